@@ -139,11 +139,11 @@ def test_a_difference_says_whether_it_is_within_what_is_known(store, runs, facto
     base = SimpleNamespace(summary={"tpot_s_mean": 0.05})
     other = SimpleNamespace(summary={"tpot_s_mean": 0.05 * factor})
     pair = [store.scenarios.load(row.scenario)] * 2
-    known = comparison.ratios_known_of([base, other], pair, 0)
+    known = comparison.ratio_errors([base, other], pair, 0)
     (apart,) = known[1].values()
     assert apart.equal is equal and list(known) == [1]
     assert bool(comparison.equality_sentences(known)) is equal
-    assert comparison.ratios_known_of([base, base], pair, 0) == {1: {}}
+    assert comparison.ratio_errors([base, base], pair, 0) == {1: {}}
 
 
 def test_a_table_of_figures_says_how_well_their_ratios_are_known(found):
@@ -151,7 +151,7 @@ def test_a_table_of_figures_says_how_well_their_ratios_are_known(found):
     i = next(k for k, row in enumerate(compared.metrics) if row.name == "tpot_s_mean")
     values = (0.05, 0.051)
     rows = [SimpleNamespace(summary={"tpot_s_mean": v}) for v in values]
-    known = comparison.ratios_known_of(rows, scenarios, 0)
+    known = comparison.ratio_errors(rows, scenarios, 0)
     row = replace(compared.metrics[i], values=values)
     (cells,) = comparison.metric_table(replace(compared, metrics=[row]), "All", known)
     assert "equal within what is known (±" in list(cells.values())[2]

@@ -8,7 +8,7 @@ from twin.hardware.placement import place
 from twin.scenario import Fault
 from twin.ui import formulas, session
 from twin.ui.charts import faults as charts_playback
-from twin.ui.forms.faults import element_names, typical, wrong
+from twin.ui.forms.faults import element_names, fault_error, typical
 from twin.ui.pages import PAGES
 
 
@@ -164,10 +164,10 @@ def test_a_wrong_fault_has_one_sentence_and_a_right_one_none():
     _, fabric = machine()
     row = {"at_s": 1.0, "element": "node 3", "to": "", "kind": "fail", "factor": 0.5,
            "duration_s": 0.0}  # fmt: skip
-    assert wrong(fabric, row) == ""
-    assert "no element is named" in wrong(fabric, row | {"element": "nobody"})
-    assert wrong(fabric, row | {"element": "node 3", "to": "node 40"})
-    assert not wrong(fabric, row | {"element": "L1 3.2", "to": "L2 2.1"})
+    assert fault_error(fabric, row) == ""
+    assert "no element is named" in fault_error(fabric, row | {"element": "nobody"})
+    assert fault_error(fabric, row | {"element": "node 3", "to": "node 40"})
+    assert not fault_error(fabric, row | {"element": "L1 3.2", "to": "L2 2.1"})
     assert {"node 3", "sub-plane 3", "die 3.0.1", "L2 3.12"} <= set(element_names(fabric))
 
 

@@ -245,8 +245,9 @@ def test_names_are_found_however_they_are_spelled(kind, typed, names):
 
 
 def test_what_is_selected_is_shown_with_the_links_of_a_single_chip():
-    assert table.selected(BUILT, ["node 3", "L1 0.0"])[table.NAME].to_list() == ["node 3", "L1 0.0"]
-    assert len(table.selected(BUILT, ["L1 20.3"])) == 1 + 16 + 4 + 16
+    rows = table.selection_rows(BUILT, ["node 3", "L1 0.0"])
+    assert rows[table.NAME].to_list() == ["node 3", "L1 0.0"]
+    assert len(table.selection_rows(BUILT, ["L1 20.3"])) == 1 + 16 + 4 + 16
 
 
 def test_an_edit_travels_in_the_drafts_link(page):

@@ -227,7 +227,7 @@ def _edit_text(row: dict[str, Any]) -> str:
         return f"{_element_text(row)}: a link of {row['gb_per_s']:g} GB/s that is added"
     if row.get("links_out"):
         return f"{_element_text(row)}: {numbered(row['links_out'], 'link')} out"
-    return f"{_element_text(row)}: {edited(row.get('capacity_factor'), row.get('latency_factor'))}"
+    return f"{_element_text(row)}: {effect(row.get('capacity_factor'), row.get('latency_factor'))}"
 
 
 def _piece_text(row: dict[str, Any]) -> str:
@@ -287,7 +287,7 @@ def list_sentences(scenario: Scenario) -> list[str]:
     return [f"{title}: {rows_in_words(path, rows)}" for path, title, rows in lists if rows]
 
 
-def edited(capacity: float | None, latency: float | None) -> str:
+def effect(capacity: float | None, latency: float | None) -> str:
     """Effect of an edit for people: 'off', '50 % of capacity', 'latency ×2'."""
     if capacity == 0.0:
         return "off"

@@ -14,7 +14,7 @@ from twin.ui import record, runs, session, words
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages import PAGES
-from twin.ui.show import against_limit, plain
+from twin.ui.show import plain, slo_margin
 from twin.ui.toolbar import open_run
 
 RECENT = 8
@@ -248,7 +248,7 @@ def _draw_points(points: Mapping[str, Sequence[float | None]], scenario: Scenari
                 continue
             latest_text, options = amount(values[-1], "rate", "tokens/s"), {}
             if limit_s is not None:
-                latest_text, options = seconds(values[-1]), against_limit(values[-1], limit_s)
+                latest_text, options = seconds(values[-1]), slo_margin(values[-1], limit_s)
             st.metric(label, latest_text, chart_data=values, **options)
 
 

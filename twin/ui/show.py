@@ -107,7 +107,7 @@ def choice(label: str, options: Iterable[str], key: str, **look: Any) -> str:
     )
 
 
-def against_limit(value_s: float, limit_s: float) -> dict[str, Any]:
+def slo_margin(value_s: float, limit_s: float) -> dict[str, Any]:
     """Arguments of a metric that compare a time with its SLO."""
     excess_s = value_s - limit_s
     side_word, colour = ("over", "inverse") if excess_s > 0 else ("under", "normal")

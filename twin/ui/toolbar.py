@@ -171,5 +171,5 @@ def _edits_text(group: list[Edit]) -> str:
     element_names = [f"{edit.element} – {edit.to}" if edit.to else edit.element for edit in group]
     range_text = f"{element_names[0]} to {element_names[-1]}, {len(element_names)} in all"
     elements_text = range_text if len(element_names) > 3 else ", ".join(element_names)
-    change = fields.edited(group[0].capacity_factor, group[0].latency_factor)
+    change = fields.effect(group[0].capacity_factor, group[0].latency_factor)
     return f"{plain(elements_text)}: **{change}**"

@@ -60,7 +60,7 @@ def reuse(s: Scenario) -> str:
     return shared_text if workload.prefix == "shared" else "in sessions"
 
 
-def split(s: Scenario) -> tuple[str, str]:
+def pool_npus(s: Scenario) -> tuple[str, str]:
     """Label and numbers of the pools' NPUs: ('Prefill : decode NPUs', '96 : 160'); 'Prefill on
     decode NPUs' where pools share them."""
     separator = " on " if sharing(s) else " : "
@@ -79,7 +79,9 @@ def first_model_note(s: Scenario) -> str:
 def one_line(s: Scenario) -> str:
     """One line for a card: traffic, lengths, split."""
     npu_counts = [count * npus_each for _, count, npus_each in pools(s)]
-    used_text = numbered(npu_counts[0], "NPU") if len(npu_counts) == 1 else f"{split(s)[1]} NPUs"
+    used_text = f"{pool_npus(s)[1]} NPUs"
+    if len(npu_counts) == 1:
+        used_text = numbered(npu_counts[0], "NPU")
     if s.models:
         return f"{1 + len(s.models)} models · {numbered(npus_used(s), 'NPU')}"
     return " · ".join(filter(None, (traffic(s), lengths(s), reuse(s), used_text)))

@@ -65,12 +65,12 @@ def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None = 
     curves = [("hottest die", before, AFTER, "circle")]
     if after is not None:
         curves = [("before", before, BEFORE, "circle"), ("after", after, AFTER, "diamond")]
-    for name, values, colour, symbol in curves:
-        base.line(fig, layers, values, colour, HOVER, mode="lines+markers", name=name,
+    for name, ratios, colour, symbol in curves:
+        base.line(fig, layers, ratios, colour, HOVER, mode="lines+markers", name=name,
              marker={"symbol": symbol, "size": 6})  # fmt: skip
-        worst_text = f"worst {values.max():.2f} in layer {layers[int(values.argmax())]}"
-        sentences.append(f"{name}: {values.mean():.2f} on average, {worst_text}")
-    top_ratio = max(float(values.max()) for _, values, *_ in curves)
+        worst_text = f"worst {ratios.max():.2f} in layer {layers[int(ratios.argmax())]}"
+        sentences.append(f"{name}: {ratios.mean():.2f} on average, {worst_text}")
+    top_ratio = max(float(ratios.max()) for _, ratios, *_ in curves)
     base.line_at(fig, "even", "bottom right", y=1.0)
     return base.chart(
         fig, "Hottest die over the mean by layer. " + "; ".join(sentences) + ".",
@@ -93,11 +93,11 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
     ).sort("t_s")  # fmt: skip
     colours = (theme.SERIES[number] for number in (3, 0, 4))
     for label, colour in zip(ratios_by_time.columns[1:], colours, strict=True):
-        values = ratios_by_time[label].to_numpy()
-        base.line(fig, ratios_by_time["t_s"].to_numpy() * factor, values, colour, HOVER, name=label,
+        ratios = ratios_by_time[label].to_numpy()
+        base.line(fig, ratios_by_time["t_s"].to_numpy() * factor, ratios, colour, HOVER, name=label,
              mode="lines+markers", marker={"size": 5})  # fmt: skip
-        sentences.append(f"{label} {values.min():.2f} to {values.max():.2f}")
-        top_ratio = max(top_ratio, float(values.max()))
+        sentences.append(f"{label} {ratios.min():.2f} to {ratios.max():.2f}")
+        top_ratio = max(top_ratio, float(ratios.max()))
     base.line_at(fig, "even", "bottom right", y=1.0)
     _mark(fig, events, factor, 1.08 * top_ratio)
     return base.chart(

@@ -85,13 +85,13 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
     """Chart of tokens/s of an NPU over tokens/s of one user, with published operating points."""
     fig, sentences, shown_speeds, shown_rates = base.figure(height=380), [], [], []
     for (name, points), colour in zip(series.items(), _colours(series), strict=True):
-        decoding = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
-        speeds = [1.0 / p.summary[FOR_USER] for p in decoding]
-        rates = [p.summary[PER_NPU] for p in decoding]
+        decoders = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
+        speeds = [1.0 / p.summary[FOR_USER] for p in decoders]
+        rates = [p.summary[PER_NPU] for p in decoders]
         texts = [f"{axis.said(p.x)}: {speed:.3g} tokens/s a user, {rate:,.0f} tokens/s per NPU"
-                for p, speed, rate in zip(decoding, speeds, rates, strict=True)]  # fmt: skip
-        _points(fig, name or "this sweep", colour, speeds, rates, decoding, texts)
-        tpots, rate_bands = ([p.bands.get(key) for p in decoding] for key in (FOR_USER, PER_NPU))
+                for p, speed, rate in zip(decoders, speeds, rates, strict=True)]  # fmt: skip
+        _points(fig, name or "this sweep", colour, speeds, rates, decoders, texts)
+        tpots, rate_bands = ([p.bands.get(key) for p in decoders] for key in (FOR_USER, PER_NPU))
         speed_bands = [ends and (1.0 / ends[1], 1.0 / ends[0]) for ends in tpots]
         fig.data[-1].error_x = _error_bars(speeds, speed_bands, colour)
         fig.data[-1].error_y = _error_bars(rates, rate_bands, colour)
@@ -240,27 +240,27 @@ def plan_front(
     points: Sequence[Mapping[str, Any]], ranks: Mapping[str, int], published: Sequence[Published]
 ) -> Chart:
     """Chart of deployments within the limits: front as a line, ranks, and published points."""
-    decoding = [p for p in points if p["tokens_per_s_per_user"]]
-    if not decoding:
+    shown_points = [p for p in points if p["tokens_per_s_per_user"]]
+    if not shown_points:
         return base.empty_chart("No deployment is within the limits")
     fig = base.figure(height=380)
-    best = sorted((p for p in decoding if p["on_front"]), key=_speed)
+    best = sorted((p for p in shown_points if p["on_front"]), key=_speed)
     for name, rows, mode, colour in (
-        ("simulated", [p for p in decoding if not p["on_front"]], "markers", theme.OTHER),
+        ("simulated", [p for p in shown_points if not p["on_front"]], "markers", theme.OTHER),
         ("front", best, "lines+markers", theme.SERIES[0]),
     ):
         base.line(
             fig, [_speed(p) for p in rows], [p["tokens_per_s_per_npu"] for p in rows], colour, TIP,
             mode=mode, name=name, customdata=[_named(p, ranks) for p in rows], marker={"size": 8},
         )  # fmt: skip
-    for point in decoding:
+    for point in shown_points:
         if ranks.get(point["key"]) == 1:
             fig.add_annotation(
                 x=_speed(point), y=point["tokens_per_s_per_npu"], text="first", showarrow=False,
                 yshift=13, font={"size": 13},
             )  # fmt: skip
-    speeds = [_speed(p) for p in decoding]
-    crosses = [p for p in _near(published, [p["tokens_per_s_per_npu"] for p in decoding])
+    speeds = [_speed(p) for p in shown_points]
+    crosses = [p for p in _near(published, [p["tokens_per_s_per_npu"] for p in shown_points])
                if min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip
     _crosses(fig, crosses, "published, decode NPUs alone", mode="markers")
     text = "; ".join(f"{_named(p, ranks)}: {p['tokens_per_s_per_npu']:,.0f} per NPU" for p in best)

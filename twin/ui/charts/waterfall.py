@@ -21,32 +21,32 @@ def waterfall(
 ) -> Chart:  # fmt: skip
     """Chart of a request's seconds by part; total: name of a bar of all; median: parts, in grey."""
     total_s = max(sum(parts.values()), sum(median.values()))
-    names = [n for n in parts if max(parts[n], median.get(n, 0.0)) > SHOWN * total_s]
-    if not names:
+    drawn = [n for n in parts if max(parts[n], median.get(n, 0.0)) > SHOWN * total_s]
+    if not drawn:
         return empty_chart("No request finished")
     factor, unit = time_unit(total_s)
-    rows = [f"{n[0].upper()}{n[1:]}" for n in names] + [total] * bool(total)
+    rows = [f"{n[0].upper()}{n[1:]}" for n in drawn] + [total] * bool(total)
     fig = figure(height=110 + (40 if median else 27) * len(rows))
-    palette = [colours.get(n) or theme.SERIES[k % len(theme.SERIES)] for k, n in enumerate(names)]
+    palette = [colours.get(n) or theme.SERIES[k % len(theme.SERIES)] for k, n in enumerate(drawn)]
     series = {"this request": (parts, [*palette, theme.OTHER])}
     longest = 0  # characters of a label
     if median:
         series["the median request"] = median, [SLACK_COLOUR] * len(rows)
     for name, (parts_s, shades) in series.items():
         begins_s = dict(zip(parts_s, accumulate(parts_s.values(), initial=0.0), strict=False))
-        values_s = [parts_s.get(n, 0.0) for n in names]
+        values_s = [parts_s.get(n, 0.0) for n in drawn]
         value_texts = [seconds(v) if v else "" for v in values_s]
         if not median:
             value_texts = [f"{seconds(v)} · {amount(v / total_s, 'share')}" for v in values_s]
         longest = max(longest, *map(len, value_texts))
         bars(
             fig, rows, [v * factor for v in [*values_s, total_s]][: len(rows)], shades[: len(rows)],
-            base=[begins_s.get(n, 0.0) * factor for n in names] + [0.0] * bool(total), name=name,
+            base=[begins_s.get(n, 0.0) * factor for n in drawn] + [0.0] * bool(total), name=name,
             text=[*value_texts, seconds(total_s)][: len(rows)],
-            textposition=["outside" if median else "auto"] * len(names) + ["inside"] * bool(total),
+            textposition=["outside" if median else "auto"] * len(drawn) + ["inside"] * bool(total),
         )  # fmt: skip
-    median_texts = {n: f" (median {seconds(median.get(n, 0.0))})" if median else "" for n in names}
-    listing = ", ".join(f"{n} {seconds(parts[n])}{median_texts[n]}" for n in names)
+    median_texts = {n: f" (median {seconds(median.get(n, 0.0))})" if median else "" for n in drawn}
+    listing = ", ".join(f"{n} {seconds(parts[n])}{median_texts[n]}" for n in drawn)
     return chart(
         fig, f"{total or 'One request'} takes {seconds(sum(parts.values()))}: {listing}.", reads,
         x={"title_text": unit, "range": [0, total_s * factor]}, barmode="group",
@@ -56,7 +56,7 @@ def waterfall(
 
 
 def layer(plan: Timeline, layer_s: float) -> Chart:
-    """Chart of a layer over time: streams, microbatches, slack; an overrun stands at the begin."""
+    """Chart of a layer over time, by stream; what ends after the layer's end is at its begin."""
     factor, unit = time_unit(layer_s)
     stream_names = [f"{name[0].upper()}{name[1:]}" for name in plan.streams]
     bars_of: dict[str, list[tuple[str, float, float, int, float]]] = {}
@@ -66,8 +66,8 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
         for operator, time_s in piece.operators:
             share = time_s / piece_s * (piece.high - piece.low)
             low, high = begin - int(begin), begin + share - int(begin)
-            for start, end in [(low, high)] if high <= 1.0 else [(low, 1.0), (0.0, high - 1.0)]:
-                bar = stream_names[piece.stream], start, end - start, piece.microbatch, share
+            for left, right in [(low, high)] if high <= 1.0 else [(low, 1.0), (0.0, high - 1.0)]:
+                bar = stream_names[piece.stream], left, right - left, piece.microbatch, share
                 bars_of.setdefault(operator, []).append(bar)
             begin += share
     fig = figure(height=170 + 62 * len(stream_names))

@@ -105,7 +105,7 @@ def _row(rows: list[Row], number: int, fabric: Fabric) -> None:
                 ("Remove", "remove", [*rows_before, *rows_after], "delete"),
             ):
                 _button(name, f"fault-{action}:{number}", new_rows, icon=f":material/{icon}:")
-        reason = st.session_state.get(key(number, "refused")) or wrong(fabric, row)
+        reason = st.session_state.get(key(number, "refused")) or fault_error(fabric, row)
         if reason:
             forms.draw_problem(reason)
 
@@ -140,7 +140,7 @@ def _take(number: int, field: str, fabric: Fabric) -> None:
         return
     st.session_state.pop(key(number, "refused"), None)
     new_row = {**rows[number], field: value}
-    reason = wrong(fabric, new_row)
+    reason = fault_error(fabric, new_row)
     is_incomplete = KINDS[new_row["kind"]].needs_to and not new_row["to"]
     if reason and field in ("element", "to", "kind") and not is_incomplete:
         element = rows[number][field] or "the whole element"
@@ -190,10 +190,13 @@ def typical(s: Scenario, fabric: Fabric, instances: Iterable[Instance]) -> dict[
         "The RDMA plane at half its rate": [fault("RDMA plane", "derate")],
         f"The memory server of node {node}": cpu_faults,
     }
-    return {n: rows for n, rows in typical_rows.items() if not any(wrong(fabric, r) for r in rows)}
+    impossible = {
+        n for n, rows in typical_rows.items() if any(fault_error(fabric, r) for r in rows)
+    }
+    return {name: rows for name, rows in typical_rows.items() if name not in impossible}
 
 
-def wrong(fabric: Fabric, row: Row) -> str:
+def fault_error(fabric: Fabric, row: Row) -> str:
     """Sentence why a fault is impossible on this machine; '' if it is possible."""
     try:
         with_faults(fabric, [Fault.model_validate(row)])

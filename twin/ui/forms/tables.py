@@ -27,7 +27,7 @@ TYPES = {int: pl.Int64, float: pl.Float64, bool: pl.Boolean, str: pl.String}
 
 
 def _first_rows(widget: str, rows: Any = None) -> list[dict[str, Any]]:
-    """Rows of a table until the draft changes elsewhere: with new input editors lose edits."""
+    """The rows that an editor was first drawn with; with others it would lose its edits."""
     first_rows: list[dict[str, Any]] = st.session_state.setdefault(f"{widget}:rows", rows)
     return first_rows
 

@@ -56,7 +56,7 @@ for note in compared.notes:
 
 # 3) The differences: what they come to, and as a picture.
 st.subheader(plain(comparison.conclusion(compared, scenarios)), anchor=False)
-known = comparison.ratios_known_of(runs, scenarios, base)
+known = comparison.ratio_errors(runs, scenarios, base)
 for text in comparison.equality_sentences(known):
     st.caption(f":material/balance: {text}")
 comparison.offer_seeds(compared, unseeded)

@@ -275,11 +275,11 @@ def _other_runs(compared: Comparison) -> list[int]:
 Known = dict[int, dict[str, KnownRatio]]  # by run and metric
 
 
-def ratios_known_of(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: int) -> Known:
+def ratio_errors(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: int) -> Known:
     """Known errors of the ratios of each run's headline figures to the baseline's."""
-    base_run = (scenarios[base], rows[base].summary)
+    base_question = (scenarios[base], rows[base].summary)
     return {
-        i: {r.figure.metric: r for r in known_ratios((scenarios[i], run.summary), base_run)}
+        i: {r.figure.metric: r for r in known_ratios((scenarios[i], run.summary), base_question)}
         for i, run in enumerate(rows)
         if i != base
     }

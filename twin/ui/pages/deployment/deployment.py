@@ -13,7 +13,7 @@ from twin.scenario import Scenario
 from twin.ui import formulas, imports, live, session, theme, words
 from twin.ui.fields import sentence, with_glossary
 from twin.ui.forms import draw_form, faults, instances
-from twin.ui.show import against_limit, draw_pass_times
+from twin.ui.show import draw_pass_times, slo_margin
 from twin.ui.toolbar import workspace
 from twin.workload.offered import Offered
 
@@ -68,7 +68,7 @@ def _decode_tiles(s: Scenario, part: DecodePrediction) -> list[Tile]:
         f"request {part.tokens_per_iteration:.3g} tokens; it waits longest for {part.resource} in "
         f"{theme.title(part.longest_operator).lower()}."
     )
-    slo_delta = against_limit(part.tpot_s, 1e-3 * s.slo.tpot_ms)
+    slo_delta = slo_margin(part.tpot_s, 1e-3 * s.slo.tpot_ms)
     help_text = "Output tokens per second of one NPU (two dies on a 910C) of the decode pool."
     batch_help = f"Requests one NPU decodes at once; limited by {part.limited_by}."
     return [

@@ -132,10 +132,10 @@ def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None
     hottest = record.table(row.id, "hottest").filter(experts.is_of(role, instance))
     plot(charts_experts.hottest_over_time(hottest, marks, scenario.horizon_s), "hottest")
     st.subheader("What each move cost", anchor=False)
-    cost(row, role, instance)
+    draw_moves(row, role, instance)
 
 
-def cost(row: RunRow, role: str, instance: int) -> None:
+def draw_moves(row: RunRow, role: str, instance: int) -> None:
     """Draw the moves as a table: bytes, seconds, slow-down, iterations before and after."""
     moves = experts.moves(record.table(row.id, "events"), role, instance)
     if not moves:

@@ -293,7 +293,7 @@ def shipped_film(_scenario: Scenario, _run: Shipped, digest: str) -> dict[str, A
     return message(_scenario, _run.tables, instances.instances, fabric)
 
 
-def brief(name: str, film: dict[str, Any], fabric: Fabric) -> None:
+def draw_brief(name: str, film: dict[str, Any], fabric: Fabric) -> None:
     """Draw a run on its machine's picture without controls; its view is not sent back."""
     _draw_player({"run": name, "film": film, "start": {}, "brief": True}, fabric, "playback-brief")
 

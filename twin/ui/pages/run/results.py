@@ -26,7 +26,7 @@ from twin.ui.fields import form_paths, list_sentences, sentence, with_glossary
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages import PAGES
 from twin.ui.pages.playback import player as playback
-from twin.ui.show import against_limit, download, file_name, json_text, plain
+from twin.ui.show import download, file_name, json_text, plain, slo_margin
 
 OFFERED = 30  # runs to compare with
 
@@ -102,7 +102,7 @@ def headline(
             "help": with_glossary(f"{metric.tile} {metric.term}", metric.help),
         }
         if metric.slo is not None and has_one_slo(s):
-            tile |= against_limit(float(value), metric.slo(s))
+            tile |= slo_margin(float(value), metric.slo(s))
         other_key, pattern = metric.note
         if summary.get(other_key) is not None:
             note_text = pattern.format(shown(other_key, summary[other_key]))

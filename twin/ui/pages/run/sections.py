@@ -31,7 +31,7 @@ OVER_TIME = {
 }
 
 
-def why(row: RunRow, scenario: Scenario) -> None:
+def draw_why(row: RunRow, scenario: Scenario) -> None:
     """Draw the time of a request, and of its first token, by part."""
     pieces_s = record.time_of(row, scenario)
     stages_column, ttft_column = st.columns([3, 2], gap="large")
@@ -214,7 +214,7 @@ def scenario_section(row: RunRow, scenario: Scenario) -> None:
             st.metric("NPUs that serve", words.machine(scenario))
             st.metric("Traffic", plain(words.traffic(scenario)))
             st.metric("Prompt → answer", words.lengths(scenario))
-            st.metric(*words.split(scenario))
+            st.metric(*words.pool_npus(scenario))
         if scenario.source:
             st.caption(f"Figures: {plain(scenario.source)}")
     with right:
@@ -266,7 +266,7 @@ def _field_row(scenario: Scenario, group: str, path: str, value: Any = None) -> 
 
 
 SECTIONS: dict[str, Draw] = {
-    "Why": why,
+    "Why": draw_why,
     "Latency": latency,
     "One request": explained.one_request,
     "Over time": over_time,

@@ -43,7 +43,7 @@ def outcome() -> tuple[str, bool]:
     return st.session_state.pop("fabric-outcome", ("", False))
 
 
-def say(text: str) -> None:
+def announce(text: str) -> None:
     """Store a sentence for the next redraw of the page."""
     st.session_state["fabric-outcome"] = (text, False)
 
@@ -95,7 +95,7 @@ def restore_elements(names: Sequence[Element]) -> bool:
     edits_left, wider_edits = edits_without(edits, elements, fabric_as_built)
     if wider_edits:
         wider_names = ", ".join(dict.fromkeys(e.element for e in wider_edits))
-        say(f"Still edited as part of {wider_names}: restore that to have all of it as built.")
+        announce(f"Still edited as part of {wider_names}: restore that to have all of it as built.")
     return apply(edits_left)
 
 
@@ -168,8 +168,8 @@ def _act(wish: dict[str, Any]) -> None:
     if wish.get("restore"):
         restore_elements(elements)
     else:
-        factors = {name: wish.get(name) for name in ("capacity", "latency")}
-        set_shares([(elements, {name: float(v) for name, v in factors.items() if v is not None})])
+        factor_names = [name for name in ("capacity", "latency") if wish.get(name) is not None]
+        set_shares([(elements, {name: float(wish[name]) for name in factor_names})])
 
 
 def take_back(path: str) -> None:

@@ -137,14 +137,14 @@ def _chip_tiles(
     chips_text = " and ".join(f"{chip.title}, {die_count:,} dies" for chip, die_count in dies)
     nodes_text = numbered(int(nodes), "node")
     supernodes_text = f" in {supernodes} supernodes" if supernodes > 1 else ""
-    l1_chips, l2_chips, switches = total["l1_chips"], total["l2_chips"], total["switches"]
+    l1_chips, l2_chips, chip_count = total["l1_chips"], total["l2_chips"], total["switches"]
     l2_per_plane, port_share = total["l2_chips_per_sub_plane"], total["l2_port_utilisation"]
     pool_tb = pool.gb_per_node * dram(net, range(net.nodes)) / 1e3 if pool.enabled else 0.0
     unit = "OPS" if best_format[:3] == "int" else "FLOPS"
     node_text = "a node with NPUs, of others by their CPUs" if np.ptp(net.cpus) else "every node"
     tooltip = f"{pool.gb_per_node:,.4g} GB of {node_text}." if pool_tb else "No blocks are stored."
-    chips_tile = f"{switches:,}", "Of every level, scale-up and scale-out."
-    if l1_chips + l2_chips == switches > 0:
+    chips_tile = f"{chip_count:,}", "Of every level, scale-up and scale-out."
+    if l1_chips + l2_chips == chip_count > 0:
         ports_text = f"{100 * port_share:.0f} % of the L2 ports are used"
         note = f"L1 in the nodes + L2 between them, {l2_per_plane} a sub-plane; {ports_text}."
         chips_tile = f"{l1_chips:,} + {l2_chips:,}", note

@@ -61,7 +61,7 @@ def likeness(fabric: Fabric) -> Key:
     links_by_node = np.argsort(node_of_link, kind="stable")
     link_values = np.stack([net.capacity, net.latency], axis=1)[links_by_node]
     first_link = np.searchsorted(node_of_link[links_by_node], np.arange(net.nodes + 1))
-    node_links = [link_values[first_row:end].tobytes() for first_row, end in pairwise(first_link)]
+    node_links = [link_values[begin:end].tobytes() for begin, end in pairwise(first_link)]
 
     def key(instance: Instance) -> tuple[bytes, ...]:
         """Bytes of the instance's places and of its nodes' links, or of its dies."""

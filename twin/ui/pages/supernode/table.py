@@ -65,7 +65,7 @@ def _link_rows(fabric: Fabric, known: Layout) -> pl.DataFrame:
     return pl.DataFrame(ends | rates | {DELAY: np.nan_to_num(latency_factor, nan=1.0)})
 
 
-def selected(fabric: Fabric, names: Sequence[str]) -> pl.DataFrame:
+def selection_rows(fabric: Fabric, names: Sequence[str]) -> pl.DataFrame:
     """The rows of elements selected in the picture; of a single one, with its links."""
     kind_items = groups(built(fabric)).items()
     selected_kinds = [kind for kind, members in kind_items if not set(members).isdisjoint(names)]
@@ -99,7 +99,7 @@ def parts_table(fabric: Fabric, selection: Sequence[str]) -> None:
         "Find", key="parts-find", placeholder="20.3, L2 3.*, node 7",
         help="Names or parts of names, several with commas; * stands for any number.",
     )  # fmt: skip
-    frame = selected(fabric, names) if kind == SELECTED else rows(fabric, kind)
+    frame = selection_rows(fabric, names) if kind == SELECTED else rows(fabric, kind)
     frame = matching_rows(frame, typed_text)
     page = frame.head(MOST_ROWS)
     tools = st.container(horizontal=True, vertical_alignment="bottom", gap="small")

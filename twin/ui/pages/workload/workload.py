@@ -42,7 +42,7 @@ with facts, st.container(border=True):
             help="Prompt tokens for each output token. It decides how many NPUs should prefill "
             "and how many should decode.",
         )  # fmt: skip
-        st.metric(*words.split(session.draft()))
+        st.metric(*words.pool_npus(session.draft()))
         answers = demand.output_tokens_per_s
         if answers is None:
             st.metric("Requests in flight", words.traffic(session.draft()))

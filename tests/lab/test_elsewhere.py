@@ -241,7 +241,7 @@ def test_a_process_that_does_not_stop_is_killed_whatever_the_time_of_day_is(stor
     row = SimpleNamespace(id="run", cancel_s=1e9)
     deaf = []
     for now.s in (100.0, 100.9, 101.1):
-        deaf += [now.s for _ in runner._deaf_of([row])]
+        deaf += [now.s for _ in runner._unresponsive([row])]
     assert deaf == [101.1]
 
 

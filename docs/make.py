@@ -148,7 +148,11 @@ def lent_table() -> str:
         prefill = steady(with_overrides(found, settings), load_facts()).prefill
         assert prefill is not None
         rows.append(
-            _row(f"{lent:.0%}", f"{machine.pull(lent):.0%}", f"{prefill.tokens_per_s_per_npu:,.0f}")
+            _row(
+                f"{lent:.0%}",
+                f"{machine.drawn_share(lent):.0%}",
+                f"{prefill.tokens_per_s_per_npu:,.0f}",
+            )
         )
     return "\n".join(rows)
 

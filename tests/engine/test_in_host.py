@@ -111,10 +111,10 @@ def test_an_indexer_reads_what_it_selects_and_a_die_lacks():
     # Two requests: of each 2,048 tokens are selected, whatever their context.
     for context in (50_000.0, 250_000.0):
         expected_s = core.fetch_start + 2 * 2048 * 0.4 * latent / rate
-        assert layer.fetched_s(core, 2.0, context) == pytest.approx(expected_s, rel=1e-3)
+        assert layer.fetch_wait_s(core, 2.0, context) == pytest.approx(expected_s, rel=1e-3)
     none = replace(core, fetch=0.0, fetch_start=0.0)
-    more = layer.local_s(core, 2.0, 5e4) - layer.local_s(none, 2.0, 5e4)
-    assert more == pytest.approx(layer.fetched_s(core, 2.0, 5e4), rel=1e-9)
+    more = layer.local_core_s(core, 2.0, 5e4) - layer.local_core_s(none, 2.0, 5e4)
+    assert more == pytest.approx(layer.fetch_wait_s(core, 2.0, 5e4), rel=1e-9)
     # Where little lies in host memory no more is lacking than lies there.
     assert costs_of(SPARSE | {SHARE: 0.1}).decode.sequence.core.fetch == pytest.approx(
         0.1 * latent / rate, rel=1e-3

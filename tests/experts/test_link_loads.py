@@ -22,7 +22,7 @@ from twin.hardware.faults import with_faults
 from twin.hardware.flows import Demand, load_of
 from twin.lab.library import load_facts
 from twin.model.coefficients import Layout
-from twin.model.layer import hot_and_wire
+from twin.model.layer import die_and_link_load
 from twin.scenario import Experts, Fault, parse_scenario, with_overrides
 from twin.steady import steady
 
@@ -235,7 +235,7 @@ def test_an_exchange_takes_as_long_as_its_fullest_link_does(uplinks, placed_by):
     tokens = np.array([2.0**19, 2.0**20])
     hot, node = (x.hot_factors(load, at, tokens) for at in (slots, x.slots_by_node(slots, 8)))
     layout = Layout(ports=even.ports(net))
-    _, wire = hot_and_wire(layout, 2.0**20, tokens, np.concatenate([hot, node]))
+    _, wire = die_and_link_load(layout, 2.0**20, tokens, np.concatenate([hot, node]))
     assert (even.ports(net) == 1.0) == (uplinks == 16)
     assert wire == pytest.approx(longer, rel=0.02)
     assert wire <= hot[1]  # a node is never hotter than its hottest die

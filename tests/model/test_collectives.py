@@ -5,9 +5,9 @@ from twin.hardware.fabric import build_fabric
 from twin.model.collectives import (
     Half,
     adding_bytes_per_s,
-    direct,
+    direct_exchange,
     exchange,
-    half_of_sum,
+    half_all_reduce,
     moe_traffic,
 )
 from twin.model.layer import collective_s
@@ -106,7 +106,7 @@ def hgx(facts, dies: int, chip: str = "h100"):
         build_fabric(Supernode(**HGX | {"chip": chip, "nodes": 4}), facts), range(dies)
     )
     shape = load_shape(facts, "deepseek-r1")
-    return moe_traffic(shape, Communication(), machine, facts, direct(found, chip, facts))
+    return moe_traffic(shape, Communication(), machine, facts, direct_exchange(found, chip, facts))
 
 
 @pytest.mark.parametrize(("dies", "way", "link"), [(8, "inside", 450e9), (32, "across", 50e9)])
@@ -138,7 +138,7 @@ def test_a_chip_without_a_table_says_of_which_other_it_has_its_exchange(facts):
 def test_a_gather_inside_a_node_of_atlas_a3_is_the_faster_of_two_algorithms(facts, dies):
     """By hand from the chip's facts: the one for large messages starts later for each other die."""
     found = exchange(build_fabric(Supernode(nodes=1), facts), range(dies), "read")
-    half = half_of_sum(load_machine(facts, load_chip(facts, "ascend-910c")), facts, found)
+    half = half_all_reduce(load_machine(facts, load_chip(facts, "ascend-910c")), facts, found)
     table = "chips.ascend-910c.operators.collective.halves"
     start = facts[f"{table}.start"].list_si[list(facts[f"{table}.dies"].value).index(dies)]
     small, large = (196e9 * facts.si(f"{table}.{part}") for part in ("rate", "large_rate"))
@@ -153,7 +153,7 @@ def test_a_gather_inside_a_node_of_atlas_a3_is_the_faster_of_two_algorithms(fact
 def test_a_grade_of_the_same_package_has_its_gathers_and_atlas_a2_has_not(facts):
     def half(chip: str) -> Half:
         found = exchange(build_fabric(Supernode(nodes=1), facts), range(8), "read")
-        return half_of_sum(load_machine(facts, load_chip(facts, chip)), facts, found)
+        return half_all_reduce(load_machine(facts, load_chip(facts, chip)), facts, found)
 
     assert half("ascend-910c-560t") == half("ascend-910c")
     assert half("ascend-910b").saved_s == 0.0
@@ -176,7 +176,7 @@ def test_an_all_reduce_is_the_faster_of_the_kernels_for_small_and_large_messages
     """By hand from the chip's facts: half of each kernel's start, and bytes at its share."""
     plane = Supernode(chip=chip)
     found = exchange(build_fabric(plane, facts), range(dies))
-    half = half_of_sum(load_machine(facts, load_chip(facts, chip)), facts, found)
+    half = half_all_reduce(load_machine(facts, load_chip(facts, chip)), facts, found)
     table = f"chips.{chip}.operators.collective.inside"
     place = list(facts[f"{table}.dies"].value).index(dies)
     link = found.rate_bytes_per_s / facts.si(f"chips.{chip}.link_efficiency")

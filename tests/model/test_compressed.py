@@ -8,7 +8,7 @@ import pytest
 from tests.model.agreement import MODES, agree
 from twin.model.alone import ALONE
 from twin.model.decode import decode_flops, decode_hbm_bytes
-from twin.model.layer import local_s, product_s, prompt_core_s, window_pairs
+from twin.model.layer import local_core_s, product_s, prompt_core_s, window_pairs
 from twin.model.memory import whole_model_bytes
 from twin.model.operators import formats
 from twin.model.prefill import prefill_flops
@@ -63,10 +63,10 @@ def test_time_grows_with_the_context_by_scores_and_pooled_keys_alone_beyond_the_
     w = costs_of(flash(), facts).decode.sequence.core
     reach = float(TOP * 4)
     assert w.reach == reach
-    grown = [local_s(w, 1.0, k * reach) - local_s(w, 1.0, reach) for k in (2.0, 3.0)]
+    grown = [local_core_s(w, 1.0, k * reach) - local_core_s(w, 1.0, reach) for k in (2.0, 3.0)]
     assert grown[1] == pytest.approx(2.0 * grown[0])
     assert grown[0] == pytest.approx(w.index * reach)
-    before = local_s(w, 1.0, reach) - local_s(w, 1.0, 0.5 * reach)
+    before = local_core_s(w, 1.0, reach) - local_core_s(w, 1.0, 0.5 * reach)
     assert before > 0.5 * grown[0]  # while all keys are selected the core grows too
 
 
@@ -74,7 +74,7 @@ def test_a_core_that_has_a_query_token_to_itself_has_its_window_too(facts):
     """One query token takes as long as the 24 that a die of CANN's sparse kernel has cores for."""
     w = costs_of(flash(deployment__stack="cann-recipes"), facts).decode.sequence.core
     assert w.lanes == 24.0
-    alone, all_cores = (local_s(w, n, n * 8192.0) - w.index * n * 8192.0 for n in (1.0, 24.0))
+    alone, all_cores = (local_core_s(w, n, n * 8192.0) - w.index * n * 8192.0 for n in (1.0, 24.0))
     assert alone == pytest.approx(all_cores)
 
 
@@ -158,7 +158,7 @@ def test_a_layer_on_nvidia_takes_what_its_modules_were_measured_with(
     dsv4_hca_generation_module, mhc_module)."""
     p = costs_of(on_nvidia(chip), facts).colocated_role.decode
     m, rows = p.sequence, float(requests)
-    time = m.core.fixed + local_s(m.core, rows, rows * context)
+    time = m.core.fixed + local_core_s(m.core, rows, rows * context)
     time += sum(product_s(w, rows) for w in (*m.before, *m.after))
     assert time == pytest.approx(measured_s, rel=0.1)
 

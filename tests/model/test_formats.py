@@ -3,7 +3,7 @@
 import pytest
 
 from twin.hardware.chip import load_chip
-from twin.model.formats import FORMATS, on_chip
+from twin.model.formats import FORMATS, format_on_chip
 from twin.model.memory import whole_model_bytes
 from twin.model.operators import formats
 from twin.model.roofline import load_machine
@@ -66,7 +66,7 @@ def test_ascend_splits_activations_and_adds_two_halves_for_w4a8(ask, facts):
     4,096 and 7,168 numbers as two halves in FP16, the latter added up to BF16."""
     costs = decode(ask, "w4a8")
     own, m = costs.decode.sequence.experts, load_machine(facts, costs.decoding.chip)
-    seconds = m.slowest(16) / m.vector_bytes_per_s()
+    seconds = m.slowest_over_mean(16) / m.vector_bytes_per_s()
     moved = 2 * (7_168 + 2_048) + 4 * 4_096 + 2_048 + (4 + 2) * 7_168
     assert own.vector == pytest.approx(moved * seconds, rel=1e-3)
     eight = decode(ask, "int8", deployment__decode__npus_per_instance=16).decode.sequence.experts
@@ -79,7 +79,7 @@ def test_ascend_writes_w4a16_weights_out_before_the_product(ask, facts):
     m = load_machine(facts, costs.decoding.chip)
     seconds = 0.5625 / m.stream_bytes_per_s(1.0, "bf16", "grouped") + 4.0 / m.vector_bytes_per_s()
     own = costs.decode.sequence.experts.weight
-    assert own == pytest.approx(EXPERT * seconds * m.slowest(64), rel=1e-3)
+    assert own == pytest.approx(EXPERT * seconds * m.slowest_over_mean(64), rel=1e-3)
 
 
 def test_mxfp4_of_gpt_oss_is_as_heavy_as_its_checkpoint(facts):
@@ -108,8 +108,8 @@ def test_only_chips_with_a_peak_of_fp4_read_4_bits_in_their_products(
             ask, weights, supernode__chip=chip, deployment__decode__npus_per_instance=64
         ).decode
         m = load_machine(facts, load_chip(facts, chip))
-        own, slower = costs.sequence.experts, m.slowest(64) * m.in_decode
-        there = on_chip(weights, m.chip.flops)
+        own, slower = costs.sequence.experts, m.slowest_over_mean(64) * m.in_decode
+        there = format_on_chip(weights, m.chip.flops)
         at = FORMATS[there]
         assert at.computes == (native if chip == "b200" else "bf16") and at.linear == wide
         rate = m.gemm_flops(there, operator="grouped")
@@ -127,4 +127,4 @@ def test_ascend_writes_mxfp4_weights_out_before_the_product(ask, facts):
     seconds = (0.5 + 1 / 32) / m.stream_bytes_per_s(1.0, "bf16", "grouped")
     seconds += 4.0 / m.vector_bytes_per_s()
     own = costs.decode.sequence.experts.weight
-    assert own == pytest.approx(expert * seconds * m.slowest(16), rel=1e-3)
+    assert own == pytest.approx(expert * seconds * m.slowest_over_mean(16), rel=1e-3)

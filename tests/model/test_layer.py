@@ -14,7 +14,7 @@ from twin.lab.library import load_facts
 from twin.model.alone import ALONE, grouped_product_s
 from twin.model.coefficients import Product
 from twin.model.costs import build_costs
-from twin.model.layer import grouped_tiles, product_s, whole_tiles
+from twin.model.layer import grouped_tile_rows, product_s, whole_tile_rows
 from twin.model.roofline import load_machine
 from twin.scenario import Scenario, with_overrides
 
@@ -25,30 +25,30 @@ TILED = Product(flop=1.0, tile_small=64.0, tile_large=128.0)
     ("rows", "computed"), [(1, 64), (64, 64), (65, 128), (128, 128), (129, 256)]
 )
 def test_a_product_computes_its_last_tile_whole(rows, computed):
-    assert whole_tiles(TILED, rows) == computed
+    assert whole_tile_rows(TILED, rows) == computed
     assert product_s(TILED, rows) == pytest.approx(computed)
 
 
 def test_without_tiles_it_computes_its_rows():
-    assert whole_tiles(Product(), 3.5) == 3.5
-    assert grouped_tiles(Product(), 8.0, 3.5) == 3.5
+    assert whole_tile_rows(Product(), 3.5) == 3.5
+    assert grouped_tile_rows(Product(), 8.0, 3.5) == 3.5
 
 
 def test_of_few_rows_every_expert_that_has_one_computes_one_tile_and_of_many_half_a_tile_more():
-    assert grouped_tiles(TILED, 8.0, 8.0) == pytest.approx(8 * 64, rel=1e-6)
-    assert grouped_tiles(TILED, 8.0, 80_000.0) == pytest.approx(80_000 + 8 * 64, rel=1e-3)
+    assert grouped_tile_rows(TILED, 8.0, 8.0) == pytest.approx(8 * 64, rel=1e-6)
+    assert grouped_tile_rows(TILED, 8.0, 80_000.0) == pytest.approx(80_000 + 8 * 64, rel=1e-3)
 
 
 @draws(50)
 @given(st.floats(0.1, 1e5), st.floats(1.0, 2.0), st.floats(1.0, 64.0))
 def test_more_rows_never_compute_fewer_and_at_most_a_tile_more_for_each_expert(rows, more, experts):
-    computed = grouped_tiles(TILED, experts, rows)
+    computed = grouped_tile_rows(TILED, experts, rows)
     assert rows <= computed <= rows + experts * 128.0
-    assert grouped_tiles(TILED, experts, rows * more) >= computed * (1.0 - 1e-12)
+    assert grouped_tile_rows(TILED, experts, rows * more) >= computed * (1.0 - 1e-12)
 
 
 def test_half_a_batch_computes_more_than_half():
-    whole, half = (grouped_tiles(TILED, 4.0, rows) for rows in (2048.0, 1024.0))
+    whole, half = (grouped_tile_rows(TILED, 4.0, rows) for rows in (2048.0, 1024.0))
     assert 2.0 * half > 1.08 * whole
 
 
@@ -90,5 +90,5 @@ def test_h20_products_of_few_rows_are_near_those_that_were_measured_with_operand
 @given(st.floats(1.0, 5e3), st.floats(1.0, 64.0), st.sampled_from([8.0, 16.0, 32.0, 64.0]))
 def test_a_finer_tile_never_computes_more(rows, experts, tile):
     fine, coarse = (replace(TILED, tile_small=t, tile_large=t) for t in (tile, 2.0 * tile))
-    computed = grouped_tiles(coarse, experts, rows)
-    assert grouped_tiles(fine, experts, rows) <= computed * (1.0 + 1e-12)
+    computed = grouped_tile_rows(coarse, experts, rows)
+    assert grouped_tile_rows(fine, experts, rows) <= computed * (1.0 + 1e-12)

@@ -9,11 +9,11 @@ from tests.model.agreement import MODES, agree
 from twin.hardware.chip import load_chip
 from twin.model.attention import CHUNK, LINEAR
 from twin.model.decode import decode_flops, decode_hbm_bytes
-from twin.model.layer import local_s
+from twin.model.layer import local_core_s
 from twin.model.memory import whole_model_bytes
 from twin.model.operators import formats
 from twin.model.prefill import prefill_flops
-from twin.model.roofline import load_machine, of_stack
+from twin.model.roofline import facts_of_stack, load_machine
 from twin.model.shape import ModelError, load_shape
 from twin.scenario import Precision, Scenario, with_overrides
 from twin.steady import Priced, steady
@@ -83,10 +83,10 @@ def test_cost_of_a_state_is_flat_in_context_and_drafts_write_one_each(facts):
     p = costs_of(nxt(), facts).decode
     core = p.sequence.core
     alone = replace(core, context=0.0)
-    assert local_s(alone, 8.0, 8.0) == local_s(alone, 8.0, 8.0 * 131_072.0)
+    assert local_core_s(alone, 8.0, 8.0) == local_core_s(alone, 8.0, 8.0 * 131_072.0)
     m = load_machine(facts, costs_of(nxt(), facts).decoding.chip)
-    by_hand = 8 * (STATES / LAYERS) * 2 * STATE_BYTES / (0.64 * 1.6e12) * m.slowest(16)
-    assert local_s(alone, 8.0, 8.0) == pytest.approx(by_hand, rel=1e-3)
+    by_hand = 8 * (STATES / LAYERS) * 2 * STATE_BYTES / (0.64 * 1.6e12) * m.slowest_over_mean(16)
+    assert local_core_s(alone, 8.0, 8.0) == pytest.approx(by_hand, rel=1e-3)
     drafting = costs_of(nxt(deployment__decode__mtp_draft_tokens=1), facts).decode.demand
     assert drafting.state_bytes == pytest.approx(0.75 * p.demand.state_bytes)  # of two tokens
 
@@ -99,7 +99,9 @@ def test_kernels_of_linear_attention_start_on_ascend_as_measured(facts):
         of_full = m.attention_efficiency("bf16", "gqa").start_s
         share = STATES / LAYERS
         by_hand = share * (of_full if start is None else start) + (1 - share) * of_full
-        assert p.sequence.core.fixed == pytest.approx(by_hand * m.slowest(16) * m.in_decode, 0.01)
+        assert p.sequence.core.fixed == pytest.approx(
+            by_hand * m.slowest_over_mean(16) * m.in_decode, 0.01
+        )
     seconds = [38.5e-6 + n * 2 * 4 * STATE / (0.64 * 1.6e12) for n in (1, 16)]
     assert seconds == pytest.approx([42.6e-6, 103.9e-6], rel=0.005)
 
@@ -225,7 +227,7 @@ def on_a2(dies, **more):
 
 def attention_edge_s(scenario, facts):
     """Seconds for a token of a prompt besides its pairs, of a layer that has pairs."""
-    of_stack_facts = of_stack(facts, scenario.deployment.stack, "ascend-910b")
+    of_stack_facts = facts_of_stack(facts, scenario.deployment.stack, "ascend-910b")
     machine = load_machine(of_stack_facts, load_chip(of_stack_facts, "ascend-910b"))
     reach = machine.prompt_efficiency("bf16", "gqa")
     flops = 4 * HEADS * WIDTH / scenario.deployment.decode.tp_dies

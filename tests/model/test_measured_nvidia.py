@@ -19,7 +19,7 @@ from twin.model.layer import Pass, collective_s, moe_parts
 from twin.model.mixed import mixed_iteration_s
 from twin.model.predict import EVEN
 from twin.model.record import dtype_of, numbers
-from twin.model.roofline import load_machine, of_stack
+from twin.model.roofline import facts_of_stack, load_machine
 from twin.model.shape import load_shape
 from twin.scenario import Scenario, with_overrides
 
@@ -224,7 +224,7 @@ def test_passes_beyond_the_sizes_that_a_release_captures_are_launched_one_by_one
     facts, stack, singly
 ):
     """SGLang of February 2025 captured passes of 160 requests at most (server_args.py)."""
-    host = one_rank(of_stack(facts, stack, "h200"), deployment__stack=stack).host
+    host = one_rank(facts_of_stack(facts, stack, "h200"), deployment__stack=stack).host
     ops = np.zeros(len(DECODE_OPERATORS))
     within, beyond = (
         launch_gap_s(SimpleNamespace(host=host, passes=0.0), 0.03, 1, requests, False, ops)
@@ -245,7 +245,7 @@ def test_passes_beyond_the_sizes_that_a_release_captures_are_launched_one_by_one
 def test_products_in_fp8_have_the_scales_of_their_model_s_checkpoint(facts, model, stack, table):
     """TensorRT-LLM serves NVIDIA's: one scale a tensor, but blocks for DeepSeek's models."""
     product = costs(
-        of_stack(facts, stack, "h200"), deployment__model=model, deployment__stack=stack,
+        facts_of_stack(facts, stack, "h200"), deployment__model=model, deployment__stack=stack,
         deployment__precision__weights="fp8", deployment__mode="decode_only",
         deployment__decode__instances=1, deployment__decode__npus_per_instance=8,
     ).decode.sequence.before[0]  # fmt: skip
@@ -263,15 +263,15 @@ def test_a_stage_of_a_pipeline_waits_where_its_host_hands_groups_on(facts, stack
               "deployment__decode__pp_stages": stages,
               "deployment__decode__mtp_draft_tokens": 0}  # fmt: skip
     host = costs(
-        of_stack(facts, stack, "h200"), deployment__model="qwen3-235b", deployment__stack=stack,
-        deployment__precision__weights="fp8", **fields,
+        facts_of_stack(facts, stack, "h200"), deployment__model="qwen3-235b",
+        deployment__stack=stack, deployment__precision__weights="fp8", **fields,
     ).decode.host  # fmt: skip
     assert host.replay == pytest.approx(lost)
 
 
 def test_one_process_hands_out_the_answers_of_an_engine_of_2025(facts):
     """65 us each, while the NPU works: a pass of 1,000 requests is no shorter than 65 ms."""
-    host = one_rank(of_stack(facts, "vllm-0-10", "b200"), deployment__stack="vllm-0-10").host
+    host = one_rank(facts_of_stack(facts, "vllm-0-10", "b200"), deployment__stack="vllm-0-10").host
     ops = np.zeros(len(DECODE_OPERATORS))
     few, many = (
         launch_gap_s(SimpleNamespace(host=host, passes=0.0), 0.02, requests, requests, False, ops)
@@ -410,7 +410,7 @@ def test_an_indexer_whose_weights_are_in_fp32_takes_its_stack_longer(facts):
     for model, more in (("deepseek-v3-2", 40e-6), ("deepseek-r1", 0.0)):
         newer, older = (
             costs(
-                of_stack(facts, stack, "h200"), **alone,
+                facts_of_stack(facts, stack, "h200"), **alone,
                 deployment__stack=stack, deployment__model=model,
             ).decoding
             for stack in ("sglang-0-5", "sglang-0-5-6")

@@ -16,7 +16,7 @@ from twin.model.costs import build_costs
 from twin.model.decode import decode_iteration_s
 from twin.model.offload import bytes_per_token, offload, token_bytes
 from twin.model.predict import EVEN
-from twin.model.record import changed
+from twin.model.record import map_numbers
 from twin.model.shape import ModelError, load_shape
 from twin.scenario import SpecError, serving
 
@@ -117,7 +117,7 @@ def test_an_attention_takes_as_long_as_the_slower_part(facts):
 def test_what_crowds_the_exchange_does_not_stretch_the_way_to_prefill(facts):
     """Other links, or no rule for those that both use: shared with nobody."""
     core = offloading(facts, 0.3).decode.sequence.core
-    assert changed(core, lambda c, v: 2.0 * v if c.scale == "carried" else v) == core
+    assert map_numbers(core, lambda c, v: 2.0 * v if c.scale == "carried" else v) == core
     assert core.away_token > 0.0
 
 

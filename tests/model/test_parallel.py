@@ -6,7 +6,7 @@ from tests.engine.small import run, small
 from tests.model.agreement import agree, iteration_s
 from twin.engine.simulate import result_digest, simulate
 from twin.hardware.fabric import wired
-from twin.model.collectives import exchange, half_of_sum
+from twin.model.collectives import exchange, half_all_reduce
 from twin.model.costs import build_costs
 from twin.model.decode import decode_flops, decode_hbm_bytes
 from twin.model.parallel import LSE_BYTES
@@ -90,7 +90,7 @@ def test_a_layer_of_decode_sends_queries_and_partial_values(facts):
     assert role.context_bytes_per_token == pytest.approx(8 * arriving * shape.layers)
     machine = load_machine(facts, role.chip)
     group = exchange(wired(small(DECODE).supernode, facts), range(8), "read")
-    half, found = half_of_sum(machine, facts, group), role.decode.sequence.context
+    half, found = half_all_reduce(machine, facts, group), role.decode.sequence.context
     added_s = 8 * values / machine.vector_bytes_per_s()
     assert found.fixed == pytest.approx(2.0 * half.start_s)
     assert found.token == pytest.approx(arriving / half.bytes_per_s + added_s)

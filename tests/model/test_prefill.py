@@ -8,7 +8,7 @@ from twin.metrics.operators import PREFILL_OPERATORS
 from twin.model.costs import build_costs
 from twin.model.prefill import layerwise_s, prefill_batch_s, prefill_hbm_bytes, prefill_hits_s
 from twin.model.record import row_of
-from twin.model.roofline import load_machine, of_stack
+from twin.model.roofline import facts_of_stack, load_machine
 from twin.scenario import Scenario, with_overrides
 
 ONE = np.array([1.0])
@@ -204,7 +204,7 @@ def test_products_of_stacks_that_call_cann_are_slower_than_those_of_the_papers_e
     """By their profile: longer starts, and lower shares of memory and peak, on all grades."""
 
     def product(stack, fmt):
-        of = of_stack(facts, stack, chip)
+        of = facts_of_stack(facts, stack, chip)
         return load_machine(of, load_chip(of, chip)).product_efficiency(fmt)
 
     for fmt in ("int8", "bf16"):

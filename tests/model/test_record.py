@@ -2,7 +2,16 @@ import numpy as np
 import pytest
 
 from twin.model.coefficients import Decode, Prefill
-from twin.model.record import changed, dtype_of, in_network, numbers, places, row_of, slowed, walk
+from twin.model.record import (
+    dtype_of,
+    in_network,
+    map_numbers,
+    numbers,
+    row_of,
+    scale_indices,
+    slowed,
+    walk,
+)
 
 
 def test_a_slow_die_takes_longer_for_all_that_its_cores_do_and_for_nothing_else(ask):
@@ -35,13 +44,13 @@ def test_every_number_has_a_meaning_and_one_place_in_compiled_memory(kind):
     assert all(c.meaning.endswith(".") for c in declared)
     assert len({c.name for c in declared}) == len(declared)
     assert dtype_of(kind).itemsize == 8 * len(declared)
-    both = np.concatenate([places(kind, "computed"), places(kind, "carried")])
+    both = np.concatenate([scale_indices(kind, "computed"), scale_indices(kind, "carried")])
     assert np.unique(both).size == both.size > 10
 
 
 def test_plain_python_and_compiled_code_read_the_same_numbers_by_the_same_names():
     count = iter(range(10_000))
-    whole = changed(Decode(), lambda *_: float(next(count)))
+    whole = map_numbers(Decode(), lambda *_: float(next(count)))
     row = row_of(whole)
     assert row.splits[3].after[0].flop == whole.splits[3].after[0].flop > 100.0
     assert row.layout.slots == whole.layout.slots > row.head.vector == whole.head.vector

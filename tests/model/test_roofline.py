@@ -11,12 +11,12 @@ from twin.model import layer
 from twin.model.costs import build_costs
 from twin.model.record import walk
 from twin.model.roofline import (
+    facts_of_stack,
     interpolate,
     kernel_facts,
     load_machine,
     measured_on,
-    of_stack,
-    roof,
+    roofline_s,
     stack_facts,
 )
 from twin.model.shape import ModelError
@@ -31,9 +31,9 @@ def costs(facts, **fields):
 
 
 def test_a_roof_is_the_longer_far_from_the_ridge_and_more_at_it():
-    assert roof(5.0, 0.0) == 5.0
-    assert roof(10.0, 1.0) == pytest.approx(10.0, rel=0.01)
-    assert roof(3.0, 4.0) == 5.0
+    assert roofline_s(5.0, 0.0) == 5.0
+    assert roofline_s(10.0, 1.0) == pytest.approx(10.0, rel=0.01)
+    assert roofline_s(3.0, 4.0) == 5.0
 
 
 def test_interpolation_passes_its_points_and_stays_at_the_ends():
@@ -44,8 +44,8 @@ def test_interpolation_passes_its_points_and_stays_at_the_ends():
 
 def test_the_slowest_of_many_dies_is_slower(facts):
     m = load_machine(facts, load_chip(facts, "ascend-910c"))
-    assert 1.0 == m.slowest(1) <= m.slowest(8) < m.slowest(320)
-    assert m.pull(0.5) < m.pull(1.0) == 1.0
+    assert 1.0 == m.slowest_over_mean(1) <= m.slowest_over_mean(8) < m.slowest_over_mean(320)
+    assert m.drawn_share(0.5) < m.drawn_share(1.0) == 1.0
 
 
 @pytest.mark.parametrize("chip", ["ascend-910b-313t", "ascend-910b-280t", "ascend-910c-560t"])
@@ -65,8 +65,13 @@ def test_a_share_of_the_cores_computes_by_the_share_and_draws_no_less_than_it(fa
     assert half.attention_peak == 0.5 * whole.attention_peak
     assert half.vector_bytes_per_s() == 0.5 * whole.vector_bytes_per_s()
     assert half.gate_token_s == 2.0 * whole.gate_token_s
-    assert 0.5 <= half.pull(1.0) == whole.pull(0.5) < 1.0
-    assert half.copying(1.0) == whole.copying(0.5) == 1.0 > half.copying(0.5)
+    assert 0.5 <= half.drawn_share(1.0) == whole.drawn_share(0.5) < 1.0
+    assert (
+        half.copy_speed_share(1.0)
+        == whole.copy_speed_share(0.5)
+        == 1.0
+        > half.copy_speed_share(0.5)
+    )
     assert half.stream_bytes_per_s(0.5) == whole.stream_bytes_per_s(0.25)
 
 
@@ -99,9 +104,9 @@ def test_a_stack_moves_what_it_names_and_nothing_else(facts):
 
 
 def test_facts_of_a_stack_are_other_facts(facts):
-    own = of_stack(facts, "sglang-npu", "ascend-910c")
+    own = facts_of_stack(facts, "sglang-npu", "ascend-910c")
     assert own != facts and own["calibration.comm_fixed"].unit == "us"
-    assert of_stack(facts, "plain", "ascend-910c") is facts
+    assert facts_of_stack(facts, "plain", "ascend-910c") is facts
 
 
 def test_a_stack_takes_the_kernels_of_its_month_and_without_one_the_latest(facts):
@@ -114,10 +119,10 @@ def test_a_stack_takes_the_kernels_of_its_month_and_without_one_the_latest(facts
     ):  # fmt: skip
         dated = {"stacks.own.month": Fact(month, "", "test", "m")} if month else {}
         known = facts.replaced(said | dated)
-        of = of_stack(known, "own", "h100")
+        of = facts_of_stack(known, "own", "h100")
         assert load_machine(of, load_chip(of, "h100")).product_efficiency("fp8").compute == share
         assert kernel_facts(known, "own", "h200") == {}  # nothing is known of that chip
-        assert of_stack(known, "own", "h200") == known
+        assert facts_of_stack(known, "own", "h200") == known
 
 
 def test_a_library_without_a_later_release_leaves_the_operators_as_they_are(facts):
@@ -149,7 +154,7 @@ def test_a_chip_without_tables_reaches_the_shares_of_the_one_that_it_names(facts
         card, module = (
             load_machine(known, load_chip(known, chip))
             for chip in ("h100-pcie", "h100")
-            for known in [of_stack(facts, stack, chip)]
+            for known in [facts_of_stack(facts, stack, chip)]
         )
         assert card.reaches == module.reaches
         assert card.gemm_flops("fp8") / module.gemm_flops("fp8") == pytest.approx(1513 / 1979)
@@ -184,13 +189,13 @@ def test_decode_attention_of_cann_takes_what_was_measured(
 ):
     """One head's width of values is 512 of latents and 128 of grouped queries; of the first five,
     one made the figure. Engines call these kernels; the paper's has its own."""
-    of_engine = of_stack(facts, "vllm-ascend-0-13", "ascend-910b")
+    of_engine = facts_of_stack(facts, "vllm-ascend-0-13", "ascend-910b")
     machine = load_machine(of_engine, load_chip(of_engine, "ascend-910b"))
     reach = machine.attention_efficiency("bf16", kind)
     values, width = (576, 2 * (576 + 512)) if kind == "latent" else (2 * 8 * 128, 4 * 128)
     compute_s = query * heads * width / (machine.chip.peak(reach.peak) * reach.compute)
     read_s = 2 * values / (machine.chip.hbm_bytes_per_s * reach.bandwidth)
-    seconds = reach.start_s + requests * tokens * roof(compute_s, read_s)
+    seconds = reach.start_s + requests * tokens * roofline_s(compute_s, read_s)
     assert seconds == pytest.approx(1e-6 * us, rel=within)
     papers = load_machine(facts, load_chip(facts, "ascend-910c"))
     assert papers.attention_efficiency("bf16", "latent").bandwidth == pytest.approx(0.841)

@@ -14,9 +14,13 @@ def test_both_draw_no_more_of_the_hbm_than_there_is(facts, chip, share):
     prefill, decode = (load_machine(facts, load_chip(facts, chip), cores=x)
                        for x in (share, 1.0 - share))  # fmt: skip
     part = bandwidth_for_prefill(prefill, decode)
-    most = load_machine(facts, prefill.chip, cores=share, hbm=part).pull(1.0)
-    assert most == pytest.approx(part) and share * 0.99 <= part <= prefill.pull(1.0)
-    assert most + decode.pull(1.0) / max(1.0, prefill.pull(1.0) + decode.pull(1.0)) <= 1.0 + 1e-12
+    most = load_machine(facts, prefill.chip, cores=share, hbm=part).drawn_share(1.0)
+    assert most == pytest.approx(part) and share * 0.99 <= part <= prefill.drawn_share(1.0)
+    assert (
+        most
+        + decode.drawn_share(1.0) / max(1.0, prefill.drawn_share(1.0) + decode.drawn_share(1.0))
+        <= 1.0 + 1e-12
+    )
 
 
 @pytest.mark.parametrize("share", [0.2, 0.8])
@@ -27,4 +31,4 @@ def test_prefill_leaves_what_its_batches_do_not_move(facts, share):
     costs = assemble(s, facts).costs.prefill
     few, many = (bandwidth_for_decode(costs, tokens, machine) for tokens in (2e3, 64e3))
     # The weights of a batch are read once: of more tokens they are less.
-    assert 1.0 - machine.pull(1.0) < few < many < 1.0
+    assert 1.0 - machine.drawn_share(1.0) < few < many < 1.0

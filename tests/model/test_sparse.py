@@ -6,7 +6,7 @@ from twin.engine.simulate import simulate
 from twin.model.alone import ALONE
 from twin.model.coefficients import PromptCore
 from twin.model.decode import decode_flops, decode_hbm_bytes
-from twin.model.layer import local_s, product_s, prompt_core_s, prompt_pairs
+from twin.model.layer import local_core_s, product_s, prompt_core_s, prompt_pairs
 from twin.model.shape import load_shape
 from twin.scenario import Scenario, with_overrides
 from twin.steady import Priced
@@ -26,21 +26,21 @@ def decode_of(scenario, facts):
 
 def test_the_core_is_flat_beyond_what_is_selected_and_the_indexer_is_not(facts):
     w = decode_of(SPARSE, facts).sequence.core
-    times = [local_s(w, 2.0, float(context)) for context in (4_096, 16_384, 65_536)]
+    times = [local_core_s(w, 2.0, float(context)) for context in (4_096, 16_384, 65_536)]
     growth = [
         (b - a) / (d - c) for a, b, c, d in [(*times[:2], 4096, 16384), (*times[1:], 16384, 65536)]
     ]
     assert growth == pytest.approx([w.index] * 2)
     # Two query tokens of one request: below 2,048 all of its context is read. Each has a core.
     alone = 24 / 2
-    assert local_s(w, 2.0, 1_024.0) == pytest.approx(1_024.0 * (alone * w.context + w.index))
+    assert local_core_s(w, 2.0, 1_024.0) == pytest.approx(1_024.0 * (alone * w.context + w.index))
     assert times[0] - 4_096 * w.index == pytest.approx(alone * 2_048.0 * w.context)
 
 
 def test_query_tokens_of_sparse_attention_take_the_cores_of_a_die_in_rounds(facts):
     w = decode_of(SPARSE, facts).sequence.core
     rounds = ((2.0, 4_096.0), (24.0, 49_152.0), (26.0, 53_248.0))  # tokens, context
-    core = [local_s(w, tokens, context) - context * w.index for tokens, context in rounds]
+    core = [local_core_s(w, tokens, context) - context * w.index for tokens, context in rounds]
     assert core[1] == pytest.approx(core[0])  # a core each
     assert core[2] == pytest.approx(2.0 * core[0])
     # A profile of the model on 910C has 97 to 122 us for CANN's kernel, its start with it.

@@ -8,13 +8,13 @@ import pytest
 from tests.engine.small import run
 from twin.model.coefficients import CLASSES, Layout, Popular
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
-from twin.model.layer import experts_read, popular_read
+from twin.model.layer import experts_by_class, experts_read
 from twin.model.memory import whole_model_bytes
 from twin.model.operators import formats
 from twin.model.predict import EVEN
 from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hbm_bytes
 from twin.model.shape import ModelError, load_shape
-from twin.model.stages import expert_layout, popular
+from twin.model.stages import expert_layout, with_class_loads
 from twin.scenario import Experts, Scenario, with_overrides
 from twin.steady import Priced, steady
 
@@ -218,15 +218,15 @@ def test_experts_of_a_die_differ_in_popularity_by_the_skew(facts, popularity):
     few = []
     for skew in (0.0, 0.5, 1.0):
         asked = Experts(popularity=popularity, skew=skew)
-        loads = popular(plain, asked, facts, CLASSES).loads
+        loads = with_class_loads(plain, asked, facts, CLASSES).loads
         assert bool(loads) == (skew > 0.0)
         assert all(load >= 0.0 for load in loads)
         if loads:
             assert sum(loads) / CLASSES == pytest.approx(1.0, rel=0.02)
         classes = tuple(map(Popular, loads)) or Layout().classes
         at = Layout(classed=float(bool(loads)), classes=classes)
-        few.append(popular_read(at, 32.0, 16.0))
-        assert popular_read(at, 32.0, 1e6) == pytest.approx(32.0, rel=0.02)
+        few.append(experts_by_class(at, 32.0, 16.0))
+        assert experts_by_class(at, 32.0, 1e6) == pytest.approx(32.0, rel=0.02)
     assert few[0] == experts_read(32.0, 16.0)
     assert few[0] > few[1] > few[2] > 0.6 * few[0]
 
@@ -237,7 +237,7 @@ def test_experts_of_a_die_differ_in_popularity_by_the_skew(facts, popularity):
 )
 def test_experts_alike_have_no_classes(facts, asked):
     plain = expert_layout(load_shape(facts, "deepseek-r1"), 0, 8)
-    assert popular(plain, asked, facts, CLASSES) == plain
+    assert with_class_loads(plain, asked, facts, CLASSES) == plain
 
 
 @pytest.mark.parametrize(("dies", "slots"), [(40, 7), (64, 4), (128, 2)])
@@ -245,11 +245,11 @@ def test_few_experts_of_a_die_fill_all_classes(facts, dies, slots):
     """Power-law popularity is of one layer: a class may be a part of one expert."""
     plain = expert_layout(load_shape(facts, "deepseek-r1"), 0, dies)
     assert plain.slots_per_die == slots < CLASSES
-    loads = popular(plain, Experts(popularity="power_law"), facts, CLASSES).loads
+    loads = with_class_loads(plain, Experts(popularity="power_law"), facts, CLASSES).loads
     assert len(loads) == CLASSES and sum(loads) / CLASSES == pytest.approx(1.0)
     assert len(set(loads)) >= slots and list(loads) == sorted(loads)
 
 
 def test_an_expert_alone_on_its_die_is_as_popular_as_itself(facts):
     plain = expert_layout(load_shape(facts, "deepseek-r1"), 0, 256)
-    assert popular(plain, Experts(skew=1.0), facts, CLASSES) == plain
+    assert with_class_loads(plain, Experts(skew=1.0), facts, CLASSES) == plain

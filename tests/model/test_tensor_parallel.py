@@ -6,7 +6,7 @@ from tests.engine.small import run, small
 from tests.model.agreement import iteration_s
 from twin.hardware.fabric import wired
 from twin.model.alone import collective_alone_s
-from twin.model.collectives import exchange, half_of_sum
+from twin.model.collectives import exchange, half_all_reduce
 from twin.model.costs import build_costs
 from twin.model.decode import best_split, decode_flops, decode_hbm_bytes
 from twin.model.layer import Pass, attention_s, core_s
@@ -167,7 +167,7 @@ def test_a_collective_alone_starts_once_and_brings_the_bytes_of_all_other_dies(f
     costs = build_costs(s, facts, wired(s.supernode, facts))
     machine = load_machine(facts, costs.decoding.chip)
     group = exchange(wired(s.supernode, facts), range(8), "read")
-    half = half_of_sum(machine, facts, group)
+    half = half_all_reduce(machine, facts, group)
     gathered = collective_alone_s(costs, "gather", 1e6)
     assert gathered == pytest.approx(half.start_s + 7e6 / half.bytes_per_s)
     assert collective_alone_s(costs, "scatter", 1e6) >= gathered

@@ -7,7 +7,7 @@ import pytest
 from tests.model.agreement import MODES, agree
 from twin.model.coefficients import PromptCore
 from twin.model.decode import decode_flops, decode_hbm_bytes
-from twin.model.layer import local_s, prompt_core_s, window_pairs
+from twin.model.layer import local_core_s, prompt_core_s, window_pairs
 from twin.model.prefill import prefill_flops
 from twin.model.shape import ModelError, load_shape
 from twin.scenario import Scenario, with_overrides
@@ -42,8 +42,8 @@ def test_cost_of_a_window_is_flat_in_context_beyond_it(facts):
     """The layers with a window by themselves: time, FLOPs and bytes."""
     p = costs_of(oss(), facts).decode
     w = replace(p.sequence.core, context=0.0)
-    near, far = (local_s(w, 8.0, 8.0 * context) for context in (128.0, 131_072.0))
-    assert near == far > local_s(w, 8.0, 8.0 * 64.0)
+    near, far = (local_core_s(w, 8.0, 8.0 * context) for context in (128.0, 131_072.0))
+    assert near == far > local_core_s(w, 8.0, 8.0 * 64.0)
     alone = replace(p, demand=replace(p.demand, context_bytes=0.0, context_flops=0.0))
     assert decode_flops(alone, 8.0, 8.0 * 4096.0) == decode_flops(alone, 8.0, 8.0 * 131_072.0)
     read = [decode_hbm_bytes(alone, 8.0, 8.0 * context, 16.0) for context in (4096.0, 131_072.0)]
@@ -56,9 +56,9 @@ def test_half_of_the_layers_grow_half_as_fast(facts):
         f"models.gpt-oss-120b.{name}": replace(facts[f"models.gpt-oss-120b.{name}"], value=0)
         for name in ("window_layers", "window")
     })).decode.sequence.core  # fmt: skip
-    grown = [local_s(w, 1.0, 65_536.0) - local_s(w, 1.0, 4096.0) for w in (half, none)]
+    grown = [local_core_s(w, 1.0, 65_536.0) - local_core_s(w, 1.0, 4096.0) for w in (half, none)]
     assert grown[0] == pytest.approx(0.5 * grown[1])
-    assert local_s(half, 1.0, 100.0) == pytest.approx(local_s(none, 1.0, 100.0))
+    assert local_core_s(half, 1.0, 100.0) == pytest.approx(local_core_s(none, 1.0, 100.0))
 
 
 @pytest.mark.parametrize("weights", list(UNIT))

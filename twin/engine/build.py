@@ -20,7 +20,7 @@ from twin.hardware.prices import Price, nic, ports_of
 from twin.kernels.rng import stream_key, uniforms
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.model.coefficients import Decode, Prefill
-from twin.model.record import dtype_of, numbers, places
+from twin.model.record import dtype_of, numbers, scale_indices
 from twin.policies.batching import slots_of_ranks
 from twin.policies.memory_pool import BlockPool, PrefixCache, empty_pool
 from twin.policies.router import BLOCK, View
@@ -195,8 +195,9 @@ def _empty_costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
         sizes, prefill=prefill_rows.view(dtype_of(Prefill))[:, 0],
         decode=decode.view(dtype_of(Decode))[:, 0], prefill_now=prefill_rows, decode_now=decode,
         prefill_alone=prefill_rows.copy(), decode_alone=decode.copy(),
-        prefill_carried=places(Prefill, "carried"), decode_carried=places(Decode, "carried"),
-        decode_copied=places(Decode, "copied"),
+        prefill_carried=scale_indices(Prefill, "carried"),
+        decode_carried=scale_indices(Decode, "carried"),
+        decode_copied=scale_indices(Decode, "copied"),
         prefill_hot_tokens=setup.prefill_imbalance.tokens,
         prefill_hot_factor=rows(setup.prefill_imbalance.factor, "prefills"),
         decode_hot_tokens=setup.decode_imbalance.tokens,

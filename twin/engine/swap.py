@@ -25,7 +25,7 @@ from twin.engine.in_hbm import release_cell, shared_tokens
 from twin.engine.lists import append, fill, pop, total
 from twin.kernels.compiled import kernel
 from twin.metrics.operators import DECODE_OPERATORS
-from twin.model.layer import attended
+from twin.model.layer import attended_tokens
 
 PLACE = DECODE_OPERATORS.index("kv_swap")
 
@@ -150,7 +150,7 @@ def stream_kv(world: World, d: int, now_s: float) -> None:
     for rank in range(d * world.settings.decode_ranks, (d + 1) * world.settings.decode_ranks):
         requests = prices.concentration * decode.requests[rank]
         context = prices.concentration * decode.context[rank]
-        read_tokens = attended(reach, prices.query_tokens * requests, context)
+        read_tokens = attended_tokens(reach, prices.query_tokens * requests, context)
         read_bytes = read_tokens * per_layer.host_bytes * layers
         written_bytes = decode.written[rank] + decode.growth[rank] * per_layer.written_bytes
         decode.written[rank] = 0.0

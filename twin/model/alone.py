@@ -12,7 +12,7 @@ from twin.metrics.operators import names_of
 from twin.model import layer
 from twin.model.batch import Hot
 from twin.model.coefficients import Mode
-from twin.model.collectives import direct, exchange, moe_traffic
+from twin.model.collectives import direct_exchange, exchange, moe_traffic
 from twin.model.costs import Costs
 from twin.model.decode import decode_iteration_s
 from twin.model.formats import ACTIVATION_BYTES
@@ -33,7 +33,7 @@ def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: flo
     machine = load_machine(facts, load_chip(facts, s.supernode.chip))
     exchange_price = exchange(wired(s.supernode, facts), range(dies))
     if machine.family == "nvidia":
-        exchange_price = direct(exchange_price, machine.chip.name, facts)
+        exchange_price = direct_exchange(exchange_price, machine.chip.name, facts)
     traffic = moe_traffic(shape, s.deployment.communication, machine, facts, exchange_price)
     host_s, transfer = (
         (traffic.host_s, traffic.dispatch) if operation == "dispatch" else (0.0, traffic.combine)
@@ -53,7 +53,7 @@ def streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
     tokens = half_query * (per_rank * role.ranks)
     layer_load = layer.Pass(
         half_query * per_rank, 0.5 * float(context[0]), half_query * per_rank / rank_dies, tokens,
-        float(role.stage_dies), *layer.hot_and_wire(decode.layout, tokens, *hot),
+        float(role.stage_dies), *layer.die_and_link_load(decode.layout, tokens, *hot),
     )  # fmt: skip
     return layer.layer_s(decode, decode.splits[PAPER_SPLIT], layer_load)
 
@@ -61,27 +61,27 @@ def streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
 def attention_core_s(costs: Costs, context: float) -> float:
     """Seconds of decode's attention core on a die for a number of context tokens, with all query
     tokens that a request has there, without waits."""
-    coefficients = _unhurried(costs).core
+    coefficients = _mode_without_waits(costs).core
     return coefficients.fixed + coefficients.context * context
 
 
 def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
     """Seconds of the grouped product of a die's experts over a number of rows, without waits."""
-    product = _unhurried(costs).experts
-    flop_per_row = product.flop * experts * layer.whole_tiles(product, rows / experts) / rows
+    product = _mode_without_waits(costs).experts
+    flop_per_row = product.flop * experts * layer.whole_tile_rows(product, rows / experts) / rows
     even_product = replace(product, flop=flop_per_row, tile_small=0.0, tile_large=0.0)
     return layer.ffn_rows_s(even_product, layer.experts_read(experts, rows), 0.0, rows)
 
 
 def collective_alone_s(costs: Costs, operation: str, bytes_per_die: float) -> float:
     """Seconds of a rank's `gather` or `scatter` of bytes of hidden states on each die, no waits."""
-    mode, role = _unhurried(costs), costs.decode_role
+    mode, role = _mode_without_waits(costs), costs.decode_role
     assert role is not None
     tokens = role.pool.layer_dies * bytes_per_die / (ACTIVATION_BYTES * costs.shape.hidden)
     return layer.collective_s(mode.gather if operation == "gather" else mode.scatter, tokens)
 
 
-def _unhurried(costs: Costs) -> Mode:
+def _mode_without_waits(costs: Costs) -> Mode:
     """The mode without waits for slower dies."""
     return costs.decode.splits[0] if costs.decode.hides > 0.0 else costs.decode.sequence
 
@@ -98,7 +98,7 @@ def profile_of_mean_die(full: Prediction, traffic: Traffic, facts: Facts) -> dic
     operator_s = role.operator_sink()
     decode_iteration_s(role.decode, requests, context_tokens, 0, role.ranks, *EVEN, operator_s)
     seconds_by_operator = dict(zip(role.operators, operator_s.tolist(), strict=True))
-    slowdown = load_machine(facts, role.chip).slowest(role.dies)
+    slowdown = load_machine(facts, role.chip).slowest_over_mean(role.dies)
     for name in (*BEFORE_DISPATCH, "experts"):
         seconds_by_operator[name] /= slowdown
     for operator, earlier_operators in (("dispatch", BEFORE_DISPATCH), ("combine", ("experts",))):

@@ -145,37 +145,37 @@ class Linear:
         return 6.0 * self.state(s) + float(s.linear_value_heads * chunk_flops)
 
 
-def _keys(s: Widths) -> int:
+def _key_width(s: Widths) -> int:
     """Key values of all heads of a token in linear attention."""
     return s.linear_key_heads * s.linear_key_dim
 
 
-def _values(s: Widths) -> int:
+def _value_width(s: Widths) -> int:
     """Value values of all heads of a token in linear attention."""
     return s.linear_value_heads * s.linear_value_dim
 
 
 def _kda_weights(s: Widths) -> int:
     """Parameters of KDA, whose decay and gate have a low-rank step (arXiv 2510.26692 section 4)."""
-    rank, mixed_values = s.linear_key_dim, 2 * _keys(s) + _values(s)
+    rank, mixed_values = s.linear_key_dim, 2 * _key_width(s) + _value_width(s)
     direct_weights = s.hidden * (mixed_values + s.linear_value_heads + 2 * rank)
-    return direct_weights + rank * (_keys(s) + _values(s)) + s.linear_conv * mixed_values
+    return direct_weights + rank * (_key_width(s) + _value_width(s)) + s.linear_conv * mixed_values
 
 
 LINEAR = {
     "gated_deltanet": Linear(
         "Gated DeltaNet: a decay and a step of each head (arXiv 2412.06464; Qwen3-Next)",
         in_weights=lambda s: (
-            s.hidden * (2 * _keys(s) + 2 * _values(s) + 2 * s.linear_value_heads)
-            + s.linear_conv * (2 * _keys(s) + _values(s))
+            s.hidden * (2 * _key_width(s) + 2 * _value_width(s) + 2 * s.linear_value_heads)
+            + s.linear_conv * (2 * _key_width(s) + _value_width(s))
         ),
-        in_values=lambda s: 2 * _keys(s) + 2 * _values(s) + 2 * s.linear_value_heads,
-        mixed=lambda s: 2 * _keys(s) + _values(s),
+        in_values=lambda s: 2 * _key_width(s) + 2 * _value_width(s) + 2 * s.linear_value_heads,
+        mixed=lambda s: 2 * _key_width(s) + _value_width(s),
     ),
     "kda": Linear(
         "Kimi Delta Attention: a decay of each channel of a key (arXiv 2510.26692; Kimi-Linear)",
         in_weights=_kda_weights,
-        in_values=lambda s: 3 * _keys(s) + 2 * _values(s) + s.linear_value_heads,
-        mixed=lambda s: 2 * _keys(s) + _values(s),
+        in_values=lambda s: 3 * _key_width(s) + 2 * _value_width(s) + s.linear_value_heads,
+        mixed=lambda s: 2 * _key_width(s) + _value_width(s),
     ),
 }

@@ -110,7 +110,7 @@ def _exchange(net: Network, dies: range | tuple[int, ...], operation: Operation)
     )
 
 
-def two_level(x: Exchange, top_k: int, most_nodes: int) -> Exchange:
+def two_level_exchange(x: Exchange, top_k: int, most_nodes: int) -> Exchange:
     """The exchange of these dies when a token crosses to each other node once and is spread inside
     it. Where the plane between nodes is slow, engines send hierarchically: of `top_k` messages as
     many cross as they have distinct nodes, at most `most_nodes` by the router's limit (arXiv
@@ -126,7 +126,7 @@ def two_level(x: Exchange, top_k: int, most_nodes: int) -> Exchange:
     return replace(x, rate_bytes_per_s=bytes_per_s, off_node=copies_across / top_k, ports=ports)
 
 
-def direct(x: Exchange, chip: str, facts: Facts) -> Exchange:
+def direct_exchange(x: Exchange, chip: str, facts: Facts) -> Exchange:
     """The exchange of these dies by low-latency kernels: each message goes straight to its die,
     through the sender's NIC to another node. Start and rate are those measured on the chip's own
     networks, inside a node and across (`operators.exchange` of data/chips, or of the chip that
@@ -157,7 +157,7 @@ def launch_and_round_s(m: Machine, facts: Facts) -> tuple[float, float]:
     return facts.si(f"{prefix}.comm_fixed"), facts.si(f"{prefix}.barrier_round")
 
 
-def half_of_sum(m: Machine, facts: Facts, x: Exchange, library: bool = False) -> Half:
+def half_all_reduce(m: Machine, facts: Facts, x: Exchange, library: bool = False) -> Half:
     """Half an all-reduce: a gather or a reduce-scatter among the dies of a rank. Inside a node
     start and rate are those measured on the chip, or on that of `exchange_of`, of the faster of two
     kernels: of halves themselves (`collective.halves` of data/chips, or `collective.gathers`, of
@@ -177,7 +177,7 @@ def half_of_sum(m: Machine, facts: Facts, x: Exchange, library: bool = False) ->
         rate_share, large_share = (facts.si(f"{halves}.{part}") for part in ("rate", "large_rate"))
         link = x.rate_bytes_per_s / facts.si("fabric.efficiency.npu_read")
         peers_s = (x.peers - 1) * facts.si(f"{halves}.peer")
-        return _faster(link, start_s, rate_share, peers_s, large_share)
+        return _choose(link, start_s, rate_share, peers_s, large_share)
     if f"{path}.dies" in facts and x.nodes == 1:
         die_counts = facts[f"{path}.dies"].value
         start, rate_share, large_start_s, large_share = (
@@ -186,7 +186,7 @@ def half_of_sum(m: Machine, facts: Facts, x: Exchange, library: bool = False) ->
         )
         link = x.rate_bytes_per_s / facts.si(f"chips.{m.chip.name}.link_efficiency")
         scale = 1.0 if is_gather else 0.5  # of the starts that were measured
-        return _faster(
+        return _choose(
             link, scale * start, rate_share, scale * max(0.0, large_start_s - start), large_share
         )
     if f"{table}.dies" in facts:
@@ -196,7 +196,7 @@ def half_of_sum(m: Machine, facts: Facts, x: Exchange, library: bool = False) ->
     return Half(launch_s + x.latency_s + round_s * math.log2(x.peers), x.rate_bytes_per_s)
 
 
-def _faster(link: float, start_s: float, share: float, later_s: float, large_share: float) -> Half:
+def _choose(link: float, start_s: float, share: float, later_s: float, large_share: float) -> Half:
     """The faster of two kernels over a link of `link` bytes/s: one that reaches `share` of it, and
     one for large messages that starts `later_s` later and reaches `large_share`."""
     saved_s_per_byte = max(0.0, 1.0 / share - 1.0 / large_share) / link
@@ -215,12 +215,12 @@ def moe_traffic(
     s: Shape, comm: Communication, m: Machine, facts: Facts, x: Exchange, apart: bool = False
 ) -> MoeTraffic:
     """Coefficients of dispatch and combine of one token's `top_k` messages among `x.peers` dies.
-    Without fused operators, and between slowly joined nodes, all tokens go to all dies
-    (`_gathered`); `own_streams`: transfers between nodes run concurrently with those inside."""
+    Without fused operators, and between slowly joined nodes, all tokens go to all dies; `apart`:
+    transfers between nodes run concurrently with those inside."""
     sent_bytes = dispatch_bytes(s, comm.early_quantisation, m.message_scale_bytes)
     answer_bytes = combine_bytes(s)
     if not comm.fused and m.family == "ascend" and x.inside_bytes_per_s > 0.0:
-        return _gathered(s, comm, m, x, apart)
+        return _traffic_in_rounds(s, comm, m, x, apart)
     launch_s, round_s = launch_and_round_s(m, facts)
     quantise_s = m.fitted["quantise"] if m.family == "ascend" and comm.early_quantisation else 0.0
     start_s = launch_s + x.latency_s + round_s * math.log2(x.peers)
@@ -254,9 +254,9 @@ def gathered_traffic(
 ) -> MoeTraffic:  # fmt: skip
     """Coefficients of gathering all hidden states on all dies and reducing the experts' sums: an
     all-reduce in two halves (vLLM without expert parallelism). Every die counts as many tokens as
-    the one with most: engines pad. library: as in half_of_sum; times: halves in each of the two."""
+    the one with most: engines pad. library: as in half_all_reduce; times: halves in each."""
     hidden_bytes = ACTIVATION_BYTES * s.hidden
-    collective = half_of_sum(m, facts, x, library).collective(x.peers * hidden_bytes * x.remote)
+    collective = half_all_reduce(m, facts, x, library).collective(x.peers * hidden_bytes * x.remote)
     transfer = Transfer(
         fixed=times * collective.fixed, token=times * collective.token,
         beyond=collective.beyond, saved=times * collective.saved,
@@ -265,7 +265,9 @@ def gathered_traffic(
     return MoeTraffic(transfer, replace(transfer, token=sum_s_per_token))
 
 
-def _gathered(s: Shape, comm: Communication, m: Machine, x: Exchange, apart: bool) -> MoeTraffic:
+def _traffic_in_rounds(
+    s: Shape, comm: Communication, m: Machine, x: Exchange, apart: bool
+) -> MoeTraffic:
     """Coefficients of an all-gather before the experts and a reduce-scatter after them, in rounds,
     as omni-infer does on Atlas A2 (communication_op.py, all_gather_round_pipeline): tokens are
     gathered inside a node; each other node's come by a swap with the die of the same place there.

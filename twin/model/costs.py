@@ -31,8 +31,8 @@ from twin.model.offload import Offload, offload
 from twin.model.operators import formats, rank_bytes
 from twin.model.prefill import bandwidth_for_decode, bandwidth_for_prefill
 from twin.model.prefill_costs import prefill_costs
-from twin.model.record import changed, in_network
-from twin.model.roofline import family_of, laid_out_bytes_per_s, load_machine, of_stack
+from twin.model.record import in_network, map_numbers
+from twin.model.roofline import facts_of_stack, family_of, laid_out_bytes_per_s, load_machine
 from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape, load_shape
 from twin.model.space import kv_bytes, kv_layers, space
@@ -188,15 +188,15 @@ class Costs:
     @property
     def decode(self) -> c.Decode:
         """Coefficients of an instance that decodes, colocated or not."""
-        return self._of(self.decoding, "decode").decode
+        return self._role_or_refuse(self.decoding, "decode").decode
 
     @property
     def prefill(self) -> c.Prefill:
         """Coefficients of a prefill instance."""
-        return self._of(self.prefill_role, "prefill").prefill
+        return self._role_or_refuse(self.prefill_role, "prefill").prefill
 
     @staticmethod
-    def _of(role: RoleCosts | None, name: str) -> RoleCosts:
+    def _role_or_refuse(role: RoleCosts | None, name: str) -> RoleCosts:
         """The role's costs; raises ModelError where a deployment has no such instances."""
         if role is None:
             raise ModelError(f"this deployment has no {name} instances: change deployment.mode")
@@ -210,7 +210,7 @@ def build_costs(
     deployment, w, front_end = scenario.deployment, scenario.workload, scenario.front_end
     pools = serving(scenario)
     chips = [pool.chip for pool in pools.values()]  # the last decodes, if any does
-    facts = [of_stack(facts, deployment.stack, chip) for chip in chips][-1]
+    facts = [facts_of_stack(facts, deployment.stack, chip) for chip in chips][-1]
     shape = load_shape(facts, deployment.model)
     own_drafter = drafter(deployment, shape, facts)  # refused before anything is placed
     stages.refuse(pools.values(), shape)
@@ -280,7 +280,7 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
     attending = dies[: len(dies) - _expert_dies(pool, load_chip(at.facts, pool.chip), len(dies))]
     host_dram = host_memory(net, attending, pool.own.in_host, at.memory_pool.block_tokens)
     setting, coefficients = _coefficients_of(at, pool, dies, offloaded, host_dram)
-    if offloaded is not None and (setting.shape.index_top_k or setting.shape.growing < 1.0):
+    if offloaded is not None and (setting.shape.index_top_k or setting.shape.mean_keys < 1.0):
         raise ModelError(
             f"deployment.decode.attention_offload: {setting.shape.title} attends to a part of the "
             "context in some layers, and offloaded attention reads all of it: take 0"
@@ -321,11 +321,11 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         die_state=setting.shape.state_bytes / at.shape.state_bytes / pool.own.pp_stages
         if at.shape.linear_layers else 1.0,
         kv_in_host=host_dram.token_bytes(at.shape, pool.precision.kv) if host_dram else 0.0,
-        kv_spared=host_dram.spared(at.shape, pool.precision.kv) if host_dram else 0.0,
+        kv_spared=host_dram.spared_bytes(at.shape, pool.precision.kv) if host_dram else 0.0,
         exchange_bytes_per_s=setting.exchange.rate_bytes_per_s,
         gather_bytes_per_s=gather.rate_bytes_per_s,
         exchange_bytes_per_token=0.0 if is_one_npu else setting.exchange_bytes * setting.stages,
-        dispatched=setting.dispatched,
+        dispatched=setting.dispatch_share,
         off_node_fraction=route.off_node if route.slow_between else 0.0,
         gather_off_node=gather.off_node if gather.slow_between else 0.0,
         rank_bytes_per_token=rank_bytes(setting.whole, pool.layer_dies),
@@ -343,28 +343,28 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
 def _coefficients_of(
     at: Deployed, pool: Pool, dies: tuple[int, ...], away: Offload | None, host: HostMemory | None
 ) -> tuple[Setting, Coefficients]:
-    """`_priced` with the HBM bandwidth left by a pool on the same dies."""
+    """`_price` with the HBM bandwidth left by a pool on the same dies."""
     chip, net = load_chip(at.facts, pool.chip), at.net
     # The batch decides no coefficient, so all batches have the same ones.
     single = at.deployment.decode.model_copy(update={"batch_per_npu": 1})
     d, pool = at.deployment.model_copy(update={"decode": single}), replace(pool, batch_per_npu=1)
     clock = at.clocks.get(pool.role, 1.0)
-    seat = _Seat(d, at.experts, at.facts, pool, clock, away=away, host=host)
+    key = _InstanceKey(d, at.experts, at.facts, pool, clock, away=away, host=host)
     if (guest := at.guest) is None:
-        return _priced(seat, net, dies)
+        return _price(key, net, dies)
     machine = load_machine(at.facts, replace(chip, clock=clock), cores=guest.cores)
     hbm_share = bandwidth_for_prefill(machine, replace(machine, cores=1.0 - guest.cores))
     if not pool.over:
         host_dies = dies[: guest.npus * chip.dies_per_npu]
-        seat_of_guest = seat._replace(pool=guest, hbm=hbm_share, away=None, host=None)
-        prefill = _priced(seat_of_guest, net, host_dies)[1]
+        guest_key = key._replace(pool=guest, hbm=hbm_share, away=None, host=None)
+        prefill = _price(guest_key, net, host_dies)[1]
         assert isinstance(prefill, c.Prefill)
         batch_tokens = guest.tokens_per_npu * len(host_dies) / chip.dies_per_npu
         hbm_share = bandwidth_for_decode(prefill, batch_tokens, machine)
-    return _priced(seat._replace(hbm=hbm_share), net, dies)
+    return _price(key._replace(hbm=hbm_share), net, dies)
 
 
-class _Seat(NamedTuple):
+class _InstanceKey(NamedTuple):
     """What prices an instance apart from its dies and links."""
 
     deployment: Deployment
@@ -378,15 +378,15 @@ class _Seat(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def _priced(seat: _Seat, net: Network, dies: tuple[int, ...]) -> tuple[Setting, Coefficients]:
+def _price(key: _InstanceKey, net: Network, dies: tuple[int, ...]) -> tuple[Setting, Coefficients]:
     """Setting and coefficients of an instance, for all batches and seeds. Raises ModelError."""
-    pool, chip = seat.pool, load_chip(seat.facts, seat.pool.chip)
-    model_shape = load_shape(seat.facts, seat.deployment.model)
+    pool, chip = key.pool, load_chip(key.facts, key.pool.chip)
+    model_shape = load_shape(key.facts, key.deployment.model)
     expert_dies = _expert_dies(pool, chip, len(dies))
-    own_drafter = drafter(seat.deployment, model_shape, seat.facts).shape
-    parallel.refuse(pool, model_shape, own_drafter, len(dies) - expert_dies)
+    own_drafter = drafter(key.deployment, model_shape, key.facts).shape
+    parallel.refuse_bad_splits(pool, model_shape, own_drafter, len(dies) - expert_dies)
     groups = tuple(
-        (name, exchange(net, dies[parallel.members(pool, name, len(dies))], "read"))
+        (name, exchange(net, dies[parallel.first_group(pool, name, len(dies))], "read"))
         for name, form in parallel.PARALLELISMS.items()
         if form.size(pool) > 1
     )
@@ -395,36 +395,37 @@ def _priced(seat: _Seat, net: Network, dies: tuple[int, ...]) -> tuple[Setting, 
     exchange_price = exchange(net, dies)
     if expert_dies:
         exchange_price = replace(exchange_price, remote=1.0)  # no expert is at home
-    is_nvidia = family_of(seat.facts, pool.chip) == "nvidia"
-    is_gathered = pool.own.experts_tp > 1 or (is_nvidia and not seat.deployment.communication.fused)
+    is_nvidia = family_of(key.facts, pool.chip) == "nvidia"
+    is_gathered = pool.own.experts_tp > 1 or (is_nvidia and not key.deployment.communication.fused)
     reads = pool.phase == "prefill" or is_gathered
     gather_price = exchange(net, dies, "read") if reads else exchange_price
-    return _priced_over(seat, len(dies), exchange_price, gather_price, groups)
+    return _price_over_exchanges(key, len(dies), exchange_price, gather_price, groups)
 
 
 @lru_cache(maxsize=64)
-def _priced_over(
-    seat: _Seat,
+def _price_over_exchanges(
+    key: _InstanceKey,
     dies: int,
     sending: Exchange,
     gather: Exchange,
     groups: tuple[tuple[str, Exchange], ...],
 ) -> tuple[Setting, Coefficients]:
-    """`_priced` of so many dies with these exchanges; equal arguments share one object."""
-    deployment, expert_settings, facts, pool, clock, hbm_share, away_pool, host = seat
+    """`_price` of so many dies with these exchanges; equal arguments share one object."""
+    deployment, expert_settings, facts, pool, clock, hbm_share, away_pool, host = key
     model_shape, chip = load_shape(facts, deployment.model), load_chip(facts, pool.chip)
     if pool.role != "decode":
         clock = min(clock, facts.si(f"chips.{pool.chip}.sustained_clock", clock))
     chip = replace(chip, clock=clock)
-    shape = stages.part_of(model_shape, pool)
+    shape = stages.shape_on_die(model_shape, pool)
     expert_dies = _expert_dies(pool, chip, dies)
     kernel = deployment.optimisations.attention_kernel
     machine = load_machine(facts, chip, kernel, pool.own.cores, hbm_share)
-    machine = machine.serving(shape.kind.kernels, pool.precision.weights)
+    machine = machine.for_model(shape.kind.kernels, pool.precision.weights)
     layout = stages.expert_layout(
         shape, expert_settings.redundant, expert_dies or dies, pool.own.experts_tp
     )
-    is_decoding = pool.role != "prefill"  # a batch of prompts uses all of a die's experts
+    if pool.role != "prefill":  # a batch of prompts uses all of a die's experts
+        layout = stages.with_class_loads(layout, expert_settings, facts, c.CLASSES)
     formats_of_part = formats(pool.precision, machine.sum_bytes, machine.family, chip.flops)
     for fmt in (formats_of_part.linear, formats_of_part.expert):  # refused with what was chosen
         chip.peak(computes(fmt), pool.precision.weights)
@@ -441,7 +442,7 @@ def _priced_over(
         facts=facts,
         communication=deployment.communication,
         optimisations=deployment.optimisations,
-        layout=stages.popular(layout, expert_settings, facts, c.CLASSES) if is_decoding else layout,
+        layout=layout,
         exchange=sending,
         gather=gather,
         groups=dict(groups),
@@ -461,7 +462,7 @@ def _priced_over(
         costs = colocated_costs(setting, draft_tokens, deployment.colocated.prompt_delay)
     slowdown = machine.in_prefill if pool.role == "prefill" else machine.in_decode
     # Plain Python computes faster with these.
-    return setting, changed(in_network(costs, slowdown), lambda _, value: float(value))
+    return setting, map_numbers(in_network(costs, slowdown), lambda _, value: float(value))
 
 
 def _dies_per_node(net: Network, dies: tuple[int, ...]) -> int:

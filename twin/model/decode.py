@@ -13,7 +13,7 @@ from twin.metrics.operators import DECODE_OPERATORS
 from twin.model import layer
 from twin.model.coefficients import Decode, Mode
 from twin.model.layer import Pass
-from twin.model.roofline import roof
+from twin.model.roofline import roofline_s
 from twin.model.schedule import ring_s, stages, two_microbatches_s
 
 _CORE, _AWAY, _GATE, _DISPATCH, _EXPERTS, _COMBINE, _DENSE, _MTP, _HEAD, _SAMPLING, _GAPS = map(
@@ -33,10 +33,10 @@ def add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
         product_s = layer.product_s(m.before[k], load.tokens) * times
         ops[int(m.before[k].place)] += product_s
         total_s += product_s
-    local_s = layer.local_s(m.core, load.tokens, load.context)
+    local_s = layer.local_core_s(m.core, load.tokens, load.context)
     core_s = (m.core.fixed + local_s) * times
     core_s += layer.collective_s(m.context, load.tokens) * times
-    fetched_s = layer.fetched_s(m.core, load.tokens, load.context) * times
+    fetched_s = layer.fetch_wait_s(m.core, load.tokens, load.context) * times
     ops[_HOST] += fetched_s
     ops[_CORE] += core_s - fetched_s
     total_s += core_s
@@ -67,16 +67,16 @@ def _add_moe(p: Decode, m: Mode, times: float, load: Pass, moving: bool, ops: np
 
 
 @kernel
-def outside_s(
+def after_layers_s(
     p: Decode, requests: float, context: float, total: float, dies: float, hot: float,
     wire: float, ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """Seconds of an iteration outside the layers: drafts, LM heads, sampling. The first drafting
+    """Seconds of an iteration after the layers: drafts, LM heads, sampling. The first drafting
     pass covers all verified positions, later ones one token per request. `requests` and `context`
     of the busiest rank, `total` requests of all ranks."""
     query_tokens, passes, drafter = p.query_tokens, p.passes, p.drafter
     mtp_s = 0.0
-    head_s = roof(p.head.flop * query_tokens * requests, p.head.weight) + p.head.fixed
+    head_s = roofline_s(p.head.flop * query_tokens * requests, p.head.weight) + p.head.fixed
     head_s += layer.collective_s(p.logits, query_tokens * requests)
     drafted_tokens = query_tokens * requests
     for k in range(int(passes)):
@@ -84,7 +84,7 @@ def outside_s(
         tokens = width * requests
         input_products, core = (p.mtp, drafter.core) if k == 0 else (p.later, p.later_core)
         mtp_s += input_products.fixed + input_products.vector * tokens
-        mtp_s += roof(input_products.flop * tokens, input_products.weight)
+        mtp_s += roofline_s(input_products.flop * tokens, input_products.weight)
         mtp_s += layer.attention_s(drafter, tokens, layer.core_s(core, tokens, context))
         if p.modules > 0.0:
             die_tokens = tokens / p.layout.rank_dies
@@ -93,7 +93,7 @@ def outside_s(
             )
         else:
             mtp_s += layer.product_s(p.draft_dense, tokens)
-        head_s += roof(p.draft_head.flop * requests, p.draft_head.weight) + p.draft_head.fixed
+        head_s += roofline_s(p.draft_head.flop * requests, p.draft_head.weight) + p.draft_head.fixed
         head_s += layer.collective_s(p.logits, p.draft_share * requests)
         drafted_tokens += p.draft_share * requests
     sampling_s = p.sampling.fixed * (1.0 + passes) + p.sampling.token * drafted_tokens
@@ -213,55 +213,57 @@ def decode_iteration_s(
     hot_tokens, hot_factor f8[G]: hottest die's MoE load over the mean by tokens that enter the MoE
     at once, hot_factor f8[2 G]: then the hottest node's; ops f8[len(DECODE_OPERATORS)] gets the
     seconds of each operator on the critical path added, in all exactly what is returned."""
-    busiest_rank, most_requests, running_requests = layer.survey(p, requests, context, first, count)
+    busiest_rank, most_requests, running_requests = layer.rank_loads(
+        p, requests, context, first, count
+    )
     if running_requests == 0:
         return 0.0
     query = p.query_tokens
     groups = layer.groups_of(p, running_requests)
-    group_share = layer.share_of_group(requests[busiest_rank], groups, count)
+    group_share = layer.share_in_group(requests[busiest_rank], groups, count)
     rank_requests, rank_context = (
         p.concentration * (group_share * requests[busiest_rank]),
         p.concentration * (group_share * context[busiest_rank]),
     )
-    fullest = layer.share_of_group(most_requests, groups, count) * most_requests
+    fullest = layer.share_in_group(most_requests, groups, count) * most_requests
     in_group = running_requests / groups  # requests of a group
     moe_tokens = query * in_group
-    hot, wire = layer.hot_and_wire(p.layout, moe_tokens, hot_tokens, hot_factor)
+    hot, wire = layer.die_and_link_load(p.layout, moe_tokens, hot_tokens, hot_factor)
     fullest_rank_tokens = query * (p.concentration * fullest)  # tokens of the rank that has most
     load = Pass(
         query * rank_requests, rank_context, fullest_rank_tokens / p.layout.rank_dies, moe_tokens,
         count * p.layout.rank_dies, hot, wire,
     )  # fmt: skip
     dense_s = dense_layers_s(p, load, ops)
-    outside_time_s = outside_s(p, rank_requests, rank_context, in_group, load.dies, hot, wire, ops)
+    after_s = after_layers_s(p, rank_requests, rank_context, in_group, load.dies, hot, wire, ops)
     moe_layers, domain_count, moe_s = p.moe_layers, p.layout.domains, -1.0
     if p.microbatch > 0.0:
         tokens = 0.5 * moe_tokens / domain_count
-        hot, wire = layer.hot_and_wire(p.layout, tokens, hot_tokens, hot_factor)
-        half_load = half_of(load, domain_count, hot, wire)
+        hot, wire = layer.die_and_link_load(p.layout, tokens, hot_tokens, hot_factor)
+        half_load = half_pass(load, domain_count, hot, wire)
         split_index, split_s = best_split(p, half_load)
         attention_s, experts_s = layer.layer_s(p, p.sequence, load)
         if split_s < attention_s + experts_s or p.microbatch == 1.0:
             moe_s = _add_two_microbatches(p, p.splits[split_index], moe_layers, half_load, ops)
     if moe_s < 0.0 and domain_count > 1.0:
         tokens = moe_tokens / domain_count
-        hot, wire = layer.hot_and_wire(p.layout, tokens, hot_tokens, hot_factor)
+        hot, wire = layer.die_and_link_load(p.layout, tokens, hot_tokens, hot_factor)
         domain_pass = Pass(load.tokens, load.context, load.busiest, tokens, load.dies, hot, wire)
         moe_s = _add_ring(p, p.sequence, moe_layers, domain_pass, 1.0, ops)
     elif moe_s < 0.0:
         moe_s = layers_in_sequence_s(p, moe_layers, load, ops)
-    dense_s, moe_s = layer.with_host(p, dense_s, moe_s, load.context, ops)
-    busy_s = dense_s + outside_time_s + moe_s
+    dense_s, moe_s = layer.with_host_waits(p, dense_s, moe_s, load.context, ops)
+    busy_s = dense_s + after_s + moe_s
     gap_s = launch_gap_s(p, busy_s, in_group, fullest_rank_tokens, False, ops)
     return (
         busy_s
         + gap_s
-        + layer.stages_s(p, dense_s, moe_s, outside_time_s, gap_s, groups, load.tokens, ops)
+        + layer.pipeline_s(p, dense_s, moe_s, after_s, gap_s, groups, load.tokens, ops)
     )
 
 
 @kernel
-def half_of(load: Pass, domains: float, hot: float, wire: float) -> Pass:
+def half_pass(load: Pass, domains: float, hot: float, wire: float) -> Pass:
     """One of two microbatches of a pass, as one of `domains` sends it, with its own imbalance."""
     return Pass(
         0.5 * load.tokens, 0.5 * load.context, 0.5 * load.busiest, 0.5 * load.total / domains,
@@ -292,7 +294,7 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -
     weights += demand.draft_bytes * draft_passes + demand.draft_first_bytes * min(draft_passes, 1.0)
     groups = layer.groups_of(p, requests)
     routed_rows = layer.routed_per_die(layout, p.query_tokens * requests / groups)
-    experts_read = layout.routed_dies * layer.popular_read(layout, layout.slots, routed_rows)
+    experts_read = layout.routed_dies * layer.experts_by_class(layout, layout.slots, routed_rows)
     holding_dies = layout.expert_dies if layout.expert_dies > 0.0 else dies
     shared_copies = layout.shared_experts * (
         layout.shared_dies if layout.shared_dies > 0.0 else holding_dies
@@ -301,12 +303,11 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -
     routed_bytes = demand.expert_bytes * (p.moe_layers + p.modules) * experts_read
     routed_bytes += demand.shared_more_bytes * (p.moe_layers + p.modules) * shared_copies
     weight_bytes = groups * (weights * dies / p.concentration + routed_bytes)
-    read_tokens = layer.attended(p.sequence.core.reach, p.query_tokens * requests, context)
-    window_tokens = layer.attended(p.sequence.core.window, p.query_tokens * requests, context)
+    core, tokens = p.sequence.core, p.query_tokens * requests
+    read_tokens = layer.attended_tokens(core.reach, tokens, context)
+    window_tokens = layer.attended_tokens(core.window, tokens, context)
     kv_bytes = read_tokens * demand.context_bytes + context * demand.index_bytes
-    kv_bytes += (
-        window_tokens * demand.windowed_bytes + p.query_tokens * requests * demand.state_bytes
-    )
+    kv_bytes += window_tokens * demand.windowed_bytes + tokens * demand.state_bytes
     draft_bytes = context * demand.draft_context_bytes * draft_passes
     return weight_bytes + layout.rank_dies * kv_bytes * layers + layout.rank_dies * draft_bytes
 
@@ -333,8 +334,8 @@ def decode_flops(p: Decode, requests: float, context: float) -> float:
         own_positions * demand.draft_flops + min(own_positions, query) * demand.draft_first_flops
     )
     drafting_flops += (passes - p.modules) * demand.draft_head_flops
-    read_tokens = layer.attended(p.sequence.core.reach, query * requests, context)
-    window_tokens = layer.attended(p.sequence.core.window, query * requests, context)
+    read_tokens = layer.attended_tokens(p.sequence.core.reach, query * requests, context)
+    window_tokens = layer.attended_tokens(p.sequence.core.window, query * requests, context)
     pair_flops = read_tokens * demand.context_flops + context * demand.index_flops
     pair_flops += window_tokens * demand.windowed_flops
     pair_flops *= query * layers + drafted_positions

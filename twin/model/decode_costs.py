@@ -9,15 +9,15 @@ from twin.model import operators as o
 from twin.model.collectives import (
     MoeTraffic,
     adding_bytes_per_s,
-    half_of_sum,
+    half_all_reduce,
     launch_and_round_s,
 )
 from twin.model.formats import ACTIVATION_BYTES, FORMATS
 from twin.model.offload import token_bytes
 from twin.model.parallel import Where, stage_of
-from twin.model.prompts import latent_only, prompt_core
-from twin.model.record import scaled
-from twin.model.roofline import largest_of
+from twin.model.prompts import is_latent_only, prompt_core
+from twin.model.record import scale_computed
+from twin.model.roofline import max_of_normals
 from twin.model.setting import WHOLE, Cores, Setting
 from twin.model.switches import switch_decode, switch_mode
 
@@ -31,23 +31,23 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
     splits = [_mode(x, query, *cores, in_turn=in_turn) for cores in core_splits or [(WHOLE, WHOLE)]]
     dense_work, head_work = o.dense_ffn(shape, x.formats), o.lm_head(shape)
     costs = c.Decode(
-        sequence=_whole_die(_mode(x, query, WHOLE, WHOLE, in_sequence=True), x),
+        sequence=_wait_for_slowest(_mode(x, query, WHOLE, WHOLE, in_sequence=True), x),
         splits=(*splits, *(c.Mode(),) * (c.SPLITS - len(splits))),
         dense=x.product(dense_work, 3),
         head=x.product(head_work, 1),
-        logits=_logits(x),
+        logits=_logits_collective(x),
         # As measured per logit, or by the bytes that its kernels move after the graph.
         sampling=c.Sampling(
             4 * x.gap,
             x.machine.sampling_logit_s * x.whole.vocabulary or x.seconds(o.sampling(x.whole))[3],
         ),
-        host=_host(x),
-        pipeline=_pipeline(x),
+        host=_host_costs(x),
+        pipeline=_pipeline_costs(x),
         layout=layout(x),
         demand=_demand(x, query, dense_work, head_work),
         ways=float(len(splits)),
         hides=float(not core_splits),
-        microbatch={"off": 0.0, "on": 1.0, "auto": 2.0}[microbatch] * x.exchanges,
+        microbatch={"off": 0.0, "on": 1.0, "auto": 2.0}[microbatch] * x.sends_to_experts,
         query_tokens=float(query),
         drafts=float(drafts),
         passes=float(x.drafter.passes),
@@ -57,25 +57,25 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
         buffer_tokens=float(x.communication.buffer_tokens_per_die),
         concentration=x.concentration,
     )
-    return _with_drafter(switch_decode(costs, x), x, query)
+    return _add_drafter(switch_decode(costs, x), x, query)
 
 
-def _with_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
+def _add_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
     """The costs with those of the layer that drafts: the MTP module, or a drafter's own layer."""
     if (drafting := x.drafting) is None:
         start_product = x.product(o.mtp_projection(x.shape, x.formats), 3)
         return replace(
-            costs, drafter=_on_die(costs.sequence), mtp=start_product, later=start_product,
-            later_core=_later_core(x, x), draft_head=costs.head, draft_share=1.0,
+            costs, drafter=_without_host_kv(costs.sequence), mtp=start_product, later=start_product,
+            later_core=_later_pass_core(x, x), draft_head=costs.head, draft_share=1.0,
         )  # fmt: skip
     s, f, extra = drafting.shape, drafting.formats, x.drafter.wider_weights
     first, *_ = o.plain_operators("decode", "before")
     prolog = drafting.product(
-        o.wider(first.work(s, f), s, f, extra), first.launches, name=first.name
+        o.widen(first.work(s, f), s, f, extra), first.launches, name=first.name
     )
-    drafter_mode = _attention(drafting, query, WHOLE)
+    drafter_mode = _attention_mode(drafting, query, WHOLE)
     drafter_mode = replace(drafter_mode, before=(prolog, *drafter_mode.before[1:]))
-    join_work, dense_work = o.joined(s, f, x.drafter.joined), o.dense_ffn(s, f)
+    join_work, dense_work = o.joining_product(s, f, x.drafter.joined), o.dense_ffn(s, f)
     head_work = o.lm_head(s)
     drafter_works = [*(operator.work(s, f) for operator in o.plain_operators("decode")), dense_work]
     widened_weights = 2.0 * extra
@@ -91,8 +91,8 @@ def _with_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
     )
     return replace(
         costs,
-        drafter=_whole_die(drafter_mode, x),
-        later_core=_later_core(drafting, x),
+        drafter=_wait_for_slowest(drafter_mode, x),
+        later_core=_later_pass_core(drafting, x),
         mtp=drafting.product(join_work, 1),
         draft_dense=drafting.product(dense_work, 3),
         draft_head=drafting.product(head_work, 1),
@@ -101,18 +101,18 @@ def _with_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
     )
 
 
-def _on_die(mode: c.Mode) -> c.Mode:
+def _without_host_kv(mode: c.Mode) -> c.Mode:
     """A mode without KV in host memory, as of the layer that drafts."""
     return replace(mode, core=replace(mode.core, ahead=0.0, fetch=0.0, fetch_start=0.0))
 
 
-def _later_core(own: Setting, x: Setting) -> c.DecodeCore:
+def _later_pass_core(own: Setting, x: Setting) -> c.DecodeCore:
     """The core of a later pass that drafts, which selects as the first did; own: of that layer."""
-    whole_mode = _on_die(_whole_die(c.Mode(core=_core(own, 1, WHOLE)), x))
+    whole_mode = _without_host_kv(_wait_for_slowest(c.Mode(core=_core(own, 1, WHOLE)), x))
     return replace(whole_mode.core, select=0.0)
 
 
-def _host(x: Setting) -> c.Host:
+def _host_costs(x: Setting) -> c.Host:
     """Host coefficients of a stack, from facts of its family or its own. Every die is a rank with
     its own host process, and a graph's first exchange waits for the last of them."""
     machine, layers, ranks = x.machine, x.shape.layers, x.waiting_dies
@@ -127,7 +127,7 @@ def _host(x: Setting) -> c.Host:
         apart=(1.0 - machine.works_ahead) * machine.host_answer_s,
         sync=machine.works_ahead * sync_s,
         replay=stage_count
-        * (machine.replay_gap_s + machine.host_spread_s * largest_of(ranks) + stage_gap_s),
+        * (machine.replay_gap_s + machine.host_spread_s * max_of_normals(ranks) + stage_gap_s),
         drafting=machine.draft_graphs,
         alongside=machine.layer_host_s * layers,
         kernels=x.launched_s(x.decode_kernels, x.shape.moe_layers, layers + draft_layers),
@@ -138,7 +138,7 @@ def _host(x: Setting) -> c.Host:
     )
 
 
-def _pipeline(x: Setting) -> c.Pipeline:
+def _pipeline_costs(x: Setting) -> c.Pipeline:
     """Coefficients of pipeline stages. The last has no more layers than any other, with the LM head
     (vLLM and SGLang, get_pp_indices); a piece of a prompt is what a pass of a rank has room for."""
     whole_shape, stage_count = x.whole, x.pool.own.pp_stages
@@ -162,7 +162,7 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
     computes a prompt, so passes are apart where there is one rank or all have prompts at once."""
     is_same_dies = x.pool.layer_dies == x.exchange.peers or delay > 0
     ranks = x.layout.dies / x.pool.layer_dies
-    up_projection_s = 0.0 if latent_only(x) else x.many_rows(o.cached_up(x.shape, x.formats))
+    up_projection_s = 0.0 if is_latent_only(x) else x.many_rows_s(o.cached_up(x.shape, x.formats))
     cached_token_s = up_projection_s * x.pool.layer_dies / x.layout.dies
     # Latents of cached tokens come from all dies first.
     if (group := x.groups.get("context")) is not None:
@@ -172,15 +172,15 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
         **prompt_core(x, x.shape.layers),
         hit=cached_token_s * x.shape.layers,
         apart=x.machine.prompts_apart * is_same_dies,
-        sums=_sums(x),
+        sums=_prompt_sums(x),
     )
     return replace(decode_costs(x, drafts, "off", colocated=True), chunk=chunk)
 
 
-def _sums(x: Setting) -> c.Collective:
+def _prompt_sums(x: Setting) -> c.Collective:
     """Coefficients of two all-reduces in place of dispatch and combine, where ranks with prompts
     gather by sums of all their tokens: none is padded to those of the fullest rank."""
-    if x.summed is None or x.one_rank or x.machine.prompt_sums <= 0.0:
+    if x.summing_network is None or x.is_one_rank or x.machine.prompt_sums <= 0.0:
         return c.Collective()
     traffic = x.traffic(x.optimisations.multi_stream, prompts=True)
     dispatch, combine = traffic.dispatch, traffic.combine
@@ -215,7 +215,7 @@ def _mode(
     """Coefficients of a layer's operators with these query tokens per request."""
     traffic = x.traffic(x.optimisations.multi_stream, moe)
     gate, dispatch, experts, combine = moe_parts(x, traffic, moe)
-    mode = _attention(x, query, attention)
+    mode = _attention_mode(x, query, attention)
     gather_collective = replace(mode.gather, fixed=mode.gather.fixed + _norms_s(x))
     prolog, *others = mode.before
     prolog = replace(
@@ -234,16 +234,16 @@ def _mode(
     return switch_mode(mode, x, attention, in_sequence)
 
 
-def _attention(x: Setting, query: int, cores: Cores) -> c.Mode:
+def _attention_mode(x: Setting, query: int, cores: Cores) -> c.Mode:
     """Coefficients of a layer's attention. Hidden states are gathered on a rank's dies before it,
     partial sums reduced and scattered after it: an all-reduce in two halves, so that a die sends
     its own tokens to experts (vllm-ascend's sequence parallelism: profiled on DeepSeek-V3, TP8)."""
     return c.Mode(
         gather=_collective(x, "heads", "before", cores),
-        before=x.plain(o.plain_operators("decode", "before"), cores),
+        before=x.products(o.plain_operators("decode", "before"), cores),
         core=_core(x, query, cores),
         context=_collective(x, "context", "core", cores),
-        after=x.plain(o.plain_operators("decode", "after"), cores),
+        after=x.products(o.plain_operators("decode", "after"), cores),
         scatter=_collective(x, "heads", "after", cores),
     )
 
@@ -253,13 +253,14 @@ def _collective(x: Setting, name: str, where: Where, cores: Cores) -> c.Collecti
     takes what half an all-reduce of its bytes takes."""
     if (group := x.groups.get(name)) is None:
         return c.Collective()
-    collectives, moved_bytes = x.sends(name, where), x.together(name, where) * group.remote
+    collectives = x.collectives(name, where)
+    moved_bytes = x.exchanged_bytes(name, where) * group.remote
     starts = sum(sent.layers(x.shape) for sent in collectives)
     added_bytes = sum(sent.added(x.part) * sent.layers(x.shape) for sent in collectives)
     adding_rate = x.machine.vector_bytes_per_s(cores.vector)
     if name == "heads":
         adding_rate = adding_bytes_per_s(x.machine, x.facts, cores.vector)
-    halves = half_of_sum(x.machine, x.facts, group).collective(moved_bytes, starts)
+    halves = half_all_reduce(x.machine, x.facts, group).collective(moved_bytes, starts)
     return replace(halves, token=halves.token + added_bytes / adding_rate)
 
 
@@ -268,16 +269,16 @@ def _norms_s(x: Setting) -> float:
     head: squares are summed in a kernel of their own, and over the dies by a small all-reduce."""
     if (group := x.groups.get("heads")) is None or x.machine.family != "nvidia":
         return 0.0
-    return x.shape.norm_sums * (x.gap + 2.0 * half_of_sum(x.machine, x.facts, group).start_s)
+    return x.shape.norm_sums * (x.gap + 2.0 * half_all_reduce(x.machine, x.facts, group).start_s)
 
 
-def _logits(x: Setting) -> c.Collective:
+def _logits_collective(x: Setting) -> c.Collective:
     """Collective of a rank's dies for logits before sampling and for embeddings before the first
     layer: each die has a part of the vocabulary."""
     if (group := x.groups.get("heads")) is None:
         return c.Collective()
     moved_bytes = ACTIVATION_BYTES * (x.whole.vocabulary + x.shape.hidden) * group.remote
-    return half_of_sum(x.machine, x.facts, group).collective(moved_bytes, 2.0)
+    return half_all_reduce(x.machine, x.facts, group).collective(moved_bytes, 2.0)
 
 
 def moe_parts(
@@ -292,10 +293,10 @@ def moe_parts(
     if not x.communication.early_quantisation and FORMATS[formats.expert].computes != "bf16":
         vector_s += (ACTIVATION_BYTES + 1.0) * shape.hidden / m.vector_bytes_per_s(cores.vector)
     dispatch, combine = (
-        replace(w, token=x.messages * w.token / rate, row=w.row / rate, saved=w.saved / rate)
+        replace(w, token=x.message_ratio * w.token / rate, row=w.row / rate, saved=w.saved / rate)
         for w in (t.dispatch, t.combine)
     )
-    message_s = x.messages * dispatch.message / m.copying(cores.vector)
+    message_s = x.message_ratio * dispatch.message / m.copy_speed_share(cores.vector)
     dispatch = replace(dispatch, fixed=dispatch.fixed + t.host_s, message=message_s)
     return (
         c.Gate(
@@ -321,17 +322,17 @@ def moe_parts(
     )
 
 
-def _whole_die(mode: c.Mode, x: Setting) -> c.Mode:
+def _wait_for_slowest(mode: c.Mode, x: Setting) -> c.Mode:
     """A mode in which every barrier of the exchange waits for the slowest die. With two
     microbatches a die that waits for one computes the other."""
-    slowdown = x.machine.slowest(x.waiting_dies)
+    slowdown = x.machine.slowest_over_mean(x.waiting_dies)
     return replace(
         mode,
-        before=tuple(scaled(product, slowdown) for product in mode.before),
-        core=scaled(mode.core, slowdown),
-        after=tuple(scaled(product, slowdown) for product in mode.after),
-        gate=scaled(mode.gate, slowdown),
-        experts=scaled(mode.experts, slowdown),
+        before=tuple(scale_computed(product, slowdown) for product in mode.before),
+        core=scale_computed(mode.core, slowdown),
+        after=tuple(scale_computed(product, slowdown) for product in mode.after),
+        gate=scale_computed(mode.gate, slowdown),
+        experts=scale_computed(mode.experts, slowdown),
     )
 
 
@@ -340,25 +341,25 @@ def _core(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
     shape, reach_tokens, pieces = x.shape, float(x.shape.reach), x.pool.own.cp_dies
     # A die has the heads of all that split the context, and its share of the tokens.
     whole_heads = x if pieces == 1 else replace(x, shape=replace(shape, heads=shape.heads * pieces))
-    context_s = whole_heads.context_s(query, cores) / pieces * shape.growing
+    context_s = whole_heads.context_s(query, cores) / pieces * shape.mean_keys
     core = c.DecodeCore(
         fixed=x.core_start_s() + x.selecting_s,
         context=context_s,
         reach=reach_tokens / query,
         index=whole_heads.index_s(query, cores) / pieces,
-        select=x.machine.selection_start_s * shape.selecting if shape.compressed else 0.0,
-        windowed=shape.windowed * x.context_s(query, cores),
+        select=x.machine.selection_start_s * shape.index_share if shape.is_compressed else 0.0,
+        windowed=shape.window_share * x.context_s(query, cores),
         window=shape.window / query,
         lanes=x.lanes * cores.cube,
         state=x.state_s(query, cores),
     )
     if (host := x.host) is not None:
-        read_s = _in_host(x, query)[0] / host.read_bytes_per_s(shape, x.formats.kv, x.facts)
+        read_s = _host_kv_bytes(x, query)[0] / host.read_bytes_per_s(shape, x.formats.kv, x.facts)
         core = replace(
             core,
             ahead=0.0 if shape.index_top_k else read_s,
             fetch=read_s if shape.index_top_k else 0.0,
-            fetch_start=(x.gap + host.latency_s) * shape.selecting if shape.index_top_k else 0.0,
+            fetch_start=(x.gap + host.latency_s) * shape.index_share if shape.index_top_k else 0.0,
         )
     if (offloaded := x.offload) is None or x.lender is None:
         return core
@@ -378,7 +379,7 @@ def _core(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
     )
 
 
-def _in_host(x: Setting, query: float) -> tuple[float, float]:
+def _host_kv_bytes(x: Setting, query: float) -> tuple[float, float]:
     """Bytes that a die reads of host memory for a context token attended to, mean layer, and that
     it writes there of a new one, all layers."""
     if (host := x.host) is None:
@@ -398,26 +399,26 @@ def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> c.Demand:
     works = [*(entry.work(s, formats) for entry in o.plain_operators("decode")), choice_work]
     context_dies = x.pool.own.cp_dies  # of a context: a die reads one
     cached_bytes = s.core_bytes_per_token_layer(formats.kv) * (query if s.index_top_k else 1.0)
-    state_flops = s.recurrent * s.linear_kind.core_flops(s) if s.linear_layers else 0.0
-    host, (read_bytes, written_bytes) = x.host, _in_host(x, query)
+    state_flops = s.linear_share * s.linear_kind.core_flops(s) if s.linear_layers else 0.0
+    host, (read_bytes, written_bytes) = x.host, _host_kv_bytes(x, query)
     return c.Demand(
         attention_bytes=sum(work.weight_bytes for work in works),
         expert_bytes=expert_work.weight_bytes,
         shared_more_bytes=formats.shared_more_bytes * s.expert_weights,
         dense_bytes=dense.weight_bytes,
         head_bytes=head.weight_bytes,
-        context_bytes=cached_bytes * s.growing / context_dies,
-        windowed_bytes=cached_bytes * s.windowed,
-        windowed_flops=s.decode_core_flops * s.windowed,
+        context_bytes=cached_bytes * s.mean_keys / context_dies,
+        windowed_bytes=cached_bytes * s.window_share,
+        windowed_flops=s.decode_core_flops * s.window_share,
         index_bytes=(
-            s.growing * s.index_bytes_per_token_layer(formats.kv)
-            + s.pooled * s.core_bytes_per_token_layer(formats.kv)
+            s.mean_keys * s.index_bytes_per_token_layer(formats.kv)
+            + s.pool_keys * s.core_bytes_per_token_layer(formats.kv)
         )
         / context_dies,
         state_bytes=x.state_bytes(query),
-        index_flops=s.growing * s.index_flops / context_dies + s.pooled * s.decode_core_flops,
+        index_flops=s.mean_keys * s.index_flops / context_dies + s.pool_keys * s.decode_core_flops,
         attention_flops=sum(work.flops_per_token for work in works) + state_flops,
-        context_flops=s.decode_core_flops * s.growing,
+        context_flops=s.decode_core_flops * s.mean_keys,
         expert_flops=expert_work.flops_per_token,
         dense_flops=dense.flops_per_token,
         head_flops=head.flops_per_token,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from twin.kernels.rng import each
 from twin.model.batch import Hot
-from twin.model.predict import Prediction, Traffic, decode_with
+from twin.model.predict import Prediction, Traffic, predict_decode
 
 STEPS, CLOSE = 12, 2e-3  # to find how many are under way, and how close they come
 
@@ -34,7 +34,7 @@ def fed(full: Prediction, traffic: Traffic, hot: Hot, clients: int = 0) -> Predi
         if count == last_count:
             break
         max_rank_requests = most_of(ranks, reserved, count / reserved) if reserved > count else 0.0
-        decode_at_load = decode_with(costs, traffic, hot, count, full.limit, max_rank_requests)
+        decode_at_load = predict_decode(costs, traffic, hot, count, full.limit, max_rank_requests)
         if abs(decode_at_load.requests_per_s / rate - 1.0) < CLOSE:
             break
         stay_s = count / decode_at_load.requests_per_s

@@ -94,7 +94,7 @@ FORMATS = {
 }  # fmt: skip
 
 
-def on_chip(weights: str, peaks: Collection[str]) -> str:
+def format_on_chip(weights: str, peaks: Collection[str]) -> str:
     """Number format that weights have on a chip that computes in `peaks`: if need be, unpacked."""
     packed = FORMATS[weights]
     return packed.unpacked if packed.unpacked and packed.operand not in peaks else weights
@@ -105,7 +105,7 @@ def computes(weights: str, peaks: Collection[str] | None = None) -> str:
     for which it is not decided yet whether it unpacks the weights."""
     if weights not in FORMATS:
         return weights
-    return FORMATS[weights if peaks is None else on_chip(weights, peaks)].computes
+    return FORMATS[weights if peaks is None else format_on_chip(weights, peaks)].computes
 
 
 def kernels_of(weights: str) -> str:

@@ -31,19 +31,19 @@ class HostMemory:
 
     def layer_bytes(self, s: Shape, kv: str) -> float:
         """Bytes in host memory of a token's KV, mean layer."""
-        return self.part.share * s.growing * s.core_bytes_per_token_layer(kv)
+        return self.part.share * s.mean_keys * s.core_bytes_per_token_layer(kv)
 
     def token_bytes(self, s: Shape, kv: str) -> float:
         """Bytes in host memory of a token's KV, all layers."""
         return self.layer_bytes(s, kv) * s.layers
 
-    def spared(self, s: Shape, kv: str) -> float:
+    def spared_bytes(self, s: Shape, kv: str) -> float:
         """Bytes of a token's KV, all layers, that a die needs no room for."""
-        staged_layers = 0.0 if s.index_top_k else min(ON_THE_WAY, s.growing_layers)
-        layers = s.growing_layers - staged_layers
+        staged_layers = 0.0 if s.index_top_k else min(ON_THE_WAY, s.all_layer_keys)
+        layers = s.all_layer_keys - staged_layers
         return self.part.share * layers * s.core_bytes_per_token_layer(kv)
 
-    def tokens(self, s: Shape, kv: str, request: int) -> float:
+    def fitting_tokens(self, s: Shape, kv: str, request: int) -> float:
         """KV tokens of a die whose host part fits; ModelError if it fits no request."""
         most_tokens = self.part.die_bytes / self.token_bytes(s, kv)
         if most_tokens < request:
@@ -62,7 +62,7 @@ class HostMemory:
         if not s.index_top_k:
             return self.layer_bytes(s, kv)
         read_share = min(self.part.share, 1.0 - self.part.hits)
-        return read_share * s.growing * s.core_bytes_per_token_layer(kv) * query_tokens
+        return read_share * s.mean_keys * s.core_bytes_per_token_layer(kv) * query_tokens
 
     def read_bytes_per_s(self, s: Shape, kv: str, facts: Facts) -> float:
         """Bytes/s at which a die reads: over the links alone, or also by the starts of copies."""

@@ -22,7 +22,7 @@ from twin.model.coefficients import (
     PromptCore,
     Transfer,
 )
-from twin.model.roofline import interpolate, roof
+from twin.model.roofline import interpolate, roofline_s
 
 _PIPELINE, _HOST = map(DECODE_OPERATORS.index, ("pipeline", "kv_swap"))
 
@@ -42,8 +42,8 @@ class Pass(NamedTuple):
 @kernel
 def product_s(w: Product, rows: float) -> float:
     """Seconds of a product over `rows`, with its launch and the element-wise work around it."""
-    compute_s = w.flop * whole_tiles(w, rows)
-    return w.fixed + roof(compute_s, w.weight + w.io * rows) + w.vector * rows
+    compute_s = w.flop * whole_tile_rows(w, rows)
+    return w.fixed + roofline_s(compute_s, w.weight + w.io * rows) + w.vector * rows
 
 
 @kernel
@@ -60,14 +60,14 @@ def tile_rows(w: Product, rows: float) -> float:
 
 
 @kernel
-def whole_tiles(w: Product, rows: float) -> float:
+def whole_tile_rows(w: Product, rows: float) -> float:
     """Rows that a product computes, with its last tile computed whole."""
     tile_size = tile_rows(w, rows)
     return tile_size * math.ceil(rows / tile_size) if tile_size > 0.0 else rows
 
 
 @kernel
-def grouped_tiles(w: Product, experts: float, rows: float) -> float:
+def grouped_tile_rows(w: Product, experts: float, rows: float) -> float:
     """Rows computed by the product of `experts` that share `rows`. Experts differ in popularity and
     each pass is a draw, so an expert's rows are taken as exponential about the mean: g / (1 -
     exp(-g / mean)) rows are expected in tiles of g."""
@@ -77,7 +77,7 @@ def grouped_tiles(w: Product, experts: float, rows: float) -> float:
 
 
 @kernel
-def hot_and_wire(
+def die_and_link_load(
     at: Layout, tokens: float, hot_tokens: np.ndarray, hot_factor: np.ndarray
 ) -> tuple[float, float]:
     """Load of the hottest die over the mean, and of the fullest link of an exchange over that of an
@@ -116,7 +116,7 @@ def experts_read(experts: float, rows: float) -> float:
 
 
 @kernel
-def popular_read(at: Layout, experts: float, rows: float) -> float:
+def experts_by_class(at: Layout, experts: float, rows: float) -> float:
     """`experts_read` of `experts` of a die by classes of equal number, with rows by their load."""
     if at.classed <= 0.0 or experts <= 0.0:
         return experts_read(experts, rows)
@@ -133,12 +133,12 @@ def ffn_rows_s(w: Experts, read: float, shared: float, rows: float) -> float:
     if read <= 0.0 or rows <= 0.0:
         return 0.0
     weight_s = max(0.0, w.weight * read + w.shared * shared - w.ahead)
-    compute_s = w.flop * grouped_tiles(w, read, rows)
-    return w.fixed + roof(compute_s, weight_s + w.io * rows) + w.vector * rows
+    compute_s = w.flop * grouped_tile_rows(w, read, rows)
+    return w.fixed + roofline_s(compute_s, weight_s + w.io * rows) + w.vector * rows
 
 
 @kernel
-def shared_s(at: Layout, w: Experts, rows: float) -> float:
+def shared_experts_s(at: Layout, w: Experts, rows: float) -> float:
     """Seconds of a die's shared experts over `rows`."""
     shared_count = at.shared_experts
     return ffn_rows_s(w, experts_read(shared_count, rows), shared_count, rows)
@@ -150,14 +150,14 @@ def moe_parts(p: Decode, m: Mode, load: Pass) -> tuple[float, float, float, floa
     beyond the static buffers go in further rounds."""
     gate_s = collective_s(m.gate, load.busiest)
     rounds = max(1.0, math.ceil(load.busiest / p.buffer_tokens)) if p.buffer_tokens > 0.0 else 1.0
-    dispatch_s, experts_s, combine_s = _round(
+    dispatch_s, experts_s, combine_s = _round_s(
         p, m, load.busiest / rounds, load.total / rounds, load
     )
     return gate_s, dispatch_s * rounds, experts_s * rounds, combine_s * rounds
 
 
 @kernel
-def _round(
+def _round_s(
     p: Decode, m: Mode, busiest: float, tokens: float, load: Pass
 ) -> tuple[float, float, float]:
     """Seconds of (dispatch, experts, combine) of one round with a number of tokens."""
@@ -177,18 +177,18 @@ def _round(
     dispatch_s = exchange_s(p, m.dispatch, busiest, wire_rows, sent_rows)
     combine_s = exchange_s(p, m.combine, busiest, wire_rows, sent_rows)
     if is_shared_apart:
-        shared_time = shared_s(layout, m.experts, shared_rows)
-        used_experts = popular_read(layout, layout.slots, rows)
+        shared_time = shared_experts_s(layout, m.experts, shared_rows)
+        used_experts = experts_by_class(layout, layout.slots, rows)
         experts_s = max(ffn_rows_s(m.experts, used_experts, 0.0, rows), shared_time)
     elif p.shared_early > 0.0:
-        shared_time = shared_s(layout, m.experts, shared_rows)
-        used_experts = popular_read(layout, layout.slots, rows)
+        shared_time = shared_experts_s(layout, m.experts, shared_rows)
+        used_experts = experts_by_class(layout, layout.slots, rows)
         experts_s = ffn_rows_s(m.experts, used_experts, 0.0, rows) + max(
             0.0, shared_time - start_s - dispatch_s
         )
     else:
         slots_per_die = layout.slots + layout.shared_experts
-        used_experts = popular_read(layout, slots_per_die, rows + shared_rows)
+        used_experts = experts_by_class(layout, slots_per_die, rows + shared_rows)
         experts_s = ffn_rows_s(m.experts, used_experts, layout.shared_experts, rows + shared_rows)
     # Two microbatches in turn fill what a tile would: a stage keeps its resource for all its rows.
     if p.tiles > 0.0 and m.in_turn == 0.0:  # the longest stage, and one tile of the others
@@ -207,7 +207,7 @@ def moe_s(p: Decode, m: Mode, load: Pass) -> float:
 
 
 @kernel
-def prepare_s(m: Mode, tokens: float) -> float:
+def before_core_s(m: Mode, tokens: float) -> float:
     """Seconds of attention before its core, for `tokens` of a rank."""
     total_s = collective_s(m.gather, tokens)
     for k in range(len(m.before)):
@@ -218,7 +218,7 @@ def prepare_s(m: Mode, tokens: float) -> float:
 @kernel
 def attention_s(m: Mode, tokens: float, core: float) -> float:
     """Seconds of attention for `tokens` of a rank; `core`: seconds of its core without launch."""
-    total_s = prepare_s(m, tokens) + m.core.fixed
+    total_s = before_core_s(m, tokens) + m.core.fixed
     total_s += core
     total_s += collective_s(m.context, tokens)
     for k in range(len(m.after)):
@@ -227,13 +227,13 @@ def attention_s(m: Mode, tokens: float, core: float) -> float:
 
 
 @kernel
-def attended(reach: float, tokens: float, context: float) -> float:
+def attended_tokens(reach: float, tokens: float, context: float) -> float:
     """Context tokens read by the core for `tokens`: all, an indexer's choice, or a window."""
     return min(context, reach * tokens) if reach > 0.0 else context
 
 
 @kernel
-def idle(w: DecodeCore, tokens: float) -> float:
+def idle_factor(w: DecodeCore, tokens: float) -> float:
     """Factor by which rounds that leave cores of the die idle prolong the core."""
     if w.lanes <= 0.0 or tokens <= 0.0:
         return 1.0
@@ -241,26 +241,26 @@ def idle(w: DecodeCore, tokens: float) -> float:
 
 
 @kernel
-def local_s(w: DecodeCore, tokens: float, context: float) -> float:
+def local_core_s(w: DecodeCore, tokens: float, context: float) -> float:
     """Seconds of the core on the die itself without its launch, all query tokens of a pass."""
-    selected_s = w.context * attended(w.reach, tokens, context)
-    window_s = w.windowed * attended(w.window, tokens, context)
+    selected_s = w.context * attended_tokens(w.reach, tokens, context)
+    window_s = w.windowed * attended_tokens(w.window, tokens, context)
     select_s = w.select if 0.0 < w.reach * tokens < context else 0.0
     scored_s = w.index * context + select_s
-    core_time = (selected_s + window_s) * idle(w, tokens) + scored_s + w.state * tokens
-    return core_time + fetched_s(w, tokens, context)
+    core_time = (selected_s + window_s) * idle_factor(w, tokens) + scored_s + w.state * tokens
+    return core_time + fetch_wait_s(w, tokens, context)
 
 
 @kernel
-def fetched_s(w: DecodeCore, tokens: float, context: float) -> float:
+def fetch_wait_s(w: DecodeCore, tokens: float, context: float) -> float:
     """Seconds until the KV that was selected has come from host memory, before the core begins."""
     if w.fetch <= 0.0 or context <= 0.0:
         return 0.0
-    return w.fetch_start + w.fetch * attended(w.reach, tokens, context)
+    return w.fetch_start + w.fetch * attended_tokens(w.reach, tokens, context)
 
 
 @kernel
-def with_host(
+def with_host_waits(
     p: Decode, dense: float, moe: float, context: float, ops: np.ndarray
 ) -> tuple[float, float]:
     """Seconds of the layers without and with experts, which take `dense` and `moe` alone, with
@@ -277,7 +277,7 @@ def core_s(w: DecodeCore, tokens: float, context: float) -> float:
     """Seconds of the core for `tokens` without its launch, all query tokens of a pass: the longer
     of what the die itself and what offload dies take."""
     away_s = w.away_start + w.away_token * tokens + w.away_context * context
-    return max(local_s(w, tokens, context), away_s)
+    return max(local_core_s(w, tokens, context), away_s)
 
 
 @kernel
@@ -338,7 +338,7 @@ def layer_s(p: Decode, m: Mode, load: Pass) -> tuple[float, float]:
 
 
 @kernel
-def survey(
+def rank_loads(
     p: Decode, requests: np.ndarray, context: np.ndarray, first: int, count: int
 ) -> tuple[int, int, int]:
     """(slowest rank, most requests of a rank, requests of all) of ranks first..first+count;
@@ -370,7 +370,7 @@ def groups_of(p: Decode, requests: float) -> float:
 
 
 @kernel
-def share_of_group(requests: float, groups: float, ranks: int) -> float:
+def share_in_group(requests: float, groups: float, ranks: int) -> float:
     """Share of a rank's requests in one group, evenly dealt, as passes wait for: odd ones fill up
     groups, and the more ranks have some, the more passes have one of them."""
     if groups <= 1.0 or requests <= 0.0:
@@ -380,7 +380,7 @@ def share_of_group(requests: float, groups: float, ranks: int) -> float:
 
 
 @kernel
-def stages_s(
+def pipeline_s(
     p: Decode, dense: float, moe: float, outside: float, gap: float, groups: float, tokens: float,
     ops: np.ndarray,
 ) -> float:  # fmt: skip

@@ -64,26 +64,26 @@ def _pass_s(
     """Seconds of a pass with answers (1; 0: none), prompts or both; arrays: mixed_iteration_s."""
     fullest_rank, busiest, total_requests = first, 0, 0
     if answers > 0.0:
-        fullest_rank, busiest, total_requests = layer.survey(p, requests, context, first, count)
+        fullest_rank, busiest, total_requests = layer.rank_loads(p, requests, context, first, count)
     width, query, mode, has_moe = p.layout.rank_dies, p.query_tokens, p.sequence, p.moe_layers > 0.0
     groups, piece_tokens, dies = layer.groups_of(p, total_requests), p.pipeline.piece, count * width
     running = total_requests / groups  # requests of a group
-    fullest = layer.share_of_group(busiest, groups, count) * busiest
+    fullest = layer.share_in_group(busiest, groups, count) * busiest
     entering_tokens, most = _rows(
         p, answers, prompts, requests, chunk, first, count, groups, query * running,
         query * fullest,
     )  # fmt: skip
     if entering_tokens <= 0.0:
         return 0.0
-    hot_load, wire = layer.hot_and_wire(p.layout, entering_tokens, hot_tokens, hot_factor)
-    own_share = answers * layer.share_of_group(requests[fullest_rank], groups, count)
+    hot, wire = layer.die_and_link_load(p.layout, entering_tokens, hot_tokens, hot_factor)
+    own_share = answers * layer.share_in_group(requests[fullest_rank], groups, count)
     rank_requests = own_share * requests[fullest_rank]
     rank_context = own_share * context[fullest_rank]
     alone_s = 0.0
     if total_requests > 0:
         load = layer.Pass(
             query * rank_requests, rank_context, query * fullest / width, query * running, dies,
-            hot_load, wire,
+            hot, wire,
         )  # fmt: skip
         if has_moe:  # a decode batch is booked in layers with experts, or in all
             alone_s += decode.layers_in_sequence_s(p, p.moe_layers, load, ops)
@@ -104,10 +104,10 @@ def _pass_s(
             prompt_piece, piece_share = piece_tokens, piece_tokens / chunk[rank]
         if prompt_piece > 0.0 or rank == fullest_rank:
             if groups > 1.0:
-                own_share = answers * layer.share_of_group(requests[rank], groups, count)
+                own_share = answers * layer.share_in_group(requests[rank], groups, count)
             own_tokens = query * (own_share * requests[rank])
             rows = own_tokens + prompt_piece
-            core_s = layer.local_s(mode.core, own_tokens, own_share * context[rank])
+            core_s = layer.local_core_s(mode.core, own_tokens, own_share * context[rank])
             core_s += layer.prompt_core_s(p.chunk, prompt_piece, piece_share * pairs[rank])
             core_s += p.chunk.edge * prompt_piece
             if rows > most_rows or core_s > most_core:  # else one before it has no less of either
@@ -115,17 +115,17 @@ def _pass_s(
                 if rank_s > attention_s:
                     attention_s, most_rows, most_core = rank_s, rows, core_s
                 dense_s = max(dense_s, layer.dense_s(p, rows))
-    load = layer.Pass(most, rank_context, most / width, entering_tokens, dies, hot_load, wire)
+    load = layer.Pass(most, rank_context, most / width, entering_tokens, dies, hot, wire)
     moe_s = (attention_s + _moe_s(p, load, entering_tokens > query * running)) * p.moe_layers
     dense_s = p.dense_layers * (attention_s + dense_s)
     # Without a chunk the two are equal but for rounding, and a time is never negative.
     ops[_CHUNK] += max(0.0, (moe_s if has_moe else dense_s) - alone_s)
     ops[_DENSE] += dense_s if has_moe else 0.0
-    dense_s, moe_s = layer.with_host(p, dense_s, moe_s, rank_context, ops)
-    outside_s = decode.outside_s(p, rank_requests, rank_context, running, dies, hot_load, wire, ops)
-    busy_s = moe_s + dense_s + outside_s
+    dense_s, moe_s = layer.with_host_waits(p, dense_s, moe_s, rank_context, ops)
+    after_s = decode.after_layers_s(p, rank_requests, rank_context, running, dies, hot, wire, ops)
+    busy_s = moe_s + dense_s + after_s
     gap_s = decode.launch_gap_s(p, busy_s, running, most, entering_tokens > query * running, ops)
-    return busy_s + gap_s + layer.stages_s(p, dense_s, moe_s, outside_s, gap_s, groups, most, ops)
+    return busy_s + gap_s + layer.pipeline_s(p, dense_s, moe_s, after_s, gap_s, groups, most, ops)
 
 
 @kernel
@@ -150,7 +150,7 @@ def _rows(
         if 0.0 < piece_tokens < prompt_piece:
             prompt_piece = piece_tokens
         if groups > 1.0:
-            group_share = layer.share_of_group(requests[rank], groups, count)
+            group_share = layer.share_in_group(requests[rank], groups, count)
         entering_tokens += prompt_piece
         rows = p.query_tokens * (answers * (group_share * requests[rank])) + prompt_piece
         if rows > most:  # noqa: PLR1730 - a call of max takes several times as long in plain Python

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import astuple, dataclass, replace
 from typing import Literal
 
-from twin.model.formats import ACTIVATION_BYTES, FORMATS, Steps, on_chip
+from twin.model.formats import ACTIVATION_BYTES, FORMATS, Steps, format_on_chip
 from twin.model.shape import Shape
 from twin.scenario import Precision
 
@@ -57,7 +57,7 @@ def formats(
     number formats that a chip computes in, else weights are those of the scenario, packed.
     sum_bytes: of a number of an FFN's first product in INT8, which 8-bit KV scales and writes in
     BF16."""
-    weight_name = precision.weights if peaks is None else on_chip(precision.weights, peaks)
+    weight_name = precision.weights if peaks is None else format_on_chip(precision.weights, peaks)
     weight_format = FORMATS[weight_name]
     linear_format = "bf16" if precision.attention == "bf16" else weight_format.linear or weight_name
     has_sums = weight_format.computes == "int8" and precision.kv != "int8"
@@ -71,12 +71,12 @@ def formats(
     )
 
 
-def linear(fmt: str, weights: float, read: float, write: float, vector: float = 0.0) -> Work:
+def matmul(fmt: str, weights: float, read: float, write: float, vector: float = 0.0) -> Work:
     """A matrix product over `weights` parameters; `read`/`write` are activation bytes a token."""
     return Work(fmt, weights * FORMATS[fmt].weight_bytes, 2.0 * weights, read + write, vector)
 
 
-def _together(a: float, one: Work, b: float, other: Work) -> Work:
+def _weighted_sum(a: float, one: Work, b: float, other: Work) -> Work:
     """Work `a` times `one` and `b` times `other`, in the format of the first."""
     (fmt, *amounts), (_, *other_amounts) = astuple(one), astuple(other)
     return Work(fmt, *(a * x + b * y for x, y in zip(amounts, other_amounts, strict=True)))
@@ -87,7 +87,7 @@ def _mean_layer(s: Shape, cached: Work, linear: Work | None = None) -> Work:
     if not s.linear_layers:
         return cached
     linear_work = linear or Work(cached.format, 0.0, 0.0, 0.0, 0.0)
-    return _together(1.0 - s.recurrent, cached, s.recurrent, linear_work)
+    return _weighted_sum(1.0 - s.linear_share, cached, s.linear_share, linear_work)
 
 
 def _linear_input(s: Shape, f: Formats) -> Work | None:
@@ -98,7 +98,7 @@ def _linear_input(s: Shape, f: Formats) -> Work | None:
     vector_bytes = 3 * hidden_bytes + f.activation_bytes * s.hidden
     vector_bytes += 2 * ACTIVATION_BYTES * kind.mixed(s)
     read_bytes, written_bytes = f.activation_bytes * s.hidden, ACTIVATION_BYTES * kind.in_values(s)
-    return linear(f.linear, kind.in_weights(s), read_bytes, written_bytes, vector_bytes)
+    return matmul(f.linear, kind.in_weights(s), read_bytes, written_bytes, vector_bytes)
 
 
 def _linear_output(s: Shape, f: Formats) -> Work | None:
@@ -108,7 +108,7 @@ def _linear_output(s: Shape, f: Formats) -> Work | None:
     values, hidden_bytes = s.linear_kind.out_values(s), ACTIVATION_BYTES * s.hidden
     read_bytes = f.activation_bytes * values
     vector_bytes = (2 * ACTIVATION_BYTES + f.activation_bytes) * values + 5 * hidden_bytes
-    return linear(f.linear, values * s.hidden, read_bytes, hidden_bytes, vector_bytes)
+    return matmul(f.linear, values * s.hidden, read_bytes, hidden_bytes, vector_bytes)
 
 
 def decode_prolog(s: Shape, f: Formats) -> Work:
@@ -123,7 +123,7 @@ def decode_prolog(s: Shape, f: Formats) -> Work:
     read_bytes = f.activation_bytes * s.hidden + query_bytes
     vector_bytes = 3 * hidden_bytes + f.activation_bytes * s.hidden + 2 * query_bytes
     vector_bytes += rotated_bytes
-    caching = linear(f.linear, weights, read_bytes, written_bytes, vector_bytes)
+    caching = matmul(f.linear, weights, read_bytes, written_bytes, vector_bytes)
     return _mean_layer(s, caching, _linear_input(s, f))
 
 
@@ -135,7 +135,7 @@ def decode_output(s: Shape, f: Formats) -> Work:
     hidden_bytes = ACTIVATION_BYTES * s.hidden
     vector_bytes = value_bytes + f.activation_bytes * s.heads * s.value_dim + 5 * hidden_bytes
     vector_bytes += residual_bytes(s)
-    caching = linear(f.linear, weights, read_bytes, value_bytes + hidden_bytes, vector_bytes)
+    caching = matmul(f.linear, weights, read_bytes, value_bytes + hidden_bytes, vector_bytes)
     return _mean_layer(s, caching, _linear_output(s, f))
 
 
@@ -159,7 +159,7 @@ def prefill_down(s: Shape, f: Formats) -> Work:
     read_bytes = f.activation_bytes * s.hidden
     vector_bytes = 3 * hidden_bytes + read_bytes
     weights = s.down_weights + s.index_weights
-    caching = linear(f.linear, weights, read_bytes, 2.0 * output_values, vector_bytes)
+    caching = matmul(f.linear, weights, read_bytes, 2.0 * output_values, vector_bytes)
     return _mean_layer(s, caching, _linear_input(s, f))
 
 
@@ -170,14 +170,14 @@ def prefill_up(s: Shape, f: Formats) -> Work:
     weights = s.q_up_weights + s.kv_up_weights
     read_bytes = f.activation_bytes * (s.q_lora + s.kv_lora)
     vector_bytes = 2.0 * s.query_width + 2.0 * ACTIVATION_BYTES * s.kind.normed(s)
-    caching = linear(f.linear, weights, read_bytes, 2.0 * output_values, vector_bytes)
+    caching = matmul(f.linear, weights, read_bytes, 2.0 * output_values, vector_bytes)
     return _mean_layer(s, caching)
 
 
 def cached_up(s: Shape, f: Formats) -> Work:
     """Work of the up-projection of a cached token's latent to keys and values, all heads (MLA)."""
     out_bytes = ACTIVATION_BYTES * s.kind.up_values(s)
-    caching = linear(f.linear, s.kv_up_weights, f.activation_bytes * s.kv_lora, out_bytes)
+    caching = matmul(f.linear, s.kv_up_weights, f.activation_bytes * s.kv_lora, out_bytes)
     return _mean_layer(s, caching)
 
 
@@ -187,14 +187,14 @@ def prefill_output(s: Shape, f: Formats) -> Work:
     hidden_bytes = ACTIVATION_BYTES * s.hidden
     read_bytes = f.activation_bytes * s.heads * s.value_dim
     vector_bytes = value_bytes + read_bytes + 5 * hidden_bytes + residual_bytes(s)
-    caching = linear(f.linear, s.o_weights, read_bytes, hidden_bytes, vector_bytes)
+    caching = matmul(f.linear, s.o_weights, read_bytes, hidden_bytes, vector_bytes)
     return _mean_layer(s, caching, _linear_output(s, f))
 
 
 def gate(s: Shape, f: Formats) -> Work:
     """Work of router scores in FP32 (weights in BF16) over all routed experts."""
     hidden_bytes, experts = ACTIVATION_BYTES * s.hidden, s.routed_experts
-    return linear("bf16", s.hidden * experts, hidden_bytes, 4.0 * experts)
+    return matmul("bf16", s.hidden * experts, hidden_bytes, 4.0 * experts)
 
 
 def expert(s: Shape, f: Formats) -> Work:
@@ -215,7 +215,7 @@ def _ffn(hidden: int, inner: int, fmt: str, sum_bytes: float, steps: Steps) -> W
     if steps.halves:
         extra_bytes = (steps.halves + ACTIVATION_BYTES) * hidden
         inner_bytes, output_bytes = steps.halves * 2 * inner, steps.halves * hidden
-    products = linear(
+    products = matmul(
         fmt,
         3.0 * hidden * inner,
         weight_format.entry * (hidden + inner),
@@ -228,25 +228,25 @@ def _ffn(hidden: int, inner: int, fmt: str, sum_bytes: float, steps: Steps) -> W
 def mtp_projection(s: Shape, f: Formats) -> Work:
     """Work of the MTP module's projection of hidden state and embedding, with their norms."""
     state_bytes = ACTIVATION_BYTES * s.hidden
-    return linear(f.linear, 2.0 * s.hidden**2, 2 * state_bytes, state_bytes, 4 * state_bytes)
+    return matmul(f.linear, 2.0 * s.hidden**2, 2 * state_bytes, state_bytes, 4 * state_bytes)
 
 
-def joined(s: Shape, f: Formats, states: int) -> Work:
+def joining_product(s: Shape, f: Formats, states: int) -> Work:
     """Work of a product that joins hidden states of a number of layers to one (EAGLE-3)."""
     hidden_bytes = ACTIVATION_BYTES * s.hidden
-    return linear(f.linear, float(states) * s.hidden**2, states * hidden_bytes, hidden_bytes)
+    return matmul(f.linear, float(states) * s.hidden**2, states * hidden_bytes, hidden_bytes)
 
 
-def wider(w: Work, s: Shape, f: Formats, more: float) -> Work:
+def widen(w: Work, s: Shape, f: Formats, more: float) -> Work:
     """Work of the first projections of decode or prefill with `more` parameters for further inputs
     (EAGLE-3: an embedding and a hidden state), each with its norm."""
     hidden_bytes = ACTIVATION_BYTES * s.hidden
-    return _together(1.0, w, 1.0, linear(f.linear, more, hidden_bytes, 0.0, 2 * hidden_bytes))
+    return _weighted_sum(1.0, w, 1.0, matmul(f.linear, more, hidden_bytes, 0.0, 2 * hidden_bytes))
 
 
 def lm_head(s: Shape) -> Work:
     """Work of logits in BF16 over the vocabulary."""
-    return linear("bf16", float(s.vocabulary * s.hidden), 2.0 * s.hidden, 4.0 * s.vocabulary)
+    return matmul("bf16", float(s.vocabulary * s.hidden), 2.0 * s.hidden, 4.0 * s.vocabulary)
 
 
 def sampling(s: Shape) -> Work:

@@ -56,38 +56,38 @@ class Parallelism:
     sends: tuple[Sent, ...]
 
 
-def _hidden(x: Part) -> float:
+def _hidden_bytes(x: Part) -> float:
     """Bytes of a token's hidden state."""
     return ACTIVATION_BYTES * x.shape.hidden
 
 
-def _queries(x: Part) -> float:
+def _query_bytes(x: Part) -> float:
     """Bytes of a token's queries for all dies that split a context, and an indexer's candidates."""
-    candidate_bytes = CANDIDATE_BYTES * x.shape.index_top_k * x.shape.selecting
+    candidate_bytes = CANDIDATE_BYTES * x.shape.index_top_k * x.shape.index_share
     return x.context * (ACTIVATION_BYTES * x.shape.core_query_width + candidate_bytes)
 
 
-def _partial(x: Part) -> float:
+def _result_bytes(x: Part) -> float:
     """Bytes of a token's results over parts of the context, all heads, with their log-sum-exp."""
     return x.context * (ACTIVATION_BYTES * x.shape.core_value_width + LSE_BYTES * x.shape.heads)
 
 
-def _cached(x: Part) -> float:
+def _cached_bytes(x: Part) -> float:
     """Bytes of KV, mean layer, of a token of each die (or group that splits heads) of a context."""
     head_share = x.whole.latent_of(x.heads) / x.whole.latent
     token_layer_bytes = x.whole.cached_bytes_per_token(x.kv) / x.whole.layers
     return x.context * x.heads * head_share * token_layer_bytes
 
 
-def _handed(x: Part) -> float:
+def _stage_bytes(x: Part) -> float:
     """Bytes of the hidden states of a token between all stages."""
     return x.stages * ACTIVATION_BYTES * x.shape.hidden * x.shape.residual_streams
 
 
-def _passed(x: Part) -> float:
-    """As `_handed`, in decode, where each die of a rank sends its share (vLLM and SGLang,
+def _stage_bytes_of_die(x: Part) -> float:
+    """As `_stage_bytes`, in decode, where each die of a rank sends its share (vLLM and SGLang,
     `send_tensor_dict` with an `all_gather_group`)."""
-    return _handed(x) / x.heads
+    return _stage_bytes(x) / x.heads
 
 
 def stage_of(s: Shape, pool: Pool) -> Shape:
@@ -111,9 +111,11 @@ def stage_of(s: Shape, pool: Pool) -> Shape:
     )
 
 
-def reaching(s: Shape) -> float:
+def share_beyond_window(s: Shape) -> float:
     """Share of the layers that attend beyond a window."""
-    return min(1.0, (s.select_layers + s.pool_layers) / s.layers) if s.compressed else s.growing
+    if not s.is_compressed:
+        return s.mean_keys
+    return min(1.0, (s.select_layers + s.pool_layers) / s.layers)
 
 
 PARALLELISMS: Mapping[str, Parallelism] = {
@@ -122,8 +124,8 @@ PARALLELISMS: Mapping[str, Parallelism] = {
         size=lambda pool: pool.own.tp_dies,
         stride=lambda *_: 1,
         sends=(
-            Sent("decode", "before", _hidden),
-            Sent("decode", "after", _hidden, added=_hidden),
+            Sent("decode", "before", _hidden_bytes),
+            Sent("decode", "after", _hidden_bytes, added=_hidden_bytes),
         ),
     ),
     # Prefill: pieces of a prompt, with the KV of all gathered (vLLM-Ascend, mla_cp.py: all_gather;
@@ -133,9 +135,9 @@ PARALLELISMS: Mapping[str, Parallelism] = {
         size=lambda pool: pool.own.cp_dies,
         stride=lambda pool, _: pool.own.tp_dies if pool.phase == "prefill" else 1,
         sends=(
-            Sent("prefill", "before", _cached),
-            Sent("decode", "core", _queries, layers=reaching),
-            Sent("decode", "core", _partial, added=_partial, layers=reaching),
+            Sent("prefill", "before", _cached_bytes),
+            Sent("decode", "core", _query_bytes, layers=share_beyond_window),
+            Sent("decode", "core", _result_bytes, added=_result_bytes, layers=share_beyond_window),
         ),
     ),
     # Stages of layers: a batch's hidden states go from each die to its counterpart of the next.
@@ -145,14 +147,14 @@ PARALLELISMS: Mapping[str, Parallelism] = {
             pool.layer_dies if pool.phase == "decode" else dies // pool.own.pp_stages
         ),
         sends=(
-            Sent("prefill", "after", _handed, layers=lambda s: 1.0 / s.layers),
-            Sent("decode", "after", _passed, layers=lambda s: 1.0 / s.layers),
+            Sent("prefill", "after", _stage_bytes, layers=lambda s: 1.0 / s.layers),
+            Sent("decode", "after", _stage_bytes_of_die, layers=lambda s: 1.0 / s.layers),
         ),
     ),
 }
 
 
-def members(pool: Pool, name: str, dies: int) -> slice:
+def first_group(pool: Pool, name: str, dies: int) -> slice:
     """Dies of the first group of a parallelism, among the `dies` of an instance."""
     parallelism = PARALLELISMS[name]
     stride = parallelism.stride(pool, dies)
@@ -219,7 +221,7 @@ def _stage_dies(pool: Pool, shape: Shape, dies: int) -> int:
     return dies // stage_count
 
 
-def refuse(pool: Pool, shape: Shape, draft: Shape | None, dies: int) -> None:
+def refuse_bad_splits(pool: Pool, shape: Shape, draft: Shape | None, dies: int) -> None:
     """Raise ModelError where a context or layers cannot be split as stated; draft: a drafter's own
     layer; dies: with attention, of an instance."""
     own, cp_dies, stage_count = pool.own, pool.own.cp_dies, pool.own.pp_stages

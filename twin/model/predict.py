@@ -25,8 +25,8 @@ from twin.model.prefill import (
     prefill_hbm_bytes,
     prefill_hits_s,
 )
-from twin.model.record import without
-from twin.model.roofline import largest_of
+from twin.model.record import without_cause
+from twin.model.roofline import max_of_normals
 from twin.model.shape import ModelError
 from twin.scenario import Scenario
 
@@ -155,13 +155,13 @@ def predict(
     rates = {"front end": front_requests_per_s}
     prefill = decode = None
     if costs.colocated_role is not None:
-        decode, prefill = _colocated(costs, costs.colocated_role, traffic, decode_hot)
+        decode, prefill = _predict_colocated(costs, costs.colocated_role, traffic, decode_hot)
         rates["colocated"] = decode.requests_per_s
     if costs.prefill_role is not None:
-        prefill = _prefill(costs, costs.prefill_role, traffic, prefill_hot)
+        prefill = _full_prefill(costs, costs.prefill_role, traffic, prefill_hot)
         rates["prefill"] = prefill.requests_per_s
     if costs.decode_role is not None:
-        decode = decode_with(costs, traffic, decode_hot, *slots(costs.decode_role, traffic))
+        decode = predict_decode(costs, traffic, decode_hot, *slots_of(costs.decode_role, traffic))
         rates["decode"] = decode.requests_per_s
     limit = min(rates, key=lambda name: (rates[name], name))
     advice = " ".join([_advice(costs, rates, limit), *costs.remarks])
@@ -180,17 +180,17 @@ def rank_load(
     most_requests = float(rank_requests[0])
     rank_context = (rank_requests * (traffic.input_tokens + traffic.held_mean)).astype(np.float64)
     if traffic.held is not None:
-        z = largest_of(ranks)  # of sums that are normal but for their skew (Cornish and Fisher)
+        z = max_of_normals(ranks)  # of sums that are normal but for their skew (Cornish and Fisher)
         z += (z * z - 1.0) * traffic.held.skew / (6.0 * math.sqrt(max(most_requests, 1.0)))
         rank_context[0] += max(z, 0.0) * math.sqrt(most_requests) * traffic.held.deviation
         return rank_requests, rank_context
     deviation = math.sqrt(most_requests / 12.0) * traffic.output_tokens
-    longest = traffic.input_tokens + traffic.output_tokens
-    rank_context[0] = min(rank_context[0] + largest_of(ranks) * deviation, most_requests * longest)
+    longest_context = most_requests * (traffic.input_tokens + traffic.output_tokens)
+    rank_context[0] = min(rank_context[0] + max_of_normals(ranks) * deviation, longest_context)
     return rank_requests, rank_context
 
 
-def _piled(
+def _with_fullest_rank(
     count: NDArray[Any], context: NDArray[np.float64], most: float
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """Requests per rank with the expected maximum `most` on the first rank and the same total."""
@@ -202,7 +202,7 @@ def _piled(
     return rank_requests, rank_context
 
 
-def slots(role: RoleCosts, traffic: Traffic) -> tuple[float, str]:
+def slots_of(role: RoleCosts, traffic: Traffic) -> tuple[float, str]:
     """Requests a rank decodes at once (mean over ranks), and their limit; ModelError if none
     fits."""
     wanted_slots = role.slots(role.pool.batch_per_npu)
@@ -217,7 +217,7 @@ def slots(role: RoleCosts, traffic: Traffic) -> tuple[float, str]:
     return (float(most_slots), "KV space") if most_slots < wanted_slots else (wanted_slots, "slots")
 
 
-def decode_with(
+def predict_decode(
     costs: Costs, traffic: Traffic, hot: Hot, count: float, limited: str, most: float = 0.0
 ) -> DecodePrediction:
     """A decode instance with `count` requests per rank; most: on the busiest, if not even."""
@@ -225,7 +225,7 @@ def decode_with(
     assert role is not None
     requests, context = rank_load(count, role.ranks, traffic)
     if most > requests[0] and requests.sum() > most:
-        requests, context = _piled(requests, context, most)
+        requests, context = _with_fullest_rank(requests, context, most)
     ops = role.operator_sink()
     took_s = float(decode_iteration_s(role.decode, requests, context, 0, role.ranks, *hot, ops))
     totals = float(requests.sum()), role.pool.own.requests * float(context.sum())
@@ -249,19 +249,19 @@ def _decode_figures(
         tokens_per_iteration=costs.tokens_per_iteration,
         tpot_s=tpot_s,
         tokens_per_s_per_npu=npu_requests / tpot_s,
-        operators=_seconds(role, ops),
+        operators=_seconds_by_operator(role, ops),
         cube_utilisation=flops / (took * role.peak_flops),
         hbm_utilisation=hbm_bytes / (took * role.chip.hbm_bytes_per_s * role.dies),
         requests_per_s=answers_per_iteration / (tpot_s * max(1.0, traffic.output_tokens - 1.0)),
     )
 
 
-def _seconds(role: RoleCosts, ops: NDArray[np.float64]) -> dict[str, float]:
+def _seconds_by_operator(role: RoleCosts, ops: NDArray[np.float64]) -> dict[str, float]:
     """Seconds by operator; operators that take no time are left out."""
     return {name: v for name, v in zip(role.operators, ops.tolist(), strict=True) if v > 0.0}
 
 
-def _prefill(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> PrefillPrediction:
+def _full_prefill(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> PrefillPrediction:
     """The prefill pool's prediction with full batches."""
     is_data_parallel = role.pool.own.attention == "dp"
     if traffic.input_tokens > role.kv_tokens_per_rank:
@@ -288,7 +288,7 @@ def _prefill(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> Prefi
         role.prefill, tokens, tokens * fullest_share, pairs * fullest_share, *hot, ops
     )
     batch_s = float(batch_s + prefill_hits_s(role.prefill, cached_tokens, ops))
-    operators, cached_tokens = _seconds(role, ops), prompts * traffic.read_tokens
+    operators, cached_tokens = _seconds_by_operator(role, ops), prompts * traffic.read_tokens
     if (fetch_s := costs.servers.read_s(role.fetch, cached_tokens, prompts)) > 0.0:
         if costs.servers.pool.layerwise:
             fetch_s = float(layerwise_s(role.prefill, fetch_s, batch_s)) - batch_s
@@ -306,12 +306,12 @@ def _prefill(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> Prefi
     )
 
 
-def _colocated(
+def _predict_colocated(
     costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot
 ) -> tuple[DecodePrediction, PrefillPrediction]:
     """Decode and prefill of colocated instances in balance: prompts are computed as answers end."""
     pool, fresh, budget = role.pool, traffic.fresh_tokens, role.prompt_tokens
-    count, limited_by = slots(role, traffic)
+    count, limited_by = slots_of(role, traffic)
     most, group, ranks = budget / role.ranks, pool.prompt_ranks, role.ranks
     # A prompt's own iterations hold its slot and give the first token; answers end in the others.
     decoding = max(1.0, traffic.output_tokens - 1.0) / costs.tokens_per_iteration
@@ -354,8 +354,8 @@ def _colocated(
 
 
 def _waits(slots: float, held: float, service: float, spread: float) -> float:
-    """Iterations that a prompt waits for earlier ones at the ranks that compute it. The slots of
-    these take turns: mean value analysis of a closed network, slot by slot, in which an arrival
+    """Mean iterations that a prompt waits for earlier ones at ranks that compute it. Slots of these
+    take turns: mean value analysis of a closed network, slot by slot, in which an arrival
     sees the state with one slot fewer (Reiser and Lavenberg). service: iterations of a prompt;
     held: all other time of a request; spread: mean square over squared mean of service."""
     queue_length = busy_slots = waits = 0.0
@@ -434,5 +434,5 @@ def shares_by_cause(costs: Costs, traffic: Traffic, hot: Hot) -> dict[str, float
         )
 
     iteration_s = took_s(role.decode)
-    shares = {cause: 1.0 - took_s(without(role.decode, cause)) / iteration_s for cause in CAUSES}
+    shares = {x: 1.0 - took_s(without_cause(role.decode, x)) / iteration_s for x in CAUSES}
     return dict(sorted(shares.items(), key=lambda item: -item[1]))

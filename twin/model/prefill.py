@@ -32,7 +32,8 @@ def _experts_s(p: Prefill, tokens: float, hot: float) -> float:
     routed_rows, shared_count = layer.routed_per_die(layout, tokens) * hot, layout.shared_experts
     if shared_count > 0.0 and layout.shared_dies > 0.0:
         used_experts = layer.experts_read(layout.slots, routed_rows)
-        shared_s = layer.shared_s(layout, p.experts, shared_count * tokens / layout.shared_dies)
+        shared_rows = shared_count * tokens / layout.shared_dies
+        shared_s = layer.shared_experts_s(layout, p.experts, shared_rows)
         return max(layer.ffn_rows_s(p.experts, used_experts, 0.0, routed_rows), shared_s)
     rows = routed_rows + shared_count * tokens * layout.split / layout.dies
     used_experts = layer.experts_read(layout.slots + shared_count, rows)
@@ -48,7 +49,7 @@ def _transfer_s(w: Transfer, die_tokens: float, rows: float, moved: float) -> fl
 
 
 @kernel
-def _attention(
+def _add_attention(
     p: Prefill, layers: float, tokens: float, die_tokens: float, die_pairs: float, ops: np.ndarray
 ) -> float:
     """Book the seconds of attention of `layers` passes in `ops`; returns their sum."""
@@ -90,7 +91,7 @@ def prefill_batch_s(
     (new + 1) / 2); hot_*, ops as in decode."""
     if new_tokens <= 0.0:
         return 0.0
-    total_s = _attention(p, p.dense_layers, new_tokens, die_tokens, die_pairs, ops)
+    total_s = _add_attention(p, p.dense_layers, new_tokens, die_tokens, die_pairs, ops)
     if p.dense_layers > 0.0:
         ffn_s = layer.product_s(p.dense, die_tokens)
         ops[_DENSE] += ffn_s * p.dense_layers
@@ -127,9 +128,9 @@ def _moe_layers_s(
     batch_share = 0.5 if is_split else 1.0
     tokens = batch_share * new_tokens
     pass_tokens = batch_share * die_tokens
-    hot_load, wire_load = layer.hot_and_wire(p.layout, tokens, hot_tokens, hot_factor)
+    hot_load, wire_load = layer.die_and_link_load(p.layout, tokens, hot_tokens, hot_factor)
     computed_passes = passes / p.compute_share if is_split else passes
-    before_s = _attention(p, computed_passes, tokens, pass_tokens, batch_share * die_pairs, ops)
+    before_s = _add_attention(p, computed_passes, tokens, pass_tokens, batch_share * die_pairs, ops)
     gate_s = layer.collective_s(p.gate, pass_tokens) * computed_passes
     experts_s = _experts_s(p, tokens, hot_load) * computed_passes
     before_s += gate_s
@@ -237,7 +238,7 @@ def prefill_flops(p: Prefill, new_tokens: float, pairs: float) -> float:
 def bandwidth_for_prefill(prefill: Machine, decode: Machine) -> float:
     """Share of the sustained bandwidth for prefill while decode draws its maximum: the draw of its
     cores, in proportion where both together exceed the bandwidth."""
-    return prefill.pull(1.0) / max(1.0, prefill.pull(1.0) + decode.pull(1.0))
+    return prefill.drawn_share(1.0) / max(1.0, prefill.drawn_share(1.0) + decode.drawn_share(1.0))
 
 
 def bandwidth_for_decode(p: Prefill, tokens: float, machine: Machine) -> float:

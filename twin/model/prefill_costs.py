@@ -9,8 +9,8 @@ from twin.model import operators as o
 from twin.model.collectives import Exchange
 from twin.model.decode_costs import layout, moe_parts
 from twin.model.formats import ACTIVATION_BYTES
-from twin.model.prompts import latent_only, pair_s, prompt_core
-from twin.model.record import changed
+from twin.model.prompts import is_latent_only, pair_s, prompt_core
+from twin.model.record import map_numbers
 from twin.model.setting import Setting
 
 
@@ -28,16 +28,16 @@ class _Attention:
 def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
     """Coefficients of a prefill instance; a die that has a part of the model computes its share."""
     machine, s, f, mtp_layers = x.machine, x.shape, x.formats, x.drafter.module
-    split_dies, microbatch = float(x.split_dies), microbatch and x.exchanges
+    split_dies, microbatch = float(x.split_dies), microbatch and x.sends_to_experts
     cp_dies = float(x.pool.own.cp_dies)
     form = _Attention()
     if x.pool.own.attention == "tp":
-        form = _tensor_parallel(x)
+        form = _tensor_parallel_attention(x)
     elif x.pool.own.attention == "sp_tp_sp" and x.layout.dies > 1:
-        form = _staged(x)
+        form = _staged_attention(x)
     down_work, up_work, out_work = o.prefill_down(s, f), o.prefill_up(s, f), o.prefill_output(s, f)
     head_work = o.lm_head(s)
-    gate, dispatch, experts, combine = _moe(x)
+    gate, dispatch, experts, combine = _moe_coefficients(x)
     dense_weight_s, token_flop_s, token_io_s, token_vector_s = x.seconds(o.dense_ffn(s, f))
     passes = (s.moe_layers + mtp_layers) * (2 if microbatch else 1)
     return c.Prefill(
@@ -45,24 +45,24 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
             c.Product(
                 fixed=4 * x.product_start_s + x.small_kernels_s,
                 weight=x.seconds(down_work)[0] + x.seconds(up_work)[0] * form.up_share,
-                flop=form.down_rows * x.many_rows(down_work)
-                + split_dies * x.many_rows(up_work)
-                + split_dies * (cp_dies - 1.0) * x.many_rows(o.cached_up(s, f))
+                flop=form.down_rows * x.many_rows_s(down_work)
+                + split_dies * x.many_rows_s(up_work)
+                + split_dies * (cp_dies - 1.0) * x.many_rows_s(o.cached_up(s, f))
                 + split_dies * x.mixing_s[1],
-                place=x.place("attention_input"),
+                place=x.operator_index("attention_input"),
             ),
             *_plain_products(x, "before"),
         ),
         gather=form.gather,
-        context=_context(x),
+        context=_context_collective(x),
         core=_core(x),
         exchange=form.exchange,
         after=(
             c.Product(
                 fixed=3 * x.product_start_s,
                 weight=x.seconds(out_work)[0] * form.output_share,
-                flop=split_dies * x.many_rows(out_work),
-                place=x.place("o_proj"),
+                flop=split_dies * x.many_rows_s(out_work),
+                place=x.operator_index("o_proj"),
             ),
             *_plain_products(x, "after"),
         ),
@@ -76,11 +76,11 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
             flop=split_dies * max(token_flop_s, token_io_s),  # of many rows: they overlap
             vector=split_dies * token_vector_s,
         ),
-        drafter=_drafter(x),
+        drafter=_drafter_product(x),
         drafter_pair=pair_s(x.drafting) if x.drafting else 0.0,
         layout=layout(x),
         hop=x.hop,
-        demand=changed(_demand(x, s.moe_layers + mtp_layers, form), lambda _, one: x.stages * one),
+        demand=map_numbers(_demand(x, s.moe_layers + mtp_layers, form), lambda _, v: x.stages * v),
         head=head_work.weight_bytes / machine.stream_bytes_per_s(fmt=head_work.format) + 2 * x.gap,
         launch=machine.graph_launch_s
         + machine.prompt_gap_s
@@ -98,11 +98,11 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
 
 def _core(x: Setting) -> c.PrefillCore:
     """Coefficients of the attention core."""
-    up_s = x.many_rows(o.cached_up(x.shape, x.formats)) * x.pool.own.cp_dies
+    up_s = x.many_rows_s(o.cached_up(x.shape, x.formats)) * x.pool.own.cp_dies
     core = c.PrefillCore(
         fixed=x.gap + x.selecting_s,
         **prompt_core(x, x.stages * (x.shape.layers + x.drafter.module)),
-        hit=0.0 if latent_only(x) else up_s / x.layout.dies,
+        hit=0.0 if is_latent_only(x) else up_s / x.layout.dies,
     )
     if x.drafting is None:
         return core
@@ -115,14 +115,14 @@ def _draft_works(x: Setting, own: Setting) -> list[o.Work]:
     """Operators of a drafter's module in prefill."""
     shape, formats = own.shape, own.formats
     return [
-        o.joined(shape, formats, x.drafter.joined),
-        o.wider(o.prefill_down(shape, formats), shape, formats, x.drafter.wider_weights),
+        o.joining_product(shape, formats, x.drafter.joined),
+        o.widen(o.prefill_down(shape, formats), shape, formats, x.drafter.wider_weights),
         o.prefill_output(shape, formats),
         o.dense_ffn(shape, formats),
     ]
 
 
-def _drafter(x: Setting) -> c.Product:
+def _drafter_product(x: Setting) -> c.Product:
     """Coefficients of a drafter's own layer without the attention core, per token of a die."""
     if (drafter_model := x.drafting) is None:
         return c.Product()
@@ -130,7 +130,7 @@ def _drafter(x: Setting) -> c.Product:
     return c.Product(
         fixed=11 * drafter_model.product_start_s,
         weight=sum(drafter_model.seconds(work)[0] for work in works),
-        flop=sum(drafter_model.many_rows(work) for work in works),
+        flop=sum(drafter_model.many_rows_s(work) for work in works),
     )
 
 
@@ -141,15 +141,15 @@ def _plain_products(x: Setting, where: str) -> list[c.Product]:
         c.Product(
             operator.launches * x.gap,
             x.seconds(work)[0],
-            x.split_dies * x.many_rows(work),
-            place=x.place(operator.name),
+            x.split_dies * x.many_rows_s(work),
+            place=x.operator_index(operator.name),
         )
         for operator in o.plain_operators("prefill", where)
         for work in [operator.work(x.shape, x.formats)]
     ]
 
 
-def _gathered_s(x: Exchange) -> float:
+def _gather_s_per_byte(x: Exchange) -> float:
     """Seconds to gather a byte from each of the other dies."""
     return (x.peers - 1) / x.rate_bytes_per_s
 
@@ -159,13 +159,13 @@ def _wire_bytes(x: Setting) -> float:
     return x.formats.activation_bytes if x.optimisations.flash_comm else ACTIVATION_BYTES
 
 
-def _staged(x: Setting) -> _Attention:
+def _staged_attention(x: Setting) -> _Attention:
     """Coefficients of sequence parallel attention, split by heads in the core: two collectives."""
     shape = x.shape
     latent_bytes = (
         _wire_bytes(x) * (shape.q_lora + shape.kv_lora) + ACTIVATION_BYTES * shape.rope_dim
     )
-    token_s = latent_bytes * _gathered_s(x.gather) / x.layout.dies
+    token_s = latent_bytes * _gather_s_per_byte(x.gather) / x.layout.dies
     value_bytes = _wire_bytes(x) * shape.heads * shape.value_dim
     if not x.optimisations.layer_in_parallel:
         # Every die has a partial sum of the whole batch; each takes its tokens' sum.
@@ -178,12 +178,12 @@ def _staged(x: Setting) -> _Attention:
     )
 
 
-def _tensor_parallel(x: Setting) -> _Attention:
+def _tensor_parallel_attention(x: Setting) -> _Attention:
     """Coefficients of attention split by heads over the dies of a group that has all of its tokens.
     An all-reduce in two halves: hidden states are gathered before it, partial sums reduced and
     scattered after it. Latents are not split: each die projects all tokens down."""
     shape, group = x.shape, x.groups["heads"]
-    s_per_byte = _gathered_s(group) / x.layout.dies
+    s_per_byte = _gather_s_per_byte(group) / x.layout.dies
     sum_bytes = ACTIVATION_BYTES * shape.hidden * group.peers  # a die's sums for all of the group
     sum_s = (
         sum_bytes * (group.remote / group.rate_bytes_per_s)
@@ -200,17 +200,17 @@ def _tensor_parallel(x: Setting) -> _Attention:
     )  # fmt: skip
 
 
-def _context(x: Setting) -> c.Collective:
+def _context_collective(x: Setting) -> c.Collective:
     """Coefficients of the gather of the KV of all dies that split a prompt, per token of a die."""
     if (group := x.groups.get("context")) is None:
         return c.Collective()
-    group_bytes = x.together("context", "before")
+    group_bytes = x.exchanged_bytes("context", "before")
     return c.Collective(
         group.latency_s + x.gap, group_bytes * (group.remote / group.rate_bytes_per_s)
     )
 
 
-def _moe(x: Setting) -> tuple[c.Gate, c.Transfer, c.Experts, c.Transfer]:
+def _moe_coefficients(x: Setting) -> tuple[c.Gate, c.Transfer, c.Experts, c.Transfer]:
     """Coefficients of gate, dispatch, experts and combine."""
     s, m, traffic = x.shape, x.machine, x.traffic(own_streams=False)
     # Copy engines move prefill's rows (arXiv 2506.12708v2 section 4.3.2), not vector cores.
@@ -239,7 +239,7 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
         (o.prefill_down(s, f), 1.0),
         (o.prefill_up(s, f), form.up_share),
         (o.prefill_output(s, f), form.output_share),
-        *([(o.gate(s, f), 1.0)] if x.exchanges else []),
+        *([(o.gate(s, f), 1.0)] if x.sends_to_experts else []),
         *((operator.work(s, f), 1.0) for operator in o.plain_operators("prefill")),
     ]
     works = [work for work, _ in attention_works]
@@ -251,7 +251,7 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
     moved_bytes += pieces * (up_work.io_bytes_per_token + up_work.vector_bytes_per_token)
     flops = sum(w.flops_per_token for w in works) + pieces * up_work.flops_per_token
     dies_of_split = float(x.split_dies)  # each computes its share of a token
-    state_flops = s.recurrent * s.linear_kind.prompt_flops(s) if s.linear_layers else 0.0
+    state_flops = s.linear_share * s.linear_kind.prompt_flops(s) if s.linear_layers else 0.0
     demand = c.PrefillDemand(
         weight_bytes=dense_work.weight_bytes * s.dense_layers
         + layers * sum(work.weight_bytes * share for work, share in attention_works),

@@ -12,27 +12,27 @@ def prompt_core(x: Setting, layers: float) -> dict[str, float]:
     of so many layers. On dies of prefill that share a model without experts, a die has the pairs of
     its tokens for all of them."""
     s, group_dies = x.shape, float(x.split_dies) if x.pool.phase == "prefill" else 1.0
-    is_all_latent = latent_only(x)
+    is_all_latent = is_latent_only(x)
     pair_time_s = group_dies * pair_s(x)
     latent_s = x.context_s(1, prompt=True)
     # Keys that are not selected from: one kernel takes them too.
     dense_pair_s = latent_s if is_all_latent else pair_time_s
     return {
-        "pair": pair_time_s * s.growing,
-        "latent": latent_s * s.growing,
-        "windowed": dense_pair_s * s.windowed,
+        "pair": pair_time_s * s.mean_keys,
+        "latent": latent_s * s.mean_keys,
+        "windowed": dense_pair_s * s.window_share,
         "window": float(s.window),
-        "index": s.growing * _score_s(x) + s.pooled * dense_pair_s,
-        "select": x.prompt_copies * x.machine.index_token_s * s.selecting * bool(s.index_top_k),
+        "index": s.mean_keys * _score_s(x) + s.pool_keys * dense_pair_s,
+        "select": x.prompt_copies * x.machine.index_token_s * s.index_share * bool(s.index_top_k),
         "reach": float(s.reach),
         "least": max(x.machine.sparse_prompts, x.machine.sparse_longer) * float(s.reach),
-        "least_from": _whole_up_to(x),
+        "least_from": _longest_dense_prompt(x),
         "every": float(is_all_latent),
         "edge": group_dies * _token_s(x),
-        "pair_flops": group_dies * s.prefill_core_flops * layers * s.growing,
-        "latent_flops": s.decode_core_flops * layers * s.growing,
+        "pair_flops": group_dies * s.prefill_core_flops * layers * s.mean_keys,
+        "latent_flops": s.decode_core_flops * layers * s.mean_keys,
         "index_flops": s.all_pairs_flops * layers,
-        "windowed_flops": group_dies * s.prefill_core_flops * layers * s.windowed,
+        "windowed_flops": group_dies * s.prefill_core_flops * layers * s.window_share,
     }
 
 
@@ -41,7 +41,7 @@ def pair_s(x: Setting) -> float:
     return x.shape.prefill_core_flops / _flops_per_s(x)
 
 
-def latent_only(x: Setting) -> bool:
+def is_latent_only(x: Setting) -> bool:
     """Whether prompts of any length go through a sparse kernel in latent form, over a selection."""
     return x.machine.sparse_every > 0.0 and x.shape.index_top_k > 0
 
@@ -65,20 +65,20 @@ def _token_s(x: Setting) -> float:
     token, on every die that has some of its heads."""
     shape, m = x.shape, x.machine
     if shape.index_top_k:
-        is_one_by_one = latent_only(x) and x.lanes > 0.0
+        is_one_by_one = is_latent_only(x) and x.lanes > 0.0
         return m.sparse_token_s * x.prompt_copies / x.lanes if is_one_by_one else 0.0
     edge_s = _efficiency(x).edge * pair_s(x)
     if not shape.linear_layers:
         return edge_s
     flops_per_s = m.linear_prompts * m.chip.peak("bf16") * m.cores or _flops_per_s(x)
     state_s = m.linear_chain_s + shape.linear_kind.prompt_flops(shape) / flops_per_s
-    return (1.0 - shape.recurrent) * edge_s + shape.recurrent * state_s
+    return (1.0 - shape.linear_share) * edge_s + shape.linear_share * state_s
 
 
-def _whole_up_to(x: Setting) -> float:
+def _longest_dense_prompt(x: Setting) -> float:
     """Prompt tokens up to which all of a prompt is attended to, where a kernel computes more places
     than are selected. No kernel attends to all compressed keys."""
-    is_never_dense = x.machine.sparse_prompts > 0.0 or x.shape.compressed
+    is_never_dense = x.machine.sparse_prompts > 0.0 or x.shape.is_compressed
     return 0.0 if is_never_dense else float(x.shape.reach)
 
 

@@ -80,50 +80,50 @@ def walk(whole: Record, prefix: str = "") -> Iterator[tuple[Coefficient, float]]
         elif isinstance(value, Record):
             yield from walk(value, f"{name}.")
         else:
-            yield replace(_about(member), name=name), value
+            yield replace(_declaration(member), name=name), value
 
 
-def _about(declared: Field[Any]) -> Coefficient:
+def _declaration(declared: Field[Any]) -> Coefficient:
     """Declaration of the number that a dataclass field holds."""
     coefficient: Coefficient = declared.metadata["about"]
     return coefficient
 
 
-def changed(whole: R, value_of: Callable[[Coefficient, float], float]) -> R:
+def map_numbers(whole: R, value_of: Callable[[Coefficient, float], float]) -> R:
     """A copy of the record with each number replaced by `value_of`, which does not get its name."""
 
     def of(declared: Field[Any]) -> Any:
         """The new value of a field: its number, or its records, replaced."""
         value = getattr(whole, declared.name)
         if isinstance(value, tuple):
-            return tuple(changed(inner, value_of) for inner in value)
+            return tuple(map_numbers(inner, value_of) for inner in value)
         if isinstance(value, Record):
-            return changed(value, value_of)
-        return value_of(_about(declared), value)
+            return map_numbers(value, value_of)
+        return value_of(_declaration(declared), value)
 
     return type(whole)(*map(of, _fields(type(whole))))  # type: ignore[arg-type]
 
 
-def scaled(whole: R, factor: float) -> R:
+def scale_computed(whole: R, factor: float) -> R:
     """A copy of the record with every computed number multiplied by a factor."""
-    return changed(whole, lambda c, v: v * factor if c.scale == "computed" else v)
+    return map_numbers(whole, lambda c, v: v * factor if c.scale == "computed" else v)
 
 
 def slowed(whole: R, speed: float) -> R:
     """A copy of the record for a die that computes at `speed` (1: rated). Every exchange is a
     barrier, so one slow die sets the pace of all (a straggler)."""
-    return changed(whole, lambda c, v: v / speed if c.scale == "computed" else v)
+    return map_numbers(whole, lambda c, v: v / speed if c.scale == "computed" else v)
 
 
 def in_network(whole: R, slowdown: float) -> R:
     """A copy of the record whose kernels and exchanges take `slowdown` times as long as alone."""
     kernels = ("computed", "carried", "started")  # not the host, nor copies to its memory
-    return changed(whole, lambda c, v: v * slowdown if c.scale in kernels else v)
+    return map_numbers(whole, lambda c, v: v * slowdown if c.scale in kernels else v)
 
 
-def without(whole: R, cause: str) -> R:
+def without_cause(whole: R, cause: str) -> R:
     """A copy of the record in which everything of a cause takes no time."""
-    return changed(whole, lambda c, v: 0.0 if c.cause == cause else v)
+    return map_numbers(whole, lambda c, v: 0.0 if c.cause == cause else v)
 
 
 def numbers(whole: Record) -> NDArray[np.float64]:
@@ -169,7 +169,7 @@ def _fields(kind: type[Record]) -> tuple[Field[Any], ...]:
 
 
 @cache
-def places(kind: Any, scale: Scale) -> NDArray[np.int64]:
+def scale_indices(kind: Any, scale: Scale) -> NDArray[np.int64]:
     """Indices of the computed, carried or copied numbers of a kind of record, i8[N]."""
     return np.array([k for k, (c, _) in enumerate(walk(kind())) if c.scale == scale], np.int64)
 

@@ -44,7 +44,7 @@ class Efficiency:
     tile_small: float = 0.0  # rows of a product's tile where all fit in one; 0: no tiles
     tile_large: float = 0.0  # rows of a tile where they do not
     start_s: float = 0.0  # of one call, with its launches
-    power: float = 2.0  # by which attention's computing and reading add up (2: see `roof`)
+    power: float = 2.0  # by which attention's computing and reading add up (2: see `roofline_s`)
     peak: str = ""  # number format that attention computes in
     edge: float = 0.0  # query-key pairs that a token of a prompt takes beyond its own
     row_bytes: float = 0.0  # for each number of an expert's answer, after its products
@@ -140,7 +140,7 @@ class Machine:
     tile_large: float = of_family("tile_large", 0.0)  # rows of a tile where they do not
     sum_bytes: float = of_family("sum_bytes")  # of a number of an FFN's first INT8 product
 
-    def serving(self, attention: str, weights: str) -> "Machine":
+    def for_model(self, attention: str, weights: str) -> "Machine":
         """This machine for models of a kind of attention and a format of weights: where it was
         measured, products of those in FP8 without latent attention are the kernel for one scale a
         tensor (`gemm_gqa`), not for blocks, as NVIDIA's checkpoints have it."""
@@ -160,7 +160,7 @@ class Machine:
             return replace(of_prompts, start_s=start_s)
         kernel_gap_s = self.fitted["kernel_gap"]
         added_s = {"int8": self.int8_start_s, "bf16": self.bf16_start_s}.get(computes(fmt), 0.0)
-        return self.measured(operator, fmt) or Efficiency(
+        return self.measured_efficiency(operator, fmt) or Efficiency(
             self.gemm_utilisation,
             self.gemm_bandwidth_utilisation,
             self.tile_small,
@@ -168,7 +168,7 @@ class Machine:
             kernel_gap_s + added_s if operator == "gemm" else 2 * (kernel_gap_s + added_s),
         )
 
-    def measured(self, operator: str, fmt: str) -> Efficiency | None:
+    def measured_efficiency(self, operator: str, fmt: str) -> Efficiency | None:
         """Efficiency of an operator as measured on this chip, for a number format of weights: with
         kernels of that format, or of the format that it computes in; None: neither was measured."""
         format_names = dict.fromkeys((kernels_of(fmt), computes(fmt)))
@@ -196,17 +196,20 @@ class Machine:
         self, cube_share: float = 1.0, fmt: str = "", operator: str = "gemm"
     ) -> float:
         """Sustained HBM bandwidth of a matrix product that streams its weights, bytes/s."""
-        bandwidth_share = self.product_efficiency(fmt, operator).bandwidth
-        return self.chip.hbm_bytes_per_s * bandwidth_share * self.pull(cube_share)
+        return self.read_bytes_per_s(self.product_efficiency(fmt, operator).bandwidth, cube_share)
 
-    def pull(self, cube_share: float) -> float:
+    def read_bytes_per_s(self, bandwidth: float, cube_share: float) -> float:
+        """Bytes/s of an operator that reaches a share `bandwidth` of HBM's, on a share of cores."""
+        return self.chip.hbm_bytes_per_s * bandwidth * self.drawn_share(cube_share)
+
+    def drawn_share(self, cube_share: float) -> float:
         """Share of the sustained HBM bandwidth that a share of the cores draws: linear, then full.
         Streams on separate cores never draw more than the others leave; where a chip has too few
         cores, all draw less than its HBM gives. Without a core's draw: the share of the cores."""
-        granted_share = min(1.0, self.hbm / self._drawn(self.cores))
-        return self._drawn(cube_share * self.cores) * granted_share
+        granted_share = min(1.0, self.hbm / self._drawn_share_alone(self.cores))
+        return self._drawn_share_alone(cube_share * self.cores) * granted_share
 
-    def _drawn(self, share: float) -> float:
+    def _drawn_share_alone(self, share: float) -> float:
         """Share of the bandwidth that a share of the cores draws when the others draw nothing."""
         if self.core_bytes_per_cycle <= 0.0:
             return share
@@ -215,21 +218,21 @@ class Machine:
         saturating_share /= cycles_per_s * self.core_bytes_per_cycle
         return min(1.0, share / saturating_share)
 
-    def copying(self, vector_share: float) -> float:
+    def copy_speed_share(self, vector_share: float) -> float:
         """Share of the full copy speed: half of the vector cores already saturate a port (UBEP)."""
         return min(1.0, vector_share * self.cores / 0.5)
 
-    def slowest(self, dies: int) -> float:
+    def slowest_over_mean(self, dies: int) -> float:
         """Expected time of the slowest of `dies` with equal work, over the mean. Each die's time
         varies by a relative standard deviation of `jitter`; a barrier waits for the maximum."""
-        return 1.0 + self.fitted["jitter"] * largest_of(dies)
+        return 1.0 + self.fitted["jitter"] * max_of_normals(dies)
 
     def vector_bytes_per_s(self, vector_share: float = 1.0) -> float:
         """Sustained HBM bandwidth of element-wise work on a share of the vector cores."""
         return self.chip.hbm_bytes_per_s * self.vector_utilisation * vector_share * self.cores
 
 
-def largest_of(count: int) -> float:
+def max_of_normals(count: int) -> float:
     """Expected maximum of `count` standard normal numbers (Blom's approximation)."""
     return NormalDist().inv_cdf((count - 0.375) / (count + 0.25)) if count > 1 else 0.0
 
@@ -272,7 +275,7 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
 
 
 @lru_cache(maxsize=16)
-def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
+def facts_of_stack(facts: Facts, stack: str, chip: str) -> Facts:
     """The facts with those of a serving stack in place of the machine's (data/stacks.toml): host
     times, starts of its own kernels; units stay. Raises ModelError for an unknown stack, or one of
     another family of chips."""
@@ -387,7 +390,7 @@ def _eager_layer_s(facts: Facts, chip: Chip, table: str, share: float) -> dict[s
 
 
 @kernel
-def roof(computing: float, moving: float) -> float:
+def roofline_s(computing: float, moving: float) -> float:
     """Seconds of an operator that needs `computing` and `moving` seconds separately. The soft
     roofline: far from the ridge the longer counts, near it the two hinder each other (tiles are
     fetched and used in turn), by the square root of the sum of squares."""

@@ -44,7 +44,7 @@ class Stages(NamedTuple):
 @kernel
 def stages(p: Decode, m: Mode, load: Pass) -> Stages:
     """Stages of one microbatch; `shared` and `taken` are 0 where a schedule does not need them."""
-    prepare_s = layer.prepare_s(m, load.tokens)
+    prepare_s = layer.before_core_s(m, load.tokens)
     core_s = layer.core_s(m.core, load.tokens, load.context)
     attention_s = layer.attention_s(m, load.tokens, core_s)
     gate_s, dispatch_s, experts_s, combine_s = layer.moe_parts(p, m, load)
@@ -52,7 +52,7 @@ def stages(p: Decode, m: Mode, load: Pass) -> Stages:
     layout = p.layout
     if p.hides > 0.0 and layout.shared_dies <= 0.0:
         rows = layout.shared_experts * load.total * layout.split / load.dies
-        shared_s = min(experts_s, layer.shared_s(layout, m.experts, rows))
+        shared_s = min(experts_s, layer.shared_experts_s(layout, m.experts, rows))
     if layout.expert_dies > 0.0:
         rows = layer.routed_per_die(layout, load.total) * load.wire
         port_s = rows * max(m.dispatch.row, m.combine.row)
@@ -154,7 +154,7 @@ def decode_pieces(
     if p.hides == 0.0:
         timed_stages = [(0, 0.0, attention), (1, 0.5 * layer_s, moe)]
         return ("attention", "MoE"), _half_a_layer_apart(layer_s, timed_stages)
-    timed_stages = _turns(layer_s, x, attention, moe)
+    timed_stages = _turn_stages(layer_s, x, attention, moe)
     return ("computing", "communication"), _half_a_layer_apart(layer_s, timed_stages)
 
 
@@ -170,7 +170,7 @@ def _half_a_layer_apart(
     )
 
 
-def _turns(
+def _turn_stages(
     layer_s: float, x: Stages, attention: Operators, moe: Operators
 ) -> list[tuple[int, float, Operators]]:
     """Stages of one microbatch (stream, begin in s, operators), beginning with its projections,

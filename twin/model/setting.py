@@ -18,7 +18,7 @@ from twin.model.coefficients import Collective, Product
 from twin.model.drafters import OWN_FORMAT, Drafter
 from twin.model.in_host import HostMemory
 from twin.model.offload import Offload
-from twin.model.roofline import ALL_MODELS, Machine, roof
+from twin.model.roofline import ALL_MODELS, Machine, roofline_s
 from twin.model.shape import Shape
 from twin.model.stages import ExpertLayout
 from twin.scenario import Communication, Optimisations, Pool
@@ -85,20 +85,21 @@ class Setting:
         """Transfer of hidden states to the next pipeline stage, per token of a die or rank."""
         if (group := self.groups.get("layers")) is None:
             return Collective()
-        (sent,) = self.sends("layers", "after")
+        (sent,) = self.collectives("layers", "after")
         die_bytes = sent.together(self.part) / group.peers
         return Collective(group.latency_s + self.gap, die_bytes / group.rate_bytes_per_s)
 
-    def sends(self, name: str, where: parallel.Where) -> list[parallel.Sent]:
+    def collectives(self, name: str, where: parallel.Where) -> list[parallel.Sent]:
         """Collectives of a parallelism at a place of a layer, in the phase of this instance."""
         collectives = parallel.PARALLELISMS[name].sends
         return [
             each for each in collectives if each.phase == self.pool.phase and each.where == where
         ]
 
-    def together(self, name: str, where: parallel.Where) -> float:
+    def exchanged_bytes(self, name: str, where: parallel.Where) -> float:
         """Bytes of a token that all dies of a group exchange in these collectives, mean layer."""
-        return sum(x.together(self.part) * x.layers(self.shape) for x in self.sends(name, where))
+        collectives, shape = self.collectives(name, where), self.shape
+        return sum(sent.together(self.part) * sent.layers(shape) for sent in collectives)
 
     @property
     def gap(self) -> float:
@@ -111,7 +112,7 @@ class Setting:
         return self.machine.product_efficiency(self.formats.linear).start_s
 
     @property
-    def exchanges(self) -> bool:
+    def sends_to_experts(self) -> bool:
         """Whether tokens are sent to experts, which a second microbatch can hide."""
         return "experts" in self.shape.stages
 
@@ -153,7 +154,7 @@ class Setting:
     def mixing_s(self) -> tuple[float, float]:
         """Seconds of mixing a layer's residual streams in own kernels: per pass, and per token."""
         machine, shape = self.machine, self.shape
-        efficiency = machine.measured("mixing", "bf16")  # on this chip, else the family's
+        efficiency = machine.measured_efficiency("mixing", "bf16")
         start_s = efficiency.start_s if efficiency is not None else machine.streams_start_s
         if shape.residual_streams == 1 or start_s <= 0.0:
             return 0.0, 0.0
@@ -173,7 +174,7 @@ class Setting:
         """Kernels of a layer of prefill that are launched one by one, by the model's layers."""
         machine = self.machine
         kernels = (self._plain_dense and machine.dense_prefill_kernels) or machine.prefill_kernels
-        return kernels + machine.linear_prefill_kernels * self.whole.recurrent
+        return kernels + machine.linear_prefill_kernels * self.whole.linear_share
 
     @property
     def _plain_dense(self) -> bool:
@@ -197,7 +198,7 @@ class Setting:
     def readers(self) -> float:
         """Number of whole copies of a prompt's KV that its dies read: each the KV of its own heads,
         but all latents."""
-        dies = self.head_dies if self.exchanges else self.split_dies
+        dies = self.head_dies if self.sends_to_experts else self.split_dies
         return dies * self.whole.latent_of(dies) / self.whole.latent
 
     @property
@@ -213,20 +214,20 @@ class Setting:
         return max(dies[stage] for stage in self.shape.stages)
 
     @property
-    def one_rank(self) -> bool:
+    def is_one_rank(self) -> bool:
         """Whether an instance's dies are one rank that sums experts' results, as on NVIDIA."""
         is_alone = self.pool.layer_dies == self.exchange.peers > 1 and not self.expert_dies
-        return is_alone and self.machine.family == "nvidia" and self.exchanges
+        return is_alone and self.machine.family == "nvidia" and self.sends_to_experts
 
     def experts_by(self, operator: str) -> str:
         """Name of the operator of a die's experts: `grouped` or `contiguous` (operator) where
         tokens are sent to them. Dies that have all tokens run another kernel if one was measured
         that serves this kind of attention: `fused`, or `fused_gqa`."""
-        if self.summed is None:
+        if self.summing_network is None:
             return operator
         attention_kernels, weight_format = self.shape.kind.kernels, self.formats.expert
         for name in ("fused", "fused_gqa"):
-            efficiency = self.machine.measured(name, weight_format)
+            efficiency = self.machine.measured_efficiency(name, weight_format)
             if efficiency is not None and efficiency.serves in (ALL_MODELS, attention_kernels):
                 return name
         return operator
@@ -235,26 +236,26 @@ class Setting:
     def gathers(self) -> bool:
         """Whether ranks without an exchange of messages gather all tokens on all dies, whose whole
         experts compute those that are theirs: on NVIDIA (SGLang, moe-a2a-backend none)."""
-        could_send = not self.expert_dies and self.exchanges and self.exchange.peers > 1
+        could_send = not self.expert_dies and self.sends_to_experts and self.exchange.peers > 1
         return could_send and not self.communication.fused and self.machine.family == "nvidia"
 
     @property
-    def summed(self) -> wire.Exchange | None:
+    def summing_network(self) -> wire.Exchange | None:
         """Network of dies that have all tokens and sum the results of their experts or parts of
         experts; None: tokens are sent to their experts."""
-        if self.layout.split > 1 or (self.gathers and not self.one_rank):
+        if self.layout.split > 1 or (self.gathers and not self.is_one_rank):
             return self.gather
-        return self.groups.get("heads") if self.one_rank else None
+        return self.groups.get("heads") if self.is_one_rank else None
 
     @property
     def exchange_bytes(self) -> float:
         """Bytes sent per token to experts and back, all layers."""
         shape = self.shape
-        if (group := self.summed) is not None:
+        if (group := self.summing_network) is not None:
             return o.gathered_bytes(shape, group.peers) * shape.moe_layers
         copies_sent = shape.top_k * shape.moe_layers
         both_ways_bytes = self._message_bytes * copies_sent + o.combine_bytes(shape) * copies_sent
-        return both_ways_bytes * (self.exchange.remote * self.messages)
+        return both_ways_bytes * (self.exchange.remote * self.message_ratio)
 
     @property
     def _message_bytes(self) -> float:
@@ -263,9 +264,9 @@ class Setting:
         return o.dispatch_bytes(self.shape, is_quantised, self.machine.message_scale_bytes)
 
     @property
-    def dispatched(self) -> float | None:
+    def dispatch_share(self) -> float | None:
         """Share of dispatch in the bytes to experts and back; None: all dies have all tokens."""
-        if self.summed is not None:
+        if self.summing_network is not None:
             return None
         return self._message_bytes / (self._message_bytes + o.combine_bytes(self.shape))
 
@@ -286,14 +287,14 @@ class Setting:
     def route(self) -> wire.Exchange:
         """Path of tokens to experts on other nodes: once to each node, or directly to each die. The
         latter in decode of one chip family (low-latency kernels over RDMA)."""
-        if not self.exchanges:
+        if not self.sends_to_experts:
             return self.exchange
         if self.pool.phase == "decode" and self.machine.family == "nvidia":
-            return wire.direct(self.exchange, self.machine.chip.name, self.facts)
-        return wire.two_level(self.exchange, self.shape.top_k, self.shape.most_nodes)
+            return wire.direct_exchange(self.exchange, self.machine.chip.name, self.facts)
+        return wire.two_level_exchange(self.exchange, self.shape.top_k, self.shape.most_nodes)
 
     @property
-    def messages(self) -> float:
+    def message_ratio(self) -> float:
         """Ratio of a token's messages to those to routed experts: above 1 where shared experts have
         dies of their own."""
         shape, is_apart = self.shape, self.layout.shared_dies > 0
@@ -305,7 +306,7 @@ class Setting:
         """Coefficients of dispatch and combine; `own_streams`: transfers between nodes run
         concurrently; cores: those that sum reduced values; prompts: of a pass that has some."""
         m, is_prefill = self.machine, self.pool.phase == "prefill"
-        if (group := self.summed) is not None:
+        if (group := self.summing_network) is not None:
             adding_rate = wire.adding_bytes_per_s(m, self.facts, cores.vector)
             several_ranks = group.peers > (self.head_dies if is_prefill else self.pool.layer_dies)
             uses_sums = several_ranks and (prompts or is_prefill) and m.prompt_sums > 0.0
@@ -322,7 +323,7 @@ class Setting:
         """Seconds of weights, FLOPs, activations and vector work (the last three per token)."""
         weight_bytes_per_s = self.machine.stream_bytes_per_s(cores.cube, w.format, operator)
         copy_bytes_per_s = self.machine.vector_bytes_per_s(cores.vector)
-        hbm_bytes_per_s = self.machine.chip.hbm_bytes_per_s * self.machine.pull(cores.cube)
+        hbm_bytes_per_s = self.machine.chip.hbm_bytes_per_s * self.machine.drawn_share(cores.cube)
         efficiency = self.machine.product_efficiency(w.format, operator)
         row_bytes = efficiency.row_bytes * self.shape.hidden
         return (
@@ -337,22 +338,22 @@ class Setting:
         weight_s, flop_s, io_s, vector_s = self.seconds(w, cores)
         efficiency = self.machine.product_efficiency(w.format)
         return Product(
-            launches * efficiency.start_s, weight_s, flop_s, io_s, vector_s, self.place(name),
-            efficiency.tile_small, efficiency.tile_large,
+            launches * efficiency.start_s, weight_s, flop_s, io_s, vector_s,
+            self.operator_index(name), efficiency.tile_small, efficiency.tile_large,
         )  # fmt: skip
 
-    def place(self, name: str) -> float:
+    def operator_index(self, name: str) -> float:
         """Index under which a phase's operator is booked."""
         return float(names_of(self.pool.phase).index(name)) if name else 0.0
 
-    def plain(self, entries: Sequence[o.Plain], cores: Cores = WHOLE) -> tuple[Product, ...]:
+    def products(self, entries: Sequence[o.Plain], cores: Cores = WHOLE) -> tuple[Product, ...]:
         """Coefficients of plain operators as products."""
         return tuple(
             self.product(entry.work(self.shape, self.formats), entry.launches, cores, entry.name)
             for entry in entries
         )
 
-    def many_rows(self, w: o.Work) -> float:
+    def many_rows_s(self, w: o.Work) -> float:
         """Seconds per token of a product over many rows. Separate vector cores pipeline
         element-wise work with the product; otherwise it follows the product."""
         machine = self.machine
@@ -366,16 +367,16 @@ class Setting:
     @property
     def selecting_s(self) -> float:
         """Seconds of selecting before sparse attention's core: as measured, or two launches."""
-        m = self.machine
-        start_s = self.shape.compressed * m.compressed_start_s or m.indexer_start_s or 2 * self.gap
-        return start_s * self.shape.selecting if self.shape.index_top_k else 0.0
+        m, s = self.machine, self.shape
+        start_s = s.is_compressed * m.compressed_start_s or m.indexer_start_s or 2 * self.gap
+        return start_s * s.index_share if s.index_top_k else 0.0
 
     @property
     def core_kind(self) -> str:
         """Kind of decode's attention core (`Machine.attention_efficiency`)."""
-        shape = self.shape
-        is_all_latent = shape.kind.kernels == "mla" and not (shape.index_top_k or shape.compressed)
-        return "latent" if is_all_latent else shape.kind.kernels
+        s = self.shape
+        is_all_latent = s.kind.kernels == "mla" and not (s.index_top_k or s.is_compressed)
+        return "latent" if is_all_latent else s.kind.kernels
 
     def context_s(
         self, query_tokens: float, cores: Cores = WHOLE, machine: Machine | None = None,
@@ -398,7 +399,7 @@ class Setting:
             query_tokens if shape.index_top_k else 1.0
         )
         bytes_read *= self.prompt_copies if prompt else 1
-        read_s = bytes_read / (m.chip.hbm_bytes_per_s * efficiency.bandwidth * m.pull(cores.cube))
+        read_s = bytes_read / m.read_bytes_per_s(efficiency.bandwidth, cores.cube)
         if self.lanes > 0.0:
             return float(compute_s + read_s)
         power = efficiency.power
@@ -424,7 +425,7 @@ class Setting:
     def state_bytes(self, query_tokens: float) -> float:
         """Bytes of states moved per token of a pass, mean layer: a request's state is read once,
         and written after each token, so that drafts can be taken back."""
-        return self.shape.recurrent * self.shape.state_bytes * (1.0 + 1.0 / query_tokens)
+        return self.shape.linear_share * self.shape.state_bytes * (1.0 + 1.0 / query_tokens)
 
     def state_s(self, query_tokens: float, cores: Cores = WHOLE) -> float:
         """Seconds of decode's linear attention per token of a pass, mean layer: as its kernels move
@@ -439,7 +440,8 @@ class Setting:
         start_s = machine.attention_efficiency(self.formats.kv, self.core_kind).start_s
         if s.index_top_k and machine.sparse_start_s > 0.0:
             start_s = machine.sparse_start_s
-        return (1.0 - s.recurrent) * start_s + s.recurrent * (machine.linear_start_s or start_s)
+        linear_start_s = machine.linear_start_s or start_s
+        return (1.0 - s.linear_share) * start_s + s.linear_share * linear_start_s
 
     def index_s(self, query_tokens: float, cores: Cores = WHOLE) -> float:
         """Seconds of decode's indexer per context token of a request, mean layer, and of the core
@@ -451,9 +453,9 @@ class Setting:
         efficiency = machine.attention_efficiency(kv_format, self.core_kind)
         flops_per_s = machine.chip.peak(efficiency.peak) * machine.cores * efficiency.compute
         flops_per_s *= cores.cube
-        read_rate = machine.chip.hbm_bytes_per_s * efficiency.bandwidth * machine.pull(cores.cube)
+        read_rate = machine.read_bytes_per_s(efficiency.bandwidth, cores.cube)
         score_s = query_tokens * o.SCORE_BYTES / machine.vector_bytes_per_s(cores.vector)
         compute_s = query_tokens * shape.index_flops / flops_per_s
         key_bytes = shape.index_bytes_per_token_layer(kv_format)
-        key_s = float(roof(compute_s, key_bytes / read_rate)) + score_s
-        return shape.growing * key_s + shape.pooled * self.context_s(query_tokens, cores)
+        key_s = float(roofline_s(compute_s, key_bytes / read_rate)) + score_s
+        return shape.mean_keys * key_s + shape.pool_keys * self.context_s(query_tokens, cores)

@@ -98,7 +98,7 @@ class Shape(Widths):
         return KINDS[self.attention]
 
     @property
-    def windowed(self) -> float:
+    def window_share(self) -> float:
         """Share of the layers that attend to a window."""
         return self.window_layers / self.layers
 
@@ -112,37 +112,37 @@ class Shape(Widths):
         return LINEAR[self.linear]
 
     @property
-    def recurrent(self) -> float:
+    def linear_share(self) -> float:
         """Share of the layers that have a state."""
         return self.linear_layers / self.layers
 
     @property
-    def growing(self) -> float:
+    def mean_keys(self) -> float:
         """Keys of a mean layer for a token of the context, from which an indexer, if there is one,
         selects: the share of the layers that cache every token, or compressed keys."""
-        return self.growing_layers / self.layers
+        return self.all_layer_keys / self.layers
 
     @property
-    def growing_layers(self) -> float:
+    def all_layer_keys(self) -> float:
         """Keys of a context token in all layers together; an indexer, if any, selects from them."""
-        if self.compressed:
+        if self.is_compressed:
             return self.select_layers / self.select_ratio
         return float(self.layers - self.window_layers - self.linear_layers)
 
     @property
-    def compressed(self) -> bool:
+    def is_compressed(self) -> bool:
         """Whether layers cache compressed tokens, and a window of the last ones besides."""
         return self.select_layers + self.pool_layers > 0
 
     @property
-    def pooled(self) -> float:
+    def pool_keys(self) -> float:
         """Keys of a mean layer for a context token that all are attended to (`pool_layers`)."""
         return self.pool_layers / self.pool_ratio / self.layers
 
     @property
-    def selecting(self) -> float:
+    def index_share(self) -> float:
         """Share of the layers with an indexer, in a model that has one."""
-        return self.select_layers / self.layers if self.compressed else 1.0
+        return self.select_layers / self.layers if self.is_compressed else 1.0
 
     @property
     def reach(self) -> int:
@@ -151,8 +151,8 @@ class Shape(Widths):
 
     def cached_bytes_per_token(self, kv: str) -> float:
         """KV bytes that a token of the context adds in all layers, windows and states left out."""
-        pooled_bytes = self.layers * self.pooled * self.core_bytes_per_token_layer(kv)
-        return self.growing_layers * self.kv_bytes_per_token_layer(kv) + pooled_bytes
+        pooled_bytes = self.layers * self.pool_keys * self.core_bytes_per_token_layer(kv)
+        return self.all_layer_keys * self.kv_bytes_per_token_layer(kv) + pooled_bytes
 
     @property
     def state_bytes(self) -> float:
@@ -219,7 +219,7 @@ class Shape(Widths):
         of heads; and of what compresses tokens: a value and its weight in the mean, of two sets
         where these overlap, as selected ones do (Megatron-LM, deepseek_v4_hybrid_attention)."""
         query_weights = (self.q_lora or self.hidden) * self.index_heads * self.index_dim
-        if not self.compressed:
+        if not self.is_compressed:
             return query_weights + self.hidden * (self.index_dim + self.index_heads)
         selecting = query_weights + self.hidden * (self.index_heads + OVERLAP * 2 * self.index_dim)
         selecting += self.hidden * OVERLAP * 2 * self.latent
@@ -236,7 +236,7 @@ class Shape(Widths):
     def all_pairs_flops(self) -> float:
         """FLOPs for one query token and one token of the context, mean layer, however few tokens
         are selected: of the indexer, and of the core over keys that are not selected from."""
-        return self.growing * self.index_flops + self.pooled * self.decode_core_flops
+        return self.mean_keys * self.index_flops + self.pool_keys * self.decode_core_flops
 
     @property
     def expert_weights(self) -> int:
@@ -292,7 +292,7 @@ def load_shape(facts: Facts, name: str) -> Shape:
     if shape.attention not in KINDS:
         known_kinds = " or ".join(map(repr, KINDS))
         raise ModelError(f"models.{name}.attention = {shape.attention!r} must be {known_kinds}")
-    most_windows = shape.layers - (not shape.compressed)
+    most_windows = shape.layers - (not shape.is_compressed)
     if shape.window_layers and not (shape.window > 0 and shape.window_layers <= most_windows):
         raise ModelError(
             f"models.{name}.window_layers = {shape.window_layers} must be fewer than its "

@@ -37,7 +37,7 @@ def kv_bytes(shape: Shape, own: Drafter, kv: str) -> float:
     if own.shape is None:
         draft_layers = kv_layers(shape, own) - shape.layers
         # An MTP module is a layer like the others; that of a compressed model has a window alone.
-        drafter_bytes = 0.0 if shape.compressed else shape.kv_bytes_per_token_layer(kv)
+        drafter_bytes = 0.0 if shape.is_compressed else shape.kv_bytes_per_token_layer(kv)
         return shape.cached_bytes_per_token(kv) + drafter_bytes * draft_layers
     return shape.cached_bytes_per_token(kv) + own.shape.kv_bytes_per_token_layer(kv)
 
@@ -61,7 +61,7 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
     )
     weights += x.drafter.weight_bytes
     budget = hbm.budget(
-        chip, x.facts, weights, _buffers(x, d), subject, *stages.room_for_weights(x.pool, x.whole)
+        chip, x.facts, weights, _buffer_bytes(x, d), subject, *stages.weight_advice(x.pool, x.whole)
     )
     if x.pool.phase == "decode":
         slot_count = d.decode.batch_per_npu / chip.dies_per_npu * x.pool.rank_dies * x.concentration
@@ -70,7 +70,7 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
         state_bytes = x.shape.window_bytes(x.pool.precision.kv) + states_bytes
         budget = replace(budget, slots=slot_count * state_bytes)
     if at.guest is not None:
-        budget = _with_others(budget, x, at, at.guest)
+        budget = _share_with_guest(budget, x, at, at.guest)
     if has_expert_dies:
         state_bytes = hbm.expert_bytes(x.shape, x.formats, x.layout) * expert_layers
         hbm.budget(chip, x.facts, state_bytes, 0.0, f"The experts of {subject}")
@@ -79,8 +79,8 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
     die_tokens = budget.kv / token_bytes
     if x.host is not None:
         kv_format = x.pool.precision.kv
-        die_tokens = budget.kv / (token_bytes - x.host.spared(x.shape, kv_format))
-        die_tokens = min(die_tokens, x.host.tokens(x.shape, kv_format, at.request_tokens))
+        die_tokens = budget.kv / (token_bytes - x.host.spared_bytes(x.shape, kv_format))
+        die_tokens = min(die_tokens, x.host.fitting_tokens(x.shape, kv_format, at.request_tokens))
     kv_tokens = int(die_tokens * (1.0 - x.expert_dies / dies)) * x.pool.own.cp_dies
     if x.pool.own.cores < x.pool.cores:  # it lends the rest, and KV space with them
         own_tokens = min(kv_tokens, _own_tokens(x, d))
@@ -88,7 +88,7 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
     return Space(budget, kv_tokens)
 
 
-def _buffers(x: Setting, d: Deployment) -> float:
+def _buffer_bytes(x: Setting, d: Deployment) -> float:
     """Static exchange buffers of a die, bytes; prefill's are dynamic, for one batch."""
     dies_per_npu, communication = x.machine.chip.dies_per_npu, x.communication
 
@@ -119,7 +119,7 @@ def _own_tokens(x: Setting, d: Deployment) -> int:
     return max(die_batch_tokens, x.shape.max_context)
 
 
-def _with_others(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) -> hbm.Budget:
+def _share_with_guest(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) -> hbm.Budget:
     """Budget of a pool on a die that prefill (the guest) shares with decode. Equal weights are
     stored once (semi-PD's unified storage, arXiv 2504.19867): all but the experts, and these too
     where an instance of each has the same dies. Prefill has room for the KV of one batch, decode
@@ -127,7 +127,7 @@ def _with_others(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) -> hbm.
     deployment, prefill, host_pool = at.deployment, at.deployment.prefill, at.pools[guest.over]
     bytes_per_token = kv_bytes(x.shape, x.drafter, x.pool.precision.kv)
     expert_layers = x.shape.moe_layers + x.drafter.module
-    shape_part, experts_tp = stages.part_of(x.whole, guest), guest.own.experts_tp
+    shape_part, experts_tp = stages.shape_on_die(x.whole, guest), guest.own.experts_tp
 
     def experts(npus: int) -> tuple[stages.ExpertLayout, float]:
         """Layout of experts on these NPUs, and bytes of weights of one die."""
@@ -149,7 +149,7 @@ def _with_others(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) -> hbm.
             )
         )
         weight_bytes += max(0.0, full_bytes - decode_bytes)
-    buffers = _buffers(guest_setting, deployment)
+    buffers = _buffer_bytes(guest_setting, deployment)
     # Every die holds KV of all prompts, unless each has its own or a piece of them.
     holding_dies = layout.dies if prefill.attention == "dp" else guest.own.cp_dies
     prompt_token_bytes = kv_bytes(x.whole.split(separate_dies), x.drafter, guest.precision.kv)

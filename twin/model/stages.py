@@ -41,7 +41,7 @@ def experts_of(experts: Experts, shape: Shape) -> Experts:
     return experts if "experts" in shape.stages else NO_EXPERTS
 
 
-def part_of(whole: Shape, pool: Pool) -> Shape:
+def shape_on_die(whole: Shape, pool: Pool) -> Shape:
     """The part of a model on one die of a pool: its share of layers, heads and each expert."""
     if pool.phase == "prefill":  # a pass of decode is priced through all stages
         whole = stage_of(whole, pool)
@@ -71,7 +71,9 @@ def expert_layout(s: Shape, redundant: int, dies: int, split: int = 1) -> Expert
     return ExpertLayout(dies, dies, math.ceil(slot_count / dies), 0)
 
 
-def popular(layout: ExpertLayout, experts: Experts, facts: Facts, classes: int) -> ExpertLayout:
+def with_class_loads(
+    layout: ExpertLayout, experts: Experts, facts: Facts, classes: int
+) -> ExpertLayout:
     """The layout with the load of each class of a die's experts over their mean. A die's experts
     are as far apart in popularity as evenly spaced ranks of a layer are, as a placement that
     balances leaves them; classes are pooled over layers. Imported popularity and a perfect
@@ -121,7 +123,7 @@ def split_dies(pool: Pool, shape: Shape) -> int:
     return pool.layer_dies if "experts" in shape.stages else pool.own.tp_dies
 
 
-def room_for_weights(pool: Pool, shape: Shape) -> tuple[str, ...]:
+def weight_advice(pool: Pool, shape: Shape) -> tuple[str, ...]:
     """Advice for a model without experts whose weights do not fit a die; otherwise none."""
     if "experts" in shape.stages:
         return ()

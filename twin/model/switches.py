@@ -38,7 +38,7 @@ def switch_decode(costs: Decode, x: Setting) -> Decode:
     return costs
 
 
-def _one_attention_operator(mode: Mode, x: Setting, on: bool, cores: Cores, _: bool) -> Mode:
+def _fuse_attention(mode: Mode, x: Setting, on: bool, cores: Cores, _: bool) -> Mode:
     """FusedDeepMLA: fewer launches, and queries bypass HBM between its parts."""
     if not on:
         return mode
@@ -56,7 +56,7 @@ def _one_attention_operator(mode: Mode, x: Setting, on: bool, cores: Cores, _: b
     return replace(mode, before=(prolog, *others), gate=gate)
 
 
-def _kv_branch_in_parallel(mode: Mode, x: Setting, on: bool, cores: Cores, sequence: bool) -> Mode:
+def _overlap_kv_branch(mode: Mode, x: Setting, on: bool, cores: Cores, sequence: bool) -> Mode:
     """Multi-stream: the KV branch of the prolog runs at the same time as the query branch."""
     if not on or not sequence:
         return mode
@@ -66,7 +66,7 @@ def _kv_branch_in_parallel(mode: Mode, x: Setting, on: bool, cores: Cores, seque
     return replace(mode, before=(replace(prolog, vector=vector_s), *others))
 
 
-def _prefetch(costs: Decode, x: Setting, on: bool) -> Decode:
+def _prefetch_weights(costs: Decode, x: Setting, on: bool) -> Decode:
     """Read weights during a collective's start and wait, as far as they fit the on-chip cache."""
     if not on:
         return costs
@@ -82,39 +82,39 @@ def _prefetch(costs: Decode, x: Setting, on: bool) -> Decode:
     return replace(costs, sequence=mode)
 
 
-def _tiles(costs: Decode, x: Setting, on: bool) -> Decode:
+def _set_tiles(costs: Decode, x: Setting, on: bool) -> Decode:
     """Set the number of tiles of the fused MoE operator, in which its stages overlap."""
     tile_count = x.facts["operators.fused_deep_moe.tiles"].value if on else 0.0
     return replace(costs, tiles=float(tile_count))
 
 
-def _speculation(costs: Decode, x: Setting, kind: str) -> Decode:
+def _add_speculation(costs: Decode, x: Setting, kind: str) -> Decode:
     """Add the overhead of the speculation framework to every drafting iteration."""
     extra_s = 0.0
     if costs.drafts and kind == "fusion_spec":
         extra_s = x.facts.si("operators.fusion_spec.overhead")
     if costs.drafts and kind == "unfused":
         extra_s = costs.query_tokens * x.machine.graph_launch_s
-    return _later(costs, extra_s)
+    return _add_gap(costs, extra_s)
 
 
-def _later(costs: Decode, gap_s: float) -> Decode:
+def _add_gap(costs: Decode, gap_s: float) -> Decode:
     """The costs with `gap_s` more of the host's time between iterations."""
     return replace(costs, host=replace(costs.host, gap=costs.host.gap + gap_s))
 
 
 SWITCHES: dict[str, Switch] = {
     "attention_kernel": Switch(),
-    "fused_deep_mla": Switch(mode=_one_attention_operator),
-    "fused_deep_moe": Switch(decode=_tiles),
+    "fused_deep_mla": Switch(mode=_fuse_attention),
+    "fused_deep_moe": Switch(decode=_set_tiles),
     "shared_expert_scheduling": Switch(decode=lambda c, _, on: replace(c, in_cast=float(not on))),
-    "weight_prefetch": Switch(decode=_prefetch),
+    "weight_prefetch": Switch(decode=_prefetch_weights),
     "multi_stream": Switch(
-        mode=_kv_branch_in_parallel,
+        mode=_overlap_kv_branch,
         decode=lambda costs, _, on: replace(costs, shared_early=float(on)),
     ),
     "flash_comm": Switch(),
     "layer_in_parallel": Switch(),
-    "host_gap_ms": Switch(decode=lambda costs, _, pause_ms: _later(costs, pause_ms * 1e-3)),
-    "speculation": Switch(decode=_speculation),
+    "host_gap_ms": Switch(decode=lambda costs, _, pause_ms: _add_gap(costs, pause_ms * 1e-3)),
+    "speculation": Switch(decode=_add_speculation),
 }

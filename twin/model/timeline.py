@@ -9,7 +9,7 @@ import numpy as np
 
 from twin.metrics.operators import names_of
 from twin.model.coefficients import Decode, Mode, Prefill
-from twin.model.decode import add_attention, best_split, decode_iteration_s, half_of
+from twin.model.decode import add_attention, best_split, decode_iteration_s, half_pass
 from twin.model.layer import Pass, groups_of, layer_s, moe_parts
 from twin.model.prefill import prefill_batch_s
 from twin.model.schedule import Operators, Piece, decode_pieces, pipeline_pieces, stages
@@ -73,7 +73,7 @@ def decode_timeline(
         hot,
         wire,
     )
-    half_load = half_of(load, p.layout.domains, hot, wire)
+    half_load = half_pass(load, p.layout.domains, hot, wire)
     split_index, split_s = best_split(p, half_load)
     if p.microbatch == 2.0 and sum(layer_s(p, p.sequence, load)) <= split_s:
         return None
@@ -81,12 +81,14 @@ def decode_timeline(
     moe = tuple(
         zip(("gate", "dispatch", "experts", "combine"), moe_parts(p, mode, half_load), strict=True)
     )
-    streams, pieces = decode_pieces(p, stages(p, mode, half_load), _attention(mode, half_load), moe)
+    streams, pieces = decode_pieces(
+        p, stages(p, mode, half_load), _attention_operators(mode, half_load), moe
+    )
     begin_and_end = _decode_section(p, requests, context, hot, wire, split_s)
     return Timeline(streams, int(p.moe_layers), *begin_and_end, pieces)
 
 
-def _attention(m: Mode, half: Pass) -> Operators:
+def _attention_operators(m: Mode, half: Pass) -> Operators:
     """Operators of attention in order; selected KV comes from host memory before its core."""
     operators = np.zeros(len(names_of("decode")))
     add_attention(m, 1.0, half, operators)
@@ -119,7 +121,7 @@ def _decode_section(
 
 
 def _constant_imbalance(hot: float, wire: float) -> tuple[np.ndarray, np.ndarray]:
-    """Arguments hot_tokens and hot_factor of `hot_and_wire` with which it returns these two factors
+    """Arguments hot_tokens and hot_factor with which `die_and_link_load` returns `hot` and `wire`
     for any number of tokens."""
     return np.array([1.0, 2.0]), np.array([hot, hot, wire, wire])
 

@@ -34,8 +34,8 @@ from twin.metrics.measures import numbered
 from twin.metrics.operators import names_of
 from twin.model import alone, finite
 from twin.model.costs import Costs
-from twin.model.predict import Prediction, decode_with
-from twin.model.roofline import of_stack
+from twin.model.predict import Prediction, predict_decode
+from twin.model.roofline import facts_of_stack
 from twin.scenario import Scenario, npus_used, with_overrides
 from twin.steady import Assembly, Priced, assemble, largest_batch, steady, traffic_under_way
 from twin.workload.lengths import drawn_lengths
@@ -101,7 +101,7 @@ def _decode(parts: Sequence[str], ask: Ask) -> float:
         role, hot_table = prediction.costs.decode_role, ask.parts.decode_imbalance.table
         assert role is not None
         rank_requests = float(ask.args["requests"]) / role.ranks
-        decode = decode_with(prediction.costs, traffic, hot_table, rank_requests, "clients")
+        decode = predict_decode(prediction.costs, traffic, hot_table, rank_requests, "clients")
     assert decode is not None
     layers = prediction.costs.shape.layers
     if parts[0] == "profile":
@@ -150,7 +150,7 @@ def _prefill(parts: Sequence[str], ask: Ask) -> float:
 def _exchange(parts: Sequence[str], ask: Ask) -> float:
     """Seconds of dispatch or combine alone, loaded evenly, by the kernels of the row's stack."""
     dies, tokens, scenario = int(ask.args["ep"]), float(ask.args["tokens"]), ask.scenario
-    facts = of_stack(ask.facts, scenario.deployment.stack, scenario.supernode.chip)
+    facts = facts_of_stack(ask.facts, scenario.deployment.stack, scenario.supernode.chip)
     return alone.exchange_s(scenario, facts, parts[0], dies, tokens)
 
 

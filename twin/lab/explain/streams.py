@@ -8,7 +8,7 @@ import polars as pl
 from twin.facts import Facts
 from twin.hardware.fabric import wired
 from twin.model.costs import Costs, build_costs
-from twin.model.layer import hot_and_wire
+from twin.model.layer import die_and_link_load
 from twin.model.predict import rank_load
 from twin.model.timeline import Timeline, decode_timeline, prefill_timeline
 from twin.scenario import Scenario, with_overrides
@@ -53,11 +53,13 @@ def full_load_timelines(
         rank_batch = costs.decode_role.slots(prediction.decode.batch_per_npu)
         requests, context = (float(figure[0]) for figure in rank_load(rank_batch, ranks, traffic))
         tokens = 0.5 * query_tokens * rank_batch * ranks / costs.decode.layout.domains
-        imbalance = hot_and_wire(costs.decode.layout, tokens, *parts.decode_imbalance.table)
+        imbalance = die_and_link_load(costs.decode.layout, tokens, *parts.decode_imbalance.table)
         timelines["decode"] = decode_timeline(costs.decode, requests, context, *imbalance)
     if costs.prefill_role is not None and prediction.prefill is not None:
         tokens = prediction.prefill.batch_tokens
-        imbalance = hot_and_wire(costs.prefill.layout, 0.5 * tokens, *parts.prefill_imbalance.table)
+        imbalance = die_and_link_load(
+            costs.prefill.layout, 0.5 * tokens, *parts.prefill_imbalance.table
+        )
         attention_pairs = tokens / traffic.fresh_tokens * traffic.fresh_pairs
         timelines["prefill"] = prefill_timeline(costs.prefill, tokens, attention_pairs, *imbalance)
     return {role: timeline for role, timeline in timelines.items() if timeline is not None}

@@ -17,7 +17,7 @@ from twin.ui import runs
 from twin.ui.pages.compare import comparison
 from twin.ui.pages.library.stored import figures
 from twin.ui.pages.run import results, sections
-from twin.ui.pages.run.results import headline
+from twin.ui.pages.run.results import tile_rows
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_metric_that_is_declared_stands_everywhere(dummy, monkeypatch):
     totals = defaultdict(lambda: 1.0)
     summary = summarise(Observed(scenario, fake_tables(scenario)["requests"], totals))
     assert summary[key] == 0.5
-    tiles = {tile["label"]: tile for tile in headline(summary, Scenario())}
+    tiles = {tile["label"]: tile for tile in tile_rows(summary, Scenario())}
     assert tiles[label]["value"] == said and "of " in tiles[label]["delta"]
     assert f"dummy share {said}" in runs.headlines(summary)
     assert ("Dummy share (%)", key) in [figure[:2] for figure in figures()]

@@ -19,7 +19,7 @@ from twin.scenario import SpecError
 from twin.ui import progress, record, session
 from twin.ui.pages import PAGES
 from twin.ui.pages.run import results, sections
-from twin.ui.pages.run.results import headline
+from twin.ui.pages.run.results import tile_rows
 
 UNITS = (" ms", " µs", " s", " tokens/s", " req/s", " %")
 
@@ -206,20 +206,20 @@ def test_every_headline_figure_has_a_unit_and_a_basis(app, store):
 
 
 def test_what_a_run_has_not_is_left_out():
-    tiles = headline({"ttft_s_p50": 0.2, "tpot_s_mean": None}, scenario())
+    tiles = tile_rows({"ttft_s_p50": 0.2, "tpot_s_mean": None}, scenario())
     assert [t["label"] for t in tiles] == ["TTFT p50"]
 
 
 def test_the_promise_is_told_beside_the_tails():
-    tiles = {t["label"]: t for t in headline({"ttft_s_p99": 7.5}, scenario(slo__ttft_s=5.0))}
+    tiles = {t["label"]: t for t in tile_rows({"ttft_s_p99": 7.5}, scenario(slo__ttft_s=5.0))}
     assert tiles["TTFT p99"]["delta"] == "2.50 s over the SLO of 5.00 s"
     assert tiles["TTFT p99"]["delta_color"] == "inverse"  # red, for a figure without a sign
 
 
 def test_a_figure_says_where_most_measurements_are_expected():
     figures = {"tpot_s_mean": 0.05, "decode_tokens_per_s_per_npu": 2000.0}
-    open_loop = {t["label"]: t for t in headline(figures, scenario())}
-    closed = headline(figures, scenario(workload__arrivals="closed_loop"))
+    open_loop = {t["label"]: t for t in tile_rows(figures, scenario())}
+    closed = tile_rows(figures, scenario(workload__arrivals="closed_loop"))
     tpot, throughput = closed
     low, high = re.fullmatch(r"80 % band: ([\d.]+) to ([\d.]+) ms", tpot["delta"]).groups()
     assert float(low) < 50.0 < float(high)
@@ -248,7 +248,7 @@ def test_busy_says_of_what():
 
 
 def test_requests_still_inside_are_not_told_as_lost():
-    (tile,) = headline({"finished": 13_978, "running": 4_167}, scenario())
+    (tile,) = tile_rows({"finished": 13_978, "running": 4_167}, scenario())
     assert tile["delta"] == "4,167 requests still inside"
 
 

@@ -229,11 +229,11 @@ def _grid_places(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
     positions = np.zeros((len(corners), 2))
     extent = [1.0, 1.0]
     for dimension in corners.T:
-        values = np.unique(dimension)
-        if values.size > 1:
+        coordinates = np.unique(dimension)
+        if coordinates.size > 1:
             axis = int(extent[0] * aspect > SCREEN * extent[1])
-            positions[:, axis] += np.searchsorted(values, dimension) * extent[axis]
-            extent[axis] = extent[axis] * values.size + 0.4
+            positions[:, axis] += np.searchsorted(coordinates, dimension) * extent[axis]
+            extent[axis] = extent[axis] * coordinates.size + 0.4
     return {box: (x, y) for box, (x, y) in zip(corner_of, positions.tolist(), strict=True)}
 
 

@@ -114,7 +114,7 @@ def _choose(kind: Import, own: str) -> None:
     )  # fmt: skip
     if chosen_digest and chosen_digest != own:
         _use(kind, lambda: stored_values.load(chosen_digest))
-    _forget(kind, label_of, own)
+    _draw_deletion(kind, label_of, own)
 
 
 def _use(kind: Import, value: Callable[[], Any]) -> None:
@@ -141,7 +141,7 @@ def distinct_labels(names: Mapping[str, str]) -> dict[str, str]:
     return {d: f"{name} · {d[:8]}" if labels.count(name) > 1 else name for d, name in names.items()}
 
 
-def _forget(kind: Import, names: Mapping[str, str], own: str) -> None:
+def _draw_deletion(kind: Import, names: Mapping[str, str], own: str) -> None:
     """Draw the deletion of a stored value (`names`: by digest) unless it is used or `own`."""
     key = f"forget-{kind.many}"
     with st.popover(f"Delete stored {kind.many}", icon=":material/delete:"):

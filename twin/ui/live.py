@@ -126,8 +126,8 @@ def _look_again(run: str, *, until_found: bool = False) -> None:
 
 def _draw_progress(place: DeltaGenerator, seen: Look) -> None:
     """Draw a badge with the progress of a live run."""
-    finished = seen.live.get("finished")
-    served_text = f" · {numbered(int(finished), 'request')} served" if finished else ""
+    answer_count = seen.live.get("finished")
+    served_text = f" · {numbered(int(answer_count), 'request')} served" if answer_count else ""
     _draw_badge(place, f"By formula; simulating {100 * seen.progress:.0f} %{served_text}")
 
 

@@ -76,7 +76,7 @@ def linked_scenarios() -> list[Scenario]:
 def draw_offer(scenario: Scenario) -> None:
     """Draw a scenario that came with a link, to be run here."""
     st.markdown(f"The link carries the scenario: **{plain(scenario.name)}**")
-    st.caption(plain(f"{words.machine(scenario)} · {words.one_line(scenario)}"))
+    st.caption(plain(f"{words.machine(scenario)} · {words.card_line(scenario)}"))
 
 
 def named_run(page: str) -> tuple[RunRow, Scenario]:
@@ -122,7 +122,7 @@ def follow_run(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow
     """Draw a queued or running run in `place`; returns it when it has ended, with an empty place.
     The script waits for a young run, a fragment for an older one."""
     with place.container():
-        heading(row, scenario.question or words.one_line(scenario))
+        heading(row, scenario.question or words.card_line(scenario))
         bar = st.empty()
     shown_state = ""
     while not row.ended and time.time() - row.queued_s < AT_ONCE_S:
@@ -161,7 +161,7 @@ def _draw_progress(run: str, every_s: float) -> None:
             clock_text = f"{words.duration(round(_elapsed_s(row)))} elapsed"
             if 0.02 < row.progress < 1.0:
                 remaining_s = _elapsed_s(row) * (1 - row.progress) / row.progress
-                clock_text += f", about {words.remaining(remaining_s)} to go"
+                clock_text += f", about {words.remaining_text(remaining_s)} to go"
             st.markdown(f"**{_state_text(row)}** · {clock_text}")
         with stop_place:
             st.button(
@@ -254,7 +254,7 @@ def _draw_points(points: Mapping[str, Sequence[float | None]], scenario: Scenari
 
 def draw_failure(row: RunRow, scenario: Scenario) -> None:
     """Draw why a run failed, was stopped or interrupted, and the next action."""
-    heading(row, scenario.question or words.one_line(scenario))
+    heading(row, scenario.question or words.card_line(scenario))
     if row.state == "failed":
         st.error(f"This run failed: {sentence(row.message)}", icon=":material/error:")
         if AGAIN in row.message:

@@ -116,7 +116,7 @@ def _rerun_progress(run: RunRow) -> str:
         return f"{rerun_count:,.0f} re-runs made" if rerun_count else ""
     remaining_s = (time.time() - (run.started_s or run.queued_s)) * (1.0 - share) / share
     made_text = f"{rerun_count:,.0f} of about {rerun_count / share:,.0f} re-runs made"
-    return f"{made_text}, about {words.remaining(remaining_s)} to go"
+    return f"{made_text}, about {words.remaining_text(remaining_s)} to go"
 
 
 def draw_error_bands(scenarios: Mapping[str, Scenario]) -> None:

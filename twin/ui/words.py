@@ -76,7 +76,7 @@ def first_model_note(s: Scenario) -> str:
     return f"Of {name}, the first of {1 + len(s.models)} models. A run has figures of each."
 
 
-def one_line(s: Scenario) -> str:
+def card_line(s: Scenario) -> str:
     """One line for a card: traffic, lengths, split."""
     npu_counts = [count * npus_each for _, count, npus_each in pools(s)]
     used_text = f"{pool_npus(s)[1]} NPUs"
@@ -87,10 +87,10 @@ def one_line(s: Scenario) -> str:
     return " · ".join(filter(None, (traffic(s), lengths(s), reuse(s), used_text)))
 
 
-def remaining(seconds: float) -> str:
+def remaining_text(seconds: float) -> str:
     """A remaining wall time as text, roughly rounded.
 
-    >>> remaining(0.3), remaining(47), remaining(141), remaining(700)
+    >>> remaining_text(0.3), remaining_text(47), remaining_text(141), remaining_text(700)
     ('1 s', '50 s', '2.5 min', '12 min')
     """
     steps_s = {600: 60, 60: 30, 20: 10, 0: 1}  # from so many seconds on

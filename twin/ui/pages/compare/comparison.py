@@ -137,7 +137,7 @@ def cards(rows: list[RunRow], scenarios: list[Scenario], base: int) -> None:
 
 def _card(run: RunRow, scenario: Scenario, i: int, ids: list[str], base: int) -> None:
     """Draw what a card says below its title, and its buttons."""
-    st.caption(f"{words.one_line(scenario)} · {words.duration(scenario.horizon_s)} simulated")
+    st.caption(f"{words.card_line(scenario)} · {words.duration(scenario.horizon_s)} simulated")
     if run.state != "done":
         st.caption(" ".join(runs.list_line(run)))
     st.space("stretch")

@@ -131,7 +131,7 @@ def draw_details(picked: Sequence[Row]) -> None:
     else:
         origin = "preset" if row.preset else "own scenario"
     if scenario := _load(_digest(row)):
-        st.caption(plain(" · ".join((words.machine(scenario), words.one_line(scenario), origin))))
+        st.caption(plain(" · ".join((words.machine(scenario), words.card_line(scenario), origin))))
         st.caption(plain(scenario.question))
 
 
@@ -309,7 +309,7 @@ def import_scenario() -> None:
         st.error(plain(f"{error}."), icon=":material/error:")
         return
     st.markdown(f"**{plain(scenario.name)}**")
-    st.caption(plain(f"{words.machine(scenario)} · {words.one_line(scenario)}"))
+    st.caption(plain(f"{words.machine(scenario)} · {words.card_line(scenario)}"))
     with st.container(horizontal=True):
         if st.button("Store it", type="primary", icon=":material/check:", key="keep-file"):
             with session.toast_refusals("lock"):

@@ -62,7 +62,7 @@ def card(row: RunRow, scenario: Scenario) -> None:
     with st.container(border=True, key="explained"):
         st.subheader(verdict_text, anchor=False)
         with st.grid(4, min_column_width=135):
-            for tile in results.headline(row.summary, scenario, HEAD):
+            for tile in results.tile_rows(row.summary, scenario, HEAD):
                 st.metric(**tile)
             st.metric("Headroom", **_headroom(done_run), help=with_glossary("SLO", HEADROOM))
 

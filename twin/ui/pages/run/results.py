@@ -33,7 +33,7 @@ OFFERED = 30  # runs to compare with
 
 def header(row: RunRow, scenario: Scenario) -> None:
     """Draw title and question, and the buttons for the run."""
-    progress.heading(row, scenario.question or words.one_line(scenario))
+    progress.heading(row, scenario.question or words.card_line(scenario))
     for line in list_sentences(scenario):
         st.markdown(f":material/bolt: {plain(line)}")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -82,11 +82,11 @@ def tiles(row: RunRow, scenario: Scenario, but: Sequence[str] = ()) -> None:
     if (state := row.summary.get("steady_state")) in UNSTEADY:
         st.warning(UNSTEADY[str(state)], icon=":material/trending_up:")
     with st.grid(5, min_column_width=165, key="headline"):
-        for tile in headline(row.summary, scenario, [k for k in row.summary if k not in but]):
+        for tile in tile_rows(row.summary, scenario, [k for k in row.summary if k not in but]):
             st.metric(**tile)
 
 
-def headline(
+def tile_rows(
     summary: Mapping[str, Any], s: Scenario, keys: Container[str] | None = None
 ) -> list[dict[str, Any]]:
     """Arguments of one tile per figure of the run, for all or some figures."""

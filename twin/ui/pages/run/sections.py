@@ -193,9 +193,9 @@ def fabric(row: RunRow, scenario: Scenario) -> None:
     """Draw the machine, coloured by the load of its links."""
     figure = choice("Figure", USES, "link-figure")
     machine = record.fabric(row, scenario)
-    values = 100 * cells_of_links(machine, record.table(row.id, "links"), USES[figure])
+    percents = 100 * cells_of_links(machine, record.table(row.id, "links"), USES[figure])
     fabric_picture(
-        machine, title=f"Links used, {figure.lower()}", carried=link_values(machine, values),
+        machine, title=f"Links used, {figure.lower()}", carried=link_values(machine, percents),
         unit="% of capacity, busier direction", key="run-fabric",
         instances=formulas.place_instances(scenario, machine)[0].instances,
     )  # fmt: skip

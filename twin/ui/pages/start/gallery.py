@@ -70,7 +70,7 @@ def card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:
     draw_markup(picture(scenario), f"card-{key}")
     if figures := runs.headlines(summary, "card")[:CARD_FIGURES]:
         st.markdown(f":small[:material/speed: {', '.join(figures)}]")
-    st.caption(words.one_line(scenario))
+    st.caption(words.card_line(scenario))
     st.space("stretch")
     with st.container(horizontal=True, vertical_alignment="center"):
         if st.button("Run", icon=":material/play_arrow:", key=f"run-{key}", help=f"Run “{title}”"):

@@ -358,6 +358,25 @@ def test_the_slowest_request_is_one_that_the_figures_count(store):
     assert ttft_s.filter(of_it).item() == ttft_s.max()
 
 
+def test_requests_in_progress_at_time_zero_have_no_ttft_and_no_whole_stay(store, monkeypatch):
+    s = scenario(warmup_s=0.0)
+    run = done(store, s, requests=300)
+    rows = store.runs.table(run, "requests").with_columns(
+        pl.when(pl.col("request_id") < 200).then(0.0).otherwise(column).alias(column)
+        for column in ("arrival_s", "first_token_s", "prefill_end_s")
+    )  # fmt: skip
+
+    def table(_self, _run, _name, columns=None):
+        return rows.select(columns or rows.columns)
+
+    monkeypatch.setattr(type(store.runs), "table", table)
+    spread = Observed.by_requests(s, rows).spreads
+    seen = record.latencies(f"{run} zero", 0.0)
+    assert seen.ttft_s[1000] == pytest.approx(spread["ttft_s_p50"]) and seen.ttft_s[0] > 0.0
+    for criterion in ("TTFT", "E2E"):
+        assert min(record.slow_requests(f"{run} zero", 0.0)[criterion]) >= 200
+
+
 def test_the_table_of_requests_is_never_kept_whole(store):
     run = done(store, scenario())
     with pytest.raises(ValueError, match="let go"):

@@ -53,7 +53,7 @@ def scenario(digest: str) -> Scenario:
 def latencies(run: str, warmup_s: float) -> Latencies:
     """Distributions of a run's steady state, by the same masks as its summary."""
     requests = session.store().runs.table(run, "requests", _STAMPS)
-    is_ttft_steady = requests["first_token_s"].to_numpy() >= warmup_s
+    is_ttft_steady = _began(requests) & (requests["first_token_s"].to_numpy() >= warmup_s)
     is_end_steady = requests["finish_s"].to_numpy() >= warmup_s
     ttft_s = latency.span(requests, "arrival_s", "first_token_s")
     is_slowest = np.zeros(len(is_ttft_steady), bool)
@@ -63,6 +63,11 @@ def latencies(run: str, warmup_s: float) -> Latencies:
     stage_means = [(n, float(np.nanmean(s))) for n, s in spans if np.isfinite(s).any()]
     tpot_s = latency.tpot_s(requests)[is_end_steady]
     return Latencies(_quantiles(ttft_s[is_ttft_steady]), _quantiles(tpot_s), stage_means)
+
+
+def _began(requests: pl.DataFrame) -> np.ndarray:
+    """Mask of the requests that were not in progress at time zero, with their first token."""
+    return np.asarray(requests["first_token_s"].to_numpy() > 0.0)
 
 
 def _quantiles(values: np.ndarray) -> np.ndarray:
@@ -108,12 +113,13 @@ def slow_requests(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
     requests = session.store().runs.table(run, "requests", ["request_id", *_STAMPS])
     requests = requests.filter(pl.col("finish_s") >= warmup_s)
     # As the figures count: of TTFT first tokens after the warm-up, of the others answers.
-    is_ttft_steady = requests["first_token_s"].to_numpy() >= warmup_s
+    has_begun = _began(requests)
+    is_ttft_steady = has_begun & (requests["first_token_s"].to_numpy() >= warmup_s)
     ttft_s = latency.span(requests, "arrival_s", "first_token_s")
     times_s = {
         "TTFT": np.where(is_ttft_steady, ttft_s, np.nan),
         "TPOT": latency.tpot_s(requests),
-        "E2E": latency.span(requests, "arrival_s", "finish_s"),
+        "E2E": np.where(has_begun, latency.span(requests, "arrival_s", "finish_s"), np.nan),
     }
     ids_by_criterion = {}
     for name, values_s in times_s.items():

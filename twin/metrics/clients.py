@@ -30,7 +30,7 @@ def fair_shares(total: float, offered: np.ndarray, weight: np.ndarray) -> np.nda
 def jain_index(values: np.ndarray) -> float | None:
     """Jain's index: 1 when all are alike, 1/n when one has everything; None of nothing.
 
-    >>> jain(np.array([1.0, 1.0])), jain(np.array([1.0, 0.0]))
+    >>> jain_index(np.array([1.0, 1.0])), jain_index(np.array([1.0, 0.0]))
     (1.0, 0.5)
     """
     square_sum = float((values * values).sum())

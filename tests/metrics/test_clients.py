@@ -71,6 +71,9 @@ def test_requests_in_progress_at_the_start_meet_the_slo_as_often_as_others_of_th
     # Of b, the only one that began within the run had its first token too late.
     assert (a["slo_attainment"], b["slo_attainment"]) == (1.0, 0.0)
     assert a["goodput_req_per_s"] == pytest.approx(3 / 9)
+    no_warmup = replace(o, scenario=with_overrides(o.scenario, {"warmup_s": 0.0}))
+    offered = [tenant["asked_req_per_s"] for tenant in by_tenant(no_warmup)]
+    assert offered == pytest.approx([2 / 10, 1 / 10])  # they arrived before the run
 
 
 def test_where_no_request_began_and_ended_both_limits_are_judged_alone():

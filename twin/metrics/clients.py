@@ -56,6 +56,7 @@ def _fair_share_ratios(o: Observed) -> np.ndarray:
 def _first_attempt(o: Observed) -> np.ndarray:
     """Mask of requests that arrived in the steady state and are no retry."""
     is_first: np.ndarray = o.requests["arrival_s"].to_numpy() >= o.scenario.warmup_s
+    is_first[: o.at_start] = False  # they arrived before the run
     if "attempt" in o.requests.columns:
         is_first = is_first & (o.requests["attempt"].to_numpy() == 0)
     return is_first

@@ -224,9 +224,11 @@ def models(row: RunRow, scenario: Scenario) -> None:
 
 @st.cache_data(show_spinner=False, max_entries=50)
 def _arrivals_by_model(run: str, warmup_s: float) -> dict[str, int]:
-    """Requests of each model that arrived after the warm-up."""
-    requests = session.store().runs.table(run, "requests", ["model", "arrival_s"])
-    model_of = requests.filter(pl.col("arrival_s") >= warmup_s)["model"].cast(pl.String)
+    """Requests of each model that arrived after the warm-up, and within the run."""
+    requests = session.store().runs.table(run, "requests", ["model", "arrival_s", "prefill_end_s"])
+    is_before = (pl.col("arrival_s") == 0.0) & (pl.col("prefill_end_s") == 0.0)
+    is_counted = (pl.col("arrival_s") >= warmup_s) & ~is_before.fill_null(value=False)
+    model_of = requests.filter(is_counted)["model"].cast(pl.String)
     return dict(model_of.value_counts().iter_rows())
 
 

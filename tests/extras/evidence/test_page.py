@@ -107,7 +107,7 @@ def test_the_chart_of_errors_has_every_row_helped_ones_hollow(found):
     for trace in drawn:
         assert (trace.marker.symbol == "circle-open") == trace.name.endswith("helped")
     assert chart.alt
-    assert drawings.errors([]).alt == charts.empty("No published row to show").alt
+    assert drawings.errors([]).alt == charts.empty_chart("No published row to show").alt
 
 
 def test_the_page_shows_every_row_the_headline_and_how_many_miss(page, found):

@@ -111,9 +111,7 @@ def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray])
             "hit_tokens": request.hit_tokens[:arrived],
             "session": request.session[:arrived],
             "prefill_instance": _indices(request.prefill_instance[:arrived].astype(np.int32)),
-            "decode_instance": _indices(
-                np.where(rank_of < 0, -1, rank_of // ranks).astype(np.int32)
-            ),
+            "decode_instance": _indices((rank_of // ranks).astype(np.int32)),  # of no rank: -1
             "decode_rank": _indices(np.where(rank_of < 0, -1, rank_of % ranks).astype(np.int32)),
             "preemptions": request.preemptions[:arrived],
             "retries": request.retries[:arrived],
@@ -209,9 +207,8 @@ def _power_w(
             [work / (columns["window_s"] * peak_per_s) for work, peak_per_s in amounts_of_pool]
             for amounts_of_pool in pool_amounts(setup, sums).values()
         )
-        prefill_w: np.ndarray = prefill_npus * setup.power["prefill"].drawn_w(
-            prefill_share, cube, hbm, cube
-        )
+        npu_w = setup.power["prefill"].drawn_w(prefill_share, cube, hbm, cube)
+        prefill_w: np.ndarray = prefill_npus * npu_w
         decode_w = setup.power["decode"].drawn_w(0.0, decode_cube, decode_hbm)
         return prefill_w + (npus - prefill_npus) * decode_w
     prefill_flops_share = ratio(sums[:, w.PREFILL_FLOPS], sums[:, w.FLOPS])

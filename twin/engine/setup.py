@@ -343,9 +343,8 @@ def set_up_models(
         shared_dies = owner_of.keys() & seat_of_die.keys()
         if in_conflict := {die for die in shared_dies if owner_of[die][2] != turn}:
             first_die = min(in_conflict)
-            instances = [
-                f"{i} of {model}" for model, i, _ in (owner_of[first_die], seat_of_die[first_die])
-            ]
+            seats = owner_of[first_die], seat_of_die[first_die]
+            instances = [f"{instance} of {model}" for model, instance, _ in seats]
             raise ScenarioError(
                 f"{instances[0]} and {instances[1]} would sit on one NPU: give the latter model "
                 "a later deployment.first_npu, let the former's deployment.placement be packed, or "

@@ -77,9 +77,8 @@ class Unfolding:
         self._world = world
         self._low = 0
         self._tokens = 0.0
-        self.points: dict[str, list[float | None]] = {
-            name: [] for name in ("t_s", "ttft_s", "tpot_s", "tokens_per_s")
-        }
+        curve_names = ("t_s", "ttft_s", "tpot_s", "tokens_per_s")
+        self.points: dict[str, list[float | None]] = {name: [] for name in curve_names}
 
     def note(self, now_s: float) -> None:
         """Add the span since the last point, if it is long enough."""
@@ -226,15 +225,13 @@ def conclude_model(name: str, setup: Setup, passed: Running) -> ModelResult:
     limits = recorder.capacities(setup)
     stamps = recorder.stamps_of(world, int(world.record.counters[w.ARRIVED]))
     present = Present(setup, passed.elastic)
-    tables = recorder.tables(
-        setup, passed.machine, passed.balance, passed.events, limits, stamps, present
-    )
+    machine, balance, log = passed.machine, passed.balance, passed.events
+    tables = recorder.tables(setup, machine, balance, log, limits, stamps, present)
     totals = steady_totals(setup, world, limits) | present.totals()
     totals["little_error"] = little_gap(world)
     gaps = ITERATION_EDGES_S, world.record.gaps
-    observed = Observed(
-        setup.scenario, tables["requests"], totals, present.npus(), tables["events"], gaps, stamps
-    )
+    requests, events, npus = tables["requests"], tables["events"], present.npus()
+    observed = Observed(setup.scenario, requests, totals, npus, events, gaps, stamps)
     summary = summarise(observed)
     summary["steady_state"] = steadiness(setup.scenario, tables["windows"])
     checks = [*invariants.check_all(setup, world, tables), passed.pool_check]

@@ -91,9 +91,8 @@ def _passes(passed: Running, log: Log, most: int) -> dict[tuple[str, int], list[
 
 def _shorten_passes(where: tuple[str, int], rows: list[Pass], events: list[Event]) -> list[Pass]:
     """Passes shortened to the time at which their instance goes out of service."""
-    down_s = [
-        e.t_s for e in events if e.kind == Kind.INSTANCE_DOWN and (e.role, e.instance) == where
-    ]
+    outages = [event for event in events if event.kind == Kind.INSTANCE_DOWN]
+    down_s = [event.t_s for event in outages if (event.role, event.instance) == where]
     if not down_s:
         return rows
     ends_s = [min([p.end_s, *(t for t in down_s if p.begin_s <= t < p.end_s)]) for p in rows]

@@ -250,9 +250,8 @@ def _describe_output(dip: Dip, stop_s: float) -> str:
     if dip.recovery_s is not None:
         return f"{fall} and was back within 5 % after {seconds(dip.recovery_s)}"
     rest_text = seconds(stop_s - dip.at_s)
-    end_rate_text = (
-        "" if dip.end_tokens_per_s is None else f", at {_rate_text(dip.end_tokens_per_s)}"
-    )
+    end_rate = dip.end_tokens_per_s
+    end_rate_text = "" if end_rate is None else f", at {_rate_text(end_rate)}"
     if dip.cut_short:
         return f"{fall} and was not back{end_rate_text} when the next fault came {rest_text} later"
     return f"{fall} and was not back{end_rate_text} when the run ended {rest_text} later"

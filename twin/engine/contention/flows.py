@@ -230,9 +230,8 @@ def _join_loads(loads: Sequence[tuple[Load, float]]) -> tuple[Load, INTS]:
     place_bytes = np.concatenate([factor * load.placed for load, factor in loads])
     load_of_link = np.repeat(np.arange(len(loads)), [load.links.size for load, _ in loads])
     by_link, by_place = (np.argsort(keys, kind="stable") for keys in (links, places))
-    pattern = Pattern(
-        links[by_link], amounts[by_link] / len(loads), places[by_place], place_bytes[by_place]
-    )
+    link_amounts = amounts[by_link] / len(loads)
+    pattern = Pattern(links[by_link], link_amounts, places[by_place], place_bytes[by_place])
     joined_load = replace(loads[0][0], pattern=pattern, moved=Moved(), moved_places=Moved())
     return joined_load, load_of_link[by_link]
 

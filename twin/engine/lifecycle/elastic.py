@@ -29,9 +29,8 @@ class Elastic:
         self.life, self.machine, self.agenda = life, life.machine, life.agenda
         self.setup = self.machine.setup
         self.rule, self.roles = self.setup.scenario.elastic, self.setup.roles
-        self.pools = [
-            (role, supernode) for supernode in range(self.setup.apart) for role in self.roles
-        ]
+        supernodes = range(self.setup.apart)
+        self.pools = [(role, supernode) for supernode in supernodes for role in self.roles]
         self.decisions: list[dict[str, object]] = []  # rows of their table
         self.role_changes = 0
         self._npus = max(self.rule.npus, self.setup.fabric.npus_of(self.life.held()))

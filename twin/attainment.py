@@ -47,6 +47,7 @@ PIECES = 600_000  # of prompts that the queue is followed over, at most
 # Of the largest rate, beyond which queues last longer than the sample: more prompts are followed.
 BUSY, LONGER, HALVINGS = 0.5, 64_000, 4
 DIGITS = 9  # of times in seconds: the same sample for every rate of a scenario
+NEARLY_FULL = 0.99  # of the time of prefill
 NO_CHANCE = 1e-9  # smaller ones are neglected
 NORMAL = tuple(NormalDist().inv_cdf((i + 0.5) / 32) for i in range(32))  # its law, by mean weights
 TRANSFERS = 2.0  # KV transfers that share a port, at most times
@@ -108,10 +109,7 @@ class Attainment:
         waits = waits_s(prompts, pool, rate)
         start = BEGINS if len(waits) > 2 * BEGINS else 0
         fixed_s = self.extra_s + pool.delay_s + took_s * self.passes
-        if self.after_pass:  # as often as its instance is busy, what waits meanwhile
-            load, fresh = rate / self.saturated, prompts.fresh
-            batch_tokens = min(pool.budget, max(math.fsum(fresh) / len(fresh), load * pool.budget))
-            fixed_s += load * (pool.full_s + batch_tokens * pool.token_s)
+        fixed_s += self._held_s(rate)
         ttft_s = sorted(
             w + fixed_s + self.transfer_s * (fresh + cached)
             for w, fresh, cached in zip(
@@ -121,6 +119,42 @@ class Attainment:
         total_share = math.fsum(share for share, _, _ in self.parts)
         met_count = math.fsum(s * bisect_right(ttft_s, limit) for s, limit, _ in self.parts)
         return met_count / (total_share * len(ttft_s))
+
+    def _held_s(self, rate: float) -> float:
+        """Mean seconds that a first token waits for the end of the next pass of its prefill
+        instance: as often as somebody came during its own, what came then."""
+        if not self.after_pass or (pool := self.pool) is None:
+            return 0.0
+        each_per_s, fresh = rate / pool.instances, self.prompts.fresh
+        prompt_tokens = math.fsum(fresh) / len(fresh)
+        token_share = min(each_per_s * prompt_tokens * pool.token_s, NEARLY_FULL)
+        pass_s = max(pool.full_s / (1.0 - token_share), pool.full_s + prompt_tokens * pool.token_s)
+        pass_s = min(pass_s, pool.full_s + pool.budget * pool.token_s)
+        return -math.expm1(-each_per_s * pass_s) * pass_s
+
+    def token_s(self, rate: float, took_s: float, joining: float = 0.0) -> float:
+        """Mean seconds a token after the first, over requests, where decode has instances of its
+        own: a few tokens take whole iterations and wait for the first one. took_s: of an iteration;
+        joining: requests that an instance gets in it. What a first token is held up is over before
+        the others are out."""
+        wait = 0.0 if self.passes else self._wait(1, self._recent(joining))
+        held_s, sum_s, answers_count = self._held_s(rate), 0.0, 0
+        for length, count in self.lengths:
+            if length > 1:
+                whole_s = (self._iterations(length - 1) + wait) * took_s
+                sum_s += count * max(whole_s - held_s, 0.0) / (length - 1)
+                answers_count += count
+        return sum_s / answers_count if answers_count else took_s / self.per_iteration
+
+    def _iterations(self, tokens: int) -> float:
+        """Mean iterations of an answer of so many tokens after the first; the last one of a long
+        answer yields tokens beyond its end."""
+        mean = self.per_iteration
+        if tokens > SHORT_TOKENS:
+            return (tokens + 0.5 * (self.variance / mean + mean - 1.0)) / mean
+        drafts = self.scenario.deployment.decode.mtp_draft_tokens
+        chances = iteration_chances(tokens, drafts, self.acceptance)
+        return math.fsum(k * chance for k, chance in enumerate(chances, start=1))
 
     def of_stamps(self, waits_s: np.ndarray, tokens_s: np.ndarray, took_s: float) -> float:
         """Share of answers within the SLO by their waits for a first token and seconds a token, in
@@ -201,11 +235,8 @@ class Attainment:
                 for k, chance in enumerate(chances, start=1)
                 if chance > NO_CHANCE
             )
-        extra_iterations = 0.5 * (
-            (self.variance + per_iteration * per_iteration) / per_iteration - 1.0
-        )
         wait, wait_square = self._wait(1, recent), self._wait(2, recent)
-        mean_s = ((later_tokens + extra_iterations) / per_iteration + wait) * took_s / later_tokens
+        mean_s = (self._iterations(later_tokens) + wait) * took_s / later_tokens
         spread = later_tokens * self.variance / per_iteration**3 + wait_square - wait * wait
         spread += single * later_tokens / per_iteration
         deviation_s = math.hypot(took_s / later_tokens * math.sqrt(spread), swing * mean_s)
@@ -261,17 +292,13 @@ class Attainment:
     def _lasting_rate(self, rate: float, took_s: float) -> float:
         """The largest rate, up to one that a short run keeps, that a long one keeps. Near its
         largest rate a queue takes thousands of requests to show how long it gets."""
-
-        def is_kept(rate: float) -> bool:
-            """Whether a long run keeps the SLO."""
-            return self.in_time(rate, took_s, is_long=True) >= self.scenario.slo.share
-
-        if rate <= BUSY * self.saturated or is_kept(rate):
+        asked, low_rate = self.scenario.slo.share, BUSY * self.saturated
+        if rate <= low_rate or self.in_time(rate, took_s, is_long=True) >= asked:
             return rate
-        low_rate, high = BUSY * self.saturated, rate
         for _ in range(HALVINGS):
-            middle = 0.5 * (low_rate + high)
-            low_rate, high = (middle, high) if is_kept(middle) else (low_rate, middle)
+            middle = 0.5 * (low_rate + rate)
+            is_kept = self.in_time(middle, took_s, is_long=True) >= asked
+            low_rate, rate = (middle, rate) if is_kept else (low_rate, middle)
         return SAFE * low_rate
 
 

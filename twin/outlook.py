@@ -103,11 +103,20 @@ def outlook(prices: Priced) -> Outlook:
     sustained = min(full.requests_per_s, judgement.saturated)
     if full.decode is None:
         return Outlook(None, rate, sustained, slo_rate, limiting)
-    tpot_s = at_load(prices, rate).token_s
+    tpot_s = _token_s(judgement, at_load(prices, rate))
     if rate is None or rate > slo_rate:  # else it is not needed: uneven ranks lower it
         state = at_load(prices, math.inf, reserved_s=_prefill_s(prices, slo_rate))
         sustained = max(slo_rate, min(sustained, state.rate_req_per_s * prices.pool.instances))
     return Outlook(tpot_s, rate, sustained, slo_rate, limiting)
+
+
+def _token_s(judged: Attainment, state: Stationary) -> float:
+    """Seconds a token after the first, mean over requests: of mixed instances as their population
+    has it."""
+    if judged.colocated is not None:
+        return state.token_s
+    rate = state.rate_req_per_s * judged.scenario.deployment.decode.instances
+    return judged.token_s(rate, state.iteration_s, state.swings.joining)
 
 
 def standing_at(priced: Priced, rate: float) -> tuple[float, float, float]:
@@ -118,10 +127,11 @@ def standing_at(priced: Priced, rate: float) -> tuple[float, float, float]:
     tpot_s, iteration_s, fluent_share = 0.0, 0.0, 1.0
     if full.decode is not None:
         state = at_load(priced, None if priced.sample.rate_req_per_s is None else rate)
-        iteration_s, tpot_s = state.iteration_s, state.token_s
+        iteration_s, tpot_s = state.iteration_s, _token_s(judgement, state)
         if _is_open_mixed(priced.scenario):
             return tpot_s, 0.0, _stamped_share(judgement, state)
-        fluent_share = judgement.fluent(tpot_s * judgement.per_iteration, state.swings)
+        answer_iteration_s = state.token_s * judgement.per_iteration  # as answers see it
+        fluent_share = judgement.fluent(answer_iteration_s, state.swings)
     prefill_s = judgement.mean_wait_s(rate) if judgement.pool else 0.0
     share = judgement.in_time(rate, iteration_s, is_long=True)
     return tpot_s, prefill_s, share * fluent_share

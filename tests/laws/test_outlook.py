@@ -321,3 +321,21 @@ def test_a_queue_that_takes_long_to_build_up_is_followed_as_long():
     _, _, share = standing_at(priced, 90.0)
     assert share == pytest.approx(run["slo_attainment"], abs=0.03)
     assert outlook(priced).slo_req_per_s < 81.0
+
+
+@pytest.mark.parametrize(
+    "fields",
+    some([{"deployment.prefill.attention": "dp", "deployment.prefill.instances": 2}],
+         {"deployment.mode": "decode_only", "deployment.decode.instances": 4}),
+)  # fmt: skip
+def test_a_few_tokens_take_whole_iterations_and_wait_for_the_first(fields):
+    """Half of code completions have fewer than a dozen tokens; drafts yield up to two at once."""
+    s = with_overrides(QUICK, fields | {
+        "workload.lengths": "code-completion", "workload.prefix": "none",
+        "deployment.decode.npus_per_instance": 32, "workload.rate_req_per_s": 30.0,
+        "horizon_s": 200.0, "warmup_s": 50.0,
+    })  # fmt: skip
+    priced, run = Priced(s, load_facts()), simulate(s, load_facts()).summary
+    assert outlook(priced).tpot_s == pytest.approx(run["tpot_s_mean"], rel=0.08)
+    assert at_load(priced, 30.0).token_s < 0.85 * run["tpot_s_mean"]
+    assert standing_at(priced, 30.0)[0] == outlook(priced).tpot_s

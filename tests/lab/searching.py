@@ -22,5 +22,5 @@ def searching(s: Scenario, _facts: Facts) -> Generator[Scenario, Any, Capacity]:
 
 
 if __name__ == "__main__":
-    live.searching = searching  # type: ignore[assignment]
+    live.search_steps = searching  # type: ignore[assignment]
     live.main()

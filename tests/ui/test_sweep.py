@@ -63,6 +63,16 @@ def test_a_sweep_under_way_goes_on_in_a_page_that_is_loaded_again(app, store, mo
     assert not app.exception and not app.button(key="simulate").disabled
 
 
+def test_points_that_were_stopped_can_be_simulated_after_all(app, store, monkeypatch):
+    monkeypatch.setattr(session, "run", lambda scenario: queued(store, scenario))
+    monkeypatch.setattr(session, "stop", store.runs.ask_cancel)
+    opened(app, f"{RATE}=50:150:3").button(key="simulate").click().run()
+    app.button(key="stop-sweep").click().run()
+    button = app.run().button(key="simulate")
+    assert button.label == "Simulate 3 points" and not button.disabled
+    assert app.button(key="simulate").click().run().button(key="stop-sweep")
+
+
 def test_nothing_is_drawn_before_a_point_was_begun_and_a_point_that_cannot_be_is_said(app, begun):
     opened(app, "deployment.decode.npus_per_instance=80:320:4")  # 96 prefill, 384 in all
     assert not app.get("plotly_chart")

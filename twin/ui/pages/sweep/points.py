@@ -110,9 +110,17 @@ def simulate(points: Sequence[Point], rows: Sequence[RunRow | None]) -> None:
     """Callback: queue every point without a run."""
     run_ids = st.session_state.setdefault(STARTED, {})
     with session.toast_refusals():
-        for point, row in zip(points, rows, strict=True):
-            if point.scenario is not None and (row is None or not (row.summary or not row.ended)):
-                run_ids[scenario_digest(point.scenario)] = session.run(point.scenario)
+        for scenario in without_run(points, rows):
+            run_ids[scenario_digest(scenario)] = session.run(scenario)
+
+
+def without_run(points: Sequence[Point], rows: Sequence[RunRow | None]) -> list[Scenario]:
+    """Scenarios of the points that have no run, or one that ended without results."""
+    return [
+        point.scenario
+        for point, row in zip(points, rows, strict=True)
+        if point.scenario is not None and (row is None or (row.ended and not row.summary))
+    ]
 
 
 def stop(rows: Sequence[RunRow | None]) -> None:

@@ -45,7 +45,7 @@ if st.session_state.pop(pts.NOW, False):
     rows = pts.runs(wanted)
 if [axis.text for axis in axes] != st.query_params.get_all(OVER):
     st.query_params[OVER] = [axis.text for axis in axes]
-missing = sum(p.scenario is not None and row is None for p, row in zip(wanted, rows, strict=True))
+missing = len(pts.without_run(wanted, rows))
 under_way = any(row is not None and not row.ended for row in rows)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     st.button(

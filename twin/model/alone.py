@@ -47,12 +47,12 @@ def streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
     role, decode = costs.decode_role, costs.decode
     assert role is not None
     rank_dies = role.pool.layer_dies
-    per_rank = int(role.slots(role.pool.batch_per_npu))
-    _, context = rank_load(per_rank, role.ranks, traffic)
+    slots = int(role.slots(role.pool.batch_per_npu))
+    _, context = rank_load(slots, role.ranks, traffic)
     half_query = 0.5 * decode.query_tokens
-    tokens = half_query * (per_rank * role.ranks)
+    tokens = half_query * (slots * role.ranks)
     layer_load = layer.Pass(
-        half_query * per_rank, 0.5 * float(context[0]), half_query * per_rank / rank_dies, tokens,
+        half_query * slots, 0.5 * float(context[0]), half_query * slots / rank_dies, tokens,
         float(role.stage_dies), *layer.die_and_link_load(decode.layout, tokens, *hot),
     )  # fmt: skip
     return layer.layer_s(decode, decode.splits[PAPER_SPLIT], layer_load)

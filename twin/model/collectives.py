@@ -167,9 +167,9 @@ def half_all_reduce(m: Machine, facts: Facts, x: Exchange, library: bool = False
     of dies, and constant beyond the measured range."""
     chip_name = facts.word(f"chips.{m.chip.name}.exchange_of", m.chip.name)
     source = measured_on(facts, m.chip.name, "exchange")
-    measured, table = f"chips.{source}.operators.collective", f"operators.{m.family}.collective"
-    is_gather = library and f"{measured}.gathers.dies" in facts
-    path = f"{measured}.gathers" if is_gather else f"{measured}.inside"
+    chip_path, table = f"chips.{source}.operators.collective", f"operators.{m.family}.collective"
+    is_gather = library and f"{chip_path}.gathers.dies" in facts
+    path = f"{chip_path}.gathers" if is_gather else f"{chip_path}.inside"
     halves = f"chips.{chip_name}.operators.collective.halves"
     if f"{halves}.dies" in facts and x.nodes == 1:
         start_s = float(np.interp(x.peers, facts[f"{halves}.dies"].value,

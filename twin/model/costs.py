@@ -207,7 +207,7 @@ def build_costs(
     scenario: Scenario, facts: Facts, fabric: Wiring, clocks: Mapping[str, float] | None = None
 ) -> Costs:
     """Costs of a scenario with its pools at these shares of the rated clock. Raises ModelError."""
-    deployment, w, front_end = scenario.deployment, scenario.workload, scenario.front_end
+    deployment, workload, front_end = scenario.deployment, scenario.workload, scenario.front_end
     pools = serving(scenario)
     chips = [pool.chip for pool in pools.values()]  # the last decodes, if any does
     facts = [facts_of_stack(facts, deployment.stack, chip) for chip in chips][-1]
@@ -223,7 +223,7 @@ def build_costs(
         shape=shape,
         drafter=own_drafter,
         memory_pool=scenario.memory_pool,
-        request_tokens=w.input_tokens + w.output_tokens,
+        request_tokens=workload.input_tokens + workload.output_tokens,
         experts=stages.experts_of(scenario.experts, shape),
         clocks=clocks or {},
     )
@@ -242,9 +242,10 @@ def build_costs(
         for name, role in sorted(role_costs_of.items())
         if (idle_count := stages.idle_dies(shape, role.layout, redundant_experts))
     ]
-    prefixes = w.prefix_groups if w.prefix == "shared" and w.arrivals != "trace" else 0
+    shares_prefixes = workload.prefix == "shared" and workload.arrivals != "trace"
+    prefix_count = workload.prefix_groups if shares_prefixes else 0
     family_path = f"operators.{family_of(facts, chips[-1])}"  # of the stack's loops
-    ranks = {name: role.ranks for name, role in role_costs_of.items()}
+    ranks_by_role = {name: role.ranks for name, role in role_costs_of.items()}
     return Costs(
         deployed=at,
         shape=shape,
@@ -255,11 +256,11 @@ def build_costs(
         state_bytes=shape.state_bytes * shape.linear_layers,
         mtp_acceptance=acceptance,
         tokens_per_iteration=1.0 + accepted_tokens(deployment.decode.mtp_draft_tokens, acceptance),
-        servers=Servers(at.net, reader.die_of_rank if reader else (), at.memory_pool, prefixes),
+        servers=Servers(at.net, reader.die_of_rank if reader else (), at.memory_pool, prefix_count),
         front_end_requests_per_s=front_end.api_servers / (front_end.service_ms * 1e-3)
         if front_end.service_ms > 0.0
         else math.inf,
-        remarks=(*idle_notes, *stages.notes(pools.values(), shape, ranks)),
+        remarks=(*idle_notes, *stages.notes(pools.values(), shape, ranks_by_role)),
         laid_out_bytes_per_s=laid_out_bytes_per_s(facts, chips, kv_ratio),
         tokenise_s=facts.si(f"{family_path}.tokenise", 0.0),
         **{name: facts.si(f"{family_path}.{name}", 0.0) > 0.0 for name in LOOPS},
@@ -278,8 +279,8 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
     token_bytes = kv_bytes(at.shape, at.drafter, pool.precision.kv)
     offloaded = offload(at) if pool.away else None
     attending = dies[: len(dies) - _expert_dies(pool, load_chip(at.facts, pool.chip), len(dies))]
-    host_dram = host_memory(net, attending, pool.own.in_host, at.memory_pool.block_tokens)
-    setting, coefficients = _coefficients_of(at, pool, dies, offloaded, host_dram)
+    host_kv = host_memory(net, attending, pool.own.in_host, at.memory_pool.block_tokens)
+    setting, coefficients = _coefficients_of(at, pool, dies, offloaded, host_kv)
     if offloaded is not None and (setting.shape.index_top_k or setting.shape.mean_keys < 1.0):
         raise ModelError(
             f"deployment.decode.attention_offload: {setting.shape.title} attends to a part of the "
@@ -320,8 +321,8 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         / token_bytes / (pool.own.cp_dies * pool.rank_dies // pool.layer_dies),
         die_state=setting.shape.state_bytes / at.shape.state_bytes / pool.own.pp_stages
         if at.shape.linear_layers else 1.0,
-        kv_in_host=host_dram.token_bytes(at.shape, pool.precision.kv) if host_dram else 0.0,
-        kv_spared=host_dram.spared_bytes(at.shape, pool.precision.kv) if host_dram else 0.0,
+        kv_in_host=host_kv.token_bytes(at.shape, pool.precision.kv) if host_kv else 0.0,
+        kv_spared=host_kv.spared_bytes(at.shape, pool.precision.kv) if host_kv else 0.0,
         exchange_bytes_per_s=setting.exchange.rate_bytes_per_s,
         gather_bytes_per_s=gather.rate_bytes_per_s,
         exchange_bytes_per_token=0.0 if is_one_npu else setting.exchange_bytes * setting.stages,
@@ -385,7 +386,7 @@ def _price(key: _InstanceKey, net: Network, dies: tuple[int, ...]) -> tuple[Sett
     expert_dies = _expert_dies(pool, chip, len(dies))
     own_drafter = drafter(key.deployment, model_shape, key.facts).shape
     parallel.refuse_bad_splits(pool, model_shape, own_drafter, len(dies) - expert_dies)
-    groups = tuple(
+    group_exchanges = tuple(
         (name, exchange(net, dies[parallel.first_group(pool, name, len(dies))], "read"))
         for name, form in parallel.PARALLELISMS.items()
         if form.size(pool) > 1
@@ -397,9 +398,9 @@ def _price(key: _InstanceKey, net: Network, dies: tuple[int, ...]) -> tuple[Sett
         exchange_price = replace(exchange_price, remote=1.0)  # no expert is at home
     is_nvidia = family_of(key.facts, pool.chip) == "nvidia"
     is_gathered = pool.own.experts_tp > 1 or (is_nvidia and not key.deployment.communication.fused)
-    reads = pool.phase == "prefill" or is_gathered
-    gather_price = exchange(net, dies, "read") if reads else exchange_price
-    return _price_over_exchanges(key, len(dies), exchange_price, gather_price, groups)
+    pulls_data = pool.phase == "prefill" or is_gathered
+    gather_price = exchange(net, dies, "read") if pulls_data else exchange_price
+    return _price_over_exchanges(key, len(dies), exchange_price, gather_price, group_exchanges)
 
 
 @lru_cache(maxsize=64)
@@ -418,8 +419,8 @@ def _price_over_exchanges(
     chip = replace(chip, clock=clock)
     shape = stages.shape_on_die(model_shape, pool)
     expert_dies = _expert_dies(pool, chip, dies)
-    kernel = deployment.optimisations.attention_kernel
-    machine = load_machine(facts, chip, kernel, pool.own.cores, hbm_share)
+    attention_kernel = deployment.optimisations.attention_kernel
+    machine = load_machine(facts, chip, attention_kernel, pool.own.cores, hbm_share)
     machine = machine.for_model(shape.kind.kernels, pool.precision.weights)
     layout = stages.expert_layout(
         shape, expert_settings.redundant, expert_dies or dies, pool.own.experts_tp
@@ -432,7 +433,7 @@ def _price_over_exchanges(
     lender = None
     if away_pool is not None and pool.away is not None:
         chip_away = replace(load_chip(facts, pool.away.chip), clock=away_pool.clock)
-        lender = load_machine(facts, chip_away, kernel)
+        lender = load_machine(facts, chip_away, attention_kernel)
     setting = Setting(
         pool=pool,
         shape=shape,

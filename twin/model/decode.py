@@ -80,16 +80,16 @@ def after_layers_s(
     head_s += layer.collective_s(p.logits, query_tokens * requests)
     drafted_tokens = query_tokens * requests
     for k in range(int(passes)):
-        width = query_tokens if k == 0 else 1.0
-        tokens = width * requests
-        input_products, core = (p.mtp, drafter.core) if k == 0 else (p.later, p.later_core)
-        mtp_s += input_products.fixed + input_products.vector * tokens
-        mtp_s += roofline_s(input_products.flop * tokens, input_products.weight)
+        positions = query_tokens if k == 0 else 1.0
+        tokens = positions * requests
+        input_product, core = (p.mtp, drafter.core) if k == 0 else (p.later, p.later_core)
+        mtp_s += input_product.fixed + input_product.vector * tokens
+        mtp_s += roofline_s(input_product.flop * tokens, input_product.weight)
         mtp_s += layer.attention_s(drafter, tokens, layer.core_s(core, tokens, context))
         if p.modules > 0.0:
             die_tokens = tokens / p.layout.rank_dies
             mtp_s += layer.moe_s(
-                p, drafter, Pass(tokens, context, die_tokens, width * total, dies, hot, wire)
+                p, drafter, Pass(tokens, context, die_tokens, positions * total, dies, hot, wire)
             )
         else:
             mtp_s += layer.product_s(p.draft_dense, tokens)
@@ -113,17 +113,17 @@ def launch_gap_s(
     4.2.4). An engine that must know all lengths before it starts a graph adds that time for each
     graph, and one that does not work ahead what it does for each request. More `tokens` per rank,
     or `pieces` of prompts, than were captured are launched by kernel."""
-    times = p.host
-    host_s = times.launch * (1.0 + p.passes) + times.answer * total + times.sync
+    host = p.host
+    host_s = host.launch * (1.0 + p.passes) + host.answer * total + host.sync
     is_captured = (
-        tokens <= times.captured_prompts
+        tokens <= host.captured_prompts
         if pieces
-        else times.captured <= 0.0 or tokens <= times.captured
+        else host.captured <= 0.0 or tokens <= host.captured
     )
-    kernels_s = times.kernels + times.prompts if pieces else times.kernels
-    host_s += times.alongside if is_captured else max(times.alongside, kernels_s)
-    gap_s = times.gap + times.apart * total + times.replay * (1.0 + min(p.passes, times.drafting))
-    gap_s += times.before_prompts if pieces else 0.0
+    kernels_s = host.kernels + host.prompts if pieces else host.kernels
+    host_s += host.alongside if is_captured else max(host.alongside, kernels_s)
+    gap_s = host.gap + host.apart * total + host.replay * (1.0 + min(p.passes, host.drafting))
+    gap_s += host.before_prompts if pieces else 0.0
     gap_s += max(0.0, host_s - busy)
     ops[_GAPS] += gap_s
     return gap_s
@@ -303,11 +303,11 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -
     routed_bytes = demand.expert_bytes * (p.moe_layers + p.modules) * experts_read
     routed_bytes += demand.shared_more_bytes * (p.moe_layers + p.modules) * shared_copies
     weight_bytes = groups * (weights * dies / p.concentration + routed_bytes)
-    core, tokens = p.sequence.core, p.query_tokens * requests
-    read_tokens = layer.attended_tokens(core.reach, tokens, context)
-    window_tokens = layer.attended_tokens(core.window, tokens, context)
+    core, query_tokens = p.sequence.core, p.query_tokens * requests
+    read_tokens = layer.attended_tokens(core.reach, query_tokens, context)
+    window_tokens = layer.attended_tokens(core.window, query_tokens, context)
     kv_bytes = read_tokens * demand.context_bytes + context * demand.index_bytes
-    kv_bytes += window_tokens * demand.windowed_bytes + tokens * demand.state_bytes
+    kv_bytes += window_tokens * demand.windowed_bytes + query_tokens * demand.state_bytes
     draft_bytes = context * demand.draft_context_bytes * draft_passes
     return weight_bytes + layout.rank_dies * kv_bytes * layers + layout.rank_dies * draft_bytes
 

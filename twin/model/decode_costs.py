@@ -68,17 +68,17 @@ def _add_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
             costs, drafter=_without_host_kv(costs.sequence), mtp=start_product, later=start_product,
             later_core=_later_pass_core(x, x), draft_head=costs.head, draft_share=1.0,
         )  # fmt: skip
-    s, f, extra = drafting.shape, drafting.formats, x.drafter.wider_weights
+    s, f, extra_weights = drafting.shape, drafting.formats, x.drafter.wider_weights
     first, *_ = o.plain_operators("decode", "before")
     prolog = drafting.product(
-        o.widen(first.work(s, f), s, f, extra), first.launches, name=first.name
+        o.widen(first.work(s, f), s, f, extra_weights), first.launches, name=first.name
     )
     drafter_mode = _attention_mode(drafting, query, WHOLE)
     drafter_mode = replace(drafter_mode, before=(prolog, *drafter_mode.before[1:]))
     join_work, dense_work = o.joining_product(s, f, x.drafter.joined), o.dense_ffn(s, f)
     head_work = o.lm_head(s)
     drafter_works = [*(operator.work(s, f) for operator in o.plain_operators("decode")), dense_work]
-    widened_weights = 2.0 * extra
+    widened_weights = 2.0 * extra_weights
     demand = replace(
         costs.demand,
         draft_bytes=x.drafter.weight_bytes - join_work.weight_bytes,
@@ -115,9 +115,9 @@ def _later_pass_core(own: Setting, x: Setting) -> c.DecodeCore:
 def _host_costs(x: Setting) -> c.Host:
     """Host coefficients of a stack, from facts of its family or its own. Every die is a rank with
     its own host process, and a graph's first exchange waits for the last of them."""
-    machine, layers, ranks = x.machine, x.shape.layers, x.waiting_dies
+    machine, layers, rank_count = x.machine, x.shape.layers, x.waiting_dies
     draft_layers = x.drafter.passes if machine.kernel_launch_s else 0  # one a pass
-    sync_s = machine.rank_sync_s * (ranks - 1)
+    sync_s = machine.rank_sync_s * (rank_count - 1)
     stage_count = x.pool.own.pp_stages  # a graph each
     stage_gap_s = machine.stage_gap_s if stage_count > 1 else 0.0
     return c.Host(
@@ -127,7 +127,7 @@ def _host_costs(x: Setting) -> c.Host:
         apart=(1.0 - machine.works_ahead) * machine.host_answer_s,
         sync=machine.works_ahead * sync_s,
         replay=stage_count
-        * (machine.replay_gap_s + machine.host_spread_s * max_of_normals(ranks) + stage_gap_s),
+        * (machine.replay_gap_s + machine.host_spread_s * max_of_normals(rank_count) + stage_gap_s),
         drafting=machine.draft_graphs,
         alongside=machine.layer_host_s * layers,
         kernels=x.launched_s(x.decode_kernels, x.shape.moe_layers, layers + draft_layers),
@@ -165,9 +165,9 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
     up_projection_s = 0.0 if is_latent_only(x) else x.many_rows_s(o.cached_up(x.shape, x.formats))
     cached_token_s = up_projection_s * x.pool.layer_dies / x.layout.dies
     # Latents of cached tokens come from all dies first.
-    if (group := x.groups.get("context")) is not None:
+    if (context_group := x.groups.get("context")) is not None:
         kv_bytes = x.shape.cached_bytes_per_token(x.formats.kv) / x.shape.layers
-        cached_token_s += kv_bytes * group.remote / group.rate_bytes_per_s / ranks
+        cached_token_s += kv_bytes * context_group.remote / context_group.rate_bytes_per_s / ranks
     chunk = c.Chunk(
         **prompt_core(x, x.shape.layers),
         hit=cached_token_s * x.shape.layers,
@@ -255,13 +255,13 @@ def _collective(x: Setting, name: str, where: Where, cores: Cores) -> c.Collecti
         return c.Collective()
     collectives = x.collectives(name, where)
     moved_bytes = x.exchanged_bytes(name, where) * group.remote
-    starts = sum(sent.layers(x.shape) for sent in collectives)
+    start_count = sum(sent.layers(x.shape) for sent in collectives)
     added_bytes = sum(sent.added(x.part) * sent.layers(x.shape) for sent in collectives)
     adding_rate = x.machine.vector_bytes_per_s(cores.vector)
     if name == "heads":
         adding_rate = adding_bytes_per_s(x.machine, x.facts, cores.vector)
-    halves = half_all_reduce(x.machine, x.facts, group).collective(moved_bytes, starts)
-    return replace(halves, token=halves.token + added_bytes / adding_rate)
+    collective = half_all_reduce(x.machine, x.facts, group).collective(moved_bytes, start_count)
+    return replace(collective, token=collective.token + added_bytes / adding_rate)
 
 
 def _norms_s(x: Setting) -> float:
@@ -340,13 +340,13 @@ def _core(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
     """Coefficients of the attention core on decode's cores, and of its part on prefill's."""
     shape, reach_tokens, pieces = x.shape, float(x.shape.reach), x.pool.own.cp_dies
     # A die has the heads of all that split the context, and its share of the tokens.
-    whole_heads = x if pieces == 1 else replace(x, shape=replace(shape, heads=shape.heads * pieces))
-    context_s = whole_heads.context_s(query, cores) / pieces * shape.mean_keys
+    all_heads = x if pieces == 1 else replace(x, shape=replace(shape, heads=shape.heads * pieces))
+    context_s = all_heads.context_s(query, cores) / pieces * shape.mean_keys
     core = c.DecodeCore(
         fixed=x.core_start_s() + x.selecting_s,
         context=context_s,
         reach=reach_tokens / query,
-        index=whole_heads.index_s(query, cores) / pieces,
+        index=all_heads.index_s(query, cores) / pieces,
         select=x.machine.selection_start_s * shape.index_share if shape.is_compressed else 0.0,
         windowed=shape.window_share * x.context_s(query, cores),
         window=shape.window / query,
@@ -367,8 +367,8 @@ def _core(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
     out_bytes, back_bytes = token_bytes(x.shape, x.formats.kv)
     transfer_s = out_bytes / offloaded.out_bytes_per_s + back_bytes / offloaded.back_bytes_per_s
     lent_cores = Cores(offloaded.cores, offloaded.cores)
-    away_dies = replace(x, shape=x.whole)  # which compute all heads of a request
-    offloaded_s = away_dies.context_s(query, lent_cores, x.lender)
+    lender_setting = replace(x, shape=x.whole)  # whose dies compute all heads of a request
+    offloaded_s = lender_setting.context_s(query, lent_cores, x.lender)
     served_share = offloaded.served / x.pool.layer_dies
     return replace(
         core,

@@ -59,7 +59,7 @@ def most_of(ranks: int, places: float, share: float) -> float:
 def _up_to(places: int, share: float) -> NDArray[np.float64]:
     """Probabilities that at most 0, 1, ... of so many independent requests decode."""
     k = np.arange(places + 1.0)
-    factorials = np.cumsum(each(math.log, np.maximum(k, 1.0)))
-    log_ways = factorials[-1] - factorials - factorials[::-1]
+    log_factorials = np.cumsum(each(math.log, np.maximum(k, 1.0)))
+    log_ways = log_factorials[-1] - log_factorials - log_factorials[::-1]
     chances = each(math.exp, log_ways + k * math.log(share) + (places - k) * math.log1p(-share))
     return np.minimum(np.cumsum(chances), 1.0)

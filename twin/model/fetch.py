@@ -45,11 +45,11 @@ def fetch(
     layers: int,
 ) -> Fetch:  # fmt: skip
     """Reads of an instance; readers: dies that need one prompt's latents; kv_bytes: of a token."""
-    copies = layers * int(facts.si(f"stores.{pool.store}.pieces")) if pool.layout == "layer" else 1
-    in_flight = facts.si("operators.pool_copy.in_flight")
-    copy_bytes = pool.block_tokens * kv_bytes / copies
+    pieces = layers * int(facts.si(f"stores.{pool.store}.pieces")) if pool.layout == "layer" else 1
+    copies_in_flight = facts.si("operators.pool_copy.in_flight")
+    copy_bytes = pool.block_tokens * kv_bytes / pieces
     copy_rate = copies_bytes_per_s(facts, copy_bytes, dies)
-    lookups_in_flight = in_flight * pool.block_tokens
+    lookups_in_flight = copies_in_flight * pool.block_tokens
     if pool.read_plane == "ub":
         return Fetch(kv_bytes * readers, copy_rate, 0.0, lookups_in_flight)
     nodes = math.ceil(min(readers, dies) / dies_per_node)
@@ -114,8 +114,8 @@ class Servers:
     def prices(self) -> tuple[Price, float]:
         """Price of a read from all servers equally, and the bytes/s of one server."""
         nodes = self.net.nodes_of(self.dies) if self.pool.scope == "local" else None
-        read = self.net, self.dies, self.pool.read_plane, nodes
-        return pool_read(*read), server_port(*read)
+        read_arguments = self.net, self.dies, self.pool.read_plane, nodes
+        return pool_read(*read_arguments), server_port(*read_arguments)
 
 
 def node_dram_bytes(pool: MemoryPool, facts: Facts, dies_per_node: int) -> float:

@@ -46,35 +46,35 @@ def drain(
     in the order of the queue; slots: of all dies; most: prompt tokens of a rank in an iteration;
     hot: as in mixed_iteration_s; lengths: of prompts, equally likely, over their mean; spread: mean
     square."""
-    first, end_iteration = deal(answers, slots)
+    first_iterations, end_iteration = deal(answers, slots)
     iterations = int(end_iteration.max())
     # Of those under way at an iteration: how many, and the sum and the sum of squares of `first`;
     # first what each iteration changes, then the running sums.
     moment_changes = [np.zeros(iterations + 1) for _ in range(3)]
     for power, change in enumerate(moment_changes):
-        np.add.at(change, first, first.astype(np.float64) ** power)
-        np.add.at(change, end_iteration, -(first.astype(np.float64) ** power))
+        np.add.at(change, first_iterations, first_iterations.astype(np.float64) ** power)
+        np.add.at(change, end_iteration, -(first_iterations.astype(np.float64) ** power))
     in_progress, ages_sum, squares = (np.cumsum(change)[:iterations] for change in moment_changes)
-    joining = np.bincount(first, minlength=iterations)
+    joining_requests = np.bincount(first_iterations, minlength=iterations)
     operator_s = role.operator_sink()
     total_s = token_s = 0.0
     for start in range(0, iterations, WINDOW):
         window = slice(start, min(start + WINDOW, iterations))
         window_iterations = window.stop - window.start
         now = 0.5 * (window.start + window.stop)
-        in_slots = float(in_progress[window].mean())
-        mean_age = now - float(ages_sum[window].mean()) / in_slots
-        square = now * now - 2.0 * now * (now - mean_age) + float(squares[window].mean()) / in_slots
+        running = float(in_progress[window].mean())
+        mean_age = now - float(ages_sum[window].mean()) / running
+        square = now * now - 2.0 * now * (now - mean_age) + float(squares[window].mean()) / running
         held_tokens = Held(mean_age, float(np.sqrt(max(0.0, square - mean_age * mean_age))))
         traffic = Traffic(prompt, 0.0, held=held_tokens)
-        requests, context = rank_load(in_slots / role.ranks, role.ranks, traffic)
-        prompt_tokens = float(joining[window].sum()) * prompt / window_iterations
+        requests, context = rank_load(running / role.ranks, role.ranks, traffic)
+        prompt_tokens = float(joining_requests[window].sum()) * prompt / window_iterations
         pairs = 0.5 * prompt_tokens * (spread * prompt + 1.0)
         prompts = prompts_by_rank(prompt_tokens, pairs, prompt, most, role.ranks, lengths=lengths)
         mean_s = mixed_mean_s(role.decode, requests, context, prompts, hot, operator_s)
         total_s += window_iterations * mean_s
-        token_s += window_iterations * mean_s * in_slots
-    return Finite(total_s, token_s / float((end_iteration - first).sum()))
+        token_s += window_iterations * mean_s * running
+    return Finite(total_s, token_s / float((end_iteration - first_iterations).sum()))
 
 
 def burst(

@@ -177,14 +177,14 @@ def _round_s(
     dispatch_s = exchange_s(p, m.dispatch, busiest, wire_rows, sent_rows)
     combine_s = exchange_s(p, m.combine, busiest, wire_rows, sent_rows)
     if is_shared_apart:
-        shared_time = shared_experts_s(layout, m.experts, shared_rows)
+        shared_time_s = shared_experts_s(layout, m.experts, shared_rows)
         used_experts = experts_by_class(layout, layout.slots, rows)
-        experts_s = max(ffn_rows_s(m.experts, used_experts, 0.0, rows), shared_time)
+        experts_s = max(ffn_rows_s(m.experts, used_experts, 0.0, rows), shared_time_s)
     elif p.shared_early > 0.0:
-        shared_time = shared_experts_s(layout, m.experts, shared_rows)
+        shared_time_s = shared_experts_s(layout, m.experts, shared_rows)
         used_experts = experts_by_class(layout, layout.slots, rows)
         experts_s = ffn_rows_s(m.experts, used_experts, 0.0, rows) + max(
-            0.0, shared_time - start_s - dispatch_s
+            0.0, shared_time_s - start_s - dispatch_s
         )
     else:
         slots_per_die = layout.slots + layout.shared_experts
@@ -247,8 +247,8 @@ def local_core_s(w: DecodeCore, tokens: float, context: float) -> float:
     window_s = w.windowed * attended_tokens(w.window, tokens, context)
     select_s = w.select if 0.0 < w.reach * tokens < context else 0.0
     scored_s = w.index * context + select_s
-    core_time = (selected_s + window_s) * idle_factor(w, tokens) + scored_s + w.state * tokens
-    return core_time + fetch_wait_s(w, tokens, context)
+    core_time_s = (selected_s + window_s) * idle_factor(w, tokens) + scored_s + w.state * tokens
+    return core_time_s + fetch_wait_s(w, tokens, context)
 
 
 @kernel
@@ -333,8 +333,8 @@ def prompt_core_s(w: PromptCore, tokens: float, pairs: float) -> float:
 @kernel
 def layer_s(p: Decode, m: Mode, load: Pass) -> tuple[float, float]:
     """Seconds of (attention, MoE) of one pass through a layer."""
-    core_time = core_s(m.core, load.tokens, load.context)
-    return attention_s(m, load.tokens, core_time), moe_s(p, m, load)
+    core_time_s = core_s(m.core, load.tokens, load.context)
+    return attention_s(m, load.tokens, core_time_s), moe_s(p, m, load)
 
 
 @kernel
@@ -345,22 +345,22 @@ def rank_loads(
     requests i8[R], context f8[R]: tokens of all requests of a rank. The slowest is the rank whose
     attention takes longest in sequence: on split cores nearly the same. A rank with no more of
     either than the slowest so far needs no price."""
-    fullest_rank, busiest_requests, total_requests = first, 0, 0
-    longest_s, most_requests, most_context = -1.0, -1, -1.0
+    slowest_rank, maximum_requests, total_requests = first, 0, 0
+    longest_s, slowest_requests, slowest_context = -1.0, -1, -1.0
     for rank in range(first, first + count):
         rank_requests, context_tokens = requests[rank], context[rank]
         total_requests += rank_requests
-        if rank_requests > busiest_requests:  # noqa: PLR1730 - as in mixed_iteration_s
-            busiest_requests = rank_requests
-        if rank_requests > most_requests or context_tokens > most_context:
+        if rank_requests > maximum_requests:  # noqa: PLR1730 - as in mixed_iteration_s
+            maximum_requests = rank_requests
+        if rank_requests > slowest_requests or context_tokens > slowest_context:
             tokens = p.query_tokens * rank_requests
             rank_s = attention_s(
                 p.sequence, tokens, core_s(p.sequence.core, tokens, context_tokens)
             )
             if rank_s > longest_s:
-                longest_s, most_requests, most_context = rank_s, rank_requests, context_tokens
-                fullest_rank = rank
-    return fullest_rank, busiest_requests, total_requests
+                longest_s, slowest_requests, slowest_context = rank_s, rank_requests, context_tokens
+                slowest_rank = rank
+    return slowest_rank, maximum_requests, total_requests
 
 
 @kernel

@@ -89,7 +89,7 @@ def _pass_s(
             alone_s += decode.layers_in_sequence_s(p, p.moe_layers, load, ops)
         else:
             alone_s += decode.dense_layers_s(p, load, ops)
-    attention_s = dense_s = most_rows = most_core = 0.0
+    attention_s = dense_s = most_rows = most_core_s = 0.0
     for rank in range(first, first + count):
         if (
             first < rank != fullest_rank
@@ -110,10 +110,10 @@ def _pass_s(
             core_s = layer.local_core_s(mode.core, own_tokens, own_share * context[rank])
             core_s += layer.prompt_core_s(p.chunk, prompt_piece, piece_share * pairs[rank])
             core_s += p.chunk.edge * prompt_piece
-            if rows > most_rows or core_s > most_core:  # else one before it has no less of either
+            if rows > most_rows or core_s > most_core_s:  # else one before it has no less of either
                 rank_s = layer.attention_s(mode, rows, core_s)
                 if rank_s > attention_s:
-                    attention_s, most_rows, most_core = rank_s, rows, core_s
+                    attention_s, most_rows, most_core_s = rank_s, rows, core_s
                 dense_s = max(dense_s, layer.dense_s(p, rows))
     load = layer.Pass(most, rank_context, most / width, entering_tokens, dies, hot, wire)
     moe_s = (attention_s + _moe_s(p, load, entering_tokens > query * running)) * p.moe_layers
@@ -252,10 +252,10 @@ def prompts_that_wait(
     steps = min(int(RELEASES / min(rate, 1.0) * groups), MOST_FOLLOWED, int(MOST_PROMPTS / rate))
     for pass_index in range(steps):
         while next_arrival <= pass_index:
-            home, length_fraction = divmod(uniform(prompt_key, arrivals) * groups, 1.0)
+            home_group, length_fraction = divmod(uniform(prompt_key, arrivals) * groups, 1.0)
             length = lengths[int(length_fraction * len(lengths))]
-            tokens_left[int(home)] += length * prompt
-            pairs_left[int(home)] += length * length / mean_square * prompt * pairs / tokens
+            tokens_left[int(home_group)] += length * prompt
+            pairs_left[int(home_group)] += length * length / mean_square * prompt * pairs / tokens
             arrivals += 1
             next_arrival += exponential(arrival_key, arrivals) / rate
         busy_groups = int((tokens_left > 0.0).sum())
@@ -351,8 +351,8 @@ def _largest(
         later_pieces = groups * rate * (with_piece.sum() - np.cumsum(with_piece))  # pieces after it
         none_beyond = [math.exp(-later_count) for later_count in later_pieces.tolist()]
         k = np.searchsorted(none_beyond, quantiles[sum_index == bin_count]).astype(np.float64)
-        farthest = room * (np.minimum(k, pieces - 1.0) + 0.5) * room
-        paired[sum_index == bin_count] = np.maximum(paired[sum_index == bin_count], farthest)
+        farthest_pairs = room * (np.minimum(k, pieces - 1.0) + 0.5) * room
+        paired[sum_index == bin_count] = np.maximum(paired[sum_index == bin_count], farthest_pairs)
     paired *= each / own_pairs  # cached tokens too
     tokens = (bin_tokens * sum_index).reshape(SLICES, POINTS).mean(axis=1)
     return p_idle, tokens, paired.reshape(SLICES, POINTS).mean(axis=1)

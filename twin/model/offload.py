@@ -50,8 +50,8 @@ def offload(at: Deployed) -> Offload:
         expert_dies = 0
         if pool.experts and i.role == pool.role:
             expert_dies = i.dies * pool.experts.npus // pool.npus
-        ends = i.die_of_rank[: len(i.die_of_rank) - expert_dies]  # experts send no queries
-        linked_dies[i.role] += [die for die in ends if die not in unlinked]
+        senders = i.die_of_rank[: len(i.die_of_rank) - expert_dies]  # experts send no queries
+        linked_dies[i.role] += [die for die in senders if die not in unlinked]
     if not all(linked_dies.values()):
         raise HardwareError(
             f"attention cannot be offloaded: no link of the {plane} plane is left to "

@@ -105,10 +105,10 @@ def _linear_output(s: Shape, f: Formats) -> Work | None:
     """Work of gated norm, output projection, residual and norm of linear attention; None: none."""
     if not s.linear_layers:
         return None
-    values, hidden_bytes = s.linear_kind.out_values(s), ACTIVATION_BYTES * s.hidden
-    read_bytes = f.activation_bytes * values
-    vector_bytes = (2 * ACTIVATION_BYTES + f.activation_bytes) * values + 5 * hidden_bytes
-    return matmul(f.linear, values * s.hidden, read_bytes, hidden_bytes, vector_bytes)
+    value_count, hidden_bytes = s.linear_kind.out_values(s), ACTIVATION_BYTES * s.hidden
+    read_bytes = f.activation_bytes * value_count
+    vector_bytes = (2 * ACTIVATION_BYTES + f.activation_bytes) * value_count + 5 * hidden_bytes
+    return matmul(f.linear, value_count * s.hidden, read_bytes, hidden_bytes, vector_bytes)
 
 
 def decode_prolog(s: Shape, f: Formats) -> Work:
@@ -123,8 +123,8 @@ def decode_prolog(s: Shape, f: Formats) -> Work:
     read_bytes = f.activation_bytes * s.hidden + query_bytes
     vector_bytes = 3 * hidden_bytes + f.activation_bytes * s.hidden + 2 * query_bytes
     vector_bytes += rotated_bytes
-    caching = matmul(f.linear, weights, read_bytes, written_bytes, vector_bytes)
-    return _mean_layer(s, caching, _linear_input(s, f))
+    caching_work = matmul(f.linear, weights, read_bytes, written_bytes, vector_bytes)
+    return _mean_layer(s, caching_work, _linear_input(s, f))
 
 
 def decode_output(s: Shape, f: Formats) -> Work:
@@ -135,8 +135,8 @@ def decode_output(s: Shape, f: Formats) -> Work:
     hidden_bytes = ACTIVATION_BYTES * s.hidden
     vector_bytes = value_bytes + f.activation_bytes * s.heads * s.value_dim + 5 * hidden_bytes
     vector_bytes += residual_bytes(s)
-    caching = matmul(f.linear, weights, read_bytes, value_bytes + hidden_bytes, vector_bytes)
-    return _mean_layer(s, caching, _linear_output(s, f))
+    caching_work = matmul(f.linear, weights, read_bytes, value_bytes + hidden_bytes, vector_bytes)
+    return _mean_layer(s, caching_work, _linear_output(s, f))
 
 
 def residual_bytes(s: Shape) -> float:
@@ -159,8 +159,8 @@ def prefill_down(s: Shape, f: Formats) -> Work:
     read_bytes = f.activation_bytes * s.hidden
     vector_bytes = 3 * hidden_bytes + read_bytes
     weights = s.down_weights + s.index_weights
-    caching = matmul(f.linear, weights, read_bytes, 2.0 * output_values, vector_bytes)
-    return _mean_layer(s, caching, _linear_input(s, f))
+    caching_work = matmul(f.linear, weights, read_bytes, 2.0 * output_values, vector_bytes)
+    return _mean_layer(s, caching_work, _linear_input(s, f))
 
 
 def prefill_up(s: Shape, f: Formats) -> Work:
@@ -170,15 +170,15 @@ def prefill_up(s: Shape, f: Formats) -> Work:
     weights = s.q_up_weights + s.kv_up_weights
     read_bytes = f.activation_bytes * (s.q_lora + s.kv_lora)
     vector_bytes = 2.0 * s.query_width + 2.0 * ACTIVATION_BYTES * s.kind.normed(s)
-    caching = matmul(f.linear, weights, read_bytes, 2.0 * output_values, vector_bytes)
-    return _mean_layer(s, caching)
+    caching_work = matmul(f.linear, weights, read_bytes, 2.0 * output_values, vector_bytes)
+    return _mean_layer(s, caching_work)
 
 
 def cached_up(s: Shape, f: Formats) -> Work:
     """Work of the up-projection of a cached token's latent to keys and values, all heads (MLA)."""
     out_bytes = ACTIVATION_BYTES * s.kind.up_values(s)
-    caching = matmul(f.linear, s.kv_up_weights, f.activation_bytes * s.kv_lora, out_bytes)
-    return _mean_layer(s, caching)
+    caching_work = matmul(f.linear, s.kv_up_weights, f.activation_bytes * s.kv_lora, out_bytes)
+    return _mean_layer(s, caching_work)
 
 
 def prefill_output(s: Shape, f: Formats) -> Work:
@@ -187,8 +187,8 @@ def prefill_output(s: Shape, f: Formats) -> Work:
     hidden_bytes = ACTIVATION_BYTES * s.hidden
     read_bytes = f.activation_bytes * s.heads * s.value_dim
     vector_bytes = value_bytes + read_bytes + 5 * hidden_bytes + residual_bytes(s)
-    caching = matmul(f.linear, s.o_weights, read_bytes, hidden_bytes, vector_bytes)
-    return _mean_layer(s, caching, _linear_output(s, f))
+    caching_work = matmul(f.linear, s.o_weights, read_bytes, hidden_bytes, vector_bytes)
+    return _mean_layer(s, caching_work, _linear_output(s, f))
 
 
 def gate(s: Shape, f: Formats) -> Work:

@@ -157,8 +157,8 @@ PARALLELISMS: Mapping[str, Parallelism] = {
 def first_group(pool: Pool, name: str, dies: int) -> slice:
     """Dies of the first group of a parallelism, among the `dies` of an instance."""
     parallelism = PARALLELISMS[name]
-    stride = parallelism.stride(pool, dies)
-    return slice(0, parallelism.size(pool) * stride, stride)
+    stride_dies = parallelism.stride(pool, dies)
+    return slice(0, parallelism.size(pool) * stride_dies, stride_dies)
 
 
 def first_stage(pool: Pool, dies: tuple[int, ...]) -> tuple[int, ...]:

@@ -177,15 +177,15 @@ def rank_load(
     total_requests = round(requests * ranks)
     rank_requests = np.full(ranks, total_requests // ranks, np.int64)
     rank_requests[: total_requests % ranks] += 1
-    most_requests = float(rank_requests[0])
+    rank_maximum = float(rank_requests[0])
     rank_context = (rank_requests * (traffic.input_tokens + traffic.held_mean)).astype(np.float64)
     if traffic.held is not None:
         z = max_of_normals(ranks)  # of sums that are normal but for their skew (Cornish and Fisher)
-        z += (z * z - 1.0) * traffic.held.skew / (6.0 * math.sqrt(max(most_requests, 1.0)))
-        rank_context[0] += max(z, 0.0) * math.sqrt(most_requests) * traffic.held.deviation
+        z += (z * z - 1.0) * traffic.held.skew / (6.0 * math.sqrt(max(rank_maximum, 1.0)))
+        rank_context[0] += max(z, 0.0) * math.sqrt(rank_maximum) * traffic.held.deviation
         return rank_requests, rank_context
-    deviation = math.sqrt(most_requests / 12.0) * traffic.output_tokens
-    longest_context = most_requests * (traffic.input_tokens + traffic.output_tokens)
+    deviation = math.sqrt(rank_maximum / 12.0) * traffic.output_tokens
+    longest_context = rank_maximum * (traffic.input_tokens + traffic.output_tokens)
     rank_context[0] = min(rank_context[0] + max_of_normals(ranks) * deviation, longest_context)
     return rank_requests, rank_context
 
@@ -227,10 +227,10 @@ def predict_decode(
     if most > requests[0] and requests.sum() > most:
         requests, context = _with_fullest_rank(requests, context, most)
     ops = role.operator_sink()
-    took_s = float(decode_iteration_s(role.decode, requests, context, 0, role.ranks, *hot, ops))
+    pass_s = float(decode_iteration_s(role.decode, requests, context, 0, role.ranks, *hot, ops))
     totals = float(requests.sum()), role.pool.own.requests * float(context.sum())
     flops = decode_flops(role.decode, *totals)
-    return _decode_figures(costs, role, traffic, took_s, ops, count, limited, totals, flops)
+    return _decode_figures(costs, role, traffic, pass_s, ops, count, limited, totals, flops)
 
 
 def _decode_figures(
@@ -276,19 +276,19 @@ def _full_prefill(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> 
     cp_dies = role.pool.own.cp_dies
     group_count = role.stage_dies // cp_dies
     kv_tokens = float(role.kv_tokens_per_rank) * (group_count if is_data_parallel else 1)
-    batch_budget = role.prompt_tokens
-    prompts = max(1.0, min(batch_budget / traffic.fresh_tokens, kv_tokens / traffic.input_tokens))
+    budget_tokens = role.prompt_tokens
+    prompts = max(1.0, min(budget_tokens / traffic.fresh_tokens, kv_tokens / traffic.input_tokens))
     tokens, pairs = prompts * traffic.fresh_tokens, prompts * traffic.fresh_pairs
     fullest_share = 1.0 / role.stage_dies
     if is_data_parallel:  # whole prompts on a die or group: some have one more, or the only one
         fullest_share = math.ceil(prompts / group_count) / prompts / cp_dies
-    ops = role.operator_sink()
+    operator_s = role.operator_sink()
     cached_tokens = prompts * traffic.hit_tokens
     batch_s = prefill_batch_s(
-        role.prefill, tokens, tokens * fullest_share, pairs * fullest_share, *hot, ops
+        role.prefill, tokens, tokens * fullest_share, pairs * fullest_share, *hot, operator_s
     )
-    batch_s = float(batch_s + prefill_hits_s(role.prefill, cached_tokens, ops))
-    operators, cached_tokens = _seconds_by_operator(role, ops), prompts * traffic.read_tokens
+    batch_s = float(batch_s + prefill_hits_s(role.prefill, cached_tokens, operator_s))
+    operators, cached_tokens = _seconds_by_operator(role, operator_s), prompts * traffic.read_tokens
     if (fetch_s := costs.servers.read_s(role.fetch, cached_tokens, prompts)) > 0.0:
         if costs.servers.pool.layerwise:
             fetch_s = float(layerwise_s(role.prefill, fetch_s, batch_s)) - batch_s
@@ -330,8 +330,8 @@ def _predict_colocated(
         limited_by = "prompt tokens an iteration may prefill"
     iteration_tokens, pairs = ends * fresh, ends * traffic.fresh_pairs
     requests, context = rank_load(count, ranks, traffic)
-    arguments = (iteration_tokens, pairs, fresh, most, ranks, group, traffic.prompts)
-    prompts, _ = mixed.prompts_that_wait(*arguments, delay)
+    prompt_arguments = (iteration_tokens, pairs, fresh, most, ranks, group, traffic.prompts)
+    prompts, _ = mixed.prompts_that_wait(*prompt_arguments, delay)
     ops = role.operator_sink()
     iteration_s = mixed.mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
     iteration_s += float(mixed.mixed_hits_s(role.decode, ends * traffic.hit_tokens, ops))

@@ -164,11 +164,11 @@ def _overlapped_s(
     gather_s = p.combine.message * die_tokens
     restore_s = p.combine.order * rows
     if p.routing > 0.0:
-        slowdown = 1.0 / p.compute_share
+        stretch = 1.0 / p.compute_share
         return pipeline(
-            before + slowdown * (message_s + gather_s),
+            before + stretch * (message_s + gather_s),
             sent - (message_s + order_s),
-            experts + slowdown * (order_s + restore_s),
+            experts + stretch * (order_s + restore_s),
             answered - (gather_s + restore_s),
         ).period
     return pipeline(
@@ -199,9 +199,9 @@ def next_piece(first: float, evening: float, token_s: float, pair_s: float, held
     many, 1: so many as take as long. token_s, pair_s: seconds per token and per attention pair."""
     if evening <= 0.0 or pair_s <= 0.0:
         return first
-    first_s = first * (token_s + 0.5 * pair_s * first)
+    first_piece_s = first * (token_s + 0.5 * pair_s * first)
     next_token_s = token_s + pair_s * held
-    root_s = math.sqrt(next_token_s * next_token_s + 2.0 * pair_s * first_s)
+    root_s = math.sqrt(next_token_s * next_token_s + 2.0 * pair_s * first_piece_s)
     even_tokens = (root_s - next_token_s) / pair_s
     return max(SHORTEST * first, first - evening * (first - even_tokens))
 

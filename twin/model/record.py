@@ -188,7 +188,7 @@ def dtype_of(kind: Any) -> np.dtype[Any]:
         records = value if isinstance(value, tuple) else (value,)
         record_type: Any = type(records[0])
         column_type = dtype_of(record_type) if issubclass(record_type, Record) else np.float64
-        shape = [(len(value),)] if isinstance(value, tuple) else []
-        columns.append((member.name, column_type, *shape))
+        row_count = [(len(value),)] if isinstance(value, tuple) else []
+        columns.append((member.name, column_type, *row_count))
     # As scalars of this type plain Python reads fields as attributes, as compiled code does.
     return np.dtype((np.record, np.dtype(columns, align=True)))

@@ -153,11 +153,11 @@ class Machine:
         """Efficiency of matrix products of a number format, the family's if this chip was not
         measured. operator: `gemm`, or of a die's experts `grouped` (decode) or `contiguous`
         (prefill)."""
-        of_prompts = self.reaches.get(f"contiguous.{computes(fmt)}")
-        if operator == "contiguous" and of_prompts:
+        contiguous = self.reaches.get(f"contiguous.{computes(fmt)}")
+        if operator == "contiguous" and contiguous:
             # The host's part of a start is that of a pass that is launched kernel by kernel.
-            start_s = of_prompts.start_s or self.product_efficiency(fmt, "grouped").start_s
-            return replace(of_prompts, start_s=start_s)
+            start_s = contiguous.start_s or self.product_efficiency(fmt, "grouped").start_s
+            return replace(contiguous, start_s=start_s)
         kernel_gap_s = self.fitted["kernel_gap"]
         added_s = {"int8": self.int8_start_s, "bf16": self.bf16_start_s}.get(computes(fmt), 0.0)
         return self.measured_efficiency(operator, fmt) or Efficiency(
@@ -261,13 +261,13 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
     `operators` that each replaces. A stack names its `kernels` and the `month` of its release, a
     chip has facts of a library up to a month. The first not older than the stack's month hold,
     without a month the latest (LATEST)."""
-    stated = facts.group(f"stacks.{stack}")
-    if "kernels" not in stated:
-        return kernel_facts(facts, str(stated["base"].value), chip) if "base" in stated else {}
-    month = str(stated["month"].value) if "month" in stated else LATEST
+    entry = facts.group(f"stacks.{stack}")
+    if "kernels" not in entry:
+        return kernel_facts(facts, str(entry["base"].value), chip) if "base" in entry else {}
+    month = str(entry["month"].value) if "month" in entry else LATEST
     kernel_table: dict[str, Fact] = {}
     measured_chip = measured_on(facts, chip)
-    for library in stated["kernels"].value:
+    for library in entry["kernels"].value:
         table = f"chips.{measured_chip}.kernels.{library}"
         for later_month in [released for released in facts.names(table) if released >= month][:1]:
             kernel_table |= facts.group(f"{table}.{later_month}")
@@ -311,14 +311,14 @@ def _efficiencies(
             f"deployment.optimisations.attention_kernel = {kernel!r} has no figure for "
             f"{chip.title}: take one of {facts.names(f'{table}.attention_compute')}"
         )
-    default = Efficiency(
+    family_efficiency = Efficiency(
         facts.si(kernel_fact),
         facts.si(f"{table}.attention_bandwidth"),
         start_s=gap + facts.si(f"{table}.attention_fixed"),
         power=facts.si(f"{table}.attention_roof", 2.0),
         peak=str(facts[f"{table}.attention_format"].value),
     )
-    efficiencies = {"attention.bf16": default, "attention.8bit": default}
+    efficiencies = {"attention.bf16": family_efficiency, "attention.8bit": family_efficiency}
     measured_path = f"chips.{measured_on(facts, chip.name)}.operators"
     for operator in facts.names(measured_path):
         if operator in NO_EFFICIENCY or (operator == "attention" and kernel != MEASURED_KERNEL):
@@ -327,7 +327,7 @@ def _efficiencies(
         for fmt in facts.names(operator_table):
             key, format_facts = f"{operator}.{fmt}", facts.group(f"{operator_table}.{fmt}")
             if "compute" not in format_facts:  # a start alone: its rates are the family's
-                efficiencies[key] = replace(default, start_s=format_facts["start"].si)
+                efficiencies[key] = replace(family_efficiency, start_s=format_facts["start"].si)
                 continue
             figure_of = {name: figure for name, figure in FIGURES.items() if figure in format_facts}
             values: dict[str, Any] = {n: format_facts[figure].si for n, figure in figure_of.items()}

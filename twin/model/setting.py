@@ -184,13 +184,13 @@ class Setting:
 
     def launched_s(self, kernels: float, moe_passes: float, passes: float) -> float:
         """Host seconds of a pass launched kernel by kernel: by number of kernels, or measured."""
-        part_s, shape = self.machine.eager_layer_s, self.shape
+        host_s_by_part, shape = self.machine.eager_layer_s, self.shape
         kernels += self.machine.index_kernels if kernels and shape.index_top_k else 0.0
-        attention_s = part_s.get("sparse" if shape.index_top_k else shape.kind.kernels, 0.0)
-        moe_s = part_s.get("moe", 0.0)
+        attention_s = host_s_by_part.get("sparse" if shape.index_top_k else shape.kind.kernels, 0.0)
+        moe_s = host_s_by_part.get("moe", 0.0)
         if self._chooses_in_several(self.experts_by("grouped")):
             moe_s += self.machine.choice_host_s
-        ffn_s = moe_s * moe_passes + part_s.get("dense", 0.0) * (passes - moe_passes)
+        ffn_s = moe_s * moe_passes + host_s_by_part.get("dense", 0.0) * (passes - moe_passes)
         kernels_s = self.machine.kernel_launch_s * kernels * passes
         return kernels_s + attention_s * passes + ffn_s
 
@@ -209,9 +209,9 @@ class Setting:
     @property
     def waiting_dies(self) -> int:
         """Number of dies that wait for each other within a layer: those of its widest stage."""
-        tp_group = self.pool.own.tp_dies
-        dies = {"attention": tp_group, "dense": tp_group, "experts": self.exchange.peers}
-        return max(dies[stage] for stage in self.shape.stages)
+        tp_dies = self.pool.own.tp_dies
+        dies_by_stage = {"attention": tp_dies, "dense": tp_dies, "experts": self.exchange.peers}
+        return max(dies_by_stage[stage] for stage in self.shape.stages)
 
     @property
     def is_one_rank(self) -> bool:
@@ -253,8 +253,8 @@ class Setting:
         shape = self.shape
         if (group := self.summing_network) is not None:
             return o.gathered_bytes(shape, group.peers) * shape.moe_layers
-        copies_sent = shape.top_k * shape.moe_layers
-        both_ways_bytes = self._message_bytes * copies_sent + o.combine_bytes(shape) * copies_sent
+        copies = shape.top_k * shape.moe_layers
+        both_ways_bytes = self._message_bytes * copies + o.combine_bytes(shape) * copies
         return both_ways_bytes * (self.exchange.remote * self.message_ratio)
 
     @property
@@ -367,9 +367,9 @@ class Setting:
     @property
     def selecting_s(self) -> float:
         """Seconds of selecting before sparse attention's core: as measured, or two launches."""
-        m, s = self.machine, self.shape
-        start_s = s.is_compressed * m.compressed_start_s or m.indexer_start_s or 2 * self.gap
-        return start_s * s.index_share if s.index_top_k else 0.0
+        m, shape = self.machine, self.shape
+        start_s = shape.is_compressed * m.compressed_start_s or m.indexer_start_s or 2 * self.gap
+        return start_s * shape.index_share if shape.index_top_k else 0.0
 
     @property
     def core_kind(self) -> str:
@@ -387,13 +387,13 @@ class Setting:
         core that serves one query token gathers them first. `prompt`: of a prompt's tokens; each of
         the dies that split its heads gathers what all of them attend to."""
         m, shape, kv_format = machine or self.machine, self.shape, self.formats.kv
-        efficiency, block = m.attention_efficiency(kv_format, self.core_kind), m.sparse_heads
+        efficiency, block_heads = m.attention_efficiency(kv_format, self.core_kind), m.sparse_heads
         if prompt and shape.index_top_k:  # its kernel, where that was measured
             sparse = m.reaches.get(f"sparse.{'bf16' if kv_format == 'bf16' else '8bit'}")
             if sparse is not None:
-                efficiency, block = sparse, sparse.tile_small
+                efficiency, block_heads = sparse, sparse.tile_small
         flops_per_s = m.chip.peak(efficiency.peak) * m.cores * efficiency.compute * cores.cube
-        head_count = self._head_blocks(prompt, block)
+        head_count = self._head_blocks(prompt, block_heads)
         compute_s = query_tokens * shape.decode_core_flops * head_count / flops_per_s
         bytes_read = shape.core_bytes_per_token_layer(kv_format) * (
             query_tokens if shape.index_top_k else 1.0
@@ -436,12 +436,12 @@ class Setting:
 
     def core_start_s(self) -> float:
         """Seconds of the start of decode's attention core, mean layer, by kind and as measured."""
-        machine, s = self.machine, self.shape
+        machine, shape = self.machine, self.shape
         start_s = machine.attention_efficiency(self.formats.kv, self.core_kind).start_s
-        if s.index_top_k and machine.sparse_start_s > 0.0:
+        if shape.index_top_k and machine.sparse_start_s > 0.0:
             start_s = machine.sparse_start_s
         linear_start_s = machine.linear_start_s or start_s
-        return (1.0 - s.linear_share) * start_s + s.linear_share * linear_start_s
+        return (1.0 - shape.linear_share) * start_s + shape.linear_share * linear_start_s
 
     def index_s(self, query_tokens: float, cores: Cores = WHOLE) -> float:
         """Seconds of decode's indexer per context token of a request, mean layer, and of the core

@@ -292,8 +292,8 @@ def load_shape(facts: Facts, name: str) -> Shape:
     if shape.attention not in KINDS:
         known_kinds = " or ".join(map(repr, KINDS))
         raise ModelError(f"models.{name}.attention = {shape.attention!r} must be {known_kinds}")
-    most_windows = shape.layers - (not shape.is_compressed)
-    if shape.window_layers and not (shape.window > 0 and shape.window_layers <= most_windows):
+    most_window_layers = shape.layers - (not shape.is_compressed)
+    if shape.window_layers and not (shape.window > 0 and shape.window_layers <= most_window_layers):
         raise ModelError(
             f"models.{name}.window_layers = {shape.window_layers} must be fewer than its "
             f"{shape.layers} layers, with a window of 1 token or more"

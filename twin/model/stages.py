@@ -82,18 +82,18 @@ def with_class_loads(
     is_spread = experts.popularity in ("skewed", "power_law") and experts.placement != "perfect"
     if not is_spread or skew <= 0.0 or slots <= 1:
         return layout
-    quantile = (np.arange(slots) + 0.5) / slots
-    scales = [1.0]
+    quantiles = (np.arange(slots) + 0.5) / slots
+    layer_scales = [1.0]
     if experts.popularity == "skewed":
-        log_loads = each(math.log, quantile / (1.0 - quantile))
-        scales = facts["experts.popularity.layer_scale"].value
+        log_loads = each(math.log, quantiles / (1.0 - quantiles))
+        layer_scales = facts["experts.popularity.layer_scale"].value
     else:
         exponent = 1.0 - experts.power_law_alpha
         log_span = math.log(facts.si("experts.popularity.power_law_span"))
-        log_loads = quantile * log_span
+        log_loads = quantiles * log_span
         if abs(exponent) > 1e-9:
-            log_loads = each(math.log1p, quantile * math.expm1(exponent * log_span)) / exponent
-    loads = each(math.exp, skew * np.outer(np.asarray(scales, np.float64), log_loads))
+            log_loads = each(math.log1p, quantiles * math.expm1(exponent * log_span)) / exponent
+    loads = each(math.exp, skew * np.outer(np.asarray(layer_scales, np.float64), log_loads))
     pooled = np.sort((loads / loads.mean(axis=1, keepdims=True)).ravel())
     if pooled.size < classes:  # one layer of few experts a die: an expert is part of many classes
         pooled = np.repeat(pooled, classes)

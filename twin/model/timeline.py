@@ -40,11 +40,11 @@ class Timeline:
     def turns(self) -> Iterator[Turn]:
         """Yield every piece of every layer, slightly compressed as the last results run over."""
         overhang = max(piece.high for piece in self.pieces) - 1.0
-        layer_width = (self.end - self.begin) / (self.layers + max(overhang, 0.0))
+        layer_share = (self.end - self.begin) / (self.layers + max(overhang, 0.0))
         for layer in range(self.layers):
             for piece in self.pieces:
-                piece_begin = self.begin + (layer + piece.low) * layer_width
-                piece_end = self.begin + (layer + piece.high) * layer_width
+                piece_begin = self.begin + (layer + piece.low) * layer_share
+                piece_end = self.begin + (layer + piece.high) * layer_share
                 piece_s = sum(seconds for _, seconds in piece.operators)
                 operators, begin = [], piece_begin
                 for name, seconds in piece.operators:
@@ -136,10 +136,10 @@ def prefill_timeline(
     layers_alone = replace(p, microbatch=0.0, dense_layers=0.0, head=0.0, launch=0.0)
     names = names_of("prefill")
     operators = np.zeros(len(names))
-    half, die_share = 0.5 * tokens, 0.5 / p.layout.dies
+    half_tokens, die_share = 0.5 * tokens, 0.5 / p.layout.dies
     imbalance = _constant_imbalance(hot, wire)
     prefill_batch_s(
-        layers_alone, half, die_share * tokens, die_share * pairs, *imbalance, operators
+        layers_alone, half_tokens, die_share * tokens, die_share * pairs, *imbalance, operators
     )
     seconds_of = dict(zip(names, (operators / p.moe_layers).tolist(), strict=True))
     attention_names = (*names_of("prefill", "attention"), "gate")

@@ -152,18 +152,18 @@ def _form_batch(
         prompt = queue[0]
         earlier = prompts.cached[prompt] + prompts.fresh[prompt] - tokens_left[prompt]
         sums_of_die = die_sums[die_of[prompt]] if pool.is_dealt else die_sums[0]
-        take = _piece(pool, tokens_left[prompt], earlier, tokens, sums_of_die)
-        if take <= 0.0 and not pool.is_dealt:
+        piece_tokens = _piece(pool, tokens_left[prompt], earlier, tokens, sums_of_die)
+        if piece_tokens <= 0.0 and not pool.is_dealt:
             break
-        if take <= 0.0:  # others may be on dies that have room
+        if piece_tokens <= 0.0:  # others may be on dies that have room
             in_part.append(queue.popleft())
             continue
         if tokens_left[prompt] == prompts.fresh[prompt]:
             cached += prompts.cached[prompt]
-        new_pairs = take * (earlier + 0.5 * (take + 1.0))
-        tokens += take
+        new_pairs = piece_tokens * (earlier + 0.5 * (piece_tokens + 1.0))
+        tokens += piece_tokens
         pairs += new_pairs
-        die_tokens, die_pairs = sums_of_die[1] + take, sums_of_die[2] + new_pairs
+        die_tokens, die_pairs = sums_of_die[1] + piece_tokens, sums_of_die[2] + new_pairs
         attention_s = token_s * die_tokens + pair_s * die_pairs
         fullest = max(fullest, (attention_s, die_tokens, die_pairs))
         load = die_tokens if pool.share_s == math.inf else attention_s
@@ -171,7 +171,7 @@ def _form_batch(
             die_sums[die_of[prompt]] = load, die_tokens, die_pairs
         else:
             heapreplace(die_sums, (load, die_tokens, die_pairs))
-        tokens_left[prompt] -= take
+        tokens_left[prompt] -= piece_tokens
         (in_part if tokens_left[prompt] > 0.0 else ending).append(queue.popleft())
     queue.extendleft(reversed(in_part))
     return tokens, pairs, cached, *fullest[1:], ending
@@ -207,11 +207,11 @@ def saturated_rate(prompts: Prompts, pool: Pool) -> float:
     """Requests/s of a pool that always has waiting prompts: by what a second copy of the sample
     adds, so that batches before its first and after its last long prompt do not count."""
     one_instance = replace(pool, instances=1, routers=1)
-    once_s, twice_s = (
+    one_copy_s, two_copies_s = (
         max(waits_s(Prompts([0.0] * len(p.fresh), p.fresh, p.cached), one_instance, 1.0))
         for p in (prompts, prompts.repeated(2))
     )
-    return pool.instances * len(prompts.fresh) / (twice_s - once_s)
+    return pool.instances * len(prompts.fresh) / (two_copies_s - one_copy_s)
 
 
 def crowd_variance(lives: Lives, mean: float, cv: float) -> float:
@@ -219,12 +219,12 @@ def crowd_variance(lives: Lives, mean: float, cv: float) -> float:
     variation of the gaps between arrivals. The variance of an infinite-server queue is z times its
     mean, with peakedness z = 1 + (cv^2 - 1) E[min(S, S')] / E[S] (A. E. Eckberg, "Generalized
     peakedness of teletraffic processes", 1983; W. Whitt, Bell Syst. Tech. J. 63, 1984)."""
-    longer_chance, lesser_mean, life_mean = 1.0, 0.0, 0.0
+    longer_chance, lesser_mean, mean_life = 1.0, 0.0, 0.0
     for life, share in sorted(lives):
         lesser_mean += life * share * (2.0 * longer_chance - share)
-        life_mean += life * share
+        mean_life += life * share
         longer_chance -= share
-    return max(1.0 + (cv * cv - 1.0) * lesser_mean / life_mean, 0.0) / mean
+    return max(1.0 + (cv * cv - 1.0) * lesser_mean / mean_life, 0.0) / mean
 
 
 def lasting(lives: Lives, n: float) -> float:

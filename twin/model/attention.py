@@ -114,6 +114,16 @@ CHUNK = 64  # tokens of a prompt that linear attention computes at once (flash-l
 STATE_BYTES = 4  # of a number of a state: FP32 (SGLang, mamba-ssm-dtype)
 
 
+def _key_width(s: Widths) -> int:
+    """Key values of all heads of a token in linear attention."""
+    return s.linear_key_heads * s.linear_key_dim
+
+
+def _value_width(s: Widths) -> int:
+    """Value values of all heads of a token in linear attention."""
+    return s.linear_value_heads * s.linear_value_dim
+
+
 @dataclass(frozen=True, slots=True)
 class Linear:
     """Sizes of one kind of linear attention, whose state replaces all earlier tokens."""
@@ -121,12 +131,9 @@ class Linear:
     meaning: str
     in_weights: Count  # parameters that take a hidden state to all that enters the core
     in_values: Count  # that these give
-    mixed: Count  # of these, that a short convolution mixes with those of the tokens before
-
-    @staticmethod
-    def out_values(s: Widths) -> int:
-        """Output values of the core."""
-        return s.linear_value_heads * s.linear_value_dim
+    # Of these, that a short convolution mixes with those of the tokens before.
+    mixed: Count = lambda s: 2 * _key_width(s) + _value_width(s)
+    out_values: Count = _value_width  # output values of the core
 
     @staticmethod
     def state(s: Widths) -> int:
@@ -145,16 +152,6 @@ class Linear:
         return 6.0 * self.state(s) + float(s.linear_value_heads * chunk_flops)
 
 
-def _key_width(s: Widths) -> int:
-    """Key values of all heads of a token in linear attention."""
-    return s.linear_key_heads * s.linear_key_dim
-
-
-def _value_width(s: Widths) -> int:
-    """Value values of all heads of a token in linear attention."""
-    return s.linear_value_heads * s.linear_value_dim
-
-
 def _kda_weights(s: Widths) -> int:
     """Parameters of KDA, whose decay and gate have a low-rank step (arXiv 2510.26692 section 4)."""
     rank, mixed_values = s.linear_key_dim, 2 * _key_width(s) + _value_width(s)
@@ -170,12 +167,10 @@ LINEAR = {
             + s.linear_conv * (2 * _key_width(s) + _value_width(s))
         ),
         in_values=lambda s: 2 * _key_width(s) + 2 * _value_width(s) + 2 * s.linear_value_heads,
-        mixed=lambda s: 2 * _key_width(s) + _value_width(s),
     ),
     "kda": Linear(
         "Kimi Delta Attention: a decay of each channel of a key (arXiv 2510.26692; Kimi-Linear)",
         in_weights=_kda_weights,
         in_values=lambda s: 3 * _key_width(s) + 2 * _value_width(s) + s.linear_value_heads,
-        mixed=lambda s: 2 * _key_width(s) + _value_width(s),
     ),
 }

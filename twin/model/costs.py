@@ -245,6 +245,9 @@ def build_costs(
     shares_prefixes = workload.prefix == "shared" and workload.arrivals != "trace"
     prefix_count = workload.prefix_groups if shares_prefixes else 0
     family_path = f"operators.{family_of(facts, chips[-1])}"  # of the stack's loops
+    served_per_s = math.inf
+    if front_end.service_ms > 0.0:
+        served_per_s = front_end.api_servers / (front_end.service_ms * 1e-3)
     ranks_by_role = {name: role.ranks for name, role in role_costs_of.items()}
     return Costs(
         deployed=at,
@@ -257,9 +260,7 @@ def build_costs(
         mtp_acceptance=acceptance,
         tokens_per_iteration=1.0 + accepted_tokens(deployment.decode.mtp_draft_tokens, acceptance),
         servers=Servers(at.net, reader.die_of_rank if reader else (), at.memory_pool, prefix_count),
-        front_end_requests_per_s=front_end.api_servers / (front_end.service_ms * 1e-3)
-        if front_end.service_ms > 0.0
-        else math.inf,
+        front_end_requests_per_s=served_per_s,
         remarks=(*idle_notes, *stages.notes(pools.values(), shape, ranks_by_role)),
         laid_out_bytes_per_s=laid_out_bytes_per_s(facts, chips, kv_ratio),
         tokenise_s=facts.si(f"{family_path}.tokenise", 0.0),
@@ -290,10 +291,8 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
     kv_tokens = space_of_die.kv_tokens
     if offloaded is not None:
         host_instance = next(i for i in at.instances if i.role == offloaded.lender)
-        at_full_clock = replace(at, clocks={})
-        lender = role_costs(
-            at_full_clock, host_instance.role, host_instance.die_of_rank, host_instance.name
-        )
+        lender_args = host_instance.role, host_instance.die_of_rank, host_instance.name
+        lender = role_costs(replace(at, clocks={}), *lender_args)
         ranks_per_die = setting.concentration / pool.layer_dies
         kv_tokens = offloaded.kv_tokens(kv_tokens, lender.kv_tokens_lent, ranks_per_die)
     route, gather = setting.route, setting.groups.get("heads", setting.gather)

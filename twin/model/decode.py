@@ -88,9 +88,8 @@ def after_layers_s(
         mtp_s += layer.attention_s(drafter, tokens, layer.core_s(core, tokens, context))
         if p.modules > 0.0:
             die_tokens = tokens / p.layout.rank_dies
-            mtp_s += layer.moe_s(
-                p, drafter, Pass(tokens, context, die_tokens, positions * total, dies, hot, wire)
-            )
+            load = Pass(tokens, context, die_tokens, positions * total, dies, hot, wire)
+            mtp_s += layer.moe_s(p, drafter, load)
         else:
             mtp_s += layer.product_s(p.draft_dense, tokens)
         head_s += roofline_s(p.draft_head.flop * requests, p.draft_head.weight) + p.draft_head.fixed
@@ -115,12 +114,9 @@ def launch_gap_s(
     or `pieces` of prompts, than were captured are launched by kernel."""
     host = p.host
     host_s = host.launch * (1.0 + p.passes) + host.answer * total + host.sync
-    is_captured = (
-        tokens <= host.captured_prompts
-        if pieces
-        else host.captured <= 0.0 or tokens <= host.captured
-    )
-    kernels_s = host.kernels + host.prompts if pieces else host.kernels
+    is_captured, kernels_s = host.captured <= 0.0 or tokens <= host.captured, host.kernels
+    if pieces:
+        is_captured, kernels_s = tokens <= host.captured_prompts, host.kernels + host.prompts
     host_s += host.alongside if is_captured else max(host.alongside, kernels_s)
     gap_s = host.gap + host.apart * total + host.replay * (1.0 + min(p.passes, host.drafting))
     gap_s += host.before_prompts if pieces else 0.0
@@ -191,9 +187,8 @@ def _add_ring(p: Decode, m: Mode, layers: float, load: Pass, many: float, ops: n
     ops[_DISPATCH] += stage_s.dispatch * rounds
     ops[_EXPERTS] += stage_s.experts * rounds
     ops[_COMBINE] += stage_s.combine * rounds
-    return (
-        attention_s + (stage_s.gate + stage_s.dispatch + stage_s.experts + stage_s.combine) * rounds
-    )
+    moe_s = stage_s.gate + stage_s.dispatch + stage_s.experts + stage_s.combine
+    return attention_s + moe_s * rounds
 
 
 @kernel
@@ -221,10 +216,8 @@ def decode_iteration_s(
     query = p.query_tokens
     groups = layer.groups_of(p, running_requests)
     group_share = layer.share_in_group(requests[busiest_rank], groups, count)
-    rank_requests, rank_context = (
-        p.concentration * (group_share * requests[busiest_rank]),
-        p.concentration * (group_share * context[busiest_rank]),
-    )
+    rank_requests = p.concentration * (group_share * requests[busiest_rank])
+    rank_context = p.concentration * (group_share * context[busiest_rank])
     fullest = layer.share_in_group(most_requests, groups, count) * most_requests
     in_group = running_requests / groups  # requests of a group
     moe_tokens = query * in_group
@@ -255,11 +248,8 @@ def decode_iteration_s(
     dense_s, moe_s = layer.with_host_waits(p, dense_s, moe_s, load.context, ops)
     busy_s = dense_s + after_s + moe_s
     gap_s = launch_gap_s(p, busy_s, in_group, fullest_rank_tokens, False, ops)
-    return (
-        busy_s
-        + gap_s
-        + layer.pipeline_s(p, dense_s, moe_s, after_s, gap_s, groups, load.tokens, ops)
-    )
+    further_s = layer.pipeline_s(p, dense_s, moe_s, after_s, gap_s, groups, load.tokens, ops)
+    return busy_s + gap_s + further_s
 
 
 @kernel
@@ -296,9 +286,8 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -
     routed_rows = layer.routed_per_die(layout, p.query_tokens * requests / groups)
     experts_read = layout.routed_dies * layer.experts_by_class(layout, layout.slots, routed_rows)
     holding_dies = layout.expert_dies if layout.expert_dies > 0.0 else dies
-    shared_copies = layout.shared_experts * (
-        layout.shared_dies if layout.shared_dies > 0.0 else holding_dies
-    )
+    shared_dies = layout.shared_dies if layout.shared_dies > 0.0 else holding_dies
+    shared_copies = layout.shared_experts * shared_dies
     experts_read += shared_copies
     routed_bytes = demand.expert_bytes * (p.moe_layers + p.modules) * experts_read
     routed_bytes += demand.shared_more_bytes * (p.moe_layers + p.modules) * shared_copies
@@ -320,9 +309,8 @@ def decode_flops(p: Decode, requests: float, context: float) -> float:
     demand, query, passes = p.demand, p.query_tokens, p.passes
     layers = p.moe_layers + p.dense_layers
     dies = p.layout.rank_dies  # each computes as follows, and a part of the experts' products
-    moe_flops = (
-        demand.expert_flops * (p.layout.top_k + p.layout.shared_experts) * p.layout.split / dies
-    )
+    experts_used = p.layout.top_k + p.layout.shared_experts
+    moe_flops = demand.expert_flops * experts_used * p.layout.split / dies
     token_flops = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
     token_flops += moe_flops * p.moe_layers + demand.head_flops
     positions = query + passes - 1.0 if passes > 0.0 else 0.0  # in the layer that drafts
@@ -330,9 +318,8 @@ def decode_flops(p: Decode, requests: float, context: float) -> float:
     drafting_flops = drafted_positions * (demand.attention_flops + moe_flops + demand.mtp_flops)
     drafting_flops += p.modules * demand.head_flops
     own_positions = positions - drafted_positions
-    drafting_flops += (
-        own_positions * demand.draft_flops + min(own_positions, query) * demand.draft_first_flops
-    )
+    own_flops = own_positions * demand.draft_flops
+    drafting_flops += own_flops + min(own_positions, query) * demand.draft_first_flops
     drafting_flops += (passes - p.modules) * demand.draft_head_flops
     read_tokens = layer.attended_tokens(p.sequence.core.reach, query * requests, context)
     window_tokens = layer.attended_tokens(p.sequence.core.window, query * requests, context)

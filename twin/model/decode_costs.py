@@ -355,12 +355,11 @@ def _core(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
     )
     if (host := x.host) is not None:
         read_s = _host_kv_bytes(x, query)[0] / host.read_bytes_per_s(shape, x.formats.kv, x.facts)
-        core = replace(
-            core,
-            ahead=0.0 if shape.index_top_k else read_s,
-            fetch=read_s if shape.index_top_k else 0.0,
-            fetch_start=(x.gap + host.latency_s) * shape.index_share if shape.index_top_k else 0.0,
-        )
+        if shape.index_top_k:  # what is selected is known in the layer, not before
+            fetch_start_s = (x.gap + host.latency_s) * shape.index_share
+            core = replace(core, fetch=read_s, fetch_start=fetch_start_s)
+        else:
+            core = replace(core, ahead=read_s)
     if (offloaded := x.offload) is None or x.lender is None:
         return core
     launch_s, round_s = launch_and_round_s(x.machine, x.facts)
@@ -398,7 +397,9 @@ def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> c.Demand:
     choice_work = replace(gate_work, flops_per_token=choice_flops)
     works = [*(entry.work(s, formats) for entry in o.plain_operators("decode")), choice_work]
     context_dies = x.pool.own.cp_dies  # of a context: a die reads one
-    cached_bytes = s.core_bytes_per_token_layer(formats.kv) * (query if s.index_top_k else 1.0)
+    core_bytes = s.core_bytes_per_token_layer(formats.kv)
+    index_key_bytes = s.index_bytes_per_token_layer(formats.kv)
+    cached_bytes = core_bytes * (query if s.index_top_k else 1.0)
     state_flops = s.linear_share * s.linear_kind.core_flops(s) if s.linear_layers else 0.0
     host, (read_bytes, written_bytes) = x.host, _host_kv_bytes(x, query)
     return c.Demand(
@@ -410,11 +411,7 @@ def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> c.Demand:
         context_bytes=cached_bytes * s.mean_keys / context_dies,
         windowed_bytes=cached_bytes * s.window_share,
         windowed_flops=s.decode_core_flops * s.window_share,
-        index_bytes=(
-            s.mean_keys * s.index_bytes_per_token_layer(formats.kv)
-            + s.pool_keys * s.core_bytes_per_token_layer(formats.kv)
-        )
-        / context_dies,
+        index_bytes=(s.mean_keys * index_key_bytes + s.pool_keys * core_bytes) / context_dies,
         state_bytes=x.state_bytes(query),
         index_flops=s.mean_keys * s.index_flops / context_dies + s.pool_keys * s.decode_core_flops,
         attention_flops=sum(work.flops_per_token for work in works) + state_flops,

@@ -150,9 +150,8 @@ def moe_parts(p: Decode, m: Mode, load: Pass) -> tuple[float, float, float, floa
     beyond the static buffers go in further rounds."""
     gate_s = collective_s(m.gate, load.busiest)
     rounds = max(1.0, math.ceil(load.busiest / p.buffer_tokens)) if p.buffer_tokens > 0.0 else 1.0
-    dispatch_s, experts_s, combine_s = _round_s(
-        p, m, load.busiest / rounds, load.total / rounds, load
-    )
+    busiest, total = load.busiest / rounds, load.total / rounds
+    dispatch_s, experts_s, combine_s = _round_s(p, m, busiest, total, load)
     return gate_s, dispatch_s * rounds, experts_s * rounds, combine_s * rounds
 
 
@@ -167,25 +166,17 @@ def _round_s(
     mean_rows = routed_per_die(layout, tokens)
     rows, wire_rows = mean_rows * load.hot, mean_rows * load.wire
     is_shared_apart = layout.shared_experts > 0.0 and layout.shared_dies > 0.0
-    shared_rows = (
-        layout.shared_experts
-        * tokens
-        * layout.split
-        / (layout.shared_dies if is_shared_apart else receiving_dies)
-    )
+    shared_dies = layout.shared_dies if is_shared_apart else receiving_dies
+    shared_rows = layout.shared_experts * tokens * layout.split / shared_dies
     sent_rows = shared_rows if is_shared_apart else 0.0
     dispatch_s = exchange_s(p, m.dispatch, busiest, wire_rows, sent_rows)
     combine_s = exchange_s(p, m.combine, busiest, wire_rows, sent_rows)
-    if is_shared_apart:
+    if is_shared_apart or p.shared_early > 0.0:
         shared_time_s = shared_experts_s(layout, m.experts, shared_rows)
         used_experts = experts_by_class(layout, layout.slots, rows)
-        experts_s = max(ffn_rows_s(m.experts, used_experts, 0.0, rows), shared_time_s)
-    elif p.shared_early > 0.0:
-        shared_time_s = shared_experts_s(layout, m.experts, shared_rows)
-        used_experts = experts_by_class(layout, layout.slots, rows)
-        experts_s = ffn_rows_s(m.experts, used_experts, 0.0, rows) + max(
-            0.0, shared_time_s - start_s - dispatch_s
-        )
+        routed_s = ffn_rows_s(m.experts, used_experts, 0.0, rows)
+        late_s = max(0.0, shared_time_s - start_s - dispatch_s)
+        experts_s = max(routed_s, shared_time_s) if is_shared_apart else routed_s + late_s
     else:
         slots_per_die = layout.slots + layout.shared_experts
         used_experts = experts_by_class(layout, slots_per_die, rows + shared_rows)
@@ -354,9 +345,8 @@ def rank_loads(
             maximum_requests = rank_requests
         if rank_requests > slowest_requests or context_tokens > slowest_context:
             tokens = p.query_tokens * rank_requests
-            rank_s = attention_s(
-                p.sequence, tokens, core_s(p.sequence.core, tokens, context_tokens)
-            )
+            core_time_s = core_s(p.sequence.core, tokens, context_tokens)
+            rank_s = attention_s(p.sequence, tokens, core_time_s)
             if rank_s > longest_s:
                 longest_s, slowest_requests, slowest_context = rank_s, rank_requests, context_tokens
                 slowest_rank = rank

@@ -52,9 +52,8 @@ def layer_stack_bytes(
     total_bytes += (gate_bytes + experts_bytes) * (s.moe_layers + draft_layers)
     if s.linear_layers:
         outputs = s.linear_kind.out_values(s) * s.hidden if output else 0
-        total_bytes += (
-            (s.linear_weights - outputs * (1.0 - 1.0 / min(tp, s.heads))) * size * s.linear_layers
-        )
+        die_weights = s.linear_weights - outputs * (1.0 - 1.0 / min(tp, s.heads))
+        total_bytes += die_weights * size * s.linear_layers
     total_bytes += s.dense_layers * s.dense_weights * size
     total_bytes += vocabularies * s.vocabulary * s.hidden * FORMATS["bf16"].weight_bytes
     if mtp:

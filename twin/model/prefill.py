@@ -219,11 +219,9 @@ def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
     """HBM bytes of all dies for one batch (weights once, activations), without unused experts."""
     layout = p.layout
     used_experts = layer.experts_read(layout.slots, layer.routed_per_die(layout, new_tokens))
-    experts_read = layout.routed_dies * used_experts
-    shared_copies = layout.shared_experts * (
-        layout.shared_dies if layout.shared_dies > 0.0 else layout.dies
-    )
-    experts_read += shared_copies
+    shared_dies = layout.shared_dies if layout.shared_dies > 0.0 else layout.dies
+    shared_copies = layout.shared_experts * shared_dies
+    experts_read = layout.routed_dies * used_experts + shared_copies
     weight_bytes = layout.dies * p.demand.weight_bytes + experts_read * p.demand.expert_bytes
     weight_bytes += shared_copies * p.demand.shared_more_bytes
     return weight_bytes + new_tokens * p.demand.token_bytes

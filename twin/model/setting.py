@@ -145,9 +145,8 @@ class Setting:
         experts of a group, and the kernel of the experts (operator) does not choose."""
         shape = self.shape
         efficiency = self.machine.product_efficiency(self.formats.expert, operator)
-        is_one_kernel = (
-            shape.routed_experts // max(shape.expert_groups, 1) in self.machine.choice_groups
-        )
+        group_experts = shape.routed_experts // max(shape.expert_groups, 1)
+        is_one_kernel = group_experts in self.machine.choice_groups
         return bool(shape.router) and not is_one_kernel and efficiency.serves == ALL_MODELS
 
     @property
@@ -395,9 +394,8 @@ class Setting:
         flops_per_s = m.chip.peak(efficiency.peak) * m.cores * efficiency.compute * cores.cube
         head_count = self._head_blocks(prompt, block_heads)
         compute_s = query_tokens * shape.decode_core_flops * head_count / flops_per_s
-        bytes_read = shape.core_bytes_per_token_layer(kv_format) * (
-            query_tokens if shape.index_top_k else 1.0
-        )
+        reads = query_tokens if shape.index_top_k else 1.0
+        bytes_read = shape.core_bytes_per_token_layer(kv_format) * reads
         bytes_read *= self.prompt_copies if prompt else 1
         read_s = bytes_read / m.read_bytes_per_s(efficiency.bandwidth, cores.cube)
         if self.lanes > 0.0:
@@ -452,10 +450,9 @@ class Setting:
             return 0.0
         efficiency = machine.attention_efficiency(kv_format, self.core_kind)
         flops_per_s = machine.chip.peak(efficiency.peak) * machine.cores * efficiency.compute
-        flops_per_s *= cores.cube
+        compute_s = query_tokens * shape.index_flops / (flops_per_s * cores.cube)
         read_rate = machine.read_bytes_per_s(efficiency.bandwidth, cores.cube)
         score_s = query_tokens * o.SCORE_BYTES / machine.vector_bytes_per_s(cores.vector)
-        compute_s = query_tokens * shape.index_flops / flops_per_s
         key_bytes = shape.index_bytes_per_token_layer(kv_format)
         key_s = float(roofline_s(compute_s, key_bytes / read_rate)) + score_s
         return shape.mean_keys * key_s + shape.pool_keys * self.context_s(query_tokens, cores)

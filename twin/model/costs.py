@@ -348,11 +348,11 @@ def _coefficients_of(
     # The batch decides no coefficient, so all batches have the same ones.
     single = at.deployment.decode.model_copy(update={"batch_per_npu": 1})
     d, pool = at.deployment.model_copy(update={"decode": single}), replace(pool, batch_per_npu=1)
-    clock = at.clocks.get(pool.role, 1.0)
-    key = _InstanceKey(d, at.experts, at.facts, pool, clock, away=away, host=host)
+    clock_share = at.clocks.get(pool.role, 1.0)
+    key = _InstanceKey(d, at.experts, at.facts, pool, clock_share, away=away, host=host)
     if (guest := at.guest) is None:
         return _price(key, net, dies)
-    machine = load_machine(at.facts, replace(chip, clock=clock), cores=guest.cores)
+    machine = load_machine(at.facts, replace(chip, clock=clock_share), cores=guest.cores)
     hbm_share = bandwidth_for_prefill(machine, replace(machine, cores=1.0 - guest.cores))
     if not pool.over:
         host_dies = dies[: guest.npus * chip.dies_per_npu]

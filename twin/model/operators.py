@@ -135,8 +135,8 @@ def decode_output(s: Shape, f: Formats) -> Work:
     hidden_bytes = ACTIVATION_BYTES * s.hidden
     vector_bytes = value_bytes + f.activation_bytes * s.heads * s.value_dim + 5 * hidden_bytes
     vector_bytes += residual_bytes(s)
-    caching_work = matmul(f.linear, weights, read_bytes, value_bytes + hidden_bytes, vector_bytes)
-    return _mean_layer(s, caching_work, _linear_output(s, f))
+    layer_work = matmul(f.linear, weights, read_bytes, value_bytes + hidden_bytes, vector_bytes)
+    return _mean_layer(s, layer_work, _linear_output(s, f))
 
 
 def residual_bytes(s: Shape) -> float:

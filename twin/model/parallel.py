@@ -203,21 +203,21 @@ def sent_bytes(pool: Pool, name: str, part: Part) -> float:
 def _stage_dies(pool: Pool, shape: Shape, dies: int) -> int:
     """Number of dies of a pipeline stage; raises ModelError where there can be none."""
     stage_count = pool.own.pp_stages
-    field = f"deployment.{pool.phase}.pp_stages = {stage_count}"
+    setting = f"deployment.{pool.phase}.pp_stages = {stage_count}"
     if pool.phase == "decode" and (pool.cores < 1.0 or pool.experts or pool.away):
         raise ModelError(
-            f"{field}: dies that decode shares with prefill, that run its attention or have "
+            f"{setting}: dies that decode shares with prefill, that run its attention or have "
             "experts alone need all layers: take 1, or give decode NPUs of its own that do all"
         )
     if pool.over or pool.cores != pool.own.cores:
         raise ModelError(
-            f"{field}: dies that prefill shares with decode, or that run its attention, need all "
+            f"{setting}: dies that prefill shares with decode, or that run its attention, need all "
             "layers: take 1, or give prefill NPUs of its own"
         )
     if dies % stage_count:
-        raise ModelError(f"{field} must divide the {dies} dies of a {pool.role} instance")
+        raise ModelError(f"{setting} must divide the {dies} dies of a {pool.role} instance")
     if stage_count > shape.layers:
-        raise ModelError(f"{field} is more than the {shape.layers} layers of {shape.title}")
+        raise ModelError(f"{setting} is more than the {shape.layers} layers of {shape.title}")
     return dies // stage_count
 
 

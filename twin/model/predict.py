@@ -138,7 +138,8 @@ class Prediction:
 
     @property
     def serving(self) -> DecodePrediction | None:
-        """Decode as it runs: with full slots, or as many requests as its limit lets through."""
+        """Prediction of decode with as many requests as prefill or arrivals let through, otherwise
+        with full slots; None without decode."""
         return self.fed or self.decode
 
 

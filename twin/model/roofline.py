@@ -243,8 +243,8 @@ def family_of(facts: Facts, chip: str) -> str:
 
 
 def measured_on(facts: Facts, chip: str, what: str = "operators") -> str:
-    """The chip whose operator tables a chip uses: `operators_of` of data/chips, else its own; what:
-    `exchange`: first `exchange_of`."""
+    """The chip whose measured tables a chip uses, by name: that of `operators_of` in data/chips, or
+    its own. For tables `what` = `exchange`, the chip that `exchange_of` names comes first."""
     return facts.word(f"chips.{chip}.{what}_of", facts.word(f"chips.{chip}.operators_of", chip))
 
 

@@ -195,13 +195,13 @@ def pipeline_pieces(
     before: Operators, sent: Operators, experts: Operators, answered: Operators
 ) -> tuple[Piece, ...]:
     """Pieces of prefill's cores (stream 0) and copy engines (stream 1)."""
-    stage_times = [_seconds(operators) for operators in (before, sent, experts, answered)]
-    settled = pipeline(*stage_times)
+    stage_seconds = [_seconds(operators) for operators in (before, sent, experts, answered)]
+    settled = pipeline(*stage_seconds)
     return tuple(
         Piece(stream, microbatch, (end - stage_s - settled.begun) / settled.period,
               (end - settled.begun) / settled.period, operators)
         for stream, operators, stage_s, ends in zip(
-            (0, 1, 0, 1), (before, sent, experts, answered), stage_times, settled[2:], strict=True
+            (0, 1, 0, 1), (before, sent, experts, answered), stage_seconds, settled[2:], strict=True
         )
         for microbatch, end in enumerate(ends)
         if stage_s > 0.0

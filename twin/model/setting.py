@@ -74,7 +74,7 @@ class Setting:
 
     @property
     def part(self) -> parallel.Part:
-        """Shape, format and group sizes that formulas of parallelisms read."""
+        """The `Part` that formulas of parallelisms read: shapes, format of KV and group sizes."""
         own = self.pool.own
         return parallel.Part(
             self.shape, self.whole, self.formats.kv, own.tp_dies, own.cp_dies, own.pp_stages
@@ -195,8 +195,8 @@ class Setting:
 
     @property
     def readers(self) -> float:
-        """Number of whole copies of a prompt's KV that its dies read: each the KV of its own heads,
-        but all latents."""
+        """Number of copies of a prompt's KV that the dies which share its heads read in all: each
+        die reads the KV of its own heads, but all latents (MLA)."""
         dies = self.head_dies if self.sends_to_experts else self.split_dies
         return dies * self.whole.latent_of(dies) / self.whole.latent
 

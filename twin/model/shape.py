@@ -118,8 +118,8 @@ class Shape(Widths):
 
     @property
     def mean_keys(self) -> float:
-        """Keys of a mean layer for a token of the context, from which an indexer, if there is one,
-        selects: the share of the layers that cache every token, or compressed keys."""
+        """Keys that a mean layer caches for a token of the context, windows left out: 1 where all
+        layers cache every token. An indexer, if there is one, selects from them."""
         return self.all_layer_keys / self.layers
 
     @property
@@ -146,7 +146,7 @@ class Shape(Widths):
 
     @property
     def reach(self) -> int:
-        """Number of context tokens that the indexer's selection stands for; 0: no indexer."""
+        """Number of context tokens that the keys selected for a token cover; 0: no indexer."""
         return self.index_top_k * self.select_ratio
 
     def cached_bytes_per_token(self, kv: str) -> float:

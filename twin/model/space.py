@@ -44,7 +44,7 @@ def kv_bytes(shape: Shape, own: Drafter, kv: str) -> float:
 
 def space(x: Setting, at: Deployed, name: str) -> Space:
     """HBM budget of a die of an instance of a name. Raises ModelError if it does not fit."""
-    d, chip, dies = at.deployment, x.machine.chip, x.exchange.peers
+    decode, chip, dies = at.deployment.decode, x.machine.chip, x.exchange.peers
     if x.pool.phase == "decode":  # a die stores its stage alone
         x = replace(x, shape=stage_of(x.shape, x.pool))
     subject = f"{x.shape.title} on {dies} dies ({dies // chip.dies_per_npu} NPUs) of {name}"
@@ -60,13 +60,14 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
         vocabularies=2 if x.pool.own.pp_stages == 1 else 1,
     )
     weights += x.drafter.weight_bytes
+    buffer_bytes = _buffer_bytes(x, at.deployment)
     budget = hbm.budget(
-        chip, x.facts, weights, _buffer_bytes(x, d), subject, *stages.weight_advice(x.pool, x.whole)
+        chip, x.facts, weights, buffer_bytes, subject, *stages.weight_advice(x.pool, x.whole)
     )
     if x.pool.phase == "decode":
-        slot_count = d.decode.batch_per_npu / chip.dies_per_npu * x.pool.rank_dies * x.concentration
+        slot_count = decode.batch_per_npu / chip.dies_per_npu * x.pool.rank_dies * x.concentration
         # A state after each verified token, so that drafts can be taken back.
-        states_bytes = (1 + d.decode.mtp_draft_tokens) * x.shape.state_bytes * x.shape.linear_layers
+        states_bytes = (1 + decode.mtp_draft_tokens) * x.shape.state_bytes * x.shape.linear_layers
         state_bytes = x.shape.window_bytes(x.pool.precision.kv) + states_bytes
         budget = replace(budget, slots=slot_count * state_bytes)
     if at.guest is not None:
@@ -83,7 +84,7 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
         die_tokens = min(die_tokens, x.host.fitting_tokens(x.shape, kv_format, at.request_tokens))
     kv_tokens = int(die_tokens * (1.0 - x.expert_dies / dies)) * x.pool.own.cp_dies
     if x.pool.own.cores < x.pool.cores:  # it lends the rest, and KV space with them
-        own_tokens = min(kv_tokens, _own_tokens(x, d))
+        own_tokens = min(kv_tokens, _own_tokens(x, at.deployment))
         return Space(budget, own_tokens, kv_tokens - own_tokens)
     return Space(budget, kv_tokens)
 

@@ -146,7 +146,7 @@ def _form_batch(
     """Take the next batch from an instance's queue: its tokens and query-key pairs, tokens that are
     cached, tokens and pairs of its fullest die, and the prompts that it completes."""
     tokens, pairs, cached, (token_s, pair_s) = 0.0, 0.0, 0.0, pool.attention
-    ending, in_part, fullest = list[int](), list[int](), (0.0, 0.0, 0.0)  # die, by attention
+    ending, in_part, fullest_die = list[int](), list[int](), (0.0, 0.0, 0.0)  # die, by attention
     die_sums = [(0.0, 0.0, 0.0)] * pool.dies  # load, tokens, pairs of each die
     while queue and tokens < pool.budget:
         prompt = queue[0]
@@ -165,7 +165,7 @@ def _form_batch(
         pairs += new_pairs
         die_tokens, die_pairs = sums_of_die[1] + piece_tokens, sums_of_die[2] + new_pairs
         attention_s = token_s * die_tokens + pair_s * die_pairs
-        fullest = max(fullest, (attention_s, die_tokens, die_pairs))
+        fullest_die = max(fullest_die, (attention_s, die_tokens, die_pairs))
         load = die_tokens if pool.share_s == math.inf else attention_s
         if pool.is_dealt:
             die_sums[die_of[prompt]] = load, die_tokens, die_pairs
@@ -174,7 +174,7 @@ def _form_batch(
         tokens_left[prompt] -= piece_tokens
         (in_part if tokens_left[prompt] > 0.0 else ending).append(queue.popleft())
     queue.extendleft(reversed(in_part))
-    return tokens, pairs, cached, *fullest[1:], ending
+    return tokens, pairs, cached, *fullest_die[1:], ending
 
 
 def _piece(

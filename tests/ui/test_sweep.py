@@ -194,3 +194,19 @@ def test_the_pictures_mark_knee_slo_and_published_points():
     bars = charts.frontier(axis, {"": known}, []).figure.data[0].error_x
     assert list(bars.array) == pytest.approx([12.5] * 3)  # a shorter TPOT is more speed
     assert list(bars.arrayminus) == pytest.approx([10.0] * 3)
+
+
+@pytest.mark.parametrize("dark, background", [(False, "#FFFFFF"), (True, "#12151C")])
+def test_every_line_of_a_sweep_stands_out_from_the_background(dark, background):
+    def light(colour):
+        parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    axis = sweep.axis(f"{RATE}=50:150:3")
+    ran = [charts.Ran(x, {"ttft_s_p99": 1.0}, True, {}) for x in axis.values]
+    lines = {str(k): ran for k in range(6)}
+    drawn = charts.metric_over_field(axis, "ttft_s_p99", lines, dark=dark).figure
+    for line in drawn.data:
+        lesser, larger = sorted([light(line.line.color), light(background)])
+        assert (larger + 0.05) / (lesser + 0.05) > 1.9

@@ -32,7 +32,7 @@ class Ran(NamedTuple):
 Series = Mapping[str, Sequence[Ran]]  # by the value of the second field; '' where there is none
 
 
-def metric_over_field(axis: Axis, key: str, series: Series) -> Chart:
+def metric_over_field(axis: Axis, key: str, series: Series, *, dark: bool = False) -> Chart:
     """Chart of a metric over the swept field; hollow: SLO missed; x: unsteady; lines: knee, SLO."""
     all_points = [p for points in series.values() for p in points]
     values = [p.summary[key] for p in all_points if p.summary.get(key)]
@@ -43,7 +43,7 @@ def metric_over_field(axis: Axis, key: str, series: Series) -> Chart:
     factor, unit = base.time_unit(top_value) if metric.kind == "time" else (1.0, metric.unit)
     fig, sentences = base.figure(height=250), []
     is_numeric = not isinstance(axis.values[0], str | bool)
-    for (name, points), colour in zip(series.items(), _colours(series), strict=True):
+    for (name, points), colour in zip(series.items(), _colours(series, dark), strict=True):
         rows = [p for p in points if p.summary.get(key) is not None]
         _points(
             fig, name, colour, [p.x if is_numeric else axis.said(p.x) for p in rows],
@@ -81,10 +81,12 @@ def _field_axis(axis: Axis, numeric: bool) -> dict[str, Any]:
     return {"title_text": title, "range": [low - margin, high + margin]}
 
 
-def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Chart:
+def frontier(
+    axis: Axis, series: Series, published: Sequence[Published], *, dark: bool = False
+) -> Chart:
     """Chart of tokens/s of an NPU over tokens/s of one user, with published operating points."""
     fig, sentences, shown_speeds, shown_rates = base.figure(height=380), [], [], []
-    for (name, points), colour in zip(series.items(), _colours(series), strict=True):
+    for (name, points), colour in zip(series.items(), _colours(series, dark), strict=True):
         decoders = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
         speeds = [1.0 / p.summary[FOR_USER] for p in decoders]
         rates = [p.summary[PER_NPU] for p in decoders]
@@ -170,11 +172,12 @@ def _points(
     )  # fmt: skip
 
 
-def _colours(series: Series) -> list[str]:
-    """Colours of the runs of a sweep: one hue, or light to dark by the second field's value."""
+def _colours(series: Series, dark: bool) -> list[str]:
+    """Colours of the runs of a sweep: one hue, or from the background's side to the other by the
+    second field's value."""
     if len(series) == 1:
         return [theme.SERIES[0]]
-    scale = theme.SEQUENTIAL[3:]
+    scale = theme.SEQUENTIAL[6::-1] if dark else theme.SEQUENTIAL[3:]
     last_index = len(series) - 1
     return [scale[round(k * (len(scale) - 1) / last_index)] for k in range(len(series))]
 

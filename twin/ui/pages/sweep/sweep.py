@@ -11,7 +11,7 @@ from twin.ui.link import copy_link
 from twin.ui.pages.sweep import points as pts
 from twin.ui.progress import draw_compilation
 from twin.ui.runs import draw_error_bands
-from twin.ui.show import download, plain, plot, table_csv
+from twin.ui.show import download, is_dark, plain, plot, table_csv
 from twin.ui.toolbar import header
 
 LOOK_S = 0.7
@@ -95,9 +95,10 @@ def results() -> None:
     grid = st.grid(2, min_column_width=330, gap="medium")
     for key in pts.figures("panel", rows):
         with grid.cell():  # how they are read stands below all of them
-            chart = charts.metric_over_field(axes[0], key, series)
+            chart = charts.metric_over_field(axes[0], key, series, dark=is_dark())
             plot(chart._replace(reads=""), f"sweep-{key}")
-    plot(charts.frontier(axes[0], series, sweep.published_points()), "sweep-frontier")
+    frontier = charts.frontier(axes[0], series, sweep.published_points(), dark=is_dark())
+    plot(frontier, "sweep-frontier")
     st.caption(
         "Filled: the SLO is met. Hollow: it is broken. x: overloaded or still filling, so the "
         "figure depends on the horizon. Thin crosses: published operating points. Bars: where four "

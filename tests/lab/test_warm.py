@@ -80,6 +80,15 @@ def test_what_a_process_leaves_to_another_is_a_stage_of_the_engine():
     assert set(job.LATER) <= set(job.stages_of(job.ENGINE))
 
 
+def test_a_process_of_a_cluster_gets_every_stage_of_the_engine_ready():
+    seen = "warm.prepare = lambda stages, *_, **__: print(*stages)"
+    code = f"from twin.lab.runs import job, warm\n{seen}\njob.warm_up('')"
+    command = [sys.executable, "-c", code]
+    fresh = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    job.load_engine()
+    assert set(fresh.stdout.split()) >= {s.split()[0] for s in job.stages_of(job.ENGINE)} != set()
+
+
 def test_a_set_up_compiles_once(monkeypatch):
     done = []
     monkeypatch.setattr(job, "stages_of", lambda engine: {"loop": lambda: done.append("loop")})

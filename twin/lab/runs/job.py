@@ -190,7 +190,7 @@ def set_up_once() -> None:
 
 
 def stages_of(name: str) -> warm.Stages:
-    """Independent stages of an engine's compilation."""
+    """Independent stages of an engine's compilation: of its modules that are imported."""
     if name != ENGINE:
         return {}
     return {**compiled.STAGES, "set-up": set_up_once}
@@ -211,6 +211,7 @@ def _cluster_owner() -> tuple[Store, Owner]:
 
 def warm_up(_: str) -> str:
     """Compile, or load, all that runs need."""
+    load_engine()
     warm.prepare(stages_of(ENGINE), lambda _stage, _took_s: None, later=LATER)
     return ""
 

@@ -395,8 +395,10 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
         sizes = [budget * 2.0**k for k in range(-7, 2)]
         batch_seconds = [batch_s(role, size, size * token_pairs, hot) for size in sizes]
 
-        def quickly(tokens: float, pairs: float, _most: float, _most_pairs: float) -> float:
-            """Seconds of a batch, interpolated between the sizes computed above."""
+        def interpolated_batch_s(
+            tokens: float, pairs: float, _most: float, _most_pairs: float
+        ) -> float:
+            """Seconds of a batch by its tokens and pairs, interpolated between computed sizes."""
             k = min(max(bisect_left(sizes, tokens), 1), len(sizes) - 1)
             position = max((tokens - sizes[k - 1]) / (sizes[k] - sizes[k - 1]), 0.0)
             low_s, high_s = batch_seconds[k - 1 : k + 1]
@@ -419,7 +421,7 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
         read_s += float(prefill_hits_s(role.prefill, cached_tokens, ops)) / cached_tokens
     return Pool(
         prefill.instances, budget, float(prefill.chunk_tokens),
-        by_fullest if by_data else quickly, full_s, token_s, read_s,
+        by_fullest if by_data else interpolated_batch_s, full_s, token_s, read_s,
         dies=role.stage_dies // cp_dies if by_data else 1,
         delay_s=_later_stages_s(role, prefill, traffic, hot, line),
         evening=prefill.chunk_evening, line=line, attention=attention, share_s=share_s,

@@ -13,7 +13,7 @@ from twin.model.coefficients import Decode
 from twin.model.decode import decode_iteration_s
 from twin.model.mixed import prompts_by_rank
 from twin.model.record import dtype_of, numbers
-from twin.model.waiting import crowd_variance, lasting
+from twin.model.waiting import lasting, relative_variance_in_progress
 from twin.policies.batching import slots_of_ranks, tokens_per_iteration
 from twin.policies.router import BLOCK, RANK_CHOICES
 from twin.population import (
@@ -249,7 +249,7 @@ def _slow_swing(arriving: Arriving, decoding: float, grows: float) -> tuple[floa
     answers_count = float(arriving.outputs.size)
     lives = [(float(t), float(n) / answers_count) for t, n in zip(iterations, counts, strict=True)]
     mean_life = math.fsum(life * share for life, share in lives)
-    squared_deviation = grows**2 * crowd_variance(lives, decoding, arriving.cv)
+    squared_deviation = grows**2 * relative_variance_in_progress(lives, decoding, arriving.cv)
     return squared_deviation, lasting(lives, MEASURED * mean_life)
 
 
@@ -276,8 +276,11 @@ def _even_s(
     tokens = min(each, ranks * p.chunk_most / max(prompt, 1.0)) * prompt
     loads = prompts_by_rank(tokens, tokens * pairs, prompt, p.chunk_most, ranks, group, lengths)
     mean_s = 0.0
-    for share, chunk, more in loads:
-        first, last = (float(chunk[0]), float(more[0])), (float(chunk[-1]), float(more[-1]))
+    for share, chunk_tokens, chunk_pairs in loads:
+        first, last = (
+            (float(chunk_tokens[0]), float(chunk_pairs[0])),
+            (float(chunk_tokens[-1]), float(chunk_pairs[-1])),
+        )
         mean_s += share * even_s(p, requests, requests * held, *first, *last, min(group, ranks))
     return mean_s
 

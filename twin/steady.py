@@ -149,7 +149,7 @@ class Priced:
         s = self.scenario
         if not s.memory_pool.enabled or s.deployment.mode == "decode_only":
             return self.sample.seen
-        return pool_hits(s, self.facts, self.trace, self.parts.costs)
+        return pool_hit_tokens(s, self.facts, self.trace, self.parts.costs)
 
     @property
     def pool(self) -> Pool:
@@ -179,7 +179,7 @@ def traffic_of(
         if costs and scenario.memory_pool.in_hbm:
             hbm_tokens = _reuse_here(scenario, facts, trace, means, costs) * means.input_tokens
         if costs and scenario.memory_pool.enabled:
-            seen_tokens = pool_hits(scenario, facts, trace, costs)
+            seen_tokens = pool_hit_tokens(scenario, facts, trace, costs)
             pool_share = float(seen_tokens.sum()) / float(sample.prompts.sum())
             pool_tokens = pool_share * means.input_tokens
     return Traffic(
@@ -188,12 +188,13 @@ def traffic_of(
     )  # fmt: skip
 
 
-def pool_hits(
+def pool_hit_tokens(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, costs: Costs
 ) -> NDArray[np.float64]:
-    """Tokens of each prompt of a sample that the memory pool has, f8[requests]. Supernodes behind a
-    front router have a pool each, local instances a cache each, among which prompts are dealt; SSD
-    has what DRAM has. An LRU over its first requests, unless all blocks have room in one pool."""
+    """Expected tokens of each prompt of a sample that the memory pool holds, f8[requests]: an LRU
+    simulated over the first requests, unless all blocks fit into one pool. Each supernode behind a
+    front router has a pool, each local instance a cache; prompts are dealt among them. SSD holds
+    copies of DRAM's blocks."""
     pool, sample = scenario.memory_pool, offered(scenario, facts, trace)
     keeps_answers, role = pool.answers, costs.prefilling
     if role is None:

@@ -77,7 +77,7 @@ def test_a_table_after_a_shift_is_near_what_every_point_of_it_would_say():
             now, group.slots, first.tokens, found.setup.tokens_per_request[group.role],
             found.process.correlation,
         )  # fmt: skip
-        np.testing.assert_allclose(found._factors(group, now), every, rtol=0.03)
+        np.testing.assert_allclose(found._hot_factors(group, now), every, rtol=0.03)
 
 
 def test_a_periodic_balancer_lowers_what_a_shift_has_raised():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from twin.lab.library import preset
-from twin.model.feeding import most_of
+from twin.model.feeding import expected_max_decoding
 from twin.scenario import Scenario, with_overrides
 from twin.steady import steady
 
@@ -40,9 +40,9 @@ def test_the_busiest_rank_is_the_fullest_of_as_many_draws(ranks, places, share):
     each = np.full(ranks, int(places))
     each[: round((places % 1) * ranks)] += 1
     drawn = np.random.default_rng(1).binomial(each, share, (4000, ranks)).max(axis=1)
-    assert most_of(ranks, places, share) == pytest.approx(drawn.mean(), rel=0.01)
+    assert expected_max_decoding(ranks, places, share) == pytest.approx(drawn.mean(), rel=0.01)
 
 
 def test_a_rank_decodes_no_more_than_have_a_place_on_it():
-    assert most_of(1, 4.0, 0.5) == pytest.approx(2.0)
-    assert 1000 < most_of(768, 1024.0, 0.999) <= 1024
+    assert expected_max_decoding(1, 4.0, 0.5) == pytest.approx(2.0)
+    assert 1000 < expected_max_decoding(768, 1024.0, 0.999) <= 1024

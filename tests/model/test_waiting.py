@@ -9,8 +9,8 @@ import pytest
 from twin.model.waiting import (
     Pool,
     Prompts,
-    crowd_variance,
     lasting,
+    relative_variance_in_progress,
     saturated_rate,
     waits_s,
 )
@@ -34,13 +34,13 @@ def crowd(cv, rate=0.4, span=400_000):
 @pytest.mark.parametrize("cv", [0.5, 1.0, 2.0])
 def test_variance_of_requests_under_way_is_that_of_a_simulated_queue(cv):
     under_way = crowd(cv)
-    found = crowd_variance(LIVES, 0.4 * MEAN_LIFE, cv)
+    found = relative_variance_in_progress(LIVES, 0.4 * MEAN_LIFE, cv)
     assert found == pytest.approx(under_way.var() / under_way.mean() ** 2, rel=0.08)
 
 
 def test_poisson_arrivals_leave_a_poisson_number_whatever_the_lives():
-    assert crowd_variance(LIVES, 50.0, 1.0) == pytest.approx(1.0 / 50.0)
-    assert crowd_variance([(7.0, 1.0)], 50.0, 2.0) == pytest.approx(4.0 / 50.0)
+    assert relative_variance_in_progress(LIVES, 50.0, 1.0) == pytest.approx(1.0 / 50.0)
+    assert relative_variance_in_progress([(7.0, 1.0)], 50.0, 2.0) == pytest.approx(4.0 / 50.0)
 
 
 @pytest.mark.parametrize("n", [10, 100, 1000])

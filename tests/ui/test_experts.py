@@ -82,7 +82,7 @@ def test_a_snapshot_has_a_mean_of_one_in_every_layer(tables):
 
 
 def test_a_move_tells_its_bytes_its_time_and_its_slow_down(tables):
-    found = experts.moves(tables["events"], "decode", 0)
+    found = experts.rebalance_rows(tables["events"], "decode", 0)
     assert [m["bytes"] for m in found] == [MOVED_BYTES] * 2
     assert [(m["t_s"], m["end_s"]) for m in found] == list(MOVES)
     windows = tables["instances"].filter(experts.is_of("decode", 0))
@@ -94,8 +94,8 @@ def test_a_move_tells_its_bytes_its_time_and_its_slow_down(tables):
 
 def test_the_moves_of_a_whole_pool_are_those_of_each_of_its_instances(tables):
     events = tables["events"].with_columns(instance=pl.lit(None, pl.Int32))
-    assert len(experts.moves(events, "decode", 3)) == 2
-    assert experts.moves(events, "prefill", 0) == []
+    assert len(experts.rebalance_rows(events, "decode", 3)) == 2
+    assert experts.rebalance_rows(events, "prefill", 0) == []
     none = tables["instances"].clear()
     assert experts.iteration_around(none, *MOVES[0]) == (None, None, None)
 

@@ -144,7 +144,7 @@ class Balance:
         chances = x.chances_at(self.process, t_s, self.topic_mix(t_s))
         costs = self.machine.world.costs
         for group in self._used_groups():
-            group.factor = self._factors(group, chances)
+            group.factor = self._hot_factors(group, chances)
             die_load = x.die_load(chances, group.slots, self._near_nodes(group))
             group.set_load(die_load.mean(axis=0), t_s)
         for instance, group_key in zip(self.setup.instances, self.of, strict=True):
@@ -156,10 +156,11 @@ class Balance:
         """Groups that instances belong to now, in order of their keys."""
         return [self.groups[group_key] for group_key in sorted(set(self.of))]
 
-    def _factors(self, group: Group, now: np.ndarray) -> np.ndarray:
-        """Load of the hottest die over the mean, by tokens: the first table times its relative
-        change. The change is smooth in the number of tokens, so few points of it suffice; without a
-        change the result is the first table, bit for bit."""
+    def _hot_factors(self, group: Group, chances: np.ndarray) -> np.ndarray:
+        """Load of the hottest die over the mean by number of tokens, with experts picked by
+        `chances`; then, where nodes count, that of the hottest node. The set-up's table times
+        its relative change: that is smooth in the number of tokens, so few points of it suffice.
+        Without a change the result is the set-up's table, bit for bit."""
         setup, is_prefill = self.setup, group.role == "prefill"
         imbalance = setup.prefill_imbalance if is_prefill else setup.decode_imbalance
         hot_args = (
@@ -171,7 +172,7 @@ class Balance:
         # One row for dies, one for nodes.
         for is_of_nodes, row in enumerate(imbalance.factor.reshape(-1, token_counts.size)):
             slots = x.slots_by_node(group.slots, group.nodes) if is_of_nodes else group.slots
-            points = x.hot_factors(now, slots, imbalance.tokens[::EVERY], *hot_args)
+            points = x.hot_factors(chances, slots, imbalance.tokens[::EVERY], *hot_args)
             ratio = np.interp(token_counts, token_counts[::EVERY], points / row[::EVERY])
             factors.append(np.maximum(row * ratio, 1.0))
         return np.concatenate(factors)

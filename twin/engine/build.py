@@ -96,12 +96,12 @@ def build_world(setup: Setup) -> c.World:
         decode_code=DECODE.code(c.World) if decode and is_disaggregated else 0,
     )
     prefills, decodes = max(len(prefill), 1), max(len(decode), 1)
-    port_price = nic(setup.fabric, setup.first_die, scenario.deployment.kv_transfer_plane)
-    port_count = setup.fabric.nodes if port_price.shared_by_dies > 1 else setup.fabric.dies.size
+    nic_port = nic(setup.fabric, setup.first_die, scenario.deployment.kv_transfer_plane)
+    port_count = setup.fabric.nodes if nic_port.shared_by_dies > 1 else setup.fabric.dies.size
     rank_slots = slots_of(setup, decode)
     first_flow, flow_end = number_flows(prefills, prefills + decodes, settings.copies_kv > 0)
     sizes = _sizes(setup, settings, rank_slots, port_count, int(flow_end.max()))
-    port_bytes_per_s = np.full(port_count, float(port_price.bytes_per_s))
+    port_bytes_per_s = np.full(port_count, float(nic_port.bytes_per_s))
     score_weights = [router.queue_weight, router.prefix_weight, router.kv_weight]
     ssd_blocks = setup.blocks(scenario.memory_pool.ssd_gb_per_node * 1e9)
     stream_flows = [first_flow[kind] + np.arange(prefills) for kind in w.STREAMS]
@@ -126,8 +126,8 @@ def build_world(setup: Setup) -> c.World:
             sizes,
             capacity=port_bytes_per_s.copy(),
             granted=port_bytes_per_s,
-            port_of_prefill=_ports(setup, prefill, port_price),
-            port_of_decode=_ports(setup, decode, port_price).reshape(-1, setup.rank_dies),
+            port_of_prefill=_ports(setup, prefill, nic_port),
+            port_of_decode=_ports(setup, decode, nic_port).reshape(-1, setup.rank_dies),
         ),
         decode=c.Decode(sizes, room=rank_slots.reshape(decodes, -1).sum(axis=1), slots=rank_slots),
         pool=_empty_tier(setup, prefill, setup.pool_blocks),

@@ -23,8 +23,8 @@ def cell_blocks(world: World, cell: int, i: int) -> int:
 
 
 @kernel
-def first_cell(world: World, p: int) -> int:
-    """The first cell of an instance."""
+def first_kv_cell(world: World, p: int) -> int:
+    """Row of the first prefix cache in HBM of prefill instance p (a colocated one too)."""
     return p * world.settings.kv_cells
 
 
@@ -34,7 +34,7 @@ def expected_blocks(world: World, p: int, i: int) -> float:
     settings = world.settings
     if not settings.in_hbm:
         return 0.0
-    most_blocks, block_sum, base_cell = 0, 0, first_cell(world, p)
+    most_blocks, block_sum, base_cell = 0, 0, first_kv_cell(world, p)
     for cell in range(base_cell, base_cell + settings.kv_cells):
         blocks = cell_blocks(world, cell, i)
         most_blocks, block_sum = max(most_blocks, blocks), block_sum + blocks
@@ -48,7 +48,7 @@ def lightest_cell(world: World, p: int, i: int, load: np.ndarray) -> int:
     """The cell of an instance with the least load f8[cells] (tokens, infinite: no room) less the
     tokens of the request that it holds, as `prefix_affinity` chooses instances; NONE: no room."""
     best_cell, least_tokens = w.NONE, np.inf
-    base_cell, block_tokens = first_cell(world, p), world.settings.block_tokens
+    base_cell, block_tokens = first_kv_cell(world, p), world.settings.block_tokens
     for offset in range(world.settings.kv_cells):
         if load[offset] < np.inf:
             tokens = load[offset] - float(block_tokens * cell_blocks(world, base_cell + offset, i))

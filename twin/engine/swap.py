@@ -20,7 +20,7 @@ from twin.engine import codes as w
 from twin.engine.books import record_traffic
 from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import kv_bytes
-from twin.engine.contention.traffic import copying_s
+from twin.engine.contention.traffic import begin_kv_copies_s
 from twin.engine.in_hbm import release_cell, shared_tokens
 from twin.engine.lists import append, fill, pop, total
 from twin.kernels.compiled import kernel
@@ -122,7 +122,7 @@ def copies_s(world: World, d: int, now_s: float, operators: np.ndarray) -> float
         decode.copy_s[rank] = 0.0
     if longest_s <= 0.0:
         return longest_s
-    longest_s = copying_s(world, d, decode.copying[d], longest_s)
+    longest_s = begin_kv_copies_s(world, d, decode.copying[d], longest_s)
     operators[PLACE] += longest_s
     decode.copies_end_s[d] = now_s + longest_s
     column, copied = settings.prefills + d, total(decode.copying[d])
@@ -161,7 +161,7 @@ def stream_kv(world: World, d: int, now_s: float) -> None:
         host_bytes[2 * decode.host[rank] + 1] += die_factor * written_bytes
     if total(host_bytes) <= 0.0:
         return
-    copy_s = copying_s(world, d, host_bytes, alone_s)
+    copy_s = begin_kv_copies_s(world, d, host_bytes, alone_s)
     decode.copies_end_s[d] = now_s + copy_s
     for operator in costs.decode_copied:
         costs.decode_now[d, operator] = costs.decode_alone[d, operator] * copy_s / alone_s

@@ -224,17 +224,18 @@ KNOWN = 64
 
 
 def collision(walks: Walks, paths: Paths, flows: Flows, even: FLOATS) -> Collision:
-    """Collision factor of a hashed demand over the even split. even: bytes/s of the even split on
-    each link, far bytes times their longer time per byte. At least 1: less is chance."""
-    fullest_s = float((even / paths.capacity).max(initial=0.0))
-    if fullest_s <= 0.0:
+    """Collision factor of a hashed demand over the even split, at least 1: less is chance. even:
+    bytes of the even split on each link, far bytes times their longer time per byte; over
+    `paths.capacity` (bytes/s) they are seconds."""
+    fullest_link_s = float((even / paths.capacity).max(initial=0.0))
+    if fullest_link_s <= 0.0:
         return Collision()
     problem_key = walks.digest(paths.capacity, flows.beyond, False) + flows.digest()
     problem_key += paths.members.tobytes() + paths.cables.tobytes()
     if problem_key not in _known:
         if len(_known) >= KNOWN:
             _known.pop(next(iter(_known)))
-        _known[problem_key] = _collision_of_draws(_Hashing(walks, paths), flows, fullest_s)
+        _known[problem_key] = _collision_of_draws(_Hashing(walks, paths), flows, fullest_link_s)
     return _known[problem_key]
 
 

@@ -270,7 +270,7 @@ def _load(net: Network, demand: Demand) -> Load:
     for route in routes:
         is_used[route.links] = True
     links, position_of = np.flatnonzero(is_used), np.cumsum(is_used) - 1
-    link_amounts, place_bytes = np.zeros(links.size), np.zeros(len(net.places))
+    link_weighted_bytes, place_bytes = np.zeros(links.size), np.zeros(len(net.places))
     latency_s = sum_bytes = off_node = 0.0
     unreached: list[tuple[int, int]] = []
     for route in routes:
@@ -279,7 +279,7 @@ def _load(net: Network, demand: Demand) -> Load:
         near_on_link, far_on_link = np.zeros(links.size), np.zeros(links.size)
         positions = position_of[route.links]
         near_on_link[positions], far_on_link[positions] = route.near, route.far
-        link_amounts += (
+        link_weighted_bytes += (
             route.collision.mean * (near_on_link + far_on_link / route.beyond)
             / net.efficiency[demand.operation][links]
         )  # fmt: skip
@@ -302,9 +302,9 @@ def _load(net: Network, demand: Demand) -> Load:
             )
             near_bytes = np.bincount(place[valid], near_on_link[valid], minlength=place_bytes.size)
             place_bytes += np.where(at_plane, all_bytes, near_bytes)
-    places, valid = np.flatnonzero(place_bytes), link_amounts > 0.0
+    places, valid = np.flatnonzero(place_bytes), link_weighted_bytes > 0.0
     return Load(
-        Pattern(links[valid], link_amounts[valid], places, place_bytes[places]),
+        Pattern(links[valid], link_weighted_bytes[valid], places, place_bytes[places]),
         latency_s=latency_s,
         off_node=off_node / sum_bytes if sum_bytes > 0.0 else 0.0,
         unreached=tuple(unreached),

@@ -75,7 +75,9 @@ class Quotient:
         links = self._colour(colour, links)
         tail, head, port_links = self._merge_ends(links)
         senders, receivers = np.flatnonzero(usable.out), np.flatnonzero(usable.into)
-        group_of, self.size = _group(colour, tail, head, self.enter[senders], self.leave[receivers])
+        group_of, self.size = _groups_by_colour(
+            colour, tail, head, self.enter[senders], self.leave[receivers]
+        )
         pairs, example, link_group, counts = np.unique(
             group_of[tail] * self.size + group_of[head],
             return_index=True, return_inverse=True, return_counts=True,
@@ -358,8 +360,12 @@ def _add_links(by: np.ufunc, colour: HASHES, prints: HASHES, tail: INTS, head: I
         by.at(colour, head, mix(prints ^ mix(tail.astype(np.uint64) + np.uint64(13))))
 
 
-def _group(colour: HASHES, tail: INTS, head: INTS, enter: INTS, leave: INTS) -> tuple[INTS, int]:
-    """Group of every vertex in use; vertices with equal links to the same neighbours share one."""
+def _groups_by_colour(
+    colour: HASHES, tail: INTS, head: INTS, enter: INTS, leave: INTS
+) -> tuple[INTS, int]:
+    """(group of each vertex, -1 if not in use; number of groups): vertices of one colour, with
+    equal links to the same neighbours, share a group. In use: those with a link, and the vertices
+    `enter` and `leave` where bytes begin and end."""
     in_use = numbers_in(colour.size, tail, head, enter, leave)
     group_of = np.full(colour.size, -1, np.int64)
     group_of[in_use], group_count = numbering(colour[in_use])

@@ -83,7 +83,7 @@ def _spread(
     if not adaptive or sent_bytes <= 0.0:
         return best_split
     splits, loads = [best_split], taken(best_split) / capacity
-    full, bound, last_slope = loads, 0.0, None
+    full, bound, last_price_slope = loads, 0.0, None
     last_full, proved_bound = math.inf, 0.0  # fullest link and bound MIX rounds ago
     is_large, is_slow = count.sum() > LARGE, _step_count(walks, count) > SLOW
     mix_interval = LARGE_MIX if is_large else MIX
@@ -103,12 +103,12 @@ def _spread(
             if full.max() > last_full * (1.0 - STALL) and bound <= proved_bound * (1.0 + STALL):
                 break
             last_full, proved_bound = float(full.max()), bound
-        if last_slope is None:
+        if last_price_slope is None:
             log_weight = START * each_distinct(math.log, link_capacity / link_capacity.max())
             log_weight += each_distinct(math.log, fan)
         price_slope = prices() / capacity
-        slope = price_slope if last_slope is None else 2.0 * price_slope - last_slope
-        last_slope, bound_s = price_slope, max(bound, LEAST_BOUND * full.max())
+        slope = price_slope if last_price_slope is None else 2.0 * price_slope - last_price_slope
+        last_price_slope, bound_s = price_slope, max(bound, LEAST_BOUND * full.max())
         log_weight = log_weight - LINK_STEP * slope * sent_bytes / bound_s
         splits.append(walks.split_by_weight(log_weight))
         new_loads = taken(splits[-1]) / capacity
@@ -146,15 +146,18 @@ def _guesses(
     if large:
         yield prices() if turn % LARGE_MIX else _cut_prices(walks, capacity, full)
         return
-    yield prices() if turn % 5 == 4 else _guess_prices(walks, capacity, full, turn)
+    yield prices() if turn % 5 == 4 else _guess_link_prices(walks, capacity, full, turn)
     if turn and turn % MIX == 0 and slow:  # after a mixture, near the best split
         yield _cut_prices(walks, capacity, full)
 
 
-def _guess_prices(walks: Walks, capacity: FLOATS, full: FLOATS, turn: int) -> FLOATS:
-    """Prices (sum 1) for the bound of `_spread`, different ones each turn. A bottleneck is usually
-    a set of links that all bytes of some pairs cross, so equal prices per byte are tried on the
-    fullest links, and on all links into or out of one vertex."""
+def _guess_link_prices(walks: Walks, capacity: FLOATS, full: FLOATS, turn: int) -> FLOATS:
+    """Prices of links (sum 1), with which `_spread` bounds the fullest link's load from below. A
+    bottleneck is usually a set of links that all bytes of some pairs cross, so by turns equal
+    prices per byte are tried on the fullest links, and on all links into or out of one vertex.
+    full: seconds of load on each link; turn: number of the round. There are four guesses for five
+    turns: in the fifth (`turn % 5 == 4`) `_guesses` tries the game's prices and does not call
+    this."""
     full_link = int(full.argmax())
     guesses = (
         lambda: full >= full[full_link] * (1.0 - 1e-9),

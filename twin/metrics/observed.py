@@ -251,8 +251,10 @@ class Observed:
                 used_amount += totals["prefill_cube"] * totals["prefill_cube_amount"]
             used_share = used_amount / (totals[f"{unit}_capacity"] * self.steady_s)
             drawn_w += totals[f"{unit}_w"] * used_share * npus
-        npu_w = totals["idle_w"] + totals["host_w"] + totals["switches_w"] + totals["optics_w"]
-        return drawn_w + npus * npu_w
+        constant_w_per_npu = (
+            totals["idle_w"] + totals["host_w"] + totals["switches_w"] + totals["optics_w"]
+        )
+        return drawn_w + npus * constant_w_per_npu
 
     def _drawn_w(self, role: str) -> float:
         """Mean watts of the NPUs of a pool that has a kind of its own."""

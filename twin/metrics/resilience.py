@@ -60,28 +60,34 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
     if not fault_times_s:
         return []
     begin_s, length_s = (windows[name].to_numpy().astype(float) for name in ("t_s", "window_s"))
-    phase, rates = _rates(windows)
+    phase, tokens_per_s = _rates(windows)
     end_s = float(begin_s[-1] + length_s[-1])
     victim_counts = _victims(requests, events, fault_times_s)
     good_ends_s = _good_ends(requests, ttft_limit_s, tpot_limit_s)
     dips: list[Dip] = []
-    earlier_rate: float | None = None  # usual rate from before an outage that still goes on
+    earlier_tokens_per_s: float | None = None  # usual rate from before an outage that still goes on
     for k, (at_s, stop_s) in enumerate(pairwise((*fault_times_s, end_s))):
         usual_windows = _usual_windows(begin_s, length_s, at_s, fault_times_s[k - 1] if k else 0.0)
-        usual_rate, sd = earlier_rate, 0.0
-        if earlier_rate is None and usual_windows.sum() >= FEWEST_WINDOWS:
-            usual_rate, sd = float(rates[usual_windows].mean()), float(rates[usual_windows].std())
+        usual_tokens_per_s, sd = earlier_tokens_per_s, 0.0
+        if earlier_tokens_per_s is None and usual_windows.sum() >= FEWEST_WINDOWS:
+            usual_tokens_per_s, sd = (
+                float(tokens_per_s[usual_windows].mean()),
+                float(tokens_per_s[usual_windows].std()),
+            )
         in_span = (begin_s >= at_s - 1e-9) & (begin_s + length_s <= stop_s + 1e-9)
-        recovery_s, low_rate = _recovery(begin_s[in_span], rates[in_span], usual_rate, sd, at_s)
+        recovery_s, lowest_tokens_per_s = _recovery(
+            begin_s[in_span], tokens_per_s[in_span], usual_tokens_per_s, sd, at_s
+        )
         dip_end_s = stop_s if recovery_s is None else min(stop_s, at_s + recovery_s)
-        tail = rates[in_span][-SUSTAINED:]
+        last_tokens_per_s = tokens_per_s[in_span][-SUSTAINED:]
         usual_from_s = float(begin_s[usual_windows][0]) if usual_windows.any() else at_s
         broken = faults.filter(pl.col("t_s") == at_s)
         dip = Dip(
             at_s=at_s, phase=phase, element=_join_names(broken["element"].to_list()),
             detail=_join_names(sorted({str(d) for d in broken["detail"].to_list() if d})),
-            before_tokens_per_s=usual_rate, lowest_tokens_per_s=low_rate,
-            end_tokens_per_s=float(tail.mean()) if tail.size else None, recovery_s=recovery_s,
+            before_tokens_per_s=usual_tokens_per_s, lowest_tokens_per_s=lowest_tokens_per_s,
+            end_tokens_per_s=float(last_tokens_per_s.mean()) if last_tokens_per_s.size else None,
+            recovery_s=recovery_s,
             cut_short=recovery_s is None and k + 1 < len(fault_times_s), until_s=dip_end_s,
             goodput_before_req_per_s=_goodput(good_ends_s, usual_from_s, at_s),
             goodput_during_req_per_s=_goodput(good_ends_s, at_s, dip_end_s),
@@ -90,7 +96,7 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
         )  # fmt: skip
         dips.append(replace(dip, what=_sentences(dip, stop_s)))
         outage_goes_on = ((outages["t_s"] < stop_s) & (outages["end_s"] > stop_s)).any()
-        earlier_rate = usual_rate if outage_goes_on else None
+        earlier_tokens_per_s = usual_tokens_per_s if outage_goes_on else None
     return dips
 
 

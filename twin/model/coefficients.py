@@ -3,7 +3,7 @@
 One record per kind of instance, filled by decode_costs.py and prefill_costs.py. From the
 declarations follow compiled arrays, what slow dies or crowded links change, and causes of time."""
 
-from twin.model.operators import plain_operators
+from twin.model.operators import operators_outside_core
 from twin.model.record import Record, carried, computed, copied, given, part, parts, record, started
 
 LAUNCHES = "launches and the host"
@@ -98,10 +98,10 @@ class Mode(Record):
     """Coefficients of a layer: on all cores in sequence, or of a microbatch on its stream's."""
 
     gather: Collective = part(Collective)  # hidden states, to the dies of a rank
-    before: tuple[Product, ...] = parts(Product, len(plain_operators("decode", "before")))
+    before: tuple[Product, ...] = parts(Product, len(operators_outside_core("decode", "before")))
     core: DecodeCore = part(DecodeCore)
     context: Collective = part(Collective)  # queries and values of dies that split a context
-    after: tuple[Product, ...] = parts(Product, len(plain_operators("decode", "after")))
+    after: tuple[Product, ...] = parts(Product, len(operators_outside_core("decode", "after")))
     scatter: Collective = part(Collective)  # their sums, back to the die of each token
     gate: Gate = part(Gate)
     dispatch: Transfer = part(Transfer)
@@ -302,12 +302,14 @@ class PrefillDemand(Record):
 class Prefill(Record):
     """Coefficients of a prefill instance."""
 
-    before: tuple[Product, ...] = parts(Product, 1 + len(plain_operators("prefill", "before")))
+    before: tuple[Product, ...] = parts(
+        Product, 1 + len(operators_outside_core("prefill", "before"))
+    )
     gather: Collective = part(Collective)
     context: Collective = part(Collective)  # KV, to dies that split a prompt; per token of a die
     core: PrefillCore = part(PrefillCore)
     exchange: Collective = part(Collective)
-    after: tuple[Product, ...] = parts(Product, 1 + len(plain_operators("prefill", "after")))
+    after: tuple[Product, ...] = parts(Product, 1 + len(operators_outside_core("prefill", "after")))
     gate: Gate = part(Gate)
     dispatch: Transfer = part(Transfer)
     experts: Experts = part(Experts)

@@ -131,10 +131,15 @@ def direct_exchange(x: Exchange, chip: str, facts: Facts) -> Exchange:
     through the sender's NIC to another node. Start and rate are those measured on the chip's own
     networks, inside a node and across (`operators.exchange` of data/chips, or of the chip that
     `exchange_of` names), else the family's share of the NIC's rate without a proxy."""
-    across = x.slow_between and x.nodes > 1
-    measured_chip, where = measured_on(facts, chip, "exchange"), "across" if across else "inside"
+    crosses_nodes = x.slow_between and x.nodes > 1
+    measured_chip, where = (
+        measured_on(facts, chip, "exchange"),
+        "across" if crosses_nodes else "inside",
+    )
     path = f"chips.{measured_chip}.operators.exchange.{where}"
-    copy_share = facts.si("fabric.efficiency.rdma" if across else f"chips.{chip}.link_efficiency")
+    copy_share = facts.si(
+        "fabric.efficiency.rdma" if crosses_nodes else f"chips.{chip}.link_efficiency"
+    )
     if f"{path}.dispatch_rate" in facts:
         dispatch, combine = (
             Measured(
@@ -143,7 +148,7 @@ def direct_exchange(x: Exchange, chip: str, facts: Facts) -> Exchange:
             for phase in ("dispatch", "combine")
         )
         return replace(x, dispatch=dispatch, combine=combine)
-    if not across:
+    if not crosses_nodes:
         return x
     rate_gain = facts.si("operators.nvidia.direct_rdma") / copy_share
     return replace(x, rate_bytes_per_s=x.rate_bytes_per_s * rate_gain)

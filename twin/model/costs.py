@@ -25,7 +25,7 @@ from twin.model.deployed import Deployed
 from twin.model.drafters import drafter
 from twin.model.fetch import Fetch, Servers, fetch
 from twin.model.formats import computes
-from twin.model.in_host import HostMemory, host_memory
+from twin.model.in_host import HostMemory, host_kv_path
 from twin.model.memory import Budget
 from twin.model.offload import Offload, offload
 from twin.model.operators import formats, rank_bytes
@@ -280,7 +280,7 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
     token_bytes = kv_bytes(at.shape, at.drafter, pool.precision.kv)
     offloaded = offload(at) if pool.away else None
     attending = dies[: len(dies) - _expert_dies(pool, load_chip(at.facts, pool.chip), len(dies))]
-    host_kv = host_memory(net, attending, pool.own.in_host, at.memory_pool.block_tokens)
+    host_kv = host_kv_path(net, attending, pool.own.in_host, at.memory_pool.block_tokens)
     setting, coefficients = _coefficients_of(at, pool, dies, offloaded, host_kv)
     if offloaded is not None and (setting.shape.index_top_k or setting.shape.mean_keys < 1.0):
         raise ModelError(

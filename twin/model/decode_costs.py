@@ -15,7 +15,7 @@ from twin.model.collectives import (
 from twin.model.formats import ACTIVATION_BYTES, FORMATS
 from twin.model.offload import token_bytes
 from twin.model.parallel import Where, stage_of
-from twin.model.prompts import is_latent_only, prompt_core
+from twin.model.prompts import prompt_core, uses_sparse_kernel
 from twin.model.record import scale_computed
 from twin.model.roofline import max_of_normals
 from twin.model.setting import WHOLE, Cores, Setting
@@ -69,7 +69,7 @@ def _add_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
             later_core=_later_pass_core(x, x), draft_head=costs.head, draft_share=1.0,
         )  # fmt: skip
     s, f, extra_weights = drafting.shape, drafting.formats, x.drafter.wider_weights
-    first, *_ = o.plain_operators("decode", "before")
+    first, *_ = o.operators_outside_core("decode", "before")
     prolog = drafting.product(
         o.widen(first.work(s, f), s, f, extra_weights), first.launches, name=first.name
     )
@@ -77,7 +77,10 @@ def _add_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
     drafter_mode = replace(drafter_mode, before=(prolog, *drafter_mode.before[1:]))
     join_work, dense_work = o.joining_product(s, f, x.drafter.joined), o.dense_ffn(s, f)
     head_work = o.lm_head(s)
-    drafter_works = [*(operator.work(s, f) for operator in o.plain_operators("decode")), dense_work]
+    drafter_works = [
+        *(operator.work(s, f) for operator in o.operators_outside_core("decode")),
+        dense_work,
+    ]
     widened_weights = 2.0 * extra_weights
     demand = replace(
         costs.demand,
@@ -162,7 +165,9 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
     computes a prompt, so passes are apart where there is one rank or all have prompts at once."""
     is_same_dies = x.pool.layer_dies == x.exchange.peers or delay > 0
     ranks = x.layout.dies / x.pool.layer_dies
-    up_projection_s = 0.0 if is_latent_only(x) else x.many_rows_s(o.cached_up(x.shape, x.formats))
+    up_projection_s = (
+        0.0 if uses_sparse_kernel(x) else x.many_rows_s(o.cached_up(x.shape, x.formats))
+    )
     cached_token_s = up_projection_s * x.pool.layer_dies / x.layout.dies
     # Latents of cached tokens come from all dies first.
     if (context_group := x.groups.get("context")) is not None:
@@ -240,10 +245,10 @@ def _attention_mode(x: Setting, query: int, cores: Cores) -> c.Mode:
     its own tokens to experts (vllm-ascend's sequence parallelism: profiled on DeepSeek-V3, TP8)."""
     return c.Mode(
         gather=_collective(x, "heads", "before", cores),
-        before=x.products(o.plain_operators("decode", "before"), cores),
+        before=x.products(o.operators_outside_core("decode", "before"), cores),
         core=_core(x, query, cores),
         context=_collective(x, "context", "core", cores),
-        after=x.products(o.plain_operators("decode", "after"), cores),
+        after=x.products(o.operators_outside_core("decode", "after"), cores),
         scatter=_collective(x, "heads", "after", cores),
     )
 
@@ -395,7 +400,7 @@ def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> c.Demand:
     gate_work, expert_work = o.gate(s, formats), o.expert(s, formats)
     choice_flops = gate_work.flops_per_token / x.pool.layer_dies  # of a die's tokens
     choice_work = replace(gate_work, flops_per_token=choice_flops)
-    works = [*(entry.work(s, formats) for entry in o.plain_operators("decode")), choice_work]
+    works = [*(entry.work(s, formats) for entry in o.operators_outside_core("decode")), choice_work]
     context_dies = x.pool.own.cp_dies  # of a context: a die reads one
     core_bytes = s.core_bytes_per_token_layer(formats.kv)
     index_key_bytes = s.index_bytes_per_token_layer(formats.kv)

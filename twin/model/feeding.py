@@ -33,7 +33,9 @@ def fed(full: Prediction, traffic: Traffic, hot: Hot, clients: int = 0) -> Predi
     for _ in range(STEPS):
         if count == last_count:
             break
-        max_rank_requests = most_of(ranks, reserved, count / reserved) if reserved > count else 0.0
+        max_rank_requests = (
+            expected_max_decoding(ranks, reserved, count / reserved) if reserved > count else 0.0
+        )
         decode_at_load = predict_decode(costs, traffic, hot, count, full.limit, max_rank_requests)
         if abs(decode_at_load.requests_per_s / rate - 1.0) < CLOSE:
             break
@@ -46,9 +48,10 @@ def fed(full: Prediction, traffic: Traffic, hot: Hot, clients: int = 0) -> Predi
     return replace(full, fed=decode_at_load)
 
 
-def most_of(ranks: int, places: float, share: float) -> float:
-    """Expected maximum number of decoding requests on a rank, with `places` reserved on each. Each
-    decodes independently with a probability of `share`: a binomial number per rank."""
+def expected_max_decoding(ranks: int, places: float, share: float) -> float:
+    """Expected number of decoding requests on the rank with most, where each has `places` slots
+    reserved. Each reserved slot decodes independently with a probability of `share`: a binomial
+    number per rank."""
     least_places = math.floor(places)
     ranks_with_more = round((places - least_places) * ranks)
     chance_at_most = each(lambda x: x ** (ranks - ranks_with_more), _up_to(least_places, share))

@@ -72,11 +72,12 @@ class HostMemory:
         return min(self.in_bytes_per_s, copies_bytes_per_s(facts, block_bytes))
 
 
-def host_memory(
+def host_kv_path(
     net: Network, dies: Sequence[int], part: InHost, block_tokens: int
 ) -> HostMemory | None:
-    """Host memory of dies with attention, by the node whose dies have least; None where all KV lies
-    on dies. Raises HardwareError where a die does not reach the CPUs of its node."""
+    """Bytes/s per die and latency with which attention dies copy KV to and from host memory, the
+    worst of their nodes; None where all KV is on dies. Raises HardwareError where a die does not
+    reach the CPUs of its node."""
     if part.share <= 0.0:
         return None
     into = out = math.inf

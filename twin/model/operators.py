@@ -199,18 +199,21 @@ def gate(s: Shape, f: Formats) -> Work:
 
 def expert(s: Shape, f: Formats) -> Work:
     """Work of one expert for one token assigned to it: gate and up, SwiGLU, down."""
-    return _ffn(s.hidden, s.expert_intermediate, f.expert, f.sum_bytes, f.steps)
+    return _ffn_work(s.hidden, s.expert_intermediate, f.expert, f.sum_bytes, f.steps)
 
 
 def dense_ffn(s: Shape, f: Formats) -> Work:
     """Work of the dense FFN of a layer without experts for one token."""
-    return _ffn(s.hidden, s.dense_intermediate, f.linear, f.sum_bytes, Steps())
+    return _ffn_work(s.hidden, s.dense_intermediate, f.linear, f.sum_bytes, Steps())
 
 
-def _ffn(hidden: int, inner: int, fmt: str, sum_bytes: float, steps: Steps) -> Work:
-    """Work of a feed-forward network per token: FLOPs, weights and bytes."""
+def _ffn_work(hidden: int, inner: int, fmt: str, product_bytes: float, steps: Steps) -> Work:
+    """Work of a feed-forward network per token: FLOPs, weights and bytes. product_bytes: of each
+    number of the first product where it is in INT8; steps: of a chip family around the products."""
     weight_format = FORMATS[fmt]
-    inner_bytes = (sum_bytes if weight_format.computes == "int8" else ACTIVATION_BYTES) * 2 * inner
+    inner_bytes = (
+        (product_bytes if weight_format.computes == "int8" else ACTIVATION_BYTES) * 2 * inner
+    )
     output_bytes, extra_bytes = ACTIVATION_BYTES * hidden, 0.0
     if steps.halves:
         extra_bytes = (steps.halves + ACTIVATION_BYTES) * hidden
@@ -294,6 +297,7 @@ PLAIN = [
 ]  # prefill's own projections are split over dies in three ways: prefill_costs.py
 
 
-def plain_operators(phase: str, where: str = "") -> list[Plain]:
-    """The plain operators of a phase before or after the attention core, or both."""
+def operators_outside_core(phase: str, where: str = "") -> list[Plain]:
+    """Operators of a phase that every token passes in every layer, except the attention core.
+    where: "before" or "after" that core; "" for both."""
     return [x for x in PLAIN if phase in x.phases and where in ("", x.where)]

@@ -84,9 +84,9 @@ def _stage_bytes(x: Part) -> float:
     return x.stages * ACTIVATION_BYTES * x.shape.hidden * x.shape.residual_streams
 
 
-def _stage_bytes_of_die(x: Part) -> float:
-    """As `_stage_bytes`, in decode, where each die of a rank sends its share (vLLM and SGLang,
-    `send_tensor_dict` with an `all_gather_group`)."""
+def _stage_bytes_per_die(x: Part) -> float:
+    """Bytes of the hidden states of a token between all stages that each die of a decode rank
+    sends: its share (vLLM and SGLang, `send_tensor_dict` with an `all_gather_group`)."""
     return _stage_bytes(x) / x.heads
 
 
@@ -148,7 +148,7 @@ PARALLELISMS: Mapping[str, Parallelism] = {
         ),
         sends=(
             Sent("prefill", "after", _stage_bytes, layers=lambda s: 1.0 / s.layers),
-            Sent("decode", "after", _stage_bytes_of_die, layers=lambda s: 1.0 / s.layers),
+            Sent("decode", "after", _stage_bytes_per_die, layers=lambda s: 1.0 / s.layers),
         ),
     ),
 }

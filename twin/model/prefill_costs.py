@@ -9,7 +9,7 @@ from twin.model import operators as o
 from twin.model.collectives import Exchange
 from twin.model.decode_costs import layout, moe_parts
 from twin.model.formats import ACTIVATION_BYTES
-from twin.model.prompts import is_latent_only, pair_s, prompt_core
+from twin.model.prompts import pair_s, prompt_core, uses_sparse_kernel
 from twin.model.record import map_numbers
 from twin.model.setting import Setting
 
@@ -102,7 +102,7 @@ def _core(x: Setting) -> c.PrefillCore:
     core = c.PrefillCore(
         fixed=x.gap + x.selecting_s,
         **prompt_core(x, x.stages * (x.shape.layers + x.drafter.module)),
-        hit=0.0 if is_latent_only(x) else up_s / x.layout.dies,
+        hit=0.0 if uses_sparse_kernel(x) else up_s / x.layout.dies,
     )
     if x.drafting is None:
         return core
@@ -144,7 +144,7 @@ def _plain_products(x: Setting, where: str) -> list[c.Product]:
             x.split_dies * x.many_rows_s(work),
             place=x.operator_index(operator.name),
         )
-        for operator in o.plain_operators("prefill", where)
+        for operator in o.operators_outside_core("prefill", where)
         for work in [operator.work(x.shape, x.formats)]
     ]
 
@@ -240,7 +240,7 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
         (o.prefill_up(s, f), form.up_share),
         (o.prefill_output(s, f), form.output_share),
         *([(o.gate(s, f), 1.0)] if x.sends_to_experts else []),
-        *((operator.work(s, f), 1.0) for operator in o.plain_operators("prefill")),
+        *((operator.work(s, f), 1.0) for operator in o.operators_outside_core("prefill")),
     ]
     works = [work for work, _ in attention_works]
     up_work, pieces = o.cached_up(s, f), x.pool.own.cp_dies - 1  # projected up by each other die

@@ -12,7 +12,7 @@ def prompt_core(x: Setting, layers: float) -> dict[str, float]:
     of so many layers. On dies of prefill that share a model without experts, a die has the pairs of
     its tokens for all of them."""
     s, group_dies = x.shape, float(x.split_dies) if x.pool.phase == "prefill" else 1.0
-    is_all_latent = is_latent_only(x)
+    is_all_latent = uses_sparse_kernel(x)
     pair_time_s = group_dies * pair_s(x)
     latent_s = x.context_s(1, prompt=True)
     # Keys that are not selected from: one kernel takes them too.
@@ -41,8 +41,9 @@ def pair_s(x: Setting) -> float:
     return x.shape.prefill_core_flops / _flops_per_s(x)
 
 
-def is_latent_only(x: Setting) -> bool:
-    """Whether prompts of any length go through a sparse kernel in latent form, over a selection."""
+def uses_sparse_kernel(x: Setting) -> bool:
+    """Whether prompts of any length use the sparse attention kernel: in latent form (not expanded
+    to heads), over the tokens that an indexer selected."""
     return x.machine.sparse_every > 0.0 and x.shape.index_top_k > 0
 
 
@@ -65,7 +66,7 @@ def _token_s(x: Setting) -> float:
     token, on every die that has some of its heads."""
     shape, m = x.shape, x.machine
     if shape.index_top_k:
-        is_one_by_one = is_latent_only(x) and x.lanes > 0.0
+        is_one_by_one = uses_sparse_kernel(x) and x.lanes > 0.0
         return m.sparse_token_s * x.prompt_copies / x.lanes if is_one_by_one else 0.0
     edge_s = _efficiency(x).edge * pair_s(x)
     if not shape.linear_layers:

@@ -129,8 +129,9 @@ def _constant_imbalance(hot: float, wire: float) -> tuple[np.ndarray, np.ndarray
 def prefill_timeline(
     p: Prefill, tokens: float, pairs: float, hot: float, wire: float
 ) -> Timeline | None:
-    """Timeline of prefill's streams for a batch of tokens and query-key pairs; None if in
-    sequence."""
+    """Timeline of prefill's streams for a batch of tokens and query-key pairs; hot: hottest die's
+    expert load over the mean, wire: that of the fullest link. None when the layers run in sequence
+    or there are no tokens."""
     if p.microbatch == 0.0 or not tokens > 0.0:
         return None
     layers_alone = replace(p, microbatch=0.0, dense_layers=0.0, head=0.0, launch=0.0)

@@ -214,9 +214,10 @@ def saturated_rate(prompts: Prompts, pool: Pool) -> float:
     return pool.instances * len(prompts.fresh) / (two_copies_s - one_copy_s)
 
 
-def crowd_variance(lives: Lives, mean: float, cv: float) -> float:
-    """Squared relative deviation of the number of requests in progress. cv: coefficient of
-    variation of the gaps between arrivals. The variance of an infinite-server queue is z times its
+def relative_variance_in_progress(lives: Lives, mean_requests: float, cv: float) -> float:
+    """Variance of the number of requests in progress over its squared mean. lives: (life, share of
+    requests); mean_requests: mean number in progress; cv: coefficient of variation of the gaps
+    between arrivals. The variance of an infinite-server queue is z times its
     mean, with peakedness z = 1 + (cv^2 - 1) E[min(S, S')] / E[S] (A. E. Eckberg, "Generalized
     peakedness of teletraffic processes", 1983; W. Whitt, Bell Syst. Tech. J. 63, 1984)."""
     longer_chance, lesser_mean, mean_life = 1.0, 0.0, 0.0
@@ -224,7 +225,7 @@ def crowd_variance(lives: Lives, mean: float, cv: float) -> float:
         lesser_mean += life * share * (2.0 * longer_chance - share)
         mean_life += life * share
         longer_chance -= share
-    return max(1.0 + (cv * cv - 1.0) * lesser_mean / mean_life, 0.0) / mean
+    return max(1.0 + (cv * cv - 1.0) * lesser_mean / mean_life, 0.0) / mean_requests
 
 
 def lasting(lives: Lives, n: float) -> float:

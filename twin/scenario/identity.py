@@ -71,7 +71,9 @@ def legacy_digests(s: Scenario) -> tuple[str, ...]:
 def scenario_from_canonical(text: str) -> Scenario:
     """The scenario of a canonical text of this or an older schema; raises SpecError."""
     try:
-        body = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twice)
+        body = json.loads(
+            text, parse_constant=_refuse_constant, object_pairs_hook=_table_of_distinct_keys
+        )
     except SpecError:
         raise
     except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
@@ -141,8 +143,8 @@ def _refuse_constant(name: str) -> float:
     raise SpecError(f"the scenario holds {name}, which is not a finite number")
 
 
-def _refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The table of a JSON object's pairs; raises SpecError where a key comes twice."""
+def _table_of_distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The pairs of a JSON object as a dict; raises SpecError where a key comes twice."""
     table: dict[str, Any] = {}
     for key, value in pairs:
         if key in table:

@@ -79,8 +79,9 @@ def _quantiles(values: np.ndarray) -> np.ndarray:
 
 
 @st.cache_data(show_spinner=False, max_entries=100)
-def explanation(run: str, _row: RunRow) -> dict[str, Any]:
-    """Explanation of a run, from the run that computed it."""
+def stored_explanation(run: str, _row: RunRow) -> dict[str, Any]:
+    """Stored result of an explanation, as a JSON object: summary, causes and the time of a mean
+    request by piece. run, _row: of the run that computed it, which is not the explained one."""
     runs = session.store().runs
     return as_json(_row.summary, *(runs.table(run, name) for name in ("causes", "waterfall")))
 
@@ -90,7 +91,7 @@ def time_of(row: RunRow, scenario: Scenario) -> dict[str, float]:
     explain_run = find_run(session.store(), scenario, engine=EXPLAIN)
     if explain_run is None or row.engine_version != load_engine().ENGINE_VERSION:
         return {}
-    return dict(explanation(explain_run.id, explain_run)["waterfall_s"])
+    return dict(stored_explanation(explain_run.id, explain_run)["waterfall_s"])
 
 
 @st.cache_resource(show_spinner=False, max_entries=100)

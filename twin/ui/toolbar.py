@@ -44,8 +44,9 @@ def header(page: str, *, run: bool = True) -> None:
         st.error(fields.sentence(session.link_problem()), icon=":material/link_off:")
 
 
-def workspace(page: str) -> live.Strip:
-    """Draw the head of a scenario page, links to the others; returns places of the live answer."""
+def draw_scenario_head(page: str) -> live.Strip:
+    """Draw the head of a scenario page with links to the others; returns the empty containers in
+    which its live answer is drawn."""
     header(page)
     _draw_links(page)
     return live.strip(session.draft())

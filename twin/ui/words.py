@@ -135,10 +135,10 @@ def name_draft(draft: Scenario, origin: Scenario) -> Scenario:
     if draft.name != origin.name or not paths:
         return draft
     form_paths = [p for p in paths if field_of(p).group or p in fields.LISTS or p == TRACE_NAME]
-    lists = list(fields.LISTS)  # those that name a run come first, times last
+    list_paths = list(fields.LISTS)  # those that name a run come first, times last
     form_paths = sorted(
         form_paths or paths,
-        key=lambda path: lists.index(path) if path in lists else 2 if "." in path else 3,
+        key=lambda path: list_paths.index(path) if path in list_paths else 2 if "." in path else 3,
     )
     first_change, *other_changes = dict.fromkeys(_change_text(path, draft) for path in form_paths)
     more_text = f" +{len(other_changes)}" if other_changes else ""

@@ -128,15 +128,16 @@ def lru_reuse(
 ) -> np.ndarray:  # fmt: skip
     """Tokens that hit of each prompt of a sample, i8[requests]; answers: caches keep theirs too."""
     sample_args = scenario.workload, scenario.seed, scenario.memory_pool.block_tokens
-    hits_of = _lru_reused if trace is None else _lru_reuse
+    hits_of = _cached_lru_hit_tokens if trace is None else _lru_hit_tokens
     return hits_of(*sample_args, facts, trace, caches, answers)
 
 
-def _lru_reuse(
+def _lru_hit_tokens(
     workload: Workload, seed: int, block_tokens: int, facts: Facts, trace: TraceTable | None,
     caches: Caches, answers: bool,
 ) -> np.ndarray:  # fmt: skip
-    """`lru_reuse` of a workload, in KV blocks of `block_tokens`."""
+    """Tokens of each prompt of a sample that LRU caches hold, i8[requests]; requests are
+    dealt to the caches in turn. answers: caches hold those too."""
     workload = workload.model_copy(update={"profile": Profile()})
     horizon_s = 2.0 * SAMPLE / workload.rate_req_per_s if trace is None else math.inf
     with plainly():
@@ -168,7 +169,7 @@ def _lru_reuse(
     return hits
 
 
-_lru_reused = lru_cache(maxsize=32)(_lru_reuse)
+_cached_lru_hit_tokens = lru_cache(maxsize=32)(_lru_hit_tokens)
 
 
 def _seen_blocks(sample: Requests) -> np.ndarray:

@@ -380,10 +380,11 @@ def new_read_rate(world: World, p: int, now_s: float, amount: float) -> float:
 
 
 @kernel
-def copying_s(world: World, d: int, copied: np.ndarray, alone_s: float) -> float:
-    """Seconds of an instance's copies of KV that begin now and take alone_s without other traffic:
-    longer by what other flows, and ranks of a node that copy at once, use of their links. copied
-    f8[hosts]: bytes by 2 * node + 1 if out."""
+def begin_kv_copies_s(world: World, d: int, copied: np.ndarray, alone_s: float) -> float:
+    """Begin an instance's copies of KV to and from host memory as flows; returns their seconds:
+    alone_s without other traffic, longer by what other flows, and ranks of a node that copy at
+    once, use of their links. copied f8[2 * nodes]: bytes into dies of a node at 2 * node, out of
+    them at 2 * node + 1."""
     flows, column = world.traffic, world.settings.prefills + d
     f, exchange = flows.first[w.SWAP] + column, flows.first[w.EXPERTS] + column
     all_bytes_per_s, host_bytes_per_s = world.decode.host_bytes_per_s[d]

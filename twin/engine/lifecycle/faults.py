@@ -17,7 +17,7 @@ from twin.engine.books import record_busy
 from twin.engine.clients.returns import schedule_next
 from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import begin_transfer, collect_due, undo_part
-from twin.engine.in_hbm import drop_idle, first_cell
+from twin.engine.in_hbm import drop_idle, first_kv_cell
 from twin.engine.lists import append, length, pop
 from twin.engine.phases.decode import give_slot_back, pull, settle
 from twin.engine.phases.prefill import leave_queue, note_ending
@@ -114,11 +114,11 @@ def empty_transfers(
 
 def empty_prefill(world: World, p: int, now_s: float) -> int:
     """Remove all requests and the batch of a prefill instance; returns their number."""
-    prefill, following, request_count = world.prefill, world.request.following, 0
+    prefill, next_in_queue, request_count = world.prefill, world.request.following, 0
     while True:
-        request_row = pop(prefill.batch, p, following)
+        request_row = pop(prefill.batch, p, next_in_queue)
         if request_row == w.NONE:
-            request_row = pop(prefill.queue, p, following)
+            request_row = pop(prefill.queue, p, next_in_queue)
         if request_row == w.NONE:
             break
         send_from_prefill(world, p, request_row, now_s)
@@ -126,7 +126,7 @@ def empty_prefill(world: World, p: int, now_s: float) -> int:
     world.instance.running[world.settings.prompt_row + p] = 0
     stop_reading(world, p, now_s)
     if not world.settings.colocated:
-        drop_idle(world, first_cell(world, p), first_cell(world, p + 1))
+        drop_idle(world, first_kv_cell(world, p), first_kv_cell(world, p + 1))
     return request_count
 
 

@@ -134,14 +134,17 @@ class Incidents:
         dies = [die for die in free_dies if weights is None or die not in weights.dies]
         if not dies:
             return
-        weight_bytes, rejoin = machine.roles[k].memory.weights * len(dies), partial(self._rejoin, k)
+        weight_bytes, rejoin = (
+            machine.roles[k].memory.weights * len(dies),
+            partial(self._rejoin_repaired_dies, k),
+        )
         try:
             self.life.loading.load(k, dies, weight_bytes, t_s, rejoin)
         except HardwareError:
             self.agenda.at(t_s, rejoin)
 
-    def _rejoin(self, k: int, t_s: float) -> None:
-        """Put a repaired die back into its rank if the instance is up and all its dies work."""
+    def _rejoin_repaired_dies(self, k: int, t_s: float) -> None:
+        """Return the repaired dies of instance k to their ranks, unless it is down or absent."""
         if k not in self.down and k not in self.machine.absent and self._return_dies(k):
             self._update_costs(k, True, t_s)
             self._log_die_count(k, Kind.REJOINED, t_s)

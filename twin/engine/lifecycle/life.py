@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from twin.engine.in_hbm import drop_idle, first_cell
+from twin.engine.in_hbm import drop_idle, first_kv_cell
 from twin.engine.lifecycle.agenda import Agenda
 from twin.engine.lifecycle.faults import empty_by_moving, is_empty_decode, is_empty_prefill
 from twin.engine.lifecycle.loading import Dram, Loading, Residency, Then
@@ -155,8 +155,8 @@ class Life:
         """Take an instance off its dies, whose HBM loses its blocks; run the action that waits."""
         instance, world = self.setup.instances[k], self.machine.world
         if instance.role != "decode":
-            cell = first_cell(world, instance.index)
-            drop_idle(world, cell, first_cell(world, instance.index + 1))
+            cell = first_kv_cell(world, instance.index)
+            drop_idle(world, cell, first_kv_cell(world, instance.index + 1))
         self.stops.discard(k)
         self.set_open(k, 0, up=0)
         self.machine.members[k] = [None] * len(self.dies[k])

@@ -174,7 +174,7 @@ class Look:
         self._oldest += int(is_unfinished.argmax()) if is_unfinished.any() else is_unfinished.size
         return float((first_token_s[is_new] - arrival_s[is_new]).mean()) if is_new.any() else 0.0
 
-    def _measure_decode(self, at: np.ndarray, handed_on: float, t_s: float) -> Measured:
+    def _measure_decode(self, at: np.ndarray, handed_on_per_s: float, t_s: float) -> Measured:
         """Measurement of decode: used share of slots or KV space; requests without room wait."""
         decode, counters = self.world.decode, self.world.record.counters
         waiting = int(counters[w.FRONTED]) + sum(int(counters[counter]) for counter in BACK)
@@ -192,15 +192,19 @@ class Look:
         if self._foresees:
             requests_coming = waiting + float(decode.taken.sum()) - decoding
             requests_of_one = self._requests_of_one()
-            later_requests = self._decoding_ahead(decoding, requests_coming, handed_on)
+            later_requests = self._expected_decoding(decoding, requests_coming, handed_on_per_s)
             needed_later = later_requests / requests_of_one
             needed = self._forecasts[1].forecast(t_s, decoding / requests_of_one, needed_later)
         return (waiting, (taken + waiting) / slots, busy, max(0.0, tpot_s) / self._tpot_s, needed)
 
-    def _decoding_ahead(self, decoding: float, under_way: float, handed_on: float) -> float:
-        """Expected decoding requests after the lead time: remaining (Little's law) and new ones."""
+    def _expected_decoding(
+        self, decoding: float, under_way: float, handed_on_per_s: float
+    ) -> float:
+        """Expected number of decoding requests after the lead time: of the present ones those that
+        remain (Little's law), and those of `under_way` and of later arrivals that join, no faster
+        than prefill hands them on."""
         leave_per_s = max(self._mean["left"], 0.0) / max(decoding, 1e-9)
-        join_per_s = min(self._mean["requests"] + under_way / self._lead_s, handed_on)
+        join_per_s = min(self._mean["requests"] + under_way / self._lead_s, handed_on_per_s)
         if decoding < 1.0 or leave_per_s * self._lead_s < 1e-6:
             return decoding + join_per_s * self._lead_s
         stay_share = math.exp(-leave_per_s * self._lead_s)
@@ -212,8 +216,9 @@ class Look:
         from the mean goes with the square root of their number."""
         decode, costs, ranks = self.world.decode, self.world.costs, self.world.settings.decode_ranks
         k = int(np.argmax(decode.in_batch))
-        loads_of_ranks = decode.requests.reshape(-1, ranks)[k], decode.context.reshape(-1, ranks)[k]
-        request_count = float(loads_of_ranks[0].sum())
+        rank_requests = decode.requests.reshape(-1, ranks)[k]
+        rank_context_tokens = decode.context.reshape(-1, ranks)[k]
+        request_count = float(rank_requests.sum())
         if not request_count:
             return max(float(decode.room.max()), 1.0)
         role = self.machine.roles[self._place[k]]
@@ -223,14 +228,14 @@ class Look:
             """Seconds of an iteration with this multiple of today's load."""
             requests, context = (
                 np.maximum(0.0, load.mean() * more + (load - load.mean()) * math.sqrt(more))
-                for load in loads_of_ranks
+                for load in (rank_requests, rank_context_tokens)
             )
             operator_s = role.operator_sink()
             return float(
                 decode_iteration_s(role.decode, requests, context, 0, ranks, *hot_table, operator_s)
             )
 
-        kv_share = float(loads_of_ranks[1].sum()) / (decode.kv_tokens[k] * ranks)
+        kv_share = float(rank_context_tokens.sum()) / (decode.kv_tokens[k] * ranks)
         highest_fullness = max(request_count / float(decode.room[k]), kv_share)
         least_load, most_load = 1.0 / request_count, 1.0 / highest_fullness
         limit_s = NEAR_SLO * self._tpot_s * self._per_iteration

@@ -55,8 +55,8 @@ def next_action_s(world: World, d: int, head: int) -> float:
     column = world.settings.prefills + d
     ends_s = world.instance.ends_s[column]
     # A batch that a fault stopped goes on by itself, and so do requests in host memory.
-    state = world.decode
-    if world.instance.running[column] or state.in_batch[d] > 0 or state.swapped_out[d] > 0:
+    decode = world.decode
+    if world.instance.running[column] or decode.in_batch[d] > 0 or decode.swapped_out[d] > 0:
         return float(ends_s)
     return np.inf if head == w.NONE else max(ends_s, world.request.ready_s[head])
 
@@ -64,15 +64,15 @@ def next_action_s(world: World, d: int, head: int) -> float:
 @kernel
 def admit(world: World, d: int, now_s: float) -> None:
     """Let requests whose KV is there by now_s join the batch, first those from host memory."""
-    state, request = world.decode, world.request
-    if state.swapped_out[d] > 0:
+    decode, request = world.decode, world.request
+    if decode.swapped_out[d] > 0:
         for rank in range(d * world.settings.decode_ranks, (d + 1) * world.settings.decode_ranks):
             returned_request = swap_in(world, d, rank)
             while returned_request != w.NONE:
                 enter(world, d, returned_request)
                 returned_request = swap_in(world, d, rank)
-    while state.wait[d, w.HEAD] != w.NONE and request.ready_s[state.wait[d, w.HEAD]] <= now_s:
-        request_row = pop(state.wait, d, request.following)
+    while decode.wait[d, w.HEAD] != w.NONE and request.ready_s[decode.wait[d, w.HEAD]] <= now_s:
+        request_row = pop(decode.wait, d, request.following)
         join(world, d, request_row, now_s)
 
 
@@ -93,13 +93,13 @@ def deliver_first_token(world: World, i: int, now_s: float) -> None:
 @kernel
 def join(world: World, d: int, i: int, now_s: float) -> None:
     """Let a request whose KV arrived join the batch; a short answer may have ended."""
-    settings, request, state = world.settings, world.request, world.decode
+    settings, request, decode = world.settings, world.request, world.decode
     rank = request.rank[i]
     kv_tokens = request.input_tokens[i] + request.emitted[i]
     if request.emitted[i] == 0 and settings.first_by_decode and settings.has_prefill:
         deliver_first_token(world, i, now_s)
-    state.changed[d] = 1
-    state.reserved_tokens[rank] -= kv_tokens
+    decode.changed[d] = 1
+    decode.reserved_tokens[rank] -= kv_tokens
     count_joined(world, i)
     world.record.counters[w.JOINED] += 1
     request.emitted[i] += 1  # the token that prefill computed
@@ -117,26 +117,26 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
 @kernel
 def enter(world: World, d: int, i: int) -> None:
     """Put a request into its reserved slot and set the iteration at which it is due to end."""
-    settings, request, state = world.settings, world.request, world.decode
+    settings, request, decode = world.settings, world.request, world.decode
     rank = request.rank[i]
     tokens_left = request.output_tokens[i] - request.emitted[i]
     iterations = iterations_needed(
         tokens_left, settings.draft_tokens, settings.acceptance, settings.key_accept,
         settings.key_round, i * 64 + min(request.preemptions[i], 63),
     )  # fmt: skip
-    due_iteration = state.iteration[d] + iterations
-    request.joined[i] = state.iteration[d]
+    due_iteration = decode.iteration[d] + iterations
+    request.joined[i] = decode.iteration[d]
     request.due[i] = due_iteration
-    ring_size = state.calendar.shape[1]
-    request.following[i] = state.calendar[d, due_iteration % ring_size]
-    state.calendar[d, due_iteration % ring_size] = i
-    slot = state.requests[rank]
-    state.slot_table[rank, slot] = i
+    ring_size = decode.calendar.shape[1]
+    request.following[i] = decode.calendar[d, due_iteration % ring_size]
+    decode.calendar[d, due_iteration % ring_size] = i
+    slot = decode.requests[rank]
+    decode.slot_table[rank, slot] = i
     request.slot[i] = slot
-    state.requests[rank] += 1
-    state.in_batch[d] += 1
-    state.context[rank] += request.input_tokens[i] + request.emitted[i]
-    state.growth[rank] += tokens_left / iterations
+    decode.requests[rank] += 1
+    decode.in_batch[d] += 1
+    decode.context[rank] += request.input_tokens[i] + request.emitted[i]
+    decode.growth[rank] += tokens_left / iterations
     if settings.order == w.FAIR:
         note_growth(world, d, i, tokens_left / iterations)
 
@@ -144,7 +144,7 @@ def enter(world: World, d: int, i: int) -> None:
 @kernel
 def launch(world: World, d: int, now_s: float) -> None:
     """Begin an iteration and set when it ends; the slowest rank sets the pace."""
-    settings, state, costs = world.settings, world.decode, world.costs
+    settings, decode, costs = world.settings, world.decode, world.costs
     first_rank = d * settings.decode_ranks
     operators = costs.decode_operators
     fill(operators, 0.0)
@@ -152,7 +152,7 @@ def launch(world: World, d: int, now_s: float) -> None:
     price_exchange(world, settings.prefills + d, slowdown)
     stream_kv(world, d, now_s)
     iteration_s = decode_iteration_s(
-        costs.decode[d], state.requests, state.context, first_rank, settings.decode_ranks,
+        costs.decode[d], decode.requests, decode.context, first_rank, settings.decode_ranks,
         costs.decode_hot_tokens, costs.decode_hot_factor[d], operators,
     )  # fmt: skip
     iteration_s += copies_s(world, d, now_s, operators)
@@ -163,10 +163,10 @@ def launch(world: World, d: int, now_s: float) -> None:
 def record_load(world: World, d: int, begin_s: float, end_s: float) -> tuple[float, float]:
     """Add the requests and the context of each rank, times seconds of an iteration, to its sums.
     Returns the instance's new tokens and its context tokens."""
-    settings, state = world.settings, world.decode
+    settings, decode = world.settings, world.decode
     counted_s = max(0.0, min(end_s, settings.horizon_s) - max(begin_s, settings.warmup_s))
-    growth, context, requests = state.growth, state.context, state.requests
-    request_s, context_s = state.request_s, state.context_s
+    growth, context, requests = decode.growth, decode.context, decode.requests
+    request_s, context_s = decode.request_s, decode.context_s
     tokens = 0.0
     context_tokens = 0.0
     first_rank = d * settings.decode_ranks
@@ -177,7 +177,7 @@ def record_load(world: World, d: int, begin_s: float, end_s: float) -> tuple[flo
         context_s[rank] += context[rank] * counted_s
     if counted_s > 0.0:
         span_s = end_s - begin_s
-        world.record.gaps[bin_of(span_s)] += state.in_batch[d] * counted_s / span_s
+        world.record.gaps[bin_of(span_s)] += decode.in_batch[d] * counted_s / span_s
     return tokens, context_tokens
 
 
@@ -188,19 +188,19 @@ def begin_iteration(
     """Start an iteration and record it: time, tokens, KV in use, operators, bytes of its expert
     exchange. prompt_tokens, pairs: of the prompts that a colocated instance computes in it."""
     settings, record, operators = world.settings, world.record, world.costs.decode_operators
-    instance, state, decode_prices = world.instance, world.decode, world.costs.decode[d]
+    instance, decode, decode_prices = world.instance, world.decode, world.costs.decode[d]
     column, span_s = settings.prefills + d, end_s - begin_s
-    state.iteration[d] += 1
+    decode.iteration[d] += 1
     instance.running[column] = 1
     instance.ends_s[column] = end_s
     instance.busy_s[column] += min(end_s, settings.horizon_s) - begin_s
     tokens, context = record_load(world, d, begin_s, end_s)
-    requests = float(state.in_batch[d])
+    requests = float(decode.in_batch[d])
     hbm_bytes = decode_hbm_bytes(decode_prices, requests, context, float(settings.decode_ranks))
     flops = decode_flops(decode_prices, requests, context)
     if settings.colocated:
         flops = mixed_flops(decode_prices, requests, context, prompt_tokens, pairs)
-    kv_tokens = settings.decode_ranks * state.kv_tokens[d]
+    kv_tokens = settings.decode_ranks * decode.kv_tokens[d]
     record.fields[0], record.amounts[0] = w.ITERATIONS, 1.0
     record.fields[1], record.amounts[1] = w.ITERATION_S, span_s
     record.fields[2], record.amounts[2] = w.DECODE_TOKENS, tokens
@@ -217,29 +217,29 @@ def begin_iteration(
     record.fields[1], record.amounts[1] = first_field + w.AT_ITERATION_S, span_s
     record.fields[2], record.amounts[2] = first_field + w.AT_ITERATIONS, 1.0
     spread(record.instances, begin_s, end_s, record, 3, settings)
-    log_pass(world, column, begin_s, end_s, state.in_batch[d], tokens, operators)
+    log_pass(world, column, begin_s, end_s, decode.in_batch[d], tokens, operators)
     verified_tokens = requests * (settings.draft_tokens + 1)
     record_exchange(world, column, begin_s, end_s, verified_tokens)
     offloaded_bytes = verified_tokens * settings.offloaded_bytes_per_token
     record_traffic(world, w.OFFLOAD, settings.kv_plane, column, begin_s, end_s, offloaded_bytes)
-    record_traffic(world, w.SWAP, w.UB, column, begin_s, end_s, total(state.streaming[d]))
+    record_traffic(world, w.SWAP, w.UB, column, begin_s, end_s, total(decode.streaming[d]))
 
 
 @kernel
 def settle(world: World, d: int, now_s: float) -> None:
     """End an iteration: contexts grow, due requests finish."""
-    settings, request, state = world.settings, world.request, world.decode
+    settings, request, decode = world.settings, world.request, world.decode
     first_rank = d * settings.decode_ranks
-    ring_size = state.calendar.shape[1]
-    bucket = state.iteration[d] % ring_size
-    context, growth = state.context, state.growth
-    state.changed[d] = 1
+    ring_size = decode.calendar.shape[1]
+    bucket = decode.iteration[d] % ring_size
+    context, growth = decode.context, decode.growth
+    decode.changed[d] = 1
     for rank in range(first_rank, first_rank + settings.decode_ranks):
         context[rank] += growth[rank]
     if settings.order == w.FAIR:
         charge_iteration(world, d)
-    due_row = state.calendar[d, bucket]
-    state.calendar[d, bucket] = w.NONE
+    due_row = decode.calendar[d, bucket]
+    decode.calendar[d, bucket] = w.NONE
     while due_row != w.NONE:
         next_due = request.following[due_row]
         leave(world, d, due_row)
@@ -271,26 +271,26 @@ def make_room(world: World, d: int, now_s: float) -> None:
 @kernel
 def leave(world: World, d: int, i: int) -> None:
     """Subtract a request from its rank's slots, context and growth."""
-    request, state = world.request, world.decode
+    request, decode = world.request, world.decode
     rank = request.rank[i]
     iterations_due = request.due[i] - request.joined[i]
     tokens_left = request.output_tokens[i] - request.emitted[i]
     tokens_each = tokens_left / iterations_due
-    iterations_done = state.iteration[d] - request.joined[i]
+    iterations_done = decode.iteration[d] - request.joined[i]
     kv_tokens = request.input_tokens[i] + request.emitted[i]
-    state.changed[d] = 1
-    state.context[rank] -= kv_tokens + iterations_done * tokens_each
-    state.growth[rank] -= tokens_each
-    state.requests[rank] -= 1
-    state.in_batch[d] -= 1
+    decode.changed[d] = 1
+    decode.context[rank] -= kv_tokens + iterations_done * tokens_each
+    decode.growth[rank] -= tokens_each
+    decode.requests[rank] -= 1
+    decode.in_batch[d] -= 1
     if world.settings.order == w.FAIR:
         note_growth(world, d, i, -tokens_each)
-    last_request = state.slot_table[rank, state.requests[rank]]
-    state.slot_table[rank, request.slot[i]] = last_request
+    last_request = decode.slot_table[rank, decode.requests[rank]]
+    decode.slot_table[rank, request.slot[i]] = last_request
     request.slot[last_request] = request.slot[i]
-    if state.requests[rank] == 0:  # no rounding outlives an empty rank
-        state.context[rank] = 0.0
-        state.growth[rank] = 0.0
+    if decode.requests[rank] == 0:  # no rounding outlives an empty rank
+        decode.context[rank] = 0.0
+        decode.growth[rank] = 0.0
 
 
 @kernel
@@ -333,13 +333,13 @@ def end_request(world: World, i: int, now_s: float) -> None:
 def preempt(world: World, d: int, rank: int, now_s: float) -> None:
     """Preempt the request that joined a full rank last: its KV goes to host memory and comes back,
     or, without room there, is lost and recomputed. One that is alone and too large is rejected."""
-    request, state = world.request, world.decode
-    victim = state.slot_table[rank, 0]
-    for slot in range(1, state.requests[rank]):
-        candidate = state.slot_table[rank, slot]
+    request, decode = world.request, world.decode
+    victim = decode.slot_table[rank, 0]
+    for slot in range(1, decode.requests[rank]):
+        candidate = decode.slot_table[rank, slot]
         if (request.joined[candidate], candidate) > (request.joined[victim], victim):
             victim = candidate
-    is_last = state.requests[rank] == 1
+    is_last = decode.requests[rank] == 1
     suspend(world, d, victim)
     is_swapped = not is_last and swap_out(world, d, victim)
     if not is_swapped:
@@ -356,7 +356,7 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
     if not is_swapped:
         request.status[victim] = w.WAITING
         world.record.counters[w.PREEMPTED] += 1
-        append(state.returned, 0, request.following, victim)
+        append(decode.returned, 0, request.following, victim)
 
 
 @kernel

@@ -12,7 +12,7 @@ from twin.engine.contention.traffic import price_exchange, record_exchange, rest
 from twin.engine.in_hbm import (
     cell_blocks,
     claim_cell,
-    first_cell,
+    first_kv_cell,
     lightest_cell,
     release_cell,
     store_computed,
@@ -100,7 +100,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
             last_kept, i = i, request.following[i]
             continue
         die = die_for(world, p, i, is_first_piece) if settings.data_parallel_attention else 0
-        cell = request.rank[i] if settings.colocated else first_cell(world, p) + die
+        cell = request.rank[i] if settings.colocated else first_kv_cell(world, p) + die
         if is_first_piece and settings.in_hbm:
             hbm_blocks = cell_blocks(world, cell, i)
         cached_tokens = (

@@ -106,20 +106,24 @@ def route_waiting(world: World, t0: float) -> None:
     front = world.front
     for row in range(front.waiting.size):
         for _ in range(front.waiting[row]):
-            i = front.wait[row, w.HEAD]
-            now_s = max(t0, world.request.ready_s[i])
-            if front.opened[row] and world.settings.shed_at > 0.0 and misses_ttft(world, i, now_s):
+            request_row = front.wait[row, w.HEAD]
+            now_s = max(t0, world.request.ready_s[request_row])
+            if (
+                front.opened[row]
+                and world.settings.shed_at > 0.0
+                and misses_ttft(world, request_row, now_s)
+            ):
                 dequeue_at_supernode(world, row)
-                refuse(world, i, w.TOO_LATE, now_s)
+                refuse(world, request_row, w.TOO_LATE, now_s)
             elif front.opened[row]:
-                if not place_request(world, i, now_s):
+                if not place_request(world, request_row, now_s):
                     break
                 dequeue_at_supernode(world, row)
-                enqueue_routed(world, i, now_s)
+                enqueue_routed(world, request_row, now_s)
             elif any_at_least(front.opened, 1):
                 dequeue_at_supernode(world, row)
-                send_to_supernode(world, i)
-                enqueue_at_supernode(world, i)
+                send_to_supernode(world, request_row)
+                enqueue_at_supernode(world, request_row)
             else:
                 break
 

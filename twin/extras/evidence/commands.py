@@ -110,6 +110,7 @@ def print_evidence(rows: Sequence[Mapping[str, Any]], held: Sequence[str]) -> No
     print_rows("Published figures", heads, cells)
     _print_table("Absolute error: mean (worst, rows)", score_table(rows))
     record, skew_text = load_made(), one_skew(load_facts())
-    moving = f"{record.count} figures without a source of their own move a row: calibrate --help"
+    figure_count = record.moving_figure_count
+    moving = f"{figure_count} figures without a source of their own move a row: calibrate --help"
     for sentence in (*headlines(rows), today(rows), *held, skew_text, record.default_skew, moving):
         out.print(escape(sentence))

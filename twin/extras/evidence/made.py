@@ -207,8 +207,9 @@ class Made:
         )
 
     @property
-    def count(self) -> int:
-        """Fitted, chosen, assumed or recalled figures that move a row."""
+    def moving_figure_count(self) -> int:
+        """Number of fitted, chosen, assumed or recalled figures that move a judged row: by over a
+        hundredth for a tenth more."""
         return sum(figure.counts for figure in self.figures)
 
     def tables(self) -> dict[str, list[dict[str, str]]]:
@@ -226,7 +227,8 @@ class Made:
                  "predicted": f"{100 * entry.predicted:.1f} %"}
                 for entry in self.cross.left_out
             ],
-            f"{self.count} figures without a source of their own move a row by more than 1 %": [
+            f"{self.moving_figure_count} figures without a source of their own move a row by more "
+            "than 1 %": [
                 {"figure": figure.name, "kind": figure.kind, "row moved most": figure.row,
                  "by": "all of it" if math.isinf(figure.share) else f"{100 * figure.share:.1f} %"}
                 for figure in self.figures if figure.counts

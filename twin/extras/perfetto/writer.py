@@ -72,7 +72,7 @@ def write_trace(
     events_each = 1 + max((rows.height for rows in phases), default=0)  # a slice and its operators
     window = run.window(begin_s, end_s, int(ROOM_FOR_WORK * most_events / events_each))
     instances = _instances(run.tables, window)
-    streams = run.streams()
+    streams = run.timeline_by_role()
     metadata = {
         "scenario": run.scenario.name, "begin_s": begin_s, "end_s": end_s,
         "slices": "iterations and batches as the engine ran them; operators are seconds on the "

@@ -183,26 +183,28 @@ class Search:
         """Candidates of largest gain beyond the front times their chance; ties by reserve."""
         reached = self.reached
         proved_points = [p for t in self.tested.values() if (p := self.found(t)) is not None]
-        may_fit = [c for c in left if self._may_fit(c)]
-        may_fit.sort(key=lambda c: (-c.price.expected, c.settings))
-        chances = np.array([self._chance(c, reached.tpot) for c in may_fit])
+        fitting_candidates = [c for c in left if self._may_fit(c)]
+        fitting_candidates.sort(key=lambda c: (-c.price.expected, c.settings))
+        chances = np.array([self._chance(c, reached.tpot) for c in fitting_candidates])
         if not proved_points and not (chances > UNLIKELY).any():
             # None is expected to fit: half by the shortest TPOT, half by the largest bounds.
             by_tpot = sorted(left, key=lambda c: (c.price.tpot_s, c.npus, c.settings))
             by_bound = sorted(left, key=lambda c: (-c.price.bound, c.npus, c.settings))
             both_orders = itertools.chain.from_iterable(zip(by_tpot, by_bound, strict=True))
             return list({c.settings: c for c in itertools.islice(both_orders, count)}.values())
-        expected_points = np.array([self.point(c, reached) for c in may_fit]).reshape(-1, 2)
+        expected_points = np.array([self.point(c, reached) for c in fitting_candidates]).reshape(
+            -1, 2
+        )
         for promise_factor in PROMISING:
             points = promise_factor * expected_points
             chosen_candidates: list[Candidate] = []
             reference_points = proved_points or [tuple(points.min(axis=0))]
             gains = np.min([excess(points, *point) for point in reference_points], axis=0)
-            while len(chosen_candidates) < min(count, len(may_fit)):
+            while len(chosen_candidates) < min(count, len(fitting_candidates)):
                 best_index = int(np.argmax(chances * gains))
                 if chances[best_index] * gains[best_index] < LITTLE:
                     break
-                chosen_candidates.append(may_fit[best_index])
+                chosen_candidates.append(fitting_candidates[best_index])
                 gains = np.minimum(gains, excess(points, *points[best_index]))
             if chosen_candidates:
                 return chosen_candidates

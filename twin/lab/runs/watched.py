@@ -45,8 +45,9 @@ class Source:
         span_s = begin_s, end_s
         return watch(self.scenario, self.facts, span_s, most, self.trace, self.counts)
 
-    def streams(self) -> dict[str, Timeline]:
-        """Timelines of its instances' microbatches."""
+    def timeline_by_role(self) -> dict[str, Timeline]:
+        """Timeline of a layer's microbatches on two streams, by role (prefill, decode); roles whose
+        layers run in sequence have none."""
         return stream_plans(self.scenario, self.facts, self.tables)
 
 

@@ -14,7 +14,7 @@ from twin.ui import formulas, imports, live, session, theme, words
 from twin.ui.fields import sentence, with_glossary
 from twin.ui.forms import draw_form, faults, instances
 from twin.ui.show import draw_pass_times, slo_margin
-from twin.ui.toolbar import workspace
+from twin.ui.toolbar import draw_scenario_head
 from twin.workload.offered import Offered
 
 Tile = dict[str, Any]
@@ -83,7 +83,7 @@ def _tile(label: str, value: str, help_: str, **more: Any) -> Tile:
     return {"label": label, "value": value, "help": with_glossary(label, help_), **more}
 
 
-simulated = workspace("deployment")
+simulated = draw_scenario_head("deployment")
 form, facts = st.columns([3, 2], gap="large")
 
 # 1) The form.

@@ -12,8 +12,9 @@ from twin.ui.pages.run import explained
 from twin.ui.show import choice
 
 
-def conclusion(row: RunRow, scenario: Scenario) -> None:
-    """Draw the sentence on the cost of imbalance, as a re-run with even experts measured it."""
+def draw_cost_of_imbalance(row: RunRow, scenario: Scenario) -> None:
+    """Draw a sentence on the cost of imbalance, by a re-run with even experts; without routed
+    experts draw that, and end the page."""
     shape = load_shape(session.facts(), scenario.deployment.model)
     if "experts" not in shape.stages:
         st.subheader(f"{shape.title} has no routed experts: nothing to balance.", anchor=False)
@@ -44,7 +45,7 @@ def conclusion(row: RunRow, scenario: Scenario) -> None:
 
 
 row, scenario = progress.ended_run("experts")
-conclusion(row, scenario)
+draw_cost_of_imbalance(row, scenario)
 
 view = choice("View", experts_views.VIEWS, "experts-view", bind="query-params", wrap=True)
 with session.show_damage():

@@ -103,8 +103,8 @@ def events_of(role: str, instance: int) -> pl.Expr:
     return (pl.col("role") == role) & is_instance
 
 
-def moves(events: pl.DataFrame, role: str, instance: int) -> list[dict[str, Any]]:
-    """Rows of `events` of the rebalances of an instance, or of its whole pool, in order."""
+def rebalance_rows(events: pl.DataFrame, role: str, instance: int) -> list[dict[str, Any]]:
+    """Rows of `events` for the rebalances of an instance, or of its whole pool, by time."""
     rebalances = events.filter(pl.col("kind") == Kind.REBALANCE, events_of(role, instance))
     return rebalances.sort("t_s").to_dicts()
 

@@ -53,13 +53,15 @@ def tiles(row: RunRow, role: str, instance: int) -> None:
     die_load = record.table(row.id, "die_load")
     moments = experts.moments(die_load, role, instance)
     start, end = (experts.snapshot(die_load, role, instance, m) for m in (moments[0], moments[-1]))
-    moves = experts.moves(record.table(row.id, "events"), role, instance)
-    took_s = sum((move["end_s"] or move["t_s"]) - move["t_s"] for move in moves)
+    rebalances = experts.rebalance_rows(record.table(row.id, "events"), role, instance)
+    took_s = sum(
+        (rebalance["end_s"] or rebalance["t_s"]) - rebalance["t_s"] for rebalance in rebalances
+    )
     note = "Load of the hottest die over the mean die, averaged over layers; 1 is perfectly even."
     old_ratio, new_ratio = float(start.hottest.mean()), float(end.hottest.mean())
     change_text = f"{new_ratio - old_ratio:+.2f}" if abs(new_ratio - old_ratio) >= 0.005 else None
-    moved_bytes = sum(move["bytes"] or 0.0 for move in moves)
-    moves_text = f"in {seconds(took_s)}" if moves else None
+    moved_bytes = sum(rebalance["bytes"] or 0.0 for rebalance in rebalances)
+    moves_text = f"in {seconds(took_s)}" if rebalances else None
     grey_delta: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off"}
     with st.grid(5, min_column_width=165):
         st.metric("Hottest die, start", f"{old_ratio:.2f} × mean", help=note)
@@ -70,7 +72,7 @@ def tiles(row: RunRow, role: str, instance: int) -> None:
             f"layer {end.layers[int(end.hottest.argmax())]}",
             help="The layer whose hottest die is hottest.", **grey_delta,
         )  # fmt: skip
-        st.metric("Rebalances", f"{len(moves):,}", help="Of this pool, over the whole run.")
+        st.metric("Rebalances", f"{len(rebalances):,}", help="Of this pool, over the whole run.")
         st.metric(
             "Weights moved", amount(moved_bytes, "bytes"), moves_text, **grey_delta,
             help="Expert weights that went over the UB plane for rebalancing.",
@@ -137,24 +139,24 @@ def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None
 
 def draw_moves(row: RunRow, role: str, instance: int) -> None:
     """Draw the moves as a table: bytes, seconds, slow-down, iterations before and after."""
-    moves = experts.moves(record.table(row.id, "events"), role, instance)
-    if not moves:
+    rebalances = experts.rebalance_rows(record.table(row.id, "events"), role, instance)
+    if not rebalances:
         st.caption("No expert was moved in this run.")
         return
     windows, rows = record.table(row.id, "instances").filter(experts.is_of(role, instance)), []
-    for move in moves:
-        begin_s, end_s = move["t_s"], move["end_s"]
+    for rebalance in rebalances:
+        begin_s, end_s = rebalance["t_s"], rebalance["end_s"]
         before_s, during_s, after_s = experts.iteration_around(windows, begin_s, end_s or begin_s)
         slow_down = during_s / before_s if before_s and during_s is not None else None
         rows.append({
             "Begins, s": begin_s,
             "Took, s": None if end_s is None else end_s - begin_s,
-            "Moved": amount(move["bytes"] or None, "bytes"),
+            "Moved": amount(rebalance["bytes"] or None, "bytes"),
             "Iteration before": amount(before_s, "time"),
             "While moving": amount(during_s, "time"),
             "Slow-down": f"{100 * (slow_down - 1):+.1f} %" if slow_down else NOTHING,
             "After": amount(after_s, "time"),
-            "What": (move["detail"] or "").replace("->", "→"),
+            "What": (rebalance["detail"] or "").replace("->", "→"),
         })  # fmt: skip
     digits = st.column_config.NumberColumn(format="%.4g")
     st.dataframe(rows, hide_index=True, column_config={"Begins, s": digits, "Took, s": digits})

@@ -132,7 +132,7 @@ def _headroom(known: RunRow | None) -> dict[str, Any]:
 
 def _causes(row: RunRow, scenario: Scenario, known: RunRow) -> None:
     """Draw the causes of an explanation, the first ones open."""
-    causes = record.explanation(known.id, known)["causes"]
+    causes = record.stored_explanation(known.id, known)["causes"]
     if not causes:
         st.markdown("No cause was found whose removal changes these figures on every seed.")
         return

@@ -101,8 +101,9 @@ def over_time(row: RunRow, scenario: Scenario) -> None:
     st.caption(f"Means over windows of {words.duration(width_s)} each.")
 
 
-def iteration(row: RunRow, scenario: Scenario) -> None:
-    """Draw the time of a decode pass and of a prefill batch on both streams, with slack."""
+def draw_pass_times_of_phases(row: RunRow, scenario: Scenario) -> None:
+    """Draw the mean time of a decode iteration and of a prefill batch (operators, and a layer on
+    its two streams), and decode's iterations over the run."""
     table, plans = record.table(row.id, "operators"), record.layers(row.id, row, scenario)
     phases = [p for p in ("decode", "prefill") if (table["phase"] == p).any()]
     for phase in phases:
@@ -270,7 +271,7 @@ SECTIONS: dict[str, Draw] = {
     "Latency": latency,
     "One request": explained.one_request,
     "Over time": over_time,
-    "Iteration": iteration,
+    "Iteration": draw_pass_times_of_phases,
     "Load": load,
     "Fabric": fabric,
     "Scenario": scenario_section,

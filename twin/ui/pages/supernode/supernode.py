@@ -14,14 +14,14 @@ from twin.ui.formulas import place_instances
 from twin.ui.pages.supernode import editor, panels
 from twin.ui.pages.supernode.prices import TRAFFIC, draw_hashed_flows, link_shares
 from twin.ui.pages.supernode.table import parts_table
-from twin.ui.toolbar import workspace
+from twin.ui.toolbar import draw_scenario_head
 
 FIELDS = [path for group in form_groups("supernode").values() for path in group]
 BEHIND = [path for path in FIELDS if path not in forms.FIRST["supernode"]]
 BEHIND.append("memory_pool.gb_per_node")  # what a node's DRAM lends: read here, set here too
 PICTURE = "supernode-picture"
 
-simulated = workspace("supernode")
+simulated = draw_scenario_head("supernode")
 draft = session.draft()
 
 # 1) Which machine it is, and what its deployment gets from it. The prices are found after the

@@ -10,9 +10,9 @@ from twin.ui import formulas, imports, live, session, words
 from twin.ui.fields import sentence
 from twin.ui.forms import draw_form
 from twin.ui.forms.tables import rows_table
-from twin.ui.toolbar import workspace
+from twin.ui.toolbar import draw_scenario_head
 
-simulated = workspace("workload")
+simulated = draw_scenario_head("workload")
 form, facts = st.columns([3, 2], gap="large")
 
 # 1) The form.

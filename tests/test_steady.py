@@ -47,10 +47,10 @@ def test_full_slots_beyond_the_slo_are_told_which_batch_keeps_it(facts, paper):
 
 def test_a_formula_waits_for_no_compiler_no_store_and_no_tables():
     asks = (
-        "import sys; from twin.lab.runs.predicted import predicted"
+        "import sys; from twin.lab.runs.predicted import predict_all"
         "; from twin.lab.ask import scenario_named"
-        "; predicted(scenario_named('quickstart'))"
-        "; predicted(scenario_named('mooncake-like-conversation'))"
+        "; predict_all(scenario_named('quickstart'))"
+        "; predict_all(scenario_named('mooncake-like-conversation'))"
         "; print(*{'numba', 'sqlalchemy', 'polars', 'scipy', 'streamlit'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)

@@ -357,6 +357,30 @@ def test_ranks_with_prompts_gather_by_sums_under_sglang(facts):
     assert halves.dispatch.fixed == pytest.approx(nccl_s)
 
 
+def test_sglang_waits_before_a_pass_with_prompts_and_before_no_other(facts):
+    """Once a pass, however many prompts it has; where prompts have passes of their own too."""
+    name = "stacks.sglang-0-5.operators.nvidia.prompt_gap"
+    wait_s, without = facts.si(name), facts.replaced({name: 0.0})
+    seconds = dict[tuple[bool, float], float]()
+    for waits, from_facts in ((True, facts), (False, without)):
+        mixed = costs(
+            from_facts, deployment__mode="colocated", deployment__colocated__instances=1,
+            deployment__colocated__npus_per_instance=8, deployment__decode__tp_dies=8,
+            deployment__stack="sglang-0-5",
+        ).decode  # fmt: skip
+        for tokens in (0.0, 300.0, 8000.0):
+            sink = np.zeros(len(DECODE_OPERATORS))
+            seconds[waits, tokens] = mixed_iteration_s(
+                mixed, [4], [4000.0], [tokens], [tokens * tokens / 2], 0, 1, *EVEN, sink
+            )
+            assert sink.sum() == pytest.approx(seconds[waits, tokens])
+    assert seconds[True, 0.0] == seconds[False, 0.0]
+    for tokens in (300.0, 8000.0):
+        assert seconds[True, tokens] - seconds[False, tokens] == pytest.approx(wait_s)
+    batch = [prompts(each, deployment__stack="sglang-0-5").launch for each in (facts, without)]
+    assert batch[0] - batch[1] == pytest.approx(wait_s)
+
+
 def test_norms_over_all_heads_take_one_more_all_reduce_of_a_rank(facts):
     """MiniMax-M2's, by hand: a kernel, and the start of an all-reduce of 8 dies; none on one."""
     none = facts.replaced({"models.minimax-m2-5.norm_sums": 0})

@@ -143,7 +143,7 @@ def test_dram_of_eight_instances_has_one_copy_in_the_pool_and_one_each_without()
     size = 671e9
     pool, nodes = Dram(2.0 * size), [Dram(2.0 * size) for _ in range(INSTANCES)]
     for node in nodes:
-        pool.keep(0, size)
-        node.keep(0, size)
+        pool.store(0, size)
+        node.store(0, size)
     assert sum(pool.held.values()) == size
     assert sum(sum(node.held.values()) for node in nodes) == INSTANCES * size

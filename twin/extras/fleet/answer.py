@@ -115,7 +115,7 @@ def merged_spread(parts: Sequence[tuple[int, np.ndarray]], prefix: str) -> dict[
     """Mean and percentiles of samples f8[n], each sample repeated its count of times, by the keys
     that `spread_of` uses.
 
-    >>> spread_merged([(2, np.array([1.0])), (1, np.array([4.0]))], "ttft_s")["ttft_s_p50"]
+    >>> merged_spread([(2, np.array([1.0])), (1, np.array([4.0]))], "ttft_s")["ttft_s_p50"]
     1.0"""
     values = np.concatenate([np.zeros(0), *(sample for _, sample in parts)])
     if not values.size:

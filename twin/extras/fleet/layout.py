@@ -416,7 +416,7 @@ def _thinned(arrivals: str, cv: float, part: float, turn: float) -> dict[str, An
     """Arrivals and their burstiness in a stream of which a part is drawn, and of that every
     1/turn-th taken; nothing where they stay.
 
-    >>> _stream("poisson", 1.0, 0.01, 1.0), _stream("poisson", 1.0, 1.0, 0.25)
+    >>> _thinned("poisson", 1.0, 0.01, 1.0), _thinned("poisson", 1.0, 1.0, 0.25)
     ({}, {'arrivals': 'gamma', 'cv': 0.5})"""
     cv2 = {"poisson": 1.0, "uniform": 0.0}.get(arrivals, cv * cv)
     thinned_cv2 = (1.0 + part * (cv2 - 1.0)) * turn

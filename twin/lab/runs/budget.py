@@ -40,7 +40,7 @@ class Budget:
     def text(self) -> str:
         """For people, where it is worth saying: '' for what takes a few seconds.
 
-        >>> Budget(1e4, 4e8, 0.4).said, Budget(2e7, 9e9, 200.0).said
+        >>> Budget(1e4, 4e8, 0.4).text, Budget(2e7, 9e9, 200.0).text
         ('', 'about 3 min, 9 GB')
         """
         if self.seconds < 5.0 and self.memory_bytes < 2e9:

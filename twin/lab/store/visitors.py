@@ -159,7 +159,7 @@ def join_notes(
 def split_tags(text: str) -> list[str]:
     """The tags of a row.
 
-    >>> split_tags(joined_tags(["b", " a  c ", "b", ""]))
+    >>> split_tags(join_tags(["b", " a  c ", "b", ""]))
     ['b', 'a c']
     """
     return text.strip("\n").split("\n") if text else []

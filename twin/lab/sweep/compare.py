@@ -134,9 +134,9 @@ def change_text(name: str, value: float, base: float) -> tuple[str, str]:
     """How far a figure is from another run's, and whether that is better, worse or the same: shares
     in percentage points, from three times on as a factor, everything else in per cent.
 
-    >>> change("ttft_s_p50", 0.9, 1.0), change("slo_attainment", 0.8, 0.9)
+    >>> change_text("ttft_s_p50", 0.9, 1.0), change_text("slo_attainment", 0.8, 0.9)
     (('−10.0 %', 'better'), ('−10.0 points', 'worse'))
-    >>> change("ttft_s_p50", 0.6, 0.15), change("tpot_s_mean", 0.05, 0.05)
+    >>> change_text("ttft_s_p50", 0.6, 0.15), change_text("tpot_s_mean", 0.05, 0.05)
     (('× 4.0', 'worse'), ('same', 'same'))
     """
     judgement = verdict(name, value, base)

@@ -62,7 +62,7 @@ def errors(rows: Rows) -> Chart:
 def _axis_place(error: float) -> float:
     """Where a signed error stands on the axis: by its logarithm, and evenly within the band.
 
-    >>> round(_place(-0.5) + _place(0.5), 9), _place(0.0)
+    >>> round(_axis_place(-0.5) + _axis_place(0.5), 9), _axis_place(0.0)
     (0.0, 0.0)"""
     return math.asinh(error / BAND)
 

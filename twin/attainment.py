@@ -122,7 +122,7 @@ class Attainment:
 
     def _held_s(self, rate: float) -> float:
         """Mean seconds that a first token waits for the end of the next pass of its prefill
-        instance: as often as somebody came during its own, what came then."""
+        instance: that pass, as often as a prompt came during its own."""
         if not self.after_pass or (pool := self.pool) is None:
             return 0.0
         each_per_s, fresh = rate / pool.instances, self.prompts.fresh
@@ -292,13 +292,13 @@ class Attainment:
     def _lasting_rate(self, rate: float, took_s: float) -> float:
         """The largest rate, up to one that a short run keeps, that a long one keeps. Near its
         largest rate a queue takes thousands of requests to show how long it gets."""
-        asked, low_rate = self.scenario.slo.share, BUSY * self.saturated
-        if rate <= low_rate or self.in_time(rate, took_s, is_long=True) >= asked:
+        slo_share, low_rate = self.scenario.slo.share, BUSY * self.saturated
+        if rate <= low_rate or self.in_time(rate, took_s, is_long=True) >= slo_share:
             return rate
         for _ in range(HALVINGS):
             middle = 0.5 * (low_rate + rate)
-            is_kept = self.in_time(middle, took_s, is_long=True) >= asked
-            low_rate, rate = (middle, rate) if is_kept else (low_rate, middle)
+            meets_slo = self.in_time(middle, took_s, is_long=True) >= slo_share
+            low_rate, rate = (middle, rate) if meets_slo else (low_rate, middle)
         return SAFE * low_rate
 
 

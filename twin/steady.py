@@ -144,8 +144,8 @@ class Priced:
 
     @cached_property
     def seen(self) -> NDArray[np.float64]:
-        """Tokens of each of its prompts that earlier ones left, in the memory pool if there is one,
-        f8[requests]."""
+        """Tokens of each prompt of the sample that earlier ones had: that the memory pool holds, if
+        there is one; f8[requests]."""
         s = self.scenario
         if not s.memory_pool.enabled or s.deployment.mode == "decode_only":
             return self.sample.seen
@@ -196,7 +196,7 @@ def pool_hit_tokens(
     front router has a pool, each local instance a cache; prompts are dealt among them. SSD holds
     copies of DRAM's blocks."""
     pool, sample = scenario.memory_pool, offered(scenario, facts, trace)
-    keeps_answers, role = pool.answers, costs.prefilling
+    stores_answers, role = pool.answers, costs.prefilling
     if role is None:
         return np.zeros(sample.prompts.size)
     net, pool_count = wired(scenario.supernode, facts), 1
@@ -214,10 +214,10 @@ def pool_hit_tokens(
         blocks_held = math.inf
     ttl_s = pool.ttl_s if pool.policy == "ttl" else math.inf
     has_room = pool_count == 1 and sample.blocks <= blocks_held and math.isinf(ttl_s)
-    if has_room and not keeps_answers:
+    if has_room and not stores_answers:
         return sample.seen
     hits = lru_reuse(
-        scenario, facts, trace, Caches(pool_count, blocks_held, ttl_s), keeps_answers
+        scenario, facts, trace, Caches(pool_count, blocks_held, ttl_s), stores_answers
     ).astype(np.float64)  # fmt: skip
     if hits.size == sample.seen.size:
         return hits

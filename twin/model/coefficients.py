@@ -321,7 +321,7 @@ class Prefill(Record):
     demand: PrefillDemand = part(PrefillDemand)
     hop: Collective = part(Collective)  # to the next pipeline stage; per token of a die
     head: float = computed("The LM head for one position of each prompt.")
-    launch: float = given("Launching the graph.", "s")
+    launch: float = given("Launching the graph, and the host before it.", "s")
     kernels: float = given("Launching it kernel by kernel instead, while it runs.", "s")
     captured: float = given("Tokens of a die in the largest pass that is a graph; 0: none is.")
     moe_layers: float = given("Layers with experts, the MTP module's among them.")

@@ -115,11 +115,11 @@ _sampled = lru_cache(maxsize=32)(_sample)
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """LRU caches of KV blocks that take turns at a stream of requests."""
+    """LRU caches of KV blocks to which requests are dealt in turn."""
 
     count: int
     blocks: float  # that each has room for; infinite: all
-    ttl_s: float = math.inf  # that a block stays which nobody touches
+    ttl_s: float = math.inf  # of a block, from its last use
 
 
 def lru_reuse(

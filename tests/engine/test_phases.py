@@ -228,6 +228,24 @@ def test_an_answer_that_outgrows_its_die_alone_is_rejected_with_the_reason():
     assert reasons == {"answer outgrew the KV space of its decode die"}
 
 
+def test_tokens_of_answers_that_outgrow_their_die_are_conserved():
+    scenario = small(
+        {
+            "workload.output_tokens": 2000,
+            "workload.rate_req_per_s": 2.0,
+            "workload.prompts": 40,
+            "horizon_s": 60.0,
+            "deployment.mode": "decode_only",
+            "deployment.decode.mtp_draft_tokens": 2,
+            "deployment.decode.drafter": "ngram",
+        }
+    )
+    answer = simulate(scenario, facts_with_kv_space(scenario, 2000))
+    rows = answer.tables["requests"]
+    assert (rows["status"] == "rejected").sum() > 20
+    assert answer.valid, [check for check in answer.checks if not check["ok"]]
+
+
 def test_a_colocated_chunk_delays_the_tokens_of_everyone():
     asked = {"deployment.mode": "colocated", "workload.rate_req_per_s": 30.0}
     fine, coarse = (

@@ -359,6 +359,7 @@ class Record(Columns):
         f"{COUNTERS}", "Events so far.",
         by="admission, arrivals, colocated, decode, faults, kv_transfer, prefill, returns, router",
     )  # fmt: skip
+    rounded_tokens = f8("1", "Parts of tokens that answers cut short lost.", by="decode, faults")
     fields = i8("fields", "Scratch: fields that are booked.", by="books, decode, prefill")
     amounts = f8("fields", "Scratch: how much.", by="books, decode, prefill")
     gaps = f8("bins", "Steady-state request-iterations by iteration time.", by="decode")

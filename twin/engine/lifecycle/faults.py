@@ -221,6 +221,7 @@ def hand_over(world: World, d: int, i: int, now_s: float) -> int:
     from_rank = request.rank[i]
     pull(world, d, i)
     request.emitted[i] = emitted_tokens
+    world.record.rounded_tokens[0] += 1.0
     request.rank[i] = rank
     world.decode.reserved_tokens[rank] += request.input_tokens[i] + emitted_tokens
     request.ready_s[i] = now_s

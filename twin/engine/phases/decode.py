@@ -383,4 +383,6 @@ def suspend(world: World, d: int, i: int) -> None:
     iterations_due = request.due[i] - request.joined[i]
     tokens_left = request.output_tokens[i] - request.emitted[i]
     leave(world, d, i)
-    request.emitted[i] += int(tokens_left * iterations_done / iterations_due)
+    new_tokens = tokens_left * iterations_done / iterations_due
+    request.emitted[i] += int(new_tokens)
+    world.record.rounded_tokens[0] += new_tokens - int(new_tokens)

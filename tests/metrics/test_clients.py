@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from tests.draws import draws
 from twin.metrics.clients import by_tenant, fair_shares, fairness, jain_index
+from twin.metrics.measures import NOTHING
 from twin.metrics.observed import Observed
+from twin.metrics.registry import shown
 from twin.scenario import Scenario, with_overrides
 
 PAIR = [{"name": "a", "weight": 3.0}, {"name": "b", "ttft_s": 0.5}]
@@ -74,6 +76,14 @@ def test_requests_in_progress_at_the_start_meet_the_slo_as_often_as_others_of_th
     no_warmup = replace(o, scenario=with_overrides(o.scenario, {"warmup_s": 0.0}))
     offered = [tenant["asked_req_per_s"] for tenant in by_tenant(no_warmup)]
     assert offered == pytest.approx([2 / 10, 1 / 10])  # they arrived before the run
+
+
+def test_a_tenant_of_which_no_request_began_within_the_run_has_no_slo_share():
+    resident = ("b", 0.0, 0.0, 2.0, 90, 0, 0.0, 4, 0)
+    o = replace(observed([resident, *ROWS[:2]]), totals={"at_start": 1.0})
+    a, b = by_tenant(o)
+    assert (a["slo_attainment"], b["slo_attainment"]) == (1.0, None)
+    assert shown("slo_attainment", b["slo_attainment"]) == NOTHING
 
 
 def test_where_no_request_began_and_ended_both_limits_are_judged_alone():

@@ -78,16 +78,15 @@ def by_tenant(o: Observed) -> list[dict[str, Any]]:
     fair_share_ratios = _fair_share_ratios(o)
     for index, tenant in enumerate(o.scenario.tenants):
         is_of_tenant = tenant_index == index
-        is_finished, is_started = is_of_tenant & o.finished, is_of_tenant & o.started
+        is_started = is_of_tenant & o.started
         ttft_s, hit_tokens = o.ttft[is_started], requests["hit_tokens"].to_numpy()[is_started]
         prompts = requests["input_tokens"].to_numpy()[is_started]
         tpot_s = o.tpot[is_of_tenant[o.finished]]
-        met_count = o.met_of(is_of_tenant)
         rows.append({
             "tenant": tenant.name,
             "asked_req_per_s": float((is_of_tenant & first_attempts).sum()) / o.steady_s,
-            "goodput_req_per_s": met_count / o.steady_s,
-            "slo_attainment": met_count / float(is_finished.sum()) if is_finished.any() else None,
+            "goodput_req_per_s": o.met_of(is_of_tenant) / o.steady_s,
+            "slo_attainment": o.attained_of(is_of_tenant),
             "refused": int((is_of_tenant & (status == "rejected")).sum()),
             "cancelled": int((is_of_tenant & (status == "cancelled")).sum()),
             "tokens_per_s": served_tokens[index] / o.steady_s,

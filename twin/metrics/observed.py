@@ -151,6 +151,16 @@ class Observed:
             return 0.0
         return float(ttft_met[has_token].mean()) * float(tpot_met[is_chosen].sum())
 
+    def attained_of(self, chosen: np.ndarray) -> float | None:
+        """Share of the finished requests of a mask b[requests] that met the whole SLO; None without
+        one, and where all were in progress at the start and no first token of a mask's request
+        came after it: then no TTFT is known."""
+        is_finished = chosen[self.finished]
+        is_judged = (is_finished & self.whole).any() or (chosen & self.started).any()
+        if not is_finished.any() or not is_judged:
+            return None
+        return self.met_of(chosen) / float(is_finished.sum())
+
     @property
     def met(self) -> float:
         """Finished requests that met the whole SLO, see `met_of`."""

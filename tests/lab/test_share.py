@@ -76,6 +76,18 @@ def test_a_broken_link_is_refused_in_one_sentence(text, said):
         opened(text)
 
 
+@pytest.mark.parametrize("behind", [".", ",", ")", ").", "]", ">", '"', "’,", "?", "…", "。"])
+def test_punctuation_behind_a_link_is_not_part_of_it(store, add_run, behind):
+    scenario = Scenario(name="from a sentence")
+    assert opened(links.pack(scenario) + behind) == scenario
+    query = query_of(links.share_scenario(store, scenario))
+    assert links.open_scenario({"scenario": query["scenario"] + behind}, store, id) == scenario
+    first, second = add_run(), add_run()
+    assert links.open_run({"run": first + behind}, store).id == first
+    compared = links.open_runs({"runs": f"{first},{second}{behind}"}, store)
+    assert [row.id for row in compared] == [first, second]
+
+
 def test_a_draft_too_long_for_an_address_is_named_but_not_stored(store):
     short = Scenario(name="short")
     assert links.carries(links.draft_url(short))

@@ -4,6 +4,7 @@ link or named by digest. Nothing in a link is trusted."""
 import base64
 import binascii
 import re
+import string
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,10 @@ Hold: TypeAlias = "Callable[[ImportedMachine], object]"  # keeps a machine for a
 
 RUN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{21,63}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
+# What a sentence may put behind a link; no id, digest or base64url text ends with it.
+PUNCTUATION = (
+    string.whitespace + "".join(set(string.punctuation) - set("-_")) + "’”»›…、。，）】』」"
+)
 
 
 class ShareError(ValueError):
@@ -113,7 +118,7 @@ def open_scenario(query: Mapping[str, str], store: Store, hold: Hold) -> Scenari
     """The scenario of an address; `hold` receives a machine inside it. Raises ShareError."""
     if query.get(PORTABLE):
         return _unpack_scenario(query[PORTABLE], hold)
-    digest = query.get(SCENARIO, "")
+    digest = _bare(query.get(SCENARIO, ""))
     if not DIGEST.fullmatch(digest):
         raise ShareError("this link names no scenario: its id must be 64 characters of 0-9 and a-f")
     try:
@@ -126,17 +131,17 @@ def open_scenario(query: Mapping[str, str], store: Store, hold: Hold) -> Scenari
 
 def open_run(query: Mapping[str, str], store: Store) -> RunRow | NotHere | None:
     """The run that an address names, why it cannot be shown, or None without a name."""
-    name = query.get(RUN, "")
+    name = _bare(query.get(RUN, ""))
     return _find_run(name, store) if name else None
 
 
 def open_runs(query: Mapping[str, str], store: Store) -> list[RunRow | NotHere]:
     """The runs of a comparison's address, each once, baseline first. Raises ShareError."""
-    run_texts = query.get(RUNS, "")[:LINK_CHARS_MAX].split(",")
+    run_texts = _bare(query.get(RUNS, "")[:LINK_CHARS_MAX]).split(",")
     run_ids = list(dict.fromkeys(filter(None, run_texts)))
     if len(run_ids) > COMPARED_MAX:
         raise ShareError(f"this link compares {len(run_ids)} runs: at most {COMPARED_MAX} can be")
-    baseline = query.get(BASELINE, "")
+    baseline = _bare(query.get(BASELINE, ""))
     if baseline in run_ids:
         run_ids.remove(baseline)
         run_ids.insert(0, baseline)
@@ -180,10 +185,16 @@ def _unpack_scenario(text: str, hold: Hold) -> Scenario:
     return scenario
 
 
+def _bare(text: str) -> str:
+    """A value of a query without the punctuation of a sentence behind it; that alone unchanged."""
+    return text.rstrip(PUNCTUATION) or text
+
+
 def unpack_text(text: str) -> str:
     """The text inside a link. Raises ShareError if it is damaged or too long."""
     if len(text) > LINK_CHARS_MAX:
         raise ShareError(f"this link is longer than the {LINK_CHARS_MAX:,} characters of any")
+    text = _bare(text)
     try:
         raw_bytes = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         inflater = zlib.decompressobj()

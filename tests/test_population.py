@@ -6,9 +6,9 @@ import pytest
 from tests.draws import seeds, some
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts, preset
-from twin.outlook import outlook, times
+from twin.outlook import outlook, run_times
 from twin.scenario import with_overrides
-from twin.stationary import iterations_of
+from twin.stationary import mean_iterations
 from twin.steady import Priced
 from twin.workload.lengths import elapsed_tokens
 
@@ -51,12 +51,12 @@ def test_lengths_of_those_under_way_are_biased_to_long_ones():
     assert elapsed_tokens(np.full(9, 100, np.int32)) == pytest.approx(50.0)
     mixed = np.array([10, 190], np.int32)
     assert elapsed_tokens(mixed) == pytest.approx((10**2 + 190**2) / 2 / 200)
-    assert iterations_of(np.full(9, 171, np.int32), 1, 0.7) == pytest.approx(100.0)
+    assert mean_iterations(np.full(9, 171, np.int32), 1, 0.7) == pytest.approx(100.0)
 
 
 def test_times_follow_the_life_of_a_request():
     facts = load_facts()
-    calm, busy = (times(Priced(quick(rate), facts)) for rate in (50, 145))
+    calm, busy = (run_times(Priced(quick(rate), facts)) for rate in (50, 145))
     assert calm < busy
-    long_answers = times(Priced(quick(50, **{"workload.output_tokens": 3072}), facts))
+    long_answers = run_times(Priced(quick(50, **{"workload.output_tokens": 3072}), facts))
     assert long_answers[1] >= 2 * calm[1] - 5.0

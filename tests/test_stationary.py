@@ -6,7 +6,7 @@ from tests.draws import some
 from tests.engine.small import small
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts
-from twin.outlook import at_load, times
+from twin.outlook import run_times, state_at
 from twin.scenario import Scenario, with_overrides
 from twin.stationary import ITERATIONS
 from twin.steady import Priced
@@ -41,10 +41,10 @@ def test_a_light_load_of_prompts_among_answers_is_as_fast_as_simulated(pool):
             "router.policy": router,
         },
     )
-    horizon_s, warmup_s = times(Priced(s, load_facts()))
+    horizon_s, warmup_s = run_times(Priced(s, load_facts()))
     long = with_overrides(s, {"horizon_s": 2.0 * horizon_s, "warmup_s": warmup_s})
     simulated_s = simulate(long, load_facts()).summary["decode_iteration_s_mean"]
-    standing = at_load(Priced(s, load_facts()), rate)
+    standing = state_at(Priced(s, load_facts()), rate)
     assert standing is not None
     assert standing.iteration_s == pytest.approx(simulated_s, rel=0.06)
 
@@ -53,7 +53,7 @@ def test_bursts_of_arrivals_make_iterations_swing_more():
     swings = []
     for cv in (0.5, 1.0, 2.0):
         s = with_overrides(Scenario(), {"workload.arrivals": "gamma", "workload.cv": cv})
-        standing = at_load(Priced(s, load_facts()), s.workload.rate_req_per_s)
+        standing = state_at(Priced(s, load_facts()), s.workload.rate_req_per_s)
         assert standing is not None
         swings.append(standing.swings.lasting)
     assert swings == sorted(swings)
@@ -63,6 +63,6 @@ def test_answers_of_any_length_are_followed_over_a_bounded_number_of_iterations(
     """Ranks with a request or two differ by chance in every pass, and a pass lasts several
     lives: of answers of 100,000 tokens the search took four times as many iterations."""
     s = small({"deployment.mode": "colocated", "workload.output_tokens": 100_000})
-    standing = at_load(Priced(s, load_facts()), 2 * 0.0292)
+    standing = state_at(Priced(s, load_facts()), 2 * 0.0292)
     assert standing is not None
     assert standing.population.at[0] < 1.01 * ITERATIONS

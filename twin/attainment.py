@@ -51,7 +51,7 @@ NEARLY_FULL = 0.99  # of the time of prefill
 NO_CHANCE = 1e-9  # smaller ones are neglected
 NORMAL = tuple(NormalDist().inv_cdf((i + 0.5) / 32) for i in range(32))  # its law, by mean weights
 TRANSFERS = 2.0  # KV transfers that share a port, at most times
-# Of a simulation of instances that are chosen by load, see `Attainment._recent`.
+# Of a simulation of instances that are chosen by load, see `Attainment._recent_share`.
 RECENT, JOINING = 0.89, 2.5
 
 
@@ -83,8 +83,8 @@ class Attainment:
         return sorted(Counter(lengths).items())
 
     @property
-    def parts(self) -> list[tuple[float, float, float]]:
-        """(share of the requests, its TTFT SLO, its TPOT SLO) by tenant, seconds."""
+    def slo_by_tenant(self) -> list[tuple[float, float, float]]:
+        """(share of the requests, TTFT SLO in seconds, TPOT SLO in seconds) of each tenant."""
         s = self.scenario
         return [
             (t.share, t.ttft_s or s.slo.ttft_s, 1e-3 * (t.tpot_ms or s.slo.tpot_ms))
@@ -92,37 +92,37 @@ class Attainment:
         ] or [(1.0, s.slo.ttft_s, 1e-3 * s.slo.tpot_ms)]
 
     @cached_property
-    def longer(self) -> Prompts:
-        """Prompts of a long run: the sample in many orders."""
+    def long_prompts(self) -> Prompts:
+        """Prompts of a long run: copies of the sample, each in another order."""
         copies = self.longer_prompts // len(self.prompts.fresh)
         return self.prompts.shuffled(copies) if copies > 1 else self.prompts
 
-    def in_time(self, rate: float, took_s: float, *, is_long: bool = False) -> float:
-        """Share of requests with a TTFT within the SLO at `rate` requests/s; took_s: of an
-        iteration; is_long: of a long run."""
-        pool = self.colocated(rate, took_s) if self.colocated else self.pool
+    def ttft_share(self, rate: float, iteration_s: float, *, is_long: bool = False) -> float:
+        """Share of requests with a TTFT within the SLO at `rate` requests/s and this mean time of
+        an iteration; is_long: of a long run."""
+        pool = self.colocated(rate, iteration_s) if self.colocated else self.pool
         if pool is None:
             return 1.0
-        if rate > self.saturated:  # a queue that grows without end may be short in a short sample
+        if rate > self.max_rate:  # a queue that grows without end may be short in a short sample
             return 0.0
-        prompts = self.longer if is_long and rate > BUSY * self.saturated else self.prompts
+        prompts = self.long_prompts if is_long and rate > BUSY * self.max_rate else self.prompts
         waits = waits_s(prompts, pool, rate)
         start = BEGINS if len(waits) > 2 * BEGINS else 0
-        fixed_s = self.extra_s + pool.delay_s + took_s * self.passes
-        fixed_s += self._held_s(rate)
+        fixed_s = self.extra_s + pool.delay_s + iteration_s * self.passes
+        fixed_s += self._pass_wait_s(rate)
         ttft_s = sorted(
             w + fixed_s + self.transfer_s * (fresh + cached)
             for w, fresh, cached in zip(
                 waits[start:], prompts.fresh[start:], prompts.cached[start:], strict=True
             )
         )
-        total_share = math.fsum(share for share, _, _ in self.parts)
-        met_count = math.fsum(s * bisect_right(ttft_s, limit) for s, limit, _ in self.parts)
+        total_share = math.fsum(share for share, _, _ in self.slo_by_tenant)
+        met_count = math.fsum(s * bisect_right(ttft_s, limit) for s, limit, _ in self.slo_by_tenant)
         return met_count / (total_share * len(ttft_s))
 
-    def _held_s(self, rate: float) -> float:
+    def _pass_wait_s(self, rate: float) -> float:
         """Mean seconds that a first token waits for the end of the next pass of its prefill
-        instance: that pass, as often as a prompt came during its own."""
+        instance: that pass, as often as a prompt arrives during the token's own pass."""
         if not self.after_pass or (pool := self.pool) is None:
             return 0.0
         each_per_s, fresh = rate / pool.instances, self.prompts.fresh
@@ -132,23 +132,23 @@ class Attainment:
         pass_s = min(pass_s, pool.full_s + pool.budget * pool.token_s)
         return -math.expm1(-each_per_s * pass_s) * pass_s
 
-    def token_s(self, rate: float, took_s: float, joining: float = 0.0) -> float:
-        """Mean seconds a token after the first, over requests, where decode has instances of its
-        own: a few tokens take whole iterations and wait for the first one. took_s: of an iteration;
-        joining: requests that an instance gets in it. What a first token is held up is over before
-        the others are out."""
-        wait = 0.0 if self.passes else self._wait(1, self._recent(joining))
-        held_s, sum_s, answers_count = self._held_s(rate), 0.0, 0
+    def mean_tpot_s(self, rate: float, iteration_s: float, joining: float = 0.0) -> float:
+        """Mean seconds per token after the first, over requests, at `rate` requests/s, where decode
+        has instances of its own: a few tokens take whole iterations and wait for the first one.
+        joining: requests that join an instance in an iteration. The wait of a first token for a
+        pass of prefill is over before the other tokens are out."""
+        wait = 0.0 if self.passes else self._wait_moment(1, self._recent_share(joining))
+        held_s, sum_s, answers_count = self._pass_wait_s(rate), 0.0, 0
         for length, count in self.lengths:
             if length > 1:
-                whole_s = (self._iterations(length - 1) + wait) * took_s
+                whole_s = (self._mean_iterations(length - 1) + wait) * iteration_s
                 sum_s += count * max(whole_s - held_s, 0.0) / (length - 1)
                 answers_count += count
-        return sum_s / answers_count if answers_count else took_s / self.per_iteration
+        return sum_s / answers_count if answers_count else iteration_s / self.per_iteration
 
-    def _iterations(self, tokens: int) -> float:
-        """Mean iterations of an answer of so many tokens after the first; the last one of a long
-        answer yields tokens beyond its end."""
+    def _mean_iterations(self, tokens: int) -> float:
+        """Mean iterations of an answer with this number of tokens after the first; the last
+        iteration of a long answer yields tokens beyond its end."""
         mean = self.per_iteration
         if tokens > SHORT_TOKENS:
             return (tokens + 0.5 * (self.variance / mean + mean - 1.0)) / mean
@@ -156,71 +156,74 @@ class Attainment:
         chances = iteration_chances(tokens, drafts, self.acceptance)
         return math.fsum(k * chance for k, chance in enumerate(chances, start=1))
 
-    def of_stamps(self, waits_s: np.ndarray, tokens_s: np.ndarray, took_s: float) -> float:
-        """Share of answers within the SLO by their waits for a first token and seconds a token, in
-        mixed serving; took_s: of an iteration."""
-        ttft_s = waits_s + self.extra_s + self.passes * took_s
+    def slo_share(self, waits_s: np.ndarray, tokens_s: np.ndarray, iteration_s: float) -> float:
+        """Share of answers of mixed serving within the SLO. By answer, f8[n]: waits_s until the
+        first token, tokens_s seconds per token after it; iteration_s: mean."""
+        ttft_s = waits_s + self.extra_s + self.passes * iteration_s
         shares = [share * np.mean((ttft_s <= first) & (tokens_s <= token))
-                  for share, first, token in self.parts]  # fmt: skip
-        return float(sum(shares)) / math.fsum(share for share, _, _ in self.parts)
+                  for share, first, token in self.slo_by_tenant]  # fmt: skip
+        return float(sum(shares)) / math.fsum(share for share, _, _ in self.slo_by_tenant)
 
     @cached_property
-    def saturated(self) -> float:
+    def max_rate(self) -> float:
         """Requests/s of prefill with prompts always waiting; infinite without a prefill pool."""
         return saturated_rate(self.prompts, self.pool) if self.pool else math.inf
 
     def mean_wait_s(self, rate: float) -> float:
-        """Mean seconds from the router to the end of prefill at a rate (requests/s)."""
+        """Mean seconds from the router to the end of prefill at `rate` requests/s."""
         assert self.pool is not None
         wait_times = waits_s(self.prompts, self.pool, rate)
         return math.fsum(wait_times) / len(wait_times)
 
-    def fluent(self, took_s: float, swings: Swings) -> float:
-        """Share of requests of a TPOT within the SLO, by an iteration's mean seconds and swings."""
-        recent = self._recent(swings.joining)
-        total_share = math.fsum(share for share, _, _ in self.parts)
+    def tpot_share(self, iteration_s: float, swings: Swings) -> float:
+        """Share of requests with a TPOT within the SLO, by an iteration's mean seconds and
+        swings."""
+        recent = self._recent_share(swings.joining)
+        total_share = math.fsum(share for share, _, _ in self.slo_by_tenant)
         met_count = math.fsum(
             share
             * math.fsum(
                 count
-                * self._fluent(
-                    length, took_s, swings.lasting * lasting, swings.single, limit, recent
+                * self._chance_in_tpot(
+                    length, iteration_s, swings.lasting * lasting, swings.single, limit, recent
                 )
-                for (length, count), lasting in zip(self.lengths, self.lasting, strict=True)
+                for (length, count), lasting in zip(self.lengths, self.lasting_shares, strict=True)
             )
-            for share, _, limit in self.parts
+            for share, _, limit in self.slo_by_tenant
         )
         return met_count / (total_share * len(self.answers))
 
     def longest_iteration_s(self, swings: Swings) -> float:
-        """The longest mean iteration with which `slo.share` of the requests meet their TPOT SLO."""
-        high_s = 2.0 * max(limit for _, _, limit in self.parts) * self.per_iteration
+        """The longest mean seconds of an iteration with which `slo.share` of the requests meet
+        their TPOT SLO."""
+        high_s = 2.0 * max(limit for _, _, limit in self.slo_by_tenant) * self.per_iteration
         low_s = 0.0
         while high_s - low_s > 1e-3 * high_s:
             mid_s = 0.5 * (low_s + high_s)
-            if self.fluent(mid_s, swings) >= self.scenario.slo.share:
+            if self.tpot_share(mid_s, swings) >= self.scenario.slo.share:
                 low_s = mid_s
             else:
                 high_s = mid_s
         return low_s
 
     @cached_property
-    def lasting(self) -> list[float]:
-        """Share of the iterations' swing left in an answer's mean, for each of `lengths`."""
+    def lasting_shares(self) -> list[float]:
+        """Share of an iteration's relative standard deviation left in the mean over an answer, for
+        each of `lengths`."""
         per_iteration, answers_count = self.per_iteration, len(self.answers)
         lives = [(max(a - 1, 1) / per_iteration, n / answers_count) for a, n in self.lengths]
         return [math.sqrt(lasting(lives, n)) for n, _ in lives]
 
-    def _fluent(
-        self, answer: int, took_s: float, swing: float, single: float, limit_s: float,
+    def _chance_in_tpot(
+        self, answer: int, iteration_s: float, swing: float, single: float, limit_s: float,
         recent: float,
     ) -> float:  # fmt: skip
-        """Probability that a request's mean time per token is within a limit; swing: relative
-        standard deviation of the mean iteration over its answer, of what lasts; single: of
-        `Swings`; recent: of `_recent`. Before the first iteration it waits for part of one, unless
-        its instance has just computed its prompt. The number of iterations is exact for short
-        answers, which decide where a few per cent are late; for longer ones renewal theory gives
-        mean and variance."""
+        """Probability that the mean time per token of an `answer` (tokens) is at most `limit_s`;
+        swing: relative standard deviation of the mean iteration over the answer, of what lasts;
+        single: of `Swings`; recent: of `_recent_share`. Before the first iteration it waits for
+        part of one, unless its instance has just computed its prompt. The number of iterations is
+        exact for short answers, which decide where a few per cent are late; for longer ones renewal
+        theory gives mean and variance."""
         later_tokens, per_iteration = answer - 1, self.per_iteration
         if later_tokens < 1:
             return 1.0
@@ -229,31 +232,32 @@ class Attainment:
             chances = iteration_chances(later_tokens, drafts, self.acceptance)
             return math.fsum(
                 chance
-                * self._within(
-                    k, limit_s * later_tokens / took_s, swing * swing + single / k, recent
+                * self._chance_within(
+                    k, limit_s * later_tokens / iteration_s, swing * swing + single / k, recent
                 )
                 for k, chance in enumerate(chances, start=1)
                 if chance > NO_CHANCE
             )
-        wait, wait_square = self._wait(1, recent), self._wait(2, recent)
-        mean_s = (self._iterations(later_tokens) + wait) * took_s / later_tokens
+        wait, wait_square = self._wait_moment(1, recent), self._wait_moment(2, recent)
+        mean_s = (self._mean_iterations(later_tokens) + wait) * iteration_s / later_tokens
         spread = later_tokens * self.variance / per_iteration**3 + wait_square - wait * wait
         spread += single * later_tokens / per_iteration
-        deviation_s = math.hypot(took_s / later_tokens * math.sqrt(spread), swing * mean_s)
+        deviation_s = math.hypot(iteration_s / later_tokens * math.sqrt(spread), swing * mean_s)
         return 0.5 * math.erfc((mean_s - limit_s) / max(deviation_s, 1e-12) / math.sqrt(2.0))
 
-    def _recent(self, joining: float) -> float:
+    def _recent_share(self, joining: float) -> float:
         """Share of choices that fall on the instance that ended an iteration last.
 
         It has just released requests, so a choice by load tends to select it; the more requests
-        join an instance in an iteration, the longer it stays the emptiest. Fitted to a simulation
-        of 2 to 12 instances with random phases, Poisson arrivals and releases, and the choice of
-        the fewest requests (tests/laws/test_outlook.py): the mean wait is within 0.02 iterations.
+        join an instance in an iteration (`joining`), the longer it stays the emptiest. Fitted to a
+        simulation of 2 to 12 instances with random phases, Poisson arrivals and releases, and the
+        choice of the fewest requests (tests/laws/test_outlook.py): the mean wait is within 0.02
+        iterations.
         """
         choices = self.choices
         return RECENT * choices / (choices + 1) * joining / (joining + JOINING / math.sqrt(choices))
 
-    def _within(self, iterations: int, most: float, variance: float, recent: float) -> float:
+    def _chance_within(self, iterations: int, most: float, variance: float, recent: float) -> float:
         """Probability that a number of iterations and the wait for the first one take at most
         `most` iterations. variance: relative, of their mean length, which follows a gamma law (its
         quantiles by Wilson and Hilferty, PNAS 17, 1931). The wait is uniform over an iteration, or,
@@ -267,54 +271,62 @@ class Attainment:
         met_shares = ((1.0 - recent) * w + recent * w**self.choices for w in wait_shares)
         return math.fsum(met_shares) / len(NORMAL)
 
-    def _wait(self, power: int, recent: float) -> float:
-        """Mean of a power of the wait for the first iteration (see `_within`), in iterations."""
+    def _wait_moment(self, power: int, recent: float) -> float:
+        """Mean of a power of the wait for the first iteration, in iterations; 0 in mixed serving.
+        The wait is uniform or, for a share `recent`, 1 minus the least of `choices` uniform
+        draws."""
         if self.colocated:
             return 0.0
         return (1.0 - recent) / (power + 1) + recent * self.choices / (power + self.choices)
 
-    def largest_rate(self, most: float, took_s: float) -> float:
-        """Largest rate up to `most` at which `slo.share` of first tokens are in time; 0: none."""
-        most = min(most, SAFE * self.saturated)
-        if self.in_time(most, took_s) >= self.scenario.slo.share:
-            return self._lasting_rate(most, took_s)
+    def largest_rate(self, most: float, iteration_s: float) -> float:
+        """Largest requests/s up to `most` at which `slo.share` of first tokens are in time; 0:
+        none. iteration_s: mean of an iteration of decode."""
+        most = min(most, SAFE * self.max_rate)
+        if self.ttft_share(most, iteration_s) >= self.scenario.slo.share:
+            return self._lasting_rate(most, iteration_s)
         low_rate, high = most * LEAST, most
-        if self.in_time(low_rate, took_s) < self.scenario.slo.share:
+        if self.ttft_share(low_rate, iteration_s) < self.scenario.slo.share:
             return 0.0
         while high / low_rate > 1.0 + CLOSE:
             rate = math.sqrt(low_rate * high)
-            if self.in_time(rate, took_s) >= self.scenario.slo.share:
+            if self.ttft_share(rate, iteration_s) >= self.scenario.slo.share:
                 low_rate = rate
             else:
                 high = rate
-        return self._lasting_rate(SAFE * low_rate, took_s)
+        return self._lasting_rate(SAFE * low_rate, iteration_s)
 
-    def _lasting_rate(self, rate: float, took_s: float) -> float:
-        """The largest rate, up to one that a short run keeps, that a long one keeps. Near its
-        largest rate a queue takes thousands of requests to show how long it gets."""
-        slo_share, low_rate = self.scenario.slo.share, BUSY * self.saturated
-        if rate <= low_rate or self.in_time(rate, took_s, is_long=True) >= slo_share:
+    def _lasting_rate(self, rate: float, iteration_s: float) -> float:
+        """The largest requests/s, up to a rate at which a short run meets the SLO, at which a long
+        run meets it. Near its largest rate a queue takes thousands of requests to show how long it
+        gets."""
+        slo_share, low_rate = self.scenario.slo.share, BUSY * self.max_rate
+        if rate <= low_rate or self.ttft_share(rate, iteration_s, is_long=True) >= slo_share:
             return rate
         for _ in range(HALVINGS):
             middle = 0.5 * (low_rate + rate)
-            meets_slo = self.in_time(middle, took_s, is_long=True) >= slo_share
+            meets_slo = self.ttft_share(middle, iteration_s, is_long=True) >= slo_share
             low_rate, rate = (middle, rate) if meets_slo else (low_rate, middle)
         return SAFE * low_rate
 
 
 def attainment(priced: Priced) -> Attainment:
-    """The attainment of a deployment's SLO, over a sample of its requests."""
+    """Formulas for the share of a deployment's requests that meet the SLO, over a sample of
+    them."""
     s, parts, traffic = priced.scenario, priced.parts, priced.traffic
     costs, deployed = parts.costs, s.deployment
     colocated, pool, passes = None, None, 0.0
     hit_share = traffic.hit_tokens / traffic.input_tokens
-    prompts = _prompts(s, priced.sample, priced.seen, hit_share)
+    prompts = _first_prompts(s, priced.sample, priced.seen, hit_share)
     if costs.colocated_role is not None:
-        colocated = _mixed(parts, costs.colocated_role, traffic, front_routers(s))
+        colocated = _colocated_pool(parts, costs.colocated_role, traffic, front_routers(s))
         # Half of the interval at which prompts are received, and passes that are formed ahead.
         passes = 0.5 * deployed.colocated.receive_every + costs.runs_ahead
     elif costs.prefill_role is not None:
-        pool, passes = _pool(s, parts, costs.prefill_role, traffic), 0.5 * costs.first_by_decode
+        pool, passes = (
+            _prefill_pool(s, parts, costs.prefill_role, traffic),
+            0.5 * costs.first_by_decode,
+        )
         batch = pool.budget / traffic.fresh_tokens * pool.instances  # requests of a batch of each
         repeats = math.ceil(ROUNDS * batch / len(prompts.fresh))
         prompts = prompts.repeated(min(max(repeats, 1), TIMES * SAMPLE // len(prompts.fresh)))
@@ -353,7 +365,7 @@ def attainment(priced: Priced) -> Attainment:
     )  # fmt: skip
 
 
-def _prompts(s: Scenario, sample: Offered, seen_tokens: np.ndarray, share: float) -> Prompts:
+def _first_prompts(s: Scenario, sample: Offered, seen_tokens: np.ndarray, share: float) -> Prompts:
     """The first requests of a sample, at one per second; clients of a closed loop arrive at random.
     share: mean share of prompt tokens that hit. A prompt hits in proportion to `seen_tokens`, which
     earlier ones left, f8[requests]."""
@@ -376,14 +388,15 @@ def _prompts(s: Scenario, sample: Offered, seen_tokens: np.ndarray, share: float
     )
 
 
-def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Pool:
-    """What attainment reads of the prefill pool: number of instances and seconds of a batch."""
+def _prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Pool:
+    """The prefill pool as its queue needs it: number of instances and seconds of a batch."""
     prefill, hot = s.deployment.prefill, parts.prefill_imbalance.table
     ops, by_data, cp_dies = role.operator_sink(), prefill.attention == "dp", prefill.cp_dies
     budget = role.prompt_tokens
 
-    def by_fullest(tokens: float, _pairs: float, most: float, most_pairs: float) -> float:
-        """Seconds of a batch; most: of the fullest group of dies that split prompts."""
+    def fullest_batch_s(tokens: float, _pairs: float, most: float, most_pairs: float) -> float:
+        """Seconds of a batch of `tokens`; most, most_pairs: tokens and query-key pairs of the
+        fullest group of dies that split prompts."""
         fullest = most / cp_dies, most_pairs / cp_dies
         return float(prefill_batch_s(role.prefill, tokens, *fullest, *hot, ops))
 
@@ -398,7 +411,8 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
         def interpolated_batch_s(
             tokens: float, pairs: float, _most: float, _most_pairs: float
         ) -> float:
-            """Seconds of a batch by its tokens and pairs, interpolated between computed sizes."""
+            """Seconds of a batch by its tokens and query-key pairs, interpolated between computed
+            sizes."""
             k = min(max(bisect_left(sizes, tokens), 1), len(sizes) - 1)
             position = max((tokens - sizes[k - 1]) / (sizes[k] - sizes[k - 1]), 0.0)
             low_s, high_s = batch_seconds[k - 1 : k + 1]
@@ -421,7 +435,7 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
         read_s += float(prefill_hits_s(role.prefill, cached_tokens, ops)) / cached_tokens
     return Pool(
         prefill.instances, budget, float(prefill.chunk_tokens),
-        by_fullest if by_data else interpolated_batch_s, full_s, token_s, read_s,
+        fullest_batch_s if by_data else interpolated_batch_s, full_s, token_s, read_s,
         dies=role.stage_dies // cp_dies if by_data else 1,
         delay_s=_later_stages_s(role, prefill, traffic, hot, line),
         evening=prefill.chunk_evening, line=line, attention=attention, share_s=share_s,
@@ -431,14 +445,16 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
 
 
 def front_routers(s: Scenario) -> int:
-    """Routers that have requests, instances and queues of their own: 1, or one of a supernode."""
+    """Number of routers with requests, instances and queues of their own: one, or one per
+    supernode."""
     return 1 if s.router.front == "none" else s.supernode.supernodes
 
 
 def _later_stages_s(
     role: RoleCosts, d: Prefill, traffic: Traffic, hot: Hot, line: tuple[float, float]
 ) -> float:
-    """Seconds of a prompt's last piece from the end of the first pipeline stage to the last."""
+    """Seconds of a prompt's last piece from the end of the first pipeline stage to the last. line:
+    seconds per token and per query-key pair."""
     if d.pp_stages == 1:
         return 0.0
     tokens = min(traffic.fresh_tokens, role.prompt_tokens)
@@ -451,7 +467,7 @@ def _later_stages_s(
     return (d.pp_stages - 1) * (batch_s(role, tokens, pairs, hot) + float(hop_s))
 
 
-def _mixed(
+def _colocated_pool(
     parts: Assembly, role: RoleCosts, traffic: Traffic, routers: int
 ) -> Callable[[float, float], Pool]:
     """A function of rate (requests/s) and iteration time (s) that returns the pool of colocated
@@ -463,7 +479,7 @@ def _mixed(
     chunk = budget / groups  # tokens of a group in an iteration, at most
     mean_pairs = traffic.fresh_pairs / traffic.fresh_tokens  # of a token
 
-    def of_group(tokens: float, pairs: float) -> float:
+    def group_s(tokens: float, pairs: float) -> float:
         """Seconds of an iteration in which one group computes prompts, and nothing decodes."""
         tokens_of_rank, pairs_of_rank = np.zeros(role.ranks), np.zeros(role.ranks)
         tokens_of_rank[:group], pairs_of_rank[:group] = tokens / group, pairs / group
@@ -472,29 +488,33 @@ def _mixed(
             role.decode, *decoding, tokens_of_rank, pairs_of_rank, 0, role.ranks, *hot, ops
         ))  # fmt: skip
 
-    alone_s, single_s = of_group(chunk, chunk * mean_pairs), of_group(1.0, mean_pairs)
+    alone_s, single_s = (
+        group_s(chunk, chunk * mean_pairs),
+        group_s(1.0, mean_pairs),
+    )
     all_s = batch_s(role, budget, budget * mean_pairs, hot)
     most_s = (alone_s - single_s) / chunk  # that a token of the fullest group adds, and another's
     token_s = (all_s - alone_s) / max(budget - chunk, 1.0)
-    pair_s = (of_group(chunk, 2.0 * chunk * mean_pairs) - alone_s) / (chunk * mean_pairs)
+    pair_s = (group_s(chunk, 2.0 * chunk * mean_pairs) - alone_s) / (chunk * mean_pairs)
 
-    def prolonged_s(tokens: float, pairs: float, most: float, most_pairs: float) -> float:
-        """Seconds that prompts add to an iteration."""
+    def prompts_s(tokens: float, pairs: float, most: float, most_pairs: float) -> float:
+        """Seconds that prompts add to an iteration: tokens of all groups, most and most_pairs
+        (query-key pairs) of the fullest group."""
         beyond_mean = most_pairs - most * mean_pairs
         return most_s * most + token_s * (tokens - most) + pair_s * beyond_mean
 
-    def at(rate: float, took_s: float) -> Pool:
-        """The pool of colocated instances at this rate (req/s) and iteration time (s)."""
-        prompts_each = rate / pool.instances * took_s  # prompts, in an iteration
+    def pool_at(rate: float, iteration_s: float) -> Pool:
+        """The pool of colocated instances at this rate (requests/s) and iteration time (s)."""
+        prompts_each = rate / pool.instances * iteration_s  # prompts, in an iteration
         tokens = min(prompts_each * traffic.fresh_tokens, budget)
         fullest = min(tokens, chunk * -math.expm1(-tokens / chunk))  # groups take turns at random
-        added_s = prolonged_s(tokens, 0.0, fullest, fullest * mean_pairs)
-        idle_s = max(took_s - added_s, 0.1 * took_s)
+        added_s = prompts_s(tokens, 0.0, fullest, fullest * mean_pairs)
+        idle_s = max(iteration_s - added_s, 0.1 * iteration_s)
         return Pool(
-            pool.instances, budget, chunk, lambda *batch: idle_s + prolonged_s(*batch),
+            pool.instances, budget, chunk, lambda *batch: idle_s + prompts_s(*batch),
             idle_s, (all_s - single_s) / budget, 0.0, idle_s, dies=groups,
-            delay_s=took_s * longest_wait(prompts_each, groups, pool.prompt_delay),
+            delay_s=iteration_s * longest_wait(prompts_each, groups, pool.prompt_delay),
             attention=(1.0, 0.0), share_s=chunk, is_dealt=True, routers=routers,
         )  # fmt: skip
 
-    return at
+    return pool_at

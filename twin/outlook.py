@@ -12,7 +12,7 @@ from twin.attainment import SAFE, Attainment, attainment, front_routers
 from twin.model.batch import batch_line
 from twin.policies.router import ROUTERS, SEES_WAITS
 from twin.scenario import Scenario
-from twin.stationary import Arriving, Stationary, Swings, stamps, stationary
+from twin.stationary import Arriving, Stationary, Swings, answer_times_s, stationary_state
 from twin.steady import Priced
 
 MISSED = 1.02  # of the SLO: no load meets it
@@ -38,16 +38,18 @@ class Outlook:
     limit: str  # the pool that is full first at the latter
 
 
-def at_load(
+def state_at(
     priced: Priced, rate: float | None,
     lengths: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None,
     most_iteration_s: float = math.inf, reserved_s: float | None = None,
     patience_s: float = math.inf,
 ) -> Stationary:  # fmt: skip
-    """Steady state of a decode or colocated instance, which the deployment has, while `rate`
-    requests/s (None, infinite: a closed loop) reach it, limited by prefill and front end. lengths:
-    of prompts and answers, by default a sample's; reserved_s: between a request's slot and its
-    first iteration, if known; patience_s: the longest wait of a request for its slot."""
+    """Steady state of an instance that decodes (colocated or not) while `rate` requests/s reach the
+    deployment, as far as prefill and front end let them through; None, infinite: a closed loop, or
+    all that these let through. lengths: i4[n] each of prompts and answers, by default a sample's;
+    most_iteration_s: a longest iteration that bounds the load; reserved_s: between a request's slot
+    and its first iteration, by formula if None; patience_s: the longest wait of a request for its
+    slot."""
     s, full, costs, pool = priced.scenario, priced.full, priced.parts.costs, priced.pool
     rate, instances = math.inf if rate is None else rate, pool.instances
     admitted_rate = min(rate, full.front_end_requests_per_s)
@@ -55,7 +57,7 @@ def at_load(
         sustained = [p.requests_per_s for p in (full.prefill, full.decode) if p is not None]
         admitted_rate = min([admitted_rate, *sustained])
     if reserved_s is None:
-        reserved_s = _prefill_s(priced, admitted_rate)
+        reserved_s = _prefill_wait_s(priced, admitted_rate)
     clients = math.inf
     if s.workload.arrivals == "closed_loop" and not math.isfinite(most_iteration_s):
         clients = s.workload.concurrency / instances
@@ -68,7 +70,7 @@ def at_load(
         own_instances = instances // front_routers(s)
         sharing = own_instances if ROUTERS[s.router.policy] in SEES_WAITS else 1
     inputs, outputs = lengths or (priced.sample.prompts, priced.sample.answers)
-    state = stationary(priced, Arriving(
+    state = stationary_state(priced, Arriving(
         inputs, outputs, admitted_rate / instances, reserved_s, clients, absent_s,
         cv / math.sqrt(instances // sharing), most_iteration_s, patience_s, sharing,
     ))  # fmt: skip
@@ -76,11 +78,11 @@ def at_load(
     return state
 
 
-def _prefill_s(priced: Priced, rate: float) -> float:
+def _prefill_wait_s(priced: Priced, rate: float) -> float:
     """Approximate seconds from the router to the first token while `rate` requests/s arrive; 0
-    without a prefill pool. A batch takes all waiting prompts: its fixed part over the share of time
-    that prompts leave (the line of `batch_line`), at least one prompt's time and at most a full
-    batch's."""
+    without a prefill pool. A batch takes all waiting prompts: its fixed seconds over the share of
+    time that prompts leave (the line of `batch_line`), at least one prompt's time and at most a
+    full batch's."""
     parts, traffic = priced.parts, priced.traffic
     role = parts.costs.prefill_role
     if role is None:
@@ -97,53 +99,54 @@ def _prefill_s(priced: Priced, rate: float) -> float:
 
 
 def outlook(prices: Priced) -> Outlook:
-    """TPOT at the offered load, and the largest load that meets the SLO. Raises as `steady`."""
+    """TPOT (s) at the offered load, and the largest requests/s that meet the SLO. Raises as
+    `steady`."""
     full, rate, judgement = prices.full, prices.sample.rate_req_per_s, attainment(prices)
     slo_rate, limiting = _slo_rate(prices, judgement)
-    sustained = min(full.requests_per_s, judgement.saturated)
+    sustained = min(full.requests_per_s, judgement.max_rate)
     if full.decode is None:
         return Outlook(None, rate, sustained, slo_rate, limiting)
-    tpot_s = _token_s(judgement, at_load(prices, rate))
+    tpot_s = _mean_tpot_s(judgement, state_at(prices, rate))
     if rate is None or rate > slo_rate:  # else it is not needed: uneven ranks lower it
-        state = at_load(prices, math.inf, reserved_s=_prefill_s(prices, slo_rate))
+        state = state_at(prices, math.inf, reserved_s=_prefill_wait_s(prices, slo_rate))
         sustained = max(slo_rate, min(sustained, state.rate_req_per_s * prices.pool.instances))
     return Outlook(tpot_s, rate, sustained, slo_rate, limiting)
 
 
-def _token_s(judged: Attainment, state: Stationary) -> float:
-    """Seconds a token after the first, mean over requests: of mixed instances as their population
-    has it."""
+def _mean_tpot_s(judged: Attainment, state: Stationary) -> float:
+    """Seconds per token after the first, mean over requests; of mixed instances by their
+    population."""
     if judged.colocated is not None:
         return state.token_s
     rate = state.rate_req_per_s * judged.scenario.deployment.decode.instances
-    return judged.token_s(rate, state.iteration_s, state.swings.joining)
+    return judged.mean_tpot_s(rate, state.iteration_s, state.swings.joining)
 
 
-def standing_at(priced: Priced, rate: float) -> tuple[float, float, float]:
-    """(mean TPOT, 0 without decode; mean seconds from the router to the end of prefill, 0 without a
-    pool of its own; share of the requests that meet the SLO) at `rate` requests/s, or a closed
-    loop's. Raises as `steady`."""
+def latencies_and_slo_share(priced: Priced, rate: float) -> tuple[float, float, float]:
+    """(mean TPOT in seconds, 0 without decode; mean seconds from the router to the end of prefill,
+    0 without a pool of its own; share of the requests that meet the SLO) at `rate` requests/s,
+    which a closed loop ignores for TPOT. Raises as `steady`."""
     full, judgement = priced.full, attainment(priced)
     tpot_s, iteration_s, fluent_share = 0.0, 0.0, 1.0
     if full.decode is not None:
-        state = at_load(priced, None if priced.sample.rate_req_per_s is None else rate)
-        iteration_s, tpot_s = state.iteration_s, _token_s(judgement, state)
-        if _is_open_mixed(priced.scenario):
-            return tpot_s, 0.0, _stamped_share(judgement, state)
+        state = state_at(priced, None if priced.sample.rate_req_per_s is None else rate)
+        iteration_s, tpot_s = state.iteration_s, _mean_tpot_s(judgement, state)
+        if _is_open_colocated(priced.scenario):
+            return tpot_s, 0.0, _answers_slo_share(judgement, state)
         answer_iteration_s = state.token_s * judgement.per_iteration  # as answers see it
-        fluent_share = judgement.fluent(answer_iteration_s, state.swings)
+        fluent_share = judgement.tpot_share(answer_iteration_s, state.swings)
     prefill_s = judgement.mean_wait_s(rate) if judgement.pool else 0.0
-    share = judgement.in_time(rate, iteration_s, is_long=True)
+    share = judgement.ttft_share(rate, iteration_s, is_long=True)
     return tpot_s, prefill_s, share * fluent_share
 
 
 def _slo_rate(priced: Priced, judgement: Attainment) -> tuple[float, str]:
-    """(the largest rate at which `slo.share` of the requests meet their SLO, the limiting pool).
-    TPOT bounds the time of an iteration and so decode's rate, TTFT that of prefill."""
+    """(the largest requests/s at which `slo.share` of the requests meet their SLO, the limiting
+    pool). TPOT bounds the time of an iteration and so decode's rate, TTFT that of prefill."""
     full = priced.full
     most_rate, iteration_s, limit = full.requests_per_s, 0.0, full.limit
     if full.decode is not None:
-        state = _within(priced, judgement)
+        state = _decode_at_slo(priced, judgement)
         if state is None:
             return 0.0, priced.pool.role
         iteration_s, rate = state.iteration_s, state.rate_req_per_s * priced.pool.instances
@@ -155,64 +158,66 @@ def _slo_rate(priced: Priced, judgement: Attainment) -> tuple[float, str]:
     if mode == "decode_only":
         return most_rate, limit
     prefill_rate = judgement.largest_rate(FULL * most_rate, iteration_s)
-    if _is_open_mixed(priced.scenario):
+    if _is_open_colocated(priced.scenario):
         prefill_rate = _mixed_rate(priced, judgement, prefill_rate or LEAST * full.requests_per_s)
     if prefill_rate < FULL * most_rate:
         return prefill_rate, "prefill" if mode != "colocated" else "colocated"
     return prefill_rate, limit
 
 
-def _is_open_mixed(s: Scenario) -> bool:
-    """Whether mixed instances serve arrivals that do not wait for answers: then the population of a
-    load has the stamps of its answers."""
+def _is_open_colocated(s: Scenario) -> bool:
+    """Whether colocated instances serve arrivals that do not wait for answers, so that the
+    population at a load has the times of its answers."""
     return s.deployment.mode == "colocated" and s.workload.arrivals != "closed_loop"
 
 
-def _stamped_share(judged: Attainment, state: Stationary) -> float:
-    """Share of a mixed instance's answers within the SLO by their own stamps; 0: more requests come
-    than it answers."""
-    waits_s, tokens_s = stamps(state)
+def _answers_slo_share(judged: Attainment, state: Stationary) -> float:
+    """Share of a mixed instance's answers within the SLO by their own times; 0 if more requests
+    arrive than it answers."""
+    waits_s, tokens_s = answer_times_s(state)
     if state.overloaded or not waits_s.size:
         return 0.0
-    return judged.of_stamps(waits_s, tokens_s, state.iteration_s)
+    return judged.slo_share(waits_s, tokens_s, state.iteration_s)
 
 
 def _mixed_rate(priced: Priced, judged: Attainment, rate: float) -> float:
-    """The largest rate, up to `rate`, at which `slo.share` of a mixed instance's answers meet the
-    SLO by their own stamps: a few tokens come with the prompts of their burst, which no mean of
+    """The largest requests/s, up to `rate`, at which `slo.share` of a mixed instance's answers meet
+    the SLO by their own times: a few tokens come with the prompts of their burst, which no mean of
     iterations says. 0: none down to `LEAST` of it."""
 
-    def is_met(load: float) -> bool:
-        """Whether the population of a load keeps the SLO."""
-        return _stamped_share(judged, at_load(priced, load)) >= priced.scenario.slo.share
+    def meets_slo(load: float) -> bool:
+        """Whether `slo.share` of the answers meet the SLO at `load` requests/s."""
+        return _answers_slo_share(judged, state_at(priced, load)) >= priced.scenario.slo.share
 
-    if is_met(rate):
+    if meets_slo(rate):
         return rate
-    if not is_met(LEAST * rate):
+    if not meets_slo(LEAST * rate):
         return 0.0
     high, low = rate, 0.5 * rate
-    while low > LEAST * rate and not is_met(low):
+    while low > LEAST * rate and not meets_slo(low):
         high, low = low, 0.5 * low
     while high > NEARLY * low:
         middle = math.sqrt(high * low)
-        high, low = (high, middle) if is_met(middle) else (middle, low)
+        high, low = (high, middle) if meets_slo(middle) else (middle, low)
     return SAFE * low
 
 
-def _within(priced: Priced, judged: Attainment) -> Stationary | None:
-    """Decode at the largest load at which `slo.share` of the requests meet TPOT and get a slot in
-    time for TTFT; None: there is none. In a closed loop the number of clients is free."""
-    limits = [limit_s for _, limit_s, _ in judged.parts]
+def _decode_at_slo(priced: Priced, judged: Attainment) -> Stationary | None:
+    """Steady state of decode at the largest load at which `slo.share` of the requests meet TPOT and
+    get a slot in time for TTFT; None: there is none. In a closed loop the number of clients is
+    free."""
+    limits = [limit_s for _, limit_s, _ in judged.slo_by_tenant]
     patience_s, reserved_s, swings, mean_error = min(limits), None, Swings(), 0.0
     per_answer = 1.0  # an iteration as answers see it, mean over requests, over the mean iteration
 
-    def standing(rate: float, longest_s: float) -> Stationary:
-        """The steady state at this rate and longest iteration, for the present wait of a slot."""
-        return at_load(priced, rate, None, longest_s, reserved_s, patience_s)
+    def bounded_state(rate: float, longest_s: float) -> Stationary:
+        """The steady state at `rate` requests/s whose mean iteration lasts at most `longest_s`, for
+        the present wait of a slot."""
+        return state_at(priced, rate, None, longest_s, reserved_s, patience_s)
 
     for _ in range(ROUNDS):  # how iterations swing is known once the load is
         longest_s = judged.longest_iteration_s(swings) * (1.0 - SURE * mean_error) / per_answer
-        at_bound = standing(math.inf, longest_s)
+        at_bound = bounded_state(math.inf, longest_s)
         per_answer = at_bound.token_s * judged.per_iteration / at_bound.iteration_s
         swings, rate = at_bound.swings, at_bound.rate_req_per_s * priced.pool.instances
         mean_error = at_bound.error if math.isfinite(at_bound.error) else 0.0
@@ -224,23 +229,24 @@ def _within(priced: Priced, judged: Attainment) -> Stationary | None:
         latest = 1.0 - priced.scenario.slo.share  # share of the requests
         for _ in range(TRIES):
             rate *= LESS
-            at_bound = standing(rate, longest_s)
+            at_bound = bounded_state(rate, longest_s)
             if at_bound.late <= latest:
                 break
-        nearer_state = standing(rate / math.sqrt(LESS), longest_s)
+        nearer_state = bounded_state(rate / math.sqrt(LESS), longest_s)
         at_bound = nearer_state if nearer_state.late <= latest else at_bound
     return at_bound
 
 
-def times(prices: Priced) -> tuple[float, float]:
-    """(horizon_s, warmup_s) for a run from the steady state: a warm-up of one life of a request, so
-    that most first ones have left; then two lives, and `ENOUGH` requests. Raises as `steady`."""
+def run_times(prices: Priced) -> tuple[float, float]:
+    """(seconds of the run, seconds of its warm-up) for a run from the steady state: a warm-up of
+    one life of a request, so that most first ones have left; then two lives, and `ENOUGH` requests.
+    Raises as `steady`."""
     offered_rate = prices.sample.rate_req_per_s
     rate = prices.full.requests_per_s if offered_rate is None else offered_rate
     life_s = prices.scenario.front_end.service_ms * 1e-3
-    life_s += _prefill_s(prices, min(rate, prices.full.requests_per_s))
+    life_s += _prefill_wait_s(prices, min(rate, prices.full.requests_per_s))
     if prices.full.decode is not None:
-        state = at_load(prices, offered_rate)
+        state = state_at(prices, offered_rate)
         life_s += state.life * state.iteration_s
     warmup_s = 5.0 * math.ceil(max(life_s, LEAST_S) / 5.0)
     counted_s = min(max(2.0 * life_s, ENOUGH / rate, 3.0 * LEAST_S), MOST_S)

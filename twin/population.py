@@ -22,7 +22,7 @@ NONE = -1
 FREE, COMING, DECODING = range(3)  # status of a place
 LOOK_EVERY = 4  # iterations: neighbours are nearly alike, without prompts
 STRETCH = 16  # iterations with prompts: beyond it what one prolongs is over
-CLUMP = 0.6  # of a life: how far requests of one rank are apart at the begin, see `fill`
+CLUMP = 0.6  # of a life: how far requests of one rank are apart at the begin, see `add_requests`
 ROUNDING = 1.0 - 1e-9  # more than sums of loads can be off
 MOST_DRAWS = 10_000  # for one request that is under way
 
@@ -100,8 +100,8 @@ ITERATION, TAKEN, DRAWS, FIRST_FREE, DECODES, WAITS, DELAYED = range(7)
 
 
 @kernel
-def refresh(p: Population) -> None:
-    """Set the loads seen by the choice of a rank to the present ones."""
+def refresh_loads(p: Population) -> None:
+    """Set the token loads of ranks, by which one is chosen, to the present values."""
     p.total[0] = 0.0
     for rank in range(p.load.size):
         p.load[rank] = p.context[rank] + p.reserved[rank] + p.taken[rank] * p.page_tokens
@@ -111,8 +111,9 @@ def refresh(p: Population) -> None:
 
 
 @kernel
-def reserve(p: Population, prompt: int, answer: int) -> int:
-    """Reserve a slot for a request as the router does; returns its number, or NONE."""
+def reserve_slot(p: Population, prompt: int, answer: int) -> int:
+    """Reserve a slot for a request of `prompt` and `answer` tokens on the rank that the policy
+    chooses; returns the slot's number, or NONE if no slot or rank is free."""
     tokens_needed = prompt + p.page_tokens
     rank = choose_rank(
         p.rank_choice, p.at[DRAWS], p.taken, p.load, p.at[TAKEN], p.total[0], p.slots,
@@ -137,46 +138,46 @@ def reserve(p: Population, prompt: int, answer: int) -> int:
 
 
 @kernel
-def join(p: Population, i: int, past: float) -> None:
-    """Let a request decode; past: completed share of its iterations."""
-    rank, tokens_left = p.rank[i], p.left[i]
+def begin_decoding(p: Population, slot: int, past: float) -> None:
+    """Let the request in a slot decode; past: completed share of its iterations, 0 to 1."""
+    rank, tokens_left = p.rank[slot], p.left[slot]
     iterations = iterations_needed(
         tokens_left, p.draft_tokens, p.acceptance, p.accept, p.round, p.at[DRAWS]
     )
     p.at[DRAWS] += 1
     iterations_done = int(past * iterations)
-    p.wait_s[i] = p.now_s[0] - p.came_s[i]
-    p.reserved[rank] -= p.prompt[i]
-    p.status[i] = DECODING
-    p.joined[i] = p.at[ITERATION] - iterations_done
-    p.due[i] = p.joined[i] + max(iterations, iterations_done + 1)
-    enlist(p, i)
-    tokens_per_iteration = tokens_left / (p.due[i] - p.joined[i])
+    p.wait_s[slot] = p.now_s[0] - p.came_s[slot]
+    p.reserved[rank] -= p.prompt[slot]
+    p.status[slot] = DECODING
+    p.joined[slot] = p.at[ITERATION] - iterations_done
+    p.due[slot] = p.joined[slot] + max(iterations, iterations_done + 1)
+    schedule_slot(p, slot)
+    tokens_per_iteration = tokens_left / (p.due[slot] - p.joined[slot])
     p.requests[rank] += 1
     p.growth[rank] += tokens_per_iteration
-    p.context[rank] += p.prompt[i] + 1 + iterations_done * tokens_per_iteration
-    p.joined_s[i] = math.nan if iterations_done > 0 else p.now_s[0]
+    p.context[rank] += p.prompt[slot] + 1 + iterations_done * tokens_per_iteration
+    p.joined_s[slot] = math.nan if iterations_done > 0 else p.now_s[0]
     p.at[DECODES] += 1
 
 
 @kernel
-def enlist(p: Population, i: int) -> None:
-    """Add a slot to the list of the iteration at which it is due."""
-    bucket = p.due[i] % p.ring.size
-    p.following[i] = p.ring[bucket]
-    p.ring[bucket] = i
+def schedule_slot(p: Population, slot: int) -> None:
+    """Add a slot to the list of slots that are due at the iteration `due[slot]`."""
+    bucket = p.due[slot] % p.ring.size
+    p.following[slot] = p.ring[bucket]
+    p.ring[bucket] = slot
 
 
 @kernel
-def leave(p: Population, i: int) -> None:
-    """End a request's answer and free its slot."""
-    rank, token_s = p.rank[i], 0.0
-    if p.status[i] == DECODING:
+def end_answer(p: Population, slot: int) -> None:
+    """End the answer of the request in a slot and free the slot."""
+    rank, token_s = p.rank[slot], 0.0
+    if p.status[slot] == DECODING:
         p.requests[rank] -= 1
-        p.growth[rank] -= p.left[i] / (p.due[i] - p.joined[i])
-        p.context[rank] -= p.prompt[i] + 1 + p.left[i]
+        p.growth[rank] -= p.left[slot] / (p.due[slot] - p.joined[slot])
+        p.context[rank] -= p.prompt[slot] + 1 + p.left[slot]
         p.at[DECODES] -= 1
-        token_s = (p.now_s[0] - p.joined_s[i]) / p.left[i]
+        token_s = (p.now_s[0] - p.joined_s[slot]) / p.left[slot]
         if p.colocated and token_s >= 0.0:
             p.seen[9] += 1.0
             p.seen[10] += token_s
@@ -184,64 +185,65 @@ def leave(p: Population, i: int) -> None:
             p.growth[rank] = 0.0
             p.context[rank] = 0.0
     else:
-        p.reserved[rank] -= p.prompt[i]
-        p.wait_s[i] = p.now_s[0] - p.came_s[i]
-    if p.colocated and token_s >= 0.0 and p.wait_s[i] >= 0.0:
+        p.reserved[rank] -= p.prompt[slot]
+        p.wait_s[slot] = p.now_s[0] - p.came_s[slot]
+    if p.colocated and token_s >= 0.0 and p.wait_s[slot] >= 0.0:
         sample = p.ended[0] % p.ended_wait_s.size
-        p.ended_wait_s[sample], p.ended_token_s[sample] = p.wait_s[i], token_s
+        p.ended_wait_s[sample], p.ended_token_s[sample] = p.wait_s[slot], token_s
         p.ended[0] += 1
     p.taken[rank] -= 1
     p.at[TAKEN] -= 1
-    p.status[i] = FREE
-    p.following[i] = p.at[FIRST_FREE]
-    p.at[FIRST_FREE] = i
+    p.status[slot] = FREE
+    p.following[slot] = p.at[FIRST_FREE]
+    p.at[FIRST_FREE] = slot
 
 
 @kernel
-def arrive(p: Population, per_iteration: float, reserved_for: float, pace: float) -> None:
-    """Give slots to an iteration's arrivals; those without one wait for a later iteration. pace:
-    seconds of the last iteration over the mean."""
+def admit_arrivals(p: Population, arrivals: float, reserved_for: float, pace: float) -> None:
+    """Give slots to the requests that arrive in an iteration, `arrivals` on average; those without
+    a slot wait for a later iteration. reserved_for: iterations from its slot to a request's first
+    iteration; pace: seconds of the last iteration over the mean."""
     while p.ahead[0] < pace:
-        p.ahead[0] += gamma(p.gap, p.at[DRAWS], p.regular) / (p.regular * per_iteration)
+        p.ahead[0] += gamma(p.gap, p.at[DRAWS], p.regular) / (p.regular * arrivals)
         p.at[DRAWS] += 1
         p.at[WAITS] = min(p.at[WAITS] + 1, p.status.size)
     p.ahead[0] -= pace
-    refresh(p)
+    refresh_loads(p)
     while p.at[WAITS] > 0:
         drawn = int(uniform(p.draw, p.at[DRAWS]) * p.inputs.size)
-        slot = reserve(p, p.inputs[drawn], p.outputs[drawn])
+        slot = reserve_slot(p, p.inputs[drawn], p.outputs[drawn])
         p.at[DRAWS] += 1
         if slot == NONE:
             break
         p.at[WAITS] -= 1
         if p.colocated:
-            await_prompt(p, slot)
+            queue_prompt(p, slot)
             continue
         wait_iterations = int(reserved_for + uniform(p.offset, p.at[DRAWS]))
         p.due[slot] = p.at[ITERATION] + max(wait_iterations, 1)
-        enlist(p, slot)
+        schedule_slot(p, slot)
 
 
 @kernel
-def await_prompt(p: Population, i: int) -> None:
-    """Add a slot to those of its group of ranks whose prompts are computed in order."""
-    first = p.rank[i] // p.prompt_ranks * p.prompt_ranks
-    before, p.following[i] = p.tail[first], NONE
-    p.came_s[i] = p.now_s[0] - uniform(p.offset, p.at[DRAWS]) * p.now_s[1]
-    p.to_compute[i] = p.fresh * p.prompt[i]
-    p.due[i] = p.at[ITERATION] + 1 + int(p.to_compute[i] / (p.chunk_most * p.prompt_ranks))
+def queue_prompt(p: Population, slot: int) -> None:
+    """Append a slot to the queue of prompts that its group of ranks computes in order."""
+    first = p.rank[slot] // p.prompt_ranks * p.prompt_ranks
+    before, p.following[slot] = p.tail[first], NONE
+    p.came_s[slot] = p.now_s[0] - uniform(p.offset, p.at[DRAWS]) * p.now_s[1]
+    p.to_compute[slot] = p.fresh * p.prompt[slot]
+    p.due[slot] = p.at[ITERATION] + 1 + int(p.to_compute[slot] / (p.chunk_most * p.prompt_ranks))
     if p.head[first] == NONE:
-        p.head[first] = i
+        p.head[first] = slot
     else:
-        p.following[before] = i
-    p.tail[first] = i
+        p.following[before] = slot
+    p.tail[first] = slot
 
 
 @kernel
-def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: float) -> None:
-    """Run a number of iterations and sum their measurements in `seen`; per_iteration: mean
-    arrivals; reserved_for: iterations between the choice of a rank and the first iteration there.
-    With `expected_s` arrivals are proportional to the seconds of each iteration."""
+def run_iterations(p: Population, iterations: int, arrivals: float, reserved_for: float) -> None:
+    """Run a number of iterations and add their measurements to `seen`. arrivals: mean requests that
+    arrive in an iteration (with `expected_s` in proportion to its seconds); reserved_for:
+    iterations between the choice of a rank and the first iteration there."""
     ranks, pace = p.requests.size, 1.0
     for _ in range(iterations):
         p.at[ITERATION] += 1
@@ -253,32 +255,32 @@ def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: 
         while slot != NONE:
             next_slot = p.following[slot]
             if p.status[slot] == COMING and p.left[slot] > 0:
-                join(p, slot, 0.0)
+                begin_decoding(p, slot, 0.0)
             else:
-                leave(p, slot)
+                end_answer(p, slot)
             slot = next_slot
-        arrive(p, per_iteration, reserved_for, pace)
+        admit_arrivals(p, arrivals, reserved_for, pace)
         if p.colocated:
-            take_prompts(p)
+            compute_prompts(p)
         # Prompts that wait make iterations periodic: each is looked at.
         look_interval = LOOK_EVERY if p.prompt_delay == 0 else 1
         is_looked_at = p.at[ITERATION] % look_interval == 0 and p.at[DECODES] > 0
         if is_looked_at or p.colocated:
-            took_s = seconds(p, p.requests, p.context, p.chunk, p.chunk_pairs)
+            took_s = iteration_s(p, p.requests, p.context, p.chunk, p.chunk_pairs)
             p.now_s[0], p.now_s[1] = p.now_s[0] + took_s, took_s
             if is_looked_at or p.expected_s > 0.0:
-                compare(p, took_s)
+                add_to_stretch(p, took_s)
             if is_looked_at:
-                look(p, took_s)
+                add_to_sums(p, took_s)
             if p.expected_s > 0.0 and took_s > 0.0:
                 pace = 1.0 + p.own * (took_s / p.expected_s - 1.0)
 
 
 @kernel
-def take_prompts(p: Population) -> None:
-    """Compute each group's next prompts in this iteration, as far as its ranks have room; a request
-    whose prompt is complete decodes from the next one on."""
-    may_take = not (p.prompt_delay > 0 and waits_for_ranks(p))
+def compute_prompts(p: Population) -> None:
+    """Compute each group's next prompts in this iteration, at most `chunk_most` tokens per rank; a
+    request whose prompt is complete decodes from the next iteration on."""
+    may_take = not (p.prompt_delay > 0 and delay_prompts(p))
     for first in range(0, p.chunk.size, p.prompt_ranks):
         end = min(first + p.prompt_ranks, p.chunk.size)
         room, tokens, pairs = p.chunk_most * (end - first) * may_take, 0.0, 0.0
@@ -292,7 +294,7 @@ def take_prompts(p: Population) -> None:
             if p.to_compute[i] <= 0.0:
                 p.head[first] = p.following[i]
                 p.due[i] = p.at[ITERATION] + 1
-                enlist(p, i)
+                schedule_slot(p, i)
         for rank in range(first, end):
             p.chunk[rank], p.chunk_pairs[rank] = tokens / (end - first), pairs / (end - first)
         if tokens > 0.0 and p.head[first] != NONE:
@@ -300,8 +302,9 @@ def take_prompts(p: Population) -> None:
 
 
 @kernel
-def waits_for_ranks(p: Population) -> bool:
-    """Whether prompts wait for ranks without a prompt, as in the engine."""
+def delay_prompts(p: Population) -> bool:
+    """Whether prompts wait in this iteration for groups of ranks that have none, as in the engine;
+    counts the iterations of this wait in `at[DELAYED]`."""
     waiting_ranks, groups = 0, math.ceil(p.head.size / p.prompt_ranks)
     for group in range(groups):
         waiting_ranks += p.head[group * p.prompt_ranks] != NONE
@@ -311,10 +314,11 @@ def waits_for_ranks(p: Population) -> bool:
 
 
 @kernel
-def seconds(
+def iteration_s(
     p: Population, requests: np.ndarray, context: np.ndarray, chunk: np.ndarray, pairs: np.ndarray
 ) -> float:
-    """Seconds of an iteration; each rank computes its chunk of prompts where instances do both."""
+    """Seconds of an iteration. By rank: requests i8[R] that decode and their context tokens f8[R];
+    where instances do both, chunk f8[R] prompt tokens and pairs f8[R] their query-key pairs."""
     ranks = requests.size
     if p.colocated:
         return mixed_iteration_s(
@@ -327,8 +331,8 @@ def seconds(
 
 
 @kernel
-def look(p: Population, took_s: float) -> None:
-    """Add the present iteration to the measurements."""
+def add_to_sums(p: Population, took_s: float) -> None:
+    """Add the present iteration, of `took_s` seconds, to the sums in `seen`."""
     context_tokens = 0.0
     for rank in range(p.context.size):
         context_tokens += p.context[rank]
@@ -341,10 +345,10 @@ def look(p: Population, took_s: float) -> None:
 
 
 @kernel
-def compare(p: Population, took_s: float) -> None:
-    """Add the present iteration to its stretch and, when that is full, the square of its mean
-    seconds and the product with the mean of the stretch before: their difference is the part of a
-    swing that does not last. Only consecutive iterations are summed in one stretch."""
+def add_to_stretch(p: Population, took_s: float) -> None:
+    """Add the seconds of the present iteration to its stretch of consecutive iterations. When that
+    is full, add to `seen` the square of its mean and the product with the mean of the stretch
+    before: their difference is the part of a swing that does not last."""
     p.stretch[1] += took_s
     p.stretch[2] += 1.0
     if p.stretch[2] < stretch_size(p):
@@ -358,14 +362,14 @@ def compare(p: Population, took_s: float) -> None:
 
 @kernel
 def stretch_size(p: Population) -> int:
-    """Iterations of a stretch: those without prompts differ little from one to the next."""
+    """Number of iterations in a stretch: 1 without prompts, where neighbours differ little."""
     return STRETCH if p.expected_s > 0.0 else 1
 
 
 @kernel
-def fill(p: Population, count: int) -> None:
-    """Add `count` requests in the state of a stationary stream: long answers are in progress more
-    often (length-biased law of renewal theory), requests of one rank are at near stages."""
+def add_requests(p: Population, count: int) -> None:
+    """Add up to `count` requests in the state of a stationary stream: long answers are in progress
+    more often (length-biased law of renewal theory), requests of one rank are at near stages."""
     longest_tokens = 0
     for request in range(p.outputs.size):
         longest_tokens = max(longest_tokens, p.outputs[request])
@@ -381,27 +385,28 @@ def fill(p: Population, count: int) -> None:
             continue
         added_count += 1
         if added_count % p.load.size == 1:
-            refresh(p)
-        slot = reserve(p, p.inputs[request], p.outputs[request])
+            refresh_loads(p)
+        slot = reserve_slot(p, p.inputs[request], p.outputs[request])
         if slot == NONE:
             continue
         p.came_s[slot] = math.nan
         past_share += uniform(p.offset, p.rank[slot])
-        join(p, slot, past_share - math.floor(past_share))
+        begin_decoding(p, slot, past_share - math.floor(past_share))
 
 
 @entry
-def live_through(
-    p: Population, first: int, iterations: int, per_iteration: float, reserved_for: float
+def run_population(
+    p: Population, first: int, iterations: int, arrivals: float, reserved_for: float
 ) -> None:
-    """Begin with `first` requests at even stages (0: the present ones), then run iterations."""
+    """Add `first` requests at even stages of their answers (0: none), then run a number of
+    iterations with `arrivals` each on average, as `run_iterations` does."""
     if first > 0:
-        fill(p, first)
-    iterate(p, iterations, per_iteration, reserved_for)
+        add_requests(p, first)
+    run_iterations(p, iterations, arrivals, reserved_for)
 
 
 @entry
-def even_s(
+def even_iteration_s(
     p: Population, requests: float, context: float, each: float, each_pairs: float,
     last: float, last_pairs: float, group: int,
 ) -> float:  # fmt: skip
@@ -411,12 +416,12 @@ def even_s(
     ranks = p.slots.size
     chunks, pairs = np.full(ranks, each), np.full(ranks, each_pairs)
     chunks[ranks - group :], pairs[ranks - group :] = last, last_pairs
-    return seconds(p, np.full(ranks, requests), np.full(ranks, context), chunks, pairs)
+    return iteration_s(p, np.full(ranks, requests), np.full(ranks, context), chunks, pairs)
 
 
 @stage("population")
 def compile_population() -> None:
-    """Compile the entry points of a population."""
-    prepare(live_through, Population, int, int, float, float)
-    prepare(even_s, Population, *(6 * [float]), int)
+    """Compile the functions through which Python runs a population."""
+    prepare(run_population, Population, int, int, float, float)
+    prepare(even_iteration_s, Population, *(6 * [float]), int)
     prompts_by_rank(1.0, 1.0, 1.0, 1.0, 1)  # its recursion

@@ -21,8 +21,8 @@ from twin.population import (
     LOOK_EVERY,
     NONE,
     Population,
-    even_s,
-    live_through,
+    even_iteration_s,
+    run_population,
     stretch_size,
 )
 from twin.steady import Priced
@@ -85,7 +85,7 @@ class Arriving:
     sharing: int = 1  # mixed instances of which the next to begin an iteration takes what comes
 
 
-def _empty(priced: Priced, arriving: Arriving) -> Population:
+def _empty_population(priced: Priced, arriving: Arriving) -> Population:
     """State of an instance that decodes, colocated or not, with every slot of every rank free."""
     s, imbalance, pool = priced.scenario, priced.parts.decode_imbalance, priced.pool
     role = priced.parts.costs.roles[pool.role]
@@ -123,49 +123,50 @@ def _empty(priced: Priced, arriving: Arriving) -> Population:
     )  # fmt: skip
 
 
-def iterations_of(outputs: NDArray[np.int32], draft_tokens: int, acceptance: float) -> float:
-    """Mean iterations of answers of `outputs` tokens after their first token."""
+def mean_iterations(outputs: NDArray[np.int32], draft_tokens: int, acceptance: float) -> float:
+    """Mean iterations that answers take after their first token; outputs i4[requests]: tokens of
+    each answer; acceptance: chance that a draft token is accepted."""
     mean_tokens = float(np.maximum(outputs.astype(np.int64) - 1, 0).sum()) / outputs.size
     return max(mean_tokens / tokens_per_iteration(draft_tokens, acceptance), 1.0)
 
 
-def stationary(priced: Priced, arriving: Arriving) -> Stationary:
+def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
     """The steady state of an instance that decodes under a load. The effect of uneven ranks is
-    measured on its population in passes, each continuing the last."""
-    p = _empty(priced, arriving)
-    life = iterations_of(arriving.outputs, p.draft_tokens, p.acceptance)
+    measured on its population in passes, each of which continues the last one."""
+    p = _empty_population(priced, arriving)
+    life = mean_iterations(arriving.outputs, p.draft_tokens, p.acceptance)
     context_tokens = float(arriving.inputs.mean()) + elapsed_tokens(arriving.outputs)
-    prompts = _prompts(p)
+    prompts = _mean_prompt(p)
     requests_per_rank = math.floor(p.room_tokens / (context_tokens + p.page_tokens))
-    slot_count = float(np.minimum(p.slots, requests_per_rank).sum())
+    slots = float(np.minimum(p.slots, requests_per_rank).sum())
     unevenness, ratios, late_shares = 1.0, list[float](), list[float]()
     lasting_squares, own_squares = list[float](), list[float]()
-    answers = np.zeros(4)  # as `_token_s` reads them
+    answers = np.zeros(4)  # as `_mean_token_s` reads them
     prompt_life = 0.0  # iterations from a prompt's arrival to its first token, mean
 
-    def took_s(each: float) -> float:
-        """Seconds of an iteration with `each` arrivals."""
-        return unevenness * _even_s(p, min(each * life, slot_count), context_tokens, each, prompts)
+    def time_s(each: float) -> float:
+        """Seconds of an iteration in which `each` requests arrive, with uneven ranks."""
+        return unevenness * _even_mean_s(p, min(each * life, slots), context_tokens, each, prompts)
 
     by_seconds = p.colocated and math.isinf(arriving.clients)
     each, most_turns = 0.0, max(FEWEST + 1, min(MOST, int(ITERATIONS / (BURN + MEASURED) / life)))
     for turn in range(most_turns):
         last_each = each
-        each, is_full = _arrivals(p, took_s, arriving, life + prompt_life, slot_count)
-        if turn >= FEWEST and abs(each / last_each - 1.0) < CLOSE and _scatter(ratios) < SCATTER:
+        each, is_full = _arrivals_at_load(p, time_s, arriving, life + prompt_life, slots)
+        if turn >= FEWEST and abs(each / last_each - 1.0) < CLOSE and _std_error(ratios) < SCATTER:
             break
-        mean_s = took_s(each)
+        mean_s = time_s(each)
         p.expected_s = mean_s if by_seconds else 0.0
         reserved_for = arriving.reserved_s / mean_s
         p.most_waiting = arriving.patience_s / mean_s * each
-        live_through(p, 0 if turn else int(each * life), int(BURN * life) + 1, each, reserved_for)
+        run_population(p, 0 if turn else int(each * life), int(BURN * life) + 1, each, reserved_for)
         p.seen[:] = 0.0
-        live_through(p, 0, _measured(p, life, each), each, reserved_for)
+        run_population(p, 0, _measured_iterations(p, life, each), each, reserved_for)
         count, total_s, decoding, context_sum, late, coming, *squares = map(float, p.seen[:9])
         if decoding > 0.0:  # else none came: one alone is even
             context_tokens = context_sum / decoding
             arrivals = each * total_s / count / mean_s if by_seconds else each
-            even_s = count * _even_s(p, decoding / count, context_tokens, arrivals, prompts)
+            even_s = count * _even_mean_s(p, decoding / count, context_tokens, arrivals, prompts)
             if p.colocated:
                 prompt_life = coming / count / each
             if turn == 1:  # the first pass is still near where it was begun
@@ -180,13 +181,13 @@ def stationary(priced: Priced, arriving: Arriving) -> Stationary:
                 own_square = max(square_sum - neighbours, 0.0) / stretches * (count / total_s) ** 2
                 own_squares.append(own_square * stretch_size(p))
             unevenness = math.fsum(ratios) / len(ratios)
-    each, is_full = _arrivals(p, took_s, arriving, life + prompt_life, slot_count)
-    pace = (total_s / count, decoding / count) if is_full and count else (took_s(each), each * life)
+    each, is_full = _arrivals_at_load(p, time_s, arriving, life + prompt_life, slots)
+    pace = (total_s / count, decoding / count) if is_full and count else (time_s(each), each * life)
     iteration_s, decoding = pace
     rate = decoding / life / iteration_s
     slow_square, share_left = 0.0, 0.0
     if math.isinf(arriving.clients) and not is_full:
-        growth_s = 0.5 * (took_s(each * (1.0 + NEAR)) - took_s(each * (1.0 - NEAR))) / NEAR
+        growth_s = 0.5 * (time_s(each * (1.0 + NEAR)) - time_s(each * (1.0 - NEAR))) / NEAR
         slow_square, share_left = _slow_swing(arriving, decoding, growth_s / iteration_s)
     lasting_square = max(_mean(lasting_squares) / unevenness**2 - 1.0, 0.0)
     # Iterations with and without prompts average out within an answer; what ranks add does not.
@@ -196,33 +197,35 @@ def stationary(priced: Priced, arriving: Arriving) -> Stationary:
     p.expected_s = iteration_s if by_seconds else 0.0
     swings = Swings(lasting_swing, _mean(own_squares), rate * iteration_s)
     return Stationary(
-        p, iteration_s, _token_s(p, answers, iteration_s), swings, _mean(late_shares), rate, life,
-        arriving.reserved_s, is_full, _scatter(ratios),
+        p, iteration_s, _mean_token_s(p, answers, iteration_s), swings, _mean(late_shares), rate,
+        life, arriving.reserved_s, is_full, _std_error(ratios),
     )  # fmt: skip
 
 
-def stamps(state: Stationary) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Seconds until the first token and seconds a token after it, of the last answers of a
-    colocated instance, f8[n]. Its population lives on until there are `SAMPLED`, with an arrival in
-    a hundred iterations at least."""
+def answer_times_s(state: Stationary) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(seconds from arrival to the first token, seconds per token after it) of the last answers
+    that a colocated instance ended, f8[n] each. Its population runs on until `SAMPLED` answers have
+    ended or `MOST_ITERATIONS` are over, with `RARE` arrivals per iteration at least."""
     p, each = state.population, max(state.swings.joining, RARE)
     while p.ended[0] < SAMPLED and p.at[ITERATION] < MOST_ITERATIONS:
-        live_through(p, 0, MOST_ITERATIONS // 10, each, 0.0)
+        run_population(p, 0, MOST_ITERATIONS // 10, each, 0.0)
     count = min(int(p.ended[0]), SAMPLED)
     return p.ended_wait_s[:count], p.ended_token_s[:count]
 
 
-def _measured(p: Population, life: float, each: float) -> int:
-    """Iterations of a pass over which times are taken."""
+def _measured_iterations(p: Population, life: float, each: float) -> int:
+    """Number of iterations of a pass over which times are taken. life: mean iterations of an
+    answer; each: mean arrivals per iteration."""
     iterations = MEASURED * life
     if p.colocated:  # rare prompts decide what others wait for
         iterations = max(iterations, min(PROMPTS / max(each, NONE_COMES), LONGEST))
     return int(iterations) + LOOK_EVERY
 
 
-def _token_s(p: Population, answers: NDArray[np.float64], iteration_s: float) -> float:
-    """Seconds a token, mean over requests. answers: of passes, how many ended, the sum of their
-    seconds a token, iterations looked at and their seconds; few: by a mean iteration."""
+def _mean_token_s(p: Population, answers: NDArray[np.float64], iteration_s: float) -> float:
+    """Seconds per token of an answer after its first, mean over requests. answers f8[4]: ended
+    answers, the sum of their seconds per token, measured iterations, and the seconds of these; for
+    fewer than FEW answers the mean iteration decides."""
     ended, token_sum_s, looks, looks_s = answers.tolist()
     if ended < FEW:
         return iteration_s / tokens_per_iteration(p.draft_tokens, p.acceptance)
@@ -230,47 +233,49 @@ def _token_s(p: Population, answers: NDArray[np.float64], iteration_s: float) ->
 
 
 def _mean(values: list[float]) -> float:
-    """Mean of some passes; 0 of none."""
+    """Mean of a list of numbers; 0 of an empty one."""
     return math.fsum(values) / max(len(values), 1)
 
 
-def _scatter(factors: list[float]) -> float:
-    """Relative standard error of the mean of some passes."""
+def _std_error(factors: list[float]) -> float:
+    """Standard error of the mean of a list, relative to that mean; infinite for fewer than two."""
     count, mean_factor = len(factors), _mean(factors)
     if count < 2:
         return math.inf
     return math.sqrt(math.fsum((x / mean_factor - 1.0) ** 2 for x in factors) / (count - 1) / count)
 
 
-def _slow_swing(arriving: Arriving, decoding: float, grows: float) -> tuple[float, float]:
-    """(squared relative deviation of iterations by the number of requests in progress, its share
-    that outlasts a pass, not measured there); grows: of an iteration, relative to the load."""
+def _slow_swing(arriving: Arriving, decoding: float, growth: float) -> tuple[float, float]:
+    """(relative variance of an iteration's time by the number of requests in progress, share of it
+    that outlasts a pass and is not measured there). decoding: mean requests in progress; growth:
+    relative growth of an iteration's time over that of the load."""
     iterations, counts = np.unique(np.maximum(arriving.outputs - 1, 1), return_counts=True)
     answers_count = float(arriving.outputs.size)
     lives = [(float(t), float(n) / answers_count) for t, n in zip(iterations, counts, strict=True)]
     mean_life = math.fsum(life * share for life, share in lives)
-    squared_deviation = grows**2 * relative_variance_in_progress(lives, decoding, arriving.cv)
+    squared_deviation = growth**2 * relative_variance_in_progress(lives, decoding, arriving.cv)
     return squared_deviation, lasting(lives, MEASURED * mean_life)
 
 
-def _prompts(p: Population) -> tuple[float, float, tuple[float, ...]] | None:
-    """(mean computed tokens of a prompt, mean query-key pairs of such a token, prompt lengths over
-    their mean); None unless prompts are computed in decode's iterations."""
+def _mean_prompt(p: Population) -> tuple[float, float, tuple[float, ...]] | None:
+    """(mean tokens of a prompt that are computed, mean query-key pairs of such a token, prompt
+    lengths over their mean); None unless prompts are computed in decode's iterations."""
     if not p.colocated:
         return None
     prompt_tokens = p.fresh * float(p.inputs.mean())
     return prompt_tokens, p.pair * mean_square(p.inputs) / prompt_tokens, relative_lengths(p.inputs)
 
 
-def _even_s(
+def _even_mean_s(
     p: Population, decoding: float, held: float, each: float,
     prompts: tuple[float, float, tuple[float, ...]] | None,
 ) -> float:  # fmt: skip
-    """Seconds of an iteration with equal ranks; held: tokens of a decoding request."""
+    """Mean seconds of an iteration with equal ranks. decoding: requests of all ranks that decode;
+    held: mean context tokens of one; each: mean arrivals; prompts: of `_mean_prompt`."""
     ranks = p.slots.size
     requests = max(decoding, 1.0) / ranks  # none iterates without a request
     if prompts is None:
-        return even_s(p, requests, requests * held, 0.0, 0.0, 0.0, 0.0, 0)
+        return even_iteration_s(p, requests, requests * held, 0.0, 0.0, 0.0, 0.0, 0)
     group = ranks if p.prompt_delay else p.prompt_ranks  # prompts that wait come to all alike
     prompt, pairs, lengths = prompts
     tokens = min(each, ranks * p.chunk_most / max(prompt, 1.0)) * prompt
@@ -281,18 +286,23 @@ def _even_s(
             (float(chunk_tokens[0]), float(chunk_pairs[0])),
             (float(chunk_tokens[-1]), float(chunk_pairs[-1])),
         )
-        mean_s += share * even_s(p, requests, requests * held, *first, *last, min(group, ranks))
+        mean_s += share * even_iteration_s(
+            p, requests, requests * held, *first, *last, min(group, ranks)
+        )
     return mean_s
 
 
-def _arrivals(
-    p: Population, took_s: Callable[[float], float], arriving: Arriving, life: float, places: float
+def _arrivals_at_load(
+    p: Population, time_s: Callable[[float], float], arriving: Arriving, life: float, places: float
 ) -> tuple[float, bool]:
-    """(arrivals per iteration at the load, whether even full slots serve fewer than arrive)."""
+    """(arrivals per iteration at the load, whether even full slots serve fewer than arrive).
+    time_s: seconds of an iteration by its arrivals; life: mean iterations of a request; places:
+    slots of all ranks."""
 
-    def beyond(each: float) -> float:
-        """Relative excess over the nearest of three limits: rate, clients, iteration's time."""
-        iteration_s = took_s(each)
+    def excess_over_limits(each: float) -> float:
+        """Relative excess over the nearest of three limits: request rate, number of clients, and
+        time of an iteration; negative below all three."""
+        iteration_s = time_s(each)
         arrivals_per_s = each / iteration_s
         busy_clients = each * life + arrivals_per_s * arriving.away_s
         return max(
@@ -300,17 +310,17 @@ def _arrivals(
             iteration_s / arriving.most_iteration_s,
         ) - 1.0  # fmt: skip
 
-    highest = places / (life + arriving.reserved_s / took_s(places / life))
+    highest = places / (life + arriving.reserved_s / time_s(places / life))
     if p.colocated:
         prompt_tokens = max(p.fresh * float(p.inputs.mean()), 1.0)
         highest = min(highest, p.slots.size * p.chunk_most / prompt_tokens)
-    highest_excess = beyond(highest)
+    highest_excess = excess_over_limits(highest)
     if highest_excess < 0.0:
         return highest * (1.0 + OVER), True
     lowest, lowest_excess = 0.0, -1.0
     for _ in range(HALVINGS):  # false position; of the end that stays half (Illinois)
         guess = highest - highest_excess * (highest - lowest) / (highest_excess - lowest_excess)
-        excess = beyond(guess)
+        excess = excess_over_limits(guess)
         if abs(excess) < 0.01 * CLOSE:
             return guess, False
         if excess < 0.0:

@@ -16,7 +16,7 @@ from twin.engine.simulate import simulate
 from twin.lab.ask import with_trace
 from twin.lab.library import load_facts, presets
 from twin.model.waiting import waits_s
-from twin.outlook import at_load, outlook, standing_at
+from twin.outlook import latencies_and_slo_share, outlook, state_at
 from twin.scenario import with_overrides
 from twin.stationary import Swings
 from twin.steady import Priced
@@ -94,7 +94,7 @@ def test_a_closed_loop_offers_no_rate():
 
 def test_places_that_wait_longer_than_all_lives_still_have_a_time_of_iterations():
     """So prefill near saturation, whose mean wait has no bound, holds the places of decode."""
-    standing = at_load(Priced(QUICK, load_facts()), math.inf, reserved_s=1e5)
+    standing = state_at(Priced(QUICK, load_facts()), math.inf, reserved_s=1e5)
     assert standing is not None and 0.0 < standing.iteration_s < 1.0
 
 
@@ -120,7 +120,7 @@ def test_answers_of_a_few_tokens_are_late_as_often_as_iterations_say():
                         break
                     done += 1
             kept += took * 0.060 / (answer - 1) <= 0.057
-        law_says = dataclasses.replace(law, answers=np.array([answer])).fluent(0.060, Swings())
+        law_says = dataclasses.replace(law, answers=np.array([answer])).tpot_share(0.060, Swings())
         assert law_says == pytest.approx(kept / 20_000, abs=0.015)
 
 
@@ -143,7 +143,7 @@ def test_a_choice_by_load_falls_on_who_has_just_begun_an_iteration(instances):
     for part in (0.4, 0.7):
         limit = with_overrides(s, {"slo.tpot_ms": 1e3 * took_s * (1.0 + part)})
         swings = Swings(joining=40.0 * took_s)
-        formula = dataclasses.replace(law, scenario=limit).fluent(took_s, swings)
+        formula = dataclasses.replace(law, scenario=limit).tpot_share(took_s, swings)
         assert formula == pytest.approx((seconds <= took_s * (1.0 + part)).mean(), abs=0.08)
         assert instances == 1 or formula < part  # a wait of any length would be as likely as part
 
@@ -160,17 +160,17 @@ def test_iterations_with_and_without_prompts_make_answers_differ_as_the_formula_
         "workload.rate_req_per_s": rate, "horizon_s": 1000.0 / instances, "warmup_s": 10.0,
     }  # fmt: skip
     priced = Priced(s := with_overrides(QUICK, asked), load_facts())
-    state, judged = at_load(priced, rate), attainment(priced)
+    state, judged = state_at(priced, rate), attainment(priced)
     assert state is not None
     run = simulate(s, load_facts()).tables["requests"].drop_nans("finish_s")
     run = run.filter(pl.col("arrival_s") > s.warmup_s)
     took_s = (run["finish_s"] - run["first_token_s"]) / 200
-    single, lasting = state.swings.single, state.swings.lasting * judged.lasting[0]
+    single, lasting = state.swings.single, state.swings.lasting * judged.lasting_shares[0]
     formula = single / 200 + lasting**2
     assert formula == pytest.approx(took_s.var() / took_s.mean() ** 2, rel=0.4)
     for limit_s in (0.95 * took_s.mean(), 1.05 * took_s.mean()):  # of the mean: one more, one less
         limit = with_overrides(s, {"slo.tpot_ms": 1e3 * limit_s})
-        share = dataclasses.replace(judged, scenario=limit).fluent(took_s.mean(), state.swings)
+        share = dataclasses.replace(judged, scenario=limit).tpot_share(took_s.mean(), state.swings)
         assert share == pytest.approx((took_s <= limit_s).mean(), abs=0.1)
 
 
@@ -213,7 +213,7 @@ def test_the_wait_after_a_choice_by_load_is_that_of_simulated_instances(pool):
     for part in (0.25, 0.5, 0.75):  # an answer of two tokens: its iteration, and the wait for it
         limit = with_overrides(alone, {"slo.tpot_ms": 50.0 * (1.0 + part)})
         swings = Swings(joining=joining)
-        formula = dataclasses.replace(law, scenario=limit).fluent(0.050, swings)
+        formula = dataclasses.replace(law, scenario=limit).tpot_share(0.050, swings)
         assert formula == pytest.approx(np.mean(np.array(waits) <= part), abs=0.04)
 
 
@@ -252,13 +252,14 @@ def test_prompts_of_one_die_sustain_and_wait_as_in_a_run(case):
     found = attainment(priced := Priced(s, load_facts()))
     runs = [
         simulate(
-            with_overrides(s, {"workload.rate_req_per_s": part * found.saturated}), load_facts()
+            with_overrides(s, {"workload.rate_req_per_s": part * found.max_rate}),
+            load_facts(),
         )
         for part in (2.0, 0.5)
     ]
-    assert found.saturated == pytest.approx(runs[0].summary["throughput_req_per_s"], rel=0.1)
-    assert outlook(priced).sustained_req_per_s <= found.saturated
-    mean_s = found.mean_wait_s(0.5 * found.saturated)
+    assert found.max_rate == pytest.approx(runs[0].summary["throughput_req_per_s"], rel=0.1)
+    assert outlook(priced).sustained_req_per_s <= found.max_rate
+    mean_s = found.mean_wait_s(0.5 * found.max_rate)
     assert mean_s == pytest.approx(runs[1].summary["ttft_s_mean"], rel=0.15)
 
 
@@ -277,7 +278,7 @@ def test_mixed_serving_waits_and_answers_as_in_a_run(case):
         "warmup_s": 60.0,
     })  # fmt: skip
     found, run = attainment(priced := Priced(s, load_facts())), simulate(s, load_facts()).summary
-    state = at_load(priced, rate)
+    state = state_at(priced, rate)
     assert state.token_s == pytest.approx(run["tpot_s_mean"], rel=0.15)
     waits = np.array(waits_s(found.prompts, found.colocated(rate, state.iteration_s), rate))
     waits += found.extra_s + found.passes * state.iteration_s
@@ -298,7 +299,7 @@ def test_mixed_serving_keeps_its_slo_at_the_load_found_by_formula(case):
         "deployment.colocated.instances": 1, "workload.lengths": lengths, "slo.share": share,
     })  # fmt: skip
     rate = outlook(priced := Priced(s, load_facts())).slo_req_per_s
-    assert rate > 0.0 and standing_at(priced, rate)[2] > share - 0.03
+    assert rate > 0.0 and latencies_and_slo_share(priced, rate)[2] > share - 0.03
     at_rate = {
         "workload.rate_req_per_s": rate,
         "horizon_s": 120.0 + 3000.0 / rate,
@@ -318,7 +319,7 @@ def test_a_queue_that_takes_long_to_build_up_is_followed_as_long():
     priced = Priced(s, load_facts())
     run = simulate(s, load_facts()).summary
     assert run["slo_attainment"] < 0.97
-    _, _, share = standing_at(priced, 90.0)
+    _, _, share = latencies_and_slo_share(priced, 90.0)
     assert share == pytest.approx(run["slo_attainment"], abs=0.03)
     assert outlook(priced).slo_req_per_s < 81.0
 
@@ -337,5 +338,5 @@ def test_a_few_tokens_take_whole_iterations_and_wait_for_the_first(fields):
     })  # fmt: skip
     priced, run = Priced(s, load_facts()), simulate(s, load_facts()).summary
     assert outlook(priced).tpot_s == pytest.approx(run["tpot_s_mean"], rel=0.08)
-    assert at_load(priced, 30.0).token_s < 0.85 * run["tpot_s_mean"]
-    assert standing_at(priced, 30.0)[0] == outlook(priced).tpot_s
+    assert state_at(priced, 30.0).token_s < 0.85 * run["tpot_s_mean"]
+    assert latencies_and_slo_share(priced, 30.0)[0] == outlook(priced).tpot_s

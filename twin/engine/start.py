@@ -9,8 +9,8 @@ import numpy as np
 
 from twin.engine import codes as w
 from twin.model.shape import ModelError
-from twin.outlook import at_load
-from twin.population import COMING, DECODING, ITERATION, live_through
+from twin.outlook import state_at
+from twin.population import COMING, DECODING, ITERATION, run_population
 from twin.scenario import Scenario, may_be_none
 from twin.stationary import Stationary
 from twin.steady import Priced
@@ -62,7 +62,7 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
     is_closed = scenario.workload.arrivals == "closed_loop"
     req_per_s = np.inf if is_closed else scenario.workload.rate_req_per_s
     try:
-        population = at_load(priced, req_per_s, (requests.input_tokens, requests.output_tokens))
+        population = state_at(priced, req_per_s, (requests.input_tokens, requests.output_tokens))
     except ModelError:  # mean requests do not fit: the run says so of each of them
         return None
     ranks, instances = population.population.slots.size, priced.pool.instances
@@ -72,7 +72,7 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
             arrivals = population.rate_req_per_s * population.iteration_s
             iterations = population.reserved_s / population.iteration_s
             iterations_apart = int(APART * population.life) + 1
-            live_through(population.population, 0, iterations_apart, arrivals, iterations)
+            run_population(population.population, 0, iterations_apart, arrivals, iterations)
         snapshots.append(_snapshot(population, instance_number * ranks))
     columns = [np.concatenate(parts) for parts in zip(*snapshots, strict=True)]
     if is_closed:  # no more than there are clients

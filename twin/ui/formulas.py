@@ -80,7 +80,7 @@ layers = formula("layers", lambda s: full_load_timelines(s, session.facts(), *fi
 # How the deployment fares under its load (Outlook).
 outlook = formula("outlook", lambda s: load.outlook(_priced(s)), no_file, entries=500)
 # (horizon_s, warmup_s) that fit the lives of its requests.
-times = formula("times", lambda s: load.times(steady.Priced(s, session.facts())), lambda s: "")
+times = formula("times", lambda s: load.run_times(steady.Priced(s, session.facts())), lambda s: "")
 # Which batch meets the SLO's TPOT, or that none does and why, as one sentence.
 bound = formula("bound", lambda s: steady.largest_batch(
     _priced(s), 1e-3 * s.slo.tpot_ms).sentence, no_file)  # fmt: skip

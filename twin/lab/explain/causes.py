@@ -9,7 +9,7 @@ from typing import Any
 
 from twin.hardware.recipes import as_sold
 from twin.lab.explain.view import BEHIND, SERVED, Settings, View, finished_share, share_met
-from twin.outlook import standing_at
+from twin.outlook import latencies_and_slo_share
 from twin.scenario import KINDS, Fault, Scenario, SpecError, read, with_overrides
 from twin.steady import Priced
 
@@ -92,7 +92,7 @@ def expected_figures(view: View, s: Scenario) -> Expected | None:
         prices = Priced(s, view.facts, view.trace, view.counts)
         prediction = prices.full
         load_per_s = view.arrived_per_s or prediction.requests_per_s
-        tpot_s, prefill_s, met_share = standing_at(prices, load_per_s)
+        tpot_s, prefill_s, met_share = latencies_and_slo_share(prices, load_per_s)
     except ValueError as error:
         if not type(error).__module__.startswith("twin."):
             raise

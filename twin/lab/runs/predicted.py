@@ -31,7 +31,7 @@ def _predict_one(scenario: Scenario) -> dict[str, Any]:
     rate, limit = prediction.requests_per_s, prediction.limit
     if prediction.prefill is not None and scenario.deployment.prefill.attention == "dp":
         # By a sample of prompts: a long one on one die leaves the others without work.
-        rate, limit = min((rate, limit), (attainment(prices).saturated, "prefill"))
+        rate, limit = min((rate, limit), (attainment(prices).max_rate, "prefill"))
     summary: dict[str, Any] = {"throughput_req_per_s": rate, "limit": limit}
     operators = {}
     advice = prediction.advice

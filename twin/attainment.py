@@ -176,8 +176,7 @@ class Attainment:
         return math.fsum(wait_times) / len(wait_times)
 
     def tpot_share(self, iteration_s: float, swings: Swings) -> float:
-        """Share of requests with a TPOT within the SLO, by an iteration's mean seconds and
-        swings."""
+        """Share of requests with a TPOT within the SLO; iteration_s: mean of an iteration."""
         recent = self._recent_share(swings.joining)
         total_share = math.fsum(share for share, _, _ in self.slo_by_tenant)
         met_count = math.fsum(
@@ -194,8 +193,7 @@ class Attainment:
         return met_count / (total_share * len(self.answers))
 
     def longest_iteration_s(self, swings: Swings) -> float:
-        """The longest mean seconds of an iteration with which `slo.share` of the requests meet
-        their TPOT SLO."""
+        """The longest mean iteration (s) with which `slo.share` of requests meet their TPOT SLO."""
         high_s = 2.0 * max(limit for _, _, limit in self.slo_by_tenant) * self.per_iteration
         low_s = 0.0
         while high_s - low_s > 1e-3 * high_s:
@@ -208,8 +206,8 @@ class Attainment:
 
     @cached_property
     def lasting_shares(self) -> list[float]:
-        """Share of an iteration's relative standard deviation left in the mean over an answer, for
-        each of `lengths`."""
+        """Share of iterations' relative deviation left in an answer's mean, for each of
+        `lengths`."""
         per_iteration, answers_count = self.per_iteration, len(self.answers)
         lives = [(max(a - 1, 1) / per_iteration, n / answers_count) for a, n in self.lengths]
         return [math.sqrt(lasting(lives, n)) for n, _ in lives]
@@ -250,8 +248,8 @@ class Attainment:
 
         It has just released requests, so a choice by load tends to select it; the more requests
         join an instance in an iteration (`joining`), the longer it stays the emptiest. Fitted to a
-        simulation of 2 to 12 instances with random phases, Poisson arrivals and releases, and the
-        choice of the fewest requests (tests/laws/test_outlook.py): the mean wait is within 0.02
+        simulation of 2 to 12 instances with random phases, Poisson arrivals and releases, and
+        choice of the fewest requests (tests/laws/test_outlook.py): mean wait within 0.02
         iterations.
         """
         choices = self.choices
@@ -272,9 +270,8 @@ class Attainment:
         return math.fsum(met_shares) / len(NORMAL)
 
     def _wait_moment(self, power: int, recent: float) -> float:
-        """Mean of a power of the wait for the first iteration, in iterations; 0 in mixed serving.
-        The wait is uniform or, for a share `recent`, 1 minus the least of `choices` uniform
-        draws."""
+        """Mean of a `power` of the wait for the first iteration, in iterations: uniform or, for a
+        share `recent`, 1 minus the least of `choices` uniform draws; 0 in mixed serving."""
         if self.colocated:
             return 0.0
         return (1.0 - recent) / (power + 1) + recent * self.choices / (power + self.choices)
@@ -297,9 +294,8 @@ class Attainment:
         return self._lasting_rate(SAFE * low_rate, iteration_s)
 
     def _lasting_rate(self, rate: float, iteration_s: float) -> float:
-        """The largest requests/s, up to a rate at which a short run meets the SLO, at which a long
-        run meets it. Near its largest rate a queue takes thousands of requests to show how long it
-        gets."""
+        """The largest requests/s, up to `rate`, at which a long run meets the SLO: near its largest
+        rate a queue takes thousands of requests to show how long it gets."""
         slo_share, low_rate = self.scenario.slo.share, BUSY * self.max_rate
         if rate <= low_rate or self.ttft_share(rate, iteration_s, is_long=True) >= slo_share:
             return rate
@@ -311,8 +307,7 @@ class Attainment:
 
 
 def attainment(priced: Priced) -> Attainment:
-    """Formulas for the share of a deployment's requests that meet the SLO, over a sample of
-    them."""
+    """The formulas of a deployment's SLO attainment, over a sample of its requests."""
     s, parts, traffic = priced.scenario, priced.parts, priced.traffic
     costs, deployed = parts.costs, s.deployment
     colocated, pool, passes = None, None, 0.0
@@ -323,10 +318,8 @@ def attainment(priced: Priced) -> Attainment:
         # Half of the interval at which prompts are received, and passes that are formed ahead.
         passes = 0.5 * deployed.colocated.receive_every + costs.runs_ahead
     elif costs.prefill_role is not None:
-        pool, passes = (
-            _prefill_pool(s, parts, costs.prefill_role, traffic),
-            0.5 * costs.first_by_decode,
-        )
+        pool = _prefill_pool(s, parts, costs.prefill_role, traffic)
+        passes = 0.5 * costs.first_by_decode
         batch = pool.budget / traffic.fresh_tokens * pool.instances  # requests of a batch of each
         repeats = math.ceil(ROUNDS * batch / len(prompts.fresh))
         prompts = prompts.repeated(min(max(repeats, 1), TIMES * SAMPLE // len(prompts.fresh)))
@@ -395,8 +388,7 @@ def _prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffi
     budget = role.prompt_tokens
 
     def fullest_batch_s(tokens: float, _pairs: float, most: float, most_pairs: float) -> float:
-        """Seconds of a batch of `tokens`; most, most_pairs: tokens and query-key pairs of the
-        fullest group of dies that split prompts."""
+        """Seconds of a batch by the tokens and query-key pairs of its fullest group of dies."""
         fullest = most / cp_dies, most_pairs / cp_dies
         return float(prefill_batch_s(role.prefill, tokens, *fullest, *hot, ops))
 
@@ -411,8 +403,7 @@ def _prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffi
         def interpolated_batch_s(
             tokens: float, pairs: float, _most: float, _most_pairs: float
         ) -> float:
-            """Seconds of a batch by its tokens and query-key pairs, interpolated between computed
-            sizes."""
+            """Seconds of a batch by tokens and query-key pairs, interpolated between sizes."""
             k = min(max(bisect_left(sizes, tokens), 1), len(sizes) - 1)
             position = max((tokens - sizes[k - 1]) / (sizes[k] - sizes[k - 1]), 0.0)
             low_s, high_s = batch_seconds[k - 1 : k + 1]
@@ -445,8 +436,7 @@ def _prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffi
 
 
 def front_routers(s: Scenario) -> int:
-    """Number of routers with requests, instances and queues of their own: one, or one per
-    supernode."""
+    """Number of routers with instances and queues of their own: one, or one per supernode."""
     return 1 if s.router.front == "none" else s.supernode.supernodes
 
 
@@ -488,18 +478,14 @@ def _colocated_pool(
             role.decode, *decoding, tokens_of_rank, pairs_of_rank, 0, role.ranks, *hot, ops
         ))  # fmt: skip
 
-    alone_s, single_s = (
-        group_s(chunk, chunk * mean_pairs),
-        group_s(1.0, mean_pairs),
-    )
+    alone_s, single_s = group_s(chunk, chunk * mean_pairs), group_s(1.0, mean_pairs)
     all_s = batch_s(role, budget, budget * mean_pairs, hot)
     most_s = (alone_s - single_s) / chunk  # that a token of the fullest group adds, and another's
     token_s = (all_s - alone_s) / max(budget - chunk, 1.0)
     pair_s = (group_s(chunk, 2.0 * chunk * mean_pairs) - alone_s) / (chunk * mean_pairs)
 
     def prompts_s(tokens: float, pairs: float, most: float, most_pairs: float) -> float:
-        """Seconds that prompts add to an iteration: tokens of all groups, most and most_pairs
-        (query-key pairs) of the fullest group."""
+        """Seconds that prompts add to an iteration; most, most_pairs: of the fullest group."""
         beyond_mean = most_pairs - most * mean_pairs
         return most_s * most + token_s * (tokens - most) + pair_s * beyond_mean
 

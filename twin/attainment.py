@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import NormalDist
+from itertools import accumulate
+from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -125,8 +126,7 @@ class Attainment:
         instance: that pass, as often as a prompt arrives during the token's own pass."""
         if not self.after_pass or (pool := self.pool) is None:
             return 0.0
-        each_per_s, fresh = rate / pool.instances, self.prompts.fresh
-        prompt_tokens = math.fsum(fresh) / len(fresh)
+        each_per_s, prompt_tokens = rate / pool.instances, fmean(self.prompts.fresh)
         token_share = min(each_per_s * prompt_tokens * pool.token_s, NEARLY_FULL)
         pass_s = max(pool.full_s / (1.0 - token_share), pool.full_s + prompt_tokens * pool.token_s)
         pass_s = min(pass_s, pool.full_s + pool.budget * pool.token_s)
@@ -172,8 +172,7 @@ class Attainment:
     def mean_wait_s(self, rate: float) -> float:
         """Mean seconds from the router to the end of prefill at `rate` requests/s."""
         assert self.pool is not None
-        wait_times = waits_s(self.prompts, self.pool, rate)
-        return math.fsum(wait_times) / len(wait_times)
+        return fmean(waits_s(self.prompts, self.pool, rate))
 
     def tpot_share(self, iteration_s: float, swings: Swings) -> float:
         """Share of requests with a TPOT within the SLO; iteration_s: mean of an iteration."""
@@ -198,10 +197,8 @@ class Attainment:
         low_s = 0.0
         while high_s - low_s > 1e-3 * high_s:
             mid_s = 0.5 * (low_s + high_s)
-            if self.tpot_share(mid_s, swings) >= self.scenario.slo.share:
-                low_s = mid_s
-            else:
-                high_s = mid_s
+            meets_slo = self.tpot_share(mid_s, swings) >= self.scenario.slo.share
+            low_s, high_s = (mid_s, high_s) if meets_slo else (low_s, mid_s)
         return low_s
 
     @cached_property
@@ -287,10 +284,8 @@ class Attainment:
             return 0.0
         while high / low_rate > 1.0 + CLOSE:
             rate = math.sqrt(low_rate * high)
-            if self.ttft_share(rate, iteration_s) >= self.scenario.slo.share:
-                low_rate = rate
-            else:
-                high = rate
+            meets_slo = self.ttft_share(rate, iteration_s) >= self.scenario.slo.share
+            low_rate, high = (rate, high) if meets_slo else (low_rate, rate)
         return self._lasting_rate(SAFE * low_rate, iteration_s)
 
     def _lasting_rate(self, rate: float, iteration_s: float) -> float:
@@ -364,10 +359,8 @@ def _first_prompts(s: Scenario, sample: Offered, seen_tokens: np.ndarray, share:
     earlier ones left, f8[requests]."""
     arrivals = [float(v) for v in sample.arrivals[:SAMPLE]]
     if not arrivals or math.isinf(arrivals[-1]) or arrivals[-1] <= arrivals[0]:
-        now_s, arrivals, draw = 0.0, [], stream_key(s.seed, "arrivals")
-        for i in range(min(SAMPLE, sample.prompts.size)):
-            now_s += float(exponential(draw, i))
-            arrivals.append(now_s)
+        draw, draws = stream_key(s.seed, "arrivals"), range(min(SAMPLE, sample.prompts.size))
+        arrivals = list(accumulate(float(exponential(draw, i)) for i in draws))
     # One alone has no gap.
     span_s = (arrivals[-1] - arrivals[0]) / (len(arrivals) - 1) if len(arrivals) > 1 else 1.0
     count, tokens_seen = len(arrivals), float(seen_tokens.sum())
@@ -411,13 +404,11 @@ def _prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffi
             return mean_s + pair_s * (pairs - tokens * token_pairs)
 
     # Of a group of dies that split prompts, as the engine's `note_batch` compares them.
-    attention = (
-        attention_s_per_token(role.prefill, budget / role.stage_dies),
-        role.prefill.core.pair,
-    )
+    die_tokens, die_pair_s = budget / role.stage_dies, role.prefill.core.pair
+    die_token_s = attention_s_per_token(role.prefill, die_tokens)
     share_s = math.inf
     if by_data and prefill.dp_balance == "attention":
-        share_s = budget / role.stage_dies * cp_dies * (attention[0] + token_pairs * attention[1])
+        share_s = die_tokens * cp_dies * (die_token_s + token_pairs * die_pair_s)
     read_s = 0.0
     if traffic.hit_tokens > 0.0:
         prompts = max(1.0, budget / traffic.fresh_tokens)  # of a batch
@@ -429,8 +420,8 @@ def _prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffi
         fullest_batch_s if by_data else interpolated_batch_s, full_s, token_s, read_s,
         dies=role.stage_dies // cp_dies if by_data else 1,
         delay_s=_later_stages_s(role, prefill, traffic, hot, line),
-        evening=prefill.chunk_evening, line=line, attention=attention, share_s=share_s,
-        in_turn=s.router.policy == "round_robin", routers=front_routers(s),
+        evening=prefill.chunk_evening, line=line, attention=(die_token_s, die_pair_s),
+        share_s=share_s, in_turn=s.router.policy == "round_robin", routers=front_routers(s),
         report_s=s.router.front_report_s if s.router.front == "least_loaded" else 0.0,
     )  # fmt: skip
 

@@ -240,43 +240,6 @@ def queue_prompt(p: Population, slot: int) -> None:
 
 
 @kernel
-def run_iterations(p: Population, iterations: int, arrivals: float, reserved_for: float) -> None:
-    """Run a number of iterations and add their measurements to `seen`. arrivals: mean requests that
-    arrive in an iteration (with `expected_s` in proportion to its seconds); reserved_for:
-    iterations between the choice of a rank and the first iteration there."""
-    ranks, pace = p.requests.size, 1.0
-    for _ in range(iterations):
-        p.at[ITERATION] += 1
-        for rank in range(ranks):
-            p.context[rank] += p.growth[rank]
-        bucket = p.at[ITERATION] % p.ring.size
-        slot = p.ring[bucket]
-        p.ring[bucket] = NONE
-        while slot != NONE:
-            next_slot = p.following[slot]
-            if p.status[slot] == COMING and p.left[slot] > 0:
-                begin_decoding(p, slot, 0.0)
-            else:
-                end_answer(p, slot)
-            slot = next_slot
-        admit_arrivals(p, arrivals, reserved_for, pace)
-        if p.colocated:
-            compute_prompts(p)
-        # Prompts that wait make iterations periodic: each is looked at.
-        look_interval = LOOK_EVERY if p.prompt_delay == 0 else 1
-        is_looked_at = p.at[ITERATION] % look_interval == 0 and p.at[DECODES] > 0
-        if is_looked_at or p.colocated:
-            took_s = iteration_s(p, p.requests, p.context, p.chunk, p.chunk_pairs)
-            p.now_s[0], p.now_s[1] = p.now_s[0] + took_s, took_s
-            if is_looked_at or p.expected_s > 0.0:
-                add_to_stretch(p, took_s)
-            if is_looked_at:
-                add_to_sums(p, took_s)
-            if p.expected_s > 0.0 and took_s > 0.0:
-                pace = 1.0 + p.own * (took_s / p.expected_s - 1.0)
-
-
-@kernel
 def compute_prompts(p: Population) -> None:
     """Compute each group's next prompts in this iteration, at most `chunk_most` tokens per rank; a
     request whose prompt is complete decodes from the next iteration on."""
@@ -399,10 +362,41 @@ def run_population(
     p: Population, first: int, iterations: int, arrivals: float, reserved_for: float
 ) -> None:
     """Add `first` requests at even stages of their answers (0: none), then run a number of
-    iterations with `arrivals` each on average, as `run_iterations` does."""
+    iterations and add their measurements to `seen`. arrivals: mean requests that arrive in an
+    iteration (with `expected_s` in proportion to its seconds); reserved_for: iterations between the
+    choice of a rank and the first iteration there."""
     if first > 0:
         add_requests(p, first)
-    run_iterations(p, iterations, arrivals, reserved_for)
+    ranks, pace = p.requests.size, 1.0
+    for _ in range(iterations):
+        p.at[ITERATION] += 1
+        for rank in range(ranks):
+            p.context[rank] += p.growth[rank]
+        bucket = p.at[ITERATION] % p.ring.size
+        slot = p.ring[bucket]
+        p.ring[bucket] = NONE
+        while slot != NONE:
+            next_slot = p.following[slot]
+            if p.status[slot] == COMING and p.left[slot] > 0:
+                begin_decoding(p, slot, 0.0)
+            else:
+                end_answer(p, slot)
+            slot = next_slot
+        admit_arrivals(p, arrivals, reserved_for, pace)
+        if p.colocated:
+            compute_prompts(p)
+        # Prompts that wait make iterations periodic: each is looked at.
+        look_interval = LOOK_EVERY if p.prompt_delay == 0 else 1
+        is_looked_at = p.at[ITERATION] % look_interval == 0 and p.at[DECODES] > 0
+        if is_looked_at or p.colocated:
+            took_s = iteration_s(p, p.requests, p.context, p.chunk, p.chunk_pairs)
+            p.now_s[0], p.now_s[1] = p.now_s[0] + took_s, took_s
+            if is_looked_at or p.expected_s > 0.0:
+                add_to_stretch(p, took_s)
+            if is_looked_at:
+                add_to_sums(p, took_s)
+            if p.expected_s > 0.0 and took_s > 0.0:
+                pace = 1.0 + p.own * (took_s / p.expected_s - 1.0)
 
 
 @entry

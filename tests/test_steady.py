@@ -5,8 +5,11 @@ import sys
 
 import pytest
 
+from twin.hardware.chip import HardwareError
+from twin.hardware.imported import bring
 from twin.lab.ask import scenario_named
 from twin.lab.library import load_facts
+from twin.lab.machines import read_machine
 from twin.model.shape import ModelError
 from twin.scenario import Scenario, with_overrides
 from twin.steady import Priced, assemble, capacity, largest_batch, steady, traffic_of
@@ -55,6 +58,24 @@ def test_a_formula_waits_for_no_compiler_no_store_and_no_tables():
     )
     done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
     assert not done.stdout.strip()
+
+
+def test_a_memory_pool_that_no_cpu_lends_has_no_answer_as_it_has_no_run(facts):
+    ring = "".join(f"die {n}.0.0,die {(n + 1) % 4}.0.0,50,200,ub\n" for n in range(4))
+    machine = read_machine(f"from,to,GB/s,ns,plane\n{ring}".encode(), "ring.csv")
+    bring(machine)
+    fields = {
+        "supernode.machine": machine.digest, "supernode.chip": "h800", "workload.prefix": "none",
+        "deployment.mode": "prefill_only", "deployment.prefill.instances": 1,
+        "deployment.prefill.npus_per_instance": 4, "deployment.model": "deepseek-v2-lite",
+        "deployment.precision.weights": "bf16", "deployment.decode.mtp_draft_tokens": 0,
+    }  # fmt: skip
+    without_cpus = with_overrides(Scenario(), fields)
+    with pytest.raises(
+        HardwareError, match="no CPU is on the plane: link them, or let memory_pool"
+    ):
+        assemble(without_cpus, facts)
+    assert assemble(with_overrides(without_cpus, {"memory_pool.enabled": False}), facts)
 
 
 def test_the_batch_found_keeps_the_bound_and_one_more_a_die_does_not(facts, paper):

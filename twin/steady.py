@@ -68,6 +68,9 @@ def _assembled(
     net = wired(scenario.supernode, facts)
     mean_input, *_ = mean_lengths(scenario.workload, facts, trace)
     costs = build_costs(scenario, facts, net)
+    reads_pool = scenario.memory_pool.enabled and costs.prefilling is not None
+    if reads_pool and not net.offers("ub", net.of_kind("cpu")).any():
+        costs.servers.prices()  # raises HardwareError, as every run of the scenario does
     shape, experts = costs.shape, experts_of(scenario.experts, costs.shape)
     routed = Routed(
         experts, shape.routed_experts, shape.moe_layers, shape.top_k, facts.below("experts"),

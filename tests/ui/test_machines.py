@@ -67,6 +67,31 @@ def test_an_imported_machine_has_a_page(app):
     assert not {"Nodes", "UB link (GB/s)"} & {number.label for number in app.number_input}
 
 
+def used(app, cables, **fields):
+    """The page of a draft that uses a cable list, with its File tab open."""
+    machine = read_machine(cables.encode(), "mine.csv")
+    session.store().machines.save(machine)
+    app.run()
+    base = with_overrides(Scenario(), SMALL | {"supernode.chip": "h800"} | fields)
+    app.session_state["history"] = [imports.MACHINES.take(base, machine)]
+    app.session_state["position"] = 0
+    app.session_state["supernode-tab"] = "File"
+    return app.switch_page(PAGES["supernode"].script).run()
+
+
+def without(cables, *parts):
+    """A cable list without lines that hold one of these parts."""
+    return "\n".join(line for line in cables.split("\n") if not any(p in line for p in parts))
+
+
+def test_a_machine_without_cpus_is_used_without_a_memory_pool(app):
+    at = used(app, without(RING, "CPU"))
+    assert not at.exception and not at.error
+    assert at.session_state["history"][-1].memory_pool.enabled is False
+    assert not [metric for metric in at.metric if metric.value == "cut off"]
+    assert used(app, RING).session_state["history"][-1].memory_pool.enabled is True
+
+
 @pytest.mark.parametrize("mode", ["", access.READ_ONLY])
 def test_a_link_with_a_machine_opens_and_stores_nothing(app, store, monkeypatch, mode):
     monkeypatch.setenv(access.VARIABLE, mode)

@@ -86,8 +86,8 @@ class Source:
         return self.die_kv()[0] * max(math.ceil(dies / self.costs.senders), min(dies, dies_at_port))
 
     def fetch_latency_s(self) -> float:
-        """Latency of a read from the memory pool, 0 without one."""
-        if not self.s.memory_pool.enabled:
+        """Latency of a read from the memory pool, 0 without one, or if no instance reads it."""
+        if not self.s.memory_pool.enabled or self.costs.prefilling is None:
             return 0.0
         first_instance = self.setup.instances[0]
         first_npu = first_instance.die_of_rank[: self.setup.dies_per_npu(first_instance.role)]

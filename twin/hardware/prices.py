@@ -116,9 +116,12 @@ def pool_read(
     if pool_load is None:
         die_vertices = demands.dies_of(net, dies)
         unlinked_dies = die_vertices[net.offers(plane, die_vertices) <= 0.0]
-        cause = f": {net.vertices[unlinked_dies[0]]} has no link left" if unlinked_dies.size else ""
+        cause = "no CPU is on the plane" if not net.offers(plane, net.of_kind("cpu")).any() else ""
+        if unlinked_dies.size:
+            cause = f"{net.vertices[unlinked_dies[0]]} has no link left"
         raise HardwareError(
-            f"a pool read over {plane} needs dies and a node whose CPUs they can reach{cause}"
+            f"a pool read over {plane} needs dies and a node whose CPUs they can reach"
+            f"{cause and ', and '}{cause}: link them, or let memory_pool.enabled be off"
         )
     load, sources = pool_load
     part_count = demands.equal_parts(net, sources).size

@@ -255,7 +255,8 @@ def _look_at_machine(machine: ImportedMachine) -> Look:
         "NPUs": f"{machine.npus:,}", "Dies": f"{kind_counts['die']:,}",
         "CPUs": f"{kind_counts['cpu']:,}", "Links": f"{len(machine.links):,}",
     }  # fmt: skip
-    return Look(f"**{plain(machine.name)}**", figures, help={"Links": "Each direction counts."})
+    notes = [] if _has_cpus(machine) else ["Without CPUs it has no DRAM: the memory pool goes off."]
+    return Look(f"**{plain(machine.name)}**", figures, notes, {"Links": "Each direction counts."})
 
 
 def _choose_routing(machine: ImportedMachine) -> ImportedMachine:
@@ -271,10 +272,21 @@ def _choose_routing(machine: ImportedMachine) -> ImportedMachine:
 
 
 def _with_machine(draft: Scenario, machine: ImportedMachine) -> Scenario:
-    """The draft on an imported machine, with its chip and sizes."""
+    """The draft on an imported machine, with its chip and sizes; without CPUs, with no pool."""
     chip = machines.chip_of(machine, session.facts(), draft.supernode.chip)
-    changes = {"supernode.machine": machine.digest, "supernode.chip": chip, "supernode.edits": []}
+    changes: dict[str, Any] = {
+        "supernode.machine": machine.digest,
+        "supernode.chip": chip,
+        "supernode.edits": [],
+    }
+    if not _has_cpus(machine):
+        changes["memory_pool.enabled"] = False
     return with_overrides(draft, changes)
+
+
+def _has_cpus(machine: ImportedMachine) -> bool:
+    """Whether an imported machine has CPUs, whose DRAM a memory pool needs."""
+    return any(attributes["kind"] == "cpu" for _, attributes in machine.vertices)
 
 
 def machine_upload() -> None:

@@ -92,6 +92,15 @@ def test_a_machine_without_cpus_is_used_without_a_memory_pool(app):
     assert used(app, RING).session_state["history"][-1].memory_pool.enabled is True
 
 
+def test_a_deployment_is_fitted_to_the_npus_that_can_serve(app):
+    at = used(app, without(RING, "die 3.0.0,die 4.0.0", "die 4.0.0,die 5.0.0", "CPU 4.0"))
+    assert "only 7 of 8 are on (node 4 off): take fewer" in at.error[0].value
+    fit = next(button for button in at.button if button.key == "fit-deployment")
+    assert "7 of its 8 NPUs" in fit.label
+    fit.click().run()
+    assert not at.exception and not at.error
+
+
 @pytest.mark.parametrize("mode", ["", access.READ_ONLY])
 def test_a_link_with_a_machine_opens_and_stores_nothing(app, store, monkeypatch, mode):
     monkeypatch.setenv(access.VARIABLE, mode)

@@ -230,7 +230,8 @@ def one_to_others(net: Network, die: int, plane: str, operation: Operation = "wr
         receivers = reachable_dies if net.dies.size > 1 else net.of_kind(plane)
     if not receivers.size:
         raise HardwareError(
-            f"{net.vertices[sender[0]]} has no link left on the {plane} plane: restore one"
+            f"{net.vertices[sender[0]]} has no link left on the {plane} plane: restore or add one, "
+            "or choose another deployment.kv_transfer_plane"
         )
     return load_of(
         net, _demand(sender, receivers, np.ones(1), _shares(receivers), (plane,), operation, "none")

@@ -174,6 +174,11 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
     return net.once(key, answer)
 
 
+def npus_on(s: Scenario, fabric: Wiring) -> int:
+    """Number of the machine's NPUs that can serve in the scenario's deployment, taken or not."""
+    return int(_npus(s, network(fabric)).on.sum())
+
+
 def further_instances(s: Scenario, fabric: Wiring) -> list[Instance]:
     """Instances that may start later: of each pool on the NPUs of other pools' instances and on as
     many free NPUs as `elastic.npus` adds. Only one of them uses an NPU at a time. Behind a front
@@ -232,10 +237,11 @@ def _place_on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placeme
     placement = s.deployment.placement
     if npus_needed > len(npus.usable) and (moves or placement not in MAY_SIT_ON_WHAT_IS_OFF):
         off = first_few(_off_names(np.flatnonzero(npus.fits & ~npus.on).tolist(), npus))
+        edited_text = "take back an edit of the supernode, or " if s.supernode.edits else ""
         raise HardwareError(
             f"the deployment needs {npus_needed:,} NPUs{with_chip} but only "
-            f"{len(npus.usable):,} of {free_count:,} are on ({off} off): take back an edit of the "
-            "supernode, or take fewer or smaller instances"
+            f"{len(npus.usable):,} of {free_count:,} are on ({off} off): {edited_text}take fewer "
+            "or smaller instances"
         )
     instance_npus_list = PLACEMENTS[placement](needed, npus, s)
     sentences = _move_off(instance_npus_list, [one.name for one in needed], npus) if moves else []

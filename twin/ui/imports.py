@@ -6,7 +6,10 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
+from twin.hardware.chip import HardwareError
+from twin.hardware.fabric import build_fabric
 from twin.hardware.imported import ImportedMachine, npus_of
+from twin.hardware.placement import npus_on
 from twin.lab import ask, machines
 from twin.lab.kinds import TRACE, CountsTable, Kind
 from twin.lab.runs.apart import Refused, read_apart
@@ -296,12 +299,13 @@ def machine_upload() -> None:
     if not draft.supernode.imported or not (npus := npus_of(draft.supernode)):
         return
     try:
-        fitted_draft = machines.fit_to_npus(draft, npus)
-    except SpecError as error:
+        can_serve = npus_on(draft, build_fabric(draft.supernode, session.facts()))
+        fitted_draft = machines.fit_to_npus(draft, can_serve)
+    except (SpecError, HardwareError) as error:
         st.caption(f":material/info: No deployment of this kind fits: {sentence(str(error))}")
         return
     used_npus, fitted_npus = npus_used(draft), npus_used(fitted_draft)
-    if used_npus > npus or fitted_npus > used_npus:
+    if used_npus > can_serve or fitted_npus > used_npus:
         st.button(
             f"Fit the deployment: {fitted_npus:,} of its {npus:,} NPUs instead of {used_npus:,}",
             icon=":material/fit_screen:", key="fit-deployment",

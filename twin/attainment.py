@@ -25,7 +25,7 @@ from twin.model.mixed import longest_wait, mixed_iteration_s
 from twin.model.offload import bytes_per_token
 from twin.model.predict import Traffic
 from twin.model.prefill import next_piece, prefill_batch_s, prefill_hits_s
-from twin.model.waiting import Pool, Prompts, lasting, saturated_rate, waits_s
+from twin.model.waiting import Pool, Prompts, lasting, saturated_rate, waits_and_next_s, waits_s
 from twin.policies.batching import (
     SHORT_TOKENS,
     iteration_chances,
@@ -48,7 +48,6 @@ PIECES = 600_000  # of prompts that the queue is followed over, at most
 # Of the largest rate, beyond which queues last longer than the sample: more prompts are followed.
 BUSY, LONGER, HALVINGS = 0.5, 64_000, 4
 DIGITS = 9  # of times in seconds: the same sample for every rate of a scenario
-NEARLY_FULL = 0.99  # of the time of prefill
 NO_CHANCE = 1e-9  # smaller ones are neglected
 NORMAL = tuple(NormalDist().inv_cdf((i + 0.5) / 32) for i in range(32))  # its law, by mean weights
 TRANSFERS = 2.0  # KV transfers that share a port, at most times
@@ -107,30 +106,29 @@ class Attainment:
         if rate > self.max_rate:  # a queue that grows without end may be short in a short sample
             return 0.0
         prompts = self.long_prompts if is_long and rate > BUSY * self.max_rate else self.prompts
-        waits = waits_s(prompts, pool, rate)
+        waits, next_s = waits_and_next_s(prompts, pool, rate)
         start = BEGINS if len(waits) > 2 * BEGINS else 0
-        fixed_s = self.extra_s + pool.delay_s + iteration_s * self.passes
-        fixed_s += self._pass_wait_s(rate)
+        fixed_s, to_join_s = self.extra_s + pool.delay_s, iteration_s * self.passes
+        # Where the router gets it from prefill, a first token comes as the next batch there ends.
+        next_s = next_s if self.after_pass else [0.0] * len(waits)
+        rows = zip(waits, next_s, prompts.fresh, prompts.cached, strict=True)
         ttft_s = sorted(
-            w + fixed_s + self.transfer_s * (fresh + cached)
-            for w, fresh, cached in zip(
-                waits[start:], prompts.fresh[start:], prompts.cached[start:], strict=True
-            )
+            w + fixed_s + max(self.transfer_s * (fresh + cached) + to_join_s, held_s)
+            for w, held_s, fresh, cached in list(rows)[start:]
         )
         total_share = math.fsum(share for share, _, _ in self.slo_by_tenant)
         met_count = math.fsum(s * bisect_right(ttft_s, limit) for s, limit, _ in self.slo_by_tenant)
         return met_count / (total_share * len(ttft_s))
 
-    def _pass_wait_s(self, rate: float) -> float:
-        """Mean seconds that a first token waits for the end of the next pass of its prefill
-        instance: that pass, as often as a prompt arrives during the token's own pass."""
-        if not self.after_pass or (pool := self.pool) is None:
+    def _pass_wait_s(self, rate: float, iteration_s: float) -> float:
+        """Mean seconds from where a request joins decode to its first token, where the router gets
+        it from prefill, at the end of a batch."""
+        if not self.after_pass or self.pool is None:
             return 0.0
-        each_per_s, prompt_tokens = rate / pool.instances, fmean(self.prompts.fresh)
-        token_share = min(each_per_s * prompt_tokens * pool.token_s, NEARLY_FULL)
-        pass_s = max(pool.full_s / (1.0 - token_share), pool.full_s + prompt_tokens * pool.token_s)
-        pass_s = min(pass_s, pool.full_s + pool.budget * pool.token_s)
-        return -math.expm1(-each_per_s * pass_s) * pass_s
+        p, to_join_s = self.prompts, iteration_s * self.passes
+        next_s = waits_and_next_s(p, self.pool, rate)[1]
+        rows = zip(next_s, p.fresh, p.cached, strict=True)
+        return fmean(max(s - self.transfer_s * (a + b) - to_join_s, 0.0) for s, a, b in rows)
 
     def mean_tpot_s(self, rate: float, iteration_s: float, joining: float = 0.0) -> float:
         """Mean seconds per token after the first, over requests, at `rate` requests/s, where decode
@@ -138,7 +136,7 @@ class Attainment:
         joining: requests that join an instance in an iteration. The wait of a first token for a
         pass of prefill is over before the other tokens are out."""
         wait = 0.0 if self.passes else self._wait_moment(1, self._recent_share(joining))
-        held_s, sum_s, answers_count = self._pass_wait_s(rate), 0.0, 0
+        held_s, sum_s, answers_count = self._pass_wait_s(rate, iteration_s), 0.0, 0
         for length, count in self.lengths:
             if length > 1:
                 whole_s = (self._mean_iterations(length - 1) + wait) * iteration_s

@@ -13,7 +13,7 @@ from tests.made_trace import made_trace
 from twin import steady
 from twin.attainment import PIECES, SAFE, attainment
 from twin.engine.simulate import simulate
-from twin.lab.ask import with_trace
+from twin.lab.ask import scenario_named, with_trace
 from twin.lab.library import load_facts, presets
 from twin.model.waiting import waits_s
 from twin.outlook import latencies_and_slo_share, outlook, state_at
@@ -261,6 +261,19 @@ def test_prompts_of_one_die_sustain_and_wait_as_in_a_run(case):
     assert outlook(priced).sustained_req_per_s <= found.max_rate
     mean_s = found.mean_wait_s(0.5 * found.max_rate)
     assert mean_s == pytest.approx(runs[1].summary["ttft_s_mean"], rel=0.15)
+
+
+def test_a_first_token_waits_for_the_pass_that_prefill_has_begun_as_in_a_run():
+    """A pass of few prompts takes as long as its launches: no line through large batches has it."""
+    s = with_overrides(scenario_named("gb200-nvl72-rack"), {
+        "workload.rate_req_per_s": 20.0, "horizon_s": 300.0, "warmup_s": 40.0,
+    })  # fmt: skip
+    rows = simulate(s, load_facts()).tables["requests"]
+    ttft_s = (rows["first_token_s"] - rows["arrival_s"]).filter(rows["arrival_s"] > 40.0)
+    for limit_s in (0.4, 0.5):
+        limited = with_overrides(s, {"slo.ttft_s": limit_s})
+        *_, share = latencies_and_slo_share(Priced(limited, load_facts()), 20.0)
+        assert share == pytest.approx((ttft_s.drop_nulls() <= limit_s).mean(), abs=0.05)
 
 
 @pytest.mark.parametrize(

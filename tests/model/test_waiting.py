@@ -12,6 +12,7 @@ from twin.model.waiting import (
     lasting,
     relative_variance_in_progress,
     saturated_rate,
+    waits_and_next_s,
     waits_s,
 )
 
@@ -116,6 +117,14 @@ def test_the_largest_rate_does_not_depend_on_long_prompts_at_the_end_of_a_sample
         for tokens in ([10.0] * 390 + [400.0], [400.0] + [10.0] * 390)
     ]
     assert rates[0] == pytest.approx(rates[1], rel=0.05)
+
+
+def test_the_batch_that_begins_as_another_ends_is_known_to_the_prompts_of_the_latter():
+    pool = Pool(1, 1000.0, 0.0, lambda tokens, *_: 0.01 * tokens, 0.0, 0.01)
+    prompts = Prompts([0.0, 0.5, 0.9, 9.0], [100.0, 200.0, 100.0, 50.0], [0.0] * 4)
+    waits, next_s = waits_and_next_s(prompts, pool, 1.0)
+    assert waits == pytest.approx([1.0, 3.5, 3.1, 0.5])
+    assert next_s == pytest.approx([3.0, 0.0, 0.0, 0.0])  # none waits when the second ends
 
 
 def test_a_router_that_takes_turns_sends_a_prompt_behind_a_long_one():

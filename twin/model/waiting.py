@@ -87,11 +87,17 @@ class Pool:
 def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
     """Seconds from the router to the end of prefill, for every request of the sample at a rate
     (requests/s)."""
+    return waits_and_next_s(prompts, pool, rate)[0]
+
+
+def waits_and_next_s(prompts: Prompts, pool: Pool, rate: float) -> tuple[list[float], list[float]]:
+    """For every request of the sample at a rate (requests/s): seconds from the router to the end of
+    prefill, and of the batch that its instance begins at once then; 0 if no prompt waits there."""
     n, count = len(prompts.arrival_s), pool.instances
     free_s, queues = [0.0] * count, [deque[int]() for _ in range(count)]
     waiting = [0.0] * count  # tokens
     tokens_left = list(prompts.fresh)
-    waited_s = [0.0] * n
+    waited_s, next_s, ended = [0.0] * n, [0.0] * n, [list[int]() for _ in range(count)]
     arrivals = [moment / rate for moment in prompts.arrival_s]
     die_of = [int(uniform(DEALT, i) * pool.dies) for i in range(n)] if pool.is_dealt else []
 
@@ -101,7 +107,11 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
             prompts, pool, queues[p], tokens_left, die_of
         )
         waiting[p] -= tokens
-        free_s[p] = at_s + pool.seconds(tokens, pairs, most, most_pairs) + cached * pool.read_s
+        took_s = pool.seconds(tokens, pairs, most, most_pairs) + cached * pool.read_s
+        if at_s == free_s[p]:
+            for prompt in ended[p]:
+                next_s[prompt] = took_s
+        free_s[p], ended[p] = at_s + took_s, ending
         for prompt in ending:
             waited_s[prompt] = free_s[p] - arrivals[prompt]
 
@@ -137,7 +147,7 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
             start(chosen, now_s)
     for p in range(count):
         advance(p, float("inf"))
-    return waited_s
+    return waited_s, next_s
 
 
 def _form_batch(

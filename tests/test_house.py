@@ -221,7 +221,7 @@ def test_the_core_computes_the_same_on_every_processor():
             product = isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)
             if product or ties or (isinstance(node, ast.Attribute) and BY_PROCESSOR.match(text)):
                 found.append(f"{where(path, node.lineno)}: {ast.unparse(node)}")
-    assert not found  # take twin.kernels.rng.each, a sum of products, a stable order
+    assert not found  # take twin.kernels.rng.apply, a sum of products, a stable order
 
 
 def test_requirements_are_exact_and_imported():

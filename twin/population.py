@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from twin.kernels.borrowed import prepare
+from twin.kernels.borrowed import compile_entry
 from twin.kernels.buffers import Columns, column, f8, i1, i4, i8, number
 from twin.kernels.compiled import entry, kernel, stage
 from twin.kernels.rng import gamma, uniform
@@ -416,6 +416,6 @@ def even_iteration_s(
 @stage("population")
 def compile_population() -> None:
     """Compile the functions through which Python runs a population."""
-    prepare(run_population, Population, int, int, float, float)
-    prepare(even_iteration_s, Population, *(6 * [float]), int)
+    compile_entry(run_population, Population, int, int, float, float)
+    compile_entry(even_iteration_s, Population, *(6 * [float]), int)
     prompts_by_rank(1.0, 1.0, 1.0, 1.0, 1)  # its recursion

@@ -16,7 +16,7 @@ from twin.facts import Facts
 from twin.hardware.demands import dram
 from twin.hardware.fabric import wired
 from twin.hardware.network import Network
-from twin.kernels.compiled import plainly
+from twin.kernels.compiled import without_compiling
 from twin.model.batch import recompute_s_per_token
 from twin.model.costs import Costs, RoleCosts, build_costs
 from twin.model.feeding import fed
@@ -282,7 +282,7 @@ def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) 
 @lru_cache(maxsize=128)
 def _imbalance(*question: Any) -> Imbalance:
     """`imbalance`, cached by its arguments."""
-    with plainly():
+    with without_compiling():
         return imbalance(*question)
 
 

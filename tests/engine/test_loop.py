@@ -17,5 +17,5 @@ def test_every_entry_of_the_loop_is_a_stage_that_compiles_it_for_the_call_that_i
 def test_prefill_and_decode_are_stages_of_their_own_and_called_by_address():
     for name, piece in (("prefill", loop.PREFILL), ("decode", loop.DECODE)):
         STAGES[name]()
-        assert piece.code(World) == piece.code(World) != 0
-    assert loop.PREFILL.code(World) != loop.DECODE.code(World)
+        assert piece.address(World) == piece.address(World) != 0
+    assert loop.PREFILL.address(World) != loop.DECODE.address(World)

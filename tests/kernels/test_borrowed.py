@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import config, njit
 
-from twin.kernels.borrowed import Piece, prepare, run_piece
+from twin.kernels.borrowed import Piece, compile_entry, run_piece
 from twin.kernels.buffers import Columns, column
 from twin.kernels.compiled import entry
 
@@ -36,16 +36,16 @@ def tally():
 
 
 def test_a_piece_writes_into_the_columns_that_it_borrows(tally):
-    prepare(_repeat, int, Tally, int, float)
-    _repeat(ADD.code(Tally), tally, 1_000_000, 0.5)  # and leaves nothing on the stack
+    compile_entry(_repeat, int, Tally, int, float)
+    _repeat(ADD.address(Tally), tally, 1_000_000, 0.5)  # and leaves nothing on the stack
     assert tally.sums[0] == 500_000.0
-    run_piece(ADD.code(Tally), tally, 0.5)  # from Python, as Python
+    run_piece(ADD.address(Tally), tally, 0.5)  # from Python, as Python
     assert tally.sums[0] == 500_000.5
 
 
 def test_what_a_piece_raises_reaches_python(tally):
     with pytest.raises(ValueError, match="less than nothing"):
-        _repeat(ADD.code(Tally), tally, 3, -1.0)
+        _repeat(ADD.address(Tally), tally, 3, -1.0)
     assert tally.sums[0] == 0.0
 
 

@@ -94,11 +94,11 @@ def edit(sources: Path, before: str, after: str, name: str = "constants.py") -> 
 
 
 def test_a_meaning_is_the_same_under_every_python():
-    assert compiled.meaning(SAMPLE) == MEANING
+    assert compiled.syntax_digest(SAMPLE) == MEANING
     script = f"import sys; sys.path.insert(0, {str(compiled.SOURCES)!r}); import compiled; "
     # Nothing is kept below a file, so each Python reads the sources of the engine itself.
     script += "compiled._home = lambda: compiled.SOURCES / '__init__.py'; "
-    script += f"print(compiled.meaning({SAMPLE!r}), compiled.source_digest(compiled.ANSWERS))"
+    script += f"print(compiled.syntax_digest({SAMPLE!r}), compiled.source_digest(compiled.ANSWERS))"
     told = {}
     for minor in (11, 12, 13, 14):
         if python := shutil.which(f"python3.{minor}"):
@@ -125,8 +125,8 @@ def test_a_meaning_is_the_same_under_every_python():
 )
 def test_what_nobody_can_notice_is_no_change(before, after, same):
     assert before in CONSTANTS
-    changed = compiled.meaning(CONSTANTS.replace(before, after))
-    assert (changed == compiled.meaning(CONSTANTS)) == same
+    changed = compiled.syntax_digest(CONSTANTS.replace(before, after))
+    assert (changed == compiled.syntax_digest(CONSTANTS)) == same
 
 
 def test_compiled_code_outlives_a_remark_and_not_a_constant_of_a_callee(sources):
@@ -173,7 +173,7 @@ def test_the_folders_used_last_are_kept(sources):
 
 
 def test_without_a_place_beside_the_sources_it_is_one_of_this_user_alone(tmp_path, monkeypatch):
-    home = compiled._home.__wrapped__
+    home = compiled._cache_home.__wrapped__
     monkeypatch.setattr(compiled, "SOURCES", tmp_path / "read only" / "twin")
     monkeypatch.setattr(compiled.tempfile, "gettempdir", lambda: str(tmp_path))
     place = home()
@@ -188,7 +188,7 @@ import sys, twin.engine.simulate
 print(*(m.__file__ for n, m in sys.modules.items() if n.startswith("twin.")))
 import twin.lab.runs.answer, twin.lab.runs.job, twin.lab.runs.runner, twin.commands.runs
 from twin.kernels import compiled
-compiled.wake()
+compiled.register_kernels()
 print(*{"networkx", "scipy.special", "streamlit"} & set(sys.modules))
 """
 
@@ -203,8 +203,8 @@ def test_every_module_that_a_run_uses_decides_its_engine_version():
 def test_what_is_late_is_compiled_once_and_not_for_a_small_answer(monkeypatch):
     made = []
     monkeypatch.setattr(compiled, "entry", lambda function: made.append(function) or function)
-    twice = compiled.late(lambda x: 2 * x)
-    with compiled.plainly():
+    twice = compiled.lazy_entry(lambda x: 2 * x)
+    with compiled.without_compiling():
         assert twice(3) == 6
     assert made == []
     assert twice(3) == twice(3) == 6

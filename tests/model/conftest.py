@@ -1,13 +1,13 @@
 import pytest
 
 from twin.hardware.fabric import build_fabric
-from twin.kernels.compiled import wake
+from twin.kernels.compiled import register_kernels
 from twin.lab.library import load_facts
 from twin.model.costs import build_costs
 from twin.model.predict import Traffic, predict
 from twin.scenario import Scenario, with_overrides
 
-wake()  # kernels, for the tests that hold compiled code against plain Python
+register_kernels()  # kernels, for the tests that hold compiled code against plain Python
 
 NOTHING = {}
 

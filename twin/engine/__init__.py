@@ -1,5 +1,5 @@
 """Engine: the only place where time passes; it alone knows both costs and policies."""
 
-from twin.kernels.compiled import wake
+from twin.kernels.compiled import register_kernels
 
-wake()
+register_kernels()

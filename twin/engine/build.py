@@ -90,10 +90,10 @@ def build_world(setup: Setup) -> c.World:
     scenario, router, requests = setup.scenario, setup.scenario.router, setup.requests
     prefill, decode = setup.of_role("prefill"), setup.of_role("decode")
     is_disaggregated = scenario.deployment.mode != "colocated"
-    settings = Settings.computed(
+    settings = Settings.computed_from(
         Source(setup),
-        prefill_code=PREFILL.code(c.World) if prefill and is_disaggregated else 0,
-        decode_code=DECODE.code(c.World) if decode and is_disaggregated else 0,
+        prefill_code=PREFILL.address(c.World) if prefill and is_disaggregated else 0,
+        decode_code=DECODE.address(c.World) if decode and is_disaggregated else 0,
     )
     prefills, decodes = max(len(prefill), 1), max(len(decode), 1)
     nic_port = nic(setup.fabric, setup.first_die, scenario.deployment.kv_transfer_plane)

@@ -15,7 +15,7 @@ from twin.engine.phases.colocated import colocated
 from twin.engine.phases.decode import decode
 from twin.engine.phases.prefill import prefill
 from twin.engine.phases.router import router
-from twin.kernels.borrowed import Piece, prepare, run_piece
+from twin.kernels.borrowed import Piece, compile_entry, run_piece
 from twin.kernels.compiled import entry, kernel, stage
 from twin.model.roofline import interpolate
 
@@ -73,10 +73,10 @@ PREFILL, DECODE = Piece(prefill), Piece(decode)
 advance_disaggregated, advance_colocated = _loop(advance_pools), _loop(colocated)
 
 
-stage("loop")(lambda: prepare(advance_disaggregated, World, int, int))
-stage("prefill")(lambda: PREFILL.code(World))
-stage("decode")(lambda: DECODE.code(World))
-stage("colocated engine")(lambda: prepare(advance_colocated, World, int, int))
+stage("loop")(lambda: compile_entry(advance_disaggregated, World, int, int))
+stage("prefill")(lambda: PREFILL.address(World))
+stage("decode")(lambda: DECODE.address(World))
+stage("colocated engine")(lambda: compile_entry(advance_colocated, World, int, int))
 
 
 def advance(world: World, first_step: int, last_step: int) -> None:

@@ -5,7 +5,7 @@ picked *together* changes. A reached group's picks vary EVEN times as much as in
 import numpy as np
 
 from twin.experts.popularity import Floats, Ints
-from twin.kernels.compiled import kernel, late
+from twin.kernels.compiled import kernel, lazy_entry
 
 EVEN = 0.25  # variance of a reached group's picks over that of independent ones, by simulated gates
 
@@ -56,7 +56,7 @@ def joint_ratio(a: float, b: float, top_groups: int) -> float:
     return 0.0 if groups_left <= 0.0 else min((top_groups - 1.0) / groups_left, 1.0 / max(a, b))
 
 
-@late
+@lazy_entry
 def limited_deficit(now: Floats, slots: Ints, part: Floats, groups: int, top_groups: int) -> Floats:
     """Mean less variance of a token's picks on each die, f8[layers, dies], when its experts are in
     `top_groups` of the groups. Picks of dies depend on each other, for their total is fixed: the

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.experts.popularity import Floats, Ints
-from twin.kernels.compiled import late
+from twin.kernels.compiled import lazy_entry
 
 Bools = NDArray[np.bool_]
 
@@ -101,7 +101,7 @@ def _pack_apart(
         holds_expert[expert_of_copy, rows, best_die] = True
 
 
-@late
+@lazy_entry
 def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
     """`new` i8[layers, dies, slots] with the dies of a node permuted to resemble `current`:
     greedily, most experts in common first. Loads do not change: a node's dies are alike."""

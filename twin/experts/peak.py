@@ -8,8 +8,8 @@ from itertools import repeat
 import numpy as np
 
 from twin.experts.popularity import Floats
-from twin.kernels.compiled import kernel, late
-from twin.kernels.rng import each
+from twin.kernels.compiled import kernel, lazy_entry
+from twin.kernels.rng import apply
 
 SMALL_MEAN = 24.0  # tokens per die up to which token counts are treated as the integers they are
 STEPS = 16  # quadrature points over the distribution of the hottest die: 400 change 6e-5
@@ -32,8 +32,8 @@ def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
     excess = np.where(poisson, 0.0, excess)
     a = excess / (1.0 + excess)
     b = np.where(poisson, mean, (mean - excess) / (1.0 + excess))
-    chance = each(math.exp, -mean * each(math.log, 1.0 + excess) / np.where(poisson, 1.0, excess))
-    chance = np.where(poisson, each(math.exp, -mean), chance)
+    chance = apply(math.exp, -mean * apply(math.log, 1.0 + excess) / np.where(poisson, 1.0, excess))
+    chance = np.where(poisson, apply(math.exp, -mean), chance)
     cdf = chance.copy()
     expected_max = np.zeros(mean.shape[0])
     open_rows = np.arange(mean.shape[0])
@@ -88,7 +88,7 @@ def _chance_below(x: Floats, sd: Floats, skew: Floats, sure: Floats, mean: Float
     cube_roots = map(math.pow, cube[is_inside].tolist(), repeat(1.0 / 3.0))
     cube_root = np.fromiter(cube_roots, np.float64, inside_skew.size)
     normal_z = 6.0 / inside_skew * (cube_root - 1.0) + inside_skew / 6.0
-    chance[is_inside] = 0.5 * each(math.erfc, -normal_z * ROOT_HALF)
+    chance[is_inside] = 0.5 * apply(math.erfc, -normal_z * ROOT_HALF)
     return chance
 
 
@@ -100,7 +100,7 @@ def _row_product(chance: Floats, least: float) -> Floats:
     return np.asarray(product[np.arange(product.shape[0]), last_die])
 
 
-@late
+@lazy_entry
 def peaks(mean: Floats, spread: Floats) -> Floats:
     """`peak_of_counts` or, beyond SMALL_MEAN, `peak_of_amounts` of each row, f8[layers]."""
     peak_tokens = np.empty(mean.shape[0])

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.facts import Facts
-from twin.kernels.rng import each, stream_key, uniforms
+from twin.kernels.rng import apply, stream_key, uniforms
 from twin.scenario import Experts
 
 Floats = NDArray[np.float64]
@@ -79,7 +79,7 @@ def _check_counts(counts: Floats | None, layers: int, routed_experts: int, name:
 def _log_ratios(counts: Floats) -> Floats:
     """Logarithm of counts f8[layers, experts] over their layer's mean, at least LEAST_SHARE."""
     mean_count = np.add.accumulate(counts, axis=1)[:, -1:] / counts.shape[1]
-    return each(math.log, np.maximum(counts / mean_count, LEAST_SHARE))
+    return apply(math.log, np.maximum(counts / mean_count, LEAST_SHARE))
 
 
 def rank_loads(shape: int, scale: float, alpha: float, span: float, order_key: np.uint64,
@@ -89,13 +89,13 @@ def rank_loads(shape: int, scale: float, alpha: float, span: float, order_key: n
     expert_order = np.argsort(uniforms(order_key, np.arange(out.size)), kind="mergesort")
     quantile = (np.arange(out.size) + 0.5) / out.size
     if shape == SKEWED:
-        out[expert_order] = scale * each(math.log, quantile / (1.0 - quantile))
+        out[expert_order] = scale * apply(math.log, quantile / (1.0 - quantile))
     elif abs(1.0 - alpha) < 1e-9:
         out[expert_order] = scale * quantile * math.log(span)
     else:
         exponent = 1.0 - alpha
         scaled_power = 1.0 + quantile * (math.pow(span, exponent) - 1.0)
-        out[expert_order] = scale * each(math.log, scaled_power) / exponent
+        out[expert_order] = scale * apply(math.log, scaled_power) / exponent
 
 
 def to_chances(load: Floats, top_k: float) -> Floats:

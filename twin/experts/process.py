@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from twin.experts import popularity
 from twin.experts.popularity import Floats
 from twin.facts import Facts
-from twin.kernels.rng import each, normals, stream_key, uniforms
+from twin.kernels.rng import apply, normals, stream_key, uniforms
 from twin.scenario import Experts
 
 Keys = NDArray[np.uint64]
@@ -145,7 +145,7 @@ def _topic_weights(process: Process, t_s: Floats) -> Floats:
     """Weights of the topic classes at times f8[n], f8[topics, n]."""
     peak_phase = np.arange(process.topics)[:, None] / process.topics
     phase = 2.0 * math.pi * (t_s / process.experts.mix_period_s - peak_phase)
-    return each(math.exp, process.swing * each(math.cos, phase))
+    return apply(math.exp, process.swing * apply(math.cos, phase))
 
 
 def topics_of(
@@ -240,6 +240,6 @@ def _chances(base: Floats, noise: Floats, offset: Floats, mix: Floats, top_k: in
     """Chances f8[layers, experts]: those of the topic classes, averaged by mix f8[topics]."""
     mean_chance = np.zeros_like(base)
     for topic in np.flatnonzero(mix):
-        topic_load = each(math.exp, base + noise + offset[topic])
+        topic_load = apply(math.exp, base + noise + offset[topic])
         mean_chance += mix[topic] * popularity.to_chances(topic_load, float(top_k))
     return mean_chance

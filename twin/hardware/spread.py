@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 
 from twin.hardware.walks import FLOATS, INTS, Walks, hops_from
-from twin.kernels.rng import each_distinct
+from twin.kernels.rng import apply_to_distinct
 
 GAP = 0.005  # the game ends when the fullest link is this near to the proven bound
 ROUNDS = 60  # of the game, at most
@@ -90,7 +90,7 @@ def _spread(
     log_weight, log_price = np.zeros(0), SHARPNESS * (loads / loads.max() - 1.0)
 
     def prices() -> FLOATS:
-        unscaled_prices = count * each_distinct(math.exp, log_price - log_price.max())
+        unscaled_prices = count * apply_to_distinct(math.exp, log_price - log_price.max())
         return np.asarray(unscaled_prices / unscaled_prices.sum())
 
     for round_number in range(ROUNDS):
@@ -104,8 +104,8 @@ def _spread(
                 break
             last_full, proved_bound = float(full.max()), bound
         if last_price_slope is None:
-            log_weight = START * each_distinct(math.log, link_capacity / link_capacity.max())
-            log_weight += each_distinct(math.log, fan)
+            log_weight = START * apply_to_distinct(math.log, link_capacity / link_capacity.max())
+            log_weight += apply_to_distinct(math.log, fan)
         price_slope = prices() / capacity
         slope = price_slope if last_price_slope is None else 2.0 * price_slope - last_price_slope
         last_price_slope, bound_s = price_slope, max(bound, LEAST_BOUND * full.max())

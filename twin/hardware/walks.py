@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.kernels.rng import each_distinct
+from twin.kernels.rng import apply_to_distinct
 
 FLOATS = NDArray[np.float64]
 INTS = NDArray[np.int64]
@@ -234,7 +234,7 @@ class Walks:
         # `top_power` of a state is the largest power among its steps: scaled to it, sums neither
         # overflow nor lose a step that matters.
         log2_weight = np.floor(log_weight / LOG_2)  # a whole number: the power of two
-        link_fraction = each_distinct(math.exp, log_weight - log2_weight * LOG_2)
+        link_fraction = apply_to_distinct(math.exp, log_weight - log2_weight * LOG_2)
         link_power = log2_weight.astype(np.int32)
         fraction, state_power = np.ones(self.rows.size), np.zeros(self.rows.size, np.int32)
         weights, shares = [], []

@@ -37,14 +37,14 @@ class _Model(PrimitiveModel):
 
 
 @extending.typeof_impl.register(Columns)
-def _type_of(value: Columns, _: Any) -> Any:
+def _type_of_group(value: Columns, _: Any) -> Any:
     """Numba's type of a group of columns."""
     return GroupType(type(value))
 
 
 @extending.unbox(GroupType)
 def _unbox(kind: Any, obj: Any, c: Any) -> Any:
-    """Pass a group to compiled code as the address of its block."""
+    """Numba's unboxing of a group: compiled code gets the address of its block."""
     address = c.pyapi.object_getattr_string(obj, "address")
     pointer = c.builder.inttoptr(c.pyapi.long_as_longlong(address), BLOCK)
     c.pyapi.decref(address)
@@ -65,7 +65,7 @@ extending.register_model(ColumnType)(ArrayModel)
 
 @functools.cache
 def _type_of_column(declaration: type[Columns], name: str) -> Any:
-    """Numba's type of a column."""
+    """Numba's type of the column `name`: of an array, a number or a nested group."""
     column = declaration.declared[name]
     if column.group is not None:
         return GroupType(column.group)
@@ -74,8 +74,8 @@ def _type_of_column(declaration: type[Columns], name: str) -> Any:
     return ColumnType(element, len(column.shape)) if column.shape else element
 
 
-def _is_element(kind: Any, index_kind: Any) -> bool:
-    """Whether an index of a column is that of one number."""
+def _selects_number(kind: Any, index_kind: Any) -> bool:
+    """Whether an index of type `index_kind` selects one number of an array of type `kind`."""
     axis_kinds = index_kind.types if isinstance(index_kind, SEVERAL) else (index_kind,)
     is_number = isinstance(kind.dtype, types.Number) and len(axis_kinds) == kind.ndim
     return is_number and all(isinstance(axis_kind, types.Integer) for axis_kind in axis_kinds)
@@ -87,10 +87,10 @@ class _Reading(templates.AbstractTemplate):
     index and not for each width of the columns from which an index may come."""
 
     def generic(self, args: Any, kws: Any) -> Any:
-        """Signature of the reading of an integer; None for all else."""
+        """Numba's signature of reading one signed integer as int64; None: numba's own applies."""
         kind, index_kind = args
         is_column = isinstance(kind, ColumnType) and kind.dtype in types.signed_domain
-        if not is_column or not _is_element(kind, index_kind):
+        if not is_column or not _selects_number(kind, index_kind):
             return None
         return templates.signature(types.int64, kind, types.unliteral(index_kind))
 
@@ -98,8 +98,9 @@ class _Reading(templates.AbstractTemplate):
 def _element_pointer(
     context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, index: Any
 ) -> Any:
-    """Compiled pointer to an element of a column; None for indices of a view, or non-numbers."""
-    if not _is_element(kind, index_kind):
+    """LLVM pointer to the number that `index` selects in a column; None where it selects no single
+    number. Raises IndexError for an index that is a negative constant."""
+    if not _selects_number(kind, index_kind):
         return None
     axis_kinds, places = (index_kind,), [index]
     if isinstance(index_kind, SEVERAL):
@@ -120,7 +121,7 @@ def _element_pointer(
 
 
 def _mark_type(builder: Any, access: Any, element: Any) -> None:
-    """Mark an access with its type of numbers (TBAA metadata), for alias analysis."""
+    """Mark a load or a store with the type of its number (LLVM's TBAA metadata)."""
     module = builder.module
     root_node = module.add_metadata(["columns"])
     type_node = module.add_metadata([str(element), root_node])
@@ -131,7 +132,7 @@ def _mark_type(builder: Any, access: Any, element: Any) -> None:
 @extending.lower_builtin(operator.getitem, ColumnType, types.Integer)
 @extending.lower_builtin(operator.getitem, ColumnType, SEVERAL)
 def _compile_read(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    """Compile the reading of an element."""
+    """Emit the code of `column[index]` in compiled functions; returns the LLVM value."""
     kind, index_kind = sig.args
     pointer = _element_pointer(context, builder, kind, args[0], index_kind, args[1])
     if pointer is None:
@@ -145,7 +146,7 @@ def _compile_read(context: Any, builder: Any, sig: Any, args: Any) -> Any:
 
 @extending.lower_builtin(operator.setitem, ColumnType, types.Any, types.Any)
 def _compile_write(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    """Compile the writing of an element."""
+    """Emit the code of `column[index] = value` in compiled functions."""
     kind, index_kind, value_kind = sig.args
     pointer = _element_pointer(context, builder, kind, args[0], index_kind, args[1])
     if pointer is None:
@@ -160,19 +161,20 @@ class _Attributes(templates.AttributeTemplate):
     key = GroupType
 
     def generic_resolve(self, kind: Any, name: str) -> Any:  # type: ignore[override]
-        """Type of a group's column of this name; None: it has no such column."""
+        """Numba's type of a group's column by name; None: the group has no such column."""
         declaration = kind.declaration
         return _type_of_column(declaration, name) if name in declaration.declared else None
 
 
 @extending.lower_getattr_generic(GroupType)
 def _compile_attribute(context: Any, builder: Any, kind: Any, block: Any, name: str) -> Any:
-    """Compile access to a column: its address, and its shape where it is an array."""
+    """Emit the code that reads a group's column: a number, a nested group, or an array made of its
+    address and shape."""
     column = kind.declaration.declared[name]
     column_type = _type_of_column(kind.declaration, name)
 
     def load(place: int, as_type: Any = None) -> Any:
-        """Compile the reading of a place of the block, as a value of this type."""
+        """Emit the reading of the block's word `place`, as an LLVM value of type `as_type`."""
         pointer = cgutils.gep_inbounds(builder, block, place)
         if as_type is not None:
             pointer = builder.bitcast(pointer, as_type.as_pointer())
@@ -204,8 +206,9 @@ def _compile_attribute(context: Any, builder: Any, kind: Any, block: Any, name: 
     return array
 
 
-def prepare(compiled: Any, *kinds: type) -> None:
-    """Compile an entry for arguments of these kinds, or load it, without running it."""
+def compile_entry(compiled: Any, *kinds: type) -> None:
+    """Compile an entry for arguments of these types (int, float, groups of columns), or load it
+    from disk, without running it."""
     if hasattr(compiled, "compile"):  # else numba is switched off
         compiled.compile(tuple(_NUMBERS[k] if k in _NUMBERS else GroupType(k) for k in kinds))
 
@@ -220,11 +223,11 @@ class Piece:
         self._function = function
         self._code = 0
 
-    def code(self, group: type) -> int:
-        """Address of its code for such a group; compiles or loads it at the first call."""
+    def address(self, group: type) -> int:
+        """Address of the machine code for groups of this class; compiles or loads it at first."""
         if not self._code:
             compiled_entry: Any = entry(self._function)
-            prepare(compiled_entry, group, float)
+            compile_entry(compiled_entry, group, float)
             self._code = id(compiled_entry)  # any number without numba
             if hasattr(compiled_entry, "overloads"):
                 (machine_code,) = compiled_entry.overloads.values()
@@ -236,12 +239,12 @@ class Piece:
 
 
 def run_piece(code: int, group: Any, time: float) -> None:
-    """Run the piece at this address."""
+    """Run the piece whose code is at the address `code` on a group, with a time in s."""
     Piece.plain[code](group, time)
 
 
 def _compile_call(_: Any, code: Any, group: Any, time: Any) -> Any:
-    """Compile a call through an address."""
+    """Numba's signature of a call through an address, and the function that emits the call."""
 
     def call(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         """Emit the call of the function at the address, and pass on its error."""
@@ -267,9 +270,10 @@ UNCOUNTED: Any = {"_nrt": False}
 
 @extending.overload(run_piece, jit_options=UNCOUNTED)
 def _run_piece(code: Any, group: Any, time: Any) -> Any:
-    """`run_piece` for compiled code: a call through an address."""
+    """Function that compiled code runs in place of `run_piece`: it calls through the address."""
 
     def run(code: Any, group: Any, time: Any) -> Any:
+        """Call the code at the address `code` with the group and the time."""
         return _call(code, group, time)
 
     return run

@@ -66,7 +66,7 @@ def number(
 
 
 def group(kind: type[C]) -> C:
-    """Declare a nested group of columns."""
+    """Declare a nested group of columns, of class `kind`."""
     declared: Any = Column(None, (), kind.__doc__ or "", group=kind)
     return declared
 
@@ -108,14 +108,14 @@ class Columns:
             raise TypeError(f"{type(self).__name__} declares no {', '.join(given)}")
 
     @classmethod
-    def computed(cls, source: Any, /, **given: Any) -> Self:
-        """The group with its numbers computed from a source, except given ones."""
+    def computed_from(cls, source: Any, /, **given: Any) -> Self:
+        """A group whose declared numbers are computed from `source`, but for those in `given`."""
         numbers = {name: col.of(source) for name, col in cls.declared.items() if col.of is not None}
         return cls(**(numbers | given))
 
     @property
     def address(self) -> int:
-        """Address of the block for compiled code."""
+        """Address of the block (address and shape of every column) that compiled code reads."""
         return int(vars(self)["block"].ctypes.data)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -139,13 +139,13 @@ class Columns:
         vars(self)[name] = value
 
     def assign(self, **values: Any) -> Self:
-        """Replace some columns; returns itself."""
+        """Replace columns or numbers by name; returns the group itself."""
         for name, value in values.items():
             setattr(self, name, value)
         return self
 
 
 def _dimension(symbol: str, sizes: Mapping[str, int]) -> int:
-    """A dimension: a figure, a symbol, or a sum of these."""
+    """Length of an axis: `symbol` is a number, a key of `sizes`, or a sum of these."""
     terms = [term.strip() for term in symbol.split("+")]
     return sum(int(term) if term.isdigit() else sizes[term] for term in terms)

@@ -44,8 +44,8 @@ ANSWERS = (*KERNELS, *OTHERS)
 STAGES: dict[str, Callable[[], Any]] = {}
 
 
-def meaning(source: str) -> str:
-    """SHA-256 of the syntax tree of a Python source without docstrings and comments."""
+def syntax_digest(source: str) -> str:
+    """SHA-256 (hex) of the syntax tree of a Python source without docstrings and comments."""
     tree_hash = hashlib.sha256()
     for word in _flat_tree(ast.parse(source)):
         tree_hash.update(word.encode())
@@ -54,8 +54,8 @@ def meaning(source: str) -> str:
 
 
 def _flat_tree(node: Any) -> Iterator[str]:
-    """A syntax tree as a flat sequence, equal under every Python that can read the source: empty
-    fields are left out, so that fields of newer Pythons have no effect until used."""
+    """A syntax tree as a flat sequence of words, equal under every Python that can read the source:
+    empty fields are left out, so that fields of newer Pythons have no effect until used."""
     if isinstance(node, ast.AST):
         yield f"({type(node).__name__}"
         for name in node._fields:
@@ -92,7 +92,7 @@ def _merge_texts(parts: list[Any]) -> list[Any]:
 
 @functools.cache
 def source_digest(rooms: Sequence[str] = KERNELS) -> str:
-    """SHA-256 over the meaning of every source of some rooms, by path."""
+    """SHA-256 (hex) over path and syntax tree of all sources of these rooms of twin/."""
     paths = [
         path
         for room in rooms
@@ -106,12 +106,12 @@ def source_digest(rooms: Sequence[str] = KERNELS) -> str:
     for path_name, source in source_of_path.items():
         bytes_hash.update(f"{path_name} {len(source)} ".encode() + source)
     # Reading syntax trees takes half a second: done once for every state of the files.
-    cache_file = _home() / "meanings" / bytes_hash.hexdigest()
+    cache_file = _cache_home() / "meanings" / bytes_hash.hexdigest()
     with suppress(OSError):
         return cache_file.read_text("ascii")
     meaning_hash = hashlib.sha256()
     for path_name, source in source_of_path.items():
-        meaning_hash.update(f"{path_name} {meaning(source.decode())}\n".encode())
+        meaning_hash.update(f"{path_name} {syntax_digest(source.decode())}\n".encode())
     with suppress(OSError):
         cache_file.parent.mkdir(parents=True, exist_ok=True)
         draft_file = cache_file.with_suffix(f".{os.getpid()}")
@@ -122,12 +122,12 @@ def source_digest(rooms: Sequence[str] = KERNELS) -> str:
 
 
 def use_own_cache() -> Path:
-    """Set numba's cache folder to the one of this meaning, unless the environment sets it; a value
-    set by our own parent process does not count, because sources may have changed since."""
+    """Set numba's cache folder to that of the present sources, unless the environment sets it; one
+    set by our parent process does not count, as sources may have changed. Returns the folder."""
     cache_folder = os.environ.get(NUMBA_VARIABLE, "")
     if cache_folder and cache_folder != os.environ.get(OWN_VARIABLE):
         return Path(cache_folder)
-    meaning_folder = _home() / source_digest()[:16]
+    meaning_folder = _cache_home() / source_digest()[:16]
     meaning_folder.mkdir(parents=True, exist_ok=True)
     with suppress(OSError):
         os.utime(meaning_folder)  # in use: the last to be forgotten
@@ -137,7 +137,7 @@ def use_own_cache() -> Path:
 
 
 @functools.cache
-def _home() -> Path:
+def _cache_home() -> Path:
     """Folder for compiled code: next to the sources, else the user's in the temporary folder."""
     home = SOURCES.parent / ".numba_cache"
     if os.access(home if home.exists() else SOURCES.parent, os.W_OK):
@@ -177,14 +177,15 @@ def _locate_by_meaning() -> None:
             """Folder in which compiled code of the source is stored."""
             room_path = Path(self._py_file).resolve().relative_to(SOURCES.parent).parent
             # Numba looks its variable up when it is imported, and so do we.
-            return str(Path(os.environ.get(NUMBA_VARIABLE) or _home()) / room_path)
+            return str(Path(os.environ.get(NUMBA_VARIABLE) or _cache_home()) / room_path)
 
         def get_source_stamp(self) -> str:
             """Digest by which numba knows that stored code is of these sources."""
             return source_digest()
 
         def get_disambiguator(self) -> str:
-            return "kernel"  # names of functions are unique within a file
+            """Part of a stored file's name: the same, as functions are unique within a file."""
+            return "kernel"
 
         @classmethod
         def from_function(cls, py_func: Callable[..., Any], py_file: str) -> ByMeaning | None:
@@ -208,23 +209,23 @@ def kernel(*, allocates: bool = ...) -> Callable[[Callable[P, R]], Callable[P, R
 
 
 def kernel(function: Any = None, *, allocates: bool = False) -> Any:
-    """A function that compiled code may call, and that stays plain Python for Python. allocates:
-    whether it makes arrays, or calls a kernel that returns one. All others count no references to
-    the arrays they are given, which costs more than most of them compute: such a kernel borrows its
-    arrays and returns none."""
+    """Decorator of a function that compiled code may call; called by Python it runs as Python.
+    allocates: whether it makes arrays, or calls a kernel that returns one. All others count no
+    references to the arrays they are given, which costs more than most of them compute: such a
+    kernel borrows its arrays and returns none."""
     if function is None:
-        return lambda plain: _registered(plain, plain, allocates)
-    return _registered(function, function, allocates)
+        return lambda plain: _register(plain, plain, allocates)
+    return _register(function, function, allocates)
 
 
 _WAITING: list[Callable[[], None]] = []  # registers kernels with numba, until its first call
 
 
-def _registered(plain: Any, function: Callable[P, R], allocates: bool) -> Callable[P, R]:
-    """Make compiled code run `function` in place of `plain`; returns `function`. It is registered
-    with numba when numba is imported, which a process that compiles nothing never does."""
+def _register(plain: Any, function: Callable[P, R], allocates: bool) -> Callable[P, R]:
+    """Make compiled code run `function` where the source calls `plain`; returns `function`. Numba
+    learns of it when it is imported, which a process that compiles nothing never does."""
 
-    def register() -> None:
+    def register_with_numba() -> None:
         """Register the function with numba."""
         from numba.extending import overload as numba_overload
 
@@ -234,13 +235,13 @@ def _registered(plain: Any, function: Callable[P, R], allocates: bool) -> Callab
         options: Any = {"_nrt": allocates, "pipeline_class": KernelCompiler, **ARITHMETIC}
         numba_overload(plain, jit_options=options, strict=False)(lambda *_, **__: function)
 
-    _WAITING.append(register)
+    _WAITING.append(register_with_numba)
     if "numba" in sys.modules:
-        wake()
+        register_kernels()
     return function
 
 
-def wake() -> None:
+def register_kernels() -> None:
     """Import numba and register every declared kernel; called before compiling."""
     use_own_cache()
     _locate_by_meaning()
@@ -249,9 +250,9 @@ def wake() -> None:
 
 
 def compiled_form(plain: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorator: compiled code runs this function in place of `plain`, with equal results. For the
-    few functions that are written twice because Python's integers do not wrap around."""
-    return lambda function: _registered(plain, function, False)
+    """Decorator: compiled code runs this function where the source calls `plain`, with equal
+    results. For few functions, written twice because Python's integers do not wrap around."""
+    return lambda function: _register(plain, function, False)
 
 
 def entry(function: Callable[P, R]) -> Callable[P, R]:
@@ -260,54 +261,54 @@ def entry(function: Callable[P, R]) -> Callable[P, R]:
 
     from twin.kernels.passes import EntryCompiler
 
-    wake()
+    register_kernels()
     form: Callable[P, R] = njit(cache=True, pipeline_class=EntryCompiler, **ARITHMETIC)(function)
     return form
 
 
-_PLAINLY: contextvars.ContextVar[bool] = contextvars.ContextVar("plainly", default=False)
+_UNCOMPILED: contextvars.ContextVar[bool] = contextvars.ContextVar("uncompiled", default=False)
 
 
 @contextmanager
-def plainly() -> Iterator[None]:
-    """Context in which a `late` function runs as Python until compiled, for small answers."""
-    reset_token = _PLAINLY.set(True)
+def without_compiling() -> Iterator[None]:
+    """Context in which a `lazy_entry` function that is not compiled yet runs as Python."""
+    reset_token = _UNCOMPILED.set(True)
     try:
         yield
     finally:
-        _PLAINLY.reset(reset_token)
+        _UNCOMPILED.reset(reset_token)
 
 
-def late(function: Callable[P, R]) -> Callable[P, R]:
+def lazy_entry(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator: the first call by Python compiles the function as an `entry`; imports do not."""
     compiled_forms: list[Callable[P, R]] = []
 
     @functools.wraps(function)
     def enter(*args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the compiled form, or the Python function while `plainly` is in force."""
+        """Call the compiled form, or the Python function within `without_compiling`."""
         if not compiled_forms:
-            if _PLAINLY.get():
+            if _UNCOMPILED.get():
                 return function(*args, **kwargs)
             compiled_forms.append(entry(function))
         return compiled_forms[0](*args, **kwargs)
 
-    _LATE[enter] = compiled_forms
+    _LAZY_FORMS[enter] = compiled_forms
     return enter
 
 
-_LATE: dict[Callable[..., Any], list[Any]] = {}  # compiled form of a `late` function, once called
+_LAZY_FORMS: dict[Callable[..., Any], list[Any]] = {}  # by `lazy_entry` function
 
 
 def is_compiled(function: Callable[..., Any]) -> bool:
-    """Whether this process has called the compiled form of a `late` function."""
-    return bool(_LATE[function])
+    """Whether this process has called the compiled form of a `lazy_entry` function."""
+    return bool(_LAZY_FORMS[function])
 
 
 def stage(name: str) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
-    """Decorator that names a function which compiles, or loads, one entry point by a small call."""
+    """Decorator that enters a function into STAGES by name; it compiles, or loads, one entry."""
 
     def enter(prepare: Callable[[], Any]) -> Callable[[], Any]:
-        """Enter the function into STAGES."""
+        """Enter the function into STAGES and return it."""
         STAGES[name] = prepare
         return prepare
 

@@ -31,7 +31,7 @@ class _WithoutEnvironment:
         return getattr(self._codegen, name)
 
     def set_env(self, env_name: str, env: Any) -> None:
-        """Do nothing: no kernel runs by itself."""
+        """Store nothing: globals of a kernel are not needed in running code."""
 
 
 class KernelLibrary(JITCodeLibrary):
@@ -43,14 +43,14 @@ class KernelLibrary(JITCodeLibrary):
 
     @property
     def codegen(self) -> Any:
-        """The code generator of the library."""
+        """The code generator of the library, without its storing of globals."""
         return _WithoutEnvironment(self._codegen)
 
     def _ensure_finalized(self) -> None:
-        """Do nothing: only callers are finalised."""
+        """Make no machine code: only entries, which contain this kernel, are finalised."""
 
     def add_llvm_module(self, ll_module: Any) -> None:
-        """Add a translated module unchanged."""
+        """Link an LLVM module of the kernel into the library, not optimised."""
         self._final_module.link_in(ll_module)
 
     def get_pointer_to_function(self, name: str) -> int:
@@ -58,7 +58,7 @@ class KernelLibrary(JITCodeLibrary):
         return 0
 
     def _get_module_for_linking(self) -> Any:
-        """This kernel and all kernels it calls, each once."""
+        """LLVM module of this kernel and of all kernels that it calls, each once."""
         if self._linked is None:
             module = super()._get_module_for_linking().clone()
             for library in self._called_libraries({}):
@@ -72,7 +72,7 @@ class KernelLibrary(JITCodeLibrary):
         return self._linked
 
     def _called_libraries(self, seen: dict[Any, None]) -> dict[Any, None]:
-        """Libraries that this one calls, also through others, added to `seen`."""
+        """Libraries of functions that this kernel calls, also through others; added to `seen`."""
         for library in self._linking_libraries:
             if library not in seen:
                 seen[library] = None
@@ -125,7 +125,7 @@ class KernelCompiler(CompilerBase):
         state.flags.no_cfunc_wrapper = True  # C calls no kernel
 
     def define_pipelines(self) -> list[Any]:
-        """Numba's usual passes, or those that a kernel without allocation needs."""
+        """Numba's compiler passes, without those that a kernel without allocation does not need."""
         state: Any = self.state
         state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
         pass_list = DefaultPassBuilder.define_nopython_pipeline(state)
@@ -141,7 +141,7 @@ class EntryCompiler(KernelCompiler):
     library = EntryLibrary
 
     def compile_extra(self, func: Any) -> Any:
-        """Compile without the collector of cycles, which goes over millions of live objects."""
+        """Compile a function while Python's collector of reference cycles is off."""
         is_collecting = gc.isenabled()
         gc.disable()
         try:
@@ -151,7 +151,7 @@ class EntryCompiler(KernelCompiler):
                 gc.enable()
 
     def define_pipelines(self) -> list[Any]:
-        """Numba's usual passes."""
+        """Numba's compiler passes, for a library whose machine code can be stored on disk."""
         pass_lists = super().define_pipelines()
         state: Any = self.state
         state.library.enable_object_caching()  # it affects the usual library only

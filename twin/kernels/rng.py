@@ -42,46 +42,46 @@ def bits(key: np.uint64, index: int) -> np.uint64:
 
 @compiled_form(bits)
 def _bits(key: Any, index: Any) -> Any:
-    """`bits` for compiled code and arrays, where numbers wrap around."""
+    """64 random bits (SplitMix64) u8 of keys u8 at steps `index`, for arrays and compiled code."""
     mixed_bits = key + (np.uint64(index) + np.uint64(1)) * GOLDEN
     mixed_bits = (mixed_bits ^ (mixed_bits >> SHIFT_30)) * MIX_1
     mixed_bits = (mixed_bits ^ (mixed_bits >> SHIFT_27)) * MIX_2
     return mixed_bits ^ (mixed_bits >> SHIFT_31)
 
 
-def scattered(number: int) -> np.uint64:
-    """A number's multiplicative hash: neighbouring numbers have distant hashes."""
+def multiplicative_hash(number: int) -> np.uint64:
+    """A number times an odd constant, modulo 2**64: neighbouring numbers have distant hashes."""
     return np.uint64(int(number) * int(GOLDEN) & MASK)
 
 
-@compiled_form(scattered)
-def _scattered(number: int) -> np.uint64:
-    """`scattered` for compiled code and arrays, where numbers wrap around."""
+@compiled_form(multiplicative_hash)
+def _multiplicative_hash(number: int) -> np.uint64:
+    """A number times an odd constant, modulo 2**64, in compiled code."""
     return np.uint64(number) * GOLDEN
 
 
 @kernel
 def uniform(key: np.uint64, index: int) -> float:
-    """A uniform number strictly inside (0, 1), a multiple of 2**-54."""
+    """Draw `index` of stream `key`: uniform strictly inside (0, 1), a multiple of 2**-54."""
     # Half of a unit is lost to rounding above one half, and so the last number would be 1.
     return min((np.float64(bits(key, index) >> SHIFT_11) + 0.5) * TO_UNIT, BELOW_ONE)
 
 
 @kernel
 def exponential(key: np.uint64, index: int) -> float:
-    """An exponential number of mean 1, by inversion."""
+    """Draw `index` of stream `key`: exponential of mean 1, by inversion."""
     return -math.log(uniform(key, index))
 
 
 @kernel
 def weibull(key: np.uint64, index: int, shape: float) -> float:
-    """A Weibull number of scale 1 by inversion; its mean is gamma(1 + 1/shape)."""
+    """Draw `index` of stream `key`: Weibull of scale 1, whose mean is gamma(1 + 1/shape)."""
     return math.pow(-math.log(uniform(key, index)), 1.0 / shape)
 
 
 @kernel
 def normal(key: np.uint64, index: int) -> float:
-    """A standard normal number (Box and Muller 1958, the cosine half)."""
+    """Draw `index` of stream `key`: standard normal (Box and Muller 1958, the cosine half)."""
     radius = math.sqrt(-2.0 * math.log(uniform(key, index)))
     second_uniform = (np.float64(bits(key ^ SECOND_HALF, index) >> SHIFT_11) + 0.5) * TO_UNIT
     return radius * math.cos(TWO_PI * second_uniform)
@@ -89,14 +89,14 @@ def normal(key: np.uint64, index: int) -> float:
 
 @kernel
 def lognormal(key: np.uint64, index: int, median: float, sigma: float) -> float:
-    """A log-normal number of the given median; sigma is that of its logarithm."""
+    """Draw `index` of stream `key`: log-normal; sigma is the deviation of its logarithm."""
     return median * math.exp(sigma * normal(key, index))
 
 
 @kernel
 def gamma(key: np.uint64, index: int, shape: float) -> float:
-    """A Gamma number of mean `shape` and scale 1 (Marsaglia and Tsang 2000; below shape 1 with
-    their boost by a power of a uniform). Rejection draws from a stream of this index alone."""
+    """Draw `index` of stream `key`: Gamma of mean `shape` and scale 1 (Marsaglia and Tsang 2000,
+    with their boost below shape 1). Rejection draws from a stream of this index alone."""
     draw_key = bits(key, index)
     boost = 1.0
     raised_shape = shape
@@ -118,26 +118,26 @@ def gamma(key: np.uint64, index: int, shape: float) -> float:
             return boost * d * v
 
 
-def each(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
-    """function of each of values f8[...], by scalar calls: equal results on every processor."""
+def apply(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
+    """`function` of each of values f8[...], called one by one: equal on every processor."""
     results = map(function, values.ravel().tolist())
     return np.fromiter(results, np.float64, values.size).reshape(values.shape)
 
 
-def each_distinct(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
-    """`each` where many values are equal: the function is called once for each."""
+def apply_to_distinct(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
+    """`function` of each of values f8[n], called once for each distinct value."""
     distinct_values = np.unique(values)
-    return each(function, distinct_values)[np.searchsorted(distinct_values, values)]
+    return apply(function, distinct_values)[np.searchsorted(distinct_values, values)]
 
 
 def uniforms(keys: np.ndarray | np.uint64, index: np.ndarray) -> np.ndarray:
-    """`uniform` of keys u8 and index i8, which are broadcast against each other."""
+    """Uniform draws strictly inside (0, 1), f8: `index` i8 of streams `keys` u8, broadcast."""
     random_bits = (_bits(keys, index) >> SHIFT_11).astype(np.float64)
     return np.minimum((random_bits + 0.5) * TO_UNIT, BELOW_ONE)
 
 
 def normals(keys: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """`normal` of keys u8 and index i8, which are broadcast against each other."""
-    radius = np.sqrt(-2.0 * each(math.log, uniforms(keys, index)))
+    """Standard normal draws, f8: `index` i8 of streams `keys` u8, broadcast."""
+    radius = np.sqrt(-2.0 * apply(math.log, uniforms(keys, index)))
     second_uniform = (_bits(keys ^ SECOND_HALF, index) >> SHIFT_11).astype(np.float64)
-    return radius * each(math.cos, TWO_PI * ((second_uniform + 0.5) * TO_UNIT))
+    return radius * apply(math.cos, TWO_PI * ((second_uniform + 0.5) * TO_UNIT))

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.kernels.rng import each
+from twin.kernels.rng import apply
 from twin.model.batch import Hot
 from twin.model.predict import Prediction, Traffic, predict_decode
 
@@ -54,15 +54,15 @@ def expected_max_decoding(ranks: int, places: float, share: float) -> float:
     number per rank."""
     least_places = math.floor(places)
     ranks_with_more = round((places - least_places) * ranks)
-    chance_at_most = each(lambda x: x ** (ranks - ranks_with_more), _up_to(least_places, share))
-    chance_at_most *= each(lambda x: x**ranks_with_more, _up_to(least_places + 1, share)[:-1])
+    chance_at_most = apply(lambda x: x ** (ranks - ranks_with_more), _up_to(least_places, share))
+    chance_at_most *= apply(lambda x: x**ranks_with_more, _up_to(least_places + 1, share)[:-1])
     return float((1.0 - chance_at_most).sum())  # over k the chance that some rank has more than k
 
 
 def _up_to(places: int, share: float) -> NDArray[np.float64]:
     """Probabilities that at most 0, 1, ... of so many independent requests decode."""
     k = np.arange(places + 1.0)
-    log_factorials = np.cumsum(each(math.log, np.maximum(k, 1.0)))
+    log_factorials = np.cumsum(apply(math.log, np.maximum(k, 1.0)))
     log_ways = log_factorials[-1] - log_factorials - log_factorials[::-1]
-    chances = each(math.exp, log_ways + k * math.log(share) + (places - k) * math.log1p(-share))
+    chances = apply(math.exp, log_ways + k * math.log(share) + (places - k) * math.log1p(-share))
     return np.minimum(np.cumsum(chances), 1.0)

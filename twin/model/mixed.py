@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.kernels.compiled import kernel, late
+from twin.kernels.compiled import kernel, lazy_entry
 from twin.kernels.rng import exponential, stream_key, uniform
 from twin.metrics.operators import DECODE_OPERATORS
 from twin.model import decode, layer
@@ -358,7 +358,7 @@ def _largest(
     return p_idle, tokens, paired.reshape(SLICES, POINTS).mean(axis=1)
 
 
-@late
+@lazy_entry
 def _poisson_sums(
     rate: float, chances: NDArray[np.float64], values: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from twin.facts import Facts
-from twin.kernels.rng import each
+from twin.kernels.rng import apply
 from twin.model.parallel import stage_of
 from twin.model.shape import ModelError, Shape
 from twin.scenario import Experts, Pool
@@ -85,15 +85,15 @@ def with_class_loads(
     quantiles = (np.arange(slots) + 0.5) / slots
     layer_scales = [1.0]
     if experts.popularity == "skewed":
-        log_loads = each(math.log, quantiles / (1.0 - quantiles))
+        log_loads = apply(math.log, quantiles / (1.0 - quantiles))
         layer_scales = facts["experts.popularity.layer_scale"].value
     else:
         exponent = 1.0 - experts.power_law_alpha
         log_span = math.log(facts.si("experts.popularity.power_law_span"))
         log_loads = quantiles * log_span
         if abs(exponent) > 1e-9:
-            log_loads = each(math.log1p, quantiles * math.expm1(exponent * log_span)) / exponent
-    loads = each(math.exp, skew * np.outer(np.asarray(layer_scales, np.float64), log_loads))
+            log_loads = apply(math.log1p, quantiles * math.expm1(exponent * log_span)) / exponent
+    loads = apply(math.exp, skew * np.outer(np.asarray(layer_scales, np.float64), log_loads))
     pooled = np.sort((loads / loads.mean(axis=1, keepdims=True)).ravel())
     if pooled.size < classes:  # one layer of few experts a die: an expert is part of many classes
         pooled = np.repeat(pooled, classes)

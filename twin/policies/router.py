@@ -9,7 +9,7 @@ import numpy as np
 from twin.kernels import borrowed  # noqa: F401 - tells numba what columns are
 from twin.kernels.buffers import Columns, f8, i1, i8
 from twin.kernels.compiled import kernel
-from twin.kernels.rng import scattered
+from twin.kernels.rng import multiplicative_hash
 from twin.scenario.policies import HIT_ROUTERS
 
 (
@@ -114,7 +114,7 @@ def prefix_affinity(opened: np.ndarray, queued_tokens: np.ndarray, hit_tokens: n
 @kernel
 def session_sticky(opened: np.ndarray, session: int) -> int:
     """The same instance for every turn of a session, spread by a multiplicative hash."""
-    session_hash: int = np.int64(scattered(session) >> np.uint64(33))  # type: ignore[assignment]
+    session_hash: int = np.int64(multiplicative_hash(session) >> np.uint64(33))  # type: ignore[assignment]
     home_instance = session_hash % opened.size
     return (
         home_instance if opened[home_instance] else round_robin(opened, session_hash // opened.size)

@@ -4,12 +4,12 @@ of every prompt is one run of consecutive ids."""
 
 import numpy as np
 
-from twin.kernels.compiled import late
+from twin.kernels.compiled import lazy_entry
 
 EMPTY = -1
 
 
-@late
+@lazy_entry
 def chain_ids(
     row_begin: np.ndarray, row_end: np.ndarray, scope: np.ndarray, raw: np.ndarray
 ) -> int:
@@ -73,7 +73,7 @@ def regroup(
     return np.concatenate(([0], np.cumsum(whole_groups))), new_id_of[last_ids], first_uses.size
 
 
-@late
+@lazy_entry
 def with_answers(
     offset: np.ndarray, first: np.ndarray, blocks: np.ndarray, distinct: int, child: np.ndarray,
     wanted: np.ndarray,

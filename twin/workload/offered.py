@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from twin.facts import Facts
-from twin.kernels.compiled import plainly
+from twin.kernels.compiled import without_compiling
 from twin.scenario import Profile, Scenario, Workload
 from twin.workload.chains import ranges
 from twin.workload.generate import generate
@@ -84,7 +84,7 @@ def _sample(
         req_per_s = len(trace) / trace_s * options.tree_copies * options.rate_multiplier * factor
         one_copy = options.model_copy(update={"tree_copies": 1, "rate_multiplier": 1.0})
         workload = workload.model_copy(update={"trace": one_copy})
-    with plainly():
+    with without_compiling():
         sample = generate(workload, horizon_s, seed, block_tokens, facts, trace, count, even=True)
     prompt_tokens, answer_tokens = sample.input_tokens, sample.output_tokens
     reused_tokens = np.minimum(_seen_blocks(sample) * float(sample.block_tokens), prompt_tokens)
@@ -140,7 +140,7 @@ def _lru_hit_tokens(
     dealt to the caches in turn. answers: caches hold those too."""
     workload = workload.model_copy(update={"profile": Profile()})
     horizon_s = 2.0 * SAMPLE / workload.rate_req_per_s if trace is None else math.inf
-    with plainly():
+    with without_compiling():
         sample = generate(
             workload, horizon_s, seed, block_tokens, facts, trace, SAMPLE, answers, even=True
         )

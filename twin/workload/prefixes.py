@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from twin.kernels.compiled import kernel, late
+from twin.kernels.compiled import kernel, lazy_entry
 from twin.kernels.rng import lognormal, uniform, uniforms
 
 NONE = -1
@@ -123,7 +123,7 @@ def _nearest_open(tokens: np.ndarray, at: int, end: int, room: int) -> int:
     return NONE
 
 
-@late
+@lazy_entry
 def find_parents(
     key_follow: np.uint64, key_gap: np.uint64, arrival_s: np.ndarray, input_tokens: np.ndarray,
     output_tokens: np.ndarray, turns: Turns, grow: bool, parent: np.ndarray,

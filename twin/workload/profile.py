@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from twin.facts import Facts
-from twin.kernels.compiled import late
-from twin.kernels.rng import each, exponential, gamma
+from twin.kernels.compiled import lazy_entry
+from twin.kernels.rng import apply, exponential, gamma
 from twin.scenario import Workload
 from twin.workload.requests import WorkloadError
 
@@ -40,7 +40,7 @@ def rate_at(workload: Workload, t: np.ndarray, horizon_s: float, facts: Facts) -
     elif profile.shape == "spike":
         share = ((t >= profile.at_s) & (t < profile.at_s + profile.lasts_s)).astype(np.float64)
     elif profile.shape == "day":  # quietest at its ends, busiest in its middle
-        share = 0.5 - 0.5 * each(math.cos, 2.0 * np.pi * (t + profile.begins_s) / profile.period_s)
+        share = 0.5 - 0.5 * apply(math.cos, 2.0 * np.pi * (t + profile.begins_s) / profile.period_s)
     else:
         day = profile.shape.removesuffix("_day")
         day_curve = np.array(facts[f"days.{day}"].value, dtype=np.float64)
@@ -119,7 +119,7 @@ class Clock:
 POISSON, GAMMA = 0, 1
 
 
-@late
+@lazy_entry
 def _renewal_times(
     key: np.uint64, process: int, rate_per_s: float, shape: float, horizon_s: float,
     arrival_s: np.ndarray,

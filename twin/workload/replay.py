@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from twin.kernels.compiled import late
+from twin.kernels.compiled import lazy_entry
 from twin.kernels.rng import exponential, uniforms
 from twin.scenario import Workload
 from twin.workload.chains import expand_runs, ranges, regroup, runs_of, with_answers
@@ -157,7 +157,7 @@ def timestamp_quantum(arrival_s: np.ndarray) -> float:
     return float(step_ns.min() * NANOSECOND)
 
 
-@late
+@lazy_entry
 def _spread_equal_times(
     arrival_s: np.ndarray, quantum_s: float, key: np.uint64, first_index: int, out: np.ndarray
 ) -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twin.kernels.compiled import late
-from twin.kernels.rng import scattered
+from twin.kernels.compiled import lazy_entry
+from twin.kernels.rng import multiplicative_hash
 from twin.workload.requests import Stream
 
 KNEE = 0.95  # of the ideal hit ratio
@@ -76,7 +76,7 @@ def _tokens_in_blocks(stream: Stream) -> int:
     return int(np.minimum(chain_blocks * stream.block_tokens, stream.input_tokens).sum())
 
 
-@late
+@lazy_entry
 def _distances(  # type: ignore[no-untyped-def]
     offset: np.ndarray,
     first: np.ndarray,
@@ -103,7 +103,7 @@ def _distances(  # type: ignore[no-untyped-def]
         for segment in range(offset[row + 1] - 1, offset[row] - 1, -1):
             for block in range(first[segment] + blocks[segment] - 1, first[segment] - 1, -1):
                 blocks_before -= 1
-                if share < 1.0 and (scattered(block) >> np.uint64(32)) > hash_limit:
+                if share < 1.0 and (multiplicative_hash(block) >> np.uint64(32)) > hash_limit:
                     continue
                 tokens_left = input_tokens[row] - blocks_before * block_tokens
                 tokens_in_block = max(0, min(block_tokens, tokens_left))

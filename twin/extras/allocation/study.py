@@ -96,7 +96,7 @@ def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
 
     def weights(slope: float) -> FLOATS:
         """Share of each size, geometric with this slope."""
-        unscaled_weights = rng.each(math.exp, slope * exponents)
+        unscaled_weights = rng.apply(math.exp, slope * exponents)
         return np.asarray(unscaled_weights / unscaled_weights.sum())
 
     low, high = -50.0, 50.0  # slopes between which the wanted one lies

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from twin.kernels.compiled import late
+from twin.kernels.compiled import lazy_entry
 from twin.kernels.rng import exponential, gamma, stream_key, uniform, weibull
 from twin.lab.traces.formats import SEED, Columns, Format, Reading
 from twin.lab.traces.requests import MOST_TOKENS, decode, text_of
@@ -153,7 +153,7 @@ def _sample(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
     )  # fmt: skip
 
 
-@late
+@lazy_entry
 def _set_times(key: np.uint64, pattern: int, shape: float, at: np.ndarray) -> None:
     """Fill at f8[n] with sorted times in (0, 1): n + 1 gaps of the pattern, scaled to sum to 1."""
     sum_of_gaps = 0.0
@@ -185,7 +185,7 @@ def _lengths_of(
     return lengths
 
 
-@late
+@lazy_entry
 def _draw_lengths(
     values: np.ndarray, cumulative: np.ndarray, key: np.uint64, first: int, lengths: np.ndarray
 ) -> None:

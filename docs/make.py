@@ -14,9 +14,9 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
-from twin.__main__ import COMMANDS, loaded
+from twin.__main__ import COMMANDS, load_command
 from twin.hardware.chip import load_chip
-from twin.hooks import Command, Hook, MadePart, TraceFormat, extras, found
+from twin.hooks import Command, Hook, MadePart, TraceFormat, extras, hooks_of
 from twin.lab.evidence.judge import evidence, score_table, write_errors
 from twin.lab.evidence.rows import UNJUDGED
 from twin.lab.library import ROOT, load_facts, preset, presets
@@ -28,7 +28,7 @@ from twin.metrics.registry import METRICS
 from twin.model.roofline import load_machine
 from twin.model.shape import load_shape
 from twin.scenario import KINDS, fields, scenario_digest, with_overrides
-from twin.scenario.fields import plain
+from twin.scenario.fields import value_text
 from twin.scenario.words import condition_text
 from twin.steady import steady
 
@@ -53,7 +53,7 @@ def field_table() -> str:
         rows.append(
             _row(
                 f"`{path}`",
-                "required" if known.required else plain(known.default),
+                "required" if known.required else value_text(known.default),
                 known.unit,
                 known.accepts(),
                 f"{known.label}: {known.help}",
@@ -183,7 +183,7 @@ def trace_table(extra: str = "") -> str:
 
 def _of(extra: str, kind: type[Hook], named: Mapping[str, Any]) -> dict[str, Any]:
     """What an extra brings of all that is named; without an extra, what none brings."""
-    brought = {hook.name for hook in extras()[extra]} if extra else set(found(kind))
+    brought = {hook.name for hook in extras()[extra]} if extra else set(hooks_of(kind))
     return {name: it for name, it in named.items() if (name in brought) == bool(extra)}
 
 
@@ -198,7 +198,7 @@ def command_list(extra: str = "") -> str:
     """The commands of the core or of an extra, with their help, arguments and options."""
     text = []
     commands: list[tuple[str, Any]] = [
-        (name, loaded(name)) for name in _of(extra, Command, COMMANDS)
+        (name, load_command(name)) for name in _of(extra, Command, COMMANDS)
     ]
     while commands:
         name, command = commands.pop(0)
@@ -325,7 +325,7 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
         "commands": command_list(),
         "evidence": evidence_table(rows),
     }
-    made |= {name: part.load()(rows, _table) for name, part in found(MadePart).items()}
+    made |= {name: part.load()(rows, _table) for name, part in hooks_of(MadePart).items()}
     own = {
         _page_of(extra, root): {"commands": command_list(extra), "traces": trace_table(extra)}
         for extra in extras()

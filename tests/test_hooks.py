@@ -45,15 +45,15 @@ def dummy(tmp_path, monkeypatch):
 
 def test_a_folder_is_an_extra_and_brings_what_it_declares(dummy):
     assert "dummy" in hooks.extras()
-    assert hooks.found(hooks.Command)["dummy"].load()() == "said"
-    assert hooks.found(hooks.TraceFormat)["dummy log"].load() == "a format"
-    assert hooks.drawn("nowhere", "text") == ["TEXT"]
+    assert hooks.hooks_of(hooks.Command)["dummy"].load()() == "said"
+    assert hooks.hooks_of(hooks.TraceFormat)["dummy log"].load() == "a format"
+    assert hooks.draw_sections("nowhere", "text") == ["TEXT"]
 
 
 def test_without_its_folder_nothing_of_an_extra_is_known():
     assert "dummy" not in hooks.extras()
-    assert "dummy" not in hooks.found(hooks.Command)
-    assert hooks.drawn("nowhere", "text") == []
+    assert "dummy" not in hooks.hooks_of(hooks.Command)
+    assert hooks.draw_sections("nowhere", "text") == []
 
 
 def test_names_are_told_once():

@@ -39,7 +39,7 @@ from twin.scenario import Scenario, with_overrides
 
 PATIENCE_S = 120.0
 # Opened most.
-PAGES = ("", "workload", "deployment", "supernode", "run", "library", *hooks.found(hooks.Page))
+PAGES = ("", "workload", "deployment", "supernode", "run", "library", *hooks.hooks_of(hooks.Page))
 LONG_S = 1800.0  # simulated seconds of the runs that go on beside
 FINISHED = ForwardMsg.ScriptFinishedStatus
 

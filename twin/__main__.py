@@ -15,7 +15,7 @@ from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from twin.commands.terminal import err
-from twin.hooks import Command, found
+from twin.hooks import Command, hooks_of
 from twin.lab.files import NotWritten
 
 COMMANDS = {  # as "module:function", or "module:app" for a group of commands
@@ -36,11 +36,11 @@ COMMANDS = {  # as "module:function", or "module:app" for a group of commands
     "verify": "twin.commands.library:verify",
     "library": "twin.commands.library:app",
     "machine": "twin.commands.machine:app",
-} | {name: hook.code for name, hook in found(Command).items()}
+} | {name: hook.code for name, hook in hooks_of(Command).items()}
 
 
 def help_of(code: str) -> str:
-    """The docstring of a command, read from its source: importing all of them takes a second."""
+    """Docstring of a command ("module:name"), read from its source: imports take a second."""
     module, _, name = code.partition(":")
     path = Path(__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
     tree = ast.parse(path.read_bytes())
@@ -48,8 +48,8 @@ def help_of(code: str) -> str:
     return ast.get_docstring(definitions[0] if definitions else tree) or ""  # type: ignore[arg-type]
 
 
-def loaded(name: str) -> Any:
-    """A command with its arguments and options, its module imported."""
+def load_command(name: str) -> Any:
+    """Import a command's module; returns the command with its arguments and options."""
     module, _, attribute = COMMANDS[name].partition(":")
     command = getattr(import_module(module), attribute)
     if not isinstance(command, typer.Typer):
@@ -68,9 +68,9 @@ class Lazy(TyperGroup):
             self.commands[name] = TyperCommand(name, help=help_of(code))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The named command, loaded; raises a usage error where there is none."""
+        """Name, command (imported) and arguments of a command line; raises a usage error."""
         name, command, arguments = super().resolve_command(ctx, args)
-        return name, command and loaded(args[0]), arguments
+        return name, command and load_command(args[0]), arguments
 
 
 app = typer.Typer(cls=Lazy, no_args_is_help=True, add_completion=False,

@@ -78,8 +78,8 @@ class Section(Hook):
 H = TypeVar("H", bound=Hook)
 
 
-def found(kind: type[H], place: str = "") -> dict[str, H]:
-    """Hooks of a kind by name, of all extras or only those of a place, in the order of extras."""
+def hooks_of(kind: type[H], place: str = "") -> dict[str, H]:
+    """Hooks of a class by name, in the order of extras: without a place, or of that place alone."""
     return {
         hook.name: hook
         for hooks in extras().values()
@@ -88,14 +88,15 @@ def found(kind: type[H], place: str = "") -> dict[str, H]:
     }
 
 
-def drawn(place: str, *shown: Any) -> list[Any]:
-    """Draw the sections of a place, and return what each of them returns."""
-    return [hook.load()(*shown) for hook in found(Section, place).values()]
+def draw_sections(place: str, *shown: Any) -> list[Any]:
+    """Draw what extras add at a place ("run.request"), from the arguments `shown`; returns what
+    each of their functions returns."""
+    return [hook.load()(*shown) for hook in hooks_of(Section, place).values()]
 
 
 @cache
 def extras() -> dict[str, tuple[Hook, ...]]:
-    """Hooks of each extra whose folder exists."""
+    """Hooks of each extra whose folder exists, by the extra's name."""
     folders = import_module("twin.extras").__path__
     names = sorted(module.name for module in pkgutil.iter_modules(folders))
     return {name: import_module(f"twin.extras.{name}").HOOKS for name in names}

@@ -16,7 +16,7 @@ from twin.lab.sweep.compare import (
     metric_row,
 )
 from twin.metrics.registry import verdict
-from twin.scenario import Scenario, leaves, with_overrides
+from twin.scenario import Scenario, values_by_path, with_overrides
 
 
 def run(name="a", **summary):
@@ -44,7 +44,7 @@ def test_a_difference_applied_gives_the_other_scenario(preset):
 
 
 def test_flat_values_name_every_field_once():
-    flat = leaves(Scenario())
+    flat = values_by_path(Scenario())
     assert flat["deployment.prefill.instances"] == 6
     assert not any(isinstance(value, dict) for value in flat.values())
 

@@ -116,8 +116,8 @@ DUMMIES = {
              "twin/extras/dummy/dummy.py": "import streamlit as st\n\nst.write('dummy')\n"},
     ),
     "imported kind": Dummy(
-        "from twin.hooks import FileKind, found\n"
-        'assert found(FileKind)["dummy"].load().key == "dummy"',
+        "from twin.hooks import FileKind, hooks_of\n"
+        'assert hooks_of(FileKind)["dummy"].load().key == "dummy"',
         new={"twin/extras/dummy/__init__.py":
              "from twin.hooks import FileKind\n"
              'HOOKS = (FileKind("dummy", "twin.extras.dummy.kind:KIND"),)\n',

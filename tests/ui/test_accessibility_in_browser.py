@@ -20,7 +20,7 @@ CONTROLS = {
     "button", "link", "slider", "textbox", "searchbox", "spinbutton", "combobox", "checkbox",
     "radio", "switch", "tab", "menuitem", "option", "listbox", "radiogroup", "dialog",
 }  # fmt: skip
-NARROW = ("start", "workload", "deployment", "supernode", "library", *hooks.found(hooks.Page))
+NARROW = ("start", "workload", "deployment", "supernode", "library", *hooks.hooks_of(hooks.Page))
 DRAWN_FOR_A_THEME = ("run", "experts")  # by their scripts; the others follow by style alone
 # What hides what does not fit and has more than fits. Cells of tables scroll.
 CUT = """() => [...document.querySelectorAll('[data-testid=stMain] *')].filter(e => {

@@ -5,7 +5,7 @@ import pytest
 from tests.ui.playback_run import done_broken
 from tests.ui.stored_runs import done, queued, scenario
 from tests.ui.test_run import Runner
-from twin.hooks import Page, found
+from twin.hooks import Page, hooks_of
 from twin.lab.plan.work import Plans
 from twin.ui import session
 from twin.ui.pages import PAGES
@@ -26,7 +26,7 @@ VISITS = [
     ("compare", "", "", ""),
     ("library", "", "show", "Scenarios"),
 ]
-VISITS += [(name, "", "regime", "decode") for name in found(Page)]  # of extras
+VISITS += [(name, "", "regime", "decode") for name in hooks_of(Page)]  # of extras
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.protocol import Tab
 from tests.served import ENGINE_VARIABLE
 from tests.ui import oidc
 from tests.ui.stored_runs import done, scenario
-from twin.hooks import Page, found
+from twin.hooks import Page, hooks_of
 from twin.lab.share.links import pack
 from twin.lab.store import Store, open_store
 from twin.scenario import with_overrides
@@ -127,7 +127,7 @@ def test_who_has_not_logged_in_sees_a_button_and_nothing_else(server, asked):
         ("", ""),
         ("library", ""),
         ("run", f"run={run}"),
-        *((name, "") for name in found(Page)),
+        *((name, "") for name in hooks_of(Page)),
     ]
     for page, query in pages:
         with Tab(server.url, requests.Session()) as tab:

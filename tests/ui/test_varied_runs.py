@@ -3,7 +3,7 @@
 import pytest
 
 from tests.ui.stored_runs import done, scenario
-from twin.hooks import Page, found
+from twin.hooks import Page, hooks_of
 from twin.ui import fields, words
 from twin.ui.fields import show, tooltip
 from twin.ui.pages import PAGES
@@ -110,7 +110,7 @@ def test_wrong_constants_are_a_sentence_on_every_page(app, monkeypatch, tmp_path
     wrong = tmp_path / "mine.toml"
     wrong.write_text("[nonsense]\nvalue = 1\n")
     monkeypatch.setenv("TWIN_CALIBRATION", str(wrong))
-    for page in ("start", "deployment", "library", *found(Page)):
+    for page in ("start", "deployment", "library", *hooks_of(Page)):
         app.switch_page(PAGES[page].script).run()
         assert not app.exception
         [error] = app.error

@@ -27,13 +27,13 @@ from twin.model.shape import ModelError
 from twin.scenario import Scenario, SpecError, parse_scenario, scenario_digest
 
 
-def _seen(request: Request) -> Store:
-    """The store as a request's visitor sees it. Raises PermissionError without a login."""
+def _visitor_store(request: Request) -> Store:
+    """The store with the rights of a request's visitor. Raises PermissionError without a login."""
     store: Store = request.app.state.store_of(request)
     return store
 
 
-Seen = Annotated[Store, Depends(_seen)]
+Seen = Annotated[Store, Depends(_visitor_store)]
 
 
 class Question(BaseModel):
@@ -46,8 +46,8 @@ class Question(BaseModel):
         default_factory=dict, examples=[{"workload.rate_req_per_s": 120.0}]
     )
 
-    def resolved(self) -> Scenario:
-        """The scenario; raises SpecError. A file's name is refused: presets and tables only."""
+    def to_scenario(self) -> Scenario:
+        """The scenario that the question describes; raises SpecError, also for a file's name."""
         if isinstance(self.scenario, dict):
             return with_settings(parse_scenario(self.scenario), self.settings)
         if self.scenario.endswith(".toml"):
@@ -74,11 +74,11 @@ class PlanQuestion(Question):
         json_schema_extra={"properties": LIMITS, "additionalProperties": False},
     )
 
-    def plan(self) -> Plan:
-        """The plan; raises SpecError or PlanError."""
+    def to_plan(self) -> Plan:
+        """The plan that the question describes; raises SpecError or PlanError."""
         if unknown := self.limits.keys() - LIMITS.keys():
             raise PlanError(f"limits have no {min(unknown)!r}: choose of {', '.join(LIMITS)}")
-        scenario = self.resolved()
+        scenario = self.to_scenario()
         return plan_from(scenario, {"goal": default_goal(scenario)} | self.limits)
 
 
@@ -96,36 +96,36 @@ class PlanState(BaseModel):
 
 
 def plan_router() -> APIRouter:
-    """The paths below `/plans`."""
+    """Router of the paths below `/plans`: submit, status, stop and result."""
     paths = APIRouter(prefix="/plans", tags=["plans"])
 
     @paths.post("", status_code=202)
     def submit(question: PlanQuestion, seen: Seen) -> PlanState:
         """Begin a plan, or go on with one that was stopped; the same question is the same plan."""
-        plan = question.plan()
+        plan = question.to_plan()
         seen.require_writes()
         if lacking := seen.lacking(plan.scenario):
             raise StoreError(lacking)
         require_fits(budget_of(seen, plan.scenario, load_facts()))
-        return _plan_shown(seen, _plans(seen).start(plan))
+        return _plan_state(seen, _plans(seen).start(plan))
 
     @paths.get("/{plan}")
     def status(plan: str, seen: Seen) -> PlanState:
-        """State of a plan."""
-        return _plan_shown(seen, plan)
+        """State of a plan by its key: progress, best so far, whether it has answered."""
+        return _plan_state(seen, plan)
 
     @paths.delete("/{plan}")
     def stop(plan: str, seen: Seen) -> PlanState:
         """Request that a plan stops; its simulations stay stored, and it can be resumed."""
-        plans, _ = _found(seen, plan)
+        plans, _ = _require_plan(seen, plan)
         seen.require_writes()
         plans.stop(plan)
-        return _plan_shown(seen, plan)
+        return _plan_state(seen, plan)
 
     @paths.get("/{plan}/result")
     def result(plan: str, seen: Seen) -> dict[str, Any]:
         """What `plan --json` prints: `ranked`, `gap`, `relaxations`, `front`, `ledger`."""
-        state = _found(seen, plan)[0].look(plan)
+        state = _require_plan(seen, plan)[0].look(plan)
         if not state.answer:
             raise StoreError(state.problem or f"plan {plan} is at work: its answer is to come")
         return dict(state.answer)
@@ -134,21 +134,21 @@ def plan_router() -> APIRouter:
 
 
 def _plans(seen: Store) -> Plans:
-    """The plans of the store that a visitor sees."""
+    """The plans of the store that a visitor sees, running and stored ones."""
     return plans_of(seen.artefacts.folder, load_facts())
 
 
-def _found(seen: Store, key: str) -> tuple[Plans, Plan]:
-    """The store of plans and one plan by key. Raises UnknownId."""
+def _require_plan(seen: Store, key: str) -> tuple[Plans, Plan]:
+    """The plans of a visitor's store, and the one plan with this key. Raises UnknownId."""
     plans = _plans(seen)
     if (question := plans.question(key)) is None:
         raise UnknownId("plan", key)
     return plans, question
 
 
-def _plan_shown(seen: Store, key: str) -> PlanState:
-    """A plan as the API returns it: its state, progress, limits and best answer so far."""
-    plans, question = _found(seen, key)
+def _plan_state(seen: Store, key: str) -> PlanState:
+    """A plan by its key as the API returns it: state, progress, limits and best answer so far."""
+    plans, question = _require_plan(seen, key)
     state = plans.look(key)
     return PlanState(
         plan=key, name=question.scenario.name,
@@ -192,11 +192,11 @@ def application(
         docs_url=None,  # they load scripts from elsewhere, which the server's policy forbids
         redoc_url=None,
     )
-    app.add_middleware(bounded)
+    app.add_middleware(with_body_limit)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
     for kind, code in REFUSALS.items():
-        app.add_exception_handler(kind, _refuse(code))
-    app.add_exception_handler(RequestValidationError, _malformed)
+        app.add_exception_handler(kind, _refusal_handler(code))
+    app.add_exception_handler(RequestValidationError, _refuse_malformed)
     app.state.store_of = store_of
     app.include_router(plan_router())
 
@@ -211,23 +211,23 @@ def application(
     @app.post("/predict")
     def predict(question: Question, _seen: Seen) -> dict[str, Any]:
         """The steady state by formula: `summary`, seconds by operator, advice, known errors."""
-        return predict_all(question.resolved())
+        return predict_all(question.to_scenario())
 
     @app.post("/runs", status_code=202)
     def submit(question: Question, seen: Seen) -> Run:
         """Queue a run; a question that was answered before is that run, done."""
-        return _shown(seen, runner().submit(question.resolved(), seen))
+        return _run_state(seen, runner().submit(question.to_scenario(), seen))
 
     @app.get("/runs/{run}")
     def status(run: str, seen: Seen) -> Run:
-        """State of a run."""
-        return _shown(seen, run)
+        """State of a run by its id; its figures once it is done."""
+        return _run_state(seen, run)
 
     @app.delete("/runs/{run}")
     def cancel(run: str, seen: Seen) -> Run:
         """Stop a queued or running run; its row stays."""
         runner().cancel(run, seen)
-        return _shown(seen, run)
+        return _run_state(seen, run)
 
     @app.get("/runs/{run}/tables/{table}")
     def rows(run: str, table: str, seen: Seen) -> Response:
@@ -251,16 +251,17 @@ REFUSALS: dict[type[Exception], int] = {
 }
 
 
-def _refuse(status: int) -> Callable[[Request, Exception], Response]:
-    """A handler that answers with this HTTP status and an error's sentence."""
+def _refusal_handler(status: int) -> Callable[[Request, Exception], Response]:
+    """Function that answers a request with this HTTP status and an error's sentence."""
 
     def answer(_request: Request, error: Exception) -> Response:
+        """The error's sentence as JSON, with the HTTP status."""
         return JSONResponse({"detail": str(error)}, status)
 
     return answer
 
 
-def _malformed(_request: Request, error: Exception) -> Response:
+def _refuse_malformed(_request: Request, error: Exception) -> Response:
     """Answer 422 with the first wrong field and its fault in one sentence."""
     assert isinstance(error, RequestValidationError)
     first_error = error.errors()[0]
@@ -277,16 +278,16 @@ def _malformed(_request: Request, error: Exception) -> Response:
     return JSONResponse({"detail": text}, 422)
 
 
-def _shown(seen: Store, run: str) -> Run:
-    """A run as the API returns it: row, digest, names of tables and the scenario."""
+def _run_state(seen: Store, run: str) -> Run:
+    """A run by its id as the API returns it: state, figures, digest and names of its tables."""
     row = require(seen.runs.get(run), "run", run)
     fields = {"run": row.id, "digest": row.result_digest, "tables": sorted(seen.runs.tables(run))}
     columns = {name: getattr(row, name) for name in Run.model_fields if name not in fields}
     return Run(**fields, **columns)
 
 
-def bounded(app: ASGIApp) -> ASGIApp:
-    """ASGI middleware: refuse a body of more than MOST_BYTES while it arrives."""
+def with_body_limit(app: ASGIApp) -> ASGIApp:
+    """The app behind a limit: a body of more than MOST_BYTES is refused while it arrives."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         """Read the body up to the limit, then call the app; refuse a larger body with 413."""
@@ -303,9 +304,10 @@ def bounded(app: ASGIApp) -> ASGIApp:
                 break
         messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
-        async def again() -> Message:
+        async def receive_again() -> Message:
+            """The body as one message, then what the connection sends next."""
             return next(messages, None) or await receive()
 
-        return await app(scope, again, send)
+        return await app(scope, receive_again, send)
 
     return answer

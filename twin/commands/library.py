@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from twin.commands.terminal import AsJson, out, print_answer, print_json, progress
+from twin.commands.terminal import AsJson, out, print_answer, print_json, progress_bar
 from twin.lab.files import whole_file
 from twin.lab.runs.runner import verified
 from twin.lab.store import open_store
@@ -42,7 +42,8 @@ def import_library(
 
 
 def _print_moved(what: str, moved: Moved, as_json: bool) -> None:
-    """Say what moved and what was left out; exit status 1 where something was."""
+    """Print what an archive's export or import moved and left out, after the words `what`; exit
+    status 1 if something was left out."""
     if as_json:
         print_json({"new": moved.new, "here": moved.here, "left_out": moved.left_out})
     else:
@@ -76,7 +77,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Compute every run of an archive anew, and say whether it gives the same bytes."""
-    with progress(file.name) as watch:
+    with progress_bar(file.name) as watch:
         rows = [*verified(file, watch)]
     cells = [(row.run[:12], row.name, row.state, row.why) for row in rows]
     heads = ("run", "scenario", "computed anew", "")
@@ -100,14 +101,18 @@ def import_trace(
     if not no_store:
         open_store().traces.save(table)
     summary = preview(table)
-    figures = {f"{k} {label}".strip(): v for k, part in summary.items() for label, v in pairs(part)}
+    figures = {
+        f"{k} {label}".strip(): v
+        for k, part in summary.items()
+        for label, v in name_value_pairs(part)
+    }
     rows = [(k, f"{v:,.5g}" if isinstance(v, float) else str(v)) for k, v in figures.items()]
     rows = [row for row in rows if row[1] != "None"]
     print_answer(summary, as_json, table.name, ("what", "figure"), rows)
 
 
-def pairs(value: object) -> list[tuple[str, Any]]:
-    """A nested part of a preview as pairs; a plain value is one pair without a name."""
+def name_value_pairs(value: object) -> list[tuple[str, Any]]:
+    """(name, value) of each entry of a part of a preview; a value alone has the name ''."""
     if isinstance(value, dict):
         return list(value.items())
     return [("", "; ".join(value))] if isinstance(value, list) else [("", value)]

@@ -41,7 +41,7 @@ def serve(
 
 
 def own_controllers(as_json: AsJson = False) -> None:
-    """Controllers of the folder that TWIN_CONTROLLERS names, with their digests."""
+    """List the controllers of the folder that TWIN_CONTROLLERS names, with their digests."""
     digest_of, title = controllers(), f"Controllers of {VARIABLE}"
     if not digest_of:
         typer.echo(f"{VARIABLE} names no folder with Python files", err=True)

@@ -56,12 +56,12 @@ def plan(
     }  # fmt: skip
     if ledger is not None and not ledger.absolute().parent.is_dir():
         raise typer.BadParameter(f"{ledger.parent} is no folder to write the ledger to")
-    report = terminal.report_to("plan", html)
+    report = terminal.report_writer("plan", html)
     new_plan = plan_from(base_scenario, settings_given | ({"vary": vary} if vary else {}))
-    with terminal.progress(base_scenario.name) as watch:
+    with terminal.progress_bar(base_scenario.name) as watch:
 
         def note(share: float, so_far: Mapping[str, Any]) -> bool:
-            """Move the bar to a share of the search, with the simulations so far; go on."""
+            """Move the bar to a share of the search, with the simulations so far; True: go on."""
             watch(share, {"simulations": so_far["simulations"]})
             return True
 
@@ -74,7 +74,7 @@ def plan(
 
 
 def _print_answer(name: str, wanted: Plan, answer: Mapping[str, Any]) -> None:
-    """Print an answer's ranked deployments as a table, and its sentences."""
+    """Print a plan's ranked deployments as a table, and its sentences."""
     rows = [
         (f"{row['rank']}{' =' if row['equal_to_first'] else ''}", in_words(row["settings"]),
          f"{row['npus']:,}", amount(row["summary"]["tokens_per_s_per_npu"], "rate"),

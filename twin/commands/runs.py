@@ -28,7 +28,7 @@ NoStore = Annotated[bool, typer.Option("--no-store", help="Do not keep the run."
 
 
 def load_lab(code: str) -> Any:
-    """A function of twin/lab as "module:function", imported now: no help waits a second for it."""
+    """Import twin/lab's "module:function" only now, so that no help waits; returns the function."""
     return Hook("", f"twin.lab.{code}").load()
 
 
@@ -41,12 +41,12 @@ def run(
     html: terminal.HtmlFile = None,
 ) -> None:  # fmt: skip
     """Simulate a scenario and store the run."""
-    report = terminal.report_to("run", html)
+    report = terminal.report_writer("run", html)
     if table and not as_json:
         raise SpecError("--table adds rows to one JSON object: say --json too")
     resolved, recorded = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
     print_remarks(resolved)
-    with terminal.progress(resolved.name) as watch:
+    with terminal.progress_bar(resolved.name) as watch:
         answer = load_lab("runs.answer:answer")(
             resolved, recorded, watch, keep=not no_store, tables=table or (), also=report
         )
@@ -64,7 +64,7 @@ def compare(
     as_json: terminal.AsJson = False,
 ) -> None:  # fmt: skip
     """Compare runs with the first one; scenarios without a run are simulated first."""
-    with terminal.progress("compare") as watch:
+    with terminal.progress_bar("compare") as watch:
         comparison = load_lab("runs.answer:compared")(runs, lambda name: watch, seeds)
     terminal.end_with_json(asdict(comparison), as_json)
     heads = [f"{i + 1} {name}" for i, name in enumerate(comparison.names)]
@@ -84,7 +84,7 @@ def explain(
     as_json: terminal.AsJson = False,
 ) -> None:
     """Say why a run is as fast as it is and what would help, each measured by re-runs."""
-    with terminal.progress(scenario) as watch:
+    with terminal.progress_bar(scenario) as watch:
         answer = load_lab("runs.answer:explain_run")(
             scenario, settings or [], trace, lambda name: watch
         )
@@ -113,7 +113,7 @@ def sweep(
 ) -> None:  # fmt: skip
     """Simulate a scenario over a range of one or two fields, and say where its SLO breaks."""
     resolved, _ = question(scenario, settings or [])
-    with terminal.progress(resolved.name) as watch:
+    with terminal.progress_bar(resolved.name) as watch:
         answer = load_lab("runs.answer:sweep_fields")(resolved, over, watch)
     terminal.end_with_json(answer, as_json)
     if as_csv:
@@ -152,7 +152,7 @@ def predict(
 
 
 def print_prediction(name: str, prediction: Mapping[str, Any]) -> None:
-    """A steady state by formula: figures, operators, advice and known errors."""
+    """Print a steady state by formula: figures, operators, advice and known errors."""
     rows = [(k, shown(k, value)) for k, value in prediction["summary"].items()]
     terminal.print_rows(f"{name}: always full", ("figure", "value"), rows)
     for phase, operators in prediction["operators"].items():
@@ -168,12 +168,12 @@ def print_prediction(name: str, prediction: Mapping[str, Any]) -> None:
 def warm() -> None:
     """Compile what runs need, once; the first run on a machine then waits for nothing."""
 
-    def tell(stage: str, took_s: float | None) -> None:
-        """Print the seconds that a stage of compiling took."""
+    def print_stage(stage: str, took_s: float | None) -> None:
+        """Print the seconds that a stage of compiling took; nothing while it is None."""
         if took_s is not None:
             terminal.err.print(f"{stage}: {took_s:.1f} s", style="dim")
 
-    load_lab("runs.job:compile_once")(tell)
+    load_lab("runs.job:compile_once")(print_stage)
     terminal.out.print("Runs are compiled: the first one begins at once.")
 
 
@@ -192,7 +192,7 @@ def print_remarks(named: Scenario) -> None:
 
 
 def print_run(answer: Mapping[str, Any]) -> None:
-    """A run's headlines, what to know about them, and where it is stored."""
+    """Print a run's figures, notes and broken checks, and where it is stored."""
     summary = answer["summary"]
     metrics = [m for m in placed("table") if m.shows("table", summary.get(m.key))]
     rows = [(m.key, shown(m.key, summary[m.key])) for m in metrics]

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from twin.hooks import Report, found
+from twin.hooks import Report, hooks_of
 from twin.lab.files import check_writable, write_text
 
 ScenarioName = Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")]
@@ -40,10 +40,10 @@ out = Console(width=None if sys.stdout and sys.stdout.isatty() else 120)
 err = Console(stderr=True)
 
 
-def report_to(kind: str, to: Path | None) -> Callable[..., None]:
-    """A function that writes an answer as a report to the file `to`; one without effect if there is
-    no file. Raises NotWritten or a usage error at once."""
-    hook = found(Report).get(kind)
+def report_writer(kind: str, to: Path | None) -> Callable[..., None]:
+    """A function that writes a "run" or "plan" (kind) with its answer as a report to the file `to`;
+    one without effect if `to` is None. Raises NotWritten or a usage error at once."""
+    hook = hooks_of(Report).get(kind)
     if to is None:
         return lambda *_answer: None
     if hook is None:
@@ -53,8 +53,8 @@ def report_to(kind: str, to: Path | None) -> Callable[..., None]:
 
 
 @contextmanager
-def progress(name: str) -> Iterator[Callable[[float, Mapping[str, Any]], bool]]:
-    """A bar on standard error; the first run on a machine compiles before the bar moves."""
+def progress_bar(name: str) -> Iterator[Callable[[float, Mapping[str, Any]], bool]]:
+    """Context with a progress bar on standard error; yields the function that moves it."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
@@ -62,7 +62,7 @@ def progress(name: str) -> Iterator[Callable[[float, Mapping[str, Any]], bool]]:
         task = bar.add_task(escape(name), total=1.0, live="preparing (compiles once per machine)")
 
         def watch(fraction: float, live: Mapping[str, Any]) -> bool:
-            """Move the bar to a fraction, with counts so far."""
+            """Move the bar to a fraction from 0 to 1, with counts so far; returns True: go on."""
             counts = ", ".join(f"{count:,.0f} {k}" for k, count in live.items() if k != "points")
             bar.update(task, completed=fraction, live=counts)
             return True
@@ -93,12 +93,12 @@ def print_answer(
 
 
 def bytes_out() -> BinaryIO:
-    """Standard output for bytes; a process may have been started without one."""
+    """Standard output as a binary stream; a buffer for a process that was started without one."""
     return sys.stdout.buffer if sys.stdout else BytesIO()
 
 
 def print_rows(title: str, heads: tuple[str, ...], rows: Rows) -> None:
-    """Print a table; cells are plain text."""
+    """Print a table, a column for each of `heads`; cells are shown as they are, without markup."""
     from rich.table import Table
 
     table = Table(title=escape(title), title_justify="left")

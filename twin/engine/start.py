@@ -11,7 +11,7 @@ from twin.engine import codes as w
 from twin.model.shape import ModelError
 from twin.outlook import state_at
 from twin.population import COMING, DECODING, ITERATION, run_population
-from twin.scenario import Scenario, may_be_none
+from twin.scenario import Scenario, may_have_no_instance
 from twin.stationary import Stationary
 from twin.steady import Priced
 from twin.workload.requests import Requests
@@ -41,7 +41,7 @@ def begins_steady(s: Scenario) -> bool:
     has_ramp = workload.arrivals == "closed_loop" and workload.ramp_s != 0.0
     full_start = workload.prompts == 0 and not has_ramp
     has_decode = s.deployment.mode != "prefill_only"
-    has_limits = may_be_none(s) or is_limited(s)
+    has_limits = may_have_no_instance(s) or is_limited(s)
     return s.start == "steady" and is_flat and full_start and has_decode and not has_limits
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from twin.hardware.chip import HardwareError
-from twin.hooks import GraphForm, found
+from twin.hooks import GraphForm, hooks_of
 
 LONGEST = 48_000_000  # characters of a file; eight supernodes of 384 NPUs take 35 million
 SHOWN = 20  # faults listed in full
@@ -54,7 +54,7 @@ class Form(NamedTuple):
 
 def forms() -> dict[str, Form]:
     """Readable forms by name: those of this module and of extras."""
-    return FORMS | {name: hook.load() for name, hook in found(GraphForm).items()}
+    return FORMS | {name: hook.load() for name, hook in hooks_of(GraphForm).items()}
 
 
 def compose(graph: GraphText, kind: str) -> str:

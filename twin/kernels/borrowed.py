@@ -168,8 +168,7 @@ class _Attributes(templates.AttributeTemplate):
 
 @extending.lower_getattr_generic(GroupType)
 def _compile_attribute(context: Any, builder: Any, kind: Any, block: Any, name: str) -> Any:
-    """Emit the code that reads a group's column: a number, a nested group, or an array made of its
-    address and shape."""
+    """Emit the reading of a group's column: a number, a nested group, or an array."""
     column = kind.declaration.declared[name]
     column_type = _type_of_column(kind.declaration, name)
 

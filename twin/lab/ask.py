@@ -9,8 +9,8 @@ from twin.lab.files import printable, toml_table
 from twin.lab.library import load_facts, load_scenario_file, preset, presets
 from twin.lab.schedulers import AS_STACK, SCHEDULER, with_scheduler
 from twin.scenario import Scenario, SpecError, fields, with_overrides
-from twin.scenario.fields import plain
-from twin.scenario.words import condition_text, no_field, quoted
+from twin.scenario.fields import value_text
+from twin.scenario.words import condition_text, no_field_sentence, quoted
 
 if TYPE_CHECKING:
     from twin.lab.kinds import CountsTable
@@ -81,7 +81,7 @@ def fields_like(text: str) -> list[dict[str, str]]:
     rows = [
         {
             "field": path,
-            "default": plain(field.default),
+            "default": value_text(field.default),
             "unit": field.unit,
             "accepts": field.accepts(),
             "label": field.label,
@@ -92,7 +92,7 @@ def fields_like(text: str) -> list[dict[str, str]]:
         and text.lower() in f"{path} {field.label} {field.also}".lower()
     ]  # fmt: skip
     if not rows:
-        raise SpecError(no_field(text))
+        raise SpecError(no_field_sentence(text))
     return rows
 
 

@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from twin.hardware.imported import ImportedMachine, brought
-from twin.hooks import Hook, Reader, found
+from twin.hooks import Hook, Reader, hooks_of
 from twin.scenario import Scenario
 from twin.workload.requests import TraceTable
 
@@ -154,7 +154,7 @@ TRACE = Kind(
     smaller="keep only its first requests",
 )  # fmt: skip
 COUNTS = Kind(
-    key="table of expert counts", reader=found(Reader).get("table of expert counts"),
+    key="table of expert counts", reader=hooks_of(Reader).get("table of expert counts"),
     split=_counts_parts, join=_join_counts,
     named=lambda s: s.experts.counts if s.experts.popularity == "imported" else None,
     absent="the expert counts {} are not stored here: import their file first",

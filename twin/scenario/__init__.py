@@ -13,9 +13,9 @@ from twin.scenario.fields import (
     field_unit,
     fields,
     form_groups,
-    leaves,
     read,
-    unmet,
+    unmet_condition,
+    values_by_path,
 )
 from twin.scenario.groups import (
     Group,
@@ -44,7 +44,7 @@ from twin.scenario.identity import (
 )
 from twin.scenario.models import (
     first_numbers,
-    may_be_none,
+    may_have_no_instance,
     model_names,
     npus_used,
     of_models,

@@ -20,7 +20,7 @@ from twin.scenario.scenario import RULES, Scenario
 
 
 def disagreements(s: Scenario) -> list[str]:
-    """Sentences about fields that are each in bounds but cannot hold together."""
+    """Sentences about fields that are each in bounds but cannot hold together; none: all can."""
     npus_needed, machine, pool = s.deployment.first_npu + npus_used(s), s.supernode, s.memory_pool
     quotas = sum(tenant.pool_share for tenant in s.tenants)
     problems = broken_rules(
@@ -108,7 +108,7 @@ def _chip_disagreements(s: Scenario) -> list[str]:
 
 
 def _offload_disagreements(s: Scenario) -> list[str]:
-    """Sentences about offloaded attention that cannot run."""
+    """Sentences about settings that offloaded attention does not allow; none without it."""
     if not offloaded_share(s):
         return []
     precision, field_name = s.deployment.precision, "deployment.decode.attention_offload"
@@ -125,7 +125,7 @@ def _offload_disagreements(s: Scenario) -> list[str]:
 
 
 def _front_disagreements(s: Scenario) -> list[str]:
-    """Sentences about supernodes behind a front router that cannot run."""
+    """Sentences about settings that a front router of several supernodes does not allow."""
     count, setting = s.supernode.supernodes, f"router.front = {s.router.front}"
     problems = [
         f"{setting} gives each of the {count} supernodes an equal part of the {role} pool, which "
@@ -142,7 +142,7 @@ def _front_disagreements(s: Scenario) -> list[str]:
 
 
 def _elastic_disagreements(s: Scenario) -> list[str]:
-    """Sentences about scaling that cannot run."""
+    """Sentences about settings that instances which come and go do not allow."""
     elastic, supernodes, npus_at_start = s.elastic, supernodes_apart(s), own_npus(s)
     where_text = " in each supernode" if supernodes else ""
     return broken_rules(
@@ -168,7 +168,7 @@ def _elastic_disagreements(s: Scenario) -> list[str]:
 
 
 def _sharing_disagreements(s: Scenario) -> list[str]:
-    """Sentences about prefill on decode's dies that cannot run."""
+    """Sentences about settings that prefill on decode's dies does not allow."""
     prefill, decode = s.deployment.prefill, s.deployment.decode
     setting = "deployment.prefill.on = decode_npus"
     per_decode, npus = prefill.instances // decode.instances, decode.npus_per_instance
@@ -197,13 +197,13 @@ def _sharing_disagreements(s: Scenario) -> list[str]:
 
 
 def _flap_count(fault: Fault, horizon_s: float) -> int:
-    """How often a flapping fault goes down within the run."""
+    """How often a flapping fault goes down within a run of `horizon_s`."""
     duration_s = min(fault.duration_s or horizon_s, horizon_s - fault.at_s)
     return math.ceil(max(0.0, duration_s) / fault.period_s)
 
 
 def remarks(s: Scenario) -> list[str]:
-    """Sentences about allowed settings that have no effect."""
+    """Sentences about allowed settings that have no effect: faults after the end of the run."""
     late_faults = [fault for fault in s.faults if fault.at_s >= s.horizon_s]
     if not late_faults:
         return []

@@ -51,19 +51,20 @@ class When(NamedTuple):
 
 
 def when(path: str, *values: Any) -> When:
-    """The field has an effect only where the one at `path` has one of `values`."""
+    """Condition of a field's effect: the field at `path` has one of `values`."""
     return When(path, values)
 
 
 def unless(path: str, *values: Any) -> When:
-    """The field has an effect only where the one at `path` has none of `values`."""
+    """Condition of a field's effect: the field at `path` has none of `values`."""
     return When(path, values, negated=True)
 
 
 def quantity(
     default: float, unit: str, label: str, bounds: tuple[float, float], **about: Any
 ) -> Any:
-    """A field that holds a number, with unit, label and inclusive bounds; step: of its widget."""
+    """A field that holds a number, with unit, label and inclusive bounds (lowest, highest); about:
+    further metadata, such as the step of its widget."""
     low, high = bounds
     return Field(default, ge=low, le=high, json_schema_extra=_metadata(label, unit=unit, **about))
 
@@ -140,7 +141,7 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _refuse_switch(cls, value: Any, info: ValidationInfo) -> Any:
-        """The value; ValueError for true or false in a field of numbers (to pydantic 1 or 0)."""
+        """Return the value; ValueError for a bool in a field of numbers (to pydantic 1 or 0)."""
         kind = cls.model_fields[str(info.field_name)].annotation if type(value) is bool else None
         if kind is int or kind is float:
             raise ValueError("should be a number")
@@ -148,8 +149,8 @@ class Section(BaseModel):
 
 
 @cache
-def sentences(section: type[BaseModel]) -> dict[str, str]:
-    """The help of each field of a section, read from the source when first needed."""
+def help_by_field(section: type[BaseModel]) -> dict[str, str]:
+    """Help of each field of a section by the field's name, read from the source."""
     (class_body,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
     assert isinstance(class_body, ast.ClassDef)
     return {

@@ -29,8 +29,8 @@ class Step(Section):
     decode: int = quantity(1, "instances", "Decode instances", (0, 128))
     """Decode instances that are wanted, or colocated ones where these do both."""
 
-    def wanted(self, role: str) -> int:
-        """Target number of instances of a pool."""
+    def wanted_instances(self, role: str) -> int:
+        """Instances that the row wants of the pool of a role: prefill, or any other role."""
         return self.prefill if role == "prefill" else self.decode
 
 

@@ -50,7 +50,7 @@ class FaultKind:
     spans: Callable[[Fault], Spans] = _until_repair
 
     def edits(self, fault: Fault) -> tuple[Edit, ...]:
-        """Edits that change the fabric while a fault of this kind is in force."""
+        """Edits of the fabric that stand for a fault of this kind; none where links stay whole."""
         links_of = {"element": fault.element, "to": fault.to}
         if self.capacity is not None:
             return (Edit(**links_of, capacity_factor=self.capacity(fault)),)
@@ -133,7 +133,7 @@ class Fault(Section):
 
     @property
     def where(self) -> str:
-        """Name of what breaks, for people: an element, or the link between two."""
+        """Names of what breaks, for people: an element, or both ends of a link."""
         return f"{self.element} - {self.to}" if self.to else self.element
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from twin.scenario.declaration import FORMS, When, sentences
+from twin.scenario.declaration import FORMS, When, help_by_field
 from twin.scenario.scenario import Scenario
 
 
@@ -39,15 +39,15 @@ class ScenarioField:
 
     @property
     def form(self) -> str:
-        """The form that has the field, '' for none."""
+        """Name of the form (of FORMS) that has the field, '' for none."""
         return next((form for form, groups in FORMS.items() if self.group in groups), "")
 
     def accepts(self) -> str:
-        """What it accepts, in words: names, a closed range, or its type."""
+        """What the field accepts, as text: its names, a range with both ends, or its type."""
         if self.closed:
             return ", ".join(self.options)
         if self.low is not None and self.high is not None:
-            return f"{plain(self.low)} to {plain(self.high)}"
+            return f"{value_text(self.low)} to {value_text(self.high)}"
         return "true or false" if self.kind is bool else "text"
 
 
@@ -58,7 +58,8 @@ def fields(section: type[BaseModel] = Scenario) -> dict[str, ScenarioField]:
 
 
 def field_info(path: str) -> ScenarioField | None:
-    """A field by dotted path, None where there is none; a row by number or none: `faults.0.at_s`.
+    """A field's declaration by dotted path, None where there is none; rows have numbers:
+    `faults.0.at_s`.
 
     >>> field_info("supernode.nodes").unit, field_info("faults.3.at_s").path, field_info("none")
     ('nodes', 'faults[].at_s', None)
@@ -81,19 +82,19 @@ def field_unit(path: str) -> str:
 
 
 def form_groups(form: str) -> dict[str, list[str]]:
-    """The groups of a form, each with the paths of its fields."""
+    """Groups of a form (a key of FORMS), each with the paths of its fields."""
     return {group: [f.path for f in fields().values() if f.group == group] for group in FORMS[form]}
 
 
 def read(scenario: BaseModel, path: str) -> Any:
-    """The value of a field of a scenario, by dotted path; of rows by number."""
+    """Value of a scenario's field by dotted path; a row's by its number: `faults.0.at_s`."""
     value: Any = scenario
     for key in path.split("."):
         value = value[int(key)] if isinstance(value, tuple) else getattr(value, key)
     return value
 
 
-def leaves(scenario: Scenario) -> dict[str, Any]:
+def values_by_path(scenario: Scenario) -> dict[str, Any]:
     """Every value of a scenario by dotted path, in the order of declaration; lists whole."""
     values = scenario.model_dump(mode="json")
     paths = (path for path in fields() if "[]" not in path)
@@ -107,13 +108,13 @@ def value_at(values: Any, path: str) -> Any:
     return values
 
 
-def unmet(path: str, scenario: Scenario) -> When | None:
-    """The first condition that keeps a field without effect in a scenario; None: it has one."""
+def unmet_condition(path: str, scenario: Scenario) -> When | None:
+    """First condition that leaves a field without effect in a scenario; None: it has one."""
     field = field_info(path)
     return next((c for c in field.conditions if not c.holds(scenario)), None) if field else None
 
 
-def plain(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A default or a bound as a person writes it.
 
     >>> plain(True), plain(16384), plain(0.05)
@@ -141,18 +142,18 @@ def _fields_of(
             if not head.endswith("[]."):
                 yield from _fields_of(below, f"{path}.", field_group, all_conditions, since_schema)
             continue
-        help_text = info.description or sentences(model).get(name) or f"{metadata['label']}."
+        help_text = info.description or help_by_field(model).get(name) or f"{metadata['label']}."
         yield _field(path, info, help_text, field_group, all_conditions, since_schema)
         if is_list:  # a list of tables: [[faults]] in a file
             yield from _fields_of(get_args(below)[0], f"{path}[].", "", all_conditions, since)
 
 
 def _field(
-    path: str, info: FieldInfo, told: str, group: str, conditions: tuple[When, ...], since: int
+    path: str, info: FieldInfo, text: str, group: str, conditions: tuple[When, ...], since: int
 ) -> ScenarioField:
-    """A declared field with its label, unit, group, conditions and bounds."""
+    """Declaration of the field at `path`; text: its help, its source in brackets at the end."""
     metadata: Any = info.json_schema_extra
-    help_and_source = re.fullmatch(r"(.*?)(?: \[(.*)\])?", told)
+    help_and_source = re.fullmatch(r"(.*?)(?: \[(.*)\])?", text)
     assert help_and_source is not None
     limit_of = {type(limit).__name__: limit for limit in info.metadata}
     is_literal = get_origin(info.annotation) is Literal
@@ -183,5 +184,5 @@ ACRONYMS = {name: name.upper() for name in ("ub", "rdma", "vpc", "int8", "bf16",
 
 
 def option_label(name: str) -> str:
-    """What a name is called where its field does not say: 'round_robin' -> 'Round robin'."""
+    """Label of an option for which its field states none: 'round_robin' -> 'Round robin'."""
     return ACRONYMS.get(name) or name.replace("_", " ").replace("-", " ").capitalize()

@@ -95,7 +95,7 @@ class Pool:
 
     @property
     def own(self) -> Group:
-        """The group that the batch former feeds."""
+        """The first group, which the batch former feeds."""
         return self.groups[0]
 
     @property
@@ -116,7 +116,7 @@ class Pool:
 
     @property
     def npus(self) -> int:
-        """NPUs under one instance, its own or those of the pool `over`."""
+        """NPUs that one instance computes on: its own, or those of the pool `over`."""
         return sum(group.npus for group in self.groups if group.over == self.over)
 
     @property
@@ -131,7 +131,7 @@ class Pool:
 
 
 def serving(s: Scenario) -> Mapping[str, Pool]:
-    """The pools by role, in the order of a request: prefill, decode; or colocated."""
+    """The scenario's pools by role, in the order of a request: prefill, decode; or colocated."""
     return _pools_by_role(s.deployment, s.supernode.chip)
 
 
@@ -149,7 +149,7 @@ def copies_kv(s: Scenario) -> bool:
 
 
 def sharing(s: Scenario) -> Pool | None:
-    """The pool that shares the NPUs of another; None: each has NPUs of its own."""
+    """The pool whose instances lie on the NPUs of another pool; None: each pool has its own."""
     return next((pool for pool in serving(s).values() if pool.over), None)
 
 
@@ -165,7 +165,7 @@ def is_elastic(s: Scenario) -> bool:
 
 
 def core_share(s: Scenario, role: str) -> float:
-    """Share of a die's cores that an instance of a role computes on."""
+    """Share of a die's cores that an instance of a role computes on; 1 without such a pool."""
     return serving(s)[role].cores if role in serving(s) else 1.0
 
 
@@ -187,7 +187,7 @@ def seated(s: Scenario) -> list[tuple[str, int, int]]:
 
 @lru_cache(maxsize=64)
 def _pools_by_role(deployment: Deployment, chip: str) -> Mapping[str, Pool]:
-    """Pools by role, for each mode; chip: of the machine."""
+    """Pools of the deployment's mode by role; chip: name of the machine's first chip."""
     if deployment.mode == "colocated":
         settings = deployment.colocated
         group = _decoder(
@@ -213,7 +213,7 @@ def _chip_name(own: str, chip: str) -> str:
 
 
 def _prefill_pool(deployment: Deployment, chip: str) -> Pool:
-    """Prefill's pool, on NPUs of its own or on decode's dies with a share of their cores."""
+    """The prefill pool, on NPUs of its own or on decode's dies; chip: the machine's first."""
     prefill, is_disaggregated = deployment.prefill, deployment.mode == "disaggregated"
     host_pool = "decode" if is_disaggregated and prefill.on == "decode_npus" else ""
     core_share = prefill.core_share if host_pool else 1.0
@@ -237,7 +237,7 @@ def _prefill_pool(deployment: Deployment, chip: str) -> Pool:
 
 
 def _decode_pool(deployment: Deployment, chip: str) -> Pool:
-    """Decode's pool: attention, experts and offloaded attention."""
+    """The decode pool, its groups by what they compute; chip: the machine's first."""
     prefill, decode = deployment.prefill, deployment.decode
     is_disaggregated = deployment.mode == "disaggregated"
     cores = 1.0 - prefill.core_share if is_disaggregated and prefill.on == "decode_npus" else 1.0
@@ -262,7 +262,7 @@ def _decode_pool(deployment: Deployment, chip: str) -> Pool:
 
 
 def _decoder(deployment: Deployment, stages: tuple[Stage, ...], npus: int, chip: str) -> Group:
-    """A group that decodes with attention, on NPUs of a chip."""
+    """A group that runs these stages for decode on `npus` NPUs of a chip."""
     decode, in_host = deployment.decode, InHost()
     if decode.kv_offload > 0.0:
         die_bytes = 1e9 * decode.kv_offload_gb_per_die

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from twin.scenario.declaration import SpecError
 from twin.scenario.fields import fields, read
 from twin.scenario.scenario import Scenario
-from twin.scenario.words import explain, no_field, quoted
+from twin.scenario.words import explain, no_field_sentence, quoted
 
 SCHEMA_VERSION = 4
 # What a text of an older schema means where it says nothing, by the schema that changed it.
@@ -24,7 +24,7 @@ Fields = dict[str, Any]
 
 
 def with_old_defaults(schema: int, plain: Fields) -> Fields:
-    """A copy of plain fields that states older defaults of fields whose default changed later."""
+    """A copy of nested fields; where it is silent it states the defaults from before `schema`."""
     fields_with_defaults: Fields = json.loads(json.dumps(plain))
     for path, value in BEFORE[schema].items():
         _state_field(fields_with_defaults, path, value)
@@ -49,7 +49,7 @@ def scenario_digest(s: Scenario) -> str:
 
 
 def legacy_digests(s: Scenario) -> tuple[str, ...]:
-    """Ids the scenario had under older schemas; none where those could not express it."""
+    """SHA-256 ids the scenario had under older schemas, without those that cannot express it."""
     digests = []
     for schema in range(1, SCHEMA_VERSION):
         defaults_since = (old for since_schema, old in BEFORE.items() if since_schema > schema)
@@ -102,7 +102,7 @@ def _canonical_text(schema: int, plain: Fields) -> str:
 
 
 def _is_set(s: Scenario, path: str, before: Mapping[str, Any]) -> bool:
-    """Whether a field is stated: differs from what old texts mean (before), or its default."""
+    """Whether any value at the path differs from its default, or from the one in `before`."""
     *parents, leaf = path.split(".")
     tables: list[Any] = [s]
     for section in parents:
@@ -114,7 +114,7 @@ def _is_set(s: Scenario, path: str, before: Mapping[str, Any]) -> bool:
 
 
 def _state_field(values: Fields, path: str, value: Any) -> None:
-    """Write a field into plain values if absent; a value in a table's place is refused later."""
+    """Write a field into nested values if absent; a value in a table's place is refused later."""
     *parents, name = path.split(".")
     for section in parents:
         values = values.setdefault(section, {})
@@ -124,7 +124,7 @@ def _state_field(values: Fields, path: str, value: Any) -> None:
 
 
 def _drop_field(values: Any, parts: list[str]) -> None:
-    """Take a field out of plain values, from every row where it is of a list."""
+    """Remove the field at a path (`parts`) from nested values, and from every row of a list."""
     first_part, *other_parts = parts
     name = first_part.removesuffix("[]")
     if not other_parts:
@@ -174,8 +174,8 @@ def with_overrides(s: Scenario, settings: dict[str, Any]) -> Scenario:
             else:
                 table = table.get(section)
             if not isinstance(table, dict | list):
-                raise SpecError(no_field(path))
+                raise SpecError(no_field_sentence(path))
         if not isinstance(table, dict) or name not in table:
-            raise SpecError(no_field(path))
+            raise SpecError(no_field_sentence(path))
         table[name] = value
     return parse_scenario(plain_fields)

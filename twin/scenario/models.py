@@ -25,13 +25,13 @@ def model_names(s: Scenario) -> list[str]:
 
 
 def of_models(s: Scenario) -> tuple[Scenario, ...]:
-    """The scenario of each model alone, in order; of one model, the scenario itself."""
+    """One scenario for each model alone, in order; of a single model, the scenario itself."""
     return _of_models(s) if s.models else (s,)
 
 
 @lru_cache(maxsize=16)
 def _of_models(s: Scenario) -> tuple[Scenario, ...]:
-    """One scenario for each model, with its own workload, deployment and place."""
+    """One scenario for each model, with its own sections, first NPU, pool share and seed."""
     scenarios: list[Scenario] = []
     next_free_npu, owner_of = s.deployment.first_npu, owners(s)
     given_shares = [0.0, *(row.pool_share for row in s.models)]
@@ -82,8 +82,8 @@ def npus_used(s: Scenario) -> int:
     return sum(npus_by_owner.values())
 
 
-def may_be_none(s: Scenario) -> bool:
-    """Whether the first model may have no instance for a time."""
+def may_have_no_instance(s: Scenario) -> bool:
+    """Whether the first model may be without any instance for a time."""
     return is_elastic(s) and s.elastic.least_instances == 0
 
 
@@ -114,7 +114,7 @@ def first_numbers(s: Scenario) -> list[dict[str, int]]:
 
 
 def require_one_model(s: Scenario, what: str) -> None:
-    """Raise SpecError where a scenario has several models."""
+    """Raise SpecError where a scenario has several models; `what`: which works with one only."""
     if s.models:
         raise SpecError(
             f"{what} is of one model, and {s.name} has {1 + len(s.models)}: take out the rows of "
@@ -123,7 +123,7 @@ def require_one_model(s: Scenario, what: str) -> None:
 
 
 def models_disagree(s: Scenario) -> list[str]:
-    """Sentences about several models that cannot share a machine."""
+    """Sentences about settings of several models that cannot share a machine."""
     names, models, owner_of = model_names(s), of_models(s), owners(s)
     on_decode = any(model.deployment.prefill.on == "decode_npus" for model in models)
     advice = "next to several models is not modelled: take one model, or"
@@ -162,7 +162,7 @@ def models_disagree(s: Scenario) -> list[str]:
 
 
 def _turns_disagree(s: Scenario, alone: Sequence[Scenario]) -> list[str]:
-    """Sentences about models that cannot take turns on the same NPUs."""
+    """Sentences about models that cannot take turns on the same NPUs; alone: each by itself."""
     names, owner_of, problems = model_names(s), owners(s), list[str]()
     for k, row in enumerate(s.models, start=1):
         problems += broken_rules(

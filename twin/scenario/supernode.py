@@ -164,7 +164,7 @@ class Supernode(Section):
 
     @property
     def chips(self) -> tuple[str, ...]:
-        """Chips of its nodes, those of the first nodes first."""
+        """Names of the chips of its nodes, each once, that of the first nodes first."""
         kind_chips = (kind.chip for kind in self.kinds if kind.has_npus)
         return tuple(dict.fromkeys((self.chip, *kind_chips)))
 
@@ -174,7 +174,7 @@ class Supernode(Section):
         return sum(kind.nodes for kind in self.kinds if not kind.has_npus)
 
     def kind_of(self, node: int) -> int:
-        """The kind of a node: the number of its row of `kinds`, from 1; 0: the first kind."""
+        """Kind of a node by its number: the row of `kinds` from 1 on, or 0 for the first kind."""
         nodes_beyond = node % self.nodes - self.nodes
         for kind_number in range(len(self.kinds), 0, -1):
             nodes_beyond += self.kinds[kind_number - 1].nodes
@@ -183,7 +183,7 @@ class Supernode(Section):
         return 0
 
     def kind_with(self, chip: str) -> NodeKind | None:
-        """The further kind of nodes with a chip; None: the first kind has it, or none."""
+        """The row of `kinds` with a chip; None: the first kind of nodes has it, or none."""
         return next((kind for kind in self.kinds if kind.chip == chip), None)
 
     def npus_with(self, chip: str) -> int:
@@ -204,6 +204,6 @@ class Supernode(Section):
 
     @property
     def cpu_nodes_per_npu(self) -> list[tuple[NodeKind, float]]:
-        """Kinds of nodes of CPUs alone, each with its number of nodes per NPU."""
+        """Each kind of nodes of CPUs alone, with its number of nodes per NPU of the machine."""
         supernodes_per_npu = self.supernodes / max(self.npus, 1)
         return [(kind, kind.nodes * supernodes_per_npu) for kind in self.kinds if not kind.has_npus]

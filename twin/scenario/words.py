@@ -9,7 +9,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from twin.scenario.declaration import DIGEST, PRINTABLE, When
-from twin.scenario.fields import ScenarioField, field_info, field_unit, fields, option_label, plain
+from twin.scenario.fields import (
+    ScenarioField,
+    field_info,
+    field_unit,
+    fields,
+    option_label,
+    value_text,
+)
 
 PATTERNS = {  # by pattern, and by pydantic's type of error
     DIGEST: "should be a SHA-256, 64 hexadecimal digits",
@@ -47,7 +54,7 @@ def quoted(value: Any) -> str:
 
 
 def first_few(names: Sequence[str], most: int = 3) -> str:
-    """Names in a row, cut after a few.
+    """The first `most` names as text, and how many more there are.
 
     >>> first_few(["node 1", "node 2", "node 5"], 2)
     'node 1, node 2 and 1 more'
@@ -57,12 +64,12 @@ def first_few(names: Sequence[str], most: int = 3) -> str:
 
 
 def cut(path: str) -> str:
-    """A path from outside for a message: unchanged if it could be a path, else quoted and cut."""
+    """A path from outside for a message: as it is if it could be a path, else quoted and cut."""
     is_path = len(path) <= QUOTED_MOST and re.fullmatch(r"[\w.\[\]-]+", path)
     return path if is_path else quoted(path)
 
 
-def no_field(path: str) -> str:
+def no_field_sentence(path: str) -> str:
     """Sentence that a path is no field of a scenario, with a field that was perhaps meant."""
     similar: list[str] = []
     if len(path) <= QUOTED_MOST:
@@ -73,8 +80,8 @@ def no_field(path: str) -> str:
 
 
 def explain(error: ValidationError, within: str = "") -> str:
-    """The first problem of a validation error as one sentence a person can act on; within: path of
-    what was validated, up to its fields' names."""
+    """First problem of a validation error as one sentence a person can act on; within: path of what
+    was validated, up to its fields' names."""
     problem_details = error.errors()[0]
     path = within + ".".join(str(part) for part in problem_details["loc"])
     problem, context = problem_details["type"], problem_details.get("ctx", {})
@@ -82,7 +89,7 @@ def explain(error: ValidationError, within: str = "") -> str:
     if not path:
         return message if problem == "value_error" else "a scenario should be a table of fields"
     if problem == "extra_forbidden":
-        return no_field(path)
+        return no_field_sentence(path)
     if problem == "missing":
         return f"{path} is missing: name it"
     if problem == "invalid_key":
@@ -99,19 +106,19 @@ def explain(error: ValidationError, within: str = "") -> str:
 
 
 def titled(known: ScenarioField) -> str:
-    """A field's label with its unit, said once: 'Request rate (req/s)', 'Prefill instances'."""
+    """A field's label with its unit, unless the label says it: 'Request rate (req/s)'."""
     unit = known.unit
     is_in_label = re.search(rf"\b{re.escape(unit)}\b", known.label, re.IGNORECASE)
     return known.label if not unit or is_in_label else f"{known.label} ({unit})"
 
 
 def choice_label(path: str, option: Any) -> str:
-    """One option of a field for people: 'sp_tp_sp' -> 'SP-TP-SP', True -> 'on'."""
+    """Label of one option of a field: 'sp_tp_sp' -> 'SP-TP-SP', True -> 'on'."""
     if isinstance(option, bool):
         return "on" if option else "off"
     field = field_info(path)
     if not isinstance(option, str) or (field and not (field.options or field.files)):
-        return plain(option)  # a number, or text as it was typed
+        return value_text(option)  # a number, or text as it was typed
     return (field.options.get(option) if field else None) or option_label(option)
 
 
@@ -132,17 +139,17 @@ def idle_reason(condition: When) -> str:
 
 def condition_text(condition: When) -> str:
     """A condition in the form of a file: `workload.arrivals` = gamma."""
-    values = " or ".join(plain(value) for value in condition.values)
+    values = " or ".join(value_text(value) for value in condition.values)
     return f"{condition.path} {'is not' if condition.negated else '='} {values}"
 
 
 def _label_of_row(label: str, found: re.Match[str]) -> str:
-    """A field's label, with the number of its row where the path has one."""
+    """A field's label, with the number of its row where the matched path has one."""
     return f"{label} (row {int(found[found.lastindex]) + 1})" if found.lastindex else label
 
 
 def labelled(refusal: str) -> str:
-    """A refusal with fields by their labels, as one full sentence.
+    """A refusal with labels in place of fields' paths, as one full sentence.
 
     >>> labelled("warmup_s = 30 s must end before horizon_s = 20 s")
     'Warm-up = 30 s must end before Simulated time = 20 s.'

@@ -114,7 +114,7 @@ class Profile(Section):
 
     @property
     def flat(self) -> bool:
-        """Whether the rate is the same over the whole run."""
+        """Whether the rate of arrivals is the same over the whole run."""
         return self.shape == "constant" and not self.pieces
 
 

@@ -22,7 +22,7 @@ from twin.scenario import (
     fields,
     form_groups,
     read,
-    unmet,
+    unmet_condition,
 )
 from twin.scenario import words as scenario_words
 from twin.ui.show import plain
@@ -178,7 +178,7 @@ def why_idle(path: str, scenario: Scenario) -> str:
     """Reason why a field has no effect with the scenario's other choices; '' if it has one."""
     if scenario.supernode.imported and path.startswith("supernode.") and path not in OF_IMPORTED:
         return "the imported machine has its own"
-    condition = unmet(path, scenario)
+    condition = unmet_condition(path, scenario)
     return scenario_words.idle_reason(condition) if condition else ""
 
 

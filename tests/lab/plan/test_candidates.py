@@ -20,7 +20,7 @@ from twin.lab.plan.space import (
     Machine,
     varied_values,
 )
-from twin.scenario import field_info, fields, npus_used, read, unmet, with_overrides
+from twin.scenario import field_info, fields, npus_used, read, unmet_condition, with_overrides
 
 
 def test_every_field_of_every_choice_exists_and_takes_its_values():
@@ -137,7 +137,7 @@ def test_every_policy_that_a_section_declares_varies(section):
     s = with_overrides(small(), {"workload.prefix": "shared"})
     values = varied_values(s, (section,), Machine.of(s, facts()))
     for path, known in fields().items():
-        if path.startswith(f"{section}.") and known.options and not unmet(path, s):
+        if path.startswith(f"{section}.") and known.options and not unmet_condition(path, s):
             assert set(values[path]) == set(known.options), path
     assert len(values[f"{section}.policy"]) > 2
 

@@ -49,7 +49,7 @@ class Elastic:
         }
         if not has_controller:
             for row in self.rule.schedule:
-                wanted_counts = tuple(row.wanted(role) for role in self.roles)
+                wanted_counts = tuple(row.wanted_instances(role) for role in self.roles)
                 self.agenda.at(row.at_s, partial(self._follow, wanted_counts))
             return
         rule, lead_s = self.rule, self.rule.metrics_age_s + self.life.start_s()

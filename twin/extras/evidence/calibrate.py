@@ -22,7 +22,7 @@ from twin.lab.evidence.judge import answer_row
 from twin.lab.evidence.rows import Row, load_published
 from twin.lab.files import read_text, write_text
 from twin.lab.library import CALIBRATION
-from twin.scenario import Scenario, SpecError, field_info, leaves, pools, with_overrides
+from twin.scenario import Scenario, SpecError, field_info, pools, values_by_path, with_overrides
 
 Vector = NDArray[np.float64]
 DOUBT = {"a": 1.0, "d": 1.0, "b": 0.25}  # weight by mark: a figure read off a chart counts less
@@ -430,7 +430,7 @@ def _row_of(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts)
     return Row(
         id=f"line {line}: {quantity}", system="", regime="", quantity=quantity, unit=unit,
         value=_positive(texts, "value", here), basis="", measure=measure, kind="calibrating",
-        source=here, mark="m", scenario=leaves(scenario), args=args,
+        source=here, mark="m", scenario=values_by_path(scenario), args=args,
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from twin.lab.evidence.rows import (
 )
 from twin.lab.files import write_text
 from twin.lab.library import RECORD, ROOT, load_facts, published_table
-from twin.scenario import Scenario, leaves
+from twin.scenario import Scenario, values_by_path
 
 CHANGE, MOVES = 1.1, 0.01  # a tenth more; a hundredth of a row
 COUNTED = ("cores", "dies")  # units of what comes in whole numbers only
@@ -112,7 +112,7 @@ def _may_depend(figure: Figure, row: Row) -> bool:
     if figure.rows:
         return row.id in figure.rows
     data_folder, name, *_ = (*figure.fact.split("."), "")
-    defaults = leaves(Scenario())
+    defaults = values_by_path(Scenario())
     settings_of_row = [row.scenario] if row.against is None else [row.scenario, row.against]
     field = READ_BY.get(data_folder)
     if data_folder == "stacks":  # any may be based on it
@@ -142,7 +142,7 @@ def _with_other_value(figure: Figure, scenario: Mapping[str, Any]) -> dict[str, 
     """A row's settings with the figure's field at its other value, or else a tenth higher."""
     value = figure.other
     if value is None:
-        value = scenario.get(figure.field, leaves(Scenario())[figure.field])
+        value = scenario.get(figure.field, values_by_path(Scenario())[figure.field])
         if not isinstance(value, int):
             value = CHANGE * value
         elif value:  # to an even number, as batches are whole requests a die

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from twin.commands.terminal import AsJson, end_with_json, out, print_rows, progress
+from twin.commands.terminal import AsJson, end_with_json, out, print_rows, progress_bar
 from twin.extras.fleet.answer import answer_in_words, fleet_answer, run_in_store
 from twin.extras.fleet.question import load_fleet
 from twin.lab.runs.executor import Runner
@@ -26,7 +26,7 @@ def fleet(
     """Simulate supernodes behind a front router; each different one is run once and stored."""
     question, fleet_name = load_fleet(file)
     with (
-        closing(open_store()) as store, progress(question.name) as watch,
+        closing(open_store()) as store, progress_bar(question.name) as watch,
         closing(Runner(store, processes=processes or None, standby=0).start()) as runner,
     ):  # fmt: skip
         answer = fleet_answer(question, fleet_name, run_in_store(store, runner, watch))

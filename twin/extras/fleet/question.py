@@ -11,7 +11,7 @@ from twin.lab.ask import scenario_named
 from twin.lab.files import decoded, printable, read_bytes, toml_table
 from twin.scenario import Scenario
 from twin.scenario.declaration import Section, choice, quantity, rows, text, unless, when
-from twin.scenario.fields import fields, plain
+from twin.scenario.fields import fields, value_text
 from twin.scenario.words import explain
 
 FILE_BYTES_MAX = 64 * 1024
@@ -172,7 +172,7 @@ def _disagreements(f: Fleet) -> list[str]:
 def field_table(_rows: object, table: Callable[[list[dict[str, Any]]], str]) -> str:
     """The fields of a fleet file: name, default, what it accepts, what it is."""
     return table([
-        {"field": f"`{path}`", "default": "required" if f.required else plain(f.default),
+        {"field": f"`{path}`", "default": "required" if f.required else value_text(f.default),
          "accepts": f.accepts(), "unit": f.unit, "what it is": f"{f.label}: {f.help}"}
         for path, f in fields(Fleet).items() if f.kind is not tuple
     ])  # fmt: skip

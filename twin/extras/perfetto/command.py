@@ -7,7 +7,7 @@ import polars as pl
 import typer
 from rich.markup import escape
 
-from twin.commands.terminal import Settings, bytes_out, err, out, progress
+from twin.commands.terminal import Settings, bytes_out, err, out, progress_bar
 from twin.extras.perfetto.writer import check_span, write_trace
 from twin.lab.files import check_writable, printable
 from twin.lab.runs import watched
@@ -32,7 +32,7 @@ def trace_run(
     if to is not None:
         check_writable(to)
 
-    with progress(run) as watch:
+    with progress_bar(run) as watch:
         source = watched.source_of(run, settings or [], watch)
     if request is not None:
         begin_s, end_s = watched.span_of_request(source, request)

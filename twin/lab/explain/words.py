@@ -5,7 +5,7 @@ from typing import Any
 
 from twin.metrics.registry import METRICS, shown
 from twin.scenario import Scenario, field_info, field_unit, read
-from twin.scenario.fields import plain
+from twin.scenario.fields import value_text
 from twin.scenario.words import choice_label
 
 # Pieces of the time of a request, from ideal to actual.
@@ -41,7 +41,9 @@ def _field_text(path: str, value: Any, before: Scenario | None) -> str:
     field = field_info(path)
     label, unit = (field.label if field else path), field_unit(path)
     shown_values = [value] if before is None else [read(before, path), value]
-    value_texts = [choice_label(path, v) if isinstance(v, str) else plain(v) for v in shown_values]
+    value_texts = [
+        choice_label(path, v) if isinstance(v, str) else value_text(v) for v in shown_values
+    ]
     return f"{label} {' → '.join(value_texts)} {unit if unit not in label.lower() else ''}".rstrip()
 
 

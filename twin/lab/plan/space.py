@@ -11,7 +11,7 @@ from twin.facts import Facts
 from twin.hardware.chip import load_chip
 from twin.hardware.imported import npus_of
 from twin.model.shape import load_shape
-from twin.scenario import Scenario, chip_of, fields, read, unmet
+from twin.scenario import Scenario, chip_of, fields, read, unmet_condition
 
 Settings = dict[str, Any]
 Values = Callable[[Scenario, "Machine"], list[Any]]
@@ -233,7 +233,7 @@ def varied_values(s: Scenario, vary: tuple[str, ...], m: Machine) -> dict[str, l
     """Values of every varying field that has an effect in some mode of the plan."""
     values_by_path = {}
     for path, values in (pair for key in vary for pair in CHOICES[key].values.items()):
-        condition = unmet(path, s)
+        condition = unmet_condition(path, s)
         modes = _modes(s, m) if condition and condition.path == MODE and "mode" in vary else []
         if not condition or any((mode in condition.values) != condition.negated for mode in modes):
             values_by_path[path] = values(s, m)

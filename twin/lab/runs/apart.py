@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from twin.hooks import FileKind, found
+from twin.hooks import FileKind, hooks_of
 from twin.lab.files import printable
 from twin.lab.kinds import KINDS, Kind, Parts, T
 from twin.lab.runs.process import command_of, pack, unpack
@@ -50,7 +50,7 @@ def read_apart(
 def main() -> None:
     """Read standard input as a value of the kind that the command names; its parts are output."""
     key, file_name, memory_bytes, seconds = sys.argv[1:]
-    kind = next((kind for kind in KINDS if kind.key == key), None) or found(FileKind)[key].load()
+    kind = next((kind for kind in KINDS if kind.key == key), None) or hooks_of(FileKind)[key].load()
     assert kind.reader is not None
     reader = kind.reader.load()
     content = sys.stdin.buffer.read()

@@ -10,7 +10,7 @@ from twin.lab.store import RunRow
 from twin.metrics.measures import amount
 from twin.metrics.registry import Better, metric_of, shown, verdict
 from twin.metrics.steadiness import UNSTEADY
-from twin.scenario import Scenario, field_unit, leaves, with_overrides
+from twin.scenario import Scenario, field_unit, values_by_path, with_overrides
 
 RUNS_MIN, RUNS_MAX = 2, 6
 LARGE = 10.0  # times the baseline: a larger difference is shown in its unit, not in per cent
@@ -97,7 +97,7 @@ class Comparison:
 
 def input_rows(*scenarios: Scenario) -> list[InputRow]:
     """Fields in which scenarios differ, by dotted path, in the order of the declaration."""
-    base_leaves, *other_leaves = leaf_values = [leaves(scenario) for scenario in scenarios]
+    base_leaves, *other_leaves = leaf_values = [values_by_path(scenario) for scenario in scenarios]
     return [
         InputRow(path, field_unit(path), tuple(values[path] for values in leaf_values))
         for path, value in base_leaves.items()

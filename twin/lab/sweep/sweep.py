@@ -20,7 +20,7 @@ from twin.lab.store import RunRow
 from twin.lab.sweep.compare import is_number
 from twin.metrics.registry import METRICS, Metric, placed, shown
 from twin.scenario import Scenario, SpecError, field_info, read
-from twin.scenario.words import choice_label, no_field
+from twin.scenario.words import choice_label, no_field_sentence
 
 AXES_MAX, POINTS_MAX = 2, 64
 FIGURES = 3  # of a value between two ends: 116.66667 requests per second would say no more
@@ -71,7 +71,7 @@ def label_of(path: str) -> str:
     """The label of a field that exists; raises SweepError."""
     field = field_info(path)
     if field is None:
-        raise SweepError(no_field(path))
+        raise SweepError(no_field_sentence(path))
     return field.label
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from twin.hooks import TraceFormat, found
+from twin.hooks import TraceFormat, hooks_of
 from twin.lab.traces import requests
 from twin.lab.traces.formats import MOST_BLOCK_TOKENS, Format, Reading, build_table, head_of
 from twin.lab.traces.source import Limits, TraceError, open_source
@@ -14,7 +14,7 @@ from twin.workload.requests import TraceTable
 from twin.workload.reuse_curve import reuse_curve
 
 # The first one that fits is taken, so the most telling stand first.
-FORMATS: dict[str, Format] = {name: hook.load() for name, hook in found(TraceFormat).items()}
+FORMATS: dict[str, Format] = {name: hook.load() for name, hook in hooks_of(TraceFormat).items()}
 FORMATS |= {entry.name: entry for entry in requests.FORMATS}
 
 OWN = "A CSV of your own needs columns arrived_at (s), num_prefill_tokens and num_decode_tokens"

@@ -82,8 +82,10 @@ def unreachable_rows(draft: Scenario) -> list[str]:
     """Impossible rows of a schedule: more NPUs than its bound, or times after the end."""
     rows, sentences = draft.elastic.schedule, []
     most_npus = max(draft.elastic.npus, npus_used(draft))
-    wanted_npus = [(sum(row.wanted(role) * npus for role, _, npus in pools(draft)), -k, row.at_s)
-              for k, row in enumerate(rows) if row.at_s < draft.horizon_s]  # fmt: skip
+    wanted_npus = [
+        (sum(row.wanted_instances(role) * npus for role, _, npus in pools(draft)), -k, row.at_s)
+        for k, row in enumerate(rows) if row.at_s < draft.horizon_s
+    ]  # fmt: skip
     npus, _, at_s = max(wanted_npus, default=(0, 0, 0.0))
     if npus > most_npus:
         sentences.append(

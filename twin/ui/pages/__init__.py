@@ -4,7 +4,7 @@ import pkgutil
 from importlib import import_module
 from pathlib import Path
 
-from twin.hooks import Page, found
+from twin.hooks import Page, hooks_of
 from twin.lab.share import links
 
 FIRST, BUILD, RESULTS, BOTH = "start", "Build", "Results", "Compare and sweep"
@@ -36,7 +36,7 @@ PAGES = {
         ("glossary", "Glossary", "dictionary", LIBRARY,
          "What the terms of these pages mean, one by one."),
     )
-} | found(Page)  # fmt: skip
+} | hooks_of(Page)  # fmt: skip
 # The navigation, by what people do; '' stands open, the others are menus.
 SECTIONS = {
     section: tuple(page.name for page in PAGES.values() if page.section == section)

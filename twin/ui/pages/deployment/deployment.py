@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 import streamlit as st
 
-from twin.hooks import drawn
+from twin.hooks import draw_sections
 from twin.lab.explain.waterfall import iteration_of
 from twin.metrics.measures import amount, seconds
 from twin.model.predict import DecodePrediction, Prediction
@@ -93,13 +93,13 @@ with form:
     instances.scheduler()
     if group == "Pools":
         instances.models()
-        drawn("deployment.pools", session.draft())
+        draw_sections("deployment.pools", session.draft())
     if group == "Experts" and session.value("experts.popularity") == "imported":
         imports.upload(imports.COUNTS)
     if group == "Elasticity":
         instances.scaling()
     if group == "Memory pool" and not session.refusal():
-        drawn("deployment.memory_pool", session.draft())
+        draw_sections("deployment.memory_pool", session.draft())
 
 # 2) What it sustains when every slot is taken, by the formulas that a run uses too.
 with facts, st.container(border=True):

@@ -5,7 +5,7 @@ from typing import Any
 
 import streamlit as st
 
-from twin.hooks import drawn
+from twin.hooks import draw_sections
 from twin.lab.plan.answer import answer_sentences, equality_note, in_words, loss_text, relax_rows
 from twin.lab.plan.question import LOSSES, Loss, Plan, in_brief
 from twin.lab.share import links
@@ -63,7 +63,7 @@ def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
             )  # fmt: skip
     with st.container(horizontal=True, gap="small"):
         download("plan.json", lambda: json_text(dict(found)), "plan.json", "plan-json")
-        drawn("plan.download", plan, found)
+        draw_sections("plan.download", plan, found)
     note = f"{equality_note(rows)}. What is ranked was simulated with five seeds. " if rows else ""
     if rows and rows[0]["summary"]["cost_per_million_tokens"] is None:
         note += f"{PRICE} "

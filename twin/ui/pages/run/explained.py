@@ -5,7 +5,7 @@ from typing import Any
 
 import streamlit as st
 
-from twin.hooks import drawn
+from twin.hooks import draw_sections
 from twin.lab.explain.words import change, effect
 from twin.lab.runs.job import EXPLAIN, load_engine
 from twin.lab.runs.runner import find_run
@@ -204,7 +204,7 @@ def one_request(row: RunRow, scenario: Scenario) -> None:
     st.caption(
         f"To the first token. Grey: request {ids_of[criterion][1]:,}, the median by {criterion}."
     )
-    drawn("run.request", row, number)
+    draw_sections("run.request", row, number)
     _draw_decoding((request, median), both_inside)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import streamlit as st
 
-from twin.hooks import Section, found
+from twin.hooks import Section, hooks_of
 from twin.lab.evidence.envelope import outside_evidence
 from twin.lab.evidence.near import near
 from twin.lab.explain.view import has_one_slo
@@ -173,7 +173,7 @@ def downloads(row: RunRow, scenario: Scenario) -> None:
     """Draw the choice of a download, and a button for every format."""
     store = session.store()
     row_counts = {name.capitalize(): item.rows for name, item in store.runs.tables(row.id).items()}
-    extras = found(Section, "run.download")
+    extras = hooks_of(Section, "run.download")
     choices = [SUMMARY, WHOLE, *row_counts, QUESTION, *extras]
     selected_name = st.selectbox(
         "What", choices, key="download-what", format_func=lambda name: name.replace("_", " ")

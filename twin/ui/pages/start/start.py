@@ -4,7 +4,7 @@ from functools import partial
 
 import streamlit as st
 
-from twin.hooks import drawn
+from twin.hooks import draw_sections
 from twin.metrics.measures import numbered
 from twin.scenario import scenario_digest
 from twin.ui import live, runs, session, words
@@ -29,7 +29,7 @@ st.markdown(
     "Watch a CloudMatrix384 supernode serve DeepSeek-R1, request by request, "
     "and see why it is as fast as it is."
 )
-drawn("start.top")
+draw_sections("start.top")
 if session.link_problem():
     st.error(sentence(session.link_problem()), icon=":material/link_off:")
 

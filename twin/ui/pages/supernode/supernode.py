@@ -3,7 +3,7 @@
 import streamlit as st
 
 from twin.hardware.network import network
-from twin.hooks import drawn
+from twin.hooks import draw_sections
 from twin.metrics.measures import numbered
 from twin.scenario import form_groups
 from twin.ui import forms, live, session
@@ -83,7 +83,7 @@ with file:
 if fabric is not None and not fault:
     panels.draw_totals(fabric, session.facts(), draft)
     draw_hashed_flows(draft, fabric)
-    drawn("supernode.end", fabric)
+    draw_sections("supernode.end", fabric)
 
 # 5) The second answer: the draft simulated.
 live.answer(simulated, draft)

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from twin.hooks import drawn
+from twin.hooks import draw_sections
 from twin.metrics.measures import amount
 from twin.metrics.steadiness import is_stationary
 from twin.scenario import npus_used, of_models
@@ -61,7 +61,7 @@ with facts, st.container(border=True):
         )
         of_first = f"Reusable, first {demand.requests:,} requests"
         st.metric(of_first, amount(demand.reuse, "share"), help=says)
-    drawn("workload.facts", session.draft(), demand)
+    draw_sections("workload.facts", session.draft(), demand)
     about = f"workloads.{session.draft().workload.lengths}.about"
     if about in session.facts():
         st.caption(session.facts()[about].value)

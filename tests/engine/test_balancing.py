@@ -61,7 +61,7 @@ def test_looking_again_at_what_has_not_changed_changes_nothing():
     found, _ = balance(SHIFTS | {"experts.shift_every_s": 0.0})
     costs = found.machine.world.costs
     before = costs.decode_hot_factor.copy(), costs.prefill_hot_factor.copy()
-    found.refresh(3.0)
+    found.update_imbalance(3.0)
     np.testing.assert_array_equal(costs.decode_hot_factor, before[0])
     np.testing.assert_array_equal(costs.prefill_hot_factor, before[1])
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tests.draws import draws
 from tests.jit import compiled
-from twin.engine.clients.arrivals import front_end_done
+from twin.engine.clients.arrivals import front_end_end_s
 
 
-def leave(arrivals, servers, service, done=front_end_done):
+def leave(arrivals, servers, service, done=front_end_end_s):
     out = []
     for i, arrival in enumerate(arrivals):
         out.append(done(arrival, out[i - servers] if i >= servers else 0.0, service))
@@ -36,7 +36,7 @@ def test_the_server_free_first_takes_the_next(arrivals, servers, service):
         expected.append(max(arrival, heapq.heappop(free)) + service)
         heapq.heappush(free, expected[-1])
     found = leave(arrivals, servers, service)
-    assert found == expected == leave(arrivals, servers, service, compiled(front_end_done))
+    assert found == expected == leave(arrivals, servers, service, compiled(front_end_end_s))
 
 
 @pytest.mark.parametrize("service", [0.5, 3.0])

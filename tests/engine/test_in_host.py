@@ -10,7 +10,7 @@ from tests.engine.small import end_of, recorded, run, small
 from twin.engine import codes as w
 from twin.engine.contention.traffic import load_servers, mark_active, settle_links
 from twin.engine.simulate import result_digest, simulate
-from twin.engine.swap import stream_kv
+from twin.engine.swap import begin_kv_streams
 from twin.hardware.fabric import build_fabric
 from twin.hardware.prices import host_copy
 from twin.lab.ask import with_trace
@@ -193,10 +193,10 @@ def test_reads_share_links_with_other_traffic():
         """Time of a pass's reads over that with all links as built."""
         mark_active(world, now_s)
         settle_links(world)
-        stream_kv(world, 0, now_s)
+        begin_kv_streams(world, 0, now_s)
         return float(world.costs.decode[0].sequence.core.ahead) / alone_s
 
-    rate = host_copy(found.fabric, found.serving(1), "ub")[1] / 16.0
+    rate = host_copy(found.fabric, found.serving_dies(1), "ub")[1] / 16.0
     quiet = slowed(0.0)
     assert quiet == pytest.approx(COPY / rate, rel=0.011)
     flows.active[flows.first[w.POOL_READ]] = 1

@@ -94,9 +94,9 @@ def test_a_check_holds_until_its_law_is_broken(state, check):
 @pytest.mark.parametrize("fault", [hold_more_than_fits, two_in_a_slot])
 def test_kv_space_and_slots_are_checked(state, fault):
     setup, machine = state
-    assert invariants.kv_space(setup, machine.world).ok
+    assert invariants.kv_space_fits(setup, machine.world).ok
     fault(machine.world)
-    assert not invariants.kv_space(setup, machine.world).ok
+    assert not invariants.kv_space_fits(setup, machine.world).ok
 
 
 def test_stamps_out_of_order_or_missing_are_found(state):

@@ -6,7 +6,7 @@ from tests.engine.small import end_of, small
 from twin.engine.simulate import simulate
 from twin.engine.start import begins_steady
 from twin.lab.library import load_facts
-from twin.metrics.clients import by_tenant
+from twin.metrics.clients import tenant_rows
 from twin.metrics.observed import Observed
 
 STEADY = {"start": "steady"}
@@ -93,5 +93,5 @@ def test_tenants_meet_the_slo_as_the_whole_run_does(output_tokens):
     run = simulate(small(STEADY | asked | {"slo.ttft_s": 10.0, "slo.tpot_ms": 1000.0}), FACTS)
     assert run.summary["requests_steady"] and run.summary["slo_attainment"] > 0.5
     seen = Observed.by_requests(run.scenario, run.tables["requests"])
-    shares = [tenant["slo_attainment"] for tenant in by_tenant(seen)]
+    shares = [tenant["slo_attainment"] for tenant in tenant_rows(seen)]
     assert shares == pytest.approx([run.summary["slo_attainment"]] * 2, abs=0.02)

@@ -12,7 +12,7 @@ from twin.engine import codes as w
 from twin.engine.contention.traffic import load_servers, mark_active, settle_links
 from twin.engine.invariants import swapped_conserved
 from twin.engine.simulate import simulate
-from twin.engine.swap import begin_copy, copies_s
+from twin.engine.swap import add_copy, copies_s
 from twin.hardware.prices import host_copy
 from twin.lab.ask import with_trace
 from twin.lab.library import load_facts
@@ -155,7 +155,7 @@ def narrow(elements, factor: float = 0.01):
 def copied_s(found, d: int, ranks, out: int) -> float:
     """Seconds that these ranks' copies of SIZE bytes take before a pass."""
     for r in ranks:
-        begin_copy(found.world, d, 16 * d + r, SIZE, out)
+        add_copy(found.world, d, 16 * d + r, SIZE, out)
     return copies_s(found.world, d, 0.0, np.zeros(len(DECODE_OPERATORS)))
 
 
@@ -165,7 +165,7 @@ def test_ranks_of_a_node_that_copy_at_once_share_the_links_of_its_cpus(out, fact
     """As the machine is built, the start of copies holds all sixteen back."""
     found = narrow(CPUS, factor)
     alone_s = SIZE * found.world.decode.s_per_host_byte[0, out]  # as built
-    rate = host_copy(found.fabric, found.serving(1), "ub")[1 - out]  # in and out of memory
+    rate = host_copy(found.fabric, found.serving_dies(1), "ub")[1 - out]  # in and out of memory
     for ranks in ([3], range(4), range(16)):
         links_s = len(ranks) * SIZE / rate
         expected_s = max(alone_s, links_s)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.draws import some
 from twin import experts as x
-from twin.engine.contention.flows import shares_of
+from twin.engine.contention.flows import shares_by_place
 from twin.engine.movement import uneven_ends
 from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
@@ -188,9 +188,9 @@ def test_bytes_at_nodes_are_those_of_the_graph_with_the_weights_of_every_die(see
     ends = uneven_ends(node, net.nodes, weights, part)
     places = [net.places[p] for p in even.places]
     factor = np.array([ends[p.direction == "out"][p.node] for p in places])
-    share = shares_of(net, even, factor)
+    share = shares_by_place(net, even, factor)
     there, back = dispatch(net, weights), routed(net, taken(weights), np.ones(128))
-    exact = part * shares_of(net, there) + (1.0 - part) * shares_of(net, back)
+    exact = part * shares_by_place(net, there) + (1.0 - part) * shares_by_place(net, back)
     assert there.places.tolist() == back.places.tolist() == even.places.tolist()
     if not cut:
         assert share == pytest.approx(exact, rel=0.02)

@@ -10,7 +10,7 @@ from tests.engine.small import small
 from twin.engine.simulate import simulate
 from twin.lab import controllers
 from twin.lab.runs import answer
-from twin.policies.controllers import ControllerError, look_in
+from twin.policies.controllers import ControllerError, set_source
 from twin.scenario import with_overrides
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "examples" / "one_by_one.py"
@@ -20,7 +20,7 @@ EXAMPLE = Path(__file__).parents[2] / "data" / "examples" / "one_by_one.py"
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv(controllers.VARIABLE, str(tmp_path))
     controllers.load_own.cache_clear()
-    look_in(controllers.load_own)
+    set_source(controllers.load_own)
     return tmp_path
 
 
@@ -83,7 +83,7 @@ def test_an_answer_that_is_not_kept_finds_the_folder_too(folder, monkeypatch):
     def nowhere(_digest):
         raise ControllerError("set TWIN_CONTROLLERS")
 
-    look_in(nowhere)
+    set_source(nowhere)
     monkeypatch.setattr(answer, "load_facts", lambda: QUICK)
     digest = kept(folder, "one_by_one", EXAMPLE.read_text())
     told = answer.answer(asked(digest), None, lambda _share, _live: True, keep=False)

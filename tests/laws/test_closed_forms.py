@@ -14,7 +14,7 @@ from tests.draws import FACTOR
 from tests.engine.small import end_of, recorded, small
 from twin.engine.build import build_world
 from twin.engine.clock import steps_in
-from twin.engine.contention.kv_transfer import kv_transfer
+from twin.engine.contention.kv_transfer import advance_transfers
 from twin.engine.lists import append
 from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
@@ -254,7 +254,7 @@ def transfers(start_s, tokens, token_s=1.0, step_s=1.0):
     for i in range(n):
         append(state.unsent, 0, request.following, i)
     for k in range(steps_in(horizon_s, step_s)):
-        kv_transfer(world, (k + 1) * step_s)
+        advance_transfers(world, (k + 1) * step_s)
     return request.transfer_end_s
 
 

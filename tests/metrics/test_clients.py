@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
-from twin.metrics.clients import by_tenant, fair_shares, fairness, jain_index
+from twin.metrics.clients import fair_shares, fairness, jain_index, tenant_rows
 from twin.metrics.measures import NOTHING
 from twin.metrics.observed import Observed
 from twin.metrics.registry import shown
@@ -55,7 +55,7 @@ ROWS = [
 
 def test_a_tenant_s_figures_are_its_own_and_a_retry_counts_from_the_first_attempt():
     o = observed(ROWS)
-    a, b = by_tenant(o)
+    a, b = tenant_rows(o)
     assert (a["tenant"], b["tenant"]) == ("a", "b")
     assert a["goodput_req_per_s"] == pytest.approx(2 / 9) and a["slo_attainment"] == 1.0
     assert a["fair_share_ratio"] == b["fair_share_ratio"] == 1.0  # each had what it asked for
@@ -69,19 +69,19 @@ def test_a_tenant_s_figures_are_its_own_and_a_retry_counts_from_the_first_attemp
 def test_requests_in_progress_at_the_start_meet_the_slo_as_often_as_others_of_their_tenant():
     residents = [(tenant, 0.0, 0.0, 2.0, 90, 0, 0.0, 4, 0) for tenant in ("a", "b")]
     o = replace(observed([*residents, *ROWS[:2], ROWS[3]]), totals={"at_start": 2.0})
-    a, b = by_tenant(o)
+    a, b = tenant_rows(o)
     # Of b, the only one that began within the run had its first token too late.
     assert (a["slo_attainment"], b["slo_attainment"]) == (1.0, 0.0)
     assert a["goodput_req_per_s"] == pytest.approx(3 / 9)
     no_warmup = replace(o, scenario=with_overrides(o.scenario, {"warmup_s": 0.0}))
-    offered = [tenant["asked_req_per_s"] for tenant in by_tenant(no_warmup)]
+    offered = [tenant["asked_req_per_s"] for tenant in tenant_rows(no_warmup)]
     assert offered == pytest.approx([2 / 10, 1 / 10])  # they arrived before the run
 
 
 def test_a_tenant_of_which_no_request_began_within_the_run_has_no_slo_share():
     resident = ("b", 0.0, 0.0, 2.0, 90, 0, 0.0, 4, 0)
     o = replace(observed([resident, *ROWS[:2]]), totals={"at_start": 1.0})
-    a, b = by_tenant(o)
+    a, b = tenant_rows(o)
     assert (a["slo_attainment"], b["slo_attainment"]) == (1.0, None)
     assert shown("slo_attainment", b["slo_attainment"]) == NOTHING
 

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from twin.metrics.hours import by_hour, hits_over_time, hour_s
+from twin.metrics.hours import hit_ratio_table, hour_s, hours_table
 from twin.scenario import Scenario, with_overrides
 
 DAY = {
@@ -35,7 +35,7 @@ def test_an_hour_is_a_24th_of_the_day_that_the_rate_follows():
 
 def test_sums_of_the_hours_are_those_of_the_run():
     s = with_overrides(Scenario(), DAY)
-    hours = by_hour(windows(), s, 10.0)
+    hours = hours_table(windows(), s, 10.0)
     assert hours["hour"].to_list() == list(range(24))
     assert hours["npu_hours"].sum() == pytest.approx(NPUS * 240 / 3600)
     assert hours["npu_hours_idle"].sum() == pytest.approx(0.5 * 6 * 16 * 240 / 3600)
@@ -45,12 +45,12 @@ def test_sums_of_the_hours_are_those_of_the_run():
 
 def test_a_hit_ratio_weighs_by_prompt_tokens():
     # 300 computed of 300, and 100 computed of 200: 100 of 500 were cached.
-    hours = by_hour(windows(), with_overrides(Scenario(), DAY), 10.0)
+    hours = hours_table(windows(), with_overrides(Scenario(), DAY), 10.0)
     assert hours["hit_token_ratio"].to_list() == pytest.approx([0.2] * 24)
 
 
 def test_a_pool_that_fills_is_fuller_every_hour():
-    used = by_hour(windows(), with_overrides(Scenario(), DAY), 10.0)["pool_used_fraction"]
+    used = hours_table(windows(), with_overrides(Scenario(), DAY), 10.0)["pool_used_fraction"]
     assert used.to_list() == pytest.approx([(2 * hour + 0.5) / 48 for hour in range(24)])
 
 
@@ -60,13 +60,13 @@ def test_each_tenant_has_its_hits_when_its_prompts_began():
          ("b", None, 0, 100)],
         schema=["tenant", "prefill_start_s", "hit_tokens", "input_tokens"], orient="row",
     ).with_columns(pl.col("tenant").cast(pl.Enum(["a", "b"])))  # fmt: skip
-    hits = hits_over_time(requests, 10.0)
+    hits = hit_ratio_table(requests, 10.0)
     assert hits.select("t_s", "0", "1").rows() == [(0.0, 0.125, 0.9), (10.0, None, 0.1)]
 
 
 def test_npus_that_start_or_drain_are_held_and_have_no_work():
     moved = windows(prefill_npus=16.0, decode_npus=32.0, changing_npus=16.0)
-    hours = by_hour(moved, with_overrides(Scenario(), DAY), 10.0)
+    hours = hours_table(moved, with_overrides(Scenario(), DAY), 10.0)
     assert hours["npu_hours"].sum() == pytest.approx(64 * 240 / 3600)
     assert hours["npu_hours_idle"].sum() == pytest.approx((16 + 0.5 * 16) * 240 / 3600)
 
@@ -75,5 +75,5 @@ def test_what_nobody_knows_is_null():
     unknown = windows().with_columns(
         power_w=pl.lit(float("nan")), hit_token_ratio=pl.lit(float("nan"))
     )
-    hours = by_hour(unknown, with_overrides(Scenario(), DAY), 10.0)
+    hours = hours_table(unknown, with_overrides(Scenario(), DAY), 10.0)
     assert hours["energy_kwh"].null_count() == hours["hit_token_ratio"].null_count() == 24

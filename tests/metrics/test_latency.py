@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tests.draws import draws
 from twin.metrics.latency import (
     TTFT_PARTS,
-    gap_spread,
     histogram_quantile,
+    itl_spread,
     met_slo,
-    span,
+    span_s,
     spread_of,
     tpot_s,
 )
@@ -45,8 +45,8 @@ def test_parts_of_ttft_are_a_chain_of_stamps():
     assert [begin for _, begin, _ in TTFT_PARTS] == stamps
     assert [end for _, _, end in TTFT_PARTS] == [*stamps[1:], "first_token_s"]
     row = {s: [2.0**k] for k, s in enumerate([*stamps, "first_token_s"])}
-    parts = [span(table(**row), begin, end)[0] for _, begin, end in TTFT_PARTS]
-    assert sum(parts) == span(table(**row), "arrival_s", "first_token_s")[0]
+    parts = [span_s(table(**row), begin, end)[0] for _, begin, end in TTFT_PARTS]
+    assert sum(parts) == span_s(table(**row), "arrival_s", "first_token_s")[0]
 
 
 def test_histogram_quantiles_name_the_bin_that_holds_them():
@@ -59,11 +59,11 @@ def test_histogram_quantiles_name_the_bin_that_holds_them():
 
 def test_gaps_weigh_iterations_by_requests_and_extra_tokens_come_free():
     edges = np.array([1.0, 2.0, 3.0])
-    spread = gap_spread(edges, np.array([30.0, 10.0]), tokens=60.0)
+    spread = itl_spread(edges, np.array([30.0, 10.0]), tokens=60.0)
     # 40 gaps of 1.5 (30) and 2.5 (10), and 20 tokens that a draft gave without a wait.
     assert spread["itl_s_mean"] == pytest.approx((30 * 1.5 + 10 * 2.5) / 60)
     assert (spread["itl_s_p50"], spread["itl_s_p90"]) == (2.0, 3.0)
-    assert set(gap_spread(edges, np.zeros(2), 0.0).values()) == {None}
+    assert set(itl_spread(edges, np.zeros(2), 0.0).values()) == {None}
 
 
 times = st.lists(st.floats(0, 10) | st.just(float("nan")), min_size=1, max_size=20)

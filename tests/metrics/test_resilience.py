@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.draws import draws
 from twin.metrics.registry import shown
-from twin.metrics.resilience import Incidents, incidents, resilience
+from twin.metrics.resilience import Incidents, dips_of_faults, incidents
 
 EVENTS = {
     "t_s": pl.Float64, "end_s": pl.Float64, "kind": pl.String, "element": pl.String,
@@ -63,7 +63,7 @@ def dips(table, *rows, of=None):
     tables = {"windows": table, "events": events(*rows)}
     if of is not None:
         tables["requests"] = requests(of)
-    return resilience(tables, 1.0, 0.05)
+    return dips_of_faults(tables, 1.0, 0.05)
 
 
 FAULT = {"t_s": 40.0, "kind": "fault", "element": "NPU 1.0", "detail": "failed"}
@@ -172,7 +172,7 @@ def test_prompts_count_where_nothing_is_decoded():
 
 
 def test_runs_without_faults_have_no_dips():
-    assert resilience({"windows": windows([1.0])}, 1.0, 0.05) == []
+    assert dips_of_faults({"windows": windows([1.0])}, 1.0, 0.05) == []
     assert dips(windows([1.0, 1.0]), {"t_s": 1.0, "kind": "rebalance", "bytes": 5.0}) == []
 
 

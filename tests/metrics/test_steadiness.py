@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from tests.draws import draws
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts, preset
-from twin.metrics.steadiness import relative_gap, samples_of_stays, slope, stays_s, steadiness
+from twin.metrics.steadiness import (
+    relative_gap,
+    samples_of_stays,
+    slope_and_error,
+    stays_s,
+    steadiness,
+)
 from twin.scenario import Scenario, with_overrides
 
 QUICK = preset("quickstart")
@@ -76,7 +82,7 @@ def test_the_error_of_a_slope_counts_what_neighbours_share():
     """Of series without a slope about 1 in 20 are beyond two of its errors."""
     beyond = 0
     for seed in range(200):
-        fitted, error = slope(RAMP, noise(seed))
+        fitted, error = slope_and_error(RAMP, noise(seed))
         beyond += abs(fitted) > 2 * error
     assert beyond <= 30
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.engine.small import run, small
-from twin.engine.phases.prefill import go_through_stages
+from twin.engine.phases.prefill import set_stage_ends
 from twin.hardware.fabric import wired
 from twin.model.coefficients import Collective
 from twin.model.costs import build_costs
@@ -83,7 +83,7 @@ def test_equal_batches_leave_the_bubbles_of_1f1b(batches, stages):
         settings=SimpleNamespace(stages=stages),
     )
     for k in range(batches):
-        go_through_stages(world, 0, (k + 1) * took_s, took_s)
+        set_stage_ends(world, 0, (k + 1) * took_s, took_s)
     all_s = float(ends_s[0, -1])
     assert all_s == pytest.approx((batches + stages - 1) * took_s)
     idle = 1.0 - batches * took_s / all_s
@@ -101,7 +101,7 @@ def test_a_longer_batch_makes_later_ones_wait_at_every_stage():
     )
     for took_s in taken:
         now_s += took_s
-        go_through_stages(world, 0, now_s, took_s)
+        set_stage_ends(world, 0, now_s, took_s)
     assert float(ends_s[0, -1]) == sum(taken) + 2 * max(taken)
 
 

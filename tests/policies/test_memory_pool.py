@@ -13,17 +13,17 @@ from tests.jit import compiled
 from twin.policies.memory_pool import (
     ABSENT,
     NONE,
-    cold_blocks,
+    add_chain,
+    count_absent,
     count_servers,
     empty_pool,
-    hold_chain,
-    keep_chain,
-    keep_run,
     lose_server,
     matched_blocks,
     resize,
     server_of,
     set_clock,
+    use_chain,
+    use_run,
 )
 
 NO_SSD = empty_pool(1, 1, 0)
@@ -46,7 +46,7 @@ def misses(keys, room):
     missed = 0
     for key in keys:
         missed += pool.newer[0, key] == ABSENT
-        keep_run(pool, 0, key, 1)
+        use_run(pool, 0, key, 1)
     return missed
 
 
@@ -87,7 +87,7 @@ def hit_tokens(cached, asked, block=16):
 
     first, second = run(cached), run(asked)
     pool = empty_pool(1, 100, 100)
-    keep_chain(pool, 0, *first, len(cached) // block)
+    use_chain(pool, 0, *first, len(cached) // block)
     return block * matched_blocks(pool, NO_SSD, False, 0, *second, 0)
 
 
@@ -110,8 +110,8 @@ def test_where_every_block_has_room_no_order_is_kept_and_the_same_is_held():
     ordered, held = empty_pool(1, 12, 12), empty_pool(1, 12, 12)
     for runs in (((0, 3), (5, 2)), ((0, 4),), ((5, 2), (9, 3))):
         segments = chain(*runs)
-        keep_chain(ordered, 0, *segments, sum(n for _, n in runs))
-        hold_chain(held, 0, *segments, 10**6)
+        use_chain(ordered, 0, *segments, sum(n for _, n in runs))
+        add_chain(held, 0, *segments, 10**6)
         assert held.used[0] == ordered.used[0] and held.evicted[0] == 0
         assert ((held.newer == ABSENT) == (ordered.newer == ABSENT)).all()
     lost = lose_server(ordered, held, 0, 0, UP[:2], 0)
@@ -121,14 +121,14 @@ def test_where_every_block_has_room_no_order_is_kept_and_the_same_is_held():
 
 def test_a_parent_outlives_its_children():
     pool = empty_pool(1, 10, 3)
-    keep_chain(pool, 0, *chain((0, 3)), 3)
-    keep_run(pool, 0, 9, 1)
+    use_chain(pool, 0, *chain((0, 3)), 3)
+    use_run(pool, 0, 9, 1)
     assert [pool.newer[0, b] != ABSENT for b in (0, 1, 2, 9)] == [True, True, False, True]
 
 
 def test_a_pool_without_room_keeps_nothing():
     pool = empty_pool(1, 4, 0)
-    keep_chain(pool, 0, *chain((0, 4)), 4)
+    use_chain(pool, 0, *chain((0, 4)), 4)
     assert pool.used[0] == 0
     assert matched_blocks(pool, NO_SSD, False, 0, *chain((0, 4)), 0) == 0
 
@@ -283,7 +283,7 @@ def test_s3_fifo_misses_as_often_as_the_library_of_its_authors(name):
             missed[0] += key not in library.small and key not in library.main
             library.touch(key)
             missed[1] += int(pool.newer[0, key] == ABSENT)
-            keep_chain(pool, 0, *chain((key, 1)), 1)
+            use_chain(pool, 0, *chain((key, 1)), 1)
         assert missed[0] == misses_
         if name == "popular":
             assert missed[1] == pytest.approx(misses_, rel=0.01)
@@ -315,7 +315,7 @@ def test_blocks_are_conserved_over_thousands_of_operations_of_every_policy(polic
             held = [any(block in tier.held for tier in known) for block in ids]
             assert hit == next((k for k, there in enumerate(held) if not there), len(ids))
             for tier, reference in zip(tiers, known, strict=True):
-                keep_chain(tier, 0, *asked, len(ids))
+                use_chain(tier, 0, *asked, len(ids))
                 for block in reversed(ids):
                     reference.touch(block, now_s)
         elif act < 0.93:
@@ -354,7 +354,7 @@ def test_what_is_often_used_outlives_a_scan_where_use_counts():
     for policy in REFERENCES:
         pool = empty_pool(1, 120, 20, policy, 1e9)
         for block in [*popular, *scan]:
-            keep_chain(pool, 0, *chain((block, 1)), 1)
+            use_chain(pool, 0, *chain((block, 1)), 1)
         left[policy] = int((pool.newer[0, :8] != ABSENT).sum())
     assert left == {"lru": 0, "ttl": 0, "lfu": 8, "s3_fifo": 8}
 
@@ -388,7 +388,7 @@ class TiersAgainstDictionaries(RuleBasedStateMachine):
 
     rows = st.integers(0, 1)
     runs = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4)), max_size=4)
-    functions = (matched_blocks, keep_run, keep_chain, cold_blocks, lose_server)
+    functions = (matched_blocks, use_run, use_chain, count_absent, lose_server)
 
     @initialize(room=st.integers(0, 12), ssd_room=st.integers(0, 20))
     def begin(self, room, ssd_room):
@@ -485,7 +485,7 @@ def test_tenants_tiers_and_quotas_are_conserved_over_thousands_of_operations(ope
             held = [block in dram.held or (ssd_open and block in ssd.held) for block in ids]
             assert hit == next((k for k, there in enumerate(held) if not there), len(ids))
             for tier, reference in zip(tiers, (dram, ssd), strict=True):
-                keep_chain(tier, tenant, *asked, len(ids))
+                use_chain(tier, tenant, *asked, len(ids))
                 for block in reversed(ids):
                     reference.touch(block)
         elif act < 0.95:

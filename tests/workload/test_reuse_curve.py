@@ -13,7 +13,7 @@ from tests.draws import draws
 from tests.engine.small import recorded
 from twin.lab.library import ROOT, load_facts
 from twin.lab.traces.reader import read_trace
-from twin.policies.memory_pool import empty_pool, keep_chain, matched_blocks
+from twin.policies.memory_pool import empty_pool, matched_blocks, use_chain
 from twin.scenario import Scenario, with_overrides
 from twin.workload.generate import generate
 from twin.workload.reuse_curve import reuse_curve
@@ -88,7 +88,7 @@ def test_the_memory_pool_hits_the_golden_curve_of_a_real_trace_to_the_block(shar
     hits = np.zeros(len(t), np.int64)
     for i in range(len(t)):
         hits[i] = matched_blocks(pool, ssd, False, 0, t, i, 0)
-        keep_chain(pool, 0, t, i, many[i])
+        use_chain(pool, 0, t, i, many[i])
     assert np.array_equal(hits, reference)
     ratio = np.minimum(512 * hits, t.input_tokens).sum() / t.input_tokens.sum(dtype=np.int64)
     assert ratio == pytest.approx(expected["token_hit_ratio"], rel=1e-6)

@@ -12,7 +12,7 @@ from twin.hooks import Hook
 from twin.lab.ask import question
 from twin.lab.explain.words import change, effect
 from twin.metrics.measures import numbered, seconds
-from twin.metrics.registry import placed, shown
+from twin.metrics.registry import metrics_at, shown
 from twin.scenario import Scenario, SpecError, remarks
 
 Multiplier = Annotated[float, typer.Option(help="The trace's requests come so many times faster.")]
@@ -194,11 +194,11 @@ def print_remarks(named: Scenario) -> None:
 def print_run(answer: Mapping[str, Any]) -> None:
     """Print a run's figures, notes and broken checks, and where it is stored."""
     summary = answer["summary"]
-    metrics = [m for m in placed("table") if m.shows("table", summary.get(m.key))]
+    metrics = [m for m in metrics_at("table") if m.shows("table", summary.get(m.key))]
     rows = [(m.key, shown(m.key, summary[m.key])) for m in metrics]
     terminal.print_rows(str(answer["name"]), ("figure", "value"), rows)
     for group in ("model", "tenant"):
-        groups, columns = answer.get(f"{group}s", []), placed("library")
+        groups, columns = answer.get(f"{group}s", []), metrics_at("library")
         columns = [m for m in columns if any(row.get(m.key) is not None for row in groups)]
         heads = (group, *(m.label for m in columns))
         cells = [(row[group], *(shown(m.key, row.get(m.key)) for m in columns)) for row in groups]

@@ -40,7 +40,7 @@ class Group:
     noted: tuple[np.ndarray, ...] = ()  # popularity and slots noted last, and the load of dies
 
     def set_load(self, load: np.ndarray, t_s: float) -> None:
-        """Set each die's share of the tokens from t_s on, f8[dies]."""
+        """Set the share of the tokens that each die receives from t_s on, f8[dies]."""
         self.load_s = self.load_s + (t_s - self.since_s) * self.load
         self.load, self.since_s = load, t_s
 
@@ -72,21 +72,21 @@ class Balance:
         scenario = self.setup.scenario
         if self.process.changes or self.process.topics > 1:
             for k in range(1, REFRESHES):
-                self.agenda.at(scenario.horizon_s * k / REFRESHES, self.refresh)
+                self.agenda.at(scenario.horizon_s * k / REFRESHES, self.update_imbalance)
         if self.experts.shift_every_s > 0.0:
             shift_count = int(scenario.horizon_s / self.experts.shift_every_s)
             for k in range(1, min(shift_count, 10 * REFRESHES) + 1):
-                self.agenda.at(k * self.experts.shift_every_s, self._shift)
+                self.agenda.at(k * self.experts.shift_every_s, self._log_shift)
         if self.rule.policy != "none":
             self.agenda.at(self.rule.interval_s, self._decide)
 
     def _group_key(self, k: int) -> Key:
-        """Group of an instance: same role, same places of dies, same slots per die."""
+        """Key of instance k's group: role, number of dies (or die groups) with experts, slots."""
         layout = self.machine.roles[k].layout
         return (self.setup.instances[k].role, layout.places, layout.slots_per_die)
 
     def _new_group(self, k: int, load: np.ndarray | None = None) -> Group:
-        """Slots of experts in instance k's layout, placed for a load; None: for the long run."""
+        """A group with instance k's layout, experts placed by load (None: of the long run)."""
         role, places, slots = self._group_key(k)
         nodes, groups = self.setup.expert_nodes(role, places), self.setup.routed.groups
         if load is None:
@@ -95,18 +95,18 @@ class Balance:
             placed_slots = x.place(self.experts, load, places, slots, nodes, groups=groups)
         return Group(role, placed_slots, nodes)
 
-    def update_placement(self, k: int, t_s: float) -> None:
+    def place_experts(self, k: int, t_s: float) -> None:
         """Give instance k, whose dies changed, the placement of a group with the same number of
         dies; without one, experts placed by load. Raises ExpertsError if they do not fit."""
         group_key = self._group_key(k)
         if not self.perfect and group_key not in self.groups:
             self.groups[group_key] = self._new_group(k, self._measured_load(t_s))
         self.of[k] = group_key
-        self.refresh(t_s)
+        self.update_imbalance(t_s)
 
-    def experts_only_on(self, k: int, dies: set[int]) -> int:
-        """Number of expert weights of instance k, over all layers, that only these of its dies
-        hold. With even experts there are no slots: all experts of the dies count."""
+    def count_experts_only_on(self, k: int, dies: set[int]) -> int:
+        """Number of experts of instance k, summed over layers, that only these of its dies (numbers
+        in it) hold. With perfect placement there are no slots: all experts of the dies count."""
         layout = self.machine.roles[k].layout
         expert_places = {die // layout.split for die in dies}
         if self.perfect:
@@ -119,8 +119,8 @@ class Balance:
         experts = self.process.base.shape[1]
         return int(((x.copies(slots, experts) > 0) & (x.copies(slots_left, experts) == 0)).sum())
 
-    def topic_mix(self, t_s: float) -> np.ndarray:
-        """Weights of the topics among prompt tokens that arrived in the last window."""
+    def topic_shares(self, t_s: float) -> np.ndarray:
+        """Share of topics in the tokens of requests that arrived in the last window, f8[topics]."""
         if self.process.topics == 1:
             return np.ones(1)
         requests = self.setup.requests
@@ -134,14 +134,14 @@ class Balance:
         return topic_weight / topic_weight.sum()
 
     def _measured_load(self, t_s: float) -> np.ndarray:
-        """Load of each expert over the window that ends at t_s, f8[layers, experts]."""
-        return x.measured_load(self.process, t_s, self.rule.window_s, mix=self.topic_mix(t_s))
+        """Share of tokens that picked an expert in the window before t_s, f8[layers, experts]."""
+        return x.measured_load(self.process, t_s, self.rule.window_s, mix=self.topic_shares(t_s))
 
-    def refresh(self, t_s: float) -> None:
-        """Compute the imbalance of every placement under the present popularity."""
+    def update_imbalance(self, t_s: float) -> None:
+        """Set the instances' imbalance of every placement under the popularity at t_s."""
         if self.perfect:
             return
-        chances = x.chances_at(self.process, t_s, self.topic_mix(t_s))
+        chances = x.chances_at(self.process, t_s, self.topic_shares(t_s))
         costs = self.machine.world.costs
         for group in self._used_groups():
             group.factor = self._hot_factors(group, chances)
@@ -157,10 +157,10 @@ class Balance:
         return [self.groups[group_key] for group_key in sorted(set(self.of))]
 
     def _hot_factors(self, group: Group, chances: np.ndarray) -> np.ndarray:
-        """Load of the hottest die over the mean by number of tokens, with experts picked by
-        `chances`; then, where nodes count, that of the hottest node. The set-up's table times
-        its relative change: that is smooth in the number of tokens, so few points of it suffice.
-        Without a change the result is the set-up's table, bit for bit."""
+        """Load of the hottest die over the mean, f8[points] by number of tokens as in the set-up's
+        table, with experts picked by `chances` f8[layers, experts]; then, if the table has it, the
+        hottest node's. The table times its relative change: that is smooth in the number of tokens,
+        so few points of it suffice. Without a change the result is the table, bit for bit."""
         setup, is_prefill = self.setup, group.role == "prefill"
         imbalance = setup.prefill_imbalance if is_prefill else setup.decode_imbalance
         hot_args = (
@@ -178,13 +178,13 @@ class Balance:
         return np.concatenate(factors)
 
     def _near_nodes(self, group: Group) -> int:
-        """Nodes within which tokens prefer a copy of an expert; 1: they prefer none."""
+        """Number of nodes within which tokens prefer a copy of an expert; 1: they prefer none."""
         return group.nodes if self.experts.placement == "topology" else 1
 
-    def _shift(self, t_s: float) -> None:
-        """Log a shift of popularity and compute every imbalance again."""
+    def _log_shift(self, t_s: float) -> None:
+        """Log a shift of popularity at t_s and compute every imbalance again."""
         self.log.append(Event(t_s, Kind.SHIFT, "popularity shifts: other experts are hot"))
-        self.refresh(t_s)
+        self.update_imbalance(t_s)
 
     def _decide(self, t_s: float) -> None:
         """Measure the load, choose layers to rebalance, and start the transfer of weights."""
@@ -205,7 +205,7 @@ class Balance:
     def _move_experts(
         self, key: Key, group: Group, load: np.ndarray, layers: np.ndarray, t_s: float
     ) -> None:
-        """Place the chosen layers anew and send the weights that dies do not have yet."""
+        """Place experts of the chosen layers by load and send the weights that dies do not have."""
         role, dies, slots_per_die = key
         new_slots = group.slots.copy()
         new_slots[layers] = x.place(
@@ -224,7 +224,7 @@ class Balance:
         members = [k for k, group_key in enumerate(self.of) if group_key == key]
         instances = [k for k in members if up[column(k)] and k not in self.machine.coming]
         pause_s = max(
-            (self._transfer(k, most_bytes, total_bytes, t_s, is_background) for k in instances),
+            (self._send_weights(k, most_bytes, total_bytes, t_s, is_background) for k in instances),
             default=0.0,
         )
         group.moving = True
@@ -239,19 +239,22 @@ class Balance:
             bytes=total_bytes * len(instances),
         ))  # fmt: skip
 
-        def arrived(now_s: float) -> None:
-            """Serve with the new placement once its weights have arrived."""
+        def serve_new_placement(now_s: float) -> None:
+            """Serve with the new placement, as its weights have arrived."""
             group.moving = False
             group.slots = new_slots
             for k in instances:
                 self.machine.set_pace(self.machine.weights_flow(k), 0.0)
-            self.refresh(now_s)
+            self.update_imbalance(now_s)
             self._record_loads("after", now_s)
 
-        self.agenda.at(t_s + pause_s, arrived)
+        self.agenda.at(t_s + pause_s, serve_new_placement)
 
-    def _transfer(self, k: int, most: float, total: float, t_s: float, background: bool) -> float:
-        """Start a transfer of weights to an instance; returns seconds; most: into one die."""
+    def _send_weights(
+        self, k: int, most: float, total: float, t_s: float, background: bool
+    ) -> float:
+        """Start a transfer of `total` bytes of weights to instance k, `most` into one die; returns
+        seconds. It is slower in the background; otherwise the instance pauses."""
         world, instance_column = self.machine.world, self.machine.column(k)
         flow_number = self.machine.weights_flow(k)
         bytes_per_s = float(world.traffic.alone[flow_number])
@@ -265,7 +268,7 @@ class Balance:
         return transfer_s
 
     def _pause_instance(self, k: int, span_s: float, t_s: float) -> None:
-        """Delay the running and the next iterations of an instance; the pause counts as busy."""
+        """Delay the running and next iterations of instance k by span_s, which counts as busy."""
         instance, column = self.machine.world.instance, self.machine.column(k)
         begin_s = max(float(instance.ends_s[column]), t_s)
         instance.ends_s[column] = begin_s + span_s
@@ -274,13 +277,13 @@ class Balance:
             instance.busy_s[column] += max(0.0, min(begin_s + span_s, horizon_s) - begin_s)
 
     def _record_hottest(self, t_s: float, group: Group, load: np.ndarray) -> None:
-        """Store each layer's hottest die, load f8[layers, dies]; at most MEASUREMENTS of a role."""
+        """Store each layer's highest of load f8[layers, dies]; at most MEASUREMENTS of a role."""
         if sum(table["role"] == group.role for table in self.hottest) < MEASUREMENTS:
             columns = {"layer": np.arange(load.shape[0]), "hottest": load.max(axis=1)}
             self.hottest.append(self._measurement_key(t_s, group) | columns)
 
     def _measurement_key(self, t_s: float, group: Group) -> dict[str, Any]:
-        """Time, role and instance number of a group's measurement, by column (first instance)."""
+        """Time, role and number of the first instance of a group, by column of a measurement."""
         number = next(number for number, key in enumerate(self.of) if self.groups[key] is group)
         return {"t_s": t_s, "role": group.role, "instance": self.setup.instances[number].index}
 
@@ -290,7 +293,7 @@ class Balance:
         noted_moments = {(table["t_s"], table["moment"]) for table in self.loads}
         if self.perfect or (len(noted_moments) >= SNAPSHOTS and moment != "end"):
             return
-        chances = x.chances_at(self.process, t_s, self.topic_mix(t_s))
+        chances = x.chances_at(self.process, t_s, self.topic_shares(t_s))
         for group in self._used_groups():
             if [*map(id, group.noted[:2])] != [id(chances), id(group.slots)]:  # else as before
                 die_load = x.die_load(chances, group.slots, self._near_nodes(group))
@@ -306,15 +309,15 @@ class Balance:
             if moment in ("start", "end"):
                 self._record_hottest(t_s, group, die_load)
 
-    def finish(self, t_s: float) -> None:
-        """Measure once more at the end of the run."""
+    def record_end(self, t_s: float) -> None:
+        """Record the loads of dies at the end of the run, and sum their shares up to it."""
         self._record_loads("end", t_s)
         for group in self.groups.values():
             group.set_load(group.load, t_s)
 
     def tokens_of_dies(self, k: int) -> np.ndarray | None:
-        """Tokens received by the experts of each die of instance k over the run, f8[dies]; dies
-        with shared experts only have the mean. None: all dies received the same."""
+        """Tokens, in any unit, that the experts of each die of instance k received over the run,
+        f8[dies]; dies with shared experts only have the mean. None: all dies received the same."""
         layout = self.machine.roles[k].layout
         if self.perfect or layout.split > 1:
             return None

@@ -11,7 +11,8 @@ from twin.kernels.compiled import kernel
 
 @kernel
 def add_at(sums: np.ndarray, time_s: float, field: int, amount: float, settings: Settings) -> None:
-    """Add an amount of one moment to its window and, in the steady state, to the last row."""
+    """Add an amount of one moment to column `field` of sums f8[windows + 1, fields]: in its
+    window's row and, in the steady state, in the last."""
     window_count = sums.shape[0] - 1
     if time_s > settings.horizon_s:
         return
@@ -21,11 +22,11 @@ def add_at(sums: np.ndarray, time_s: float, field: int, amount: float, settings:
 
 
 @kernel
-def spread(
+def add_evenly(
     sums: np.ndarray, begin_s: float, end_s: float, record: Record, count: int, settings: Settings
 ) -> None:
-    """Add amounts that accrue evenly over [begin, end] to their windows: amounts[k] of the record's
-    scratch to fields[k], k < count. Amounts after the horizon are not recorded."""
+    """Add amounts that accrue evenly over [begin, end] to the windows of sums f8[windows + 1,
+    fields]: the record's amounts[k] to column fields[k], k < count; none after the horizon."""
     fields, amounts, window_count = record.fields, record.amounts, sums.shape[0] - 1
     horizon_s, warmup_s = settings.horizon_s, settings.warmup_s
     span_s = end_s - begin_s
@@ -54,7 +55,7 @@ def spread(
 def record_traffic(
     world: World, kind: int, plane: int, column: int, begin_s: float, end_s: float, amount: float
 ) -> None:
-    """Record bytes of a class of traffic over a span."""
+    """Record `amount` bytes that instance `column` moves over a span; kind, plane: codes."""
     if amount <= 0.0:
         return
     field = (kind * 3 + plane) * world.instance.running.size + column
@@ -65,10 +66,10 @@ def record_traffic(
 def record_amount(
     world: World, sums: np.ndarray, begin_s: float, end_s: float, field: int, amount: float
 ) -> None:
-    """Record one amount over a span."""
+    """Add an amount that accrues evenly over a span to a field of sums f8[windows + 1, fields]."""
     record = world.record
     record.fields[0], record.amounts[0] = field, amount
-    spread(sums, begin_s, end_s, record, 1, world.settings)
+    add_evenly(sums, begin_s, end_s, record, 1, world.settings)
 
 
 @kernel
@@ -76,7 +77,7 @@ def log_pass(
     world: World, column: int, begin_s: float, end_s: float, requests: int, tokens: float,
     operators: np.ndarray,
 ) -> None:  # fmt: skip
-    """Log an iteration or a batch if it overlaps the watched span."""
+    """Log a pass of instance `column` if it overlaps the watched span; operators: seconds."""
     log = world.log
     if begin_s >= log.span_s[1] or end_s <= log.span_s[0]:
         return
@@ -98,7 +99,7 @@ def log_pass(
 
 
 def record_busy(world: World, column: int, begin_s: float, end_s: float, sign: float) -> None:
-    """Add (sign 1) or subtract (-1) a span, within the horizon, to an instance's busy time."""
+    """Add (sign 1) or subtract (-1) a span up to the horizon to instance `column`'s busy time."""
     settings, record = world.settings, world.record
     if end_s <= begin_s:
         return

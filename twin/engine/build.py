@@ -33,7 +33,7 @@ def _sizes(
     setup: Setup, settings: Settings, slots: np.ndarray, ports: int, flows: int
 ) -> dict[str, int]:
     """Length of every dimension of the state, by the name that columns declare: numbers of the run
-    (`Settings`), and those computed here."""
+    (`Settings`), and those computed here. slots i8[ranks]; ports, flows: how many there are."""
     prepared_rows = setup.requests.arrival_s.size
     turn_rows = prepared_rows if settings.dynamic else 0
     rows = prepared_rows + turn_rows * settings.client_retries
@@ -50,7 +50,7 @@ def _sizes(
         "turns": turn_rows,
         "tenanted": prepared_rows if settings.tenants > 1 else 0,
         "clients": max(setup.scenario.workload.concurrency, turn_rows, 1) + 1,
-        "supernodes": setup.apart,
+        "supernodes": setup.supernodes,
         "sent": rows if settings.front else 1,
         "decodes": decodes,
         "kv_cells": kv_cells,
@@ -86,7 +86,7 @@ def _sizes(
 
 
 def build_world(setup: Setup) -> c.World:
-    """Every array of the run at time zero; engine/lifecycle/machine.py writes the prices."""
+    """The state of the run at time zero, priced as set up; `Machine` writes present prices."""
     scenario, router, requests = setup.scenario, setup.scenario.router, setup.requests
     prefill, decode = setup.of_role("prefill"), setup.of_role("decode")
     is_disaggregated = scenario.deployment.mode != "colocated"
@@ -98,7 +98,7 @@ def build_world(setup: Setup) -> c.World:
     prefills, decodes = max(len(prefill), 1), max(len(decode), 1)
     nic_port = nic(setup.fabric, setup.first_die, scenario.deployment.kv_transfer_plane)
     port_count = setup.fabric.nodes if nic_port.shared_by_dies > 1 else setup.fabric.dies.size
-    rank_slots = slots_of(setup, decode)
+    rank_slots = slots_of_decode_ranks(setup, decode)
     first_flow, flow_end = number_flows(prefills, prefills + decodes, settings.copies_kv > 0)
     sizes = _sizes(setup, settings, rank_slots, port_count, int(flow_end.max()))
     port_bytes_per_s = np.full(port_count, float(nic_port.bytes_per_s))
@@ -109,7 +109,7 @@ def build_world(setup: Setup) -> c.World:
         settings=settings,
         request=c.Requests(
             sizes,
-            **request_rows(requests, settings, sizes["requests"]),
+            **request_columns(requests, settings, sizes["requests"]),
             segment_offset=requests.segment_offset,
             segment_first=requests.segment_first,
             segment_blocks=requests.segment_blocks,
@@ -117,27 +117,27 @@ def build_world(setup: Setup) -> c.World:
         instance=c.Instances(sizes),
         front=c.Front(
             sizes,
-            of_prefill=_instance_numbers([setup.supernode_of(instance) for instance in prefill]),
-            of_decode=_instance_numbers([setup.supernode_of(instance) for instance in decode]),
+            of_prefill=_numbers_by_instance([setup.supernode_of(instance) for instance in prefill]),
+            of_decode=_numbers_by_instance([setup.supernode_of(instance) for instance in decode]),
         ),
-        prefill=c.Prefill(sizes, pool=_instance_numbers(setup.pool_of)),
+        prefill=c.Prefill(sizes, pool=_numbers_by_instance(setup.pool_of)),
         seen=View(sizes, weights=np.array(score_weights)),
         transfer=c.Transfers(
             sizes,
             capacity=port_bytes_per_s.copy(),
             granted=port_bytes_per_s,
-            port_of_prefill=_ports(setup, prefill, nic_port),
-            port_of_decode=_ports(setup, decode, nic_port).reshape(-1, setup.rank_dies),
+            port_of_prefill=_ports_of_dies(setup, prefill, nic_port),
+            port_of_decode=_ports_of_dies(setup, decode, nic_port).reshape(-1, setup.rank_dies),
         ),
         decode=c.Decode(sizes, room=rank_slots.reshape(decodes, -1).sum(axis=1), slots=rank_slots),
         pool=_empty_tier(setup, prefill, setup.pool_blocks),
         ssd=_empty_tier(setup, prefill, ssd_blocks, ssd=True),
         hbm=empty_pool(sizes["kv_cells"], sizes["cached"], 0),
         prefix=PrefixCache(sizes),
-        costs=_empty_costs(setup, sizes),
+        costs=_costs_at_start(setup, sizes),
         traffic=_flow_table(sizes, first_flow, flow_end, settings),
         streams=Streams(sizes, flow=np.concatenate(stream_flows)),
-        loop=clients_due(setup, sizes, settings),
+        loop=heap_of_clients(setup, sizes, settings),
         turn=prepared_turns(requests, settings),
         gate=gate_of(setup, sizes),
         record=c.Record(sizes),
@@ -147,20 +147,20 @@ def build_world(setup: Setup) -> c.World:
     return world
 
 
-def _instance_numbers(numbers: list[int]) -> np.ndarray:
-    """Numbers of instances, i4[instances]; one row without any."""
+def _numbers_by_instance(numbers: list[int]) -> np.ndarray:
+    """Numbers, one for each instance, as i4[instances]; [0] without instances."""
     return np.array(numbers or [0], np.int32)
 
 
-def _ports(setup: Setup, instances: list[Instance], price: Price) -> np.ndarray:
-    """Port of every die of every instance, i4[instances, dies]."""
+def _ports_of_dies(setup: Setup, instances: list[Instance], price: Price) -> np.ndarray:
+    """Number of the KV transfer port of every die, i4[instances, dies]; price: of a port."""
     if not instances:
         return np.zeros((1, 1), np.int32)
     port_rows = [ports_of(setup.fabric, instance.die_of_rank, price) for instance in instances]
     return np.array(port_rows, np.int32)
 
 
-def slots_of(setup: Setup, decode: list[Instance]) -> np.ndarray:
+def slots_of_decode_ranks(setup: Setup, decode: list[Instance]) -> np.ndarray:
     """Maximum number of requests of each decode rank of all instances, i8[ranks]."""
     rank_count = max(sum(instance.dies for instance in decode) // setup.rank_dies, 1)
     batch_per_npu = setup.scenario.deployment.decode.batch_per_npu
@@ -169,7 +169,8 @@ def slots_of(setup: Setup, decode: list[Instance]) -> np.ndarray:
 
 
 def _empty_tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = False) -> BlockPool:
-    """An empty tier of `blocks` per row; the SSD tier is LRU unless blocks have a time to live."""
+    """An empty tier (DRAM or SSD) of the memory pools, of `blocks` KV blocks each, divided among
+    namespaces; SSD is LRU unless blocks have a time to live."""
     pool = setup.scenario.memory_pool
     if not pool.enabled or not prefill:
         return empty_pool(1, 1, 0)
@@ -180,17 +181,17 @@ def _empty_tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = 
     return empty_pool(capacities.size, block_ids, capacities, policy_name, float(pool.ttl_s))
 
 
-def _empty_costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
-    """Empty cost coefficients of every instance; engine/lifecycle/machine.py fills them in."""
+def _costs_at_start(setup: Setup, sizes: dict[str, int]) -> c.Costs:
+    """Coefficients of every instance, those that the set-up has for its role."""
     priced = setup.costs
 
-    def rows(values: np.ndarray, of: str) -> np.ndarray:
-        """The same values for every instance."""
+    def tile(values: np.ndarray, of: str) -> np.ndarray:
+        """Values of a role as rows, one for each entry of dimension `of`, f8[sizes[of], values]."""
         return np.tile(values, (sizes[of], 1))
 
     decode_role = priced.decode_role or priced.colocated_role
-    prefill_rows = rows(numbers(priced.prefill if priced.prefill_role else Prefill()), "prefills")
-    decode = rows(numbers(priced.decode if decode_role else Decode()), "decodes")
+    prefill_rows = tile(numbers(priced.prefill if priced.prefill_role else Prefill()), "prefills")
+    decode = tile(numbers(priced.decode if decode_role else Decode()), "decodes")
     return c.Costs(
         sizes, prefill=prefill_rows.view(dtype_of(Prefill))[:, 0],
         decode=decode.view(dtype_of(Decode))[:, 0], prefill_now=prefill_rows, decode_now=decode,
@@ -199,24 +200,26 @@ def _empty_costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
         decode_carried=scale_indices(Decode, "carried"),
         decode_copied=scale_indices(Decode, "copied"),
         prefill_hot_tokens=setup.prefill_imbalance.tokens,
-        prefill_hot_factor=rows(setup.prefill_imbalance.factor, "prefills"),
+        prefill_hot_factor=tile(setup.prefill_imbalance.factor, "prefills"),
         decode_hot_tokens=setup.decode_imbalance.tokens,
-        decode_hot_factor=rows(setup.decode_imbalance.factor, "decodes"),
+        decode_hot_factor=tile(setup.decode_imbalance.factor, "decodes"),
     )  # fmt: skip
 
 
 def _flow_table(
     sizes: dict[str, int], first: np.ndarray, end: np.ndarray, settings: Settings
 ) -> Traffic:
-    """Table of flows, without links; pace: maximum bytes/s, 0 for weights, which start later."""
+    """Table of flows, numbered from `first` to `end` of each class of traffic (i8[classes]),
+    without links; weights have pace 0, as their transfers start later."""
     traffic = Traffic(sizes, first=first, last=end)
     traffic.pace[first[w.WEIGHTS] : end[w.WEIGHTS]] = 0.0
     traffic.pace[first[w.SSD_WRITE] : end[w.SSD_WRITE]] = settings.ssd_write_bytes_per_s
     return traffic
 
 
-def request_rows(requests: Requests, settings: Settings, rows: int) -> dict[str, np.ndarray]:
-    """Columns of requests that are known before the run; a dynamic run starts with empty rows."""
+def request_columns(requests: Requests, settings: Settings, rows: int) -> dict[str, np.ndarray]:
+    """Columns of requests that are known before the run, by name; zeros, and an infinite arrival,
+    if rows are made during the run."""
     if settings.dynamic:
         empty = np.zeros(rows, np.int32)
         return {
@@ -233,7 +236,7 @@ def request_rows(requests: Requests, settings: Settings, rows: int) -> dict[str,
 
 
 def prepared_turns(requests: Requests, settings: Settings) -> c.Turns:
-    """The prepared stream of a dynamic run."""
+    """Columns of the turns that a dynamic run draws its requests from; no rows in other runs."""
     turn_count = requests.arrival_s.size if settings.dynamic else 0
     next_turn = np.full(turn_count, w.NONE, np.int32)
     pause_s = np.zeros(turn_count)
@@ -248,9 +251,9 @@ def prepared_turns(requests: Requests, settings: Settings) -> c.Turns:
     )  # fmt: skip
 
 
-def clients_due(setup: Setup, sizes: dict[str, int], settings: Settings) -> c.Loop:
-    """Heap of the times at which clients send by themselves: staggered clients of a closed loop,
-    and in a dynamic run all turns that do not wait for an answer. A sorted row is a valid heap."""
+def heap_of_clients(setup: Setup, sizes: dict[str, int], settings: Settings) -> c.Loop:
+    """Heap of the times (s) at which clients send by themselves: staggered clients of a closed
+    loop, and in a dynamic run all turns that wait for no answer. A sorted row is a valid heap."""
     heap, workload, requests = c.Loop(sizes), setup.scenario.workload, setup.requests
     begin_s, turn_rows = np.zeros(0), np.zeros(0, np.int64)
     if settings.closed_loop:
@@ -296,7 +299,7 @@ def tenants_of(s: Scenario, session: np.ndarray) -> np.ndarray:
 
 
 def _place_residents(world: c.World, found: Residents | None) -> None:
-    """Make the residents wait for the first iteration of their instance."""
+    """Write the requests in progress at time zero into the state, waiting to decode."""
     if found is None:
         return
     request, decode, rows = world.request, world.decode, slice(len(found))

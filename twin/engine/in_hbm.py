@@ -18,7 +18,7 @@ from twin.policies.router import SEES_HITS
 
 @kernel
 def cell_blocks(world: World, cell: int, i: int) -> int:
-    """Blocks of a request's chain in a cell, from its start to the first gap."""
+    """Number of blocks of request i's prompt that prefix cache `cell` has, up to the first gap."""
     return matched_blocks(world.hbm, world.hbm, False, cell, world.request, turn_of(world, i), 0)
 
 
@@ -30,7 +30,8 @@ def first_kv_cell(world: World, p: int) -> int:
 
 @kernel
 def expected_blocks(world: World, p: int, i: int) -> float:
-    """Blocks of a request in an instance's HBM: of the best cell if routed by it, else the mean."""
+    """Number of blocks of request i's prompt in the HBM of instance p: in its best prefix cache if
+    the router goes by hits, else the mean of its caches; 0 without any."""
     settings = world.settings
     if not settings.in_hbm:
         return 0.0
@@ -45,8 +46,8 @@ def expected_blocks(world: World, p: int, i: int) -> float:
 
 @kernel
 def lightest_cell(world: World, p: int, i: int, load: np.ndarray) -> int:
-    """The cell of an instance with the least load f8[cells] (tokens, infinite: no room) less the
-    tokens of the request that it holds, as `prefix_affinity` chooses instances; NONE: no room."""
+    """Number (in instance p) of the prefix cache with the least load f8[cells] (tokens, infinite:
+    no room) less the tokens of request i that it has; NONE: no room in any."""
     best_cell, least_tokens = w.NONE, np.inf
     base_cell, block_tokens = first_kv_cell(world, p), world.settings.block_tokens
     for offset in range(world.settings.kv_cells):
@@ -59,7 +60,8 @@ def lightest_cell(world: World, p: int, i: int, load: np.ndarray) -> int:
 
 @kernel
 def claim_cell(world: World, cell: int, i: int, blocks: int) -> None:
-    """Pin a request's first blocks in a cell, and reserve room for the rest of its prompt."""
+    """Assign request i to prefix cache `cell`: mark its first `blocks` blocks as used there, and
+    count its prompt as begun."""
     prefix, request = world.prefix, world.request
     if not world.settings.in_hbm:
         return
@@ -72,13 +74,13 @@ def claim_cell(world: World, cell: int, i: int, blocks: int) -> None:
 
 @kernel
 def cell_of(world: World, i: int) -> int:
-    """The cell that has a request's KV; NONE: no cell, or no prefix cache."""
+    """Row of the prefix cache that has request i's KV; NONE: none has it."""
     return world.prefix.cell[i] if world.settings.in_hbm else w.NONE
 
 
 @kernel
 def store_computed(world: World, i: int, tokens: int) -> None:
-    """Make blocks of a request's first tokens, which have been computed, blocks of its cell."""
+    """Put the blocks of request i's first `tokens` tokens, now computed, into its prefix cache."""
     prefix, request, cell = world.prefix, world.request, cell_of(world, i)
     if cell == w.NONE:
         return
@@ -92,8 +94,8 @@ def store_computed(world: World, i: int, tokens: int) -> None:
 
 
 @kernel
-def count_joined(world: World, i: int) -> None:
-    """Count a request's tokens no longer as begun: they are in its rank's context now."""
+def end_begun_tokens(world: World, i: int) -> None:
+    """Count request i's tokens no longer as begun: its rank's context now has them."""
     prefix, cell = world.prefix, cell_of(world, i)
     if cell != w.NONE:
         prefix.begun_tokens[cell] -= prefix.own_tokens[i]
@@ -102,17 +104,17 @@ def count_joined(world: World, i: int) -> None:
 
 @kernel
 def release_cell(world: World, i: int) -> None:
-    """Unpin a request's blocks in its cell, if it has one: they become idle."""
+    """End request i's use of its blocks in its prefix cache, if it has one: they become idle."""
     prefix, cell = world.prefix, cell_of(world, i)
     if cell != w.NONE:
-        count_joined(world, i)
+        end_begun_tokens(world, i)
         unpin(world.hbm, prefix, cell, world.request, turn_of(world, i), int(prefix.pinned[i]))
         prefix.cell[i], prefix.pinned[i] = w.NONE, 0
 
 
 @kernel
 def shared_tokens(world: World, cell: int) -> float:
-    """KV tokens that a colocated rank holds once for several requests; 0 of one that decodes."""
+    """KV tokens of HBM that a colocated rank's requests save as they share blocks; 0 for decode."""
     settings, prefix = world.settings, world.prefix
     if not settings.in_hbm or not settings.colocated:
         return 0.0
@@ -122,7 +124,7 @@ def shared_tokens(world: World, cell: int) -> float:
 
 @kernel
 def trim_cell(world: World, cell: int) -> None:
-    """Evict idle blocks of a cell until the KV of its requests has room."""
+    """Evict idle blocks of prefix cache `cell` until the KV of its requests has room."""
     settings, prefix, decode = world.settings, world.prefix, world.decode
     if not settings.in_hbm:
         return
@@ -136,7 +138,7 @@ def trim_cell(world: World, cell: int) -> None:
 
 @kernel
 def drop_idle(world: World, first: int, end: int) -> None:
-    """Drop the idle blocks of cells first..end - 1, whose dies failed or stopped."""
+    """Drop the idle blocks of prefix caches first..end - 1, whose dies failed or stopped."""
     if world.settings.in_hbm:
         for cell in range(first, end):
             evict_idle(world.hbm, world.prefix, cell, -1.0)

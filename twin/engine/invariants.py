@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from twin.engine import codes as w
-from twin.engine.build import slots_of
+from twin.engine.build import slots_of_decode_ranks
 from twin.engine.clock import steps_in
 from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import die_bytes
@@ -47,7 +47,7 @@ def check_all(setup: Setup, world: World, tables: dict[str, pl.DataFrame]) -> li
         busy_within_time(world),
         bytes_conserved(world),
         within_capacity(tables["windows"]),
-        kv_space(setup, world),
+        kv_space_fits(setup, world),
         *([swap_check] if swap_check else []),
         stamps_in_order(tables["requests"]),
         work_conserving(world),
@@ -58,7 +58,7 @@ def check_all(setup: Setup, world: World, tables: dict[str, pl.DataFrame]) -> li
 
 
 def requests_conserved(world: World) -> Check:
-    """I1, I13: every request that arrived is in exactly one place."""
+    """I1, I13: every request that arrived is in exactly one state, and counters agree."""
     arrived = int(world.record.counters[w.ARRIVED])
     status = world.request.status[:arrived]
     finished = int((status == w.FINISHED).sum())
@@ -98,7 +98,7 @@ def little_law(world: World) -> Check:
 
 
 def ends_of(world: World, arrived: int) -> np.ndarray:
-    """End time of each arrived request, with or without an answer (s); NaN while it is inside."""
+    """Time (s) at which each arrived request ended, with or without an answer; NaN while inside."""
     request = world.request
     end_s = np.where(request.status >= w.REJECTED, request.ready_s, request.finish_s)
     return np.asarray(end_s[:arrived])
@@ -126,14 +126,14 @@ def bytes_conserved(world: World) -> Check:
 
 
 def within_capacity(windows: pl.DataFrame) -> Check:
-    """I4: no plane carries more than its capacity."""
+    """I4: no plane carries more than its capacity in any window."""
     planes = [f"{plane}_utilisation" for plane in ("ub", "rdma", "vpc")]
     most_use = max(float(windows[plane].max() or 0.0) for plane in planes)  # type: ignore[arg-type]
     ok, detail = most_use <= 1 + ROUNDING, f"fullest plane at {100 * most_use:.2f} %"
     return Check("I4b", "no plane above its capacity in any window", ok, detail)
 
 
-def kv_space(setup: Setup, world: World) -> Check:
+def kv_space_fits(setup: Setup, world: World) -> Check:
     """I5: each rank's KV tokens equal the sum over its requests, and fit; slots add up."""
     decode, request = world.decode, world.request
     is_taken = np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]
@@ -151,7 +151,7 @@ def kv_space(setup: Setup, world: World) -> Check:
     )
     kv_of_rank = np.bincount(rank, kv_of_request, decode.requests.size)
     largest_gap = float((np.abs(kv_of_rank - decode.context) / np.maximum(kv_of_rank, 1.0)).max())
-    built_slots = slots_of(setup, setup.of_role("decode"))
+    built_slots = slots_of_decode_ranks(setup, setup.of_role("decode"))
     slots_ok = (request.rank[requests] == rank).all() and (request.slot[requests] == slot).all()
     slots_ok = slots_ok and bool((decode.requests <= decode.taken_slots).all())
     slots_ok = slots_ok and bool((decode.taken_slots <= built_slots).all())
@@ -292,10 +292,10 @@ def tokens_conserved(world: World) -> Check:
     return Check("I10", "decode tokens booked = tokens of answers", ok, detail)
 
 
-def one_role(setup: Setup, life: Life) -> Check:
+def npus_not_shared(setup: Setup, life: Life) -> Check:
     """I12: an NPU belongs to one instance at a time, and no more NPUs are held than allowed."""
     spans_of_die: dict[int, list[tuple[float, float]]] = {}
-    for instance_number, spans in life.stays().items():
+    for instance_number, spans in life.held_intervals().items():
         for die in life.dies[instance_number]:
             spans_of_die.setdefault(die, []).extend(spans)
     overlaps = 0
@@ -309,7 +309,7 @@ def one_role(setup: Setup, life: Life) -> Check:
     return Check("I12", "an NPU belongs to one instance at a time", ok, detail)
 
 
-def one_model(seats: pl.DataFrame) -> Check:
+def dies_not_shared(seats: pl.DataFrame) -> Check:
     """I12: a die serves the instances of one model at a time. seats: of all models."""
     spans_by_die: dict[int, list[tuple[float, float, str]]] = {}
     for row in seats.iter_rows(named=True):

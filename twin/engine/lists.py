@@ -21,7 +21,7 @@ def append(ends: np.ndarray, row: int, following: np.ndarray, item: int) -> None
 
 @kernel
 def pop(ends: np.ndarray, row: int, following: np.ndarray) -> int:
-    """Take the first item of list `row`, NONE when it is empty."""
+    """Take the first item out of list `row` and return it; NONE when the list is empty."""
     item = ends[row, HEAD]
     if item != NONE:
         ends[row, HEAD] = following[item]
@@ -82,7 +82,8 @@ def insert(
     ends: np.ndarray, row: int, following: np.ndarray, place: np.ndarray,
     begun: np.ndarray, item: int,
 ) -> None:  # fmt: skip
-    """Put an item into list `row` by its place: before items of a higher one, after begun items."""
+    """Put an item into list `row` by its place: before items of a higher place, after items that
+    have begun (begun[item] is not NONE)."""
     last_item = ends[row, TAIL]
     if last_item == NONE or place[last_item] <= place[item]:
         append(ends, row, following, item)
@@ -97,7 +98,7 @@ def insert(
 def heap_push(
     values: np.ndarray, items: np.ndarray, size: np.ndarray, value: float, item: int
 ) -> None:
-    """Add an item to a binary min-heap of values[:size[0]]."""
+    """Add a value and its item to a binary min-heap, values[:size[0]]; size[0] grows."""
     hole = size[0]
     size[0] += 1
     while hole > 0 and values[(hole - 1) // 2] > value:
@@ -108,7 +109,7 @@ def heap_push(
 
 @kernel
 def heap_pop(values: np.ndarray, items: np.ndarray, size: np.ndarray) -> float:
-    """Remove and return the least value of a non-empty heap; items[0] was its item."""
+    """Remove and return the least value of a non-empty heap; its item was items[0] before."""
     least = values[0]
     size[0] -= 1
     item_count = size[0]

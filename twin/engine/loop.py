@@ -4,17 +4,22 @@ from collections.abc import Callable
 
 from twin.engine import codes as w
 from twin.engine.books import record_busy
-from twin.engine.clients.arrivals import arrivals, front_end, make_rows, withdraw_expired
+from twin.engine.clients.arrivals import (
+    make_requests,
+    run_front_end,
+    take_arrivals,
+    withdraw_expired,
+)
 from twin.engine.clock import window_of
 from twin.engine.columns import World
-from twin.engine.contention.kv_transfer import kv_transfer
+from twin.engine.contention.kv_transfer import advance_transfers
 from twin.engine.contention.streams import settle_stream
-from twin.engine.contention.traffic import has_other_models, traffic
+from twin.engine.contention.traffic import has_other_models, update_traffic
 from twin.engine.lists import heap_count, length
-from twin.engine.phases.colocated import colocated
-from twin.engine.phases.decode import decode
-from twin.engine.phases.prefill import prefill
-from twin.engine.phases.router import router
+from twin.engine.phases.colocated import advance_colocated
+from twin.engine.phases.decode import advance_decode
+from twin.engine.phases.prefill import advance_prefill
+from twin.engine.phases.router import route_requests
 from twin.kernels.borrowed import Piece, compile_entry, run_piece
 from twin.kernels.compiled import entry, kernel, stage
 from twin.model.roofline import interpolate
@@ -22,19 +27,20 @@ from twin.model.roofline import interpolate
 Serve = Callable[[World, float], None]
 
 
-def _loop(serve: Serve) -> Callable[[World, int, int], None]:
+def _make_loop(serve: Serve) -> Callable[[World, int, int], None]:
     """Return the loop over steps, whose instances `serve` advances; compiled at first use."""
 
     @entry
     def advance(world: World, first_step: int, last_step: int) -> None:
-        """Run steps first_step..last_step - 1."""
+        """Run steps first_step..last_step - 1 of the model."""
         settings, k = world.settings, first_step
         while k < last_step:
-            busy_step = idle_until(world, k, last_step)
+            busy_step = next_busy_step(world, k, last_step)
             if busy_step > k:  # only the memory pool can be non-empty
-                used_share = pool_fill(world)
+                used_share = pool_used_share(world)
                 for step in range(k, busy_step):
-                    sample(world, min((step + 1) * settings.step_s, settings.horizon_s), used_share)
+                    end_s = min((step + 1) * settings.step_s, settings.horizon_s)
+                    sample_stages(world, end_s, used_share)
                 k = busy_step
                 continue
             t0 = k * settings.step_s
@@ -42,14 +48,14 @@ def _loop(serve: Serve) -> Callable[[World, int, int], None]:
             if settings.patient:
                 withdraw_expired(world, t0)
             if settings.dynamic:
-                make_rows(world, t0)
+                make_requests(world, t0)
             else:
-                arrivals(world, t0, t1)
-            front_end(world, t1)
-            router(world, t0, t1)
+                take_arrivals(world, t0, t1)
+            run_front_end(world, t1)
+            route_requests(world, t0, t1)
             serve(world, t1)
-            traffic(world, t1)
-            sample(world, t1, pool_fill(world))
+            update_traffic(world, t1)
+            sample_stages(world, t1, pool_used_share(world))
             if k % settings.sample_every == 0:
                 sample_instances(world, t1)
             k += 1
@@ -59,34 +65,34 @@ def _loop(serve: Serve) -> Callable[[World, int, int], None]:
 
 @kernel
 def advance_pools(world: World, t1: float) -> None:
-    """Advance prefill, KV transfer and decode; either pool may be missing."""
+    """Advance prefill, KV transfer and decode to t1 (s); either pool may be missing."""
     settings = world.settings
     if settings.has_prefill:
         run_piece(settings.prefill_code, world, t1)
     if settings.has_prefill and settings.has_decode:
-        kv_transfer(world, t1)
+        advance_transfers(world, t1)
     if settings.has_decode:
         run_piece(settings.decode_code, world, t1)
 
 
-PREFILL, DECODE = Piece(prefill), Piece(decode)
-advance_disaggregated, advance_colocated = _loop(advance_pools), _loop(colocated)
+PREFILL, DECODE = Piece(advance_prefill), Piece(advance_decode)
+run_disaggregated, run_colocated = _make_loop(advance_pools), _make_loop(advance_colocated)
 
 
-stage("loop")(lambda: compile_entry(advance_disaggregated, World, int, int))
+stage("loop")(lambda: compile_entry(run_disaggregated, World, int, int))
 stage("prefill")(lambda: PREFILL.address(World))
 stage("decode")(lambda: DECODE.address(World))
-stage("colocated engine")(lambda: compile_entry(advance_colocated, World, int, int))
+stage("colocated engine")(lambda: compile_entry(run_colocated, World, int, int))
 
 
 def advance(world: World, first_step: int, last_step: int) -> None:
-    """Run steps first_step..last_step - 1."""
-    advance_loop = advance_colocated if world.settings.colocated else advance_disaggregated
+    """Run steps first_step..last_step - 1 of the model."""
+    advance_loop = run_colocated if world.settings.colocated else run_disaggregated
     advance_loop(world, first_step, last_step)
 
 
 def record_unfinished(world: World) -> None:
-    """Book, at the horizon, unfinished streams and the time of batches that are still reading."""
+    """Record, at the horizon, unfinished streams and the time of batches that are still reading."""
     horizon_s = world.settings.horizon_s
     for stream in range(world.streams.flow.size):
         settle_stream(world, stream, horizon_s)
@@ -98,7 +104,7 @@ def record_unfinished(world: World) -> None:
 
 @kernel
 def requests_inside(world: World) -> int:
-    """Requests that have arrived and not ended."""
+    """Number of requests that have arrived and not ended."""
     counters = world.record.counters
     ended_count = counters[w.FINISHED_DECODE] + counters[w.FINISHED_PREFILL]
     ended_count += counters[w.REJECTED_ROUTER] + counters[w.REJECTED_DECODE] + counters[w.GIVEN_UP]
@@ -106,8 +112,8 @@ def requests_inside(world: World) -> int:
 
 
 @kernel
-def idle_until(world: World, step: int, last_step: int) -> int:
-    """Step of the next arrival if no request is inside, otherwise `step` itself."""
+def next_busy_step(world: World, step: int, last_step: int) -> int:
+    """First step from `step` on with an arrival if no request is inside, otherwise `step`."""
     settings = world.settings
     if settings.closed_loop or requests_inside(world) > 0 or has_other_models(world):
         return step
@@ -125,8 +131,9 @@ def idle_until(world: World, step: int, last_step: int) -> int:
 
 
 @kernel
-def sample(world: World, t1: float, fill: float) -> None:
-    """Sample requests in each stage at a step's end, by counters, and how full the pool is."""
+def sample_stages(world: World, t1: float, fill: float) -> None:
+    """Add to the record, at the end t1 of a step, the number of requests in each stage, from
+    counters, and the used share `fill` of the memory pool."""
     settings, counts, windows = world.settings, world.record.counters, world.record.windows
     begun, prefilled = counts[w.PREFILL_BEGUN], counts[w.PREFILLED]
     if not settings.has_prefill:
@@ -158,7 +165,8 @@ def sample(world: World, t1: float, fill: float) -> None:
 
 @kernel
 def sample_instances(world: World, t1: float) -> None:
-    """Sample waiting and running requests of every instance at the end of a step."""
+    """Add to the record, at the end t1 of a step, waiting and running requests, exchange slowdown
+    and imbalance of every instance."""
     settings, sums = world.settings, world.record.instances
     crowding, first_exchange = world.traffic.crowding, world.traffic.first[w.EXPERTS]
     costs = world.costs
@@ -185,8 +193,8 @@ def sample_instances(world: World, t1: float) -> None:
 
 
 @kernel
-def pool_fill(world: World) -> float:
-    """Share of the memory pool's capacity that is in use."""
+def pool_used_share(world: World) -> float:
+    """Used share of the memory pool's DRAM, 0 to 1."""
     pool = world.pool
     used_blocks, all_blocks = 0, 0
     for pool_row in range(pool.used.size):

@@ -52,8 +52,8 @@ class ModelResult:
     notes: list[str]
 
     @property
-    def pool(self) -> float:
-        """DRAM of a node that it may have of the memory pool."""
+    def pool_gb_per_node(self) -> float:
+        """GB of a node's DRAM that the model has of the memory pool."""
         return self.setup.scenario.memory_pool.gb_per_node
 
     def unrecorded_value(self, name: str) -> float:
@@ -62,46 +62,46 @@ class ModelResult:
         instances = (i for i in self.setup.instances if i.role == role)
         return float(self.setup.fabric.npus_of(die for i in instances for die in i.die_of_rank))
 
-    def weights(self, windows: int) -> dict[str, np.ndarray]:
-        """Weights, by name, with which models count in means of a window, f8[windows] each."""
+    def mean_weights(self, windows: int) -> dict[str, np.ndarray]:
+        """Weights, by name, with which a model counts in means over models, f8[windows] each."""
         windows_booked, requests = self.record.windows[:-1], self.tables["requests"]
         arrived_requests = requests[self.setup.at_start :]
         long_answers = requests.filter(pl.col("output_tokens") > 1)
         horizon_s, full_windows = self.setup.scenario.horizon_s, np.ones(windows)
         return {
-            "first_tokens": _by_window(arrived_requests["first_token_s"], horizon_s, windows),
-            "answers": _by_window(long_answers["finish_s"], horizon_s, windows),
+            "first_tokens": _count_by_window(arrived_requests["first_token_s"], horizon_s, windows),
+            "answers": _count_by_window(long_answers["finish_s"], horizon_s, windows),
             "iterations": windows_booked[:, w.ITERATIONS],
             "prompt_tokens": windows_booked[:, w.PROMPT_TOKENS],
             "prefills": full_windows * self.instances[0],
             "decodes": full_windows * self.instances[1],
-            "pool": full_windows * self.pool,
+            "pool": full_windows * self.pool_gb_per_node,
             "hbm": full_windows * self.limits["hbm"],
             "cube": full_windows * self.limits["cube"],
         }
 
 
-def _by_window(times_s: pl.Series, horizon_s: float, windows: int) -> np.ndarray:
-    """Number of times in each window."""
+def _count_by_window(times_s: pl.Series, horizon_s: float, windows: int) -> np.ndarray:
+    """Number of times in each of `windows` equal windows up to the horizon, f8[windows]."""
     reached_s = times_s.drop_nulls().to_numpy()
     window_of_time = window_of(reached_s[reached_s <= horizon_s], horizon_s, windows)
     return np.bincount(window_of_time, minlength=windows).astype(float)
 
 
 def merge_tables(s: Scenario, results: Sequence[ModelResult]) -> Tables:
-    """The tables of one run, made of the tables of all its models."""
+    """The tables of one run, made from the tables of all its models."""
     offsets = first_numbers(s)
     tables = {
         name: _stack_tables(results, name, offsets)
         for name in OF_INSTANCES
         if any(name in result.tables for result in results)
     }
-    tables["requests"] = _requests(results, offsets)
-    events = pl.concat(map(_events, results, offsets)).unique(maintain_order=True)
+    tables["requests"] = _merge_requests(results, offsets)
+    events = pl.concat(map(_renumber_events, results, offsets)).unique(maintain_order=True)
     tables["events"] = events.sort("t_s", maintain_order=True)
-    tables["windows"] = windows_of(results)
-    tables["operators"] = _operators([result.tables["operators"] for result in results])
-    tables["links"] = _links([result.tables["links"] for result in results], tables["traffic"])
+    tables["windows"] = merge_windows(results)
+    tables["operators"] = _merge_operators([result.tables["operators"] for result in results])
+    tables["links"] = _sum_links([result.tables["links"] for result in results], tables["traffic"])
     if server_tables := [p.tables["servers"] for p in results if "servers" in p.tables]:
         keys = ["t_s", "window_s", "node"]
         tables["servers"] = pl.concat(server_tables).group_by(keys, maintain_order=True).sum()
@@ -109,14 +109,14 @@ def merge_tables(s: Scenario, results: Sequence[ModelResult]) -> Tables:
 
 
 def _model_series(result: ModelResult, results: Sequence[ModelResult]) -> pl.Series:
-    """The name of a model as a value of the column `model`."""
+    """The name of a model as one value of the column `model`."""
     return pl.Series("model", [result.name], pl.Enum([model.name for model in results]))
 
 
 def _stack_tables(
     results: Sequence[ModelResult], name: str, offsets: Sequence[dict[str, int]]
 ) -> pl.DataFrame:
-    """A table of all models, instances numbered through; a model without the table has no rows."""
+    """A table of all models, instance numbers offset by role; a model without it adds no rows."""
     tables = []
     for result, first in zip(results, offsets, strict=True):
         if name not in result.tables:  # of models whose instances come and go
@@ -130,9 +130,9 @@ def _stack_tables(
     return pl.concat(tables, how="diagonal")
 
 
-def _events(result: ModelResult, first: dict[str, int]) -> pl.DataFrame:
-    """Events of a model with the numbers that its instances have in the whole run, also inside
-    their texts. Events of the machine itself have no instance and are the same for each model."""
+def _renumber_events(result: ModelResult, first: dict[str, int]) -> pl.DataFrame:
+    """Events of a model with the numbers that its instances have in the whole run (`first`: of each
+    role's first), also inside their texts. Events of the machine have no instance and are alike."""
     rows = result.tables["events"].to_dicts()
     for row in rows:
         if row["instance"] is not None:
@@ -143,8 +143,10 @@ def _events(result: ModelResult, first: dict[str, int]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=result.tables["events"].schema)
 
 
-def _requests(results: Sequence[ModelResult], offsets: Sequence[dict[str, int]]) -> pl.DataFrame:
-    """Requests of all models in order of arrival; sessions are numbered through."""
+def _merge_requests(
+    results: Sequence[ModelResult], offsets: Sequence[dict[str, int]]
+) -> pl.DataFrame:
+    """Requests of all models in order of arrival; sessions and instances are numbered through."""
     tables, session_count = [], 0
     for result, first_by_role in zip(results, offsets, strict=True):
         table = result.tables["requests"]
@@ -160,11 +162,11 @@ def _requests(results: Sequence[ModelResult], offsets: Sequence[dict[str, int]])
     return requests.with_columns(pl.int_range(requests.height, dtype=pl.Int32).alias("request_id"))
 
 
-def windows_of(results: Sequence[ModelResult]) -> pl.DataFrame:
+def merge_windows(results: Sequence[ModelResult]) -> pl.DataFrame:
     """Windows of the whole machine: sums of the models' columns, or means by their weights."""
     tables = [result.tables["windows"] for result in results]
     count = tables[0].height
-    weights = [result.weights(count) for result in results]
+    weights = [result.mean_weights(count) for result in results]
     columns = {name: tables[0][name] for name in AXIS}
     for name in dict.fromkeys(name for table in tables for name in table.columns):
         if name in AXIS:
@@ -189,7 +191,7 @@ def windows_of(results: Sequence[ModelResult]) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def _operators(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def _merge_operators(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Seconds by operator of all models; iterations are those of models that have the operator."""
     sums_by_operator = pl.concat(tables).group_by("phase", "operator", maintain_order=True).agg(
         pl.col("total_s").sum(), pl.col("iterations").sum()
@@ -204,8 +206,8 @@ def _operators(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _links(tables: Sequence[pl.DataFrame], traffic: pl.DataFrame) -> pl.DataFrame:
-    """Traffic of every node, bytes summed over models; peaks by the peak of the whole plane."""
+def _sum_links(tables: Sequence[pl.DataFrame], traffic: pl.DataFrame) -> pl.DataFrame:
+    """Traffic of every node, bytes summed over models; peaks scaled by the peak of the plane."""
     first, *others = tables  # rows are the machine's: the same of each model, in the same order
     all_models = first.with_columns(
         sum((table[name] for table in others), first[name]).alias(name)

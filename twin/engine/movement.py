@@ -9,7 +9,7 @@ import polars as pl
 from twin.engine import codes as w
 from twin.engine.balancing import Balance
 from twin.engine.columns import World
-from twin.engine.contention.flows import shares_of
+from twin.engine.contention.flows import shares_by_place
 from twin.engine.lifecycle.machine import Epoch, Machine
 from twin.engine.setup import Setup
 from twin.engine.tabling import schema, stack_pieces
@@ -35,7 +35,7 @@ INSTANCES = schema(
 
 
 def columns_of(setup: Setup, prefills: int) -> list[tuple[int, Instance]]:
-    """Column of every instance in the record."""
+    """Every instance after the number of its column in the record."""
     return [(i.index if i.role == "prefill" else prefills + i.index, i) for i in setup.instances]
 
 
@@ -65,20 +65,20 @@ def traffic_table(setup: Setup, world: World) -> pl.DataFrame:
 
 
 def shares_of_classes(machine: Machine, balance: Balance, horizon_s: float) -> list[Piece]:
-    """Places where each class of an instance's bytes leaves and enters, from t_s to end_s, a piece
-    for every class, instance and span between two changes of the machine. Bytes of experts follow
-    the tokens that dies received, averaged over the run."""
+    """Shares of an instance's bytes that leave and enter each place of the machine, rows of a table
+    for every class of traffic, instance and span (t_s to end_s) between two changes of the machine.
+    Bytes of experts follow the tokens that dies received, averaged over the run."""
     return [
         piece
-        for epoch, end_s in _spans(machine, horizon_s)
-        for piece in _shares_of(epoch, end_s, _unevenness(epoch, machine, balance))
+        for epoch, end_s in _epochs_with_ends(machine, horizon_s)
+        for piece in _class_shares(epoch, end_s, _unevenness(epoch, machine, balance))
     ]
 
 
 def shares_table(net: Network, pieces: Sequence[Piece]) -> pl.DataFrame:
-    """Nodes (or sub-planes) of `shares_of_classes`."""
+    """Shares of bytes by node (or sub-plane), made from the pieces of `shares_of_classes`."""
     places = pl.Series(_pieces_and_places(net, pieces)[1].astype(np.uint32))
-    place_columns = {column.name: column[places] for column in _columns_of(net)}
+    place_columns = {column.name: column[places] for column in _place_columns(net)}
     other_names = [name for name in SHARES if name not in place_columns]
     table = stack_pieces({name: SHARES[name] for name in other_names}, pieces)
     return pl.DataFrame([place_columns[n] if n in place_columns else table[n] for n in SHARES])
@@ -86,7 +86,7 @@ def shares_table(net: Network, pieces: Sequence[Piece]) -> pl.DataFrame:
 
 def _pieces_and_places(net: Network, pieces: Sequence[Piece]) -> tuple[np.ndarray, np.ndarray]:
     """Piece and place of each row, both i8[rows]. Where one network has the ports of both planes,
-    bytes of storage are on a second set of places, those of the VPC plane."""
+    bytes of storage have a second set of places, those of the VPC plane."""
     piece_of_row = np.repeat(np.arange(len(pieces)), [table["place"].size for table in pieces])
     places = np.concatenate([table["place"] for table in pieces]) if pieces else piece_of_row
     if net.storage_ports == "nic":
@@ -95,11 +95,11 @@ def _pieces_and_places(net: Network, pieces: Sequence[Piece]) -> tuple[np.ndarra
     return piece_of_row, places
 
 
-def _columns_of(net: Network) -> list[pl.Series]:
-    """Plane, node, sub-plane and direction of each place, of both sets, as columns."""
+def _place_columns(net: Network) -> list[pl.Series]:
+    """Plane, node, sub-plane and direction of each place, of both sets, as four columns."""
 
     def column(name: str) -> pl.Series:
-        """A column of the places, and of the second set."""
+        """A column of the places, followed by that of the second set."""
         place_values = [getattr(place, name) for place in net.places]
         second_values = ["vpc" if value == "rdma" else value for value in place_values]
         return pl.Series(name, [*place_values, *second_values], SHARES[name])
@@ -108,9 +108,9 @@ def _columns_of(net: Network) -> list[pl.Series]:
     return net.once("columns of places", lambda: [*map(column, column_names)])
 
 
-def _ways_of(net: Network) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Plane and direction (as one number), node, and sub-plane or 0 of the same places, i8 each."""
-    plane, node, sub_plane, direction = (column.to_list() for column in _columns_of(net))
+def _place_codes(net: Network) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Index in WAYS, node, and sub-plane or 0 of each place, of both sets, i8 each."""
+    plane, node, sub_plane, direction = (column.to_list() for column in _place_columns(net))
     way_codes = [WAYS.index(pair) for pair in zip(plane, direction, strict=True)]
     return np.array(way_codes), np.array(node), np.array([value or 0 for value in sub_plane])
 
@@ -119,7 +119,7 @@ def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
     """Serving dies of each instance from t_s to end_s, between two changes of the machine: a row
     for each unbroken sequence. Failed dies are in no row, spares are once they replaced one."""
     rows: list[tuple[float, float, str, int, int, int]] = []
-    for epoch, end_s in _spans(machine, horizon_s):
+    for epoch, end_s in _epochs_with_ends(machine, horizon_s):
         for seat in epoch.seats:
             dies = np.array(sorted(seat.dies))
             for sequence in np.split(dies, np.flatnonzero(np.diff(dies) > 1) + 1):
@@ -129,8 +129,8 @@ def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SEATS, orient="row")
 
 
-def _spans(machine: Machine, horizon_s: float) -> list[tuple[Epoch, float]]:
-    """Spans between two changes of the machine, with their ends (s)."""
+def _epochs_with_ends(machine: Machine, horizon_s: float) -> list[tuple[Epoch, float]]:
+    """Spans between two changes of the machine, each with its end (s)."""
     epochs = [epoch for epoch in machine.epochs if epoch.t_s < horizon_s]
     ends_s = [*(epoch.t_s for epoch in epochs[1:]), horizon_s]
     return list(zip(epochs, ends_s, strict=True))
@@ -138,7 +138,7 @@ def _spans(machine: Machine, horizon_s: float) -> list[tuple[Epoch, float]]:
 
 def _unevenness(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[str, int], Uneven]:
     """Bytes of dispatch and combine at each node over those of an even exchange, where dies got
-    uneven tokens, by role and number. An instance that had other dies meanwhile counts as even."""
+    uneven tokens, by role and instance number. One that had other dies meanwhile counts as even."""
     uneven_by_instance: dict[tuple[str, int], Uneven] = {}
     dies = {(seat.role, seat.index): seat.dies for seat in epoch.seats}
     for number, instance in enumerate(machine.setup.instances):
@@ -171,12 +171,12 @@ def uneven_ends(node: np.ndarray, nodes: int, taken: np.ndarray, dispatched: flo
     return into_node, out_of_node
 
 
-def _shares_of(
+def _class_shares(
     epoch: Epoch, end_s: float, uneven: dict[tuple[str, int], Uneven]
 ) -> Iterator[dict[str, Any]]:
-    """Part of the table for each class of an instance's traffic, with `place` by number."""
+    """Yield, for each class of an instance's traffic in an epoch, its shares of bytes at places."""
     for flow in epoch.flows:
-        even_shares = shares_of(epoch.fabric, flow.load)
+        even_shares = shares_by_place(epoch.fabric, flow.load)
         shares_of_class = {flow.traffic: even_shares}
         if flow.kind == w.EXPERTS:
             if flow.role == "prefill":
@@ -184,7 +184,7 @@ def _shares_of(
             if node_factors := uneven.get((flow.role, flow.instance)):
                 node, is_entering = (array[flow.load.places] for array in epoch.fabric.place_ends)
                 place_factors = np.where(is_entering, node_factors[0][node], node_factors[1][node])
-                shares_of_class["experts"] = shares_of(epoch.fabric, flow.load, place_factors)
+                shares_of_class["experts"] = shares_by_place(epoch.fabric, flow.load, place_factors)
         for name, place_shares in shares_of_class.items():
             yield {
                 "t_s": epoch.t_s, "end_s": end_s, "traffic": name, "role": flow.role,
@@ -193,9 +193,10 @@ def _shares_of(
 
 
 def links_table(setup: Setup, world: World, where: Sequence[Piece]) -> pl.DataFrame:
-    """Traffic of each node by plane and UB sub-plane: bytes, utilisation; in a fixed order."""
+    """Traffic of each node by plane, direction and UB sub-plane: bytes, utilisation; in a fixed
+    order. where: pieces of `shares_of_classes`."""
     horizon_s, net = setup.scenario.horizon_s, setup.fabric
-    limits = net.once("limits of nodes", lambda: _limits(net))
+    limits = net.once("limits of nodes", lambda: _node_bytes_per_s(net))
     moved_bytes = _placed_bytes(setup, world, where)
     over_time = cells_of(world)[:-1].sum(axis=(1, 3))
     pieces = []
@@ -219,7 +220,7 @@ def links_table(setup: Setup, world: World, where: Sequence[Piece]) -> pl.DataFr
     return stack_pieces(LINKS, pieces)
 
 
-def _limits(net: Network) -> dict[str, np.ndarray]:
+def _node_bytes_per_s(net: Network) -> dict[str, np.ndarray]:
     """Bytes/s of a node on each plane of the undamaged fabric, f8[nodes, sub-planes or 1]."""
     ub_rates = np.zeros((net.nodes, net.sub_planes))
     is_leaving = net.links_of("ub") & np.isin(net.tail, net.dies)
@@ -238,13 +239,13 @@ def _limits(net: Network) -> dict[str, np.ndarray]:
 def _placed_bytes(
     setup: Setup, world: World, where: Sequence[Piece]
 ) -> dict[tuple[str, str], np.ndarray]:
-    """Bytes of the whole run by (plane, direction), each f8[nodes, sub-planes or 1]."""
+    """Bytes of the run by (plane, direction), each f8[nodes, sub-planes or 1]; where: shares."""
     net, cells = setup.fabric, cells_of(world)[:-1]
     column_of = {(i.role, i.index): c for c, i in columns_of(setup, world.settings.prefills)}
     middle_s = (np.arange(len(cells)) + 0.5) * setup.scenario.horizon_s / len(cells)
     # What a plane carries of a class is known; its shares there are brought back to a whole.
     piece_of_row, places = _pieces_and_places(net, where)
-    way, node, sub_plane = (values[places] for values in _ways_of(net))
+    way, node, sub_plane = (values[places] for values in _place_codes(net))
     row_share = np.concatenate([table["share"] for table in where]) if where else np.zeros(0)
     class_of = piece_of_row * len(WAYS) + way
     class_sizes = np.bincount(class_of, row_share)
@@ -278,14 +279,14 @@ def _placed_bytes(
 def _recorded_bytes(
     cells: np.ndarray, column: dict[tuple[str, int], int], who: Sequence[Any]
 ) -> np.ndarray:
-    """Bytes by window of a (plane, class of traffic, role, instance ...), f8[windows]."""
+    """Bytes by window of `who` (plane, class, role, instance), f8[windows]; column: by instance."""
     plane, traffic, role, instance = who[:4]
     class_index = w.TRAFFIC.index(traffic), w.PLANES.index(plane), column[role, instance]
     return np.asarray(cells[:, class_index[0], class_index[1], class_index[2]])
 
 
 def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.DataFrame:
-    """A row per window and instance: queue, batch, iteration time, imbalance, crowding of links."""
+    """A row per window and instance: queue, batch, iteration time, imbalance, exchange slowdown."""
     world = machine.world
     sums = world.record.instances[:-1]
     window_count = sums.shape[0]
@@ -332,7 +333,7 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
 
 
 def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
-    """Bytes read from each memory server by window, and seconds that it delayed reads; or {}."""
+    """Bytes read from each memory server by window, seconds that it delayed reads; {}: none."""
     settings, record = machine.world.settings, machine.world.record
     if not record.servers.any():
         return {}

@@ -9,10 +9,10 @@ from twin.engine.clients.returns import tenant_of, turn_of
 from twin.engine.columns import World
 from twin.engine.contention.streams import (
     add_to_stream,
+    batch_read_end_s,
     drop_stream,
-    end_of,
     enlist,
-    read_through_s,
+    stream_end_s,
 )
 from twin.engine.contention.traffic import hot_server, load_servers, new_read_rate
 from twin.engine.lists import fill
@@ -20,18 +20,18 @@ from twin.kernels.compiled import kernel
 from twin.policies.batching import fetch_pays
 from twin.policies.memory_pool import (
     LRU,
-    cold_blocks,
+    add_chain,
+    count_absent,
     count_servers,
-    hold_chain,
-    keep_chain,
     matched_blocks,
     set_clock,
+    use_chain,
 )
 
 
 @kernel
 def pool_row(world: World, p: int, i: int) -> int:
-    """The row of the memory pool that holds the blocks of a request at instance p."""
+    """Row of the memory pool that holds the blocks of request i for instance p."""
     row = int(world.prefill.pool[p])
     if world.settings.namespaces > 1:
         return row * world.settings.namespaces + tenant_of(world, i)
@@ -40,7 +40,7 @@ def pool_row(world: World, p: int, i: int) -> int:
 
 @kernel
 def set_pool_clock(world: World, p: int, now_s: float) -> None:
-    """Set the clock of both tiers of instance p's pool, before a lookup or a store."""
+    """Set the clock of both tiers of instance p's memory pool, before a lookup or a store."""
     if world.settings.pool_enabled:
         namespaces = world.settings.namespaces
         first_row = world.prefill.pool[p] * namespaces
@@ -51,7 +51,7 @@ def set_pool_clock(world: World, p: int, now_s: float) -> None:
 
 @kernel
 def cached_tokens(world: World, p: int, i: int, here: int) -> int:
-    """Tokens of a request that instance p would not compute now: those of the first `here` blocks,
+    """Tokens of request i that instance p would not compute now: those of the first `here` blocks,
     which its HBM has, and those that it would read from the memory pool."""
     settings, request, hit_blocks = world.settings, world.request, here
     if settings.pool_enabled and world.prefill.pool_open[p]:
@@ -69,43 +69,43 @@ def cached_tokens(world: World, p: int, i: int, here: int) -> int:
 
 @kernel
 def worth_reading(world: World, p: int, i: int, blocks: int, here: int) -> bool:
-    """Whether reading a request's blocks after `here` is no slower than computing them again."""
+    """Whether reading blocks here..blocks - 1 of request i is no slower than computing them."""
     settings, prefill = world.settings, world.prefill
     tokens = float((blocks - here) * settings.block_tokens)
     read_s = settings.fetch_latency_s + tokens * prefill.ahead_s_per_token[p]
     read_s += tokens * prefill.read_bytes_per_token[p] / prefill.read_bytes_per_s[p]
-    ssd_blocks = count_cold(world, p, i, blocks, here)
+    ssd_blocks = count_ssd_blocks(world, p, i, blocks, here)
     if ssd_blocks > 0:  # comes in while the batch before computes
         read_s = max(read_s, ssd_blocks * settings.block_bytes / prefill.ssd_bytes_per_s[p])
     return fetch_pays(read_s, tokens * prefill.recompute_s_per_token[p])
 
 
 @kernel
-def count_cold(world: World, p: int, i: int, blocks: int, here: int) -> int:
-    """Number of a request's first blocks, after the first `here`, that only the SSD tier has."""
+def count_ssd_blocks(world: World, p: int, i: int, blocks: int, here: int) -> int:
+    """Number of blocks `here`..blocks - 1 of request i that only the SSD tier has."""
     row = pool_row(world, p, i)
-    return cold_blocks(world.pool, row, world.request, turn_of(world, i), blocks, here)
+    return count_absent(world.pool, row, world.request, turn_of(world, i), blocks, here)
 
 
 @kernel
-def note_servers(world: World, p: int, i: int, held: int, here: int) -> int:
-    """Count the blocks that a request reads from each memory server, after the first `here`;
-    returns how many of them only the SSD tier has. They are put into DRAM."""
+def count_reads(world: World, p: int, i: int, held: int, here: int) -> int:
+    """Count the blocks of request i's first `held` tokens, after the first `here` blocks, as read
+    from their memory servers; returns how many only the SSD tier has. They are put into DRAM."""
     streams = world.streams
     blocks = -(-held // world.settings.block_tokens)
     count_servers(
         world.request, turn_of(world, i), blocks, here, streams.answers[p], streams.parts[p],
         streams.home[p], streams.requested[p],
     )  # fmt: skip
-    ssd_blocks = count_cold(world, p, i, blocks, here)
+    ssd_blocks = count_ssd_blocks(world, p, i, blocks, here)
     if ssd_blocks > 0:
-        keep_chain(world.pool, pool_row(world, p, i), world.request, turn_of(world, i), blocks)
+        use_chain(world.pool, pool_row(world, p, i), world.request, turn_of(world, i), blocks)
     return ssd_blocks
 
 
 @kernel
 def begin_reading(world: World, p: int, now_s: float) -> None:
-    """Begin to read the cached KV of a batch, at once from DRAM and, where it lacks some, SSD."""
+    """Begin to read the cached KV of p's batch, from DRAM and, for the missing part, from SSD."""
     settings, state, streams = world.settings, world.prefill, world.streams
     record, ssd_bytes = world.record, state.cold_blocks[0] * settings.block_bytes
     state.reading[p] = 1
@@ -128,34 +128,35 @@ def begin_reading(world: World, p: int, now_s: float) -> None:
     streams.left_bytes[stream] = left_bytes
     enlist(world, stream)
     state.fetched_bytes[p] += left_bytes
-    state.read_end_s[p] = read_through_s(world, p)
+    state.read_end_s[p] = batch_read_end_s(world, p)
     streams.hot[p] = hot_server(world, p)
     streams.even_s[p] = begin_s + left_bytes / state.read_bytes_per_s[p]
 
 
 @kernel
 def forget_servers(world: World, p: int) -> None:
-    """Clear the memory servers from which the last batch of an instance read."""
+    """Clear the memory servers from which the last batch of instance p read."""
     streams = world.streams
     fill(streams.requested[p], 0)
     streams.hot[p], streams.held_s[p] = w.NONE, 0.0
 
 
 @kernel
-def note_read(world: World, p: int) -> None:
-    """Record the seconds by which a hot memory server delayed a batch's read."""
+def record_read_delay(world: World, p: int) -> None:
+    """Record the seconds by which a hot memory server delayed the read of instance p's batch."""
     streams = world.streams
     server = streams.hot[p]
     if server == w.NONE:
         return
-    streams.held_s[p] = max(0.0, end_of(world, w.READS * streams.hot.size + p) - streams.even_s[p])
+    end_s = stream_end_s(world, w.READS * streams.hot.size + p)
+    streams.held_s[p] = max(0.0, end_s - streams.even_s[p])
     first_server = world.prefill.pool[p] * streams.requested.shape[1]
     begin_s = world.prefill.begin_s[p]
     add_at(world.record.held, begin_s, first_server + server, streams.held_s[p], world.settings)
 
 
 def stop_reading(world: World, p: int, now_s: float) -> None:
-    """Cancel the read of a batch that is given up."""
+    """Cancel the read of instance p's batch, which is given up."""
     if world.prefill.reading[p]:
         drop_stream(world, w.READS * world.settings.prefills + p, now_s)
         drop_stream(world, w.RECALLS * world.settings.prefills + p, now_s)
@@ -166,7 +167,8 @@ def stop_reading(world: World, p: int, now_s: float) -> None:
 
 @kernel
 def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) -> None:
-    """Write blocks stored since `before` to DRAM, and on to the SSD tier, during the next batch."""
+    """Write the blocks stored at instance p since the counts `before` (DRAM, SSD) to DRAM, and on
+    to the SSD tier, during the next batch."""
     settings = world.settings
     kept_blocks, ssd_blocks = blocks_stored(world, p)
     for kind, new_blocks in (
@@ -180,25 +182,25 @@ def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) ->
 
 @kernel
 def store_blocks(world: World, p: int, i: int, tokens: int) -> None:
-    """Store blocks of a chain's first tokens in both tiers; the most useful are the most recent."""
+    """Store blocks of request i's first tokens in both tiers; the first are the most recent."""
     request, whole_blocks = world.request, tokens // world.settings.block_tokens
     row, turn = pool_row(world, p, i), turn_of(world, i)
     chain_blocks = 0
     for segment in range(request.segment_offset[turn], request.segment_offset[turn + 1]):
         chain_blocks += request.segment_blocks[segment]
     chain_blocks = min(chain_blocks, whole_blocks)
-    keep_chain(world.pool, row, request, turn, chain_blocks)
+    use_chain(world.pool, row, request, turn, chain_blocks)
     if world.prefill.ssd_bytes_per_s[p] > 0.0:
         if world.ssd.policy == LRU and world.ssd.capacity[row] >= world.ssd.newer.shape[1]:
-            hold_chain(world.ssd, row, request, turn, chain_blocks)
+            add_chain(world.ssd, row, request, turn, chain_blocks)
         else:
-            keep_chain(world.ssd, row, request, turn, chain_blocks)
+            use_chain(world.ssd, row, request, turn, chain_blocks)
 
 
 @kernel
 def store_answer(world: World, i: int, now_s: float) -> None:
-    """Store the blocks of a finished answer behind those of its prompt. Their writes by decode dies
-    are recorded but take no share of a link: tens of MB/s of a die."""
+    """Store the blocks of request i's finished answer behind those of its prompt. Their writes by
+    decode dies are recorded but take no share of a link: tens of MB/s of a die."""
     settings, request = world.settings, world.request
     prefill_instance = request.prefill_instance[i]
     if prefill_instance == w.NONE or not world.prefill.pool_open[prefill_instance]:
@@ -216,7 +218,7 @@ def store_answer(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def blocks_stored(world: World, p: int) -> tuple[int, int]:
-    """Blocks ever stored in DRAM and in the SSD tier, in the rows that instance p uses."""
+    """Number of blocks ever stored in DRAM, and in SSD, in the rows that instance p uses."""
     namespaces, dram_blocks, ssd_blocks = world.settings.namespaces, 0, 0
     first_row = world.prefill.pool[p] * namespaces
     for row in range(first_row, first_row + namespaces):

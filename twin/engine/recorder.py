@@ -44,8 +44,8 @@ def tables(
     setup: Setup, machine: Machine, balance: Balance, log: list[Event], limits: dict[str, float],
     stamps: Mapping[str, np.ndarray], present: Present,
 ) -> dict[str, pl.DataFrame]:  # fmt: skip
-    """All tables of a run; requests that never arrived are left out. limits: from `capacities`;
-    stamps: from `stamps_of`; present: presence of instances over time."""
+    """All tables of a run; requests that never arrived are left out. limits: capacities per second;
+    stamps: of requests, by column; present: which instances there were over time."""
     world = machine.world
     arrived_count = stamps["arrival_s"].size
     share_pieces = movement.shares_of_classes(machine, balance, world.settings.horizon_s)
@@ -110,9 +110,9 @@ def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray])
             "output_tokens": request.output_tokens[:arrived],
             "hit_tokens": request.hit_tokens[:arrived],
             "session": request.session[:arrived],
-            "prefill_instance": _indices(request.prefill_instance[:arrived].astype(np.int32)),
-            "decode_instance": _indices((rank_of // ranks).astype(np.int32)),  # of no rank: -1
-            "decode_rank": _indices(np.where(rank_of < 0, -1, rank_of % ranks).astype(np.int32)),
+            "prefill_instance": _index_series(request.prefill_instance[:arrived]),
+            "decode_instance": _index_series(rank_of // ranks),  # of no rank: -1
+            "decode_rank": _index_series(np.where(rank_of < 0, -1, rank_of % ranks)),
             "preemptions": request.preemptions[:arrived],
             "retries": request.retries[:arrived],
             "status": pl.Series(values=index_of_code[request.status[:arrived]]).cat.to(statuses),
@@ -149,15 +149,15 @@ def turns_left(following: np.ndarray) -> np.ndarray:
     return turns_after
 
 
-def _indices(column: np.ndarray) -> pl.Series:
-    """An index column with null where there is none."""
-    return pl.Series(values=column).set(pl.Series(values=column == -1), None)
+def _index_series(column: np.ndarray) -> pl.Series:
+    """A column of indices, with null in place of -1."""
+    return pl.Series(values=column.astype(np.int32)).set(pl.Series(values=column == -1), None)
 
 
 def windows_table(
     setup: Setup, world: World, arrived: int, limits: dict[str, float], present: Present
 ) -> pl.DataFrame:
-    """One row per window of the record."""
+    """One row per window: counts, rates, means, utilisations, watts; limits: per second."""
     sums = world.record.windows[:-1]
     window_count = sums.shape[0]
     width_s = world.settings.horizon_s / window_count
@@ -202,7 +202,7 @@ def _power_w(
         mixed_share = sums[:, w.PREFILL_BATCHES] / np.maximum(sums[:, w.ITERATIONS], 1.0)
         prefill_share = columns["decode_busy"] * np.minimum(mixed_share, 1.0)
     cube_and_hbm = columns["cube_utilisation"], columns["hbm_utilisation"]
-    if len(setup.kinds) > 1:
+    if len(setup.roles_by_npu) > 1:
         (cube, hbm), (decode_cube, decode_hbm) = (
             [work / (columns["window_s"] * peak_per_s) for work, peak_per_s in amounts_of_pool]
             for amounts_of_pool in pool_amounts(setup, sums).values()
@@ -237,13 +237,13 @@ def pool_amounts(setup: Setup, sums: np.ndarray) -> dict[str, tuple[Amount, Amou
 def _events_by_window(
     world: World, at_start: int, arrived: int, count: int
 ) -> dict[str, np.ndarray]:
-    """Arrivals, ends and mean latencies of each window, from the stamps."""
+    """Arrivals, ends, mean TTFT and TPOT (s) of each window, [count] each, from stamps."""
     request, horizon_s = world.request, world.settings.horizon_s
     arrivals, ended, rejected, lost_requests, first_tokens, answers = np.zeros((6, count), np.int64)
     ttft_s, tpot_s = np.zeros((2, count))
 
-    def windows(times_s: np.ndarray, number: np.ndarray) -> np.ndarray:
-        """Add the number of times in each window to `number`; returns the window of each time."""
+    def count_by_window(times_s: np.ndarray, number: np.ndarray) -> np.ndarray:
+        """Add the number of times in each window to `number`; returns each time's window."""
         window = window_of(times_s, horizon_s, count)
         number += np.bincount(window, minlength=count)
         return window
@@ -253,15 +253,15 @@ def _events_by_window(
         finish_s, status = request.finish_s[rows], request.status[rows]
         gaps = request.output_tokens[rows] - 1
         is_new = np.arange(rows.start, rows.start + arrival_s.size) >= at_start
-        windows(arrival_s[is_new], arrivals)
-        windows(finish_s[finish_s <= horizon_s], ended)
-        windows(request.ready_s[rows][status == w.REJECTED], rejected)
-        windows(request.ready_s[rows][status == w.LOST], lost_requests)
+        count_by_window(arrival_s[is_new], arrivals)
+        count_by_window(finish_s[finish_s <= horizon_s], ended)
+        count_by_window(request.ready_s[rows][status == w.REJECTED], rejected)
+        count_by_window(request.ready_s[rows][status == w.LOST], lost_requests)
         in_time = (first_s <= horizon_s) & is_new
-        window = windows(first_s[in_time], first_tokens)
+        window = count_by_window(first_s[in_time], first_tokens)
         np.add.at(ttft_s, window, first_s[in_time] - arrival_s[in_time])
         in_time = (finish_s <= horizon_s) & (gaps > 0) & bool(world.settings.has_decode)
-        window = windows(finish_s[in_time], answers)
+        window = count_by_window(finish_s[in_time], answers)
         np.add.at(tpot_s, window, (finish_s[in_time] - first_s[in_time]) / gaps[in_time])
     return {
         "arrived": arrivals,
@@ -274,15 +274,15 @@ def _events_by_window(
 
 
 def capacities(setup: Setup, pools: Sequence[str] = ()) -> dict[str, float]:
-    """Capacity per second of planes, and HBM and cube cores of some pools (none named: of all)."""
+    """Bytes/s of planes, HBM bytes/s and FLOP/s of the dies of some pools (none named: of all)."""
     net, hbm, cube = setup.fabric, 0.0, 0.0
-    for roles in setup.kinds:
+    for roles in setup.roles_by_npu:
         dies = {
             die for i in setup.instances if i.role in roles and (not pools or i.role in pools)
             for die in i.die_of_rank
         }  # fmt: skip
         hbm += len(dies) * setup.costs.roles[roles[0]].chip.hbm_bytes_per_s
-        cube += len(dies) * setup.peak(roles[0])
+        cube += len(dies) * setup.flops_per_s(roles[0])
     return {
         "ub": max(float(net.offers("ub", net.dies).sum()), 1.0),  # as edited; 1: a plane taken out
         "rdma": max(float(port_rates(net, "rdma").sum()), 1.0),
@@ -313,7 +313,7 @@ def operators_table(world: World) -> pl.DataFrame:
 
 
 def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
-    """One row per die of every instance: steady-state means of its rank, and its expert load."""
+    """One row per die of every instance: steady-state means of its rank, its load of experts."""
     settings = world.settings
     steady_s, half_page = settings.horizon_s - settings.warmup_s, 0.5 * settings.page_tokens
     net, pieces = setup.fabric, []

@@ -49,57 +49,58 @@ class Source:
         self.keep_answers = pool.enabled and pool.answers and bool(self.prefill)
         self.block_bytes = self.costs.held_bytes(setup.requests.block_tokens)
 
-    def front(self) -> int:
-        """Code of the front router, 0 without one."""
+    def front_code(self) -> int:
+        """Code of the front router's policy, as in FRONTS; 0 without one."""
         return FRONTS[self.s.router.front] if supernodes_apart(self.s) else 0
 
-    def sample_every(self) -> int:
+    def sample_steps(self) -> int:
         """Steps between two samples of the instances."""
         return max(1, steps_in(self.s.horizon_s, self.s.step_s) // (LOOKS * WINDOWS))
 
     def dies(self, instances: list[Instance]) -> int:
-        """Dies of an instance of a pool; 1 without one."""
+        """Number of dies of each of these instances; 1 without any."""
         return instances[0].dies if instances else 1
 
     def ranks(self) -> int:
-        """Ranks of a decode instance; 1 without one."""
+        """Number of ranks of a decode instance; 1 without one."""
         return self.dies(self.decode) // self.setup.rank_dies
 
-    def kv_space(self, dies: int) -> float:
-        """KV tokens of a number of dies of a prefill instance."""
+    def kv_tokens(self, dies: int) -> float:
+        """Tokens whose KV fits on so many dies of a prefill instance; infinite without prefill."""
         prefill_role = self.costs.prefill_role
         return math.inf if prefill_role is None else float(prefill_role.kv_tokens_per_rank) * dies
 
     def transfer_latency_s(self) -> float:
-        """Latency of a KV transfer."""
+        """Latency of a KV transfer from prefill to decode (s)."""
         return nic(self.setup.fabric, self.setup.first_die, self.d.kv_transfer_plane).latency_s
 
-    def die_kv(self) -> tuple[float, float]:
+    def die_shares(self) -> tuple[float, float]:
         """Shares of a request's KV, and of its state, that each die of a decode rank has."""
         decode_role = self.costs.decoding
         return (decode_role.die_kv, decode_role.die_state) if decode_role else (1.0, 1.0)
 
-    def through_port(self) -> float:
-        """Share of a request's KV that crosses the fullest port of a lone transfer."""
+    def port_share(self) -> float:
+        """Share of a request's KV through the port with most of it, if no other transfer runs."""
         dies, plane = self.setup.rank_dies, self.d.kv_transfer_plane
         dies_at_port = nic(self.setup.fabric, self.setup.first_die, plane).shared_by_dies
-        return self.die_kv()[0] * max(math.ceil(dies / self.costs.senders), min(dies, dies_at_port))
+        dies_served = max(math.ceil(dies / self.costs.senders), min(dies, dies_at_port))
+        return self.die_shares()[0] * dies_served
 
     def fetch_latency_s(self) -> float:
-        """Latency of a read from the memory pool, 0 without one, or if no instance reads it."""
+        """Latency (s) of a read from the memory pool; 0 without one, or if no instance reads it."""
         if not self.s.memory_pool.enabled or self.costs.prefilling is None:
             return 0.0
         first_instance = self.setup.instances[0]
         first_npu = first_instance.die_of_rank[: self.setup.dies_per_npu(first_instance.role)]
         return pool_read(self.setup.fabric, first_npu, self.s.memory_pool.read_plane).latency_s
 
-    def among_experts(self) -> bool:
+    def kv_meets_exchange(self) -> bool:
         """Whether KV hand-off shares its ports with dispatch and combine."""
         plane = self.d.kv_transfer_plane
         return self.d.mode == "disaggregated" and plane == self.setup.fabric.scale_up_plane
 
-    def ssd_pace(self) -> float:
-        """Bytes/s of an instance's writes to the SSD tier; in all at most half of the VPC plane."""
+    def ssd_bytes_per_s(self) -> float:
+        """Bytes/s of an instance's writes to SSD; in all at most half of the VPC plane."""
         at_start = self.setup.instances[: self.setup.declared]
         readers = max(sum(instance.role != "decode" for instance in at_start), 1)
         return 0.5 * float(port_rates(self.setup.fabric, "vpc").sum()) / readers
@@ -110,18 +111,18 @@ class Source:
             return 0.0
         return decode_role.kv_in_host / decode_role.kv_bytes_per_token
 
-    def kv_bytes(self) -> tuple[float, float]:
-        """Bytes per token of KV that is handed to decode, and of its offloaded attention."""
+    def token_bytes(self) -> tuple[float, float]:
+        """Bytes per token of KV that prefill hands to decode, and of offloaded attention."""
         return bytes_per_token(self.costs.deployed, self.costs.kv_bytes_per_token)
 
 
 def from_scenario(kind: type[T], path: str) -> T:
-    """Declare a number that is the scenario's value at this path."""
+    """Declare a number of the run that is the scenario's value at this path."""
     return number(kind, f"{path} of the scenario.", lambda f: attrgetter(path)(f.s))
 
 
 def random_key(stream: str, meaning: str) -> np.uint64:
-    """Declare the key of the scenario's random stream of this name."""
+    """Declare the key of the scenario's random stream of this name, u8."""
     return number(np.uint64, meaning, lambda f: stream_key(f.s.seed, stream))
 
 
@@ -131,7 +132,7 @@ class Settings(Columns):
     horizon_s = from_scenario(float, "horizon_s")
     warmup_s = from_scenario(float, "warmup_s")
     step_s = from_scenario(float, "step_s")
-    sample_every = number(int, "Steps between two looks at instances.", lambda f: f.sample_every())
+    sample_every = number(int, "Steps between two looks at instances.", lambda f: f.sample_steps())
 
     # Clients, tenants and admission.
     closed_loop = number(int, "Whether clients wait for answers.", lambda f: f.closed_loop)
@@ -165,7 +166,7 @@ class Settings(Columns):
     retries = from_scenario(int, "recovery.retries")
 
     # Routing and batching.
-    front = number(int, "As in FRONTS; 0: no front router.", lambda f: f.front())
+    front = number(int, "As in FRONTS; 0: no front router.", lambda f: f.front_code())
     front_report_s = from_scenario(float, "router.front_report_s")
     router_policy = number(int, "As in ROUTERS.", lambda f: ROUTERS[f.s.router.policy])
     rank_choice = number(int, "As named.", lambda f: RANK_CHOICES[f.d.decode.rank_choice])
@@ -187,9 +188,9 @@ class Settings(Columns):
     first_after_pass = number(int, "When prefill's looks.", lambda f: f.costs.first_after_pass)
     data_parallel_attention = number(int, "A prompt's, on one die.", lambda f: f.data_parallel)
     even_attention = number(int, "Dies get equal attention, prompts in pieces.", lambda f: f.even)
-    prompt_kv_tokens = number(float, "Longest prompt that fits.", lambda f: f.kv_space(1))
+    prompt_kv_tokens = number(float, "Longest prompt that fits.", lambda f: f.kv_tokens(1))
     batch_kv_tokens = number(
-        float, "KV of a prefill batch.", lambda f: f.kv_space(f.setup.kv_cells)
+        float, "KV of a prefill batch.", lambda f: f.kv_tokens(f.setup.kv_cells)
     )  # fmt: skip
     draft_tokens = from_scenario(int, "deployment.decode.mtp_draft_tokens")
     acceptance = number(float, "Share of drafts accepted.", lambda f: f.costs.mtp_acceptance)
@@ -223,19 +224,19 @@ class Settings(Columns):
         lambda f: 1.0 - f.costs.deployed.facts.si("operators.swap.watermark"),
     )  # fmt: skip
     rank_dies = number(int, "Dies of a decode rank.", lambda f: f.setup.rank_dies)
-    die_kv = number(float, "Of a request's KV, on a die of its rank.", lambda f: f.die_kv()[0])
-    die_state = number(float, "Of its state of linear attention.", lambda f: f.die_kv()[1])
+    die_kv = number(float, "Of a request's KV, on a die of its rank.", lambda f: f.die_shares()[0])
+    die_state = number(float, "Of its state of linear attention.", lambda f: f.die_shares()[1])
     senders = number(int, "Prefill dies that send to a rank.", lambda f: f.costs.senders)
     through_port = number(
         float, "Of a request's KV, through the fullest port of a lone transfer.",
-        lambda f: f.through_port(),
+        lambda f: f.port_share(),
     )  # fmt: skip
     fetch_latency_s = number(float, "Of a read.", lambda f: f.fetch_latency_s())
     pool_plane = number(int, "As in PLANES.", lambda f: w.PLANES.index(f.s.memory_pool.read_plane))
-    ssd_write_bytes_per_s = number(float, "Of an instance.", lambda f: f.ssd_pace())
+    ssd_write_bytes_per_s = number(float, "Of an instance.", lambda f: f.ssd_bytes_per_s())
 
     # Bytes that travel for a token.
-    kv_bytes_per_token = number(float, "KV handed to decode.", lambda f: f.kv_bytes()[0])
+    kv_bytes_per_token = number(float, "KV handed to decode.", lambda f: f.token_bytes()[0])
     held_kv = number(
         float, "Bytes of KV as decode has it over those that are handed over.",
         lambda f: f.costs.held_kv,
@@ -245,10 +246,10 @@ class Settings(Columns):
     )
     window = number(int, "Tokens of a window.", lambda f: f.costs.shape.window)
     state_bytes = number(float, "As KV, of a request.", lambda f: f.costs.state_bytes)
-    offloaded_bytes_per_token = number(float, "There and back.", lambda f: f.kv_bytes()[1])
+    offloaded_bytes_per_token = number(float, "There and back.", lambda f: f.token_bytes()[1])
     transfer_latency_s = number(float, "Of a KV transfer.", lambda f: f.transfer_latency_s())
     kv_plane = number(int, "As in PLANES.", lambda f: w.PLANES.index(f.d.kv_transfer_plane))
-    kv_among_experts = number(int, "On the ports of experts.", lambda f: f.among_experts())
+    kv_among_experts = number(int, "On the ports of experts.", lambda f: f.kv_meets_exchange())
 
     prefill_code = number(int, "Where the compiled phase of prefill begins.")
     decode_code = number(int, "Where the compiled phase of decode begins.")

@@ -88,33 +88,33 @@ class Setup:
         return self.costs.roles[role].chip.dies_per_npu
 
     @property
-    def kinds(self) -> list[tuple[str, ...]]:
-        """Roles of the pools, those together whose NPUs have the same watts and peaks."""
+    def roles_by_npu(self) -> list[tuple[str, ...]]:
+        """Roles of the pools; a tuple has the roles whose NPUs have the same watts and peaks."""
         roles_by_figures: dict[object, list[str]] = {}
         for role in self.roles:
             chip = self.costs.roles[role].chip
-            watts_and_peaks = self.power.get(role), chip.hbm_bytes_per_s, self.peak(role)
+            watts_and_peaks = self.power.get(role), chip.hbm_bytes_per_s, self.flops_per_s(role)
             roles_by_figures.setdefault(watts_and_peaks, []).append(role)
         return [tuple(roles) for roles in roles_by_figures.values()]
 
-    def peak(self, role: str) -> float:
+    def flops_per_s(self, role: str) -> float:
         """FLOP/s of a die of a pool, in the format of its weights, at the rated clock."""
         costs = self.costs.roles[role]
         return costs.chip.flops[computes(costs.pool.precision.weights, costs.chip.flops)]
 
     @property
     def first_die(self) -> int:
-        """A serving die, for values that are equal for all."""
+        """Number of a serving die, for values that are equal for all."""
         return self.instances[0].die_of_rank[0]
 
     @property
     def rank_dies(self) -> int:
-        """Dies of a rank of decoding instances; 1 without any."""
+        """Number of dies of a rank of decoding instances; 1 without any."""
         return self.costs.decoding.pool.rank_dies if self.costs.decoding else 1
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The pools of the deployment: prefill and decode, one of them, or colocated."""
+        """The roles of the deployment's pools: prefill and decode, one of them, or colocated."""
         return tuple(role for role, _, _ in pools(self.scenario))
 
     def of_role(self, role: str) -> list[Instance]:
@@ -122,7 +122,7 @@ class Setup:
         return [instance for instance in self.instances if instance.role in (role, "colocated")]
 
     def kv_tokens(self, costs: RoleCosts) -> float:
-        """KV tokens of a rank, less the space of one layer's new experts while they arrive."""
+        """Tokens whose KV fits on a rank, less space for arriving experts of one layer."""
         balancing = self.routed.experts.balancing
         if balancing.policy in ("none", "oracle") or balancing.swap == "stall":
             return float(costs.kv_tokens_per_rank)
@@ -137,7 +137,7 @@ class Setup:
         return self.costs.shape.expert_weights * weight_format.weight_bytes
 
     def expert_nodes(self, role: str, places: int) -> int:
-        """Number of nodes that so many places of experts take: dies, or groups that split them."""
+        """Number of nodes of this number of expert places (dies, or groups that split experts)."""
         costs = self.costs.roles[role]
         return min(places, -(-places * costs.layout.split // costs.dies_per_node))
 
@@ -155,14 +155,15 @@ class Setup:
 
     @property
     def in_hbm(self) -> bool:
-        """Whether instances that prefill have a prefix cache, and prompts that can hit there."""
+        """Whether prompts can hit in a prefix cache in the HBM of instances that compute them."""
         scenario = self.scenario
         is_allowed = scenario.memory_pool.in_hbm and scenario.deployment.mode != "decode_only"
         return is_allowed and self.requests.has_prefix
 
     @property
     def kv_cells(self) -> int:
-        """Parts of an instance that prefills which hold the KV of whole prompts; 1 without one."""
+        """Number of prefix caches of an instance that computes prompts: parts of it that hold the
+        KV of whole prompts; 1 without such instances."""
         role = self.costs.prefilling
         return kv_cells(role.pool, role.dies) if role else 1
 
@@ -173,38 +174,38 @@ class Setup:
         return len(tenants) if tenants and pool.enabled and pool.namespaces else 1
 
     @property
-    def apart(self) -> int:
-        """Supernodes that a front router chooses from; 1 without one."""
+    def supernodes(self) -> int:
+        """Number of supernodes that a front router chooses from; 1 without one."""
         return supernodes_apart(self.scenario) or 1
 
     def supernode_of(self, instance: Instance) -> int:
-        """The supernode behind the front router in which an instance lies; 0 without one."""
+        """Number of the supernode behind the front router that has an instance; 0 without one."""
         return self.supernode_at(instance.die_of_rank[0])
 
     def supernode_at(self, die: int) -> int:
-        """The supernode behind the front router in which a die lies; 0 without one."""
+        """Number of the supernode behind the front router that has a die; 0 without one."""
         node = int(self.fabric.node[self.fabric.dies[die]])
-        return node // self.scenario.supernode.nodes if self.apart > 1 else 0
+        return node // self.scenario.supernode.nodes if self.supernodes > 1 else 0
 
-    def weights_from(self, instance: Instance) -> tuple[int, ...] | None:
-        """Nodes whose DRAM sends an instance its weights: of its supernode; None: all."""
-        return self._lending(self.supernode_of(instance)) if self.apart > 1 else None
+    def nodes_with_weights(self, instance: Instance) -> tuple[int, ...] | None:
+        """Nodes whose DRAM sends an instance its weights: its supernode's; None: all."""
+        return self._lending_nodes(self.supernode_of(instance)) if self.supernodes > 1 else None
 
     @property
     def memory_pools(self) -> int:
-        """Number of memory pools: 1, or one of each supernode behind a front router or instance."""
+        """Number of memory pools: 1, one for each supernode behind a front router, or instance."""
         is_shared = self.scenario.memory_pool.scope == "shared"
-        return self.apart if is_shared else len(self.of_role("prefill"))
+        return self.supernodes if is_shared else len(self.of_role("prefill"))
 
     @property
     def pool_of(self) -> list[int]:
-        """The memory pool that each instance that prefills uses."""
+        """Number of the memory pool of each instance that computes prompts, in order."""
         is_shared, prefill = self.scenario.memory_pool.scope == "shared", self.of_role("prefill")
         return [self.supernode_of(i) if is_shared else number for number, i in enumerate(prefill)]
 
     @property
     def quotas(self) -> list[float]:
-        """Share of the memory pool of each namespace."""
+        """Share of a memory pool that each namespace may fill, in order of the tenants."""
         if self.namespaces == 1:
             return [1.0]
         pool_shares = [tenant.pool_share for tenant in self.scenario.tenants]
@@ -213,35 +214,35 @@ class Setup:
 
     @property
     def pool_blocks(self) -> int:
-        """KV blocks that one memory pool holds in DRAM."""
+        """Number of KV blocks that one memory pool holds in DRAM."""
         if self.scenario.memory_pool.policy == "infinite":
             return max(int(self.requests.blocks), 1)
         return self.blocks(self.node_dram_bytes)
 
     def pool_nodes(self, row: int) -> tuple[int, ...]:
-        """Nodes whose DRAM is memory pool `row`: all with CPUs, of its supernode behind a front
-        router; if local, those of instance `row`."""
+        """Nodes whose DRAM is memory pool `row`: all nodes with CPUs, of its supernode behind a
+        front router; with local pools, those of prefill instance `row`."""
         if self.scenario.memory_pool.scope == "shared":
-            return self._lending(row)
+            return self._lending_nodes(row)
         own_nodes = self.fabric.nodes_of(self.of_role("prefill")[row].die_of_rank)
-        return tuple(sorted({*own_nodes} & {*self._lending(0, 1)}))
+        return tuple(sorted({*own_nodes} & {*self._lending_nodes(0, 1)}))
 
-    def _lending(self, supernode: int, apart: int = 0) -> tuple[int, ...]:
-        """Nodes with CPUs, of one of `apart` supernodes; by default of those behind the front
-        router, if there is one. One object for all instances."""
-        net, apart = self.fabric, apart or self.apart
+    def _lending_nodes(self, supernode: int, apart: int = 0) -> tuple[int, ...]:
+        """Nodes with CPUs of one of `apart` supernodes (0: as many as the front router has); all
+        nodes if there is only one. Equal arguments return one object."""
+        net, apart = self.fabric, apart or self.supernodes
 
-        def own() -> tuple[int, ...]:
+        def nodes_with_cpus() -> tuple[int, ...]:
             """Nodes with CPUs, in order, computed anew."""
             lending = np.unique(net.node[net.of_kind("cpu")])
             if apart > 1:
                 lending = lending[lending // self.scenario.supernode.nodes == supernode]
             return tuple(lending.tolist())
 
-        return net.once(("lending", apart, supernode), own)
+        return net.once(("lending", apart, supernode), nodes_with_cpus)
 
     def blocks(self, bytes_per_node: float) -> int:
-        """KV blocks that one memory pool holds in a tier of these bytes per node."""
+        """Number of KV blocks that one memory pool holds in a tier of these bytes per node."""
         is_local, readers = self.scenario.memory_pool.scope == "local", self.of_role("prefill")
         dram_nodes = dram(self.fabric, self.pool_nodes(0)) if readers else 0.0
         if is_local and readers:  # which may have a part of a node
@@ -254,8 +255,8 @@ class Setup:
 def set_up(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, counts: np.ndarray | None = None
 ) -> Setup:
-    """Price the scenario, make its requests; counts f8[layers, experts]: imported. Raises in a
-    sentence HardwareError, ModelError, ExpertsError, WorkloadError or ScenarioError."""
+    """Price the scenario and make its requests; counts f8[layers, experts]: imported expert counts.
+    Raises in a sentence HardwareError, ModelError, ExpertsError, WorkloadError or ScenarioError."""
     if scenario.workload.arrivals == "trace" and trace is None:
         raise ScenarioError(
             f"the trace {scenario.workload.trace.name or scenario.workload.trace.digest[:12]} "
@@ -285,13 +286,13 @@ def set_up(
         routed=parts.routed, tokens_per_request=parts.tokens_per_request,
         requests=None, process=None, topics=None,  # type: ignore[arg-type]
     )  # fmt: skip
-    _refuse_across(priced_setup)
+    _refuse_divided_supernodes(priced_setup)
     request_count = None
     if scenario.workload.arrivals == "closed_loop":
         request_count = closed_loop_count(priced_setup, facts)
     requests = generate(
         scenario.workload, scenario.horizon_s, scenario.seed, scenario.memory_pool.block_tokens,
-        facts, trace, request_count, _keeps_answers(scenario),
+        facts, trace, request_count, _stores_answers(scenario),
     )  # fmt: skip
     if requests.arrival_s.size == 0:
         raise ScenarioError(
@@ -323,9 +324,9 @@ def set_up(
 def set_up_models(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, counts: np.ndarray | None = None
 ) -> list[Setup]:
-    """`set_up` of each model of a scenario; trace, counts: of the first one. Raises what `set_up`
-    raises, with the name of a further model, and ScenarioError if two models would use one NPU that
-    do not take turns on it."""
+    """Set up each model of a scenario; trace, counts: of the first one. Raises what `set_up`
+    raises, with the name of a further model, and ScenarioError if two models that do not take turns
+    would use one NPU."""
     if not scenario.models:
         return [set_up(scenario, facts, trace, counts)]
     scenarios, names, setups = of_models(scenario), model_names(scenario), []
@@ -354,15 +355,16 @@ def set_up_models(
     return setups
 
 
-def _keeps_answers(s: Scenario) -> bool:
-    """Whether chains include answers' blocks: the pool stores them, or HBM that decoded them."""
+def _stores_answers(s: Scenario) -> bool:
+    """Whether later prompts can hit blocks of answers, in the memory pool or colocated HBM."""
     in_hbm = s.memory_pool.in_hbm and s.deployment.mode == "colocated"
     return in_hbm or (s.memory_pool.enabled and s.memory_pool.answers)
 
 
-def _refuse_across(setup: Setup) -> None:
-    """Raise ScenarioError if an instance lies in several supernodes, or one lacks a pool."""
-    if setup.apart == 1:
+def _refuse_divided_supernodes(setup: Setup) -> None:
+    """Raise ScenarioError if, behind a front router, an instance lies in several supernodes or a
+    supernode has no instance of a pool."""
+    if setup.supernodes == 1:
         return
     front, nodes = setup.scenario.router.front, setup.scenario.supernode.nodes
     for one in setup.instances:
@@ -373,7 +375,7 @@ def _refuse_across(setup: Setup) -> None:
             )
     for role in setup.roles:
         served_supernodes = {setup.supernode_of(one) for one in setup.instances if one.role == role}
-        if empty := sorted(set(range(setup.apart)) - served_supernodes):
+        if empty := sorted(set(range(setup.supernodes)) - served_supernodes):
             raise ScenarioError(
                 f"router.front = {front} needs an instance of each pool in every supernode, and "
                 f"supernode {empty[0]} has no {role} instance: set deployment.placement = packed"
@@ -381,7 +383,7 @@ def _refuse_across(setup: Setup) -> None:
 
 
 def _refuse_too_large(setup: Setup, requests: Requests) -> None:
-    """Raise ScenarioError, naming the largest part, before memory runs out."""
+    """Raise ScenarioError, naming the largest part, above MOST_BYTES of estimated memory."""
     scenario, pool = setup.scenario, setup.scenario.memory_pool
     pools = setup.memory_pools * setup.namespaces
     reader_count = len(setup.of_role("prefill")) if pool.enabled else 0
@@ -409,7 +411,8 @@ def _refuse_too_large(setup: Setup, requests: Requests) -> None:
 
 
 def closed_loop_count(setup: Setup, facts: Facts) -> int:
-    """More requests than a closed loop can finish: as if every client had an empty instance."""
+    """Number of requests that a closed loop cannot exceed: as if every client had an empty
+    instance. Raises ScenarioError above MOST_REQUESTS."""
     scenario = setup.scenario
     mean_input, mean_output, *_ = mean_lengths(scenario.workload, facts)
     clients = scenario.workload.concurrency

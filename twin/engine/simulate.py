@@ -80,8 +80,8 @@ class Unfolding:
         curve_names = ("t_s", "ttft_s", "tpot_s", "tokens_per_s")
         self.points: dict[str, list[float | None]] = {name: [] for name in curve_names}
 
-    def note(self, now_s: float) -> None:
-        """Add the span since the last point, if it is long enough."""
+    def add_point(self, now_s: float) -> None:
+        """Add the means of the span from the last point to now_s, if it is long enough."""
         world = self._world
         before_s = self.points["t_s"][-1] or 0.0 if self.points["t_s"] else 0.0
         span_s = now_s - before_s
@@ -121,8 +121,8 @@ class Running:
         self.machine = Machine(setup, facts, build_world(setup))
         self.agenda, self.events = Agenda(setup.scenario.step_s), list[Event]()
         self.balance = Balance(self.machine, self.agenda, self.events)
-        self.life = Life(self.machine, self.agenda, self.balance.update_placement)
-        Incidents(self.life, self.events, self.balance.experts_only_on)
+        self.life = Life(self.machine, self.agenda, self.balance.place_experts)
+        Incidents(self.life, self.events, self.balance.count_experts_only_on)
         # None: no instance comes or goes.
         self.elastic = Elastic(self.life) if is_elastic(setup.scenario) else None
         self.unfolding = Unfolding(self.machine.world)
@@ -135,9 +135,9 @@ class Running:
         return self.machine.world
 
     def conclude(self) -> None:
-        """End the run at its horizon; the large memory pool is checked and freed before tables."""
+        """End the run at its horizon; the memory pool is checked and freed before tables."""
         record_unfinished(self.world)
-        self.balance.finish(self.world.settings.horizon_s)
+        self.balance.record_end(self.world.settings.horizon_s)
         self.pool_check = invariants.pool_consistent(self.world)
         self.cache_check = invariants.prefix_cache_fits(self.world)
         self.world.pool = self.world.ssd = empty_pool(1, 1, 0)
@@ -154,20 +154,20 @@ def simulate(
     of imported routing: of the first model. Raises HardwareError, ModelError, ExpertsError,
     WorkloadError or ScenarioError when the scenario cannot run."""
     setups = set_up_models(scenario, facts, trace, counts)
-    passed = pass_time(setups, facts, progress)
+    passed = run_models(setups, facts, progress)
     results = list(map(conclude_model, model_names(scenario), setups, passed))
     if len(results) > 1:
         return conclude_together(scenario, results, facts)
     (model,) = results
-    return _run(scenario, facts, model.summary, model.tables, model.checks, model.notes)
+    return _make_run(scenario, facts, model.summary, model.tables, model.checks, model.notes)
 
 
-def pass_time(
+def run_models(
     setups: Sequence[Setup], facts: Facts, progress: Progress | None = None,
     logs: Sequence[Log] = (), until_s: float = math.inf,
 ) -> list[Running]:  # fmt: skip
-    """Advance to the horizon; returns the state of each of the models that share the machine. logs:
-    one each, filled with passes that overlap its span; until_s: stop there, before the horizon."""
+    """Run the models of one machine to the horizon; returns the state of each. logs: one each,
+    filled with passes that overlap its span; until_s: stop there, before the horizon."""
     scenario = setups[0].scenario
     models = [Running(setup, facts) for setup in setups]
     for model, log in zip(models, logs, strict=False):
@@ -190,17 +190,17 @@ def pass_time(
         if next_step >= report_step or next_step == steps:
             report_step = next_step + stride
             now_s = next_step * scenario.step_s
-            if progress and not progress(next_step / steps, _report(models, now_s)):
+            if progress and not progress(next_step / steps, _progress_figures(models, now_s)):
                 raise Cancelled
     for model in models:
         model.conclude()
     return models
 
 
-def _report(running: Sequence[Running], now_s: float) -> dict[str, Any]:
-    """A few numbers to watch, of all models together, and points of the first one's curves."""
+def _progress_figures(running: Sequence[Running], now_s: float) -> dict[str, Any]:
+    """Numbers of requests of all models, by name, and `points`: the first one's curves."""
     unfolding = running[0].unfolding
-    unfolding.note(now_s)
+    unfolding.add_point(now_s)
     points = {name: list(values) for name, values in unfolding.points.items()}
     numbers = [live_counts(model.world) for model in running]
     sums = {name: sum(model_numbers[name] for model_numbers in numbers) for name in numbers[0]}
@@ -220,7 +220,7 @@ def live_counts(world: World) -> dict[str, float]:
 
 
 def conclude_model(name: str, setup: Setup, passed: Running) -> ModelResult:
-    """Tables, figures, checks and notes of a model at the horizon."""
+    """Tables, figures, checks and notes of a model whose run has reached the horizon."""
     world = passed.machine.world
     limits = recorder.capacities(setup)
     stamps = recorder.stamps_of(world, int(world.record.counters[w.ARRIVED]))
@@ -228,7 +228,7 @@ def conclude_model(name: str, setup: Setup, passed: Running) -> ModelResult:
     machine, balance, log = passed.machine, passed.balance, passed.events
     tables = recorder.tables(setup, machine, balance, log, limits, stamps, present)
     totals = steady_totals(setup, world, limits) | present.totals()
-    totals["little_error"] = little_gap(world)
+    totals["little_error"] = little_law_gap(world)
     gaps = ITERATION_EDGES_S, world.record.gaps
     requests, events, npus = tables["requests"], tables["events"], present.npus()
     observed = Observed(setup.scenario, requests, totals, npus, events, gaps, stamps)
@@ -236,7 +236,7 @@ def conclude_model(name: str, setup: Setup, passed: Running) -> ModelResult:
     summary["steady_state"] = steadiness(setup.scenario, tables["windows"])
     checks = [*invariants.check_all(setup, world, tables), passed.pool_check]
     if passed.elastic is not None:
-        checks.append(invariants.one_role(setup, passed.elastic.life))
+        checks.append(invariants.npus_not_shared(setup, passed.elastic.life))
     if passed.cache_check is not None:
         checks.append(passed.cache_check)
     notes = list(setup.notes) + remarks(setup, world, summary)
@@ -247,9 +247,9 @@ def conclude_model(name: str, setup: Setup, passed: Running) -> ModelResult:
 
 
 def conclude_together(s: Scenario, results: Sequence[ModelResult], facts: Facts) -> Run:
-    """The run of several models on one machine; its table `models` has each one's figures."""
+    """The run of several models on one machine; its table `models` has the figures of each."""
     tables, observed = merge_tables(s, results), tuple(result.observed for result in results)
-    pool_sizes = np.array([result.pool for result in results])
+    pool_sizes = np.array([result.pool_gb_per_node for result in results])
     summary = summarise(
         Several(
             s, tables["requests"], totals_of(observed, (pool_sizes / pool_sizes.sum()).tolist()),
@@ -269,7 +269,7 @@ def conclude_together(s: Scenario, results: Sequence[ModelResult], facts: Facts)
     ]
     checks += [
         invariants.within_capacity(tables["windows"]),
-        invariants.one_model(tables["seats"]),
+        invariants.dies_not_shared(tables["seats"]),
         invariants.figures_finite(tables),
     ]
     tables["models"] = models_table(results)
@@ -278,10 +278,10 @@ def conclude_together(s: Scenario, results: Sequence[ModelResult], facts: Facts)
         for result in results
         for note in result.notes
     ]
-    return _run(s, facts, summary, tables, checks, list(dict.fromkeys(notes)))
+    return _make_run(s, facts, summary, tables, checks, list(dict.fromkeys(notes)))
 
 
-def _run(
+def _make_run(
     s: Scenario, facts: Facts, summary: Summary, tables: dict[str, pl.DataFrame],
     checks: Sequence[invariants.Check], notes: list[str],
 ) -> Run:  # fmt: skip
@@ -293,8 +293,8 @@ def _run(
     )  # fmt: skip
 
 
-def little_gap(world: World) -> float:
-    """Relative gap between sampled requests inside and the sum of their stays from stamps."""
+def little_law_gap(world: World) -> float:
+    """Relative gap between sampled request-seconds inside and the sum of stays from stamps."""
     request_samples = float(world.record.windows[:-1, w.IN_FRONT_END : w.IN_DECODE + 1].sum())
     arrived = int(world.record.counters[w.ARRIVED])
     arrival_s, end_s = world.request.arrival_s[:arrived], invariants.ends_of(world, arrived)
@@ -305,7 +305,7 @@ def little_gap(world: World) -> float:
 
 
 def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[str, float]:
-    """Amounts of the steady state, counts of the whole run; limits: of `recorder.capacities`."""
+    """Amounts of the steady state, counts of the run, by name; limits: capacities per second."""
     steady_row = world.record.windows[-1]
     counters = world.record.counters
     totals = dict(zip(w.FIELDS, steady_row.tolist(), strict=False))  # operators have no name here
@@ -320,11 +320,12 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     totals["inside"] = float(steady_row[w.IN_FRONT_END : w.IN_DECODE + 1].sum())
     totals |= {f"{name}_capacity": limit for name, limit in limits.items()}
     if setup.power:
-        power_of_role = setup.power if len(setup.kinds) > 1 else {"": setup.power[setup.roles[0]]}
+        first_power = {"": setup.power[setup.roles[0]]}
+        power_of_role = setup.power if len(setup.roles_by_npu) > 1 else first_power
         for role, power in power_of_role.items():
             prefix = f"{role}." if role else ""
             totals |= {prefix + name: float(value) for name, value in asdict(power).items()}
-    if len(setup.kinds) > 1:
+    if len(setup.roles_by_npu) > 1:
         for role, amounts_and_limits in recorder.pool_amounts(setup, steady_row[None]).items():
             for unit, (amount, limit) in zip(("cube", "hbm"), amounts_and_limits, strict=True):
                 totals[f"{role}.{unit}_amount"] = float(amount[0])
@@ -345,7 +346,7 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
 
 
 def remarks(setup: Setup, world: World, summary: Summary) -> list[str]:
-    """Sentences that a reader of the figures has to know."""
+    """Sentences that a reader of the figures has to know: what they leave out, what is rough."""
     s = setup.scenario
     notes = []
     if s.warmup_s > 0:
@@ -396,8 +397,8 @@ def result_digest(tables: dict[str, pl.DataFrame]) -> str:
 
 
 def _hashable_pieces(column: pl.Series) -> tuple[Iterable[Any], Iterable[np.ndarray]]:
-    """Pieces of a column without nulls (NaN, 0 or "" in their place), and where they were, if that
-    is not plain: no figure of a run is NaN, so a float that is has no other meaning."""
+    """Values of a column as buffers, nulls replaced by NaN, 0 or "", and masks of the nulls; no
+    masks for floats, as no figure of a run is NaN."""
     if column.dtype == pl.String:
         is_missing = [column.is_null().to_numpy()] if column.null_count() else []
         joined_text = column.fill_null("").str.join("\n").item()

@@ -30,12 +30,13 @@ class Residents:
     rate_req_per_s: float  # what the deployment answers
 
     def __len__(self) -> int:
+        """Number of requests in progress at time zero."""
         return self.rank.size
 
 
 def begins_steady(s: Scenario) -> bool:
     """Whether a run begins with a stationary population: not if load, machine or lengths are
-    expected to change from the start, or for a finite benchmark."""
+    expected to change from the start, nor for a finite benchmark."""
     workload = s.workload
     is_flat = workload.arrivals != "trace" and workload.profile.flat
     has_ramp = workload.arrivals == "closed_loop" and workload.ramp_s != 0.0
@@ -46,7 +47,7 @@ def begins_steady(s: Scenario) -> bool:
 
 
 def is_limited(s: Scenario) -> bool:
-    """Whether admission admits less than arrives: the population is not that of the load."""
+    """Whether admission may refuse requests or hold them back: then the load is not all inside."""
     admission = s.admission
     return bool(
         admission.shed_at or admission.rate_req_per_s or admission.in_flight
@@ -55,7 +56,8 @@ def is_limited(s: Scenario) -> bool:
 
 
 def residents(priced: Priced, requests: Requests) -> Residents | None:
-    """Requests in progress at time zero; None: there are none. Raises as `steady`."""
+    """Requests in progress at time zero, drawn from the steady state; None: there are none. Raises
+    ModelError for causes other than requests that do not fit."""
     scenario = priced.scenario
     if not begins_steady(scenario):
         return None
@@ -73,7 +75,7 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
             iterations = population.reserved_s / population.iteration_s
             iterations_apart = int(APART * population.life) + 1
             run_population(population.population, 0, iterations_apart, arrivals, iterations)
-        snapshots.append(_snapshot(population, instance_number * ranks))
+        snapshots.append(_requests_inside(population, instance_number * ranks))
     columns = [np.concatenate(parts) for parts in zip(*snapshots, strict=True)]
     if is_closed:  # no more than there are clients
         columns = [column[: scenario.workload.concurrency] for column in columns]
@@ -88,10 +90,11 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
     )  # fmt: skip
 
 
-def _snapshot(
+def _requests_inside(
     standing: Stationary, first: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Rank, present tokens, remaining tokens, seconds until decode of an instance's requests."""
+    """Rank (counted from `first`), tokens so far, tokens left, seconds until decode of each request
+    inside an instance in the steady state, four arrays."""
     population, iteration = standing.population, standing.population.at[ITERATION]
     is_decoding, is_coming = population.status == DECODING, population.status == COMING
     iterations = np.maximum(population.due - population.joined, 1)
@@ -109,7 +112,7 @@ def _snapshot(
 
 
 def with_residents(requests: Requests, found: Residents | None, closed: bool) -> Requests:
-    """Prepend residents to a stream; in a closed loop they replace clients that begin at once."""
+    """Requests after residents; in a closed loop these replace clients that begin at once."""
     if found is None:
         return requests
     resident_count = len(found)

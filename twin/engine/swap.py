@@ -41,7 +41,7 @@ def copied_bytes(world: World, i: int) -> float:
 
 @kernel
 def swap_out(world: World, d: int, i: int) -> bool:
-    """Copy the KV of a request that left its batch to host memory; False where that has no room."""
+    """Copy the KV of request i, which left d's batch, to host memory; False: no room there."""
     decode, request, rank = world.decode, world.request, world.request.rank[i]
     die_bytes = copied_bytes(world, i)
     if decode.swapped_bytes[rank, w.HELD] + die_bytes > world.settings.swap_bytes:
@@ -55,15 +55,15 @@ def swap_out(world: World, d: int, i: int) -> bool:
     decode.swapped_out[d] += 1
     decode.swapped_bytes[rank, w.HELD] += die_bytes
     decode.swapped_bytes[rank, w.OUT] += die_bytes
-    begin_copy(world, d, rank, die_bytes, 1)
+    add_copy(world, d, rank, die_bytes, 1)
     append(decode.swapped, rank, request.following, i)
     return True
 
 
 @kernel
 def swap_in(world: World, d: int, rank: int) -> int:
-    """Copy back the KV of the first swapped request of a rank if it has room, and return the
-    request; otherwise NONE. A rank without requests has room."""
+    """Copy back from host memory the KV of the first swapped request of a rank, if the rank has
+    room, and return the request; otherwise NONE. A rank without requests has room."""
     settings, state, request = world.settings, world.decode, world.request
     request_row = state.swapped[rank, w.HEAD]
     if request_row == w.NONE:
@@ -76,25 +76,25 @@ def swap_in(world: World, d: int, rank: int) -> int:
         return w.NONE
     pop(state.swapped, rank, request.following)
     die_bytes = copied_bytes(world, request_row)
-    remove_swapped(world, request_row)
+    subtract_swapped(world, request_row)
     state.changed[d] = 1
     state.reserved_tokens[rank] -= tokens
     state.swapped_bytes[rank, w.BACK] += die_bytes
-    begin_copy(world, d, rank, die_bytes, 0)
+    add_copy(world, d, rank, die_bytes, 0)
     return int(request_row)
 
 
 @kernel
-def begin_copy(world: World, d: int, rank: int, size: float, out: int) -> None:
-    """Add bytes of each die of a rank to the copies before the next pass."""
+def add_copy(world: World, d: int, rank: int, size: float, out: int) -> None:
+    """Add `size` bytes of each die of a rank to copies before the next pass; out 1: to the host."""
     decode = world.decode
     decode.copy_s[rank] += size * decode.s_per_host_byte[d, out]
     decode.copying[d, 2 * decode.host[rank] + out] += size * world.settings.rank_dies
 
 
 @kernel
-def remove_swapped(world: World, i: int) -> None:
-    """Count a request, already removed from the list, as no longer in host memory."""
+def subtract_swapped(world: World, i: int) -> None:
+    """Subtract a request, already removed from the list, from the KV in host memory."""
     decode, request, rank = world.decode, world.request, world.request.rank[i]
     decode.swapped_bytes[rank, w.HELD] -= copied_bytes(world, i)
     decode.swapped_tokens[rank] -= float(request.input_tokens[i] + request.emitted[i])
@@ -108,7 +108,7 @@ def remove_swapped(world: World, i: int) -> None:
 def drop_copy(world: World, i: int) -> None:
     """Drop a request's KV in host memory; the request has been removed from the list."""
     world.decode.swapped_bytes[world.request.rank[i], w.DROPPED] += copied_bytes(world, i)
-    remove_swapped(world, i)
+    subtract_swapped(world, i)
 
 
 @kernel
@@ -132,15 +132,15 @@ def copies_s(world: World, d: int, now_s: float, operators: np.ndarray) -> float
 
 
 @kernel
-def send_to_host(world: World, d: int, i: int) -> None:
-    """Add the KV that a joining request has in host memory to the bytes written there."""
+def add_written_bytes(world: World, d: int, i: int) -> None:
+    """Add the host-memory part of a joining request's KV to the bytes of the next write."""
     request, tokens = world.request, world.request.input_tokens[i] + world.request.emitted[i]
     world.decode.written[request.rank[i]] += tokens * world.costs.decode[d].demand.written_bytes
 
 
 @kernel
-def stream_kv(world: World, d: int, now_s: float) -> None:
-    """Begin a pass's reads and writes of host memory; price reads by the present traffic."""
+def begin_kv_streams(world: World, d: int, now_s: float) -> None:
+    """Begin a pass's reads and writes of KV in host memory; price reads by the present traffic."""
     decode, costs, prices = world.decode, world.costs, world.costs.decode[d]
     per_layer, layout, reach = prices.demand, prices.layout, prices.sequence.core.reach
     if per_layer.written_bytes <= 0.0:

@@ -18,7 +18,7 @@ PART = 1 << 15  # rows that are looked at together: their columns stay in the pr
 
 
 def window_of(times_s: np.ndarray, horizon_s: float, windows: int) -> np.ndarray:
-    """Window of each time up to the horizon, i8[n]."""
+    """Index of the window of each time up to the horizon, i8[n]; `windows` windows are equal."""
     return np.minimum((times_s / horizon_s * windows).astype(np.int64), windows - 1)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from twin.engine.columns import Log
 from twin.engine.setup import set_up_models
-from twin.engine.simulate import Running, pass_time
+from twin.engine.simulate import Running, run_models
 from twin.facts import Facts
 from twin.metrics.events import Event, Kind
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
@@ -47,22 +47,22 @@ def watch(
     scenario: Scenario, facts: Facts, span_s: tuple[float, float], most: int,
     trace: TraceTable | None = None, counts: np.ndarray | None = None,
 ) -> Window:  # fmt: skip
-    """The first `most` passes that overlap a span of a run, equal to those of that run. It takes as
-    long as the run up to the span's end. Raises what `simulate` raises."""
+    """The first `most` passes of each model that overlap a span of a run, equal to those of that
+    run. It takes as long as the run up to the span's end. Raises what `simulate` raises."""
     setups = set_up_models(scenario, facts, trace, counts)
     most_operators = max(len(DECODE_OPERATORS), len(PREFILL_OPERATORS))
     sizes = {"passes": most, "operators": most_operators}
     logs = [Log(sizes, span_s=np.array(span_s)) for _ in setups]
-    models = pass_time(setups, facts, None, logs, span_s[1])
+    models = run_models(setups, facts, None, logs, span_s[1])
     passes: dict[tuple[str, int], list[Pass]] = {}
     for pass_result, log, first_of_role in zip(models, logs, first_numbers(scenario), strict=True):
-        for (role, index), rows in _passes(pass_result, log, most).items():
+        for (role, index), rows in _passes_of_log(pass_result, log, most).items():
             passes[role, first_of_role[role] + index] = rows
     return Window(passes, sum(max(0, int(log.count[0]) - most) for log in logs))
 
 
-def _passes(passed: Running, log: Log, most: int) -> dict[tuple[str, int], list[Pass]]:
-    """The first `most` passes that a model's log holds."""
+def _passes_of_log(passed: Running, log: Log, most: int) -> dict[tuple[str, int], list[Pass]]:
+    """The first `most` passes in a model's log, by role and number of the instance."""
     prefills = passed.machine.world.settings.prefills
     colocated = passed.machine.world.settings.colocated
     decode_role = "colocated" if colocated else "decode"
@@ -90,7 +90,7 @@ def _passes(passed: Running, log: Log, most: int) -> dict[tuple[str, int], list[
 
 
 def _shorten_passes(where: tuple[str, int], rows: list[Pass], events: list[Event]) -> list[Pass]:
-    """Passes shortened to the time at which their instance goes out of service."""
+    """Passes of one instance (its role and number), cut where it goes out of service."""
     outages = [event for event in events if event.kind == Kind.INSTANCE_DOWN]
     down_s = [event.t_s for event in outages if (event.role, event.instance) == where]
     if not down_s:

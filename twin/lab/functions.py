@@ -17,7 +17,7 @@ from twin.lab.plan.question import default_goal, plan_from
 from twin.lab.runs.predicted import predict_all
 from twin.lab.sweep.sweep import Axis, holds, label_of, points
 from twin.lab.traces.reader import read_trace
-from twin.metrics.registry import placed, shown
+from twin.metrics.registry import metrics_at, shown
 from twin.scenario import Scenario, parse_scenario
 
 Rows = Sequence[tuple[str, ...]]
@@ -28,7 +28,7 @@ class Run(engine.Run):
 
     def _repr_markdown_(self) -> str:
         """Headline figures of the run as a table in Markdown."""
-        metrics = [m for m in placed("table") if m.shows("table", self.summary.get(m.key))]
+        metrics = [m for m in metrics_at("table") if m.shows("table", self.summary.get(m.key))]
         rows = [(m.key, shown(m.key, self.summary[m.key])) for m in metrics]
         return _markdown(self.scenario.name, ("figure", "value"), rows, self.notes)
 

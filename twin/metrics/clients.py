@@ -28,7 +28,7 @@ def fair_shares(total: float, offered: np.ndarray, weight: np.ndarray) -> np.nda
 
 
 def jain_index(values: np.ndarray) -> float | None:
-    """Jain's index: 1 when all are alike, 1/n when one has everything; None of nothing.
+    """Jain's index: 1 when all values are alike, 1/n when one has everything; None of nothing.
 
     >>> jain_index(np.array([1.0, 1.0])), jain_index(np.array([1.0, 0.0]))
     (1.0, 0.5)
@@ -38,7 +38,7 @@ def jain_index(values: np.ndarray) -> float | None:
 
 
 def fairness(o: Observed) -> float | None:
-    """Jain's index of each tenant's served tokens over its max-min fair share; None: no tenants."""
+    """Jain's index of tenants' served tokens over their max-min fair shares; None: no tenants."""
     if len(o.scenario.tenants) < 2:
         return None
     fair_share_ratio = _fair_share_ratios(o)
@@ -46,7 +46,7 @@ def fairness(o: Observed) -> float | None:
 
 
 def _fair_share_ratios(o: Observed) -> np.ndarray:
-    """Tokens served to each tenant over its max-min fair share by weight; NaN without demand."""
+    """Tokens served to each tenant over its max-min fair share, f8[tenants]; NaN without demand."""
     served_tokens, offered_tokens = _tokens(o, o.finished), _tokens(o, _first_attempt(o))
     weight = np.array([tenant.weight for tenant in o.scenario.tenants])
     demand = np.maximum(offered_tokens, served_tokens)
@@ -54,7 +54,7 @@ def _fair_share_ratios(o: Observed) -> np.ndarray:
 
 
 def _first_attempt(o: Observed) -> np.ndarray:
-    """Mask of requests that arrived in the steady state and are no retry."""
+    """Mask b[requests]: arrived in the steady state, and not as a retry."""
     is_first: np.ndarray = o.requests["arrival_s"].to_numpy() >= o.scenario.warmup_s
     is_first[: o.at_start] = False  # they arrived before the run
     if "attempt" in o.requests.columns:
@@ -63,13 +63,13 @@ def _first_attempt(o: Observed) -> np.ndarray:
 
 
 def _tokens(o: Observed, some: np.ndarray) -> np.ndarray:
-    """Prompt and answer tokens of some requests by tenant, f8[tenants]."""
+    """Prompt and answer tokens of the requests in mask `some`, f8[tenants]."""
     prompts, answers = (o.requests[f"{side}_tokens"].to_numpy() for side in ("input", "output"))
     tenant_index = o.requests["tenant"].to_physical().to_numpy()[some]
     return np.bincount(tenant_index, (prompts + answers)[some], len(o.scenario.tenants))
 
 
-def by_tenant(o: Observed) -> list[dict[str, Any]]:
+def tenant_rows(o: Observed) -> list[dict[str, Any]]:
     """Figures of each tenant in the steady state: rates, SLO attainment, latencies, hits."""
     rows, requests = [], o.requests
     tenant_index = requests["tenant"].to_physical().to_numpy()
@@ -85,8 +85,8 @@ def by_tenant(o: Observed) -> list[dict[str, Any]]:
         rows.append({
             "tenant": tenant.name,
             "asked_req_per_s": float((is_of_tenant & first_attempts).sum()) / o.steady_s,
-            "goodput_req_per_s": o.met_of(is_of_tenant) / o.steady_s,
-            "slo_attainment": o.attained_of(is_of_tenant),
+            "goodput_req_per_s": o.count_met(is_of_tenant) / o.steady_s,
+            "slo_attainment": o.attainment_of(is_of_tenant),
             "refused": int((is_of_tenant & (status == "rejected")).sum()),
             "cancelled": int((is_of_tenant & (status == "cancelled")).sum()),
             "tokens_per_s": served_tokens[index] / o.steady_s,

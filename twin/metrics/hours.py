@@ -9,15 +9,15 @@ MOST = 168  # hours of a week: each still has a window of its own
 
 
 def hour_s(s: Scenario) -> float | None:
-    """Simulated seconds of an hour; None if fewer than two, or too many, fit into the run."""
+    """Simulated seconds of an hour; None if fewer than two, or more than MOST, fit into the run."""
     has_day = s.workload.profile.shape in DAILY and s.workload.arrivals != "closed_loop"
     hour_length_s = s.workload.profile.period_s / 24.0 if has_day else 3600.0
     return hour_length_s if 2.0 * hour_length_s <= s.horizon_s <= MOST * hour_length_s else None
 
 
-def by_hour(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame:
-    """One row per hour; a window counts at its middle. Mean NPUs by pool, and those that start or
-    drain, NPU-hours, idle ones, kWh, hit ratio (null: unknown), used share of DRAM, arrivals."""
+def hours_table(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame:
+    """One row per hour of length_s; a window counts at its middle. Mean NPUs by pool, and those
+    that start or drain, NPU-hours, idle ones, kWh, hit ratio (null: unknown), DRAM use."""
     window_hours = pl.col("window_s") / 3600.0
     held_npus, busy_npus = pl.lit(0.0), pl.lit(0.0)
     npus: dict[str, pl.Expr] = {}
@@ -56,8 +56,8 @@ def by_hour(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame
     )
 
 
-def hits_over_time(requests: pl.DataFrame, width_s: float) -> pl.DataFrame:
-    """Hit ratio by the time `t_s` at which prefill began, a column for each tenant's number."""
+def hit_ratio_table(requests: pl.DataFrame, width_s: float) -> pl.DataFrame:
+    """Hit ratio by the time `t_s` at which prefill began, every width_s; a column per tenant."""
     begun_requests = requests.filter(pl.col("prefill_start_s").is_not_null()).with_columns(
         t_s=(pl.col("prefill_start_s") / width_s).floor() * width_s,
         tenant=pl.col("tenant").to_physical().cast(pl.String),

@@ -25,7 +25,7 @@ TTFT_PARTS = tuple(
 
 
 def spread_of(values: np.ndarray, prefix: str) -> dict[str, float | None]:
-    """Mean and p50/p90/p95/p99 of a sample under a name; None for all when it is empty.
+    """Mean and p50/p90/p95/p99 of a sample, named with a prefix; all None when it is empty.
 
     >>> spread_of(np.array([1.0, 3.0]), "ttft_s")["ttft_s_p50"]
     2.0
@@ -37,36 +37,36 @@ def spread_of(values: np.ndarray, prefix: str) -> dict[str, float | None]:
     return dict(zip(figure_names, [float(values.mean()), *map(float, quantiles)], strict=True))
 
 
-def span(requests: pl.DataFrame, begin: str, end: str) -> np.ndarray:
-    """Seconds between two stamps of every request; NaN where either is missing."""
+def span_s(requests: pl.DataFrame, begin: str, end: str) -> np.ndarray:
+    """Seconds between two stamps of every request, f8[n]; NaN where either is missing."""
     return np.asarray(requests[end].to_numpy() - requests[begin].to_numpy())
 
 
 def tpot_s(requests: pl.DataFrame) -> np.ndarray:
     """Seconds per output token of each request, from the first to the last; NaN for one token."""
     tokens = requests["output_tokens"].to_numpy()
-    return per_token_s(span(requests, "first_token_s", "finish_s"), tokens)
+    return per_token_s(span_s(requests, "first_token_s", "finish_s"), tokens)
 
 
 def per_token_s(emitting_s: np.ndarray, output_tokens: np.ndarray) -> np.ndarray:
-    """Seconds from the first token to the last over the tokens between; NaN where none follows."""
+    """Emitting seconds over the tokens after the first, f8[n]; NaN where none follows."""
     token_gaps = output_tokens.astype(np.float64) - 1.0
     token_gaps[token_gaps == 0.0] = np.nan
     return emitting_s / token_gaps
 
 
 def histogram_quantile(edges: np.ndarray, weights: np.ndarray, share: float) -> float | None:
-    """Upper edge of the bin of quantile `share`; edges f8[bins + 1]; None: no weight."""
+    """Upper edge of the bin of quantile `share` (0..1); edges f8[bins + 1]; None: no weight."""
     total_weight = float(weights.sum())
     if total_weight <= 0:
         return None
     return float(edges[1 + int(np.searchsorted(np.cumsum(weights), share * total_weight))])
 
 
-def gap_spread(edges: np.ndarray, weights: np.ndarray, tokens: float) -> dict[str, float | None]:
-    """Mean and percentiles of the inter-token latency, seconds. An iteration of t seconds is one
-    gap of t; further tokens of MTP have a gap of 0. edges f8[bins + 1] s; weights f8[bins]
-    request-iterations; tokens emitted in them."""
+def itl_spread(edges: np.ndarray, weights: np.ndarray, tokens: float) -> dict[str, float | None]:
+    """Mean and percentiles (s) of the inter-token latency. An iteration of t seconds is one gap of
+    t; further tokens of MTP have a gap of 0. edges f8[bins + 1] s; weights f8[bins]
+    request-iterations; tokens: emitted in them."""
     total_weight = float(weights.sum())
     if total_weight <= 0:
         return spread_of(np.zeros(0), "itl_s")
@@ -107,24 +107,24 @@ def per_second(amount: float, seconds: float, npus: float = 1) -> float | None:
 
 
 def quotient(above: float, below: float) -> float | None:
-    """above / below; None if the denominator is 0."""
+    """above / below; None if the denominator is not positive."""
     return above / below if below > 0 else None
 
 
 def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Quotients; NaN where the denominator is 0."""
+    """above / below, f8[n]; NaN where the denominator is not positive."""
     return np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)
 
 
-def waited_s(requests: pl.DataFrame) -> np.ndarray | float:
-    """Seconds between a turn's first attempt and this one, f8[n]; 0 where no client retries."""
+def since_first_attempt_s(requests: pl.DataFrame) -> np.ndarray | float:
+    """Seconds from a turn's first attempt to each request, f8[n]; 0 where no client retries."""
     if "asked_s" not in requests.columns:
         return 0.0
     return np.asarray((requests["arrival_s"] - requests["asked_s"]).to_numpy())
 
 
-def limits(scenario: Scenario, requests: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """(TTFT, TPOT) SLO of each request in seconds, f8[n] or one for all: its tenant's."""
+def slo_limits_s(scenario: Scenario, requests: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """(TTFT, TPOT) SLO of each request, its tenant's, f8[n] in s; without tenants two scalars."""
     tenants, default_slo = scenario.tenants, scenario.slo
     if not tenants:
         return np.array(default_slo.ttft_s), np.array(default_slo.tpot_ms * 1e-3)

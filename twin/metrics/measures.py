@@ -42,7 +42,7 @@ def seconds(value: float) -> str:
 
 
 def numbered(count: int, noun: str) -> str:
-    """A count of things by their singular, whose plural has an s.
+    """A count and the noun of the things, whose plural has an s.
 
     >>> numbered(1, "NPU"), numbered(1536, "NPU")
     ('1 NPU', '1,536 NPUs')
@@ -71,7 +71,7 @@ def three_figures(value: float) -> str:
 
 
 def _bytes(value: float, unit: str) -> str:
-    """A number of bytes, or of another unit, with a decimal prefix."""
+    """A number of bytes, or of another unit, as text with a decimal prefix."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= factor:
             return f"{three_figures(value / factor)} {prefix}{unit}"

@@ -44,7 +44,7 @@ class Observed:
 
     @property
     def steady_s(self) -> float:
-        """Length of the steady state."""
+        """Length of the steady state (s)."""
         return self.scenario.horizon_s - self.scenario.warmup_s
 
     @cached_property
@@ -55,7 +55,7 @@ class Observed:
         return incidents(self.requests, self.events, self.scenario.horizon_s)
 
     @property
-    def ended(self) -> int:
+    def ended_count(self) -> int:
         """Number of requests that left the machine, served or not."""
         ended_in_service = int(self.totals["finished"]) + int(self.totals["rejected"])
         return ended_in_service + self.incidents.lost + int(self.totals.get("cancelled", 0.0))
@@ -64,23 +64,24 @@ class Observed:
 
     @cached_property
     def _stamps(self) -> dict[str, np.ndarray]:
-        """Stamps of all requests by name, seconds, as far as they have been read."""
+        """Stamps (s) of all requests, f8[requests] by name, as far as they have been read."""
         return dict(self.stamps)
 
     def _stamp(self, name: str) -> np.ndarray:
-        """A stamp of every request, seconds; NaN where it is missing."""
+        """Stamp `name` of every request, f8[requests] seconds; NaN where it is missing."""
         if name not in self._stamps:
             # A null becomes a NaN in polars: to_numpy would do so one by one.
             self._stamps[name] = self.requests[name].cast(float).fill_null(np.nan).to_numpy()
         return self._stamps[name]
 
     def _span(self, begin: str, end: str) -> np.ndarray:
-        """Seconds between two stamps of every request; NaN where either is missing."""
+        """Seconds between two stamps of every request, f8[requests]; NaN where either is
+        missing."""
         return self._stamp(end) - self._stamp(begin)
 
     @cached_property
     def started(self) -> np.ndarray:
-        """Mask of the requests whose first token fell in the steady state."""
+        """Mask b[requests]: the first token fell in the steady state."""
         is_started: np.ndarray = self._stamp("first_token_s") >= self.scenario.warmup_s
         is_started[: self.at_start] = False  # they had theirs before the run
         return is_started
@@ -92,12 +93,12 @@ class Observed:
 
     @cached_property
     def finished(self) -> np.ndarray:
-        """Mask of the requests that finished in the steady state."""
+        """Mask b[requests]: finished in the steady state."""
         return np.asarray(self._stamp("finish_s") >= self.scenario.warmup_s)
 
     @cached_property
-    def whole(self) -> np.ndarray:
-        """Mask over the finished requests: arrived within the run, not in progress at its start."""
+    def arrived_in_run(self) -> np.ndarray:
+        """Mask b[finished]: the finished request arrived in the run, not before its start."""
         return np.asarray(np.flatnonzero(self.finished) >= self.at_start)
 
     @cached_property
@@ -107,12 +108,13 @@ class Observed:
 
     @cached_property
     def ttft(self) -> np.ndarray:
-        """Arrival to first token of every request, seconds; NaN without a first token."""
+        """Arrival to first token of every request, f8[requests] seconds; NaN without a first
+        token."""
         return self._span("arrival_s", "first_token_s")
 
     @cached_property
     def tpot(self) -> np.ndarray:
-        """TPOT of finished requests, seconds; NaN for answers of one token."""
+        """TPOT of finished requests, f8[finished] seconds; NaN for answers of one token."""
         if self.scenario.deployment.mode == "prefill_only":
             return np.full(self.finished_steady, np.nan)
         output_tokens = self.requests["output_tokens"].to_numpy()
@@ -124,25 +126,25 @@ class Observed:
         """Masks: requests whose TTFT, counted from their first attempt, is within its SLO; finished
         requests whose TPOT is, if they have one."""
         ttft_s = self.ttft
-        ttft_limit_s, tpot_limit_s = latency.limits(self.scenario, self.requests)
+        ttft_limit_s, tpot_limit_s = latency.slo_limits_s(self.scenario, self.requests)
         if self.scenario.tenants:
             tpot_limit_s = tpot_limit_s[self.finished]
         if "asked_s" in self.requests.columns:
-            ttft_s = ttft_s + latency.waited_s(self.requests)
+            ttft_s = ttft_s + latency.since_first_attempt_s(self.requests)
         return ttft_s <= ttft_limit_s, np.isnan(self.tpot) | (self.tpot <= tpot_limit_s)
 
     @cached_property
     def within_slo(self) -> np.ndarray:
-        """Mask of finished requests that met the whole SLO."""
+        """Mask b[finished]: the finished request met both its TTFT and its TPOT SLO."""
         ttft_met, tpot_met = self.in_time
         return np.asarray(ttft_met[self.finished] & tpot_met)
 
-    def met_of(self, chosen: np.ndarray) -> float:
-        """Finished requests of a mask b[requests] that met the whole SLO; those of the start at the
-        others' share. Without others no request has both latencies: the share is the product of
-        the share of first tokens in time and the share of TPOT in time."""
+    def count_met(self, chosen: np.ndarray) -> float:
+        """Number of finished requests in mask b[requests] that met the whole SLO; those of the
+        start at the others' share. Without others no request has both latencies: the share is the
+        product of the share of first tokens in time and the share of TPOT in time."""
         is_chosen = chosen[self.finished]
-        is_judged, finished_count = is_chosen & self.whole, int(is_chosen.sum())
+        is_judged, finished_count = is_chosen & self.arrived_in_run, int(is_chosen.sum())
         if judged_count := int(is_judged.sum()):
             return float(self.within_slo[is_judged].sum()) * finished_count / judged_count
         ttft_met, tpot_met = self.in_time
@@ -151,36 +153,37 @@ class Observed:
             return 0.0
         return float(ttft_met[has_token].mean()) * float(tpot_met[is_chosen].sum())
 
-    def attained_of(self, chosen: np.ndarray) -> float | None:
-        """Share of the finished requests of a mask b[requests] that met the whole SLO; None without
-        one, and where all were in progress at the start and no first token of a mask's request
-        came after it: then no TTFT is known."""
+    def attainment_of(self, chosen: np.ndarray) -> float | None:
+        """Share of the finished requests in mask b[requests] that met the whole SLO; None without
+        any, or if all were in progress at the start and no request of the mask had its first token
+        since: then no TTFT is known."""
         is_finished = chosen[self.finished]
-        is_judged = (is_finished & self.whole).any() or (chosen & self.started).any()
+        is_judged = (is_finished & self.arrived_in_run).any() or (chosen & self.started).any()
         if not is_finished.any() or not is_judged:
             return None
-        return self.met_of(chosen) / float(is_finished.sum())
+        return self.count_met(chosen) / float(is_finished.sum())
 
     @property
     def met(self) -> float:
-        """Finished requests that met the whole SLO, see `met_of`."""
-        return self.met_of(np.ones(self.finished.size, bool))
+        """Number of finished requests that met the whole SLO, estimated for those of the start."""
+        return self.count_met(np.ones(self.finished.size, bool))
 
     @cached_property
     def spreads(self) -> Mapping[str, float | None]:
-        """Mean and percentiles of every latency, by the key of the metric."""
+        """Mean and percentiles (s) of every latency, by the key of the metric."""
         stayed_s = self._span("arrival_s", "finish_s")[self.finished]
         return {
             **latency.spread_of(self.ttft[self.started], "ttft_s"),
             **latency.spread_of(self.tpot[~np.isnan(self.tpot)], "tpot_s"),
-            **latency.gap_spread(*self.gaps, self.totals.get("decode_tokens", 0.0)),
-            **latency.spread_of(stayed_s[self.whole], "e2e_s"),
+            **latency.itl_spread(*self.gaps, self.totals.get("decode_tokens", 0.0)),
+            **latency.spread_of(stayed_s[self.arrived_in_run], "e2e_s"),
             **latency.spread_of(self.session_times, "session_s"),
         }
 
     @cached_property
     def session_times(self) -> np.ndarray:
-        """Seconds from first question to last answer of steady sessions; empty if no turn waits."""
+        """Seconds from first question to last answer of sessions that ended in the steady state;
+        empty if no turn waits for answers."""
         requests = self.requests
         if "turns_left" not in requests.columns or not turns_wait(self.scenario):
             return np.zeros(0)
@@ -191,7 +194,7 @@ class Observed:
         return np.asarray(requests["finish_s"].to_numpy()[is_last] - begin_s[session[is_last]])
 
     def part_mean(self, name: str) -> float | None:
-        """Mean seconds of one part of the TTFT; None when no request went through it."""
+        """Mean seconds of one part of the TTFT (its name); None when no request went through it."""
         _, *stamps = next(part for part in latency.TTFT_PARTS if part[0] == name)
         part_s = self._span(*stamps)[self.started]
         is_missing = np.isnan(part_s)
@@ -200,12 +203,12 @@ class Observed:
 
     @property
     def output_tokens(self) -> float:
-        """Emitted tokens; with decode alone, without first tokens."""
+        """Tokens emitted in the steady state; with decode alone, without first tokens."""
         decode_only = self.scenario.deployment.mode == "decode_only"
         return self.totals["decode_tokens"] + (0.0 if decode_only else self.totals["first_tokens"])
 
     def pool_npus(self, role: str) -> float:
-        """NPUs of a pool, including colocated ones."""
+        """NPUs of a pool by role, and colocated ones."""
         return self.npus.get(role, 0) + self.npus.get("colocated", 0)
 
     @property
@@ -230,7 +233,7 @@ class Observed:
 
     @property
     def ssd_tokens(self) -> float:
-        """Tokens that the SSD tier had: a block is read whole, the last may hold fewer than fit."""
+        """Tokens of blocks read from the SSD tier: whole blocks, the last may hold fewer tokens."""
         moved_bytes, block_bytes, block_tokens = (
             self.totals.get(name, 0.0) for name in ("ssd_read_moved", "block_bytes", "block_tokens")
         )
@@ -248,9 +251,9 @@ class Observed:
             return self._drawn_w("prefill") + self._drawn_w("decode")
         if "idle_w" not in totals:
             return None
-        busy_share = self.instance_mean("prefill_busy_s", "prefill") or 0.0
+        busy_share = self.mean_per_instance("prefill_busy_s", "prefill") or 0.0
         if "colocated" in self.npus:  # the share of iterations that compute prompts too
-            busy_share = self.instance_mean("decode_busy_s", "decode") or 0.0
+            busy_share = self.mean_per_instance("decode_busy_s", "decode") or 0.0
             busy_share *= min(1.0, totals["prefill_batches"] / max(totals["iterations"], 1.0))
         elif "prefill" in self.npus:
             busy_share *= serving(self.scenario)["prefill"].cores
@@ -267,14 +270,15 @@ class Observed:
         return drawn_w + npus * constant_w_per_npu
 
     def _drawn_w(self, role: str) -> float:
-        """Mean watts of the NPUs of a pool that has a kind of its own."""
+        """Mean watts of a pool's NPUs, with their host and network, if pools differ in their
+        NPUs."""
         role_totals = {name.partition(".")[2]: value for name, value in self.totals.items()
              if name.startswith(f"{role}.")}  # fmt: skip
         cube_share = role_totals["cube_amount"] / (role_totals["cube_capacity"] * self.steady_s)
         hbm_share = role_totals["hbm_amount"] / (role_totals["hbm_capacity"] * self.steady_s)
         busy_w = role_totals["cube_w"] * cube_share + role_totals["hbm_w"] * hbm_share
         if role == "prefill":
-            prefill_busy_share = self.instance_mean("prefill_busy_s", "prefill") or 0.0
+            prefill_busy_share = self.mean_per_instance("prefill_busy_s", "prefill") or 0.0
             prefill_busy_share *= serving(self.scenario)["prefill"].cores
             busy_w += (
                 role_totals["prefill_w"] * prefill_busy_share
@@ -285,7 +289,8 @@ class Observed:
 
     @property
     def price_per_npu_hour(self) -> float:
-        """Price of an hour of a mean NPU that belongs to an instance."""
+        """Mean price of an hour of an NPU that belongs to an instance, with its part of CPU
+        nodes."""
         pools, cost = serving(self.scenario), self.scenario.cost
         supernode, npus_at = self.scenario.supernode, dict[float, float]()
         for role, npu_count in self.npus.items():
@@ -301,29 +306,29 @@ class Observed:
         return total_price / sum(npus_at.values()) + cpu_price
 
     def clock(self, role: str) -> float | None:
-        """Share of the rated clock of a pool, or of the colocated one; None without a cap."""
+        """Clock of a pool's NPUs over the rated one; None without a cap on power."""
         return self.totals.get(f"{role}_clock", self.totals.get("colocated_clock"))
 
     @property
     def tokens_served(self) -> float:
-        """Output tokens or, without decode, input tokens, computed or read."""
+        """Output tokens of the steady state; without decode, input tokens, computed or read."""
         if self.scenario.deployment.mode == "prefill_only":
             return self.totals["prefill_tokens"] + self.totals["hit_tokens"]
         return self.output_tokens
 
-    def instance_mean(self, total: str, role: str) -> float | None:
-        """A total in instance-seconds divided by a role's instances and the steady-state span."""
+    def mean_per_instance(self, total: str, role: str) -> float | None:
+        """A total in instance-seconds over a role's instances and the steady-state seconds."""
         return self.per_second(self.totals[total], self.totals[f"{role}_instances"])
 
 
-def _joined(name: str) -> Any:
+def _joined_arrays(name: str) -> Any:
     """Property of a run of several models: their arrays of this name, joined in order."""
     return cached_property(
         lambda run: np.concatenate([getattr(model, name) for model in run.parts])
     )
 
 
-def _sum(name: str, number: type[float] = float) -> Any:
+def _summed(name: str, number: type[float] = float) -> Any:
     """Property of a run of several models: the sum of their figures of this name."""
     return cached_property(lambda run: number(sum(getattr(model, name) for model in run.parts)))
 
@@ -334,21 +339,21 @@ class Several(Observed):
 
     parts: tuple[Observed, ...] = ()
 
-    at_start = _sum("at_start", int)
-    started = _joined("started")
-    finished = _joined("finished")
-    whole = _joined("whole")
-    ttft = _joined("ttft")
-    tpot = _joined("tpot")
-    within_slo = _joined("within_slo")
-    session_times = _joined("session_times")
-    met = _sum("met")
-    output_tokens = _sum("output_tokens")
-    tokens_served = _sum("tokens_served")
-    ssd_tokens = _sum("ssd_tokens")
-    npus_held = _sum("npus_held")
-    npu_s_held = _sum("npu_s_held")
-    idle_npu_s = _sum("idle_npu_s")
+    at_start = _summed("at_start", int)
+    started = _joined_arrays("started")
+    finished = _joined_arrays("finished")
+    arrived_in_run = _joined_arrays("arrived_in_run")
+    ttft = _joined_arrays("ttft")
+    tpot = _joined_arrays("tpot")
+    within_slo = _joined_arrays("within_slo")
+    session_times = _joined_arrays("session_times")
+    met = _summed("met")
+    output_tokens = _summed("output_tokens")
+    tokens_served = _summed("tokens_served")
+    ssd_tokens = _summed("ssd_tokens")
+    npus_held = _summed("npus_held")
+    npu_s_held = _summed("npu_s_held")
+    idle_npu_s = _summed("idle_npu_s")
 
     def _span(self, begin: str, end: str) -> np.ndarray:
         """Seconds between two stamps of every request, model by model; NaN if one is missing."""
@@ -370,12 +375,13 @@ class Several(Observed):
         return price_per_hour / max(self.npus_held, 1.0)
 
     def clock(self, role: str) -> float | None:
-        """None: under a cap on power each model has a clock of its own."""
+        """None, whatever the role: under a cap on power each model has a clock of its own."""
         return None
 
 
 def totals_of(parts: Sequence[Observed], pool_share: Sequence[float]) -> dict[str, float]:
-    """Sums of all models, but for figures of the machine. pool_share: of the memory pool, each."""
+    """Totals by name, summed over models, but for figures of the machine; pool_share: each
+    model's."""
     all_totals = [model.totals for model in parts]
     total_names = dict.fromkeys(name for totals in all_totals for name in totals)
     sums = {name: sum(totals.get(name, 0.0) for totals in all_totals) for name in total_names}
@@ -394,6 +400,6 @@ def npus_of(parts: Sequence[Observed]) -> Mapping[str, float]:
 
 
 def turns_wait(s: Scenario) -> bool:
-    """Whether there are sessions whose next turn waits for the answer."""
+    """Whether there are sessions whose next turn waits for the answer before it."""
     load = s.workload
     return load.turns == "wait" and (load.prefix == "sessions" or load.arrivals == "trace")

@@ -86,7 +86,7 @@ OPERATORS = {
 
 
 def names_of(phase: str, *places: Place) -> tuple[str, ...]:
-    """Operators of a phase in order; all, or those of the given places without optional ones."""
+    """Names of a phase's operators, in order; places given: of these, without optional ones."""
     return tuple(
         name
         for name, entry in OPERATORS.items()
@@ -95,12 +95,12 @@ def names_of(phase: str, *places: Place) -> tuple[str, ...]:
 
 
 def family(name: str) -> str:
-    """Name of an operator's family; of an unknown operator its own name."""
+    """Name of the family of an operator; of an unknown operator its own name."""
     return OPERATORS[name].family if name in OPERATORS else name.replace("_", " ")
 
 
-def waits_for(name: str, phase: str) -> str:
-    """Resource that a phase's longest operator waits for."""
+def awaited_resource(name: str, phase: str) -> str:
+    """Name of the resource that an operator waits for when it is the longest one of a phase."""
     operator = OPERATORS.get(name)
     return (operator.waits_for if operator else "") or ROOFS[phase]
 

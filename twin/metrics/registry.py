@@ -55,12 +55,12 @@ class Metric:
 
     @property
     def tile(self) -> str:
-        """Label and basis: 'Decode, per decode NPU'."""
+        """Title of the metric's tile, label and basis: 'Decode, per decode NPU'."""
         title = self.short or self.label
         return f"{title}, {self.basis}" if self.basis not in ("", PER_REQUEST) else title
 
     def shows(self, place: Place, value: object, scenario: Scenario | None = None) -> bool:
-        """Whether a place shows this value."""
+        """Whether a place shows this value of the metric."""
         if place not in self.places or value is None or (self.unless_zero and not value):
             return False
         return scenario is None or self.applies is None or self.applies(scenario)
@@ -70,7 +70,7 @@ def _latency(
     prefix: str, name: str, what: str, at: dict[str, tuple[Place, ...]],
     slo: Callable[[Scenario], float] | None = None,
 ) -> list[Metric]:  # fmt: skip
-    """Mean and percentiles of one latency; the SLO is about its p99."""
+    """Metrics of one latency: mean and percentiles, at places by statistic; the SLO limits p99."""
 
     return [
         Metric(
@@ -100,20 +100,20 @@ def _per_token(o: Observed, per_second: float | None) -> Value:
 
 
 def _cost(o: Observed) -> Value:
-    """Currency per million tokens; None without a price."""
+    """Price, in currency, of the NPU-hours of a million served tokens; None without a price."""
     price_per_hour = o.price_per_npu_hour * o.npus_held
     return _per_token(o, 1e6 * price_per_hour / 3600.0) if price_per_hour > 0.0 else None
 
 
-def _capacity(name: str) -> Formula:
-    """Formula of the used share of a capacity."""
+def _capacity_used(name: str) -> Formula:
+    """Formula of the used share of a capacity, by the name of its totals."""
     return lambda o: quotient(o.totals[f"{name}_amount"], o.totals[f"{name}_capacity"] * o.steady_s)
 
 
 def _count(
     key: str, label: str, what: str, of: Formula, better: Better = "", **more: Any
 ) -> Metric:
-    """Metric that is a number, of requests unless `unit` names another thing."""
+    """Metric that counts things: requests, unless `unit` names another."""
     return Metric(key, label, "count", more.pop("unit", "requests"), better, what,
                   more.pop("group", "counts"), of, **more)  # fmt: skip
 
@@ -240,19 +240,19 @@ _COST = [
 _USE = [
     _used("prefill_utilisation", "Prefill busy, of the time",
           "Share of time a prefill instance computes.",
-          lambda o: o.instance_mean("prefill_busy_s", "prefill"), TABLE),
+          lambda o: o.mean_per_instance("prefill_busy_s", "prefill"), TABLE),
     _used("decode_utilisation", "Decode busy, of the time",
           "Share of time a decode instance computes, however few of its slots are taken.",
-          lambda o: o.instance_mean("decode_busy_s", "decode"), TABLE),
+          lambda o: o.mean_per_instance("decode_busy_s", "decode"), TABLE),
     _used("hbm_utilisation", "HBM bandwidth used", "Bytes read over what the dies could read.",
-          _capacity("hbm")),
+          _capacity_used("hbm")),
     _used("cube_utilisation", "Cube cores used", "FLOPs done over what the dies could do.",
-          _capacity("cube")),
+          _capacity_used("cube")),
     *(_used(f"{plane}_utilisation", f"{plane.upper()} plane used",
-            "Bytes over capacity, mean of all links.", _capacity(plane))
+            "Bytes over capacity, mean of all links.", _capacity_used(plane))
       for plane in ("ub", "rdma", "vpc")),
     _used("kv_used_fraction_mean", "Decode KV space used", "KV tokens held over what fits in HBM.",
-          lambda o: o.instance_mean("kv_used_s", "decode")),
+          lambda o: o.mean_per_instance("kv_used_s", "decode")),
     _used("pool_used_fraction", "Memory pool used", "KV blocks held over what the DRAM holds.",
           lambda o: quotient(o.totals["pool_used"], o.totals["samples"]), ("memory pool",)),
     *(Metric(f"{name}_bytes_per_s", label, "bytes", "B/s", "", f"{help_text}; the whole machine.",
@@ -300,7 +300,7 @@ _COUNTS = [
            "inside stay level after the warm-up: steady, filling or overloaded; nothing where load "
            "or machine change by themselves.", "counts", places=TABLE),
     _count("running", "Unfinished", "Still in the machine at the end.",
-           lambda o: o.requests.height - o.ended, places=TABLE),
+           lambda o: o.requests.height - o.ended_count, places=TABLE),
     _count("lost", "Lost", "Requests given up after faults: their last retry failed, or no "
            "instance was left to serve.", lambda o: o.incidents.lost, "lower", places=TABLE,
            unless_zero=True),
@@ -348,7 +348,7 @@ METRICS: dict[str, Metric] = {
 }
 
 
-def placed(place: Place) -> list[Metric]:
+def metrics_at(place: Place) -> list[Metric]:
     """Metrics shown at a place, in the order of declaration."""
     return [metric for metric in METRICS.values() if place in metric.places]
 
@@ -368,12 +368,12 @@ _ENDINGS: tuple[tuple[str, Kind, str], ...] = (
 
 
 def summarise(run: Observed) -> Summary:
-    """Every metric that has a formula, in the order of declaration."""
+    """Value of every metric that has a formula, by key, in the order of declaration."""
     return {key: metric.of(run) for key, metric in METRICS.items() if metric.of is not None}
 
 
 def metric_of(key: str) -> Metric:
-    """The metric of a key; an undeclared one is derived from the end of its name."""
+    """The metric of a key; an undeclared one gets kind and unit from the end of its name."""
     if key in METRICS:
         return METRICS[key]
     base_key = key
@@ -387,7 +387,7 @@ def metric_of(key: str) -> Metric:
 
 
 def shown(key: str, value: object) -> str:
-    """A summary figure for people, with its unit: shown('ttft_s_p50', 0.8312) is '831 ms'."""
+    """A summary figure as text with its unit: shown('ttft_s_p50', 0.8312) is '831 ms'."""
     metric = metric_of(key)
     if value is None or isinstance(value, str):
         return value or NOTHING
@@ -395,7 +395,7 @@ def shown(key: str, value: object) -> str:
 
 
 def verdict(key: str, value: float, baseline: float) -> Literal["better", "worse", "same", ""]:
-    """Comparison of a figure with its baseline in a word; '' when neither direction is better."""
+    """Judgement of a figure against its baseline; '' when neither direction is better."""
     if abs(value - baseline) <= 5e-4 * max(abs(value), abs(baseline)):
         return "same"
     better_direction = metric_of(key).better

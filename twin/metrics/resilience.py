@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from twin.metrics.events import Kind
-from twin.metrics.latency import met_slo, span, tpot_s
+from twin.metrics.latency import met_slo, span_s, tpot_s
 from twin.metrics.measures import amount, seconds, three_figures
 from twin.scenario.words import first_few
 
@@ -46,9 +46,9 @@ class Dip:
     what: str  # the same for people
 
 
-def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
-    """The dips, one for each moment of faults. A request that was retried or lost counts for the
-    first fault that could affect it (`_victims`)."""
+def dips_of_faults(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
+    """Effects of faults on output, one for each moment of faults. A request that was retried or
+    lost counts for the first fault that could affect it."""
     events, windows, requests = (tables.get(name) for name in ("events", "windows", "requests"))
     if events is None or windows is None or not windows.height:
         return []
@@ -60,9 +60,9 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
     if not fault_times_s:
         return []
     begin_s, length_s = (windows[name].to_numpy().astype(float) for name in ("t_s", "window_s"))
-    phase, tokens_per_s = _rates(windows)
+    phase, tokens_per_s = _token_rates(windows)
     end_s = float(begin_s[-1] + length_s[-1])
-    victim_counts = _victims(requests, events, fault_times_s)
+    victim_counts = _retried_and_lost(requests, events, fault_times_s)
     good_ends_s = _good_ends(requests, ttft_limit_s, tpot_limit_s)
     dips: list[Dip] = []
     earlier_tokens_per_s: float | None = None  # usual rate from before an outage that still goes on
@@ -75,7 +75,7 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
                 float(tokens_per_s[usual_windows].std()),
             )
         in_span = (begin_s >= at_s - 1e-9) & (begin_s + length_s <= stop_s + 1e-9)
-        recovery_s, lowest_tokens_per_s = _recovery(
+        recovery_s, lowest_tokens_per_s = _recovery_and_lowest(
             begin_s[in_span], tokens_per_s[in_span], usual_tokens_per_s, sd, at_s
         )
         dip_end_s = stop_s if recovery_s is None else min(stop_s, at_s + recovery_s)
@@ -91,17 +91,17 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
             cut_short=recovery_s is None and k + 1 < len(fault_times_s), until_s=dip_end_s,
             goodput_before_req_per_s=_goodput(good_ends_s, usual_from_s, at_s),
             goodput_during_req_per_s=_goodput(good_ends_s, at_s, dip_end_s),
-            down=_outages(outages, at_s, stop_s, end_s), what="",
+            down=_outages_in_span(outages, at_s, stop_s, end_s), what="",
             retried=victim_counts[k][0], lost=victim_counts[k][1],
         )  # fmt: skip
-        dips.append(replace(dip, what=_sentences(dip, stop_s)))
+        dips.append(replace(dip, what=_dip_text(dip, stop_s)))
         outage_goes_on = ((outages["t_s"] < stop_s) & (outages["end_s"] > stop_s)).any()
         earlier_tokens_per_s = usual_tokens_per_s if outage_goes_on else None
     return dips
 
 
-def _rates(windows: pl.DataFrame) -> tuple[str, np.ndarray]:
-    """Phase whose tokens count, and their rate in each window; input tokens without decode."""
+def _token_rates(windows: pl.DataFrame) -> tuple[str, np.ndarray]:
+    """Phase whose tokens count, and its tokens/s in each window; input tokens without decode."""
     for phase in ("output", "input"):
         rate_column = f"{phase}_tokens_per_s"
         if rate_column in windows.columns and (windows[rate_column].sum() or 0.0) > 0.0:
@@ -112,18 +112,19 @@ def _rates(windows: pl.DataFrame) -> tuple[str, np.ndarray]:
 def _usual_windows(
     begin: np.ndarray, length: np.ndarray, at_s: float, since_s: float
 ) -> np.ndarray:
-    """Mask of the windows that define the usual rate: after the previous fault, before this one."""
+    """Mask of the windows that define the usual rate: after the fault at since_s, before at_s."""
     span_s = min(BEFORE_S, BEFORE_WINDOWS * float(length[0]))
     span_s = max(span_s, FEWEST_WINDOWS * float(length[0]))
     usual_from_s = max(since_s, at_s - span_s)
     return np.asarray((begin >= usual_from_s - 1e-9) & (begin + length <= at_s + 1e-9))
 
 
-def _recovery(
+def _recovery_and_lowest(
     begin: np.ndarray, rate: np.ndarray, before: float | None, noise: float, at_s: float
 ) -> tuple[float | None, float | None]:
-    """Seconds to lasting recovery and the lowest rate. A dip is 5 % and NOISE deviations below the
-    usual rate; it ends when the mean of SUSTAINED windows is at the usual rate."""
+    """Seconds from at_s to lasting recovery (0: no dip; None: none here), lowest rate. A dip is 5 %
+    and NOISE deviations (noise) below the usual rate (before); it ends when the mean of SUSTAINED
+    windows is at the usual rate."""
     if rate.size == 0:
         return None, None
     if before is None:
@@ -137,10 +138,10 @@ def _recovery(
     return None, float(rate.min())
 
 
-def _outages(
+def _outages_in_span(
     outages: pl.DataFrame, at_s: float, stop_s: float, end_s: float
 ) -> tuple[tuple[str, float], ...]:
-    """Instances that went out of service in a span, with their seconds out, longest first."""
+    """Instances that went out of service from at_s to stop_s, seconds out, longest first."""
     down_s: dict[str, float] = {}
     for row in outages.iter_rows(named=True):
         if at_s <= row["t_s"] and (row["t_s"] < stop_s or stop_s >= end_s):
@@ -155,7 +156,7 @@ def instance_name(role: str, instance: int | None) -> str:
     return role if instance is None else f"{role} {instance}"
 
 
-def _victims(
+def _retried_and_lost(
     requests: pl.DataFrame | None, events: pl.DataFrame, moments: Sequence[float]
 ) -> list[tuple[int, int]]:
     """(retried, lost) requests of each fault: of the first one that could affect the request."""
@@ -173,7 +174,7 @@ def _victims(
 
 
 def _detection_times(events: pl.DataFrame, moments: Sequence[float]) -> np.ndarray:
-    """Detection time of each fault: the last 'detected' before the next, or the fault's own."""
+    """Detection time (s) of each fault: the last 'detected' before the next, or its own time."""
     detected_s = events.filter(pl.col("kind") == Kind.DETECTED)["t_s"].to_list()
     noticed_s = []
     for fault_s, next_s in pairwise((*moments, np.inf)):
@@ -182,7 +183,7 @@ def _detection_times(events: pl.DataFrame, moments: Sequence[float]) -> np.ndarr
 
 
 def is_lost(requests: pl.DataFrame) -> np.ndarray:
-    """Mask of requests given up after a fault; all False without states."""
+    """Mask b[requests] of those given up after a fault; all False without such a status."""
     status = requests["status"]
     if isinstance(status.dtype, pl.Enum) and "lost" not in status.dtype.categories:
         return np.zeros(requests.height, bool)
@@ -192,11 +193,11 @@ def is_lost(requests: pl.DataFrame) -> np.ndarray:
 def _good_ends(
     requests: pl.DataFrame | None, ttft_limit_s: float, tpot_limit_s: float
 ) -> np.ndarray | None:
-    """Finish times of requests that met both limits, in order; None without requests."""
+    """Finish times (s) of requests that met both limits, sorted; None without requests."""
     if requests is None:
         return None
     finished_requests = requests.filter(pl.col("finish_s").is_not_null())
-    ttft_s = span(finished_requests, "arrival_s", "first_token_s")
+    ttft_s = span_s(finished_requests, "arrival_s", "first_token_s")
     met_limits = met_slo(ttft_s, tpot_s(finished_requests), ttft_limit_s, tpot_limit_s)
     return np.sort(finished_requests["finish_s"].to_numpy()[met_limits])
 
@@ -216,13 +217,13 @@ def _join_names(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
-def _sentences(dip: Dip, stop_s: float) -> str:
-    """A dip in sentences: the fault, how deep output fell, when it recovered, affected requests."""
+def _dip_text(dip: Dip, stop_s: float) -> str:
+    """Sentences on a dip: the fault, how deep output fell, when it recovered, affected requests."""
     names_all = all(name in dip.detail for name in dip.element.split(" and ")[0].split(", "))
     fault_text = (
         dip.detail if names_all else f"{dip.element} ({dip.detail})" if dip.detail else dip.element
     )
-    sentences = [f"{fault_text} at {seconds(dip.at_s)}: {_describe_output(dip, stop_s)}."]
+    sentences = [f"{fault_text} at {seconds(dip.at_s)}: {_output_text(dip, stop_s)}."]
     if dip.down:
         outages = [f"{name} was down for {seconds(down_time_s)}" for name, down_time_s in dip.down]
         listed_outages = _join_names(outages)
@@ -240,8 +241,8 @@ def _sentences(dip: Dip, stop_s: float) -> str:
     return " ".join(sentences)
 
 
-def _describe_output(dip: Dip, stop_s: float) -> str:
-    """A clause on the output: its usual and lowest rate, and whether it recovered."""
+def _output_text(dip: Dip, stop_s: float) -> str:
+    """A clause on output: its usual and lowest rate, and whether it recovered by stop_s."""
     usual_rate, low_rate = dip.before_tokens_per_s, dip.lowest_tokens_per_s
     if low_rate is None:
         return "the run ends too soon to say what it did"
@@ -282,7 +283,7 @@ class Incidents:
 def incidents(
     requests: pl.DataFrame | None, events: pl.DataFrame | None, horizon_s: float
 ) -> Incidents:
-    """The incidents of a run, from its requests and its events."""
+    """Figures of faults and balancing of a run, from its requests and its events."""
     lost_count = retried_count = rebalance_count = 0
     moved_bytes = down_s = 0.0
     if requests is not None:

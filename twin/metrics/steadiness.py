@@ -47,12 +47,12 @@ def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
     )
     arrived_requests = float(counted_windows["arrived"].sum())
     arrivals_per_s = arrived_requests / (span_s + float(counted_windows["window_s"][0]))
-    growth, error = slope(t_s, queued_requests)
+    growth, error = slope_and_error(t_s, queued_requests)
     # Growth by chance, where arrivals and answers are both Poisson.
     chance_growth = math.sqrt(2.0 * arrived_requests) / span_s
     if growth > max(EXCESS * arrivals_per_s, CERTAIN * min(error, chance_growth)) and not is_closed:
         return "overloaded"
-    drift, error = slope(t_s, running_requests)
+    drift, error = slope_and_error(t_s, running_requests)
     mean_running = float(np.cumsum(running_requests)[-1]) / running_requests.size
     if not is_closed:
         # By chance alone: the autocovariance of the count in an M/D/inf queue falls linearly over
@@ -63,7 +63,7 @@ def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
     return "steady"
 
 
-def slope(t: np.ndarray, values: np.ndarray) -> tuple[float, float]:
+def slope_and_error(t: np.ndarray, values: np.ndarray) -> tuple[float, float]:
     """(slope of a straight line through values f8[n] at even times t, its standard error)."""
     point_count = t.size
     centred_t = t - float(np.cumsum(t)[-1]) / point_count
@@ -81,13 +81,13 @@ def slope(t: np.ndarray, values: np.ndarray) -> tuple[float, float]:
 
 
 def stays_s(arrival_s: np.ndarray, end_s: np.ndarray, horizon_s: float) -> float:
-    """Sum over requests of the seconds inside, up to the horizon; NaN end: still inside."""
+    """Seconds that all requests are inside, summed, up to the horizon; NaN end: still inside."""
     clipped_end_s = np.where(np.isnan(end_s), horizon_s, np.minimum(end_s, horizon_s))
     return float((clipped_end_s - arrival_s).sum())
 
 
 def relative_gap(sampled_s: float, stayed_s: float) -> float:
-    """Relative difference of sampled request-seconds from those by stamps; 0 without requests."""
+    """Relative difference of sampled request-seconds from stayed ones; 0 without requests."""
     return (sampled_s - stayed_s) / stayed_s if stayed_s > 0 else 0.0
 
 

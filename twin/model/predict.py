@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from twin.facts import Facts
 from twin.hardware.power import Use, clock
-from twin.metrics.operators import waits_for
+from twin.metrics.operators import awaited_resource
 from twin.model import mixed
 from twin.model.batch import Hot
 from twin.model.coefficients import CAUSES, Decode
@@ -98,7 +98,7 @@ class PoolPrediction:
     @property
     def resource(self) -> str:
         """What the longest operator waits for."""
-        return waits_for(self.longest_operator, self.phase)
+        return awaited_resource(self.longest_operator, self.phase)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,7 @@ def token_variance(draft_tokens: int, acceptance: float) -> float:
 
 @lru_cache(maxsize=1024)
 def iteration_chances(tokens: int, draft_tokens: int, acceptance: float) -> tuple[float, ...]:
-    """Probabilities that `tokens` (1 or more) need 1 ... `tokens` iterations."""
+    """Probabilities that answers of `tokens` (1 or more) tokens need 1 ... `tokens` iterations."""
     at_least = [acceptance**k for k in range(draft_tokens + 1)]
     emits = [a - b for a, b in zip(at_least, [*at_least[1:], 0.0], strict=True)]  # 1, 2, ... tokens
     sums, end_chances = [1.0] + [0.0] * (tokens - 1), []  # sums: chance of 0, 1, ... tokens so far
@@ -102,7 +102,7 @@ def iterations_needed(
 
 @kernel
 def simulate_iterations(tokens: int, draft_tokens: int, acceptance: float, key: np.uint64) -> int:
-    """Iterations until `tokens` tokens are emitted, with every draft token drawn individually."""
+    """Iterations until `tokens` tokens are emitted, each draft token drawn with `acceptance`."""
     emitted_tokens, iterations, draws = 0, 0, 0
     while emitted_tokens < tokens:
         iterations += 1

@@ -32,7 +32,7 @@ class PoolSeen:
 
     @property
     def committed(self) -> int:
-        """Instances that serve or will serve."""
+        """Number of instances that serve or start."""
         return self.serving + self.starting
 
 
@@ -60,8 +60,8 @@ Wanted = tuple[int, ...]  # instances of each pool
 Controller = Callable[[Seen, Rule], Wanted]
 
 
-def _scaled_count(pool: PoolSeen, pressure: float, rule: Rule) -> int:
-    """Instances that bring the pressure below the high mark; fewer if it is below the low one."""
+def _count_for_pressure(pool: PoolSeen, pressure: float, rule: Rule) -> int:
+    """Number of instances that keep pressure at the high mark; unchanged between the marks."""
     present = pool.committed
     if rule.low <= pressure <= rule.high:
         return present
@@ -70,14 +70,15 @@ def _scaled_count(pool: PoolSeen, pressure: float, rule: Rule) -> int:
 
 
 def scale_by(pressure: Callable[[PoolSeen], float]) -> Controller:
-    """A controller that scales each pool by itself, by one of its measurements."""
+    """A controller that scales each pool by itself, by one of its measurements (1: its limit)."""
     return lambda seen, rule: tuple(
-        _scaled_count(p, pressure(p), rule) for p in seen.pools.values()
+        _count_for_pressure(p, pressure(p), rule) for p in seen.pools.values()
     )
 
 
 def rebalance(seen: Seen, rule: Rule) -> Wanted:
-    """Instances that each pool needs; with too few NPUs, the split whose worst pool is best off."""
+    """Number of instances that each pool needs; with too few NPUs, the best worst-off pool's
+    split."""
     pools = tuple(seen.pools.values())
     split_now = tuple(pool.committed for pool in pools)
 
@@ -86,7 +87,7 @@ def rebalance(seen: Seen, rule: Rule) -> Wanted:
         return sum(n * pool.npus_per_instance for n, pool in zip(split, pools, strict=True))
 
     def lack(split: Wanted) -> float:
-        """Highest ratio of needed to given instances of a pool; above 1: too few."""
+        """Highest ratio of needed to given instances among the pools; above 1: too few."""
         return max(pool.needed / max(n, 1) for n, pool in zip(split, pools, strict=True))
 
     needed_split = tuple(max(rule.least, math.ceil(pool.needed - HELD)) for pool in pools)
@@ -116,24 +117,24 @@ Source = Callable[[str], Callable[[dict[str, Any]], Mapping[str, int]]]
 _SOURCES: list[Source] = []
 
 
-def look_in(source: Source) -> None:
-    """Set the source of the operator's controllers by digest; it raises ControllerError."""
+def set_source(source: Source) -> None:
+    """Set the source of operators' own controllers, by digest; it raises ControllerError."""
     _SOURCES[:] = [source]
 
 
 def controller_named(name: str, digest: str) -> Controller:
-    """The controller of this name; digest: of the operator's own. Raises ControllerError."""
+    """The controller of this name; digest: of an operator's own. Raises ControllerError."""
     return own_controller(digest) if name == "own" else CONTROLLERS[name]
 
 
 def own_controller(digest: str) -> Controller:
-    """The operator's function as a controller; raises ControllerError."""
+    """The operator's function of this digest as a controller; raises ControllerError."""
     if not _SOURCES:
         raise ControllerError("no folder of own controllers is named: set TWIN_CONTROLLERS")
     decide = _SOURCES[0](digest)
 
-    def controller(seen: Seen, rule: Rule) -> Wanted:
-        """Instances of each pool that the operator's function wants."""
+    def choose_counts(seen: Seen, rule: Rule) -> Wanted:
+        """Number of instances of each pool that the operator's function wants."""
         try:
             view_fields = asdict(seen)
             pools = view_fields.pop("pools")
@@ -145,4 +146,4 @@ def own_controller(digest: str) -> Controller:
             raise ControllerError(f"the own controller wants {targets} instances: none may be < 0")
         return targets
 
-    return controller
+    return choose_counts

@@ -99,7 +99,7 @@ def empty_pool(
 def matched_blocks(
     pool: BlockPool, ssd: BlockPool, ssd_open: bool, row: int, chains: Chains, k: int, skip: int
 ) -> int:
-    """Blocks of chain k before its first gap, `skip` not looked up; SSD counts if `ssd_open`."""
+    """Number of chain k's blocks before its first gap, `skip` not looked up; SSD if `ssd_open`."""
     matched_count = 0
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         first_block = chains.segment_first[segment]
@@ -112,7 +112,7 @@ def matched_blocks(
 
 
 @kernel
-def cold_blocks(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int, skip: int) -> int:
+def count_absent(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int, skip: int) -> int:
     """Number of the first `blocks` blocks of chain k, after `skip`, that are not in this tier."""
     cold_count = 0
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
@@ -145,7 +145,7 @@ def unlink(pool: BlockPool, row: int, block: int) -> None:
 
 @kernel
 def link_newest(pool: BlockPool, row: int, block: int) -> None:
-    """Put a block at the recent end of its list."""
+    """Put a block at the most recent end of its list."""
     level = 0
     if pool.newest.shape[1] > 1:
         level = pool.level[row, block]
@@ -170,8 +170,8 @@ def drop(pool: BlockPool, row: int, block: int) -> None:
 
 
 @kernel
-def keep_run(pool: BlockPool, row: int, first: int, count: int) -> None:
-    """LRU: make consecutive blocks the most recent, last one first; a full pool evicts the last."""
+def use_run(pool: BlockPool, row: int, first: int, count: int) -> None:
+    """LRU: make consecutive blocks most recent, the first last; a full pool evicts its oldest."""
     newer_than, older_than = pool.newer[row], pool.older[row]
     newest_block, used_blocks = pool.newest[row, 0], pool.used[row]
     for k in range(count - 1, -1, -1):
@@ -202,8 +202,8 @@ def keep_run(pool: BlockPool, row: int, first: int, count: int) -> None:
 
 
 @kernel
-def keep_block(pool: BlockPool, row: int, block: int) -> None:
-    """Note the use of a block under any policy; a new one evicts another if the pool is full."""
+def use_block(pool: BlockPool, row: int, block: int) -> None:
+    """Count a use of a block, under any policy; a new one evicts another if the pool is full."""
     if pool.policy == TTL:
         pool.touched_s[row, block] = pool.now_s[row]
     if pool.newest.shape[1] == 1 and pool.newest[row, 0] == block:
@@ -240,10 +240,10 @@ def in_ghost_queue(pool: BlockPool, row: int, block: int) -> bool:
 
 @kernel
 def evict(pool: BlockPool, row: int) -> None:
-    """Evict the block that is next by the pool's policy."""
+    """Evict the next block by the pool's policy."""
     victim_block = NONE
     if pool.policy == S3_FIFO:
-        victim_block = next_of_s3_fifo(pool, row)
+        victim_block = find_s3_fifo_victim(pool, row)
     else:
         for queue in range(pool.newest.shape[1]):
             if victim_block == NONE:
@@ -253,7 +253,7 @@ def evict(pool: BlockPool, row: int) -> None:
 
 
 @kernel
-def next_of_s3_fifo(pool: BlockPool, row: int) -> int:
+def find_s3_fifo_victim(pool: BlockPool, row: int) -> int:
     """The block that S3-FIFO evicts next; blocks that were used move on in their queues."""
     while True:
         small_blocks = pool.held[row, SMALL]
@@ -278,7 +278,7 @@ def next_of_s3_fifo(pool: BlockPool, row: int) -> int:
 
 @kernel
 def set_clock(pool: BlockPool, row: int, now_s: float) -> None:
-    """With a time to live: set the pool's clock, and drop blocks that are older."""
+    """With a time to live: set the pool's clock, and evict blocks not used for so long."""
     if pool.policy != 3:
         return
     pool.now_s[row] = now_s
@@ -290,8 +290,8 @@ def set_clock(pool: BlockPool, row: int, now_s: float) -> None:
 
 
 @kernel
-def keep_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
-    """Store the first `blocks` blocks of chain k, the last one first."""
+def use_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
+    """Store the first `blocks` blocks of chain k, or count their use, the last one first."""
     begin_segment, end_segment = chains.segment_offset[k], chains.segment_offset[k + 1]
     blocks_before = 0
     for segment in range(begin_segment, end_segment):
@@ -301,15 +301,15 @@ def keep_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -
         first_block = chains.segment_first[segment]
         stored_blocks = min(chains.segment_blocks[segment], blocks - blocks_before)
         if pool.policy == LRU:
-            keep_run(pool, row, first_block, stored_blocks)
+            use_run(pool, row, first_block, stored_blocks)
             continue
         for block in range(first_block + stored_blocks - 1, first_block - 1, -1):
-            keep_block(pool, row, block)
+            use_block(pool, row, block)
 
 
 @kernel
-def hold_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
-    """Store the first blocks of chain k in a tier with room for all that is never resized."""
+def add_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
+    """Store the first `blocks` blocks of chain k without order, in a tier that has room for all."""
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         first, count = chains.segment_first[segment], min(chains.segment_blocks[segment], blocks)
         for block in range(first, first + count):
@@ -321,7 +321,8 @@ def hold_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -
 
 @kernel
 def server_of(block: int, up: np.ndarray, servers: int) -> int:
-    """The first working server in a block's hashed order; other blocks stay when one fails."""
+    """The first working server (of `up`) in a block's hashed order; the order stays if one
+    fails."""
     attempt = 0
     server: Any = NONE
     while server == NONE or not up[server]:
@@ -373,7 +374,7 @@ def pin(
 def unpin(
     hbm: BlockPool, prefix: PrefixCache, cell: int, chains: Chains, k: int, blocks: int
 ) -> None:
-    """End the use of the first blocks of chain k, the last one first."""
+    """End one use of the first blocks of chain k, the last one first; unused ones become idle."""
     begin_segment, end_segment = chains.segment_offset[k], chains.segment_offset[k + 1]
     blocks_before = 0
     for segment in range(begin_segment, end_segment):
@@ -417,7 +418,7 @@ def lose_server(
 
 @entry
 def resize(pool: BlockPool, row: int, capacity_blocks: int) -> None:
-    """Change the capacity in blocks; the least recently used are evicted if there are too many."""
+    """Set the capacity in blocks; if there are more, evict by the pool's policy."""
     pool.capacity[row] = capacity_blocks
     while pool.used[row] > max(capacity_blocks, 0):
         evict(pool, row)

@@ -81,7 +81,7 @@ def round_robin(opened: np.ndarray, turn: int) -> int:
 
 @kernel
 def least_loaded(opened: np.ndarray, wait_s: np.ndarray, routed: int) -> int:
-    """The instance whose queue ends first, ties in turn; wait_s f8[instances]: seconds to wait."""
+    """The open instance with the least wait_s f8[instances], seconds to wait; ties in turn."""
     best_instance = round_robin(opened, routed)
     i = max(best_instance, 0)
     for _ in range(wait_s.size):
@@ -93,7 +93,7 @@ def least_loaded(opened: np.ndarray, wait_s: np.ndarray, routed: int) -> int:
 
 @kernel
 def power_of_two(opened: np.ndarray, wait_s: np.ndarray, draw: float, second_draw: float) -> int:
-    """The less loaded of two instances drawn at random; draws are uniform in (0, 1)."""
+    """The instance with the lesser wait_s of two open ones drawn at random; draws in (0, 1)."""
     open_count = count_open(opened)
     first_drawn = round_robin(opened, min(int(draw * open_count), open_count - 1))
     second_drawn = round_robin(opened, min(int(second_draw * open_count), open_count - 1))
@@ -102,7 +102,7 @@ def power_of_two(opened: np.ndarray, wait_s: np.ndarray, draw: float, second_dra
 
 @kernel
 def prefix_affinity(opened: np.ndarray, queued_tokens: np.ndarray, hit_tokens: np.ndarray) -> int:
-    """The instance with the least work left after this request's prefix hits."""
+    """The open instance with the least queued tokens left after this request's prefix hits."""
     # A hit saves exactly its own prefill, so load and locality share one currency, tokens.
     best = round_robin(opened, 0)
     for i in range(queued_tokens.size):
@@ -113,7 +113,7 @@ def prefix_affinity(opened: np.ndarray, queued_tokens: np.ndarray, hit_tokens: n
 
 @kernel
 def session_sticky(opened: np.ndarray, session: int) -> int:
-    """The same instance for every turn of a session, spread by a multiplicative hash."""
+    """The instance of all turns of a session, by a hash; while it is closed, an open one."""
     session_hash: int = np.int64(multiplicative_hash(session) >> np.uint64(33))  # type: ignore[assignment]
     home_instance = session_hash % opened.size
     return (
@@ -123,7 +123,7 @@ def session_sticky(opened: np.ndarray, session: int) -> int:
 
 @kernel
 def predicted_ttft(opened: np.ndarray, wait_s: np.ndarray, serve_s: np.ndarray, routed: int) -> int:
-    """The instance with the earliest predicted first token, ties in turn; serve_s: see `View`."""
+    """The open instance with the least wait_s + serve_s (s) until its first token; ties in turn."""
     best_instance = round_robin(opened, routed)
     i = max(best_instance, 0)
     for _ in range(wait_s.size):
@@ -159,8 +159,8 @@ def best_weighted(view: View, routed: int) -> int:
 
 @kernel
 def choose_supernode(front: int, opened: np.ndarray, known: np.ndarray, sent: int) -> int:
-    """The supernode that a front router selects, or -1 if none serves. known f8[supernodes]:
-    requests in progress, as reported; sent: requests so far."""
+    """The supernode that a front router selects, or -1 if none serves. front: a code; known
+    f8[supernodes]: requests in progress, as reported; sent: requests so far."""
     if front == FRONT_IN_TURN:
         return round_robin(opened, sent)
     return least_loaded(opened, known, sent)
@@ -270,7 +270,7 @@ def lightest(
 def fewest_tokens(
     bits: np.ndarray, taken_tokens: np.ndarray, begin: int, least: int, best: int
 ) -> int:
-    """The rank with the fewest tokens among `best` and the ranks of a block with the least load."""
+    """The rank with the fewest tokens, of `best` and a block's ranks with the least load (bits)."""
     load_bits = bits[begin : begin + BLOCK]
     first_lightest = BLOCK
     for k in range(load_bits.size):

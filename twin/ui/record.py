@@ -55,11 +55,11 @@ def latencies(run: str, warmup_s: float) -> Latencies:
     requests = session.store().runs.table(run, "requests", _STAMPS)
     is_ttft_steady = _began(requests) & (requests["first_token_s"].to_numpy() >= warmup_s)
     is_end_steady = requests["finish_s"].to_numpy() >= warmup_s
-    ttft_s = latency.span(requests, "arrival_s", "first_token_s")
+    ttft_s = latency.span_s(requests, "arrival_s", "first_token_s")
     is_slowest = np.zeros(len(is_ttft_steady), bool)
     if is_ttft_steady.any():
         is_slowest = is_ttft_steady & (ttft_s >= np.quantile(ttft_s[is_ttft_steady], 1 - SLOWEST))
-    spans = ((n, latency.span(requests, *ends)[is_slowest]) for n, *ends in latency.TTFT_PARTS)
+    spans = ((n, latency.span_s(requests, *ends)[is_slowest]) for n, *ends in latency.TTFT_PARTS)
     stage_means = [(n, float(np.nanmean(s))) for n, s in spans if np.isfinite(s).any()]
     tpot_s = latency.tpot_s(requests)[is_end_steady]
     return Latencies(_quantiles(ttft_s[is_ttft_steady]), _quantiles(tpot_s), stage_means)
@@ -116,11 +116,11 @@ def slow_requests(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
     # As the figures count: of TTFT first tokens after the warm-up, of the others answers.
     has_begun = _began(requests)
     is_ttft_steady = has_begun & (requests["first_token_s"].to_numpy() >= warmup_s)
-    ttft_s = latency.span(requests, "arrival_s", "first_token_s")
+    ttft_s = latency.span_s(requests, "arrival_s", "first_token_s")
     times_s = {
         "TTFT": np.where(is_ttft_steady, ttft_s, np.nan),
         "TPOT": latency.tpot_s(requests),
-        "E2E": np.where(has_begun, latency.span(requests, "arrival_s", "finish_s"), np.nan),
+        "E2E": np.where(has_begun, latency.span_s(requests, "arrival_s", "finish_s"), np.nan),
     }
     ids_by_criterion = {}
     for name, values_s in times_s.items():

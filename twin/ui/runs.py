@@ -10,7 +10,7 @@ from twin.lab.evidence.near import bands_by_run, in_brief
 from twin.lab.runs.executor import WAITING_MAX
 from twin.lab.store import RunRow
 from twin.lab.store.visitors import split_tags
-from twin.metrics.registry import Place, placed, shown
+from twin.metrics.registry import Place, metrics_at, shown
 from twin.scenario import Scenario
 from twin.ui import session, words
 from twin.ui.link import page_link
@@ -59,7 +59,7 @@ def list_line(run: RunRow, figures: int | None = None) -> tuple[str, str]:
 
 def headlines(summary: Mapping[str, Any], place: Place = "line") -> list[str]:
     """Figures of a summary for a place, as parts of a line, with units."""
-    metrics = [metric for metric in placed(place) if summary.get(metric.key)]
+    metrics = [metric for metric in metrics_at(place) if summary.get(metric.key)]
     return [f"{_lower_first(m.short or m.label)} {shown(m.key, summary[m.key])}" for m in metrics]
 
 

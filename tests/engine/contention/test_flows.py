@@ -89,11 +89,11 @@ def test_merged_links_give_the_rates_of_all_links(seed):
 
 def test_a_lone_flow_gets_the_price_of_its_route():
     found = machine()
-    dies = found.serving(0)
+    dies = found.serving_dies(0)
     prices = {
         number(found, "pool_read", "prefill"): pool_read(found.fabric, dies),
         number(found, "experts", "prefill"): all_to_all(found.fabric, dies),
-        number(found, "experts", "decode"): all_to_all(found.fabric, found.serving(2)),
+        number(found, "experts", "decode"): all_to_all(found.fabric, found.serving_dies(2)),
     }
     reads = number(found, "pool_read", "prefill")
     for f, price in prices.items():
@@ -136,9 +136,9 @@ def test_what_cannot_be_reached_is_no_flow():
     found = machine(vpc | apart, [{"element": "Qingtian 0"}])
     assert not [f for f in found.flows if f.traffic == "pool_read"]
     assert not found.world.prefill.pool_open.any()
-    assert from_storage(found.fabric, found.serving(0)) is not None  # through other nodes
+    assert from_storage(found.fabric, found.serving_dies(0)) is not None  # through other nodes
     gone = machine(vpc, [{"element": "VPC network"}])
-    assert from_storage(gone.fabric, gone.serving(0)) is None
+    assert from_storage(gone.fabric, gone.serving_dies(0)) is None
 
 
 def test_a_cache_of_an_instance_is_read_in_its_own_nodes():

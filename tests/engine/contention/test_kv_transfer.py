@@ -17,8 +17,8 @@ from twin.engine.columns import Transfers
 from twin.engine.contention.kv_transfer import (
     IN,
     OUT,
+    advance_transfers,
     die_bytes,
-    kv_transfer,
     sender_of,
     sending_die,
     set_rates,
@@ -141,7 +141,7 @@ def test_transfers_end_when_a_fluid_that_is_shared_max_min_fairly_does(seed):
     step = 0
     while world.record.counters[w.TRANSFERRED] < count:
         step += 1
-        kv_transfer(world, step * 5e-3)
+        advance_transfers(world, step * 5e-3)
     ends_s = fluid(begin_s, sizes, pairs, state.capacity.tolist())
     assert len({port for port, _ in pairs}) < count / 2  # ports are shared
     assert request.ready_s[:count] == pytest.approx(ends_s, rel=1e-9, abs=1e-8)

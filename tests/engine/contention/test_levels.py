@@ -13,9 +13,9 @@ from twin.engine.contention.levels import (
     GROUP_FLOWS,
     MOVERS,
     NONE_OF_THEM,
-    find_groups,
+    clear_notes,
     find_levels,
-    forget_notes,
+    list_groups,
     note_demand,
 )
 from twin.engine.contention.traffic import load_servers
@@ -29,10 +29,10 @@ VPC = UNALIGNED | {"memory_pool.plane": "vpc"}
 
 def share(flows):
     """Levels with all exchanges and with none."""
-    find_groups(flows)
+    list_groups(flows)
     find_levels(flows, ALL, 0, 0)
     find_levels(flows, NONE_OF_THEM, 0, flows.duty.size)
-    forget_notes(flows)
+    clear_notes(flows)
     return flows.levels[[ALL, NONE_OF_THEM]].copy()
 
 

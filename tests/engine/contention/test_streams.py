@@ -7,9 +7,9 @@ import pytest
 from tests.engine.small import end_of, machine_at_end, run, small
 from twin.engine import codes as w
 from twin.engine.contention.streams import add_to_stream, free_rate_share, settle_stream
-from twin.engine.contention.streams import end_of as stream_end
-from twin.engine.contention.traffic import traffic
-from twin.engine.pool import begin_reading, note_read
+from twin.engine.contention.streams import stream_end_s as stream_end
+from twin.engine.contention.traffic import update_traffic
+from twin.engine.pool import begin_reading, record_read_delay
 from twin.scenario import Fault
 
 # Long shared prompts over a narrow VPC plane: reads and writes of all instances meet at DPUs.
@@ -120,7 +120,7 @@ def test_a_read_takes_as_long_as_the_port_of_its_fullest_server(machine):
         took_s = read(machine, 0, blocks, 2.0 + sum(blocks))
         assert took_s == pytest.approx(size_of(machine, blocks[2]) / port_rate(machine, 2))
     assert machine.world.streams.hot[0] == 2
-    note_read(machine.world, 0)
+    record_read_delay(machine.world, 0)
     even_s = size_of(machine, 3) / machine.world.prefill.read_bytes_per_s[0]
     assert machine.world.record.held[:, 2].max() == pytest.approx(
         size_of(machine, 3) / port_rate(machine, 2) - even_s
@@ -140,18 +140,20 @@ def test_batches_that_ask_one_server_share_its_port_and_others_do_not(machine):
     world = machine.world
     alone = read(machine, 0, [0, 0, 4000, 0], 2.0)
     read(machine, 1, [0, 0, 4000, 0], 2.0)
-    traffic(world, 3.0)
+    update_traffic(world, 3.0)
     rates = world.streams.rate[:2]
     assert rates.sum() == pytest.approx(port_rate(machine, 2), rel=0.01)
     assert rates[0] == pytest.approx(rates[1], rel=1e-6) and alone > 0
     read(machine, 1, [0, 0, 0, 400], 3.1)  # another server instead
-    traffic(world, 3.2)
+    update_traffic(world, 3.2)
     assert world.streams.rate[0] == pytest.approx(port_rate(machine, 2), rel=0.01)
 
 
 def test_names_of_servers_change_nothing(machine):
     rng = np.random.default_rng(3)
-    own = sorted({machine.fabric.node[d] for d in machine.fabric.dies[list(machine.serving(0))]})
+    own = sorted(
+        {machine.fabric.node[d] for d in machine.fabric.dies[list(machine.serving_dies(0))]}
+    )
     others = [n for n in range(4) if n not in own]
     for k in range(20):
         blocks = rng.integers(0, 50, 4) + 1

@@ -69,8 +69,8 @@ def test_an_expert_with_a_copy_elsewhere_is_not_loaded():
     lone = Balance(machine, Agenda(0.005), [])
     decode = setup.instances.index(setup.of_role("decode")[0])
     held = lone.groups[lone.of[decode]].slots
-    assert lone.experts_only_on(decode, {0}) == (held[:, 0] != EMPTY).sum() > 0
-    assert lone.experts_only_on(decode, set(range(held.shape[1]))) == (held != EMPTY).sum()
+    assert lone.count_experts_only_on(decode, {0}) == (held[:, 0] != EMPTY).sum() > 0
+    assert lone.count_experts_only_on(decode, set(range(held.shape[1]))) == (held != EMPTY).sum()
 
 
 def test_nothing_waits_when_faults_are_noticed_and_mended_at_once():

@@ -76,7 +76,7 @@ def test_kv_goes_to_the_die_that_sits_at_a_rank_and_comes_from_one_that_serves()
     for k in (0, 2):
         found.adopt(k, found.price(k))
     assert found.world.transfer.port_of_decode[3] == spare
-    assert found.world.transfer.port_of_prefill[0, 5] in found.serving(0)
+    assert found.world.transfer.port_of_prefill[0, 5] in found.serving_dies(0)
 
 
 def test_each_port_and_instance_has_what_edits_of_the_supernode_left():
@@ -94,7 +94,7 @@ def test_each_port_and_instance_has_what_edits_of_the_supernode_left():
 def test_an_instance_starts_without_the_dies_that_an_edit_has_cut_off():
     gone = {"element": "die 1.5.0", "capacity_factor": 0.0}
     found = machine({"supernode.edits": [gone], "deployment.when_off": "refuse"})
-    assert len(found.serving(3)) == 7 and found.roles[3].dies == 7
+    assert len(found.serving_dies(3)) == 7 and found.roles[3].dies == 7
     assert 26 not in found.spares(0)
     cut = [{"element": f"NPU 1.{n}", "capacity_factor": 0.0} for n in range(4, 8)]
     with pytest.raises(HardwareError, match="no die of decode 1 is linked"):
@@ -105,7 +105,7 @@ def test_an_instance_on_a_node_that_is_off_is_whole_elsewhere_at_the_same_price(
     cut = {"element": "node 1", "capacity_factor": 0.0}
     found = machine({"supernode.edits": [cut]})
     assert all(None not in members for members in found.members)
-    assert found.serving(2) == tuple(range(32, 40))
+    assert found.serving_dies(2) == tuple(range(32, 40))
     assert found.roles[2].coefficients == machine().roles[2].coefficients
     assert found.setup.notes[-2:] == [
         "decode 0 moved off node 1 to node 2", "decode 1 moved off node 1 to node 2",

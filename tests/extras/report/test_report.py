@@ -18,7 +18,7 @@ from twin.extras.report.section import stored_report
 from twin.lab.plan import drive
 from twin.lab.plan.answer import in_words
 from twin.lab.store import Owner
-from twin.metrics.registry import placed, shown
+from twin.metrics.registry import metrics_at, shown
 from twin.scenario import with_overrides
 from twin.ui.show import file_name
 
@@ -78,7 +78,7 @@ def found():
 def test_a_run_is_shown_with_its_figures_against_the_slo():
     text = run_report(run())
     page = read(text)
-    for metric in placed("tile"):
+    for metric in metrics_at("tile"):
         if metric.shows("tile", run().summary.get(metric.key), run().scenario):
             assert shown(metric.key, run().summary[metric.key]) in page.text
     assert page.text.count(HOSTILE) == 3  # title, heading, question

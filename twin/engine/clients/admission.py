@@ -4,7 +4,7 @@ Prefill queues keep the same order. Fair queues are in order of arrival, and who
 when there is room (engine/clients/fair.py). Shedding refuses by a TTFT that the router predicts."""
 
 from twin.engine import codes as w
-from twin.engine.clients.fair import begin_waiting, set_places
+from twin.engine.clients.fair import begin_waiting, set_fair_places
 from twin.engine.clients.returns import LET_IN, schedule_retry, tenant_of
 from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import kv_bytes
@@ -25,7 +25,7 @@ def admit_arrivals(world: World, t0: float, t1: float) -> None:
             now_s = max(t0, request.ready_s[i])
             if now_s > t1:
                 return
-            reason_code = limit_reason(world, i, now_s)
+            reason_code = check_limits(world, i, now_s)
             if reason_code:
                 refuse(world, i, reason_code, now_s)
             else:
@@ -38,8 +38,8 @@ def admit_arrivals(world: World, t0: float, t1: float) -> None:
 
 
 @kernel
-def limit_reason(world: World, i: int, now_s: float) -> int:
-    """Reason code for refusing a request that arrives now; 0: it is not refused."""
+def check_limits(world: World, i: int, now_s: float) -> int:
+    """Take request i's token of each rate limit; returns the reason code for a refusal, or 0."""
     gate, tenant = world.gate, tenant_of(world, i)
     machine_row = gate.inside.size - 1
     for row in (tenant, machine_row):
@@ -58,7 +58,7 @@ def limit_reason(world: World, i: int, now_s: float) -> int:
 
 @kernel
 def admit_request(world: World, i: int) -> None:
-    """Admit a request and set its position in the queues."""
+    """Admit request i: count it inside and set its place in the queues."""
     settings, request, gate = world.settings, world.request, world.gate
     tenant_index = tenant_of(world, i)
     request.held[i] = LET_IN
@@ -72,7 +72,7 @@ def admit_request(world: World, i: int) -> None:
 
 @kernel
 def refuse(world: World, i: int, reason: int, now_s: float) -> None:
-    """Refuse a request; its client may retry."""
+    """Refuse request i with a reason code; its client may retry."""
     request = world.request
     request.status[i] = w.REJECTED
     request.reason[i] = reason
@@ -82,9 +82,10 @@ def refuse(world: World, i: int, reason: int, now_s: float) -> None:
 
 
 @kernel
-def prefilled_in_s(world: World, p: int, i: int, hit: int, own_s: float, now_s: float) -> float:
-    """Seconds until the end of the batch of instance p that a new request would join last: the
-    running batch, the batches ahead, and its own batch, which later requests may fill up."""
+def prefill_end_in_s(world: World, p: int, i: int, hit: int, own_s: float, now_s: float) -> float:
+    """Seconds from now_s until the end of the batch of instance p that a new request would join
+    last: the running batch, the batches ahead and its own, which later requests may fill up. hit:
+    its cached tokens; own_s: the seconds that it adds to a batch."""
     settings, request, prefill = world.settings, world.request, world.prefill
     column = settings.prompt_row + p
     ends_s, is_running = world.instance.ends_s[column], world.instance.running[column]
@@ -100,7 +101,7 @@ def prefilled_in_s(world: World, p: int, i: int, hit: int, own_s: float, now_s: 
     else:
         batch_tokens = 0
     uncached_tokens = max(request.input_tokens[i] + request.emitted[i] - hit, 1)
-    tokens_ahead, kv_tokens, ahead_s = waiting_before(world, p, i)
+    tokens_ahead, kv_tokens, ahead_s = work_ahead(world, p, i)
     tokens_to_end, kv_tokens = tokens_ahead + uncached_tokens, kv_tokens + hit + uncached_tokens
     # A batch is full by what it computes, or by the KV that it holds.
     budget = max(1, min(budget, settings.batch_kv_tokens * tokens_to_end // kv_tokens))
@@ -115,11 +116,11 @@ def prefilled_in_s(world: World, p: int, i: int, hit: int, own_s: float, now_s: 
 
 
 @kernel
-def waiting_before(world: World, p: int, i: int) -> tuple[int, int, float]:
-    """Work at instance p ahead of a request: uncached tokens, all tokens, seconds."""
+def work_ahead(world: World, p: int, i: int) -> tuple[int, int, float]:
+    """Work queued at instance p ahead of request i: uncached tokens, all tokens, seconds."""
     settings, request = world.settings, world.request
     if settings.order == w.FAIR:
-        set_places(world, p, i)
+        set_fair_places(world, p, i)
     uncached_tokens, all_tokens, work_s = 0, 0, 0.0
     request_row = world.prefill.queue[p, w.HEAD]
     while request_row != w.NONE:
@@ -138,8 +139,8 @@ def waiting_before(world: World, p: int, i: int) -> tuple[int, int, float]:
 
 
 @kernel
-def handed_over_in_s(world: World, p: int, i: int) -> float:
-    """Seconds of a request's KV transfer to decode if its ports carry nothing else."""
+def lone_transfer_s(world: World, p: int, i: int) -> float:
+    """Seconds of request i's KV transfer to decode if its ports carry no other; 0: none needed."""
     settings, transfers = world.settings, world.transfer
     if settings.colocated or not settings.has_decode:
         return 0.0

@@ -11,16 +11,17 @@ from twin.engine.clients.returns import ATTEMPTS, cancel, schedule_retry
 from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import undo_part
 from twin.engine.lists import heap_pop, remove_item
-from twin.engine.phases.decode import give_slot_back, pull
+from twin.engine.phases.decode import free_reserved_slot, remove_running
 from twin.engine.phases.prefill import leave_queue
-from twin.engine.phases.router import leave_front
+from twin.engine.phases.router import leave_supernode
 from twin.engine.swap import drop_copy
 from twin.kernels.compiled import kernel
 
 
 @kernel
-def arrivals(world: World, t0: float, t1: float) -> None:
-    """Admit every request with arrival_s <= t1; rows are in order of arrival."""
+def take_arrivals(world: World, t0: float, t1: float) -> None:
+    """Count every request with arrival_s <= t1 as arrived; rows are in order of arrival. In a
+    closed loop write the arrivals of clients that came back by t0."""
     request, counters = world.request, world.record.counters
     next_row, row_count = counters[w.ARRIVED], request.arrival_s.size
     while next_row < row_count and request.arrival_s[next_row] <= t1:
@@ -39,8 +40,8 @@ def arrivals(world: World, t0: float, t1: float) -> None:
 
 
 @kernel
-def make_rows(world: World, t0: float) -> None:
-    """Make a row for every client that is due by this step's border, with its exact time."""
+def make_requests(world: World, t0: float) -> None:
+    """Make a request of every client that is due by this step's begin, with its exact arrival."""
     request, client_loop, turn = world.request, world.loop, world.turn
     counters = world.record.counters
     new_row = counters[w.ARRIVED]
@@ -68,7 +69,7 @@ def make_rows(world: World, t0: float) -> None:
 
 @kernel
 def withdraw_expired(world: World, t0: float) -> None:
-    """Withdraw the requests whose client's time-out has passed by this step's border."""
+    """Withdraw the requests whose client's time-out has passed by this step's begin t0."""
     settings, request, client_loop = world.settings, world.request, world.loop
     arrived = world.record.counters[w.ARRIVED]
     for limit in range(2):
@@ -86,26 +87,26 @@ def withdraw_expired(world: World, t0: float) -> None:
 
 @kernel
 def withdraw(world: World, i: int, now_s: float) -> None:
-    """Remove a request from its queue or slot, or mark it if its batch has to end first."""
+    """Remove request i from its queue or slot, or mark it if its batch has to end first."""
     request, counters, gate = world.request, world.record.counters, world.gate
     decode, following = world.decode, request.following
     if i >= counters[w.FRONTED]:  # the API server and the router pass over it
         counters[w.LEFT_EARLY] += 1
     elif i < counters[w.ROUTER_SEEN]:
-        was_waiting = remove_item(gate.wait, 0, following, i) or leave_front(world, i)
+        was_waiting = remove_item(gate.wait, 0, following, i) or leave_supernode(world, i)
         if not was_waiting and not remove_item(decode.returned, 0, following, i):
-            counter_code = take_out(world, i)
+            counter_code = take_from_instance(world, i)
             if counter_code == w.NONE:
                 request.gone[i] = 1
                 return
             counters[counter_code] += 1
-            idle_until_now(world, i, now_s)
+            delay_idle_decode(world, i, now_s)
     cancel(world, i, now_s)
 
 
 @kernel
-def idle_until_now(world: World, i: int, now_s: float) -> None:
-    """Set to now the earliest start of an idle decode instance that a request has left: the KV of
+def delay_idle_decode(world: World, i: int, now_s: float) -> None:
+    """Delay the next start of an idle decode instance, which request i has left, to now_s: KV of
     the requests behind it arrived earlier, but they become first in the queue only now."""
     settings, instance = world.settings, world.instance
     if settings.has_decode and world.request.rank[i] != w.NONE:
@@ -115,45 +116,45 @@ def idle_until_now(world: World, i: int, now_s: float) -> None:
 
 
 @kernel
-def take_out(world: World, i: int) -> int:
-    """Remove a request from its queue, transfer or decode batch; returns the counter of that place.
-    NONE: it is in a running prefill batch, and leaves when the batch ends."""
+def take_from_instance(world: World, i: int) -> int:
+    """Remove request i from its queue, transfer or decode batch; returns the code of the counter of
+    requests that came back from there. NONE: it is in a running prefill batch, and leaves later."""
     request, following, status = world.request, world.request.following, world.request.status[i]
     settings, prefill, decode = world.settings, world.prefill, world.decode
     if status == w.TRANSFERRING:
         stop_transfer(world, i)
-        give_slot_back(world, i)
+        free_reserved_slot(world, i)
         return w.BACK_FROM_TRANSFER
     if status == w.PREFILLING or request.prefill_instance[i] != w.NONE:
         prefill_instance = request.prefill_instance[i]
         if remove_item(prefill.queue, prefill_instance, following, i):
             is_computing = request.progress[i] != w.NONE
             leave_queue(world, prefill_instance, i)
-            give_slot_back(world, i)
+            free_reserved_slot(world, i)
             return w.BACK_FROM_PREFILL if is_computing else w.BACK_FROM_QUEUE
     if status == w.PREFILLING or not settings.has_decode or request.rank[i] == w.NONE:
         return w.NONE
     decode_instance = request.rank[i] // settings.decode_ranks
     if remove_item(decode.wait, decode_instance, following, i):
-        give_slot_back(world, i)
+        free_reserved_slot(world, i)
         return w.BACK_FROM_DECODE
     if status == w.DECODING and remove_item(decode.swapped, request.rank[i], following, i):
         drop_copy(world, i)
-        give_slot_back(world, i)
+        free_reserved_slot(world, i)
         return w.BACK_FROM_DECODE
     if status == w.DECODING:
         # What the iteration under way adds is not in the sums yet.
         if world.instance.running[settings.prefills + decode_instance]:
             new_tokens = request.output_tokens[i] - request.emitted[i]
             decode.context[request.rank[i]] += new_tokens / (request.due[i] - request.joined[i])
-        pull(world, decode_instance, i)
+        remove_running(world, decode_instance, i)
         return w.BACK_FROM_DECODE
     return w.NONE
 
 
 @kernel
 def stop_transfer(world: World, i: int) -> None:
-    """End a request's KV transfer, or remove it from those that have not begun."""
+    """End request i's KV transfer, or remove it from those that have not begun."""
     transfers = world.transfer
     if remove_item(transfers.unsent, 0, world.request.following, i):
         return
@@ -166,19 +167,19 @@ def stop_transfer(world: World, i: int) -> None:
 
 
 @kernel
-def front_end_done(arrival_s: float, server_free_s: float, service_s: float) -> float:
-    """When a request that arrives at arrival_s leaves a server that is free at server_free_s."""
+def front_end_end_s(arrival_s: float, server_free_s: float, service_s: float) -> float:
+    """Time (s) at which a request leaves a server that is free at server_free_s."""
     return max(arrival_s, server_free_s) + service_s
 
 
 @kernel
-def front_end(world: World, t1: float) -> None:
+def run_front_end(world: World, t1: float) -> None:
     """Stamp when each arrived request leaves its API server; count those that left by t1."""
     settings, request, counters = world.settings, world.request, world.record.counters
     server_count = settings.api_servers
     for i in range(counters[w.FRONTED], counters[w.ARRIVED]):
         server_free_s = request.front_end_s[i - server_count] if i >= server_count else 0.0
-        leaves_s = front_end_done(request.arrival_s[i], server_free_s, settings.service_s)
+        leaves_s = front_end_end_s(request.arrival_s[i], server_free_s, settings.service_s)
         request.front_end_s[i] = leaves_s
         is_cancelled = request.status[i] == w.CANCELLED  # it takes its time here all the same
         if not is_cancelled:

@@ -17,7 +17,8 @@ from twin.kernels.compiled import kernel
 
 @kernel
 def begin_waiting(world: World, i: int) -> None:
-    """Note that a request waits; an idle tenant's counter rises to the lowest: no credit."""
+    """Count request i as waiting; the counter of a tenant without others rises to the lowest of
+    tenants that wait: idleness earns no credit."""
     gate, tenant = world.gate, tenant_of(world, i)
     if gate.waiting[tenant] == 0:
         least_served = math.inf
@@ -31,8 +32,8 @@ def begin_waiting(world: World, i: int) -> None:
 
 
 @kernel
-def note_handed_on(world: World, i: int) -> None:
-    """Count a request that the router hands on for the first time in its tenant's tokens."""
+def count_handed_on(world: World, i: int) -> None:
+    """Add the prompt of request i to its tenant's tokens behind the router, once."""
     if world.request.held[i] == LET_IN:
         world.request.held[i] = HANDED_ON
         world.gate.handed[tenant_of(world, i)] += world.request.input_tokens[i]
@@ -40,7 +41,7 @@ def note_handed_on(world: World, i: int) -> None:
 
 @kernel
 def charge_prompt(world: World, i: int) -> None:
-    """Charge a tenant for a prompt whose prefill begins; recomputed tokens are charged once."""
+    """Charge request i's tenant for its prompt as prefill begins; recomputing costs nothing."""
     if world.request.held[i] != BEGUN:
         tenant = tenant_of(world, i)
         stop_waiting(world, i)
@@ -51,7 +52,7 @@ def charge_prompt(world: World, i: int) -> None:
 
 @kernel
 def charge(world: World, t: int, tokens: float) -> None:
-    """Add served tokens to a tenant's counter."""
+    """Add served tokens, over its weight, to the counter of tenant t."""
     world.gate.served[t] += tokens / world.gate.weight[t]
 
 
@@ -64,8 +65,8 @@ def charge_iteration(world: World, d: int) -> None:
 
 
 @kernel
-def note_growth(world: World, d: int, i: int, tokens: float) -> None:
-    """Add the tokens per iteration of a request that joins (minus: leaves) decode instance d."""
+def add_tenant_growth(world: World, d: int, i: int, tokens: float) -> None:
+    """Add request i's tokens per iteration of instance d to its tenant's; negative: it leaves."""
     tokens_of_tenant = world.decode.tenant_growth[d]
     tokens_of_tenant[tenant_of(world, i)] += tokens
     if world.decode.in_batch[d] == 0:  # no rounding outlives an empty batch
@@ -76,8 +77,9 @@ def note_growth(world: World, d: int, i: int, tokens: float) -> None:
 def bring_forward(
     world: World, ends: np.ndarray, row: int, before: int, now_s: float, routing: bool
 ) -> int:
-    """Move the next request of a list by fairness directly behind `before`, and return it. The list
-    is in order of arrival; requests that are not ready by now_s stay in place."""
+    """Move the next request of list `row` by fairness directly behind `before` (NONE: to the head),
+    and return it. The list is in order of arrival; requests that are not ready by now_s stay in
+    place. routing: whether prompts behind the router count as charged."""
     request, gate = world.request, world.gate
     following = request.following
     previous_request, i = before, ends[row, HEAD] if before == NONE else following[before]
@@ -96,8 +98,9 @@ def bring_forward(
 
 
 @kernel
-def set_places(world: World, p: int, i: int) -> None:
-    """Set the place of each request that waits at instance p, and that of one arriving now."""
+def set_fair_places(world: World, p: int, i: int) -> None:
+    """Set the place by fairness (tokens served, over weight) of each request that waits at instance
+    p, and that of request i, which arrives now."""
     request, gate = world.request, world.gate
     for tenant in range(gate.served.size):
         gate.reached[tenant] = gate.served[tenant]

@@ -16,7 +16,7 @@ JITTER = 0.25  # of a back-off, at most (openai-python)
 
 @kernel
 def schedule_next(world: World, i: int, now_s: float) -> None:
-    """After the end of a request, schedule its client's next one, in a closed loop or a session."""
+    """After the end of request i, schedule its client's next one, in a closed loop or a session."""
     settings, loop = world.settings, world.loop
     if settings.gated:
         leave_gate(world, i)
@@ -34,7 +34,7 @@ def schedule_next(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def schedule_retry(world: World, i: int, left_s: float, now_s: float) -> None:
-    """After a failed request at left_s, schedule a retry after a back-off, or give up."""
+    """After request i failed at left_s, schedule a retry after a back-off, or give up."""
     settings, request, loop = world.settings, world.request, world.loop
     if settings.client_retries == 0 or request.attempt[i] >= settings.client_retries:
         schedule_next(world, i, max(left_s, now_s + SOON_S))
@@ -51,7 +51,7 @@ def schedule_retry(world: World, i: int, left_s: float, now_s: float) -> None:
 
 @kernel
 def cancel(world: World, i: int, now_s: float) -> None:
-    """Mark a request as cancelled by its client, after it was removed from its place."""
+    """Mark request i, already removed from its place, as cancelled by its client."""
     request, counters = world.request, world.record.counters
     request.status[i] = w.CANCELLED
     request.ready_s[i] = now_s
@@ -62,7 +62,7 @@ def cancel(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def leave_gate(world: World, i: int) -> None:
-    """Subtract an admitted request that ended from its tenant's counts."""
+    """Subtract request i, admitted and now ended, from its tenant's counts."""
     gate = world.gate
     if world.request.held[i]:
         if world.settings.order == w.FAIR and world.request.held[i] != BEGUN:
@@ -74,7 +74,7 @@ def leave_gate(world: World, i: int) -> None:
 
 @kernel
 def stop_waiting(world: World, i: int) -> None:
-    """Count a request of the fair queues as no longer waiting: it begins or leaves."""
+    """Count request i no longer as waiting in the fair queues: it begins or leaves."""
     gate, tenant = world.gate, tenant_of(world, i)
     gate.waiting[tenant] -= 1
     if world.request.held[i] == HANDED_ON:
@@ -83,11 +83,11 @@ def stop_waiting(world: World, i: int) -> None:
 
 @kernel
 def turn_of(world: World, i: int) -> int:
-    """Row of a request in the prepared stream."""
+    """Row of request i in the generated stream of requests (columns `Turns`)."""
     return int(world.request.turn[i]) if world.settings.dynamic else i
 
 
 @kernel
 def tenant_of(world: World, i: int) -> int:
-    """Index of a request's tenant."""
+    """Index of the tenant of request i; 0 without tenants."""
     return int(world.gate.tenant[turn_of(world, i)]) if world.settings.tenants > 1 else 0

@@ -40,8 +40,9 @@ def number_flows(
     prefills: int, columns: int, swaps: bool, exchanges: int = 0, others: int | None = None
 ) -> tuple[INTS, INTS]:
     """Number of the first flow of each class of traffic, and the one after its last, both
-    i8[classes]. columns: instances; swaps: whether KV is swapped. Of one of several models:
-    exchanges is the number of its first exchange, others that of its first other flow."""
+    i8[classes]. prefills: instances that compute prompts; columns: all instances; swaps: whether KV
+    is swapped. Of one of several models: exchanges is the number of its first exchange, others that
+    of its first other flow."""
     first_of_kind, end_of_kind = np.zeros((2, len(w.TRAFFIC)), np.int64)
     next_number = exchanges
     for kind in w.FLOWS:
@@ -75,7 +76,7 @@ class Flow:
         """Name of the traffic class."""
         return w.TRAFFIC[self.kind]
 
-    def alone(self, net: Network) -> float:
+    def alone_bytes_per_s(self, net: Network) -> float:
         """Bytes/s without other flows, at least 1; reads: without the servers' own ports."""
         bytes_per_s = self.rate or self.load.alone(net)[0]
         if self.beyond is not None and self.beyond.any():
@@ -109,7 +110,7 @@ class Seat:
 def cached_answer(
     known: dict[Hashable, T], state: Hashable, answer: Callable[[], T], most: int = 8
 ) -> T:
-    """The known answer for a state, else a new one; the oldest beyond `most` are forgotten."""
+    """The answer stored for a state, else a new one, stored; at most `most` are stored."""
     if state not in known:
         known[state] = answer()
         if len(known) > most:
@@ -118,7 +119,7 @@ def cached_answer(
 
 
 def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> list[Flow]:
-    """All flows of the serving instances on this network. first: of `number_flows`."""
+    """All flows of the serving instances. first i8[classes]: number of each class's first flow."""
     plane, kv_plane = s.memory_pool.read_plane, s.deployment.kv_transfer_plane
     cut_dies = dies_without(net, kv_plane)
     decode_dies: dict[int, list[int]] = {seat.supernode: [] for seat in seats}
@@ -130,8 +131,8 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
     ssd_write = demands.to_storage(net)
     flows: list[Flow] = []
 
-    def add(kind: int, seat: Seat, load: Load, **reads: Any) -> None:
-        """Append the flow of a traffic kind between an instance and its peers."""
+    def add_flow(kind: int, seat: Seat, load: Load, **reads: Any) -> None:
+        """Append an instance's flow of a class of traffic; reads: fields of flows of reads."""
         row_of_kind = seat.column if kind in w.PER_INSTANCE else seat.index
         flow_number = int(first[kind]) + row_of_kind
         flows.append(Flow(flow_number, kind, seat.role, seat.index, load, **reads))
@@ -141,14 +142,14 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
             seat.coming is not None
             and (weights := _weights_load(net, seat.coming, plane)) is not None
         ):
-            add(w.WEIGHTS, seat, weights)
+            add_flow(w.WEIGHTS, seat, weights)
         if not seat.dies:
             continue
         if len(seat.dies) > 1:
             exchange = demands.exchange(net, seat.dies)
-            add(w.EXPERTS, seat, exchange)
+            add_flow(w.EXPERTS, seat, exchange)
             if seat.coming is None:
-                add(w.WEIGHTS, seat, exchange)
+                add_flow(w.WEIGHTS, seat, exchange)
         if seat.role == "decode":
             nodes = sorted(pool_nodes[seat.supernode])
             if s.memory_pool.enabled and s.memory_pool.answers and nodes:
@@ -161,20 +162,20 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
         if pool_read is not None:
             read_load, server_nodes = pool_read
             is_port, is_near = demands.server_ports(net, read_load, plane)
-            add(w.POOL_READ, seat, read_load, sources=server_nodes, nodes=seat.pool_nodes,
+            add_flow(w.POOL_READ, seat, read_load, sources=server_nodes, nodes=seat.pool_nodes,
                 port=is_port, beyond=~is_near)  # fmt: skip
             pool_write = demands.pool(net, seat.dies, plane, seat.pool_nodes, "write")
             if pool_write is not None:
-                add(w.POOL_WRITE, seat, pool_write[0])
+                add_flow(w.POOL_WRITE, seat, pool_write[0])
             if ssd_write is not None:
-                add(w.SSD_WRITE, seat, ssd_write)
+                add_flow(w.SSD_WRITE, seat, ssd_write)
             ssd_read = from_storage(net, seat.dies)
             if ssd_read is not None:
-                add(w.SSD_READ, seat, ssd_read)
+                add_flow(w.SSD_READ, seat, ssd_read)
         senders = [die for die in seat.dies if die not in cut_dies]
         if seat.role == "prefill" and decode_dies[seat.supernode] and senders:
             kv_load = demands.hand_off(net, senders, decode_dies[seat.supernode], kv_plane)
-            add(w.KV_HAND_OFF, seat, kv_load)
+            add_flow(w.KV_HAND_OFF, seat, kv_load)
     if copies_kv(s):
         flows += _swap_flows(net, seats, int(first[w.SWAP]))
     if offloaded_share(s):
@@ -183,7 +184,7 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
 
 
 def _weights_load(net: Network, coming: Coming, plane: str) -> Load | None:
-    """Load of a transfer of weights on links; None: there is no path."""
+    """Load on links of weights in transfer to an instance, by a plane from DRAM; None: no path."""
     if coming.stored:
         return demands.into_memory(net, coming.dies) or from_storage(net, coming.dies)
     load_and_nodes = demands.pool(net, coming.dies, plane, coming.nodes)
@@ -191,9 +192,9 @@ def _weights_load(net: Network, coming: Coming, plane: str) -> Load | None:
 
 
 def _swap_flows(net: Network, seats: Sequence[Seat], first: int) -> Iterator[Flow]:
-    """Flows of KV between decoding dies and the memory of their nodes. The links of a node and a
-    direction are a group, of which a pass uses a part by its bytes (`set_parts`). The bytes are
-    placed evenly over all dies, as many out as back."""
+    """Flows of KV between decoding dies and the memory of their nodes, numbered from `first`. The
+    links of a node and a direction are a group, of which a pass uses a part by its bytes. The bytes
+    are placed evenly over all dies, as many out as back."""
     for seat in seats:
         nodes = tuple(net.nodes_of(seat.dies)) if seat.role != "prefill" else ()
         loads_of_groups, groups, bytes_per_s = list[tuple[Load, float]](), list[int](), 0.0
@@ -215,14 +216,14 @@ def _swap_flows(net: Network, seats: Sequence[Seat], first: int) -> Iterator[Flo
 
 
 def _end_bytes_per_s(net: Network, load: Load, dies: Sequence[int]) -> float:
-    """Bytes/s of a load through the links of these dies, at least 1."""
+    """Bytes/s at which the links at these dies carry a load, at least 1."""
     is_end = np.isin([net.tail[load.links], net.head[load.links]], net.dies[dies]).any(axis=0)
     return max(float((net.capacity[load.links] / load.amounts)[is_end].min()), 1.0)
 
 
 def _join_loads(loads: Sequence[tuple[Load, float]]) -> tuple[Load, INTS]:
-    """Some loads, each in equal parts, as one load on all of their links, with the bytes at their
-    places times the factor of each; and for each link the number of the load that it is of."""
+    """One load that moves equal parts of all loads, on all of their links, its bytes at places
+    weighted by the factor of each load; and the number of the load of each link, i8[links]."""
     links, amounts, places = (
         np.concatenate([getattr(load, name) for load, _ in loads])
         for name in ("links", "amounts", "places")
@@ -240,7 +241,8 @@ def _offload_flows(
     net: Network, seats: Sequence[Seat], no_way: frozenset[int], plane: str
 ) -> Iterator[Flow]:
     """Flows of offloaded attention between each decode instance and all prefill dies: queries out,
-    values back, half of the bytes each (within a few percent). They take no part in sharing."""
+    values back, half of the bytes each (within a few percent). They take no part in sharing.
+    no_way: dies without this plane."""
     lending_dies = [die for seat in seats if seat.role == "prefill" for die in seat.dies]
     lending_dies = [die for die in lending_dies if die not in no_way]
     for seat in seats:
@@ -262,10 +264,10 @@ def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
     return demands.from_storage(net, linked_dies) if linked_dies else None
 
 
-def shares_of(net: Network, load: Load, uneven: FLOATS | float = 1.0) -> FLOATS:
-    """Share of each of `load.places` in the bytes that leave (or enter) dies and CPUs; uneven:
-    bytes there over the load's. Each byte counts on the plane between its ends, so the shares of a
-    direction sum to 1. Links between the dies of an NPU count as no plane."""
+def shares_by_place(net: Network, load: Load, uneven: FLOATS | float = 1.0) -> FLOATS:
+    """Share of each of `load.places` in the bytes that leave (or enter) dies and CPUs, f8[places];
+    uneven: bytes there over the load's. Each byte counts on the plane between its ends, so the
+    shares of a direction sum to 1. Links between the dies of an NPU count as no plane."""
     is_entering = net.place_ends[1][load.places]
     place_bytes = load.placed * uneven
     return np.asarray(place_bytes / np.bincount(is_entering, place_bytes, 2)[is_entering])
@@ -292,9 +294,9 @@ class _Family:
     def crossings(
         self, net: Network, row_of: INTS
     ) -> Iterator[tuple[int, INTS, NDArray[np.int32], FLOATS, FLOATS]]:
-        """Flow number and, for each of its links with a row, in order of links: the row, the memory
-        server whose port it is (-1: none), the flow's part of the link, and that part if all is
-        read from one server."""
+        """Flow number and, for each of its links with a row (row_of i8[links]; -1: none), in order
+        of links: the row, the memory server whose port it is (-1: none), the flow's part of the
+        link, and that part if all is read from one server."""
         has_row = row_of[self.pattern.links] >= 0
         for flow in self.flows:
             is_crossed, moved_links = has_row.copy(), flow.load.moved
@@ -311,8 +313,10 @@ class _Family:
                 server_of[is_port] = np.searchsorted(flow.nodes, port_nodes)
             yield (flow.number, row_of[links[index]], server_of, self.part[index], self.most[index])
 
-    def add_up(self, table: NDArray[Any], of_link: NDArray[Any], of_flow: NDArray[Any]) -> None:
-        """Add to a table by link each flow's value times that of each link that it crosses."""
+    def add_products(
+        self, table: NDArray[Any], of_link: NDArray[Any], of_flow: NDArray[Any]
+    ) -> None:
+        """Add to a table f8[links], for each flow, of_flow * of_link of each link it crosses."""
         table[self.pattern.links] += of_link * of_flow.sum()
         for flow, value in zip(self.flows, of_flow, strict=True):
             moved_links = flow.load.moved
@@ -321,7 +325,7 @@ class _Family:
 
 
 def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
-    """Yield families of flows one at a time, to bound memory."""
+    """Yield flows with equal patterns of links together, one family at a time, to bound memory."""
     flows_by_key: dict[tuple[Pattern, bool, int], list[Flow]] = {}
     for flow in flows:
         if flow.number != w.NONE:
@@ -329,7 +333,7 @@ def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
             flows_by_key.setdefault(family_key, []).append(flow)
     for family_flows in flows_by_key.values():
         first_flow, pattern = family_flows[0], family_flows[0].load.pattern
-        bytes_per_s = first_flow.alone(net)
+        bytes_per_s = first_flow.alone_bytes_per_s(net)
         capacity = np.maximum(net.capacity[pattern.links], TINY)
         link_part = _round_amounts(pattern.amounts * bytes_per_s / capacity)
         is_port = np.zeros(link_part.size, bool) if first_flow.port is None else first_flow.port
@@ -342,18 +346,18 @@ def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
         yield _Family(family_flows, pattern, bytes_per_s, link_part, most_part, is_port, link_class)
 
 
-def _shared_links(flows: Sequence[Flow], net: Network) -> INTS:
+def _links_that_limit(flows: Sequence[Flow], net: Network) -> INTS:
     """Links on which flows limit each other, one of each set that the same flows cross alike."""
     load_sum, flow_count, ports = np.zeros((3, net.capacity.size))
     flow_marks = np.zeros(net.capacity.size, np.uint64)  # equal for links that the same flows take
     for family in _families(flows, net):
         ones = np.ones(len(family.flows))
-        family.add_up(load_sum, family.most, ones)
-        family.add_up(flow_count, np.ones(family.part.size), ones)
-        family.add_up(ports, family.port.astype(np.float64), ones)
+        family.add_products(load_sum, family.most, ones)
+        family.add_products(flow_count, np.ones(family.part.size), ones)
+        family.add_products(ports, family.port.astype(np.float64), ones)
         hashes = mix(np.array([flow.number for flow in family.flows], np.uint64))
         link_marks = mix(family.part.view(np.uint64) + family.of.astype(np.uint64))
-        family.add_up(flow_marks, link_marks, hashes)
+        family.add_products(flow_marks, link_marks, hashes)
     shared_links = np.flatnonzero((load_sum > 1.0 + SPARE) & ((flow_count > 1.5) | (ports > 0.5)))
     node_marks = mix(net.node[net.tail[shared_links]].view(np.uint64) + np.uint64(7))
     alike_marks = flow_marks[shared_links] + node_marks * (ports[shared_links] > 0.5)
@@ -362,11 +366,11 @@ def _shared_links(flows: Sequence[Flow], net: Network) -> INTS:
 
 
 def can_meet(groups: Sequence[Sequence[Flow]], net: Network) -> bool:
-    """Whether flows of several groups cross a link that they all together can overload."""
+    """Whether flows of several groups cross a link that all of them together can overload."""
     demands = np.zeros((len(groups), net.capacity.size))
     for demand_of_group, flows in zip(demands, groups, strict=True):
         for family in _families(flows, net):
-            family.add_up(demand_of_group, family.most, np.ones(len(family.flows)))
+            family.add_products(demand_of_group, family.most, np.ones(len(family.flows)))
     is_shared = (demands > SPARE).sum(axis=0) > 1
     return bool((is_shared & (demands.sum(axis=0) > 1.0 + SPARE)).any())
 
@@ -378,7 +382,7 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
     flows count as one. A memory server's port stays separate: a batch's blocks decide its load."""
     traffic, *other_tables = tables
     links_by_flows = net.once("shared links", dict[Hashable, INTS])
-    links = cached_answer(links_by_flows, tuple(flows), lambda: _shared_links(flows, net))
+    links = cached_answer(links_by_flows, tuple(flows), lambda: _links_that_limit(flows, net))
     row_of = np.full(net.capacity.size, -1)
     row_of[links] = np.arange(links.size)
     rate_alone = np.full(traffic.alone.size, IDLE)
@@ -421,5 +425,5 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
 
 
 def _offsets(rows: INTS, count: int) -> INTS:
-    """First index of each of `count` rows, and the end of the last."""
+    """First index of each of `count` rows in sorted row numbers, and the last end."""
     return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))])

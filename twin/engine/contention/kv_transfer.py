@@ -27,21 +27,21 @@ def sending_die(rank: int, ranks: int, die: int, dies: int, senders: int, of: in
 
 
 @kernel
-def kv_transfer(world: World, t1: float) -> None:
-    """Advance every KV transfer to t1; new ones start at their exact times."""
-    fresh_count = collect_due(world)
+def advance_transfers(world: World, t1: float) -> None:
+    """Advance every KV transfer to t1 (s); new ones start at their exact times."""
+    fresh_count = collect_unsent(world)
     transfers = world.transfer
     fresh, ready_s = transfers.fresh, world.request.ready_s
     set_rates(transfers)  # what the ports have may have changed at the border
     begun_count = 0
     while True:
         next_start_s = ready_s[fresh[begun_count]] if begun_count < fresh_count else np.inf
-        next_end_s = earliest_end(transfers)
+        next_end_s = earliest_end_s(transfers)
         event_s = min(next_start_s, next_end_s)
         if event_s > t1:
-            move_to(transfers, t1)
+            move_bytes(transfers, t1)
             break
-        move_to(transfers, event_s)
+        move_bytes(transfers, event_s)
         if next_end_s <= event_s:
             end_transfers(world, event_s)
         while begun_count < fresh_count and ready_s[fresh[begun_count]] <= event_s:
@@ -53,9 +53,9 @@ def kv_transfer(world: World, t1: float) -> None:
 
 
 @kernel
-def collect_due(world: World) -> int:
-    """Put requests whose transfer is due into `fresh` in order of time; returns their number. Equal
-    times keep their order; the input consists of sorted runs."""
+def collect_unsent(world: World) -> int:
+    """Move requests whose transfer has not begun from `unsent` into `fresh`, in order of ready_s;
+    returns their number. Equal times keep their order; the input consists of sorted runs."""
     transfers = world.transfer
     fresh, following, ready_s = transfers.fresh, world.request.following, world.request.ready_s
     fresh_count = 0
@@ -72,7 +72,7 @@ def collect_due(world: World) -> int:
 
 
 @kernel
-def earliest_end(state: Transfers) -> float:
+def earliest_end_s(state: Transfers) -> float:
     """Time of the next end of a transfer at the present rates (s); infinite without any."""
     shortest_s = np.inf
     left_bytes, bytes_per_s = state.left_bytes, state.rate
@@ -83,8 +83,8 @@ def earliest_end(state: Transfers) -> float:
 
 
 @kernel
-def move_to(state: Transfers, time_s: float) -> None:
-    """Advance all transfers to time_s."""
+def move_bytes(state: Transfers, time_s: float) -> None:
+    """Subtract the bytes that all transfers move until time_s."""
     span_s = time_s - state.now_s[0]
     if span_s > 0.0:
         left_bytes, bytes_per_s = state.left_bytes, state.rate
@@ -95,9 +95,9 @@ def move_to(state: Transfers, time_s: float) -> None:
 
 @kernel
 def set_rates(state: Transfers) -> None:
-    """Share the ports max-min fairly. In each round a port whose parts all get least there stops
-    them at its equal share. What they leave of their other ports is for those that go on: shares
-    only grow from round to round, so who was limited by such a port stays limited by it."""
+    """Set the bytes/s of all parts of transfers, max-min fair on ports. In each round a port whose
+    parts all get least there stops them at its equal share. What they leave of their other ports is
+    for the others: shares only grow from round to round, so a stopped part stays limited."""
     bytes_per_s, growing, rest, open_parts = state.rate, state.growing, state.rest, state.open
     capacity, limited = state.capacity, state.limited
     port_out, port_in = state.port_out, state.port_in
@@ -137,7 +137,7 @@ def set_rates(state: Transfers) -> None:
 
 @kernel
 def sender_of(world: World, i: int, die: int) -> int:
-    """Number of the prefill die that sends the KV of this die of a request's rank."""
+    """Number, in its instance, of the prefill die that sends KV to this die of request i's rank."""
     settings = world.settings
     rank, ranks = world.request.rank[i] % settings.decode_ranks, settings.decode_ranks
     rank_dies, sender_count = settings.rank_dies, settings.senders
@@ -146,7 +146,7 @@ def sender_of(world: World, i: int, die: int) -> int:
 
 @kernel
 def token_bytes(world: World, i: int) -> float:
-    """Bytes of the KV of a request's tokens now, with the KV of its windows."""
+    """Bytes of the KV of request i's tokens now, with the KV of its windows."""
     settings = world.settings
     tokens = world.request.input_tokens[i] + world.request.emitted[i]
     window_bytes = min(tokens, settings.window) * settings.window_bytes_per_token
@@ -155,20 +155,20 @@ def token_bytes(world: World, i: int) -> float:
 
 @kernel
 def kv_bytes(world: World, i: int) -> float:
-    """Bytes of a request's KV now, with its windows and its state of linear attention."""
+    """Bytes of request i's KV now, with its windows and its state of linear attention."""
     return token_bytes(world, i) + world.settings.state_bytes
 
 
 @kernel
 def die_bytes(world: World, i: int) -> float:
-    """Bytes of a request's KV and state now that each die of its decode rank receives."""
+    """Bytes of request i's KV and state now that each die of its decode rank receives."""
     settings = world.settings
     return token_bytes(world, i) * settings.die_kv + settings.state_bytes * settings.die_state
 
 
 @kernel
 def undo_part(world: World, k: int) -> None:
-    """End a part of a transfer early and undo its counts: it counts as not sent."""
+    """End part k of the transfers early; its bytes count as not sent."""
     i = world.transfer.request[k]
     instance, sender = world.request.prefill_instance[i], sender_of(world, i, world.transfer.die[k])
     world.prefill.sent_bytes[instance, sender] -= die_bytes(world, i)
@@ -177,7 +177,7 @@ def undo_part(world: World, k: int) -> None:
 
 @kernel
 def begin_transfer(world: World, i: int, from_rank: int) -> None:
-    """Start the transfer of KV to each die of a request's rank, from prefill (NONE) or a rank."""
+    """Start the KV transfer to each die of request i's rank, from prefill (NONE) or from a rank."""
     request, transfers, source = world.request, world.transfer, world.request.prefill_instance[i]
     part_bytes = die_bytes(world, i)
     for die in range(world.settings.rank_dies):
@@ -210,12 +210,12 @@ def end_transfers(world: World, now_s: float) -> None:
             continue
         i = transfers.request[part_row]
         remove_part(world, part_row)
-        arrive(world, i, now_s)
+        count_arrived_part(world, i, now_s)
 
 
 @kernel
 def remove_part(world: World, k: int) -> None:
-    """Remove a part of a transfer from the list, after its arrival or a fault."""
+    """Remove part k of the transfers from the list, after its arrival or a fault."""
     transfers = world.transfer
     world.request.parts[transfers.request[k]] -= 1
     world.prefill.sending[world.request.prefill_instance[transfers.request[k]]] -= 1
@@ -232,8 +232,8 @@ def remove_part(world: World, k: int) -> None:
 
 
 @kernel
-def arrive(world: World, i: int, now_s: float) -> None:
-    """Count a part of a request's KV as arrived; after the last, let decode take the request."""
+def count_arrived_part(world: World, i: int, now_s: float) -> None:
+    """Count a part of request i's KV as arrived; after the last, let decode take the request."""
     settings, request, record = world.settings, world.request, world.record
     rank = request.rank[i]
     part_bytes = die_bytes(world, i)

@@ -20,7 +20,8 @@ ALL, NONE_OF_THEM, OF_PREFILL, OF_DECODE = range(4)
 
 @kernel
 def note_demand(flows: Traffic, f: int, wants: float) -> float:
-    """Note a flow's changed demand on its links; returns the load of the fullest of them."""
+    """Note the changed demand of flow f (share of its rate alone) on its links; returns the load of
+    the fullest of them, over its capacity."""
     links, link_parts, link_loads, counts = flows.links, flows.parts, flows.load, flows.counts
     old_demand = flows.most[f]
     demand_change = wants - old_demand
@@ -34,7 +35,7 @@ def note_demand(flows: Traffic, f: int, wants: float) -> float:
             flows.touched[counts[TOUCHED]] = link
             counts[TOUCHED] += 1
     if f >= flows.duty.size and (wants > 0.0) != (old_demand > 0.0):
-        count_mover(flows, f, wants > 0.0)
+        list_mover(flows, f, wants > 0.0)
     if not flows.is_noted[f]:
         flows.is_noted[f] = 1
         flows.noted[counts[NOTED]] = f
@@ -47,8 +48,8 @@ def note_demand(flows: Traffic, f: int, wants: float) -> float:
 
 
 @kernel
-def count_mover(flows: Traffic, f: int, begins: bool) -> None:
-    """Add a flow that begins to the list of movers, or remove one that ended."""
+def list_mover(flows: Traffic, f: int, begins: bool) -> None:
+    """Add flow f, which is no exchange, to the list of active ones as it begins, or remove it."""
     mover_count = flows.counts[MOVERS]
     if begins:
         insert_sorted(flows.movers, 0, mover_count, f)
@@ -61,7 +62,7 @@ def count_mover(flows: Traffic, f: int, begins: bool) -> None:
 
 @kernel
 def join_lists(flows: Traffic, f: int) -> None:
-    """Add a flow to the lists of its links."""
+    """Add flow f to the list of active flows of each of its links."""
     owners, owner_parts, link_end = flows.owners, flows.owner_parts, flows.link_end
     flows.is_listed[f] = 1
     for crossing in range(flows.start[f], flows.end[f]):
@@ -76,7 +77,7 @@ def join_lists(flows: Traffic, f: int) -> None:
 
 @kernel
 def leave_lists(flows: Traffic, f: int) -> None:
-    """Remove a flow from the lists of its links, if it is in them."""
+    """Remove flow f from the lists of active flows of its links, if it is in them."""
     owners, owner_parts, link_end = flows.owners, flows.owner_parts, flows.link_end
     if not flows.is_listed[f]:
         return
@@ -91,7 +92,7 @@ def leave_lists(flows: Traffic, f: int) -> None:
 
 @kernel
 def load_without(flows: Traffic, link: int, low: int, high: int) -> float:
-    """Load of a link if all its flows but low..high - 1 had their full demand."""
+    """Load of a link over its capacity if its flows but low..high - 1 had their full demand."""
     link_load, owners, owner_parts, full_demand = 0.0, flows.owners, flows.owner_parts, flows.most
     for crossing in range(flows.link_start[link], flows.link_end[link]):
         flow = owners[crossing]
@@ -101,7 +102,7 @@ def load_without(flows: Traffic, link: int, low: int, high: int) -> float:
 
 
 @kernel
-def find_groups(flows: Traffic) -> None:
+def list_groups(flows: Traffic) -> None:
     """Sum loads of changed links again; list flows that may change, and their overloaded links."""
     counts, full_links, links = flows.counts, flows.full, flows.group_links
     for index in range(counts[NOTED]):  # only now: most flows begin and end between two sharings
@@ -140,7 +141,7 @@ def find_groups(flows: Traffic) -> None:
 
 @kernel
 def join_group(flows: Traffic, f: int, found: int) -> int:
-    """Add a flow and its overloaded links to a group of `found` links; returns their new number."""
+    """Add flow f and its overloaded links to a group of `found` links; returns their new number."""
     flows.in_group_flows[f] = 1
     flows.group_flows[flows.counts[GROUP_FLOWS]] = f
     flows.counts[GROUP_FLOWS] += 1
@@ -160,7 +161,7 @@ def join_group(flows: Traffic, f: int, found: int) -> int:
 
 @kernel
 def find_levels(flows: Traffic, view: int, low: int, high: int) -> None:
-    """Compute max-min fair levels of the groups' flows without the exchanges low..high - 1."""
+    """Set row `view` of levels: max-min fair for listed flows, without exchanges low..high - 1."""
     bound, full_demand, view_levels = flows.bound, flows.most, flows.levels[view]
     for j in range(flows.counts[GROUP_FLOWS]):
         flow = flows.group_flows[j]
@@ -186,8 +187,8 @@ def find_levels(flows: Traffic, view: int, low: int, high: int) -> None:
 
 
 @kernel
-def forget_notes(flows: Traffic) -> None:
-    """Clear the notes of flows that began or ended."""
+def clear_notes(flows: Traffic) -> None:
+    """Clear the list of flows that began or ended."""
     for j in range(flows.counts[NOTED]):
         flows.is_noted[flows.noted[j]] = 0
     flows.counts[NOTED] = 0

@@ -18,8 +18,8 @@ ABSENT = 1e30  # bytes/s of a flow that is not laid out (contention/flows.IDLE)
 
 
 @kernel
-def end_of(world: World, v: int) -> float:
-    """End of a stream at its present rate (s); infinite while the rate is 0."""
+def stream_end_s(world: World, v: int) -> float:
+    """Time (s) at which stream v ends at its present rate; infinite while the rate is 0."""
     streams = world.streams
     if streams.left_bytes[v] <= 0.0:
         return float(streams.since_s[v])
@@ -29,15 +29,17 @@ def end_of(world: World, v: int) -> float:
 
 
 @kernel
-def read_through_s(world: World, p: int) -> float:
-    """When an instance has read its batch's cached KV, from DRAM and SSD, at present rates (s)."""
+def batch_read_end_s(world: World, p: int) -> float:
+    """Time (s) at which instance p has read its batch's cached KV, from DRAM and SSD."""
     instances = world.settings.prefills
-    return max(end_of(world, w.READS * instances + p), end_of(world, w.RECALLS * instances + p))
+    return max(
+        stream_end_s(world, w.READS * instances + p), stream_end_s(world, w.RECALLS * instances + p)
+    )
 
 
 @kernel
 def settle_stream(world: World, v: int, now_s: float) -> None:
-    """Record the bytes that a stream moved since they were last recorded."""
+    """Record the bytes that stream v moved since they were last recorded, up to now_s."""
     streams = world.streams
     since_s, left_bytes = streams.since_s[v], streams.left_bytes[v]
     if now_s <= since_s:
@@ -59,12 +61,12 @@ def settle_stream(world: World, v: int, now_s: float) -> None:
 
 @kernel
 def add_to_stream(world: World, v: int, now_s: float, amount: float) -> None:
-    """Add bytes to a stream, behind those in transfer; a stream without bytes begins now. Without a
-    path the bytes are dropped: such blocks are not stored."""
+    """Add `amount` bytes to stream v, behind those in transfer; one without bytes begins now.
+    Without a path the bytes are dropped: such blocks are not stored."""
     streams = world.streams
     if world.traffic.alone[streams.flow[v]] >= ABSENT:
         return
-    if end_of(world, v) <= now_s:
+    if stream_end_s(world, v) <= now_s:
         drop_stream(world, v, now_s)
         flow_number = streams.flow[v]
         streams.since_s[v] = max(streams.since_s[v], now_s)
@@ -76,7 +78,7 @@ def add_to_stream(world: World, v: int, now_s: float, amount: float) -> None:
 
 @kernel
 def enlist(world: World, v: int) -> None:
-    """Add a stream to the active ones, which every step's border examines until they are empty."""
+    """Add stream v to the active ones, which every step's border examines until they are empty."""
     streams = world.streams
     if not streams.is_busy[v]:
         streams.is_busy[v] = 1
@@ -86,7 +88,7 @@ def enlist(world: World, v: int) -> None:
 
 @kernel
 def drop_stream(world: World, v: int, now_s: float) -> None:
-    """Cancel the remaining bytes of a stream."""
+    """Record what stream v has moved and cancel its remaining bytes."""
     settle_stream(world, v, now_s)
     world.streams.left_bytes[v] = 0.0
     world.streams.rate[v] = 0.0
@@ -94,11 +96,11 @@ def drop_stream(world: World, v: int, now_s: float) -> None:
 
 @kernel
 def has_bytes_left(world: World, v: int, now_s: float) -> bool:
-    """Whether a stream has bytes left at a step's border; if it has ended, record the last."""
+    """Whether stream v has bytes left at a step's border; if it has ended, record the last."""
     streams = world.streams
     if streams.left_bytes[v] <= 0.0 or streams.since_s[v] > now_s:
         return False
-    if end_of(world, v) > now_s:
+    if stream_end_s(world, v) > now_s:
         return True
     drop_stream(world, v, now_s)
     return False
@@ -106,7 +108,7 @@ def has_bytes_left(world: World, v: int, now_s: float) -> bool:
 
 @kernel
 def update_rates(world: World, now_s: float) -> None:
-    """Give every stream the present rate of its flow."""
+    """Set every active stream's bytes/s to the present rate of its flow."""
     streams, flows = world.streams, world.traffic
     left_bytes, since_s = streams.left_bytes, streams.since_s
     stream_rates, flow_of = streams.rate, streams.flow
@@ -127,14 +129,14 @@ def update_rates(world: World, now_s: float) -> None:
             stream_rates[stream] = bytes_per_s
         prefill_instance = stream % read_end_s.size
         if stream == prefill_instance or stream // read_end_s.size == w.RECALLS:
-            read_end_s[prefill_instance] = read_through_s(world, prefill_instance)
+            read_end_s[prefill_instance] = batch_read_end_s(world, prefill_instance)
 
 
 @kernel
 def free_rate_share(world: World, v: int, begin_s: float, amount: float) -> float:
-    """Share (0..1) of a stream's full rate that the other streams leave if it begins now. Within a
-    step instances advance one after the other, so a known stream may begin later: it counts if this
-    one, alone, would not have ended by then. Exchanges do not count: they yield at the border."""
+    """Share (0..1) of stream v's full rate that other streams leave if it begins now. Within a step
+    instances advance one after the other, so another may begin later: it counts if this one, alone,
+    would not have ended by then. Exchanges do not count: they yield at the border."""
     streams, flows = world.streams, world.traffic
     left_bytes, since_s = streams.left_bytes, streams.since_s
     rates, flow_of = streams.rate, streams.flow
@@ -171,7 +173,7 @@ def free_rate_share(world: World, v: int, begin_s: float, amount: float) -> floa
 
 @kernel
 def add_link_use(flows: Traffic, f: int, level: float) -> None:
-    """Add a flow's use of each link at this level to the scratch column of the links."""
+    """Add a flow's use of its links at a level (share of its full rate) to the links' scratch."""
     link_loads, links, link_parts = flows.scratch, flows.links, flows.parts
     for crossing in range(flows.start[f], flows.end[f]):
         link_loads[links[crossing]] += link_parts[crossing] * level

@@ -21,7 +21,12 @@ from twin.engine.columns import Transfers, World
 from twin.engine.contention import levels
 from twin.engine.contention.kv_transfer import IN, OUT
 from twin.engine.contention.shared_links import Traffic
-from twin.engine.contention.streams import end_of, free_rate_share, has_bytes_left, update_rates
+from twin.engine.contention.streams import (
+    free_rate_share,
+    has_bytes_left,
+    stream_end_s,
+    update_rates,
+)
 from twin.engine.lists import total
 from twin.kernels.compiled import kernel
 
@@ -29,7 +34,7 @@ SLACK = 0.01  # overload of a link that is let pass: less than what its capacity
 
 
 @kernel
-def traffic(world: World, t1: float) -> None:
+def update_traffic(world: World, t1: float) -> None:
     """Compute the levels of flows again if the set of active flows changed by t1."""
     mark_active(world, t1)
     settle_links(world)
@@ -78,7 +83,7 @@ def has_other_models(world: World) -> bool:
 
 @kernel
 def settle_links(world: World) -> None:
-    """Apply ended, then begun flows to their links; share again where a link is overloaded."""
+    """Apply ended, then begun flows to their links; compute levels if a link is overloaded."""
     flows = world.traffic
     is_active, noted_demand, wanted_levels = flows.active, flows.most, flows.wish
     must_share = flows.held[0] == 1
@@ -112,28 +117,28 @@ def compute_levels(world: World) -> None:
     flows, settings = world.traffic, world.settings
     exchanges, counts = flows.duty.size, flows.counts
     held_before = flows.held[0] == 1
-    levels.find_groups(flows)
+    levels.list_groups(flows)
     levels.find_levels(flows, levels.ALL, 0, 0)
     levels.find_levels(flows, levels.NONE_OF_THEM, 0, exchanges)
     has_full_links = counts[levels.FULL] > 0
     flows.held[0] = has_full_links
     if has_other_models(world):
         take_levels(world)
-        levels.forget_notes(flows)
+        levels.clear_notes(flows)
         return
     if settings.shares_npus:
-        mix_pools(world)
+        average_pool_levels(world)
     else:
         for j in range(counts[levels.NOTED] + counts[levels.GROUP_FLOWS]):
             noted_count = counts[levels.NOTED]
             flow = flows.noted[j] if j < noted_count else flows.group_flows[j - noted_count]
             if flow < exchanges:
                 flows.level[flow] = flows.levels[levels.ALL, flow]
-                note_crowding(world, flow)
+                set_slowdown(world, flow)
     if has_full_links or held_before:
-        mix_movers(world)
+        average_other_levels(world)
     limit_hand_off_ports(world, has_full_links or held_before)
-    levels.forget_notes(flows)
+    levels.clear_notes(flows)
 
 
 @kernel
@@ -142,30 +147,31 @@ def take_levels(world: World) -> None:
     flows = world.traffic
     for exchange in range(flows.first[w.EXPERTS], flows.last[w.EXPERTS]):
         flows.level[exchange] = flows.levels[levels.ALL, exchange]
-        note_crowding(world, exchange)
-    mix_movers(world)
+        set_slowdown(world, exchange)
+    average_other_levels(world)
     for prefill_instance in range(world.settings.prefills):
         limit_ports(world, prefill_instance)
 
 
 @kernel
-def mix_pools(world: World) -> None:
-    """Average levels of both pools' exchanges on the same dies, by the other's share of time."""
+def average_pool_levels(world: World) -> None:
+    """Set levels of exchanges where pools share NPUs: means with and without the other pool's
+    exchanges, by the share of time that these are on the wire."""
     flows, is_sharing = world.traffic, world.traffic.held[0] == 1
     prefills, exchange_count = world.settings.prefills, flows.duty.size
     levels.find_levels(flows, levels.OF_PREFILL, prefills, exchange_count)
     levels.find_levels(flows, levels.OF_DECODE, 0, prefills)
     decode_duty = mean_duty(flows, prefills, exchange_count) if is_sharing else np.nan
     prefill_duty = mean_duty(flows, 0, prefills) if is_sharing else np.nan
-    mix(flows, 0, prefills, levels.OF_PREFILL, decode_duty)
-    mix(flows, prefills, exchange_count, levels.OF_DECODE, prefill_duty)
+    average_levels(flows, 0, prefills, levels.OF_PREFILL, decode_duty)
+    average_levels(flows, prefills, exchange_count, levels.OF_DECODE, prefill_duty)
     for exchange in range(exchange_count):
-        note_crowding(world, exchange)
+        set_slowdown(world, exchange)
 
 
 @kernel
-def mix_movers(world: World) -> None:
-    """Set levels of all but exchanges: means with and without these, by their share of time."""
+def average_other_levels(world: World) -> None:
+    """Set levels of flows but exchanges: means with and without these, by their share of time."""
     flows, counts = world.traffic, world.traffic.counts
     first_exchange, end_exchange = flows.first[w.EXPERTS], flows.last[w.EXPERTS]
     first_stream, end_stream = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
@@ -184,8 +190,9 @@ def mean_level(all_there: float, without: float, duty: float) -> float:
 
 
 @kernel
-def mix(flows: Traffic, low: int, high: int, view: int, duty: float) -> None:
-    """Average levels with and without exchanges low..high - 1, by the share of time on the wire."""
+def average_levels(flows: Traffic, low: int, high: int, view: int, duty: float) -> None:
+    """Set levels of exchanges low..high - 1: means of those with all exchanges, for a share `duty`
+    of time, and those of row `view` without some."""
     levels_with, levels_without = flows.levels[levels.ALL], flows.levels[view]
     for flow in range(low, high):
         flows.level[flow] = mean_level(levels_with[flow], levels_without[flow], duty)
@@ -203,8 +210,8 @@ def mean_duty(flows: Traffic, first: int, last: int) -> float:
 
 
 @kernel
-def note_crowding(world: World, c: int) -> None:
-    """Set the factor by which shared links prolong an exchange; c: number of its flow."""
+def set_slowdown(world: World, c: int) -> None:
+    """Set the factor by which shared links prolong the exchange of instance c (a column)."""
     flows = world.traffic
     slowdown = 1.0
     if flows.most[c] > 0.0 and flows.level[c] > 0.0:
@@ -231,7 +238,7 @@ def limit_hand_off_ports(world: World, overloaded: bool) -> None:
 
 @kernel
 def limit_ports(world: World, p: int) -> None:
-    """Limit the ports of one prefill instance to the share of their rate that its hand-off has."""
+    """Limit the ports of prefill instance p to the share of their rate that its hand-off has."""
     transfer = world.transfer
     hand_off_share = hand_off_level(world, p)
     for rank in range(transfer.port_of_prefill.shape[1]):
@@ -241,7 +248,7 @@ def limit_ports(world: World, p: int) -> None:
 
 @kernel
 def hand_off_level(world: World, p: int) -> float:
-    """Rate of an instance's whole hand-off over its rate without other traffic."""
+    """Rate of instance p's whole KV hand-off over its rate without other traffic."""
     flows = world.traffic
     flow = flows.first[w.KV_HAND_OFF] + p
     return float(flows.level[flow]) if flows.active[flow] else 1.0
@@ -249,8 +256,8 @@ def hand_off_level(world: World, p: int) -> float:
 
 @kernel
 def price_exchange(world: World, column: int, more: float) -> None:
-    """Price an exchange whose time on the wire is multiplied by its crowding and by `more`. Prices
-    are found when a batch or an iteration begins: in between, crowding changes several times."""
+    """Price instance `column`'s exchange: its time on the wire is multiplied by its slowdown and by
+    `more`. Prices are set when a pass begins: in between, levels change several times."""
     costs = world.costs
     wire_factor = world.traffic.crowding[world.traffic.first[w.EXPERTS] + column] * more
     if wire_factor == costs.priced[column]:
@@ -326,14 +333,14 @@ def hand_off_slowdown(world: World, d: int) -> float:
 
 @kernel
 def load_servers(world: World, p: int) -> None:
-    """Set the load of memory servers' ports by the blocks that the batch of p reads from each."""
+    """Set the load of memory servers' ports by the blocks that p's batch reads from each."""
     set_parts(world.traffic, world.traffic.first[w.POOL_READ] + p, world.streams.requested[p], 1.0)
 
 
 @kernel
 def set_parts(flows: Traffic, f: int, amounts: np.ndarray, scale: float) -> None:
-    """Set a flow's parts of its links by the bytes it carries from, or to, each server; scale: its
-    rate alone over the rate for which it was laid out."""
+    """Set the parts that flow f takes of its links by the amounts that it carries from, or to, each
+    server; scale: its rate alone over the rate for which it was laid out."""
     if flows.most[f] > 0.0:  # what it carried before is through
         levels.note_demand(flows, f, 0.0)
     total_bytes = total(amounts)
@@ -354,8 +361,8 @@ def set_parts(flows: Traffic, f: int, amounts: np.ndarray, scale: float) -> None
 
 @kernel
 def new_read_rate(world: World, p: int, now_s: float, amount: float) -> float:
-    """Bytes/s of a read from the memory pool that an instance begins now: its fair share, at most
-    what other streams leave, because these adapt only at the step's border."""
+    """Bytes/s of a read of `amount` bytes from the memory pool that instance p begins now: its fair
+    share, at most what other streams leave, because these adapt only at the step's border."""
     flows = world.traffic
     first_read = flows.first[w.POOL_READ]
     must_share = flows.held[0] == 1
@@ -366,7 +373,7 @@ def new_read_rate(world: World, p: int, now_s: float, amount: float) -> float:
             break
         # Within a step instances move one after the other: what others read may be over or later.
         if flows.most[first_read + reader] > 0.0 and reader != p:
-            is_reading = streams.since_s[reader] <= now_s < end_of(world, reader)
+            is_reading = streams.since_s[reader] <= now_s < stream_end_s(world, reader)
             if not is_reading:
                 levels.note_demand(flows, first_read + reader, 0.0)
     exchange = flows.first[w.EXPERTS] + world.settings.prompt_row + p
@@ -403,7 +410,7 @@ def begin_kv_copies_s(world: World, d: int, copied: np.ndarray, alone_s: float) 
 
 @kernel
 def hot_server(world: World, p: int) -> int:
-    """Memory server whose port limits a read; NONE if no link or another link limits it."""
+    """Memory server whose port limits the read of instance p; NONE: no link or another does."""
     flows = world.traffic
     flow = flows.first[w.POOL_READ] + p
     hot_port_server, highest_load = w.NONE, 0.0
@@ -417,7 +424,8 @@ def hot_server(world: World, p: int) -> int:
 
 @kernel
 def record_exchange(world: World, column: int, begin_s: float, end_s: float, tokens: float) -> None:
-    """Record the bytes of a pass's collectives, and set the share of the pass that they take."""
+    """Record the bytes of the collectives of a pass over `tokens` tokens of instance `column`, and
+    set the share of the pass that they take."""
     settings, flows, moved_bytes = world.settings, world.traffic, 0.0
     for sent_index, kind, plane in (
         (0, w.EXPERTS, w.UB), (1, w.EXPERTS, w.RDMA),

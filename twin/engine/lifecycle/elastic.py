@@ -23,17 +23,17 @@ Pool = tuple[str, int]  # role and supernode
 
 
 class Elastic:
-    """The controller of a run and its decisions."""
+    """The controller of a run and its decisions; `life` starts and drains instances for it."""
 
     def __init__(self, life: Life) -> None:
         self.life, self.machine, self.agenda = life, life.machine, life.agenda
         self.setup = self.machine.setup
         self.rule, self.roles = self.setup.scenario.elastic, self.setup.roles
-        supernodes = range(self.setup.apart)
+        supernodes = range(self.setup.supernodes)
         self.pools = [(role, supernode) for supernode in supernodes for role in self.roles]
         self.decisions: list[dict[str, object]] = []  # rows of their table
         self.role_changes = 0
-        self._npus = max(self.rule.npus, self.setup.fabric.npus_of(self.life.held()))
+        self._npus = max(self.rule.npus, self.setup.fabric.npus_of(self.life.held_dies()))
         self._changed_s: deque[float] = deque()
         self._calm_s = dict.fromkeys(self.pools, 0.0)  # until when a pool is left alone
         self._lately = deque([(0.0, self._committed_by_role())])
@@ -55,24 +55,24 @@ class Elastic:
         rule, lead_s = self.rule, self.rule.metrics_age_s + self.life.start_s()
         self._look = Look(self.machine, lead_s, forecasts=rule.controller not in BY_PRESSURE)
         self._choose = controller_named(rule.controller, rule.own.digest)
-        least = self._least * self.setup.apart
+        least = self._least * self.setup.supernodes
         self._limits = Rule(rule.high, rule.low, least, rule.idle == "keep")
         self.agenda.at(rule.interval_s, self._measure)
 
-    def _count(self, pool: Pool) -> int:
-        """Instances of a pool that serve, start or recover, or start once others have drained."""
+    def _committed(self, pool: Pool) -> int:
+        """Number of a pool's instances that serve, start, recover, or start once others drained."""
         planned_count = sum(_pool_of(self.life, instance) == pool for instance in self.life.planned)
         instances = self.life.in_state(pool[0], *STARTS, "serve", "down", at=pool[1])
         return len(instances) + planned_count
 
     def _committed_by_role(self) -> Wanted:
-        """Instances of each role that serve, start or recover, of all supernodes."""
-        counts = {pool: self._count(pool) for pool in self.pools}
+        """Number of instances of each role that serve, start or recover, of all supernodes."""
+        counts = {pool: self._committed(pool) for pool in self.pools}
         return tuple(sum(n for pool, n in counts.items() if pool[0] == role) for role in self.roles)
 
     def _targets(self, wanted: Wanted) -> dict[Pool, int]:
-        """Instances of each pool in each supernode: equal parts, and no fewer than the least."""
-        count_of, supernodes = dict(zip(self.roles, wanted, strict=True)), self.setup.apart
+        """Number of instances of each pool in each supernode: equal parts, at least the least."""
+        count_of, supernodes = dict(zip(self.roles, wanted, strict=True)), self.setup.supernodes
         return {(role, g): max(self._least, (count_of[role] + supernodes - 1 - g) // supernodes)
                 for role, g in self.pools}  # fmt: skip
 
@@ -103,14 +103,14 @@ class Elastic:
         if inside_count or arrived_count > self._arrived:
             self._arrived, self._idle_since_s = arrived_count, t_s
         for pool in self.pools:
-            if inside_count and not self._count(pool):
+            if inside_count and not self._committed(pool):
                 self._grow(pool, {}, t_s, urgent=True)
             elif not inside_count and t_s >= self._idle_since_s + idle_s:
                 for instance in self.life.in_state(pool[0], "serve", at=pool[1]):
                     self.life.drain(instance, t_s)
 
     def _decide(self, seen: Seen, t_s: float) -> None:
-        """Choose sizes of pools from an observation and start moving towards them."""
+        """Choose sizes of pools from an observation and start changing towards them."""
         if not self.rule.least_instances and 0 in self._committed_by_role():
             return  # until a request comes
         targets = self._choose(seen, self._limits)
@@ -118,7 +118,7 @@ class Elastic:
         self._begin_changes(targets, t_s, is_calm, seen, self._delay_shrinking(targets, t_s))
 
     def _delay_shrinking(self, wanted: Wanted, t_s: float) -> Wanted:
-        """Targets, no smaller than recent ones of the stabilisation window if NPUs suffice."""
+        """Target counts by role, no smaller than recent ones of the window if NPUs suffice."""
         self._lately.append((t_s, wanted))
         while self._lately[0][0] < t_s - self.rule.shrink_after_s:
             self._lately.popleft()
@@ -135,20 +135,20 @@ class Elastic:
         return raised_targets if npus <= self._npus else wanted
 
     def _follow(self, wanted: Wanted, t_s: float) -> None:
-        """Apply a row of the schedule; what cannot begin yet is retried until the next row."""
+        """Apply a row of the schedule, counts by role; what cannot begin yet is retried later."""
         self._goal = wanted
         self._begin_changes(wanted, t_s, dict.fromkeys(self.pools, True), None, wanted)
-        if any(count != self._count(pool) for pool, count in self._targets(wanted).items()):
+        if any(count != self._committed(pool) for pool, count in self._targets(wanted).items()):
 
-            def again(now_s: float) -> None:
+            def follow_again(now_s: float) -> None:
                 """Follow the row once more, unless another row has begun."""
                 if self._goal is wanted:
                     self._follow(wanted, now_s)
 
-            self.agenda.at(t_s + self.rule.interval_s, again)
+            self.agenda.at(t_s + self.rule.interval_s, follow_again)
 
     def _may_change(self, t_s: float) -> bool:
-        """Whether the hourly limit of changes allows another one."""
+        """Whether the limit of changes in an hour allows another one now."""
         while self._changed_s and self._changed_s[0] <= t_s - HOUR_S:
             self._changed_s.popleft()
         is_below_limit = len(self._changed_s) < self.rule.changes_per_hour
@@ -163,8 +163,11 @@ class Elastic:
     def _begin_changes(
         self, wanted: Wanted, t_s: float, calm: dict[Pool, bool], seen: Seen | None, now: Wanted
     ) -> None:
-        """Begin changes towards the target counts `now`: starts and role changes before stops."""
-        missing = {pool: count - self._count(pool) for pool, count in self._targets(now).items()}
+        """Begin changes towards counts `now` by role: starts and role changes before stops. calm:
+        pools past their cool-down; seen, wanted: for the row of the decision (None: no row)."""
+        missing = {
+            pool: count - self._committed(pool) for pool, count in self._targets(now).items()
+        }
         start_count = stop_count = role_changes = 0
         obstacle = ""
         for pool in self.pools:
@@ -201,7 +204,7 @@ class Elastic:
             self.decisions.append(row)
 
     def _other_pools(self, pool: Pool) -> list[Pool]:
-        """The other pools of a supernode."""
+        """The other pools of the supernode of a pool."""
         return [other for other in self.pools if other != pool and other[1] == pool[1]]
 
     def _grow(
@@ -209,14 +212,14 @@ class Elastic:
     ) -> list[Pool] | None:
         """Add an instance to a pool; returns the pools that give up instances for it, None if it is
         impossible. A draining instance without a successor serves again; otherwise one starts on
-        free NPUs, preferring places that other pools need least; otherwise at most `spare` of each
+        free NPUs, preferring seats that other pools need least; otherwise at most `spare` of each
         other pool drain for it, or instances of other models that yield."""
         life, (role, at) = self.life, pool
         for k in life.in_state(role, "drain", at=at):
             if life.reopen(k, t_s):
                 self._note_change(t_s, pool)
                 return []
-        held_dies, failed_dies = life.held(), self.machine.out
+        held_dies, failed_dies = life.held_dies(), self.machine.out
         claimed_dies = {die for each in life.together for k in each.planned for die in each.dies[k]}
         other_off = [j for other, _ in self._other_pools(pool)
                      for j in life.in_state(other, "off", at=at)]  # fmt: skip
@@ -247,7 +250,7 @@ class Elastic:
             self._note_change(t_s, pool)
             return []
         replaced: Over = "role" if life.dies[k] <= held_dies else "model"
-        all_held = life.dies[k] <= set().union(*(each.held() for each in life.together))
+        all_held = life.dies[k] <= set().union(*(each.held_dies() for each in life.together))
         life.planned[k] = len(to_stop)
         for each, j in to_stop:
             each.drain(j, t_s, partial(self._start_after_drain, k, replaced if all_held else ""))

@@ -16,10 +16,10 @@ from twin.engine import codes as w
 from twin.engine.books import record_busy
 from twin.engine.clients.returns import schedule_next
 from twin.engine.columns import World
-from twin.engine.contention.kv_transfer import begin_transfer, collect_due, undo_part
+from twin.engine.contention.kv_transfer import begin_transfer, collect_unsent, undo_part
 from twin.engine.in_hbm import drop_idle, first_kv_cell
 from twin.engine.lists import append, length, pop
-from twin.engine.phases.decode import give_slot_back, pull, settle
+from twin.engine.phases.decode import end_iteration, free_reserved_slot, remove_running
 from twin.engine.phases.prefill import leave_queue, note_ending
 from twin.engine.phases.router import refresh_view, reserve
 from twin.engine.pool import stop_reading
@@ -27,7 +27,7 @@ from twin.engine.swap import drop_copy
 
 
 def send_back(world: World, i: int, now_s: float, came_from: int) -> None:
-    """Return a request, already removed from its place, to the router, or give it up."""
+    """Return request i, already removed from its place, to the router, or give it up."""
     request, counters = world.request, world.record.counters
     counters[came_from] += 1
     request.ready_s[i] = now_s
@@ -46,7 +46,7 @@ def send_back(world: World, i: int, now_s: float, came_from: int) -> None:
     append(world.decode.returned, 0, request.following, i)
 
 
-def take_from(world: World, ends: np.ndarray, row: int, ranks: Sequence[int]) -> Iterator[int]:
+def take_of_ranks(world: World, ends: np.ndarray, row: int, ranks: Sequence[int]) -> Iterator[int]:
     """Remove the requests of some decode ranks from a list, which keeps the others; yields them."""
     request = world.request
     for _ in range(length(ends, row, request.following)):
@@ -58,24 +58,24 @@ def take_from(world: World, ends: np.ndarray, row: int, ranks: Sequence[int]) ->
 
 
 def empty_decode(world: World, ranks: range, now_s: float) -> int:
-    """Remove requests from some ranks of a decode instance; returns their number."""
+    """Send back the requests on some ranks of a decode instance; returns their number."""
     decode, decode_instance = world.decode, ranks[0] // world.settings.decode_ranks
     request_count = 0
     for rank in ranks:
         while decode.requests[rank] > 0:
             request_row = decode.slot_table[rank, decode.requests[rank] - 1]
-            pull(world, decode_instance, request_row)
+            remove_running(world, decode_instance, request_row)
             send_back(world, request_row, now_s, w.BACK_FROM_DECODE)
             request_count += 1
-        for request_row in take_from(world, decode.swapped, rank, ranks):
+        for request_row in take_of_ranks(world, decode.swapped, rank, ranks):
             drop_copy(world, request_row)
-            give_slot_back(world, request_row)
+            free_reserved_slot(world, request_row)
             send_back(world, request_row, now_s, w.BACK_FROM_DECODE)
             request_count += 1
         if world.settings.colocated:
             drop_idle(world, rank, rank + 1)
-    for request_row in take_from(world, decode.wait, decode_instance, ranks):
-        give_slot_back(world, request_row)
+    for request_row in take_of_ranks(world, decode.wait, decode_instance, ranks):
+        free_reserved_slot(world, request_row)
         send_back(world, request_row, now_s, w.BACK_FROM_DECODE)
         request_count += 1
     return request_count
@@ -84,27 +84,28 @@ def empty_decode(world: World, ranks: range, now_s: float) -> int:
 def empty_transfers(
     world: World, now_s: float, prefill: int = w.NONE, ranks: Sequence[int] = ()
 ) -> int:
-    """End KV transfers from a prefill instance, or to some decode ranks; returns how many."""
+    """End KV transfers from a prefill instance, or to some decode ranks; returns how many
+    requests."""
     transfers, request, request_count, part_row = world.transfer, world.request, 0, 0
 
-    def ends(i: int) -> bool:
-        """Whether transfers of this request are to end."""
+    def is_affected(i: int) -> bool:
+        """Whether transfers of request i are to end."""
         return request.prefill_instance[i] == prefill or int(request.rank[i]) in ranks
 
     while part_row < transfers.active[0]:
         i = transfers.request[part_row]
-        if not ends(i):
+        if not is_affected(i):
             part_row += 1
             continue
         undo_part(world, part_row)
         if request.parts[i] == 0:  # else there are others, further on in the list
-            give_slot_back(world, i)
+            free_reserved_slot(world, i)
             send_back(world, i, now_s, w.BACK_FROM_TRANSFER)
             request_count += 1
-    for part_row in range(collect_due(world)):
+    for part_row in range(collect_unsent(world)):
         i = transfers.fresh[part_row]
-        if ends(i):
-            give_slot_back(world, i)
+        if is_affected(i):
+            free_reserved_slot(world, i)
             send_back(world, i, now_s, w.BACK_FROM_TRANSFER)
             request_count += 1
         else:
@@ -113,7 +114,7 @@ def empty_transfers(
 
 
 def empty_prefill(world: World, p: int, now_s: float) -> int:
-    """Remove all requests and the batch of a prefill instance; returns their number."""
+    """Send back all requests of prefill instance p, with its batch; returns their number."""
     prefill, next_in_queue, request_count = world.prefill, world.request.following, 0
     while True:
         request_row = pop(prefill.batch, p, next_in_queue)
@@ -131,16 +132,16 @@ def empty_prefill(world: World, p: int, now_s: float) -> int:
 
 
 def send_from_prefill(world: World, p: int, i: int, now_s: float) -> None:
-    """Return a request to the router after its removal from a list of prefill instance p."""
+    """Send back request i after its removal from a list of prefill instance p."""
     is_computing = world.request.progress[i] != w.NONE
     leave_queue(world, p, i)
     world.request.progress[i] = w.NONE
-    give_slot_back(world, i)
+    free_reserved_slot(world, i)
     send_back(world, i, now_s, w.BACK_FROM_PREFILL if is_computing else w.BACK_FROM_QUEUE)
 
 
 def free_rank(world: World, rank: int, now_s: float) -> int:
-    """Remove every request from a lost decode rank and from transfers to it; returns how many."""
+    """Send back every request on a lost decode rank or in transfer to it; returns their number."""
     one_rank = range(rank, rank + 1)
     request_count = empty_decode(world, one_rank, now_s)
     if world.settings.has_prefill and not world.settings.colocated:
@@ -154,7 +155,7 @@ def free_prefill_of_rank(world: World, rank: int, now_s: float) -> int:
     prefill, request_count = world.prefill, 0
     for prefill_instance in range(prefill.queue.shape[0]):
         for queue in (prefill.queue, prefill.batch):
-            for request_row in take_from(world, queue, prefill_instance, (rank,)):
+            for request_row in take_of_ranks(world, queue, prefill_instance, (rank,)):
                 send_from_prefill(world, prefill_instance, request_row, now_s)
                 request_count += 1
         note_ending(world, prefill_instance)
@@ -162,7 +163,7 @@ def free_prefill_of_rank(world: World, rank: int, now_s: float) -> int:
 
 
 def is_empty_prefill(world: World, p: int) -> bool:
-    """Whether no prompt waits, computes or has KV left to transfer."""
+    """Whether no prompt of instance p waits, computes or has KV left to transfer."""
     prefill, is_running = world.prefill, world.instance.running[world.settings.prompt_row + p]
     if prefill.queued_tokens[p] or is_running or prefill.reading[p] or prefill.sending[p]:
         return False
@@ -175,7 +176,7 @@ def is_empty_prefill(world: World, p: int) -> bool:
 
 
 def is_empty_decode(world: World, d: int) -> bool:
-    """Whether no slot is taken or reserved, and no iteration runs."""
+    """Whether no slot of instance d is taken or reserved, and no iteration runs."""
     is_running = world.instance.running[world.settings.prefills + d]
     return not (world.decode.taken[d] or is_running)
 
@@ -190,7 +191,7 @@ def empty_by_moving(world: World, d: int, now_s: float) -> int:
         return 0
     if instance.running[first_decode + d]:
         record_busy(world, first_decode + d, now_s, instance.ends_s[first_decode + d], -1.0)
-        settle(world, d, now_s)
+        end_iteration(world, d, now_s)
         instance.running[first_decode + d] = 0
         instance.ends_s[first_decode + d] = now_s
     refresh_view(world)
@@ -205,7 +206,8 @@ def empty_by_moving(world: World, d: int, now_s: float) -> int:
 
 
 def hand_over(world: World, d: int, i: int, now_s: float) -> int:
-    """Start the KV transfer of a running request; returns 1; 0: just joined, NONE: no room."""
+    """Start the KV transfer of running request i from instance d to another; returns 1 if it did, 0
+    if the request has just joined, NONE without room."""
     settings, request = world.settings, world.request
     iterations = request.due[i] - request.joined[i]
     passes = world.decode.iteration[d] - request.joined[i]
@@ -219,7 +221,7 @@ def hand_over(world: World, d: int, i: int, now_s: float) -> int:
     if rank == w.NONE:
         return w.NONE
     from_rank = request.rank[i]
-    pull(world, d, i)
+    remove_running(world, d, i)
     request.emitted[i] = emitted_tokens
     world.record.rounded_tokens[0] += 1.0
     request.rank[i] = rank

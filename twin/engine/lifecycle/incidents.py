@@ -23,7 +23,7 @@ from twin.engine.lifecycle.life import Life
 from twin.engine.lifecycle.loading import Then
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.phases.colocated import finish_pieces
-from twin.engine.phases.decode import settle
+from twin.engine.phases.decode import end_iteration
 from twin.experts import ExpertsError
 from twin.hardware.chip import HardwareError
 from twin.hardware.demands import dram, equal_parts
@@ -39,7 +39,8 @@ Missing = Callable[[int, set[int]], int]  # expert weights that only these dies 
 
 
 class Incidents:
-    """The scenario's faults, entered into the agenda."""
+    """The scenario's faults, entered into the agenda. missing(k, dies): number of expert weights
+    that only these dies of instance k hold."""
 
     def __init__(self, life: Life, log: list[Event], missing: Missing) -> None:
         machine, agenda = life.machine, life.agenda
@@ -55,19 +56,19 @@ class Incidents:
             agenda.at(fault.at_s, partial(self._begin, fault))
 
     def _begin(self, fault: Fault, t_s: float) -> None:
-        """Put a fault in force."""
+        """Log a fault and put it in force for its spans."""
         sentence = f"{fault.where} {KINDS[fault.kind].says(fault)}"
         self.log.append(Event(t_s, Kind.FAULT, sentence, element=fault.where))
         self._apply_spans(fault, KINDS[fault.kind].spans(fault), self.log[-1])
 
     def _apply_spans(self, fault: Fault, spans: Spans, event: Event) -> None:
-        """Apply a fault during each of its spans (s from its event on), and end it after each."""
+        """Apply a fault during each of its spans (s from its event on), one after another."""
         begin_s, end_s = next(spans, (math.inf, math.inf))
 
         def begin_span(t_s: float) -> None:
             """Add the fault to those in force, and plan its end."""
             event.end_s = None
-            self._adjust([*self.machine.in_force, fault], t_s)
+            self._apply_machine([*self.machine.in_force, fault], t_s)
             if end_s < math.inf:
                 self.agenda.at(event.t_s + end_s, end_span)
 
@@ -76,7 +77,7 @@ class Incidents:
             event.end_s = t_s
             other_faults = list(self.machine.in_force)
             other_faults.remove(fault)
-            self._adjust(other_faults, t_s)
+            self._apply_machine(other_faults, t_s)
             self._apply_spans(fault, spans, event)
 
         if begin_s == 0.0:
@@ -84,8 +85,8 @@ class Incidents:
         elif begin_s < math.inf:
             self.agenda.at(event.t_s + begin_s, begin_span)
 
-    def _adjust(self, in_force: list[Fault], t_s: float) -> None:
-        """Handle a changed machine: instances that lost or regained dies, and new prices."""
+    def _apply_machine(self, in_force: list[Fault], t_s: float) -> None:
+        """Put these faults in force: stop instances, bring repaired dies back, set prices."""
         machine = self.machine
         dies_out_before = machine.out
         machine.put_in_force(in_force)
@@ -102,35 +103,35 @@ class Incidents:
                 self.pending.add(instance_number)
             elif instance_number not in self.down:
                 self._update_costs(instance_number, False, t_s)
-                self._bring_back(instance_number, t_s)
+                self._load_repaired_dies(instance_number, t_s)
             elif instance_number not in self.pending:  # nothing else will wake it
                 self._recover(instance_number, t_s)
         machine.lay_flows(t_s)
 
-    def _free_ranks(self, k: int) -> list[int]:
-        """Ranks of instance k without a die, whose original die works and has no other use."""
+    def _repaired_ranks(self, k: int) -> list[int]:
+        """Ranks of instance k without a die whose original die works and has no other use."""
         machine = self.machine
         home_dies = enumerate(machine.setup.instances[k].die_of_rank)
         used_dies = machine.dies_in_use() | machine.out
         return [r for r, die in home_dies if machine.members[k][r] is None and die not in used_dies]
 
     def _return_dies(self, k: int) -> bool:
-        """Return repaired dies to their original ranks; returns whether there was one."""
-        vacant_ranks = self._free_ranks(k)
+        """Return repaired dies of instance k to their original ranks; returns whether any."""
+        vacant_ranks = self._repaired_ranks(k)
         for rank in vacant_ranks:
             self.machine.members[k][rank] = self.machine.setup.instances[k].die_of_rank[rank]
         return bool(vacant_ranks)
 
-    def _bring_back(self, k: int, t_s: float) -> None:
-        """Let repaired dies read their weights from the DRAM of nodes, then serve. A transfer that
-        has begun is not repeated, unless one of its dies has failed meanwhile."""
+    def _load_repaired_dies(self, k: int, t_s: float) -> None:
+        """Let repaired dies of instance k read their weights from the DRAM of nodes, then serve. A
+        transfer that has begun is not repeated, unless one of its dies has failed meanwhile."""
         machine = self.machine
         weights = machine.coming.get(k)
         if weights is not None and not machine.out.isdisjoint(weights.dies):
             self.life.loading.stop(k, t_s)
             weights = None
         home = machine.setup.instances[k].die_of_rank
-        free_dies = [home[rank] for rank in self._free_ranks(k)]
+        free_dies = [home[rank] for rank in self._repaired_ranks(k)]
         dies = [die for die in free_dies if weights is None or die not in weights.dies]
         if not dies:
             return
@@ -151,7 +152,7 @@ class Incidents:
             self.machine.lay_flows(t_s)
 
     def _update_costs(self, k: int, grown: bool, t_s: float) -> None:
-        """Compute an instance's time coefficients again after links or dies changed; stop it if it
+        """Compute instance k's time coefficients again after links or dies changed; stop it if it
         cannot serve. grown: dies returned to it."""
         machine = self.machine
         try:
@@ -161,17 +162,17 @@ class Incidents:
         except (HardwareError, ModelError, ExpertsError) as error:
             self._stop(k, t_s, str(error))
 
-    def _unless_superseded(self, k: int, action: Then) -> Then:
-        """An action that does nothing once another recovery of the instance has begun."""
+    def _void_if_superseded(self, k: int, action: Then) -> Then:
+        """The action, void once another recovery of instance k has begun."""
         self.turn[k] += 1
         recovery_turn = self.turn[k]
         return lambda now_s: action(now_s) if recovery_turn == self.turn[k] else None
 
     def _stop(self, k: int, t_s: float, why: str) -> None:
-        """Stop everything of an instance, and plan the detection of its failure. Its running
-        iteration ends now."""
+        """Stop everything of instance k (why: text for its event), and plan the detection of its
+        failure. Its running iteration ends now."""
         detected_s = t_s + self.machine.setup.scenario.recovery.detection_s
-        self.agenda.at(detected_s, self._unless_superseded(k, partial(self._handle_detection, k)))
+        self.agenda.at(detected_s, self._void_if_superseded(k, partial(self._handle_detection, k)))
         seat, column = self.machine.setup.instances[k], self.machine.column(k)
         world, instance = self.machine.world, self.machine.world.instance
         if k in self.down:
@@ -185,7 +186,7 @@ class Incidents:
         if seat.role == "prefill":  # its batch goes on where it was, if its dies come back in time
             return
         if instance.running[column]:
-            settle(world, seat.index, t_s)
+            end_iteration(world, seat.index, t_s)
             instance.running[column] = 0
             if seat.role == "colocated":
                 finish_pieces(world, seat.index, t_s)
@@ -210,10 +211,10 @@ class Incidents:
             self._recover(k, t_s)
 
     def _remove_requests(self, k: int, t_s: float) -> int:
-        """Close an instance to the router; send back requests that cannot stay; returns how
-        many."""
+        """Close instance k to the router and send back requests that cannot stay; returns their
+        number."""
         instance, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
-        world, rank_rows, request_count = self.machine.world, self.machine.rows(k), 0
+        world, rank_rows, request_count = self.machine.world, self.machine.rank_rows(k), 0
         self.life.set_open(k, 0, up=0)
         if instance.role != "decode":
             request_count += phase.empty_prefill(world, instance.index, t_s)
@@ -230,22 +231,22 @@ class Incidents:
         return request_count
 
     def _recover(self, k: int, t_s: float) -> None:
-        """Let the instance serve again: at once if it lost no die, otherwise after its policy's
+        """Let instance k serve again: at once if it lost no die, otherwise after its policy's
         seconds or, if it shrinks, after it loaded the experts of lost dies."""
         recovery = self.machine.setup.scenario.recovery
         if not self.hit[k]:
-            self.agenda.at(t_s, self._end_of_recovery(k))
+            self.agenda.at(t_s, self._recovery_end(k))
         elif recovery.policy == "shrink":
             self._reload(k, t_s)
         else:
             wait_s = recovery.restart_s if recovery.policy == "restart" else recovery.in_place_s
-            self.agenda.at(t_s + wait_s, self._end_of_recovery(k))
+            self.agenda.at(t_s + wait_s, self._recovery_end(k))
 
     def _reload(self, k: int, t_s: float) -> None:
-        """Load onto the remaining dies the experts of lost ones alone, from DRAM; then serve."""
+        """Load experts that only lost dies had onto k's remaining dies, from DRAM; then serve."""
         machine = self.machine
         self.life.loading.stop(k, t_s)  # a failure before this one
-        dies, pool = machine.serving(k), machine.roles[k].pool
+        dies, pool = machine.serving_dies(k), machine.roles[k].pool
         live_dies = [die for die in dies if die not in machine.out]
         lost_places = {
             place_in_stage(pool, index, len(dies))
@@ -256,20 +257,20 @@ class Incidents:
         expert_bytes /= pool.own.pp_stages  # a die has those of its stage
         die_bytes = self.missing(k, lost_places) * expert_bytes if live_dies else 0.0
         if die_bytes <= 0.0:
-            return self.agenda.at(t_s, self._end_of_recovery(k))
+            return self.agenda.at(t_s, self._recovery_end(k))
         try:
-            self.life.loading.load(k, live_dies, die_bytes, t_s, self._end_of_recovery(k))
+            self.life.loading.load(k, live_dies, die_bytes, t_s, self._recovery_end(k))
         except HardwareError:  # no DRAM is left to read from
-            self.agenda.at(t_s, self._end_of_recovery(k))
+            self.agenda.at(t_s, self._recovery_end(k))
         return None
 
-    def _end_of_recovery(self, k: int) -> Then:
-        """The end of a recovery, unless another begins before it."""
+    def _recovery_end(self, k: int) -> Then:
+        """The action that ends a recovery of instance k, unless another begins before it."""
         self.pending.add(k)
-        return self._unless_superseded(k, partial(self._finish_recovery, k))
+        return self._void_if_superseded(k, partial(self._finish_recovery, k))
 
     def _finish_recovery(self, k: int, t_s: float) -> None:
-        """Open a recovered instance to requests, with spares or fewer dies, if it can serve."""
+        """Open instance k, recovered, to requests, with spares or fewer dies, if it can serve."""
         self.pending.discard(k)
         machine = self.machine
         recovery, members = machine.setup.scenario.recovery, machine.members[k]
@@ -282,7 +283,7 @@ class Incidents:
                     spares_taken.append(spares[0])
                     members[rank] = spares_taken[-1]
         self._log_spares(k, spares_taken, t_s)
-        if not machine.serving(k):
+        if not machine.serving_dies(k):
             self.down[k].detail = "no die is left to serve"
             return self._free_instance(k, t_s)
         try:
@@ -295,10 +296,11 @@ class Incidents:
         return None
 
     def _free_instance(self, k: int, t_s: float) -> None:
-        """With elastic instances, free the NPUs of one that will not serve again."""
+        """With elastic instances, free the NPUs of instance k, which will not serve again."""
         if not self.life.moves:
             return
-        world, i, rows = self.machine.world, self.machine.setup.instances[k], self.machine.rows(k)
+        world, i = self.machine.world, self.machine.setup.instances[k]
+        rows = self.machine.rank_rows(k)
         if i.role != "prefill":
             phase.empty_decode(world, rows, t_s)
         if i.role == "decode" and world.settings.has_prefill:
@@ -314,7 +316,7 @@ class Incidents:
         self.life.end(k, t_s)
 
     def _log_spares(self, k: int, came: Sequence[int], t_s: float) -> None:
-        """Add an event that names the nodes of the spare dies of an instance."""
+        """Log an event for each node with spare dies (`came`) that instance k takes."""
         fabric, instance = self.machine.fabric, self.machine.setup.instances[k]
         node_of_spare = fabric.node[fabric.dies[list(came)]].tolist()
         for node, die_count in sorted(Counter(node_of_spare).items()):
@@ -322,7 +324,7 @@ class Incidents:
             self._log_event(k, Kind.SPARE, t_s, sentence).element = f"node {node}"
 
     def _resume(self, k: int, t_s: float) -> None:
-        """Serve again after a recovery; a prefill batch in progress goes on where it was."""
+        """Let instance k serve after a recovery; a prefill batch goes on where it was."""
         machine = self.machine
         seat, column = machine.setup.instances[k], machine.column(k)
         world, instance = machine.world, machine.world.instance
@@ -343,8 +345,8 @@ class Incidents:
         machine.lay_flows(t_s)
 
     def _log_die_count(self, k: int, kind: Kind, t_s: float) -> None:
-        """Add an event with the number of serving dies if it is, or was, not all of them."""
-        instance, die_count = self.machine.setup.instances[k], len(self.machine.serving(k))
+        """Log the number of serving dies of instance k if it is, or was, not all of them."""
+        instance, die_count = self.machine.setup.instances[k], len(self.machine.serving_dies(k))
         if k in self.shrunk:
             self.shrunk.pop(k).end_s = t_s
         elif die_count == instance.dies:
@@ -356,7 +358,7 @@ class Incidents:
             self.shrunk[k] = event
 
     def _log_event(self, k: int, kind: Kind, t_s: float, sentence: str) -> Event:
-        """Add an event of an instance to the log; returns it."""
+        """Log an event of instance k; returns it."""
         i = self.machine.setup.instances[k]
         event = Event(t_s, kind, sentence, element=i.name, role=i.role, instance=i.index)
         self.log.append(event)
@@ -364,7 +366,7 @@ class Incidents:
 
 
 class MemoryServers:
-    """Failed memory servers, and the memory pool on the remaining ones."""
+    """Memory servers that failed, and the memory pool on the remaining ones."""
 
     def __init__(self, machine: Machine, log: list[Event]) -> None:
         self._machine, self._log = machine, log

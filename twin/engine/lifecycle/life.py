@@ -47,7 +47,8 @@ class Span:
 
 
 class Life:
-    """State of every instance in its life cycle, and the transitions between states."""
+    """State of every instance in its life cycle, and the transitions between states. restored(k,
+    t_s) is called when instance k, which had failed, has all its dies again."""
 
     def __init__(self, machine: Machine, agenda: Agenda, restored: Restored) -> None:
         self.machine, self.agenda, self.restored = machine, agenda, restored
@@ -96,20 +97,20 @@ class Life:
         of the serving instances, and those of all pools where DRAM is unbounded."""
         self.residency, self._model = residency, model
         for pool in residency.pools:
-            for stored, weight_bytes in self._weights_of.values() if not pool.bounded else ():
+            for stored, weight_bytes in self._weights_of.values() if not pool.is_bounded else ():
                 pool.store((model, stored), weight_bytes)
         for number, state in enumerate(self.state):
             if state == "serve":
                 self._store_model(number)
 
     def in_state(self, role: str, *states: str, at: int | None = None) -> list[int]:
-        """Instances of a role in one of some states; at: of that supernode."""
+        """Numbers of instances of a role in one of some states; at: of that supernode."""
         return [
             k for k, instance in enumerate(self.setup.instances)
             if instance.role == role and self.state[k] in states and at in (None, self.supernode[k])
         ]  # fmt: skip
 
-    def held(self) -> set[int]:
+    def held_dies(self) -> set[int]:
         """Dies that belong to any instance now."""
         dies = {die for k, state in enumerate(self.state) if state != "off" for die in self.dies[k]}
         return dies | self.machine.dies_in_use()  # spare dies too
@@ -122,7 +123,7 @@ class Life:
 
     def dies_of(self, k: int) -> set[int]:
         """Dies of instance k: its original ones, and spares that replace some of them."""
-        return set(self.machine.serving(k)) | self.dies[k]
+        return set(self.machine.serving_dies(k)) | self.dies[k]
 
     def lose_dies(self, dies: Set[int], t_s: float) -> None:
         """Handle failed dies: instances starting on them stop, failed DRAM loses its models."""
@@ -135,7 +136,7 @@ class Life:
                 self._stop_waiting(number, t_s)
 
     def fail(self, k: int, t_s: float) -> None:
-        """Stop an instance; the router is informed later."""
+        """Stop instance k at t_s; the router is informed later."""
         self.machine.world.instance.up[self.machine.column(k)] = 0
         if self.state[k] == "drain":
             self.stops.add(k)
@@ -143,7 +144,7 @@ class Life:
         self._enter_state(k, "down", t_s)
 
     def recover(self, k: int, t_s: float) -> None:
-        """Let a failed instance serve, or drain, again."""
+        """Let failed instance k serve, or drain, again."""
         if k in self.stops:
             self.stops.discard(k)
             self.drain(k, t_s, self._then.get(k))
@@ -152,7 +153,7 @@ class Life:
             self._enter_state(k, "serve", t_s)
 
     def end(self, k: int, t_s: float) -> None:
-        """Take an instance off its dies, whose HBM loses its blocks; run the action that waits."""
+        """Take instance k off its dies, whose HBM loses its blocks; run the action that waits."""
         instance, world = self.setup.instances[k], self.machine.world
         if instance.role != "decode":
             cell = first_kv_cell(world, instance.index)
@@ -165,7 +166,7 @@ class Life:
         if (next_action := self._then.pop(k, None)) is not None:
             next_action(t_s)
 
-    def stays(self) -> dict[int, list[tuple[float, float]]]:
+    def held_intervals(self) -> dict[int, list[tuple[float, float]]]:
         """Intervals (from s, to s) in which each instance held its dies, by instance."""
         periods: dict[int, list[tuple[float, float]]] = {}
         for span in self.spans:  # in order of time
@@ -177,7 +178,7 @@ class Life:
         return periods
 
     def _enter_state(self, k: int, state: str, t_s: float) -> None:
-        """Change an instance's state and begin the span of the new one."""
+        """Change instance k's state and begin the span of the new one."""
         if k in self._span:
             self._span[k].end_s = t_s
         self.state[k] = state
@@ -197,7 +198,7 @@ class Life:
         instance.open[column], instance.up[column] = opened, up
 
     def start(self, k: int, t_s: float, over: Over = "") -> None:
-        """Start an instance on its dies; it stays off if some have failed or are spares of another
+        """Start instance k on its dies; it stays off if some have failed or are spares of another
         instance. over: it replaces instances on the same NPUs and keeps their processes; where
         these were of its model, its weights are in the DRAM of its nodes."""
         together = self.machine.together
@@ -207,7 +208,7 @@ class Life:
         self._begun[k] += 1
         start_number = self._begun[k]
 
-        def unless_aborted(action: Then) -> Then:
+        def void_if_aborted(action: Then) -> Then:
             """The action, void once this start has been aborted."""
             return lambda now_s: action(now_s) if start_number == self._begun[k] else None
 
@@ -216,45 +217,45 @@ class Life:
         graphs_s = self._regroup_s if over else 0.0
         after_s = 0.0 if over else self._process_s
 
-        def graphs(now_s: float) -> None:
+        def make_graphs(now_s: float) -> None:
             """Capture graphs, where that takes time, then serve."""
             if graphs_s:
                 self._enter_state(k, "graphs", now_s)
-                self.agenda.at(now_s + graphs_s, unless_aborted(partial(self._serve, k)))
+                self.agenda.at(now_s + graphs_s, void_if_aborted(partial(self._serve, k)))
             else:
                 self._serve(k, now_s)
 
-        def load(now_s: float) -> None:
-            """Load weights from DRAM to HBM."""
+        def load_weights(now_s: float) -> None:
+            """Load the instance's weights from DRAM to HBM, then capture graphs."""
             self._store_model(k)
             self._enter_state(k, "load", now_s)
-            self._send_weights(self.loading.load, k, self._weights(k)[0], now_s, graphs)
+            self._send_weights(self.loading.load, k, self._weight_load(k)[0], now_s, make_graphs)
 
-        def weights(now_s: float) -> None:
-            """Load the weights from DRAM if they are there, otherwise from object storage."""
+        def find_weights(now_s: float) -> None:
+            """Load the weights from DRAM if they are there, otherwise from object storage first."""
             model, model_bytes = self._stored_model(k)
-            is_in_dram = [dram.touch(model) for dram in self._drams(k)]
+            is_in_dram = [dram.touch(model) for dram in self._drams_of(k)]
             if is_in_dram and all(is_in_dram):
-                return load(now_s)
+                return load_weights(now_s)
             self._enter_state(k, "fetch", now_s)
             if self.rule.weights != "pool":
-                self._send_weights(self.loading.fetch, k, model_bytes, now_s, load)
+                self._send_weights(self.loading.fetch, k, model_bytes, now_s, load_weights)
                 return None
             waiting_loads = self._fetching[self.supernode[k], model]
-            waiting_loads[k] = load
+            waiting_loads[k] = load_weights
             if len(waiting_loads) == 1:
                 self._fetch(waiting_loads, now_s)
             return None
 
         if after_s:
-            self.agenda.at(t_s + after_s, unless_aborted(weights))
+            self.agenda.at(t_s + after_s, void_if_aborted(find_weights))
         else:
-            weights(t_s)
+            find_weights(t_s)
 
     def _fetch(self, waiting: dict[int, Then], t_s: float) -> None:
-        """Fetch the model for the first instance that can; all that wait for it load it then."""
+        """Fetch a model for the first instance that can; all that wait load it then."""
 
-        def arrived(now_s: float) -> None:
+        def load_all(now_s: float) -> None:
             """Let every instance that waits load the model."""
             waiting_loads = [*waiting.values()]
             waiting.clear()
@@ -264,7 +265,7 @@ class Life:
         while waiting:
             fetcher = next(iter(waiting))
             _, model_bytes = self._stored_model(fetcher)
-            self._send_weights(self.loading.fetch, fetcher, model_bytes, t_s, arrived)
+            self._send_weights(self.loading.fetch, fetcher, model_bytes, t_s, load_all)
             if self.state[fetcher] == "fetch":
                 return
             del waiting[fetcher]
@@ -277,25 +278,25 @@ class Life:
         if waiting_loads.pop(k, None) is not None and was_first:
             self._fetch(waiting_loads, t_s)
 
-    def _drams(self, k: int) -> list[Dram]:
-        """DRAM that the instance reads its weights from."""
+    def _drams_of(self, k: int) -> list[Dram]:
+        """DRAMs from which instance k reads its weights; none: object storage."""
         nodes = self.machine.fabric.nodes_of(self.setup.instances[k].die_of_rank)
         return self.residency.drams(self.rule.weights, nodes)
 
     def _stored_model(self, k: int) -> tuple[Hashable, float]:
-        """The stored model that the instance reads, in the format of its pool, and its bytes."""
+        """Key of the model that instance k reads, in the format of its pool, and its bytes."""
         model_name, size_bytes = self._weights_of[self.setup.instances[k].role]
         return (self._model, model_name), size_bytes
 
     def _store_model(self, k: int) -> None:
-        """Store the model in the DRAM that the instance reads."""
-        drams, (model_name, size_bytes) = self._drams(k), self._stored_model(k)
+        """Store the model in the DRAM from which instance k reads."""
+        drams, (model_name, size_bytes) = self._drams_of(k), self._stored_model(k)
         for dram in drams:
             dram.store(model_name, size_bytes / len(drams))
 
     def is_warm(self, k: int) -> bool:
-        """Whether the DRAM that the instance reads contains the model."""
-        drams = self._drams(k)
+        """Whether the DRAM from which instance k reads contains the model."""
+        drams = self._drams_of(k)
         return bool(drams) and all(self._stored_model(k)[0] in dram.held for dram in drams)
 
     def start_s(self) -> float:
@@ -304,25 +305,26 @@ class Life:
         if self.rule.weights == "object_storage":
             fetch_s = max(size for _, size in self._weights_of.values()) / self._bucket_bytes_per_s
         first_by_role = {i.role: k for k, i in reversed(list(enumerate(self.setup.instances)))}
-        return self._process_s + fetch_s + max(self._weights(k)[1] for k in first_by_role.values())
+        load_s = max(self._weight_load(k)[1] for k in first_by_role.values())
+        return self._process_s + fetch_s + load_s
 
-    def _weights(self, k: int) -> tuple[float, float]:
-        """Bytes of an instance's weights, and seconds to load them: by links, or slower loaders."""
+    def _weight_load(self, k: int) -> tuple[float, float]:
+        """Bytes of instance k's weights, and seconds to load them by links and loaders."""
         i, plane = self.setup.instances[k], self.setup.scenario.memory_pool.read_plane
         weight_bytes = float(self.machine.roles[k].memory.weights * i.dies)
-        nodes = self.setup.weights_from(i)
+        nodes = self.setup.nodes_with_weights(i)
         link_rate = float(pool_read(self.machine.fabric, i.die_of_rank, plane, nodes).bytes_per_s)
         return weight_bytes, weight_bytes / min(link_rate, self._loader_bytes_per_s * i.dies)
 
     def _send_weights(self, way: Send, k: int, size: float, t_s: float, then: Then) -> None:
-        """Start the transfer of weights to an instance; without a path, the instance stays off."""
+        """Start a transfer of `size` bytes to instance k by `Loading`; no path: it stays off."""
         try:
             way(k, self.setup.instances[k].die_of_rank, size, t_s, then)
         except HardwareError:
             self._enter_state(k, "off", t_s)
 
     def _serve(self, k: int, t_s: float) -> None:
-        """Put an instance in service on its own dies, with prices of the present network."""
+        """Put instance k in service on its own dies, with prices of the present network."""
         instance, machine = self.setup.instances[k], self.machine
         machine.members[k] = list(instance.die_of_rank)
         try:
@@ -340,14 +342,14 @@ class Life:
         machine.lay_flows(t_s)
 
     def drain(self, k: int, t_s: float, then: Then | None = None) -> None:
-        """Close an instance to new requests; when it is empty, stop it and call `then`."""
+        """Close instance k to new requests; when it is empty, stop it and call `then`."""
         self.set_open(k, 0, up=1)
         self._enter_state(k, "drain", t_s)
         self._then[k] = then
         self.agenda.at(t_s + LOOK_S, partial(self._end_if_empty, k, self._span[k]))
 
     def reopen(self, k: int, t_s: float) -> bool:
-        """Let a draining instance serve again; returns whether it does: not with a successor."""
+        """Let draining instance k serve again; False if another instance waits for its dies."""
         if self._then[k] is not None:
             return False
         self.set_open(k, 1, up=1)
@@ -355,7 +357,7 @@ class Life:
         return True
 
     def _end_if_empty(self, k: int, span: Span, t_s: float) -> None:
-        """End an instance once its last request has left."""
+        """End instance k once its last request has left; `span`: this drain."""
         if self._span.get(k) is not span:
             return  # it has been opened again
         i, world = self.setup.instances[k], self.machine.world

@@ -30,19 +30,19 @@ Then = Callable[[float], None]
 
 
 class Dram:
-    """Whole models by key, the least recently used first, within `room_bytes`."""
+    """Whole models by key, the least recently used first, within room_bytes of DRAM."""
 
     def __init__(self, room_bytes: float) -> None:
         self._room_bytes = room_bytes
         self.held: OrderedDict[Hashable, float] = OrderedDict()
 
     @property
-    def bounded(self) -> bool:
-        """Whether it may have to evict a model."""
+    def is_bounded(self) -> bool:
+        """Whether models may have to be evicted."""
         return self._room_bytes < math.inf
 
     def touch(self, model: Hashable) -> bool:
-        """Whether the model is stored here; if so, it becomes the most recently used."""
+        """Whether a model is stored; if so, it becomes the most recently used."""
         if model in self.held:
             self.held.move_to_end(model)
         return model in self.held
@@ -67,9 +67,10 @@ class Residency:
         first_setup = setups[0]
         is_shared = first_setup.scenario.memory_pool.scope == "shared"
         pool_nodes = dram(first_setup.fabric, first_setup.pool_nodes(0)) if is_shared else 1
-        self.pools = [Dram(lent_bytes * pool_nodes or math.inf) for _ in range(first_setup.apart)]
+        supernodes = first_setup.supernodes
+        self.pools = [Dram(lent_bytes * pool_nodes or math.inf) for _ in range(supernodes)]
         # Of each supernode.
-        self._nodes = first_setup.scenario.supernode.nodes if first_setup.apart > 1 else math.inf
+        self._nodes = first_setup.scenario.supernode.nodes if supernodes > 1 else math.inf
         self.nodes = defaultdict[int, Dram](lambda: Dram(lent_bytes or math.inf))
         self._out: set[int] = set()
 
@@ -80,17 +81,19 @@ class Residency:
         return [self.nodes[node] for node in sorted(nodes)] if source == "local" else []
 
     def lose_nodes(self, out: Set[int]) -> None:
-        """Forget models of failed nodes, and all of bounded pools, which lost a part of each."""
+        """Delete models of failed nodes, and all of bounded pools, which lost a part of each."""
         for node in out:
             self.nodes.pop(node, None)
         for supernode in {int(node // self._nodes) for node in out - self._out}:
-            if self.pools[supernode].bounded:
+            if self.pools[supernode].is_bounded:
                 self.pools[supernode].held.clear()
         self._out = set(out)
 
 
 @dataclass(slots=True)
 class _Transfer:
+    """A transfer of weights: its bytes in all and left at since_s, and the action at its end."""
+
     size: float
     left: float
     since_s: float
@@ -111,14 +114,14 @@ class Loading:
         self._turn = 0
 
     def fetch(self, k: int, dies: Sequence[int], size: float, t_s: float, then: Then) -> None:
-        """Fetch bytes from object storage, then call `then`; HardwareError without a path."""
+        """Fetch `size` bytes from object storage, then call `then`; no path: HardwareError."""
         self._begin(k, Coming(True, tuple(dies)), size, t_s, then)
 
     def load(self, k: int, dies: Sequence[int], size: float, t_s: float, then: Then) -> None:
         """Send `size` bytes in the DRAM of nodes into dies of instance k, after its earlier
         transfer, and call `then` when they have arrived. Raises HardwareError without a path."""
         setup = self._machine.setup
-        coming = Coming(False, tuple(dies), setup.weights_from(setup.instances[k]))
+        coming = Coming(False, tuple(dies), setup.nodes_with_weights(setup.instances[k]))
         if (earlier_transfer := self._under_way.get(k)) is not None:
             self._settle(k, t_s)
             size += earlier_transfer.left
@@ -132,7 +135,7 @@ class Loading:
             self._end(k)
 
     def _begin(self, k: int, coming: Coming, size: float, t_s: float, then: Then) -> None:
-        """Begin a transfer of weights to an instance; `then` is called at its end."""
+        """Begin a transfer of `size` bytes to instance k; `then` is called at its end."""
         if k in self._under_way:
             self._settle(k, t_s)
         self._turn += 1
@@ -144,7 +147,7 @@ class Loading:
             self._machine.lay_flows(t_s)
             raise HardwareError(f"no weights reach {self._machine.setup.instances[k].name}")
         self._set_paces()
-        self._plan_look(k, t_s)
+        self._plan_check(k, t_s)
 
     def _set_paces(self) -> None:
         """Limit loads to the rate of the loaders; fetches of all models share the bucket evenly."""
@@ -157,14 +160,14 @@ class Loading:
             machine.set_pace(machine.weights_flow(k), bytes_per_s)
 
     def _bytes_per_s(self, k: int) -> float:
-        """Present bytes/s of the transfer to instance k; its level is known from a border on."""
+        """Present bytes/s of the transfer to instance k; before the next border, at most these."""
         traffic, flow = self._machine.world.traffic, self._machine.weights_flow(k)
         if traffic.alone[flow] >= IDLE:  # the way is gone: a fault
             return 0.0
         return float(traffic.alone[flow] * (traffic.level[flow] or traffic.wish[flow]))
 
     def _settle(self, k: int, t_s: float) -> None:
-        """Record the bytes that have arrived since the last look."""
+        """Record the bytes that arrived at instance k since they were last recorded."""
         transfer, bytes_per_s = self._under_way[k], self._bytes_per_s(k)
         moved_bytes = min(transfer.left, bytes_per_s * (t_s - transfer.since_s))
         end_s = transfer.since_s + moved_bytes / bytes_per_s if bytes_per_s > 0.0 else t_s
@@ -173,29 +176,29 @@ class Loading:
         record_traffic(world, w.WEIGHTS, plane, column, transfer.since_s, end_s, moved_bytes)
         transfer.left, transfer.since_s = transfer.left - moved_bytes, t_s
 
-    def _plan_look(self, k: int, t_s: float) -> None:
-        """Plan when a transfer is looked at next: at its end, or earlier if rates may change."""
+    def _plan_check(self, k: int, t_s: float) -> None:
+        """Plan the next check of a transfer: at its end, or earlier if rates may change."""
         transfer, bytes_per_s = self._under_way[k], self._bytes_per_s(k)
         transfer_turn = transfer.turn
         after_s = min(LOOK_S, transfer.left / bytes_per_s) if bytes_per_s > 0.0 else LOOK_S
 
-        def go_on(now_s: float) -> None:
-            """Record arrived bytes, then end the transfer or plan the next look."""
+        def check_transfer(now_s: float) -> None:
+            """Record arrived bytes, then end the transfer or plan the next check."""
             if k not in self._under_way or self._under_way[k].turn != transfer_turn:
                 return None
             self._settle(k, now_s)
             if transfer.left > DONE * transfer.size:
                 self._set_paces()  # a rebalance may have stopped the flow
-                return self._plan_look(k, now_s)
+                return self._plan_check(k, now_s)
             self._end(k)
             transfer.then(now_s)
             self._machine.lay_flows(now_s)
             return None
 
-        self._agenda.at(t_s + after_s, go_on)
+        self._agenda.at(t_s + after_s, check_transfer)
 
     def _end(self, k: int) -> None:
-        """End an instance's transfer and share its bandwidth among the others."""
+        """End the transfer to instance k and share its bandwidth among the others."""
         self._machine.set_pace(self._machine.weights_flow(k), 0.0)
         del self._under_way[k], self._machine.coming[k]
         self._set_paces()

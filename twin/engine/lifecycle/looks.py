@@ -36,7 +36,7 @@ def _combine(prefill: Measured, decode: Measured) -> Measured:
 
 
 class Forecast:
-    """Forecast of a load, with a margin learnt from earlier forecasts that were too low."""
+    """Forecast of a load lead_s ahead, with a margin learnt from forecasts that were too low."""
 
     def __init__(self, lead_s: float) -> None:
         self._lead_s = lead_s
@@ -45,7 +45,7 @@ class Forecast:
         self._squares, self._weight = 0.0, 0.0
 
     def forecast(self, t_s: float, now: float, ahead: float) -> float:
-        """The forecast `ahead` plus one standard deviation of past underestimates."""
+        """The forecast `ahead` plus one deviation of underestimates, learnt from load `now`."""
         forecast = None
         while self._made and self._made[0][0] <= t_s - self._lead_s:
             forecast = self._made.popleft()[1]
@@ -105,7 +105,7 @@ class Look:
         return pools
 
     def _update_rates(self, span_s: float) -> None:
-        """Set rates of arrived, computed and departed work, and their means over a lead time."""
+        """Set rates of arrived, computed and departed work over span_s, and means over a lead."""
         request, record, decode = self.world.request, self.world.record, self.world.decode
         windows, counters, last_totals = record.windows[:-1], record.counters, self._counted
         self._arrived, first_new = int(counters[w.ARRIVED]), self._arrived
@@ -132,7 +132,8 @@ class Look:
     def _measure_prefill(
         self, at: np.ndarray, starting: int, t_s: float, span_s: float
     ) -> tuple[Measured, float]:
-        """Measurement of prefill (used share: of full batches); and requests/s it can hand on."""
+        """Measurement of the prefill instances `at` (used share: of full batches), `starting` more
+        to come; and requests/s that they can hand on."""
         prefill, counters, mean_rates = self.world.prefill, self.world.record.counters, self._mean
         budget = float(self.world.settings.prefill_budget)
         in_queue = int(counters[w.ROUTED] - counters[w.PREFILL_BEGUN] - counters[w.BACK_FROM_QUEUE])
@@ -164,7 +165,7 @@ class Look:
         return measurement, mean_rates["requests"] * later_rate / max(coming_tokens_per_s, 1e-9)
 
     def _mean_ttft_s(self, t_s: float, span_s: float) -> float:
-        """Mean TTFT of first tokens since the last measurement (s); 0 without one."""
+        """Mean TTFT (s) of first tokens since the last measurement; 0 without one."""
         request = self.world.request
         rows = slice(self._oldest, self._arrived)
         first_token_s, arrival_s = request.transfer_end_s[rows], request.arrival_s[rows]
@@ -175,7 +176,7 @@ class Look:
         return float((first_token_s[is_new] - arrival_s[is_new]).mean()) if is_new.any() else 0.0
 
     def _measure_decode(self, at: np.ndarray, handed_on_per_s: float, t_s: float) -> Measured:
-        """Measurement of decode: used share of slots or KV space; requests without room wait."""
+        """Measurement of decode instances `at`: use of slots or KV; requests without room wait."""
         decode, counters = self.world.decode, self.world.record.counters
         waiting = int(counters[w.FRONTED]) + sum(int(counters[counter]) for counter in BACK)
         waiting -= int(counters[w.ROUTED] + counters[w.REJECTED_ROUTER] + counters[w.GIVEN_UP])
@@ -225,7 +226,7 @@ class Look:
         hot_table = costs.decode_hot_tokens, costs.decode_hot_factor[k]
 
         def iteration_s(more: float) -> float:
-            """Seconds of an iteration with this multiple of today's load."""
+            """Seconds of an iteration with `more` times today's load."""
             requests, context = (
                 np.maximum(0.0, load.mean() * more + (load - load.mean()) * math.sqrt(more))
                 for load in (rank_requests, rank_context_tokens)

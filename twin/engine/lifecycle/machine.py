@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from twin.engine import codes as w
-from twin.engine.build import slots_of
+from twin.engine.build import slots_of_decode_ranks
 from twin.engine.columns import World
 from twin.engine.contention.flows import Coming, Flow, Seat, cached_answer, flows_of, lay_out
 from twin.engine.contention.traffic import load_servers
@@ -34,10 +34,10 @@ STATES_KEPT, PRICES_KEPT = 4, 256  # a link that flaps goes to and fro between t
 
 
 def _sent_bytes(role: RoleCosts) -> np.ndarray:
-    """Bytes of a token within nodes and beyond: of the exchange, and of what attention gathers."""
+    """Bytes of a token within nodes and beyond: exchanged, then gathered by attention, f8[4]."""
 
     def split(amount: float, far: float) -> np.ndarray:
-        """Bytes within nodes and beyond, of which the share `far` goes beyond."""
+        """Bytes within nodes and beyond, of which the share `far` goes beyond, f8[2]."""
         return amount * np.array((1.0 - far, far))
 
     exchange_bytes = split(role.exchange_bytes_per_token, role.off_node_fraction)
@@ -85,7 +85,7 @@ class Machine:
         self.off: set[int] = set()  # instances that hold no die: engine/lifecycle/life.py
         self.absent: set[int] = set()  # these, and those that start
         self.epochs: list[Epoch] = []
-        self._slots = slots_of(setup, setup.of_role("decode"))
+        self._slots = slots_of_decode_ranks(setup, setup.of_role("decode"))
         self.roles: list[RoleCosts] = [self._built_costs(k) for k in range(len(self.members))]
         for k, costs in enumerate(self.roles):
             self.adopt(k, costs)
@@ -95,7 +95,7 @@ class Machine:
         """Costs of instance k on the undamaged machine; the first of a role is priced already.
         Raises HardwareError when no die of the instance is linked."""
         instance = self.setup.instances[k]
-        if not self.serving(k):
+        if not self.serving_dies(k):
             raise HardwareError(
                 f"no die of {instance.name} is linked: take back an edit of the supernode"
             )
@@ -108,8 +108,8 @@ class Machine:
         """Dies that are members of an instance, serving or failed."""
         return {die for members in self.members for die in members if die is not None}
 
-    def held(self) -> set[int]:
-        """Dies that belong to an instance: members, and original places of ranks without a die."""
+    def held_dies(self) -> set[int]:
+        """Dies that belong to an instance: members, and original dies of ranks without a die."""
         held_dies = self.dies_in_use()
         for number, (i, members) in enumerate(zip(self.setup.instances, self.members, strict=True)):
             if number not in self.off:
@@ -118,8 +118,8 @@ class Machine:
         return held_dies
 
     def spares(self, k: int) -> list[int]:
-        """Working dies of the chip of instance k that no instance of any model has, in order."""
-        held_dies = self.out.union(*(machine.held() for machine in self.together))
+        """Working dies, in order, of k's chip and supernode that no instance of any model has."""
+        held_dies = self.out.union(*(machine.held_dies() for machine in self.together))
         for machine in self.together:
             if machine is not self:  # what another model may take later is no spare either
                 held_dies = held_dies.union(*(i.die_of_rank for i in machine.setup.instances))
@@ -132,13 +132,13 @@ class Machine:
                 and supernode_at(die) == supernode]  # fmt: skip
 
     def column(self, k: int) -> int:
-        """Column of instance k (its place in setup.instances) in the record and the traffic."""
+        """Column of instance k (its number in setup.instances) in the record and the traffic."""
         instance = self.setup.instances[k]
         prefills = self.world.settings.prefills
         return instance.index if instance.role == "prefill" else prefills + instance.index
 
     def weights_flow(self, k: int) -> int:
-        """Number of the flow of weights into instance k."""
+        """Number of the flow that carries weights into instance k."""
         return int(self.world.traffic.first[w.WEIGHTS]) + self.column(k)
 
     def ranks(self, k: int) -> list[tuple[int | None, ...]]:
@@ -150,33 +150,33 @@ class Machine:
             for first_die in range(0, instance.dies, dies_per_rank)
         ]
 
-    def serving(self, k: int) -> tuple[int, ...]:
+    def serving_dies(self, k: int) -> tuple[int, ...]:
         """Serving dies of instance k in order; failed ones count until they are replaced."""
         complete_ranks = (rank for rank in self.ranks(k) if None not in rank)
         return tuple(die for rank in complete_ranks for die in rank if die is not None)
 
-    def rows(self, k: int) -> range:
+    def rank_rows(self, k: int) -> range:
         """Rows of instance k's ranks among the ranks of all decode instances."""
         instance = self.setup.instances[k]
         rank_count = instance.dies // self.setup.rank_dies
         return range(instance.index * rank_count, (instance.index + 1) * rank_count)
 
     def put_in_force(self, in_force: Sequence[Fault]) -> None:
-        """Put these faults in force: network, ports, and dies that cannot serve."""
+        """Put exactly these faults in force: network, ports, and dies that cannot serve."""
         self.in_force, faults = list(in_force), tuple(in_force)
         network = partial(with_faults, self._whole, faults)
         self.fabric = cached_answer(self._states, faults, network, STATES_KEPT)  # with its prices
-        self._lay_ports()
+        self._set_port_rates()
         self.out = dies_unfit(self.fabric, self.setup.scenario.deployment)
 
-    def _lay_ports(self) -> None:
-        """Set the capacity of every die's port for KV hand-off, bytes/s."""
+    def _set_port_rates(self) -> None:
+        """Set the bytes/s of every port for KV hand-off."""
         plane = self.setup.scenario.deployment.kv_transfer_plane
         first_port = ports_of(self._whole, [self.setup.first_die], self._port)[0]
         full_bytes_per_s = port_rates(self._whole, plane)[first_port]
         rate_share = port_rates(self.fabric, plane) / full_bytes_per_s
         transfer = self.world.transfer
-        serving = ((i.role, self.serving(number)) for number, i in enumerate(self.setup.instances))
+        serving = ((i.role, self.serving_dies(k)) for k, i in enumerate(self.setup.instances))
         collision = transfer_collision(self.fabric, serving, plane)
         port_bytes_per_s = self._port.bytes_per_s * rate_share / collision.mean
         transfer.granted[:] = self.setup.costs.handed_bytes_per_s(port_bytes_per_s)
@@ -184,9 +184,9 @@ class Machine:
 
     def price(self, k: int) -> RoleCosts:
         """Costs of instance k on its serving dies; raises ModelError or HardwareError."""
-        instance, dies = self.setup.instances[k], self.serving(k)
+        instance, dies = self.setup.instances[k], self.serving_dies(k)
 
-        def priced() -> RoleCosts:
+        def new_costs() -> RoleCosts:
             """Costs of the instance on these dies, computed anew."""
             deployed = replace(self.setup.costs.deployed, net=self.fabric)
             costs = role_costs(deployed, instance.role, dies, instance.name)
@@ -197,7 +197,7 @@ class Machine:
             return costs
 
         state_key = tuple(self.in_force), instance.role, dies
-        return cached_answer(self._priced, state_key, priced, PRICES_KEPT)
+        return cached_answer(self._priced, state_key, new_costs, PRICES_KEPT)
 
     def adopt(self, k: int, costs: RoleCosts) -> None:
         """Use these costs for instance k from now on."""
@@ -224,7 +224,7 @@ class Machine:
         self._set_ports(k)
 
     def _price_copies(self, k: int) -> None:
-        """Set the seconds that a byte takes between a die and its node's memory, by one rank."""
+        """Set seconds per byte between a die of instance k and its node's memory, by one rank."""
         rank = next((rank for rank in self.ranks(k) if None not in rank), ())
         dies = [die for die in rank if die is not None]
         if self.world.settings.swap_bytes <= 0.0 or not dies:
@@ -242,7 +242,7 @@ class Machine:
         ]
 
     def _price_reads(self, at: int, costs: RoleCosts) -> None:
-        """Set the pool read rate of instance `at`, and seconds of prompts and cached tokens."""
+        """Set the pool read rate of prompt row `at`, and seconds of prompts and cached tokens."""
         prefill, settings, world_costs = self.world.prefill, self.world.settings, self.world.costs
         hot_table = world_costs.prefill_hot_tokens, world_costs.prefill_hot_factor[at]
         if settings.colocated:
@@ -262,14 +262,14 @@ class Machine:
             prefill.attention_s_per_token[at] = attention_s_per_token(costs.prefill, tokens_per_die)
 
     def set_pace(self, flow: int, bytes_per_s: float) -> None:
-        """Limit a flow to a maximum rate of its own, bytes/s."""
+        """Limit a flow (its number) to a maximum rate of its own, bytes/s."""
         traffic = self.world.traffic
         traffic.pace[flow] = bytes_per_s
         traffic.wish[flow] = min(bytes_per_s / traffic.alone[flow], 1.0)
 
     def _set_ports(self, k: int) -> None:
-        """Set the ports over which dies hand on KV; a rank without a die uses those of others."""
-        dies = self.serving(k)
+        """Set the ports over which instance k hands on KV; ranks without a die use others'."""
+        dies = self.serving_dies(k)
         if self.setup.scenario.deployment.mode != "disaggregated" or not dies:
             return
         instance, transfer = self.setup.instances[k], self.world.transfer
@@ -284,11 +284,11 @@ class Machine:
         if instance.role == "prefill":
             transfer.port_of_prefill[instance.index] = ports
         else:
-            transfer.port_of_decode[self.rows(k)] = ports.reshape(-1, dies_per_rank)
+            transfer.port_of_decode[self.rank_rows(k)] = ports.reshape(-1, dies_per_rank)
 
     def _set_slots(self, k: int) -> None:
-        """Set the slots of the instance's ranks: none where no die serves."""
-        instance, ranks = self.setup.instances[k], self.rows(k)
+        """Set the slots of instance k's ranks: none where a die is missing."""
+        instance, ranks = self.setup.instances[k], self.rank_rows(k)
         has_all_dies = np.array([None not in rank for rank in self.ranks(k)])
         decode = self.world.decode
         decode.slots[ranks] = np.where(has_all_dies, self._slots[ranks], 0)
@@ -309,7 +309,7 @@ class Machine:
         all_flows = [flow for machine in self.together for flow in machine.flows]
         lay_out(all_flows, self.fabric, *(machine.world.traffic for machine in self.together))
         for machine in self.together:
-            machine.reach_storage()
+            machine.set_storage_access()
 
     def number_flows(self, machines: Sequence[Machine]) -> None:
         """Make this model's flows again, numbered in the common table of these machines' models."""
@@ -323,14 +323,14 @@ class Machine:
         return [
             Seat(
                 instance.role, instance.index, self.column(number),
-                tuple(die for die in self.serving(number) if die not in self.out),
+                tuple(die for die in self.serving_dies(number) if die not in self.out),
                 () if instance.role == "decode" else self.setup.pool_nodes(pool_of[instance.index]),
                 self.coming.get(number), self.setup.supernode_of(instance),
             )
             for number, instance in enumerate(self.setup.instances)
         ]  # fmt: skip
 
-    def reach_storage(self) -> None:
+    def set_storage_access(self) -> None:
         """Set each instance's memory servers, and its bytes/s from these and the SSD tier."""
         prefill, streams, traffic = self.world.prefill, self.world.streams, self.world.traffic
         prefill.pool_open[:] = 0
@@ -338,7 +338,7 @@ class Machine:
         for flow in self.flows:
             instance = flow.instance
             if flow.kind == w.SWAP:
-                self._find_hosts(flow)
+                self._set_hosts(flow)
             if flow.kind == w.SSD_READ:
                 prefill.ssd_bytes_per_s[instance] = traffic.alone[flow.number]
             if flow.kind != w.POOL_READ:
@@ -354,13 +354,13 @@ class Machine:
             if streams.requested[instance].any():
                 load_servers(self.world, instance)
 
-    def _find_hosts(self, swaps: Flow) -> None:
-        """Set the node of each rank of the flow's instance (that of the rank's first die), and
-        bytes/s of copies between dies and their nodes' memory: in all, and mean."""
+    def _set_hosts(self, swaps: Flow) -> None:
+        """Set the node of each rank of the instance with these swaps (that of the rank's first
+        die), and bytes/s of copies between dies and their nodes' memory: in all, and mean."""
         decoders = [k for k, seat in enumerate(self.setup.instances) if seat.role != "prefill"]
         instance = decoders[swaps.instance]
         dies = [next((die for die in rank if die is not None), 0) for rank in self.ranks(instance)]
         node_index = np.searchsorted(swaps.nodes, self.fabric.node[self.fabric.dies[dies]])
         decode = self.world.decode
-        decode.host[self.rows(instance)] = np.minimum(node_index, len(swaps.nodes) - 1)
+        decode.host[self.rank_rows(instance)] = np.minimum(node_index, len(swaps.nodes) - 1)
         decode.host_bytes_per_s[swaps.instance] = swaps.rate, swaps.rate / swaps.sources.size

@@ -24,7 +24,7 @@ class Present:
         self._setup, self._elastic = setup, elastic
 
     def _instance_s(self, role: str, edges_s: np.ndarray, *states: str) -> np.ndarray:
-        """Instance-seconds of a pool in some states (none given: in any) between edges."""
+        """Instance-seconds of a pool in some states (none given: in any) between edges, f8[n]."""
         assert self._elastic is not None
         instance_s = np.zeros(edges_s.size - 1)
         for span in self._elastic.life.spans:
@@ -35,7 +35,7 @@ class Present:
         return instance_s
 
     def _mean_instances(self, windows: int, role: str, *states: str) -> Counts:
-        """Mean instances of a pool in each window."""
+        """Mean instances of a pool in some states (none given: in any), by window."""
         if self._elastic is None:
             return len(self._setup.of_role(role))
         window_edges_s = np.linspace(0.0, self._setup.scenario.horizon_s, windows + 1)
@@ -47,12 +47,12 @@ class Present:
         return instances[0].dies / self._setup.dies_per_npu(instances[0].role) if instances else 0.0
 
     def instances(self, windows: int) -> tuple[Counts, Counts]:
-        """Prefill and decode instances that can compute, mean of each window."""
+        """Mean prefill and decode instances that can compute, f8[windows] or one number for all."""
         prefill, decode = (self._mean_instances(windows, role, *COMPUTING) for role in DUTIES)
         return prefill, decode
 
     def npus_held(self, windows: int) -> tuple[Counts, Counts]:
-        """NPUs that belong to an instance, and those of prefill, mean of each window."""
+        """Mean NPUs of all instances, and of prefill, f8[windows] or one number for all."""
         prefill_npus = self._mean_instances(windows, "prefill") * self._npus_each("prefill")
         if self._elastic is None:  # pools may share NPUs
             used_dies = {die for instance in self._setup.instances for die in instance.die_of_rank}
@@ -60,14 +60,14 @@ class Present:
         return self._mean_npus(windows), prefill_npus
 
     def _mean_npus(self, windows: int, *states: str) -> Counts:
-        """NPUs of all pools in some states, mean of each window."""
+        """NPUs of all pools in some states (none given: in any), means by window."""
         roles = self._setup.roles
         return sum(
             self._mean_instances(windows, role, *states) * self._npus_each(role) for role in roles
         )
 
     def npus_by_state(self, windows: int) -> dict[str, np.ndarray]:
-        """NPUs that serve in each pool, start, or drain; empty without elasticity."""
+        """Mean NPUs that serve, by pool, and that start or drain, f8[windows]; {} if fixed."""
         if self._elastic is None:
             return {}
         columns = {
@@ -93,7 +93,7 @@ class Present:
         return float((self._instance_s(role, edges_s, *states) / np.diff(edges_s))[0])
 
     def totals(self) -> dict[str, float]:
-        """Instances of the steady state that can compute; NPU-seconds held, and changes."""
+        """By name: instances that can compute, steady-state mean; NPU-seconds held; changes."""
         if self._elastic is None:
             return {f"{duty}_instances": float(len(self._setup.of_role(duty))) for duty in DUTIES}
         totals = {f"{duty}_instances": self._steady_instances(duty, *COMPUTING) for duty in DUTIES}

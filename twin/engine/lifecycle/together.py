@@ -29,7 +29,7 @@ def share_npus(lives: Sequence[Life]) -> None:
         for number, dies in enumerate(life.dies):
             if life.state[number] == "serve" and dies & taken_dies:
                 life.end(number, 0.0)
-        taken_dies |= life.held()
+        taken_dies |= life.held_dies()
         life.share_dram(residency, model)
 
 

@@ -10,15 +10,15 @@ from twin.engine.columns import World
 from twin.engine.contention.traffic import price_exchange, record_exchange
 from twin.engine.lists import fill
 from twin.engine.phases import decode
-from twin.engine.phases.prefill import form_batch, next_computed
-from twin.engine.swap import copies_s, stream_kv
+from twin.engine.phases.prefill import form_batch, take_computed
+from twin.engine.swap import begin_kv_streams, copies_s
 from twin.kernels.compiled import kernel
 from twin.model.mixed import mixed_hits_s, mixed_iteration_s
 
 
 @kernel
-def colocated(world: World, t1: float) -> None:
-    """Advance every colocated instance to t1."""
+def advance_colocated(world: World, t1: float) -> None:
+    """Advance every colocated instance to t1 (s)."""
     state, instance, first_decode = world.decode, world.instance, world.settings.prefills
     prefill = world.prefill
     for number in range(state.taken.size):
@@ -36,7 +36,7 @@ def colocated(world: World, t1: float) -> None:
             if now_s > t1:
                 break
             if instance.running[first_decode + number]:
-                decode.settle(world, number, now_s)
+                decode.end_iteration(world, number, now_s)
                 finish_pieces(world, number, now_s)
             decode.admit(world, number, now_s)  # who is there when the run begins
             decode.make_room(world, number, now_s)
@@ -51,12 +51,12 @@ def colocated(world: World, t1: float) -> None:
 
 @kernel
 def finish_pieces(world: World, c: int, now_s: float) -> None:
-    """Deliver first tokens of prompts whose last piece is computed; they join the batch."""
+    """Deliver first tokens of instance c's prompts whose last piece is computed; they join."""
     requests = world.request
     pool.set_pool_clock(world, c, now_s)
     blocks_before = pool.blocks_stored(world, c)
     while True:
-        i = next_computed(world, c, now_s, now_s)
+        i = take_computed(world, c, now_s, now_s)
         if i == w.NONE:
             break
         if requests.emitted[i] == 0:
@@ -69,14 +69,14 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
 
 @kernel
 def launch_mixed(world: World, c: int, read_s: float) -> None:
-    """Begin an iteration over the decode batch and the formed pieces of prompts. It counts from
-    their forming; computing begins when their cached KV has been read."""
+    """Begin an iteration of instance c over the decode batch and the formed pieces of prompts. It
+    counts from their forming; computing begins at read_s, when their cached KV has been read."""
     settings, state, costs, prefill = world.settings, world.decode, world.costs, world.prefill
     now_s, batch_tokens, pairs = prefill.begin_s[c], prefill.batch_tokens[c], prefill.batch_pairs[c]
-    pool.note_read(world, c)
+    pool.record_read_delay(world, c)
     prefill.reading[c] = 0
     price_exchange(world, settings.prefills + c, 1.0)
-    stream_kv(world, c, now_s)
+    begin_kv_streams(world, c, now_s)
     mixed_prices, operators = costs.decode[c], costs.decode_operators
     fill(operators, 0.0)
     iteration_s = mixed_iteration_s(

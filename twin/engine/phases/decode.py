@@ -6,14 +6,14 @@ An iteration touches ranks, not requests: a request that joins knows at which it
 import numpy as np
 
 from twin.engine import codes as w
-from twin.engine.books import add_at, log_pass, record_traffic, spread
-from twin.engine.clients.fair import charge, charge_iteration, note_growth
+from twin.engine.books import add_at, add_evenly, log_pass, record_traffic
+from twin.engine.clients.fair import add_tenant_growth, charge, charge_iteration
 from twin.engine.clients.returns import schedule_next, tenant_of
 from twin.engine.clock import bin_of
 from twin.engine.columns import World
 from twin.engine.contention.traffic import hand_off_slowdown, price_exchange, record_exchange
 from twin.engine.in_hbm import (
-    count_joined,
+    end_begun_tokens,
     release_cell,
     shared_tokens,
     store_computed,
@@ -21,7 +21,7 @@ from twin.engine.in_hbm import (
 )
 from twin.engine.lists import append, fill, pop, total
 from twin.engine.pool import store_answer
-from twin.engine.swap import copies_s, send_to_host, stream_kv, swap_in, swap_out
+from twin.engine.swap import add_written_bytes, begin_kv_streams, copies_s, swap_in, swap_out
 from twin.kernels.compiled import kernel
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.model.mixed import mixed_flops
@@ -29,8 +29,8 @@ from twin.policies.batching import iterations_needed
 
 
 @kernel
-def decode(world: World, t1: float) -> None:
-    """Advance every decode instance to t1: iterations end and begin at their exact times."""
+def advance_decode(world: World, t1: float) -> None:
+    """Advance every decode instance to t1 (s): iterations end and begin at their exact times."""
     decode_state, instance, first_decode = world.decode, world.instance, world.settings.prefills
     for instance_number in range(decode_state.taken.size):
         while instance.up[first_decode + instance_number]:
@@ -39,7 +39,7 @@ def decode(world: World, t1: float) -> None:
             if now_s > t1:
                 break
             if instance.running[first_decode + instance_number]:
-                settle(world, instance_number, now_s)
+                end_iteration(world, instance_number, now_s)
             admit(world, instance_number, now_s)
             make_room(world, instance_number, now_s)
             if decode_state.in_batch[instance_number] > 0:
@@ -51,7 +51,7 @@ def decode(world: World, t1: float) -> None:
 
 @kernel
 def next_action_s(world: World, d: int, head: int) -> float:
-    """Time at which an instance ends its iteration, or can begin one (s)."""
+    """Time (s) at which instance d ends its iteration, or can begin one; head: first request."""
     column = world.settings.prefills + d
     ends_s = world.instance.ends_s[column]
     # A batch that a fault stopped goes on by itself, and so do requests in host memory.
@@ -63,7 +63,7 @@ def next_action_s(world: World, d: int, head: int) -> float:
 
 @kernel
 def admit(world: World, d: int, now_s: float) -> None:
-    """Let requests whose KV is there by now_s join the batch, first those from host memory."""
+    """Let requests whose KV is there by now_s join d's batch, first those from host memory."""
     decode, request = world.decode, world.request
     if decode.swapped_out[d] > 0:
         for rank in range(d * world.settings.decode_ranks, (d + 1) * world.settings.decode_ranks):
@@ -78,7 +78,7 @@ def admit(world: World, d: int, now_s: float) -> None:
 
 @kernel
 def deliver_first_token(world: World, i: int, now_s: float) -> None:
-    """Deliver a first token as its request joins decode's loop. Where the router waits for
+    """Deliver the first token of request i as it joins decode's loop. Where the router waits for
     prefill's own answer, it comes at the end of the prefill pass that ran when the KV arrived."""
     request = world.request
     if world.settings.colocated:
@@ -92,7 +92,7 @@ def deliver_first_token(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def join(world: World, d: int, i: int, now_s: float) -> None:
-    """Let a request whose KV arrived join the batch; a short answer may have ended."""
+    """Let request i, whose KV arrived, join the batch; a short answer may have ended."""
     settings, request, decode = world.settings, world.request, world.decode
     rank = request.rank[i]
     kv_tokens = request.input_tokens[i] + request.emitted[i]
@@ -100,23 +100,23 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
         deliver_first_token(world, i, now_s)
     decode.changed[d] = 1
     decode.reserved_tokens[rank] -= kv_tokens
-    count_joined(world, i)
+    end_begun_tokens(world, i)
     world.record.counters[w.JOINED] += 1
     request.emitted[i] += 1  # the token that prefill computed
     if settings.order == w.FAIR:
         charge(world, tenant_of(world, i), 1.0)
     request.status[i] = w.DECODING
     if request.output_tokens[i] <= request.emitted[i]:
-        release(world, d, i)
+        free_slot(world, d, i)
         end_request(world, i, max(now_s, request.ready_s[i]))
         return
-    send_to_host(world, d, i)
+    add_written_bytes(world, d, i)
     enter(world, d, i)
 
 
 @kernel
 def enter(world: World, d: int, i: int) -> None:
-    """Put a request into its reserved slot and set the iteration at which it is due to end."""
+    """Put request i into its reserved slot and set the iteration of instance d at which it ends."""
     settings, request, decode = world.settings, world.request, world.decode
     rank = request.rank[i]
     tokens_left = request.output_tokens[i] - request.emitted[i]
@@ -138,19 +138,19 @@ def enter(world: World, d: int, i: int) -> None:
     decode.context[rank] += request.input_tokens[i] + request.emitted[i]
     decode.growth[rank] += tokens_left / iterations
     if settings.order == w.FAIR:
-        note_growth(world, d, i, tokens_left / iterations)
+        add_tenant_growth(world, d, i, tokens_left / iterations)
 
 
 @kernel
 def launch(world: World, d: int, now_s: float) -> None:
-    """Begin an iteration and set when it ends; the slowest rank sets the pace."""
+    """Begin an iteration of instance d and set when it ends; the slowest rank sets the pace."""
     settings, decode, costs = world.settings, world.decode, world.costs
     first_rank = d * settings.decode_ranks
     operators = costs.decode_operators
     fill(operators, 0.0)
     slowdown = hand_off_slowdown(world, d) if settings.kv_among_experts else 1.0
     price_exchange(world, settings.prefills + d, slowdown)
-    stream_kv(world, d, now_s)
+    begin_kv_streams(world, d, now_s)
     iteration_s = decode_iteration_s(
         costs.decode[d], decode.requests, decode.context, first_rank, settings.decode_ranks,
         costs.decode_hot_tokens, costs.decode_hot_factor[d], operators,
@@ -160,9 +160,9 @@ def launch(world: World, d: int, now_s: float) -> None:
 
 
 @kernel
-def record_load(world: World, d: int, begin_s: float, end_s: float) -> tuple[float, float]:
+def record_rank_load(world: World, d: int, begin_s: float, end_s: float) -> tuple[float, float]:
     """Add the requests and the context of each rank, times seconds of an iteration, to its sums.
-    Returns the instance's new tokens and its context tokens."""
+    Returns the new tokens and the context tokens of instance d."""
     settings, decode = world.settings, world.decode
     counted_s = max(0.0, min(end_s, settings.horizon_s) - max(begin_s, settings.warmup_s))
     growth, context, requests = decode.growth, decode.context, decode.requests
@@ -185,8 +185,8 @@ def record_load(world: World, d: int, begin_s: float, end_s: float) -> tuple[flo
 def begin_iteration(
     world: World, d: int, begin_s: float, end_s: float, prompt_tokens: float, pairs: float
 ) -> None:
-    """Start an iteration and record it: time, tokens, KV in use, operators, bytes of its expert
-    exchange. prompt_tokens, pairs: of the prompts that a colocated instance computes in it."""
+    """Start an iteration of instance d and record it: time, tokens, KV in use, operators, bytes of
+    its exchange. prompt_tokens, pairs: of the prompts that a colocated instance computes in it."""
     settings, record, operators = world.settings, world.record, world.costs.decode_operators
     instance, decode, decode_prices = world.instance, world.decode, world.costs.decode[d]
     column, span_s = settings.prefills + d, end_s - begin_s
@@ -194,7 +194,7 @@ def begin_iteration(
     instance.running[column] = 1
     instance.ends_s[column] = end_s
     instance.busy_s[column] += min(end_s, settings.horizon_s) - begin_s
-    tokens, context = record_load(world, d, begin_s, end_s)
+    tokens, context = record_rank_load(world, d, begin_s, end_s)
     requests = float(decode.in_batch[d])
     hbm_bytes = decode_hbm_bytes(decode_prices, requests, context, float(settings.decode_ranks))
     flops = decode_flops(decode_prices, requests, context)
@@ -211,12 +211,12 @@ def begin_iteration(
     for operator in range(operators.size):
         record.fields[7 + operator] = w.FIRST_OPERATOR + operator
         record.amounts[7 + operator] = operators[operator]
-    spread(record.windows, begin_s, end_s, record, 7 + operators.size, settings)
+    add_evenly(record.windows, begin_s, end_s, record, 7 + operators.size, settings)
     first_field = column * w.AT_FIELDS
     record.fields[0], record.amounts[0] = first_field + w.AT_BUSY_S, span_s
     record.fields[1], record.amounts[1] = first_field + w.AT_ITERATION_S, span_s
     record.fields[2], record.amounts[2] = first_field + w.AT_ITERATIONS, 1.0
-    spread(record.instances, begin_s, end_s, record, 3, settings)
+    add_evenly(record.instances, begin_s, end_s, record, 3, settings)
     log_pass(world, column, begin_s, end_s, decode.in_batch[d], tokens, operators)
     verified_tokens = requests * (settings.draft_tokens + 1)
     record_exchange(world, column, begin_s, end_s, verified_tokens)
@@ -226,8 +226,8 @@ def begin_iteration(
 
 
 @kernel
-def settle(world: World, d: int, now_s: float) -> None:
-    """End an iteration: contexts grow, due requests finish."""
+def end_iteration(world: World, d: int, now_s: float) -> None:
+    """End an iteration of instance d: contexts grow, due requests finish."""
     settings, request, decode = world.settings, world.request, world.decode
     first_rank = d * settings.decode_ranks
     ring_size = decode.calendar.shape[1]
@@ -242,10 +242,10 @@ def settle(world: World, d: int, now_s: float) -> None:
     decode.calendar[d, bucket] = w.NONE
     while due_row != w.NONE:
         next_due = request.following[due_row]
-        leave(world, d, due_row)
+        subtract_request(world, d, due_row)
         kv_tokens = request.input_tokens[due_row] + request.output_tokens[due_row]
         store_computed(world, due_row, kv_tokens)
-        release(world, d, due_row)
+        free_slot(world, d, due_row)
         request.emitted[due_row] = request.output_tokens[due_row]
         end_request(world, due_row, now_s)
         due_row = next_due
@@ -253,7 +253,7 @@ def settle(world: World, d: int, now_s: float) -> None:
 
 @kernel
 def make_room(world: World, d: int, now_s: float) -> None:
-    """Preempt requests on every rank whose KV does not fit, after evicting its idle blocks."""
+    """Preempt requests on ranks of instance d whose KV does not fit, after evicting idle blocks."""
     settings = world.settings
     context, requests = world.decode.context, world.decode.requests
     half_page = 0.5 * settings.page_tokens
@@ -269,8 +269,8 @@ def make_room(world: World, d: int, now_s: float) -> None:
 
 
 @kernel
-def leave(world: World, d: int, i: int) -> None:
-    """Subtract a request from its rank's slots, context and growth."""
+def subtract_request(world: World, d: int, i: int) -> None:
+    """Subtract request i from its rank's slots, context and growth."""
     request, decode = world.request, world.decode
     rank = request.rank[i]
     iterations_due = request.due[i] - request.joined[i]
@@ -284,7 +284,7 @@ def leave(world: World, d: int, i: int) -> None:
     decode.requests[rank] -= 1
     decode.in_batch[d] -= 1
     if world.settings.order == w.FAIR:
-        note_growth(world, d, i, -tokens_each)
+        add_tenant_growth(world, d, i, -tokens_each)
     last_request = decode.slot_table[rank, decode.requests[rank]]
     decode.slot_table[rank, request.slot[i]] = last_request
     request.slot[last_request] = request.slot[i]
@@ -294,8 +294,8 @@ def leave(world: World, d: int, i: int) -> None:
 
 
 @kernel
-def release(world: World, d: int, i: int) -> None:
-    """Free a request's slot, and its blocks in a prefix cache."""
+def free_slot(world: World, d: int, i: int) -> None:
+    """Free the slot of request i on instance d, and its blocks in a prefix cache."""
     release_cell(world, i)
     world.decode.changed[d] = 1
     world.decode.taken[d] -= 1
@@ -305,18 +305,18 @@ def release(world: World, d: int, i: int) -> None:
 
 
 @kernel
-def give_slot_back(world: World, i: int) -> None:
-    """Free the decode slot that a request had reserved."""
+def free_reserved_slot(world: World, i: int) -> None:
+    """Free the decode slot that request i had reserved."""
     if world.settings.has_decode:
         rank = world.request.rank[i]
         kv_tokens = world.request.input_tokens[i] + world.request.emitted[i]
         world.decode.reserved_tokens[rank] -= kv_tokens
-        release(world, rank // world.settings.decode_ranks, i)
+        free_slot(world, rank // world.settings.decode_ranks, i)
 
 
 @kernel
 def end_request(world: World, i: int, now_s: float) -> None:
-    """Finish a request after its last token."""
+    """Finish request i after its last token."""
     request = world.request
     request.finish_s[i] = now_s
     first_s = request.transfer_end_s[i]
@@ -340,10 +340,10 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
         if (request.joined[candidate], candidate) > (request.joined[victim], victim):
             victim = candidate
     is_last = decode.requests[rank] == 1
-    suspend(world, d, victim)
+    take_from_batch(world, d, victim)
     is_swapped = not is_last and swap_out(world, d, victim)
     if not is_swapped:
-        release(world, d, victim)
+        free_slot(world, d, victim)
         request.ready_s[victim] = now_s
     if is_last:
         request.status[victim] = w.REJECTED
@@ -360,15 +360,15 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
 
 
 @kernel
-def pull(world: World, d: int, i: int) -> None:
-    """Remove a running request from its batch and its slot; its emitted tokens stay emitted."""
-    suspend(world, d, i)
-    release(world, d, i)
+def remove_running(world: World, d: int, i: int) -> None:
+    """Remove running request i from its batch and its slot; its emitted tokens stay emitted."""
+    take_from_batch(world, d, i)
+    free_slot(world, d, i)
 
 
 @kernel
-def suspend(world: World, d: int, i: int) -> None:
-    """Remove a running request from its batch and the calendar, not from its slot."""
+def take_from_batch(world: World, d: int, i: int) -> None:
+    """Remove running request i from its batch and the calendar, not from its slot."""
     request, calendar = world.request, world.decode.calendar
     bucket = request.due[i] % calendar.shape[1]
     item_before, due_request = w.NONE, calendar[d, bucket]
@@ -382,7 +382,7 @@ def suspend(world: World, d: int, i: int) -> None:
     iterations_done = world.decode.iteration[d] - request.joined[i]
     iterations_due = request.due[i] - request.joined[i]
     tokens_left = request.output_tokens[i] - request.emitted[i]
-    leave(world, d, i)
+    subtract_request(world, d, i)
     new_tokens = tokens_left * iterations_done / iterations_due
     request.emitted[i] += int(new_tokens)
     world.record.rounded_tokens[0] += new_tokens - int(new_tokens)

@@ -4,7 +4,7 @@ import math
 
 from twin.engine import codes as w
 from twin.engine import pool
-from twin.engine.books import add_at, log_pass, record_amount, spread
+from twin.engine.books import add_at, add_evenly, log_pass, record_amount
 from twin.engine.clients.fair import bring_forward, charge_prompt
 from twin.engine.clients.returns import cancel, schedule_next
 from twin.engine.columns import World
@@ -18,7 +18,7 @@ from twin.engine.in_hbm import (
     store_computed,
 )
 from twin.engine.lists import append, fill, pop, remove_after
-from twin.engine.phases.decode import give_slot_back
+from twin.engine.phases.decode import free_reserved_slot
 from twin.kernels.compiled import kernel
 from twin.model import prefill as physics
 from twin.policies.batching import tokens_to_take
@@ -26,8 +26,8 @@ from twin.policies.router import SEES_HITS
 
 
 @kernel
-def prefill(world: World, t1: float) -> None:
-    """Advance every prefill instance to t1: batches end and begin at their exact times."""
+def advance_prefill(world: World, t1: float) -> None:
+    """Advance every prefill instance to t1 (s): batches end and begin at their exact times."""
     prefill_state, instance = world.prefill, world.instance
     for number in range(prefill_state.queue.shape[0]):
         while instance.up[number]:
@@ -52,12 +52,12 @@ def prefill(world: World, t1: float) -> None:
             else:
                 compute_batch(world, number, start_s)
     if world.settings.stages > 1 and not world.settings.has_decode:
-        leave_last_stage(world, t1)
+        end_after_last_stage(world, t1)
 
 
 @kernel
 def begin_pass(world: World, i: int, hit: int, read: int, now_s: float) -> None:
-    """Stamp the beginning of a request's prefill; `hit` tokens are cached, `read` not in HBM."""
+    """Stamp the beginning of request i's prefill; `hit` tokens are cached, `read` not in HBM."""
     settings, request = world.settings, world.request
     prompt_tokens = request.input_tokens[i] + request.emitted[i]
     request.progress[i] = hit
@@ -77,7 +77,7 @@ def begin_pass(world: World, i: int, hit: int, read: int, now_s: float) -> None:
 
 @kernel
 def form_batch(world: World, p: int, now_s: float) -> int:
-    """Add pieces of queued prompts to the batch in order of arrival until its token budget or KV
+    """Add pieces of queued prompts to p's batch in order of arrival until its token budget or KV
     space is full; returns tokens to compute. Notes cached tokens to read and attention pairs."""
     settings, request, state = world.settings, world.request, world.prefill
     fill(state.die_tokens, 0.0)
@@ -91,7 +91,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
     batch_tokens, kv_tokens, hit_tokens, read_tokens, pairs, hbm_blocks = 0, 0, 0, 0, 0.0, 0
     last_kept = w.NONE  # the last prompt that stays in the queue with a part of it
     seen_s = latest_arrival_s(world, p, now_s)
-    i = w.NONE if waits_for_ranks(world, p, seen_s) else state.queue[p, w.HEAD]
+    i = w.NONE if must_wait_for_ranks(world, p, seen_s) else state.queue[p, w.HEAD]
     while i != w.NONE and request.ready_s[i] <= seen_s and batch_tokens < settings.prefill_budget:
         if settings.order == w.FAIR and request.progress[i] == w.NONE:
             i = bring_forward(world, state.queue, p, last_kept, seen_s, False)
@@ -107,7 +107,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
             pool.cached_tokens(world, p, i, hbm_blocks) if is_first_piece else request.progress[i]
         )
         tokens_left = request.input_tokens[i] + request.emitted[i] - cached_tokens
-        piece_tokens = piece_of(world, p, i, die, cached_tokens, tokens_left, batch_tokens)
+        piece_tokens = next_piece_tokens(world, p, i, die, cached_tokens, tokens_left, batch_tokens)
         new_kv_tokens = kv_tokens + cached_tokens + piece_tokens
         is_kv_full = batch_tokens > 0 and new_kv_tokens > settings.batch_kv_tokens
         if piece_tokens <= 0 or is_kv_full:
@@ -119,7 +119,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
             hit_tokens += cached_tokens
             read_tokens += not_in_hbm
             if not_in_hbm > 0:
-                state.cold_blocks[0] += pool.note_servers(world, p, i, cached_tokens, hbm_blocks)
+                state.cold_blocks[0] += pool.count_reads(world, p, i, cached_tokens, hbm_blocks)
         # Each token attends to all before it.
         new_pairs = piece_tokens * (cached_tokens + 0.5 * (piece_tokens + 1))
         state.die_tokens[die] += piece_tokens
@@ -148,9 +148,9 @@ def form_batch(world: World, p: int, now_s: float) -> int:
 
 @kernel
 def latest_arrival_s(world: World, p: int, now_s: float) -> float:
-    """Latest arrival of prompts that a pass beginning now can include (s). A decoding colocated
-    instance receives prompts once in a number of iterations, and after one with prompts; where
-    passes are formed ahead, only those that arrived before the running pass began."""
+    """Latest arrival (s) of prompts that a pass of instance p beginning now can include. A decoding
+    colocated instance receives prompts once in a number of iterations, and after one with prompts;
+    where passes are formed ahead, only those that arrived before the running pass began."""
     settings, state = world.settings, world.prefill
     if not settings.colocated:
         return now_s
@@ -164,9 +164,9 @@ def latest_arrival_s(world: World, p: int, now_s: float) -> float:
 
 
 @kernel
-def waits_for_ranks(world: World, p: int, now_s: float) -> bool:
-    """Whether the prompts of a colocated instance wait for ranks without a prompt. They never wait
-    while nothing decodes, for no iteration would run meanwhile."""
+def must_wait_for_ranks(world: World, p: int, now_s: float) -> bool:
+    """Whether the prompts of colocated instance p wait for ranks without a prompt; counts such
+    waits. They never wait while nothing decodes, for no iteration would run meanwhile."""
     settings, state = world.settings, world.prefill
     if not settings.colocated or settings.prompt_delay == 0 or world.decode.in_batch[p] == 0:
         return False
@@ -181,7 +181,7 @@ def waits_for_ranks(world: World, p: int, now_s: float) -> bool:
 
 @kernel
 def groups_with_prompts(world: World, p: int, now_s: float) -> int:
-    """Number of groups of prompt-sharing ranks in which a prompt waits."""
+    """Number of groups of prompt-sharing ranks in which a prompt waits at now_s."""
     has_prompt, first_rank = world.decode.prompt_tokens, p * world.settings.decode_ranks
     group_count, queued_request = 0, world.prefill.queue[p, w.HEAD]
     while queued_request != w.NONE and world.request.ready_s[queued_request] <= now_s:
@@ -196,7 +196,7 @@ def groups_with_prompts(world: World, p: int, now_s: float) -> int:
 
 @kernel
 def attention_s(world: World, p: int, die: int) -> float:
-    """Seconds of a layer's attention on a die, or a group of dies together, without launches."""
+    """Seconds of a layer's attention on a die of p, or a group of dies, without launches."""
     state, pair_s = world.prefill, world.costs.prefill[p].core.pair
     token_s = state.attention_s_per_token[p] * state.die_tokens[die]
     return float(token_s + pair_s * state.die_pairs[die])
@@ -204,7 +204,7 @@ def attention_s(world: World, p: int, die: int) -> float:
 
 @kernel
 def die_for(world: World, p: int, i: int, begins: bool) -> int:
-    """Die, or group of dies that split prompts, that takes the next piece of a prompt: with least
+    """Die of p, or group of dies that split prompts, that takes request i's next piece: with least
     attention work. If the router looks for hits in HBM, they are weighed against a die's load."""
     if begins and world.settings.in_hbm and world.settings.router_policy in SEES_HITS:
         return lightest_cell(world, p, i, world.prefill.die_tokens)
@@ -234,8 +234,10 @@ def tokens_to_share(world: World, p: int, die: int, held: int) -> int:
 
 
 @kernel
-def piece_of(world: World, p: int, i: int, die: int, held: int, remaining: int, taken: int) -> int:
-    """Tokens of a prompt that join the batch now, of `remaining` after `held`, with `taken` by
+def next_piece_tokens(
+    world: World, p: int, i: int, die: int, held: int, remaining: int, taken: int
+) -> int:
+    """Tokens of request i that join the batch now, of `remaining` after `held`, with `taken` by
     other prompts. With equal attention on dies, a die gets at most its share; on a colocated
     instance, ranks get at most theirs of an iteration."""
     settings = world.settings
@@ -250,7 +252,7 @@ def piece_of(world: World, p: int, i: int, die: int, held: int, remaining: int, 
 
 @kernel
 def longest_piece(world: World, p: int, held: int) -> int:
-    """Most tokens of a prompt's next piece, after `held`; 0: whole prompts."""
+    """Most tokens of a prompt's next piece, after its first `held` tokens; 0: whole prompts."""
     settings, state = world.settings, world.prefill
     if settings.chunk_evening <= 0.0:
         return settings.chunk_tokens
@@ -263,7 +265,7 @@ def longest_piece(world: World, p: int, held: int) -> int:
 
 @kernel
 def ranks_of_prompt(world: World, p: int, i: int) -> tuple[int, int]:
-    """Ranks (first, one after the last) that share a prompt on a colocated instance."""
+    """Ranks (first, one after the last) that share request i's prompt on colocated instance p."""
     ranks, group_size = world.settings.decode_ranks, world.settings.prompt_ranks
     group_start = (world.request.rank[i] - p * ranks) // group_size * group_size
     return p * ranks + group_start, p * ranks + min(group_start + group_size, ranks)
@@ -271,7 +273,7 @@ def ranks_of_prompt(world: World, p: int, i: int) -> tuple[int, int]:
 
 @kernel
 def rank_room(world: World, p: int, i: int) -> int:
-    """Prompt tokens that a request's ranks can still compute in this iteration."""
+    """Prompt tokens that the ranks of request i can still compute in this iteration."""
     first_rank, end_rank = ranks_of_prompt(world, p, i)
     chunk_tokens_left = world.settings.chunk_tokens - world.decode.prompt_tokens[first_rank]
     return int(chunk_tokens_left * (end_rank - first_rank))
@@ -279,7 +281,7 @@ def rank_room(world: World, p: int, i: int) -> int:
 
 @kernel
 def give_to_ranks(world: World, p: int, i: int, tokens: float, pairs: float) -> None:
-    """Add a piece of a prompt to its rank, or to the ranks that share the prompt."""
+    """Add a piece's tokens and attention pairs to request i's rank, or to those that share it."""
     first_rank, end_rank = ranks_of_prompt(world, p, i)
     for rank in range(first_rank, end_rank):
         world.decode.prompt_tokens[rank] += tokens / (end_rank - first_rank)
@@ -288,7 +290,7 @@ def give_to_ranks(world: World, p: int, i: int, tokens: float, pairs: float) -> 
 
 @kernel
 def note_ending(world: World, p: int) -> None:
-    """Sum the tokens and predicted seconds that leave the instance's queue when its batch ends."""
+    """Sum the tokens and predicted seconds that leave instance p's queue when its batch ends."""
     state, request = world.prefill, world.request
     ending_tokens, work_s = 0, 0.0
     batch_request = state.batch[p, w.HEAD]
@@ -312,7 +314,7 @@ def leave_queue(world: World, p: int, i: int) -> None:
 
 @kernel
 def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pairs: float) -> None:
-    """Store the work of a batch, in all and on its fullest die."""
+    """Store a batch's tokens (computed, cached) and attention pairs, also of its slowest die."""
     state = world.prefill
     state.begin_s[p] = now_s
     state.batch_tokens[p] = taken
@@ -336,8 +338,8 @@ def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pa
 
 @kernel
 def compute_batch(world: World, p: int, now_s: float) -> None:
-    """Set the end of a batch whose cached KV has been read, and record it from the time it was
-    formed. With layer-wise reads it computes since its first layer arrived."""
+    """Set the end of instance p's batch, whose cached KV has been read, and record it from the time
+    it was formed. With layer-wise reads it computes since its first layer arrived."""
     settings, state, costs = world.settings, world.prefill, world.costs
     operators = costs.prefill_operators
     fill(operators, 0.0)
@@ -352,11 +354,11 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
     end_s = now_s + compute_s
     if settings.layerwise:
         end_s = state.begin_s[p] + physics.layerwise_s(prices, now_s - state.begin_s[p], compute_s)
-    pool.note_read(world, p)
+    pool.record_read_delay(world, p)
     state.reading[p] = 0
     world.instance.running[p] = 1
     world.instance.ends_s[p] = end_s
-    go_through_stages(world, p, end_s, compute_s)
+    set_stage_ends(world, p, end_s, compute_s)
     world.instance.busy_s[p] += min(end_s, settings.horizon_s) - state.begin_s[p]
     if 2.0 * state.batch_tokens[p] >= settings.prefill_budget:
         state.full_s[p] += end_s - state.begin_s[p]
@@ -366,7 +368,7 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
 
 
 @kernel
-def leave_last_stage(world: World, t1: float) -> None:
+def end_after_last_stage(world: World, t1: float) -> None:
     """Without a decode pool: end requests whose batch has left its last pipeline stage by t1."""
     request, unsent = world.request, world.transfer.unsent
     last_request = unsent[0, w.TAIL]
@@ -382,7 +384,7 @@ def leave_last_stage(world: World, t1: float) -> None:
 
 @kernel
 def end_prefill_only(world: World, i: int, now_s: float) -> None:
-    """End a request of prefill alone: its first token is its end."""
+    """End request i of prefill alone: its first token is its end."""
     request = world.request
     request.transfer_end_s[i] = request.finish_s[i] = now_s
     request.status[i] = w.FINISHED
@@ -392,7 +394,7 @@ def end_prefill_only(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def record_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: float) -> None:
-    """Book a batch: time, tokens, operators, and bytes of its collectives."""
+    """Record p's batch: time, tokens, operators, bytes of collectives; fetch_s: its read of KV."""
     settings = world.settings
     tokens, attention_pairs = world.prefill.batch_tokens[p], world.prefill.batch_pairs[p]
     record, operators, prices = world.record, world.costs.prefill_operators, world.costs.prefill[p]
@@ -409,7 +411,7 @@ def record_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: fl
         record.amounts[6 + operator] = operators[operator]
     record.fields[6 + operators.size] = first_operator + operators.size
     record.amounts[6 + operators.size] = fetch_s
-    spread(record.windows, begin_s, end_s, record, 7 + operators.size, settings)
+    add_evenly(record.windows, begin_s, end_s, record, 7 + operators.size, settings)
     busy_field = p * w.AT_FIELDS + w.AT_BUSY_S
     record_amount(world, record.instances, begin_s, end_s, busy_field, end_s - begin_s)
     log_pass(world, p, begin_s, end_s, 0, tokens, operators)
@@ -417,7 +419,7 @@ def record_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: fl
 
 
 @kernel
-def next_computed(world: World, p: int, now_s: float, last_stage_end_s: float) -> int:
+def take_computed(world: World, p: int, now_s: float, last_stage_end_s: float) -> int:
     """Take the next request of a batch that ended at now_s out of the queue and store its blocks;
     returns it or NONE. Its prefill ends at last_stage_end_s, the end of the last pipeline stage.
     Requests whose client has left are dropped, and go through no further stage."""
@@ -429,7 +431,7 @@ def next_computed(world: World, p: int, now_s: float, last_stage_end_s: float) -
         store_computed(world, i, request.input_tokens[i])
         leave_queue(world, p, i)
         if world.settings.patient and request.gone[i]:
-            give_slot_back(world, i)
+            free_reserved_slot(world, i)
             world.record.counters[w.BACK_FROM_PREFILL] += 1
             cancel(world, i, now_s)
             continue
@@ -443,7 +445,7 @@ def next_computed(world: World, p: int, now_s: float, last_stage_end_s: float) -
 
 @kernel
 def finish_batch(world: World, p: int) -> None:
-    """End the running batch: store its blocks and hand its requests on."""
+    """End the running batch of instance p: store its blocks and hand its requests on."""
     settings, request, end_s = world.settings, world.request, world.instance.ends_s[p]
     last_stage_end_s = world.prefill.stage_s[p, settings.stages - 1]
     world.instance.running[p] = 0
@@ -451,7 +453,7 @@ def finish_batch(world: World, p: int) -> None:
     pool.set_pool_clock(world, p, end_s)
     blocks_before = pool.blocks_stored(world, p)
     while True:
-        i = next_computed(world, p, end_s, last_stage_end_s)
+        i = take_computed(world, p, end_s, last_stage_end_s)
         if i == w.NONE:
             break
         request.ready_s[i] = last_stage_end_s
@@ -466,9 +468,9 @@ def finish_batch(world: World, p: int) -> None:
 
 
 @kernel
-def go_through_stages(world: World, p: int, end_s: float, took_s: float) -> None:
-    """Note when each pipeline stage ends the batch, which the first ends at `end_s`. Every stage
-    takes as long; it begins when it is free and the batch has come from the one before."""
+def set_stage_ends(world: World, p: int, end_s: float, took_s: float) -> None:
+    """Set when each pipeline stage ends the batch, which the first ends at `end_s`. Every stage
+    takes took_s; it begins when it is free and the batch has come from the one before."""
     ends_s, hop = world.prefill.stage_s, world.costs.prefill[p].hop
     hop_s = hop.fixed + hop.token * world.prefill.most_tokens[p]
     ends_s[p, 0] = end_s

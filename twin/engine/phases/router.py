@@ -10,8 +10,8 @@ is known at once, for it would refuse the request."""
 import numpy as np
 
 from twin.engine import codes as w
-from twin.engine.clients.admission import admit_arrivals, handed_over_in_s, prefilled_in_s, refuse
-from twin.engine.clients.fair import bring_forward, charge_prompt, note_handed_on
+from twin.engine.clients.admission import admit_arrivals, lone_transfer_s, prefill_end_in_s, refuse
+from twin.engine.clients.fair import bring_forward, charge_prompt, count_handed_on
 from twin.engine.clients.returns import schedule_next, tenant_of, turn_of
 from twin.engine.columns import World
 from twin.engine.in_hbm import expected_blocks, lightest_cell, shared_tokens
@@ -34,7 +34,7 @@ ROUNDING = 1.0 - 1e-9  # more than sums of loads can be off
 
 
 @kernel
-def router(world: World, t0: float, t1: float) -> None:
+def route_requests(world: World, t0: float, t1: float) -> None:
     """Route requests that left the front end by t1."""
     request, decode, counters = world.request, world.decode, world.record.counters
     settings, gate = world.settings, world.gate
@@ -102,7 +102,7 @@ def router(world: World, t0: float, t1: float) -> None:
 
 @kernel
 def route_waiting(world: World, t0: float) -> None:
-    """Route the requests that wait in each supernode, in order; if it serves no more, elsewhere."""
+    """Route requests that wait at each supernode, in order; if it serves no more, elsewhere."""
     front = world.front
     for row in range(front.waiting.size):
         for _ in range(front.waiting[row]):
@@ -171,7 +171,7 @@ def send_to_supernode(world: World, i: int) -> None:
 
 @kernel
 def enqueue_at_supernode(world: World, i: int) -> None:
-    """Put a request at the end of its supernode's list of waiting requests."""
+    """Put request i at the end of its supernode's list of waiting requests."""
     supernode = int(world.request.supernode[i])
     append(world.front.wait, supernode, world.request.following, i)
     world.front.waiting[supernode] += 1
@@ -185,8 +185,8 @@ def dequeue_at_supernode(world: World, g: int) -> int:
 
 
 @kernel
-def leave_front(world: World, i: int) -> bool:
-    """Take a request whose client left out of its supernode's list; False if it is in none."""
+def leave_supernode(world: World, i: int) -> bool:
+    """Take request i, whose client left, out of its supernode's list; False if it is in none."""
     if not world.settings.front or world.request.supernode[i] == w.NONE:
         return False
     supernode = int(world.request.supernode[i])
@@ -197,14 +197,14 @@ def leave_front(world: World, i: int) -> bool:
 
 
 @kernel
-def serves(world: World, is_open: int, supernode: int, i: int) -> bool:
+def may_take(world: World, is_open: int, supernode: int, i: int) -> bool:
     """Whether an instance is open and, behind a front router, in the supernode of request i."""
     return is_open == 1 and (not world.settings.front or supernode == world.request.supernode[i])
 
 
 @kernel
 def refresh_view(world: World) -> None:
-    """Refresh the router's view of the decode ranks to their loads at this border."""
+    """Refresh the router's counts of tokens on decode ranks to their loads at this border."""
     decode = world.decode
     tokens_seen, context = decode.taken_tokens, decode.context
     reserved, taken = decode.reserved_tokens, decode.taken_slots
@@ -228,7 +228,7 @@ def refresh_view(world: World) -> None:
 
 @kernel
 def unservable_reason(world: World, i: int) -> int:
-    """Reason code of a request that can never be served; 0 for others."""
+    """Reason code if request i can never be served; 0 otherwise."""
     settings = world.settings
     prompt_tokens = world.request.input_tokens[i] + world.request.emitted[i]
     needed_tokens = prompt_tokens + settings.page_tokens
@@ -241,7 +241,7 @@ def unservable_reason(world: World, i: int) -> int:
 
 @kernel
 def place_request(world: World, i: int, now_s: float) -> bool:
-    """Reserve decode room and choose a prefill instance; False when there is no room."""
+    """Reserve decode room and choose a prefill instance for request i; False: there is no room."""
     settings, request = world.settings, world.request
     first_row = settings.prompt_row
     is_open = world.instance.open[first_row : first_row + settings.prefills]
@@ -269,7 +269,7 @@ def place_request(world: World, i: int, now_s: float) -> bool:
 
 @kernel
 def reserve(world: World, instance: int, i: int, need: float) -> int:
-    """Rank with room for `need` tokens of a request, of `instance` or the least loaded; or NONE."""
+    """Reserve `need` tokens on a rank, of `instance` or the least loaded; returns it, or NONE."""
     settings, decode = world.settings, world.decode
     ranks, is_open = settings.decode_ranks, world.instance.open[settings.prefills :]
     supernode_of = world.front.of_decode
@@ -278,16 +278,16 @@ def reserve(world: World, instance: int, i: int, need: float) -> int:
         best_instance = 0
         for d in range(1, decode.taken.size):  # of those that are open
             fewer_requests = decode.taken[d] < decode.taken[best_instance]
-            is_worse = fewer_requests or not serves(
+            is_worse = fewer_requests or not may_take(
                 world, is_open[best_instance], supernode_of[best_instance], i
             )
-            if is_worse and serves(world, is_open[d], supernode_of[d], i):
+            if is_worse and may_take(world, is_open[d], supernode_of[d], i):
                 best_instance = d
     for k in range(decode.taken.size):
         d = (best_instance + k) % decode.taken.size
         if k > 0 and settings.colocated:
             break
-        if not serves(world, is_open[d], supernode_of[d], i) or decode.taken[d] >= decode.room[d]:
+        if not may_take(world, is_open[d], supernode_of[d], i) or decode.taken[d] >= decode.room[d]:
             continue
         if need >= decode.refused[d]:
             continue
@@ -324,7 +324,7 @@ def reserve(world: World, instance: int, i: int, need: float) -> int:
 
 
 @kernel
-def see_queues(world: World, i: int, now_s: float) -> None:
+def update_queue_view(world: World, i: int, now_s: float) -> None:
     """Set the waiting tokens of each instance now, and the seconds until they are computed; open:
     to request i. A batch that ended within this step no longer counts, or the view would depend on
     the step. A new request still joins a batch that is not full, so only full ones add time."""
@@ -333,7 +333,7 @@ def see_queues(world: World, i: int, now_s: float) -> None:
     is_open, running = instance.open[first_row:], instance.running[first_row:]
     ends_s = instance.ends_s[first_row:]
     for row in range(view.wait_s.size):
-        view.opened[row] = serves(world, is_open[row], world.front.of_prefill[row], i)
+        view.opened[row] = may_take(world, is_open[row], world.front.of_prefill[row], i)
         tokens, work_s, left_s = prefill.queued_tokens[row], prefill.queued_s[row], 0.0
         pass_s, waiting_tokens = prefill.pass_s[row], tokens
         if prefill.reading[row]:
@@ -357,8 +357,8 @@ def see_queues(world: World, i: int, now_s: float) -> None:
 
 
 @kernel
-def cached_at(world: World, p: int, i: int) -> tuple[int, int]:
-    """Cached tokens of a request's prompt for instance p, and how many of them are in its HBM."""
+def cached_tokens_at(world: World, p: int, i: int) -> tuple[int, int]:
+    """Cached tokens of request i's prompt for instance p, and how many of them are in its HBM."""
     settings = world.settings
     hbm_blocks = int(expected_blocks(world, p, i))
     blocks = hbm_blocks
@@ -372,7 +372,7 @@ def cached_at(world: World, p: int, i: int) -> tuple[int, int]:
 
 @kernel
 def misses_ttft(world: World, i: int, now_s: float) -> bool:
-    """Whether a request's first token would miss its limit at the instance it would get."""
+    """Whether request i's first token would miss its limit at the instance it would get."""
     settings, request = world.settings, world.request
     if request.emitted[i] > 0 or not np.isnan(request.routed_s[i]):
         return False  # it has been let in
@@ -380,17 +380,17 @@ def misses_ttft(world: World, i: int, now_s: float) -> bool:
     if settings.has_prefill:
         prefill_row = choose_prefill(world, i, now_s)
         if prefill_row != w.NONE:  # else it waits, as in `place_request`
-            hit_tokens, hbm_tokens = cached_at(world, prefill_row, i)
+            hit_tokens, hbm_tokens = cached_tokens_at(world, prefill_row, i)
             own_s = work_s(world, prefill_row, i, hit_tokens, hbm_tokens)
-            ahead_s = prefilled_in_s(world, prefill_row, i, hit_tokens, own_s, now_s)
-            ahead_s += handed_over_in_s(world, prefill_row, i)
+            ahead_s = prefill_end_in_s(world, prefill_row, i, hit_tokens, own_s, now_s)
+            ahead_s += lone_transfer_s(world, prefill_row, i)
     limit_s = settings.shed_at * world.gate.ttft_s[tenant_of(world, i)]
     return now_s - request.arrival_s[i] + ahead_s > limit_s
 
 
 @kernel
 def work_s(world: World, p: int, i: int, hit: int, here: int) -> float:
-    """Seconds that a request with `hit` cached tokens, `here` in HBM, adds to a batch of p."""
+    """Seconds that request i, `hit` tokens cached and `here` in HBM, adds to a batch of p."""
     prefill = world.prefill
     tokens = float(world.request.input_tokens[i] + world.request.emitted[i])
     cached_tokens = min(float(hit), tokens - 1.0)
@@ -405,13 +405,13 @@ def work_s(world: World, p: int, i: int, hit: int, here: int) -> float:
 
 
 @kernel
-def see_hits(world: World, i: int) -> None:
-    """Set the cached tokens and the prefill seconds of a request at each instance."""
+def update_hit_view(world: World, i: int) -> None:
+    """Set the cached tokens and the prefill seconds of request i at each instance."""
     view, settings = world.seen, world.settings
     hit_tokens, hbm_tokens = 0, 0
     for p in range(view.hit_tokens.size):
         if p == 0 or settings.pools_differ or settings.in_hbm:  # else alike everywhere
-            hit_tokens, hbm_tokens = cached_at(world, p, i)
+            hit_tokens, hbm_tokens = cached_tokens_at(world, p, i)
         view.hit_tokens[p], view.here_tokens[p] = hit_tokens, hbm_tokens
         view.hit_share[p] = hit_tokens / (world.request.input_tokens[i] + world.request.emitted[i])
         view.serve_s[p] = world.prefill.pass_s[p] + work_s(world, p, i, hit_tokens, hbm_tokens)
@@ -419,13 +419,13 @@ def see_hits(world: World, i: int) -> None:
 
 @kernel
 def join_queue(world: World, p: int, i: int) -> None:
-    """Add a request to an instance's waiting work: tokens, and seconds if a policy uses it."""
+    """Add request i to instance p's waiting work: tokens, and seconds if a policy uses them."""
     prefill, request, policy = world.prefill, world.request, world.settings.router_policy
     prefill.queued_tokens[p] += request.input_tokens[i] + request.emitted[i]
     if policy in SEES_WAITS or world.settings.shed_at > 0.0:
         hit_tokens, hbm_tokens = world.seen.hit_tokens[p], world.seen.here_tokens[p]
         if policy not in SEES_HITS:
-            hit_tokens, hbm_tokens = cached_at(world, p, i)
+            hit_tokens, hbm_tokens = cached_tokens_at(world, p, i)
         request.work_s[i] = work_s(world, p, i, hit_tokens, hbm_tokens)
         prompt_tokens = request.input_tokens[i] + request.emitted[i]
         request.fresh_tokens[i] = max(prompt_tokens - hit_tokens, 1)
@@ -437,8 +437,8 @@ def join_queue(world: World, p: int, i: int) -> None:
 
 
 @kernel
-def see_kv(world: World) -> None:
-    """Set the used share of each instance's KV space."""
+def update_kv_view(world: World) -> None:
+    """Set the used share of each instance's KV space in the router's view."""
     settings, view, decode = world.settings, world.seen, world.decode
     for prefill_row in range(view.kv_used.size):
         queued_tokens, kv_space = float(view.queued_tokens[prefill_row]), settings.batch_kv_tokens
@@ -450,13 +450,13 @@ def see_kv(world: World) -> None:
 
 @kernel
 def choose_prefill(world: World, i: int, now_s: float) -> int:
-    """Return the prefill (or colocated) instance that the policy selects."""
+    """The prefill (or colocated) instance that the policy selects for request i."""
     settings = world.settings
     policy = settings.router_policy
-    see_queues(world, i, now_s)
+    update_queue_view(world, i, now_s)
     if policy in SEES_HITS:
-        see_hits(world, i)
-        see_kv(world)
+        update_hit_view(world, i)
+        update_kv_view(world)
     needs_draws = policy == POWER_OF_TWO
     turn_number = world.record.counters[w.ROUTED]
     if settings.shed_at > 0.0:  # a turn that was refused is over: else it would refuse all
@@ -470,7 +470,7 @@ def choose_prefill(world: World, i: int, now_s: float) -> int:
 
 @kernel
 def enqueue_routed(world: World, i: int, now_s: float) -> None:
-    """Stamp the request and add it to its prefill queue (or directly to decode)."""
+    """Stamp request i and add it to its prefill queue (or directly to decode)."""
     settings, request = world.settings, world.request
     first_pass = request.emitted[i] == 0
     if first_pass:
@@ -485,7 +485,7 @@ def enqueue_routed(world: World, i: int, now_s: float) -> None:
             world.prefill.tokenised_s[prefill_instance] = request.ready_s[i]
         request.progress[i] = w.NONE
         if settings.order == w.FAIR:
-            note_handed_on(world, i)
+            count_handed_on(world, i)
         join_queue(world, prefill_instance, i)
         return
     # decode_only: the KV is in place.

@@ -59,12 +59,12 @@ class Served:
             self.scenario.model_copy(update={"warmup_s": 0.0}), self.requests,
             self.observed.totals,
         )  # fmt: skip
-        has_tpot = ~np.isnan(run.tpot) & run.whole
+        has_tpot = ~np.isnan(run.tpot) & run.arrived_in_run
         ends_s = self.requests["finish_s"].to_numpy()[run.finished]
         arrived_s = self.requests["arrival_s"].to_numpy()[run.at_start :]
         times_and_weights = {
-            "requests": (arrived_s, None), "finished": (ends_s[run.whole], None),
-            "met": (ends_s[run.whole], run.within_slo[run.whole]),
+            "requests": (arrived_s, None), "finished": (ends_s[run.arrived_in_run], None),
+            "met": (ends_s[run.arrived_in_run], run.within_slo[run.arrived_in_run]),
             "answers": (ends_s[has_tpot], None), "tpot_s": (ends_s[has_tpot], run.tpot[has_tpot]),
         }  # fmt: skip
         return {

@@ -13,7 +13,7 @@ from twin.lab.sweep.compare import changed
 from twin.metrics.latency import tpot_s
 from twin.metrics.measures import amount, numbered
 from twin.metrics.operators import OPERATORS
-from twin.metrics.registry import METRICS, Metric, placed, shown
+from twin.metrics.registry import METRICS, Metric, metrics_at, shown
 from twin.scenario import Scenario, field_info, scenario_digest
 
 TABLES = ("windows", "requests", "operators")  # that it reads
@@ -32,7 +32,7 @@ def run_report(run: Run) -> str:
     body: list[Part] = [tag("p", "; ".join(notes), ".", cls="soft")]
     if not run.valid:
         body.append(tag("p", "This run broke a law of its own: do not use its figures.", cls="bad"))
-    tiles = (m for m in placed("tile") if m.shows("tile", summary.get(m.key), s))
+    tiles = (m for m in metrics_at("tile") if m.shows("tile", summary.get(m.key), s))
     body += [doc.tiles((m.tile, shown(m.key, summary[m.key]), _slo_text(m, run)) for m in tiles)]
     charts = [*_over_time(run.tables.get("windows")), *_over_requests(run)]
     if charts:

@@ -20,9 +20,9 @@ from twin.lab.runs.runner import find_or_make, run_now, run_or_question
 from twin.lab.store import RunRow, open_store
 from twin.lab.sweep import sweep
 from twin.lab.sweep.compare import LEAST, Comparison, check_count, compare, seeded, with_pairs
-from twin.metrics.clients import by_tenant
+from twin.metrics.clients import tenant_rows
 from twin.metrics.observed import Observed
-from twin.policies.controllers import look_in as ask_controllers
+from twin.policies.controllers import set_source as ask_controllers
 from twin.scenario import Scenario, SpecError, scenario_digest
 from twin.workload.requests import TraceTable
 
@@ -66,7 +66,7 @@ def answer(
         "broken_checks": [check for check in run.checks if not check["ok"]],
         "notes": list(run.notes),
         "summary": dict(run.summary),
-        **({"tenants": by_tenant(tenants_seen)} if tenants_seen else {}),
+        **({"tenants": tenant_rows(tenants_seen)} if tenants_seen else {}),
         **({"models": run.tables["models"].to_dicts()} if scenario.models else {}),
         **({"tables": {name: run.tables[name].to_dicts() for name in tables}} if tables else {}),
     }

@@ -26,7 +26,7 @@ from twin.lab.store.scenarios import Scenarios
 from twin.lab.store.statements import require
 from twin.lab.store.values import AGAIN, Values
 from twin.lab.store.visitors import Notes, Visitor
-from twin.policies.controllers import look_in as ask_controllers
+from twin.policies.controllers import set_source as ask_controllers
 from twin.scenario import Scenario
 
 URL_VARIABLE = "TWIN_DB_URL"

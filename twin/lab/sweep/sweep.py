@@ -18,7 +18,7 @@ from twin.lab.explain.view import has_one_slo
 from twin.lab.runs.executor import Runner
 from twin.lab.store import RunRow
 from twin.lab.sweep.compare import is_number
-from twin.metrics.registry import METRICS, Metric, placed, shown
+from twin.metrics.registry import METRICS, Metric, metrics_at, shown
 from twin.scenario import Scenario, SpecError, field_info, read
 from twin.scenario.words import choice_label, no_field_sentence
 
@@ -276,7 +276,7 @@ def table(
     axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]
 ) -> list[dict[str, Any]]:
     """One row per point: its values, its run, whether it meets the SLO, and its figures in SI."""
-    metrics = [metric.key for metric in placed("comparison")]
+    metrics = [metric.key for metric in metrics_at("comparison")]
     return [
         {
             **{axis.path: value for axis, value in zip(axes, point.values, strict=True)},

@@ -24,7 +24,7 @@ from twin.lab.sweep.compare import (
 )
 from twin.lab.sweep.compare import change_text as changed
 from twin.metrics.measures import NOTHING
-from twin.metrics.registry import METRICS, metric_of, placed, shown
+from twin.metrics.registry import METRICS, metric_of, metrics_at, shown
 from twin.scenario import Scenario, scenario_digest
 from twin.ui import progress, record, runs, session, theme, words
 from twin.ui.charts.sweep import FAR, Difference
@@ -241,7 +241,7 @@ def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
     # A lower attainment of the SLO comes before whatever is gained.
     slo_label = METRICS["slo_attainment"].label
     is_slo_worse = any(row.label == slo_label and row.standing == "worse" for row in results)
-    label_order = [slo_label, *(metric.label for metric in placed("leading"))]
+    label_order = [slo_label, *(metric.label for metric in metrics_at("leading"))]
     results.sort(key=lambda row: ((*label_order, row.label).index(row.label), -abs(row.change)))
     for direction in ("worse", "better") if is_slo_worse else ("better", "worse"):
         rows = [row for row in results if row.standing == direction]

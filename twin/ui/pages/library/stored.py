@@ -14,7 +14,7 @@ from twin.lab.store.archive import export_runs
 from twin.lab.store.scenarios import Kind
 from twin.lab.store.visitors import TAGS_MAX, TEXT_CHARS, TITLE_CHARS, Undo, split_tags
 from twin.metrics.measures import numbered
-from twin.metrics.registry import metric_of, placed
+from twin.metrics.registry import metric_of, metrics_at
 from twin.scenario import Scenario, SpecError
 from twin.ui import session, words
 from twin.ui.fields import sentence, with_glossary
@@ -41,7 +41,7 @@ def figures() -> list[tuple[str, str, float, str]]:
     """Figures of a run in the table: header with its unit, key of the summary, factor, format."""
     unit_by_kind = {"time": (" (ms)", 1e3, "%,.1f"), "share": (" (%)", 1e2, "%,.1f")}
     columns = []
-    for metric in placed("library"):
+    for metric in metrics_at("library"):
         name = metric.short or metric.label
         unit_text = "" if metric.unit == name.lower() else f" ({metric.unit})"
         unit, factor, number_format = unit_by_kind.get(metric.kind, (unit_text, 1.0, "%,.0f"))

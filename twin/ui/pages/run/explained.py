@@ -13,7 +13,7 @@ from twin.lab.runs.watched import DECODE, STAGES, Inside, stages
 from twin.lab.share import links
 from twin.lab.store import RunRow
 from twin.metrics.measures import amount, numbered, seconds, three_figures
-from twin.metrics.registry import placed
+from twin.metrics.registry import metrics_at
 from twin.metrics.steadiness import UNSTEADY
 from twin.scenario import Scenario, scenario_digest, with_overrides
 from twin.scenario.words import cut
@@ -24,7 +24,7 @@ from twin.ui.link import go_to
 from twin.ui.pages.run import results
 from twin.ui.show import plain, plot
 
-HEAD = [metric.key for metric in placed("head")]  # figures of the tiles
+HEAD = [metric.key for metric in metrics_at("head")]  # figures of the tiles
 AT_ONCE_S = 3.0  # runs up to this wall time are explained and repeated without a request
 FIRST = 3  # causes that are open
 NOW = "explain-now"  # session state: digest of the scenario whose run is explained unrequested

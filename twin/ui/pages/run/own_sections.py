@@ -8,12 +8,12 @@ import polars as pl
 import streamlit as st
 
 from twin.lab.store import RunRow
-from twin.metrics.clients import by_tenant
-from twin.metrics.hours import DAILY, by_hour, hits_over_time, hour_s
+from twin.metrics.clients import tenant_rows
+from twin.metrics.hours import DAILY, hit_ratio_table, hour_s, hours_table
 from twin.metrics.measures import NOTHING, amount, numbered, seconds, three_figures
 from twin.metrics.observed import Observed, turns_wait
-from twin.metrics.registry import METRICS, Place, placed, shown
-from twin.metrics.resilience import Dip, resilience
+from twin.metrics.registry import METRICS, Place, metrics_at, shown
+from twin.metrics.resilience import Dip, dips_of_faults
 from twin.scenario import Scenario, is_elastic, of_models
 from twin.ui import charts, record, session, theme, words
 from twin.ui.charts import elastic
@@ -25,7 +25,7 @@ from twin.ui.show import is_dark, plot, two_columns
 
 def _figures(summary: Mapping[str, Any], place: Place) -> None:
     """Draw the figures of a place on the page as one line."""
-    known_metrics = [metric for metric in placed(place) if summary.get(metric.key) is not None]
+    known_metrics = [metric for metric in metrics_at(place) if summary.get(metric.key) is not None]
     st.markdown(" · ".join(f"{m.label}: **{shown(m.key, summary[m.key])}**" for m in known_metrics))
 
 
@@ -111,7 +111,7 @@ def day(row: RunRow, scenario: Scenario) -> None:
     """Draw each hour's NPUs, use, waste, energy and hits."""
     hour_length_s = hour_s(scenario)
     assert hour_length_s is not None
-    hours = by_hour(record.table(row.id, "windows"), scenario, hour_length_s).with_columns(
+    hours = hours_table(record.table(row.id, "windows"), scenario, hour_length_s).with_columns(
         hit_percent=100.0 * pl.col("hit_token_ratio"),
         pool_percent=100.0 * pl.col("pool_used_fraction"),
         npu_hours_used=pl.col("npu_hours") - pl.col("npu_hours_idle"),
@@ -153,7 +153,7 @@ def _has_clients(scenario: Scenario) -> bool:
 
 def clients(row: RunRow, scenario: Scenario) -> None:
     """Draw figures of all, a bar and a row per tenant, reasons of ended requests, session times."""
-    if count_metrics := [m for m in placed("clients") if row.summary.get(m.key)]:
+    if count_metrics := [m for m in metrics_at("clients") if row.summary.get(m.key)]:
         with st.container(horizontal=True):
             for metric in count_metrics:
                 value = shown(metric.key, row.summary[metric.key])
@@ -195,7 +195,7 @@ def _client_figures(
     """Figures of tenants, reasons for failed requests (most first), session times."""
     observed = Observed.by_requests(_scenario, session.store().runs.table(run, "requests"))
     reasons = observed.requests.filter(pl.col("reason") != "")["reason"].cast(str)
-    tenants = by_tenant(observed) if _scenario.tenants else []
+    tenants = tenant_rows(observed) if _scenario.tenants else []
     counts = dict(reasons.value_counts(sort=True).iter_rows())
     return tenants, counts, np.sort(observed.session_times)
 
@@ -271,7 +271,7 @@ def memory_pool(row: RunRow, scenario: Scenario) -> None:
 def _hits(run: str, width_s: float) -> pl.DataFrame:
     """Hit ratio of each tenant's prompts over simulated time."""
     columns = ["tenant", "prefill_start_s", "hit_tokens", "input_tokens"]
-    return hits_over_time(session.store().runs.table(run, "requests", columns), width_s)
+    return hit_ratio_table(session.store().runs.table(run, "requests", columns), width_s)
 
 
 def _hold_sentence(by_node: pl.DataFrame) -> str:
@@ -323,7 +323,7 @@ def dips(run: str, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
     """Effect of each fault, cached, because a run never changes."""
     requests: pl.DataFrame = session.store().runs.table(run, "requests", COLUMNS)
     tables = {name: record.table(run, name) for name in ("events", "windows")}
-    return resilience(tables | {"requests": requests}, ttft_limit_s, tpot_limit_s)
+    return dips_of_faults(tables | {"requests": requests}, ttft_limit_s, tpot_limit_s)
 
 
 def _dip(row: RunRow, dip: Dip, number: int) -> None:

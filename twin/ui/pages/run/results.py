@@ -18,7 +18,7 @@ from twin.lab.store import RunRow, Store, StoreError
 from twin.lab.store.archive import export_runs
 from twin.lab.sweep.compare import changed
 from twin.metrics.measures import numbered
-from twin.metrics.registry import metric_of, placed, shown
+from twin.metrics.registry import metric_of, metrics_at, shown
 from twin.metrics.steadiness import UNSTEADY
 from twin.scenario import Scenario, SpecError
 from twin.ui import formulas, progress, record, runs, session, words
@@ -92,7 +92,7 @@ def tile_rows(
     """Arguments of one tile per figure of the run, for all or some figures."""
     tiles, estimates = [], () if s.models else near(s, session.facts(), run=True)
     bands = {estimate.figure.metric: estimate for estimate in estimates}
-    for metric in placed("tile"):
+    for metric in metrics_at("tile"):
         value = summary.get(metric.key) if keys is None or metric.key in keys else None
         if value is None or not metric.shows("tile", value, s):
             continue

@@ -12,7 +12,7 @@ from twin.lab.runs.runner import find_run
 from twin.lab.store import RunRow
 from twin.lab.sweep import sweep
 from twin.lab.sweep.sweep import Axis, Point
-from twin.metrics.registry import METRICS, Place, placed
+from twin.metrics.registry import METRICS, Place, metrics_at
 from twin.scenario import Scenario, fields, read, scenario_digest
 from twin.ui import runs as lists
 from twin.ui import session
@@ -178,4 +178,4 @@ def figures(place: Place, rows: Sequence[RunRow | None]) -> list[str]:
     """Metrics of a sweep's place; of energy and cost: tokens' cost, energy without a price."""
     has_cost = any(row and row.summary.get(COST) is not None for row in rows)
     unused_key = "joules_per_token" if has_cost else COST
-    return [metric.key for metric in placed(place) if metric.key != unused_key]
+    return [metric.key for metric in metrics_at(place) if metric.key != unused_key]

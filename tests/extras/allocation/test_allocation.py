@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
-from twin.extras.allocation.study import allocation, mix_of_mean, study
+from twin.extras.allocation.study import allocate, allocated_shares, mix_of_mean
 from twin.hardware.chip import HardwareError
 from twin.lab.library import load_facts
 from twin.scenario import Scenario
@@ -22,20 +22,20 @@ QUICK = 800
     ("npus", "block", "share"), [(8, 5, 5 / 8), (384, 16, 1.0), (224, 48, 192 / 224), (7, 7, 1.0)]
 )
 def test_blocks_of_one_size_fill_whole_rows_of_them(npus, block, share):
-    found = allocation(npus, [(block, 1.0)], 4 * npus, blocks=QUICK)
+    found = allocate(npus, [(block, 1.0)], 4 * npus, blocks=QUICK)
     assert found.mean == pytest.approx(share, rel=1e-12)
     assert found.taken.max() == pytest.approx(share, rel=1e-12)
 
 
 def test_a_fleet_of_one_supernode_holds_what_fits_it():
-    found = allocation(3, [(1, 1.0)], 1, blocks=QUICK)
+    found = allocate(3, [(1, 1.0)], 1, blocks=QUICK)
     assert found.supernodes == 1 and found.mean == pytest.approx(1.0)
 
 
 @draws(15)
 @given(st.integers(128, 900), st.floats(1.5, 100.0), st.integers(0, 10**6))
 def test_never_more_than_all_is_taken_and_time_goes_on(npus, mean, seed):
-    found = allocation(npus, mix_of_mean(SIZES, mean), 1536, seed, 300)
+    found = allocate(npus, mix_of_mean(SIZES, mean), 1536, seed, 300)
     assert (found.taken > 0.0).all() and (found.taken <= 1.0).all()
     assert 0.0 < found.mean <= 1.0
     assert (np.diff(found.times) >= 0.0).all()
@@ -47,7 +47,7 @@ def test_never_more_than_all_is_taken_and_time_goes_on(npus, mean, seed):
 def test_a_larger_supernode_never_fills_worse_on_average(mean):
     mix = mix_of_mean(SIZES, mean)
     filled = [
-        np.mean([allocation(npus, mix, 1536, seed, QUICK).mean for seed in range(6)])
+        np.mean([allocate(npus, mix, 1536, seed, QUICK).mean for seed in range(6)])
         for npus in (128, 192, 384, 768, 1536)
     ]
     assert filled == sorted(filled) and filled[-1] > filled[0] + 0.1
@@ -63,14 +63,14 @@ def test_a_mix_has_the_mean_that_was_asked(mean):
 
 def test_what_cannot_be_is_one_sentence():
     with pytest.raises(HardwareError, match="a block of 160 NPUs does not fit a supernode of 128"):
-        allocation(128, [(160, 1.0)], 1536)
+        allocate(128, [(160, 1.0)], 1536)
     for mean in (0.5, 128.0, float("nan")):
         with pytest.raises(HardwareError, match="have no mean of"):
             mix_of_mean(SIZES, mean)
 
 
 def test_the_study_answers_for_every_size_and_says_what_does_not_fit():
-    shares = study(load_facts(), (128, 384), (10.08,), Scenario())
+    shares = allocated_shares(load_facts(), (128, 384), (10.08,), Scenario())
     assert shares["instances of this deployment"][128] is None  # decode takes 160
     assert shares["blocks of 10.08 NPUs"][384] > shares["blocks of 10.08 NPUs"][128]
     assert 0.5 < shares["instances of this deployment"][384] <= 1.0

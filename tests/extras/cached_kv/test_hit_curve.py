@@ -6,7 +6,7 @@ import pytest
 
 from tests.engine.small import run, small
 from tests.engine.test_pool import BLOCK, Lru, conversations, question
-from twin.extras.cached_kv.hit_curve import hit_curve, reads
+from twin.extras.cached_kv.hit_curve import hit_curve, read_costs
 from twin.lab.library import load_facts
 from twin.policies.batching import fetch_pays
 from twin.scenario import with_overrides
@@ -64,7 +64,7 @@ def test_inclusive_tiers_hold_as_much_as_the_larger():
 
 
 def first(settings):
-    return reads(small(READ | settings), load_facts())[0]
+    return read_costs(small(READ | settings), load_facts())[0]
 
 
 def pays(read, tokens):
@@ -98,4 +98,4 @@ def test_small_blocks_of_many_pieces_never_pay_where_copies_take_longer():
 @pytest.mark.parametrize("settings", [{"memory_pool.enabled": False},
                                       {"deployment.mode": "decode_only"}])  # fmt: skip
 def test_nothing_is_read_where_nothing_is_kept(settings):
-    assert reads(with_overrides(small(READ), settings), load_facts()) == []
+    assert read_costs(with_overrides(small(READ), settings), load_facts()) == []

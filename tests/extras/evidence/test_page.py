@@ -29,7 +29,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def found(facts):
-    return proof.by_regime(shipped.current_evidence(facts)["rows"])
+    return proof.sorted_by_regime(shipped.current_evidence(facts)["rows"])
 
 
 @pytest.fixture
@@ -64,9 +64,9 @@ def test_a_row_says_what_it_can_say_and_what_others_answered():
 
 
 def test_every_row_that_is_judged_has_its_band_and_says_whether_it_held(found):
-    bands = {line["Band, %"] for line in proof.table(found, {})}
+    bands = {line["Band, %"] for line in proof.row_table(found, {})}
     assert any(band.startswith("\u26a0") for band in bands)
-    assert proof.band(row()) == proof.band_in_words(row()) == ""
+    assert proof.band_text(row()) == proof.band_in_words(row()) == ""
     held = {r["id"]: proof.band_in_words(r) for r in found if r["first_error"] is not None}
     assert "its first error lies within" in held["cm384-decode-112-2k-tpot"]
     assert "its first error lies outside" in held["vllm-a2-qwen3-mixed"]
@@ -92,7 +92,7 @@ def test_one_row_far_off_leaves_the_others_their_room_on_the_axis():
         rows = [{"published": 1.0 + k, "error": error, "twin": 1.0, "group": "g", "kind": "seen",
                  "quantity": "q", "system": "s", "unit": "ms"}
                 for k, error in enumerate((-0.2, 0.0, 0.2, worst))]  # fmt: skip
-        axis = drawings.errors(rows).figure.layout.yaxis
+        axis = drawings.error_chart(rows).figure.layout.yaxis
         assert list(axis.tickvals) == sorted(axis.tickvals) and "0 %" in axis.ticktext
         near = drawings._axis_place(0.2) - drawings._axis_place(-0.2)
         return near / (axis.range[1] - axis.range[0])
@@ -101,13 +101,13 @@ def test_one_row_far_off_leaves_the_others_their_room_on_the_axis():
 
 
 def test_the_chart_of_errors_has_every_row_helped_ones_hollow(found):
-    chart = drawings.errors(found)
+    chart = drawings.error_chart(found)
     drawn = [t for t in chart.figure.data if t.mode == "markers"]
     assert sum(len(t.x) for t in drawn) == len(found)
     for trace in drawn:
         assert (trace.marker.symbol == "circle-open") == trace.name.endswith("helped")
     assert chart.alt
-    assert drawings.errors([]).alt == charts.empty_chart("No published row to show").alt
+    assert drawings.error_chart([]).alt == charts.empty_chart("No published row to show").alt
 
 
 def test_the_page_shows_every_row_the_headline_and_how_many_miss(page, found):
@@ -161,9 +161,9 @@ def test_a_search_narrows_the_facts(page):
 
 
 def test_a_part_hidden_behind_the_other_microbatch_is_not_told_as_no_time():
-    chart = drawings.parts([Part(("experts",), None, 0.0), Part(("o_proj",), 2e-4, 3e-4)])
+    chart = drawings.layer_chart([Part(("experts",), None, 0.0), Part(("o_proj",), 2e-4, 3e-4)])
     assert "published above" in chart.reads
-    alone = drawings.parts([Part(("experts",), None, 1e-4)])
+    alone = drawings.layer_chart([Part(("experts",), None, 1e-4)])
     assert "published above" not in alone.reads and alone.reads
     twin = next(t for t in chart.figure.data if t.name == "twin")
     assert list(twin.text) == ["hidden", "300 µs"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from scipy.stats import kendalltau
 
-from twin.extras.evidence.rankings import LEAST, kendall, ranking_table, rankings
+from twin.extras.evidence.rankings import LEAST, kendall_tau, ranking_table, rankings
 from twin.lab.evidence.rows import load_published
 
 
@@ -14,11 +14,11 @@ from twin.lab.evidence.rows import load_published
     [([1, 2, 3], [4, 5, 6]), ([1, 2, 3, 4], [9, 1, 5, 5]), ([2, 2, 1, 7, 7], [1, 1, 3, 2, 0])],
 )
 def test_tau_is_that_of_scipy(one, other):
-    assert kendall(one, other) == pytest.approx(kendalltau(one, other).statistic)
+    assert kendall_tau(one, other) == pytest.approx(kendalltau(one, other).statistic)
 
 
 def test_ties_alone_have_no_order():
-    assert kendall([1, 1, 1], [1, 2, 3]) is None
+    assert kendall_tau([1, 1, 1], [1, 2, 3]) is None
 
 
 def test_the_published_figures_rank_themselves_in_their_own_order():

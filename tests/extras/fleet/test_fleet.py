@@ -61,7 +61,9 @@ def kind(scenario="one", count=1, **more):
 
 def offered(laid, t):
     """Expected arrivals per second at each supernode of a unit, without restarts."""
-    return (laid.by_region(t, FACTS).T[:, :, None] * laid.share[laid.span_at(t)]).sum(axis=1)
+    return (laid.req_per_s_by_region(t, FACTS).T[:, :, None] * laid.share[laid.span_at(t)]).sum(
+        axis=1
+    )
 
 
 def counted(laid):
@@ -74,7 +76,7 @@ def counted(laid):
 def test_shares_add_up_to_the_traffic_at_every_minute(kinds, lost, spill):
     laid = lay_out(of(*kinds, regions=REGIONS, lost=lost, spill=spill), named)
     t = np.arange(0.5, 1440.0) * 24.0 / 1440.0
-    whole = laid.by_region(t, FACTS).sum(axis=0)
+    whole = laid.req_per_s_by_region(t, FACTS).sum(axis=0)
     assert offered(laid, t) @ counted(laid) == pytest.approx(whole)
     assert (laid.share >= 0.0).all()
     gone = [u for u, unit in enumerate(laid.units) for gap in unit.lost if gap[0] <= 7.5 < gap[1]]
@@ -112,7 +114,7 @@ def test_requests_of_a_run_of_a_fleet_are_those_of_its_load():
         for life in found.lives
     )
     t = np.arange(0.5, 24000.0) / 1000.0
-    wanted = found.laid.by_region(t, FACTS).sum() / 1000.0 + 500
+    wanted = found.laid.req_per_s_by_region(t, FACTS).sum() / 1000.0 + 500
     assert come == pytest.approx(wanted, abs=5.0 * np.sqrt(2.0 * wanted))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.draws import some
 from twin.extras.launch.engines import ENGINES, LaunchError, launch_files, workers
-from twin.extras.launch.section import packed
+from twin.extras.launch.section import tar_bytes
 from twin.lab.library import load_facts, preset, presets
 from twin.scenario import with_overrides
 
@@ -259,7 +259,7 @@ def test_what_an_engine_is_not_told_is_listed():
 
 def test_an_archive_of_the_same_files_has_the_same_bytes():
     first, second = (launch_files(preset("quickstart"), FACTS, "sglang") for _ in range(2))
-    assert packed(first) == packed(second)
+    assert tar_bytes(first) == tar_bytes(second)
 
 
 def test_ranks_that_gather_tokens_on_nvidia_name_no_exchange():

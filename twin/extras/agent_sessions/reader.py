@@ -50,7 +50,7 @@ class _Sessions:
 
 
 def read_weka(reading: Reading) -> Columns:
-    """Sessions of one or more JSON files, each one object or one object a line."""
+    """Columns of the sessions of JSON files, each one object, or one a line. Raises TraceError."""
     sessions = _Sessions()
     block_tokens, most_tokens = reading.block_tokens or 0, _most_tokens(reading.limits)
     for piece in reading.pieces():
@@ -86,7 +86,7 @@ def read_weka(reading: Reading) -> Columns:
 
 
 def _most_tokens(limits: Limits) -> int:
-    """Longest accepted prompt: the limit's, otherwise the longest context of any model."""
+    """Tokens of the longest accepted prompt: the limit's, else the longest context of any model."""
     if limits.prompt_tokens:
         return limits.prompt_tokens
     facts = load_facts()
@@ -94,7 +94,8 @@ def _most_tokens(limits: Limits) -> int:
 
 
 def _with_remarks(columns: Columns, left_out: int, sessions: int, most: int) -> Columns:
-    """The columns with the number of requests that were left out and the warning on clocks."""
+    """The columns with the number of requests left out (prompts above `most` tokens) and, for
+    several sessions, the warning on clocks; both are added in place."""
     if left_out:
         columns.counts[f"dropped: prompts beyond {most:,} tokens"] = left_out
     if sessions > 1:
@@ -103,7 +104,7 @@ def _with_remarks(columns: Columns, left_out: int, sessions: int, most: int) -> 
 
 
 def _session_objects(piece: Piece) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place in the file, object) of each session. Raises TraceError."""
+    """Yield (place in the file, JSON object) of each session of a file. Raises TraceError."""
     text = c.text_of(piece)
     lines = [(i, line) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
     is_by_line = len(lines) > 1 and lines[0][1].rstrip().endswith("}")
@@ -123,7 +124,8 @@ def _cells(rows: Sequence[Request]) -> c.Cells:
 def _session_requests(
     where: str, requests: list[Any], start_s: float, depth: int
 ) -> Iterator[Request]:
-    """Requests of a session or of a called agent, in the order of the file."""
+    """Yield the requests of a session, or of an agent that it calls, in the order of the file.
+    where: its place in the file; start_s: its start; depth: agents above it. Raises TraceError."""
     for i, body in enumerate(requests, 1):
         location = f"{where} request {i}"
         if type(body) is not dict:
@@ -138,7 +140,8 @@ def _session_requests(
 
 
 def _clock_s(t: np.ndarray, session: np.ndarray) -> np.ndarray:
-    """Seconds f8[n] on one clock: a single session starts at 0, several within a day."""
+    """Seconds f8[n] on one clock: a single session starts at 0, several within a day. t:
+    seconds."""
     count = int(session.max()) + 1 if session.size else 0
     key = stream_key(SEED, "session starts")
     starts_s = np.array([DAY_S * uniform(key, i) if count > 1 else 0.0 for i in range(count)])
@@ -146,8 +149,8 @@ def _clock_s(t: np.ndarray, session: np.ndarray) -> np.ndarray:
 
 
 def read_session_table(reading: Reading) -> Columns:
-    """The parquet of kv-cache-tester, on disk only, one request a row; a called agent's times count
-    from its session's last request. Raises TraceError with the row."""
+    """Columns of the parquet of kv-cache-tester, on disk only, one request a row; a called agent's
+    times count from its session's last request. Raises TraceError with the row."""
     piece, most = reading.first, _most_tokens(reading.limits)
     if piece.path is None:
         raise TraceError(f"{piece.name}: parquet is read from disk only, not from an upload")
@@ -177,7 +180,8 @@ def read_session_table(reading: Reading) -> Columns:
 def _session_rows(
     name: str, path: Path, limits: Limits, most: int
 ) -> tuple[pl.DataFrame, pl.Series, int]:
-    """(checked rows with short enough prompts, their lists of hashes, rows in the file)."""
+    """(checked rows with prompts of at most `most` tokens, their lists of block hashes, number of
+    rows in the file). Raises TraceError."""
     scan = pl.scan_parquet(path)
     row_count = scan.select(pl.len()).collect().item()
     if row_count > limits.rows:

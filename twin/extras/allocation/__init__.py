@@ -4,5 +4,5 @@ from twin.hooks import Command, Section
 
 HOOKS = (
     Command("allocate", "twin.extras.allocation.command:allocate"),
-    Section("allocation", "twin.extras.allocation.section:section", "deployment.pools"),
+    Section("allocation", "twin.extras.allocation.section:draw_study", "deployment.pools"),
 )

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from twin.commands.terminal import AsJson, end_with_json, print_rows
-from twin.extras.allocation.study import study
+from twin.extras.allocation.study import allocated_shares
 from twin.lab.ask import scenario_named
 from twin.lab.library import load_facts
 
@@ -22,7 +22,7 @@ def allocate(
 ) -> None:  # fmt: skip
     """Show how full tightly coupled blocks fill supernodes of several sizes over time."""
     deployment = scenario_named(instances_of) if instances_of else None
-    table = study(load_facts(), supernode or (), block or (), deployment, seed)
+    table = allocated_shares(load_facts(), supernode or (), block or (), deployment, seed)
     end_with_json({"allocated": table}, as_json)
     heads = [f"{npus} NPUs" for npus in next(iter(table.values()))]
     rows = [

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from twin.extras.allocation.study import Shares, study
+from twin.extras.allocation.study import Shares, allocated_shares
 from twin.scenario import Scenario, seated
 from twin.ui import session, theme
 from twin.ui.charts.base import Chart, chart, figure, line
@@ -12,8 +12,8 @@ COLOURS = (*theme.PLANE.values(), *theme.ROLE.values())
 HOVER = "%{y:.1f} %"
 
 
-def by_size(shares: Shares) -> Chart:
-    """Chart with a line per mix of blocks: allocated share of the NPUs by supernode size."""
+def allocation_chart(shares: Shares) -> Chart:
+    """Chart with a line per mix of blocks: allocated share of the NPUs (%) by supernode size."""
     fig, sentences = figure(height=280), []
     for colour, (name, share_of) in zip(COLOURS, shares.items(), strict=False):
         points = [(npus, 100 * share) for npus, share in share_of.items() if share is not None]
@@ -31,11 +31,11 @@ def by_size(shares: Shares) -> Chart:
     )  # fmt: skip
 
 
-def section(draft: Scenario) -> None:
-    """Draw a study of allocation, with this deployment's instances among its blocks, on request."""
+def draw_study(draft: Scenario) -> None:
+    """Draw a switch, and behind it the shares that blocks and this deployment's instances fill."""
     if not st.toggle("How full do such blocks keep supernodes?", key="allocation-study"):
         return
-    plot(by_size(_study(seated(draft), draft)), "allocation-by-size")
+    plot(allocation_chart(_cached_shares(seated(draft), draft)), "allocation-by-size")
     st.caption(
         "A block needs all of its NPUs in one supernode and waits until one has room. "
         f"Sizes of blocks: {session.facts()['allocation.block_means'].source}; "
@@ -44,6 +44,6 @@ def section(draft: Scenario) -> None:
 
 
 @st.cache_data(show_spinner="Filling supernodes with blocks", max_entries=20)
-def _study(instances: list[tuple[str, int, int]], _draft: Scenario) -> Shares:
-    """The study, cached by the instances, on which alone it depends."""
-    return study(session.facts(), deployment=_draft)
+def _cached_shares(instances: list[tuple[str, int, int]], _draft: Scenario) -> Shares:
+    """Allocated shares by mix and size, cached by the instances, on which alone they depend."""
+    return allocated_shares(session.facts(), deployment=_draft)

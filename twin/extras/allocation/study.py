@@ -32,10 +32,11 @@ class Allocation:
     taken: FLOATS  # share of the NPUs from that time on
 
 
-def allocation(
+def allocate(
     supernode_npus: int, mix: Mix, fleet_npus: int, seed: int = 1, blocks: int = BLOCKS
 ) -> Allocation:
-    """Simulate allocation of blocks on supernodes. Raises HardwareError for a larger block."""
+    """Simulate a queue of blocks, which need NPUs of one supernode, on equal supernodes, by best
+    fit; blocks: their number. Raises HardwareError for a block larger than a supernode."""
     sizes, stay_times = _blocks(tuple(mix), blocks, seed)
     if sizes.max() > supernode_npus:
         raise HardwareError(
@@ -67,14 +68,15 @@ def allocation(
 
 
 def _best_fit(free: Sequence[int], size: int) -> int:
-    """The supernode in which a block leaves the least room, ties to the first; -1: none."""
+    """Index of the supernode where a block leaves the fewest free NPUs, ties to the first; -1:
+    none."""
     least_npus = min((npus for npus in free if npus >= size), default=-1)
     return free.index(least_npus) if least_npus >= 0 else -1
 
 
 @lru_cache(maxsize=32)
 def _blocks(mix: tuple[tuple[int, float], ...], count: int, seed: int) -> tuple[np.ndarray, FLOATS]:
-    """Sizes and stays of arriving blocks, equal for supernodes of every size."""
+    """Sizes (NPUs) and stays (mean 1) of `count` blocks, equal for supernodes of every size."""
     sizes = np.array([size for size, _ in mix], np.int64)
     cumulative = np.cumsum([weight for _, weight in mix])
     size_key, stay_key = (rng.stream_key(seed, f"allocation/{name}") for name in ("size", "stay"))
@@ -110,11 +112,12 @@ def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
 Shares = dict[str, dict[int, float | None]]  # of the NPUs, over time, by mix and supernode size
 
 
-def study(
+def allocated_shares(
     facts: Facts, supernodes: Sequence[int] = (), means: Sequence[float] = (),
     deployment: Scenario | None = None, seed: int = 1,
 ) -> Shares:  # fmt: skip
-    """Allocated shares of each mix, and of a deployment, on each size. Raises HardwareError."""
+    """Mean allocated share of the NPUs by mix of blocks and size of supernode; None: a block does
+    not fit. means: of NPUs; deployment: its instances are a mix, too. Raises HardwareError."""
     sizes = facts["allocation.block_sizes"].value
     mixes: dict[str, Mix] = {
         f"blocks of {mean:g} NPUs": mix_of_mean(sizes, mean)
@@ -130,6 +133,6 @@ def study(
         shares[name] = dict.fromkeys(supernode_sizes)
         for npus in supernode_sizes:
             if max(size for size, _ in mix) <= npus:
-                means = [allocation(npus, mix, fleet_npus, seed + k).mean for k in range(SEEDS)]
+                means = [allocate(npus, mix, fleet_npus, seed + k).mean for k in range(SEEDS)]
                 shares[name][npus] = sum(means) / SEEDS
     return shares

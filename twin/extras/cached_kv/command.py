@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from twin.commands.terminal import AsJson, ScenarioName, Settings, TraceFile, print_json, print_rows
 from twin.extras.cached_kv.hit_curve import hit_curve as curve_of
-from twin.extras.cached_kv.hit_curve import reads
+from twin.extras.cached_kv.hit_curve import read_costs
 from twin.lab.ask import question
 from twin.lab.library import load_facts
 from twin.metrics.measures import amount
@@ -18,7 +18,7 @@ def hit_curve(
     scenario_asked, recorded_trace = question(scenario, settings or [], trace)
     facts = load_facts()
     curve = curve_of(scenario_asked, facts, recorded_trace)
-    kv_reads = reads(scenario_asked, facts, recorded_trace)
+    kv_reads = read_costs(scenario_asked, facts, recorded_trace)
     sizes = {"DRAM": curve.dram_bytes, "DRAM and SSD": curve.pool_bytes}
     if as_json:
         print_json({

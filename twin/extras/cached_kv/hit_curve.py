@@ -42,10 +42,11 @@ class Read:
         return self.block_tokens * max(1, math.ceil(self.latency_s / saved_s / self.block_tokens))
 
 
-def reads(
+def read_costs(
     s: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> list[Read]:
-    """Reads from DRAM over each plane, the scenario's own first, and from SSD, if any."""
+    """Seconds and rates of reading cached KV into the first instance: one Read for the DRAM over
+    each plane, the scenario's own first, and one for SSD, if any. Empty without a memory pool."""
     if not s.memory_pool.enabled or s.deployment.mode == "decode_only":
         return []
     planes = [s.memory_pool.plane]
@@ -91,7 +92,7 @@ class HitCurve:
     ssd_bytes: float
 
     def hit_ratio(self, size_bytes: float) -> float:
-        """Share of input tokens that hit in an LRU of this size."""
+        """Share of input tokens that hit in an LRU cache of this size."""
         return self.curve.hit_ratio(math.floor(size_bytes / self.block_bytes))
 
     @property
@@ -101,11 +102,11 @@ class HitCurve:
 
     @property
     def knee_bytes(self) -> float:
-        """Smallest size with 95 % of the hits of an unlimited pool."""
+        """Bytes of the smallest pool with 95 % of the hits of an unlimited one."""
         return self.curve.knee_blocks() * self.block_bytes
 
     def points(self) -> list[tuple[float, float]]:
-        """(bytes, hit ratio) at geometric steps, from 1/100 of the knee to the whole stream."""
+        """(bytes, hit ratio) at geometric steps, from 1/100 of `knee_bytes` to all blocks."""
         most_bytes = self.curve.blocks * self.block_bytes
         least_bytes = max(self.block_bytes, min(self.knee_bytes, most_bytes) / 100.0)
         sizes_bytes = np.geomspace(least_bytes, max(most_bytes, least_bytes), POINTS)
@@ -113,7 +114,8 @@ class HitCurve:
 
 
 def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> HitCurve:
-    """Hit curve of a scenario's first requests, in one pass; raises as `generate`, `assemble`."""
+    """Hit curve of a scenario's first requests, by one pass over their prompts. Raises ValueErrors
+    of a workload or deployment that cannot be."""
     most_requests = LOOKED_AT if trace is None else None
     block_tokens = s.memory_pool.block_tokens
     stream = generate(s.workload, s.horizon_s, s.seed, block_tokens, facts, trace, most_requests)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from twin.extras.cached_kv.hit_curve import Read, hit_curve, reads
+from twin.extras.cached_kv.hit_curve import Read, hit_curve, read_costs
 from twin.metrics.measures import amount
 from twin.scenario import Scenario
 from twin.ui import session, theme
@@ -20,11 +20,11 @@ curve_of = formula(
     spinner="Following the blocks of every prompt", entries=20,
 )  # fmt: skip
 # What reading cached KV takes against computing it (list[Read]).
-reads_of = formula("reads", lambda s: reads(s, session.facts(), *files_of(s)), no_file)
+reads_of = formula("reads", lambda s: read_costs(s, session.facts(), *files_of(s)), no_file)
 
 
 def draw_hit_curve(draft: Scenario, demand: Offered) -> None:
-    """Draw the hit ratio by size of the memory pool, on request, if prompts share blocks."""
+    """Draw, if prompts share blocks, a switch and behind it the hit ratio by size of the pool."""
     if demand.reuse > 0.0 and st.toggle(
         "Hit ratio by size of the memory pool", key="hit-curve",
         help="One pass over the prompts of the run, an LRU of every size at once. In a run "
@@ -36,7 +36,7 @@ def draw_hit_curve(draft: Scenario, demand: Offered) -> None:
         else:
             sizes = {"DRAM": curve.dram_bytes, "with SSD": curve.pool_bytes}
             tiers = {name: (size, curve.hit_ratio(size)) for name, size in sizes.items()}
-            plot(hit_ratio(curve.points(), tiers), "hit-curve-chart")
+            plot(hit_ratio_chart(curve.points(), tiers), "hit-curve-chart")
             st.caption(
                 f"Of {curve.requests:,} requests. The pool's DRAM "
                 f"({amount(curve.dram_bytes, 'bytes')}) hits "
@@ -46,7 +46,7 @@ def draw_hit_curve(draft: Scenario, demand: Offered) -> None:
 
 
 def draw_cost(draft: Scenario) -> None:
-    """Draw the seconds per thousand cached tokens by place, and the break-even of reading them."""
+    """Draw the ms per thousand cached tokens by place, and the break-even of reading them."""
     kv_reads = reads_of(draft)
     if not kv_reads:
         return
@@ -54,7 +54,7 @@ def draw_cost(draft: Scenario) -> None:
     if isinstance(kv_reads, str):
         st.caption(sentence(kv_reads))
         return
-    plot(break_even(kv_reads), "break-even")
+    plot(break_even_chart(kv_reads), "break-even")
     table = [
         {"Read from": read.place, "Rate, one instance": amount(read.bytes_per_s, "bytes", "B/s"),
          "Breaks even at": amount(read.pays_above_bytes_per_s, "bytes", "B/s"),
@@ -70,7 +70,7 @@ def draw_cost(draft: Scenario) -> None:
     )
 
 
-def break_even(found: Sequence[Read]) -> Chart:
+def break_even_chart(found: Sequence[Read]) -> Chart:
     """Chart with a bar per place: milliseconds per thousand cached tokens, a line at break-even."""
     fig, recompute_s = figure(height=110 + 34 * len(found)), found[0].computed_s_per_token
     read_ms = [1e6 * read.s_per_token + 1e3 * read.latency_s for read in found]
@@ -88,7 +88,7 @@ def break_even(found: Sequence[Read]) -> Chart:
     )  # fmt: skip
 
 
-def hit_ratio(
+def hit_ratio_chart(
     points: Sequence[tuple[float, float]], tiers: Mapping[str, tuple[float, float]]
 ) -> Chart:
     """Chart of the hit ratio; points are (bytes, hit ratio), tiers are the pool's by name."""

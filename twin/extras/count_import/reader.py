@@ -53,13 +53,13 @@ def read_counts(
             raise CountsError(UNSAFE.format(name=label))
         if contents.startswith((NPY_MAGIC, ZIP_MAGIC)):
             kind = "npy" if contents.startswith(NPY_MAGIC) else "npz"
-            return _table(label, kind, _array(label, contents, limits))
+            return _checked_table(label, kind, _array_of_numpy(label, contents, limits))
         piece = Piece(label, contents)
         if not (first_char := text_of(piece).lstrip()[:1]):
             raise CountsError(f"{label} is empty")
         if first_char in "{[":
-            return _table(label, "json", _json(piece))
-        return _table(label, "csv", _csv(piece))
+            return _checked_table(label, "json", _array_of_json(piece))
+        return _checked_table(label, "csv", _array_of_csv(piece))
     except TraceError as error:
         raise CountsError(str(error)) from None
 
@@ -82,11 +82,11 @@ def _content(source: str | Path | bytes, name: str | None, limits: Limits) -> tu
 
 
 def _too_large(name: str, most: int) -> str:
-    """Sentence that refuses a file; most: bytes that are read at most."""
+    """Sentence that refuses a file; most: bytes of the largest that is read."""
     return f"{name} is larger than {most >> 20} MB, the most that is read: sum its steps first"
 
 
-def _array(name: str, data: bytes, limits: Limits) -> NDArray[Any]:
+def _array_of_numpy(name: str, data: bytes, limits: Limits) -> NDArray[Any]:
     """The array of an .npy file; of an .npz archive its only one, or logical_count."""
     try:
         array = np.load(io.BytesIO(data))
@@ -112,7 +112,7 @@ def _array(name: str, data: bytes, limits: Limits) -> NDArray[Any]:
     return array
 
 
-def _json(piece: Piece) -> NDArray[Any]:
+def _array_of_json(piece: Piece) -> NDArray[Any]:
     """The array of a JSON text, or of its logical_count. Raises CountsError."""
     body = decode(text_of(piece), piece.name, f"logical_count {SHAPES}")
     if isinstance(body, dict):
@@ -128,8 +128,9 @@ def _json(piece: Piece) -> NDArray[Any]:
         ) from None
 
 
-def _csv(piece: Piece) -> NDArray[Any]:
-    """Counts of a CSV, one row of layer, expert and count for each; equal places add up."""
+def _array_of_csv(piece: Piece) -> NDArray[Any]:
+    """Counts f8[layers, experts] of a CSV with the columns layer, expert and count; rows of the
+    same layer and expert add up. Raises CountsError."""
     header, line_end, body = piece.data.partition(b"\n")
     chunks = []
     for cells, _ in csv_cells(Piece(piece.name, header.lower() + line_end + body)):
@@ -153,15 +154,16 @@ def _csv(piece: Piece) -> NDArray[Any]:
 
 
 def _column(name: str, cells: Cells, what: str) -> str:
-    """A column's name in this file, of those it may have. Raises CountsError."""
+    """Name in this file of the column layer, expert or count (`what`). Raises CountsError."""
     for column_name in COLUMNS[what]:
         if cells.texts(column_name) is not None:
             return column_name
     raise CountsError(f"{name} line 1 has no column {what}: begin with the line layer,expert,count")
 
 
-def _table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
-    """Counts from any array of a file; raises CountsError if it cannot be counts."""
+def _checked_table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
+    """Counts f8[layers, experts] of a file's array: steps are summed, placements become loads,
+    first layers of zeros are left out. Raises CountsError if they cannot be counts."""
     shape_text = " x ".join(str(size) for size in array.shape)
     if array.ndim not in (2, 3) or 0 in array.shape:
         raise CountsError(f"{name} holds an array of {shape_text or 'one number'}: give {SHAPES}")
@@ -177,7 +179,7 @@ def _table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
             f"{name} holds {array[tuple(bad_index)]} at {bad_index.tolist()}: counts are 0 or more"
         )
     if array.ndim == 3 and array.max() <= 1 and array.sum(axis=0).min() >= 1:
-        counts, note = _from_placement(name, array)
+        counts, note = _loads_of_placement(name, array)
         return CountsTable(name, "omni placement", counts, note)
     sums = array.sum(axis=0, dtype=np.float64) if array.ndim == 3 else array.astype(np.float64)
     note = f"{array.shape[0]} steps summed" if array.ndim == 3 else ""
@@ -194,10 +196,10 @@ def _table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
     return CountsTable(name, kind, np.ascontiguousarray(sums[dense_layers:]), note)
 
 
-def _from_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
-    """Lower bounds of loads f8[layers, experts], mean 1, that explain greedy copies [ranks, layers,
-    experts]: for r copies load / mean >= (r - 1) experts / slots. The other experts share the rest
-    evenly."""
+def _loads_of_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
+    """Least loads f8[layers, experts], mean 1, for which greedy copying makes this placement
+    [ranks, layers, experts], and a note: an expert with r copies has load / mean >= (r - 1) experts
+    / slots. The other experts share the rest evenly."""
     copies = array.sum(axis=0, dtype=np.float64)
     experts = copies.shape[1]
     slots = copies.sum(axis=1, keepdims=True)

@@ -41,7 +41,7 @@ class Constant:
     prefix: str  # ids of the rows that inform it most, for the file
 
     def informing_rows(self, rows: Iterable[str]) -> list[str]:
-        """The fitted rows that inform it most."""
+        """Those of the fitted rows, by id, that inform the constant most."""
         prefixes = tuple(prefix.strip() for prefix in self.prefix.split(","))
         return [row for row in rows if row.startswith(prefixes)]
 
@@ -79,7 +79,7 @@ class Fit:
 
     @property
     def error_mean(self) -> float:
-        """Mean absolute error of the calibration rows."""
+        """Mean absolute relative error of the fitted rows."""
         return float(np.abs([*self.errors.values()]).mean())
 
 
@@ -98,18 +98,18 @@ class Space:
         self.present = (np.array(present_values, np.float64) - self.low) / self.span
 
     def values(self, x: Vector) -> dict[str, float]:
-        """The constants at a point, in their units."""
+        """The constants by name at a point x f8[constants] of the scaled space, in their units."""
         values = (self.low + x * self.span).tolist()
         return dict(zip([constant.name for constant in self.constants], values, strict=True))
 
     def errors(self, x: Vector, chosen: Iterable[int] | None = None) -> Vector:
-        """Signed relative errors of the rows, or of some, at a point."""
+        """Signed relative errors f8[rows] at a point, of all rows or those numbered `chosen`."""
         fitted_facts = with_constants(self.facts, self.values(x))
         rows = self.rows if chosen is None else [self.rows[i] for i in chosen]
         return np.array([self.answer(row, fitted_facts) / row.value - 1.0 for row in rows])
 
     def fit(self, residuals: Callable[[Vector], Vector], begin: Vector) -> dict[str, float]:
-        """Constants with the least sum of squared residuals, rounded to four figures."""
+        """Constants by name, to four figures, with the least sum of squared residuals."""
         solution = least_squares(residuals, begin, bounds=(0.0, 1.0), diff_step=1e-4, x_scale=0.1)
         return {name: float(f"{value:.4g}") for name, value in self.values(solution.x).items()}
 
@@ -120,7 +120,7 @@ class Space:
 
 
 def calibrate(facts: Facts) -> Fit:
-    """Fit of the constants to the calibrating rows."""
+    """Fit of the constants to the published rows that calibrate."""
     rows = [row for row in load_published() if row.calibrates]
     space, weights = Space(facts, rows, CONSTANTS), np.array([weight(row) for row in rows])
     return space.with_errors(space.fit(lambda x: weights * space.errors(x), space.start))
@@ -132,7 +132,7 @@ def weight(row: Row) -> float:
 
 
 def with_constants(facts: Facts, values: Mapping[str, float]) -> Facts:
-    """Facts with calibration constants set, in the units of CONSTANTS."""
+    """Facts with calibration constants set to values by name, in the units of CONSTANTS."""
     units = {constant.name: constant.unit for constant in CONSTANTS}
     fitted_facts = {f"calibration.{n}": Fact(v, units[n], "fit", "f") for n, v in values.items()}
     return facts.replaced(fitted_facts)
@@ -141,7 +141,7 @@ def with_constants(facts: Facts, values: Mapping[str, float]) -> Facts:
 def calibration_text(
     fit: Fit, head: Sequence[str], described: Callable[[Constant], dict[str, Any]]
 ) -> str:
-    """A fit as the text of a calibration file: lines of comment, then each constant."""
+    """A fit as text of a calibration file: `head` as comment, then constants, as `described`."""
     tables = {
         c.name: {"value": fit.values[c.name], "unit": c.unit, "mark": "f", "note": c.meaning}
         | described(c)
@@ -151,7 +151,7 @@ def calibration_text(
 
 
 def write_calibration(fit: Fit, path: Path = CALIBRATION) -> None:
-    """Replace the calibration file; raises NotWritten."""
+    """Replace the calibration file by a fit's constants; raises NotWritten."""
     head = (
         "The fitted constants of the model, made by `python -m twin calibrate` from the rows of",
         "data/published.toml that calibrate. Meaning, bounds: twin/extras/evidence/calibrate.py.",
@@ -204,7 +204,7 @@ class CrossValidation:
     left_out: list[LeftOut]
 
     def mean_error(self, by: str) -> float:
-        """Mean absolute error of rows predicted by fits without them; by: row, source or system."""
+        """Mean absolute error of rows left out of a fit; by: row, source or system."""
         entries = [left_out for left_out in self.left_out if left_out.by == by]
         return sum(entry.predicted * entry.rows for entry in entries) / sum(
             entry.rows for entry in entries
@@ -214,7 +214,7 @@ class CrossValidation:
 def cross_validate(
     facts: Facts, rows: Sequence[Row] | None = None, constants: Sequence[Constant] = CONSTANTS
 ) -> CrossValidation:
-    """Leave out every calibrating row, source and system in turn; about a minute."""
+    """Fit again without every calibrating row, source and system in turn; takes about a minute."""
     used = [row for row in (load_published() if rows is None else rows) if row.calibrates]
     space, weights = Space(facts, used, constants), np.array([weight(row) for row in used])
     errors_now = space.errors(space.present)
@@ -244,13 +244,15 @@ def cross_validate(
 
 
 def _jacobian(space: Space, x: Vector, at_x: Vector, difference: float = DIFFERENCE) -> Vector:
-    """Derivative of the errors by each parameter, f8[errors, parameters]."""
+    """Derivatives of the errors by each scaled constant at x, f8[errors, constants]; at_x: the
+    errors there; difference: length of a step."""
     steps = np.diag(np.where(x < 0.5, difference, -difference))
     return np.array([(space.errors(x + step) - at_x) / step.sum() for step in steps]).T
 
 
 def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[int]) -> Vector:
-    """Constants fitted to the remaining rows, starting from the fit's own start."""
+    """Scaled constants f8[constants] fitted to the rows with these indices, from the fit's own
+    start; slopes: the Jacobian for each step; weights: of all rows."""
     start = space.start
 
     def residuals(at: Vector) -> Vector:
@@ -271,7 +273,7 @@ def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[i
 
 
 def _span(constant: Constant, value: float, refits: Sequence[tuple[str, float]]) -> Span:
-    """Range of a constant over refits, with the row that moves it most."""
+    """Range of a constant over refits (row left out, value), with the row that moves it most."""
     row, farthest_value = max(refits, key=lambda refit: abs(refit[1] - value))
     low, high = (float(bound(value_of for _, value_of in refits)) for bound in (min, max))
     moved_share = abs(farthest_value - value) / (constant.high - constant.low)
@@ -314,8 +316,8 @@ def check_options(points: Path | None, private: Path | None, write: bool) -> Non
 
 
 def read_points(path: Path, facts: Facts) -> list[Row]:
-    """The points of a CSV file as calibrating rows, called `line N: quantity`: COLUMNS, and fields
-    of a scenario by dotted name; an empty cell changes nothing. Raises PointsError."""
+    """The points of a CSV file as calibrating rows with ids `line N: quantity`. Columns: COLUMNS,
+    and fields of a scenario by dotted name; an empty cell changes nothing. Raises PointsError."""
     text = read_text(path, FILE_BYTES_MAX, PointsError, "CSV file of points")
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     rows: list[Row] = []
@@ -337,8 +339,8 @@ def read_points(path: Path, facts: Facts) -> list[Row]:
 
 
 def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTANTS) -> Fit:
-    """Constants that fit measured points best, from present values on. Raises PointsError."""
-    rows, answer = read_points(path, facts), partial(_answer, path.name)
+    """Constants that fit a CSV file's points best, from present values on. Raises PointsError."""
+    rows, answer = read_points(path, facts), partial(_answer_or_refuse, path.name)
     weights = np.array([float(row.args.get("weight", 1.0)) for row in rows])
     full_space = Space(facts, rows, constants, answer)
     start_point = np.clip(full_space.present, 1e-6, 1.0 - 1e-6)
@@ -352,7 +354,7 @@ def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTAN
     values = {c.name: float(facts[f"calibration.{c.name}"].value) for c in constants}
 
     def residuals(x: Vector) -> Vector:
-        """Weighted errors of the points, and what the constants' moves cost."""
+        """Weighted errors of the points, and the cost of the constants' distance from start."""
         return np.append(weights * space.errors(x), HOLD * (x - begin_point))
 
     values |= space.fit(residuals, begin_point)
@@ -361,7 +363,7 @@ def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTAN
 
 
 def write_private(fit: Fit, path: Path) -> None:
-    """Write the private copy; raises NotWritten."""
+    """Write a fit to measured points to a private file; raises NotWritten, PointsError."""
     _refuse_published(path)
     head = (
         "A private copy of the fitted constants, made by `python -m twin calibrate --points`.",
@@ -381,7 +383,7 @@ def _refuse_published(path: Path) -> None:
 
 
 def _check_heads(heads: Sequence[str], file: str) -> None:
-    """Raise PointsError for missing, unknown or repeated names of columns."""
+    """Raise PointsError for missing, unknown or repeated names of columns in a file."""
     for needed in COLUMNS[:2]:
         if needed not in heads:
             raise PointsError(f"{file}, line 1: no column is called {needed}: name the columns")
@@ -396,7 +398,7 @@ def _check_heads(heads: Sequence[str], file: str) -> None:
 
 
 def _row_of(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) -> Row:
-    """One row of a file of points. Raises PointsError."""
+    """One line of a file of points as a row; here: its name in messages. Raises PointsError."""
     if None in cells or None in cells.values():
         raise PointsError(f"{here}: it must have a cell, if an empty one, for each column")
     texts = {str(k): cell.strip() for k, cell in cells.items() if cell.strip()}
@@ -405,7 +407,7 @@ def _row_of(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts)
         names = ", ".join(QUANTITIES)
         raise PointsError(f"{here}: quantity {quantity[:40]!r} must be one of {names}")
     measure, unit, role = QUANTITIES[quantity]
-    args: dict[str, float] = {"weight": _positive(texts, "weight", here, "1")}
+    args: dict[str, float] = {"weight": _positive_number(texts, "weight", here, "1")}
     try:
         base = scenario_named(texts["preset"]) if "preset" in texts else Scenario()
         settings = settings_from([f"{k}={cell}" for k, cell in texts.items() if k not in COLUMNS])
@@ -413,7 +415,7 @@ def _row_of(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts)
     except SpecError as error:
         raise PointsError(f"{here}: {error}") from None
     if not role:
-        args |= {k: _positive(texts, k, here) for k in ("ep", "tokens")}
+        args |= {k: _positive_number(texts, k, here) for k in ("ep", "tokens")}
         npus = scenario.supernode.nodes * scenario.supernode.npus_per_node
         dies = npus * load_chip(facts, scenario.supernode.chip).dies_per_npu
         if args["ep"] != int(args["ep"]) or not 2 <= args["ep"] <= dies:
@@ -429,13 +431,13 @@ def _row_of(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts)
         raise PointsError(f"{here}: workload.prefix must be none: prefill is measured unshared")
     return Row(
         id=f"line {line}: {quantity}", system="", regime="", quantity=quantity, unit=unit,
-        value=_positive(texts, "value", here), basis="", measure=measure, kind="calibrating",
+        value=_positive_number(texts, "value", here), basis="", measure=measure, kind="calibrating",
         source=here, mark="m", scenario=values_by_path(scenario), args=args,
     )  # fmt: skip
 
 
-def _positive(filled: Mapping[str, str], name: str, here: str, absent: str = "") -> float:
-    """A cell as a positive number. Raises PointsError."""
+def _positive_number(filled: Mapping[str, str], name: str, here: str, absent: str = "") -> float:
+    """The cell `name`, or `absent` if it is empty, as a number above 0. Raises PointsError."""
     text = filled.get(name, absent)
     try:
         value = float(text)
@@ -446,8 +448,8 @@ def _positive(filled: Mapping[str, str], name: str, here: str, absent: str = "")
     return value
 
 
-def _answer(file: str, row: Row, facts: Facts) -> float:
-    """The twin's answer to a row. Raises PointsError."""
+def _answer_or_refuse(file: str, row: Row, facts: Facts) -> float:
+    """The twin's answer to a row, in the row's unit; raises PointsError for the twin's errors."""
     try:
         return answer_row(row, facts)
     except (ValueError, FactError) as error:

@@ -91,7 +91,7 @@ def calibrate(
 
 
 def _print_table(title: str, rows: Sequence[Mapping[str, str]]) -> None:
-    """Print rows of equal keys as a table."""
+    """Print rows with the same keys as a table."""
     print_rows(title, tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 

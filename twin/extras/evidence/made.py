@@ -73,7 +73,7 @@ class Moved:
 
     @property
     def counts(self) -> bool:
-        """Whether a published row depends on the figure."""
+        """Whether the figure, a tenth more, moves a published row by over a hundredth."""
         return self.share > MOVES
 
 
@@ -93,7 +93,7 @@ def figures(facts: Facts) -> list[Figure]:
 def largest_move(
     figure: Figure, facts: Facts, rows: Sequence[Row], known: Mapping[str, float]
 ) -> Moved:
-    """The row that a change of the figure moves most; `known`: the present answers."""
+    """The row that a change of the figure moves most; known: the present answers by row."""
     largest_effect = Moved(figure.name, figure.kind, "", 0.0)
     for row in rows:
         if not _may_depend(figure, row):
@@ -108,7 +108,7 @@ def largest_move(
 
 
 def _may_depend(figure: Figure, row: Row) -> bool:
-    """Whether a row can depend on the figure: not if the figure is of another machine or stack."""
+    """Whether a row can depend on the figure: not if it is of another machine, workload or chip."""
     if figure.rows:
         return row.id in figure.rows
     data_folder, name, *_ = (*figure.fact.split("."), "")
@@ -126,7 +126,7 @@ def _may_depend(figure: Figure, row: Row) -> bool:
 
 
 def _answer_changed(figure: Figure, facts: Facts, row: Row) -> float:
-    """The twin's answer to a row with the figure changed."""
+    """The twin's answer to a row with the figure changed, in the row's unit."""
     if figure.field:
         against = None if row.against is None else _with_other_value(figure, row.against)
         row = replace(row, scenario=_with_other_value(figure, row.scenario), against=against)
@@ -139,7 +139,7 @@ def _answer_changed(figure: Figure, facts: Facts, row: Row) -> float:
 
 
 def _with_other_value(figure: Figure, scenario: Mapping[str, Any]) -> dict[str, Any]:
-    """A row's settings with the figure's field at its other value, or else a tenth higher."""
+    """A row's settings with the figure's field at its other value, by default a tenth higher."""
     value = figure.other
     if value is None:
         value = scenario.get(figure.field, values_by_path(Scenario())[figure.field])
@@ -151,7 +151,7 @@ def _with_other_value(figure: Figure, scenario: Mapping[str, Any]) -> dict[str, 
 
 
 def _increase(value: Any, counted: bool) -> Any:
-    """A figure of data/, or a whole table, increased by a tenth; counts by whole numbers."""
+    """A number, or each in a table, increased by a tenth; counted: rounded to whole numbers."""
     if isinstance(value, tuple):
         return tuple(_increase(part, counted) for part in value)
     return round(CHANGE * value) if counted else CHANGE * value
@@ -165,7 +165,7 @@ def _is_numeric(value: Any) -> bool:
 
 
 def one_skew(facts: Facts) -> str:
-    """The headline point at the chosen skew and at the default."""
+    """Sentence on the headline point: its tokens/s/NPU at the chosen skew and at the default."""
     row = next(row for row in load_published() if row.id == HEADLINE)
     at_default = answer_row(at_default_skew(row), facts)
     return ONE_SKEW.format(default=at_default, chosen=answer_row(row, facts))
@@ -200,7 +200,7 @@ class Made:
 
     @property
     def default_skew(self) -> str:
-        """Errors of the supernode's seen rows at the default skew."""
+        """Sentence with the errors of the supernode's seen rows at the default skew."""
         return (
             f"With the default skew everywhere the seen rows of {SUPERNODE} would be "
             f"{100 * self.skew_mean:.0f} % off on average, {100 * self.skew_worst:.0f} % at worst."
@@ -236,12 +236,12 @@ class Made:
         }  # fmt: skip
 
     def is_stale(self, facts: Facts) -> bool:
-        """Whether facts or rows have changed since."""
+        """Whether facts or published rows have changed since the results were stored."""
         return (self.facts, self.rows) != (facts.digest, rows_digest(load_published()))
 
 
 def compute_made(facts: Facts) -> Made:
-    """Compute everything; takes some minutes."""
+    """Compute the results that are stored in data/record/made.toml; takes some minutes."""
     rows = load_published()
     judged_rows = [row for row in rows if row.kind != "unstated"]
     answers = {row.id: answer_row(row, facts) for row in judged_rows}
@@ -257,7 +257,7 @@ def compute_made(facts: Facts) -> Made:
 
 
 def write_made(made: Made) -> None:
-    """Store the results; raises NotWritten."""
+    """Store the results in data/record/made.toml; raises NotWritten."""
     table = asdict(made)
     cross = table.pop("cross")
     table["figure"] = table.pop("figures")
@@ -269,7 +269,7 @@ def write_made(made: Made) -> None:
 
 
 def load_made() -> Made:
-    """The last stored results."""
+    """The stored results of data/record/made.toml."""
     table = published_table(MADE)
     figures, spans, left_out = (table.pop(name) for name in ("figure", "constant", "left_out"))
     cross = CrossValidation(
@@ -295,7 +295,8 @@ FIRST_HEAD = (
 
 
 def keep_first(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict[str, Any]]:
-    """Store first errors of unseen rows; returns new ones. Raises EvidenceError, NotWritten."""
+    """Store the twin's first errors on unseen rows that have none, with the commit; returns the new
+    entries. Raises EvidenceError, NotWritten."""
     stored_first = load_first(path)
     rows = [row for row in load_published() if row.kind in UNSEEN and row.id not in stored_first]
     if not rows:
@@ -311,7 +312,7 @@ def keep_first(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict
 
 
 def clean_commit(root: Path) -> str:
-    """Commit of a clone's files; raises EvidenceError if they differ from it."""
+    """Hash of a clone's commit; raises EvidenceError if its twin/ or data/ differ from it."""
     changes = _git(root, "status", "--porcelain", "--untracked-files=all", "--", "twin", "data")
     if changes:
         raise EvidenceError(
@@ -321,7 +322,7 @@ def clean_commit(root: Path) -> str:
 
 
 def _git(root: Path, *words: str) -> str:
-    """Output of a git command in `root`. Raises EvidenceError."""
+    """Output of a git command with these words in the clone `root`. Raises EvidenceError."""
     try:
         result = subprocess.run(
             ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
@@ -336,14 +337,14 @@ Table: TypeAlias = Callable[[Sequence[Mapping[str, str]]], str]  # rows as a Mar
 
 
 def accuracy_table(rows: Rows, table: Table) -> str:
-    """Headlines of both groups of machines, and the errors by kind of row."""
+    """Headlines by group of machines, and the errors by kind of row; table: formats rows."""
     skew = f"{one_skew(load_facts())} {load_made().default_skew}"
     lines = [f"- {line}" for line in (*headlines(rows), today(rows), *coverage_texts(), skew)]
     return "\n".join([*lines, "", table(score_table(rows))])
 
 
 def cross_table(rows: Rows, table: Table) -> str:
-    """Tables of constants without rows, errors of such fits, and figures that count."""
+    """Tables of constants, errors of rows left out, figures that move rows; table: formats rows."""
     (_, constants), (_, errors), (counted_figures, figure_rows) = load_made().tables().items()
     for row in (*constants, *figure_rows):
         first_key = next(iter(row))

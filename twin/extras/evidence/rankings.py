@@ -41,7 +41,7 @@ def rankings(twin: Mapping[str, float], published: Sequence[Row] | None = None) 
     for rows in sweeps.values():
         if len(rows) < LEAST:
             continue
-        tau = kendall([row.value for row in rows], [twin[row.id] for row in rows])
+        tau = kendall_tau([row.value for row in rows], [twin[row.id] for row in rows])
         if tau is not None:
             paths = sorted({key for row in rows for key in row.scenario if _is_choice(key)})
             labels = tuple(fields()[path].label for path in paths
@@ -56,14 +56,14 @@ def _is_choice(path: str) -> bool:
     return any(path == layout_path or path.startswith(f"{layout_path}.") for layout_path in LAYOUT)
 
 
-def kendall(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Kendall's tau b of two orders; None if one has only ties."""
+def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Kendall's tau b of two lists of figures; None if one has only ties."""
     tau = float(kendalltau(one, other).statistic)
     return None if math.isnan(tau) else tau
 
 
 def ranking_table(answers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """The sweeps as rows of a table, from the judged rows."""
+    """The published sweeps with Kendall's tau, as rows of a table; answers: the judged rows."""
     return [
         {"Published sweep": f"{ranking.system}, {ranking.measure.replace('.', ' ')}",
          "What differs": ", ".join(ranking.differ), "Points": str(len(ranking.rows)),
@@ -75,5 +75,5 @@ def ranking_table(answers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 def made_table(
     rows: Sequence[Mapping[str, Any]], table: Callable[[list[dict[str, str]]], str]
 ) -> str:
-    """Table of the sweeps for the documents."""
+    """The table of published sweeps for the documents; table: makes it of rows."""
     return table(ranking_table(rows))

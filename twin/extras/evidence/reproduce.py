@@ -18,7 +18,8 @@ RUNNABLE = {
 
 
 def closed_loop(row: Row, *, against: bool = False) -> Scenario | None:
-    """The row's configuration as a closed loop that fills every slot; None: it cannot run."""
+    """Scenario of a row's configuration with as many clients as fill every slot; None: it cannot
+    run. against: of the configuration that the row compares to."""
     pool = row.measure.split(".")[0]
     overrides = row.against if against else row.scenario
     if pool not in ("decode", "prefill") or overrides is None:
@@ -59,15 +60,15 @@ def preset_of(wanted: Scenario, presets: Sequence[tuple[str, Scenario]]) -> Scen
         "step_s": 0.05,
     }  # fmt: skip
 
-    def core(s: Scenario) -> Scenario:
-        """A scenario without what may differ from the wanted one."""
+    def without_ignored(s: Scenario) -> Scenario:
+        """A scenario with the fields that may differ from the wanted one set alike."""
         return s.model_copy(update={**ignored_fields, "slo": wanted.slo})
 
-    return next((s for _, s in presets if core(s) == core(wanted)), wanted)
+    return next((s for _, s in presets if without_ignored(s) == without_ignored(wanted)), wanted)
 
 
 def simulated_value(row: Row, summary: Mapping[str, Any]) -> float | None:
-    """The row's quantity in a run, in the row's unit; None if a run does not have it."""
+    """The row's quantity in a run's summary, in the row's unit; None if a run does not have it."""
     key = RUNNABLE.get(row.measure, "")
     if row.against is not None or summary.get(key) is None:
         return None

@@ -18,8 +18,8 @@ LINES = {
 }
 
 
-def totals(entry: dict[str, Any], facts: Facts) -> dict[str, float]:
-    """Figures of one machine of the table, computed from its recipe as sold and its chip."""
+def machine_figures(entry: dict[str, Any], facts: Facts) -> dict[str, float]:
+    """Figures of one machine, by keys of LINES, computed from its recipe as sold and its chip."""
     supernode = supernode_of(entry["machine"], facts)
     chip, npus = load_chip(facts, supernode.chip), supernode.npus
     dies = npus * chip.dies_per_npu
@@ -36,7 +36,7 @@ def totals(entry: dict[str, Any], facts: Facts) -> dict[str, float]:
 def slide_table(facts: Facts) -> list[dict[str, str]]:
     """One row per figure: printed on the slide, and computed from data/, for both machines."""
     entries = published_table(RECORD / "slides.toml")["machine"]
-    totals_of = [totals(entry, facts) for entry in entries]
+    totals_of = [machine_figures(entry, facts) for entry in entries]
     lines = []
     for key, label in LINES.items():
         line = {"Figure": label}

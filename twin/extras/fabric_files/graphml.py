@@ -21,7 +21,7 @@ def compose(graph: GraphText) -> str:
 
 
 def parse(text: str) -> GraphText:
-    """Contents of a GraphML text; raises FabricFileError."""
+    """Graph of a GraphML text: attributes, vertices, links; raises FabricFileError."""
     if re.search(r"<!\s*(DOCTYPE|ENTITY)", text, re.IGNORECASE):
         raise FabricFileError(["A GraphML file with a DOCTYPE or entities is not read."])
     try:

@@ -53,8 +53,8 @@ class Served:
         return self.observed.tpot[~np.isnan(self.observed.tpot)]
 
     def hours(self, begin_s: float, hour_s: float, hours: int) -> dict[str, np.ndarray]:
-        """Sums by hour of the fleet, f8[hours] each, of a run that begins at `begin_s` of its time:
-        arrivals, finished, of these within the SLO, TPOT and answers that have one."""
+        """Sums by hour of the fleet, f8[hours] each, of a run that begins at its second `begin_s`:
+        arrivals, finished, of these within the SLO, TPOT (s) and answers that have one."""
         run = Observed(
             self.scenario.model_copy(update={"warmup_s": 0.0}), self.requests,
             self.observed.totals,
@@ -76,9 +76,10 @@ class Served:
         }  # fmt: skip
 
 
-def merge(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any]:
-    """Figures of runs, each of some supernodes, over a fleet's steady state, by summary keys."""
-    totals = {key: _sum([(n, run.summary.get(key)) for n, run in runs]) for key in COUNTS}
+def merged_figures(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any]:
+    """Figures of (number of supernodes, run) together, by the keys of a run's summary; steady_s:
+    seconds of the fleet's steady state."""
+    totals = {key: _sum_all([(n, run.summary.get(key)) for n, run in runs]) for key in COUNTS}
     met_count = sum(count * run.observed.met for count, run in runs)
     tokens_per_s, mean_npus, cost, cost_steady = 0.0, 0.0, 0.0, 0.0
     for count, run in runs:
@@ -104,8 +105,8 @@ def merge(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any]
     }
 
 
-def _sum(parts: Sequence[tuple[int, float | None]]) -> float | None:
-    """Sum of a figure over all supernodes; None if one of them has none."""
+def _sum_all(parts: Sequence[tuple[int, float | None]]) -> float | None:
+    """Sum of (number of supernodes, figure of each); None if one of them has no figure."""
     if any(value is None for _, value in parts):
         return None
     return sum(count * value for count, value in parts if value is not None)
@@ -151,15 +152,15 @@ class Wanted:
     missing: tuple[Scenario, ...] = ()
 
     def scenarios(self) -> list[Scenario]:
-        """All distinct scenarios known so far."""
+        """All distinct scenarios of the fleet that are known so far."""
         return list(((self.without.needs if self.without else {}) | self.lives.needs).values())
 
 
 def find_wanted(
     fleet: Fleet, named: Named, facts: Facts, left: Callable[[Scenario], int | None]
 ) -> Wanted:
-    """Scenarios of a fleet that follow from the present runs. left: requests inside at the end of a
-    run, None without a run. Raises FleetError, SpecError."""
+    """Scenarios of a fleet that follow from the present runs. left: number of unfinished requests
+    at the end of a run, None without a run. Raises FleetError, SpecError."""
     lives, lives_without_loss = lives_of(fleet, named, facts, left), None
     if fleet.lost:
         whole_fleet = fleet.model_copy(update={"lost": ()})
@@ -172,23 +173,24 @@ def fleet_answer(
     fleet: Fleet, named: Named, run: Callable[[Sequence[Scenario]], Iterator[Served]],
     facts: Facts | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The answer of a fleet as one object, of runs by `run`. Raises FleetError, SpecError."""
+    """The answer of a fleet as one object of plain values; named: scenario of a name; run: carries
+    scenarios out. Raises FleetError, SpecError."""
     known_runs: dict[str, Served] = {}  # by the digest of their scenario
 
-    def left(s: Scenario) -> int | None:
-        """Requests inside at the end of a run; None without a run."""
+    def requests_left(s: Scenario) -> int | None:
+        """Number of unfinished requests at the end of a scenario's run; None without a run."""
         served_run = known_runs.get(scenario_digest(s))
         return None if served_run is None else int(served_run.summary["running"])
 
     facts = facts or load_facts()
-    while (state := find_wanted(fleet, named, facts, left)).missing:
+    while (state := find_wanted(fleet, named, facts, requests_left)).missing:
         for scenario, served_run in zip(state.missing, run(state.missing), strict=True):
             known_runs[scenario_digest(scenario)] = served_run
     return answer_of(state, known_runs)
 
 
 def stored_run(store: Store, row: RunRow, scenario: Scenario) -> Served:
-    """A run of the store; raises FleetError if it is not finished."""
+    """A run of the store with its table of requests; raises FleetError if it is not finished."""
     if row.state != "done":
         raise FleetError(f"the run {row.id} of {scenario.name} {row.state}: {row.message}")
     table = store.runs.table(row.id, "requests")
@@ -197,13 +199,14 @@ def stored_run(store: Store, row: RunRow, scenario: Scenario) -> Served:
     return Served(scenario, row.summary | {"run": row.id}, table.select(columns), row.result_digest)
 
 
-def run_in_store(
+def runs_from_store(
     store: Store, runner: Runner, watch: Callable[[float, Mapping[str, Any]], object]
 ) -> Callable[[Sequence[Scenario]], Iterator[Served]]:
-    """A function that finds runs of scenarios in the store, or carries them out by a runner."""
+    """A function that yields a run for each scenario: a stored one, or one that `runner` carries
+    out; watch: gets the share that is done."""
 
     def run(scenarios: Sequence[Scenario]) -> Iterator[Served]:
-        """Runs of scenarios, in their order."""
+        """Yield the runs of scenarios, in their order."""
         rows = run_points(runner, [Point((), scenario) for scenario in scenarios])
         for count, (scenario, row) in enumerate(zip(scenarios, rows, strict=True), 1):
             assert row is not None
@@ -214,7 +217,7 @@ def run_in_store(
 
 
 def answer_of(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
-    """The answer of a fleet with all runs known, as one object of plain values."""
+    """The answer of a fleet as plain values; known: all its runs, by digest of their scenarios."""
     layout, traffic = found.lives.laid, found.lives.laid.traffic
     steady_s = traffic.horizon_s - traffic.warmup_s
     length_s = hour_s(traffic) or traffic.horizon_s / HOURS
@@ -227,7 +230,7 @@ def answer_of(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
         rows.append(row | _by_hour(runs_of_unit, length_s, hour_count))
         if not runs_of_unit:
             rows[-1]["npu_hours"] = npus_used(layout.kinds[unit.kind]) * traffic.horizon_s / 3600.0
-    summary = merge([(count, run) for count, _, run in served_lives], steady_s)
+    summary = merged_figures([(count, run) for count, _, run in served_lives], steady_s)
     idle_rows = [row for row, unit in zip(rows, layout.units, strict=True) if unit.tenants == ()]
     if idle_rows:
         summary["npu_hours"] += sum(row["supernodes"] * row["npu_hours"] for row in idle_rows)
@@ -237,7 +240,7 @@ def answer_of(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
         served_without_loss = [
             (count, run) for count, _, run in _runs_of_lives(found.without, known)
         ]
-        without_loss = merge(served_without_loss, steady_s)
+        without_loss = merged_figures(served_without_loss, steady_s)
     digests = sorted(f"{count} {life.begin_s!r} {run.digest}" for count, life, run in served_lives)
     return {
         "name": found.fleet.name, "supernodes": found.fleet.supernodes,
@@ -249,7 +252,7 @@ def answer_of(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
 
 
 def answer_in_words(answer: Mapping[str, Any]) -> list[str]:
-    """Sentences on the answer."""
+    """Sentences on the answer: finished requests, and what lost supernodes cost."""
     s, without_loss = answer["summary"], answer["without_loss"]
     requests = s["requests"] - answer["began_again"]  # those have a row in two runs
     sentences = [
@@ -275,7 +278,7 @@ def answer_in_words(answer: Mapping[str, Any]) -> list[str]:
 
 
 def _runs_of_lives(lives: Lives, known: Mapping[str, Served]) -> list[tuple[int, Life, Served]]:
-    """Each `Life` with the number of supernodes that it stands for, and its run."""
+    """(number of supernodes, Life, its run) of each span in which supernodes serve."""
     return [
         (lives.laid.units[life.unit].count, life, known[scenario_digest(life.scenario)])
         for life in lives.lives
@@ -283,7 +286,7 @@ def _runs_of_lives(lives: Lives, known: Mapping[str, Served]) -> list[tuple[int,
 
 
 def _unit_row(fleet: Fleet, unit: Unit, runs: Sequence[Served], steady_s: float) -> dict[str, Any]:
-    """Equal supernodes as one row, with figures of each."""
+    """Equal supernodes as one row of the answer, with the figures of one of them."""
     kind = fleet.kinds[unit.kind]
     numbers = list(unit.numbers)
     name = f"{kind.name} {numbers[0]}" + (f" and {len(numbers) - 1} alike" if numbers[1:] else "")
@@ -291,21 +294,21 @@ def _unit_row(fleet: Fleet, unit: Unit, runs: Sequence[Served], steady_s: float)
         "name": name, "kind": kind.name, "region": kind.region, "numbers": numbers,
         "supernodes": unit.count, "seed": unit.seed, "lost_at": [list(span) for span in unit.lost],
         "runs": [run.summary.get("run") for run in runs],
-        **(merge([(1, run) for run in runs], steady_s) if runs else {}),
+        **(merged_figures([(1, run) for run in runs], steady_s) if runs else {}),
     }  # fmt: skip
 
 
 def _by_hour(runs: Sequence[tuple[float, Served]], length_s: float, hours: int) -> dict[str, Any]:
-    """Figures of a supernode by hour, whose runs begin at given times: requests per second, mean
-    TPOT, share of finished requests that met the SLO; None if nothing finished."""
+    """Figures of a supernode by hour, from (begin s, run): requests per second, mean TPOT (s),
+    share of finished requests within the SLO; None if nothing finished."""
     sums = [run.hours(begin_s, length_s, hours) for begin_s, run in runs]
     totals = {name: sum((hour_sums[name] for hour_sums in sums), np.zeros(hours))
              for name in ("requests", "finished", "met", "tpot_s", "answers")}  # fmt: skip
 
-    def over(above: str, below: str) -> list[float | None]:
-        """One sum over another by hour; None where the second is 0."""
+    def ratios(above: str, below: str) -> list[float | None]:
+        """The sum `above` over the sum `below` by hour; None where the second is 0."""
         return list(map(quotient, totals[above].tolist(), totals[below].tolist()))
 
     req_per_s = (totals["requests"] / length_s).tolist()
-    tpot_s, slo_share = over("tpot_s", "answers"), over("met", "finished")
+    tpot_s, slo_share = ratios("tpot_s", "answers"), ratios("met", "finished")
     return {"hours": {"rate_req_per_s": req_per_s, "tpot_s": tpot_s, "slo_attainment": slo_share}}

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from twin.commands.terminal import AsJson, end_with_json, out, print_rows, progress_bar
-from twin.extras.fleet.answer import answer_in_words, fleet_answer, run_in_store
+from twin.extras.fleet.answer import answer_in_words, fleet_answer, runs_from_store
 from twin.extras.fleet.question import load_fleet
 from twin.lab.runs.executor import Runner
 from twin.lab.store import open_store
@@ -29,7 +29,7 @@ def fleet(
         closing(open_store()) as store, progress_bar(question.name) as watch,
         closing(Runner(store, processes=processes or None, standby=0).start()) as runner,
     ):  # fmt: skip
-        answer = fleet_answer(question, fleet_name, run_in_store(store, runner, watch))
+        answer = fleet_answer(question, fleet_name, runs_from_store(store, runner, watch))
     end_with_json(answer, as_json)
     fleet_row = answer["summary"] | {"name": "the fleet", "supernodes": answer["supernodes"]}
     rows = [

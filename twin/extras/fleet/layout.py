@@ -41,7 +41,7 @@ class Unit:
 
     @property
     def count(self) -> int:
-        """Number of supernodes."""
+        """Number of supernodes in the unit."""
         return len(self.numbers)
 
 
@@ -71,22 +71,23 @@ class Layout:
     bursts: list[Burst] = field(default_factory=list)
 
     def span_at(self, t: np.ndarray | float) -> Any:
-        """Index of the span that contains a time."""
+        """Index of the span between `edges` that contains each time t (s)."""
         return np.searchsorted(self.edges[1:-1], t, "right")
 
-    def by_region(self, t: np.ndarray, facts: Facts) -> np.ndarray:
-        """Expected arrivals per second of each region at times f8[n], f8[regions, n]."""
+    def req_per_s_by_region(self, t: np.ndarray, facts: Facts) -> np.ndarray:
+        """Expected arrivals per second in each region at times t f8[n] (s), f8[regions, n]."""
         horizon_s = self.traffic.horizon_s
         rates = zip(self.region_rate, self.regions, strict=True)
         return np.stack([rate * rate_at(workload, t, horizon_s, facts) for rate, workload in rates])
 
 
 def lay_out(fleet: Fleet, named: Named) -> Layout:
-    """Units and shares of a fleet. Raises FleetError, SpecError with one sentence."""
+    """Supernodes of a fleet, equal ones as one unit, and their shares of the traffic; named:
+    scenario of a name. Raises FleetError, SpecError with one sentence."""
     kinds = tuple(named(kind.scenario) for kind in fleet.kinds)
-    traffic = _traffic(fleet, named(fleet.traffic) if fleet.traffic else kinds[0])
-    _check(fleet, traffic, kinds)
-    units = tuple(_units(fleet, traffic))
+    traffic = _fleet_traffic(fleet, named(fleet.traffic) if fleet.traffic else kinds[0])
+    _refuse_contradictions(fleet, traffic, kinds)
+    units = tuple(_units_of_fleet(fleet, traffic))
     loss_times_s = {time_s for unit in units for span in unit.lost for time_s in span}
     edges_s = np.array(sorted({0.0, traffic.horizon_s} | loss_times_s))
     live_by_span = [np.array([not any(low <= at_s < high for low, high in u.lost) for u in units])
@@ -98,12 +99,12 @@ def lay_out(fleet: Fleet, named: Named) -> Layout:
         share=np.stack([_shares(fleet, units, traffic, live) for live in live_by_span]),
         whole=_shares(fleet, units, traffic, np.ones(len(units), bool)),
         region_rate=workload.rate_req_per_s * (region_parts / region_parts.sum()),
-        regions=tuple(workload.model_copy(update={"profile": shift(workload.profile, hours / 24.0)})
+        regions=tuple(workload.model_copy(update={"profile": shifted(workload.profile, hours / 24)})
                       for hours in [row.shift_h for row in fleet.regions] or [0.0]),
     )  # fmt: skip
 
 
-def shift(profile: Profile, days: float) -> Profile:
+def shifted(profile: Profile, days: float) -> Profile:
     """A daily profile shifted by a number of days; other profiles are unchanged."""
     if not days or profile.shape not in DAILY:
         return profile
@@ -111,8 +112,9 @@ def shift(profile: Profile, days: float) -> Profile:
     return profile.model_copy(update={"begins_s": begins_s})
 
 
-def _traffic(fleet: Fleet, base: Scenario) -> Scenario:
-    """The scenario whose traffic all share, at the rate of the whole fleet."""
+def _fleet_traffic(fleet: Fleet, base: Scenario) -> Scenario:
+    """The scenario `base` with the request rate, horizon and seed of the whole fleet. Raises
+    FleetError for traffic that cannot be split."""
     workload = base.workload
     if workload.arrivals in ("closed_loop", "trace"):
         raise FleetError(
@@ -134,7 +136,7 @@ def _traffic(fleet: Fleet, base: Scenario) -> Scenario:
     return scenario.model_copy(update={"workload": fleet_workload})
 
 
-def _check(fleet: Fleet, traffic: Scenario, scenarios: Sequence[Scenario]) -> None:
+def _refuse_contradictions(fleet: Fleet, traffic: Scenario, scenarios: Sequence[Scenario]) -> None:
     """Raise FleetError for rows that contradict the traffic or a kind's scenario."""
     scenario_of = {kind.name: s for kind, s in zip(fleet.kinds, scenarios, strict=True)}
     for scenario in (traffic, *scenarios):
@@ -156,8 +158,8 @@ def _check(fleet: Fleet, traffic: Scenario, scenarios: Sequence[Scenario]) -> No
             )
 
 
-def _units(fleet: Fleet, traffic: Scenario) -> list[Unit]:
-    """Supernodes of a fleet, equal ones as one unit."""
+def _units_of_fleet(fleet: Fleet, traffic: Scenario) -> list[Unit]:
+    """Supernodes of a fleet, equal ones (kind, seed, times lost, tenants) as one unit."""
     units, end_s = list[Unit](), traffic.horizon_s
     tenants_of = _tenants_of(fleet, traffic)
     for k, kind in enumerate(fleet.kinds):
@@ -177,7 +179,8 @@ def _units(fleet: Fleet, traffic: Scenario) -> list[Unit]:
 
 
 def _tenants_of(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[int]] | None:
-    """Tenants of each supernode (kind, number) by weighted rendezvous hashing; None: by none."""
+    """Indices of the tenants of each supernode (kind, number), by weighted rendezvous hashing; None
+    where the router does not hash tenants."""
     if fleet.router != "hash" or fleet.sticky != "tenant":
         return None
     tenants_of: dict[tuple[int, int], list[int]] = {}
@@ -193,14 +196,14 @@ def _tenants_of(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[i
 
 
 def _score(tenant: str, kind: str, number: int, weight: float) -> float:
-    """Score of a supernode for a tenant: the largest is its home, in proportion to weights."""
+    """Score of a supernode for a tenant, who goes to the largest: in proportion to weights."""
     digest = hashlib.sha256(f"{tenant}\n{kind}\n{number}".encode()).digest()
     uniform = (int.from_bytes(digest[:8], "big") + 0.5) / 2.0**64
     return -weight / math.log(uniform)
 
 
 def _shares(fleet: Fleet, units: Sequence[Unit], traffic: Scenario, live: np.ndarray) -> np.ndarray:
-    """Share of each region's traffic that each supernode takes, f8[regions, units]."""
+    """Share of each region's traffic by supernode, f8[regions, units]; live: units not lost."""
     regions = [area.name for area in fleet.regions] or [""]
     may_take = np.array([[fleet.kinds[unit.kind].region in ("", name) for unit in units]
                       for name in regions])  # fmt: skip
@@ -247,13 +250,14 @@ class Lives:
 
     @property
     def needs(self) -> dict[str, Scenario]:
-        """The different scenarios to run, by digest."""
+        """The different scenarios that have to run, by digest."""
         return {scenario_digest(life.scenario): life.scenario for life in self.lives}
 
 
 def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: bool = False) -> Lives:
-    """The spans in which supernodes of a fleet serve, with a scenario each. left: from earlier
-    runs; empty: none begins in a steady state. Raises FleetError, SpecError with one sentence."""
+    """The spans in which supernodes of a fleet serve, with a scenario each. left: unfinished
+    requests at the end of a scenario's run, None: not run yet; empty: no run begins in a steady
+    state. Raises FleetError, SpecError with one sentence."""
     layout = lay_out(fleet, named)
     maker, lives = _Maker(fleet, layout, facts, empty or bool(fleet.lost)), Lives(layout)
     for at_s, k in sorted((gap[0], k) for k, unit in enumerate(layout.units) for gap in unit.lost):
@@ -293,7 +297,7 @@ class _Maker:
     empty: bool
 
     def life(self, u: int, begin_s: float, end_s: float) -> Life:
-        """`Life` of a unit's supernodes from one time to another."""
+        """Span in which the supernodes of unit u serve, with its scenario."""
         unit, traffic = self.laid.units[u], self.laid.traffic
         kind, values = self.laid.kinds[unit.kind], traffic.model_dump(mode="json")
         tenants = values["tenants"]
@@ -320,7 +324,7 @@ class _Maker:
         return Life(u, begin_s, end_s, made)
 
     def _workload_fields(self, u: int, begin_s: float, end_s: float) -> dict[str, Any]:
-        """Workload fields that differ from the whole fleet's."""
+        """Fields of `workload` of unit u in a span that differ from the whole fleet's."""
         layout, workload = self.laid, self.laid.traffic.workload
         region_indices = np.flatnonzero(layout.whole[:, u] + layout.share[:, :, u].sum(axis=0))
         one_clock = len({layout.regions[region] for region in region_indices}) == 1
@@ -339,7 +343,7 @@ class _Maker:
     def _scaled_profile(
         self, u: int, region: int, begin_s: float, end_s: float
     ) -> tuple[float, dict[str, Any]] | None:
-        """(mean rate, profile) if one region's profile can be cut to the span; otherwise None."""
+        """(mean req/s, profile) if one region's profile can be cut to the span; otherwise None."""
         layout, workload = self.laid, self.laid.regions[region]
         profile, is_whole = workload.profile, (begin_s, end_s) == (0.0, layout.traffic.horizon_s)
         if profile.pieces or not (is_whole or profile.shape in (*DAILY, "constant")):
@@ -353,19 +357,19 @@ class _Maker:
             return None
         factors = layout.share[layout.span_at(middle_s), :, u] @ layout.region_rate / mean_rate
         factors = factors + np.divide(restarts, load, out=np.zeros_like(restarts), where=load > 0.0)
-        profile_fields = shift(profile, begin_s / profile.period_s).model_dump(mode="json")
+        profile_fields = shifted(profile, begin_s / profile.period_s).model_dump(mode="json")
         return mean_rate, profile_fields | {
             "pieces": _piece_rows(edges_s - begin_s, {"rate": factors})
         }
 
     def _table_profile(self, u: int, begin_s: float, end_s: float) -> tuple[float, dict[str, Any]]:
-        """(mean rate, profile) as a table: of several regions, or of a part of a profile."""
+        """(mean req/s, profile) as a table: of several regions, or of a part of a profile."""
         layout, p = self.laid, self.laid.traffic.workload.profile
         own_edges = {p.at_s, p.at_s + p.lasts_s, *(piece.at_s for piece in p.pieces)}
         edges_s = self._load_edges(u, begin_s, end_s, {*self._minutes(begin_s, end_s), *own_edges})
         middle_s = 0.5 * (edges_s[1:] + edges_s[:-1])
         shares = layout.share[layout.span_at(middle_s), :, u]
-        by_region = layout.by_region(middle_s, self.facts).T * shares
+        by_region = layout.req_per_s_by_region(middle_s, self.facts).T * shares
         load_per_s = by_region.sum(axis=1) + self._restarts_per_s(u, middle_s)
         mean_rate = float((load_per_s * np.diff(edges_s)).sum() / (end_s - begin_s))
         factors = {"rate": load_per_s / max(mean_rate, 1e-9)}
@@ -379,7 +383,8 @@ class _Maker:
     def _load_edges(
         self, u: int, begin_s: float, end_s: float, more: Iterable[float]
     ) -> np.ndarray:
-        """Times between two times at which the load of a unit changes."""
+        """Times f8[n] (s) in a span at which unit u's load may change, ends included; more:
+        further."""
         inner_s = {*self.laid.edges.tolist(), *more}
         for burst in self.laid.bursts:
             if burst.rate[u]:
@@ -387,7 +392,7 @@ class _Maker:
         return np.array([begin_s, *sorted(t for t in inner_s if begin_s < t < end_s), end_s])
 
     def _minutes(self, begin_s: float, end_s: float) -> list[float]:
-        """Minutes of the day, or of a run without one, between two times."""
+        """Minutes of the day, or of a run without one, from `begin_s` to `end_s`, in seconds."""
         traffic = self.laid.traffic
         profile = traffic.workload.profile
         minute_s = (profile.period_s if profile.shape in DAILY else traffic.horizon_s) / MINUTES
@@ -402,7 +407,8 @@ class _Maker:
 
 
 def _piece_rows(edges: np.ndarray, factors: dict[str, np.ndarray]) -> list[dict[str, float]]:
-    """Rows of `workload.profile.pieces`, one for each change of a factor."""
+    """Rows of `workload.profile.pieces`: (time s, factors), one for each change of a factor. edges:
+    f8[n + 1] in s; factors: f8[n] by name."""
     rows, row_before = list[dict[str, float]](), dict.fromkeys(factors, 1.0)
     for k, at_s in enumerate(edges[:-1].tolist()):
         row_now = {name: float(values[k]) for name, values in factors.items()}
@@ -413,8 +419,9 @@ def _piece_rows(edges: np.ndarray, factors: dict[str, np.ndarray]) -> list[dict[
 
 
 def _thinned(arrivals: str, cv: float, part: float, turn: float) -> dict[str, Any]:
-    """Arrivals and their burstiness in a stream of which a part is drawn, and of that every
-    1/turn-th taken; nothing where they stay.
+    """Fields `arrivals` and `cv` of a stream of which the share `part` is drawn at random, and of
+    that every 1/turn-th request taken; {} where they stay. cv: coefficient of variation of the
+    gaps.
 
     >>> _thinned("poisson", 1.0, 0.01, 1.0), _thinned("poisson", 1.0, 1.0, 0.25)
     ({}, {'arrivals': 'gamma', 'cv': 0.5})"""

@@ -111,7 +111,7 @@ class Fleet(Section):
         return router
 
     @model_validator(mode="after")
-    def _rows_agree(self) -> Self:
+    def _refuse_disagreements(self) -> Self:
         """The fleet; raises ValueError with the first disagreement between its rows."""
         for problem in _disagreements(self):
             raise ValueError(problem)
@@ -170,7 +170,7 @@ def _disagreements(f: Fleet) -> list[str]:
 
 
 def field_table(_rows: object, table: Callable[[list[dict[str, Any]]], str]) -> str:
-    """The fields of a fleet file: name, default, what it accepts, what it is."""
+    """Table of a fleet file's fields: name, default, accepted values, meaning; table: makes it."""
     return table([
         {"field": f"`{path}`", "default": "required" if f.required else value_text(f.default),
          "accepts": f.accepts(), "unit": f.unit, "what it is": f"{f.label}: {f.help}"}
@@ -182,7 +182,7 @@ Named = Callable[[str], Scenario]
 
 
 def fleet_from(table: dict[str, Any]) -> Fleet:
-    """The fleet of plain values; raises FleetError with one sentence."""
+    """The fleet of a table of plain values; raises FleetError with one sentence."""
     try:
         return Fleet.model_validate(table)
     except ValidationError as error:
@@ -191,7 +191,7 @@ def fleet_from(table: dict[str, Any]) -> Fleet:
 
 
 def fleet_of_toml(data: bytes, name: str) -> Fleet:
-    """The fleet of a TOML text; raises FleetError with one sentence that names it."""
+    """The fleet of a TOML file's bytes; raises FleetError with one sentence that names it."""
     toml_text = decoded(data, name, FILE_BYTES_MAX, FleetError, "fleet")
     table = toml_table(toml_text, printable(name), FleetError)
     if set(table) != {"fleet"} or not isinstance(table["fleet"], dict):

@@ -4,5 +4,5 @@ from twin.hooks import Command, Section
 
 HOOKS = (
     Command("launch", "twin.extras.launch.command:launch"),
-    Section("launch", "twin.extras.launch.section:section", "deployment.pools"),
+    Section("launch", "twin.extras.launch.section:draw_launch_files", "deployment.pools"),
 )

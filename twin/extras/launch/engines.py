@@ -44,7 +44,7 @@ class Worker:
 
     @property
     def data_parallel(self) -> int:
-        """Data-parallel ranks of an instance."""
+        """Number of data-parallel ranks of an instance."""
         return self.ranks // (self.tensor_parallel * self.prefill_cp * self.stages)
 
     @property
@@ -72,7 +72,8 @@ def workers(s: Scenario, facts: Facts) -> list[Worker]:
 
 
 def _worker(s: Scenario, pool: Pool, dies: int, experts: bool) -> Worker:
-    """Launch sizes of one pool's engine: processes, ranks and degrees of parallelism."""
+    """Launch sizes of one pool's engine: ranks, nodes, degrees of parallelism; dies: of an NPU;
+    experts: whether the model has routed ones. Raises LaunchError."""
     deployment, ranks, per_node = s.deployment, pool.npus * dies, s.supernode.npus_per_node * dies
     if ranks > per_node and ranks % per_node:
         raise LaunchError(
@@ -105,7 +106,7 @@ def _worker(s: Scenario, pool: Pool, dies: int, experts: bool) -> Worker:
 
 
 def left_out(s: Scenario) -> list[str]:
-    """Settings of a scenario that no engine supports here, each with its replacement."""
+    """Sentences on settings of a scenario that launch files lack, with what happens instead."""
     deployment, roles = s.deployment, serving(s)
     colocated = deployment.colocated if "colocated" in roles else None
     prefill = roles.get("prefill")
@@ -151,7 +152,7 @@ def left_out(s: Scenario) -> list[str]:
 
 
 def start_check(s: Scenario, facts: Facts, found: list[Worker]) -> list[str]:
-    """Memory of a die by pool, captured graphs, ports. Raises ValueErrors of the pricing."""
+    """Sentences on a die's memory by pool, captured graphs and ports. Raises ValueError."""
     costs, notes = assemble(s, facts).costs, []
     for worker in found:
         memory = getattr(costs, f"{worker.role}_role").memory
@@ -191,7 +192,7 @@ set -euo pipefail
 
 
 def command_words(options: Mapping[str, Value]) -> list[str]:
-    """Options as words of a command line, without those that are False."""
+    """Options as words of a command line; those that are False are left out."""
     option_words: list[str] = []
     for flag, value in options.items():
         if value is False:
@@ -203,7 +204,7 @@ def command_words(options: Mapping[str, Value]) -> list[str]:
 
 
 def _script(worker: Worker, command: str, options: Mapping[str, Value]) -> str:
-    """A shell script with one option per line; words with $ are expanded, all others are quoted."""
+    """A script of a command, an option per line; words with $ are expanded, others quoted."""
 
     def quoted(word: str) -> str:
         """A word as the shell reads it; JSON may hold the place of the instance's number."""
@@ -219,7 +220,7 @@ def _script(worker: Worker, command: str, options: Mapping[str, Value]) -> str:
 
 
 def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str]:
-    """A script for each pool, `vllm serve` on every node of an instance."""
+    """Text by file name: for each pool `vllm serve` on every node of an instance."""
     files, is_balancing = {}, s.experts.balancing.policy not in ("none", "oracle")
     has_cache = s.memory_pool.enabled or s.memory_pool.in_hbm
     sizes = {w.role: {"dp_size": w.data_parallel, "tp_size": w.tensor_parallel} for w in found}
@@ -262,7 +263,8 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
 
 
 def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> dict[str, Value]:
-    """The options of one node of an instance."""
+    """Options of `sglang.launch_server` on one node of an instance; family: of the chip, "ascend"
+    or "nvidia"; disaggregated: prefill and decode are apart."""
     is_ascend, prefill, d = family == "ascend", w.role == "prefill", s.deployment
     size, is_colocated = w.ranks // w.stages, w.role == "colocated"
     gathers = w.experts_tp > 1 or not (is_ascend or d.communication.fused)  # tokens on all ranks
@@ -312,7 +314,7 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
 
 
 def sglang(s: Scenario, found: list[Worker], family: str) -> dict[str, str]:
-    """A script for each pool, `sglang.launch_server` on every node of an instance."""
+    """Text by file name: for each pool `sglang.launch_server` on every node of an instance."""
     command = "python3 -m sglang.launch_server"
     return {
         f"{w.role}.sh": _script(w, command, sglang_options(s, w, family, len(found) > 1))
@@ -321,7 +323,7 @@ def sglang(s: Scenario, found: list[Worker], family: str) -> dict[str, str]:
 
 
 def dynamo(s: Scenario, found: list[Worker], family: str) -> dict[str, str]:
-    """One manifest (JSON) for `kubectl apply -f`; the operator fills in rank and address."""
+    """Text by file name: a manifest for `kubectl apply -f`; its operator adds rank and address."""
     own_options = ("--dist-init-addr", "--nnodes", "--node-rank")
     services: dict[str, Any] = {"Frontend": {"componentType": "frontend", "replicas": 1}}
     for worker in found:

@@ -13,8 +13,8 @@ from twin.ui import session
 from twin.ui.show import choice, download, plain
 
 
-def section(draft: Scenario) -> None:
-    """Draw, on request, the commands that start this deployment and a start check."""
+def draw_launch_files(draft: Scenario) -> None:
+    """Draw a switch, and behind it the files that start this deployment and a start check."""
     if not st.toggle("Launch files of this deployment", key="launch-files"):
         return
     engine = choice("Engine", ENGINES, "launch-engine")
@@ -26,14 +26,14 @@ def section(draft: Scenario) -> None:
     for name, text in files.files.items():
         st.caption(name)
         st.code(text, "json" if name.endswith(".json") else "bash", wrap_lines=True, height=320)
-    download("All files", partial(packed, files), f"launch-{engine}.tar", "launch-download")
+    download("All files", partial(tar_bytes, files), f"launch-{engine}.tar", "launch-download")
     for title, sentences in (("Start check", files.checks), ("Not expressed", files.left_out)):
         st.markdown(f"**{title}**")
         st.markdown("\n".join(f"- {plain(sentence)}" for sentence in sentences))
 
 
-def packed(found: Launch) -> bytes:
-    """The files in one archive; the same bytes for the same files."""
+def tar_bytes(found: Launch) -> bytes:
+    """The launch files as the bytes of a tar archive; the same bytes for the same files."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, text in found.files.items():

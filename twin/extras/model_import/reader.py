@@ -97,7 +97,7 @@ class ImportedModel:
 
     @property
     def shape(self) -> Shape:
-        """Shape of these figures."""
+        """The model's Shape (its dimensions and counts) of these figures."""
         return Shape(**{name: fact.value for name, fact in self.figures.items()})
 
     @property
@@ -132,7 +132,7 @@ def import_model(path: Path, name: str | None = None) -> ImportedModel:
 
 
 def write_model(model: ImportedModel, folder: Path = DATA / "models") -> Path:
-    """Write the model as a new file of data/models; an existing one is never replaced."""
+    """Write the model as a new file of data/models; raises ConfigError for an existing one."""
     path = folder / f"{model.name}.toml"
     if path.exists():
         raise ConfigError(
@@ -154,7 +154,7 @@ class _Config:
         self.family = FAMILIES[self.named]
 
     def figures(self, title: str) -> dict[str, Fact]:
-        """Every field of a Shape, with its place in the config."""
+        """Facts by field of Shape, as far as the model has them, with places in the config."""
         self._refuse_other_layers()
         attention = {"mla": self._mla, "shared_kv": self._compressed}
         figures = {"title": Fact(title, "", f"name given to {self.file}", "e")}
@@ -192,7 +192,7 @@ class _Config:
         }
 
     def _mla(self) -> dict[str, Fact]:
-        """Facts of latent attention (MLA)."""
+        """Facts of latent attention (MLA), by field of Shape."""
         heads = self._count("num_attention_heads")
         kv_heads = self._count("num_key_value_heads", absent=heads.value)
         if kv_heads.value != heads.value:
@@ -239,7 +239,7 @@ class _Config:
         }  # fmt: skip
 
     def _gqa(self) -> dict[str, Fact]:
-        """Facts of grouped-query attention."""
+        """Facts of grouped-query attention, by field of Shape."""
         heads, hidden = self._count("num_attention_heads"), self._count("hidden_size")
         kv_heads = self._count("num_key_value_heads", absent=heads.value)
         if heads.value % kv_heads.value:
@@ -255,7 +255,7 @@ class _Config:
         }  # fmt: skip
 
     def _experts(self) -> dict[str, Fact]:
-        """Facts of routed and shared experts and of the router."""
+        """Facts of routed and shared experts and of the router, by field of Shape."""
         experts_key = self._first_of("n_routed_experts", "num_experts", "num_local_experts")
         picks_key = self._first_of("num_experts_per_tok", "num_experts_per_token")
         routed_experts, top_k = self._count(experts_key), self._count(picks_key)
@@ -288,7 +288,7 @@ class _Config:
         return kinds.count(kind)
 
     def _linear(self, layers: int) -> dict[str, Fact]:
-        """Facts of layers with linear attention."""
+        """Facts of layers with linear attention, by field of Shape; layers: of all kinds."""
         table = self.table.get("linear_attn_config")
         if isinstance(table, dict):  # Kimi-Linear: heads of keys and values alike
             inner_table = table | {"model_type": self.named}
@@ -316,7 +316,7 @@ class _Config:
         }
 
     def _first_of(self, *names: str) -> str:
-        """The first of these fields in the config; otherwise the first."""
+        """The first of these field names that the config has; without any the first name."""
         return next((name for name in names if self.table.get(name) is not None), names[0])
 
     def _most_nodes(self, top_k: int) -> Fact:
@@ -330,7 +330,7 @@ class _Config:
         return self._derived(min(limit, top_k), f"topk_group of {self.file}, a group to a node")
 
     def _dense_layers(self) -> Fact:
-        """Number of layers without routed experts."""
+        """Number of layers without routed experts, which come first. Raises ConfigError."""
         if not self.family.experts:
             return replace(self._count("num_hidden_layers"), mark="d")
         if "first_k_dense_replace" in self.table:

@@ -59,29 +59,30 @@ def choose_tables(found: Iterable[Fitted], engine: str = "") -> list[Fitted]:
     ]  # fmt: skip
     engine_fits += [replace(fit, operator="fused_gqa") for fit in engine_fits if _is_compiled(fit)]
     best_by_key: dict[tuple[int, str, str], Fitted] = {}
-    for fit in sorted(filter(_is_worth, engine_fits), key=_preference):
+    for fit in sorted(filter(_is_good_enough, engine_fits), key=_preference):
         network = fit.part if fit.operator in APART or fit.part == "host" else ""
         best_by_key.setdefault((ORDER.index(fit.operator), fit.format, network), fit)
-    fused_names = {fit.table for fit in best_by_key.values() if fit.operator == "fused"}
+    fused_names = {fit.name for fit in best_by_key.values() if fit.operator == "fused"}
     return [
         fit for _, fit in sorted(best_by_key.items())
-        if fit.operator != "fused_gqa" or replace(fit, operator="fused").table not in fused_names
+        if fit.operator != "fused_gqa" or replace(fit, operator="fused").name not in fused_names
     ]  # fmt: skip
 
 
 def _is_compiled(each: Fitted) -> bool:
-    """Whether a table is of the kernel that SGLang's experts have, of models without latent
-    attention, where those of DeepSeek's family have a faster one (pull request 38374)."""
+    """Whether a table is of the kernel for experts that SGLang compiles itself (Triton). Models of
+    DeepSeek's family have a faster one (pull request 38374), so it is for models without MLA."""
     return each.operator == "fused" and TRITON in each.part and each.engine.startswith(ENGINES[0])
 
 
 def _is_fused(each: Fitted) -> bool:
-    """Whether a table is of experts without dispatch of tokens."""
+    """Whether a table is of experts to which no all-to-all (DeepEP) dispatches tokens."""
     return each.operator == "grouped" and each.part != SPREAD
 
 
-def _is_worth(each: Fitted) -> bool:
-    """Whether a fit has enough rows and small enough errors to become facts."""
+def _is_good_enough(each: Fitted) -> bool:
+    """Whether a fit of an operator has small enough errors, and a large enough share of
+    the peak that binds it, to become facts."""
     fact = "bandwidth" if each.format in PACKED else BINDS.get(each.operator)
     is_high_enough = fact is None or each.facts[fact] >= FALLBACK
     error_max = SUMS if each.operator in COLLECTIVES else WORTH
@@ -89,7 +90,8 @@ def _is_worth(each: Fitted) -> bool:
 
 
 def _preference(each: Fitted) -> tuple[object, ...]:
-    """Sort key of fits: preferred engine first, then the newest release."""
+    """Sort key of fits, the preferred first: by engine, kernel of spread experts, newest release,
+    most rows, smallest mean error, name."""
     engine, _, release = each.engine.partition(" ")
     releases = tuple(-int(number) for number in re.findall(r"\d+", release))
     engine_rank = ENGINES.index(engine) if engine in ENGINES else len(ENGINES)
@@ -97,7 +99,8 @@ def _preference(each: Fitted) -> tuple[object, ...]:
 
 
 def library_facts(found: Iterable[Fitted], source: str, name: str, link: float = 0.0) -> str:
-    """Facts of a library's latest release, as in data/chips; link: GB/s of a die inside a node."""
+    """TOML of the operators and exchange inside a node of a kernel library's latest release, as
+    data/chips has them; source: where tables are; link: GB/s of a die inside a node."""
     found = list(found)
     kernels = [
         fit for fit in found
@@ -112,7 +115,8 @@ def library_facts(found: Iterable[Fitted], source: str, name: str, link: float =
 def fact_lines(
     found: Iterable[Fitted], source: str, links: Mapping[str, float] | None = None
 ) -> str:
-    """Facts as lines of data/chips; links: GB/s of a die, `inside` a node and `across` nodes."""
+    """TOML of a chip's operators and collectives, as data/chips has them; source: where tables are;
+    links: GB/s of a die, `inside` a node and `across` nodes."""
     found = list(found)
     compiled_formats = {fit.format for fit in found if fit.operator == "fused_gqa"}
     tables = [
@@ -131,15 +135,16 @@ def fact_lines(
 
 
 def _host_text(each: Fitted, source: str) -> str:
-    """TOML text of the host's time for a part of a layer that is launched kernel by kernel."""
-    origin = {"source": f"{source}: {each.table}", "mark": "d"}
+    """TOML of the host's time (us) for a part of a layer that is launched kernel by kernel."""
+    origin = {"source": f"{source}: {each.name}", "mark": "d"}
     lines = [_toml("host", round(1e6 * each.facts["host"]), "us", origin),
             _held_line("held_back", each, origin)]  # fmt: skip
     return "\n".join((f"[operators.eager.{HOSTS[each.operator]}]", *lines))
 
 
 def _collective_text(sums: list[Fitted], source: str, link: float) -> str:
-    """TOML text of collectives inside a node: start and link share of small and large messages."""
+    """TOML of collectives inside a node by number of dies: start (us) and share of the link's rate,
+    of small and of large messages; link: GB/s of a die."""
     name, sizes_text = COLLECTIVES[sums[0].operator]
     by_dies = sorted(sums, key=lambda each: int(each.part.split()[0]))
     engines = ", ".join(dict.fromkeys(each.engine for each in by_dies))
@@ -164,14 +169,14 @@ def _collective_text(sums: list[Fitted], source: str, link: float) -> str:
 def _exchange_lines(
     found: Iterable[Fitted], where: str, source: str, link: float, operator: str = "exchange"
 ) -> str:
-    """Lines of a chip file: fixed time of dispatch and of combine over one network, and the share
-    of a link's rate that they reach; operator: `exchange`, DeepEP's, or `alltoall`, a library's."""
+    """TOML lines of a network (`where`): fixed time (us) of dispatch and of combine, and the share
+    of a link's GB/s that they reach; operator: `exchange`, DeepEP's, or `alltoall`, a library's."""
     lines = []
     for fit in found:
         phase, _, place = fit.part.partition(" ")
         if fit.operator != operator or place != where or not link:
             continue
-        origin = {"source": f"{source}: {fit.table}", "mark": "d"}
+        origin = {"source": f"{source}: {fit.name}", "mark": "d"}
         gb_per_s = fit.facts["rate"] / 1e9
         rate_note = origin | {"note": f"{gb_per_s:.0f} of {link:g} GB/s"}
         lines += [
@@ -183,12 +188,12 @@ def _exchange_lines(
 
 
 def _op_text(each: Fitted, source: str, above: str = "operators", apart: bool = False) -> str:
-    """TOML text of one operator's facts, with source and error of the fit; apart: models without
-    latent attention have another kernel for experts."""
+    """TOML of one operator's facts, with source and error of the fit; above: the table that it is
+    in; apart: models without latent attention have another kernel for experts."""
     operator = PARTS.get(each.operator, each.operator)
     is_by_cache = operator in ("attention", "gqa", "prefill_mla", "prefill_gqa", "sparse")
     name = "8bit" if is_by_cache and each.format != "bf16" else each.format
-    origin = {"source": f"{source}: {each.table}", "mark": "d"}
+    origin = {"source": f"{source}: {each.name}", "mark": "d"}
     lines = [
         _toml(fact, round(factor * each.facts[fact], digits), unit, origin)
         for fact, (factor, digits, unit) in FACTS.items()
@@ -216,7 +221,7 @@ def _op_text(each: Fitted, source: str, above: str = "operators", apart: bool = 
 
 
 def _held_line(name: str, each: Fitted, named: dict[str, str]) -> str:
-    """TOML line of the error on rows that were left out of the fit."""
+    """TOML line of the mean error (%) on rows left out of the fit; named: source and mark."""
     note = f"of {each.held:,} of {each.rows:,} rows; {100 * each.worst:.0f} % at worst"
     return _toml(name, round(100 * each.mean, 1), "%", named | {"note": note})
 

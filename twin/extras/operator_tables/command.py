@@ -45,7 +45,7 @@ def operator_facts(
                 fits += fit(table, peaks, held, seed)
     except NoTable as refusal:
         raise typer.BadParameter(str(refusal)) from refusal
-    end_with_json([asdict(fit_row) | {"table": fit_row.table} for fit_row in fits], as_json)
+    end_with_json([asdict(fit_row) | {"table": fit_row.name} for fit_row in fits], as_json)
     if source and engine:
         typer.echo(library_facts(choose_tables(fits, engine), source, engine, link))
         return
@@ -53,16 +53,16 @@ def operator_facts(
         typer.echo(fact_lines(choose_tables(fits), source, {"inside": link, "across": nic}))
         return
     heads = ("table", "start", "peak or rate", "memory", "tile or power", "rows", "held", "worst")
-    print_rows("Facts", heads, [_row(fit_row) for fit_row in fits])
+    print_rows("Facts", heads, [_printed_row(fit_row) for fit_row in fits])
 
 
-def _row(each: "Fitted") -> tuple[str, ...]:
-    """One fit as a row of the printed table."""
+def _printed_row(each: "Fitted") -> tuple[str, ...]:
+    """Texts of one fit for the printed table, by column."""
     facts = each.facts
     rate = f"{facts['rate'] / 1e9:.0f} GB/s" if "rate" in facts else f"{facts['compute']:.3f}"
     tiles = [f"{facts[key]:.0f}" for key in ("tile_small", "tile_large", "power") if key in facts]
     memory = f"{facts['bandwidth']:.3f}" if "bandwidth" in facts else ""
     return (
-        each.table.replace(", ", "\n", 1), f"{1e6 * facts.get('start', 0.0):.1f} us", rate, memory,
+        each.name.replace(", ", "\n", 1), f"{1e6 * facts.get('start', 0.0):.1f} us", rate, memory,
         "/".join(tiles), str(each.rows), f"{100 * each.mean:.1f} %", f"{100 * each.worst:.0f} %",
     )  # fmt: skip

@@ -53,14 +53,15 @@ class Fitted:
     worst: float
 
     @property
-    def table(self) -> str:
+    def name(self) -> str:
         """Name of the table: 'gemm fp8, sglang 0.5.14'."""
         name = f"{self.operator} {self.format}, {self.engine}"
         return f"{name}, {self.part}" if self.part else name
 
 
 def fit(table: Table, peaks: Peaks, held: float = HELD, seed: int = SEED) -> list[Fitted]:
-    """Facts of a table; empty if it has too few rows or no peak for its format."""
+    """Facts of the parts of a table; empty if it has too few rows or no peak for its format. held:
+    share of rows left out of the fit, drawn by `seed`."""
     if table.operator not in SENT and computes(table.format) not in peaks.flops:
         return []
     if any(fmt.unpacked == table.format and fmt.operand in peaks.flops for fmt in FORMATS.values()):
@@ -77,7 +78,7 @@ Part = tuple[str, Floats, Candidates, Begin]
 
 
 def _fit(table: Table, part: Part, held: float, seed: int) -> Fitted:
-    """Facts of a part of a table: of the candidate of least log error."""
+    """Facts of a part by the candidate of least log error; held: share of rows left out."""
     name, measured_s, candidates, start_values = part
     held_rows = np.random.default_rng(seed).random(measured_s.size) < held
     names = list(start_values)
@@ -106,24 +107,24 @@ def _fit(table: Table, part: Part, held: float, seed: int) -> Fitted:
 
 
 def _columns(rows: pl.DataFrame, *names: str) -> list[Floats]:
-    """Columns of a table, each as f8[rows]."""
+    """These columns of a table, each as f8[rows]."""
     return [rows[name].cast(pl.Float64).to_numpy() for name in names]
 
 
 def computed_rows(rows: Floats, tile: tuple[int, int]) -> Floats:
-    """Rows computed by a product in tiles: `tile` is the small and the large one."""
+    """Rows f8[n] that a product in tiles computes; tile: its small and large size."""
     tile_rows = np.where(rows <= tile[0], tile[0], tile[1])
     return np.asarray(tile_rows * np.ceil(np.maximum(rows, 1e-9) / tile_rows))
 
 
-def _roofs(computing: Floats, moving: Floats, power: float) -> Floats:
+def _roofline_s(computing: Floats, moving: Floats, power: float) -> Floats:
     """Seconds of computing and moving together: the longer, with a corner that `power` sharpens."""
     return np.asarray((computing**power + moving**power) ** (1.0 / power))
 
 
 def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str, scaled: bool = False) -> list[Part]:
-    """Fit of one product of m rows with k x n weights: start, shares of peak and memory; `scaled`:
-    and bytes that scaling moves for each value of a row."""
+    """Part to fit: one product of m rows with k x n weights, by start s, shares of peak and memory;
+    scaled: also by bytes that scaling moves for each value of a row."""
     wide_rows = rows.filter(
         (pl.col("n") >= 1024) & (pl.col("k") >= 512) & (pl.col("n") * pl.col("k") >= 1 << 21)
         & (pl.col("n") <= 51_200) & (pl.col("k") <= 51_200)
@@ -140,7 +141,7 @@ def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str, scaled: bool = False) -> l
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
         """Seconds of every row with these parameters, in tiles of small and large rows."""
         compute_s = 2.0 * computed_rows(m, tile) * n * k / peaks.flops[computes(fmt)]
-        roofs_s = _roofs(compute_s / at["compute"], moving_s / at["bandwidth"], 2.0)
+        roofs_s = _roofline_s(compute_s / at["compute"], moving_s / at["bandwidth"], 2.0)
         return np.asarray(at["start"] + roofs_s + scaling_s + at.get("row", 0.0) * value_s)
 
     guess = {"start": 5e-6, "compute": 0.6, "bandwidth": 0.8} | ({"row": 3.0} if scaled else {})
@@ -148,13 +149,13 @@ def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str, scaled: bool = False) -> l
 
 
 def _by_tile(predict: Callable[..., Floats]) -> Candidates:
-    """One candidate for each pair of tiles."""
+    """Candidates of a prediction, one for each pair of small and large tile in TILES."""
     return [(partial(predict, tile=(small, large)), {"tile_small": small, "tile_large": large})
             for small, large in TILES]  # fmt: skip
 
 
 def _grouped(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of a die's grouped products gate, up and down, with equal rows per expert."""
+    """Parts to fit, by kernel, of a die's products gate, up and down, equal rows per expert."""
     even_rows = rows.filter(
         pl.col("distribution").is_in(["balanced", "uniform"])
         & (pl.col("inter_size") / pl.col("moe_tp_size") >= 256) & (pl.col("num_experts") >= 32)
@@ -176,7 +177,7 @@ def _grouped(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 def _grouped_part(
     name: str, rows: pl.DataFrame, peaks: Peaks, fmt: str, ordered: bool = False
 ) -> Part:
-    """Fit of a kernel's grouped products; ordered: with the sort of rows by expert."""
+    """Part to fit: a kernel's grouped products; ordered: with the sort of rows by expert."""
     hidden, inner, tp, top_k, experts, tokens, ep, latency_ms = _columns(
         rows, "hidden_size", "inter_size", "moe_tp_size", "topk", "num_experts", "num_tokens",
         "moe_ep_size", "latency",
@@ -198,7 +199,7 @@ def _grouped_part(
         """Seconds of every row with these parameters, in tiles of small and large rows."""
         rows_each = computed_rows(pairs / experts_used, tile)
         compute_s = 2.0 * experts_used * rows_each * weights / peaks.flops[computes(fmt)]
-        roofs_s = _roofs(compute_s / at["compute"], moving_s / at["bandwidth"], 2.0)
+        roofs_s = _roofline_s(compute_s / at["compute"], moving_s / at["bandwidth"], 2.0)
         add_s = at.get("passing", 0.0) * tokens + at.get("row", 0.0) * pairs * hidden / peaks.memory
         start_s = at["start"] + at.get("each", 0.0) * experts_here
         return np.asarray(start_s + roofs_s + between_s + add_s)
@@ -214,7 +215,7 @@ def _grouped_part(
 
 
 def _mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of decode's latent attention core, 64 and 128 heads, from 1,024 cached tokens on."""
+    """Parts to fit: decode's latent attention core, 64 and 128 heads, from 1,024 cached tokens."""
     cached = pl.col("isl") + pl.col("step")
     core_rows = rows.filter(pl.col("num_heads").cast(pl.Int64).is_in([64, 128]) & (cached >= 1024))
     names = ("num_heads", "batch_size", "isl", "step", "latency")
@@ -231,11 +232,12 @@ def _mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 
 def _core(computed: str, computing: Floats, moving: Floats, latency: Floats, begin: Begin) -> Part:
-    """Fit of a decode attention core: start, shares of peak and memory, sharpness of the roof."""
+    """Part to fit: a decode attention core in the format `computed`, by start s, shares of peak and
+    memory, sharpness of the roof; computing, moving: s at the peaks; latency: ms measured."""
 
     def predict(at: Mapping[str, float], power: float) -> Floats:
         """Seconds of every row with these parameters."""
-        roofs_s = _roofs(computing / at["compute"], moving / at["bandwidth"], power)
+        roofs_s = _roofline_s(computing / at["compute"], moving / at["bandwidth"], power)
         return np.asarray(at["start"] + roofs_s)
 
     candidates: Candidates = [(partial(predict, power=sharp), {"power": sharp}) for sharp in POWERS]
@@ -243,7 +245,7 @@ def _core(computed: str, computing: Floats, moving: Floats, latency: Floats, beg
 
 
 def _gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of decode's GQA core in BF16, with heads of 128 and 1,024 cached tokens or more."""
+    """Part to fit: decode's GQA core in BF16, heads of 128, 1,024 cached tokens or more."""
     group = pl.col("num_heads") / pl.col("num_key_value_heads")
     core_rows = rows.filter(
         (pl.col("head_dim") == 128) & (pl.col("window_size") == 0) & group.is_between(2, 16)
@@ -259,10 +261,11 @@ def _gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     return [_core("bf16", compute_s, moving_s, latency_ms, start_values)]
 
 
-def _prompts(
+def _prompt_core(
     values: float, chosen: pl.Expr, rows: pl.DataFrame, peaks: Peaks, fmt: str
 ) -> list[Part]:
-    """Fit of a prefill attention core of whole prompts: start, share of peak, pairs per token."""
+    """Part to fit: a prefill attention core of whole prompts. values: of a query-key pair and head;
+    chosen: filter of rows. Parameters: start s, share of peak, further pairs per token."""
     names = ("num_heads", "batch_size", "isl", "latency")
     heads, batch, isl, latency_ms = _columns(rows.filter(chosen), *names)
     pair_s = heads * 2.0 * values / peaks.flops["bf16"]
@@ -278,16 +281,16 @@ def _prompts(
 
 
 def _host(rows: pl.DataFrame) -> Part:
-    """Fit of calls of which only the host's time counts: one number of seconds."""
+    """Part to fit: calls of which only the host's seconds count."""
     (latency_ms,) = _columns(rows, "latency")
     candidates: Candidates = [(lambda at: np.full_like(latency_ms, at["host"]), {})]
     return "host", latency_ms * 1e-3, candidates, {"host": 5e-4}
 
 
 def _contiguous(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of prefill's grouped products under even load, rows sorted by expert: the host's time,
-    and the share of the peak that long calls reach. The table's sort processes tokens of all dies,
-    which no engine does: its seconds are the parameter `passing`."""
+    """Parts to fit of prefill's grouped products under even load, rows sorted by expert: the share
+    of the peak that long calls reach, and the host's time of short ones. The table's sort processes
+    tokens of all dies, which no engine does: its seconds per token are the parameter `passing`."""
     even_rows = rows.filter(pl.col("distribution") == "uniform")
     if not even_rows.height:
         return []
@@ -302,9 +305,9 @@ def _contiguous(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 def _collective(
     chosen: pl.Expr, passes: float, start: float, rows: pl.DataFrame, peaks: Peaks, fmt: str
 ) -> list[Part]:
-    """Fits of collectives of 1 KB to 256 MB by dies, of the faster of two kernels; passes: how
-    often the bytes of a message leave a die; start: seconds to begin with. A message's size is its
-    number of values: in NCCL's table half the bytes take half the time."""
+    """Parts to fit: collectives of 1 KB to 256 MB by dies, of the faster of two kernels; chosen:
+    filter of rows; passes: how often a message's bytes leave a die; start: seconds. A message's
+    size is its number of values: in NCCL's table half the bytes take half the time."""
     start_values = {"start": start, "rate": 1.5e11, "later": 2e-5, "gain": 2.0}
     fits: list[Part] = []
     sized_rows = rows.filter(chosen & pl.col("message_size").is_between(1 << 9, 1 << 27))
@@ -320,18 +323,19 @@ def _collective(
 
 
 def _faster_s(moving: Floats, at: Mapping[str, float]) -> Floats:
-    """Seconds of the faster of two kernels; the second starts `later` and gains in rate."""
+    """Seconds of the faster of two kernels for `moving` bytes; the second starts `later` s later,
+    at a rate 1 + `gain` times as high."""
     wire_s = moving / at["rate"]
     return np.asarray(at["start"] + np.minimum(wire_s, at["later"] + wire_s / (1.0 + at["gain"])))
 
 
 def _start_and_rate(moving: Floats) -> Candidates:
-    """Candidates of a fit by a start and a rate: one, that predicts seconds of moved bytes."""
+    """One candidate, which predicts start (s) plus `moving` bytes over rate (bytes/s)."""
     return [(lambda at: np.asarray(at["start"] + moving / at["rate"]), {})]
 
 
 def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of dispatch (FP8) and combine (BF16): start, bytes/s of a die inside or across nodes."""
+    """Parts to fit: dispatch (FP8), combine (BF16) inside and across nodes; start s, bytes/s."""
     fits: list[Part] = []
     chosen_rows = rows.filter((pl.col("hidden_size") == HIDDEN) & (pl.col("num_topk") == TOP_K))
     for across in (False, True):
@@ -349,8 +353,8 @@ def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 
 def _alltoall(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of TensorRT-LLM's one-sided dispatch (NVFP4, a scale byte for 16 numbers) and combine
-    (BF16) inside a node, of as many ranks as a token has experts or more."""
+    """Parts to fit of TensorRT-LLM's one-sided dispatch (NVFP4, a scale byte for 16 numbers) and
+    combine (BF16) inside a node, of as many ranks as a token has experts or more."""
     fits: list[Part] = []
     chosen_rows = rows.filter(
         (pl.col("kernel_source") == "NVLinkOneSided") & (pl.col("hidden_size") == HIDDEN)
@@ -366,9 +370,9 @@ def _alltoall(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 
 def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of the sparse core of long prompts in a module with its projections and, mostly, its
-    indexer, whose rates are parameters too: shares of peak and memory, blocks of heads. Each token
-    computes all selected places. Modules that only wait for the host are left out."""
+    """Part to fit of the sparse core of long prompts in a module with its projections and, mostly,
+    its indexer, whose rates are parameters too: shares of peak and memory, blocks of heads. Each
+    token computes all selected places. Modules that only wait for the host are left out."""
     few_tokens = rows.filter(pl.col("batch_size") * pl.col("isl") <= 256)
     least_ms = float(few_tokens["latency"].cast(pl.Float64).median() or 0.0)  # type: ignore[arg-type]
     cases = rows.filter(
@@ -398,7 +402,7 @@ def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         """Seconds of every row with these parameters, in blocks of heads."""
         flops = tokens * SELECTED * np.ceil(heads / block) * block * 2.0 * (2 * 512 + 64)
         compute_s = flops / peaks.flops["bf16"]
-        core_s = _roofs(compute_s / at["compute"], moving_s / at["bandwidth"], 3.0)
+        core_s = _roofline_s(compute_s / at["compute"], moving_s / at["bandwidth"], 3.0)
         gemm_s = 2.0 * tokens * weight_values / peaks.flops["fp8"] / at["linear"]
         return np.asarray(
             core_s + gemm_s + pairs_s / at["index"] + at["passing"] * tokens * is_scored
@@ -417,9 +421,9 @@ FITS: Mapping[str, Callable[[pl.DataFrame, Peaks, str], list[Part]]] = {
     "gemm": _gemm, "gemm_gqa": partial(_gemm, scaled=True), "grouped": _grouped,
     "contiguous": _contiguous, "mla": _mla, "gqa": _gqa,
     # Latent attention with 16 heads and more, and heads of 128 without a window.
-    "prefill_mla": partial(_prompts, LATENT, LONG & (pl.col("num_heads").cast(pl.Int64) >= 16)),
+    "prefill_mla": partial(_prompt_core, LATENT, LONG & (pl.col("num_heads").cast(pl.Int64) >= 16)),
     "prefill_gqa": partial(
-        _prompts, HEAD,
+        _prompt_core, HEAD,
         LONG & (pl.col("head_dim") == 128) & (pl.col("window_size") == 0)
         & (pl.col("num_heads") >= 4) & (pl.col("attn_dtype") == "bfloat16"),
     ),

@@ -60,15 +60,15 @@ def read_tables(path: Path) -> list[Table]:
         for file in files
         if file.suffix in (".parquet", ".csv")
         and (file.name.startswith(tuple(NAMED)) or not any(word in file.name for word in OTHERS))
-        for table in _tables(file)
+        for table in _tables_of_file(file)
     ]
     if not tables:
         raise NoTable(f"{printable(str(path))} has no table of operators")
     return tables
 
 
-def _tables(file: Path) -> Iterator[Table]:
-    """Operator tables of a file, one for each format of numbers."""
+def _tables_of_file(file: Path) -> Iterator[Table]:
+    """Yield the operator tables that a file has, one for each format of numbers."""
     frame = (pl.read_parquet if file.suffix == ".parquet" else pl.read_csv)(file)
     columns = set(frame.columns)
     if columns >= PROFILE:
@@ -97,7 +97,8 @@ def _tables(file: Path) -> Iterator[Table]:
 
 
 def _gemm_rows(frame: pl.DataFrame) -> pl.DataFrame:
-    """Rows of a gemm table from the matrix products of an Ascend profile (shapes "m,k;k,n", µs)."""
+    """Rows of a gemm table (m, n, k, format, latency ms) from the matrix products of an Ascend
+    profile, whose shapes read "m,k;k,n" and whose times are in us."""
     shapes = pl.col("Input Shapes").str.replace_all('"', "").str.split(";").list.slice(0, 2)
     numbers = shapes.list.join(",").str.split(",").cast(pl.List(pl.Int64), strict=False)
     rows = frame.filter(pl.col("Type").str.contains("MatMul") & (numbers.list.len() == 4))

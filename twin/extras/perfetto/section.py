@@ -16,7 +16,8 @@ LONGEST_TRACE_S = 60.0  # what a viewer still turns over at ease
 
 
 def download_trace(store: Store, row: RunRow, scenario: Scenario) -> None:
-    """Draw the choice of a span of the run, and a button for it as a trace."""
+    """Draw the choice of a span of the run, and a button that downloads its trace; or, for a run of
+    another engine version, a button that runs it again."""
     if not repeatable(row):
         st.caption(
             "A trace repeats the run, and another version of the engine made this one: its "
@@ -41,7 +42,7 @@ def download_trace(store: Store, row: RunRow, scenario: Scenario) -> None:
 
 
 def trace_bytes(store: Store, run: str, begin_s: float, end_s: float) -> bytes:
-    """A span of a stored run as trace-event JSON, compressed; the same bytes each time."""
+    """A span of a stored run as trace-event JSON, compressed by gzip; the same bytes each time."""
     source, file = stored_source(store, run), io.BytesIO()
     with packed(file) as compressor:
         write_trace(source, compressor, begin_s, end_s, may_be_empty=True)

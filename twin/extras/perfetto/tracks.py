@@ -36,7 +36,7 @@ class Track:
     lane: int = 0
 
     def event(self, phase: str, name: str, at_ns: int, **more: Any) -> Event:
-        """An event of a phase ('X', 'i', 'b' ...) at a moment."""
+        """An event of a trace-event phase ('X', 'i', 'b' ...) on this track."""
         track_ids = {"pid": self.pid, "tid": self.pid * LANES + self.lane}
         return {"ph": phase, "name": name, "ts": at_ns / 1000, **track_ids, **more}
 
@@ -48,13 +48,13 @@ class Track:
     def bar(
         self, name: str, begin_ns: int, end_ns: int, cat: str, number: int, args: Event
     ) -> list[Event]:
-        """An interval that may overlap others: a pair of async events."""
+        """A pair of async events with the id `number`: an interval that may overlap others."""
         begin_event = self.event("b", name, begin_ns, cat=cat, id=number, args=args)
         return [begin_event, self.event("e", name, end_ns, cat=cat, id=number)]
 
 
-def name_tracks(pid: int, name: str, tracks: Mapping[int, str]) -> list[Event]:
-    """Name and order of a process and its tracks."""
+def naming_events(pid: int, name: str, tracks: Mapping[int, str]) -> list[Event]:
+    """Events that name and order a process and its tracks; tracks: names by number in it."""
     rows: list[tuple[str, int, Event]] = [
         ("process_name", 0, {"name": name}), ("process_sort_index", 0, {"sort_index": pid}),
     ]  # fmt: skip
@@ -83,15 +83,15 @@ class Instance:
 
     @cached_property
     def edges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Begins and ends of the passes, ns, rounded without overlaps."""
+        """Begins and ends of the passes in ns, i8[passes] each, rounded without overlaps."""
         begins_ns = np.array([ns(one_pass.begin_s) for one_pass in self.passes], np.int64)
         ends_ns = np.array([ns(one_pass.end_s) for one_pass in self.passes], np.int64)
         begins_ns[1:] = np.maximum(begins_ns[1:], ends_ns[:-1])
         return begins_ns, ends_ns
 
     def point(self, side: int, at_s: float | None, *, exact: bool = True) -> Point | None:
-        """A nanosecond inside the slice that begins (BEGIN) or ends (END) at a stamp, or the first
-        from then on if not `exact`; None without one."""
+        """(pid, lane, ns) just inside the slice that begins (side BEGIN) or ends (END) at a stamp
+        (s), or in the first one from then on if not `exact`; None without one."""
         edges_ns = self.edges[side]
         if at_s is None or not edges_ns.size or ns(at_s) < edges_ns[0]:
             return None
@@ -110,13 +110,13 @@ LEAST_NS = 10  # less where many fall together
 
 
 def moving_requests(tables: Tables, begin_s: float, end_s: float) -> pl.DataFrame:
-    """Requests that changed their stage within a span."""
+    """Rows of the requests that changed their stage from `begin_s` to `end_s`."""
     is_inside = pl.col(STAMPS).is_between(begin_s, end_s, closed="left").fill_null(False)
     return tables["requests"].filter(pl.any_horizontal(is_inside))
 
 
 def request_bars(tables: Tables, begin_s: float, end_s: float) -> Iterator[list[Event]]:
-    """Stages of each request of the span, as bars cut to the span."""
+    """Yield for each request of the span its stages as bars, cut to the span."""
     track = Track(REQUESTS)
     for row in moving_requests(tables, begin_s, end_s).iter_rows(named=True):
         events: list[Event] = []
@@ -144,7 +144,7 @@ def request_bars(tables: Tables, begin_s: float, end_s: float) -> Iterator[list[
 def request_arrows(
     tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float
 ) -> Iterator[list[Event]]:
-    """Arrows of requests: arrival, prefill, KV in place, decode, finish, within the span."""
+    """Yield arrows of requests: arrival, prefill, KV in place, decode, finish, within the span."""
     instance_of = {(instance.role, instance.index): instance for instance in instances}
     rows = moving_requests(tables, begin_s, end_s)
     arrivals = _marks(rows["arrival_s"].to_list(), begin_s, end_s)
@@ -178,7 +178,7 @@ def request_arrows(
 
 
 def _arrow(request: int, points: Sequence[Point]) -> list[Event]:
-    """A flow through points in order of time; fewer than two are no flow."""
+    """Events of an arrow through points in order of time; fewer than two points have none."""
     points_in_order = sorted(set(points), key=lambda p: p[2])
     events: list[Event] = []
     for k, (pid, lane, at_ns) in enumerate(points_in_order if len(points_in_order) > 1 else []):
@@ -193,7 +193,7 @@ def _arrow(request: int, points: Sequence[Point]) -> list[Event]:
 def _marks(
     times_s: Sequence[float | None], begin_s: float, end_s: float
 ) -> list[tuple[int, int] | None]:
-    """Moments as slices in ns, at least LEAST_NS apart; None outside the span."""
+    """(begin, end) in ns of a short slice at each time, LEAST_NS apart; None outside the span."""
     marks: list[tuple[int, int] | None] = [None] * len(times_s)
     marks_inside = sorted(
         (ns(t), k) for k, t in enumerate(times_s) if t is not None and begin_s <= t < end_s
@@ -228,7 +228,7 @@ INSTANCE_COUNTERS = {
 def event_marks(
     tables: Tables, instances: Iterable[Instance], begin_s: float, end_s: float
 ) -> Iterator[list[Event]]:
-    """Faults, rebalances and their consequences: instants, and bars for intervals."""
+    """Yield faults, rebalances and their consequences: an instant each, a bar for intervals."""
     events = tables.get("events")
     if events is None:
         return
@@ -254,10 +254,10 @@ def event_marks(
         yield trace_events
 
 
-def counters(
+def counter_events(
     tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float, most: int
 ) -> Iterator[list[Event]]:
-    """Means of the span's windows, of run and instances; every n-th if more than `most`."""
+    """Yield means of the span's windows, of run and instances; every n-th if more than `most`."""
     most = max(1, most // (len(WINDOW_COUNTERS) + len(INSTANCE_COUNTERS) * len(instances)))
     for name, columns in WINDOW_COUNTERS.items():
         yield _counter(Track(RUN), name, tables["windows"], columns, (begin_s, end_s), most)
@@ -275,7 +275,7 @@ def _counter(
     track: Track, name: str, rows: pl.DataFrame, columns: Iterable[str],
     span_s: tuple[float, float], most: int,
 ) -> list[Event]:  # fmt: skip
-    """One counter with a series per column; windows without data are left out."""
+    """Values of one counter by window, a series per column; windows without data are left out."""
     begin_s, end_s = span_s
     names = [c for c in columns if c in rows.columns]
     windows = rows.filter((pl.col("t_s") < end_s) & (pl.col("t_s") + pl.col("window_s") > begin_s))

@@ -46,7 +46,7 @@ class Written:
 
     @property
     def sentence(self) -> str:
-        """The contents as a sentence."""
+        """The number of events, the span and what was left out, as a sentence."""
         text = f"{self.events:,} events from {self.begin_s:g} s to {self.end_s:g} s of the run"
         if self.left_out:
             text += f"; {self.left_out:,} more had no room: ask for a shorter span"
@@ -57,8 +57,8 @@ def write_trace(
     run: Source, to: Path | Sink, begin_s: float | None = None, end_s: float | None = None,
     most_events: int = MOST_EVENTS, *, may_be_empty: bool = False,
 ) -> Written:  # fmt: skip
-    """Write a span (by default SPAN_S after the warm-up or at the first fault); .gz compresses.
-    Raises TraceError for no such span, or one without requests."""
+    """Write a span (by default SPAN_S after the warm-up or at the first fault) to a file, which .gz
+    compresses, or a stream. Raises TraceError for no such span, or one without requests."""
     begin_s, end_s = span_of(run, begin_s, end_s)
     if not may_be_empty:
         has_ended = (pl.col("finish_s") < begin_s).fill_null(value=False)
@@ -84,10 +84,10 @@ def write_trace(
         sink = _Events(file, most_events, left_out=window.left_out * events_each)
         most_counters = int(ROOM_FOR_COUNTERS * most_events)
         for group in chain(
-            _name_all(instances, streams),
+            _naming_events(instances, streams),
             tracks.event_marks(run.tables, instances, begin_s, end_s),
-            tracks.counters(run.tables, instances, begin_s, end_s, most_counters),
-            *map(_work_slices, instances),
+            tracks.counter_events(run.tables, instances, begin_s, end_s, most_counters),
+            *map(_slices_of_passes, instances),
             tracks.request_arrows(run.tables, instances, begin_s, end_s),
             tracks.request_bars(run.tables, begin_s, end_s),
         ):
@@ -100,7 +100,7 @@ def write_trace(
 
 
 def check_span(begin_s: float | None, end_s: float | None) -> None:
-    """Raise TraceError for a span outside every run, before a run is made."""
+    """Raise TraceError for a span before 0 s or one that does not end after its begin."""
     if begin_s is not None and not 0 <= begin_s < math.inf:
         raise TraceError(f"a trace cannot start at {begin_s:g} s: give it seconds from 0 on")
     if end_s is not None and not max(0.0, begin_s or 0.0) < end_s:
@@ -108,7 +108,7 @@ def check_span(begin_s: float | None, end_s: float | None) -> None:
 
 
 def span_of(run: Source, begin_s: float | None, end_s: float | None) -> tuple[float, float]:
-    """The span to write, within the run; raises TraceError without one."""
+    """(begin, end) s of the span to write, within the run; raises TraceError without one."""
     check_span(begin_s, end_s)
     windows = run.tables["windows"]
     last_s = float(windows["t_s"][-1] + windows["window_s"][-1]) if windows.height else 0.0
@@ -128,7 +128,7 @@ def span_of(run: Source, begin_s: float | None, end_s: float | None) -> tuple[fl
 
 @contextmanager
 def _open(to: Path | Sink) -> Iterator[Sink]:
-    """Output stream of a path; one ending in .gz is compressed."""
+    """Output stream of a path, compressed if that ends in .gz; a stream as it is."""
     if not isinstance(to, Path):
         yield to
         return
@@ -137,7 +137,7 @@ def _open(to: Path | Sink) -> Iterator[Sink]:
 
 
 def packed(file: IO[bytes]) -> gzip.GzipFile:
-    """A compressor into a file; without a time and a name the same run gives the same bytes."""
+    """A gzip stream into a file; without time and name the same run gives the same bytes."""
     return gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0)
 
 
@@ -167,7 +167,8 @@ def _json(value: object) -> str:
 
 
 def _put_streams(sink: _Events, one: Instance, plan: Timeline) -> None:
-    """Write the layers of an instance's iterations on its streams' tracks while there is room."""
+    """Write the layers of an instance's iterations on the tracks of its streams while there is
+    room; plan: streams of one iteration."""
     event_count = 0
     for iteration in one.passes:
         if event_count > sink.room:  # not even made
@@ -189,7 +190,7 @@ def _put_streams(sink: _Events, one: Instance, plan: Timeline) -> None:
 
 
 def _instances(tables: Tables, window: Window) -> list[Instance]:
-    """Every instance, prefill first, with its passes."""
+    """Every instance of the run, prefill first, with its passes in the window."""
     role_order = {"prefill": 0, "decode": 1, "colocated": 2}
     rows: list[tuple[str, int]] = tables["ranks"].select("role", "instance").unique().rows()
     rows = sorted(rows, key=lambda row: (role_order.get(row[0], 9), row[1]))
@@ -199,12 +200,12 @@ def _instances(tables: Tables, window: Window) -> list[Instance]:
     ]
 
 
-def _name_all(
+def _naming_events(
     instances: Iterable[Instance], streams: Mapping[str, Timeline]
 ) -> Iterator[list[Event]]:
-    """Names of all processes and of their tracks."""
-    yield tracks.name_tracks(tracks.RUN, "run", {0: "events"})
-    yield tracks.name_tracks(tracks.REQUESTS, "requests", {0: "arrivals"})
+    """Yield the events that name all processes and their tracks; streams: by role."""
+    yield tracks.naming_events(tracks.RUN, "run", {0: "events"})
+    yield tracks.naming_events(tracks.REQUESTS, "requests", {0: "arrivals"})
     for instance in instances:
         lanes = {ITERATIONS: "batches" if instance.role == "prefill" else "iterations"}
         if instance.role == "decode":
@@ -212,11 +213,11 @@ def _name_all(
         if instance.role in streams:
             names = (f"{name} stream" for name in streams[instance.role].streams)
             lanes |= dict(enumerate(names, FIRST_STREAM))
-        yield tracks.name_tracks(instance.pid, instance.name, lanes)
+        yield tracks.naming_events(instance.pid, instance.name, lanes)
 
 
-def _work_slices(one: Instance) -> Iterator[list[Event]]:
-    """Iterations or batches of an instance, each with its operators inside."""
+def _slices_of_passes(one: Instance) -> Iterator[list[Event]]:
+    """Yield the slices of each iteration or batch of an instance, with its operators inside."""
     track = Track(one.pid, ITERATIONS)
     name = "prefill batch" if one.role == "prefill" else f"{one.role} iteration"
     for iteration, begin_ns, end_ns in zip(

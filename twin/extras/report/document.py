@@ -18,7 +18,7 @@ STYLE = Path(__file__).with_suffix(".css").read_text("utf-8").strip()
 
 
 def tag(name: str, /, *inside: Part, cls: str = "", **attributes: str | float) -> Element:
-    """An element with attributes and contents; `_` in a name of an attribute stands for `-`."""
+    """An HTML or SVG element with attributes (`_` in their names stands for `-`) and contents."""
     element = Element(name, {"class": cls} if cls else {})
     for key, value in attributes.items():
         element.set(key.replace("_", "-"), value if isinstance(value, str) else f"{value:.6g}")
@@ -53,7 +53,7 @@ def table(
     """A table that scrolls if it is too wide; right: columns of numbers; wide: of sentences."""
 
     def cell(kind: str, k: int, part: Part) -> Element:
-        """A cell of column k, of the class for numbers or sentences."""
+        """A cell of column k: kind is "td" or "th"; its class is that of numbers or sentences."""
         return tag(kind, part, cls="n" if k in right else "t" if k in wide else "")
 
     body = [tag("tr", *(cell("td", k, part) for k, part in enumerate(row))) for row in rows]
@@ -71,7 +71,7 @@ def tiles(pairs: Iterable[tuple[str, str, str]]) -> Part:
 
 
 def bars(rows: Sequence[tuple[str, float, str]]) -> Part:
-    """Shares as bars: (label, value, value in words), relative to the largest."""
+    """Rows with a bar in proportion to the largest value: (label, value, value in words)."""
     largest = max((value for _, value, _ in rows), default=0.0) or 1.0
     body = [
         tag("tr", tag("td", label), tag("td", value_text, cls="n"),
@@ -83,7 +83,7 @@ def bars(rows: Sequence[tuple[str, float, str]]) -> Part:
 
 
 def fold(summary: str, *inside: Part) -> Part:
-    """A section that is closed until it is clicked."""
+    """A section with the title `summary` that is closed until it is clicked."""
     return tag("details", tag("summary", summary), *inside)
 
 
@@ -104,7 +104,8 @@ def plot(
     title: str, series: Sequence[Series], x: str, y: str, *, limit: float | None = None,
     y_most: float | None = None,
 ) -> Part:  # fmt: skip
-    """A chart with its title and key; limit: an x drawn as a line."""
+    """An SVG chart with title and key; x, y: titles of the axes; limit: an x at which a line is
+    drawn; y_most: the end of y, by default the largest value."""
     curves = [curve for curve in series if curve.points]
     if not curves:
         return tag("figure", tag("p", f"{title}: nothing to draw.", cls="soft"))
@@ -114,25 +115,25 @@ def plot(
     x_low, x_high = min(xticks[0], *xs), max(xticks[-1], *xs)
     y_high = max(yticks[-1], y_most or max(ys))
 
-    def at(px: float, py: float) -> Point:
-        """Coordinates on the drawing of a point of the chart."""
+    def on_drawing(px: float, py: float) -> Point:
+        """Place on the drawing, in its own units, of a point of the chart."""
         right, up = WIDE - LEFT - RIGHT, HIGH - TOP - BOTTOM
         return LEFT + right * (px - x_low) / (x_high - x_low), TOP + up * (1.0 - py / y_high)
 
     drawing: list[Part] = []
     for value in yticks:  # grid lines and numbers of y, numbers of x, and the title of x
-        x_left, y_line = at(xticks[0], value)
+        x_left, y_line = on_drawing(xticks[0], value)
         drawing.append(tag("line", cls="grid", x1=x_left, y1=y_line, x2=WIDE - RIGHT, y2=y_line))
         drawing.append(tag("text", _number(value), x=x_left - 6, y=y_line + 4, text_anchor="end"))
     for value in xticks:
-        x_tick, y_axis = at(value, 0.0)
+        x_tick, y_axis = on_drawing(value, 0.0)
         drawing.append(tag("text", _number(value), x=x_tick, y=y_axis + 17, text_anchor="middle"))
     drawing.append(tag("text", x, x=(LEFT + WIDE - RIGHT) / 2, y=HIGH - 6, text_anchor="middle"))
     if limit is not None:
-        (x_line, y_low), (_, y_top) = at(limit, 0.0), at(limit, y_high)
+        (x_line, y_low), (_, y_top) = on_drawing(limit, 0.0), on_drawing(limit, y_high)
         drawing.append(tag("line", cls="limit", x1=x_line, y1=y_low, x2=x_line, y2=y_top))
     for curve in curves:
-        drawing += _draw(curve, [at(*p) for p in curve.points])
+        drawing += _series_elements(curve, [on_drawing(*p) for p in curve.points])
     svg = tag("svg", tag("title", title), *drawing, viewBox=f"0 0 {WIDE:g} {HIGH:g}", role="img")
     legend = [tag("span", tag("span", cls=f"key k{curve.colour}"), curve.name, cls="whole")
            for curve in curves if curve.name]  # fmt: skip
@@ -152,8 +153,8 @@ def ticks(low: float, high: float) -> list[float]:
     return [k * step for k in range(first_step, max(last_step, first_step + 1) + 1)]
 
 
-def _draw(s: Series, places: Sequence[Point]) -> Iterable[Part]:
-    """A series as a line, as points, or both; places: of its points on the drawing."""
+def _series_elements(s: Series, places: Sequence[Point]) -> Iterable[Part]:
+    """Yield the SVG of a series: a line, points, or both; places: of its points on the drawing."""
     if s.joined:
         yield tag("polyline", cls=f"s{s.colour}",
                   points=" ".join(f"{x:.1f},{y:.1f}" for x, y in places))  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from twin.extras.report.document import Part, Series, bars, fold, page, plot, table, tag
-from twin.extras.report.run import fields_of
+from twin.extras.report.run import scenario_section
 from twin.lab.plan.answer import answer_sentences, equality_note, in_words, loss_text, relax_rows
 from twin.lab.plan.question import LOSSES, Plan, in_brief, plan_digest
 from twin.lab.plan.space import CHOICES
@@ -33,22 +33,22 @@ LEDGER_MOST = 400  # rows of what was not simulated that are listed; the rest is
 
 
 def plan_report(plan: Plan, found: Row) -> str:
-    """The answer of a plan (`answer.answered` with its ledger) as one HTML file."""
+    """The answer of a plan, the list of all its deployments included, as one HTML file."""
     texts = [s for s in answer_sentences(dict(found)) if s]
     body: list[Part] = [tag("p", plan.scenario.name, ": ", in_brief(plan), cls="soft")]
     body += [tag("p", sentence) for sentence in texts[1:]]
     if ranked := found["ranked"]:
         equal_note = tag("p", f"{equality_note(ranked)}. Five seeds each.", cls="soft")
-        body += [tag("h2", "Ranking"), _ranking(plan, ranked), equal_note]
+        body += [tag("h2", "Ranking"), _ranking_table(plan, ranked), equal_note]
     if found["relaxations"]:
         entries = [row | {"NPUs": f"{row['NPUs']:,}"} for row in relax_rows(found["relaxations"])]
         rows = [list(row.values()) for row in entries]
         body += [tag("h2", "What would have to give"), table(list(entries[0]), rows, right=(4,))]
-    body += [tag("h2", "Throughput against speed"), _front(found)]
-    body += [_deployment(row) for row in ranked]
+    body += [tag("h2", "Throughput against speed"), _front_chart(found)]
+    body += [_deployment_section(row) for row in ranked]
     if found["tornado"]:
         body += [tag("h2", "What each choice alone does to the first"), _tornado(found["tornado"])]
-    body += [tag("h2", "Every deployment"), *_ledger(found)]
+    body += [tag("h2", "Every deployment"), *_ledger_elements(found)]
     varied_text = ", ".join(CHOICES[key].label for key in plan.vary)
     made_by = ", ".join(f"{key} {found[key][:16]}" for key in ("engine", "facts") if key in found)
     identity = tag(
@@ -56,12 +56,12 @@ def plan_report(plan: Plan, found: Row) -> str:
         f"{plan.scenario.seed}. The question {plan_digest(plan)[:16]} gives the same bytes with "
         f"the same engine and facts{f': {made_by}' if made_by else ''}.", cls="soft",
     )  # fmt: skip
-    body += [tag("h2", "The question"), fields_of(plan.scenario), identity]
+    body += [tag("h2", "The question"), scenario_section(plan.scenario), identity]
     return page(texts[0], *body)
 
 
-def _ranking(plan: Plan, rows: Sequence[Row]) -> Part:
-    """The table of ranked deployments."""
+def _ranking_table(plan: Plan, rows: Sequence[Row]) -> Part:
+    """The table of ranked deployments: figures, and the state after each loss of the plan."""
     loss_heads = (f"After: {LOSSES[loss].lower()}" for loss in plan.survives)
     price = "cost_per_million_tokens"  # none without one of an NPU-hour
     has_cost = any(row["summary"].get(price) is not None for row in rows)
@@ -75,18 +75,18 @@ def _ranking(plan: Plan, rows: Sequence[Row]) -> Part:
          amount(r["margins"].get("headroom"), "share"),
          amount(r["summary"]["power_kw"], "rate", "kW"),
          *([amount(r["summary"][price], "rate", "/ M tokens")] if has_cost else []),
-         r["held_back_by"], *(_loss_word(r["losses"].get(loss, {})) for loss in plan.survives))
+         r["held_back_by"], *(_loss_element(r["losses"].get(loss, {})) for loss in plan.survives))
         for r in rows
     ]  # fmt: skip
     return table(heads, cells, right=range(2, 8 + has_cost), wide=(1,))
 
 
-def _loss_word(after: Row) -> Part:
-    """How a deployment fares after a loss, as a good or bad word."""
+def _loss_element(after: Row) -> Part:
+    """State of a deployment after a loss, in words, in the colour of good or bad."""
     return tag("span", loss_text(after), cls="good" if after.get("status") == "feasible" else "bad")
 
 
-def _deployment(row: Row) -> Part:
+def _deployment_section(row: Row) -> Part:
     """A ranked deployment, folded: margins, next step, losses, and the command that runs it."""
     settings = (f"--set {shlex.quote(f'{path}={v}')}" for path, v in row["settings"].items())
     command = " ".join(["python -m twin run SCENARIO", *settings])
@@ -96,7 +96,7 @@ def _deployment(row: Row) -> Part:
         if (value := row["margins"].get(key)) is not None
     ]
     losses = [
-        (LOSSES.get(loss, loss), state_after.get("element", ""), _loss_word(state_after),
+        (LOSSES.get(loss, loss), state_after.get("element", ""), _loss_element(state_after),
          state_after.get("reason", ""))
         for loss, state_after in row["losses"].items()
     ]  # fmt: skip
@@ -110,26 +110,26 @@ def _deployment(row: Row) -> Part:
     )  # fmt: skip
 
 
-def _front(found: Row) -> Part:
-    """The chart of speed per user against throughput per NPU."""
+def _front_chart(found: Row) -> Part:
+    """The chart of tokens/s for one user against tokens/s per NPU, simulated and published."""
     ranks = {row["key"]: str(row["rank"]) for row in found["ranked"]}
     decoding_points = [p for p in found["front"] if p["tokens_per_s_per_user"]]
-    front_points = sorted((p for p in decoding_points if p["on_front"]), key=_speed)
-    speeds = [_speed(p) for p in decoding_points]
+    front_points = sorted((p for p in decoding_points if p["on_front"]), key=_user_speed)
+    speeds = [_user_speed(p) for p in decoding_points]
     near_points = [p for p in published_points()
             if speeds and min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip
 
-    def simulated(name: str, some: Sequence[Row], colour: int, joined: bool) -> Series:
+    def series_of_points(name: str, some: Sequence[Row], colour: int, joined: bool) -> Series:
         """A series of simulated deployments, with their ranks and settings as texts."""
         return Series(
-            name, [(_speed(p), p["tokens_per_s_per_npu"]) for p in some], colour, joined, True,
+            name, [(_user_speed(p), p["tokens_per_s_per_npu"]) for p in some], colour, joined, True,
             [ranks.get(p["key"], "") for p in some],
             [f"{in_words(dict(p['settings']))}, {p['npus']} NPUs" for p in some],
         )  # fmt: skip
 
     series = [
-        simulated("front", front_points, 0, True),
-        simulated("simulated", [p for p in decoding_points if not p["on_front"]], 3, False),
+        series_of_points("front", front_points, 0, True),
+        series_of_points("simulated", [p for p in decoding_points if not p["on_front"]], 3, False),
         Series("published, decode NPUs alone", [(1.0 / p.tpot_s, p.tokens_per_s_per_npu)
                for p in near_points], 1, False, True, (), [p.name for p in near_points]),
     ]  # fmt: skip
@@ -137,13 +137,13 @@ def _front(found: Row) -> Part:
                 "tokens/s per NPU")  # fmt: skip
 
 
-def _speed(point: Row) -> float:
+def _user_speed(point: Row) -> float:
     """Tokens/s for one user of a deployment."""
     return float(point["tokens_per_s_per_user"])
 
 
 def _tornado(rows: Sequence[Row]) -> Part:
-    """The chart of how the goal changes with each setting: its field's label, and its value."""
+    """Bars of the goal with one setting changed, as a share of the first deployment's."""
     return bars([
         (f"{field.label if (field := field_info(row['path'])) else row['path']}: {row['value']}",
          row["score_ratio"] if row["fits"] else 0.0,
@@ -152,21 +152,21 @@ def _tornado(rows: Sequence[Row]) -> Part:
     ])  # fmt: skip
 
 
-def _ledger(found: Row) -> Iterable[Part]:
-    """Counts, and tables of simulated and of priced deployments."""
+def _ledger_elements(found: Row) -> Iterable[Part]:
+    """Yield counts of deployments by state, and folded tables of simulated and of priced ones."""
     counts = {k: count for k, count in found["counts"].items() if k != "simulations"}
     yield tag("p", "; ".join(f"{k}: {count:,}" for k, count in counts.items()), ".", cls="soft")
     rows = [row for row in found["ledger"] if row["simulated"]]
     ranked_rows = sorted(rows, key=lambda row: row["rank"] or len(rows))
-    yield fold(f"{len(rows):,} that were simulated", _list_table(ranked_rows))
+    yield fold(f"{len(rows):,} that were simulated", _deployments_table(ranked_rows))
     if priced_rows := [row for row in found["ledger"] if not row["simulated"]]:
         more_text = f", the first {LEDGER_MOST} of them" if len(priced_rows) > LEDGER_MOST else ""
         title = f"{len(priced_rows):,} that were priced by formula alone{more_text}"
-        yield fold(title, _list_table(priced_rows[:LEDGER_MOST]))
+        yield fold(title, _deployments_table(priced_rows[:LEDGER_MOST]))
 
 
-def _list_table(rows: Sequence[Row]) -> Part:
-    """The table of deployments with status and reason."""
+def _deployments_table(rows: Sequence[Row]) -> Part:
+    """The table of deployments: rank, settings, NPUs, status, number of simulations, reason."""
     cells = [
         (str(row["rank"] or ""),
          in_words(dict(row["settings"])) + (" (the scenario's own)" if row["own"] else ""),

@@ -24,7 +24,7 @@ STATES = {"filling": "still filling when it ended", "overloaded": "overloaded: q
 
 
 def run_report(run: Run) -> str:
-    """A run as one HTML file; its tables of `TABLES` are drawn if they exist."""
+    """A run as one HTML file; charts are drawn of those of its tables `TABLES` that exist."""
     s, summary = run.scenario, run.summary
     state = STATES.get(str(summary.get("steady_state")), "")
     notes = [f"{s.horizon_s:g} s simulated, the first {s.warmup_s:g} s left out of the figures"]
@@ -34,7 +34,7 @@ def run_report(run: Run) -> str:
         body.append(tag("p", "This run broke a law of its own: do not use its figures.", cls="bad"))
     tiles = (m for m in metrics_at("tile") if m.shows("tile", summary.get(m.key), s))
     body += [doc.tiles((m.tile, shown(m.key, summary[m.key]), _slo_text(m, run)) for m in tiles)]
-    charts = [*_over_time(run.tables.get("windows")), *_over_requests(run)]
+    charts = [*_time_charts(run.tables.get("windows")), *_latency_charts(run)]
     if charts:
         body += [tag("h2", "How it went"), tag("div", *charts, cls="charts")]
     body += _operator_bars(run.tables.get("operators"))
@@ -54,19 +54,19 @@ def run_report(run: Run) -> str:
         "p", f"Result {run.digest[:16]}, engine {run.engine_version[:16]}, facts "
         f"{run.facts_digest[:16]}: the same question gives the same bytes.", cls="soft",
     )  # fmt: skip
-    body += [tag("h2", "The question"), fields_of(s), identity]
+    body += [tag("h2", "The question"), scenario_section(s), identity]
     return doc.page(s.name, *body)
 
 
 def _slo_text(metric: Metric, run: Run) -> str:
-    """The limit of a figure, in words; where tenants or models have their own, there is none."""
+    """The SLO of a figure, in words; "" if it has none, or if tenants or models have their own."""
     if metric.slo is None or not has_one_slo(run.scenario):
         return ""
     return f"SLO {shown(metric.key, metric.slo(run.scenario))}"
 
 
-def _over_time(windows: pl.DataFrame | None) -> Iterable[Part]:
-    """Charts of tokens and of requests over simulated time."""
+def _time_charts(windows: pl.DataFrame | None) -> Iterable[Part]:
+    """Yield charts of tokens/s and of numbers of requests over simulated time."""
     if windows is None or not windows.height:
         return
     curves = {
@@ -76,7 +76,7 @@ def _over_time(windows: pl.DataFrame | None) -> Iterable[Part]:
     }  # fmt: skip
     for title, (unit, columns) in curves.items():
         series = [
-            Series(name, thin(windows["t_s"], windows[column]), colour)
+            Series(name, averaged_points(windows["t_s"], windows[column]), colour)
             for colour, (name, column) in enumerate(columns.items())
             if column in windows.columns and windows[column].fill_null(0).max()
         ]
@@ -84,16 +84,16 @@ def _over_time(windows: pl.DataFrame | None) -> Iterable[Part]:
             yield plot(title, series, "time, s", unit)
 
 
-def thin(x: pl.Series, y: pl.Series) -> Sequence[Point]:
-    """Points of a line, averaged over neighbours if there are more than `POINTS`."""
+def averaged_points(x: pl.Series, y: pl.Series) -> Sequence[Point]:
+    """Points (x, y) of a line, averaged over neighbours if there are more than `POINTS`."""
     pairs = np.column_stack([x.to_numpy(), y.cast(pl.Float64).to_numpy()])
     pairs = pairs[np.isfinite(pairs).all(axis=1)]
     groups = np.array_split(pairs, min(POINTS, len(pairs))) if len(pairs) else []
     return [(float(group[:, 0].mean()), float(group[:, 1].mean())) for group in groups]
 
 
-def _over_requests(run: Run) -> Iterable[Part]:
-    """Cumulative share of requests over TTFT and TPOT, with the SLO."""
+def _latency_charts(run: Run) -> Iterable[Part]:
+    """Yield charts of the cumulative share of requests over TTFT and TPOT, with the SLO."""
     table, scenario = run.tables.get("requests"), run.scenario
     if table is None or not table.height:
         return
@@ -115,7 +115,7 @@ def _over_requests(run: Run) -> Iterable[Part]:
 
 
 def _operator_bars(operators: pl.DataFrame | None) -> Iterable[Part]:
-    """A heading and bars for each phase: the operators that take most of an iteration."""
+    """Yield for each phase a heading and bars: the operators that take most of an iteration."""
     if operators is None or not operators.height:
         return
     for phase in operators["phase"].unique(maintain_order=True):
@@ -131,8 +131,8 @@ def _operator_bars(operators: pl.DataFrame | None) -> Iterable[Part]:
             yield doc.bars(rows)
 
 
-def fields_of(scenario: Scenario) -> Part:
-    """A scenario in full, folded: its stated fields identify it with this version's defaults."""
+def scenario_section(scenario: Scenario) -> Part:
+    """HTML of a scenario, folded: its stated fields identify it with this version's defaults."""
     rows = []
     for path, value in changed(Scenario(), scenario).items():
         field = field_info(path)

@@ -16,14 +16,14 @@ from twin.ui.show import download, file_name
 
 
 def download_run(store: Store, row: RunRow, scenario: Scenario) -> None:
-    """Draw a button for the run as one HTML file."""
+    """Draw a button that downloads the run as one HTML file."""
     st.caption("One HTML file with figures and charts, which opens without the twin and a network.")
     name = f"{file_name(scenario.name, nameless='report')[:60]}.html"
     download("HTML", partial(stored_report, store, row, scenario), name, "download-report")
 
 
 def stored_report(store: Store, row: RunRow, scenario: Scenario) -> bytes:
-    """A stored run as one HTML file."""
+    """A stored run as the bytes of one HTML file."""
     tables = {name: store.runs.table(row.id, name)
               for name in TABLES if name in store.runs.tables(row.id)}  # fmt: skip
     run = Run(scenario, row.facts_digest, row.engine_version, row.result_digest, row.summary,
@@ -32,6 +32,6 @@ def stored_report(store: Store, row: RunRow, scenario: Scenario) -> bytes:
 
 
 def download_plan(plan: Plan, found: Mapping[str, Any]) -> None:
-    """Draw a button for the plan's answer as one HTML file."""
+    """Draw a button that downloads the plan's answer `found` as one HTML file."""
     name = f"plan-{file_name(plan.scenario.name, nameless='report')[:60]}.html"
     download("Report (HTML)", lambda: plan_report(plan, found).encode(), name, "plan-report")

@@ -32,13 +32,13 @@ class _Client:
 
 
 def read_servegen(reading: Reading) -> Columns:
-    """Columns of the day's requests; raises TraceError for an incomplete set of files."""
+    """Columns of the requests of ServeGen's files; raises TraceError for an incomplete set."""
     name, clients = reading.label, dict[int, _Client]()
     for piece in reading.pieces():
         if chunk := PIECE_NAME.search(piece.name):
             client = clients.setdefault(int(chunk[1]), _Client())
             if chunk[2] == "trace.csv":
-                client.windows = _windows(piece)
+                client.windows = _client_windows(piece)
             else:
                 client.lengths = _length_tables(piece)
     for number, client in sorted(clients.items()):
@@ -57,7 +57,7 @@ FORMAT = Format(
 )  # fmt: skip
 
 
-def _windows(piece: Piece) -> list[tuple[float, float, float, int]]:
+def _client_windows(piece: Piece) -> list[tuple[float, float, float, int]]:
     """(start s, rate req/s, shape, pattern) of each window of a client. Raises TraceError."""
     windows: list[tuple[float, float, float, int]] = []
     for number, line in enumerate(text_of(piece).split("\n"), 1):
@@ -87,7 +87,7 @@ def _windows(piece: Piece) -> list[tuple[float, float, float, int]]:
 
 
 def _length_tables(piece: Piece) -> dict[str, list[tuple[float, np.ndarray, np.ndarray]]]:
-    """Windows of each field (start s, values f8[k], cumulative probability f8[k])."""
+    """By field its windows: (start s, tokens f8[k], their cumulative probability f8[k])."""
     body = decode(text_of(piece), piece.name, "an object of windows")
     if type(body) is not dict or not body:
         raise TraceError(f"{piece.name} is not an object of windows")
@@ -101,14 +101,14 @@ def _length_tables(piece: Piece) -> dict[str, list[tuple[float, np.ndarray, np.n
             location = f"{piece.name} window {key} {name}"
             if type(text) is not str:
                 raise TraceError(f"{location} must be a text like {{45: 0.01, 46: 0.02}}")
-            values, chances = _pairs(text, location)
+            values, chances = _lengths_and_chances(text, location)
             if chances.sum() > 0:
                 tables[name].append((float(key), values, np.cumsum(chances) / chances.sum()))
     return tables
 
 
-def _pairs(text: str, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """(values f8[k], probabilities f8[k]) of text like '{45: 0.01, 46: 0.02}'."""
+def _lengths_and_chances(text: str, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """(tokens f8[k], probabilities f8[k]) of text like '{45: 0.01}'. where: for messages."""
     if not (items := text.strip(" {}\n")):
         return np.zeros(0), np.zeros(0)  # a window without requests
     try:
@@ -122,7 +122,7 @@ def _pairs(text: str, where: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _sample(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
-    """Requests of all clients, sampled from their windows."""
+    """Columns of all clients' requests, drawn from a seed. Raises TraceError beyond `most_rows`."""
     times_s, request_count = [np.zeros(0)], 0
     lengths = {name: [np.zeros(0, np.int64)] for name in FIELDS}
     for number, client in sorted(clients.items()):
@@ -155,7 +155,8 @@ def _sample(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
 
 @lazy_entry
 def _set_times(key: np.uint64, pattern: int, shape: float, at: np.ndarray) -> None:
-    """Fill at f8[n] with sorted times in (0, 1): n + 1 gaps of the pattern, scaled to sum to 1."""
+    """Fill at f8[n] with sorted times in (0, 1): n + 1 gaps of a pattern of PATTERNS, scaled to sum
+    to 1. shape: that of the gamma or Weibull distribution."""
     sum_of_gaps = 0.0
     for i in range(at.size + 1):
         if pattern == 1:
@@ -173,7 +174,8 @@ def _set_times(key: np.uint64, pattern: int, shape: float, at: np.ndarray) -> No
 def _lengths_of(
     tables: list[tuple[float, np.ndarray, np.ndarray]], times: np.ndarray, key: np.uint64
 ) -> np.ndarray:
-    """Lengths i8[n] for sorted times f8[n], each drawn from the window that contains it."""
+    """Lengths i8[n] in tokens for sorted times f8[n] in s, each drawn from the window of `tables`
+    that contains it: (start s, lengths, cumulative probability)."""
     starts_s = np.array([start_s for start_s, _, _ in tables])
     window_of = np.maximum(np.searchsorted(starts_s, times, side="right") - 1, 0)
     lengths = np.empty(times.size, np.int64)
@@ -189,7 +191,8 @@ def _lengths_of(
 def _draw_lengths(
     values: np.ndarray, cumulative: np.ndarray, key: np.uint64, first: int, lengths: np.ndarray
 ) -> None:
-    """Fill lengths i8[n] with draws of the stream from `first` on, by inversion."""
+    """Fill lengths i8[n] with tokens from `values`, drawn by inversion of their cumulative
+    probabilities; first: number of the first draw of the stream `key`."""
     for i in range(lengths.size):
         index = int(np.searchsorted(cumulative, uniform(key, first + i), side="right"))
         lengths[i] = int(values[min(index, values.size - 1)] + 0.5)

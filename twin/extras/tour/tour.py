@@ -42,7 +42,7 @@ STEPS = {
 
 
 def draw_tour() -> None:
-    """Draw the button of the tour, highlighted in a browser that has not seen it yet."""
+    """Draw the button that starts the tour, highlighted in a browser that has not seen it yet."""
     with st.container(key="tour"):
         steps = [{"target": key, "title": title, "text": text}
                  for key, (title, text) in STEPS.items()]  # fmt: skip

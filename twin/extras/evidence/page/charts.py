@@ -30,8 +30,8 @@ POINTS = {
 Rows = Sequence[Mapping[str, Any]]
 
 
-def errors(rows: Rows) -> Chart:
-    """Chart of signed error over the published value."""
+def error_chart(rows: Rows) -> Chart:
+    """Chart of the signed error (%) of each row over its published value."""
     if not rows:
         return empty_chart("No published row to show")
     fig, band_y = figure(height=400), _axis_place(BAND)
@@ -60,7 +60,7 @@ def errors(rows: Rows) -> Chart:
 
 
 def _axis_place(error: float) -> float:
-    """Where a signed error stands on the axis: by its logarithm, and evenly within the band.
+    """Place of a signed error on the axis: about even within the band, by its logarithm beyond it.
 
     >>> round(_axis_place(-0.5) + _axis_place(0.5), 9), _axis_place(0.0)
     (0.0, 0.0)"""
@@ -84,13 +84,13 @@ def _add_points(fig: Any, rows: Rows) -> None:
 
 
 def _row_text(row: Mapping[str, Any]) -> list[str]:
-    """What the pointer shows of a row: quantity, system, both figures, error."""
+    """Texts that the pointer shows of a row: quantity, system, both figures, error."""
     figures = (f"{three_figures(row[key])} {row['unit']}" for key in ("published", "twin"))
     return [row["quantity"], row["system"], *figures, f"{100 * row['error']:+.1f} %"]
 
 
-def parts(rows: Sequence[Part]) -> Chart:
-    """Chart of one layer by operator: the published figure if any, and the twin's below it."""
+def layer_chart(rows: Sequence[Part]) -> Chart:
+    """Chart of one layer's seconds by operator: published ones if any, the twin's below them."""
     if not rows:
         return empty_chart("This row has no operators")
     longest = max(max(row.twin_s, row.published_s or 0.0) for row in rows)

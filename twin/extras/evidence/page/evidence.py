@@ -30,27 +30,27 @@ SEARCHED = ("quantity", "system", "kind", "regime", "source", "note")  # of a ro
 
 @st.cache_resource(show_spinner="Working out every published row", max_entries=2)
 def judged_evidence(digest: str) -> dict[str, Any]:
-    """The judged rows and what bands hold, shipped where these facts made them; never changed."""
+    """The judged rows and what bands hold, by digest of the facts; shared, so never changed."""
     evidence = shipped.current_evidence(session.facts())
-    return {**evidence, "rows": proof.by_regime(evidence["rows"])}
+    return {**evidence, "rows": proof.sorted_by_regime(evidence["rows"])}
 
 
 @st.cache_data(show_spinner=False, max_entries=4)
 def scenario_links(digest: str) -> dict[str, str]:
-    """The address of each row's scenario, where it has one that can run."""
+    """The address of each row's scenario by the row's id, where it has one that can run."""
     scenarios = {row.id: scenario_to_run(row) for row in load_published()}
     return {name: links.scenario_link(s, "") for name, s in scenarios.items() if s is not None}
 
 
 @st.cache_data(show_spinner="Working out the operators", max_entries=64)
-def layer_of(digest: str, name: str) -> list[reproduce.Part]:
-    """One layer of a row's configuration by operator."""
+def layer_parts_of_row(digest: str, name: str) -> list[reproduce.Part]:
+    """One layer of a row's configuration by operator, in seconds; name: id of the row."""
     rows = {row.id: row for row in load_published()}
     return reproduce.layer_parts(rows[name], list(rows.values()), session.facts())
 
 
 def scenario_to_run(row: Row, *, against: bool = False) -> Scenario | None:
-    """The row's scenario, or a preset with the same question; None if it cannot run."""
+    """The row's scenario (or what it is compared to), or a preset like it; None: it cannot run."""
     question = reproduce.closed_loop(row, against=against)
     return None if question is None else reproduce.preset_of(question, session.preset_list())
 
@@ -90,8 +90,8 @@ if st.session_state.get("row") not in by_id:
     st.session_state["row"] = st.query_params["row"] if named else proof.worst_id(answers)
 
 
-def name_row(row: str = "") -> None:
-    """Write the displayed row into the address, and display the row that it names."""
+def show_row(row: str = "") -> None:
+    """Show a row by its id ("": the selected one), and write it into the address."""
     st.session_state["row"] = row or st.session_state["row"]
     st.query_params["row"] = st.session_state["row"]
 
@@ -102,7 +102,7 @@ for sentence_of_group in headlines(answers):
 st.caption(today(answers))
 picture, worst = st.columns([3, 2], gap="large")
 with picture:
-    plot(charts.errors(answers), "evidence-errors")
+    plot(charts.error_chart(answers), "evidence-errors")
 with worst:
     st.markdown("**Farthest off**")
     st.html("<style>[class*='st-key-worst'] button { text-align: left }</style>")
@@ -110,7 +110,7 @@ with worst:
         st.button(
             f"{100 * row['error']:+.0f} % · {row['quantity']} · {row['system']}",
             key=f"worst:{row['id']}", type="tertiary", wrap=True,
-            on_click=name_row, args=(row["id"],),
+            on_click=show_row, args=(row["id"],),
         )  # fmt: skip
     st.markdown("**Published, and not answered**")
     st.markdown(proof.missing_in_words(load_beyond()))
@@ -125,7 +125,7 @@ with st.expander(f"One row: {shown_row['quantity']} · {shown_row['system']}", e
     left, right = st.columns(2, gap="large")
 with left:
     name = st.selectbox(
-        "Row", list(by_id), key="row", on_change=name_row,
+        "Row", list(by_id), key="row", on_change=show_row,
         format_func=lambda key: f"{by_id[key]['quantity']} · {by_id[key]['system']}",
     )  # fmt: skip
     row, source = by_id[name], published[name]
@@ -171,8 +171,8 @@ with left:
             )
 with right:
     st.markdown("**One layer by operator**")
-    if layer := layer_of(facts.digest, name):
-        plot(charts.parts(layer), "parts")
+    if layer := layer_parts_of_row(facts.digest, name):
+        plot(charts.layer_chart(layer), "parts")
         if any(part.twin_s == 0 for part in layer):
             st.caption(
                 "Time on the critical path: with two microbatches the shorter stream is hidden "
@@ -187,7 +187,7 @@ def take_row() -> None:
     """Show the row that was clicked in the table."""
     picked_rows = [] if session.is_gone(table_key) else st.session_state[table_key].selection.rows
     if picked_rows:
-        name_row(shown[picked_rows[0]]["id"])
+        show_row(shown[picked_rows[0]]["id"])
 
 
 named_rows = bool({"regime", "missed"} & set(st.query_params))
@@ -217,7 +217,7 @@ with st.expander(f"All {len(answers)} rows: search, kinds", expanded=named_rows)
     ]
     table_key = f"rows:{regime}:{missed}:{looked_for}"
     number = st.column_config.NumberColumn
-    cells = proof.table(shown, scenario_links(facts.digest))
+    cells = proof.row_table(shown, scenario_links(facts.digest))
     st.dataframe(
         cells, key=table_key, hide_index=True,
         placeholder="–", height=min(440, 38 + 35 * len(shown)), on_select=take_row,

@@ -8,8 +8,8 @@ from twin.hardware.prices import point_to_point
 from twin.ui import session
 
 
-def measured(fabric: Fabric) -> None:
-    """Draw rates of the first die, by pair, next to the published ones; computed when opened."""
+def draw_measured(fabric: Fabric) -> None:
+    """Draw rates and latencies from the first die next to the published ones, when opened."""
     expander = st.expander(
         "Point to point: this fabric next to the published measurement", key="supernode-measured",
         on_change="rerun",

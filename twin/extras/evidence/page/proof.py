@@ -31,21 +31,21 @@ _FIELD = re.compile(r"^[\w.*]+(?: = \w+)?(?::\s*|$)")  # the field that a reason
 Found = Sequence[Mapping[str, Any]]
 
 
-def by_regime(rows: Found) -> list[dict[str, Any]]:
+def sorted_by_regime(rows: Found) -> list[dict[str, Any]]:
     """Rows by regime, in the order in which regimes first come."""
     regimes = [row["regime"] for row in rows]
     return [dict(row) for row in sorted(rows, key=lambda row: regimes.index(row["regime"]))]
 
 
 def accepted_errors() -> str:
-    """Largest accepted error of a row by group, in words: '±12 % on CloudMatrix384, ...'."""
+    """Largest accepted errors by group of rows, in words: '±12 % on CloudMatrix384, ...'."""
     texts = [f"±{100 * bar:.0f} % on {group}" for group, bar in bars().worst.items()]
     texts.append(f"±{100 * bars().exchange:.0f} % for dispatch and combine over EP degree")
     return ", ".join(texts)
 
 
-def unit(row: Mapping[str, Any]) -> str:
-    """The unit with its basis: 'µs, one die'."""
+def unit_text(row: Mapping[str, Any]) -> str:
+    """The unit of a row with its basis: 'µs (die)'."""
     text = UNITS.get(row["unit"], row["unit"])
     basis = row.get("basis", "")
     if row["unit"] in ("ratio", "B") or basis in ("", "model") or f"/{basis}" in text:
@@ -54,7 +54,7 @@ def unit(row: Mapping[str, Any]) -> str:
 
 
 def reason_of(row: Mapping[str, Any]) -> str:
-    """Sentence on a row: whether it exceeds its bar, and its note."""
+    """Sentence on a row: its bar if the error exceeds it, the reason for its kind, its note."""
     if row["outside"]:
         reason = row["note"] or "the reason is not known yet"
         return f"Outside its bar of {100 * row['bar']:.0f} %: {reason}"
@@ -64,20 +64,20 @@ def reason_of(row: Mapping[str, Any]) -> str:
 
 
 def other_answers(row: Mapping[str, Any]) -> str:
-    """Other simulators' answers to a row: 'msmodeling +8 %'."""
+    """Errors of other simulators on a row, in words: 'msmodeling +8 %'."""
     return ", ".join(f"{name} {100 * error:+.0f} %" for name, error in row["others"])
 
 
 def kind_in_words(row: Mapping[str, Any]) -> str:
-    """Kind of a row, its reason, and its first error if it has one."""
+    """Kind of a row, its reason, and its first error, from before it was seen, if any."""
     text = row["because"] or KINDS[row["kind"]]
     if row["first_error"] is not None:
         text += f"; first error {100 * row['first_error']:+.1f} % at {row['first_commit'][:7]}"
     return f"{row['kind']}: {text}"
 
 
-def band(row: Mapping[str, Any]) -> str:
-    """The band of a row's error without its system: '−48 to +61', or '' without one."""
+def band_text(row: Mapping[str, Any]) -> str:
+    """The range (%) of a row's error expected by other systems: '−48 to +61'; '' without one."""
     if row["band"] is None:
         return ""
     low, high, inside = row["band"]
@@ -86,8 +86,8 @@ def band(row: Mapping[str, Any]) -> str:
 
 
 def band_in_words(row: Mapping[str, Any]) -> str:
-    """The band of a row's error as a sentence; '' without one."""
-    if not (text := band(row)):
+    """The range of a row's error expected by other systems, as a sentence; '' without one."""
+    if not (text := band_text(row)):
         return ""
     inside, ends_text = row["band"][2], text.removeprefix("\u26a0 ")
     first_text = (
@@ -99,17 +99,17 @@ def band_in_words(row: Mapping[str, Any]) -> str:
     )
 
 
-def table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The rows as the page's table, in the given order; errors in percent."""
+def row_table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The rows as the page's table; errors in percent; links: addresses of scenarios by row id."""
     return [
         {
             # First, since a phone shows one column and a half.
             "Error, %": 100 * row["error"], "Quantity": row["quantity"],
             "Published": float(row["published"]), "Twin": float(f"{row['twin']:.4g}"),
-            "Unit (basis)": unit(row),
+            "Unit (basis)": unit_text(row),
             "Bar": f"\u26a0 over {100 * row['bar']:.0f} %" if row["outside"] else "within",
             "First error, %": None if row["first_error"] is None else 100 * row["first_error"],
-            "Band, %": band(row), "Kind": row["kind"], "Others": other_answers(row),
+            "Band, %": band_text(row), "Kind": row["kind"], "Others": other_answers(row),
             "Regime": row["regime"], "System": row["system"], "Note": reason_of(row),
             "Source": row["source"], "Mark": row["mark"], "Scenario": links.get(row["id"], ""),
         }
@@ -118,19 +118,19 @@ def table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def worst_id(rows: Found) -> str:
-    """Id of the row with the largest error in the first group."""
+    """Id of the row with the largest absolute error in the first row's group."""
     group_rows = [row for row in rows if row["group"] == rows[0]["group"] and row["kind"] in HONEST]
     return str(max(group_rows or rows, key=lambda row: abs(row["error"]))["id"])
 
 
 def farthest_rows(rows: Found) -> list[Mapping[str, Any]]:
-    """Judged rows by error, the largest first."""
+    """The FARTHEST judged rows with the largest absolute errors, largest first."""
     judged_rows = [row for row in rows if row["kind"] in HONEST]
     return sorted(judged_rows, key=lambda row: -abs(row["error"]))[:FARTHEST]
 
 
 def missing_in_words(rows: Sequence[Beyond]) -> str:
-    """Most frequent features that results have and scenarios lack, as a list in Markdown."""
+    """The most frequent reasons why published results have no scenario, as a list in Markdown."""
     reasons = [_FIELD.sub("", part.strip()) for row in rows for part in row.missing.split(";")]
     most_common = Counter(filter(None, reasons)).most_common(MISSING)
     lines = [f"- {plain(why)} ({count} published results)" for why, count in most_common]
@@ -138,7 +138,7 @@ def missing_in_words(rows: Sequence[Beyond]) -> str:
 
 
 def differences(row: Row) -> list[str]:
-    """The row's differences from the default scenario, in words."""
+    """Fields of the row's scenario with their values, in words, and its sizes."""
     field_texts = (f"{field_name(path)}: {show(value, path)} {field_unit(path)}".rstrip()
               for path, value in row.scenario.items())  # fmt: skip
     sizes = (f"{k.replace('_', ' ')}: {shorten(v)}" for k, v in row.args.items() if k != "weight")
@@ -157,7 +157,7 @@ def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list
 
 
 def shorten(value: Any) -> str:
-    """A fact's value, shortened if long."""
+    """A fact's value as text of at most VALUE_CHARS characters."""
     if isinstance(value, list | tuple):
         text = f"{len(value)} values: " + ", ".join(shorten(item) for item in value[:6])
     else:
@@ -166,7 +166,7 @@ def shorten(value: Any) -> str:
 
 
 def figure_text(row: Mapping[str, Any], key: str) -> str:
-    """A row's figure with its unit for a tile, without the part that `per` gives."""
+    """The figure `key` of a row with its unit for a tile, without the suffix '/NPU' or the like."""
     text = three_figures(row[key]) if row["unit"] != "B" else f"{row[key]:,.0f}"
     if row["unit"] == "ratio":
         return f"× {text}"

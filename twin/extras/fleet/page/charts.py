@@ -16,8 +16,8 @@ DRAWN = {
 }
 
 
-def over_time(answer: Mapping[str, Any], key: str, *, dark: bool = False) -> Chart:
-    """Map of a figure of each supernode (down) in each hour of the fleet (across)."""
+def over_time_chart(answer: Mapping[str, Any], key: str, *, dark: bool = False) -> Chart:
+    """Map of a figure (of DRAWN) of each supernode (down) in each hour of the fleet (across)."""
     label, scale, unit = DRAWN[key]
     rows = answer["rows"]
     values = np.array([row["hours"][key] for row in rows], dtype=float) * scale
@@ -56,5 +56,5 @@ def column_header(metric: Metric) -> str:
 
 
 def cell_value(metric: Metric, value: float | None) -> float | None:
-    """A metric's figure in the unit of its column."""
+    """A metric's figure in the unit of its column: ms where it is a TPOT."""
     return 1e3 * value if value is not None and metric.key.startswith(IN_MS) else value

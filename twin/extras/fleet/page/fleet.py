@@ -30,25 +30,25 @@ st.caption(PAGES["fleet"].about)
 
 
 def run_of(scenario: Scenario) -> RunRow | None:
-    """Run of a scenario started here, or a stored one."""
+    """Run of a scenario that was started here, otherwise a stored one; None without any."""
     run_id = st.session_state.setdefault(BEGUN, {}).get(scenario_digest(scenario))
     return session.store().runs.get(run_id) if run_id else find_run(session.store(), scenario)
 
 
 def requests_left(scenario: Scenario) -> int | None:
-    """Requests inside at the end of a scenario's run; None without a run."""
+    """Number of unfinished requests at the end of a scenario's run; None without a run."""
     row = run_of(scenario)
     return int(row.summary["running"]) if row is not None and row.state == "done" else None
 
 
-def find_needs(fleet: Fleet) -> Wanted:
-    """Scenarios that a fleet still needs; raises FleetError, SpecError."""
+def needed_scenarios(fleet: Fleet) -> Wanted:
+    """Scenarios of a fleet, and which of them lack a run; raises FleetError, SpecError."""
     return find_wanted(fleet, form.scenario_of, session.facts(), requests_left)
 
 
 @st.cache_resource(show_spinner=False)
 def fleets_under_way() -> set[tuple[str, str]]:
-    """Visitor and TOML of each fleet whose next runs begin by themselves, in whatever tab."""
+    """(visitor, TOML) of each fleet whose next runs begin by themselves, in whatever tab."""
     return set()
 
 
@@ -57,7 +57,7 @@ def fleet_key(fleet: Fleet) -> tuple[str, str]:
     return access.visitor(), fleet_to_toml(fleet)
 
 
-def begin(found: Wanted) -> None:
+def begin_runs(found: Wanted) -> None:
     """Callback: queue all scenarios without a run; dependent ones follow when these are done."""
     fleets_under_way().add(fleet_key(found.fleet))
     try:
@@ -70,8 +70,8 @@ def begin(found: Wanted) -> None:
         st.toast(sentence(str(error)), icon=":material/error:")
 
 
-def stop(found: Wanted) -> None:
-    """Callback: stop queued and running scenarios."""
+def stop_runs(found: Wanted) -> None:
+    """Callback: stop queued and running scenarios of the fleet."""
     fleets_under_way().discard(fleet_key(found.fleet))
     for row in map(run_of, found.missing):
         if row is not None and not row.ended:
@@ -81,7 +81,7 @@ def stop(found: Wanted) -> None:
 
 @st.cache_data(show_spinner="Merging the runs", max_entries=4)
 def answer_figures(text: str, runs: tuple[str, ...], _found: Wanted) -> dict[str, Any]:
-    """Answer of a fleet, cached by its text and its runs."""
+    """Answer of a fleet, cached by its TOML text and the ids of its runs."""
     served_by_digest = {}
     for scenario in _found.scenarios():
         row = run_of(scenario)
@@ -92,7 +92,7 @@ def answer_figures(text: str, runs: tuple[str, ...], _found: Wanted) -> dict[str
 
 def draw_results() -> None:
     """Draw the progress of the runs, or the answer."""
-    state = find_needs(fleet)
+    state = needed_scenarios(fleet)
     is_under_way = fleet_key(fleet) in fleets_under_way()
     if state.missing:
         rows = [row for row in map(run_of, state.missing) if row is not None]
@@ -102,14 +102,14 @@ def draw_results() -> None:
             st.error(plain(f"{bad_rows[0].name} {bad_rows[0].state}: {bad_rows[0].message}"))
         elif is_under_way:
             if len(rows) < len(state.missing):
-                begin(state)
+                begin_runs(state)
             count = len(state.scenarios())
             done_count = count - len(state.missing)
             share = (done_count + sum(row.progress for row in rows)) / count
             with st.container(horizontal=True, vertical_alignment="center"):
                 st.progress(min(1.0, share), f"{done_count} of {count} simulations done")
-                st.button("Stop", icon=":material/stop_circle:", key="fleet-stop", on_click=stop,
-                          args=(state,))  # fmt: skip
+                st.button("Stop", icon=":material/stop_circle:", key="fleet-stop",
+                          on_click=stop_runs, args=(state,))  # fmt: skip
             if not done_count and not any(row.live for row in rows):
                 draw_compilation()
         if is_under_way != LOOKING:
@@ -123,7 +123,7 @@ def draw_results() -> None:
 
 
 def draw_answer(answer: dict[str, Any]) -> None:
-    """Draw figures of the fleet, supernodes over time, and the table."""
+    """Draw the fleet's figures, its supernodes over time, and the table of supernodes."""
     without_loss = answer["without_loss"]
     grid = st.grid(4, min_column_width=150, gap="small")
     for key in TILES:
@@ -137,7 +137,7 @@ def draw_answer(answer: dict[str, Any]) -> None:
     for line in answer_in_words(answer):
         st.markdown(plain(line))
     key = choice("Over time", charts.DRAWN, "fleet-drawn", format_func=lambda k: charts.DRAWN[k][0])
-    plot(charts.over_time(answer, key, dark=is_dark()), "fleet-over-time")
+    plot(charts.over_time_chart(answer, key, dark=is_dark()), "fleet-over-time")
     links = {f"Run{' after its return' if k else ''}": k for k in range(2)}
     st.dataframe(
         [
@@ -164,7 +164,7 @@ def draw_answer(answer: dict[str, Any]) -> None:
 
 try:
     fleet = form.edit_form(form.begin_form())
-    ahead = find_needs(fleet)
+    ahead = needed_scenarios(fleet)
 except (FleetError, SpecError) as error:
     st.warning(form.refusal_text(error), icon=":material/error:")
     st.stop()
@@ -172,7 +172,7 @@ todo = len(ahead.missing)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     st.button(
         "Simulate this fleet" if todo else "All its runs are there", type="primary",
-        icon=":material/play_arrow:", disabled=not todo, key="fleet-run", on_click=begin,
+        icon=":material/play_arrow:", disabled=not todo, key="fleet-run", on_click=begin_runs,
         args=(ahead,),
     )  # fmt: skip
     form.offer_link(fleet)

@@ -30,7 +30,7 @@ LINK = "fleet"  # of the address: the fleet
 
 
 def scenario_of(name: str) -> Scenario:
-    """Scenario of a preset, or a stored one by its digest; files are refused (FleetError)."""
+    """Scenario of a preset, or a stored one by its digest; raises FleetError for other names."""
     if (scenario := preset(name)) is not None:
         return scenario
     if re.fullmatch("[0-9a-f]{64}", name):
@@ -39,11 +39,11 @@ def scenario_of(name: str) -> Scenario:
 
 
 def refusal_text(error: Exception, file: str = "") -> str:
-    """A refusal as Markdown, with the form's labels and the file's name as it is."""
+    """An error as Markdown, with the form's labels for its fields, and the file's name as it is."""
     text, declared = str(error), fields(Fleet)
 
     def to_label(found: re.Match[str]) -> str:
-        """Label of a path, with the number of its row."""
+        """Label of the field path in a match, with the number of its row."""
         path, row = re.sub(r"\.(\d+)\.", "[].", found[0]), re.search(r"\.(\d+)\.", found[0])
         if path not in declared:
             return found[0]
@@ -54,23 +54,23 @@ def refusal_text(error: Exception, file: str = "") -> str:
 
 @st.cache_data(show_spinner=False)
 def example(name: str) -> Fleet:
-    """A fleet that is shipped with the twin."""
+    """A fleet of data/examples, by the name of its file."""
     return fleet_of_toml((DATA / "examples" / name).read_bytes(), name)
 
 
 def begin_form() -> Fleet:
     """Draw the examples and the upload; returns the fleet that the form begins with."""
     if BEGUN not in st.session_state:
-        _begin(_fleet_of_link(st.query_params) or example(EXAMPLES[0]))
+        _set_form(_fleet_of_link(st.query_params) or example(EXAMPLES[0]))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         for name in EXAMPLES:
             st.button(example(name).name, key=f"fleet:{name}", type="tertiary",
-                      icon=":material/lan:", on_click=_begin, args=(example(name),))  # fmt: skip
+                      icon=":material/lan:", on_click=_set_form, args=(example(name),))  # fmt: skip
         with st.popover("A file of yours", icon=":material/upload:"):
             file = st.file_uploader("Fleet file (.toml)", type="toml", key="fleet-file")
             if file is not None and st.button("Take this file", key="fleet-take"):
                 try:
-                    _begin(fleet_of_toml(file.getvalue(), file.name))
+                    _set_form(fleet_of_toml(file.getvalue(), file.name))
                     st.rerun()
                 except FleetError as error:
                     st.error(refusal_text(error, file.name))
@@ -79,7 +79,7 @@ def begin_form() -> Fleet:
 
 
 def _fleet_of_link(query: Mapping[str, str]) -> Fleet | None:
-    """The fleet of the address; a damaged one is reported, None without one."""
+    """The fleet in the address; None without one, or, with an error drawn, if it is damaged."""
     if text := query.get(LINK):
         try:
             return fleet_of_toml(links.unpack_text(text).encode(), "this link")
@@ -95,8 +95,8 @@ def offer_link(fleet: Fleet) -> None:
     copy_link(path, label="Copy link of this fleet", save=is_edited)
 
 
-def _begin(fleet: Fleet) -> None:
-    """Set the fleet that the form begins with; its widgets are drawn anew."""
+def _set_form(fleet: Fleet) -> None:
+    """Set the fleet with which the form begins; its widgets are made anew."""
     st.session_state[BEGUN] = fleet
     st.session_state[TIMES] = st.session_state.get(TIMES, 0) + 1
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.imported import bring
+from twin.hardware.imported import make_available
 from twin.lab.ask import scenario_named
 from twin.lab.library import load_facts
 from twin.lab.machines import read_machine
@@ -63,7 +63,7 @@ def test_a_formula_waits_for_no_compiler_no_store_and_no_tables():
 def test_a_memory_pool_that_no_cpu_lends_has_no_answer_as_it_has_no_run(facts):
     ring = "".join(f"die {n}.0.0,die {(n + 1) % 4}.0.0,50,200,ub\n" for n in range(4))
     machine = read_machine(f"from,to,GB/s,ns,plane\n{ring}".encode(), "ring.csv")
-    bring(machine)
+    make_available(machine)
     fields = {
         "supernode.machine": machine.digest, "supernode.chip": "h800", "workload.prefix": "none",
         "deployment.mode": "prefill_only", "deployment.prefill.instances": 1,

@@ -14,7 +14,7 @@ from twin.experts import Imbalance, imbalance
 from twin.experts.process import Routed
 from twin.facts import Facts
 from twin.hardware.demands import dram
-from twin.hardware.fabric import wired
+from twin.hardware.fabric import network_of
 from twin.hardware.network import Network
 from twin.kernels.compiled import without_compiling
 from twin.model.batch import recompute_s_per_token
@@ -65,11 +65,11 @@ def _assembled(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> Assembly:
     """Network, costs and imbalance of a scenario; with a power cap, at the capped clocks."""
-    net = wired(scenario.supernode, facts)
+    net = network_of(scenario.supernode, facts)
     mean_input, *_ = mean_lengths(scenario.workload, facts, trace)
     costs = build_costs(scenario, facts, net)
     reads_pool = scenario.memory_pool.enabled and costs.prefilling is not None
-    if reads_pool and not net.offers("ub", net.of_kind("cpu")).any():
+    if reads_pool and not net.rate_out("ub", net.of_kind("cpu")).any():
         costs.servers.prices()  # raises HardwareError, as every run of the scenario does
     shape, experts = costs.shape, experts_of(scenario.experts, costs.shape)
     routed = Routed(
@@ -178,7 +178,7 @@ def traffic_of(
     if scenario.deployment.mode != "decode_only":
         sample = offered(scenario, facts, trace)
         if sample.reuse > 0.0:
-            costs = costs or build_costs(scenario, facts, wired(scenario.supernode, facts))
+            costs = costs or build_costs(scenario, facts, network_of(scenario.supernode, facts))
         if costs and scenario.memory_pool.in_hbm:
             hbm_tokens = _reuse_here(scenario, facts, trace, means, costs) * means.input_tokens
         if costs and scenario.memory_pool.enabled:
@@ -202,7 +202,7 @@ def pool_hit_tokens(
     stores_answers, role = pool.answers, costs.prefilling
     if role is None:
         return np.zeros(sample.prompts.size)
-    net, pool_count = wired(scenario.supernode, facts), 1
+    net, pool_count = network_of(scenario.supernode, facts), 1
     lent_nodes = dram(net, np.unique(net.node[net.of_kind("cpu")]).tolist())
     if scenario.router.front != "none":
         pool_count = scenario.supernode.supernodes

@@ -8,7 +8,7 @@ from tests.hardware.wired import edits_of
 from twin.hardware import spread
 from twin.hardware.fabric import build_fabric, edited, with_edits
 from twin.hardware.graph_text import forms
-from twin.hardware.machine_file import read_machine, write_machine
+from twin.hardware.machine_file import fabric_text, read_machine
 from twin.hardware.network import network
 from twin.hardware.prices import all_to_all
 from twin.hardware.recipes import as_sold
@@ -46,8 +46,8 @@ def bench_price(benchmark, recipe, dies):
     net = network(build_fabric(Supernode(**sold), FACTS))
 
     def fresh():  # a network that has answered nothing yet, and no problem is known
-        spread.forget()
-        return (net.changed(net.capacity, net.latency), range(dies)), {}
+        spread.forget_solved()
+        return (net.with_rates(net.capacity, net.latency), range(dies)), {}
 
     benchmark.pedantic(all_to_all, setup=fresh, rounds=3)
 
@@ -62,5 +62,5 @@ def bench_price_after_an_edit(benchmark):
 def bench_read(benchmark, kind):
     if kind not in forms():
         pytest.skip("a form of an extra that is absent")
-    written = write_machine(edited(build_fabric(Supernode(), FACTS), CHANGES), kind)
+    written = fabric_text(edited(build_fabric(Supernode(), FACTS), CHANGES), kind)
     benchmark(lambda: read_machine(written, "machine"))

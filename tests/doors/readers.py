@@ -21,7 +21,7 @@ from twin.facts import FactError
 from twin.hardware.chip import HardwareError, load_chip
 from twin.hardware.fabric import Fabric
 from twin.hardware.graph_text import forms
-from twin.hardware.machine_file import write_machine
+from twin.hardware.machine_file import fabric_text
 from twin.lab.ask import settings_from
 from twin.lab.kinds import CountsTable
 from twin.lab.library import (
@@ -125,7 +125,7 @@ for extra in brought():
 
 def _machines(fabric: Fabric) -> list[tuple[str, bytes]]:
     small = (DATA / "examples" / "two-boards.csv").read_bytes()
-    loaded = [({"graphml": "xml"}.get(form, form), write_machine(fabric, form).encode())
+    loaded = [({"graphml": "xml"}.get(form, form), fabric_text(fabric, form).encode())
               for form in forms()]  # fmt: skip
     cables = HEAD + "die 0.0.0,die 1.0.0,3,1,ub"
     return [("csv", small), ("csv", cables.encode()), *loaded]

@@ -12,7 +12,7 @@ from twin.engine.contention.traffic import load_servers, mark_active, settle_lin
 from twin.engine.simulate import result_digest, simulate
 from twin.engine.swap import begin_kv_streams
 from twin.hardware.fabric import build_fabric
-from twin.hardware.prices import host_copy
+from twin.hardware.prices import host_copy_rates
 from twin.lab.ask import with_trace
 from twin.lab.library import load_facts
 from twin.model import layer
@@ -77,7 +77,7 @@ def test_reading_ahead_takes_what_the_layers_do_not_hide():
     plain, _ = one_request(0.0, tokens=30_000)
     made, (setup, _) = one_request(0.9, tokens=30_000)
     p, layers = setup.costs.decode, setup.costs.shape.layers
-    rate = min(host_copy(setup.fabric, [0, 1], "ub")[1] / 2.0, COPY)
+    rate = min(host_copy_rates(setup.fabric, [0, 1], "ub")[1] / 2.0, COPY)
     assert p.sequence.core.ahead == pytest.approx(0.9 * LATENT / rate, rel=1e-3)
     contexts = [30_001 + k for k in range(99)]
     read_s = sum(contexts) * layers * 0.9 * LATENT / rate
@@ -106,7 +106,7 @@ def test_an_indexer_reads_what_it_selects_and_a_die_lacks():
     assert costs.deployed.pools["decode"].precision.kv == "bf16"
     latent = 2.0 * (shape.kv_lora + shape.rope_dim)
     core, fabric = p.sequence.core, costs.deployed.net
-    rate = host_copy(fabric, range(16), "ub")[1] / 16.0  # of a die, with all of its node
+    rate = host_copy_rates(fabric, range(16), "ub")[1] / 16.0  # of a die, with all of its node
     assert core.fetch == pytest.approx(0.4 * latent / rate, rel=1e-3)
     # Two requests: of each 2,048 tokens are selected, whatever their context.
     for context in (50_000.0, 250_000.0):
@@ -196,7 +196,7 @@ def test_reads_share_links_with_other_traffic():
         begin_kv_streams(world, 0, now_s)
         return float(world.costs.decode[0].sequence.core.ahead) / alone_s
 
-    rate = host_copy(found.fabric, found.serving_dies(1), "ub")[1] / 16.0
+    rate = host_copy_rates(found.fabric, found.serving_dies(1), "ub")[1] / 16.0
     quiet = slowed(0.0)
     assert quiet == pytest.approx(COPY / rate, rel=0.011)
     flows.active[flows.first[w.POOL_READ]] = 1

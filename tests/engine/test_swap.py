@@ -13,7 +13,7 @@ from twin.engine.contention.traffic import load_servers, mark_active, settle_lin
 from twin.engine.invariants import swapped_conserved
 from twin.engine.simulate import simulate
 from twin.engine.swap import add_copy, copies_s
-from twin.hardware.prices import host_copy
+from twin.hardware.prices import host_copy_rates
 from twin.lab.ask import with_trace
 from twin.lab.library import load_facts
 from twin.lab.schedulers import default_fields
@@ -56,7 +56,7 @@ def test_a_swap_takes_its_bytes_over_the_rate_of_the_host_link():
     layer_bytes = 128 * (512 + 64) * 2.0
     layers = deployed.shape.layers
     assert setup.costs.kv_bytes_per_token == layers * (512 + 64) * 2
-    links = [rate / 2.0 for rate in host_copy(setup.fabric, [0, 1], "ub")]
+    links = [rate / 2.0 for rate in host_copy_rates(setup.fabric, [0, 1], "ub")]
     expected_s = sum(
         size / min(rate, 4 * layer_bytes / 23.7e-6)
         for size, rate in zip((die_bytes[w.OUT], die_bytes[w.BACK]), links, strict=True)
@@ -165,7 +165,9 @@ def test_ranks_of_a_node_that_copy_at_once_share_the_links_of_its_cpus(out, fact
     """As the machine is built, the start of copies holds all sixteen back."""
     found = narrow(CPUS, factor)
     alone_s = SIZE * found.world.decode.s_per_host_byte[0, out]  # as built
-    rate = host_copy(found.fabric, found.serving_dies(1), "ub")[1 - out]  # in and out of memory
+    rate = host_copy_rates(found.fabric, found.serving_dies(1), "ub")[
+        1 - out
+    ]  # in and out of memory
     for ranks in ([3], range(4), range(16)):
         links_s = len(ranks) * SIZE / rate
         expected_s = max(alone_s, links_s)

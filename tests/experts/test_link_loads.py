@@ -183,7 +183,7 @@ def test_bytes_at_nodes_are_those_of_the_graph_with_the_weights_of_every_die(see
     """Also where a node has lost switches: which sub-planes its bytes take then is not unique."""
     net, part = with_faults(machine()[0], [Fault(element=name) for name in cut]), 0.4
     weights = x.die_load(popularity(seed), placed("eplb_groups", seed)[None])[0]
-    even = demands.exchange(net, range(128))
+    even = demands.exchange_load(net, range(128))
     node = net.node[net.dies[:128]]
     ends = uneven_ends(node, net.nodes, weights, part)
     places = [net.places[p] for p in even.places]
@@ -229,14 +229,14 @@ def test_an_exchange_takes_as_long_as_its_fullest_link_does(uplinks, placed_by):
     the graph with the weights of every die, where nodes share a part of their uplinks."""
     net, _, _ = machine(uplinks)
     load, slots = popularity(placed_by[1]), placed(*placed_by)[None]
-    even = demands.exchange(net, range(128))
+    even = demands.exchange_load(net, range(128))
     uneven = dispatch(net, x.die_load(load, slots)[0])
-    longer = even.alone(net)[0] / uneven.alone(net)[0]
+    longer = even.rate_alone(net)[0] / uneven.rate_alone(net)[0]
     tokens = np.array([2.0**19, 2.0**20])
     hot, node = (x.hot_factors(load, at, tokens) for at in (slots, x.slots_by_node(slots, 8)))
-    layout = Layout(ports=even.ports(net))
+    layout = Layout(ports=even.port_time_share(net))
     _, wire = die_and_link_load(layout, 2.0**20, tokens, np.concatenate([hot, node]))
-    assert (even.ports(net) == 1.0) == (uplinks == 16)
+    assert (even.port_time_share(net) == 1.0) == (uplinks == 16)
     assert wire == pytest.approx(longer, rel=0.02)
     assert wire <= hot[1]  # a node is never hotter than its hottest die
 

@@ -5,9 +5,9 @@ import pytest
 
 from twin.hardware.additions import additions
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import build_fabric, built, edited, edits
+from twin.hardware.fabric import build_fabric, built, changed_bytes_per_s, edited
 from twin.hardware.network import network
-from twin.hardware.prices import all_to_all, between
+from twin.hardware.prices import all_to_all, price_between
 from twin.hardware.validation import problems
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Supernode
@@ -27,11 +27,11 @@ LINK = {"element": "die 0.0.0", "to": "die 3.0.0", "add": "link", "gb_per_s": 40
 @pytest.mark.parametrize("gb_per_s", [19.0, 400.0])
 def test_a_direct_link_comes_on_top_of_the_paths_over_switches(gb_per_s):
     joined = machine({**LINK, "gb_per_s": gb_per_s, "latency_ns": 50})
-    before, now = (between(m, "die 0.0.0", "die 3.0.0", "nominal") for m in (WHOLE, joined))
+    before, now = (price_between(m, "die 0.0.0", "die 3.0.0", "nominal") for m in (WHOLE, joined))
     assert now.bytes_per_s == pytest.approx(before.bytes_per_s + gb_per_s * 1e9, rel=0.01)
     assert now.latency_s == before.latency_s  # the last bytes come over the switches
-    other = between(joined, "die 0.1.0", "die 3.1.0")
-    assert other == between(WHOLE, "die 0.1.0", "die 3.1.0")
+    other = price_between(joined, "die 0.1.0", "die 3.1.0")
+    assert other == price_between(WHOLE, "die 0.1.0", "die 3.1.0")
 
 
 def test_a_link_beside_others_joins_their_bundle():
@@ -63,8 +63,8 @@ def test_re_wiring_is_to_take_one_out_and_add_another():
 def test_what_is_added_can_be_edited_and_taken_back_and_counts_as_built():
     slowed = machine(LINK, {**LINK, "add": "nothing", "capacity_factor": 0.25})
     assert slowed.edges["die 0.0.0", "die 3.0.0"]["capacity_bytes_per_s"] == 100e9
-    assert edits(slowed) == {("die 0.0.0", "die 3.0.0"): 100e9}
-    assert edits(machine(LINK)) == {}
+    assert changed_bytes_per_s(slowed) == {("die 0.0.0", "die 3.0.0"): 100e9}
+    assert changed_bytes_per_s(machine(LINK)) == {}
     assert built(slowed).has_edge("die 3.0.0", "die 0.0.0")
 
 

@@ -23,7 +23,9 @@ DIES = 32  # of an instance: two nodes
 def machine(nodes, edits=(), **how):
     """The arrays of a supernode of so many nodes, with no answer known."""
     wired = network(build_fabric(Supernode(nodes=nodes, **how), FACTS))
-    return wired.changed(wired.capacity, wired.latency) if not edits else with_edits(wired, edits)
+    return (
+        wired.with_rates(wired.capacity, wired.latency) if not edits else with_edits(wired, edits)
+    )
 
 
 def seats(net):
@@ -32,12 +34,12 @@ def seats(net):
 
 
 KINDS = {
-    "exchange": demands.exchange,
-    "read": lambda net, dies: demands.pool(net, dies)[0],
-    "write": lambda net, dies: demands.pool(net, dies, operation="write")[0],
-    "vpc": lambda net, dies: demands.pool(net, dies, "vpc")[0],
-    "storage": demands.from_storage,
-    "hand_off": lambda net, dies: demands.hand_off(net, dies, range(net.dies.size)[-DIES:]),
+    "exchange": demands.exchange_load,
+    "read": lambda net, dies: demands.pool_load(net, dies)[0],
+    "write": lambda net, dies: demands.pool_load(net, dies, operation="write")[0],
+    "vpc": lambda net, dies: demands.pool_load(net, dies, "vpc")[0],
+    "storage": demands.storage_read,
+    "hand_off": lambda net, dies: demands.kv_load(net, dies, range(net.dies.size)[-DIES:]),
 }
 
 
@@ -110,7 +112,7 @@ def test_what_sits_alike_has_the_load_of_its_own_problem(kind, how):
         np.testing.assert_allclose(by_link(shared, load), by_link(alone, own), rtol=1e-12)
         assert load.latency_s == own.latency_s
         assert load.off_node == pytest.approx(own.off_node, rel=1e-12)
-        assert load.alone(shared) == own.alone(alone)
+        assert load.rate_alone(shared) == own.rate_alone(alone)
         np.testing.assert_array_equal(by_link(shared, settled(load)), by_link(shared, load))
 
 
@@ -187,7 +189,7 @@ def test_instances_of_a_mesh_that_much_moves_for_share_one_pattern():
     for kind in ("exchange", "read", "storage"):
         loads = [KINDS[kind](net, dies) for dies in racks]
         assert len({load.pattern for load in loads}) == 1
-        assert len({load.alone(net)[0] for load in loads}) == 1
+        assert len({load.rate_alone(net)[0] for load in loads}) == 1
 
 
 def test_places_are_exchanged_only_where_all_links_at_them_agree():

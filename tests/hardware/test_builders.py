@@ -8,7 +8,7 @@ import pytest
 from tests.hardware.linear import least_fullest
 from twin.hardware.builders import SCALE_OUT, SCALE_UP
 from twin.hardware.chip import HardwareError
-from twin.hardware.demands import dies_of, exchange
+from twin.hardware.demands import die_vertices, exchange_load
 from twin.hardware.fabric import build_fabric, edited
 from twin.hardware.flows import Demand
 from twin.hardware.network import network
@@ -131,7 +131,7 @@ def test_a_second_level_of_l2_switches_reaches_beyond_its_ports_without_blocking
 
 
 def demand_of(net, dies):
-    at = tuple(dies_of(net, dies).tolist())
+    at = tuple(die_vertices(net, dies).tolist())
     share = (1.0 / (len(at) - 1),) * len(at)
     return Demand(at, at, (1.0,) * len(at), share, ("ub",), "nominal")
 
@@ -150,7 +150,7 @@ SMALL = {
 
 def fullest(fabric, dies):
     net = network(fabric)
-    return 1.0 / exchange(net, dies, operation="nominal").alone(net)[0]
+    return 1.0 / exchange_load(net, dies, operation="nominal").rate_alone(net)[0]
 
 
 @pytest.mark.parametrize("name", SMALL)

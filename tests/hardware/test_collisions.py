@@ -16,9 +16,9 @@ import pytest
 from tests.draws import some
 from tests.hardware.wired import all_to_all, demand, fabric
 from twin.hardware import demands
-from twin.hardware.fabric import build_fabric, wired
+from twin.hardware.fabric import build_fabric, network_of
 from twin.hardware.flows import load_of
-from twin.hardware.imported import look_in
+from twin.hardware.imported import set_source
 from twin.hardware.machine_file import read_machine
 from twin.hardware.network import network
 from twin.hardware.prices import all_to_all as price_of
@@ -121,7 +121,7 @@ def factor(net, one):
 
 
 def rate(net, one):
-    return load_of(net, one).alone(net)[0]
+    return load_of(net, one).rate_alone(net)[0]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def irregular(routing):
     text = json.dumps({"directed": False, "graph": {"routing": routing}, "edges": edges,
                        "nodes": [{"id": v} for v in sorted(names)]})  # fmt: skip
     machine = read_machine(text, "irregular tree")
-    look_in({machine.digest: machine}.__getitem__)
+    set_source({machine.digest: machine}.__getitem__)
     return Supernode(machine=machine.digest, chip="ascend-910c")
 
 
@@ -273,7 +273,7 @@ def test_only_flows_that_have_equal_paths_collide():
 
 
 def supernode(**fields):
-    return wired(Supernode(nodes=6, **fields), FACTS)
+    return network_of(Supernode(nodes=6, **fields), FACTS)
 
 
 def test_an_answer_does_not_hang_on_what_was_asked_before():
@@ -313,7 +313,7 @@ def test_of_a_bundle_flows_take_the_cables_that_are_left():
     sold = as_sold("hgx-h800", FACTS) | {"supernode.nodes": 8, "supernode.rdma_routing": "hashed"}
     whole = Supernode(**{path.split(".")[1]: value for path, value in sold.items()})
     cut = Edit(element="leaf 0.0", to="spine 0.0", links_out=7)
-    net = wired(whole.model_copy(update={"edits": (cut,)}), FACTS)
+    net = network_of(whole.model_copy(update={"edits": (cut,)}), FACTS)
     (link, *_) = net.links_at("leaf 0.0", "spine 0.0")
     assert (net.cables[link], net.bundle[link]) == (1, 8)
     assert net.capacity[link] / net.cables[link] == pytest.approx(50e9)

@@ -32,7 +32,7 @@ def test_nodes_stand_in_twelve_racks_and_l2_chips_in_four():
     racks = [data["rack"] for _, data in FULL.nodes(data=True) if "rack" in data]
     assert len({r for r in racks if r.startswith("rack")}) == 12
     assert {racks.count(f"communication rack {i}") for i in range(4)} == {28}
-    assert network(FULL).names.of("rack 5")[0] == "die 20.0.0"
+    assert network(FULL).names.find("rack 5")[0] == "die 20.0.0"
     assert FULL.graph["layout"] == "racks"
 
 
@@ -135,14 +135,14 @@ def test_equal_supernodes_share_one_frozen_graph():
     ],
 )
 def test_elements_are_found_by_the_names_people_use(typed, count, first):
-    found = network(FULL).names.of(typed)
+    found = network(FULL).names.find(typed)
     assert (len(found), found[0]) == (count, first)
 
 
 @pytest.mark.parametrize("typed", ["NPU 99.1", "", "node x", "L2 3", "sub-plane 7"])
 def test_an_unknown_name_is_refused_with_examples(typed):
     with pytest.raises(HardwareError, match=r"try NPU 20\.1"):
-        network(FULL).names.of(typed)
+        network(FULL).names.find(typed)
 
 
 def test_an_edit_makes_a_new_fabric_and_leaves_the_old():

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import build_fabric, edits
-from twin.hardware.faults import dies_out, dies_without, servers_out, slow_dies, with_faults
+from twin.hardware.fabric import build_fabric, changed_bytes_per_s
+from twin.hardware.faults import dies_out, dies_without, servers_out, speed_by_die, with_faults
 from twin.hardware.network import network
 from twin.hardware.prices import all_to_all
 from twin.lab.library import load_facts
@@ -62,8 +62,8 @@ def test_a_derated_link_keeps_its_share_and_a_slow_die_all_its_links():
         Fault(element="die 1.0.1", kind="slow", factor=0.5),
     ]
     left = with_faults(FULL, faults)
-    assert edits(left) == {("L1 20.3", "L2 3.12"): 14e9}
-    assert slow_dies(left, faults) == {16: 0.5, 17: 0.25}
+    assert changed_bytes_per_s(left) == {("L1 20.3", "L2 3.12"): 14e9}
+    assert speed_by_die(left, faults) == {16: 0.5, 17: 0.25}
     assert with_faults(FULL, faults[1:]) is network(FULL)
 
 
@@ -72,8 +72,8 @@ def test_a_repaired_fabric_is_the_one_before():
     other = Fault(element="node 5", kind="derate", factor=0.3)
     both = with_faults(FULL, [one, other])
     again = with_faults(FULL, [other])
-    assert edits(both) != edits(again)
-    assert edits(with_faults(FULL, [])) == {}
+    assert changed_bytes_per_s(both) != changed_bytes_per_s(again)
+    assert changed_bytes_per_s(with_faults(FULL, [])) == {}
     assert all_to_all(FULL, range(768)).bytes_per_s > all_to_all(both, range(768)).bytes_per_s
 
 

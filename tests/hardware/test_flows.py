@@ -42,7 +42,7 @@ DEMANDS = {
 
 def fullest(net, asked):
     """Largest share of a link that the demand takes."""
-    rate, _ = load_of(net, asked).alone(net)
+    rate, _ = load_of(net, asked).rate_alone(net)
     return 1.0 / rate
 
 
@@ -115,7 +115,9 @@ def test_a_link_that_is_added_lowers_no_rate(first, forwarding):
         for order, (a, b) in enumerate([*draw.sample(spare, min(3, len(spare))), ("", "")], 1):
             net = network(fabric(links, ends, forwarding=forwarding, detour=seed % 2))
             pairs = [demand(net, [a], [b]) for a, b in itertools.permutations(ends, 2)]
-            rates.append([load_of(net, d).alone(net)[0] for d in (*pairs, all_to_all(net, ends))])
+            rates.append(
+                [load_of(net, d).rate_alone(net)[0] for d in (*pairs, all_to_all(net, ends))]
+            )
             links = [*links, (a, b, draw.choice([0.1, 1.0, 4.0]), order)]
         for before, after in itertools.pairwise(np.array(rates)):
             assert (after[:-1] >= 0.99 * before[:-1]).all(), seed
@@ -154,7 +156,7 @@ def test_all_to_all_of_a_symmetric_direct_network_is_the_closed_form(name):
     hops = sum(nx.single_source_shortest_path_length(graph, ends[0]).values())
     rate = graph.number_of_edges() * (len(ends) - 1) / (len(ends) * hops)
     net = network(graph)
-    assert load_of(net, all_to_all(net, ends)).alone(net)[0] == pytest.approx(rate, rel=0.01)
+    assert load_of(net, all_to_all(net, ends)).rate_alone(net)[0] == pytest.approx(rate, rel=0.01)
 
 
 @pytest.mark.parametrize(("ends_a_leaf", "spines"), [(4, 4), (8, 2), (6, 5)])
@@ -165,7 +167,7 @@ def test_all_to_all_of_a_fat_tree_is_held_by_its_uplinks(ends_a_leaf, spines):
     net = network(fabric(links, ends, forwarding=False))
     away = (len(ends) - ends_a_leaf) / (len(ends) - 1)
     rate = min(1.0, spines / (ends_a_leaf * away))
-    assert load_of(net, all_to_all(net, ends)).alone(net)[0] == pytest.approx(rate, rel=0.01)
+    assert load_of(net, all_to_all(net, ends)).rate_alone(net)[0] == pytest.approx(rate, rel=0.01)
 
 
 def test_all_to_all_of_a_dragonfly_is_held_by_its_global_links():
@@ -185,7 +187,7 @@ def test_all_to_all_of_a_dragonfly_is_held_by_its_global_links():
     ends = [b for _, b, _ in links if b.startswith("end")]
     net = network(fabric(links, ends, forwarding=False))
     rate = (len(ends) - 1) / (routers * hosts) ** 2
-    assert load_of(net, all_to_all(net, ends)).alone(net)[0] == pytest.approx(rate, rel=0.01)
+    assert load_of(net, all_to_all(net, ends)).rate_alone(net)[0] == pytest.approx(rate, rel=0.01)
 
 
 @pytest.mark.parametrize("seed", some([*range(4)], *range(4, 20)))
@@ -226,11 +228,11 @@ def test_dies_that_nothing_tells_apart_are_routed_as_one_without_a_difference():
     apart = network(fabric(told_apart, ends, forwarding=False))
     one, other = (load_of(net, all_to_all(net, ends)) for net in (alike, apart))
     assert one.links.tolist() == other.links.tolist()
-    assert one.alone(alike)[0] == pytest.approx(other.alone(apart)[0], rel=0.006)
+    assert one.rate_alone(alike)[0] == pytest.approx(other.rate_alone(apart)[0], rel=0.006)
 
 
 def test_where_no_path_is_left_the_rate_is_zero_and_the_ends_are_named():
     net = network(fabric([("a", "s", 1.0), ("b", "s", 0.0)], ["a", "b"], forwarding=False))
     load = load_of(net, all_to_all(net, ["a", "b"]))
-    assert load.alone(net) == (0.0, -1)
+    assert load.rate_alone(net) == (0.0, -1)
     assert {net.vertices[v] for pair in load.unreached for v in pair} == {"a", "b"}

@@ -18,7 +18,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, with_edits
 from twin.hardware.faults import dies_without
 from twin.hardware.network import network
-from twin.hardware.prices import all_to_all, between, nic, pool_read
+from twin.hardware.prices import all_to_all, nic, pool_read, price_between
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Supernode
 
@@ -38,31 +38,31 @@ def rate_of(net, asked):
     if kind in {"all_to_all", "exchange"}:
         price = all_to_all(net, dies, asked.get("plane", "ub"), asked["operation"])
     elif kind == "between":
-        price = between(net, asked["from"], asked["to"], asked["operation"], asked["plane"])
+        price = price_between(net, asked["from"], asked["to"], asked["operation"], asked["plane"])
     elif kind == "nic":
         price = nic(net, asked["die"], asked["plane"], asked["operation"])
     elif kind == "pool_read":
         price = pool_read(net, dies, asked["plane"], nodes)
     else:
         load = load_of(net, kind, asked, dies, nodes)
-        rate, full = load.alone(net)
+        rate, full = load.rate_alone(net)
         return rate, net.label(full)
     return price.bytes_per_s, price.bottleneck
 
 
 def load_of(net, kind, asked, dies, nodes):
     if kind == "pool_write":
-        return demands.pool(net, dies, asked["plane"], nodes, "write")[0]
+        return demands.pool_load(net, dies, asked["plane"], nodes, "write")[0]
     if kind == "weights":
-        return demands.exchange(net, dies)
+        return demands.exchange_load(net, dies)
     if kind == "hand_off":  # the engine asks for dies whose way is open
         no_way = dies_without(net, asked["plane"])
         ends = ([d for d in some if d not in no_way] for some in (dies, range(*asked["to"])))
-        return demands.hand_off(net, *ends, asked["plane"])
+        return demands.kv_load(net, *ends, asked["plane"])
     if kind == "storage_read":
         no_way = dies_without(net, "vpc")
-        return demands.from_storage(net, [die for die in dies if die not in no_way])
-    return demands.to_storage(net)
+        return demands.storage_read(net, [die for die in dies if die not in no_way])
+    return demands.storage_write(net)
 
 
 def differences(net, answers):

@@ -11,8 +11,8 @@ from tests.draws import draws
 from tests.hardware.wired import edits_of
 from twin.hardware.fabric import build_fabric, built, edited
 from twin.hardware.graph_text import FabricFileError, forms
-from twin.hardware.imported import look_in
-from twin.hardware.machine_file import MOST_VERTICES, read_machine, write_machine
+from twin.hardware.imported import set_source
+from twin.hardware.machine_file import MOST_VERTICES, fabric_text, read_machine
 from twin.hardware.network import network
 from twin.hardware.prices import all_to_all, nic, pool_read, port_rates, summary
 from twin.hardware.recipes import as_sold
@@ -39,7 +39,7 @@ def small(recipe):
 
 def imported(text, chip="ascend-910c"):
     machine = read_machine(text, "machine")
-    look_in({machine.digest: machine}.__getitem__)
+    set_source({machine.digest: machine}.__getitem__)
     return build_fabric(Supernode(machine=machine.digest, chip=chip), FACTS)
 
 
@@ -58,7 +58,7 @@ def prices(fabric):
 def test_a_recipe_comes_back_as_it_was_built(recipe, kind):
     s = small(recipe)
     fabric = edited(build_fabric(s, FACTS), edits_of(scale={"node 1": 0.5}))
-    back = imported(write_machine(fabric, kind), s.chip)
+    back = imported(fabric_text(fabric, kind), s.chip)
     assert prices(back) == pytest.approx(prices(fabric))
     assert summary(back) == pytest.approx(summary(fabric))
     assert back.graph["layout"] == fabric.graph["layout"]
@@ -69,7 +69,7 @@ def test_a_recipe_comes_back_as_it_was_built(recipe, kind):
 def test_a_cable_list_says_enough_to_price_a_machine(recipe):
     s = small(recipe)
     fabric = build_fabric(s, FACTS)
-    back = imported(write_machine(fabric, "csv"), s.chip)
+    back = imported(fabric_text(fabric, "csv"), s.chip)
     lossless = nx.DiGraph(fabric)
     lossless.graph["beyond_node"] = 1.0  # a cable list knows no loss on the way out of a node
     assert prices(back) == pytest.approx(prices(lossless))
@@ -156,7 +156,7 @@ def test_every_fault_has_its_sentence_up_to_a_screenful():
 
 def test_other_tools_read_what_is_written():
     fabric = build_fabric(small("cloudmatrix384"), FACTS)
-    graph = nx.node_link_graph(json.loads(write_machine(fabric, "json")), edges="edges")
+    graph = nx.node_link_graph(json.loads(fabric_text(fabric, "json")), edges="edges")
     assert {*graph} == {*fabric} and {*graph.edges} == {*fabric.edges}
 
 
@@ -201,7 +201,7 @@ def test_a_file_is_a_machine_or_refused(nodes, links):
     except FabricFileError as refused:
         assert refused.faults
         return
-    look_in({machine.digest: machine}.__getitem__)
+    set_source({machine.digest: machine}.__getitem__)
     network(build_fabric(Supernode(machine=machine.digest, chip="h800"), FACTS))
 
 
@@ -211,13 +211,13 @@ def test_routing_is_the_machines_own_and_weighted_ecmp_does_not_see_other_pairs(
     middle += [(f"switch {n}", "switch 4", 100) for n in range(2)]  # node 2 has one way only
     lines = "".join(f"{a},{b},{rate},100,ub\n" for a, b, rate in ends + middle)
     best = read_machine(HEAD + lines, "machine")
-    even = best.routed("ecmp")
-    assert best.routed("adaptive") is best and even.digest != best.digest
+    even = best.with_routing("ecmp")
+    assert best.with_routing("adaptive") is best and even.digest != best.digest
     rates = []
     for machine in (best, even):
-        look_in({machine.digest: machine}.__getitem__)
+        set_source({machine.digest: machine}.__getitem__)
         fabric = build_fabric(Supernode(machine=machine.digest), FACTS)
-        assert read_machine(write_machine(fabric, "json"), "again").routing == machine.routing
+        assert read_machine(fabric_text(fabric, "json"), "again").routing == machine.routing
         rates.append(all_to_all(fabric, range(6)).bytes_per_s)
     # a die of node 0 sends 2/5 to node 1 and 2/5 to node 2: at best over one switch each, 0.8 r on
     # a link of 100; else half of the first lies on the link of the second, 1.2 r

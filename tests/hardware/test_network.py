@@ -7,9 +7,16 @@ import pytest
 from tests.draws import some
 from tests.hardware.wired import edits_of
 from twin.hardware import demands
-from twin.hardware.fabric import build_fabric, edited, wired
+from twin.hardware.fabric import build_fabric, edited, network_of
 from twin.hardware.network import network
-from twin.hardware.prices import all_to_all, between, nic, pool_read, port_rates, uplink_matrix
+from twin.hardware.prices import (
+    all_to_all,
+    nic,
+    pool_read,
+    port_rates,
+    price_between,
+    uplink_matrix,
+)
 from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Supernode
@@ -18,9 +25,9 @@ FACTS = load_facts()
 FULL = build_fabric(Supernode(), FACTS)
 PRICES = {
     "all-to-all": lambda f: all_to_all(f, range(320)).bytes_per_s,
-    "die to die": lambda f: between(f, 0, 40).bytes_per_s,
-    "die to CPU": lambda f: between(f, 0, "CPU 5.1").bytes_per_s,
-    "dies of an NPU": lambda f: between(f, 0, 1).bytes_per_s,
+    "die to die": lambda f: price_between(f, 0, 40).bytes_per_s,
+    "die to CPU": lambda f: price_between(f, 0, "CPU 5.1").bytes_per_s,
+    "dies of an NPU": lambda f: price_between(f, 0, 1).bytes_per_s,
     "port, UB": lambda f: nic(f, 0, "ub").bytes_per_s,
     "port, RDMA": lambda f: nic(f, 0, "rdma").bytes_per_s,
     "port, VPC": lambda f: nic(f, 0, "vpc").bytes_per_s,
@@ -29,15 +36,15 @@ PRICES = {
     "pool, VPC": lambda f: pool_read(f, range(32), "vpc").bytes_per_s,
     "pool, RDMA": lambda f: pool_read(f, range(32), "rdma").bytes_per_s,
     "uplinks": lambda f: uplink_matrix(f).sum(),
-    "hand-off": lambda f: alone(f, demands.hand_off, range(32), range(64, 96)),
-    "from storage": lambda f: alone(f, demands.from_storage, range(32)),
-    "to storage": lambda f: alone(f, demands.to_storage),
+    "hand-off": lambda f: alone(f, demands.kv_load, range(32), range(64, 96)),
+    "from storage": lambda f: alone(f, demands.storage_read, range(32)),
+    "to storage": lambda f: alone(f, demands.storage_write),
 }
 
 
 def alone(fabric, made, *dies):
     net = network(fabric)
-    return made(net, *dies).alone(net)[0]
+    return made(net, *dies).rate_alone(net)[0]
 
 
 @pytest.fixture(scope="module")
@@ -74,15 +81,19 @@ def test_one_direction_of_a_link_can_differ():
     lame = nx.DiGraph(FULL)
     for p in range(7):
         lame.edges["die 0.0.0", f"L1 0.{p}"]["capacity_bytes_per_s"] /= 2
-    assert between(lame, 0, 40).bytes_per_s == pytest.approx(between(FULL, 0, 40).bytes_per_s / 2)
-    assert between(lame, 40, 0).bytes_per_s == pytest.approx(between(FULL, 40, 0).bytes_per_s)
+    assert price_between(lame, 0, 40).bytes_per_s == pytest.approx(
+        price_between(FULL, 0, 40).bytes_per_s / 2
+    )
+    assert price_between(lame, 40, 0).bytes_per_s == pytest.approx(
+        price_between(FULL, 40, 0).bytes_per_s
+    )
 
 
 def test_an_added_link_is_used_with_the_paths_over_switches():
     wider = nx.DiGraph(FULL)
     link = dict(FULL.edges["die 0.0.0", "L1 0.0"])
     wider.add_edge("die 0.0.0", "die 1.0.0", **link)
-    before, now = (between(fabric, "die 0.0.0", "die 1.0.0") for fabric in (FULL, wider))
+    before, now = (price_between(fabric, "die 0.0.0", "die 1.0.0") for fabric in (FULL, wider))
     share = FACTS.si("fabric.efficiency.write") * FACTS.si("fabric.efficiency.beyond_node")
     assert now.bytes_per_s == pytest.approx(before.bytes_per_s + 28e9 * share)
     assert now.latency_s == before.latency_s
@@ -101,9 +112,9 @@ def test_arrays_are_those_of_the_graph_edited_or_not():
 def test_bytes_are_counted_once_where_they_leave_and_once_where_they_enter():
     net = network(FULL)
     loads = [
-        demands.exchange(net, range(24)),
-        demands.hand_off(net, range(8), range(40, 56)),
-        *(demands.pool(net, range(20), plane)[0] for plane in ("ub", "vpc")),
+        demands.exchange_load(net, range(24)),
+        demands.kv_load(net, range(8), range(40, 56)),
+        *(demands.pool_load(net, range(20), plane)[0] for plane in ("ub", "vpc")),
     ]
     for load in loads:
         way = np.array([net.places[i].direction for i in load.places])
@@ -120,7 +131,7 @@ def test_a_machine_has_the_same_arrays_with_and_without_its_graph(machine):
     for edits in ((), (Edit(element="node 0", capacity_factor=0.5),)):
         s = Supernode(**sold, edits=edits)
         fabric = build_fabric(s, FACTS)
-        bare, read = wired(s, FACTS), network(nx.DiGraph(fabric))
+        bare, read = network_of(s, FACTS), network(nx.DiGraph(fabric))
         assert read is not bare
         assert bare.vertices == tuple(fabric)
         for name, values in vars(read).items():

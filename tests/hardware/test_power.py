@@ -4,7 +4,7 @@ import pytest
 
 from tests.engine.small import run, small
 from twin.hardware.chip import HardwareError
-from twin.hardware.power import Use, clock, power
+from twin.hardware.power import Use, clock_share, power
 from twin.lab.library import load_facts
 from twin.model.predict import full_load
 from twin.scenario import Scenario, with_overrides
@@ -69,26 +69,26 @@ def drawn_at(share: float, use: Use) -> float:
 
 def test_a_cap_above_what_is_drawn_leaves_the_clock_alone():
     asked = with_overrides(Scenario(), {"cost.cap_w": drawn_at(1.0, FULL) + 1.0})
-    assert clock(asked, FACTS, "prefill", FULL) == 1.0
+    assert clock_share(asked, FACTS, "prefill", FULL) == 1.0
 
 
 @pytest.mark.parametrize("cap_w", [200.0, 330.0, 450.0])
 def test_at_the_clock_of_a_cap_exactly_the_cap_is_drawn(cap_w):
     asked = with_overrides(Scenario(), {"cost.cap_w": cap_w})
-    assert drawn_at(clock(asked, FACTS, "prefill", FULL), FULL) == pytest.approx(cap_w)
+    assert drawn_at(clock_share(asked, FACTS, "prefill", FULL), FULL) == pytest.approx(cap_w)
 
 
 def test_a_cap_that_no_clock_keeps_is_refused_with_the_least_that_one_does():
     asked = with_overrides(Scenario(), {"cost.cap_w": 100.0})
     with pytest.raises(HardwareError, match=r"prefill draws 1\d\d W .* raise the cap"):
-        clock(asked, FACTS, "prefill", FULL)
+        clock_share(asked, FACTS, "prefill", FULL)
 
 
 def test_a_cap_without_a_rated_power_is_refused():
     unknown = next(c for c in FACTS.names("chips") if f"chips.{c}.tdp" not in FACTS)
     asked = with_overrides(Scenario(), CAPPED | {"supernode.chip": unknown})
     with pytest.raises(HardwareError, match=r"cost\.npu_w"):
-        clock(asked, FACTS, "prefill", FULL)
+        clock_share(asked, FACTS, "prefill", FULL)
 
 
 def test_a_flop_of_a_slower_pool_takes_less_energy():

@@ -5,7 +5,7 @@ import pytest
 from tests.hardware.wired import edits_of
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, edited
-from twin.hardware.prices import all_to_all, between, nic, pool_read
+from twin.hardware.prices import all_to_all, nic, pool_read, price_between
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Supernode
 
@@ -27,25 +27,25 @@ def test_the_measured_table_comes_out_of_the_graph(pair, operation, where):
     # arXiv 2506.12708v2 Table 1, per die; tolerance 5 %, reached: 1.5 % and 2.5 %.
     node = 20 if where == "inter_node" else 0
     other = f"die {node}.3.0" if pair == "npu_npu" else f"CPU {node}.1"
-    price = between(FULL, 0, other, operation)
+    price = price_between(FULL, 0, other, operation)
     row = f"fabric.measured.{pair}.{operation}.{where}"
     assert price.bytes_per_s == pytest.approx(FACTS.si(f"{row}.bandwidth"), rel=0.05)
     assert price.latency_s == pytest.approx(FACTS.si(f"{row}.first_512_bytes"), rel=0.05)
 
 
 def test_nominal_capacities_are_the_specified_ones():
-    assert between(FULL, 0, 500, "nominal").bytes_per_s == 196e9
-    assert between(FULL, 0, 1, "nominal").bytes_per_s == 270e9
-    assert between(FULL, 0, "CPU 3.1", "nominal").bytes_per_s == pytest.approx(160e9)
-    assert between(FULL, "L1 0.0", "L1 9.0", "nominal").bytes_per_s == 448e9
-    assert between(FULL, 0, 500, "nominal", "rdma").bytes_per_s == 25e9
-    assert between(FULL, 0, 500, "nominal", "vpc").bytes_per_s == 50e9
+    assert price_between(FULL, 0, 500, "nominal").bytes_per_s == 196e9
+    assert price_between(FULL, 0, 1, "nominal").bytes_per_s == 270e9
+    assert price_between(FULL, 0, "CPU 3.1", "nominal").bytes_per_s == pytest.approx(160e9)
+    assert price_between(FULL, "L1 0.0", "L1 9.0", "nominal").bytes_per_s == 448e9
+    assert price_between(FULL, 0, 500, "nominal", "rdma").bytes_per_s == 25e9
+    assert price_between(FULL, 0, 500, "nominal", "vpc").bytes_per_s == 50e9
 
 
 def test_a_bottleneck_is_named():
-    assert between(FULL, 0, 1).bottleneck == "die-die links of NPU 0.0"
-    assert between(FULL, 0, "CPU 3.1").bottleneck == "CPU ports of node 3"
-    assert "Qingtian" in between(FULL, 0, 500, plane="vpc").bottleneck
+    assert price_between(FULL, 0, 1).bottleneck == "die-die links of NPU 0.0"
+    assert price_between(FULL, 0, "CPU 3.1").bottleneck == "CPU ports of node 3"
+    assert "Qingtian" in price_between(FULL, 0, 500, plane="vpc").bottleneck
 
 
 @pytest.mark.parametrize("dies", [16, 32, 320, 768])
@@ -102,16 +102,16 @@ def test_losing_all_uplinks_of_a_node_on_a_sub_plane_costs_that_sub_plane():
 
 def test_traffic_is_sprayed_over_the_chips_and_sub_planes_that_are_left():
     half = edited(FULL, edits_of([f"L2 3.{i}" for i in range(8)]))
-    assert between(half, "L1 0.3", "L1 9.3", "nominal").bytes_per_s == 8 * 28e9
-    assert between(half, "L1 0.2", "L1 9.2", "nominal").bytes_per_s == 448e9
-    assert between(half, 0, 500, "nominal").bytes_per_s == 196e9  # one link needs one chip
+    assert price_between(half, "L1 0.3", "L1 9.3", "nominal").bytes_per_s == 8 * 28e9
+    assert price_between(half, "L1 0.2", "L1 9.2", "nominal").bytes_per_s == 448e9
+    assert price_between(half, 0, 500, "nominal").bytes_per_s == 196e9  # one link needs one chip
     thin = edited(half, edits=[Edit(element="L1 0.3", to="L2 3.15", capacity_factor=0.5)])
-    assert between(thin, "L1 0.3", "L1 9.3", "nominal").bytes_per_s == 7.5 * 28e9
+    assert price_between(thin, "L1 0.3", "L1 9.3", "nominal").bytes_per_s == 7.5 * 28e9
     # Two nodes that were left on different halves of a sub-plane's chips do not meet there.
     apart = [Edit(element="L1 0.3", to=f"L2 3.{i}", capacity_factor=0) for i in range(8)]
     apart += [Edit(element="L1 9.3", to=f"L2 3.{i}", capacity_factor=0) for i in range(8, 16)]
     split = edited(FULL, edits=apart)
-    assert between(split, 0, 9 * 16, "nominal").bytes_per_s == 6 * 28e9
+    assert price_between(split, 0, 9 * 16, "nominal").bytes_per_s == 6 * 28e9
 
 
 def test_oversubscription_halves_what_leaves_a_node():
@@ -133,7 +133,7 @@ def test_beyond_a_node_wide_plane_the_nics_carry_the_rest():
     assert price.bytes_per_s == pytest.approx(25e9 * 31 / 16)
     assert price.bottleneck.startswith("NIC")
     with pytest.raises(HardwareError, match="cannot reach die 1.0.0 on the ub plane"):
-        between(NODE_WIDE, 0, 16)
+        price_between(NODE_WIDE, 0, 16)
 
 
 def test_the_two_dies_of_one_npu_use_the_link_between_them():
@@ -163,7 +163,7 @@ def test_a_die_sends_kv_through_its_own_nic_but_shares_the_dpu():
 
 def test_what_is_cut_off_says_so():
     with pytest.raises(HardwareError, match="NIC 0.0.0"):
-        between(edited(FULL, edits_of(["NIC 0.0.0"])), 0, "NIC 0.0.0", plane="rdma")
+        price_between(edited(FULL, edits_of(["NIC 0.0.0"])), 0, "NIC 0.0.0", plane="rdma")
     with pytest.raises(HardwareError, match="die 0.0.0 has no link left on the rdma plane"):
         nic(edited(FULL, edits_of(["NIC 0.0.0"])), 0)
     with pytest.raises(HardwareError, match="cut off: no path of links from die 3.0.0"):
@@ -174,8 +174,8 @@ def test_what_is_cut_off_says_so():
 
 def test_editing_one_link_changes_exactly_its_own_answers():
     slow = edited(FULL, [Edit(element="die 0.0.0", to="L1 0.0", capacity_factor=0.5)])
-    assert between(slow, 0, 40, "nominal").bytes_per_s == 182e9
-    assert between(slow, 2, 40, "nominal").bytes_per_s == 196e9
+    assert price_between(slow, 0, 40, "nominal").bytes_per_s == 182e9
+    assert price_between(slow, 2, 40, "nominal").bytes_per_s == 196e9
     assert all_to_all(slow, range(32), operation="nominal").bytes_per_s == 182e9
 
 
@@ -184,6 +184,6 @@ def test_a_longer_link_delays_what_is_sprayed_over_it():
         element="L1 9.0", to="L2 0.3", latency_factor=1 + 1e-6 / FACTS.si("fabric.hop.l1_l2")
     )
     far = edited(FULL, edits=[edit])
-    assert between(far, 0, 9 * 16).latency_s == pytest.approx(
-        between(FULL, 0, 9 * 16).latency_s + 1e-6
+    assert price_between(far, 0, 9 * 16).latency_s == pytest.approx(
+        price_between(FULL, 0, 9 * 16).latency_s + 1e-6
     )

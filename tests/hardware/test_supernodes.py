@@ -10,14 +10,14 @@ import pytest
 from tests.draws import some
 from tests.hardware.wired import edits_of
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import build_fabric, built, edited, edits
+from twin.hardware.fabric import build_fabric, built, changed_bytes_per_s, edited
 from twin.hardware.network import network
 from twin.hardware.prices import (
     all_to_all,
-    between,
     nic,
     pool_read,
     port_rates,
+    price_between,
     summary,
     uplink_matrix,
 )
@@ -43,7 +43,7 @@ def test_edits_are_built_in_order_and_multiply():
     assert fabric.edges["L1 20.3", "L2 3.12"]["latency_s"] == pytest.approx(750e-9)
     assert fabric.edges["L1 20.3", "L2 3.11"]["capacity_bytes_per_s"] == 14e9
     assert not any(e["capacity_bytes_per_s"] for e in fabric.adj["die 7.0.0"].values())
-    assert edits(fabric)["die 7.0.0", "L1 7.0"] == 0.0
+    assert changed_bytes_per_s(fabric)["die 7.0.0", "L1 7.0"] == 0.0
     assert FULL.edges["L1 20.3", "L2 3.12"]["capacity_bytes_per_s"] == 28e9
     assert built(fabric) is build_fabric(Supernode(), FACTS)
 
@@ -81,7 +81,10 @@ def test_a_machine_that_would_not_fit_in_memory_is_refused():
 
 def test_a_link_between_groups_is_every_link_between_them():
     fabric = with_edits({"element": "NPU 20.1", "to": "L1 20.3", "capacity_factor": 0.5})
-    assert list(edits(fabric)) == [("die 20.1.0", "L1 20.3"), ("die 20.1.1", "L1 20.3")]
+    assert list(changed_bytes_per_s(fabric)) == [
+        ("die 20.1.0", "L1 20.3"),
+        ("die 20.1.1", "L1 20.3"),
+    ]
 
 
 def test_two_supernodes_number_through_and_meet_over_rdma_and_vpc_only():
@@ -93,18 +96,20 @@ def test_two_supernodes_number_through_and_meet_over_rdma_and_vpc_only():
     ub = nx.Graph((a, b) for a, b, e in TWO.edges(data=True) if e["plane"] == "ub")
     assert nx.number_connected_components(ub) == 2
     with pytest.raises(HardwareError, match="cannot reach die 48.0.0 on the ub plane"):
-        between(TWO, 0, "die 48.0.0")
-    assert between(TWO, 0, "die 48.0.0", "nominal", "rdma").bytes_per_s == 25e9
+        price_between(TWO, 0, "die 48.0.0")
+    assert price_between(TWO, 0, "die 48.0.0", "nominal", "rdma").bytes_per_s == 25e9
     assert nic(TWO, 1535, "rdma", "nominal").bytes_per_s == pytest.approx(25e9)
 
 
 def test_names_tell_supernodes_apart_where_it_matters():
-    assert network(TWO).names.of("L2 1:3.12") == ("L2 1:3.12",)
-    assert network(TWO).names.of("L2 0:3.12") == network(TWO).names.of("l2 3-12") == ("L2 3.12",)
-    assert len(network(TWO).names.of("sub-plane 3")) == 2 * 64
-    assert len(network(TWO).names.of("sub-plane 1:3")) == 64
-    assert network(TWO).names.of("sub-plane 0:3") == network(FULL).names.of("sub-plane 3")
-    assert len(network(TWO).names.of("supernode 1")) == len(FULL) - 2
+    assert network(TWO).names.find("L2 1:3.12") == ("L2 1:3.12",)
+    assert (
+        network(TWO).names.find("L2 0:3.12") == network(TWO).names.find("l2 3-12") == ("L2 3.12",)
+    )
+    assert len(network(TWO).names.find("sub-plane 3")) == 2 * 64
+    assert len(network(TWO).names.find("sub-plane 1:3")) == 64
+    assert network(TWO).names.find("sub-plane 0:3") == network(FULL).names.find("sub-plane 3")
+    assert len(network(TWO).names.find("supernode 1")) == len(FULL) - 2
     half = with_edits({"element": "sub-plane 1:3", "capacity_factor": 0.5}, supernodes=2)
     assert uplink_matrix(half)[[0, 60], 3].tolist() == [448e9, 224e9]
 
@@ -113,7 +118,7 @@ def test_search_finds_every_name():
     names = network(TWO).names.shown()
     assert {"NPU 20.1", "die 95.7.1", "L2 1:6.15", "sub-plane 1:3", "VPC plane"} <= set(names)
     assert len(names) == len(set(names))
-    assert all(network(TWO).names.of(name) for name in names)
+    assert all(network(TWO).names.find(name) for name in names)
 
 
 def test_inside_a_supernode_nothing_changes():
@@ -188,7 +193,7 @@ def test_ten_random_edits_of_a_machine_raise_nothing_but_hardware_errors(machine
                 all_to_all(fabric, range(len(base.graph["dies"])))
                 pool_read(fabric, range(3))
                 nic(fabric, 3)
-                between(fabric, 0, 5)
+                price_between(fabric, 0, 5)
                 summary(fabric)
             except HardwareError as error:
                 refused += 1

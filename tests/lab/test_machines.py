@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from twin.__main__ import app
 from twin.hardware.fabric import build_fabric
 from twin.hardware.graph_text import FabricFileError
-from twin.hardware.imported import look_in
-from twin.hardware.machine_file import write_machine
+from twin.hardware.imported import set_source
+from twin.hardware.machine_file import fabric_text
 from twin.hardware.prices import summary
 from twin.hardware.recipes import recipe_names
 from twin.lab.ask import question
@@ -85,7 +85,7 @@ def test_a_link_carries_a_machine_that_fits_and_names_one_that_does_not(store, t
     )
     large = read_machine(wide.encode(), "wide.csv")
     store.machines.save(large)
-    look_in(store.machines.load)
+    set_source(store.machines.load)
     named = with_overrides(asked, {"supernode.machine": large.digest})
     opened = links.open_scenario({"s": links.pack(named)}, elsewhere, held.append)
     assert opened == named
@@ -123,7 +123,7 @@ def test_bytes_that_are_no_text_are_refused():
     with pytest.raises(ValueError, match="is not text in UTF-8"):
         read_machine(b"\xff\xfe\x00", "x.bin")
     with pytest.raises(FabricFileError, match="has no dies"):
-        text = write_machine(build_fabric(Supernode(nodes=1), FACTS), "json")
+        text = fabric_text(build_fabric(Supernode(nodes=1), FACTS), "json")
         read_machine(text.replace("die 0", "part 0").replace('"die"', '"part"').encode(), "x")
 
 

@@ -6,8 +6,8 @@ from tests.engine.small import small
 from twin.engine.setup import set_up
 from twin.engine.simulate import result_digest, simulate
 from twin.hardware.fabric import build_fabric
-from twin.hardware.imported import look_in
-from twin.hardware.machine_file import read_machine, write_machine
+from twin.hardware.imported import set_source
+from twin.hardware.machine_file import fabric_text, read_machine
 from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab.library import load_facts
 from twin.scenario import Supernode
@@ -39,9 +39,9 @@ def test_a_recipe_serves(name):
 @pytest.mark.parametrize(("name", "kind"), [("full-mesh", "json"), ("gb200-nvl72", "csv")])
 def test_a_machine_serves_as_well_from_its_file(name, kind):
     asked = SHORT | of_recipe(name)
-    text = write_machine(build_fabric(small(asked).supernode, FACTS), kind)
+    text = fabric_text(build_fabric(small(asked).supernode, FACTS), kind)
     machine = read_machine(text, "file")
-    look_in({machine.digest: machine}.__getitem__)
+    set_source({machine.digest: machine}.__getitem__)
     again = small(asked | {"supernode.machine": machine.digest})
     one, other = (simulate(s, FACTS) for s in (small(asked), again))
     assert result_digest({"requests": one.tables["requests"]}) == result_digest(
@@ -54,7 +54,7 @@ def test_counts_of_an_imported_machine_are_its_own():
     lines += [f"die {n}.{i}.0,switch {n % 2},100,300,ub" for n in range(5) for i in range(4)]
     lines += ["switch 0,switch 1,400,300,ub"]
     machine = read_machine("\n".join(lines), "own.csv")
-    look_in({machine.digest: machine}.__getitem__)
+    set_source({machine.digest: machine}.__getitem__)
     asked = SHORT | {
         "supernode": Supernode(machine=machine.digest, chip="h800", nodes=1).model_dump(),
         "deployment.kv_transfer_plane": "ub",
@@ -73,7 +73,7 @@ def test_the_memory_pool_is_the_dram_of_nodes_with_cpus_with_or_without_npus():
     lines += [f"CPU {n}.0,switch {n % 2},100,300,ub" for n in (0, 1, 5)]
     lines += ["switch 0,switch 1,400,300,ub"]
     machine = read_machine("\n".join(lines), "pooled.csv")
-    look_in({machine.digest: machine}.__getitem__)
+    set_source({machine.digest: machine}.__getitem__)
     asked = SHORT | {
         "supernode": Supernode(machine=machine.digest, chip="h800", nodes=1).model_dump(),
         "deployment.kv_transfer_plane": "ub",

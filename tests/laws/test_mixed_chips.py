@@ -12,9 +12,9 @@ from twin.engine.lifecycle.machine import Machine
 from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import build_fabric, wired
-from twin.hardware.imported import bring
-from twin.hardware.machine_file import read_machine, write_machine
+from twin.hardware.fabric import build_fabric, network_of
+from twin.hardware.imported import make_available
+from twin.hardware.machine_file import fabric_text, read_machine
 from twin.hardware.placement import further_instances, place
 from twin.hardware.prices import hand_off_bytes_per_s, nic
 from twin.lab.library import load_facts
@@ -103,7 +103,7 @@ def test_what_does_not_fit_the_kinds_is_refused_in_a_sentence(changed, said):
 def test_instances_that_come_and_spares_are_of_their_pools_chip():
     elastic = {"elastic.controller": "queue", "elastic.npus": 32}
     s = small(MIXED | elastic)
-    net = wired(s.supernode, FACTS)
+    net = network_of(s.supernode, FACTS)
     chips = net.chips(s.supernode.chip)
     own = {"prefill": "ascend-910c", "decode": "ascend-950dt"}
     found = [*place(s, net).instances, *further_instances(s, net)]
@@ -177,14 +177,14 @@ def test_dies_have_the_links_of_their_kind(recipe, dimensions):
     assert chips == ["ascend-910c"] * 16 + ["ascend-950dt"] * 24
     rates = [fabric.edges[f"die {n}.0.0", f"NIC {n}.0.0"]["capacity_bytes_per_s"] for n in (0, 1)]
     assert rates == [25e9, 100e9]
-    assert (wired(s, FACTS).npus, wired(s, FACTS).dies.size) == (32, 40)
+    assert (network_of(s, FACTS).npus, network_of(s, FACTS).dies.size) == (32, 40)
 
 
 def test_a_mixed_machine_comes_back_from_its_file():
     drawn = small(MIXED)
     fabric = build_fabric(drawn.supernode, FACTS)
-    read = read_machine(write_machine(fabric, "json"), "mixed")
-    bring(read)
+    read = read_machine(fabric_text(fabric, "json"), "mixed")
+    make_available(read)
     s = with_overrides(drawn, {"supernode.machine": read.digest, "supernode.kinds": []})
     one, other = assemble(drawn, FACTS), assemble(s, FACTS)
     assert other.net.chips(s.supernode.chip) == one.net.chips(s.supernode.chip)
@@ -195,6 +195,6 @@ def test_a_mixed_machine_comes_back_from_its_file():
     # A chip with another number of dies than the file gives its NPUs.
     wrong = [(v, d | ({"chip": "h800"} if "npu" in d and d["node"] == 0 else {}))
              for v, d in read.vertices if d["kind"] != "nic"]  # fmt: skip
-    bring(bad := replace(read, vertices=wrong))
+    make_available(bad := replace(read, vertices=wrong))
     with pytest.raises(HardwareError, match="NPUs of h800 with 2 dies, and such an NPU has 1"):
-        wired(with_overrides(s, {"supernode.machine": bad.digest}).supernode, FACTS)
+        network_of(with_overrides(s, {"supernode.machine": bad.digest}).supernode, FACTS)

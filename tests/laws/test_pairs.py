@@ -15,8 +15,8 @@ from tests.laws.lawful import lawful
 from twin.engine import balancing
 from twin.engine.simulate import simulate
 from twin.hardware.fabric import build_fabric
-from twin.hardware.imported import bring
-from twin.hardware.machine_file import read_machine, write_machine
+from twin.hardware.imported import make_available
+from twin.hardware.machine_file import fabric_text, read_machine
 from twin.lab.library import load_facts
 from twin.scenario import with_overrides
 
@@ -199,8 +199,8 @@ def in_suite(pair):
 
 @cache
 def from_file(supernode):
-    machine = read_machine(write_machine(build_fabric(supernode, load_facts()), "csv"), "file")
-    bring(machine)
+    machine = read_machine(fabric_text(build_fabric(supernode, load_facts()), "csv"), "file")
+    make_available(machine)
     return machine  # kept: found for as long as somebody holds it
 
 

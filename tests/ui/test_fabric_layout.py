@@ -6,7 +6,7 @@ import networkx as nx
 import pytest
 
 from twin.hardware.fabric import Fabric, build_fabric
-from twin.hardware.imported import bring
+from twin.hardware.imported import make_available
 from twin.hardware.network import network
 from twin.lab.library import load_facts
 from twin.lab.machines import read_machine
@@ -94,7 +94,7 @@ def test_a_free_graph_with_switches_stands_in_levels_and_its_nodes_in_order():
         rows += [f"{die},leaf {node},98,200,ub" for die in dies]
         rows += [f"leaf {node},spine {s},392,200,ub" for s in range(2)]
     machine = read_machine("\n".join(rows).encode(), "tree.csv")
-    bring(machine)
+    make_available(machine)
     sheet = boxes(build_fabric(Supernode(machine=machine.digest, nodes=4, npus_per_node=4), FACTS))
     at = {sheet.name[box]: sheet.rect[box][:2] for box, _, _ in sheet.blocks}
     own = {"node": 4, "leaf": 4, "spine": 2}

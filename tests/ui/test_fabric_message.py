@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from twin.hardware.fabric import build_fabric, built
-from twin.hardware.imported import bring
+from twin.hardware.imported import make_available
 from twin.hardware.network import network
 from twin.hardware.recipes import as_sold
 from twin.lab.library import load_facts
@@ -138,7 +138,7 @@ def test_a_run_colours_the_links_to_switches_that_are_of_no_sub_plane(cpus):
     rows = ["from,to,GB/s,ns,plane", *(f"{die},leaf {die[4]},98,200,ub" for die in dies)]
     rows += [*(f"leaf {n},spine 0,392,200,ub" for n in range(2)), *cpus]
     imported = read_machine("\n".join(rows).encode(), "tree.csv")
-    bring(imported)
+    make_available(imported)
     fabric = build_fabric(Supernode(machine=imported.digest, nodes=2, npus_per_node=2), FACTS)
     cells = np.zeros((2, network(fabric).sub_planes + 2))
     cells[0, 0], cells[1, 0] = 12.0, 3.0

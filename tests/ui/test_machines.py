@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from tests.ui.conftest import patient
-from twin.hardware.imported import bring, look_in
+from twin.hardware.imported import make_available, set_source
 from twin.hardware.recipes import as_sold
 from twin.lab.library import load_facts
 from twin.lab.machines import read_machine
@@ -105,12 +105,12 @@ def test_a_deployment_is_fitted_to_the_npus_that_can_serve(app):
 def test_a_link_with_a_machine_opens_and_stores_nothing(app, store, monkeypatch, mode):
     monkeypatch.setenv(access.VARIABLE, mode)
     machine = read_machine(RING.encode(), "ring.csv")
-    bring(machine)
+    make_available(machine)
     named = {"supernode.machine": machine.digest, "supernode.chip": "h800"}
     packed = links.pack(with_overrides(Scenario(), SMALL | named))
     del machine  # it is in the link alone
     gc.collect()
-    look_in(store.machines.load)
+    set_source(store.machines.load)
     for page in ("start", "supernode"):
         app.switch_page(PAGES[page].script)
         app.query_params["s"] = packed

@@ -140,7 +140,7 @@ def dragged(*wishes):
     assert not at.exception
     scenario = at.session_state["history"][at.session_state["position"]]
     fabric = build_fabric(scenario.supernode, session.facts())
-    return at, {one.name: one.parts() for one in place(scenario, fabric).instances}
+    return at, {one.name: one.spans() for one in place(scenario, fabric).instances}
 
 
 def test_an_instance_that_is_dragged_sits_where_it_was_dropped_and_the_others_stay(store):

@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from twin.commands.terminal import AsJson, end_with_json, out, print_answer
 from twin.hardware.graph_text import forms
-from twin.hardware.machine_file import write_machine
+from twin.hardware.machine_file import fabric_text
 from twin.lab.files import check_writable, printable, write_text
 from twin.lab.library import load_facts
 from twin.lab.machines import built_machine, machine_rows, machine_summary, read_machine
@@ -52,7 +52,7 @@ def import_machine(
     if routing and routing not in ROUTINGS:
         raise typer.BadParameter(f"take {' or '.join(ROUTINGS)}", param_hint="--routing")
     machine = read_machine(file)
-    machine = machine.routed(routing or machine.routing)
+    machine = machine.with_routing(routing or machine.routing)
     digest = open_store().machines.save(machine)
     end_with_json({"machine": digest, "npus": machine.npus}, as_json)
     advice = f"ask for it as supernode.machine={digest}"
@@ -70,7 +70,7 @@ def export_machine(
         raise typer.BadParameter(f"take {' or '.join(forms())}", param_hint="--format")
     if to is not None:
         check_writable(to)
-    text = write_machine(built_machine(name, load_facts(), open_store()), form)
+    text = fabric_text(built_machine(name, load_facts(), open_store()), form)
     if to is None:
         out.file.write(text)
     else:

@@ -18,7 +18,7 @@ from twin.hardware.demands import dram
 from twin.hardware.faults import with_faults
 from twin.hardware.network import Network
 from twin.hardware.placement import Instance, further_instances, place
-from twin.hardware.power import Power, powers
+from twin.hardware.power import Power, power_by_role
 from twin.metrics.measures import numbered
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.model.costs import Costs, RoleCosts
@@ -273,7 +273,7 @@ def set_up(
     costs = parts.costs
     dram_bytes = node_dram_bytes(scenario.memory_pool, facts, parts.net.dies_per_node)
     chips = {role: role_costs.chip.name for role, role_costs in costs.roles.items()}
-    watts = powers(scenario, facts, costs.deployed.clocks, chips)
+    watts = power_by_role(scenario, facts, costs.deployed.clocks, chips)
     for fault in scenario.faults:
         with_faults(parts.net, [fault])  # refuses an element that is not there
     placement = place(scenario, parts.net)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.kinds import BETWEEN, INSIDE
-from twin.hardware.names import Edge, Names, plain
+from twin.hardware.names import Edge, Names, spelling
 from twin.hardware.network import CAPACITY, LATENCY, Plan
 from twin.scenario import Edit
 
@@ -30,7 +30,7 @@ def with_additions(plan: Plan, added: Iterable[Edit]) -> Plan:
     links = dict(zip(zip(tails, heads, strict=True), attributes, strict=True))
     for edit_number, edit in enumerate(added, 1):
         if edit.add == "switch":
-            if plain(edit.element) in Names(vertices).vertices:
+            if spelling(edit.element) in Names(vertices).vertices:
                 raise HardwareError(
                     f"there is a {edit.element} already: call the added switch otherwise"
                 )
@@ -42,7 +42,7 @@ def with_additions(plan: Plan, added: Iterable[Edit]) -> Plan:
 
 
 def _add_link(vertices: Vertices, links: Links, edit: Edit, order: int) -> None:
-    """Add a link in both directions, like present links between such elements."""
+    """Add the link of edit number `order` in both directions, like links between such elements."""
     end, other = _single_vertex(vertices, edit.element), _single_vertex(vertices, edit.to)
     if end == other:
         raise HardwareError(f"{end} to itself needs no link: name two elements")
@@ -70,7 +70,7 @@ def _single_vertex(vertices: Vertices, name: str) -> str:
     """The vertex that a name stands for. Raises HardwareError if it is none or several."""
     if not name:
         raise HardwareError("an added link joins two elements: name the other end with `to`")
-    matches = Names(vertices).of(name)
+    matches = Names(vertices).find(name)
     if len(matches) > 1:
         raise HardwareError(f"{name} is {len(matches)} elements: an added link joins single ones")
     return matches[0]

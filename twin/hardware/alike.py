@@ -35,7 +35,7 @@ class Swap:
 
 
 def renumber(numbers: NUMBERS, of: NUMBERS, to: NUMBERS) -> NUMBERS:
-    """The numbers, with each that is in the ascending `of` replaced by its counterpart in `to`."""
+    """The numbers, each that is in the ascending `of` replaced by its counterpart in `to`."""
     positions = np.minimum(np.searchsorted(of, numbers), max(of.size - 1, 0))
     return np.where(of[positions] == numbers, to[positions], numbers) if of.size else numbers
 
@@ -46,7 +46,7 @@ def as_int32(numbers: NUMBERS) -> SHORT:
 
 
 def swap_of(net: Network, ours: Iterable[int], theirs: Iterable[int]) -> Swap | None:
-    """An exchange that maps these vertices to those, in order; None if none is found."""
+    """An exchange that maps the vertices `ours` to `theirs`, in order; None if none is found."""
     sources, images = tuple(ours), tuple(theirs)
     return net.once(
         ("swap", sources, images), lambda: _swap(net, np.array(sources), np.array(images))
@@ -54,7 +54,7 @@ def swap_of(net: Network, ours: Iterable[int], theirs: Iterable[int]) -> Swap | 
 
 
 def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
-    """The exchange of two sets of dies with their neighbours; None if the wiring differs."""
+    """The exchange of two sets of dies and all around them; None if the wiring differs."""
     image = np.full(len(net.vertices), -1)
     count, front, images = 0, ours, theirs
     while front.size:
@@ -86,7 +86,8 @@ def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
 
 
 def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[INTS, INTS] | None:
-    """Neighbours of `front` and their images; None where links differ."""
+    """Neighbours of `front` not met yet and the ones of `others` that they are exchanged for, which
+    are entered in `image`; None where links differ."""
     neighbours = []
     for links_of, ends in zip(net.ways, (net.head, net.tail), strict=True):
         (ours, degrees), (theirs, their_degrees) = links_of.at(front), links_of.at(others)
@@ -123,7 +124,7 @@ def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[I
 
 
 def _whole_nodes(net: Network, vertices: INTS, to: INTS) -> bool:
-    """Whether all vertices of each moved node move, and all to one other node."""
+    """Whether vertices that change their node do so with all of it, and to one node (`to`)."""
     leaves = net.node[vertices] != net.node[to]
     nodes, moved_counts = np.unique(net.node[vertices[leaves]], return_counts=True)
     from_nodes, _ = _pairs(net.node[vertices[leaves]], net.node[to[leaves]] + 1, net.nodes + 1)

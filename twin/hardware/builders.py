@@ -7,21 +7,21 @@ import math
 from collections.abc import Callable, Mapping
 from itertools import product
 
-from twin.hardware.clos import clos, one_hop
-from twin.hardware.draft import MOST_LINKS, Draft, too_large
-from twin.hardware.meshes import grid
+from twin.hardware.clos import draw_clos, draw_one_hop
+from twin.hardware.draft import MOST_LINKS, Draft, too_large_error
+from twin.hardware.meshes import draw_mesh
 from twin.hardware.network import Plan
 from twin.hardware.recipes import Recipe
 from twin.scenario import Supernode
 
 
-def draw(s: Supernode, recipe: Recipe) -> Plan:
-    """Build the machine of a recipe; raises HardwareError if it cannot be wired."""
+def plan_of_recipe(s: Supernode, recipe: Recipe) -> Plan:
+    """Plan of the machine of a recipe; raises HardwareError if it cannot be wired."""
     links_per_die = max(s.sub_planes, sum(recipe.links or (0,)))
     most_dies = max(kind_recipe.dies_per_npu for kind_recipe in (recipe, *recipe.further))
     links_at_least = s.npus * most_dies * (links_per_die + 2)
     if links_at_least > MOST_LINKS:
-        raise too_large(links_at_least)
+        raise too_large_error(links_at_least)
     draft = Draft(s, recipe)
     SCALE_UP[recipe.scale_up](draft)
     SCALE_OUT[recipe.scale_out](draft)
@@ -29,13 +29,13 @@ def draw(s: Supernode, recipe: Recipe) -> Plan:
     return Plan(draft.about, draft.vertices, draft.links)
 
 
-def one_switch(draft: Draft) -> None:
-    """Draw the RDMA network as one non-blocking switch, to which every NIC is linked."""
+def draw_one_switch(draft: Draft) -> None:
+    """Draws the RDMA network as one non-blocking switch, to which every NIC is linked."""
     draft.link_nics(lambda n, die: ("RDMA network", "NIC-RDMA"))
 
 
-def unified(draft: Draft) -> None:
-    """Draw RDMA and VPC as one network: NICs reach storage (arXiv 2506.12708v2 section 6.1.1)."""
+def draw_unified(draft: Draft) -> None:
+    """Draws RDMA and VPC as one network: NICs reach storage (arXiv 2506.12708v2 section 6.1.1)."""
     del draft.vertices["RDMA network"], draft.vertices["VPC network"]
     draft.storage = "RDMA and VPC network"
     draft.about["counted"] = {"host": "rdma", "vpc": "rdma"}
@@ -43,8 +43,8 @@ def unified(draft: Draft) -> None:
     draft.link_nics(lambda n, die: (draft.storage, "NIC-RDMA"))
 
 
-def rails(draft: Draft) -> None:
-    """Draw a rail-optimised fat tree: NIC i of a pod's nodes on leaf i, leaves on all spines."""
+def draw_rails(draft: Draft) -> None:
+    """Draws a rail-optimised fat tree: NIC i of a pod's nodes on leaf i, leaves on all spines."""
     supernode, recipe = draft.s, draft.recipe
     most_dies = max(kind_recipe.dies_per_npu for kind_recipe in (recipe, *recipe.further))
     nics = supernode.npus_per_node * most_dies
@@ -68,15 +68,15 @@ def rails(draft: Draft) -> None:
 
 
 SCALE_UP: Mapping[str, Callable[[Draft], None]] = {
-    "clos": clos,
-    "one_hop": one_hop,
-    "full_mesh": grid,
-    "torus": grid,
-    "dragonfly": grid,
+    "clos": draw_clos,
+    "one_hop": draw_one_hop,
+    "full_mesh": draw_mesh,
+    "torus": draw_mesh,
+    "dragonfly": draw_mesh,
 }
 
 SCALE_OUT: Mapping[str, Callable[[Draft], None]] = {
-    "one_switch": one_switch,
-    "unified": unified,
-    "rails": rails,
+    "one_switch": draw_one_switch,
+    "unified": draw_unified,
+    "rails": draw_rails,
 }

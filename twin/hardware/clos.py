@@ -9,8 +9,8 @@ from twin.hardware.draft import Draft
 from twin.scenario import Supernode
 
 
-def clos(draft: Draft) -> None:
-    """CloudMatrix384: draws an L1 switch per sub-plane in every node, and L2 switches between
+def draw_clos(draft: Draft) -> None:
+    """Draws CloudMatrix384's network: an L1 switch per sub-plane in every node, L2 switches between
     nodes. With `l2_levels` = 2 nodes form groups with their own L2 chips, half of whose ports lead
     to L3 chips; L2 chip i of every group is joined to the same L3 chips."""
     s, per_rack = draft.s, draft.recipe.l2_chips_per_rack_and_sub_plane
@@ -46,7 +46,7 @@ def clos(draft: Draft) -> None:
 
 
 def nodes_per_group(s: Supernode) -> int:
-    """Nodes that share one set of L2 chips: all, or with two levels half an L2 chip's ports."""
+    """Number of nodes on one set of L2 chips: all, or with two levels half an L2 chip's ports."""
     return max(1, s.l2_ports_per_chip // 2) if s.l2_levels == 2 else max(1, s.nodes)
 
 
@@ -72,13 +72,13 @@ def l2_chips_per_sub_plane(s: Supernode, step: int) -> int:
 
 @cache
 def switch_name(level: str, supernode: int, *place: int) -> str:
-    """Name of a switch: "L2 3.12" in the first supernode, "L2 1:3.12" in the second."""
+    """Name of a switch by sub-plane and number: "L2 3.12", in the second supernode "L2 1:3.12"."""
     joined_numbers = ".".join(map(str, place))
     return f"{level} {supernode}:{joined_numbers}" if supernode else f"{level} {joined_numbers}"
 
 
 def _l3_per_l2(s: Supernode, groups: int) -> int:
-    """Number of L3 chips joined to each L2 chip, enough for all groups' uplinks."""
+    """Number of L3 chips joined to each L2 chip, enough for the uplinks of all groups of nodes."""
     uplinks = s.l2_ports_per_chip - nodes_per_group(s)
     most_uplinks = s.l2_ports_per_chip * uplinks
     if groups * uplinks > most_uplinks:
@@ -91,8 +91,8 @@ def _l3_per_l2(s: Supernode, groups: int) -> int:
 
 
 def deal_uplinks(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
-    """(chip, links) of one switch's uplinks, dealt round robin from the chip at which the previous
-    switch ended, so that all chips use equally many ports and every switch reaches every chip."""
+    """(chip, links) of switch number `turn`'s uplinks, dealt round robin from the chip at which the
+    previous switch ended: chips use equally many ports, every switch reaches every chip."""
     if not chips:
         return []
     links, remainder = divmod(uplinks, chips)
@@ -100,8 +100,8 @@ def deal_uplinks(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
     return [(i, links + (i in wider_chips)) for i in range(chips) if links or i in wider_chips]
 
 
-def one_hop(draft: Draft) -> None:
-    """NVL72: draws links from every die to every switch chip of the supernode, and CPUs to dies."""
+def draw_one_hop(draft: Draft) -> None:
+    """Draws NVL72's network: links from every die to every switch chip, and from CPUs to dies."""
     s = draft.s
     die_count = s.npus_per_node * sum(draft.recipe_of(n).dies_per_npu for n in range(s.nodes))
     if die_count > s.l2_ports_per_chip:

@@ -88,8 +88,8 @@ class Flows:
         return digest.digest()
 
     def random_placements(self, first: int, draws: int) -> Iterator[tuple[INTS, INTS, INTS]]:
-        """Yield random placements first to first + draws in pieces: for each flow the number of its
-        placement (from 0), of its row and of its end."""
+        """Yield random placements first to first + draws - 1 in pieces: for each flow the number of
+        its placement (from 0), of its row and of its end, i8[flows] each."""
         row_count, end_count = self.rows.vertex.size, self.ends.vertex.size
         if self.each:
             flow_count = min(row_count, end_count)
@@ -110,8 +110,8 @@ class Flows:
             yield draw.ravel(), row.ravel(), end.ravel()
 
     def sizes(self, row: INTS, end: INTS) -> FLOATS:
-        """Bytes of each of these flows; bytes that leave the node are multiplied by their longer
-        time per byte. 0 for pairs without a flow on this plane. Single transfers have one size."""
+        """Bytes of the flows from each row to its end; bytes that leave the node are multiplied by
+        their longer time per byte. 0 for pairs without a flow. Single transfers have one size."""
         rows, ends = self.rows, self.ends
         flow_bytes = rows.amount[row] * ends.amount[end]
         if self.each:
@@ -194,7 +194,7 @@ class _Hashing:
             yield moving, self.base[link] + offset
 
     def seconds(self, flows: Flows, first: int, draws: int) -> FLOATS:
-        """Seconds until the fullest cable of each placement, or each single transfer, is done."""
+        """Seconds until each of `draws` placements, or each single transfer, is done."""
         busy_s, ends_count = np.zeros(draws * self.bins), flows.ends.vertex.size
         cable_bytes_per_s = np.repeat(self.cable_rate, np.diff(np.append(self.base, self.bins)))
         landings: list[tuple[INTS, INTS]] = []
@@ -240,7 +240,8 @@ def collision(walks: Walks, paths: Paths, flows: Flows, even: FLOATS) -> Collisi
 
 
 def _collision_of_draws(hashing: _Hashing, flows: Flows, fullest: float) -> Collision:
-    """Mean, 99th percentile and number of flows of a collision, over random placements."""
+    """Mean, 99th percentile and number of flows of a collision, over random placements; fullest:
+    seconds of the fullest link by the even split."""
     draws = int(np.clip(BALLS // flows.most, FEWEST, MOST))
     draws_at_once = int(np.clip(min(BALLS // flows.most, BINS // hashing.bins), 1, draws))
     factors = np.concatenate([

@@ -18,8 +18,8 @@ from twin.hardware.walks import BOOLS, FLOATS, INTS
 WAYS = {"ub": ("ub", "host"), "rdma": ("host",), "vpc": ("vpc",)}  # of CPUs' DRAM, by plane
 
 
-def dies_of(net: Network, dies: Sequence[int]) -> INTS:
-    """Vertices of dies; raises HardwareError for a number that no die has."""
+def die_vertices(net: Network, dies: Sequence[int]) -> INTS:
+    """Vertices of the dies with these numbers; raises HardwareError for one that no die has."""
     die_numbers = np.asarray(dies, np.int64)
     die_count = net.dies.size
     unknown_dies = die_numbers[(die_numbers < 0) | (die_numbers >= die_count)]
@@ -47,24 +47,24 @@ def _shares(ends: INTS) -> FLOATS:
 
 
 def _side_of(net: Network, dies: Sequence[int]) -> Side:
-    """Dies as one side of a demand with equal shares; equal arguments share one object."""
+    """(vertices, equal shares) of dies, one side of a demand; equal arguments share one object."""
     dies_key = tuple(dies)
 
     def side() -> Side:
         """Vertices of the dies and the share of each."""
-        ends = dies_of(net, dies_key)
+        ends = die_vertices(net, dies_key)
         return tuple(ends.tolist()), tuple(_shares(ends).tolist() if ends.size else ())
 
     return net.once(("evenly", dies_key), side)
 
 
-def exchange(
+def exchange_load(
     net: Network, dies: Sequence[int], plane: str = "ub", operation: Operation = "write"
 ) -> Load:
     """Load of an all-to-all: each of `dies` sends one unit, evenly to the others. Where UB ends,
     bytes take the RDMA plane at the same time. A sibling die's bytes use the switches, too, unless
     there is one NPU alone. Raises HardwareError below two dies."""
-    ends = dies_of(net, dies)
+    ends = die_vertices(net, dies)
     if ends.size < 2 or np.unique(ends).size < ends.size:
         die_names = [net.vertices[vertex] for vertex in ends[:4].tolist()]
         raise HardwareError(f"all-to-all needs two or more different dies, not {die_names}")
@@ -76,7 +76,7 @@ def exchange(
 
 
 def _is_one_package(net: Network, at: INTS) -> bool:
-    """Whether these dies belong to one NPU and each is joined to each by a link in its package."""
+    """Whether dies (vertices `at`) belong to one NPU and links in its package join each to each."""
     packages = {(net.vertex_data[die]["node"], net.vertex_data[die]["npu"]) for die in at.tolist()}
     if len(packages) > 1:
         return False
@@ -84,7 +84,7 @@ def _is_one_package(net: Network, at: INTS) -> bool:
     return int(is_inner_link.sum()) == at.size * (at.size - 1)
 
 
-def pool(
+def pool_load(
     net: Network, dies: Sequence[int], plane: str = "ub", nodes: Sequence[int] | None = None,
     operation: Operation = "read",
 ) -> tuple[Load, INTS] | None:  # fmt: skip
@@ -131,9 +131,10 @@ def equal_parts(net: Network, nodes: Sequence[int] | INTS) -> INTS:
 def _lenders(
     net: Network, nodes: tuple[int, ...] | None, lost: frozenset[int]
 ) -> tuple[INTS, tuple[int, ...], tuple[float, ...]] | None:
-    """Nodes with memory servers, their CPUs, and each CPU's share of the bytes; None without."""
+    """Nodes with memory servers, their CPUs, and each CPU's share of the bytes; None without.
+    nodes: None for all; lost: nodes left out."""
     cpus = net.of_kind("cpu")
-    rates = net.offers("ub", cpus)
+    rates = net.rate_out("ub", cpus)
     if nodes is not None:
         rates = np.where(np.isin(net.node[cpus], np.asarray(nodes)), rates, 0.0)
     rates = np.where(np.isin(net.node[cpus], list(lost)), 0.0, rates)
@@ -157,7 +158,7 @@ def server_ports(net: Network, load: Load, plane: str) -> tuple[BOOLS, BOOLS]:
 
 
 def _server_ports(net: Network, read: Pattern, plane: str) -> tuple[BOOLS, BOOLS]:
-    """The answer of `server_ports`, from the pattern of a read."""
+    """For each link of a read's pattern: is it its node's port, is it on the server's side."""
     tail, head = net.tail[read.links], net.head[read.links]
     tail_node = net.node[tail]
     port_vertices = np.concatenate([net.of_kind("qingtian"), net.of_kind("nic")])
@@ -170,7 +171,7 @@ def _server_ports(net: Network, read: Pattern, plane: str) -> tuple[BOOLS, BOOLS
     return is_server_side & (rate_bound <= narrowest[tail_node] * (1.0 + 1e-9)), is_server_side
 
 
-def hand_off(
+def kv_load(
     net: Network, out_dies: Sequence[int], in_dies: Sequence[int], plane: str = "rdma",
     flows: Whole = "each",
 ) -> Load:  # fmt: skip
@@ -183,7 +184,7 @@ def hand_off(
     return load_of(net, Demand(source, sink, sent_shares, received_shares, planes, "write", flows))
 
 
-def from_storage(net: Network, dies: Sequence[int]) -> Load:
+def storage_read(net: Network, dies: Sequence[int]) -> Load:
     """Load of reading volumes and objects (EVS, OBS) over the VPC plane into `dies`."""
     receivers, received_shares = _side_of(net, dies)
     if not receivers:
@@ -201,7 +202,7 @@ def _cpus_at_storage(net: Network) -> INTS:
     return np.unique(net.tail[is_cpu_to_dpu & np.isin(net.head, net.tail[is_dpu_to_vpc])])
 
 
-def to_storage(net: Network) -> Load | None:
+def storage_write(net: Network) -> Load | None:
     """Load of writing stored blocks to storage, equally from each CPU that reaches it, or None."""
     cpus, storage = _cpus_at_storage(net), net.of_kind("vpc")
     if not cpus.size:
@@ -209,11 +210,11 @@ def to_storage(net: Network) -> Load | None:
     return load_of(net, _demand(cpus, storage, _shares(cpus), _shares(storage), ("vpc",), "write"))
 
 
-def into_memory(net: Network, dies: Sequence[int]) -> Load | None:
+def memory_read(net: Network, dies: Sequence[int]) -> Load | None:
     """Load of reading objects (OBS) over the VPC plane into the DRAM of the nodes of `dies`; None:
     no CPU of them reaches storage."""
     cpus, storage = _cpus_at_storage(net), net.of_kind("vpc")
-    cpus = cpus[np.isin(net.node[cpus], net.node[dies_of(net, dies)])]
+    cpus = cpus[np.isin(net.node[cpus], net.node[die_vertices(net, dies)])]
     if not cpus.size:
         return None
     return load_of(net, _demand(storage, cpus, _shares(storage), _shares(cpus), ("vpc",), "read"))
@@ -221,7 +222,7 @@ def into_memory(net: Network, dies: Sequence[int]) -> Load | None:
 
 def one_to_others(net: Network, die: int, plane: str, operation: Operation = "write") -> Load:
     """Load of one die that sends equally to every reachable die of other nodes."""
-    sender = dies_of(net, [die])
+    sender = die_vertices(net, [die])
     reachable_dies = net.dies[(net.dies != sender[0]) & net.reachable(plane, sender)[net.dies]]
     receivers = reachable_dies[net.node[reachable_dies] != net.node[sender[0]]]
     if plane == "ub":
@@ -234,5 +235,6 @@ def one_to_others(net: Network, die: int, plane: str, operation: Operation = "wr
             "or choose another deployment.kv_transfer_plane"
         )
     return load_of(
-        net, _demand(sender, receivers, np.ones(1), _shares(receivers), (plane,), operation, "none")
+        net,
+        _demand(sender, receivers, np.ones(1), _shares(receivers), (plane,), operation, "none"),
     )

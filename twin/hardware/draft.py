@@ -42,12 +42,12 @@ class Draft:
         return self.s.kinds[self._kind[n] - 1] if self._kind[n] else None
 
     def npus(self, n: int) -> range:
-        """The NPUs of a node, by number."""
+        """Numbers of a node's NPUs, from 0; empty for a node of CPUs alone."""
         kind = self.kind(n)
         return range(self.s.npus_per_node if kind is None or kind.has_npus else 0)
 
     def cpus(self, n: int) -> range:
-        """The CPUs of a node, by number."""
+        """Numbers of a node's CPUs, from 0."""
         kind = self.kind(n)
         return range((kind.cpus_per_node if kind else 0) or self.s.cpus_per_node)
 
@@ -56,12 +56,12 @@ class Draft:
         return self._recipes[self._kind[n]]
 
     def die_link_bytes_per_s(self, n: int) -> float:
-        """Capacity of one UB link of a node's dies."""
+        """Bytes/s of one UB link of a node's dies, one direction."""
         kind = self.kind(n)
         return (kind.ub_link_gb_per_s * 1e9 if kind else 0.0) or self.link_bytes_per_s
 
     def add(self, name: str, kind: str, forwards: str = "", **place: Any) -> None:
-        """Add a vertex; `forwards`: planes whose traffic it passes on, "": those of its kind."""
+        """Add a vertex at a place; forwards: planes that it passes on, "": those of its kind."""
         forwarded_planes = forwards or VERTICES[kind].forwards
         self.vertices[name] = {"kind": kind, **place, "forwards": forwarded_planes}
 
@@ -69,7 +69,8 @@ class Draft:
         self, a: str, b: str, kind: str, capacity: float, sub_plane: int | None = None,
         links: int = 1,
     ) -> None:  # fmt: skip
-        """Add both directions of a link or a bundle of parallel links; capacity is the bundle's."""
+        """Add both directions of a link of a kind between vertices a and b, or of a bundle of
+        `links` parallel ones; capacity: bytes/s of the bundle, one direction."""
         has_own_kind = self.s.kinds and self.vertices[a]["kind"] == "die"
         kind_number = self._kind[self.vertices[a]["node"]] if has_own_kind else 0
         link_attributes = self._alike(kind, capacity, sub_plane, links, kind_number)
@@ -78,7 +79,7 @@ class Draft:
         heads += b, a
         attributes += link_attributes, link_attributes
         if len(tails) > 2 * MOST_LINKS:
-            raise too_large(len(tails) // 2)
+            raise too_large_error(len(tails) // 2)
 
     def _attributes(
         self, kind: str, capacity: float, sub_plane: int | None, links: int, number: int
@@ -111,7 +112,8 @@ class Draft:
         self, domain: Callable[[int], int], *, switches: bool = True, ports: bool = False,
         die_forwards: str = "",
     ) -> None:  # fmt: skip
-        """Add vertices of all nodes: dies with their NICs, CPUs, L1 switches or ports, a DPU."""
+        """Add vertices of all nodes: dies with their NICs, CPUs, L1 switches or ports, a DPU.
+        domain: number of a node's scale-up plane; die_forwards: planes that dies pass on."""
         s, nodes_per_rack = self.s, self.recipe.nodes_per_rack
         racks_per_supernode = math.ceil(s.nodes / nodes_per_rack)  # of a supernode
         add = self.add
@@ -178,7 +180,8 @@ class Draft:
                 self.link(f"CPU {n}.{i}", switch, "CPU-L1", rate, p)
 
     def link_nics(self, beyond: Callable[[int, int], tuple[str, str]]) -> None:
-        """Add every die's NIC and its link to (vertex, kind of link), given by node and die."""
+        """Add the links of every die to its NIC and of that to another vertex; beyond: gives
+        (vertex, kind of link) for a node and a die in it."""
         supernode = self.s
         for node in range(supernode.all_nodes):
             kind_row, dies = self.kind(node), self.recipe_of(node).dies_per_npu
@@ -202,7 +205,7 @@ class Draft:
             self.link(dpu, self.storage, "Qingtian-VPC", bytes_per_s)
 
 
-def too_large(links: int) -> HardwareError:
+def too_large_error(links: int) -> HardwareError:
     """HardwareError for a machine that would not fit in memory."""
     return HardwareError(
         f"a machine of some {links:,} links or more is too large to be held as a graph: take fewer "

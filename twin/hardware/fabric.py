@@ -47,7 +47,7 @@ import numpy as np
 from twin.facts import Facts
 from twin.hardware import network
 from twin.hardware.additions import additions, with_additions
-from twin.hardware.builders import draw
+from twin.hardware.builders import plan_of_recipe
 from twin.hardware.chip import HardwareError
 from twin.hardware.imported import plan_of
 from twin.hardware.names import Edge, Fabric
@@ -61,16 +61,16 @@ MOST_LATENCY_S = 3600.0
 def build_fabric(supernode: Supernode, facts: Facts) -> Fabric:
     """The frozen graph of a supernode with its edits; equal supernodes share one graph. Raises
     HardwareError when wiring leaves a node out, or for an unknown element or imported machine."""
-    return _graph_of(supernode, _made_of(supernode, facts))
+    return _graph_of(supernode, _recipe_or_facts(supernode, facts))
 
 
-def wired(supernode: Supernode, facts: Facts) -> network.Network:
-    """The arrays of `build_fabric` without a graph; raises the same errors."""
-    return _arrays_of(supernode, _made_of(supernode, facts))
+def network_of(supernode: Supernode, facts: Facts) -> network.Network:
+    """The network (arrays) of a supernode with its edits, without a graph. Raises HardwareError."""
+    return _arrays_of(supernode, _recipe_or_facts(supernode, facts))
 
 
-def _made_of(s: Supernode, facts: Facts) -> Recipe | Facts:
-    """Part of a built machine's cache key: its recipe, or the facts for an imported machine."""
+def _recipe_or_facts(s: Supernode, facts: Facts) -> Recipe | Facts:
+    """What a machine is built from: its recipe, or all facts for an imported one."""
     if s.imported:
         return facts
     chips = (kind.chip if kind.has_npus else s.chip for kind in s.kinds)
@@ -78,7 +78,7 @@ def _made_of(s: Supernode, facts: Facts) -> Recipe | Facts:
     return replace(recipe(s.machine, s.chip, facts), further=kind_recipes)
 
 
-def _as_built(s: Supernode) -> Supernode:
+def _supernode_as_built(s: Supernode) -> Supernode:
     """The supernode with only those of its edits that add a link or a switch."""
     adding_edits = additions(s.edits)
     return s if adding_edits == s.edits else s.model_copy(update={"edits": adding_edits})
@@ -87,8 +87,8 @@ def _as_built(s: Supernode) -> Supernode:
 @lru_cache(maxsize=16)
 def _graph_of(s: Supernode, made_of: Recipe | Facts) -> Fabric:
     """The graph of a machine with all its edits in force."""
-    net, as_built = _arrays_of(s, made_of), _arrays_of(_as_built(s), made_of)
-    graph = _plan(_as_built(s), made_of).graph()
+    net, as_built = _arrays_of(s, made_of), _arrays_of(_supernode_as_built(s), made_of)
+    graph = _plan(_supernode_as_built(s), made_of).graph()
     graph.graph["supernode"] = s
     is_changed = (net.capacity != as_built.capacity) | (net.latency != as_built.latency)
     for link in np.flatnonzero(is_changed).tolist():
@@ -101,8 +101,8 @@ def _graph_of(s: Supernode, made_of: Recipe | Facts) -> Fabric:
 @lru_cache(maxsize=16)
 def _arrays_of(s: Supernode, made_of: Recipe | Facts) -> network.Network:
     """The arrays of a machine with all its edits in force."""
-    if (as_built := _as_built(s)) is s:
-        return network.compiled(_plan(s, made_of))
+    if (as_built := _supernode_as_built(s)) is s:
+        return network.network_of_plan(_plan(s, made_of))
     net = with_edits(_arrays_of(as_built, made_of), s.edits)
     return replace(net, about={**net.about, "supernode": s}, memo={})
 
@@ -113,7 +113,7 @@ def _plan(s: Supernode, made_of: Recipe | Facts) -> network.Plan:
     if s.edits:
         plan = with_additions(_plan(s.model_copy(update={"edits": ()}), made_of), s.edits)
     else:
-        plan = draw(s, made_of) if isinstance(made_of, Recipe) else plan_of(s, made_of)
+        plan = plan_of_recipe(s, made_of) if isinstance(made_of, Recipe) else plan_of(s, made_of)
         die_names = tuple(vertex for vertex, data in plan.vertices.items() if data["kind"] == "die")
         plan.about.update(made_of=made_of, dies=die_names)
     plan.about["supernode"] = s
@@ -141,11 +141,11 @@ def with_edits(net: network.Network, edits: Iterable[Edit]) -> network.Network:
         shares[links] *= share_left
         latency_s[links] *= edit.latency_factor
         _refuse_out_of_bounds(rates[links], latency_s[links], edit.element)
-    return net.changed(rates, latency_s, np.rint(net.cables * shares).astype(np.int64))
+    return net.with_rates(rates, latency_s, np.rint(net.cables * shares).astype(np.int64))
 
 
 def _refuse_out_of_bounds(rates: Any, waits: Any, what: str) -> None:
-    """Raise HardwareError where a rate or a latency is out of bounds."""
+    """Raise HardwareError for rates (bytes/s) or latencies (s) out of bounds; what: the element."""
     in_bounds = (
         (rates >= 0.0) & (rates <= MOST_BYTES_PER_S) & (waits >= 0.0) & (waits <= MOST_LATENCY_S)
     )
@@ -159,10 +159,10 @@ def _refuse_out_of_bounds(rates: Any, waits: Any, what: str) -> None:
 def built(fabric: network.Wiring) -> Fabric:
     """The fabric as built: with added links and switches, before any change of a link."""
     about = network.network(fabric).about
-    return _graph_of(_as_built(about["supernode"]), about["made_of"])
+    return _graph_of(_supernode_as_built(about["supernode"]), about["made_of"])
 
 
-def edits(fabric: network.Wiring) -> dict[Edge, float]:
+def changed_bytes_per_s(fabric: network.Wiring) -> dict[Edge, float]:
     """Current bytes/s (0: removed) of each link whose capacity differs from the fabric as built.
     Each link is listed once, by its reverse direction if only that differs."""
     present_network, built_network = network.network(fabric), network.network(built(fabric))

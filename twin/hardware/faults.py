@@ -50,7 +50,7 @@ def dies_slowed(fabric: Wiring, fault: Fault) -> list[int]:
     return dies
 
 
-def slow_dies(fabric: Wiring, faults: Sequence[Fault]) -> dict[int, float]:
+def speed_by_die(fabric: Wiring, faults: Sequence[Fault]) -> dict[int, float]:
     """Remaining share of computing speed by die number; factors of one die multiply."""
     speed_factors: dict[int, float] = {}
     for fault in faults:
@@ -67,7 +67,7 @@ def dies_out(fabric: Wiring) -> frozenset[int]:
     net = network(fabric)
     return net.once(
         "dies_out",
-        lambda: _numbers(_is_cut_off(net, "ub") if net.spans_nodes else ~_has_link(net, "ub")),
+        lambda: _indices(_is_cut_off(net, "ub") if net.spans_nodes else ~_has_link(net, "ub")),
     )
 
 
@@ -75,12 +75,12 @@ def dies_without(fabric: Wiring, plane: Plane) -> frozenset[int]:
     """Dies that cannot send to another node on a plane (through NICs, outside the UB plane)."""
     net = network(fabric)
     used_plane = "rdma" if plane == "ub" and not net.spans_nodes else plane
-    return net.once(("dies_without", used_plane), lambda: _numbers(_is_cut_off(net, used_plane)))
+    return net.once(("dies_without", used_plane), lambda: _indices(_is_cut_off(net, used_plane)))
 
 
 def dies_unfit(fabric: Wiring, deployment: Deployment) -> frozenset[int]:
-    """Dies that cannot serve in a deployment: out, or without a path for KV while other dies have
-    one. If no die has a path for KV, all wait until it is repaired."""
+    """Dies that cannot serve in a deployment: without a usable UB plane, or without a path for KV
+    while others have one. If no die has a path for KV, all wait until it is repaired."""
     net = network(fabric)
     if deployment.mode != "disaggregated":
         return dies_out(net)
@@ -92,18 +92,18 @@ def servers_out(fabric: Wiring) -> frozenset[int]:
     """Nodes whose DRAM is lost, since none of their CPUs has a UB link left."""
     net = network(fabric)
     cpus = net.of_kind("cpu")
-    serving_nodes = set(net.node[cpus[net.offers("ub", cpus) > 0.0]].tolist())
+    serving_nodes = set(net.node[cpus[net.rate_out("ub", cpus) > 0.0]].tolist())
     return frozenset(set(net.node[cpus].tolist()) - serving_nodes)
 
 
-def _numbers(dies: BOOLS) -> frozenset[int]:
-    """Positions that are true, as a set."""
+def _indices(dies: BOOLS) -> frozenset[int]:
+    """Positions where `dies` is true, as a set."""
     return frozenset(np.flatnonzero(dies).tolist())
 
 
 def _has_link(net: Network, plane: str) -> BOOLS:
     """Whether each die has an open link on a plane, bool[dies]."""
-    return net.offers(plane, net.dies) > 0.0
+    return net.rate_out(plane, net.dies) > 0.0
 
 
 def _is_cut_off(net: Network, plane: str) -> BOOLS:

@@ -67,20 +67,20 @@ class Pattern:
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """A mapping of some ascending numbers to others."""
+    """Positions in a list of numbers, and the numbers that stand there instead."""
 
     at: SHORT = field(default_factory=lambda: np.zeros(0, np.int32))
     to: SHORT = field(default_factory=lambda: np.zeros(0, np.int32))
 
-    def of(self, numbers: INTS) -> INTS:
-        """The mapped numbers, in the order of `numbers`."""
+    def applied(self, numbers: INTS) -> INTS:
+        """The numbers, with those at positions `at` replaced."""
         if self.at.size:
             numbers = numbers.copy()
             numbers[self.at] = self.to
         return numbers
 
     def then(self, numbers: INTS, of: SHORT, to: SHORT) -> Moved:
-        """This mapping followed by an exchange of the ascending `of` for `to`."""
+        """This replacement in `numbers`, followed by an exchange of the ascending `of` for `to`."""
         positions = np.minimum(np.searchsorted(numbers, of), max(numbers.size - 1, 0))
         is_exchanged = numbers[positions] == of if numbers.size else np.zeros(of.size, bool)
         if self.at.size:  # what had gone is no longer there to be exchanged
@@ -110,7 +110,7 @@ class Load:
     @property
     def links(self) -> INTS:
         """Links with a load, each once, in the order of the pattern."""
-        return self.moved.of(self.pattern.links)
+        return self.moved.applied(self.pattern.links)
 
     @property
     def amounts(self) -> FLOATS:
@@ -119,15 +119,15 @@ class Load:
 
     @property
     def places(self) -> INTS:
-        """Places where bytes leave or enter ends of the network, see Network.places."""
-        return np.sort(self.moved_places.of(self.pattern.places))
+        """Numbers in Network.places where bytes leave or enter ends of the network, ascending."""
+        return np.sort(self.moved_places.applied(self.pattern.places))
 
     @property
     def placed(self) -> FLOATS:
-        """Bytes at each of `places`."""
+        """Bytes at each of `places`, f8, per unit of the demand."""
         if not self.moved_places.at.size:
             return self.pattern.placed
-        order = np.argsort(self.moved_places.of(self.pattern.places), kind="stable")
+        order = np.argsort(self.moved_places.applied(self.pattern.places), kind="stable")
         return self.pattern.placed[order]
 
     def with_ends_swapped(self, swap: Swap) -> Load:
@@ -149,7 +149,7 @@ class Load:
         pattern = Pattern(self.links[order], self.amounts[order], self.places, self.placed)
         return replace(self, pattern=pattern, moved=Moved(), moved_places=Moved())
 
-    def alone(self, net: Network) -> tuple[float, int]:
+    def rate_alone(self, net: Network) -> tuple[float, int]:
         """Bytes/s without other traffic, and the link that limits it: (0, -1) where the path is
         cut, (inf, -1) without traffic. Of several such links one between switches comes first."""
         if self.unreached:
@@ -158,7 +158,7 @@ class Load:
             return float("inf"), -1
 
         def fullest() -> tuple[float, INTS]:
-            """The highest rate that no link exceeds, and the links that bound it."""
+            """The highest bytes/s that no link exceeds; positions of the links that bound it."""
             link_bytes_per_s = net.capacity[self.pattern.links] / self.amounts
             lowest = float(link_bytes_per_s.min())
             return lowest, np.flatnonzero(link_bytes_per_s <= lowest * (1.0 + 1e-9))
@@ -171,7 +171,7 @@ class Load:
             min(between_switches if between_switches.size else links)
         )
 
-    def ports(self, net: Network) -> float:
+    def port_time_share(self, net: Network) -> float:
         """Time on the fullest link at an end (a port of a die, CPU or NIC) as a share of that on
         the fullest link of all, which may carry bytes of many ends."""
 
@@ -187,8 +187,8 @@ class Load:
 
 def load_of(net: Network, demand: Demand) -> Load:
     """The load of a demand on a network; equal demands share one result, and equivalent ones its
-    pattern. Hashed demands are computed one by one: the draw of an equivalent demand may differ,
-    and a result must not depend on earlier demands."""
+    arrays. Hashed demands are computed one by one: the draw of an equivalent demand may differ, and
+    a result must not depend on earlier demands."""
     is_hashed = any(net.routing(plane) == "hashed" for plane in demand.planes)
     return net.once(demand, lambda: (_load if is_hashed else _load_by_symmetry)(net, demand))
 
@@ -229,7 +229,7 @@ def _hash_at(net: Network, ends: tuple[int, ...]) -> int:
 
 
 def _swap_between(net: Network, one: Demand, two: Demand) -> Swap | None:
-    """The exchange of places that maps one demand to the other, if one is found."""
+    """The exchange of equal vertices that maps one demand to the other, if one is found."""
     sides: list[tuple[Side, Side]] = [
         ((one.senders, one.out), (two.senders, two.out)),
         ((one.receivers, one.into), (two.receivers, two.into)),
@@ -249,7 +249,7 @@ def _swap_between(net: Network, one: Demand, two: Demand) -> Swap | None:
 
 
 def _maps_side(net: Network, swap: Swap, one: Side, two: Side) -> bool:
-    """Whether an exchange maps the ends and amounts of one side to the other's."""
+    """Whether an exchange maps one side (vertices and their amounts) to the other."""
     if one != two:
         return renumber(np.array(one[0]), swap.vertices, swap.to_vertices).tolist() == list(two[0])
 
@@ -264,7 +264,7 @@ def _maps_side(net: Network, swap: Swap, one: Side, two: Side) -> bool:
 
 
 def _load(net: Network, demand: Demand) -> Load:
-    """Load of a demand on all its planes, added up by link."""
+    """Load of a demand on all its planes, added up by link, without regard to stored loads."""
     routes = [_route(net, demand, plane, same) for plane, same in _planes_of(net, demand)]
     is_used = np.zeros(net.tail.size, bool)
     for route in routes:
@@ -329,7 +329,7 @@ def _planes_of(net: Network, demand: Demand) -> list[tuple[str, bool | None]]:
 
 
 def _reverse_links(net: Network) -> INTS | None:
-    """The reverse link of each link; None where routing distinguishes a link from its reverse."""
+    """The reverse of each link, i8[links]; None where routing distinguishes the two."""
     reverse = net.links_between(net.head, net.tail)
     is_alike = (net.link_prints == net.link_prints[reverse]) & (net.serves == net.serves[reverse])
     return reverse if (is_alike & (reverse >= 0)).all() else None

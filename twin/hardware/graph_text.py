@@ -89,9 +89,9 @@ def _to_json(graph: GraphText) -> str:
 
 
 def _from_json(text: str) -> GraphText:
-    """Read a graph from JSON. Raises FabricFileError."""
+    """Graph of a node-link JSON text. Raises FabricFileError."""
     try:
-        body = json.loads(text, parse_constant=_no_constant)
+        body = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
         raise FabricFileError(
             ["The file is not JSON that can be read: it is nested too deeply."]
@@ -116,7 +116,7 @@ def _from_json(text: str) -> GraphText:
     )
 
 
-def _no_constant(name: str) -> float:
+def _refuse_constant(name: str) -> float:
     """Raise ValueError for a JSON constant (NaN, Infinity) that is not a finite number."""
     raise ValueError(f"{name} is no number")
 
@@ -125,7 +125,7 @@ COLUMNS = ("from", "to", "GB/s", "ns", "plane")
 
 
 def _from_csv(text: str) -> GraphText:
-    """Read a cable list: a line per cable, both directions; a second line may state the reverse."""
+    """Graph of a cable list: a line per cable, both ways; a second line may state the reverse."""
     rows = csv.reader(checked_lines(text.splitlines()))
     try:
         links, faults = _cables(rows)

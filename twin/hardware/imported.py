@@ -1,7 +1,7 @@
 """A machine that came from a file: a value, named by the digest of its content.
 
-The core opens no store: `look_in` says where machines are kept, and `plan_of` asks there for what
-a scenario names. How a file becomes a machine stands in machine_file.py."""
+The core opens no store: `set_source` says where machines are kept, and `plan_of` looks there for
+what a scenario names. How a file becomes a machine stands in machine_file.py."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class ImportedMachine:
         """Name of the rule that splits traffic over paths, a key of scenario.ROUTINGS."""
         return str(self.about.get("routing", UNTOLD["routing"]))
 
-    def routed(self, routing: str) -> ImportedMachine:
-        """The machine with another routing: a new machine unless the routing is the same."""
+    def with_routing(self, routing: str) -> ImportedMachine:
+        """The machine with another routing rule: a new machine unless the rule is the same."""
         if routing == self.routing:
             return self
         return replace(self, about={**self.about, "routing": routing})
@@ -79,33 +79,33 @@ _sources: list[Source] = []
 _brought: WeakValueDictionary[str, ImportedMachine] = WeakValueDictionary()
 
 
-def look_in(source: Source) -> None:
-    """Set the source in which imported machines are looked up."""
+def set_source(source: Source) -> None:
+    """Set the function that looks up imported machines by digest."""
     _sources[:] = [source]
     _machine_of.cache_clear()
 
 
-def bring(machine: ImportedMachine) -> None:
+def make_available(machine: ImportedMachine) -> None:
     """Make a machine, stored or not, available while the caller holds a reference to it."""
     _brought[machine.digest] = machine
 
 
-def brought(digest: str) -> ImportedMachine | None:
-    """A machine that `bring` made available and that is still referenced; None: there is none."""
+def available_machine(digest: str) -> ImportedMachine | None:
+    """A machine that the process made available and still holds, by digest; None: there is none."""
     return _brought.get(digest)
 
 
 @lru_cache(maxsize=8)
 def _machine_of(digest: str) -> ImportedMachine:
-    """The imported machine of a digest, from where it is stored. Raises HardwareError."""
-    if (machine := brought(digest)) is not None:
+    """The imported machine of a digest, available or stored. Raises HardwareError."""
+    if (machine := available_machine(digest)) is not None:
         return machine
     for source in _sources:
         return source(digest)
     raise HardwareError(f"the machine {digest[:12]} is not here: import its file first")
 
 
-def find(digest: str) -> ImportedMachine | None:
+def find_machine(digest: str) -> ImportedMachine | None:
     """An imported machine by digest; None if it is unknown here."""
     try:
         return _machine_of(digest)
@@ -117,7 +117,7 @@ def npus_of(s: Supernode) -> int:
     """Number of NPUs of a supernode; for an imported one that of its file, 0 if unknown."""
     if not s.imported:
         return s.npus
-    machine = find(s.machine)
+    machine = find_machine(s.machine)
     return machine.npus if machine else 0
 
 

@@ -1,7 +1,7 @@
 """A machine as a file, in and out: cable list, node-link JSON or GraphML.
 
 What a file leaves out is derived from the names of its vertices ("die 3.1.0": node 3, NPU 1, die 0)
-and the planes of its links. `write_machine` writes any fabric so that it comes back as it is."""
+and the planes of its links. `fabric_text` writes any fabric so that it comes back as it is."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -80,7 +80,7 @@ def _check_about(about: Mapping[str, Any]) -> None:
 
 
 def _read_links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
-    """Yield every directed link by its ends, with attributes; two for one of both directions."""
+    """Yield ((tail, head), attributes) of every directed link; two of one for both directions."""
     given_links: dict[tuple[str, str], dict[str, Any]] = {}
     names, errors = {vertex for vertex, _ in graph.vertices}, []
     for tail, head, cells in graph.links:
@@ -128,11 +128,11 @@ def _link_kind(*ends: str) -> str:
     """Kind of a link between two names, equal for both directions: "die-L1"."""
     words = [name.split(maxsplit=1)[0] if name.split() else "link" for name in ends]
 
-    def place(word: str) -> tuple[int, str]:
+    def sort_key(word: str) -> tuple[int, str]:
         """Sort key of a word: its place in `FIRST`, then the word."""
         return (FIRST.index(word.lower()) if word.lower() in FIRST else len(FIRST)), word
 
-    return "-".join(sorted(words, key=place))
+    return "-".join(sorted(words, key=sort_key))
 
 
 SHARES = ("read_efficiency", "write_efficiency")
@@ -309,8 +309,8 @@ def machine_text(machine: ImportedMachine) -> str:
     return compose(GraphText(machine.about, vertices, machine.links, directed=True), "json")
 
 
-def write_machine(fabric: Fabric, kind: str) -> str:
-    """A fabric as text: a form of graphs with attributes and edits, or "csv", its cable list."""
+def fabric_text(fabric: Fabric, kind: str) -> str:
+    """A fabric as the text of a file, attributes and edits included; kind "csv": a cable list."""
     if kind == "csv":
         return cable_list(
             (tail, head, data["capacity_bytes_per_s"], data["latency_s"],

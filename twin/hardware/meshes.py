@@ -18,7 +18,7 @@ Pairs = Iterator[tuple[int, int, int]]  # two cells and the number of links betw
 
 
 def grid_of(shape: Sequence[int], cell: int) -> tuple[int, ...]:
-    """Coordinates of a cell, the first dimension innermost."""
+    """Coordinates of a cell (node or NPU, by number) in a grid, the first dimension innermost."""
     coordinates = []
     for size in shape:
         cell, coordinate = divmod(cell, size)
@@ -27,7 +27,7 @@ def grid_of(shape: Sequence[int], cell: int) -> tuple[int, ...]:
 
 
 def full_mesh_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
-    """All pairs of cells that differ in exactly one coordinate (nD full mesh)."""
+    """Yield (cell, cell, links) of all pairs that differ in one coordinate only (nD full mesh)."""
     for cell, (k, length) in product(range(math.prod(shape)), enumerate(shape)):
         stride = math.prod(shape[:k])  # from a cell to the next in this dimension
         for steps in range(1, length - cell // stride % length):
@@ -35,7 +35,7 @@ def full_mesh_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
 
 
 def torus_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
-    """Each cell with the next one in each dimension, cyclic; a ring of two cells has one bundle."""
+    """Yield (cell, next cell, links) in each dimension, cyclic; two cells have one bundle."""
     for cell, (k, length) in product(range(math.prod(shape)), enumerate(shape)):
         stride, coordinate = math.prod(shape[:k]), cell // math.prod(shape[:k]) % length
         if length > 1 and (length > 2 or coordinate == 0):
@@ -43,8 +43,9 @@ def torus_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
 
 
 def dragonfly_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
-    """Groups of `shape[0]` fully joined routers; each router has links[1] links to other groups,
-    dealt evenly over all pairs of the `shape[1]` groups (consecutive arrangement)."""
+    """Yield (router, router, links) of groups of `shape[0]` fully joined routers; each has links[1]
+    links to other groups, dealt evenly over all pairs of the `shape[1]` groups (consecutive
+    arrangement). Raises HardwareError for too few links."""
     routers, groups = shape
     local_links, global_links = links
     for g, lower_router in product(range(groups), range(routers)):
@@ -98,7 +99,7 @@ def shape_of(s: Supernode, recipe: Recipe, cells: int) -> tuple[int, ...]:
     return shape
 
 
-def _draw_of_nodes(draft: Draft) -> None:
+def _draw_mesh_of_nodes(draft: Draft) -> None:
     """Draws a mesh, torus or dragonfly of nodes: L1 switches are its routers, by sub-plane."""
     s, recipe = draft.s, draft.recipe
     shape = shape_of(s, recipe, s.nodes)
@@ -142,7 +143,7 @@ def _too_few_uplinks(s: Supernode, needed: int) -> HardwareError:
     )
 
 
-def _draw_of_npus(draft: Draft) -> None:
+def _draw_mesh_of_npus(draft: Draft) -> None:
     """Draws a mesh or torus of NPUs, each with a port that forwards; racks may be joined too."""
     s, recipe = draft.s, draft.recipe
     in_node = s.scale_up == "node"
@@ -202,7 +203,7 @@ def _add_rack_switches(draft: Draft) -> None:
 
 
 def _rack_counts(draft: Draft) -> tuple[int, int]:
-    """Number of racks of a supernode, and of a pod."""
+    """Number of racks of a supernode, and of a pod. Raises HardwareError unless all are whole."""
     s = draft.s
     racks, remainder = divmod(s.nodes, draft.recipe.nodes_per_rack)
     per_pod = math.prod(draft.recipe.racks_across)
@@ -244,6 +245,6 @@ def _link_racks(draft: Draft) -> None:
             draft.link(f"LRS {g * racks + r}.{p}", above, "LRS-HRS", link_bytes_per_s, p)
 
 
-def grid(draft: Draft) -> None:
+def draw_mesh(draft: Draft) -> None:
     """Draws a mesh, torus or dragonfly, of NPUs or of nodes, as the recipe says."""
-    {"npu": _draw_of_npus, "node": _draw_of_nodes}[draft.recipe.wired](draft)
+    {"npu": _draw_mesh_of_npus, "node": _draw_mesh_of_nodes}[draft.recipe.wired](draft)

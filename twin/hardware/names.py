@@ -56,20 +56,20 @@ class Names:
 
     @cached_property
     def vertices(self) -> dict[str, tuple[str, ...]]:
-        """Vertices by normalised spelling."""
-        vertex_of = {plain(vertex): (vertex,) for vertex in self.given}
+        """Names of vertices by the normalised spelling of an element or a group."""
+        vertex_of = {spelling(vertex): (vertex,) for vertex in self.given}
         for vertex, data in self.given.items():
             if data["kind"] == "l2" and "supernode" in data:
                 long_name = f"L2 {data['supernode']}:{data['sub_plane']}.{data['index']}"
-                vertex_of[plain(long_name)] = (vertex,)
-        return vertex_of | {plain(name): tuple(members) for name, members in self._groups.items()}
+                vertex_of[spelling(long_name)] = (vertex,)
+        return vertex_of | {spelling(name): tuple(group) for name, group in self._groups.items()}
 
-    def of(self, name: str) -> tuple[str, ...]:
+    def find(self, name: str) -> tuple[str, ...]:
         """Vertices of an element, named as a person would type it: a vertex itself; "NPU 20.1" its
         dies, "node 20" all vertices in it, "sub-plane 3" its L1 and L2 chips in every supernode,
         "sub-plane 1:3" those of the second, "UB plane" all L1 chips. Letter case and a hyphen for a
         dot or space do not matter. Raises HardwareError for an unknown name."""
-        vertices = self.vertices.get(plain(name))
+        vertices = self.vertices.get(spelling(name))
         if vertices is None:
             raise HardwareError(f"no element is named {name!r}: {EXAMPLES}")
         return vertices
@@ -83,23 +83,23 @@ class Names:
             if has_several_supernodes or not (":" in group or group.startswith("supernode"))
         ]
         vertices = sorted(self.given, key=lambda v: (v.split()[0], v))
-        return [*sorted(groups, key=_by_number), *vertices]
+        return [*sorted(groups, key=_number_key), *vertices]
 
 
-def _by_number(name: str) -> tuple[str, list[int]]:
+def _number_key(name: str) -> tuple[str, list[int]]:
     """Sort key of a name: its first word, then its numbers."""
     return name.split(maxsplit=1)[0], [
-        int(word) for word in plain(name).replace(":", " ").split() if word.isdigit()
+        int(word) for word in spelling(name).replace(":", " ").split() if word.isdigit()
     ]
 
 
-def plain(name: str) -> str:
+def spelling(name: str) -> str:
     """Normalised spelling of a name: without letter case, dots and hyphens."""
     return " ".join(name.lower().replace(".", " ").replace("-", " ").split())
 
 
 def port_label(kind: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Name of the port of a link between two vertices for people; "" if unknown."""
+    """Name for people of the port of a link between two vertices' attributes; "" if unknown."""
     if kind not in LINKS:
         return ""
     owner_data = one if one["kind"] == LINKS[kind].owner else other

@@ -1,8 +1,8 @@
 """A fabric's graph as arrays: what routing reads.
 
-`compiled` makes them of a machine's plan, `network` of its graph; those of a frozen graph are made
-once. Links are directed and numbered in the graph's own order. Which way bytes take stands in
-flows.py, what that costs in prices.py."""
+`network_of_plan` makes them of a machine's plan, `network` of its graph; those of a frozen graph
+are made once. Links are directed and numbered in the graph's own order. Which way bytes take
+stands in flows.py, what that costs in prices.py."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Rows:
         return cls(starts, np.argsort(rows, kind="stable"))
 
     def at(self, rows: INTS) -> tuple[INTS, INTS]:
-        """Concatenated numbers of some rows, and the count of each."""
+        """Concatenated items of some rows, and the number of items of each."""
         counts = self.start[rows + 1] - self.start[rows]
         offsets = self.start[rows] - (np.cumsum(counts) - counts)
         return self.items[np.repeat(offsets, counts) + np.arange(counts.sum())], counts
@@ -86,13 +86,14 @@ class Network:
     latency: FLOATS  # s
     memo: dict[Any, Any] = field(default_factory=dict, repr=False)  # answers, by question
 
-    def changed(self, capacity: FLOATS, latency: FLOATS, cables: INTS | None = None) -> Network:
-        """The wiring with other capacities and latencies; `cables`: remaining parallel links."""
+    def with_rates(self, capacity: FLOATS, latency: FLOATS, cables: INTS | None = None) -> Network:
+        """The network with other capacities, bytes/s, and latencies, s; cables: parallel links
+        left."""
         cables_left = self.cables if cables is None else cables
         return replace(self, capacity=capacity, latency=latency, cables=cables_left, memo={})
 
     def once(self, question: Hashable, answer: Callable[[], T]) -> T:
-        """The result of `answer`, cached under this question."""
+        """The result of `answer`, computed at the first call for this question and cached."""
         if question not in self.memo:
             self.memo[question] = answer()
         cached_answer: T = self.memo[question]
@@ -185,11 +186,11 @@ class Network:
         return Rows.of(self.tail, len(self.vertices)), Rows.of(self.head, len(self.vertices))
 
     def links_of(self, plane: str) -> BOOLS:
-        """Whether bytes of a plane may use each link."""
+        """Whether bytes of a plane may use each link, bool[links]."""
         return self.serves & self.bit(plane) > 0
 
     def open_links(self, plane: str) -> BOOLS:
-        """Whether bytes of a plane may use each link and it has capacity."""
+        """Whether bytes of a plane may use each link and it has capacity, bool[links]."""
         return self.once(("open", plane), lambda: self.links_of(plane) & (self.capacity > 0.0))
 
     @cached_property
@@ -216,7 +217,7 @@ class Network:
 
     @cached_property
     def _links_by_ends(self) -> tuple[INTS, INTS]:
-        """Links in order of both ends: a key of the ends, and the link's number."""
+        """Keys of both ends of each link, ascending, and the numbers of the links in that order."""
         keys = self.tail * len(self.vertices) + self.head
         order = np.argsort(keys, kind="stable")
         return keys[order], order
@@ -236,12 +237,12 @@ class Network:
         return str(self.about.get("routing", "adaptive")) if rule == "as_built" else str(rule)
 
     def bit(self, plane: str) -> int:
-        """Bit of a plane; 0 where the machine has none of that name."""
+        """Integer with the bit of a plane set; 0 where the machine has none of that name."""
         return 1 << self.planes.index(plane) if plane in self.planes else 0
 
     def members(self, name: str) -> INTS:
-        """Vertices of an element by its name (see names.members)."""
-        return np.array([self.number[vertex] for vertex in self.names.of(name)], np.int64)
+        """Vertices of an element or group by its name; raises HardwareError for an unknown one."""
+        return np.array([self.number[vertex] for vertex in self.names.find(name)], np.int64)
 
     def links_at(self, element: str, to: str = "") -> INTS:
         """Links at an element, or between it and `to`, in both directions. Either may be a group
@@ -261,7 +262,8 @@ class Network:
 
     def share_left(self, links: INTS, lost: int, what: str) -> FLOATS:
         """Share left of each link's capacity after the loss of `lost` parallel ones: whole bundles
-        first, in the graph's order, equal in both directions. Raises HardwareError if fewer."""
+        first, in the graph's order, equal in both directions. Raises HardwareError if `what` has
+        fewer."""
         if not lost:
             return np.ones(links.size)
         _, pair_of = self.pairs
@@ -305,8 +307,8 @@ class Network:
             f"{self.kind[link]} link from {' to '.join(self.edge(link))}"
         )
 
-    def offers(self, plane: str, vertices: INTS) -> FLOATS:
-        """Bytes/s of all open links of a plane out of each of these vertices."""
+    def rate_out(self, plane: str, vertices: INTS) -> FLOATS:
+        """Bytes/s of all open links of a plane out of each of these vertices, f8."""
 
         def offered() -> FLOATS:
             """Bytes/s of the open links out of each vertex, f8[vertices]."""
@@ -327,7 +329,7 @@ class Network:
 
     def linked_parts(self, plane: str) -> Iterator[BOOLS]:
         """Yield sets of linked dies that reach each other on a plane, bool[dies]."""
-        is_unassigned = self.offers(plane, self.dies) > 0.0
+        is_unassigned = self.rate_out(plane, self.dies) > 0.0
         is_linked = is_unassigned.copy()
         while is_unassigned.any():
             start = self.dies[np.flatnonzero(is_unassigned)[:1]]
@@ -376,7 +378,7 @@ def network(fabric: Wiring) -> Network:
         vertices, links = fabric.nodes(data=True), zip(*fabric.edges(data=True), strict=True)
         tails, heads, attributes = tuple(links) or ((), (), ())
         plan = Plan(fabric.graph, dict(vertices), (tails, heads, attributes))
-        net = _compiled[fabric] = compiled(plan)
+        net = _compiled[fabric] = network_of_plan(plan)
     return net
 
 
@@ -394,8 +396,8 @@ def lazy_networkx() -> ModuleType:
     return networkx
 
 
-def compiled(plan: Plan) -> Network:
-    """The arrays of a machine; links in the order in which its graph has them."""
+def network_of_plan(plan: Plan) -> Network:
+    """The network of a machine's plan; links in the order in which its graph has them."""
     vertices, vertex_data = tuple(plan.vertices), tuple(plan.vertices.values())
     number_of = {vertex: i for i, vertex in enumerate(vertices)}
     tails, heads, attributes = plan.links
@@ -409,7 +411,7 @@ def compiled(plan: Plan) -> Network:
     row = np.fromiter(map(row_of_id.__getitem__, ids), np.int64, len(ids))[order]
 
     def column(name: str, kind: type[Any], *default: Any) -> Any:
-        """One property of all links, from the different kinds of links."""
+        """One attribute of all links, as an array of a type; default: where links have none."""
         values = [data.get(name, *default) if default else data[name] for data in rows]
         return np.array(values, kind)[row]
 

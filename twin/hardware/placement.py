@@ -45,11 +45,11 @@ class Instance:
 
     @property
     def name(self) -> str:
-        """For people: 'prefill 3'."""
+        """Name for people: 'prefill 3'."""
         return f"{self.role} {self.index}"
 
-    def parts(self) -> list[tuple[int, int]]:
-        """First and last die of each unbroken sequence of dies."""
+    def spans(self) -> list[tuple[int, int]]:
+        """(first, last) die of each unbroken sequence of dies."""
         dies = np.unique(self.die_of_rank)
         sequences = np.split(dies, np.flatnonzero(np.diff(dies) > 1) + 1)
         return [(int(sequence[0]), int(sequence[-1])) for sequence in sequences]
@@ -91,12 +91,12 @@ class Npus:
 
     @property
     def free(self) -> list[int]:
-        """NPUs that may be taken, on or off: of the chip, from the deployment's first number on."""
+        """Numbers of the NPUs that may be taken, on or off: of the chip, from place `first` on."""
         return [npu for npu in np.flatnonzero(self.fits).tolist() if self.place[npu] >= self.first]
 
     @property
     def usable(self) -> list[int]:
-        """NPUs of `free` that are on."""
+        """Numbers of the NPUs that may be taken and are on."""
         return [npu for npu in self.free if self.on[npu]]
 
     def of_chip(self, chip: str) -> Npus:
@@ -109,12 +109,12 @@ class Npus:
         return f"NPU {first_die['node']}.{first_die['npu']}"
 
     def dies_of(self, npus: Sequence[int]) -> list[int]:
-        """Dies of some NPUs, in their order."""
+        """Numbers of the dies of some NPUs, in their order."""
         dies: list[int] = self.net.dies_of_npu.at(np.array(npus, np.int64))[0].tolist()
         return dies
 
-    def of(self, element: str) -> list[int]:
-        """Numbers of the NPUs of an element; raises HardwareError when it has none."""
+    def npus_of(self, element: str) -> list[int]:
+        """Numbers of the NPUs of a named element; raises HardwareError when it has none."""
         dies = np.flatnonzero(np.isin(self.net.dies, self.net.members(element)))
         npus = np.unique(self.net.npu[dies])
         npus = npus[self.fits[npus]]
@@ -137,7 +137,7 @@ class Needed:
 
     @property
     def name(self) -> str:
-        """For people: 'prefill 3'."""
+        """Name for people: 'prefill 3'."""
         return f"{self.role} {self.index}"
 
 
@@ -161,8 +161,8 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
            deployed.when_off, deployed.seats, deployed.first_npu, deployed.kv_transfer_plane,
            supernodes_apart(s))  # fmt: skip
 
-    def answer() -> Placement:
-        """The instances placed chip by chip, prefill on decode's NPUs last."""
+    def placed_by_chip() -> Placement:
+        """The instances placed chip by chip, then prefill on decode's NPUs."""
         npus = _npus(s, net)
         placements = [
             _place_on_chip(s, npus.of_chip(chip), [one for one in to_place if one.chip == chip])
@@ -171,7 +171,7 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
         instances = Placement.of(placements)
         return _with_prefill(s, instances) if prefill_on_decode else instances
 
-    return net.once(key, answer)
+    return net.once(key, placed_by_chip)
 
 
 def npus_on(s: Scenario, fabric: Wiring) -> int:
@@ -267,7 +267,7 @@ def dies_by_rank(dies: Sequence[int], s: Scenario, role: str) -> tuple[int, ...]
 
 
 def _with_prefill(s: Scenario, decode: Placement) -> Placement:
-    """Decode's placement with prefill instances on its first NPUs, as many on each instance."""
+    """Placement of decode's instances, and of prefill's on their first NPUs, as many on each."""
     prefill = s.deployment.prefill
     per_host = prefill.instances // len(decode.instances)
     decode_npus = s.deployment.decode.npus_per_instance
@@ -318,7 +318,7 @@ def _place_in_order(
     return seat_lists
 
 
-def spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
+def place_spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
     """NPUs of each instance, over as many nodes as can be, those with the most free ones first."""
     free = _group_by(npus.usable, npus.node)
     seats = []
@@ -331,7 +331,7 @@ def spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]
     return seats
 
 
-def by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
+def place_by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
     """NPUs of each instance, in the first rack with room for all, else in the emptiest ones."""
     if (npus.rack < 0).any():
         raise HardwareError("not every node of this machine is in a rack: take another placement")
@@ -349,7 +349,7 @@ def by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int
     return seats
 
 
-def by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]]:
+def place_by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]]:
     """NPUs of each instance by `deployment.seats`, other instances packed around. An instance
     whose rows name fewer NPUs than it needs continues on the following ones."""
     row_of = {(instance.role, instance.index): index for index, instance in enumerate(needed)}
@@ -365,7 +365,7 @@ def by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]
                 "instance: take the row out or add instances"
             )
         index = row_of[row.role, row.index]
-        free_npus = [npu for npu in npus.of(row.element) if npu not in seats[index]]
+        free_npus = [npu for npu in npus.npus_of(row.element) if npu not in seats[index]]
         for npu in free_npus[: needed[index].npus - len(seats[index])]:
             if owner_of.setdefault(npu, index) != index:
                 raise HardwareError(
@@ -389,11 +389,11 @@ def by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]
 PLACEMENTS: dict[str, Policy] = {
     # One after the other from the first NPU that may be taken on.
     "packed": lambda needed, npus, s: _place_in_order(needed, npus, npus.free, s),
-    "spread": spread,
-    "racks": by_rack,
+    "spread": place_spread,
+    "racks": place_by_rack,
     # One after the other over the NPUs that are on.
     "around_off": lambda needed, npus, s: _place_in_order(needed, npus, npus.usable, s),
-    "by_hand": by_hand,
+    "by_hand": place_by_hand,
 }
 MAY_SIT_ON_WHAT_IS_OFF = ("packed", "by_hand")
 
@@ -420,7 +420,7 @@ def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[
 
 
 def _replacements(group: Sequence[int], free: Sequence[int], npus: Npus) -> list[int]:
-    """Free NPUs that replace a group's, in one node if possible."""
+    """Free NPUs in place of a group's, the nearest ones, in one node if possible."""
     own_domain = npus.domain[group[0]]
     nearest = sorted(free, key=lambda n: (npus.domain[n] != own_domain, n))
     rooms = _group_by(nearest, npus.node).values()
@@ -436,7 +436,7 @@ def _group_by(numbers: Iterable[int], of: INTS) -> dict[int, list[int]]:
 
 
 def _off_names(off: Sequence[int], npus: Npus) -> list[str]:
-    """Names of elements that are off: whole nodes, or single NPUs."""
+    """Names for people of NPUs that are off: of whole nodes, or of single NPUs."""
     names = []
     for node, node_npus in _group_by(off, npus.node).items():
         is_whole_node = not npus.on[npus.node == node].any()

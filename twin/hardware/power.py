@@ -35,9 +35,9 @@ class Power:
         return self.host_w + self.switches_w + self.optics_w
 
     def drawn_w(self, prefilling: Any, cube: Any, hbm: Any, of_prefill: Any = 0.0) -> Any:
-        """Mean watts of an NPU with its part of the surroundings. `prefilling`: share of time in
-        prefill; cube, hbm: shares of their peaks; `of_prefill`: prefill's part of the cube's share.
-        Takes numbers or arrays."""
+        """Mean watts of an NPU with its part of the surroundings; numbers or arrays. prefilling:
+        share of time in prefill; cube, hbm: shares of their peaks; of_prefill: prefill's part of
+        the cube's share."""
         cube = cube + self.prefill_cube * of_prefill
         busy_w = self.prefill_w * prefilling + self.cube_w * cube + self.hbm_w * hbm
         return self.idle_w + busy_w + self.around_w
@@ -52,7 +52,7 @@ class Use:
     hbm: float
 
 
-def clock(scenario: Scenario, facts: Facts, role: str, use: Use) -> float:
+def clock_share(scenario: Scenario, facts: Facts, role: str, use: Use) -> float:
     """Share of the rated clock at which a pool at full load stays within `cost.cap_w`. HBM and
     matrix units count as busy as at the full clock. Raises HardwareError if no clock does."""
     chip = serving(scenario)[role].chip
@@ -75,10 +75,10 @@ def clock(scenario: Scenario, facts: Facts, role: str, use: Use) -> float:
     return float(((cap_w - fixed_w) / cores_w) ** (1.0 / exponent))
 
 
-def powers(
+def power_by_role(
     scenario: Scenario, facts: Facts, clocks: Mapping[str, float], chips: Mapping[str, str]
 ) -> dict[str, Power]:
-    """Power of an NPU of each pool by role; chips: by role. Empty where one is not known."""
+    """Power of an NPU by role; clocks, chips: by role. Empty where one is not known."""
     by_role = {role: power(scenario, facts, clocks, chip) for role, chip in chips.items()}
     known_powers = {role: npu_power for role, npu_power in by_role.items() if npu_power is not None}
     return known_powers if len(known_powers) == len(by_role) else {}

@@ -48,8 +48,9 @@ def worst_collision(loads: Iterable[Load]) -> Collision:
 
 
 def _price(net: Network, load: Load, what: str, **more: Any) -> Price:
-    """Price of a load alone; more: further fields. Raises HardwareError where a path is cut."""
-    bytes_per_s, link = load.alone(net)
+    """Price of a load without other traffic; what: its name in messages; more: further fields.
+    Raises HardwareError where a path is cut."""
+    bytes_per_s, link = load.rate_alone(net)
     if load.unreached:
         sender, receiver = (net.vertices[vertex] for vertex in load.unreached[0])
         raise HardwareError(
@@ -63,7 +64,7 @@ def _price(net: Network, load: Load, what: str, **more: Any) -> Price:
     return Price(bytes_per_s, load.latency_s, net.label(link), **price_fields | more)
 
 
-def between(
+def price_between(
     fabric: Wiring, src: int | str, dst: int | str, operation: Operation = "write",
     plane: Plane = "ub",
 ) -> Price:  # fmt: skip
@@ -71,7 +72,7 @@ def between(
     VPC plane a die goes over its own node's UB links to the CPU with the DPU; dies of one node stay
     in it, dies of one NPU use their link. Raises HardwareError if the plane does not join them."""
     net = network(fabric)
-    start, end = _vertex(net, src), _vertex(net, dst)
+    start, end = _vertex_of(net, src), _vertex_of(net, dst)
     if start == end:
         raise HardwareError(f"{net.vertices[start]} to itself needs no link: name two elements")
     used_plane = "package" if plane == "ub" and net.is_joined(start, end, "package") else plane
@@ -84,24 +85,24 @@ def between(
     return _price(net, load, "the way", off_node_fraction=float(net.node[start] != net.node[end]))
 
 
-def _vertex(net: Network, element: int | str) -> int:
+def _vertex_of(net: Network, element: int | str) -> int:
     """Number of the vertex of a name or of a die's number; raises HardwareError if unknown."""
     if isinstance(element, str):
         if element not in net.number:
             raise HardwareError(f"no element is named {element!r}; names look like 'die 20.1.0'")
         return net.number[element]
-    return int(demands.dies_of(net, [element])[0])
+    return int(demands.die_vertices(net, [element])[0])
 
 
 def all_to_all(
     fabric: Wiring, dies: Sequence[int], plane: Plane = "ub",
     operation: Operation = "write",
 ) -> Price:  # fmt: skip
-    """Bytes/s per die when each of `dies` sends equally to all others. The slowest link sets the
-    rate, the farthest pair the latency. Raises HardwareError for a die that is cut off."""
+    """Price for a die when each of `dies` sends equally to all others. The slowest link sets the
+    bytes/s, the farthest pair the latency. Raises HardwareError for a die that is cut off."""
     net = network(fabric)
-    load = demands.exchange(net, dies, plane, operation)
-    name_text, port_share = f"all-to-all over {plane}", load.ports(net)
+    load = demands.exchange_load(net, dies, plane, operation)
+    name_text, port_share = f"all-to-all over {plane}", load.port_time_share(net)
     return _price(net, load, name_text, peers=len(dies) - 1, ports=port_share)
 
 
@@ -109,14 +110,16 @@ def pool_read(
     fabric: Wiring, dies: Sequence[int], plane: Plane = "ub",
     nodes: Sequence[int] | None = None,
 ) -> Price:  # fmt: skip
-    """Bytes/s into all of `dies` together from the DRAM of the CPUs of `nodes` (default: all).
+    """Price of all of `dies` together reading from the DRAM of the CPUs of `nodes` (default: all).
     Blocks outside a UB plane enter through the dies' NICs. Raises HardwareError without any."""
     net = network(fabric)
-    pool_load = demands.pool(net, dies, plane, nodes)
+    pool_load = demands.pool_load(net, dies, plane, nodes)
     if pool_load is None:
-        die_vertices = demands.dies_of(net, dies)
-        unlinked_dies = die_vertices[net.offers(plane, die_vertices) <= 0.0]
-        cause = "no CPU is on the plane" if not net.offers(plane, net.of_kind("cpu")).any() else ""
+        die_vertices = demands.die_vertices(net, dies)
+        unlinked_dies = die_vertices[net.rate_out(plane, die_vertices) <= 0.0]
+        cause = (
+            "no CPU is on the plane" if not net.rate_out(plane, net.of_kind("cpu")).any() else ""
+        )
         if unlinked_dies.size:
             cause = f"{net.vertices[unlinked_dies[0]]} has no link left"
         raise HardwareError(
@@ -130,24 +133,24 @@ def pool_read(
     )
 
 
-def host_copy(fabric: Wiring, dies: Sequence[int], plane: Plane) -> tuple[float, float]:
+def host_copy_rates(fabric: Wiring, dies: Sequence[int], plane: Plane) -> tuple[float, float]:
     """Bytes/s of all of `dies` together into the DRAM of their own nodes, and back from it. Raises
     HardwareError where a die does not reach it."""
     net = network(fabric)
     nodes = net.nodes_of(dies)
-    write_load = demands.pool(net, dies, plane, nodes, "write")
+    write_load = demands.pool_load(net, dies, plane, nodes, "write")
     from_host = pool_read(net, dies, plane, nodes)
     assert write_load is not None  # as it is read
     to_host = _price(net, write_load[0], f"a copy to host memory over {plane}")
     return to_host.bytes_per_s, from_host.bytes_per_s
 
 
-def server_port(
+def server_port_rate(
     fabric: Wiring, dies: Sequence[int], plane: Plane = "ub", nodes: Sequence[int] | None = None,
 ) -> float:  # fmt: skip
-    """Bytes/s out of each equal part of the DRAM of the median memory server."""
+    """Bytes/s out of each equal part of the DRAM of the median memory server; 0 without any."""
     net = network(fabric)
-    pool_load = demands.pool(net, dies, plane, nodes)
+    pool_load = demands.pool_load(net, dies, plane, nodes)
     if pool_load is None:
         return 0.0
     load, sources = pool_load
@@ -176,8 +179,8 @@ def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = 
 
 
 def ports_of(fabric: Wiring, dies: Sequence[int], price: Price) -> INTS:
-    """Index in `port_rates` of each die's NIC port: the die, or its node if dies share a port
-    (`price` is one of `nic`)."""
+    """Index in the result of `port_rates` of each die's port: the die, or its node if dies share
+    one (`price`: of a die on that plane, by `nic`)."""
     net, die_numbers = network(fabric), np.array(dies, np.int64)
     return net.node[net.dies[die_numbers]] if price.shared_by_dies > 1 else die_numbers
 
@@ -210,15 +213,15 @@ def transfer_collision(
     linked = [(role, [die for die in dies if die not in unlinked_dies]) for role, dies in instances]
     decode_dies = [die for role, dies in linked if role == "decode" for die in dies]
     return worst_collision(
-        demands.hand_off(net, dies, decode_dies, plane)
+        demands.kv_load(net, dies, decode_dies, plane)
         for role, dies in linked if role == "prefill" and dies and decode_dies
     )  # fmt: skip
 
 
 def port_rates(fabric: Wiring, plane: Plane) -> FLOATS:
-    """Bytes/s, the lesser of both directions, of every die's port on a plane: its own scale-up
-    links, its NIC, or what reaches storage (its NIC, else its node's DPU). Shared between equal
-    questions: do not write it."""
+    """Bytes/s f8[ports], the lesser of both directions, of every die's port on a plane: its own
+    scale-up links, its NIC, or what reaches storage (its NIC, else its node's DPU). Shared between
+    equal questions: do not change it."""
     net = network(fabric)
     return net.once(("port rates", plane), lambda: _port_rates(net, plane))
 
@@ -301,7 +304,7 @@ def summary(fabric: Fabric) -> dict[str, float]:
         "node_npu_bytes_per_s": most_bytes_per_s,
         "node_uplink_bytes_per_s": uplink_rate,
         "oversubscription": most_bytes_per_s / uplink_rate if uplink_rate > 0.0 else 0.0,
-        "bisection_bytes_per_s": _bisection(net),
+        "bisection_bytes_per_s": _bisection_rate(net),
         "rdma_bytes_per_s": float(_capacity_out_of_nodes(net, "nic", "rdma")),
         "vpc_bytes_per_s": float(_capacity_out_of_nodes(net, "qingtian", "vpc")),
     }
@@ -314,7 +317,7 @@ def _capacity_out_of_nodes(net: Network, kind: str, plane: str) -> float:
     return float(net.capacity[is_leaving].sum())
 
 
-def _bisection(net: Network) -> float:
+def _bisection_rate(net: Network) -> float:
     """Minimum over supernodes of the bytes/s from half of the nodes to the others over UB. Nodes
     joined by switches: the weaker half of them; nodes joined directly: the first half by number,
     counting only links out of it."""
@@ -354,7 +357,7 @@ def point_to_point(fabric: Fabric) -> dict[tuple[str, Operation, str], Price]:
     }
     operations: tuple[Operation, ...] = ("read", "write")
     return {
-        (pair, operation, plane_name): between(net, "die 0.0.0", end, operation)
+        (pair, operation, plane_name): price_between(net, "die 0.0.0", end, operation)
         for (pair, plane_name), end in end_of_row.items()
         if end in fabric and (net.spans_nodes or plane_name == "intra_node")
         for operation in operations

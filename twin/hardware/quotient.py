@@ -72,7 +72,7 @@ class Quotient:
         self.enter = np.where(passes, vertex_numbers, vertex_count + vertex_numbers)
         self.leave = np.where(passes, vertex_numbers, 2 * vertex_count + vertex_numbers)
         colour = _colours(net, usable.out, usable.into, passes)
-        links = self._colour(colour, links)
+        links = self._add_link_hashes(colour, links)
         tail, head, port_links = self._merge_ends(links)
         senders, receivers = np.flatnonzero(usable.out), np.flatnonzero(usable.into)
         group_of, self.size = _groups_by_colour(
@@ -97,8 +97,8 @@ class Quotient:
         self._set_pair_bytes(group_of, same_domain)
 
     def _merge_ends(self, links: INTS) -> tuple[INTS, INTS, INTS]:
-        """Tail vertex, head vertex and port link of each of `links`. A sender's or receiver's
-        link is merged with its port's, so that it leads past the port; port link -1: not merged."""
+        """Tail vertex, head vertex and port link of each of `links`. A sender's or receiver's link
+        is merged with its port's, so that it leads past the port; port link -1: not merged."""
         net = self.usable.net
         tail, head = self.enter[net.tail[links]], self.leave[net.head[links]]
         port_links = np.full(links.size, -1)
@@ -109,11 +109,11 @@ class Quotient:
             head[is_out], tail[is_in] = net.head[port_links[is_out]], net.tail[port_links[is_in]]
         return tail, head, port_links
 
-    def _colour(self, colour: HASHES, links: INTS) -> INTS:
+    def _add_link_hashes(self, colour: HASHES, links: INTS) -> INTS:
         """Add to each vertex's colour a hash of its links: of all that the demand may use, even if
         paths take only `links`. Returns those of `links` that are not merged into others."""
         usable, net = self.usable, self.usable.net
-        self.ports = usable.ports()
+        self.ports = usable.port_links()
         colour[: usable.passes.size] += net.once(("sums", usable.plane), self._link_sums)
         tail, head, port_link_of = self._merge_ends(usable.at_ends)
         link_prints = net.link_prints[usable.at_ends]
@@ -129,7 +129,7 @@ class Quotient:
         return links[~is_port_link[links]]
 
     def _link_sums(self) -> HASHES:
-        """Fingerprint of each vertex's links, u8[vertices]."""
+        """Sum of the hashes of each vertex's links between forwarding vertices, u8[vertices]."""
         net, inner_links = self.usable.net, np.flatnonzero(self.usable.inner)
         sums = np.zeros(self.usable.passes.size, np.uint64)
         _add_links(
@@ -138,7 +138,8 @@ class Quotient:
         return sums
 
     def _set_pair_bytes(self, group: INTS, same_domain: bool | None) -> None:
-        """Set the bytes/s between groups, f8[senders, receivers]: within a node, and outside it."""
+        """Set bytes/s between groups, f8[senders, receivers]: `near` in a node, `far` outside.
+        same_domain: of pairs in one scale-up domain (True), in two (False), of all (None)."""
         net, out, into = self.usable.net, self.usable.out, self.usable.into
         senders, receivers = np.flatnonzero(out), np.flatnonzero(into)
         self.rows, first_sender, row = np.unique(
@@ -161,7 +162,7 @@ class Quotient:
         self.far = np.where(same_node, 0.0, bytes_per_s)
 
     def _rates(self, operation: str) -> FLOATS:
-        """Bytes/s of each group of links together, at the efficiency of an operation."""
+        """Bytes/s of each group of links together at the efficiency of an operation, f8."""
         capacity, efficiency = self.usable.net.capacity, self.usable.net.efficiency[operation]
         bytes_per_s = capacity[self.first] * efficiency[self.first]
         has_merged = self.second >= 0
@@ -172,8 +173,8 @@ class Quotient:
         return np.asarray(bytes_per_s * self.count)
 
     def route(self, operation: str, flows: str = "none") -> Route | None:
-        """Bytes on every link; None if some pair may use more than `reach` hops. flows: whole flows
-        of the demand, for planes that hash them (see Demand)."""
+        """Bytes/s of the demand on every link; None if some pair may use more than `reach` hops.
+        flows: "pairs", "each" or "none", the flows that a hashed plane keeps whole (see Demand)."""
         if self.reach < FAR and self.added.any():
             return None
         net, plane, problem = self.usable.net, self.usable.plane, self.problem
@@ -218,7 +219,7 @@ class Quotient:
 
     @cached_property
     def problem(self) -> Problem:
-        """The bytes/s and the links over which `spread` splits them. If senders outnumber
+        """The problem of splitting the demand's bytes/s over the links. If senders outnumber
         receivers, directions are reversed, for the paths are equal. With adaptive routing over more
         than MANY links, equal vertices and links are represented by one."""
         tail, head, rows, ends = self.tail, self.head, self.rows, self.columns
@@ -249,8 +250,8 @@ class Quotient:
     def _find_classes(
         self, tail: INTS, head: INTS, rows: INTS, ends: INTS, parts: FLOATS
     ) -> tuple[INTS, HASHES]:
-        """Class of every vertex, and a number for each link, equal for equal links. Vertices of a
-        class have equally many equal links with those of every other class, and equal bytes for
+        """Class i8 of every vertex, and a hash u8 of each link, equal for equal links. Vertices of
+        a class have equally many equal links with those of every other class, and equal bytes for
         each row, which is a class by itself: so a best split exists that treats them alike."""
         net = self.usable.net
         colours = mix(self._group_sizes().astype(np.uint64))
@@ -271,8 +272,8 @@ class Quotient:
         return class_of, link_hashes
 
     def _walks(self, start: int, each: int) -> Walks:
-        """Walks from the rows from `start` on, `each` of them; those of a problem with equal links
-        made one are stored for other operations."""
+        """Walks from rows start to start + each; those of a problem in which one link represents
+        equal ones are stored for other operations."""
         problem, rows = self.problem, slice(start, start + each)
         walks = self.stored or Walks(
             problem.size, problem.tail, problem.head, problem.rows[rows], problem.ends,
@@ -286,7 +287,9 @@ class Quotient:
     def _collision(
         self, walks: Walks, rates: FLOATS, link_bytes: FLOATS, each: bool, beyond: float
     ) -> Collision:
-        """Collision factor when each flow uses one of its equal paths."""
+        """Collision factor when each flow uses one of its equal paths. rates: bytes/s of groups of
+        links; link_bytes: of the even split, f8[near and far, links]; each: single transfers;
+        beyond: share of a link's rate for far bytes."""
         members = self._group_sizes()
         by_group = np.argsort(self.group, kind="stable")
         rank_in_group = np.empty_like(by_group)
@@ -307,11 +310,12 @@ class Quotient:
         return collision(walks, paths, flows, link_bytes[0] + link_bytes[1] / beyond)
 
     def _group_sizes(self) -> INTS:
-        """Number of vertices of each group."""
+        """Number of vertices in each group, i8[groups]."""
         return np.bincount(self.group[self.group >= 0], minlength=self.size)
 
     def _side(self, groups: INTS, vertices: INTS, number: INTS, sizes: FLOATS, rank: INTS) -> Side:
-        """Vertices of one side, their groups and amounts; number: numbering of that side."""
+        """The individual `vertices` that send, or that receive, with their place in `groups` and in
+        it. number: that side's numbering of vertices; sizes: bytes/s by vertex."""
         net = self.usable.net
         return Side(
             np.searchsorted(groups, self.group[number[vertices]]), rank[number[vertices]],
@@ -329,13 +333,13 @@ def mix(x: HASHES) -> HASHES:
 
 
 def _bits(values: FLOATS | INTS) -> HASHES:
-    """The bits of the values read as whole numbers, so that equal floats are equal numbers."""
+    """The bits of each value read as a 64-bit integer, so that equal floats are equal numbers."""
     return np.ascontiguousarray(values).view(np.uint64)
 
 
 def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
-    """A hash of the properties that two vertices must share to be routed as one, u8[3 * vertices],
-    by the numbering of `Quotient`: forwarding vertices, senders, receivers."""
+    """Hash u8[3 * vertices] of the properties that vertices must share to be routed as one, by the
+    numbering of `Quotient`: forwarding ones, senders, receivers. passes: whether each forwards."""
     colours, ends = np.zeros((3, out.size), np.uint64), np.flatnonzero((out > 0.0) | (into > 0.0))
     # A node matters where bytes stay in it: where nothing is received, senders are all far.
     nodes = net.node[ends]
@@ -363,9 +367,9 @@ def _add_links(by: np.ufunc, colour: HASHES, prints: HASHES, tail: INTS, head: I
 def _groups_by_colour(
     colour: HASHES, tail: INTS, head: INTS, enter: INTS, leave: INTS
 ) -> tuple[INTS, int]:
-    """(group of each vertex, -1 if not in use; number of groups): vertices of one colour, with
-    equal links to the same neighbours, share a group. In use: those with a link, and the vertices
-    `enter` and `leave` where bytes begin and end."""
+    """(group of each vertex, -1 if not in use; number of groups): vertices with one hash
+    (`colour`), and so with equal links to the same neighbours, share a group. In use: those with a
+    link, and the vertices `enter` and `leave` where bytes begin and end."""
     in_use = numbers_in(colour.size, tail, head, enter, leave)
     group_of = np.full(colour.size, -1, np.int64)
     group_of[in_use], group_count = numbering(colour[in_use])

@@ -41,7 +41,7 @@ class Usable:
         links = self.net.ways[way].at(vertices)[0]
         return links[self.there[links]]
 
-    def ports(self) -> tuple[INTS, INTS] | None:
+    def port_links(self) -> tuple[INTS, INTS] | None:
         """Link of every end's own port (its NIC) to its network, and the link back, both
         i8[vertices] (-1: none); None unless every end has one. A port belongs to one end, has one
         link to the network, and returns from the same vertex."""
@@ -76,8 +76,8 @@ class Usable:
         return None
 
     def link_sets(self, same_domain: bool | None) -> Iterator[tuple[INTS, int]]:
-        """Yield sets of links, and the maximum hops for which paths in them are complete: those of
-        the last demand with as many ends, then by the farthest of some pairs, then all links."""
+        """Yield (links, maximum hops for which paths in them are complete): those near enough for
+        the last demand with as many ends, then for the farthest of some pairs, then all."""
         end_counts = int(np.count_nonzero(self.out)), int(np.count_nonzero(self.into))
         question = "farthest", self.plane, same_domain
         hop_counts = self.net.once(question, dict[tuple[int, int], int])

@@ -80,14 +80,14 @@ def recipe(machine: str, chip_name: str, facts: Facts) -> Recipe:
 
 
 def measured_shares(chip: str, facts: Facts) -> dict[str, float]:
-    """Shares of nominal rates that UB links reach, as measured on a chip, or {}; these win."""
+    """Shares of nominal rates that UB links reach, by operation, as measured on a chip, or {}."""
     path = f"chips.{chip}.link_efficiency"
     names = ("npu_read", "cpu_read", "write") if path in facts else ()
     return {name: facts.si(path) for name in names}
 
 
 def _figures(group: str, own: dict[str, Fact], facts: Facts) -> dict[str, float]:
-    """Figures of a group by name: those of the recipe, otherwise those of the fabric."""
+    """Figures (SI) of a group by name: the recipe's own, otherwise those of data/fabric.toml."""
     prefix = group + "."
     values = {k.removeprefix(prefix): f.si for k, f in own.items() if k.startswith(prefix)}
     return {name: fact.si for name, fact in facts.group(f"fabric.{group}").items()} | values

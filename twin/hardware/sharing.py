@@ -90,7 +90,8 @@ def _full_at(
     level: FLOATS,
     stopped: FLAGS,
 ) -> float:
-    """Level at which a link with these owners is full; flows bounded lower (`most`) take less."""
+    """Level at which the link is full that owners[first:end] cross; flows with a lower bound `most`
+    take less, stopped ones keep their level."""
     level_now = 0.0
     while True:
         capacity_left, rising_parts, next_bound = 1.0, 0.0, np.inf

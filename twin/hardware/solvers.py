@@ -11,7 +11,8 @@ TINY = 1e-300  # bytes/s
 
 
 def mixture(uses: list[FLOATS]) -> FLOATS | None:
-    """Weights (sum 1) of splits that together load the fullest link least; uses: loads by split."""
+    """Weights f8[splits], sum 1, with which splits together load the fullest link least; uses: load
+    f8[links] of each split, in one unit. None: the solver finds none."""
     loads = np.stack(uses, axis=1)
     loads /= loads.max(axis=0).min()
     loaded_links = loads[loads.max(axis=1) > 0.5]
@@ -29,7 +30,8 @@ def mixture(uses: list[FLOATS]) -> FLOATS | None:
 
 
 def source_side(size: int, tail: INTS, head: INTS, capacity: FLOATS, rows: INTS) -> BOOLS:
-    """Whether each vertex is on the source side of a minimum cut from `rows` to the sink `size`."""
+    """Whether each vertex is on the source side of a minimum cut from the vertices `rows` to the
+    sink, vertex `size`, bool[size + 2]; tail, head, capacity: ends and bytes/s of each link."""
     source, unlimited = np.full(rows.size, size + 1), np.full(rows.size, 1 << 30, np.int32)
     integer_capacity = np.maximum(capacity / capacity.max(initial=TINY) * 1e6, 1.0).astype(np.int32)
     tails_heads = np.append(tail, source), np.append(head, rows)

@@ -34,7 +34,7 @@ LEAST_BOUND = 0.3  # of the fullest link: the bound that scales steps is too low
 _solved: dict[bytes, FLOATS] = {}  # problem -> answer: instances alike in alike places share it
 
 
-def forget() -> None:
+def forget_solved() -> None:
     """Clear the cache of solved problems."""
     _solved.clear()
 
@@ -43,9 +43,9 @@ def spread(
     walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool, members: INTS | None = None,
     alike: tuple[FLOATS, FLOATS] | None = None,
 ) -> FLOATS:  # fmt: skip
-    """Bytes/s on every link, f8[near and far, links]; far bytes take 1 / beyond as long. members:
-    as in `split_by_capacity`; alike: number of equal links that each link represents, and of those
-    into each vertex. Equal problems are solved once."""
+    """Bytes/s on every link, f8[near and far, links], adaptive or by capacity; far bytes take 1 /
+    beyond as long. members: vertices that each vertex represents; alike: equal links that each link
+    represents, and of those into each vertex. Equal problems are solved once."""
     count, fan = np.ones((2, capacity.size)) if alike is None else alike
     key = walks.digest(capacity, beyond, adaptive) + count.tobytes() + fan.tobytes()
     key += b"" if members is None else members.tobytes()
@@ -60,29 +60,28 @@ def _spread(
     walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool, members: INTS | None,
     count: FLOATS, fan: FLOATS,
 ) -> FLOATS:  # fmt: skip
-    """The answer of `spread`: by the links' capacities, or so that the fullest link is as empty as
-    possible. That is a linear program; it is solved as a game by optimistic multiplicative weights
-    (Rakhlin and Sridharan 2013): link weights fall with prices, prices rise with loads, and each
-    side answers what the other is about to do (twice the last step less the one before). Every few
-    rounds a small linear program takes the best mixture of all splits so far. Weak duality bounds
-    the answer from below: with any prices of sum 1 some link is at least as full as all bytes cost
-    on their cheapest paths. The game ends when the two meet within GAP, after ROUNDS, or, where
-    rounds are slow, when neither comes on."""
+    """Bytes/s on every link, f8[near and far, links], by capacity, or so that the fullest link is
+    as empty as possible: a linear program, solved as a game by optimistic multiplicative weights
+    (Rakhlin and Sridharan 2013). Link weights fall with prices, prices rise with loads, and each
+    side answers what the other is about to do (twice the last step less the one before). At times a
+    small linear program takes the best mixture of all splits so far. Weak duality bounds the answer
+    from below: with any prices of sum 1 some link is at least as full as all bytes cost on their
+    cheapest paths. It ends when both meet within GAP, after ROUNDS, or, if slow, if none moves."""
     if not capacity.size:
         return np.zeros((walks.parts.shape[0], 0))
 
-    def taken(parts: FLOATS) -> FLOATS:
-        """Time on each link times its capacity, for near and far bytes together."""
+    def weighted(parts: FLOATS) -> FLOATS:
+        """Bytes on each link, far ones (parts[1]) counted 1 / beyond times."""
         return np.asarray(parts[0] + parts[1] / beyond)
 
     link_capacity = capacity / count  # of one of the links
     best_split = walks.split_by_capacity(link_capacity, members, fan)
-    pair_bytes = taken(walks.parts)
+    pair_bytes = weighted(walks.parts)
     is_sent = (pair_bytes > 0.0) & (walks.hops >= 0)
     sent_bytes = float(pair_bytes[is_sent].sum())
     if not adaptive or sent_bytes <= 0.0:
         return best_split
-    splits, loads = [best_split], taken(best_split) / capacity
+    splits, loads = [best_split], weighted(best_split) / capacity
     full, bound, last_price_slope = loads, 0.0, None
     last_full, proved_bound = math.inf, 0.0  # fullest link and bound MIX rounds ago
     is_large, is_slow = count.sum() > LARGE, _step_count(walks, count) > SLOW
@@ -90,6 +89,7 @@ def _spread(
     log_weight, log_price = np.zeros(0), SHARPNESS * (loads / loads.max() - 1.0)
 
     def prices() -> FLOATS:
+        """Prices of links in the game now, f8[links], sum 1."""
         unscaled_prices = count * apply_to_distinct(math.exp, log_price - log_price.max())
         return np.asarray(unscaled_prices / unscaled_prices.sum())
 
@@ -111,20 +111,20 @@ def _spread(
         last_price_slope, bound_s = price_slope, max(bound, LEAST_BOUND * full.max())
         log_weight = log_weight - LINK_STEP * slope * sent_bytes / bound_s
         splits.append(walks.split_by_weight(log_weight))
-        new_loads = taken(splits[-1]) / capacity
+        new_loads = weighted(splits[-1]) / capacity
         log_price = log_price + PRICE_STEP * (2.0 * new_loads - loads) / full.max()
         log_price = np.maximum(log_price - log_price.max(), LEAST_LOG_PRICE)
         loads = new_loads
         if new_loads.max() < full.max():
             best_split, full = splits[-1], new_loads
         if round_number % mix_interval == mix_interval - 1:
-            mixture = _solvers().mixture([taken(split_bytes) / capacity for split_bytes in splits])
+            mixture = _solvers().mixture([weighted(split) / capacity for split in splits])
             if mixture is None:
                 continue
             best_split = np.zeros_like(best_split)
             for weight, split in zip(mixture, splits, strict=True):
                 best_split += weight * split
-            full = taken(best_split) / capacity
+            full = weighted(best_split) / capacity
     return best_split
 
 
@@ -142,7 +142,8 @@ def _guesses(
     large: bool,
     slow: bool,
 ) -> Iterator[FLOATS]:
-    """Prices (sum 1) to try for the bound of `_spread` in a round; `prices`: those of its game."""
+    """Yield prices f8[links], sum 1, with which a round tries to raise the lower bound of the
+    fullest link's load; full: seconds of load; prices: those of the game."""
     if large:
         yield prices() if turn % LARGE_MIX else _cut_prices(walks, capacity, full)
         return
@@ -152,12 +153,10 @@ def _guesses(
 
 
 def _guess_link_prices(walks: Walks, capacity: FLOATS, full: FLOATS, turn: int) -> FLOATS:
-    """Prices of links (sum 1), with which `_spread` bounds the fullest link's load from below. A
-    bottleneck is usually a set of links that all bytes of some pairs cross, so by turns equal
-    prices per byte are tried on the fullest links, and on all links into or out of one vertex.
-    full: seconds of load on each link; turn: number of the round. There are four guesses for five
-    turns: in the fifth (`turn % 5 == 4`) `_guesses` tries the game's prices and does not call
-    this."""
+    """Prices of links (sum 1) for a lower bound of the fullest link's load. A bottleneck is usually
+    a set of links that all bytes of some pairs cross, so by turns equal prices per byte are tried
+    on the fullest links, and on all links into or out of one vertex. full: seconds of load on each
+    link; turn: number of the round, of which every fifth (`turn % 5 == 4`) is not asked for."""
     full_link = int(full.argmax())
     guesses = (
         lambda: full >= full[full_link] * (1.0 - 1e-9),
@@ -170,9 +169,9 @@ def _guess_link_prices(walks: Walks, capacity: FLOATS, full: FLOATS, turn: int) 
 
 
 def _cut_prices(walks: Walks, capacity: FLOATS, full: FLOATS) -> FLOATS:
-    """Prices (sum 1) for the bound of `_spread`: of a minimum cut between the rows that lead to the
-    farthest full link and everything as far as its head. Where bytes cross several full links in a
-    row this is the narrowest place, found by a maximum flow."""
+    """Prices of links (sum 1) for a lower bound of the fullest link's load: of a minimum cut
+    between the rows that lead to the farthest full link and everything as far as its head. Where
+    bytes cross several full links in a row this is the narrowest place, found by a maximum flow."""
     tail, head, size = walks.tail, walks.head, walks.size
     hops = hops_from(walks.rows, tail, head, size)
     is_full = full >= full.max() * (1.0 - GAP)

@@ -10,7 +10,7 @@ import numpy as np
 from twin.facts import Facts
 from twin.hardware.additions import additions
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import wired, with_edits
+from twin.hardware.fabric import network_of, with_edits
 from twin.hardware.faults import servers_out
 from twin.hardware.network import Network, Wiring, network
 from twin.hardware.prices import port_rates
@@ -25,9 +25,9 @@ def problems(supernode: Supernode, facts: Facts) -> list[str]:
     3.3.3), edits with unknown names, and NPUs or servers that their planes do not reach."""
     try:
         as_built = supernode.model_copy(update={"edits": additions(supernode.edits)})
-        base_network = wired(as_built, facts)
+        base_network = network_of(as_built, facts)
     except HardwareError as error:
-        return [_sentence(str(error))]
+        return [_as_sentence(str(error))]
     sentences = []
     changing_edits = []
     for i, edit in enumerate(supernode.edits):
@@ -37,25 +37,25 @@ def problems(supernode: Supernode, facts: Facts) -> list[str]:
             base_network.links_at(edit.element, edit.to)
             changing_edits.append(edit)
         except HardwareError as error:
-            sentences.append(_sentence(f"edit {i + 1} changes nothing: {error}"))
+            sentences.append(_as_sentence(f"edit {i + 1} changes nothing: {error}"))
     try:
         edited_network = with_edits(base_network, changing_edits)
     except HardwareError as error:
-        return [*sentences, _sentence(f"the edits together cannot be: {error}")]
-    return sentences + unreachable(edited_network)
+        return [*sentences, _as_sentence(f"the edits together cannot be: {error}")]
+    return sentences + unreachable_sentences(edited_network)
 
 
-def unreachable(fabric: Wiring) -> list[str]:
+def unreachable_sentences(fabric: Wiring) -> list[str]:
     """A sentence for each kind of element that a plane does not reach."""
     net = network(fabric)
     die = [net.vertex_data[vertex] for vertex in net.dies.tolist()]
 
     def npus(lost: BOOLS) -> list[str]:
-        """Names of the NPUs of these dies."""
+        """Names of the NPUs that have one of these dies, bool[dies]."""
         npu_names = (f"NPU {die[i]['node']}.{die[i]['npu']}" for i in np.flatnonzero(lost).tolist())
         return list(dict.fromkeys(npu_names))
 
-    is_linked = net.offers("ub", net.dies) > 0.0
+    is_linked = net.rate_out("ub", net.dies) > 0.0
     sentences = _sentences_on(npus(~is_linked), "has a die without a UB link", "it cannot serve")
     off_rdma = port_rates(net, "rdma") <= 0.0
     sentences += _sentences_on(
@@ -92,6 +92,6 @@ def _sentences_on(names: Sequence[str], has: str, so: str) -> list[str]:
     return [f"{first_few(names, 4)}: each {has}, so {so}."]
 
 
-def _sentence(text: str) -> str:
+def _as_sentence(text: str) -> str:
     """The text with a capital at the start and a full stop at the end."""
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

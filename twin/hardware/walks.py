@@ -89,8 +89,8 @@ class Walks:
         return reached_by_hops
 
     def _fewest_hops(self, tail: INTS, head: INTS) -> tuple[INTS, list[BOOLS]]:
-        """Hops of each pair's shortest walk, i8[ends, rows] (-1: none); which vertices are reached,
-        by hops."""
+        """Hops of each pair's shortest walk, i8[ends, rows] (-1: none), and by number of hops
+        whether each vertex is reached from each row, bool[vertices, rows]. tail, head: of links."""
         is_reached = np.zeros((self.size, self.rows.size), bool)
         is_reached[self.rows, np.arange(self.rows.size)] = True
         hops = np.full(self.wanted.shape, -1)
@@ -110,8 +110,9 @@ class Walks:
     def _levels_used(
         self, order: INTS, tail: INTS, head: INTS, reach: list[BOOLS]
     ) -> tuple[list[_Level], INTS]:
-        """The levels, from one hop on, with only those steps that are on a walk to a receiver; and
-        the links of these steps."""
+        """The levels, from one hop on, with only those steps that are on a walk to a receiver, and
+        the links of these. order: of links by head; reach: by hops, whether vertices are
+        reached."""
         rows = self.rows.size
         steps = []
         is_needed = np.zeros_like(reach[0])
@@ -161,7 +162,8 @@ class Walks:
         return levels, links_used
 
     def digest(self, capacity: FLOATS, beyond: float, adaptive: bool) -> bytes:
-        """Digest of what decides how bytes spread; equal for instances at equivalent places."""
+        """SHA-1 of all that decides how bytes spread, equal for instances at equivalent places.
+        capacity: bytes/s of links; beyond: share of it for far bytes."""
         digest = hashlib.sha1(f"{beyond} {adaptive} {self.detour}".encode(), usedforsecurity=False)
         position_of = np.zeros(self.size, np.int64)
         vertices = numbers_in(self.size, self.tail, self.head)
@@ -173,7 +175,7 @@ class Walks:
         return digest.digest()
 
     def pairs_apart(self, first_row: int) -> list[tuple[int, int]]:
-        """(row, end) of each pair that has bytes to send but no path."""
+        """(row, end) of each pair with bytes but no path, rows counted from `first_row`."""
         end, row = np.nonzero(self.wanted & (self.hops < 0))
         return list(zip((row + first_row).tolist(), end.tolist(), strict=True))
 
@@ -210,12 +212,12 @@ class Walks:
         return shares
 
     def _hop_levels(self) -> list[tuple[int, _Level]]:
-        """Levels with their number of hops, from 1."""
+        """(number of hops, level) of each level, from 1 on."""
         return list(enumerate(self.levels, 1))
 
     def _split(self, arriving: Sequence[FLOATS | BOOLS], shares: list[FLOATS]) -> FLOATS:
-        """Bytes on links, traced back from the ends where they arrive. arriving: share of a pair's
-        bytes that arrives in each state of a level."""
+        """Bytes/s on links, traced back from the ends. By level, arriving: share of a pair's bytes
+        that arrives in each state; shares: of each step into its state."""
         link_bytes = np.zeros((self.parts.shape[0], self.tail.size))
         for part_index, pair_bytes in enumerate(self.parts):
             if not pair_bytes.any() or not self.levels:
@@ -230,7 +232,8 @@ class Walks:
         return link_bytes
 
     def _shares(self, log_weight: FLOATS) -> tuple[list[SCALED], list[FLOATS]]:
-        """By level: the sum of the weights of all walks to each state, each step's share of it."""
+        """By level: the sum of the weights of all walks to each state, and each step's share of it.
+        log_weight: natural logarithms of the links' weights."""
         # `top_power` of a state is the largest power among its steps: scaled to it, sums neither
         # overflow nor lose a step that matters.
         log2_weight = np.floor(log_weight / LOG_2)  # a whole number: the power of two
@@ -251,7 +254,7 @@ class Walks:
         return weights, shares
 
     def _arrival_shares(self, weights: list[SCALED]) -> Sequence[FLOATS | BOOLS]:
-        """Share of a pair's bytes that arrives by walks of each length."""
+        """By level: share of a pair's bytes that arrives by walks of that length, f8."""
         lengths = int((self.most - self.hops).max(initial=0)) + self.detour + 1
         if lengths == 1:
             return [np.ones(level.end.size) for level in self.levels]
@@ -270,7 +273,7 @@ class Walks:
         return [share[h - self.hops[v.end, v.row], v.end, v.row] for h, v in self._hop_levels()]
 
     def least_costs(self, price: FLOATS) -> FLOATS:
-        """Least sum of link prices of a pair's admissible paths, f8[ends, rows]."""
+        """Least sum of link prices over a pair's admissible paths, f8[ends, rows]; inf: no path."""
         costs = np.zeros(self.rows.size)
         least_cost = np.full(self.hops.shape, np.inf)
         for level in self.levels:
@@ -280,7 +283,7 @@ class Walks:
         return least_cost
 
     def longest_latency_s(self, latency: FLOATS) -> float:
-        """Largest sum of latencies (s) over the paths of any pair, without detours."""
+        """Largest sum of link latencies (s) over the paths of any pair, without detours."""
         latency_s = np.zeros(self.rows.size)
         longest_s = 0.0
         for hops, level in self._hop_levels():
@@ -293,7 +296,7 @@ class Walks:
 
 
 def hops_from(start: INTS, tail: INTS, head: INTS, size: int) -> INTS:
-    """Fewest hops of every vertex from `start`; `size` for vertices that are not reached."""
+    """Fewest hops of every vertex from `start` over links tail to head; `size`: not reached."""
     hops = np.full(size, size)
     hops[start] = 0
     for hop in range(1, size):

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from twin.hardware.imported import ImportedMachine, brought
+from twin.hardware.imported import ImportedMachine, available_machine
 from twin.hooks import Hook, Reader, hooks_of
 from twin.scenario import Scenario
 from twin.workload.requests import TraceTable
@@ -166,6 +166,6 @@ MACHINE = Kind(
     named=lambda s: MachineNamed(s.supernode.machine) if s.supernode.imported else None,
     absent="the machine {} is not stored here: ask for its file and import that first",
     in_use="this machine is", smaller="leave out what serves no NPU",
-    at_hand=lambda digest: brought(digest) is not None,
+    at_hand=lambda digest: available_machine(digest) is not None,
 )  # fmt: skip
 KINDS: tuple[Kind[Any], ...] = (TRACE, COUNTS, MACHINE)

@@ -8,7 +8,7 @@ from twin.facts import Facts
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric, build_fabric
 from twin.hardware.graph_text import LONGEST, FabricFileError
-from twin.hardware.imported import ImportedMachine, brought
+from twin.hardware.imported import ImportedMachine, available_machine
 from twin.hardware.machine_file import read_machine as machine_of
 from twin.hardware.prices import summary
 from twin.hardware.recipes import as_sold, recipe_names
@@ -63,7 +63,7 @@ def fit_to_npus(scenario: Scenario, npus: int) -> Scenario:
 
 def save_brought(store: Store, scenario: Scenario) -> None:
     """Store the machine that arrived with a scenario's link, if any."""
-    if scenario.supernode.imported and (machine := brought(scenario.supernode.machine)):
+    if scenario.supernode.imported and (machine := available_machine(scenario.supernode.machine)):
         store.machines.save(machine)
 
 

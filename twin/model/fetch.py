@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from twin.facts import Facts
 from twin.hardware.network import Network
-from twin.hardware.prices import Price, pool_read, server_port
+from twin.hardware.prices import Price, pool_read, server_port_rate
 from twin.scenario.policies import MemoryPool
 
 
@@ -115,7 +115,7 @@ class Servers:
         """Price of a read from all servers equally, and the bytes/s of one server."""
         nodes = self.net.nodes_of(self.dies) if self.pool.scope == "local" else None
         read_arguments = self.net, self.dies, self.pool.read_plane, nodes
-        return pool_read(*read_arguments), server_port(*read_arguments)
+        return pool_read(*read_arguments), server_port_rate(*read_arguments)
 
 
 def node_dram_bytes(pool: MemoryPool, facts: Facts, dies_per_node: int) -> float:

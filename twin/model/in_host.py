@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from twin.facts import Facts
 from twin.hardware.network import Network
-from twin.hardware.prices import host_copy, pool_read
+from twin.hardware.prices import host_copy_rates, pool_read
 from twin.model.fetch import copies_bytes_per_s
 from twin.model.shape import ModelError, Shape
 from twin.scenario import InHost
@@ -84,7 +84,7 @@ def host_kv_path(
     latency_s = 0.0
     for node in net.nodes_of(dies):
         node_dies = [die for die in dies if net.node[net.dies[die]] == node]
-        write_rate, read_rate = host_copy(net, node_dies, "ub")
+        write_rate, read_rate = host_copy_rates(net, node_dies, "ub")
         into, out = min(into, read_rate / len(node_dies)), min(out, write_rate / len(node_dies))
         latency_s = max(latency_s, pool_read(net, node_dies, "ub", (node,)).latency_s)
     return HostMemory(part, into, out, latency_s, block_tokens)

@@ -57,8 +57,8 @@ def offload(at: Deployed) -> Offload:
             f"attention cannot be offloaded: no link of the {plane} plane is left to "
             "the NPUs of prefill or of decode"
         )
-    load_out = demands.hand_off(net, linked_dies["decode"], linked_dies["prefill"], plane, "pairs")
-    load_back = demands.hand_off(net, linked_dies["prefill"], linked_dies["decode"], plane, "pairs")
+    load_out = demands.kv_load(net, linked_dies["decode"], linked_dies["prefill"], plane, "pairs")
+    load_back = demands.kv_load(net, linked_dies["prefill"], linked_dies["decode"], plane, "pairs")
     decode_dies = len(linked_dies["decode"])
     return Offload(
         share=pool.away.requests,
@@ -66,8 +66,8 @@ def offload(at: Deployed) -> Offload:
         cores=pool.away.cores,
         clock=at.clocks.get(pool.away.over, 1.0),
         served=decode_dies / len(linked_dies["prefill"]),
-        out_bytes_per_s=load_out.alone(net)[0] / decode_dies,
-        back_bytes_per_s=load_back.alone(net)[0] / decode_dies,
+        out_bytes_per_s=load_out.rate_alone(net)[0] / decode_dies,
+        back_bytes_per_s=load_back.rate_alone(net)[0] / decode_dies,
         latency_s=load_out.latency_s + load_back.latency_s,
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.facts import Facts
-from twin.hardware.power import Use, clock
+from twin.hardware.power import Use, clock_share
 from twin.metrics.operators import awaited_resource
 from twin.model import mixed
 from twin.model.batch import Hot
@@ -405,7 +405,7 @@ def clocks(scenario: Scenario, facts: Facts, full: Prediction) -> dict[str, floa
         pair = uses["prefill"], uses["decode"]
         use = Use(guest.cores, sum(one.cube for one in pair), sum(one.hbm for one in pair))
         uses = dict.fromkeys(uses, use)
-    return {role: clock(scenario, facts, role, use) for role, use in uses.items()}
+    return {role: clock_share(scenario, facts, role, use) for role, use in uses.items()}
 
 
 def full_load(full: Prediction) -> dict[str, Use]:

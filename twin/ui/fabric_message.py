@@ -279,7 +279,7 @@ def fabric_picture(
         if on_act and picture and picture.acts:
             on_act(picture.acts)
 
-    ranges = [[i.role, i.name, [[first, last + 1] for first, last in i.parts()]] for i in instances]
+    ranges = [[i.role, i.name, [[first, last + 1] for first, last in i.spans()]] for i in instances]
     chips, facts = machine(built(fabric))["chips"], session.facts()
     with st.container(gap=None):  # what only carries code and geometry takes no room
         result = _canvas(

@@ -271,7 +271,7 @@ def _choose_routing(machine: ImportedMachine) -> ImportedMachine:
         "Weighted ECMP splits each pair by the capacity of its paths, whatever else is under way. "
         "Hashed, each flow stays on one path, and some paths get more flows than others.",
     )  # fmt: skip
-    return machine.routed(str(routing))
+    return machine.with_routing(str(routing))
 
 
 def _with_machine(draft: Scenario, machine: ImportedMachine) -> Scenario:

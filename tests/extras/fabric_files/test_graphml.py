@@ -9,7 +9,7 @@ import pytest
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric
 from twin.hardware.graph_text import FabricFileError
-from twin.hardware.machine_file import read_machine, write_machine
+from twin.hardware.machine_file import fabric_text, read_machine
 from twin.lab.library import load_facts
 from twin.scenario import Supernode
 
@@ -34,13 +34,13 @@ def test_what_is_no_machine_is_told_why(text, sentence):
 
 
 def test_other_tools_read_what_is_written():
-    graph = nx.read_graphml(io.BytesIO(write_machine(FABRIC, "graphml").encode()))
+    graph = nx.read_graphml(io.BytesIO(fabric_text(FABRIC, "graphml").encode()))
     assert {*graph} == {*FABRIC} and {*graph.edges} == {*FABRIC.edges}
     assert graph.edges["L1 0.1", "L2 1.2"]["capacity_bytes_per_s"] == 28e9
 
 
 def test_what_networkx_writes_is_read():
-    graph = nx.read_graphml(io.BytesIO(write_machine(FABRIC, "graphml").encode()))
+    graph = nx.read_graphml(io.BytesIO(fabric_text(FABRIC, "graphml").encode()))
     graph.remove_edge("L1 0.1", "L2 1.2")
     read = read_machine("\n".join(nx.generate_graphml(graph)), "file")
     links = {(a, b) for a, b, _ in read.links}
@@ -48,7 +48,7 @@ def test_what_networkx_writes_is_read():
 
 
 def test_a_file_with_a_hole_anywhere_is_refused_or_read_and_nothing_else():
-    text, rng = write_machine(FABRIC, "graphml"), random.Random(7)
+    text, rng = fabric_text(FABRIC, "graphml"), random.Random(7)
     for _ in range(60):
         at = rng.randrange(len(text))
         spoiled = text[:at] + rng.choice(["", "x", '"', "<", "9", "{"]) + text[at + 1 :]

@@ -7,8 +7,8 @@ from tests.lab.plan.small import facts, plan, small
 from tests.made_trace import made_trace
 from twin.engine.simulate import simulate
 from twin.hardware.fabric import build_fabric
-from twin.hardware.imported import look_in
-from twin.hardware.machine_file import write_machine
+from twin.hardware.imported import set_source
+from twin.hardware.machine_file import fabric_text
 from twin.lab.ask import with_counts, with_trace
 from twin.lab.kinds import CountsTable
 from twin.lab.machines import fields_of, read_machine
@@ -50,7 +50,7 @@ def test_a_trace_that_is_not_stored_is_named():
 def imported():
     """A small scenario on a stored machine of two nodes, with stored counts of its experts."""
     store, recipe = open_store(), small(supernode__nodes=2).supernode
-    text = write_machine(build_fabric(recipe, facts()), "json")
+    text = fabric_text(build_fabric(recipe, facts()), "json")
     machine = read_machine(text.encode(), "two-nodes")
     digest = store.machines.save(machine)
     counts = CountsTable("rising", "npy", np.tile(np.arange(1.0, 65.0), (26, 1)))
@@ -66,7 +66,7 @@ def nowhere(digest):
 
 def test_a_plan_of_an_imported_machine_and_counts_ends_in_a_process_that_opened_no_store():
     s = imported()
-    look_in(nowhere)
+    set_source(nowhere)
     answer = carry_out(plan(s, simulations=6, finalists=1), facts(), helpers=0)
     first = answer["ranked"][0]
     assert first["npus"] + first["margins"]["npus"] == 16

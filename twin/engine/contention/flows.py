@@ -78,7 +78,7 @@ class Flow:
 
     def alone_bytes_per_s(self, net: Network) -> float:
         """Bytes/s without other flows, at least 1; reads: without the servers' own ports."""
-        bytes_per_s = self.rate or self.load.alone(net)[0]
+        bytes_per_s = self.rate or self.load.rate_alone(net)[0]
         if self.beyond is not None and self.beyond.any():
             pattern = self.load.pattern
             bytes_per_s = float((net.capacity[pattern.links] / pattern.amounts)[self.beyond].min())
@@ -128,7 +128,7 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
         pool_nodes[seat.supernode].update(seat.pool_nodes)
         if seat.role == "decode":
             decode_dies[seat.supernode] += [die for die in seat.dies if die not in cut_dies]
-    ssd_write = demands.to_storage(net)
+    ssd_write = demands.storage_write(net)
     flows: list[Flow] = []
 
     def add_flow(kind: int, seat: Seat, load: Load, **reads: Any) -> None:
@@ -146,25 +146,27 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
         if not seat.dies:
             continue
         if len(seat.dies) > 1:
-            exchange = demands.exchange(net, seat.dies)
+            exchange = demands.exchange_load(net, seat.dies)
             add_flow(w.EXPERTS, seat, exchange)
             if seat.coming is None:
                 add_flow(w.WEIGHTS, seat, exchange)
         if seat.role == "decode":
             nodes = sorted(pool_nodes[seat.supernode])
             if s.memory_pool.enabled and s.memory_pool.answers and nodes:
-                answers = demands.pool(net, seat.dies, plane, nodes, "write")
+                answers = demands.pool_load(net, seat.dies, plane, nodes, "write")
                 if answers is not None:  # no share of bandwidth: a die writes some tens of MB/s
                     flows.append(Flow(w.NONE, w.POOL_WRITE, seat.role, seat.index, answers[0]))
             continue
         pool_enabled = s.memory_pool.enabled
-        pool_read = demands.pool(net, seat.dies, plane, seat.pool_nodes) if pool_enabled else None
+        pool_read = (
+            demands.pool_load(net, seat.dies, plane, seat.pool_nodes) if pool_enabled else None
+        )
         if pool_read is not None:
             read_load, server_nodes = pool_read
             is_port, is_near = demands.server_ports(net, read_load, plane)
             add_flow(w.POOL_READ, seat, read_load, sources=server_nodes, nodes=seat.pool_nodes,
                 port=is_port, beyond=~is_near)  # fmt: skip
-            pool_write = demands.pool(net, seat.dies, plane, seat.pool_nodes, "write")
+            pool_write = demands.pool_load(net, seat.dies, plane, seat.pool_nodes, "write")
             if pool_write is not None:
                 add_flow(w.POOL_WRITE, seat, pool_write[0])
             if ssd_write is not None:
@@ -174,7 +176,7 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
                 add_flow(w.SSD_READ, seat, ssd_read)
         senders = [die for die in seat.dies if die not in cut_dies]
         if seat.role == "prefill" and decode_dies[seat.supernode] and senders:
-            kv_load = demands.hand_off(net, senders, decode_dies[seat.supernode], kv_plane)
+            kv_load = demands.kv_load(net, senders, decode_dies[seat.supernode], kv_plane)
             add_flow(w.KV_HAND_OFF, seat, kv_load)
     if copies_kv(s):
         flows += _swap_flows(net, seats, int(first[w.SWAP]))
@@ -186,8 +188,8 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
 def _weights_load(net: Network, coming: Coming, plane: str) -> Load | None:
     """Load on links of weights in transfer to an instance, by a plane from DRAM; None: no path."""
     if coming.stored:
-        return demands.into_memory(net, coming.dies) or from_storage(net, coming.dies)
-    load_and_nodes = demands.pool(net, coming.dies, plane, coming.nodes)
+        return demands.memory_read(net, coming.dies) or from_storage(net, coming.dies)
+    load_and_nodes = demands.pool_load(net, coming.dies, plane, coming.nodes)
     return load_and_nodes[0] if load_and_nodes is not None else None
 
 
@@ -201,7 +203,7 @@ def _swap_flows(net: Network, seats: Sequence[Seat], first: int) -> Iterator[Flo
         for node_index, node in enumerate(nodes):
             dies = [die for die in seat.dies if net.node[net.dies[die]] == node]
             for is_out, operation in enumerate(DIRECTIONS):
-                load_and_nodes = demands.pool(net, dies, "ub", (node,), operation)
+                load_and_nodes = demands.pool_load(net, dies, "ub", (node,), operation)
                 if load_and_nodes is not None:
                     loads_of_groups.append((load_and_nodes[0], float(len(dies))))
                     groups.append(2 * node_index + is_out)
@@ -248,8 +250,8 @@ def _offload_flows(
     for seat in seats:
         linked_dies = [die for die in seat.dies if die not in no_way]
         if seat.role == "decode" and linked_dies and lending_dies:
-            query_load = demands.hand_off(net, linked_dies, lending_dies, plane)
-            value_load = demands.hand_off(net, lending_dies, linked_dies, plane)
+            query_load = demands.kv_load(net, linked_dies, lending_dies, plane)
+            value_load = demands.kv_load(net, lending_dies, linked_dies, plane)
             exchange_load, _ = _join_loads([(query_load, 1.0), (value_load, 1.0)])
             yield Flow(w.NONE, w.OFFLOAD, seat.role, seat.index, exchange_load)
 
@@ -261,7 +263,7 @@ def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
     linked_dies = [die for die in dies if die not in cut_dies]
     if not linked_dies:
         linked_dies = [die for die in range(net.dies.size) if die not in cut_dies][: len(dies)]
-    return demands.from_storage(net, linked_dies) if linked_dies else None
+    return demands.storage_read(net, linked_dies) if linked_dies else None
 
 
 def shares_by_place(net: Network, load: Load, uneven: FLOATS | float = 1.0) -> FLOATS:

@@ -20,9 +20,9 @@ from twin.engine.setup import Setup
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
 from twin.hardware.demands import equal_parts
-from twin.hardware.faults import dies_unfit, slow_dies, with_faults
+from twin.hardware.faults import dies_unfit, speed_by_die, with_faults
 from twin.hardware.network import Network
-from twin.hardware.prices import host_copy, nic, port_rates, ports_of, transfer_collision
+from twin.hardware.prices import host_copy_rates, nic, port_rates, ports_of, transfer_collision
 from twin.model.batch import attention_s_per_token, batch_line, recompute_s_per_token
 from twin.model.costs import RoleCosts, role_costs
 from twin.model.fetch import copies_bytes_per_s
@@ -190,7 +190,7 @@ class Machine:
             """Costs of the instance on these dies, computed anew."""
             deployed = replace(self.setup.costs.deployed, net=self.fabric)
             costs = role_costs(deployed, instance.role, dies, instance.name)
-            speed_of_die = slow_dies(self.fabric, self.in_force)
+            speed_of_die = speed_by_die(self.fabric, self.in_force)
             slowest_speed = min((speed_of_die.get(die, 1.0) for die in dies), default=1.0)
             if slowest_speed < 1.0:
                 costs = replace(costs, coefficients=slowed(costs.coefficients, slowest_speed))
@@ -235,7 +235,7 @@ class Machine:
         role = self.roles[k]
         layer_bytes = token_bytes / layers * role.die_kv * role.pool.own.pp_stages
         copies_rate = copies_bytes_per_s(self.facts, block_tokens * layer_bytes)
-        bytes_per_s = host_copy(self.fabric, dies, "ub")
+        bytes_per_s = host_copy_rates(self.fabric, dies, "ub")
         instance_row = self.setup.instances[k].index
         self.world.decode.s_per_host_byte[instance_row] = [
             1.0 / min(link_rate / len(dies), copies_rate) for link_rate in reversed(bytes_per_s)
@@ -344,7 +344,7 @@ class Machine:
             if flow.kind != w.POOL_READ:
                 continue
             prefill.pool_open[instance] = 1
-            bytes_per_s, _ = flow.load.alone(self.fabric)
+            bytes_per_s, _ = flow.load.rate_alone(self.fabric)
             prefill.read_bytes_per_s[instance] = min(bytes_per_s, traffic.pace[flow.number])
             nodes = self.setup.pool_nodes(int(prefill.pool[instance]))
             node_of_part = equal_parts(self.fabric, nodes)

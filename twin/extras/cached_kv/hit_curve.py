@@ -71,7 +71,7 @@ def read_costs(
         rows.append(Read(place, latency_s, token_s, computed_s, price.bytes_per_s, rate_min, block))
         ssd = from_storage(parts.net, servers.dies) if s.memory_pool.ssd_gb_per_node > 0.0 else None
         if ssd is not None and plane == planes[0]:  # together with the copy out of DRAM
-            kv_bytes, rate = parts.costs.kv_bytes_per_token, ssd.alone(parts.net)[0]
+            kv_bytes, rate = parts.costs.kv_bytes_per_token, ssd.rate_alone(parts.net)[0]
             ssd_s, rate_min = max(token_s, kv_bytes / rate), rate_min and kv_bytes / computed_s
             rows.append(Read("SSD over VPC", latency_s, ssd_s, computed_s, rate, rate_min, block))
     return rows

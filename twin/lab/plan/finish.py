@@ -10,7 +10,7 @@ from typing import Any
 
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import wired
+from twin.hardware.fabric import network_of
 from twin.hardware.faults import with_faults
 from twin.hardware.placement import Instance, place
 from twin.lab.explain.capacity import Capacity, at_steady, search_steps, steady_by_itself, with_load
@@ -311,7 +311,7 @@ def lost_elements(
     s: Scenario, facts: Facts, loss: str
 ) -> Iterator[tuple[str, tuple[dict[str, Any], ...]]]:
     """(name, faults) of an element of each pool for a kind of loss; empty without such elements."""
-    fabric = wired(s.supernode, facts)
+    fabric = network_of(s.supernode, facts)
     first_by_role: dict[str, Instance] = {}
     for instance in place(s, fabric).instances:
         first_by_role.setdefault(instance.role, instance)

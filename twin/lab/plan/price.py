@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from twin.experts.load import load_compiled
 from twin.facts import Facts
-from twin.hardware.imported import find
+from twin.hardware.imported import find_machine
 from twin.lab.kinds import COUNTS, MACHINE, TRACE
 from twin.lab.plan.space import (
     BATCH,
@@ -60,7 +60,7 @@ def imports_of(s: Scenario) -> Imports:
 def _load_imports(trace: str, counts: str, machine: str) -> Imports:
     """Imports of these digests ('' for none), from the store of this process."""
     store = open_store()  # from here on machines are found there, and controllers in their folder
-    if machine and find(machine) is None:
+    if machine and find_machine(machine) is None:
         store.machines.load(machine)  # says in a sentence why not
     counts_table = store.counts.load(counts).counts if counts else None
     return Imports(store.traces.load(trace) if trace else None, counts_table)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from urllib.parse import urlencode
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.imported import ImportedMachine, bring, find
+from twin.hardware.imported import ImportedMachine, find_machine, make_available
 from twin.hardware.machine_file import machine_text
 from twin.lab.library import SCENARIO_BYTES_MAX
 from twin.lab.machines import read_machine, save_brought
@@ -151,7 +151,7 @@ def open_runs(query: Mapping[str, str], store: Store) -> list[RunRow | NotHere]:
 def pack(scenario: Scenario) -> str:
     """The scenario as text for a link: canonical JSON, zlib, base64url. Raises ShareError."""
     # An imported machine stands behind its scenario; a recipe, or an unknown one, does not.
-    machine = find(scenario.supernode.machine) if scenario.supernode.imported else None
+    machine = find_machine(scenario.supernode.machine) if scenario.supernode.imported else None
     text = pack_text(canonical(scenario) + (f"\n{machine_text(machine)}" if machine else ""))
     text = text if len(text) <= LINK_CHARS_MAX else pack_text(canonical(scenario))
     if len(text) > LINK_CHARS_MAX:
@@ -181,7 +181,7 @@ def _unpack_scenario(text: str, hold: Hold) -> Scenario:
             raise ShareError(f"the machine inside this link cannot be read: {error}") from None
         if machine.digest == scenario.supernode.machine:
             hold(machine)
-            bring(machine)
+            make_available(machine)
     return scenario
 
 

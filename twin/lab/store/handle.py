@@ -12,7 +12,7 @@ from sqlalchemy import URL, delete, select
 from sqlalchemy.orm import InstrumentedAttribute
 
 from twin.facts import Facts
-from twin.hardware.imported import look_in
+from twin.hardware.imported import set_source
 from twin.lab import controllers
 from twin.lab.kinds import COUNTS, MACHINE, TRACE
 from twin.lab.library import STORED
@@ -130,7 +130,7 @@ def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
     prepare_file(database, folder)
     upgrade(database)
     store = Store(database, Artefacts(folder))
-    look_in(store.machines.load)
+    set_source(store.machines.load)
     ask_controllers(controllers.load_own)
     with suppress(StoreFull):  # who may only read leaves what dead processes left as it is
         store.runs.recover()

@@ -116,7 +116,7 @@ def _seats(
     the table `seats`, and for dies of an instance that never moves, over all windows."""
     if seats is None:
         return [[k, first_die, last_die + 1, 0, windows.height]
-                for k, i in enumerate(instances) for first_die, last_die in i.parts()]  # fmt: skip
+                for k, i in enumerate(instances) for first_die, last_die in i.spans()]  # fmt: skip
     starts_s = windows["t_s"].to_numpy()
     seats_of: dict[int, dict[float, list[tuple[int, int]]]] = {}
     for row, instance in zip(seats.iter_rows(named=True), _numbers(seats, number), strict=True):

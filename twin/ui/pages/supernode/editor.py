@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric, build_fabric
-from twin.hardware.names import plain
+from twin.hardware.names import spelling
 from twin.hardware.network import network
 from twin.hardware.placement import Instance, place
 from twin.scenario import Edit, Supernode, read, with_overrides
@@ -130,7 +130,7 @@ def _seat_rows(instance: Instance, fabric: Fabric) -> Iterator[dict[str, Any]]:
     """Rows of `deployment.seats` that put an instance where it is: one for its last unbroken part,
     and one for each NPU before it."""
     net = network(fabric)
-    last_part = net.npu[instance.parts()[-1][0]]
+    last_part = net.npu[instance.spans()[-1][0]]
     for npu in sorted({*net.npu[[*instance.die_of_rank]].tolist()}):
         if npu <= last_part:
             attrs = net.vertex_data[net.first_dies[npu]]
@@ -197,10 +197,11 @@ def change(
     latency: float | None = None,
 ) -> tuple[Edit, ...]:  # fmt: skip
     """Edits with elements or links set to a share of capacity or latency; void ones are removed."""
-    edit_of = {(plain(e.element), plain(e.to)): e for e in edits}
+    edit_of = {(spelling(e.element), spelling(e.to)): e for e in edits}
     for name in names:
         element, target = (name, "") if isinstance(name, str) else name
-        forward, reverse = (plain(element), plain(target)), (plain(target), plain(element))
+        forward = spelling(element), spelling(target)
+        reverse = forward[::-1]
         old_edit = edit_of.get(forward) or edit_of.get(reverse) or Edit(element=element, to=target)
         if target:
             edit_of.pop(reverse, None)
@@ -219,7 +220,7 @@ def edits_without(
 ) -> tuple[tuple[Edit, ...], list[Edit]]:
     """Edits without those of named elements and of what is within them; and, of the remaining ones,
     those of elements that contain a named one."""
-    vertices_of = network(fabric).names.of
+    vertices_of = network(fabric).names.find
     vertices = {vertex for name in names for vertex in vertices_of(name)}
     edits_left, wider_edits = [], []
     for edit in edits:

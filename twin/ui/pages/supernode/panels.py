@@ -12,7 +12,7 @@ from twin.hardware.chip import Chip, HardwareError, load_chip
 from twin.hardware.demands import dram
 from twin.hardware.fabric import Fabric
 from twin.hardware.graph_text import forms
-from twin.hardware.machine_file import write_machine
+from twin.hardware.machine_file import fabric_text
 from twin.hardware.network import Network, network
 from twin.hardware.prices import summary
 from twin.hardware.validation import problems
@@ -197,7 +197,7 @@ def files(fabric: Fabric) -> None:
     with st.container(horizontal=True):
         for kind, form in forms().items():
             file = file_name(session.draft().name, f"-fabric.{kind}")
-            download(form.title, partial(write_machine, fabric, kind), file, f"fabric-{kind}")
+            download(form.title, partial(fabric_text, fabric, kind), file, f"fabric-{kind}")
     st.caption(
         "Every element and link with its capacity in bytes/s and its latency in s, edits included. "
         "networkx, Gephi and yEd read the graphs; the box below takes each back as a machine."

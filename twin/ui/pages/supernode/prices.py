@@ -112,7 +112,7 @@ def link_shares(s: Scenario, fabric: Fabric, traffic: str) -> np.ndarray[Any, An
     net = network(fabric)
     shares = np.zeros(net.capacity.size)
     for load in _loads(s, net, place(s, fabric).instances, traffic):
-        bytes_per_s, _ = load.alone(net)
+        bytes_per_s, _ = load.rate_alone(net)
         if 0.0 < bytes_per_s < np.inf:
             shares[load.links] += bytes_per_s * load.amounts / net.capacity[load.links]
     return np.minimum(shares, 1.0)
@@ -128,11 +128,11 @@ def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) 
     prefill_dies, decode_dies = dies("prefill", "colocated"), dies("decode", "colocated")
     if traffic == "experts":
         exchangers = [i for i in placed if i.dies > 1 and (i.role != "prefill" or not decode_dies)]
-        yield from (demands.exchange(net, i.die_of_rank) for i in exchangers)
+        yield from (demands.exchange_load(net, i.die_of_rank) for i in exchangers)
     elif traffic == "kv_hand_off" and s.deployment.mode == "disaggregated":
-        yield demands.hand_off(net, prefill_dies, decode_dies, s.deployment.kv_transfer_plane)
+        yield demands.kv_load(net, prefill_dies, decode_dies, s.deployment.kv_transfer_plane)
     elif traffic == "pool_read" and s.memory_pool.enabled and prefill_dies:
-        pool_load = demands.pool(net, prefill_dies, s.memory_pool.plane)
+        pool_load = demands.pool_load(net, prefill_dies, s.memory_pool.plane)
         if pool_load is not None:
             yield pool_load[0]
 
@@ -197,12 +197,12 @@ def _traffic_loads(s: Scenario, fabric: Fabric) -> Iterator[tuple[str, Load]]:
     decode_dies = [die for i in instances if i.role == "decode" for die in i.die_of_rank]
     for instance in distinct_instances:
         if instance.dies > 1:
-            yield f"Exchange, {instance.role}", demands.exchange(net, instance.die_of_rank)
+            yield f"Exchange, {instance.role}", demands.exchange_load(net, instance.die_of_rank)
         if instance.role == "prefill" and decode_dies:
             plane = s.deployment.kv_transfer_plane
-            yield "KV transfers", demands.hand_off(net, instance.die_of_rank, decode_dies, plane)
+            yield "KV transfers", demands.kv_load(net, instance.die_of_rank, decode_dies, plane)
         if instance.role != "decode" and s.memory_pool.enabled:
-            pool_load = demands.pool(net, instance.die_of_rank, s.memory_pool.plane)
+            pool_load = demands.pool_load(net, instance.die_of_rank, s.memory_pool.plane)
             if pool_load is not None:
                 yield "Pool reads", pool_load[0]
 

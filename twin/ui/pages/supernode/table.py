@@ -12,7 +12,7 @@ import polars as pl
 import streamlit as st
 
 from twin.hardware.fabric import Fabric
-from twin.hardware.names import plain
+from twin.hardware.names import spelling
 from twin.hardware.network import network
 from twin.metrics.measures import numbered
 from twin.ui import session
@@ -79,7 +79,7 @@ def selection_rows(fabric: Fabric, names: Sequence[str]) -> pl.DataFrame:
 
 def matching_rows(frame: pl.DataFrame, typed: str) -> pl.DataFrame:
     """Rows with a name that was typed: "L1 20.3, node 7", "20.*", "L2 3"; all if none was."""
-    typed_names = [plain(name) for name in re.split(r"[,;]", typed) if plain(name)]
+    typed_names = [spelling(name) for name in re.split(r"[,;]", typed) if spelling(name)]
     if not typed_names:
         return frame
     patterns = (re.escape(name).replace(r"\*", r"[\d ]+") for name in typed_names)

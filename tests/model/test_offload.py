@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.draws import draws
 from tests.engine.small import run, small
 from twin.hardware.fabric import network_of
+from twin.lab.library import presets
 from twin.model.coefficients import DecodeCore
 from twin.model.costs import build_costs
 from twin.model.decode import decode_iteration_s
@@ -18,7 +19,8 @@ from twin.model.offload import bytes_per_token, offload, token_bytes
 from twin.model.predict import EVEN
 from twin.model.record import map_numbers
 from twin.model.shape import ModelError, load_shape
-from twin.scenario import SpecError, serving
+from twin.scenario import SpecError, serving, with_overrides
+from twin.steady import assemble
 
 SHARE, LENT = "deployment.decode.attention_offload", "deployment.prefill.lent_cores"
 
@@ -84,6 +86,18 @@ def test_more_offloaded_is_less_at_home_and_more_on_the_way(facts, share, lent):
     a, b = (costs.decode.sequence.core for costs in (less, more))
     assert a.away_token < b.away_token and a.away_context < b.away_context
     assert a.context > b.context and a.away_start == b.away_start > 0.0
+
+
+def test_prefill_that_lends_less_space_than_decode_gives_up_says_so(facts):
+    def remarks(**fields):
+        quick = next(p.scenario for p in presets() if p.key == "quickstart")
+        return assemble(with_overrides(quick, fields), facts).costs.remarks
+
+    assert not remarks(**{SHARE: 0.0})
+    (remark,) = remarks(**{SHARE: 0.35})
+    assert "leaves a decode die 7,426 KV tokens of the 558,771" in remark
+    assert "deployment.prefill.tokens_per_npu" in remark
+    assert not offloading(facts, 0.3).remarks
 
 
 @pytest.mark.parametrize("lent", [0.25, 0.5])

@@ -83,8 +83,13 @@ def test_no_npu_left_for_attention_is_refused(ask):
 
 
 def test_experts_that_do_not_fit_their_dies_are_refused(ask):
-    with pytest.raises(ModelError, match="The experts of"):
+    with pytest.raises(ModelError, match="An expert die's part .* raise deployment.decode.expert"):
         ask(deployment__decode__expert_npus=4)
+
+
+def test_attention_dies_that_exchange_too_much_are_told_to_be_more(ask):
+    with pytest.raises(ModelError, match="An attention die's part .* lower deployment.decode.expe"):
+        ask(deployment__decode__expert_npus=159)
 
 
 # --- Static exchange buffers ----------------------------------------------------------------------

@@ -27,7 +27,7 @@ from twin.model.fetch import Fetch, Servers, fetch
 from twin.model.formats import computes
 from twin.model.in_host import HostMemory, host_kv_path
 from twin.model.memory import Budget
-from twin.model.offload import Offload, offload
+from twin.model.offload import Offload, offload, offload_notes
 from twin.model.operators import formats, rank_bytes
 from twin.model.prefill import bandwidth_for_decode, bandwidth_for_prefill
 from twin.model.prefill_costs import prefill_costs
@@ -236,7 +236,7 @@ def build_costs(
     if deployment.decode.mtp_dataset != "as_stated":
         acceptance = facts.si(f"operators.mtp_acceptance.{deployment.decode.mtp_dataset}")
     redundant_experts = scenario.experts.redundant
-    idle_notes = [
+    notes = offload_notes(role_costs_of) + [
         f"{idle_count} of {role.layout.dies} dies of a {name} instance hold no routed expert: "
         f"experts.redundant = {redundant_experts + idle_count} gives one to each."
         for name, role in sorted(role_costs_of.items())
@@ -261,7 +261,7 @@ def build_costs(
         tokens_per_iteration=1.0 + accepted_tokens(deployment.decode.mtp_draft_tokens, acceptance),
         servers=Servers(at.net, reader.die_of_rank if reader else (), at.memory_pool, prefix_count),
         front_end_requests_per_s=served_per_s,
-        remarks=(*idle_notes, *stages.notes(pools.values(), shape, ranks_by_role)),
+        remarks=(*notes, *stages.notes(pools.values(), shape, ranks_by_role)),
         laid_out_bytes_per_s=laid_out_bytes_per_s(facts, chips, kv_ratio),
         tokenise_s=facts.si(f"{family_path}.tokenise", 0.0),
         **{name: facts.si(f"{family_path}.{name}", 0.0) > 0.0 for name in LOOPS},

@@ -4,7 +4,11 @@ As Adrenaline does (arXiv 2503.20552): a share of the requests that decode keeps
 dies. In each layer their queries, new keys and values go there, the core runs on cores that these
 dies set aside, and values come back, while decode dies attend for the other requests."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from twin.hardware import demands
 from twin.hardware.chip import HardwareError
@@ -12,6 +16,9 @@ from twin.hardware.faults import dies_without
 from twin.model.deployed import Deployed
 from twin.model.formats import ACTIVATION_BYTES
 from twin.model.shape import ModelError, Shape
+
+if TYPE_CHECKING:
+    from twin.model.costs import RoleCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,22 @@ def offload(at: Deployed) -> Offload:
         back_bytes_per_s=load_back.rate_alone(net)[0] / decode_dies,
         latency_s=load_out.latency_s + load_back.latency_s,
     )
+
+
+def offload_notes(roles: Mapping[str, RoleCosts]) -> list[str]:
+    """A sentence where offloaded attention leaves decode less KV space than it has of its own."""
+    decode, prefill = roles.get("decode"), roles.get("prefill")
+    if decode is None or prefill is None or decode.pool.away is None:
+        return []
+    own_tokens = int(decode.memory.kv / decode.kv_bytes_per_token)
+    if decode.kv_tokens_per_rank >= own_tokens:
+        return []
+    return [
+        f"deployment.decode.attention_offload = {decode.pool.away.requests:g} leaves a decode die "
+        f"{decode.kv_tokens_per_rank:,} KV tokens of the {own_tokens:,} that it has without: a "
+        "prefill die needs its own for a batch and the longest prompt, and lends "
+        f"{prefill.kv_tokens_lent:,}. Lower deployment.prefill.tokens_per_npu, or the share."
+    ]
 
 
 def token_bytes(s: Shape, kv: str) -> tuple[float, float]:

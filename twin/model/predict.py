@@ -165,7 +165,7 @@ def predict(
         decode = predict_decode(costs, traffic, decode_hot, *slots_of(costs.decode_role, traffic))
         rates["decode"] = decode.requests_per_s
     limit = min(rates, key=lambda name: (rates[name], name))
-    advice = " ".join([_advice(costs, rates, limit), *costs.remarks])
+    advice = " ".join([_advice(costs, rates, limit, decode), *costs.remarks])
     return Prediction(decode, prefill, front_requests_per_s, rates[limit], limit, advice, costs)
 
 
@@ -368,8 +368,10 @@ def _waits(slots: float, held: float, service: float, spread: float) -> float:
     return waits
 
 
-def _advice(costs: Costs, rates: dict[str, float], limit: str) -> str:
-    """One sentence on whether prefill and decode are in balance, and what would help."""
+def _advice(
+    costs: Costs, rates: dict[str, float], limit: str, decode: DecodePrediction | None
+) -> str:
+    """A sentence on whether prefill and decode are in balance, and what would help."""
     if "prefill" not in rates or "decode" not in rates:
         return f"The {limit} sustains {rates[limit]:,.1f} requests/s."
     prefill_rate, decode_rate = rates["prefill"], rates["decode"]
@@ -384,6 +386,12 @@ def _advice(costs: Costs, rates: dict[str, float], limit: str) -> str:
     scarce_pool = "prefill" if prefill_rate < decode_rate else "decode"
     if any(pool.over for pool in pools.values()):
         other_pool = "decode" if scarce_pool == "prefill" else "prefill"
+        if scarce_pool == "decode" and decode is not None and decode.limited_by == "KV space":
+            return (
+                "With every slot taken the decode pool limits, for its KV space holds "
+                f"{decode.batch_per_npu:.3g} of {pools['decode'].batch_per_npu} requests per NPU: "
+                "a smaller deployment.prefill.tokens_per_npu leaves it more."
+            )
         return (
             f"With every slot taken the {scarce_pool} pool limits. Cores for it "
             f"(deployment.prefill.core_share) are taken from {other_pool}."

@@ -27,6 +27,10 @@ class Space:
     lent_tokens: int = 0  # room beyond that for requests of a pool whose attention it runs
 
 
+ATTENTION_REMEDY = "lower deployment.decode.expert_npus"
+EXPERT_REMEDY = "raise deployment.decode.expert_npus, use fewer redundant experts"
+
+
 def kv_layers(shape: Shape, own: Drafter) -> int:
     """Number of layers that store KV, the one that drafts among them."""
     return shape.layers + (1 if own.passes else 0)
@@ -61,9 +65,11 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
     )
     weights += x.drafter.weight_bytes
     buffer_bytes = _buffer_bytes(x, at.deployment)
-    budget = hbm.budget(
-        chip, x.facts, weights, buffer_bytes, subject, *stages.weight_advice(x.pool, x.whole)
-    )
+    attention_subject, remedies = subject, stages.weight_advice(x.pool, x.whole)
+    if has_expert_dies:
+        attention_subject = f"An attention die's part of {subject}"
+        remedies = (f"{ATTENTION_REMEDY}, use more NPUs per instance, a smaller batch",)
+    budget = hbm.budget(chip, x.facts, weights, buffer_bytes, attention_subject, *remedies)
     if x.pool.phase == "decode":
         slot_count = decode.batch_per_npu / chip.dies_per_npu * x.pool.rank_dies * x.concentration
         # A state after each verified token, so that drafts can be taken back.
@@ -74,7 +80,8 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
         budget = _share_with_guest(budget, x, at, at.guest)
     if has_expert_dies:
         state_bytes = hbm.expert_bytes(x.shape, x.formats, x.layout) * expert_layers
-        hbm.budget(chip, x.facts, state_bytes, 0.0, f"The experts of {subject}")
+        expert_subject = f"An expert die's part of {subject}"
+        hbm.budget(chip, x.facts, state_bytes, 0.0, expert_subject, EXPERT_REMEDY)
     # A rank stands for its share of the instance: with expert dies less than a die's KV.
     token_bytes = kv_bytes(x.shape, x.drafter, x.pool.precision.kv)
     die_tokens = budget.kv / token_bytes
@@ -164,7 +171,10 @@ def _share_with_guest(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) ->
     most_tokens = math.ceil(prefill.tokens_per_npu * room_bytes / (buffers + batch_bytes)) - 1
     npu_counts = range(guest.npus, host_pool.npus + 1)
     if most_tokens >= FEWEST_TOKENS:
-        remedy = f"take deployment.prefill.tokens_per_npu = {most_tokens} or less"
+        remedy = (
+            f"take deployment.prefill.tokens_per_npu = {most_tokens} or less (with {most_tokens} a "
+            "die has KV space for one request)"
+        )
     elif least_npus := next((count for count in npu_counts if own.kv > experts(count)[1]), 0):
         remedy = f"take {least_npus} NPUs per prefill instance or more"
     else:

@@ -20,7 +20,7 @@ from twin.hooks import Command, Hook, MadePart, TraceFormat, extras, hooks_of
 from twin.lab.evidence.judge import evidence, score_table, write_errors
 from twin.lab.evidence.rows import UNJUDGED
 from twin.lab.library import ROOT, load_facts, preset, presets
-from twin.lab.share.shipped import current_evidence, summaries
+from twin.lab.share.shipped import current_evidence, shipped_summaries
 from twin.lab.traces.reader import FORMATS
 from twin.metrics.measures import seconds
 from twin.metrics.operators import OPERATORS
@@ -161,7 +161,7 @@ def offload_runs() -> str:
     """The pair of presets that differ in attention offload alone, as they ran."""
     rows = ["| preset | TTFT p50 | TTFT p99 | TPOT, mean | within the SLO | preemptions |",
             "|---|---|---|---|---|---|"]  # fmt: skip
-    known = summaries()
+    known = shipped_summaries()
     for key in ("attention-offload-contrast", "attention-offload"):
         found = preset(key)
         assert found is not None

@@ -17,7 +17,7 @@ from tests.chromium import FLAGS, find
 from tests.conftest import free_port, wait_until_healthy
 from twin.lab.ask import scenario_named
 from twin.lab.library import ROOT
-from twin.lab.runs.answer import answer
+from twin.lab.runs.answer import answer_scenario
 
 PICTURE = ROOT / "docs" / "dashboard.png"
 COLOURS = 128  # of the palette: the file stays below 300 KB
@@ -28,7 +28,9 @@ def picture() -> bytes:
     """The results page of the quick start as a PNG."""
     with tempfile.TemporaryDirectory() as home:
         os.environ["TWIN_DB_URL"] = f"sqlite:///{home}/twin.db"
-        run = answer(scenario_named("quickstart"), None, lambda fraction, live: True)["run"]
+        run = answer_scenario(scenario_named("quickstart"), None, lambda fraction, live: True)[
+            "run"
+        ]
         port = free_port()
         log = Path(home) / "log"
         with log.open("wb") as said:

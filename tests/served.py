@@ -30,7 +30,7 @@ def main() -> None:
     live.start_process = lambda _module: start("tests.served")
     if engine := os.environ.get(ENGINE_VARIABLE):
         Runner.__init__.__kwdefaults__["engine"] = engine
-        warm.is_ready = lambda: False
+        warm.is_compiled = lambda: False
     cli.main(prog_name="streamlit")
 
 

@@ -10,7 +10,7 @@ import pytest
 from docs.make import field_table, pages, paths
 from tests.draws import some
 from twin.engine import balancing
-from twin.lab.ask import question
+from twin.lab.ask import scenario_and_trace
 from twin.lab.library import ROOT
 from twin.lab.sweep import sweep
 from twin.scenario import fields, npus_used, parse_scenario
@@ -105,7 +105,7 @@ WHOLE = [(command, ()) for command in commands() if runs(command)]
 def test_the_largest_machine_of_the_documents_is_a_scenario():
     (command,) = [command for command in commands() if "nodes=8192" in command]
     name, *words = shlex.split(command.partition("-m twin run ")[2])
-    asked, _ = question(name, [word for word in words if word != "--set"])
+    asked, _ = scenario_and_trace(name, [word for word in words if word != "--set"])
     assert npus_used(asked) == asked.supernode.npus == 65_536
 
 
@@ -113,8 +113,8 @@ def test_every_value_of_a_sweep_of_the_documents_is_a_scenario():
     swept = [command for command in commands() if SWEPT.search(command)]
     assert swept
     for command in swept:
-        origin, _ = question(shlex.split(command.partition("-m twin sweep ")[2])[0], [])
-        axis = sweep.axis(SWEPT.search(command)[0].split()[1])
+        origin, _ = scenario_and_trace(shlex.split(command.partition("-m twin sweep ")[2])[0], [])
+        axis = sweep.parse_axis(SWEPT.search(command)[0].split()[1])
         points = sweep.points(origin, [axis])
         assert len(points) > 1 and not [point.refusal for point in points if point.refusal]
 

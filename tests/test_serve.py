@@ -17,7 +17,7 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState
 from tests.conftest import PATIENCE_S, ROOT, free_port, wait_until_healthy
 from tests.protocol import Tab
 from twin.lab.library import preset
-from twin.lab.share.links import pack
+from twin.lab.share.links import pack_scenario
 from twin.lab.store import open_store
 from twin.scenario import with_overrides
 
@@ -76,7 +76,7 @@ def test_a_tab_that_is_gone_in_the_middle_of_a_write_leaves_nothing_open(app_url
     seeds = [draw.randrange(1 << 30) for _ in range(3)]
     for seed in seeds:
         with Tab(app_url, requests.Session()) as tab:
-            asked = pack(with_overrides(quick, {"seed": seed, "name": "Left alone"}))
+            asked = pack_scenario(with_overrides(quick, {"seed": seed, "name": "Left alone"}))
             run = tab.open("workload", f"s={asked}").button("Run")
             tab.send({run: WidgetState(trigger_value=True)})
             time.sleep(draw.uniform(0.0, 0.3))
@@ -86,7 +86,7 @@ def test_a_tab_that_is_gone_in_the_middle_of_a_write_leaves_nothing_open(app_url
     assert {row.seed for row in rows} <= set(seeds)
     for row in rows:
         assert store.scenarios.load(row.scenario).seed == row.seed
-        store.runs.ask_cancel(row.id)
+        store.runs.request_stop(row.id)
     # Nobody writes any more, and no reader is left that holds the log of writes back.
     store.scenarios.save(with_overrides(quick, {"seed": 0, "name": "Written afterwards"}))
     connection = sqlite3.connect(served_db.removeprefix("sqlite:///"), timeout=60)

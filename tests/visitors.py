@@ -33,7 +33,7 @@ from tests.conftest import ROOT, free_port, wait_until_healthy
 from twin import hooks
 from twin.lab.library import load_facts, preset
 from twin.lab.runs.runner import add_run
-from twin.lab.share.links import pack
+from twin.lab.share.links import pack_scenario
 from twin.lab.store import Store, open_store
 from twin.scenario import Scenario, with_overrides
 
@@ -98,7 +98,7 @@ class Visitor:
             address, subprotocols=["streamlit"], origin=self.url, max_size=None
         ) as socket:
             self.socket, self.hashes = socket, {}
-            self.query = f"s={pack(some_scenario(self.draw))}"
+            self.query = f"s={pack_scenario(some_scenario(self.draw))}"
             await self._open("", "first page")
             for _ in range(self.draw.randrange(5, 25)):
                 if self.seen.left <= 0:
@@ -194,7 +194,7 @@ async def browse(url: str, seen: Seen, number: int) -> None:
             await seen.think(draw)
             where = draw.choice(PAGES)
             begun_s = time.perf_counter()
-            await page.goto(f"{url}/{where}?s={pack(some_scenario(draw))}")
+            await page.goto(f"{url}/{where}?s={pack_scenario(some_scenario(draw))}")
             await page.get_by_role("heading", level=1).first.wait_for()
             await page.get_by_test_id("stStatusWidget").wait_for(state="detached")
             seen.note("browser page", begun_s)

@@ -171,7 +171,7 @@ def test_a_plan_is_begun_followed_stopped_taken_up_again_and_read(planner, store
     found = planner.get(f"/plans/{key}/result").json()
     assert {"ranked", "gap", "relaxations", "front", "ledger"} <= found.keys()
     assert found == json.loads(
-        json.dumps(plans_of(store.artefacts.folder, facts()).look(key).answer)
+        json.dumps(plans_of(store.artefacts.folder, facts()).state_of(key).answer)
     )
     # The same question is that plan, answered: nothing begins.
     assert planner.post("/plans", json=question).json() == seen
@@ -182,7 +182,9 @@ def test_a_read_only_server_shows_plans_and_begins_and_stops_none(store):
     key = plans.key(plan(simulations=5))
     (plans.folder / key).mkdir(parents=True)
     plans.write_question(key, plan(simulations=5))
-    shown = application(lambda _: store.of("", writes=False), lambda: pytest.fail("no run"))
+    shown = application(
+        lambda _: store.for_visitor("", writes=False), lambda: pytest.fail("no run")
+    )
     with TestClient(shown) as visitor:
         assert visitor.get(f"/plans/{key}").json()["name"] == "small"
         for refused in (visitor.post("/plans", json=PLAN), visitor.delete(f"/plans/{key}")):

@@ -8,7 +8,7 @@ from twin.lab.store import Owner, Store, open_store
 from twin.scenario import Scenario
 
 RUNS = 1000
-ME = Owner.here("bench")
+ME = Owner.current("bench")
 # As many headline figures as a real run has.
 FIGURES = {f"figure_{i}_s_p99": i / 7 for i in range(80)}
 

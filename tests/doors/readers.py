@@ -28,12 +28,12 @@ from twin.lab.library import (
     CALIBRATION,
     DATA,
     SCENARIOS,
-    _private_tables,
+    _with_private_constants,
     load_facts,
     published_table,
     scenario_from_toml,
 )
-from twin.lab.machines import built_machine, read_machine
+from twin.lab.machines import build_machine, read_machine
 from twin.lab.share import links
 from twin.lab.store import Store, StoreError, open_store
 from twin.lab.store.archive import read_archive, write_archive
@@ -88,13 +88,13 @@ def _settings(data: bytes) -> object:
 
 def _calibration(data: bytes) -> object:
     known = published_table(CALIBRATION)
-    return on_disk(lambda path: _private_tables(path, known), "mine.toml")(data)
+    return on_disk(lambda path: _with_private_constants(path, known), "mine.toml")(data)
 
 
 def _archive(data: bytes) -> object:
     with _empty_store() as store:
         moved = read_archive(store, io.BytesIO(data), "library.tar")
-        assert store.damage() == []
+        assert store.find_damage() == []
         for sentence in moved.left_out:
             raise StoreError(sentence)
         return moved
@@ -147,8 +147,8 @@ def sound() -> dict[str, list[tuple[str, bytes]]]:
     streams = [(shaped.get(name, "binary" if name == "servegen" else "csv"), data)
                for name, data in traces.FILES.items()]  # fmt: skip
     canonical = b'{"scenario":{"seed":3,"workload":{"rate_req_per_s":5.0}},"schema":2}'
-    fabric = built_machine("hgx-h20", load_facts())
-    link = links.pack(scenario_from_toml(tomls[1])).encode()
+    fabric = build_machine("hgx-h20", load_facts())
+    link = links.pack_scenario(scenario_from_toml(tomls[1])).encode()
     files = {
         "scenario": [("toml", text) for text in tomls],
         "canonical": [("json", canonical)],

@@ -77,7 +77,7 @@ def test_every_golden_figure_belongs_to_a_preset():
 
 
 def test_the_cards_of_the_presets_say_the_golden_figures():
-    told = shipped.summaries()
+    told = shipped.shipped_summaries()
     for preset in presets():
         golden = json.loads(GOLDEN.read_text("utf-8"))[preset.key]
         on_card = told[scenario_digest(preset.scenario)]

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.conftest import ROOT
 from twin.lab.library import load_facts, preset
-from twin.lab.runs.budget import estimate
+from twin.lab.runs.budget import estimate_budget
 from twin.scenario import Scenario, with_overrides
 
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -46,7 +46,7 @@ def ratios(name: str) -> tuple[float, float]:
     """Measured over estimated: memory, and processor time."""
     command = [sys.executable, "-m", "tests.lab.budgets", name]
     told = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
-    said = estimate(asked(name), load_facts())
+    said = estimate_budget(asked(name), load_facts())
     return told["bytes"] / said.memory_bytes, told["seconds"] / max(said.seconds, 1.0)
 
 
@@ -67,7 +67,7 @@ def main() -> None:
     """Print the table."""
     for name in RUNS:
         memory, seconds = ratios(name)
-        said = estimate(asked(name), load_facts())
+        said = estimate_budget(asked(name), load_facts())
         sys.stdout.write(f"| {name} | {said.requests:,.0f} | {said.memory_bytes / 1e6:,.0f} | "
                          f"{memory:.2f} | {said.seconds:.1f} | {seconds:.2f} |\n")  # fmt: skip
         sys.stdout.flush()

@@ -40,7 +40,7 @@ def running(processes: int, engine: str) -> Iterator[tuple[Store, Runner]]:
         runner = Runner(store, processes=processes, engine=engine).start()
         until(lambda: runner._processes)
         first = runner.submit(Scenario(name="warm", horizon_s=1.0, warmup_s=0.0, seed=99))
-        runner.result(first, PATIENCE_S)
+        runner.wait_for(first, PATIENCE_S)
         yield store, runner
         runner.close(kill=True)
         store.close()
@@ -96,7 +96,7 @@ def time_left() -> str:
         said: list[tuple[float, float, float]] = []
         moves: list[float] = []
         shown = -1.0
-        while (row := runner.progress(run)) and not row.ended:
+        while (row := runner.row(run)) and not row.ended:
             if row.progress != shown and row.started_s:
                 shown, now = row.progress, time.time()
                 moves.append(now)

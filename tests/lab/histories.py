@@ -171,7 +171,7 @@ class History:
 
     def visit(self, store: Store, runner: Runner, visitor: str) -> None:
         """A session: one thing after the other, with a pause between."""
-        seen = store.of(visitor) if self.login else store
+        seen = store.for_visitor(visitor) if self.login else store
         who = visitor if self.login else ""
         deeds = [self.ask, self.ask, self.look, self.cancel, self.share, self.delete, self.draft]
         deeds += [self.file, self.open, self.undo]
@@ -453,7 +453,7 @@ class History:
         connection.close()
         if files - named or drafts or named - used:
             self.world.fault(f"left over: {files - named} {drafts} {named - used}")
-        for line in store.damage():
+        for line in store.find_damage():
             if not any(name in line for name in self.world.rotten):
                 self.world.fault(f"damaged: {line}")
 

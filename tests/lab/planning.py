@@ -20,7 +20,9 @@ def main() -> None:
     plans = small_plans(folder)
     key = plans.start(brief())
     # "Interrupted" is also what it is before its process has begun.
-    while not (look := plans.look(key)).answer and (look.working or "interrupt" in look.problem):
+    while not (look := plans.state_of(key)).answer and (
+        look.working or "interrupt" in look.problem
+    ):
         time.sleep(0.2)  # each look reads what the plan has written
     sys.exit(look.problem or None)
 

@@ -44,7 +44,7 @@ def _no_state() -> Iterator[None]:
     def held(run: str, owner: Owner) -> Any:
         return (runs.RunRow.id == run) & (runs.RunRow.owner_name == owner.name)
 
-    with patch.object(runs, "_is_held", held):
+    with patch.object(runs, "_held_by", held):
         yield
 
 

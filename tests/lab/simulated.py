@@ -436,7 +436,7 @@ def _popen(world: World) -> type:
             def main() -> None:
                 try:
                     store = handle.open_store("the store")
-                    own = owner.Owner.here(given["owner"])
+                    own = owner.Owner.current(given["owner"])
                     engine = job.load_engine(given["engine"])
                     job.serve(store, own, engine, Parent(), float(given["idle-s"]))
                 except StoreError as error:

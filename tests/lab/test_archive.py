@@ -64,9 +64,9 @@ def fill(store):
         if scenario.name == "plain":
             store.runs.publish(run)
     store.runs.fail(add_run(asked(seed=7), owner=ME), ME, "it broke")
-    store.runs.ask_cancel(add_run(asked(seed=8)))
+    store.runs.request_stop(add_run(asked(seed=8)))
     add_run(asked(seed=9))
-    store.of("ann").scenarios.save(asked(name="hers"))
+    store.for_visitor("ann").scenarios.save(asked(name="hers"))
     return store
 
 
@@ -97,7 +97,7 @@ def test_everything_comes_back_and_a_second_time_nothing_is_new(filled, new_stor
     moved = taken(other, data)
     assert moved.left_out == [] and moved.here.total() == 0
     assert moved.new == {"scenario": 7, "import": 3, "facts": 1, "run": 5}
-    assert other.damage() == []
+    assert other.find_damage() == []
     assert exported(other) == data
     run = next(row for row in other.runs.search().rows if row.published_s)
     assert filled.runs.get(run.id).summary == other.runs.get(run.id).summary
@@ -130,7 +130,7 @@ def test_what_is_cut_off_anywhere_is_said_and_can_be_gone_on_with(library, new_s
     data, other = library, new_store()
     for stop in range(700, len(data) - 1024, len(data) // cuts):
         assert "library.tar is cut off" in taken(other, data[:stop]).left_out[-1]
-        assert other.damage() == []
+        assert other.find_damage() == []
     assert taken(other, data).left_out == []
     assert exported(other) == data
 
@@ -151,19 +151,19 @@ def test_any_flipped_byte_costs_only_what_it_is_part_of(library, new_store):
     taken(other, data)
     whole = taken(other, data)
     flip()
-    assert other.damage() == []
+    assert other.find_damage() == []
     fresh, middle = new_store(), len(data) // 2
     assert taken(fresh, data[:middle] + b"rotten" + data[middle + 6 :]).left_out
-    assert fresh.damage() == [] and fresh.scenarios.search().rows
+    assert fresh.find_damage() == [] and fresh.scenarios.search().rows
 
 
 def test_a_library_restores_a_file_that_rotted(filled, add_run):
     data = exported(filled)
     path = next(filled.artefacts.folder.glob("*/*.parquet"))
     path.write_bytes(b"rotten")
-    assert filled.damage()
+    assert filled.find_damage()
     assert taken(filled, data).left_out == []
-    assert filled.damage() == []
+    assert filled.find_damage() == []
 
 
 def test_what_is_damaged_is_named_and_the_rest_is_written(filled, new_store):
@@ -178,7 +178,7 @@ def test_what_is_damaged_is_named_and_the_rest_is_written(filled, new_store):
         export_runs(filled, run.id)
     other = new_store()
     assert taken(other, file.getvalue()).left_out == []
-    assert other.runs.get(run.id) is None and other.damage() == []
+    assert other.runs.get(run.id) is None and other.find_damage() == []
 
 
 def test_one_run_brings_what_belongs_to_it_and_no_more(filled, new_store):
@@ -188,14 +188,14 @@ def test_one_run_brings_what_belongs_to_it_and_no_more(filled, new_store):
         "scenario": 1, "import": 1, "facts": 1, "run": 1,
     }  # fmt: skip
     assert other.runs.get(run.id).result_digest == run.result_digest
-    assert len(other.traces.of(other.scenarios.load(run.scenario))) == 3
+    assert len(other.traces.value_of(other.scenarios.load(run.scenario))) == 3
     queued = next(row for row in filled.runs.search().rows if not row.ended)
     with pytest.raises(StoreError, match="export it when it has ended"):
         export_runs(filled, queued.id)
 
 
 def test_a_visitor_exports_what_they_see_and_nobody_s_names(filled, new_store):
-    ann, ben = filled.of("ann"), filled.of("ben")
+    ann, ben = filled.for_visitor("ann"), filled.for_visitor("ben")
     run = next(row for row in filled.runs.search().rows if not row.published_s)
     with pytest.raises(StoreError, match="no run here has the id"):
         export_runs(ben, run.id)
@@ -260,7 +260,7 @@ def test_a_hostile_archive_is_sentences_and_touches_nothing(file_store, case, tm
     assert sorted(file_store.database.path.parent.rglob("*.parquet")) == [
         path for path in before if path.suffix == ".parquet"
     ]
-    assert file_store.damage() == []
+    assert file_store.find_damage() == []
 
 
 def test_any_value_in_any_column_is_stored_soundly_or_refused(file_store, library):
@@ -285,7 +285,7 @@ def test_any_value_in_any_column_is_stored_soundly_or_refused(file_store, librar
         taken(other, packed(row_of(kind, told | {column: data.draw(anything)})))
 
     change()
-    assert other.damage() == []
+    assert other.find_damage() == []
     assert len(taken(other, packed(*whole.items())).left_out) == 0
     assert other.runs.search().rows and other.scenarios.search().rows
 
@@ -313,7 +313,7 @@ def test_a_forged_run_with_a_sound_seal_is_refused_by_what_is_wrong(library, wit
     told = taken(other, packed(*kept, row_of("run", forged)))
     assert len(told.left_out) == 1
     assert told.left_out[0].startswith(f"the run {forged['id']} is left out: {said}")
-    assert other.runs.search().total == 0 and other.damage() == []
+    assert other.runs.search().total == 0 and other.find_damage() == []
 
 
 @pytest.mark.parametrize("about", [{}, {"npus": {}}, {"npus": "64"}])

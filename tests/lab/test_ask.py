@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tests.made_trace import made_trace
-from twin.lab.ask import fields_like, question, scenario_named, settings_from, with_trace
+from twin.lab.ask import fields_like, scenario_and_trace, scenario_named, settings_from, with_trace
 from twin.lab.library import presets
 from twin.scenario import SpecError
 from twin.workload.generate import TraceTable
@@ -43,7 +43,7 @@ def test_a_setting_without_a_value_is_refused():
 
 
 def test_settings_come_last():
-    asked, _ = question("quickstart", ["horizon_s=40", "warmup_s=1"])
+    asked, _ = scenario_and_trace("quickstart", ["horizon_s=40", "warmup_s=1"])
     assert (asked.horizon_s, asked.warmup_s) == (40, 1)
 
 
@@ -86,12 +86,12 @@ def test_a_trace_longer_than_any_run_is_named_and_faster_it_fits():
 
 def test_a_multiplier_without_a_trace_is_refused():
     with pytest.raises(SpecError, match="of a trace"):
-        question("quickstart", rate_multiplier=32.0)
+        scenario_and_trace("quickstart", rate_multiplier=32.0)
 
 
 def test_a_number_of_too_many_digits_is_refused_as_text():
     with pytest.raises(SpecError, match="seed"):
-        question("quickstart", ["seed=" + "9" * 5000])
+        scenario_and_trace("quickstart", ["seed=" + "9" * 5000])
 
 
 @pytest.mark.parametrize(

@@ -15,19 +15,19 @@ from twin.lab.evidence.bands import (
     PRIOR,
     Bands,
     Error,
+    bands_without,
     batch_range,
     by_system,
     coverage,
     error_of_ratio,
     errors_of,
-    left_out,
     levels_of,
+    log_speed,
     quantity_of,
-    speed,
     student_t,
 )
 from twin.lab.evidence.near import coverages, error_record
-from twin.lab.evidence.rows import UNJUDGED, load_first, load_published, scenario_of
+from twin.lab.evidence.rows import UNJUDGED, load_first_answers, load_published, scenario_of
 
 
 def an_error(system, first, today=None, number=0, quantity=DECODE, batch=3, model="a model"):
@@ -62,7 +62,7 @@ def test_bands_hold_what_they_say_of_rows_left_out(what):
 
 def test_bands_hold_what_they_say_of_systems_that_are_drawn():
     records = [drawn(seed) for seed in range(12)]
-    held = [coverage(errors, left_out(errors, by_system))[0] for errors in records]
+    held = [coverage(errors, bands_without(errors, by_system))[0] for errors in records]
     assert np.mean([each.most for each in held]) == pytest.approx(MOST, abs=0.06)
     assert np.mean([each.half for each in held]) == pytest.approx(HALF, abs=0.08)
 
@@ -140,18 +140,21 @@ def test_the_band_of_a_row_left_out_knows_nothing_of_its_system():
     errors = drawn(7)
     far = [replace(e, first=e.first + 9.0, today=e.today + 9.0) if e.system == "s0" else e
            for e in errors]  # fmt: skip
-    assert left_out(errors, by_system)["s0-decode-3-0"] == left_out(far, by_system)["s0-decode-3-0"]
+    assert (
+        bands_without(errors, by_system)["s0-decode-3-0"]
+        == bands_without(far, by_system)["s0-decode-3-0"]
+    )
 
 
 def test_errors_are_of_speed_so_that_a_time_and_a_rate_of_one_run_agree():
     rows = {row.id: row for row in load_published()}
     time, rate = rows["cm384-decode-96-4k-tpot"], rows["cm384-decode-96-4k-tput"]
-    assert speed(time, 1 / 1.25 - 1) == pytest.approx(speed(rate, 0.25)) == pytest.approx(0.2231,
-        abs=1e-3)  # fmt: skip
+    time_speed, rate_speed = log_speed(time, 1 / 1.25 - 1), log_speed(rate, 0.25)
+    assert time_speed == pytest.approx(rate_speed) == pytest.approx(0.2231, abs=1e-3)
 
 
 def test_every_judged_row_with_a_first_error_counts_and_bounds_do_not():
-    rows, first = load_published(), load_first()
+    rows, first = load_published(), load_first_answers()
     errors = {e.row: e for e in errors_of(rows, first, {})}
     wanted = {row.id for row in rows if row.id in first and row.kind not in UNJUDGED
               and not row.at_most}  # fmt: skip

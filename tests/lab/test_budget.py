@@ -5,7 +5,7 @@ import pytest
 from tests.lab import budgets
 from twin.lab.library import load_facts, presets
 from twin.lab.runs import budget
-from twin.lab.runs.budget import Budget, TooLarge, estimate, require_fits
+from twin.lab.runs.budget import Budget, TooLarge, estimate_budget, require_fits
 from twin.scenario import with_overrides
 
 QUICK = presets()[0].scenario
@@ -18,7 +18,7 @@ def asked(**fields):
 @pytest.mark.parametrize("preset", presets(), ids=lambda p: p.key)
 def test_every_preset_fits_an_ordinary_machine(preset, monkeypatch):
     monkeypatch.setattr(budget, "total_bytes", lambda: 8e9)
-    require_fits(estimate(preset.scenario, load_facts(), 50_000))
+    require_fits(estimate_budget(preset.scenario, load_facts(), 50_000))
 
 
 @pytest.mark.long
@@ -30,7 +30,7 @@ def test_a_run_takes_the_memory_and_hardly_more_time_than_was_said(name):
 
 
 def test_more_traffic_time_shifts_and_decisions_cost_more():
-    plain = estimate(QUICK, load_facts())
+    plain = estimate_budget(QUICK, load_facts())
     for more in (
         asked(workload__rate_req_per_s=1000.0),
         asked(horizon_s=3600.0),
@@ -38,7 +38,7 @@ def test_more_traffic_time_shifts_and_decisions_cost_more():
         asked(experts__balancing__policy="periodic", experts__balancing__interval_s=0.1),
         asked(workload__arrivals="closed_loop", workload__concurrency=100_000),
     ):
-        assert estimate(more, load_facts()).seconds > 2 * plain.seconds
+        assert estimate_budget(more, load_facts()).seconds > 2 * plain.seconds
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_more_traffic_time_shifts_and_decisions_cost_more():
 def test_too_much_is_refused_with_the_number_to_change(fields, said, monkeypatch):
     monkeypatch.setattr(budget, "total_bytes", lambda: 24e9)
     with pytest.raises(TooLarge, match=said):
-        require_fits(estimate(asked(**fields), load_facts()))
+        require_fits(estimate_budget(asked(**fields), load_facts()))
 
 
 def test_the_queue_has_a_limit_and_the_operator_sets_it(monkeypatch):

@@ -12,12 +12,12 @@ from twin.lab.explain.capacity import (
     MANY,
     OTHERS,
     SEEDS,
-    at_steady,
     capacity,
     with_load,
     with_longer_times,
+    with_span,
 )
-from twin.lab.explain.view import holds, load_of
+from twin.lab.explain.view import load_of, slo_met
 from twin.lab.library import load_facts
 from twin.scenario import with_overrides
 
@@ -60,7 +60,7 @@ def test_the_interval_holds_it_where_seeds_differ(case):
 
 def test_both_ends_of_what_is_answered_are_judged_by_longer_runs():
     runs = {}
-    short = at_steady(QUICK, load_facts(), 100.0)
+    short = with_span(QUICK, load_facts(), 100.0)
 
     def simulated(s):
         load, longer = load_of(s)[1], s.horizon_s > 4.0 * short.horizon_s
@@ -97,7 +97,7 @@ def test_seeds_are_added_where_some_fall_behind_for_good_and_others_do_not():
 
 def test_the_range_of_a_thorough_search_holds_the_load_where_runs_fall_behind_for_good():
     most, holds_it, draws = 100.0, 0, 20
-    longest_s = with_longer_times(at_steady(QUICK, load_facts(), most)).horizon_s
+    longest_s = with_longer_times(with_span(QUICK, load_facts(), most)).horizon_s
     for seed in range(draws):
         rng = random.Random(seed)
 
@@ -148,17 +148,17 @@ def test_callers_and_haste_are_loads_too():
 
 def test_an_overloaded_run_keeps_no_slo_and_tenants_count_their_own():
     kept = {"slo_attainment": 1.0, "requests": 100}
-    assert holds(kept, QUICK)
-    assert not holds(kept | {"steady_state": "overloaded"}, QUICK)
-    assert not holds(kept | {"lost": 2}, QUICK)
+    assert slo_met(kept, QUICK)
+    assert not slo_met(kept | {"steady_state": "overloaded"}, QUICK)
+    assert not slo_met(kept | {"lost": 2}, QUICK)
     looser = with_overrides(QUICK, {"slo.share": 0.9})
     late = {"slo_attainment": 0.95, "requests": 100}
-    assert holds(late, looser) and not holds(late, QUICK)
+    assert slo_met(late, looser) and not slo_met(late, QUICK)
 
 
 def test_a_search_is_long_enough_for_a_life_unless_something_is_to_happen():
-    judged = at_steady(QUICK, load_facts(), 100.0)
+    judged = with_span(QUICK, load_facts(), 100.0)
     assert judged.warmup_s >= 20.0 and judged.horizon_s > judged.warmup_s
     fault = {"at_s": 60.0, "element": "die 1.1.0"}
     failing = with_overrides(QUICK, {"faults": [fault]})
-    assert at_steady(failing, load_facts(), 100.0) is failing
+    assert with_span(failing, load_facts(), 100.0) is failing

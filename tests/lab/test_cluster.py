@@ -168,7 +168,7 @@ def planned(place: Place, folder: Path, kills: list[str], seed: int = 1) -> None
         before = len(simulated())
     assert process.wait(PATIENCE_S) == 0
     (key,) = [path.name for path in folder.iterdir()]
-    found = small_plans(folder).look(key)
+    found = small_plans(folder).state_of(key)
     assert as_bytes(found.answer) == brief_answer()
     assert len(set(simulated())) == len(simulated())
 
@@ -195,7 +195,7 @@ def test_runs_of_a_server_are_carried_out_by_workers(place, monkeypatch):
     quick, long = Scenario(horizon_s=31.0), Scenario(horizon_s=60_000.0)
     first = runner.submit(quick)
     until(lambda: state(first) == "done")
-    assert not runner._processes and store.runs.get(first).owner.of_cluster
+    assert not runner._processes and store.runs.get(first).owner.is_of_cluster
     assert store.runs.table(first, "requests").equals(answer(quick).tables["requests"])
 
     # A request to stop is obeyed; one that does not hear is killed, and its worker goes on.
@@ -222,13 +222,15 @@ def test_runs_of_a_server_are_carried_out_by_workers(place, monkeypatch):
         process.kill()
     monkeypatch.setattr(drive, "PATIENCE_S", 1.0)
     with pytest.raises(ClusterError, match="nothing has joined tcp://.*; go on later"):
-        drive.Simulators(facts(), cluster=Cluster(place.scheduler)).all([small()], lambda: None)
+        drive.Simulators(facts(), cluster=Cluster(place.scheduler)).simulate(
+            [small()], lambda: None
+        )
 
 
 def test_what_a_cluster_cannot_do_is_one_sentence(monkeypatch):
     for address in ("localhost", "http://x:1", "tcp://x", "tcp://x:1 y"):
         with pytest.raises(ClusterError, match="an address as tcp://"):
-            afar.scheduler(address)
+            afar.scheduler_address(address)
     away = Cluster(f"tcp://127.0.0.1:{free_port()}")
     away.send("key", "trial", "text")
     monkeypatch.setattr(afar, "CONNECT_S", 0.1)
@@ -236,7 +238,7 @@ def test_what_a_cluster_cannot_do_is_one_sentence(monkeypatch):
         away.answers()
     monkeypatch.setattr(drive, "PATIENCE_S", 0.0)
     with pytest.raises(ClusterError, match="no scheduler .*; go on later"):
-        drive.Simulators(facts(), cluster=away).all([small()], lambda: None)
+        drive.Simulators(facts(), cluster=away).simulate([small()], lambda: None)
     monkeypatch.setattr(afar, "import_module", lambda name: __import__("no_such_library"))
     with pytest.raises(ClusterError, match="pip install"):
         away.answers()
@@ -244,7 +246,7 @@ def test_what_a_cluster_cannot_do_is_one_sentence(monkeypatch):
 
 def test_a_worker_with_another_twin_refuses_to_simulate():
     with pytest.raises(ValueError, match="install the same version"):
-        drive.trial_of_text("another version\n{}")
+        drive.simulate_text("another version\n{}")
 
 
 def test_a_process_that_has_grown_ends_in_order_while_its_input_is_open():

@@ -10,7 +10,7 @@ from tests.draws import draws
 from twin.lab.library import presets
 from twin.lab.sweep.compare import (
     CompareError,
-    changed,
+    changed_fields,
     compare,
     input_rows,
     metric_row,
@@ -39,8 +39,10 @@ def test_inputs_differ_by_dotted_path_with_unit():
 
 @pytest.mark.parametrize("preset", presets(), ids=lambda p: p.key)
 def test_a_difference_applied_gives_the_other_scenario(preset):
-    assert with_overrides(Scenario(), changed(Scenario(), preset.scenario)) == preset.scenario
-    assert changed(preset.scenario, preset.scenario) == {}
+    assert (
+        with_overrides(Scenario(), changed_fields(Scenario(), preset.scenario)) == preset.scenario
+    )
+    assert changed_fields(preset.scenario, preset.scenario) == {}
 
 
 def test_flat_values_name_every_field_once():

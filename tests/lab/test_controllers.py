@@ -19,8 +19,8 @@ EXAMPLE = Path(__file__).parents[2] / "data" / "examples" / "one_by_one.py"
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv(controllers.VARIABLE, str(tmp_path))
-    controllers.load_own.cache_clear()
-    set_source(controllers.load_own)
+    controllers.load_controller.cache_clear()
+    set_source(controllers.load_controller)
     return tmp_path
 
 
@@ -56,7 +56,7 @@ def test_a_changed_file_is_another_controller(folder):
     digest = kept(folder, "one", EXAMPLE.read_text())
     kept(folder, "one", EXAMPLE.read_text() + "# another")
     with pytest.raises(ControllerError, match="no file of TWIN_CONTROLLERS"):
-        controllers.load_own(digest)
+        controllers.load_controller(digest)
 
 
 @pytest.mark.parametrize(
@@ -86,5 +86,5 @@ def test_an_answer_that_is_not_kept_finds_the_folder_too(folder, monkeypatch):
     set_source(nowhere)
     monkeypatch.setattr(answer, "load_facts", lambda: QUICK)
     digest = kept(folder, "one_by_one", EXAMPLE.read_text())
-    told = answer.answer(asked(digest), None, lambda _share, _live: True, keep=False)
+    told = answer.answer_scenario(asked(digest), None, lambda _share, _live: True, keep=False)
     assert told["valid"] and told["summary"]["starts"] > 0

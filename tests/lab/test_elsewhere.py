@@ -52,7 +52,7 @@ def test_a_run_of_a_machine_whose_clock_is_off_goes_on_while_it_says_so(
 
 
 def test_a_machine_that_slept_wakes_to_its_own_runs(store, add_run, clock):
-    run = add_run(owner=Owner.here("me"))
+    run = add_run(owner=Owner.current("me"))
     assert store.runs.recover() == []
     clock.wall += 9 * 3600.0  # the clock that judges stood still meanwhile
     assert store.runs.recover() == []
@@ -107,7 +107,7 @@ def test_a_sweep_passes_over_files_that_vanish_and_those_used_again(store):
     assert len(old) == 3
     store.artefacts.path(stored[0].sha256).unlink()
     store.artefacts.put(frames[1])  # a run that names it is about to be stored
-    assert store.artefacts.drop(old, set(), 3600.0) == 1
+    assert store.artefacts.delete(old, set(), 3600.0) == 1
     assert store.artefacts.read(stored[1].sha256).equals(frames[1])
 
 
@@ -125,9 +125,9 @@ def test_a_database_never_sweeps_the_results_of_another(tmp_path):
     for name in ("twin.db", "other.db", "third.db"):
         one = open_store(f"sqlite:///{tmp_path / name}")
         run = one.runs.add(
-            one.scenarios.save(Scenario()), load_facts(), "fake-1", 1, owner=Owner.here("me")
+            one.scenarios.save(Scenario()), load_facts(), "fake-1", 1, owner=Owner.current("me")
         )
-        assert one.runs.finish(run, Owner.here("me"), fake_engine.answer(Scenario()), 1.0)
+        assert one.runs.finish(run, Owner.current("me"), fake_engine.answer(Scenario()), 1.0)
         one.artefacts.put(frame)
         kept.append((one, run))
     for one, _ in kept:
@@ -204,13 +204,13 @@ def test_after_a_run_that_failed_the_next_begins_at_once_and_size_is_looked_at(s
         add_run(store, Scenario(question=question, horizon_s=31.0), engine=ENGINE)
     waited = []
     parent = SimpleNamespace(gone=False, wait=waited.append)
-    monkeypatch.setattr(job, "peak_bytes", lambda: 0 if store.runs.queued() else 3e9)
+    monkeypatch.setattr(job, "peak_bytes", lambda: 0 if store.runs.queued_ids() else 3e9)
     monkeypatch.setattr(job, "resident_bytes", lambda: 0)  # not those of all tests before
-    job.serve(store, Owner.here("job"), load_engine(ENGINE), parent, idle_s=60.0)
+    job.serve(store, Owner.current("job"), load_engine(ENGINE), parent, idle_s=60.0)
     assert [row.state for row in store.runs.search().rows] == ["done", "failed", "failed"]
     assert waited == []
     add_run(store, Scenario(question="impossible", seed=2), engine=ENGINE)
-    job.serve(store, Owner.here("job"), load_engine(ENGINE), parent, idle_s=60.0)
+    job.serve(store, Owner.current("job"), load_engine(ENGINE), parent, idle_s=60.0)
     assert waited == []
 
 
@@ -225,10 +225,10 @@ def test_a_run_whose_end_was_not_stored_is_ended_before_the_next_begins(store, m
         raise StoreError("the disk is full")
 
     monkeypatch.setattr(store.runs, "fail", full)
-    monkeypatch.setattr(job, "peak_bytes", lambda: 0 if store.runs.queued() else 3e9)
+    monkeypatch.setattr(job, "peak_bytes", lambda: 0 if store.runs.queued_ids() else 3e9)
     monkeypatch.setattr(job, "resident_bytes", lambda: 0)  # not those of all tests before
     parent = SimpleNamespace(gone=False, wait=lambda _: None)
-    job.serve(store, Owner.here("job"), load_engine(ENGINE), parent, idle_s=60.0)
+    job.serve(store, Owner.current("job"), load_engine(ENGINE), parent, idle_s=60.0)
     assert [row.state for row in store.runs.search().rows] == ["done", "interrupted"]
     assert store.runs.search(states=["interrupted"]).rows[0].message == "the disk is full"
 
@@ -241,7 +241,7 @@ def test_a_process_that_does_not_stop_is_killed_whatever_the_time_of_day_is(stor
     row = SimpleNamespace(id="run", cancel_s=1e9)
     deaf = []
     for now.s in (100.0, 100.9, 101.1):
-        deaf += [now.s for _ in runner._unresponsive([row])]
+        deaf += [now.s for _ in runner._unresponsive_rows([row])]
     assert deaf == [101.1]
 
 
@@ -269,4 +269,4 @@ def test_a_comparison_that_cannot_be_is_refused_before_it_is_run(
     monkeypatch.setenv("TWIN_DB_URL", str(store.database.url))
     monkeypatch.setattr("twin.lab.runs.runner.run_now", lambda *a, **k: pytest.fail("it was run"))
     with pytest.raises(error, match=said):
-        answer.compared(names, lambda name: lambda fraction, live: True)
+        answer.compare_named(names, lambda name: lambda fraction, live: True)

@@ -6,9 +6,9 @@ from twin.facts import FactError
 from twin.lab.evidence.envelope import (
     ASPECTS,
     Configuration,
+    aspect_ranges,
     configurations,
     outside_evidence,
-    reach,
 )
 from twin.lab.evidence.rows import Row, load_published, scenario_of
 from twin.lab.library import load_facts, preset, presets
@@ -71,7 +71,7 @@ def test_the_paper_presets_are_inside(facts):
 
 def test_every_configuration_of_the_rows_is_within_their_own_reach(facts):
     known = list(configurations(load_published()))
-    found = {r.aspect.name: r for r in reach(facts, known)}
+    found = {r.aspect.name: r for r in aspect_ranges(facts, known)}
     assert len(found) == len(ASPECTS)
     for c in known:
         if c.pool == "decode":
@@ -125,6 +125,6 @@ def test_a_chip_that_is_not_known_is_refused_by_name(facts):
 
 
 def test_options_of_published_rows_are_named_as_forms_name_them(facts):
-    said = {each.aspect.name: each.words(facts) for each in reach(facts)}
+    said = {each.aspect.name: each.text(facts) for each in aspect_ranges(facts)}
     assert "SP-TP-SP" in said["prefill attention"] and "DeepSeek-R1" in said["model"]
     assert "Ascend 910C" in said["chip"] and not any("_" in text for text in said.values())

@@ -48,7 +48,7 @@ def test_asking_for_a_run_reads_no_row_of_those_that_wait(store, monkeypatch):
     monkeypatch.setattr(store.runs, "get", opened.append)
     for seed in range(5):
         runner.submit(Scenario(seed=seed))
-    assert len(store.runs.queued()) == 5
+    assert len(store.runs.queued_ids()) == 5
     assert opened == [""] * 5  # the explanation that is on its way: none
 
 
@@ -77,11 +77,11 @@ def test_the_life_of_runs_in_the_background(store, runner):
     seen = wait(lambda: runs.get(long).progress)
     wait(lambda: runs.get(long).progress > seen)
     assert 0 < runs.get(long).live["t_s"] < LONG.horizon_s
-    assert runner.result(long, timeout_s=0.05) is None
+    assert runner.wait_for(long, timeout_s=0.05) is None
 
     # A request to stop is obeyed, and the next in the queue begins.
     runner.cancel(long)
-    assert runner.result(long, timeout_s=120.0).state == "cancelled"
+    assert runner.wait_for(long, timeout_s=120.0).state == "cancelled"
     wait(lambda: state(again) == "done")
     assert runs.get(again).result_digest == runs.get(first).result_digest
 
@@ -184,7 +184,7 @@ def test_a_live_process_of_another_server_keeps_its_run(store):
 
 def test_an_unknown_run_is_said(store):
     with pytest.raises(UnknownId):
-        Runner(store, engine=ENGINE).progress("nobody")
+        Runner(store, engine=ENGINE).row("nobody")
 
 
 def test_processes_are_as_many_as_cores_and_memory_allow(monkeypatch):

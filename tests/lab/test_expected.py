@@ -47,10 +47,10 @@ def test_what_no_formula_knows_promises_what_the_record_leaves_to_gain(overloade
 
 
 def test_a_part_of_the_first_token_is_worth_no_more_than_the_time_that_it_takes(overloaded):
-    all_parts = overloaded.gone(1.0, *PARTS)
-    used = (overloaded.late + overloaded.slow) / overloaded.slow
+    all_parts = overloaded.gain_of(1.0, *PARTS)
+    used = (overloaded.ttft_ratio + overloaded.tpot_ratio) / overloaded.tpot_ratio
     assert all_parts == pytest.approx(math.log(used), rel=0.01)
-    assert 0 < overloaded.gone(0.5, "kv_transfer") < overloaded.gone(0.5, "prefill_queue")
+    assert 0 < overloaded.gain_of(0.5, "kv_transfer") < overloaded.gain_of(0.5, "prefill_queue")
 
 
 def test_where_nobody_got_a_first_token_the_part_in_which_all_wait_counts(overloaded):
@@ -61,4 +61,4 @@ def test_where_nobody_got_a_first_token_the_part_in_which_all_wait_counts(overlo
     assert waiting["kv_transfer"] == 9.0 and waiting["front_end"] == 9.0
     assert waiting["prefill"] == waiting["prefill_queue"] == 0.0
     view = View(overloaded.scenario, overloaded.facts, {}, None, {}, waiting=waiting)
-    assert view.parts["kv_transfer"] == 0.5
+    assert view.ttft_shares["kv_transfer"] == 0.5

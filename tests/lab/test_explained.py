@@ -21,7 +21,7 @@ from twin.lab.explain.runs import (
     shorten,
     with_seeds,
 )
-from twin.lab.explain.words import change, effect
+from twin.lab.explain.words import changes_text, effect_text
 from twin.lab.library import load_facts
 from twin.lab.runs.job import EXPLAIN
 from twin.lab.runs.runner import find_run, run_now
@@ -96,8 +96,8 @@ def test_a_run_that_begins_in_no_steady_state_speaks_of_its_own_time(short_of_se
 
 def test_less_traffic_than_the_headroom_says_keeps_the_slo(known, short_of_servers):
     from twin.engine.simulate import simulate
-    from twin.lab.explain.capacity import at_steady, with_load
-    from twin.lab.explain.view import holds
+    from twin.lab.explain.capacity import with_load, with_span
+    from twin.lab.explain.view import slo_met
 
     assert 0 < known["headroom_factor"] < 1 and known["headroom_bounded"]
     own_rate = short_of_servers.workload.rate_req_per_s
@@ -105,8 +105,8 @@ def test_less_traffic_than_the_headroom_says_keeps_the_slo(known, short_of_serve
     assert known["capacity_low"] < known["capacity"] < known["capacity_high"]
     facts, most = load_facts(), known["capacity"]
     for factor, held in ((0.95, True), (1.05, False)):
-        asked = with_load(at_steady(short_of_servers, facts, most), most * factor)
-        assert holds(simulate(asked, facts).summary, asked) is held
+        asked = with_load(with_span(short_of_servers, facts, most), most * factor)
+        assert slo_met(simulate(asked, facts).summary, asked) is held
 
 
 @pytest.mark.parametrize("anew", some([False], True))
@@ -183,13 +183,13 @@ def test_every_cause_says_in_the_imperative_what_to_do_about_it():
 
 
 def test_changes_and_gains_read_as_sentences_do():
-    assert change({"faults": []}) == "Faults: none"
+    assert changes_text({"faults": []}) == "Faults: none"
     was = Scenario()
-    assert change({"deployment.prefill.instances": 10}, was) == "Prefill instances 6 → 10"
-    assert change({"recovery.policy": "shrink"}, was) == "Recovery policy In place → Shrink"
+    assert changes_text({"deployment.prefill.instances": 10}, was) == "Prefill instances 6 → 10"
+    assert changes_text({"recovery.policy": "shrink"}, was) == "Recovery policy In place → Shrink"
     gain = {"metric": "ttft_s_p99", "before": 31.2, "after": 0.82, "attained_before": 0.12,
             "attained_after": 1.0}  # fmt: skip
-    assert effect(gain) == "TTFT p99 31.2 s → 820 ms, SLO attainment 12.0 % → 100 %"
+    assert effect_text(gain) == "TTFT p99 31.2 s → 820 ms, SLO attainment 12.0 % → 100 %"
 
 
 @pytest.mark.parametrize(("after", "said"), [(0.995, True), (0.97, False)])

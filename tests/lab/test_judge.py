@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from twin.lab.evidence import judge, rows
-from twin.lab.evidence.judge import MEASURES, Ask, evidence, headline
+from twin.lab.evidence.judge import MEASURES, MeasureInput, evidence, headline
 from twin.lab.evidence.rows import EvidenceError, Row, load_published
 from twin.lab.library import PUBLISHED, load_facts
 from twin.scenario import Scenario, with_overrides
@@ -48,7 +48,7 @@ def test_an_unseen_row_is_judged_by_its_first_error_whatever_the_twin_says_now(m
     row = next(r for r in load_published() if r.id == "cm384-kv-bytes")
     unseen = Row(**{**vars(row), "kind": "unseen"})
     begun = {row.id: rows.First(1.0, -0.4, "abc", unseen.digest)}
-    monkeypatch.setattr(judge, "load_first", lambda: begun)
+    monkeypatch.setattr(judge, "load_first_answers", lambda: begun)
     (answer,) = evidence(load_facts(), [unseen])
     assert answer["judged_error"] == -0.4
     assert answer["error"] == pytest.approx(0.0, abs=1e-6)
@@ -56,7 +56,7 @@ def test_an_unseen_row_is_judged_by_its_first_error_whatever_the_twin_says_now(m
 
 
 def test_every_unseen_row_has_a_first_error_of_the_row_as_it_stands():
-    kept = rows.load_first()
+    kept = rows.load_first_answers()
     of = {row.id: row for row in load_published()}
     assert {row.id for row in of.values() if row.kind in rows.UNSEEN} <= set(kept)
     corrected = tomllib.loads((rows.RECORD / "corrected.toml").read_text("utf-8"))
@@ -102,7 +102,9 @@ def test_the_throughput_of_a_benchmark_is_that_of_its_answers_until_the_last_has
              "deployment.colocated.npus_per_instance": 2, "deployment.decode.tp_dies": 4,
              "deployment.decode.mtp_draft_tokens": 0, "deployment.model": "qwen3-32b",
              "workload.output_tokens": 32, "workload.input_tokens": 512}  # fmt: skip
-    ask = Ask(with_overrides(Scenario(), asked), load_facts(), {"clients": 1, "prompts": 3})
+    ask = MeasureInput(
+        with_overrides(Scenario(), asked), load_facts(), {"clients": 1, "prompts": 3}
+    )
     ttft_s, tpot_s, each = (MEASURES["benchmark"]([part], ask)
                             for part in ("ttft", "tpot", "throughput"))  # fmt: skip
     assert each == pytest.approx(32 / (ttft_s + 31 * tpot_s) / 2, rel=0.01)
@@ -115,9 +117,9 @@ def test_prompts_of_a_benchmark_at_a_rate_end_with_the_last_answer():
              "deployment.decode.mtp_draft_tokens": 0, "deployment.model": "qwen3-32b",
              "workload.output_tokens": 32, "workload.input_tokens": 512}  # fmt: skip
     facts = load_facts()
-    alone = Ask(with_overrides(Scenario(), asked), facts, {"clients": 1, "prompts": 3})
+    alone = MeasureInput(with_overrides(Scenario(), asked), facts, {"clients": 1, "prompts": 3})
     ttft_s, tpot_s = (MEASURES["benchmark"]([part], alone) for part in ("ttft", "tpot"))
-    spaced = Ask(with_overrides(Scenario(), asked), facts, {"rate": 0.1, "prompts": 3})
+    spaced = MeasureInput(with_overrides(Scenario(), asked), facts, {"rate": 0.1, "prompts": 3})
     each = MEASURES["benchmark"](["throughput"], spaced)
     last_s = 3 * 32 / each / 2 - ttft_s - 31 * tpot_s  # when the third request comes
     assert last_s == pytest.approx(20.0, abs=1.0) or last_s == pytest.approx(30.0, abs=1.0)

@@ -128,16 +128,16 @@ def test_kills_break_nothing_and_lose_no_finished_run(store, tmp_path, kills):
             assert store.runs.table(run, "requests").equals(expected.tables["requests"])
         else:
             assert (stored, row.summary, row.seal) == ({}, {}, "")
-    assert store.damage() == []
+    assert store.find_damage() == []
     assert store.sweep(older_than_s=-1) >= 0
-    assert store.damage() == []
+    assert store.find_damage() == []
 
 
 def test_a_run_left_by_a_killed_command_is_marked_by_whoever_opens_the_store(store, add_run):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    left = add_run(Scenario(), owner=Owner("gone", Owner.here().host, gone.pid, "1"))
-    own = add_run(Scenario(seed=2), owner=Owner.here())
+    left = add_run(Scenario(), owner=Owner("gone", Owner.current().host, gone.pid, "1"))
+    own = add_run(Scenario(seed=2), owner=Owner.current())
     open_store(str(store.database.url), store.artefacts.folder).close()
     assert [store.runs.get(run).state for run in (left, own)] == ["interrupted", "running"]
 
@@ -145,7 +145,7 @@ def test_a_run_left_by_a_killed_command_is_marked_by_whoever_opens_the_store(sto
 def test_a_run_left_by_a_dead_process_is_marked_at_the_next_start(store, add_run):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    owner = Owner("gone", Owner.here().host, gone.pid, "1")
+    owner = Owner("gone", Owner.current().host, gone.pid, "1")
     left = add_run(Scenario(), owner=owner)
     runner = Runner(store, processes=1, engine="tests.lab.fake_engine").start()
     runner.close(kill=True)

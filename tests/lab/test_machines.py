@@ -13,7 +13,7 @@ from twin.hardware.imported import set_source
 from twin.hardware.machine_file import fabric_text
 from twin.hardware.prices import summary
 from twin.hardware.recipes import recipe_names
-from twin.lab.ask import question
+from twin.lab.ask import scenario_and_trace
 from twin.lab.library import load_facts
 from twin.lab.machines import fit_to_npus, read_machine, supernode_of
 from twin.lab.runs.runner import add_run
@@ -46,7 +46,7 @@ def test_a_kept_machine_is_built_again_from_the_store(store):
 
 def test_a_scenario_of_a_machine_that_is_not_here_says_what_to_ask_for(store):
     machine = read_machine(RING.encode(), "ring.csv")
-    asked, _ = question("quickstart")
+    asked, _ = scenario_and_trace("quickstart")
     own = with_overrides(asked, {"supernode.machine": machine.digest, "supernode.chip": "h800"})
     with pytest.raises(StoreError, match=r"is not stored here: ask for its file"):
         add_run(store, own, engine="tests.lab.fake_engine")
@@ -57,26 +57,28 @@ def test_a_scenario_of_a_machine_that_is_not_here_says_what_to_ask_for(store):
 
 
 def test_a_setting_that_names_a_machine_brings_it_as_it_is_sold(store):
-    asked, _ = question("gb200-nvl72-decode", ["supernode.machine=gb200-nvl72"])
+    asked, _ = scenario_and_trace("gb200-nvl72-decode", ["supernode.machine=gb200-nvl72"])
     assert (asked.supernode.nodes, asked.supernode.sub_planes) == (18, 18)
-    mixed, _ = question("quickstart", ["supernode.machine=dragonfly", "supernode.l1_uplinks=20"])
+    mixed, _ = scenario_and_trace(
+        "quickstart", ["supernode.machine=dragonfly", "supernode.l1_uplinks=20"]
+    )
     assert (mixed.supernode.machine, mixed.supernode.l1_uplinks) == ("dragonfly", 20)
     store.machines.save(read_machine(RING.encode(), "ring.csv"))
-    ring, _ = question("gb200-nvl72-decode", ["supernode.machine=ring.csv"])
+    ring, _ = scenario_and_trace("gb200-nvl72-decode", ["supernode.machine=ring.csv"])
     assert ring.supernode.imported and ring.supernode.chip == "gb200"
 
 
 def test_a_link_carries_a_machine_that_fits_and_names_one_that_does_not(store, tmp_path):
     machine = read_machine(RING.encode(), "ring.csv")
     store.machines.save(machine)
-    asked, _ = question("gb200-nvl72-decode", ["supernode.machine=ring.csv"])
-    link = {"s": links.pack(asked)}
+    asked, _ = scenario_and_trace("gb200-nvl72-decode", ["supernode.machine=ring.csv"])
+    link = {"s": links.pack_scenario(asked)}
     elsewhere = open_store(f"sqlite:///{tmp_path / 'elsewhere.db'}")
     held = []
-    for store_ in (elsewhere, elsewhere.of("", writes=False)):
+    for store_ in (elsewhere, elsewhere.for_visitor("", writes=False)):
         assert links.open_scenario(link, store_, held.append) == asked
         assert store_.machines.search().total == 0
-        assert store_.lacking(asked) == ""  # for as long as the session holds it
+        assert store_.absence(asked) == ""  # for as long as the session holds it
     add_run(elsewhere, asked, engine="tests.lab.fake_engine")
     assert elsewhere.machines.load(machine.digest).digest == machine.digest
     rng = random.Random(1)
@@ -87,9 +89,9 @@ def test_a_link_carries_a_machine_that_fits_and_names_one_that_does_not(store, t
     store.machines.save(large)
     set_source(store.machines.load)
     named = with_overrides(asked, {"supernode.machine": large.digest})
-    opened = links.open_scenario({"s": links.pack(named)}, elsewhere, held.append)
+    opened = links.open_scenario({"s": links.pack_scenario(named)}, elsewhere, held.append)
     assert opened == named
-    assert elsewhere.lacking(opened) == (
+    assert elsewhere.absence(opened) == (
         f"the machine {large.digest} is not stored here: ask for its file and import that first"
     )
     elsewhere.close()

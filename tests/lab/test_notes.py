@@ -36,7 +36,7 @@ def test_a_run_is_found_by_its_name_its_note_and_its_tags(store, done):
     assert set(ids(store, "quick")) == {first, second}
     assert ids(store, tags=["q3 report", "baseline"]) == [first]
     assert ids(store, tags=["report"]) == []  # a tag is all of it, a search a part
-    assert store.notes.of([first, second])[first].title == "Before the upgrade"
+    assert store.notes.notes_on([first, second])[first].title == "Before the upgrade"
     assert store.notes.tags() == ["baseline", "q3 report"]
 
 
@@ -50,7 +50,7 @@ def test_a_scenario_is_found_by_what_was_written_about_it(store):
 def test_nothing_written_is_nothing_kept(store, done):
     store.notes.write(done[0], "Once", [], "")
     store.notes.write(done[0], "", [" "], " ")
-    assert store.notes.of(done) == {}
+    assert store.notes.notes_on(done) == {}
     assert store.notes.tags() == []
 
 
@@ -63,32 +63,32 @@ def test_what_is_too_long_is_refused_and_changes_nothing(store, done, words):
     store.notes.write(done[0], "Kept", [], "")
     with pytest.raises(StoreError, match="at most"):
         store.notes.write(done[0], *words)
-    assert store.notes.of(done)[done[0]].title == "Kept"
+    assert store.notes.notes_on(done)[done[0]].title == "Kept"
 
 
 def test_each_visitor_reads_and_finds_only_their_own(store, done):
-    ann, ben = store.of(ANN), store.of(BEN)
+    ann, ben = store.for_visitor(ANN), store.for_visitor(BEN)
     preset = store.scenarios.save(Scenario(name="preset"), preset="p")
     ann.notes.write(preset, "Ann's name", ["hers"], "")
-    assert ben.notes.of([preset]) == {} and ben.notes.tags() == []
+    assert ben.notes.notes_on([preset]) == {} and ben.notes.tags() == []
     assert ben.scenarios.search("hers").rows == [] and ben.scenarios.search("preset").total == 1
     assert ann.scenarios.search("hers").total == 1
     with pytest.raises(StoreError, match="keeps nothing"):
-        store.of("", writes=False).notes.write(preset, "x", [], "")
+        store.for_visitor("", writes=False).notes.write(preset, "x", [], "")
 
 
 def test_a_deletion_takes_the_note_along_and_its_undo_brings_it_back(store, done):
     store.notes.write(done[0], "Named", ["a"], "b")
     undo = store.runs.delete(done[0])
-    assert store.notes.of(done) == {}
+    assert store.notes.notes_on(done) == {}
     undo()
-    assert store.notes.of(done)[done[0]].title == "Named"
+    assert store.notes.notes_on(done)[done[0]].title == "Named"
     digest = store.scenarios.save(Scenario(name="draft", seed=77))
     store.notes.write(digest, "Named", [], "")
     undo = store.scenarios.delete(digest)
-    assert store.notes.of([digest]) == {}
+    assert store.notes.notes_on([digest]) == {}
     undo()
-    assert store.notes.of([digest])[digest].title == "Named"
+    assert store.notes.notes_on([digest])[digest].title == "Named"
 
 
 def test_an_archive_carries_what_was_written(filled, new_store):  # noqa: F811
@@ -98,19 +98,19 @@ def test_an_archive_carries_what_was_written(filled, new_store):  # noqa: F811
     other = new_store()
     assert taken(other, exported(filled)).left_out == []
     assert exported(other) == exported(filled)
-    assert other.notes.of([run.id])[run.id].text == "a note"
-    assert other.notes.of([run.scenario])[run.scenario].text == "of its scenario"
+    assert other.notes.notes_on([run.id])[run.id].text == "a note"
+    assert other.notes.notes_on([run.scenario])[run.scenario].text == "of its scenario"
     other.notes.write(run.id, "Renamed here", [], "")
     taken(other, exported(filled))
-    assert other.notes.of([run.id])[run.id].title == "Renamed here"
+    assert other.notes.notes_on([run.id])[run.id].title == "Renamed here"
 
 
 def test_a_visitors_words_become_those_of_whoever_takes_the_run_in(store, done, new_store):
     run = done[0]
     store.runs.publish(run)
-    ann, laptop = store.of(ANN), new_store()
+    ann, laptop = store.for_visitor(ANN), new_store()
     ann.notes.write(run, "Ann's name", [], "")
     data = export_runs(ann, run)
     assert ANN.encode() not in data
     assert taken(laptop, data).left_out == []
-    assert laptop.notes.of([run])[run].title == "Ann's name"
+    assert laptop.notes.notes_on([run])[run].title == "Ann's name"

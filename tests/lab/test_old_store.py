@@ -38,7 +38,7 @@ def old(tmp_path_factory, frozen):
 
 def test_it_was_migrated_after_a_backup_and_nothing_is_damaged(old):
     assert len(list(old.database.path.parent.glob("*before-migration-v0001*"))) == 1
-    assert old.damage() == []
+    assert old.find_damage() == []
 
 
 def test_it_has_exactly_the_tables_of_the_models(old):
@@ -77,7 +77,7 @@ def test_imported_files_open(old, frozen):
 
 def test_what_is_saved_again_keeps_its_row_and_is_found_by_either_digest(old, frozen):
     before = old.scenarios.search(limit=1).total
-    seeded = old.scenarios.seed()
+    seeded = old.scenarios.store_presets()
     # Presets that begin in the steady state ask anew, and one since copies have a start; what they
     # asked stays and opens.
     asked_anew = set(frozen["presets"]) - set(seeded)

@@ -30,7 +30,7 @@ def test_values_go_in_and_messages_come_out_until_the_input_ends():
         head, tables = heard.get(timeout=PATIENCE_S)
         assert head == {"double": 2 * value}
         assert tables["of"]["value"].to_list() == [value]
-    process.let_go()
+    process.close_input()
     assert heard.get(timeout=PATIENCE_S) is None
     assert process.wait() == 0
     process.say(1)  # nothing hears it

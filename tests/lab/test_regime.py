@@ -9,11 +9,11 @@ from twin.lab.evidence.judge import evidence, stored_errors, write_errors
 from twin.lab.evidence.near import (
     FIGURES,
     bands_by_run,
+    bands_text,
     coverage_texts,
-    in_brief,
+    figure_bands,
     known_ratios,
     known_throughput_ratio,
-    near,
     row_bands,
     stack_of_scenario,
 )
@@ -31,7 +31,7 @@ def facts():
 
 
 def tpot(facts, **settings):
-    return near(scenario_of({**ALONE, **settings}), facts)[0]
+    return figure_bands(scenario_of({**ALONE, **settings}), facts)[0]
 
 
 def test_a_band_says_how_far_measurements_may_be_and_what_it_rests_on(facts):
@@ -46,7 +46,7 @@ def test_a_band_says_how_far_measurements_may_be_and_what_it_rests_on(facts):
 
 
 def test_a_time_and_a_rate_of_one_run_have_one_band(facts):
-    time, rate = near(scenario_of(ALONE), facts)
+    time, rate = figure_bands(scenario_of(ALONE), facts)
     (low, high), (slow, fast) = time.ends(MOST), rate.ends(MOST)
     assert (low * fast, high * slow) == (pytest.approx(1.0), pytest.approx(1.0))
 
@@ -69,7 +69,7 @@ def test_what_rows_do_not_reach_is_said_and_its_band_is_wider(facts, settings, w
 
 
 def test_a_figure_that_was_never_published_of_a_stack_says_so(facts):
-    found = {each.figure.name: each for each in near(scenario_of({}), facts)}
+    found = {each.figure.name: each for each in figure_bands(scenario_of({}), facts)}
     assert "Extrapolated: no row of TTFT" in found["TTFT"].sentence
     assert found["TTFT"].band.own == 0
 
@@ -97,12 +97,12 @@ def test_errors_are_kept_of_every_row_that_no_fit_helped_and_earlier_facts_are_s
     assert set(stored_errors()["error"]) == {row.id for row in honest if not row.at_most}
     assert {row.id for row in honest} <= set(stored_errors()["today"])
     other = facts.replaced({"calibration.jitter": 0.02})
-    assert "with earlier facts" in near(scenario_of({}), other)[0].sentence
+    assert "with earlier facts" in figure_bands(scenario_of({}), other)[0].sentence
 
 
 def test_a_pool_that_is_not_deployed_has_no_band(facts):
     alone = scenario_of({"deployment.mode": "prefill_only"})
-    assert [each.figure.name for each in near(alone, facts)] == ["prefill throughput"]
+    assert [each.figure.name for each in figure_bands(alone, facts)] == ["prefill throughput"]
 
 
 def test_a_band_that_runs_share_is_said_once(facts):
@@ -111,16 +111,18 @@ def test_a_band_that_runs_share_is_said_once(facts):
     ((names, bands),) = bands_by_run({"A": one, "B": one}, facts)
     assert names == ("A", "B") and [each.figure.name for each in bands] == ["TPOT"]
     assert [names for names, _ in bands_by_run({"A": one, "B": other}, facts)] == [("A",), ("B",)]
-    assert in_brief(bands) == f"TPOT {bands[0].percents(MOST)}"
-    far = near(scenario_of({"deployment.mode": "colocated"}), facts)
-    assert in_brief(far).count("(extrapolated)") == len(far)
+    assert bands_text(bands) == f"TPOT {bands[0].percents(MOST)}"
+    far = figure_bands(scenario_of({"deployment.mode": "colocated"}), facts)
+    assert bands_text(far).count("(extrapolated)") == len(far)
 
 
 def test_throughput_that_the_load_sets_has_no_band_in_a_run(facts):
     free = scenario_of({})
     closed = scenario_of({"workload.arrivals": "closed_loop"})
-    assert [each.figure.name for each in near(free, facts, run=True)] == ["TPOT", "TTFT"]
-    assert len(near(closed, facts, run=True)) == len(near(free, facts)) == len(FIGURES)
+    assert [each.figure.name for each in figure_bands(free, facts, run=True)] == ["TPOT", "TTFT"]
+    assert (
+        len(figure_bands(closed, facts, run=True)) == len(figure_bands(free, facts)) == len(FIGURES)
+    )
 
 
 def test_every_row_that_is_judged_has_a_band_made_without_its_system():
@@ -159,12 +161,12 @@ def test_figures_that_measurements_may_well_find_equal_are_said_to_be(facts):
     assert [each.figure.name for each in told(same, 1.01)] == ["TPOT", "decode throughput"]
     assert all(each.equal for each in told(same, 1.01))
     assert not any(each.equal for each in told(same, 4.0))
-    assert all(f"±{100 * each.within:.0f} %" in each.words for each in told(same, 4.0))
+    assert all(f"±{100 * each.within:.0f} %" in each.text for each in told(same, 4.0))
     assert told(same, 1.01)[0].within < told(other, 1.01)[0].within
     assert {"±30 %", "a factor of 2.0"} == {
         replace(each, within=w).band for each in told(same, 4.0) for w in (0.3, 0.99)
     }
-    assert "equal within what is known" in told(same, 1.01)[0].words
+    assert "equal within what is known" in told(same, 1.01)[0].text
     assert known_ratios((base, {}), (base, {})) == []
     assert told(same, 1.0) == []  # the same figures
     for by in (1.01, 4.0):  # a plan, which has no figures but a ratio, says the same of it

@@ -13,7 +13,7 @@ from twin.lab.store import Owner, StoreError
 from twin.lab.store.models import ENDED_STATES, TRANSITIONS
 from twin.scenario import Scenario
 
-ONE, TWO = Owner.here("one"), Owner.here("two")
+ONE, TWO = Owner.current("one"), Owner.current("two")
 OWNERS = st.sampled_from([ONE, TWO])
 SCENARIO = Scenario()
 BROKEN = Scenario(question="broken")
@@ -66,7 +66,7 @@ class RunStates(RuleBasedStateMachine):
     def ask_cancel(self, run):
         if run not in self.model:
             return
-        state = self.store.runs.ask_cancel(run)
+        state = self.store.runs.request_stop(run)
         if self.model[run][0] == "queued":
             self.model[run][0] = "cancelled"
         self.model[run][2] |= self.model[run][0] == "running"
@@ -81,7 +81,7 @@ class RunStates(RuleBasedStateMachine):
             "done": lambda: runs.finish(run, owner, answer(SCENARIO), 1.0),
             "broken": lambda: runs.finish(run, owner, answer(BROKEN), 1.0),
             "failed": lambda: runs.fail(run, owner, "no"),
-            "cancelled": lambda: runs.cancelled(run, owner),
+            "cancelled": lambda: runs.end_cancelled(run, owner),
         }[how]()
         assert ended == held
         if held:
@@ -142,7 +142,7 @@ class RunStates(RuleBasedStateMachine):
 
     def teardown(self):
         if hasattr(self, "store"):
-            assert self.store.damage() == []
+            assert self.store.find_damage() == []
             self.store.close()
 
 

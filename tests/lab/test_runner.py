@@ -27,7 +27,7 @@ def test_a_process_that_is_large_from_the_start_still_carries_out_a_run(store, m
     monkeypatch.setattr(job, "resident_bytes", lambda: 0)  # not those of all tests before
     runs = [add_run(store, QUICK.model_copy(update={"seed": s}), engine=ENGINE) for s in (1, 2)]
     parent = SimpleNamespace(gone=False, wait=lambda timeout_s: None)
-    job.serve(store, Owner.here("large"), load_engine(ENGINE), parent, idle_s=60.0)
+    job.serve(store, Owner.current("large"), load_engine(ENGINE), parent, idle_s=60.0)
     assert [store.runs.get(run).state for run in runs] == ["done", "queued"]
 
 
@@ -71,7 +71,7 @@ def test_a_refusal_of_the_twin_itself_is_its_own_sentence(store, monkeypatch):
 
 def test_a_run_asked_of_another_engine_is_not_answered_by_this_one(store, monkeypatch):
     run = add_run(store, QUICK, engine=ENGINE)
-    row = store.runs.claim(Owner.here("me"))
+    row = store.runs.claim(Owner.current("me"))
     monkeypatch.setattr(fake_engine, "ENGINE_VERSION", "fake-2")
     with pytest.raises(StoreError, match="fake-1, and here is fake-2"):
         execute(store, row, row.owner, load_engine(ENGINE))
@@ -92,7 +92,7 @@ def test_a_run_uses_the_facts_it_was_asked_with(store, monkeypatch):
     with monkeypatch.context() as earlier:
         earlier.setattr(runner, "load_facts", lambda: asked)
         run = add_run(store, QUICK, engine=ENGINE)
-    row = store.runs.claim(Owner.here("me"))
+    row = store.runs.claim(Owner.current("me"))
     execute(store, row, row.owner, load_engine(ENGINE))
     assert used == [asked]
     assert store.runs.get(run).facts_digest == asked.digest

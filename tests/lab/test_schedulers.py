@@ -2,7 +2,7 @@
 
 import pytest
 
-from twin.lab.ask import question
+from twin.lab.ask import scenario_and_trace
 from twin.lab.library import load_facts
 from twin.lab.schedulers import default_fields, with_scheduler
 from twin.scenario import Scenario, SpecError, fields, with_overrides
@@ -76,9 +76,9 @@ def test_a_scheduled_scenario_has_nothing_left_to_set():
 
 def test_a_person_asks_for_it_by_one_setting_and_others_come_after():
     asked = ["deployment.stack=vllm-ascend-0-13", "scheduler=stack", f"{BATCH}=32"]
-    scenario, _ = question("colocated-contrast", asked)
+    scenario, _ = scenario_and_trace("colocated-contrast", asked)
     assert (read(scenario, RANK), read(scenario, BATCH)) == ("requests", 32)
     groups = 256 // scenario.deployment.colocated.prompt_dies  # engines of an instance
     assert read(scenario, CHUNK) == 2048 * groups // 128
     with pytest.raises(SpecError, match="scheduler is stack or not set, not 'fifo'"):
-        question("colocated-contrast", ["scheduler=fifo"])
+        scenario_and_trace("colocated-contrast", ["scheduler=fifo"])

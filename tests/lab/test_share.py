@@ -17,7 +17,7 @@ from twin.lab.share.links import NotHere, ShareError
 from twin.lab.store import Owner, StoreError
 from twin.scenario import Edit, Scenario, Supernode, with_overrides
 
-ME = Owner.here("me")
+ME = Owner.current("me")
 
 
 def query_of(url):
@@ -48,7 +48,7 @@ def opened(text):
 )
 def test_any_scenario_travels_inside_a_link(name, seed):
     scenario = Scenario(name=name, seed=seed)
-    assert opened(links.pack(scenario)) == scenario
+    assert opened(links.pack_scenario(scenario)) == scenario
 
 
 @draws(200)
@@ -62,7 +62,7 @@ def test_no_text_in_a_link_does_more_than_be_refused(text):
     ("text", "said"),
     [
         ("!", "damaged"),
-        (links.pack(Scenario())[:-20], "cut off"),
+        (links.pack_scenario(Scenario())[:-20], "cut off"),
         ("A" * 9000, "longer than the 8,000"),
         (packed(b" " * 400_000), "more than 256 KiB"),
         (packed(b"\xff"), "no text"),
@@ -79,7 +79,7 @@ def test_a_broken_link_is_refused_in_one_sentence(text, said):
 @pytest.mark.parametrize("behind", [".", ",", ")", ").", "]", ">", '"', "’,", "?", "…", "。"])
 def test_punctuation_behind_a_link_is_not_part_of_it(store, add_run, behind):
     scenario = Scenario(name="from a sentence")
-    assert opened(links.pack(scenario) + behind) == scenario
+    assert opened(links.pack_scenario(scenario) + behind) == scenario
     query = query_of(links.share_scenario(store, scenario))
     assert links.open_scenario({"scenario": query["scenario"] + behind}, store, id) == scenario
     first, second = add_run(), add_run()
@@ -90,7 +90,7 @@ def test_punctuation_behind_a_link_is_not_part_of_it(store, add_run, behind):
 
 def test_a_draft_too_long_for_an_address_is_named_but_not_stored(store):
     short = Scenario(name="short")
-    assert links.carries(links.draft_url(short))
+    assert links.contains_scenario(links.draft_url(short))
     random = Random(1)
     edits = tuple(
         Edit(element=f"die {n}.{i}.{d}", capacity_factor=random.random())
@@ -98,7 +98,7 @@ def test_a_draft_too_long_for_an_address_is_named_but_not_stored(store):
     )  # fmt: skip
     long = Scenario(name="long", supernode=Supernode(edits=edits))
     url = links.draft_url(long)
-    assert not links.carries(url)
+    assert not links.contains_scenario(url)
     with pytest.raises(ShareError, match="no scenario here"):
         links.open_scenario(query_of(url), store, id)
     links.share_scenario(store, long)
@@ -165,20 +165,20 @@ def test_the_part_of_an_address_that_names_a_scenario():
 
 def test_a_link_of_runs_says_what_they_asked_and_a_long_one_only_which(store):
     asked = [Scenario(seed=1), Scenario(seed=2)]
-    assert links.questions(query_of(links.run_url("r" * 24, asked[0])), id) == asked[:1]
+    assert links.linked_scenarios(query_of(links.run_url("r" * 24, asked[0])), id) == asked[:1]
     url = links.compare_url(["a" * 24, "b" * 24], "", asked)
-    assert links.questions(query_of(url), id) == asked
+    assert links.linked_scenarios(query_of(url), id) == asked
     assert links.RUNS in query_of(url)
     noise = Random(1)
     edits = tuple(Edit(element=f"node {i}", capacity_factor=noise.random()) for i in range(40 * 48))
     long = Scenario(supernode=Supernode(edits=edits))
     assert query_of(links.run_url("r" * 24, long)) == {"run": "r" * 24}
     with pytest.raises(ShareError):
-        links.questions({"asked": "!"}, id)
+        links.linked_scenarios({"asked": "!"}, id)
 
 
 def test_a_scenario_opens_to_who_holds_it_until_its_link_is_given_away(store):
-    ann, ben = store.of("ann"), store.of("ben")
+    ann, ben = store.for_visitor("ann"), store.for_visitor("ben")
     own = with_overrides(presets()[0].scenario, {"name": "hers", "seed": 77})
     digest = ann.scenarios.save(own)
     link = {"scenario": digest}

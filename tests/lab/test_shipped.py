@@ -17,7 +17,7 @@ HEADLINE = ("tpot_s_mean", "ttft_s_p50", "decode_tokens_per_s_per_npu", "goodput
 
 @pytest.mark.parametrize("key", PRESETS)
 def test_each_leading_preset_has_its_result_for_today_s_question(key):
-    came = shipped.shipped(preset(key))
+    came = shipped.find_shipped(preset(key))
     assert came is not None, "the preset has changed: make shipped"
     assert came.key == key
     assert set(came.tables) == set(TABLES)
@@ -31,19 +31,19 @@ def test_together_they_stay_small():
 
 def test_another_question_has_none():
     other = preset(PRESETS[0]).model_copy(update={"seed": 77})
-    assert shipped.shipped(other) is None
+    assert shipped.find_shipped(other) is None
 
 
 def test_a_run_of_today_is_within_tolerance_and_is_written_the_same_twice(tmp_path):
     scenario = preset(PRESETS[0])
     run = simulate(scenario, load_facts())
-    came = shipped.shipped(scenario)
+    came = shipped.find_shipped(scenario)
     for key in HEADLINE:
         assert came.summary[key] == pytest.approx(run.summary[key], rel=TOLERANCE), key
     one = shipped.write_run("quickstart", scenario, run, "engine", tmp_path / "a")
     two = shipped.write_run("quickstart", scenario, run, "engine", tmp_path / "b")
     assert one.read_bytes() == two.read_bytes()
-    assert shipped.shipped(scenario, tmp_path / "a").stale
+    assert shipped.find_shipped(scenario, tmp_path / "a").stale
 
 
 @pytest.mark.parametrize("every", some([8], 1))

@@ -40,7 +40,7 @@ from twin.lab.store.runs import facts_of_text, new_id
 from twin.scenario import Scenario, scenario_digest
 from twin.workload.requests import TraceTable
 
-ME = Owner.here("me")
+ME = Owner.current("me")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -74,10 +74,10 @@ def test_a_digest_depends_on_the_values_and_on_nothing_else(seed, rate, name):
 
 
 def test_the_library_is_seeded_once_and_a_changed_preset_replaces_the_old(store):
-    digests = store.scenarios.seed()
-    assert store.scenarios.seed() == digests
+    digests = store.scenarios.store_presets()
+    assert store.scenarios.store_presets() == digests
     old = store.scenarios.save(Scenario(name="once a preset"), preset="quickstart")
-    store.scenarios.seed()
+    store.scenarios.store_presets()
     assert store.scenarios.search(kind="presets", limit=100).total == len(presets())
     assert store.scenarios.get(old).preset == ""
 
@@ -95,7 +95,7 @@ def test_a_draft_can_be_deleted_until_it_is_shared_or_run(store, add_run):
     shared = store.scenarios.save(Scenario(name="shared"))
     store.scenarios.publish(shared)
     add_run(Scenario(name="run"))
-    preset = store.scenarios.seed()[0]
+    preset = store.scenarios.store_presets()[0]
     store.scenarios.delete(draft)
     assert store.scenarios.get(draft) is None
     for digest in (shared, scenario_digest(Scenario(name="run")), preset):
@@ -109,7 +109,7 @@ def test_a_draft_can_be_deleted_until_it_is_shared_or_run(store, add_run):
 def test_an_unknown_id_is_none_or_a_sentence(store):
     assert store.scenarios.get("0" * 64) is None
     assert store.runs.get("nobody") is None
-    for ask in (store.scenarios.load, store.runs.ask_cancel, store.runs.publish, store.traces.load):
+    for ask in store.scenarios.load, store.runs.request_stop, store.runs.publish, store.traces.load:
         with pytest.raises(UnknownId, match="no .* here has the id nowhere"):
             ask("nowhere")
 
@@ -282,18 +282,18 @@ def test_queued_runs_are_claimed_in_order_and_once(store, add_run):
 
 def test_a_request_to_stop_is_heard_and_never_overwritten(store, add_run):
     queued, run = add_run(), add_run(owner=ME)
-    assert store.runs.ask_cancel(queued) == "cancelled"
+    assert store.runs.request_stop(queued) == "cancelled"
     assert store.runs.beat(run, ME, 0.5, {}) == "go"
-    assert store.runs.ask_cancel(run) == "running"
+    assert store.runs.request_stop(run) == "running"
     assert store.runs.beat(run, ME, 0.6, {}) == "cancel"
-    assert store.runs.cancelled(run, ME)
-    assert store.runs.ask_cancel(run) == "cancelled"
+    assert store.runs.end_cancelled(run, ME)
+    assert store.runs.request_stop(run) == "cancelled"
     assert store.runs.beat(run, ME, 0.7, {}) == "lost"
 
 
 def test_only_the_owner_finishes_and_only_once(store, add_run):
     run = add_run(owner=ME)
-    thief = Owner.here("thief")
+    thief = Owner.current("thief")
     assert not store.runs.finish(run, thief, fake_engine.answer(Scenario()), 1.0)
     finish(store, run)
     assert not store.runs.fail(run, ME, "late")
@@ -440,7 +440,7 @@ def test_what_rotted_of_an_imported_value_is_mended_by_importing_it_again(store)
     with pytest.raises(StoreError, match="damaged"):
         store.counts.load(digest)
     assert store.counts.save(counts()) == digest
-    assert store.damage() == []
+    assert store.find_damage() == []
     with store.database.write() as session:
         on = " ON imports" if store.database.path is None else ""
         session.connection().exec_driver_sql(f"DROP TRIGGER import_is_a_value{on}")
@@ -448,7 +448,7 @@ def test_what_rotted_of_an_imported_value_is_mended_by_importing_it_again(store)
     with pytest.raises(StoreError, match="import its file again"):
         store.counts.load(digest)
     store.counts.save(counts())
-    assert [line for line in store.damage() if "the guard" not in line] == []
+    assert [line for line in store.find_damage() if "the guard" not in line] == []
 
 
 def test_a_trace_that_is_too_large_is_refused_before_it_is_written(store, monkeypatch):
@@ -490,7 +490,7 @@ def test_any_flipped_bit_of_an_artefact_is_found(tmp_path_factory, place, bit):
 def test_a_damaged_or_missing_file_is_one_sentence_and_listed(store, add_run):
     run = add_run(owner=ME)
     finish(store, run)
-    assert store.damage() == []
+    assert store.find_damage() == []
     tables = store.runs.tables(run)
     store.artefacts.path(tables["requests"].sha256).write_bytes(b"")
     store.artefacts.path(tables["windows"].sha256).unlink()
@@ -498,7 +498,7 @@ def test_a_damaged_or_missing_file_is_one_sentence_and_listed(store, add_run):
         store.runs.table(run, "requests")
     with pytest.raises(StoreError, match="gone"):
         store.runs.table(run, "windows")
-    assert len(store.damage()) == 2
+    assert len(store.find_damage()) == 2
 
 
 def test_a_changed_summary_is_found(store, add_run):
@@ -533,7 +533,7 @@ def test_any_cell_overwritten_in_facts_and_imports_is_found(store, add_run, tabl
     add_run()
     store.traces.save(trace())
     store.counts.save(counts())
-    assert store.damage() == []
+    assert store.find_damage() == []
     guard = {"facts": "facts_are_values", "imports": "import_is_a_value"}.get(table.__tablename__)
     with store.database.write() as session:
         if guard:
@@ -543,7 +543,7 @@ def test_any_cell_overwritten_in_facts_and_imports_is_found(store, add_run, tabl
         changed = update(table).where(column == value) if isinstance(value, str) else update(table)
         changed = changed.execution_options(synchronize_session=False)
         session.execute(changed.values({column.key: other(value)}))
-    assert store.damage()
+    assert store.find_damage()
 
 
 def test_every_overwritten_piece_of_stored_facts_is_found(store, add_run):
@@ -574,7 +574,7 @@ def test_one_cell_of_json_that_rots_hides_no_other_row(file_store, add_run):
     assert store.runs.get(good).summary
     with pytest.raises(StoreError, match=f"run {bad} is damaged"):
         store.runs.get(bad)
-    guard, said = store.damage()
+    guard, said = store.find_damage()
     assert "guard ended_run_is_a_value" in guard and bad in said
 
 
@@ -587,7 +587,7 @@ def test_a_sweep_takes_what_nobody_names_and_is_old(store, add_run):
     assert store.sweep() == 0
     assert store.sweep(older_than_s=-1) == 3
     assert store.runs.table(kept, "requests").height == 100
-    assert store.damage() == []
+    assert store.find_damage() == []
 
 
 def test_the_disk_holds_the_names_of_all_folders_whoever_made_them(store, monkeypatch):
@@ -609,11 +609,11 @@ def test_a_sweep_deletes_files_only_when_their_rows_are_gone_for_good(store, add
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store.artefacts, "drop", killed)
+    monkeypatch.setattr(store.artefacts, "delete", killed)
     with pytest.raises(KeyboardInterrupt):
         store.sweep(older_than_s=-1)
     monkeypatch.undo()
-    assert store.damage() == []
+    assert store.find_damage() == []
     assert store.sweep(older_than_s=-1) == 2
 
 
@@ -715,7 +715,7 @@ def test_rot_of_any_page_of_the_database_is_noticed(file_store, add_run, monkeyp
     """A byte of what is stored, on a few pages one after the other."""
     # Times and notes are under no seal; of 250 draws 4 fell on them. This one takes no byte.
     monkeypatch.setattr(time, "time", lambda: 1.0)
-    file_store.scenarios.seed()
+    file_store.scenarios.store_presets()
     file_store.traces.save(trace())
     for seed in range(8):
         finish(file_store, add_run(Scenario(name=f"run {seed}", seed=seed), owner=ME))
@@ -766,7 +766,7 @@ def damage_of(path: Path, content: bytes) -> list[str]:
     path.write_bytes(content)
     try:
         opened = open_store(f"sqlite:///{path}")
-        said = opened.damage()
+        said = opened.find_damage()
         opened.close()
     except StoreError as error:
         return [str(error)]

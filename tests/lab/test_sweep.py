@@ -22,18 +22,18 @@ RATE, INSTANCES = "workload.rate_req_per_s", "deployment.prefill.instances"
 )  # fmt: skip
 def test_what_is_no_axis_is_one_sentence(text):
     with pytest.raises(SweepError, match="field|values"):
-        sweep.axis(text)
+        sweep.parse_axis(text)
 
 
 def test_an_axis_reads_back_as_it_is_written():
     for text in (f"{RATE}=10:1000:5:log", f"{INSTANCES}=1:8:4", "slo.tpot_ms=10:50:9"):
-        made = sweep.axis(text)
-        assert sweep.axis(made.text) == made
+        made = sweep.parse_axis(text)
+        assert sweep.parse_axis(made.text) == made
 
 
 def test_points_differ_in_their_fields_and_name_and_nothing_else():
     origin = presets()[0].scenario
-    axes = [sweep.axis(f"{RATE}=50:200:4"), sweep.axis(f"{INSTANCES}=4,6")]
+    axes = [sweep.parse_axis(f"{RATE}=50:200:4"), sweep.parse_axis(f"{INSTANCES}=4,6")]
     points = sweep.points(origin, axes)
     assert len(points) == 8
     for point in points:
@@ -45,7 +45,7 @@ def test_points_differ_in_their_fields_and_name_and_nothing_else():
 
 def test_a_point_that_cannot_be_says_why_and_the_others_stand():
     origin = presets()[0].scenario
-    points = sweep.points(origin, [sweep.axis("warmup_s=10,9999")])
+    points = sweep.points(origin, [sweep.parse_axis("warmup_s=10,9999")])
     assert points[0].scenario is not None
     assert points[1].scenario is None
     assert "warmup_s" in points[1].refusal
@@ -54,7 +54,7 @@ def test_a_point_that_cannot_be_says_why_and_the_others_stand():
 def test_a_machine_is_swept_as_it_is_sold():
     origin = presets()[0].scenario
     fields = "supernode.machine", "supernode.sub_planes"
-    for point in sweep.points(origin, [sweep.axis("supernode.machine=full-mesh,torus-3d")]):
+    for point in sweep.points(origin, [sweep.parse_axis("supernode.machine=full-mesh,torus-3d")]):
         sold = as_sold(str(point.values[0]), load_facts())
         assert [read(point.scenario, path) for path in fields] == [sold[path] for path in fields]
         assert point.scenario.deployment == origin.deployment
@@ -64,7 +64,7 @@ def test_a_machine_is_swept_as_it_is_sold():
 
 def test_more_fields_or_points_than_can_be_drawn_are_refused():
     origin = presets()[0].scenario
-    many = [sweep.axis(f"{RATE}=1:64:40"), sweep.axis(f"{INSTANCES}=1:8:8")]
+    many = [sweep.parse_axis(f"{RATE}=1:64:40"), sweep.parse_axis(f"{INSTANCES}=1:8:8")]
     with pytest.raises(SweepError, match="at most"):
         sweep.points(origin, many)
     with pytest.raises(SweepError, match="one field"):
@@ -121,7 +121,7 @@ def test_the_command_simulates_every_point_and_keeps_its_run(twin):
 def test_where_tenants_have_their_own_slo_the_share_that_kept_it_decides():
     tenants = next(p.scenario for p in presets() if p.key == "two-tenants")
     summary = {"ttft_s_p99": 24.0, "tpot_s_p99": 0.019, "slo_attainment": 0.998}
-    assert sweep.holds(tenants, summary)
-    assert sweep.holds(tenants, summary | {"slo_attainment": tenants.slo.share})
-    assert not sweep.holds(tenants, summary | {"slo_attainment": tenants.slo.share - 0.01})
-    assert sweep.holds(tenants, {}) is None
+    assert sweep.meets_slo(tenants, summary)
+    assert sweep.meets_slo(tenants, summary | {"slo_attainment": tenants.slo.share})
+    assert not sweep.meets_slo(tenants, summary | {"slo_attainment": tenants.slo.share - 0.01})
+    assert sweep.meets_slo(tenants, {}) is None

@@ -52,4 +52,4 @@ def test_each_run_is_carried_out_once_and_one_server_outlives_the_other(store, t
             assert (row.summary, row.result_digest) == (expected.summary, expected.digest)
             assert store.runs.table(run, "requests").equals(expected.tables["requests"])
     assert len({row.owner.name for row in rows.values() if row.owner}) >= 2
-    assert store.damage() == []
+    assert store.find_damage() == []

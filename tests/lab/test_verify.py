@@ -10,7 +10,7 @@ from tests.engine.small import run, small
 from tests.lab.test_store import ME
 from twin.engine.simulate import ENGINE_VERSION
 from twin.lab.library import load_facts
-from twin.lab.runs.runner import verified
+from twin.lab.runs.runner import verify_runs
 from twin.lab.store import StoreError
 from twin.lab.store.archive import write_archive
 
@@ -41,7 +41,7 @@ def archive(store, tmp_path):
 
 
 def test_each_run_is_computed_anew_and_compared(archive):
-    found = {row.name: row for row in verified(archive)}
+    found = {row.name: row for row in verify_runs(archive)}
     assert found["seed 1"].state == "same bytes"
     assert found["seed 2"].state == "differs"
     assert found["seed 2"].why.startswith("other values of 1 figure: ttft_s_p50")
@@ -53,7 +53,7 @@ def test_what_has_no_answer_is_not_compared(store, add_run, tmp_path):
     store.runs.fail(add_run(small(BRIEF), owner=ME), ME, "it broke")
     with (tmp_path / "bundle.tar").open("wb") as target:
         write_archive(store, target)
-    (row,) = verified(tmp_path / "bundle.tar")
+    (row,) = verify_runs(tmp_path / "bundle.tar")
     assert (row.state, row.why) == ("not compared", "it broke")
 
 
@@ -67,4 +67,4 @@ def test_the_command_says_so_and_its_exit_status_too(archive, twin):
 def test_what_is_no_archive_is_said(tmp_path):
     (tmp_path / "a.tar").write_bytes(io.BytesIO(b"nothing").getvalue())
     with pytest.raises(StoreError, match="is no library"):
-        next(verified(tmp_path / "a.tar"))
+        next(verify_runs(tmp_path / "a.tar"))

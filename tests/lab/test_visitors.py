@@ -14,12 +14,12 @@ from twin.lab.store.visitors import Visitor
 from twin.scenario import Scenario
 
 ANN, BEN = "https://id.example ann", "https://id.example ben"
-ME = Owner.here("me")
+ME = Owner.current("me")
 
 
 @pytest.fixture
 def both(store):
-    return store.of(ANN), store.of(BEN)
+    return store.for_visitor(ANN), store.for_visitor(BEN)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_nobody_stops_or_deletes_what_is_somebody_elses(store, both, asked):
     ann, ben = both
     run = asked(ann)
     with pytest.raises(StoreError, match="somebody else"):
-        ben.runs.ask_cancel(run)
+        ben.runs.request_stop(run)
     finish(store, run)
     with pytest.raises(UnknownId):
         ben.runs.delete(run)
@@ -127,7 +127,7 @@ def test_what_two_hold_stays_until_both_let_go(store, both, asked):
     run = asked(ann)
     assert asked(ben) == run  # the same question, asked again
     with pytest.raises(StoreError, match="others' too"):
-        ann.runs.ask_cancel(run)
+        ann.runs.request_stop(run)
     finish(store, run)
     ann.runs.delete(run)
     assert ann.runs.get(run) is None
@@ -173,7 +173,7 @@ def test_a_file_is_private_and_deleted_by_who_holds_it(store, both):
 def test_a_server_that_only_shows_shows_all_and_takes_no_file(store, asked, both):
     run = asked(both[0])
     digest = store.counts.save(counts())
-    seen = store.of("", writes=False)
+    seen = store.for_visitor("", writes=False)
     assert [row.id for row in seen.runs.search().rows] == [run]
     assert seen.runs.get(run).id == run
     assert [row.digest for row in seen.counts.search().rows] == [digest]
@@ -184,11 +184,11 @@ def test_a_server_that_only_shows_shows_all_and_takes_no_file(store, asked, both
 
 def test_a_server_that_only_shows_keeps_nothing(store, asked, both):
     run = asked(both[0])
-    seen = store.of("", writes=False)
+    seen = store.for_visitor("", writes=False)
     for change in (
         lambda: seen.scenarios.save(Scenario(name="new")),
         lambda: asked(seen),
-        lambda: seen.runs.ask_cancel(run),
+        lambda: seen.runs.request_stop(run),
         lambda: seen.runs.publish(run),
     ):
         with pytest.raises(StoreError, match="keeps nothing"):

@@ -23,11 +23,11 @@ def folder(tmp_path, monkeypatch):
 def test_every_stage_is_prepared_once_and_told_from_begin_to_end(folder):
     done, told = [], []
     stages = {name: lambda name=name: done.append(name) for name in ("prefill", "decode")}
-    assert not warm.is_ready()
-    warm.prepare(stages, lambda stage, took_s: told.append((stage, took_s is None)))
+    assert not warm.is_compiled()
+    warm.compile_stages(stages, lambda stage, took_s: told.append((stage, took_s is None)))
     assert done == ["prefill", "decode"]
     assert told == [("prefill", True), ("prefill", False), ("decode", True), ("decode", False)]
-    assert warm.is_ready()
+    assert warm.is_compiled()
 
 
 def test_one_who_lends_a_hand_leaves_what_another_is_at_and_the_other_loads_the_rest():
@@ -44,35 +44,35 @@ def test_one_who_lends_a_hand_leaves_what_another_is_at_and_the_other_loads_the_
         return None
 
     one = threading.Thread(
-        target=warm.prepare,
+        target=warm.compile_stages,
         args=({"prefill": slow, "decode": lambda: first.append("decode")}, quiet),
     )
     one.start()
     assert entered.wait(60)
     stages = {name: lambda name=name: second.append(name) for name in ("prefill", "decode")}
-    warm.prepare(stages, quiet, shared_only=True)
+    warm.compile_stages(stages, quiet, shared_only=True)
     assert second == ["decode"]
-    assert not warm.is_ready()
+    assert not warm.is_compiled()
     release.set()
     one.join(60)
     assert first == ["prefill", "decode"]
-    assert warm.is_ready()
+    assert warm.is_compiled()
 
 
 def test_an_engine_without_stages_says_nothing_of_another():
-    warm.prepare({}, lambda stage, took_s: None)
-    assert not warm.is_ready()
+    warm.compile_stages({}, lambda stage, took_s: None)
+    assert not warm.is_compiled()
 
 
 def test_what_can_wait_is_left_to_one_who_lends_a_hand():
     done = []
     stages = {name: lambda name=name: done.append(name) for name in ("engine", "colocated")}
-    warm.prepare(stages, lambda stage, took_s: None, later=("colocated",))
+    warm.compile_stages(stages, lambda stage, took_s: None, later=("colocated",))
     assert done == ["engine"]
-    assert not warm.is_ready()
-    warm.prepare(stages, lambda stage, took_s: None, shared_only=True)
+    assert not warm.is_compiled()
+    warm.compile_stages(stages, lambda stage, took_s: None, shared_only=True)
     assert done == ["engine", "engine", "colocated"]  # the first is only loaded
-    assert warm.is_ready()
+    assert warm.is_compiled()
 
 
 def test_what_a_process_leaves_to_another_is_a_stage_of_the_engine():

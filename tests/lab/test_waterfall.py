@@ -3,11 +3,11 @@ import pytest
 
 from tests.lab.searched import searched
 from tests.laws.advice import LITE
-from twin.lab.explain.causes import imbalance, switches
+from twin.lab.explain.causes import propose_even_experts, propose_optimisations
 from twin.lab.explain.explain import explain
-from twin.lab.explain.pools import ep
+from twin.lab.explain.pools import propose_instance_sizes
 from twin.lab.explain.view import View
-from twin.lab.explain.waterfall import SLACK, busy_of, iteration_of
+from twin.lab.explain.waterfall import SLACK, layer_shares, operator_seconds
 from twin.lab.explain.words import PIECES
 from twin.lab.library import load_facts, preset
 from twin.model.timeline import decode_timeline
@@ -58,7 +58,11 @@ def test_experts_are_no_cause_where_a_model_has_none():
     assert found.waterfall["attention"] > 0.0 and found.waterfall["experts"] > 0.0  # dense layers
     for model, many in (("qwen3-32b", False), ("deepseek-v2-lite", True)):
         view = View(with_overrides(dense, {"deployment.model": model}), load_facts(), {}, None, {})
-        changes = [*imbalance(view), *switches(view), *ep(view)]
+        changes = [
+            *propose_even_experts(view),
+            *propose_optimisations(view),
+            *propose_instance_sizes(view),
+        ]
         assert bool(changes) is many
     assert not {measured.cause.key for measured in found.causes} & {"imbalance", "ep", "switches"}
 
@@ -66,7 +70,7 @@ def test_experts_are_no_cause_where_a_model_has_none():
 def at_work(plan):
     """Share of the work of a layer by operator, both streams together."""
     spent = {}
-    for _, name, share in busy_of(plan):
+    for _, name, share in layer_shares(plan):
         if name != SLACK:
             spent[name] = spent.get(name, 0.0) + share
     return {name: share / sum(spent.values()) for name, share in spent.items()}
@@ -79,7 +83,7 @@ def _microbatched():
 def test_both_streams_of_a_layer_fill_it_with_work_and_slack():
     costs = steady(preset("quickstart"), load_facts()).costs
     plan = decode_timeline(costs.decode, 40.0, 160_000.0, 1.0, 1.0)
-    rows = busy_of(plan)
+    rows = layer_shares(plan)
     for stream in plan.streams:
         assert sum(share for name, _, share in rows if name == stream) == pytest.approx(1.0)
 
@@ -101,11 +105,11 @@ def test_an_iteration_of_two_streams_lasts_as_long_as_each_with_its_slack():
     names = ["attention_core", "experts", "mtp", "lm_head"]
     booked = pl.DataFrame({"phase": ["decode"] * 4, "operator": names,
                            "per_iteration_s": [0.02, 0.01, 0.004, 0.006]})  # fmt: skip
-    rows = iteration_of(booked, "decode", plan)
+    rows = operator_seconds(booked, "decode", plan)
     outside = sum(spent for stream, _, spent in rows if not stream)
     for stream in plan.streams:
         assert sum(s for name, _, s in rows if name == stream) + outside == pytest.approx(0.04)
     assert any(name == SLACK for _, name, _ in rows)
     assert {name for stream, name, _ in rows if not stream} == {"mtp", "lm_head"}
-    alone = iteration_of(booked, "decode", None)
+    alone = operator_seconds(booked, "decode", None)
     assert [name for _, name, _ in alone] == names

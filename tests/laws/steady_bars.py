@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from twin.engine.simulate import simulate
-from twin.lab.explain.capacity import at_steady, capacity, load_by_formula, with_load
+from twin.lab.explain.capacity import capacity, load_by_formula, with_load, with_span
 from twin.lab.explain.view import share_met
 from twin.lab.library import load_facts
 from twin.scenario import Scenario, SpecError, with_overrides
@@ -150,7 +150,7 @@ def overload(number: int) -> dict[str, Any]:
     most = outlook(Priced(s, FACTS)).sustained_req_per_s
     found: dict[str, Any] = {"mode": s.deployment.mode, "misses": []}
     for factor in (1.05, 1.15, 1.3):
-        beyond = at_steady(s, FACTS, factor * most)
+        beyond = with_span(s, FACTS, factor * most)
         beyond = with_load(beyond, factor * most)
         called = [
             simulate(with_overrides(beyond, {"seed": seed}), FACTS).summary.get("steady_state")

@@ -20,7 +20,7 @@ from twin.engine.window import watch
 from twin.lab.library import load_facts
 from twin.lab.plan.question import PlanError, plan_from
 from twin.lab.runs.predicted import predict_all
-from twin.lab.sweep.sweep import axis, points
+from twin.lab.sweep.sweep import parse_axis, points
 from twin.scenario import (
     Scenario,
     SpecError,
@@ -264,7 +264,9 @@ def test_a_field_of_a_further_model_is_read_and_set_by_the_number_of_its_row() -
     path = "models.0.workload.rate_req_per_s"
     s = pair({path: 8.0})
     assert read(s, path) == 8.0 and s.workload.rate_req_per_s == BASE.workload.rate_req_per_s
-    names = [point.scenario and point.scenario.name for point in points(s, [axis(f"{path}=5,9")])]
+    names = [
+        point.scenario and point.scenario.name for point in points(s, [parse_axis(f"{path}=5,9")])
+    ]
     assert len(set(names)) == 2
 
 

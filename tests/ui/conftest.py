@@ -27,7 +27,7 @@ def seeded(tmp_path_factory) -> Path:
     """A database with the presets in it and nothing else."""
     path: Path = tmp_path_factory.mktemp("seeded") / "twin.db"
     store = open_store(f"sqlite:///{path}")
-    store.scenarios.seed()
+    store.scenarios.store_presets()
     store.close()
     return path
 
@@ -37,7 +37,7 @@ def store(seeded, tmp_path, monkeypatch) -> Iterator[Store]:
     """Sends every page of this test to a store without a run; what formulas say is remembered."""
     shutil.copy(seeded, tmp_path / "twin.db")
     monkeypatch.setenv("TWIN_DB_URL", f"sqlite:///{tmp_path / 'twin.db'}")
-    monkeypatch.setattr(Scenarios, "seed", lambda self: [])
+    monkeypatch.setattr(Scenarios, "store_presets", lambda self: [])
     of_a_server = (session._store, session.runner, live._live)
     for kept in of_a_server:
         kept.clear()

@@ -129,7 +129,7 @@ def done_skewed(
 ) -> str:
     """A finished run with drifting experts; `faster` divides its times. Returns its id."""
     s = s or skewed()
-    owner = Owner.here()
+    owner = Owner.current()
     run = store.runs.add(store.scenarios.save(s), session.facts(), "engine 1", s.seed, owner=owner)
     tables = fake_tables(s, requests=400, windows=240) | expert_tables(s)
     summary = fake_summary(s, tables) | {"rebalances": 2, "moved_bytes": 2 * MOVED_BYTES}

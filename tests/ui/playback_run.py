@@ -119,7 +119,7 @@ def events() -> pl.DataFrame:
 def done_broken(store: Store, s: Scenario | None = None, **without: bool) -> str:
     """A finished run with a fault in it; tables named False are left out. Returns its id."""
     s = s or broken()
-    owner = Owner.here()
+    owner = Owner.current()
     run = store.runs.add(store.scenarios.save(s), session.facts(), "engine 1", s.seed, owner=owner)
     tables = playback_tables(s)
     summary = fake_summary(s, tables) | {"lost": 2, "retried": 94, "down_s": 15.0, "rebalances": 1}

@@ -19,7 +19,7 @@ def done(
     store: Store, s: Scenario, requests: int = 400, engine: str = "engine 1", **figures: object
 ) -> str:
     """A finished run of a scenario, with some figures given; returns its id."""
-    owner = Owner.here()
+    owner = Owner.current()
     run = store.runs.add(store.scenarios.save(s), session.facts(), engine, s.seed, owner=owner)
     tables = fake_tables(s, requests=requests, windows=20)
     result = SimpleNamespace(

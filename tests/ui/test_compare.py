@@ -202,7 +202,9 @@ def test_a_comparison_from_elsewhere_offers_its_questions_here(app, store, monke
     there = scenario("There", seed=5)
     app.switch_page(PAGES["compare"].script)
     app.query_params["runs"] = f"{here},{'r' * 24}"
-    app.query_params["asked"] = f"{links.pack(scenario('Here'))},{links.pack(there)}"
+    app.query_params["asked"] = (
+        f"{links.pack_scenario(scenario('Here'))},{links.pack_scenario(there)}"
+    )
     app.run()
     assert not app.exception
     app.button(key="run-here").click().run()

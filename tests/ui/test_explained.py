@@ -29,7 +29,7 @@ SUMMARY = {"verdict": VERDICT, "headroom_factor": 0.71, "headroom_bounded": 1, "
 
 def explain(store, s, causes=(CAUSE, ONLY_SEEN), verdict=VERDICT):
     """A stored explanation; returns its id."""
-    owner, version = Owner.here(), load_engine(EXPLAIN).ENGINE_VERSION
+    owner, version = Owner.current(), load_engine(EXPLAIN).ENGINE_VERSION
     run = store.runs.add(store.scenarios.save(s), session.facts(), version, s.seed, owner=owner)
     tables = {"causes": causes_table(causes),
               "waterfall": waterfall_table({"weights": 1.0, "queueing": 3.0})}  # fmt: skip
@@ -99,7 +99,7 @@ def test_a_quick_run_is_explained_unasked_and_one_that_made_way_is_offered(
         store.scenarios.save(s), session.facts(), load_engine(EXPLAIN).ENGINE_VERSION, 1
     )
     monkeypatch.setattr(session, "run", lambda *_: waiting)
-    monkeypatch.setattr(session, "stop", store.runs.ask_cancel)
+    monkeypatch.setattr(session, "stop", store.runs.request_stop)
     opened(app, run)
     assert app.get("progress") and "Headroom" in [m.label for m in app.metric]
     app.button(key="stop-watched").click().run()

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from tests.browsing import rest
 from tests.draws import some
 from tests.ui import stored_runs
-from twin.lab.share.links import RUN, pack
+from twin.lab.share.links import RUN, pack_scenario
 from twin.lab.store import Owner, open_store
 from twin.scenario import SCHEMA_VERSION, scenario_digest
 from twin.ui.pages import PAGES
@@ -60,12 +60,16 @@ def hostile_runs(app_url, served_db):
     ]
     asked = questions[0]
     done = stored_runs.done(store, asked)
-    owner = Owner.here()
+    owner = Owner.current()
     failed = store.runs.add(
         store.scenarios.save(asked), stored_runs.session.facts(), "engine 2", 1, owner=owner
     )
     store.runs.fail(failed, owner, f"the run failed: {HOSTILE}")
-    yield {"done": done, "failed": failed, "links": [pack(question) for question in questions]}
+    yield {
+        "done": done,
+        "failed": failed,
+        "links": [pack_scenario(question) for question in questions],
+    }
     for run in (done, failed):
         store.runs.delete(run)
     store.scenarios.delete(scenario_digest(asked))

@@ -188,8 +188,8 @@ def test_a_run_is_named_tagged_and_found_by_both(library, store):
     assert not library.text_input(key="q").value
     library.multiselect(key=f"note:{other},{run_id}:1:tags").set_value(["both"])
     library.button(key="save-note").click().run()
-    assert store.notes.of([run_id])[run_id].title == "Before the upgrade"
-    assert store.notes.of([other])[other].tags == "\nboth\n"
+    assert store.notes.notes_on([run_id])[run_id].title == "Before the upgrade"
+    assert store.notes.notes_on([other])[other].tags == "\nboth\n"
     library.session_state["tags"] = ["baseline"]
     assert names(run(library)) == ["Before the upgrade"]
     library.session_state["tags"] = []

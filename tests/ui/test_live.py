@@ -17,7 +17,7 @@ class Fake:
     def __init__(self, *, ended=True):
         self.asked, self.superseded, self.ended = [], [], ended
 
-    def ask(self, question, superseded=""):
+    def begin(self, question, superseded=""):
         self.asked.append(question)
         self.superseded.append(superseded)
         return f"run {len(self.asked)}"

@@ -21,7 +21,7 @@ from tests.served import ENGINE_VARIABLE
 from tests.ui import oidc
 from tests.ui.stored_runs import done, scenario
 from twin.hooks import Page, hooks_of
-from twin.lab.share.links import pack
+from twin.lab.share.links import pack_scenario
 from twin.lab.store import Store, open_store
 from twin.scenario import with_overrides
 from twin.ui import access
@@ -104,11 +104,11 @@ def asked(server, visitors):
     name, seed = f"Ann's own {token_hex(4)}", randbits(30)
     changed = {"name": name, "seed": seed, "horizon_s": 20_000.0}
     with Tab(server.url, ann) as tab:
-        tab.open("workload", f"s={pack(with_overrides(small(), changed))}").press("Run")
+        tab.open("workload", f"s={pack_scenario(with_overrides(small(), changed))}").press("Run")
     (run,) = server.store.runs.search(name).rows
     yield ann, ben, run.id
     if server.store.runs.get(run.id):
-        server.store.runs.ask_cancel(run.id)
+        server.store.runs.request_stop(run.id)
 
 
 def open_runs(server, cookies, run) -> str:
@@ -186,7 +186,7 @@ def test_only_who_asked_stops_and_deletes_it(server, asked):
 
 def test_what_was_shared_is_seen_and_hidden_again(server, asked):
     ann, ben, _ = asked
-    who = server.store.of(holder_of(server, asked[2]))
+    who = server.store.for_visitor(holder_of(server, asked[2]))
     run = done(who, scenario("Finished"))
     assert "Finished" not in open_runs(server, ben, run)
     who.runs.publish(run)
@@ -229,7 +229,7 @@ def test_a_server_that_only_shows_keeps_what_is_there_as_it_is(tmp_path):
             before = server.store.runs.search().total, server.store.scenarios.search().total
             assert "Shown to all" in tab.open("run", f"run={run}").text
             long = with_overrides(small(), {"seed": 77})
-            tab.open("workload", f"s={pack(long)}").press("Run")
+            tab.open("workload", f"s={pack_scenario(long)}").press("Run")
             assert "keeps nothing" in tab.text
             (table,) = tab.open("library").of("dataframe")
             picked = {"selection": {"rows": [0], "columns": [], "cells": []}}

@@ -107,7 +107,7 @@ def test_a_link_with_a_machine_opens_and_stores_nothing(app, store, monkeypatch,
     machine = read_machine(RING.encode(), "ring.csv")
     make_available(machine)
     named = {"supernode.machine": machine.digest, "supernode.chip": "h800"}
-    packed = links.pack(with_overrides(Scenario(), SMALL | named))
+    packed = links.pack_scenario(with_overrides(Scenario(), SMALL | named))
     del machine  # it is in the link alone
     gc.collect()
     set_source(store.machines.load)

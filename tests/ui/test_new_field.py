@@ -7,7 +7,7 @@ from docs.make import field_table
 from tests.ui.conftest import patient
 from twin.lab import ask
 from twin.lab.library import presets, scenario_from_toml, scenario_to_toml
-from twin.lab.share.links import PORTABLE, open_scenario, pack
+from twin.lab.share.links import PORTABLE, open_scenario, pack_scenario
 from twin.lab.sweep.compare import input_rows
 from twin.scenario import (
     SCHEMA_VERSION,
@@ -63,9 +63,9 @@ def one_field() -> None:
 
 def test_a_new_field_stands_everywhere_and_renames_nothing(new_field):
     assert (canonical(Scenario()), legacy_digests(Scenario())) == new_field
-    asked, _ = ask.question("quickstart", ["grace_s=4.5"])
+    asked, _ = ask.scenario_and_trace("quickstart", ["grace_s=4.5"])
     assert asked.grace_s == 4.5 and legacy_digests(asked) == ()
-    opened = open_scenario({PORTABLE: pack(asked)}, None, id)
+    opened = open_scenario({PORTABLE: pack_scenario(asked)}, None, id)
     assert opened == asked == scenario_from_toml(scenario_to_toml(asked).encode())
     assert "grace_s = 4.5  # s" in scenario_to_toml(asked)
     assert "| `grace_s` | 3 | s | 0 to 10 | Grace period: How long a request" in field_table()
@@ -73,7 +73,7 @@ def test_a_new_field_stands_everywhere_and_renames_nothing(new_field):
     assert "grace_s" in form_groups("deployment")["Routing"]
     assert label("grace_s") == "Grace period (s)" and "a test" in tooltip("grace_s")
     assert why_idle("grace_s", asked) == "only with Serving mode: Colocated"
-    [change] = input_rows(ask.question("quickstart")[0], asked)
+    [change] = input_rows(ask.scenario_and_trace("quickstart")[0], asked)
     assert (change.path, *change.values, change.unit) == ("grace_s", 3.0, 4.5, "s")
     with pytest.raises(SpecError, match="grace_s = 11 should be less than or equal to 10 s"):
         with_overrides(asked, {"grace_s": 11})

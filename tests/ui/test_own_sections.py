@@ -29,7 +29,7 @@ def runner(store, monkeypatch):
 
 def finished(store, s, tables, **summary):
     """A stored run with these tables, and these figures in its summary."""
-    owner = Owner.here()
+    owner = Owner.current()
     run = store.runs.add(store.scenarios.save(s), session.facts(), "engine 1", s.seed, owner=owner)
     result = SimpleNamespace(digest="0" * 64, summary=fake_summary(s, tables) | summary,
                              tables=tables, checks=fake_checks(), notes=[], valid=True)  # fmt: skip
@@ -280,7 +280,7 @@ def pair_run():
 
 def served_together(store, made):
     """A stored run of two models, of the present engine."""
-    owner, s = Owner.here(), made.scenario
+    owner, s = Owner.current(), made.scenario
     run = store.runs.add(store.scenarios.save(s), session.facts(), ENGINE_VERSION, s.seed,
                          owner=owner)  # fmt: skip
     assert store.runs.finish(run, owner, made, 1.0)

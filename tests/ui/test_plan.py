@@ -141,11 +141,11 @@ def test_where_nothing_fits_the_relaxations_stand(app, stored):
 
 def test_a_search_that_has_simulated_nothing_yet_judges_nothing(app, stored, monkeypatch):
     key = stored(ANSWER, Scenario())
-    monkeypatch.setattr(Plans, "look", lambda *_: Look(True, 0.1, {"stage": "Search"}, {}, ""))
+    monkeypatch.setattr(Plans, "state_of", lambda *_: Look(True, 0.1, {"stage": "Search"}, {}, ""))
     opened(app, plan=key)
     assert not app.get("plotly_chart")
     so_far = {"stage": "Search", "front": [POINT]}
-    monkeypatch.setattr(Plans, "look", lambda *_: Look(True, 0.5, so_far, {}, ""))
+    monkeypatch.setattr(Plans, "state_of", lambda *_: Look(True, 0.5, so_far, {}, ""))
     assert opened(app, plan=key).get("plotly_chart")
 
 
@@ -154,12 +154,14 @@ def test_a_plan_says_what_it_does_before_its_first_simulation_and_that_it_stops(
 ):
     key = stored(ANSWER, Scenario())
     so_far = {"stage": "Searching", "simulations": 0, "deployments": 9626}
-    monkeypatch.setattr(Plans, "look", lambda *_: Look(True, 0.0, so_far, {}, ""))
+    monkeypatch.setattr(Plans, "state_of", lambda *_: Look(True, 0.0, so_far, {}, ""))
     button = opened(app, plan=key).button(key="stop-plan")
     assert (button.label, button.disabled) == ("Stop", False)
     said = app.get("progress")[0].proto.text
     assert said == "Searching: 0 simulated, 9,626 priced by formula"
-    monkeypatch.setattr(Plans, "look", lambda *_: Look(True, 0.0, so_far, {}, "", stopping=True))
+    monkeypatch.setattr(
+        Plans, "state_of", lambda *_: Look(True, 0.0, so_far, {}, "", stopping=True)
+    )
     button = opened(app, plan=key).button(key="stop-plan")
     assert (button.label, button.disabled) == ("Stopping", True)
 

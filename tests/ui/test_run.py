@@ -31,7 +31,7 @@ class Runner:
     stages: dict[str, Stage] = {}
 
     def __init__(self, store):
-        self.cancel = lambda run, _seen=None: store.runs.ask_cancel(run)
+        self.cancel = lambda run, _seen=None: store.runs.request_stop(run)
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def primary(app):
 
 
 def running(store, s):
-    owner = Owner.here()
+    owner = Owner.current()
     run = store.runs.add(store.scenarios.save(s), session.facts(), "engine 1", 1, owner=owner)
     return run, owner
 
@@ -395,7 +395,7 @@ def test_a_link_of_a_run_that_is_elsewhere_offers_its_question_here(app, store, 
     asked = []
     monkeypatch.setattr(session, "run", lambda s: asked.append(s) or done(store, s))
     elsewhere = scenario("Elsewhere", workload__rate_req_per_s=77.0)
-    app.query_params["asked"] = links.pack(elsewhere)
+    app.query_params["asked"] = links.pack_scenario(elsewhere)
     opened(app, "r" * 24)
     assert "run here has the id" in app.error[0].value
     assert "Elsewhere" in words(app)

@@ -85,7 +85,7 @@ def test_every_preset_answers_one_of_the_questions_and_says_its_answer_in_a_pict
     }
     for preset in presets():
         assert "aria-label" in picture(preset.scenario)
-        summary = shipped.summaries()[scenario_digest(preset.scenario)]
+        summary = shipped.shipped_summaries()[scenario_digest(preset.scenario)]
         assert headlines(summary, "card"), preset.key
     drawn = picture(presets()[0].scenario)
     assert drawn.count("<rect") == 48
@@ -142,7 +142,7 @@ def test_a_store_that_cannot_be_opened_is_said_in_a_sentence(app, monkeypatch):
 def test_words_that_came_in_a_link_are_shown_as_typed(app, page):
     image = "![x](http://elsewhere.example/seen.png)"
     words = dict.fromkeys(("name", "question", "source"), image)
-    app.query_params["s"] = links.pack(presets()[0].scenario.model_copy(update=words))
+    app.query_params["s"] = links.pack_scenario(presets()[0].scenario.model_copy(update=words))
     if page == "workload":
         app.switch_page(PAGES["workload"].script)
     app.run()
@@ -223,7 +223,7 @@ def test_why_not_faster_is_one_click_from_its_run(app, asked):
 
 def test_a_node_of_the_draft_fails_and_its_traffic_stays(app, asked):
     mine = with_overrides(presets()[0].scenario, {"workload.rate_req_per_s": 42.0})
-    app.query_params["s"] = links.pack(mine)
+    app.query_params["s"] = links.pack_scenario(mine)
     app.run().button(key="fail-a-node").click().run()
     assert not app.exception
     (run,) = asked
@@ -237,7 +237,9 @@ def test_a_live_run_plays_in_place_of_the_machine_at_rest(app, monkeypatch):
     monkeypatch.setattr(live, "answer", lambda place, draft: "a live run")
     monkeypatch.setattr(live, "tables", lambda run: {"windows": None})
     monkeypatch.setattr(player, "shipped_film", lambda draft, came, run: {})
-    app.query_params["s"] = links.pack(with_overrides(presets()[0].scenario, {"seed": 4711}))
+    app.query_params["s"] = links.pack_scenario(
+        with_overrides(presets()[0].scenario, {"seed": 4711})
+    )
     app.run()
     assert not app.exception  # both pictures of one machine stood in one run of the script
 

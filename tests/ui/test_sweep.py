@@ -54,7 +54,7 @@ def test_an_address_with_values_that_no_field_has_opens(app, over):
 
 def test_a_sweep_under_way_goes_on_in_a_page_that_is_loaded_again(app, store, monkeypatch):
     monkeypatch.setattr(session, "run", lambda scenario: queued(store, scenario))
-    monkeypatch.setattr(session, "stop", store.runs.ask_cancel)
+    monkeypatch.setattr(session, "stop", store.runs.request_stop)
     opened(app, f"{RATE}=50:150:3").button(key="simulate").click().run()
     del app.session_state[points.STARTED]  # all that a page loaded again has not
     app.run()
@@ -65,7 +65,7 @@ def test_a_sweep_under_way_goes_on_in_a_page_that_is_loaded_again(app, store, mo
 
 def test_points_that_were_stopped_can_be_simulated_after_all(app, store, monkeypatch):
     monkeypatch.setattr(session, "run", lambda scenario: queued(store, scenario))
-    monkeypatch.setattr(session, "stop", store.runs.ask_cancel)
+    monkeypatch.setattr(session, "stop", store.runs.request_stop)
     opened(app, f"{RATE}=50:150:3").button(key="simulate").click().run()
     app.button(key="stop-sweep").click().run()
     button = app.run().button(key="simulate")
@@ -151,7 +151,7 @@ CALLS = []
 
 
 def test_the_axes_stand_with_the_slo_before_the_first_point():
-    axis = sweep.axis(f"{RATE}=50:150:3")
+    axis = sweep.parse_axis(f"{RATE}=50:150:3")
     waiting = [charts.Ran(x, {}, False, {"ttft_s_p99": 5.0}) for x in axis.values]
     figure = charts.metric_over_field(axis, "ttft_s_p99", {"": waiting}).figure
     assert {a.text for a in figure.layout.annotations} == {"SLO 5.00 s"}
@@ -164,7 +164,7 @@ def test_the_axes_stand_with_the_slo_before_the_first_point():
 
 
 def test_the_pictures_mark_knee_slo_and_published_points():
-    axis = sweep.axis(f"{RATE}=50:150:3")
+    axis = sweep.parse_axis(f"{RATE}=50:150:3")
     limits = {"ttft_s_p99": 5.0, "tpot_s_p99": 0.05}
     ran = [
         charts.Ran(
@@ -203,7 +203,7 @@ def test_every_line_of_a_sweep_stands_out_from_the_background(dark, background):
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    axis = sweep.axis(f"{RATE}=50:150:3")
+    axis = sweep.parse_axis(f"{RATE}=50:150:3")
     ran = [charts.Ran(x, {"ttft_s_p99": 1.0}, True, {}) for x in axis.values]
     lines = {str(k): ran for k in range(6)}
     drawn = charts.metric_over_field(axis, "ttft_s_p99", lines, dark=dark).figure

@@ -249,7 +249,7 @@ def test_a_link_opens_its_scenario_and_says_when_it_cannot(app):
     from twin.scenario import Scenario, with_overrides
 
     sent = with_overrides(Scenario(), {"name": "Sent", "workload.rate_req_per_s": 7.0})
-    app.query_params["s"] = links.pack(sent)
+    app.query_params["s"] = links.pack_scenario(sent)
     app.run()
     assert app.session_state["history"][-1] == sent
     app.query_params["s"] = "nonsense"

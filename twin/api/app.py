@@ -104,7 +104,7 @@ def plan_router() -> APIRouter:
         """Begin a plan, or go on with one that was stopped; the same question is the same plan."""
         plan = question.to_plan()
         seen.require_writes()
-        if lacking := seen.lacking(plan.scenario):
+        if lacking := seen.absence(plan.scenario):
             raise StoreError(lacking)
         require_fits(budget_of(seen, plan.scenario, load_facts()))
         return _plan_state(seen, _plans(seen).start(plan))
@@ -125,7 +125,7 @@ def plan_router() -> APIRouter:
     @paths.get("/{plan}/result")
     def result(plan: str, seen: Seen) -> dict[str, Any]:
         """What `plan --json` prints: `ranked`, `gap`, `relaxations`, `front`, `ledger`."""
-        state = _require_plan(seen, plan)[0].look(plan)
+        state = _require_plan(seen, plan)[0].state_of(plan)
         if not state.answer:
             raise StoreError(state.problem or f"plan {plan} is at work: its answer is to come")
         return dict(state.answer)
@@ -149,7 +149,7 @@ def _require_plan(seen: Store, key: str) -> tuple[Plans, Plan]:
 def _plan_state(seen: Store, key: str) -> PlanState:
     """A plan by its key as the API returns it: state, progress, limits and best answer so far."""
     plans, question = _require_plan(seen, key)
-    state = plans.look(key)
+    state = plans.state_of(key)
     return PlanState(
         plan=key, name=question.scenario.name,
         limits=question.model_dump(mode="json", exclude={"scenario"}), working=state.working,

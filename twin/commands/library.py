@@ -8,8 +8,8 @@ import typer
 from rich.markup import escape
 
 from twin.commands.terminal import AsJson, out, print_answer, print_json, progress_bar
-from twin.lab.files import whole_file
-from twin.lab.runs.runner import verified
+from twin.lab.files import open_whole
+from twin.lab.runs.runner import verify_runs
 from twin.lab.store import open_store
 from twin.lab.store.archive import Moved, read_archive_file, write_archive
 from twin.lab.traces.reader import preview, read_trace
@@ -27,7 +27,7 @@ def export_library(
 ) -> None:  # fmt: skip
     """Write all that is stored, or some runs and what belongs to them, to one file."""
     store = open_store()
-    with whole_file(file) as target:
+    with open_whole(file) as target:
         counts = write_archive(store, target, run)
     _print_moved(f"written to {file.name}", counts, as_json)
 
@@ -62,7 +62,7 @@ def _print_moved(what: str, moved: Moved, as_json: bool) -> None:
 def check(as_json: AsJson = False) -> None:
     """Read every stored value once and list what is damaged."""
     store = open_store()
-    damages = store.damage()
+    damages = store.find_damage()
     if as_json:
         print_json({"damage": damages, "warnings": store.database.warnings})
     no_damage = ["Nothing stored is damaged."]
@@ -78,7 +78,7 @@ def verify(
 ) -> None:
     """Compute every run of an archive anew, and say whether it gives the same bytes."""
     with progress_bar(file.name) as watch:
-        rows = [*verified(file, watch)]
+        rows = [*verify_runs(file, watch)]
     cells = [(row.run[:12], row.name, row.state, row.why) for row in rows]
     heads = ("run", "scenario", "computed anew", "")
     print_answer([asdict(row) for row in rows], as_json, f"Runs of {file.name}", heads, cells)

@@ -11,7 +11,7 @@ from twin.hardware.graph_text import forms
 from twin.hardware.machine_file import fabric_text
 from twin.lab.files import check_writable, printable, write_text
 from twin.lab.library import load_facts
-from twin.lab.machines import built_machine, machine_rows, machine_summary, read_machine
+from twin.lab.machines import build_machine, machine_rows, machine_summary, read_machine
 from twin.lab.store import open_store
 from twin.scenario import ROUTINGS
 
@@ -32,7 +32,7 @@ def list_machines(as_json: AsJson = False) -> None:
 @app.command("show")
 def show_machine(name: Named, as_json: AsJson = False) -> None:
     """Count a machine's elements and say its headline rates."""
-    figures = machine_summary(built_machine(name, load_facts(), open_store()))
+    figures = machine_summary(build_machine(name, load_facts(), open_store()))
     cells = [
         (key.replace("_", " ").removesuffix(" bytes per s"),
          f"{value / 1e9:,.1f} GB/s" if key.endswith("_per_s") else f"{value:,.0f}")
@@ -70,7 +70,7 @@ def export_machine(
         raise typer.BadParameter(f"take {' or '.join(forms())}", param_hint="--format")
     if to is not None:
         check_writable(to)
-    text = fabric_text(built_machine(name, load_facts(), open_store()), form)
+    text = fabric_text(build_machine(name, load_facts(), open_store()), form)
     if to is None:
         out.file.write(text)
     else:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from twin.commands import terminal
-from twin.lab.ask import question
+from twin.lab.ask import scenario_and_trace
 from twin.lab.files import write_text
-from twin.lab.plan.answer import answer_sentences, in_words
+from twin.lab.plan.answer import answer_sentences, brief_text
 from twin.lab.plan.drive import carry_out
 from twin.lab.plan.question import Plan, default_goal, plan_from
 from twin.lab.plan.space import CHOICES
@@ -46,7 +46,7 @@ def plan(
         choices = [(key, c.label, "yes" if c.crossed else "") for key, c in CHOICES.items()]
         terminal.print_rows("What may vary", ("--vary", "choice", "by default"), choices)
         return
-    base_scenario, recorded_trace = question(scenario, settings or [], trace)
+    base_scenario, recorded_trace = scenario_and_trace(scenario, settings or [], trace)
     if recorded_trace is not None:
         open_store().traces.save(recorded_trace)  # where processes of the plan find it
     settings_given = {
@@ -76,7 +76,7 @@ def plan(
 def _print_answer(name: str, wanted: Plan, answer: Mapping[str, Any]) -> None:
     """Print a plan's ranked deployments as a table, and its sentences."""
     rows = [
-        (f"{row['rank']}{' =' if row['equal_to_first'] else ''}", in_words(row["settings"]),
+        (f"{row['rank']}{' =' if row['equal_to_first'] else ''}", brief_text(row["settings"]),
          f"{row['npus']:,}", amount(row["summary"]["tokens_per_s_per_npu"], "rate"),
          amount(row["summary"]["tpot_s_mean"] or 0.0, "time"),
          amount(row["summary"]["ttft_s_p99"] or 0.0, "time"),

@@ -9,8 +9,8 @@ from rich.markup import escape
 
 from twin.commands import terminal
 from twin.hooks import Hook
-from twin.lab.ask import question
-from twin.lab.explain.words import change, effect
+from twin.lab.ask import scenario_and_trace
+from twin.lab.explain.words import changes_text, effect_text
 from twin.metrics.measures import numbered, seconds
 from twin.metrics.registry import metrics_at, shown
 from twin.scenario import Scenario, SpecError, remarks
@@ -44,10 +44,12 @@ def run(
     report = terminal.report_writer("run", html)
     if table and not as_json:
         raise SpecError("--table adds rows to one JSON object: say --json too")
-    resolved, recorded = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
+    resolved, recorded = scenario_and_trace(
+        scenario, settings or [], trace, rate_multiplier, tree_copies
+    )
     print_remarks(resolved)
     with terminal.progress_bar(resolved.name) as watch:
-        answer = load_lab("runs.answer:answer")(
+        answer = load_lab("runs.answer:answer_scenario")(
             resolved, recorded, watch, keep=not no_store, tables=table or (), also=report
         )
     if as_json:
@@ -65,13 +67,13 @@ def compare(
 ) -> None:  # fmt: skip
     """Compare runs with the first one; scenarios without a run are simulated first."""
     with terminal.progress_bar("compare") as watch:
-        comparison = load_lab("runs.answer:compared")(runs, lambda name: watch, seeds)
+        comparison = load_lab("runs.answer:compare_named")(runs, lambda name: watch, seeds)
     terminal.end_with_json(asdict(comparison), as_json)
     heads = [f"{i + 1} {name}" for i, name in enumerate(comparison.names)]
     differing = [r for r in comparison.inputs if r.path not in {"name", "question", "source"}]
     inputs = [(r.path, *(f"{value} {r.unit}".strip() for value in r.values)) for r in differing]
     terminal.print_rows("How the questions differ", ("field", *heads), inputs)
-    figures = [(r.name, *r.cells()) for r in comparison.metrics if set(r.verdicts) != {"same"}]
+    figures = [(r.name, *r.cell_texts()) for r in comparison.metrics if set(r.verdicts) != {"same"}]
     terminal.print_rows("How the answers differ", ("figure", *heads), figures)
     for note in comparison.notes:
         terminal.out.print(escape(note))
@@ -93,10 +95,10 @@ def explain(
     rows = []
     for row in answer["causes"]:
         advice = row.get("suggestion")
-        remedy = change(advice["settings"]) if advice else "nothing tried helps"
+        remedy = changes_text(advice["settings"]) if advice else "nothing tried helps"
         cause_text = f"{row['label']}: {row['named']}" if row["named"] else row["label"]
-        gain_text = effect(advice) if advice else ""
-        rows.append((cause_text, effect(row["removal"]), remedy, gain_text))
+        gain_text = effect_text(advice) if advice else ""
+        rows.append((cause_text, effect_text(row["removal"]), remedy, gain_text))
     if rows:
         heads = ("cause", "without it", "what to do", "which brings")
         terminal.print_rows("Causes, each removed in runs of its own", heads, rows)
@@ -112,18 +114,18 @@ def sweep(
         "--csv", help="CSV on standard output; SI units.")] = False,
 ) -> None:  # fmt: skip
     """Simulate a scenario over a range of one or two fields, and say where its SLO breaks."""
-    resolved, _ = question(scenario, settings or [])
+    resolved, _ = scenario_and_trace(scenario, settings or [])
     with terminal.progress_bar(resolved.name) as watch:
         answer = load_lab("runs.answer:sweep_fields")(resolved, over, watch)
     terminal.end_with_json(answer, as_json)
     if as_csv:
-        terminal.out.file.write(load_lab("sweep.sweep:csv_of")(answer["points"]))
+        terminal.out.file.write(load_lab("sweep.sweep:csv_text")(answer["points"]))
         return
-    axes = [load_lab("sweep.sweep:axis")(text) for text in answer["over"]]
+    axes = [load_lab("sweep.sweep:parse_axis")(text) for text in answer["over"]]
     keys = ["ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu"]
     cells = [
         (
-            *(axis.said(row[axis.path]) for axis in axes),
+            *(axis.text_of(row[axis.path]) for axis in axes),
             {True: "met", False: "broken", None: row["why"] or row["state"]}[row["slo_kept"]],
             *(shown(key, row[key]) for key in keys),
             row["run"] or "",
@@ -142,7 +144,7 @@ def predict(
     as_json: terminal.AsJson = False,
 ) -> None:
     """The steady state by formula alone: no arrivals, no queues, milliseconds of wall time."""
-    resolved, _ = question(scenario, settings or [])
+    resolved, _ = scenario_and_trace(scenario, settings or [])
     prediction = load_lab("runs.predicted:predict_all")(resolved)
     terminal.end_with_json(prediction, as_json)
     for model, answer in prediction.get("models", {"": prediction}).items():
@@ -182,7 +184,9 @@ def worker(
         metavar="[SCHEDULER]", help="tcp://host:8786; else TWIN_SCHEDULER.")] = "",
 ) -> None:  # fmt: skip
     """Simulate for a Dask scheduler with one process, until Ctrl-C."""
-    load_lab("runs.cluster:serve")(load_lab("runs.cluster:scheduler")(address, required=True))
+    load_lab("runs.cluster:serve")(
+        load_lab("runs.cluster:scheduler_address")(address, required=True)
+    )
 
 
 def print_remarks(named: Scenario) -> None:

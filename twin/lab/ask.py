@@ -21,11 +21,12 @@ class UnknownScenario(SpecError):
     """No preset and no file has that name."""
 
 
-def question(
+def scenario_and_trace(
     name: str, settings: Sequence[str] = (), trace: Path | None = None,
     rate_multiplier: float = 1.0, tree_copies: int = 1,
 ) -> "tuple[Scenario, TraceTable | None]":  # fmt: skip
-    """The scenario that a person names, and the trace it replays, if any. Settings come last."""
+    """The scenario of a preset's key or TOML file with a trace as workload, if one is named, and
+    then with settings (`path=value`); and the trace's table, None without one. Raises SpecError."""
     scenario, table = scenario_named(name), None
     if trace is None and (rate_multiplier, tree_copies) != (1.0, 1):
         raise SpecError("a rate multiplier and tree copies are of a trace: name its file too")
@@ -38,7 +39,7 @@ def question(
 
 
 def with_settings(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
-    """The scenario with settings. Before the others come those that set many fields: a named
+    """The scenario with settings by field path. Those that set many fields come first: a named
     machine, and `scheduler=stack`, the defaults of the stack's scheduler. Raises SpecError."""
     settings = dict(settings)
     if (scheduler := settings.pop(SCHEDULER, None)) is not None:
@@ -49,11 +50,13 @@ def with_settings(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
     result = with_overrides(scenario, settings) if machine_name is None else scenario
     if machine_name is None and not result.supernode.imported:
         return result
-    from twin.lab.machines import fields_of
+    from twin.lab.machines import machine_fields
     from twin.lab.store import open_store
 
     if machine_name is not None:
-        as_sold = fields_of(str(machine_name), load_facts(), open_store, scenario.supernode.chip)
+        as_sold = machine_fields(
+            str(machine_name), load_facts(), open_store, scenario.supernode.chip
+        )
         settings = as_sold | settings | {"supernode.machine": as_sold["supernode.machine"]}
         result = with_overrides(scenario, settings)
     if result.supernode.imported:
@@ -73,7 +76,8 @@ def scenario_named(name: str) -> Scenario:
 
 
 def fields_like(text: str) -> list[dict[str, str]]:
-    """The settable fields whose name or label holds a text, as rows; raises SpecError for none.
+    """The settable fields whose name or label contains a text, as rows; raises SpecError if there
+    are none.
 
     >>> [row["field"] for row in fields_like("draft acc")]
     ['deployment.decode.mtp_acceptance']
@@ -119,7 +123,9 @@ def settings_from(words: Sequence[str]) -> dict[str, Any]:
 def with_trace(
     scenario: Scenario, table: "TraceTable", rate_multiplier: float = 1.0, tree_copies: int = 1
 ) -> Scenario:
-    """The scenario with a trace as workload, up to its end; without times the horizon stays."""
+    """The scenario with a trace as workload, at `rate_multiplier` times its speed, and a horizon up
+    to its last arrival (unchanged for a trace without times). Raises SpecError if it is too
+    long."""
     from twin.workload.replay import COPY_SPREAD_REQUESTS, timestamp_quantum
 
     settings: dict[str, Any] = {
@@ -149,6 +155,6 @@ def with_trace(
 
 
 def with_counts(scenario: Scenario, table: "CountsTable") -> Scenario:
-    """The scenario with expert popularity from a table of counts."""
+    """The scenario with expert popularity from an imported table of counts."""
     reference = {"name": table.name, "digest": table.digest}
     return with_overrides(scenario, {"experts.popularity": "imported", "experts.counts": reference})

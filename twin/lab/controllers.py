@@ -19,7 +19,7 @@ Decide = Callable[[dict[str, Any]], Mapping[str, int]]
 
 
 def controllers() -> dict[str, str]:
-    """Digest by name of every file of the operator's folder; empty where none is named."""
+    """SHA-256 of every controller file in TWIN_CONTROLLERS, by name. Raises ControllerError."""
     folder = os.environ.get(VARIABLE)
     if not folder:
         return {}
@@ -28,7 +28,7 @@ def controllers() -> dict[str, str]:
 
 
 def _read_source(path: Path) -> bytes:
-    """Contents of a file directly in the folder; raises ControllerError."""
+    """Bytes of a controller file; raises ControllerError if it is a link or too long."""
     source = path.read_bytes()
     if path.is_symlink() or len(source) > LONGEST:
         raise ControllerError(f"{path.name} is a link, or longer than {LONGEST:,} bytes")
@@ -42,13 +42,13 @@ class _Checked(InspectLoader):
         self._text = text
 
     def get_source(self, fullname: str) -> str:
-        """Source text of its only module."""
+        """Source text of the controller, whatever the module's name."""
         return self._text
 
 
 @cache
-def load_own(digest: str) -> Decide:
-    """Load the user's controller with this digest; returns its function. Raises ControllerError."""
+def load_controller(digest: str) -> Decide:
+    """Load the user's controller of this SHA-256: its function `decide`. Raises ControllerError."""
     stem = next((stem for stem, sha256 in controllers().items() if sha256 == digest), None)
     if stem is None:
         raise ControllerError(

@@ -28,7 +28,7 @@ def printable(name: str) -> str:
 
 
 def read_bytes(path: Path, most_bytes: int, error: type[Exception]) -> bytes:
-    """Contents of a file, cut one byte after `most_bytes`; raises `error`."""
+    """Contents of a file, cut one byte after `most_bytes`; raises `error` if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(most_bytes + 1)
@@ -37,8 +37,9 @@ def read_bytes(path: Path, most_bytes: int, error: type[Exception]) -> bytes:
         raise error(f"{printable(str(path))} cannot be read: {reason}") from None
 
 
-def decoded(data: bytes, name: str, most_bytes: int, error: type[Exception], kind: str) -> str:
-    """The text of at most `most_bytes` of UTF-8; raises `error`. kind: what it should be."""
+def decode_text(data: bytes, name: str, most_bytes: int, error: type[Exception], kind: str) -> str:
+    """The text of UTF-8 bytes; raises `error` if they are empty, no UTF-8 or more than
+    `most_bytes`. kind: what the file should be, in words."""
     name = printable(name)
     if len(data) > most_bytes:
         in_mebibytes = most_bytes >= 1 << 20
@@ -53,9 +54,9 @@ def decoded(data: bytes, name: str, most_bytes: int, error: type[Exception], kin
 
 
 def read_text(path: Path, most_bytes: int, error: type[Exception], kind: str) -> str:
-    """The text of a file; raises `error` with one sentence that names it."""
+    """The text of a UTF-8 file; raises `error` with one sentence. kind: what it should be."""
     contents = read_bytes(path, most_bytes, error)
-    return decoded(contents, path.name, most_bytes, error, kind)
+    return decode_text(contents, path.name, most_bytes, error, kind)
 
 
 def toml_table(text: str, name: str, error: type[Exception]) -> dict[str, Any]:
@@ -71,8 +72,8 @@ def toml_table(text: str, name: str, error: type[Exception]) -> dict[str, Any]:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file that replaces the named one when it is complete. Raises NotWritten."""
+def open_whole(path: Path) -> Iterator[IO[bytes]]:
+    """Open a temporary file that replaces a file when the block has ended. Raises NotWritten."""
     if "\0" in str(path):
         raise NotWritten(f"{printable(str(path))} cannot be written: no file is called so")
     path = path.resolve()  # a link goes on pointing at the file
@@ -97,9 +98,9 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def locked(path: Path, *, shared: bool = False, patience_s: float = 0.0) -> Iterator[bool]:
-    """Whether the lock of a file was acquired within a time; it is held until the end, at most of
-    this process. Where a system has no such lock, each process counts as alone."""
+def try_lock(path: Path, *, shared: bool = False, patience_s: float = 0.0) -> Iterator[bool]:
+    """Lock a file until the block ends; yields whether that succeeded within `patience_s`. Several
+    processes can have a shared lock at once; without POSIX locks it always succeeds."""
     if os.name != "posix":
         yield True
         return
@@ -120,7 +121,7 @@ def locked(path: Path, *, shared: bool = False, patience_s: float = 0.0) -> Iter
 
 
 def check_writable(path: Path) -> None:
-    """Raise NotWritten if no file can be written there, before a long computation."""
+    """Raise NotWritten if no file can be written at a path; called before a long computation."""
     folder = path.resolve().parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise NotWritten(f"{printable(str(path))} cannot be written: no folder to write in")
@@ -128,5 +129,5 @@ def check_writable(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file of text in UTF-8; raises NotWritten."""
-    with whole_file(path) as file:
+    with open_whole(path) as file:
         file.write(text.encode())

@@ -11,11 +11,11 @@ import polars as pl
 from twin.engine import simulate as engine
 from twin.lab.ask import scenario_named, with_settings, with_trace
 from twin.lab.library import load_facts
-from twin.lab.plan.answer import answer_sentences, in_words
+from twin.lab.plan.answer import answer_sentences, brief_text
 from twin.lab.plan.drive import carry_out
 from twin.lab.plan.question import default_goal, plan_from
 from twin.lab.runs.predicted import predict_all
-from twin.lab.sweep.sweep import Axis, holds, label_of, points
+from twin.lab.sweep.sweep import Axis, label_of, meets_slo, points
 from twin.lab.traces.reader import read_trace
 from twin.metrics.registry import metrics_at, shown
 from twin.scenario import Scenario, parse_scenario
@@ -49,7 +49,7 @@ class Plan(dict[str, Any]):
     def _repr_markdown_(self) -> str:
         """The ranked deployments as a table in Markdown."""
         rows = [
-            (str(row["rank"]), in_words(row["settings"]), f"{row['npus']:,}",
+            (str(row["rank"]), brief_text(row["settings"]), f"{row['npus']:,}",
              *(shown(key, row["summary"][key]) for key in PLANNED))
             for row in self["ranked"]
         ]  # fmt: skip
@@ -106,7 +106,7 @@ def sweep(scenario: Scenario, over: Mapping[str, Sequence[Any]]) -> pl.DataFrame
         if point.scenario is not None:
             try:
                 summary = engine.simulate(point.scenario, facts).summary
-                row |= {"slo_kept": holds(point.scenario, summary), **summary}
+                row |= {"slo_kept": meets_slo(point.scenario, summary), **summary}
             except ValueError as refusal:  # it does not fit: the sweep goes on
                 row["why"] = str(refusal)
         rows.append(row)
@@ -122,7 +122,7 @@ def plan(scenario: Scenario, **limits: Any) -> Plan:
 
 
 def _markdown(title: str, heads: tuple[str, ...], rows: Rows, said: Sequence[str]) -> str:
-    """A table with a title, and sentences after it."""
+    """A table in Markdown with a title, and sentences (`said`) as a list after it."""
     lines = [f"**{title}**", "", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([*lines, "", *(f"- {sentence}" for sentence in said)])

@@ -34,7 +34,7 @@ class Reference(Named, Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the value for people, at the time of the import."""
+        """Name of the value for people, as it was at its import."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def _trace_parts(trace: TraceTable) -> Parts:
 
 
 def _join_trace(parts: Parts) -> TraceTable:
-    """The trace of its parts."""
+    """The trace joined from its parts."""
     frames = (parts.tables["requests"], parts.tables["segments"])
     columns: dict[str, Any] = {c.name: c.to_numpy() for frame in frames for c in frame}
     columns[OFFSET] = np.concatenate(([0], np.cumsum(columns.pop(COUNT), dtype=np.int64)))
@@ -112,7 +112,7 @@ def _counts_parts(table: CountsTable) -> Parts:
 
 
 def _join_counts(parts: Parts) -> CountsTable:
-    """The table of counts of its parts."""
+    """The table of expert counts joined from its parts."""
     attrs = parts.about
     counts = parts.tables["counts"]["count"].to_numpy().reshape(attrs["layers"], attrs["experts"])
     return CountsTable(parts.name, parts.format, counts.astype(np.float64), attrs["note"])
@@ -127,7 +127,7 @@ class MachineNamed:
 
 
 def _machine_parts(machine: ImportedMachine) -> Parts:
-    """A table of vertices and one of links: name or ends, and the attributes as JSON."""
+    """Parts of a machine: a table of vertices and one of links, attributes as JSON."""
     vertex_rows = [(name, json.dumps(attrs, sort_keys=True)) for name, attrs in machine.vertices]
     vertices = pl.DataFrame(vertex_rows, ["vertex", "data"], orient="row")
     link_rows = [(*ends, json.dumps(attrs, sort_keys=True)) for *ends, attrs in machine.links]
@@ -137,7 +137,7 @@ def _machine_parts(machine: ImportedMachine) -> Parts:
 
 
 def _join_machine(parts: Parts) -> ImportedMachine:
-    """The machine of its parts."""
+    """The machine joined from its parts."""
     vertices, links = parts.tables["vertices"], parts.tables["links"]
     return ImportedMachine(
         parts.name,

@@ -11,7 +11,7 @@ from typing import Any
 import tomli_w
 
 from twin.facts import FactError, Facts, facts_from_tables
-from twin.lab.files import decoded, printable, read_bytes, read_text, toml_table
+from twin.lab.files import decode_text, printable, read_bytes, read_text, toml_table
 from twin.scenario import Scenario, SpecError, field_unit, parse_scenario
 
 SHARE = Path(__file__).resolve().parents[1] / "share"  # of an installed twin: see pyproject.toml
@@ -43,8 +43,8 @@ class Preset:
 
 
 def load_facts(folder: Path = DATA) -> Facts:
-    """Facts of a folder, read once: `chips/ascend-910c.toml` is `chips.ascend-910c.*`;
-    TWIN_CALIBRATION names other constants. Raises FactError."""
+    """Facts of a folder, read once: `chips/ascend-910c.toml` is `chips.ascend-910c.*`. The file
+    that TWIN_CALIBRATION names replaces fitted constants. Raises FactError."""
     return _facts_of(folder, os.environ.get(CALIBRATION_VARIABLE, ""))
 
 
@@ -56,7 +56,7 @@ def facts_environment() -> dict[str, str]:
 
 @lru_cache(maxsize=4)
 def _facts_of(folder: Path, calibration: str) -> Facts:
-    """Facts of a folder and of the calibration file, cached by both."""
+    """Facts of a folder with the constants of a calibration file ('': none), cached by both."""
     tables: dict[str, Any] = {}
     for path in sorted(folder.rglob("*.toml")):
         *parents, stem = path.relative_to(folder).with_suffix("").parts
@@ -67,23 +67,23 @@ def _facts_of(folder: Path, calibration: str) -> Facts:
             table = table.setdefault(folder_name, {})
         table[stem] = _fact_table(path, str(path))
     if calibration:
-        tables["calibration"] = _private_tables(Path(calibration), tables["calibration"])
+        tables["calibration"] = _with_private_constants(Path(calibration), tables["calibration"])
     return facts_from_tables(tables)
 
 
 def published_table(path: Path = PUBLISHED) -> dict[str, Any]:
-    """The published rows and their bars as tables; raises FactError for a broken file."""
+    """The TOML table of published rows or of a record; raises FactError for a broken file."""
     return _fact_table(path, path.name)
 
 
 def _fact_table(path: Path, name: str) -> dict[str, Any]:
-    """The table of a TOML file of facts. Raises FactError."""
+    """The TOML table of a file of facts; name: in error messages. Raises FactError."""
     text = read_text(path, FACTS_BYTES_MAX, FactError, "TOML file")
     return toml_table(text, name, FactError)
 
 
-def _private_tables(path: Path, known: dict[str, Any]) -> dict[str, Any]:
-    """Calibration tables replaced by those of a private copy."""
+def _with_private_constants(path: Path, known: dict[str, Any]) -> dict[str, Any]:
+    """Tables of fitted constants (`known`) with the values of a private file. Raises FactError."""
     subject = f"{CALIBRATION_VARIABLE} = {path}"
     try:
         private_table = _fact_table(path, path.name)
@@ -122,7 +122,7 @@ def load_scenario_file(path: Path) -> Scenario:
 
 def scenario_from_toml(data: bytes, name: str = "the scenario") -> Scenario:
     """The scenario of a TOML text of at most 256 KiB, as uploaded; raises SpecError."""
-    text = decoded(data, name, SCENARIO_BYTES_MAX, SpecError, "scenario")
+    text = decode_text(data, name, SCENARIO_BYTES_MAX, SpecError, "scenario")
     name = printable(name)
     table = toml_table(text, name, SpecError)  # names the file itself
     try:
@@ -156,7 +156,7 @@ class Term:
 
 @cache
 def terms() -> dict[str, Term]:
-    """Every term by name, in the order of the page."""
+    """Every term of the glossary by name, in the order of the page."""
     rows = re.findall(
         r"^\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|$",
         (ROOT / "docs" / "CONCEPTS.md").read_text("utf-8").partition("## Glossary")[2],

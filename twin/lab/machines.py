@@ -12,7 +12,7 @@ from twin.hardware.imported import ImportedMachine, available_machine
 from twin.hardware.machine_file import read_machine as machine_of
 from twin.hardware.prices import summary
 from twin.hardware.recipes import as_sold, recipe_names
-from twin.lab.files import decoded, printable, read_bytes
+from twin.lab.files import decode_text, printable, read_bytes
 from twin.lab.store import Store
 from twin.scenario import Scenario, SpecError, Supernode, field_info, seated, with_overrides
 
@@ -24,12 +24,12 @@ RATES = (
 
 
 def read_machine(source: Path | bytes, name: str | None = None) -> ImportedMachine:
-    """The machine of a cable list, node-link JSON or GraphML; raises HardwareError."""
+    """The machine of a cable list, node-link JSON or GraphML file; raises HardwareError."""
     if isinstance(source, Path):
         name = name or source.name
         source = read_bytes(source, LONGEST, HardwareError)
     name = printable(name or "machine")
-    text = decoded(source, name, LONGEST, HardwareError, "machine")
+    text = decode_text(source, name, LONGEST, HardwareError, "machine")
     try:
         return machine_of(text, name)
     except FabricFileError as error:
@@ -61,14 +61,15 @@ def fit_to_npus(scenario: Scenario, npus: int) -> Scenario:
     return with_overrides(scenario, changes)
 
 
-def save_brought(store: Store, scenario: Scenario) -> None:
+def save_linked_machine(store: Store, scenario: Scenario) -> None:
     """Store the machine that arrived with a scenario's link, if any."""
     if scenario.supernode.imported and (machine := available_machine(scenario.supernode.machine)):
         store.machines.save(machine)
 
 
 def supernode_of(name: str, facts: Facts, store: Store | None = None, chip: str = "") -> Supernode:
-    """A recipe as sold, or a stored machine by its name or digest; raises HardwareError."""
+    """The supernode of a recipe as sold, or of a stored machine by its name or digest; chip: used
+    if its dies per NPU fit. Raises HardwareError."""
     if name in recipe_names(facts):
         fields_as_sold = as_sold(name, facts)
         return Supernode.model_validate({k.partition(".")[2]: v for k, v in fields_as_sold.items()})
@@ -76,7 +77,7 @@ def supernode_of(name: str, facts: Facts, store: Store | None = None, chip: str 
     matches = [r for r in rows if name == r.name or (len(name) >= 8 and r.digest.startswith(name))]
     if store and len(matches) == 1:
         machine = store.machines.load(matches[0].digest)
-        chip = chip_of(machine, facts, chip or Supernode().chip)
+        chip = fitting_chip(machine, facts, chip or Supernode().chip)
         return Supernode(machine=machine.digest, chip=chip)
     raise HardwareError(
         f"{printable(name)} is no machine here: the command machine list shows them; import a file "
@@ -84,18 +85,18 @@ def supernode_of(name: str, facts: Facts, store: Store | None = None, chip: str 
     )
 
 
-def fields_of(
+def machine_fields(
     name: str, facts: Facts, store: Callable[[], Store], chip: str = ""
 ) -> dict[str, Any]:
-    """Fields by path of a sold or imported machine; the chip stays if dies per NPU are equal."""
+    """Fields by path of a sold or stored machine; chip: stays if its dies per NPU fit."""
     if name in recipe_names(facts):
         return as_sold(name, facts)
     supernode = supernode_of(name, facts, store(), chip)
     return {"supernode.machine": supernode.machine, "supernode.chip": supernode.chip}
 
 
-def chip_of(machine: ImportedMachine, facts: Facts, wanted: str) -> str:
-    """The wanted chip, or the first with the same number of dies as the machine's NPUs."""
+def fitting_chip(machine: ImportedMachine, facts: Facts, wanted: str) -> str:
+    """Name of the wanted chip, or of the first with as many dies per NPU as the machine."""
     fitting_chips = [chip for chip in facts.names("chips")
             if facts[f"chips.{chip}.dies_per_npu"].value == machine.dies_per_npu]  # fmt: skip
     return wanted if wanted in fitting_chips or not fitting_chips else fitting_chips[0]
@@ -114,11 +115,11 @@ def machine_rows(facts: Facts, store: Store) -> list[dict[str, Any]]:
 
 
 def machine_summary(fabric: Fabric) -> dict[str, float]:
-    """Counts of a machine and its headline rates, bytes/s."""
+    """Counts of a machine's parts and its headline rates (bytes/s), by key."""
     figures = summary(fabric)
     return {key: figures[key] for key in (*COUNTED, *RATES)}
 
 
-def built_machine(name: str, facts: Facts, store: Store | None = None) -> Fabric:
-    """The graph of a recipe as sold, or of a stored machine."""
+def build_machine(name: str, facts: Facts, store: Store | None = None) -> Fabric:
+    """The fabric of a recipe as sold, or of a stored machine by its name or digest."""
     return build_fabric(supernode_of(name, facts, store), facts)

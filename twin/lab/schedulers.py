@@ -15,11 +15,12 @@ LARGE = ("token_budget", "sequences")  # figures that devices with much memory h
 
 
 def default_fields(s: Scenario, facts: Facts) -> dict[str, Any]:
-    """Fields that the scheduler of `deployment.stack` sets otherwise than the scenario; {} without
-    figures. Budgets and batches of ranks are counted per NPU and stay within the fields' bounds."""
+    """Fields, by path, that the scheduler of `deployment.stack` sets otherwise than the scenario;
+    empty without figures of it. Token budgets and batches of ranks are converted to one NPU, within
+    the fields' bounds."""
     changes: dict[str, Any] = {}
     for role, pool in serving(s).items():
-        traits, settings = _traits(facts, s.deployment.stack, pool), pool.own
+        traits, settings = _scheduler_figures(facts, s.deployment.stack, pool), pool.own
         instance_dies = settings.npus * load_chip(facts, pool.chip).dies_per_npu
         is_one_batch = role == "prefill" and settings.attention == "sp_tp_sp"  # one over all dies
         rank_dies = settings.tp_dies * pool.prompt_ranks
@@ -41,17 +42,17 @@ def default_fields(s: Scenario, facts: Facts) -> dict[str, Any]:
                 changes["deployment.decode.swap_gb_per_die"] = float(traits["swap_gb"])
             if rank_choice := traits.get("rank_choice"):
                 changes["deployment.decode.rank_choice"] = rank_choice
-    bounded_values = {path: _bounded(path, value) for path, value in changes.items()}
+    bounded_values = {path: _within_bounds(path, value) for path, value in changes.items()}
     return {path: value for path, value in bounded_values.items() if read(s, path) != value}
 
 
 def with_scheduler(s: Scenario, facts: Facts) -> Scenario:
-    """The scenario with the scheduler of its stack."""
+    """The scenario with the defaults of its stack's scheduler."""
     return with_overrides(s, default_fields(s, facts))
 
 
-def _traits(facts: Facts, stack: str, pool: Pool) -> dict[str, Any]:
-    """Figures of a stack's scheduler on the devices of a pool, which are its dies."""
+def _scheduler_figures(facts: Facts, stack: str, pool: Pool) -> dict[str, Any]:
+    """Figures by name of a stack's scheduler on the dies of a pool."""
     table = {name: fact.value for name, fact in stack_facts(facts, stack, "schedulers").items()}
     if "large_device" in table:
         least_hbm_bytes = table["large_device"] * 2**30
@@ -62,8 +63,8 @@ def _traits(facts: Facts, stack: str, pool: Pool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _bounded(path: str, value: Any) -> Any:
-    """A value, or the nearest that its field takes."""
+def _within_bounds(path: str, value: Any) -> Any:
+    """A value, or the nearest that its field accepts if it is a whole number."""
     field = fields()[path]
     if not isinstance(value, int):
         return value

@@ -52,12 +52,12 @@ def or_reason(compute: Callable[[], Any]) -> Any:
 
 def _no_trace(s: Scenario) -> str:
     """Sentence if the trace that a scenario replays is not stored here, otherwise ''."""
-    return session.store().traces.lacking(s)
+    return session.store().traces.absence(s)
 
 
 def no_file(s: Scenario) -> str:
     """Sentence if a file that a scenario names is not stored here, otherwise ''."""
-    return session.store().lacking(s)
+    return session.store().absence(s)
 
 
 def _priced(s: Scenario) -> steady.Priced:
@@ -113,5 +113,5 @@ def replayed_trace(scenario: Scenario) -> TraceTable | None:
 
 def files_of(scenario: Scenario) -> tuple[TraceTable | None, Any]:
     """The trace and the routing counts f8[layers, experts] that a scenario uses; None without."""
-    routing_counts = session.store().counts.of(scenario)
+    routing_counts = session.store().counts.value_of(scenario)
     return replayed_trace(scenario), routing_counts.counts if routing_counts else None

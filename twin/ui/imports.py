@@ -59,7 +59,7 @@ class Import(NamedTuple):
 def upload(kind: Import) -> None:
     """Draw the draft's value and two ways to choose another."""
     stored_values, draft = kind.stored(), session.draft()
-    reference, missing_text = stored_values.kind.named(draft), stored_values.lacking(draft)
+    reference, missing_text = stored_values.kind.named(draft), stored_values.absence(draft)
     digest, name = (reference.digest, reference.name) if reference else ("", "")
     if missing_text:
         st.error(sentence(missing_text), icon=":material/link_off:")
@@ -276,7 +276,7 @@ def _choose_routing(machine: ImportedMachine) -> ImportedMachine:
 
 def _with_machine(draft: Scenario, machine: ImportedMachine) -> Scenario:
     """The draft on an imported machine, with its chip and sizes; without CPUs, with no pool."""
-    chip = machines.chip_of(machine, session.facts(), draft.supernode.chip)
+    chip = machines.fitting_chip(machine, session.facts(), draft.supernode.chip)
     changes: dict[str, Any] = {
         "supernode.machine": machine.digest,
         "supernode.chip": chip,

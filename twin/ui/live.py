@@ -10,8 +10,8 @@ from streamlit.delta_generator import DeltaGenerator
 
 from twin.attainment import SAFE
 from twin.lab.explain.view import has_one_slo, load_of
-from twin.lab.runs.live import Live, Look, question_of
-from twin.lab.runs.warm import is_ready as ready  # before that a live run delays a stored one
+from twin.lab.runs.live import Live, Look, shortened_draft
+from twin.lab.runs.warm import is_compiled as ready  # before that a live run delays a stored one
 from twin.lab.sweep import sweep
 from twin.metrics.measures import amount, numbered, seconds
 from twin.metrics.registry import shown
@@ -91,11 +91,11 @@ def _begin(draft: Scenario) -> tuple[str, float]:
     """Start the draft's live run unless on screen; returns (id, simulated s), ('', 0) without."""
     if session.refusal() or access.mode() == access.READ_ONLY or not ready():
         return "", 0.0
-    if (question := question_of(draft, session.facts())) is None:
+    if (question := shortened_draft(draft, session.facts())) is None:
         return "", 0.0
     digest, run_id = st.session_state.get(STATE, ("", ""))
     if digest != scenario_digest(question) or _live().look(run_id) is None:
-        run_id = _live().ask(question, superseded=run_id)
+        run_id = _live().begin(question, superseded=run_id)
         st.session_state[STATE] = (scenario_digest(question), run_id)
     return run_id, question.horizon_s
 
@@ -165,7 +165,7 @@ def _draw_verdict(
     model_text = f"First of {1 + len(draft.models)} models: " if draft.models else ""
     if model_text:  # formulas are of one model
         summary, capacity = {}, {}
-    holds_slo = sweep.holds(draft, dict(summary))
+    holds_slo = sweep.meets_slo(draft, dict(summary))
     if summary.get("steady_state") == "overloaded":
         load_text = f":red[**overloaded**]: queues grow above {_rate(outlook.sustained_req_per_s)}"
     elif capacity:

@@ -39,7 +39,7 @@ def offer_latest_runs(page: str) -> None:
 
 def heading(row: RunRow, question: str = "") -> None:
     """Draw the run's title, its question or the page's, and the visitor's note."""
-    note = session.store().notes.of([row.id]).get(row.id)
+    note = session.store().notes.notes_on([row.id]).get(row.id)
     st.title(plain(note.title if note and note.title else row.name), anchor=False)
     if question:
         st.caption(plain(question))
@@ -67,7 +67,7 @@ def draw_absent_run(page: str, missing: addresses.NotHere) -> None:
 def linked_scenarios() -> list[Scenario]:
     """Scenarios inside the address; a damaged one is reported."""
     try:
-        return addresses.questions(st.query_params.to_dict(), session.retain)
+        return addresses.linked_scenarios(st.query_params.to_dict(), session.retain)
     except addresses.ShareError as error:
         st.error(sentence(str(error)), icon=":material/link_off:")
         return []

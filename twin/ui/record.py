@@ -9,8 +9,8 @@ import streamlit as st
 from twin.facts import Facts
 from twin.hardware.fabric import Fabric, build_fabric
 from twin.lab.explain.explain import as_json
-from twin.lab.explain.streams import stream_plans
-from twin.lab.explain.waterfall import iteration_of
+from twin.lab.explain.streams import mean_load_timelines
+from twin.lab.explain.waterfall import operator_seconds
 from twin.lab.runs import watched
 from twin.lab.runs.job import EXPLAIN, load_engine
 from twin.lab.runs.runner import find_run
@@ -99,13 +99,13 @@ def layers(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Timeline]:
     """Timeline of one layer on its two streams, by phase, for phases that run in microbatches."""
     tables = {name: table(run, name) for name in ("windows", "operators", "ranks")}
     tables["requests"] = session.store().runs.table(run, "requests", ["input_tokens"])
-    return stream_plans(_scenario, _facts(_row.facts_digest), tables)
+    return mean_load_timelines(_scenario, _facts(_row.facts_digest), tables)
 
 
 def iteration(row: RunRow, scenario: Scenario, phase: str) -> list[tuple[str, str, float]]:
     """(stream, operator, seconds at work) of a mean iteration; see `iteration_of`."""
     plan = layers(row.id, row, scenario).get(phase)
-    return iteration_of(table(row.id, "operators"), phase, plan)
+    return operator_seconds(table(row.id, "operators"), phase, plan)
 
 
 @st.cache_data(show_spinner=False, max_entries=100)

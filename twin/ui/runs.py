@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from twin.lab.evidence.near import bands_by_run, in_brief
+from twin.lab.evidence.near import bands_by_run, bands_text
 from twin.lab.runs.executor import WAITING_MAX
 from twin.lab.store import RunRow
 from twin.lab.store.visitors import split_tags
@@ -30,7 +30,7 @@ SHOWN = 3  # groups of runs with bands of their own that are said at once
 
 def titles(rows: Sequence[RunRow]) -> list[str]:
     """Names of these runs for this visitor: their own, otherwise the scenarios'."""
-    notes = session.store().notes.of([run.id for run in rows])
+    notes = session.store().notes.notes_on([run.id for run in rows])
     return [notes[run.id].title or run.name if run.id in notes else run.name for run in rows]
 
 
@@ -77,7 +77,7 @@ def choice_labels(rows: Iterable[RunRow], figures: int | None = None) -> dict[st
 
 def draw_links(page: str, rows: list[RunRow]) -> None:
     """Draw runs as links to a page, with state, figures and the visitor's tags."""
-    notes = session.store().notes.of([run.id for run in rows])
+    notes = session.store().notes.notes_on([run.id for run in rows])
     for run, title in zip(rows, titles(rows), strict=True):
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
             icon, status_text = list_line(run)
@@ -128,7 +128,7 @@ def draw_error_bands(scenarios: Mapping[str, Scenario]) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for runs, bands in groups[:SHOWN]:
             prefix = "" if one_group else f"{plain(', '.join(runs))}: "
-            band_text = f"Four of five measurements are expected within {plain(in_brief(bands))}."
+            band_text = f"Four of five measurements are expected within {plain(bands_text(bands))}."
             st.caption(f":material/target: {prefix}{band_text}", width="content")
         hidden_count = len(groups) - SHOWN
         label = "What this rests on" + (f", and {hidden_count} more" if hidden_count > 0 else "")

@@ -47,14 +47,14 @@ def _store_for(visitor: str) -> Store:
     shared_store = _store()
     if access.mode() == "":
         return shared_store
-    return shared_store.of(visitor, writes=access.mode() != access.READ_ONLY)
+    return shared_store.for_visitor(visitor, writes=access.mode() != access.READ_ONLY)
 
 
 @st.cache_resource(show_spinner=False)
 def _store() -> Store:
     """The one store of this process, shared by all visitors, with every preset in it."""
     new_store = open_store()
-    new_store.scenarios.seed()
+    new_store.scenarios.store_presets()
     return new_store
 
 
@@ -86,7 +86,7 @@ def get_ready() -> None:
     """Start the runner before its first use; the first page reports problems."""
     try:
         facts()
-        shipped.refresh(_store(), runner())
+        shipped.submit_if_stale(_store(), runner())
     except (FactError, StoreError) as error:
         log.warning("no run can be started yet: %s", error)
 

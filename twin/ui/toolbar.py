@@ -83,7 +83,7 @@ def _draw_links(page: str) -> None:
 def draft_link(page: str) -> None:
     """Draw a button that copies the draft's address; a draft too long for one is stored."""
     path, draft_of_link = session.link(page), session.named_draft
-    if links.carries(path):
+    if links.contains_scenario(path):
         copy_link(path, save=session.is_edited())
     else:
         copy_link(path, on_copy=lambda: links.share_scenario(session.store(), draft_of_link()))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from twin.hardware.imported import npus_of
-from twin.lab.sweep.compare import changed
+from twin.lab.sweep.compare import changed_fields
 from twin.metrics.measures import numbered
 from twin.scenario import Scenario, field_unit, npus_used, pools, read, sharing
 from twin.ui import fields
@@ -126,12 +126,12 @@ def ago(seconds: float) -> str:
 
 def differ_in_words_only(one: Scenario, other: Scenario) -> bool:
     """Whether two scenarios differ in their words alone."""
-    return changed(one, other).keys() <= {*WORDS}
+    return changed_fields(one, other).keys() <= {*WORDS}
 
 
 def name_draft(draft: Scenario, origin: Scenario) -> Scenario:
     """The draft, named after its first change if it still has its origin's name."""
-    paths = [path for path in changed(origin, draft) if path not in WORDS]
+    paths = [path for path in changed_fields(origin, draft) if path not in WORDS]
     if draft.name != origin.name or not paths:
         return draft
     form_paths = [p for p in paths if field_of(p).group or p in fields.LISTS or p == TRACE_NAME]

@@ -17,7 +17,7 @@ from twin.extras.count_import.reader import CountsError, read_counts
 from twin.lab.kinds import COUNTS as KIND
 from twin.lab.kinds import CountsTable
 from twin.lab.library import ROOT, presets
-from twin.lab.runs.answer import answer
+from twin.lab.runs.answer import answer_scenario
 from twin.lab.runs.apart import read_apart
 from twin.lab.traces.source import Limits
 from twin.scenario import with_overrides
@@ -186,6 +186,6 @@ def test_counts_are_imported_by_command_and_asked_for_as_it_says(tmp_path, monke
         {"experts.popularity": "imported", "experts.counts.digest": digest, "horizon_s": 4.0,
          "warmup_s": 1.0},
     )  # fmt: skip
-    kept = answer(asked, None, lambda _share, _live: True)
-    unkept = answer(asked, None, lambda _share, _live: True, keep=False)
+    kept = answer_scenario(asked, None, lambda _share, _live: True)
+    unkept = answer_scenario(asked, None, lambda _share, _live: True, keep=False)
     assert kept["digest"] == unkept["digest"]

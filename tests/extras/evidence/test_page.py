@@ -9,7 +9,7 @@ from twin.extras.evidence.made import load_made, one_skew
 from twin.extras.evidence.page import charts as drawings
 from twin.extras.evidence.page import proof
 from twin.extras.evidence.reproduce import Part
-from twin.lab.evidence.judge import HONEST, headlines, today
+from twin.lab.evidence.judge import HONEST, headlines, now_text
 from twin.lab.evidence.rows import UNSEEN, load_beyond, load_published
 from twin.lab.library import load_facts
 from twin.lab.share import shipped
@@ -114,10 +114,10 @@ def test_the_page_shows_every_row_the_headline_and_how_many_miss(page, found):
     assert not page.exception
     assert len(page.dataframe[0].value) == len(found)
     text = " ".join(m.value for m in (*page.markdown, *page.caption))
-    assert all(sentence in text for sentence in (*headlines(found), today(found)))
+    assert all(sentence in text for sentence in (*headlines(found), now_text(found)))
     unseen = np.abs([r["error"] for r in found if r["kind"] in UNSEEN])
-    assert f"{100 * unseen.mean():.1f} % off on average" in today(found)
-    assert f"{100 * np.median(unseen):.1f} % in the median" in today(found)
+    assert f"{100 * unseen.mean():.1f} % off on average" in now_text(found)
+    assert f"{100 * np.median(unseen):.1f} % in the median" in now_text(found)
     missed = sum(r["outside"] for r in found)
     assert f"{missed} of {len(found)} rows are outside their bar" in text
 

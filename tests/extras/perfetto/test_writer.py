@@ -21,10 +21,10 @@ from twin.engine.setup import set_up
 from twin.engine.simulate import Run
 from twin.extras.perfetto.command import stages_of
 from twin.extras.perfetto.writer import TraceError, write_trace
-from twin.lab.explain.streams import stream_plans
+from twin.lab.explain.streams import mean_load_timelines
 from twin.lab.files import NotWritten
 from twin.lab.library import load_facts
-from twin.lab.runs.watched import Source, span_of_request, stages
+from twin.lab.runs.watched import Source, span_of_request, stage_times
 
 MODES = ("disaggregated", "colocated", "prefill_only", "decode_only")
 
@@ -246,7 +246,7 @@ def test_a_file_that_cannot_be_written_is_one_sentence(tmp_path):
 
 def test_streams_of_both_roles_are_drawn_layer_by_layer():
     answer = run({"deployment.decode.microbatch": "on"})
-    plans = stream_plans(answer.scenario, load_facts(), answer.tables)
+    plans = mean_load_timelines(answer.scenario, load_facts(), answer.tables)
     assert set(plans) == {"decode", "prefill"}
     found, _ = trace(answer, 1.0, 1.2)
     names = {e["args"]["name"] for e in found if e["name"] == "thread_name"}
@@ -257,7 +257,7 @@ def test_streams_of_both_roles_are_drawn_layer_by_layer():
 
 def test_in_sequence_there_are_no_streams():
     answer = run({"deployment.decode.microbatch": "off", "deployment.prefill.microbatch": False})
-    assert stream_plans(answer.scenario, load_facts(), answer.tables) == {}
+    assert mean_load_timelines(answer.scenario, load_facts(), answer.tables) == {}
 
 
 @pytest.mark.parametrize("mode", ["disaggregated", "colocated"])
@@ -269,7 +269,7 @@ def test_the_trace_of_a_request_draws_the_same_stages(mode):
     write_trace(answer, file, *span_of_request(answer, number))
     drawn = {e["name"]: e for e in parsed(file.getvalue())
              if e["ph"] == "b" and e.get("args", {}).get("request") == number}  # fmt: skip
-    for name, took in stages(row).items():
+    for name, took in stage_times(row).items():
         if took > 1e-6:
             args = drawn[name]["args"]
             assert args["to_s"] - args["from_s"] == pytest.approx(took)

@@ -16,7 +16,7 @@ from twin.extras.report.plan import plan_report
 from twin.extras.report.run import TABLES, run_report
 from twin.extras.report.section import stored_report
 from twin.lab.plan import drive
-from twin.lab.plan.answer import in_words
+from twin.lab.plan.answer import brief_text
 from twin.lab.store import Owner
 from twin.metrics.registry import metrics_at, shown
 from twin.scenario import with_overrides
@@ -102,7 +102,7 @@ def test_a_run_of_which_no_table_is_left_still_has_its_figures():
 def test_a_stored_run_gives_the_same_report(store):
     scenario = small()
     made = simulate(scenario, facts())
-    owner, saved = Owner.here(), store.scenarios.save(scenario)
+    owner, saved = Owner.current(), store.scenarios.save(scenario)
     key = store.runs.add(saved, facts(), made.engine_version, 1, owner=owner)
     store.runs.finish(key, owner, made, 1.0)
     assert stored_report(store, store.runs.get(key), scenario).decode() == run_report(made)
@@ -113,7 +113,7 @@ def test_a_plan_is_shown_with_its_ranking_front_ledger_and_question():
     text = plan_report(wanted, answer)
     page = read(text)
     first = answer["ranked"][0]
-    assert page.text.count(in_words(first["settings"])) >= 3
+    assert page.text.count(brief_text(first["settings"])) >= 3
     for path, value in first["settings"].items():
         assert f"--set {path}={value}" in page.text
     assert "SLO holds" in page.text

@@ -11,10 +11,10 @@ from tests.draws import some
 from tests.lab.plan.small import facts, plan, small
 from tests.lab.plan.test_finish import TIGHT, finished
 from tests.lab.plan.test_search import driven
-from twin.lab.explain.capacity import at_steady, with_load, with_longer_times
+from twin.lab.explain.capacity import with_load, with_longer_times, with_span
 from twin.lab.plan.candidates import score, space_of
-from twin.lab.plan.drive import run_one
-from twin.lab.plan.finish import Finish, most_missed
+from twin.lab.plan.drive import simulate_one
+from twin.lab.plan.finish import Finish, most_missed_limit
 from twin.lab.plan.search import Search
 from twin.lab.plan.trial import judge, load_settings
 from twin.scenario import with_overrides
@@ -70,7 +70,7 @@ def keeps(scenario, wanted):
     far from it is enough."""
     shares = []
     for seed in SEEDS[:3]:
-        found = run_one(with_overrides(scenario, {"seed": seed}), facts())
+        found = simulate_one(with_overrides(scenario, {"seed": seed}), facts())
         lost = isinstance(found, str) or found["steady_state"] == "overloaded"
         shares.append(0.0 if lost else judge(found, wanted, scenario)["share"])
         if shares[0] < scenario.slo.share - FAR:
@@ -99,9 +99,9 @@ def test_no_deployment_that_was_priced_beats_the_first_by_more_than_the_gap(seed
     chosen = rivals[:RIVALS] + r.sample(rivals[RIVALS:], min(RIVALS, len(rivals[RIVALS:])))
     say(f"gap {seed} {goal}: {100 * gap:.1f} %, {len(chosen)} of {len(rivals)} rivals")
     for c, needs in chosen:
-        own = c.given | load_settings(search.space, c.given, needs)
-        at = at_steady(with_overrides(search.space.base, own), facts(), needs)
-        assert not keeps(at, wanted), (c.given, c.status, needs, best, gap)
+        own = c.changes | load_settings(search.space, c.changes, needs)
+        at = with_span(with_overrides(search.space.base, own), facts(), needs)
+        assert not keeps(at, wanted), (c.changes, c.status, needs, best, gap)
 
 
 # Limits that no deployment keeps: a millisecond is no time to a first token.
@@ -174,7 +174,7 @@ def on_a_grid(scenario, load, wanted):
         at = with_load(long, load * (1.0 + FINE) ** middle)
         for many in MANY:  # one of eight may fall behind for good at a load that others carry
             seeds = SEEDS[len(trials) : many]
-            trials += [run_one(with_overrides(at, {"seed": seed}), facts()) for seed in seeds]
+            trials += [simulate_one(with_overrides(at, {"seed": seed}), facts()) for seed in seeds]
             shares = [t["share"] for t in trials]
             share, lost = statistics.fmean(shares), [t["steady_state"] for t in trials]
             keeps = share >= slo and 2 * lost.count("overloaded") <= len(lost)
@@ -182,7 +182,9 @@ def on_a_grid(scenario, load, wanted):
                 break
         missed[middle] = [t for t in trials if not t["holds"]]
         low, high = (middle, high) if keeps else (low, middle)
-    return load * (1.0 + FINE) ** (low + 0.5), most_missed(missed.get(high, missed[low]), wanted)
+    return load * (1.0 + FINE) ** (low + 0.5), most_missed_limit(
+        missed.get(high, missed[low]), wanted
+    )
 
 
 @pytest.mark.parametrize("load", some([], *range(len(LARGEST))))

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tests.lab.plan.small import VARY, facts, plan, small
-from twin.lab.plan.answer import in_words, next_step
-from twin.lab.plan.candidates import chip_shortage, npus_of, score, space_of
+from twin.lab.plan.answer import brief_text, next_step
+from twin.lab.plan.candidates import chip_shortage, npus_taken, score, space_of
 from twin.lab.plan.question import PlanError, plan_digest, plan_from, plan_from_text, question_text
 from twin.lab.plan.search import Search
 from twin.lab.plan.space import (
@@ -29,12 +29,12 @@ def test_every_field_of_every_choice_exists_and_takes_its_values():
         for path in choice.values:
             assert field_info(path) is not None, path
     space = space_of(plan(base, vary=tuple(CHOICES)), facts())
-    space.add_neighbours(space.open[0])
-    changed = {path for c in space.candidates for path in c.given}
+    space.add_neighbours(space.open_candidates[0])
+    changed = {path for c in space.candidates for path in c.changes}
     assert {"router.policy", "deployment.precision.kv", "experts.redundant"} <= changed
-    for candidate in space.open[::100]:
-        made = with_overrides(space.base, candidate.given)
-        assert npus_used(made) == candidate.npus == npus_of(space.base, candidate.given)
+    for candidate in space.open_candidates[::100]:
+        made = with_overrides(space.base, candidate.changes)
+        assert npus_used(made) == candidate.npus == npus_taken(space.base, candidate.changes)
 
 
 @pytest.mark.parametrize(("path", "value", "text"), [
@@ -43,9 +43,9 @@ def test_every_field_of_every_choice_exists_and_takes_its_values():
 ])  # fmt: skip
 def test_a_next_step_is_named_whatever_kind_of_value_it_sets(path, value, text):
     search = Search(space_of(plan(), facts()), facts())
-    own = search.space.open[0]
+    own = search.space.open_candidates[0]
     double = replace(own.price, expected=2.0 * own.price.expected)
-    more = tuple(sorted((own.given | {path: value}).items()))
+    more = tuple(sorted((own.changes | {path: value}).items()))
     search.space.candidates = [own, replace(own, settings=more, price=double)]
     sentence = next_step(search, own)
     assert f" {text}: 100 % more load by formula, no more NPUs." in sentence
@@ -53,45 +53,49 @@ def test_a_next_step_is_named_whatever_kind_of_value_it_sets(path, value, text):
 
 def test_experts_apart_bring_their_domains_as_one_choice():
     space = space_of(plan(vary=(*VARY, "afd")), facts())
-    best = max(space.open, key=lambda c: c.npus)
+    best = max(space.open_candidates, key=lambda c: c.npus)
     space.add_neighbours(best)
-    apart = [c for c in space.candidates if c.given.get("deployment.decode.expert_npus")]
-    counts = {c.given["deployment.decode.domains"] for c in apart}
+    apart = [c for c in space.candidates if c.changes.get("deployment.decode.expert_npus")]
+    counts = {c.changes["deployment.decode.domains"] for c in apart}
     known = fields()["deployment.decode.domains"]
     assert {known.low, known.high} <= counts and len(counts) > 2
-    assert {tuple(space.differs(c, best)) for c in apart} == {("deployment.decode.expert_npus",)}
+    assert {tuple(space.differing_settings(c, best)) for c in apart} == {
+        ("deployment.decode.expert_npus",)
+    }
 
 
 def test_around_experts_apart_are_the_next_numbers_of_domains():
     space = space_of(plan(vary=(*VARY, "afd")), facts())
-    space.add_neighbours(max(space.open, key=lambda c: c.npus))
+    space.add_neighbours(max(space.open_candidates, key=lambda c: c.npus))
     two = {"deployment.decode.expert_npus": 8, "deployment.decode.domains": 2}
-    one = next(c for c in space.candidates if two.items() <= c.given.items())
+    one = next(c for c in space.candidates if two.items() <= c.changes.items())
     before = {c.settings for c in space.candidates}
     space.add_neighbours(one)
-    new = [c.given for c in space.candidates if c.settings not in before]
+    new = [c.changes for c in space.candidates if c.settings not in before]
     assert 3 in {g["deployment.decode.domains"] for g in new if two.keys() <= g.keys()}
 
 
 def test_offloaded_attention_is_priced_with_the_instances_that_lend_and_ask():
     space = space_of(plan(vary=(*VARY, "offload"), goal="efficiency"), facts())
     two = {COUNTED["prefill"]: 2, COUNTED["decode"]: 2}
-    best = next(c for c in space.open if two.items() <= c.given.items() and c.npus <= 24)
+    best = next(
+        c for c in space.open_candidates if two.items() <= c.changes.items() and c.npus <= 24
+    )
     space.add_neighbours(best)
-    away = [c for c in space.open if c.given.get(OFFLOAD)]
-    assert {c.given[OFFLOAD] for c in away} == set(OFFLOADED)
-    assert len({c.given[LENT] for c in away}) == 3
-    assert {tuple(space.differs(c, best)) for c in away} == {(OFFLOAD,)}
-    counts = {tuple(c.given[path] for path in two) for c in away}
+    away = [c for c in space.open_candidates if c.changes.get(OFFLOAD)]
+    assert {c.changes[OFFLOAD] for c in away} == set(OFFLOADED)
+    assert len({c.changes[LENT] for c in away}) == 3
+    assert {tuple(space.differing_settings(c, best)) for c in away} == {(OFFLOAD,)}
+    counts = {tuple(c.changes[path] for path in two) for c in away}
     assert counts == {(2, 2), (2, 1), (3, 2), (3, 1)}
-    one = away[-1].given | {OFFLOAD: 0.4, COUNTED["prefill"]: 1, COUNTED["decode"]: 2}
+    one = away[-1].changes | {OFFLOAD: 0.4, COUNTED["prefill"]: 1, COUNTED["decode"]: 2}
     few, many = (
         space.prices.pools(one | {COUNTED["prefill"]: count})["decode"][0] for count in (1, 3)
     )
     assert many.tpots_s[-1] < few.tpots_s[-1]  # more dies attend to the same share
     for c in away[:3]:
-        made = with_overrides(space.base, c.given)
-        assert c.npus == npus_used(made) and "Cores lent to decode" in in_words(c.given)
+        made = with_overrides(space.base, c.changes)
+        assert c.npus == npus_used(made) and "Cores lent to decode" in brief_text(c.changes)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +110,7 @@ def test_what_a_scenario_has_of_a_choice_is_its_own_deployment_where_that_varies
     assert any(key in note for note in fixed.notes)
     assert not any(key in note for note in varying.notes)
     (own,) = [c for c in varying.candidates if varying.is_own(c)]
-    assert own.given[path] == value and read(varying.base, path) != value
+    assert own.changes[path] == value and read(varying.base, path) != value
     assert any(fixed.is_own(c) for c in fixed.candidates)
 
 
@@ -149,10 +153,10 @@ def test_more_drafts_than_are_crossed_are_tried_up_to_what_the_field_declares():
                "deployment.decode.npus_per_instance": 32}  # fmt: skip
     s = with_overrides(small(), changed)
     space = space_of(plan(s, vary=("mtp",), goal="efficiency"), facts())
-    most = max(c.given[path] for c in space.candidates)
+    most = max(c.changes[path] for c in space.candidates)
     for _ in range(int(fields()[path].high)):
-        space.add_neighbours(max(space.candidates, key=lambda c: c.given[path]))
-    assert most < max(c.given[path] for c in space.candidates) == fields()[path].high
+        space.add_neighbours(max(space.candidates, key=lambda c: c.changes[path]))
+    assert most < max(c.changes[path] for c in space.candidates) == fields()[path].high
 
 
 def test_a_load_gets_the_fewest_instances_that_are_enough():
@@ -163,27 +167,31 @@ def test_a_load_gets_the_fewest_instances_that_are_enough():
         plan(small(deployment__prefill__npus_per_instance=1, workload__rate_req_per_s=rate),
              vary=("instances",)), facts(),
     )  # fmt: skip
-    assert 9 in {c.given[COUNTED["prefill"]] for c in space.open}  # not one of the round counts
+    assert 9 in {
+        c.changes[COUNTED["prefill"]] for c in space.open_candidates
+    }  # not one of the round counts
 
 
 def test_no_deployment_comes_twice_and_each_that_is_out_says_why():
     space = space_of(plan(), facts())
     assert len({c.settings for c in space.candidates}) == len(space.candidates)
-    assert space.open and all(c.reason for c in space.candidates if c.status != "untested")
-    bounds = [c.bound("npus") for c in space.open]
+    assert space.open_candidates and all(
+        c.reason for c in space.candidates if c.status != "untested"
+    )
+    bounds = [c.bound("npus") for c in space.open_candidates]
     assert bounds == sorted(bounds, reverse=True)
 
 
 def test_a_limit_of_npus_is_kept_and_the_own_deployment_is_among_them():
     space = space_of(plan(npus=16), facts())
-    assert max(c.npus for c in space.open) <= 16
+    assert max(c.npus for c in space.open_candidates) <= 16
     own = {COUNTED["prefill"]: 1, COUNTED["decode"]: 1, "deployment.decode.batch_per_npu": 96}
-    assert any(all(c.given.get(p) == v for p, v in own.items()) for c in space.candidates)
+    assert any(all(c.changes.get(p) == v for p, v in own.items()) for c in space.candidates)
 
 
 def test_what_the_formula_cannot_carry_is_out_with_both_figures():
     space = space_of(plan(small(workload__rate_req_per_s=50_000.0)), facts())
-    assert not space.open
+    assert not space.open_candidates
     assert any("of 5e+04 requests/s" in c.reason for c in space.candidates)
 
 
@@ -225,4 +233,6 @@ def test_a_deployment_has_no_more_npus_of_a_chip_than_the_machine():
     more = chip_shortage(base, {COUNTED["decode"]: 2})
     assert more == "needs 16 NPUs of ascend-950dt, and the machine has 8"
     space = space_of(plan(base), facts())
-    assert space.open and all(chip_shortage(base, c.given) == "" for c in space.open)
+    assert space.open_candidates and all(
+        chip_shortage(base, c.changes) == "" for c in space.open_candidates
+    )

@@ -9,9 +9,9 @@ from tests.draws import FACTOR
 from tests.lab.plan.small import MEMORY, as_bytes, brief, brief_answer, facts, plan, small
 from tests.lab.searched import ends_soon
 from twin.engine.simulate import simulate
-from twin.lab.explain.view import holds
+from twin.lab.explain.view import slo_met
 from twin.lab.plan import drive
-from twin.lab.plan.answer import answer_sentences, equality_note, in_words
+from twin.lab.plan.answer import answer_sentences, brief_text, equality_note
 from twin.scenario import with_overrides
 
 
@@ -33,7 +33,7 @@ def test_the_first_of_the_ranking_keeps_its_slo_when_it_is_run_by_its_settings()
     first = answer()["ranked"][0]
     scenario = with_overrides(plan().scenario, first["settings"])
     run = simulate(scenario, facts())
-    assert holds(run.summary, scenario)
+    assert slo_met(run.summary, scenario)
     assert run.summary["tokens_per_s_per_npu"] == pytest.approx(
         first["summary"]["tokens_per_s_per_npu"], rel=1e-5
     )
@@ -75,7 +75,7 @@ def test_the_ledger_has_every_deployment_with_its_status():
 def test_the_same_plan_gives_the_same_bytes_and_remembers_its_simulations(monkeypatch):
     """With processes that help and on a cluster too: test_work.py, ../test_cluster.py."""
     once = brief_answer()
-    monkeypatch.setattr(drive, "run_one", lambda *_: pytest.fail("simulated again"))
+    monkeypatch.setattr(drive, "simulate_one", lambda *_: pytest.fail("simulated again"))
     again = drive.carry_out(brief(), facts(), helpers=0, memory=MEMORY)
     assert as_bytes(again) == once
 
@@ -100,7 +100,7 @@ def test_a_plan_in_progress_says_that_nothing_fits_while_it_looks_for_what_would
 def test_it_is_told_in_sentences():
     text = answer_sentences(answer())
     assert "NPUs" in text[0] and any("none needs fewer than" in t for t in text)
-    assert "prefill" in in_words(answer()["ranked"][0]["settings"])
+    assert "prefill" in brief_text(answer()["ranked"][0]["settings"])
 
 
 def test_the_sentences_name_headroom_and_the_next_step_for_more_load():
@@ -117,8 +117,8 @@ def test_the_sentences_name_headroom_and_the_next_step_for_more_load():
 
 def test_a_scenario_is_simulated_once_in_a_plan(monkeypatch):
     simulated = []
-    monkeypatch.setattr(drive, "run_one", lambda s, _: simulated.append(s) or "refused")
+    monkeypatch.setattr(drive, "simulate_one", lambda s, _: simulated.append(s) or "refused")
     simulators = drive.Simulators(facts())
     for _ in range(2):
-        assert simulators.all([plan().scenario], lambda: None) == ["refused"]
+        assert simulators.simulate([plan().scenario], lambda: None) == ["refused"]
     assert len(simulated) == 1

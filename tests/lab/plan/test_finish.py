@@ -8,7 +8,7 @@ from tests.draws import some
 from tests.lab.plan.small import facts, plan, small
 from tests.lab.plan.test_search import driven
 from twin.lab.plan.candidates import space_of
-from twin.lab.plan.finish import Finish, first_missed, most_missed
+from twin.lab.plan.finish import Finish, first_missed_limit, most_missed_limit
 from twin.lab.plan.search import Search
 from twin.lab.plan.trial import STORED
 from twin.scenario import with_overrides
@@ -84,11 +84,11 @@ def test_what_breaks_first_is_farthest_beyond_its_limit():
     slo = small().slo
     figures = {"ttft_s_p99": 1.2 * slo.ttft_s, "tpot_s_p99": 1.1e-3 * slo.tpot_ms,
                "ttft_s_mean": 0.5 * slo.ttft_s, "tpot_s_mean": None}  # fmt: skip
-    assert first_missed(figures, plan()) == "TTFT"
-    assert first_missed(figures | {"tpot_s_p99": 1.3e-3 * slo.tpot_ms}, plan()) == "TPOT"
-    assert first_missed(figures, plan(by="mean")) == "TTFT"
+    assert first_missed_limit(figures, plan()) == "TTFT"
+    assert first_missed_limit(figures | {"tpot_s_p99": 1.3e-3 * slo.tpot_ms}, plan()) == "TPOT"
+    assert first_missed_limit(figures, plan(by="mean")) == "TTFT"
     alone = {"needs_ttft_s": None, "needs_tpot_s": 0.04}  # with a longer TPOT alone it is enough
-    assert first_missed(figures | alone, plan()) == "TPOT"
+    assert first_missed_limit(figures | alone, plan()) == "TPOT"
 
 
 @pytest.mark.parametrize("tight", some([], *range(len(TIGHT))))
@@ -104,5 +104,5 @@ def test_relaxed_by_what_a_plan_says_something_fits(tight):
 def test_of_several_runs_most_decide_what_breaks_first():
     ttft, tpot = ({"needs_ttft_s": a, "needs_tpot_s": b} for a, b in ((2.0, None), (None, 0.1)))
     runs = [ttft | {"share": 0.8}, tpot | {"share": 0.7}]
-    assert most_missed(runs, plan()) == "TPOT"
-    assert most_missed([*runs, ttft | {"share": 0.9}], plan()) == "TTFT"
+    assert most_missed_limit(runs, plan()) == "TPOT"
+    assert most_missed_limit([*runs, ttft | {"share": 0.9}], plan()) == "TTFT"

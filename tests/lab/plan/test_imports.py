@@ -11,10 +11,10 @@ from twin.hardware.imported import set_source
 from twin.hardware.machine_file import fabric_text
 from twin.lab.ask import with_counts, with_trace
 from twin.lab.kinds import CountsTable
-from twin.lab.machines import fields_of, read_machine
+from twin.lab.machines import machine_fields, read_machine
 from twin.lab.plan.candidates import space_of
-from twin.lab.plan.drive import carry_out, run_one
-from twin.lab.plan.trial import scenario_of
+from twin.lab.plan.drive import carry_out, simulate_one
+from twin.lab.plan.trial import scenario_at
 from twin.lab.store import StoreError, open_store
 from twin.scenario import with_overrides
 
@@ -34,8 +34,8 @@ def test_a_plan_of_a_trace_has_its_rate_and_simulates_its_requests():
     s = with_trace(small(), TABLE)
     space = space_of(plan(s, simulations=1), facts())
     assert space.rate == pytest.approx(1.0 / GAP_S, rel=0.02)
-    best = scenario_of(space, space.open[0].given, space.rate)
-    trial = run_one(best, facts())
+    best = scenario_at(space, space.open_candidates[0].changes, space.rate)
+    trial = simulate_one(best, facts())
     assert trial["requests"] == COUNT
     assert trial["digest"] == simulate(best, facts(), TABLE).digest
 
@@ -56,7 +56,7 @@ def imported():
     counts = CountsTable("rising", "npy", np.tile(np.arange(1.0, 65.0), (26, 1)))
     store.counts.save(counts)
     s = small(start="empty", workload__rate_req_per_s=60.0)
-    return with_counts(with_overrides(s, fields_of(digest, facts(), lambda: store)), counts)
+    return with_counts(with_overrides(s, machine_fields(digest, facts(), lambda: store)), counts)
 
 
 def nowhere(digest):
@@ -72,7 +72,7 @@ def test_a_plan_of_an_imported_machine_and_counts_ends_in_a_process_that_opened_
     assert first["npus"] + first["margins"]["npus"] == 16
     assert not [row for row in answer["ledger"] if row["status"] == "failed"]
     best = with_overrides(s, first["settings"])
-    counts = open_store().counts.of(best).counts
+    counts = open_store().counts.value_of(best).counts
     assert simulate(best, facts(), counts=counts).digest == first["summary"]["digest"]
 
 

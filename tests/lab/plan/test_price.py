@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.draws import draws
 from tests.lab.plan.small import facts, small
 from twin.engine.simulate import simulate
-from twin.lab.explain.capacity import at_steady, with_load
-from twin.lab.explain.view import holds
+from twin.lab.explain.capacity import with_load, with_span
+from twin.lab.explain.view import slo_met
 from twin.lab.plan import price
 from twin.lab.plan.candidates import space_of
 from twin.lab.plan.price import Prices
@@ -61,13 +61,13 @@ def test_no_steady_simulation_keeps_its_slo_at_the_bound(seed, rank_dies):
     vary = ("instances", "sizes", "decode_batch")
     s = with_overrides(drawn(r), {"deployment.decode.tp_dies": rank_dies})
     space = space_of(Plan(scenario=s, goal="efficiency", vary=vary), facts())
-    if not space.open:
+    if not space.open_candidates:
         return
-    deployed = r.choice(space.open)
+    deployed = r.choice(space.open_candidates)
     bound = deployed.price.bound
-    wanted = with_overrides(space.base, deployed.given)
-    run = simulate(with_load(at_steady(wanted, facts(), bound), bound), facts())
-    assert not holds(run.summary, run.scenario), (seed, bound, deployed.given)
+    wanted = with_overrides(space.base, deployed.changes)
+    run = simulate(with_load(with_span(wanted, facts(), bound), bound), facts())
+    assert not slo_met(run.summary, run.scenario), (seed, bound, deployed.changes)
 
 
 ELASTIC = {"horizon_s": 900.0, "warmup_s": 500.0, "elastic.interval_s": 10.0,
@@ -81,17 +81,17 @@ def test_none_does_that_offloads_attention_or_has_a_controller(seed, key):
     s = with_overrides(drawn(r), {"deployment.mode": "disaggregated"})
     wanted = Plan(scenario=s, goal="efficiency", vary=("instances", "sizes", "decode_batch", key))
     space = space_of(wanted, facts())
-    if space.open:
-        space.add_neighbours(r.choice(space.open))
+    if space.open_candidates:
+        space.add_neighbours(r.choice(space.open_candidates))
     path = {"offload": OFFLOAD, "controller": CONTROLLER}[key]
-    if not (able := [c for c in space.open if c.given.get(path)]):
+    if not (able := [c for c in space.open_candidates if c.changes.get(path)]):
         return
     deployed = r.choice(able)
     bound = deployed.price.bound
-    at = at_steady(with_overrides(space.base, deployed.given), facts(), bound)
+    at = with_span(with_overrides(space.base, deployed.changes), facts(), bound)
     at = with_overrides(at, ELASTIC) if key == "controller" else at
     run = simulate(with_load(at, bound), facts())
-    assert not holds(run.summary, run.scenario), (seed, bound, deployed.given)
+    assert not slo_met(run.summary, run.scenario), (seed, bound, deployed.changes)
 
 
 @pytest.mark.parametrize("more", [{}, {CONTROLLER: "rebalance"}])

@@ -9,10 +9,10 @@ import pytest
 from tests.draws import FACTOR, some
 from tests.lab.plan.small import facts, plan, small
 from twin.lab.plan.candidates import space_of
-from twin.lab.plan.drive import Simulators, run_one
+from twin.lab.plan.drive import Simulators, simulate_one
 from twin.lab.plan.search import Search, excess
 from twin.lab.plan.space import BATCH
-from twin.lab.plan.trial import STORED, judge, scenario_of
+from twin.lab.plan.trial import STORED, judge, scenario_at
 
 LOADS = [
     {"workload__rate_req_per_s": 60.0, "supernode__nodes": 2, "slo__tpot_ms": 15.0},
@@ -30,7 +30,7 @@ def driven(steps):
     try:
         scenarios = next(steps)
         while True:
-            scenarios = steps.send(SIMULATORS.all(scenarios, lambda: None))
+            scenarios = steps.send(SIMULATORS.simulate(scenarios, lambda: None))
     except StopIteration:
         return
 
@@ -41,13 +41,13 @@ def test_a_fifth_of_the_simulations_misses_no_point_of_the_front(load, seed):
     begins = {"start": "empty"} if FACTOR == 1 else {}  # a run takes half of the time
     s = small(**LOADS[load], **begins, seed=seed)
     every = Search(space_of(plan(s, simulations=10_000), facts()), facts())
-    deployments = every.space.open
+    deployments = every.space.open_candidates
     driven(every.simulate_new(deployments))
     some_of = plan(s, simulations=len(deployments) // 5)
     search = Search(space_of(some_of, facts()), facts())
     driven(search.steps())
     every_point, some_points = (
-        np.array([p for t in each.tested.values() if (p := each.found(t)) is not None])
+        np.array([p for t in each.tested.values() if (p := each.proved_point(t)) is not None])
         for each in (every, search)
     )
     missed = np.min([excess(every_point, *point) for point in some_points], axis=0)
@@ -57,7 +57,7 @@ def test_a_fifth_of_the_simulations_misses_no_point_of_the_front(load, seed):
 @pytest.mark.parametrize("part", [0.5, 0.1])
 def test_a_load_far_below_the_formula_s_is_found(part):
     search = Search(space_of(plan(simulations=40, goal="rate"), facts()), facts())
-    carried = part * max(c.price.expected for c in search.space.open)
+    carried = part * max(c.price.expected for c in search.space.open_candidates)
 
     def figures(s):
         share = float(s.workload.rate_req_per_s <= carried)
@@ -68,8 +68,8 @@ def test_a_load_far_below_the_formula_s_is_found(part):
         scenarios = next(steps)
         while True:
             scenarios = steps.send([figures(s) for s in scenarios])
-    first = search.ranked()[0]
-    assert 0.0 < first.low <= carried < first.high
+    first = search.ranking()[0]
+    assert 0.0 < first.met_rate <= carried < first.missed_rate
 
 
 def test_where_clients_take_every_slot_the_largest_batch_that_keeps_tpot_is_found():
@@ -78,10 +78,10 @@ def test_where_clients_take_every_slot_the_largest_batch_that_keeps_tpot_is_foun
     wanted = plan(s, goal="efficiency", by="mean", simulations=24)
     search = Search(space_of(wanted, facts()), facts())
     driven(search.steps())
-    best = search.ranked()[0].candidate.given
-    more = scenario_of(search.space, best | {BATCH: best[BATCH] + 4}, 1.0)
-    assert not judge(run_one(more, facts()), wanted, more)["holds"]
-    in_vain = sum(not t.low for t in search.tested.values())
+    best = search.ranking()[0].candidate.changes
+    more = scenario_at(search.space, best | {BATCH: best[BATCH] + 4}, 1.0)
+    assert not judge(simulate_one(more, facts()), wanted, more)["holds"]
+    in_vain = sum(not t.met_rate for t in search.tested.values())
     assert in_vain <= search.runs // 4  # what cannot keep it by formula is hardly tried
 
 
@@ -92,7 +92,7 @@ def test_no_full_batch_that_is_refused_for_its_tpot_keeps_it(tpot_ms):
     wanted = plan(s, goal="efficiency", by="mean")
     space = space_of(wanted, facts())
     refused = [c for c in space.candidates if "with a full batch" in c.reason]
-    for c in sorted(refused, key=lambda c: c.given[BATCH])[:3]:
-        tried = scenario_of(space, c.given, 1.0)
-        assert not judge(run_one(tried, facts()), wanted, tried)["holds"]
+    for c in sorted(refused, key=lambda c: c.changes[BATCH])[:3]:
+        tried = scenario_at(space, c.changes, 1.0)
+        assert not judge(simulate_one(tried, facts()), wanted, tried)["holds"]
     assert refused

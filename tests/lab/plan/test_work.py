@@ -47,14 +47,14 @@ def test_a_plan_that_is_killed_goes_on_and_simulates_nothing_twice(tmp_path, aft
     simulated = tmp_path / key / "simulated.jsonl"
     until(lambda: simulated.exists() and len(simulated.read_text().splitlines()) >= after)
     os.kill(process_of(tmp_path / key), signal.SIGKILL)
-    until(lambda: not Plans(tmp_path, plans.version).look(key).working)
+    until(lambda: not Plans(tmp_path, plans.version).state_of(key).working)
     before = lines(simulated)
-    assert "interrupted" in plans.look(key).problem and plans.question(key) == wanted
+    assert "interrupted" in plans.state_of(key).problem and plans.question(key) == wanted
     assert plans.start(wanted) == key
-    until(lambda: plans.look(key).answer or plans.look(key).problem)
+    until(lambda: plans.state_of(key).answer or plans.state_of(key).problem)
     after_all = lines(simulated)
     assert after_all[: len(before)] == before and len(set(after_all)) == len(after_all)
-    assert as_bytes(plans.look(key).answer) == brief_answer()
+    assert as_bytes(plans.state_of(key).answer) == brief_answer()
 
 
 def test_a_plan_is_stopped_from_elsewhere_and_keeps_what_it_has(tmp_path):
@@ -62,12 +62,12 @@ def test_a_plan_is_stopped_from_elsewhere_and_keeps_what_it_has(tmp_path):
     # Instances of one size: else all sizes are priced first. A run takes a second, a plan minutes.
     long = small(start="empty", horizon_s=120.0)
     key = plans.start(plan(long, vary=("instances", "decode_batch"), simulations=200))
-    until(lambda: plans.look(key).so_far.get("simulations", 0) >= 1)
+    until(lambda: plans.state_of(key).so_far.get("simulations", 0) >= 1)
     Plans(tmp_path, "one version").stop(key)
-    until(lambda: not plans.look(key).working)
-    assert "stopped" in plans.look(key).problem and plans.look(key).so_far
+    until(lambda: not plans.state_of(key).working)
+    assert "stopped" in plans.state_of(key).problem and plans.state_of(key).so_far
 
 
 def test_a_plan_that_is_not_known_has_not_begun(tmp_path):
     plans = Plans(tmp_path, "one version")
-    assert plans.question("../etc") is None and not plans.look("../etc").working
+    assert plans.question("../etc") is None and not plans.state_of("../etc").working

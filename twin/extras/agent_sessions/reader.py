@@ -110,7 +110,7 @@ def _session_objects(piece: Piece) -> Iterator[tuple[str, dict[str, Any]]]:
     is_by_line = len(lines) > 1 and lines[0][1].rstrip().endswith("}")
     for number, line in lines if is_by_line else [(0, text)]:
         where = f"{piece.name} line {number}" if is_by_line else piece.name
-        body = c.decode(line, where, "a session object {...}")
+        body = c.decode_json(line, where, "a session object {...}")
         if type(body) is not dict or type(body.get("requests")) is not list:
             raise TraceError(f"{where} is not a session: an object with requests must stand there")
         yield where, body

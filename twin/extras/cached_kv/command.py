@@ -5,7 +5,7 @@ from dataclasses import asdict
 from twin.commands.terminal import AsJson, ScenarioName, Settings, TraceFile, print_json, print_rows
 from twin.extras.cached_kv.hit_curve import hit_curve as curve_of
 from twin.extras.cached_kv.hit_curve import read_costs
-from twin.lab.ask import question
+from twin.lab.ask import scenario_and_trace
 from twin.lab.library import load_facts
 from twin.metrics.measures import amount
 
@@ -15,7 +15,7 @@ def hit_curve(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Hit ratio against the size of the memory pool, in one pass over the prompts, before a run."""
-    scenario_asked, recorded_trace = question(scenario, settings or [], trace)
+    scenario_asked, recorded_trace = scenario_and_trace(scenario, settings or [], trace)
     facts = load_facts()
     curve = curve_of(scenario_asked, facts, recorded_trace)
     kv_reads = read_costs(scenario_asked, facts, recorded_trace)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from twin.lab.files import printable, read_bytes
 from twin.lab.kinds import CountsTable, Floats
-from twin.lab.traces.requests import Cells, csv_cells, decode, text_of
+from twin.lab.traces.requests import Cells, csv_cells, decode_json, text_of
 from twin.lab.traces.source import LOCAL, UPLOAD, ZIP_MAGIC, Limits, Piece, TraceError, open_source
 
 MOST_LAYERS, MOST_EXPERTS = 512, 4096
@@ -114,7 +114,7 @@ def _array_of_numpy(name: str, data: bytes, limits: Limits) -> NDArray[Any]:
 
 def _array_of_json(piece: Piece) -> NDArray[Any]:
     """The array of a JSON text, or of its logical_count. Raises CountsError."""
-    body = decode(text_of(piece), piece.name, f"logical_count {SHAPES}")
+    body = decode_json(text_of(piece), piece.name, f"logical_count {SHAPES}")
     if isinstance(body, dict):
         if "logical_count" not in body:
             raise CountsError(f"{piece.name} has no logical_count: give it {SHAPES}")

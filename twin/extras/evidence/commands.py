@@ -18,7 +18,7 @@ from twin.extras.evidence.calibrate import (
 )
 from twin.extras.evidence.made import compute_made, keep_first, load_made, one_skew, write_made
 from twin.lab.evidence.judge import evidence as rows_of
-from twin.lab.evidence.judge import headlines, score_table, today, write_errors
+from twin.lab.evidence.judge import headlines, now_text, score_table, write_errors
 from twin.lab.evidence.near import row_bands
 from twin.lab.library import load_facts
 from twin.lab.share.shipped import current_evidence
@@ -112,5 +112,5 @@ def print_evidence(rows: Sequence[Mapping[str, Any]], held: Sequence[str]) -> No
     record, skew_text = load_made(), one_skew(load_facts())
     figure_count = record.moving_figure_count
     moving = f"{figure_count} figures without a source of their own move a row: calibrate --help"
-    for sentence in (*headlines(rows), today(rows), *held, skew_text, record.default_skew, moving):
+    for sentence in *headlines(rows), now_text(rows), *held, skew_text, record.default_skew, moving:
         out.print(escape(sentence))

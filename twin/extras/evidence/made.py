@@ -15,7 +15,7 @@ import tomli_w
 
 from twin.extras.evidence.calibrate import CrossValidation, LeftOut, Span, cross_validate
 from twin.facts import FactError, Facts
-from twin.lab.evidence.judge import answer_row, evidence, headlines, score_table, today
+from twin.lab.evidence.judge import answer_row, evidence, headlines, now_text, score_table
 from twin.lab.evidence.near import coverage_texts
 from twin.lab.evidence.rows import (
     FIRST,
@@ -24,7 +24,7 @@ from twin.lab.evidence.rows import (
     EvidenceError,
     First,
     Row,
-    load_first,
+    load_first_answers,
     load_published,
     rows_digest,
 )
@@ -297,7 +297,7 @@ FIRST_HEAD = (
 def keep_first(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict[str, Any]]:
     """Store the twin's first errors on unseen rows that have none, with the commit; returns the new
     entries. Raises EvidenceError, NotWritten."""
-    stored_first = load_first(path)
+    stored_first = load_first_answers(path)
     rows = [row for row in load_published() if row.kind in UNSEEN and row.id not in stored_first]
     if not rows:
         return []
@@ -339,7 +339,7 @@ Table: TypeAlias = Callable[[Sequence[Mapping[str, str]]], str]  # rows as a Mar
 def accuracy_table(rows: Rows, table: Table) -> str:
     """Headlines by group of machines, and the errors by kind of row; table: formats rows."""
     skew = f"{one_skew(load_facts())} {load_made().default_skew}"
-    lines = [f"- {line}" for line in (*headlines(rows), today(rows), *coverage_texts(), skew)]
+    lines = [f"- {line}" for line in (*headlines(rows), now_text(rows), *coverage_texts(), skew)]
     return "\n".join([*lines, "", table(score_table(rows))])
 
 

@@ -8,7 +8,7 @@ import tomli_w
 from pydantic import ValidationError, field_validator, model_validator
 
 from twin.lab.ask import scenario_named
-from twin.lab.files import decoded, printable, read_bytes, toml_table
+from twin.lab.files import decode_text, printable, read_bytes, toml_table
 from twin.scenario import Scenario
 from twin.scenario.declaration import Section, choice, quantity, rows, text, unless, when
 from twin.scenario.fields import fields, value_text
@@ -192,7 +192,7 @@ def fleet_from(table: dict[str, Any]) -> Fleet:
 
 def fleet_of_toml(data: bytes, name: str) -> Fleet:
     """The fleet of a TOML file's bytes; raises FleetError with one sentence that names it."""
-    toml_text = decoded(data, name, FILE_BYTES_MAX, FleetError, "fleet")
+    toml_text = decode_text(data, name, FILE_BYTES_MAX, FleetError, "fleet")
     table = toml_table(toml_text, printable(name), FleetError)
     if set(table) != {"fleet"} or not isinstance(table["fleet"], dict):
         raise FleetError(f"{printable(name)} should hold one table [fleet] and tables below it")

@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from twin.commands.terminal import AsJson, ScenarioName, Settings, end_with_json, out
-from twin.lab.ask import question
+from twin.lab.ask import scenario_and_trace
 from twin.lab.files import write_text
 from twin.lab.library import load_facts
 
@@ -24,7 +24,7 @@ def launch(
     """Launch files of a deployment for an engine, what they leave out, and a start check."""
     from twin.extras.launch.engines import launch_files
 
-    scenario_asked, _ = question(scenario, settings or [])
+    scenario_asked, _ = scenario_and_trace(scenario, settings or [])
     files = launch_files(scenario_asked, load_facts(), engine)
     if folder is not None:
         if not folder.is_dir():

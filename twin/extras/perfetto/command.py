@@ -46,5 +46,7 @@ def trace_run(
 def stages_of(run: watched.Source, request: int) -> str:
     """The stages of a request of the run, by its number, with their lengths, as a sentence."""
     row = run.tables["requests"].row(by_predicate=pl.col("request_id") == request, named=True)
-    parts = ", ".join(f"{name} {seconds(stage_s)}" for name, stage_s in watched.stages(row).items())
+    parts = ", ".join(
+        f"{name} {seconds(stage_s)}" for name, stage_s in watched.stage_times(row).items()
+    )
     return f"Request {request}: {parts or 'still at the front end'}."

@@ -5,7 +5,7 @@ import io
 import streamlit as st
 
 from twin.extras.perfetto.writer import SPAN_S, packed, write_trace
-from twin.lab.runs.watched import repeatable, stored_source
+from twin.lab.runs.watched import is_repeatable, stored_source
 from twin.lab.store import RunRow, Store
 from twin.scenario import Scenario
 from twin.ui.pages.run.results import file_stem
@@ -18,7 +18,7 @@ LONGEST_TRACE_S = 60.0  # what a viewer still turns over at ease
 def download_trace(store: Store, row: RunRow, scenario: Scenario) -> None:
     """Draw the choice of a span of the run, and a button that downloads its trace; or, for a run of
     another engine version, a button that runs it again."""
-    if not repeatable(row):
+    if not is_repeatable(row):
         st.caption(
             "A trace repeats the run, and another version of the engine made this one: its "
             "scenario can be run again and that run traced."

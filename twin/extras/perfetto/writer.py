@@ -15,7 +15,7 @@ import polars as pl
 from twin.engine.window import Window
 from twin.extras.perfetto import tracks
 from twin.extras.perfetto.tracks import FIRST_STREAM, ITERATIONS, KV_IN, Event, Instance, Track, ns
-from twin.lab.files import whole_file
+from twin.lab.files import open_whole
 from twin.lab.runs.watched import Source
 from twin.metrics.events import Kind
 from twin.model.timeline import Timeline
@@ -132,7 +132,7 @@ def _open(to: Path | Sink) -> Iterator[Sink]:
     if not isinstance(to, Path):
         yield to
         return
-    with whole_file(to) as file, packed(file) if to.suffix == ".gz" else nullcontext(file) as sink:
+    with open_whole(to) as file, packed(file) if to.suffix == ".gz" else nullcontext(file) as sink:
         yield sink
 
 

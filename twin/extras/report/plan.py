@@ -6,8 +6,8 @@ from typing import Any
 
 from twin.extras.report.document import Part, Series, bars, fold, page, plot, table, tag
 from twin.extras.report.run import scenario_section
-from twin.lab.plan.answer import answer_sentences, equality_note, in_words, loss_text, relax_rows
-from twin.lab.plan.question import LOSSES, Plan, in_brief, plan_digest
+from twin.lab.plan.answer import answer_sentences, brief_text, equality_note, loss_text, relax_rows
+from twin.lab.plan.question import LOSSES, Plan, brief_of, plan_digest
 from twin.lab.plan.space import CHOICES
 from twin.lab.sweep.sweep import published_points
 from twin.metrics.measures import Kind, amount
@@ -35,7 +35,7 @@ LEDGER_MOST = 400  # rows of what was not simulated that are listed; the rest is
 def plan_report(plan: Plan, found: Row) -> str:
     """The answer of a plan, the list of all its deployments included, as one HTML file."""
     texts = [s for s in answer_sentences(dict(found)) if s]
-    body: list[Part] = [tag("p", plan.scenario.name, ": ", in_brief(plan), cls="soft")]
+    body: list[Part] = [tag("p", plan.scenario.name, ": ", brief_of(plan), cls="soft")]
     body += [tag("p", sentence) for sentence in texts[1:]]
     if ranked := found["ranked"]:
         equal_note = tag("p", f"{equality_note(ranked)}. Five seeds each.", cls="soft")
@@ -69,7 +69,7 @@ def _ranking_table(plan: Plan, rows: Sequence[Row]) -> Part:
              *(["Cost"] if has_cost else []), "Held back by", *loss_heads]  # fmt: skip
     cells = [
         (f"{r['rank']}{NO_BREAK + '=' if r['equal_to_first'] else ''}",
-         in_words(dict(r["settings"])),
+         brief_text(dict(r["settings"])),
          f"{r['npus']:,}", amount(r["summary"]["tokens_per_s_per_npu"], "rate"),
          amount(r["summary"]["tpot_s_mean"], "time"), amount(r["summary"]["ttft_s_p99"], "time"),
          amount(r["margins"].get("headroom"), "share"),
@@ -101,7 +101,7 @@ def _deployment_section(row: Row) -> Part:
         for loss, state_after in row["losses"].items()
     ]  # fmt: skip
     return fold(
-        f"{row['rank']}. {in_words(dict(row['settings']))}",
+        f"{row['rank']}. {brief_text(dict(row['settings']))}",
         *([tag("p", "Next step: ", row["next_step"])] if row["next_step"] else []),
         table(("Margin", "Value"), margins, right=(1,)),
         *([table(("Loss", "Element", "After it", ""), losses)] if losses else []),
@@ -124,7 +124,7 @@ def _front_chart(found: Row) -> Part:
         return Series(
             name, [(_user_speed(p), p["tokens_per_s_per_npu"]) for p in some], colour, joined, True,
             [ranks.get(p["key"], "") for p in some],
-            [f"{in_words(dict(p['settings']))}, {p['npus']} NPUs" for p in some],
+            [f"{brief_text(dict(p['settings']))}, {p['npus']} NPUs" for p in some],
         )  # fmt: skip
 
     series = [
@@ -169,7 +169,7 @@ def _deployments_table(rows: Sequence[Row]) -> Part:
     """The table of deployments: rank, settings, NPUs, status, number of simulations, reason."""
     cells = [
         (str(row["rank"] or ""),
-         in_words(dict(row["settings"])) + (" (the scenario's own)" if row["own"] else ""),
+         brief_text(dict(row["settings"])) + (" (the scenario's own)" if row["own"] else ""),
          f"{row['npus']:,}", row["status"], str(len(row["simulated"]) or ""), row["reason"])
         for row in rows
     ]  # fmt: skip

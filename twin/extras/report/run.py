@@ -9,7 +9,7 @@ from twin.engine.simulate import Run
 from twin.extras.report import document as doc
 from twin.extras.report.document import Part, Point, Series, fold, plot, table, tag
 from twin.lab.explain.view import has_one_slo
-from twin.lab.sweep.compare import changed
+from twin.lab.sweep.compare import changed_fields
 from twin.metrics.latency import tpot_s
 from twin.metrics.measures import amount, numbered
 from twin.metrics.operators import OPERATORS
@@ -134,7 +134,7 @@ def _operator_bars(operators: pl.DataFrame | None) -> Iterable[Part]:
 def scenario_section(scenario: Scenario) -> Part:
     """HTML of a scenario, folded: its stated fields identify it with this version's defaults."""
     rows = []
-    for path, value in changed(Scenario(), scenario).items():
+    for path, value in changed_fields(Scenario(), scenario).items():
         field = field_info(path)
         if field and path not in ("name", "question", "source"):
             rows.append((path, field.label, f"{value} {field.unit}".rstrip()))

@@ -9,7 +9,7 @@ import numpy as np
 from twin.kernels.compiled import lazy_entry
 from twin.kernels.rng import exponential, gamma, stream_key, uniform, weibull
 from twin.lab.traces.formats import SEED, Columns, Format, Reading
-from twin.lab.traces.requests import MOST_TOKENS, decode, text_of
+from twin.lab.traces.requests import MOST_TOKENS, decode_json, text_of
 from twin.lab.traces.source import Piece, TraceError
 
 PIECE_NAME = re.compile(r"(?:^|/)chunk-(\d{1,6})-(trace\.csv|dataset\.json)$")
@@ -88,7 +88,7 @@ def _client_windows(piece: Piece) -> list[tuple[float, float, float, int]]:
 
 def _length_tables(piece: Piece) -> dict[str, list[tuple[float, np.ndarray, np.ndarray]]]:
     """By field its windows: (start s, tokens f8[k], their cumulative probability f8[k])."""
-    body = decode(text_of(piece), piece.name, "an object of windows")
+    body = decode_json(text_of(piece), piece.name, "an object of windows")
     if type(body) is not dict or not body:
         raise TraceError(f"{piece.name} is not an object of windows")
     tables: dict[str, list[tuple[float, np.ndarray, np.ndarray]]] = {field: [] for field in FIELDS}

@@ -57,13 +57,13 @@ class Error:
     today: float
 
     @property
-    def judged(self) -> float:
-        """The first error, or today's if there is none."""
+    def first_or_today(self) -> float:
+        """The first error, or today's if there is none, as a logarithm of speed."""
         return self.today if self.first is None else self.first
 
 
 def quantity_of(row: Row) -> str:
-    """The group of a row's figure: a ratio, decode, prefill, TTFT, an operator, or bytes."""
+    """Group of a row's figure: 'ratio', 'decode', 'prefill', 'ttft', 'operator' or 'memory'."""
     words = row.measure.split(".")
     if row.against is not None:
         return RATIO
@@ -75,7 +75,7 @@ def quantity_of(row: Row) -> str:
 
 
 def levels_of(quantity: str, scenario: Scenario, stack: str) -> Levels:
-    """Value of each of LEVELS for a row: a leaf of the tree."""
+    """A row's quantity, chip, stack, serving mode and range of batches: a leaf of the tree."""
     mode = "colocated" if scenario.deployment.mode == "colocated" else "apart"
     batch = batch_range(scenario.deployment.decode.batch_per_npu) if quantity == DECODE else 0
     chip = chip_of(scenario, "prefill" if quantity in ("prefill", "ttft") else "decode")
@@ -83,7 +83,8 @@ def levels_of(quantity: str, scenario: Scenario, stack: str) -> Levels:
 
 
 def batch_range(batch: float) -> int:
-    """The power of four at which the range of a batch begins.
+    """Number of a range of batches: exponent of the largest power of four up to a batch (requests
+    per NPU).
 
     >>> [batch_range(batch) for batch in (1, 3, 4, 96, 256)]
     [0, 0, 1, 3, 4]
@@ -92,15 +93,15 @@ def batch_range(batch: float) -> int:
 
 
 def stack_of(row: Row) -> str:
-    """The stack of a row: the one it names, the supernode's, or an unknown one of its system."""
+    """Name of a row's stack: its scenario's, the supernode's, or an unknown one of its system."""
     stack = scenario_of(row.scenario).deployment.stack
     if stack != PLAIN:
         return stack
     return SUPERNODE if row.group == SUPERNODE else row.system
 
 
-def speed(row: Row, error: float) -> float:
-    """A signed error (twin / published - 1) as a logarithm of speed."""
+def log_speed(row: Row, error: float) -> float:
+    """ln of the twin's speed over the published one, from a row's error (twin / published - 1)."""
     is_rate = row.measure.split(".")[-1] in RATES
     return math.log1p(error) if is_rate else -math.log1p(error)
 
@@ -108,7 +109,8 @@ def speed(row: Row, error: float) -> float:
 def errors_of(
     rows: Sequence[Row], first: Mapping[str, First], today: Mapping[str, float]
 ) -> list[Error]:
-    """First errors of judged rows, and errors of rows in sight; today: the present errors."""
+    """Errors of judged rows and of rows in sight; `first`: first answers by row id; `today`:
+    today's errors by row id, as twin / published - 1 (a missing one: the first)."""
     errors = []
     for row in rows:
         first_entry = first.get(row.id)
@@ -122,14 +124,16 @@ def errors_of(
                 row.id, row.system, row.source, scenario.deployment.model,
                 levels_of(quantity_of(row), scenario, stack_of(row)),
                 scenario.deployment.decode.batch_per_npu,
-                None if first_entry is None else speed(row, first_entry.error), speed(row, error),
+                None if first_entry is None else log_speed(row, first_entry.error),
+                log_speed(row, error),
             )
         )  # fmt: skip
     return errors
 
 
 def student_t(share: float, freedom: int) -> float:
-    """Student's t quantile within 0.001 (Abramowitz and Stegun 26.7.5); scipy is slow to import."""
+    """Student's t quantile of a probability (`share`) at degrees of freedom, within 0.001
+    (Abramowitz and Stegun 26.7.5); scipy is slow to import."""
     z = NormalDist().inv_cdf(share)
     terms = (
         z,
@@ -150,16 +154,16 @@ class Band:
     own: int  # rows with a first error of the same quantity, machine and stack
 
     def half_width(self, share: float = MOST) -> float:
-        """Half width of the band that contains this share."""
+        """Half width of the band that contains a share of figures, as a logarithm of speed."""
         return self.spread * student_t(0.5 + 0.5 * share, self.freedom)
 
     def ends(self, share: float = MOST) -> tuple[float, float]:
-        """Lower and upper end of the band that contains this share."""
+        """Low and high end of the band that contains a share of figures, as logarithms of speed."""
         half_width = self.half_width(share)
         return self.centre - half_width, self.centre + half_width
 
     def holds(self, error: float, share: float = MOST) -> bool:
-        """Whether the band contains an error."""
+        """Whether the band that contains a share of figures contains an error (log of speed)."""
         return abs(error - self.centre) <= self.half_width(share)
 
 
@@ -177,7 +181,7 @@ class Bands:
         scaled = np.array([error.today for error in self.errors]) / row_scales
         first = np.array([error.first for error in unseen], dtype=float) / row_scales[: len(unseen)]
         self._numbers: list[dict[Levels, int]] = [{} for _ in LEVELS]
-        self._codes = _codes([error.levels for error in self.errors], self._numbers)
+        self._codes = _branch_numbers([error.levels for error in self.errors], self._numbers)
         depths = sum((level[:, None] == level).astype(int) for level in self._codes.T)  # by pair
         self._variogram = _variogram(self._codes[: len(unseen)], first, depths)
         covariance = self._covariance(depths)
@@ -196,7 +200,7 @@ class Bands:
         self._priors = _variance_factors(projection, scaled, first, self.errors)
 
     def of(self, levels: Levels) -> Band:
-        """The band of a leaf. A stack without rows has that of all other systems."""
+        """The band of a leaf (`levels_of`). A stack without rows has that of all other systems."""
         leaf_codes = [ids.get(levels[: depth + 1], -1) for depth, ids in enumerate(self._numbers)]
         covariance = self._covariance((self._codes == leaf_codes).sum(axis=1))
         centre = self._mean + float(covariance @ self._pull)
@@ -213,21 +217,21 @@ class Bands:
         return Band(scale * centre, max(spread, DIGITS), PRIOR + len(residuals), len(residuals))
 
     def _scale_of(self, quantity: Hashable) -> float:
-        """Scale of a quantity's errors; without unseen rows, that of the worst quantity."""
+        """Root mean square error of a quantity; the worst quantity's, if it has no first errors."""
         return self._scales.get(quantity, max(self._scales.values()))
 
     def _covariance(self, shared: NDArray[np.intp]) -> Vector:
-        """Covariance of scaled errors by number of shared levels."""
+        """Covariance of scaled errors, by the number of levels that two rows share (`shared`)."""
         return self._variogram[0] - self._variogram[shared]
 
 
 def _variance_factors(
     projected: Vector, today: Vector, first: Vector, errors: Sequence[Error]
 ) -> dict[Hashable, float]:
-    """Factor on the variance, by quantity (None: of all), of rows without others of their kind:
-    with it MOST of the first errors lie within bands made without a row's system, or without its
-    source (closed form: Dubrule; by groups: Barber et al., Annals of statistics 49, 2021). 1
-    without other groups; a quantity of fewer than PRIOR rows has the largest one."""
+    """Factors on the variance by quantity (None: of all), with which MOST of the first errors lie
+    within bands made without a row's system or source (closed form: Dubrule; by groups: Barber et
+    al., Annals of statistics 49, 2021); 1 without other groups. Quantities of fewer than PRIOR rows
+    are left out. projected: matrix f8[rows, rows]; today, first: scaled errors."""
     residuals = projected @ today
     misses_by_key: dict[Hashable, list[float]] = {}
     for groups in ([by_system(error) for error in errors], [by_source(error) for error in errors]):
@@ -255,11 +259,11 @@ def _variance_factors(
 
 
 def _scales(unseen: Sequence[Error]) -> dict[Hashable, float]:
-    """Root mean square error by quantity, each system once, with PRIOR rows of the worst."""
+    """Root mean square first error by quantity: each system once, with PRIOR rows of the worst."""
     squares_by_quantity: dict[Hashable, dict[str, list[float]]] = {}
     for error in unseen:
         squares_by_system = squares_by_quantity.setdefault(error.levels[0], {})
-        squares_by_system.setdefault(error.system, []).append(error.judged**2)
+        squares_by_system.setdefault(error.system, []).append(error.first_or_today**2)
     mean_squares = {
         q: float(np.mean([np.mean(squares) for squares in by_system.values()]))
         for q, by_system in squares_by_quantity.items()
@@ -273,7 +277,7 @@ def _scales(unseen: Sequence[Error]) -> dict[Hashable, float]:
     }
 
 
-def _codes(leaves: Sequence[Levels], numbers: list[dict[Levels, int]]) -> NDArray[np.intp]:
+def _branch_numbers(leaves: Sequence[Levels], numbers: list[dict[Levels, int]]) -> NDArray[np.intp]:
     """Branch number of each leaf at each level, i[leaves, levels]; `numbers` gets the new ones."""
     return np.array([
         [ids.setdefault(leaf[: depth + 1], len(ids)) for depth, ids in enumerate(numbers)]
@@ -282,8 +286,9 @@ def _codes(leaves: Sequence[Levels], numbers: list[dict[Levels, int]]) -> NDArra
 
 
 def _variogram(codes: NDArray[np.intp], errors: Vector, levels: NDArray[np.intp]) -> Vector:
-    """Half the mean squared difference of errors by shared `levels` of two rows, never rising: a
-    mean over pairs of branches, so that many rows of one stack count once; 1 without a pair."""
+    """Half the mean squared difference of errors, f8[levels + 1] by number of levels that two rows
+    share (`levels`, by pair), never rising: a mean over pairs of branches, so that many rows of one
+    stack count once; 1 without a pair."""
     rows, other_rows = np.triu_indices(len(errors), 1)
     depths = levels[rows, other_rows]
     root_gaps = np.sqrt(np.abs(errors[rows] - errors[other_rows]))
@@ -308,12 +313,13 @@ def _variogram(codes: NDArray[np.intp], errors: Vector, levels: NDArray[np.intp]
 # What bands hold of rows that they have not seen.
 
 
-def left_out(
+def bands_without(
     errors: Sequence[Error],
     by: Callable[[Error], Any],
     leaves: Mapping[str, tuple[Any, Levels]] | None = None,
 ) -> dict[str, Band]:
-    """Band of every row, made without its group (system, source, or itself)."""
+    """Band of each row, made without errors of its group; by: group of an error, as its system or
+    source; leaves: group and leaf by row (None: those of the errors)."""
     leaves = leaves or {error.row: (by(error), error.levels) for error in errors}
     bands: dict[str, Band] = {}
     for group in dict.fromkeys(group for group, _ in leaves.values()):
@@ -328,7 +334,7 @@ by_system = attrgetter("system")  # the group of a row that is left out when ban
 
 
 def by_source(error: Error) -> str:
-    """Publication of a row's error, without the page or table in it."""
+    """Name of the publication of a row's error, without the page or table in it."""
     return error.source.split(":")[0].split(",")[0]
 
 
@@ -343,21 +349,21 @@ class Coverage:
 
     @property
     def text(self) -> str:
-        """'57 and 81 % of 54', for the two shares."""
+        """Both shares in per cent and the number of rows: '57 and 81 % of 54'."""
         return f"{100 * self.half:.0f} and {100 * self.most:.0f} % of {self.rows}"
 
 
 def coverage(
     errors: Sequence[Error], bands: Mapping[str, Band], seen: bool = False
 ) -> list[Coverage]:
-    """Share of first errors (seen: of rows in sight) within bands: of all, and by quantity."""
+    """Share of first errors (seen: of rows in sight) within bands: of all rows, and by quantity."""
     judgements = [error for error in errors if error.row in bands and (error.first is None) == seen]
     errors_by_name = {"all": judgements}
     for error in judgements:
         errors_by_name.setdefault(str(error.levels[0]), []).append(error)
     return [
         Coverage(name, len(named_errors), *(
-            float(np.mean([bands[error.row].holds(error.judged, share) for error in named_errors]))
+            float(np.mean([bands[e.row].holds(e.first_or_today, share) for e in named_errors]))
             for share in (HALF, MOST)))
         for name, named_errors in errors_by_name.items() if named_errors
     ]  # fmt: skip
@@ -367,20 +373,23 @@ def coverage(
 
 
 def error_of_ratio(errors: Sequence[Error], levels: Levels, model: str) -> tuple[float, int]:
-    """Error of a ratio of two deployments of one stack, as a logarithm, and the pairs that it comes
-    from: each branch counts once, and all other systems together count as PRIOR rows."""
+    """Error, as a logarithm, within which MOST of the recorded ratios of two deployments of one
+    stack lie, and the number of pairs of this machine, stack, mode and model; (inf, 0) without a
+    pair. Each branch counts once, all other systems together as PRIOR rows."""
     unseen_errors = [entry for entry in errors if entry.first is not None]
     errors_by_branch: dict[tuple[Hashable, ...], list[float]] = {}
     rows_by_branch: dict[tuple[Hashable, ...], int] = {}
     for position, error in enumerate(unseen_errors):
         branch = (*error.levels[1 : STACK + 1], error.model, error.system)
         if error.levels[0] == RATIO:
-            errors_by_branch.setdefault(branch, []).append(abs(error.judged))
+            errors_by_branch.setdefault(branch, []).append(abs(error.first_or_today))
         for earlier in unseen_errors[:position]:
             if error.levels[0] in (DECODE, PREFILL) and error.levels[: STACK + 1] == (
                 earlier.levels[: STACK + 1]
             ) and (error.model, error.system) == (earlier.model, earlier.system):  # fmt: skip
-                errors_by_branch.setdefault(branch, []).append(abs(error.judged - earlier.judged))
+                errors_by_branch.setdefault(branch, []).append(
+                    abs(error.first_or_today - earlier.first_or_today)
+                )
         rows_by_branch[branch] = rows_by_branch.get(branch, 0) + 1
     own_branch = (*levels[1 : STACK + 1], model)
     pair_errors, weights, own_pairs = [], [], 0

@@ -9,16 +9,7 @@ from twin.facts import FactError, Facts
 from twin.hardware.chip import load_chip
 from twin.lab.evidence.rows import Row, load_published, scenario_of
 from twin.model.shape import load_shape
-from twin.scenario import (
-    Scenario,
-    chip_of,
-    field_info,
-    field_unit,
-    fields,
-    pools,
-    serving,
-    sharing,
-)
+from twin.scenario import Scenario, chip_of, field_info, field_unit, fields, pools, serving, sharing
 from twin.scenario import read as scenario_value
 from twin.scenario.words import choice_label
 from twin.workload.generate import mean_lengths
@@ -52,8 +43,8 @@ class Aspect:
         """The name as it begins a sentence."""
         return self.name[0].upper() + self.name[1:]
 
-    def words(self, value: float | str, facts: Facts) -> str:
-        """A value without its unit, an option as forms show it."""
+    def value_text(self, value: float | str, facts: Facts) -> str:
+        """A value as text without its unit; an option by the label that forms show."""
         if not isinstance(value, str):
             return f"{value:,.6g}"
         field = field_info(self.path)
@@ -69,9 +60,9 @@ class AspectRange:
     values: tuple[float | str, ...]  # distinct, sorted
     rows: int
 
-    def words(self, facts: Facts) -> str:
-        """'8 to 128 requests/NPU', '4,096 tokens only', or the names."""
-        texts = [self.aspect.words(value, facts) for value in self.values]
+    def text(self, facts: Facts) -> str:
+        """The range as text: '8 to 128 requests/NPU', '4,096 tokens only', or the names."""
+        texts = [self.aspect.value_text(value, facts) for value in self.values]
         if all(isinstance(value, str) for value in self.values):
             return ", ".join(texts)
         range_text = f"{texts[0]} to {texts[-1]}" if len(texts) > 1 else texts[0]
@@ -86,13 +77,13 @@ class AspectRange:
         return bool(numbers) and numbers[0] <= value <= numbers[-1]
 
 
-def _chip(c: Configuration, _facts: Facts) -> Value:
-    """The chip of a configuration's pool."""
+def _pool_chip(c: Configuration, _facts: Facts) -> Value:
+    """Name of the chip of a configuration's pool."""
     return chip_of(c.scenario, "prefill" if c.pool == "prefill" else "decode")
 
 
-def _ep(role: str, c: Configuration, facts: Facts) -> Value:
-    """EP degree of a configuration's pool, in dies."""
+def _ep_dies(role: str, c: Configuration, facts: Facts) -> Value:
+    """EP degree in dies of a configuration's pool; role: prefill or decode."""
     if c.pool == "exchange":
         return float(c.args["ep"])
     dies_per_npu = load_chip(facts, chip_of(c.scenario, role)).dies_per_npu
@@ -101,8 +92,9 @@ def _ep(role: str, c: Configuration, facts: Facts) -> Value:
     return float(getattr(deployment, section).npus_per_instance * dies_per_npu)
 
 
-def _context(sparse: bool, c: Configuration, facts: Facts) -> Value:
-    """Mean decode context in tokens, for models with or without sparse attention."""
+def _mean_context(sparse: bool, c: Configuration, facts: Facts) -> Value:
+    """Mean decode context in tokens of a model with sparse attention (`sparse`) or without; None
+    for the other kind, a recorded trace or an exchange alone."""
     workload = c.scenario.workload
     is_sparse = load_shape(facts, c.scenario.deployment.model).index_top_k > 0
     if workload.arrivals == "trace" or c.pool == "exchange" or is_sparse != sparse:
@@ -111,28 +103,28 @@ def _context(sparse: bool, c: Configuration, facts: Facts) -> Value:
     return prompt_tokens + 0.5 * answer_tokens
 
 
-def _prompt(c: Configuration, facts: Facts) -> Value:
+def _mean_prompt(c: Configuration, facts: Facts) -> Value:
     """Mean prompt length in tokens; None for a recorded trace."""
     workload = c.scenario.workload
     return None if workload.arrivals == "trace" else mean_lengths(workload, facts).input_tokens
 
 
 def _draft_field(name: str, c: Configuration, _facts: Facts) -> Value:
-    """Value of a decode field; None without draft tokens."""
+    """Value of a decode field by its name; None without draft tokens."""
     decode = c.scenario.deployment.decode
     return getattr(decode, name) if decode.mtp_draft_tokens else None
 
 
-def _skew(c: Configuration, facts: Facts) -> Value:
-    """Skew of experts, where placement is not perfect."""
+def _expert_skew(c: Configuration, facts: Facts) -> Value:
+    """Skew of expert popularity, 0 if popularity is not skewed; None if placement is perfect."""
     experts = c.scenario.experts
     if experts.placement == "perfect":
         return None
     return experts.skew if experts.popularity == "skewed" else 0.0
 
 
-def _reuse(c: Configuration, facts: Facts) -> Value:
-    """Share of prompt tokens that the memory pool has."""
+def _reused_share(c: Configuration, facts: Facts) -> Value:
+    """Share of prompt tokens that the memory pool holds; None without one, or with a trace."""
     workload = c.scenario.workload
     if (
         not c.scenario.memory_pool.enabled
@@ -144,8 +136,9 @@ def _reuse(c: Configuration, facts: Facts) -> Value:
     return float(c.args.get("hit_share", reused_share))
 
 
-def _field(path: str, pool: str, c: Configuration, _facts: Facts) -> Value:
-    """Value of a field; None for a configuration without it, or of another pool ('': any)."""
+def _field_value(path: str, pool: str, c: Configuration, _facts: Facts) -> Value:
+    """Value of a field by its path, switches as 'on' or 'off'; None for a configuration without it,
+    or of another pool ('': any)."""
     is_colocated = c.scenario.deployment.mode == "colocated"
     if (pool and c.pool != pool) or (is_colocated and path.startswith("deployment.prefill")):
         return None  # an exchange alone, or a colocated instance, has no such field
@@ -155,42 +148,43 @@ def _field(path: str, pool: str, c: Configuration, _facts: Facts) -> Value:
     return value if isinstance(value, str) else float(value)
 
 
-def _options(name: str, path: str, pool: str = "", unit: str = "") -> Aspect:
-    """An aspect of the options that a field declares."""
-    return Aspect(name, unit, pool, partial(_field, path, ""), path)
+def _options_aspect(name: str, path: str, pool: str = "", unit: str = "") -> Aspect:
+    """The aspect of a field with options; name: of the aspect."""
+    return Aspect(name, unit, pool, partial(_field_value, path, ""), path)
 
 
 ASPECTS = (
-    Aspect("chip", "", "", _chip, "supernode.chip"),
-    _options("model", "deployment.model"),
-    _options("weight precision", "deployment.precision.weights"),
-    _options("KV precision", "deployment.precision.kv"),
-    _options("scale-up network reaches", "supernode.scale_up"),
-    _options("fused dispatch and combine", "deployment.communication.fused"),
+    Aspect("chip", "", "", _pool_chip, "supernode.chip"),
+    _options_aspect("model", "deployment.model"),
+    _options_aspect("weight precision", "deployment.precision.weights"),
+    _options_aspect("KV precision", "deployment.precision.kv"),
+    _options_aspect("scale-up network reaches", "supernode.scale_up"),
+    _options_aspect("fused dispatch and combine", "deployment.communication.fused"),
     Aspect("decode batch", "requests/NPU", "decode",
-           partial(_field, "deployment.decode.batch_per_npu", "decode")),
-    Aspect("mean decode context", "tokens", "decode", partial(_context, False)),
-    Aspect("mean decode context of sparse attention", "tokens", "decode", partial(_context, True)),
+           partial(_field_value, "deployment.decode.batch_per_npu", "decode")),
+    Aspect("mean decode context", "tokens", "decode", partial(_mean_context, False)),
+    Aspect("mean decode context of sparse attention", "tokens", "decode",
+           partial(_mean_context, True)),
     Aspect("drafter", "", "decode", partial(_draft_field, "drafter"), "deployment.decode.drafter"),
-    Aspect("decode EP degree", "dies", "decode", partial(_ep, "decode")),
+    Aspect("decode EP degree", "dies", "decode", partial(_ep_dies, "decode")),
     Aspect("MTP draft", "tokens", "decode",
-           partial(_field, "deployment.decode.mtp_draft_tokens", "decode")),
+           partial(_field_value, "deployment.decode.mtp_draft_tokens", "decode")),
     Aspect("MTP acceptance", "", "decode", partial(_draft_field, "mtp_acceptance")),
-    Aspect("expert skew in decode", "", "decode", _skew),
-    Aspect("prompt length", "tokens", "prefill", _prompt),
-    Aspect("prefill EP degree", "dies", "prefill", partial(_ep, "prefill")),
+    Aspect("expert skew in decode", "", "decode", _expert_skew),
+    Aspect("prompt length", "tokens", "prefill", _mean_prompt),
+    Aspect("prefill EP degree", "dies", "prefill", partial(_ep_dies, "prefill")),
     Aspect("prefill batch", "tokens/NPU", "prefill",
-           partial(_field, "deployment.prefill.tokens_per_npu", "")),
-    _options("prefill attention", "deployment.prefill.attention", "prefill"),
-    Aspect("expert skew in prefill", "", "prefill", _skew),
-    Aspect("reused share of a prompt", "", "prefill", _reuse),
-    *(_options(info.label, path, unit=field_unit(path)) for path, info in fields().items()
+           partial(_field_value, "deployment.prefill.tokens_per_npu", "")),
+    _options_aspect("prefill attention", "deployment.prefill.attention", "prefill"),
+    Aspect("expert skew in prefill", "", "prefill", _expert_skew),
+    Aspect("reused share of a prompt", "", "prefill", _reused_share),
+    *(_options_aspect(info.label, path, unit=field_unit(path)) for path, info in fields().items()
       if path.startswith("deployment.optimisations.")),
 )  # fmt: skip
 
 
 def configurations(rows: Sequence[Row]) -> Iterator[Configuration]:
-    """Configurations that the rows measured; a ratio has two."""
+    """Configurations that the rows measured: one for each row, two for a ratio."""
     for row in rows:
         pool = POOL_OF.get(row.measure.split(".")[0], "")
         yield Configuration(row.id, pool, scenario_of(row.scenario), row.args)
@@ -200,19 +194,22 @@ def configurations(rows: Sequence[Row]) -> Iterator[Configuration]:
 
 
 @lru_cache(maxsize=1)
-def _published() -> tuple[Configuration, ...]:
+def _published_configurations() -> tuple[Configuration, ...]:
     """Configurations of all published rows, read once."""
     return tuple(configurations(load_published()))
 
 
-def reach(
+def aspect_ranges(
     facts: Facts, configurations: Sequence[Configuration] | None = None, chip: str = ""
 ) -> list[AspectRange]:
-    """Range of each aspect over the rows of a chip, or over all rows if the chip has none."""
+    """Range of each aspect over the configurations of a chip ('': all), or over all if the chip has
+    none; configurations None: those of the published rows."""
     if configurations is None:
         return list(_published_ranges(facts, chip))
     if chip:
-        configurations = [c for c in configurations if _chip(c, facts) == chip] or configurations
+        configurations = [
+            c for c in configurations if _pool_chip(c, facts) == chip
+        ] or configurations
     reaches = []
     for aspect in ASPECTS:
         pairs = [(c.row, aspect.read(c, facts)) for c in configurations if _concerns(aspect, c)]
@@ -226,7 +223,7 @@ def reach(
 @lru_cache(maxsize=16)
 def _published_ranges(facts: Facts, chip: str) -> tuple[AspectRange, ...]:
     """Ranges of the published rows of a chip, computed once."""
-    return tuple(reach(facts, _published(), chip))
+    return tuple(aspect_ranges(facts, _published_configurations(), chip))
 
 
 def _concerns(aspect: Aspect, c: Configuration) -> bool:
@@ -242,8 +239,9 @@ NOT_OF_EXCHANGE = {"MTP acceptance", "expert skew in decode", "KV precision"}
 def outside_evidence(
     scenario: Scenario, facts: Facts, known: Sequence[Configuration] | None = None
 ) -> list[str]:
-    """A sentence for each aspect outside the ranges of all published rows. Raises FactError."""
-    rows, known = known, _published() if known is None else known
+    """A sentence for each aspect of a scenario outside the ranges of `known` configurations (None:
+    those of the published rows). Raises FactError."""
+    rows, known = known, _published_configurations() if known is None else known
     chips = {pool.chip for pool in serving(scenario).values()} | {scenario.supernode.chip}
     if unknown_chips := sorted(chips - {*facts.names("chips")}):
         raise FactError(f"no chip is named {unknown_chips[0]}: add it to data/chips")
@@ -251,7 +249,9 @@ def outside_evidence(
     roles = [role for role, *_ in pools(scenario)]
     if roles == ["colocated"]:
         roles = ["prefill", "decode"]
-        on_same_chip = [each for each in known if _chip(each, facts) == chip_of(scenario, "decode")]
+        on_same_chip = [
+            each for each in known if _pool_chip(each, facts) == chip_of(scenario, "decode")
+        ]
         if all(each.scenario.deployment.mode != "colocated" for each in on_same_chip):
             texts.append(
                 "Prefill and decode share their iterations (colocated); every published row on "
@@ -261,14 +261,16 @@ def outside_evidence(
     for role in roles:
         roles_by_chip.setdefault(chip_of(scenario, role), []).append(role)
     for chip, chip_roles in roles_by_chip.items():
-        for span in reach(facts, rows, chip):  # None: those of the published rows are stored
+        for span in aspect_ranges(
+            facts, rows, chip
+        ):  # None: those of the published rows are stored
             pool = span.aspect.pool
             if pool and pool not in chip_roles:
                 continue
             value = span.aspect.read(Configuration("", pool or chip_roles[0], scenario, {}), facts)
             if value is not None and not span.holds(value):
                 unit = f" {span.aspect.unit}" if span.aspect.unit else ""
-                text, ranges = span.aspect.words(value, facts), span.words(facts)
+                text, ranges = span.aspect.value_text(value, facts), span.text(facts)
                 texts.append(f"{span.aspect.title}: {text}{unit}; published rows have {ranges}.")
     for has_feature, sentence in UNCOMMON:
         if has_feature(scenario) and not any(has_feature(each.scenario) for each in known):
@@ -287,7 +289,7 @@ UNCOMMON: tuple[tuple[Callable[[Scenario], object], str], ...] = (
 
 
 def _traffic_remarks(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:
-    """Features of the traffic that no published row has."""
+    """Sentences on features of a scenario's traffic that no published row has."""
     lengths_vary = s.workload.arrivals == "trace" or s.workload.lengths != "fixed"
     if lengths_vary and all(each.scenario.workload.lengths == "fixed" for each in known):
         yield "Lengths vary from request to request; in every published row they are all alike."

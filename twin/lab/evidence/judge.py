@@ -22,7 +22,7 @@ from twin.lab.evidence.rows import (
     EvidenceError,
     Row,
     bars,
-    load_first,
+    load_first_answers,
     load_others,
     load_published,
     rows_digest,
@@ -48,7 +48,7 @@ TO_UNIT = {"us": 1e6, "ms": 1e3}
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class MeasureInput:
     """Input of a measure: a scenario, the facts, and the row's own arguments."""
 
     scenario: Scenario
@@ -56,56 +56,57 @@ class Ask:
     args: Mapping[str, Any]
 
     @property
-    def steady(self) -> Prediction:
-        """The steady state with every slot taken."""
+    def steady_state(self) -> Prediction:
+        """Steady state by formula with every slot taken."""
         hit_share = float(self.args.get("hit_share", 0.0))
         traffic = traffic_under_way(self.scenario, self.facts, hit_share)
         return steady(self.scenario, self.facts, traffic=traffic)
 
     @property
-    def parts(self) -> Assembly:
+    def assembly(self) -> Assembly:
         """The scenario's fabric, costs and expert imbalance."""
         return assemble(self.scenario, self.facts)
 
     @property
-    def alone(self) -> Costs:
-        """Costs whose kernels take as long as those of no pass."""
+    def costs_alone(self) -> Costs:
+        """Costs with the times of kernels that run alone, outside a pass."""
         return assemble(self.scenario, self.facts.replaced(alone.ALONE)).costs
 
 
 def answer_row(row: Row, facts: Facts) -> float:
-    """The twin's figure for a row, in the row's unit."""
+    """The twin's figure for a row, in its unit. Raises EvidenceError for an unknown measure."""
     row_facts = facts.replaced(row.facts)
     if row.family not in MEASURES:
         raise EvidenceError(f"row {row.id} measures {row.measure!r}: take one of {list(MEASURES)}")
     name_parts = row.measure.split(".")[1:]
     measure = MEASURES[row.family]
-    answer = measure(name_parts, Ask(scenario_of(row.scenario), row_facts, row.args))
+    answer = measure(name_parts, MeasureInput(scenario_of(row.scenario), row_facts, row.args))
     if row.against is not None:
         other_args = {key.removeprefix("against_"): value for key, value in row.args.items()
                  if key.startswith("against_")}  # fmt: skip
-        answer /= measure(name_parts, Ask(scenario_of(row.against), row_facts, other_args))
+        answer /= measure(name_parts, MeasureInput(scenario_of(row.against), row_facts, other_args))
     return float(answer) * float(row.args.get("times", 1.0)) * TO_UNIT.get(row.unit, 1.0)
 
 
 # --- Measures: (parts of its name after the family, what it reads) -> SI value -----------------
 
 
-def _decode(parts: Sequence[str], ask: Ask) -> float:
-    """TPOT, seconds of an iteration, a layer or some operators, or throughput of decode."""
+def _decode_figure(parts: Sequence[str], case: MeasureInput) -> float:
+    """Decode figure by name (`parts`): TPOT or time of an iteration, a layer or some operators, in
+    seconds; or tokens/s per NPU."""
     if parts[0] == "slo":
-        return _under_slo(ask)
-    prediction = ask.steady
-    decode, traffic = prediction.decode, traffic_under_way(ask.scenario, ask.facts)
-    if "requests" in ask.args:  # on an instance: fewer than it has slots
-        role, hot_table = prediction.costs.decode_role, ask.parts.decode_imbalance.table
+        return _throughput_under_slo(case)
+    prediction = case.steady_state
+    decode, traffic = prediction.decode, traffic_under_way(case.scenario, case.facts)
+    if "requests" in case.args:  # on an instance: fewer than it has slots
+        role, hot_table = prediction.costs.decode_role, case.assembly.decode_imbalance.table
         assert role is not None
-        rank_requests = float(ask.args["requests"]) / role.ranks
+        rank_requests = float(case.args["requests"]) / role.ranks
         decode = predict_decode(prediction.costs, traffic, hot_table, rank_requests, "clients")
     assert decode is not None
     layers = prediction.costs.shape.layers
     if parts[0] == "profile":
-        seconds_by_operator = alone.profile_of_mean_die(prediction, traffic, ask.facts)
+        seconds_by_operator = alone.profile_of_mean_die(prediction, traffic, case.facts)
         return math.fsum(seconds_by_operator[name] for name in parts[1].split("+")) / layers
     if parts[0] == "layer":
         names = parts[1].split("+") if len(parts) > 1 else LAYER
@@ -118,20 +119,20 @@ def _decode(parts: Sequence[str], ask: Ask) -> float:
     return figures[parts[0]]
 
 
-def _under_slo(ask: Ask) -> float:
-    """Throughput of the largest batch that meets the scenario's TPOT; 0 where none does."""
-    target = largest_batch(Priced(ask.scenario, ask.facts), 1e-3 * ask.scenario.slo.tpot_ms)
+def _throughput_under_slo(case: MeasureInput) -> float:
+    """Decode tokens/s per NPU of the largest batch that meets the scenario's TPOT; 0 for none."""
+    target = largest_batch(Priced(case.scenario, case.facts), 1e-3 * case.scenario.slo.tpot_ms)
     if not target.batch_per_npu:
         return 0.0
     at_batch = {"deployment.decode.batch_per_npu": target.batch_per_npu}
-    prediction = replace(ask, scenario=with_overrides(ask.scenario, at_batch)).steady
+    prediction = replace(case, scenario=with_overrides(case.scenario, at_batch)).steady_state
     assert prediction.decode is not None
     return prediction.decode.tokens_per_s_per_npu
 
 
-def _prefill(parts: Sequence[str], ask: Ask) -> float:
-    """Throughput, seconds of a batch or of a layer, or requests/s of prefill."""
-    prediction = ask.steady
+def _prefill_figure(parts: Sequence[str], case: MeasureInput) -> float:
+    """Prefill figure by name (`parts`): tokens/s per NPU, seconds (batch, layer), requests/s."""
+    prediction = case.steady_state
     prefill = prediction.prefill
     assert prefill is not None
     if parts[0] == "layer":
@@ -147,37 +148,42 @@ def _prefill(parts: Sequence[str], ask: Ask) -> float:
     }[parts[0]]
 
 
-def _exchange(parts: Sequence[str], ask: Ask) -> float:
-    """Seconds of dispatch or combine alone, loaded evenly, by the kernels of the row's stack."""
-    dies, tokens, scenario = int(ask.args["ep"]), float(ask.args["tokens"]), ask.scenario
-    facts = facts_of_stack(ask.facts, scenario.deployment.stack, scenario.supernode.chip)
+def _exchange_s(parts: Sequence[str], case: MeasureInput) -> float:
+    """Seconds of dispatch or combine (`parts`) alone, loaded evenly, with the row's stack."""
+    dies, tokens, scenario = int(case.args["ep"]), float(case.args["tokens"]), case.scenario
+    facts = facts_of_stack(case.facts, scenario.deployment.stack, scenario.supernode.chip)
     return alone.exchange_s(scenario, facts, parts[0], dies, tokens)
 
 
-def _stream(parts: Sequence[str], ask: Ask) -> float:
-    """Seconds of one of the two decode streams for a microbatch on the paper's split of cores."""
-    traffic, assembly = traffic_under_way(ask.scenario, ask.facts), ask.parts
+def _stream_s(parts: Sequence[str], case: MeasureInput) -> float:
+    """Seconds of a decode stream (`parts`: attention or not) of a microbatch, as in the paper."""
+    traffic, assembly = traffic_under_way(case.scenario, case.facts), case.assembly
     both_streams_s = alone.streams_s(assembly.costs, traffic, assembly.decode_imbalance.table)
     return both_streams_s[0] if parts[0] == "attention" else both_streams_s[1]
 
 
-def _kernel(parts: Sequence[str], ask: Ask) -> float:
-    """Seconds of one kernel alone on a die: attention core or grouped product."""
+def _kernel_s(parts: Sequence[str], case: MeasureInput) -> float:
+    """Seconds of one kernel alone on a die: attention core or grouped product (`parts`)."""
     if parts[0] == "attention":
-        return alone.attention_core_s(ask.alone, float(ask.args["batch"]) * float(ask.args["kv"]))
-    return alone.grouped_product_s(ask.alone, float(ask.args["experts"]), float(ask.args["rows"]))
+        return alone.attention_core_s(
+            case.costs_alone, float(case.args["batch"]) * float(case.args["kv"])
+        )
+    return alone.grouped_product_s(
+        case.costs_alone, float(case.args["experts"]), float(case.args["rows"])
+    )
 
 
-def _finite(parts: Sequence[str], ask: Ask) -> float:
-    """TPOT or tokens/s per NPU from `requests` at once: `drain` decodes, `burst` prefills them."""
-    decode, role = ask.steady.decode, ask.steady.costs.colocated_role
-    scenario, requests = ask.scenario, int(ask.args["requests"])
+def _finite_figure(parts: Sequence[str], case: MeasureInput) -> float:
+    """Mean TPOT in seconds or tokens/s per NPU (second of `parts`) of a number of requests at once,
+    which `drain` decodes and `burst` prefills too (first of `parts`)."""
+    decode, role = case.steady_state.decode, case.steady_state.costs.colocated_role
+    scenario, requests = case.scenario, int(case.args["requests"])
     assert decode is not None and role is not None
-    hot = ask.parts.decode_imbalance.table
+    hot = case.assembly.decode_imbalance.table
     npus = scenario.deployment.colocated.npus_per_instance
     batch_tokens = role.prompt_tokens
     if parts[0] == "drain":
-        prompts, answer_lengths = drawn_lengths(ask.facts, scenario.workload)
+        prompts, answer_lengths = drawn_lengths(case.facts, scenario.workload)
         quantiles = np.modf((0.5 + np.arange(requests)) * 0.5 * (math.sqrt(5.0) - 1.0))[0]
         tokens = np.interp(quantiles, answer_lengths.levels, answer_lengths.tokens)
         slots = int(decode.batch_per_npu * npus)
@@ -196,22 +202,23 @@ def _finite(parts: Sequence[str], ask: Ask) -> float:
     return float(tokens.sum()) / outcome.seconds / npus
 
 
-def _benchmark(parts: Sequence[str], ask: Ask) -> float:
-    """TPOT or TTFT (s), or tokens/s per NPU, of a benchmark from its first request on: `clients`
-    that send `prompts`, or `rate` requests a second, evenly, for `seconds` or `prompts`."""
+def _benchmark_figure(parts: Sequence[str], case: MeasureInput) -> float:
+    """Mean TPOT or TTFT (s), or tokens/s per NPU, of a benchmark from its first request on:
+    `clients` that send `prompts`, or `rate` requests a second, evenly, for `seconds` or
+    `prompts`."""
     overrides: dict[str, Any] = {"start": "empty", "warmup_s": 0.0, "memory_pool.enabled": False,
-                             "horizon_s": float(ask.args.get("seconds", HOUR_S))}  # fmt: skip
-    if "rate" in ask.args:
+                             "horizon_s": float(case.args.get("seconds", HOUR_S))}  # fmt: skip
+    if "rate" in case.args:
         overrides |= {"workload.arrivals": "uniform",
-                  "workload.rate_req_per_s": float(ask.args["rate"])}  # fmt: skip
+                  "workload.rate_req_per_s": float(case.args["rate"])}  # fmt: skip
     else:
         overrides |= {"workload.arrivals": "closed_loop",
-                  "workload.concurrency": int(ask.args["clients"])}  # fmt: skip
-    if "prompts" in ask.args:
-        overrides["workload.prompts"] = int(ask.args["prompts"])
-    ended_s, tokens, summary = _benchmark_run(with_overrides(ask.scenario, overrides), ask.facts)
+                  "workload.concurrency": int(case.args["clients"])}  # fmt: skip
+    if "prompts" in case.args:
+        overrides["workload.prompts"] = int(case.args["prompts"])
+    ended_s, tokens, summary = _benchmark_run(with_overrides(case.scenario, overrides), case.facts)
     if parts[0] == "throughput":  # until the last answer has ended
-        return tokens / ended_s / npus_used(ask.scenario)
+        return tokens / ended_s / npus_used(case.scenario)
     seconds = summary[{"tpot": "tpot_s_mean", "ttft": "ttft_s_mean"}[parts[0]]]
     assert isinstance(seconds, float)
     return seconds
@@ -219,7 +226,8 @@ def _benchmark(parts: Sequence[str], ask: Ask) -> float:
 
 @lru_cache(maxsize=256)
 def _benchmark_run(scenario: Scenario, facts: Facts) -> tuple[float, float, Mapping[str, Any]]:
-    """End of a benchmark's last answer, tokens of its answers, and figures: rows share a run."""
+    """Time (s) of a benchmark's last answer, tokens of all answers, and the run's summary; rows of
+    one benchmark share a run."""
     from twin.engine.simulate import simulate  # a formula waits for no compiler
 
     run = simulate(scenario, facts)
@@ -228,18 +236,18 @@ def _benchmark_run(scenario: Scenario, facts: Facts) -> tuple[float, float, Mapp
     return ended_s, float(run.tables["requests"]["output_tokens"].to_numpy().sum()), run.summary
 
 
-MEASURES: dict[str, Callable[[Sequence[str], Ask], float]] = {
-    "decode": _decode,
-    "prefill": _prefill,
-    "exchange": _exchange,
-    "stream": _stream,
-    "kernel": _kernel,
-    "collective": lambda parts, ask: alone.collective_alone_s(  # by bytes on a die
-        ask.alone, parts[0], 1e6 * float(ask.args["megabytes"])
+MEASURES: dict[str, Callable[[Sequence[str], MeasureInput], float]] = {
+    "decode": _decode_figure,
+    "prefill": _prefill_figure,
+    "exchange": _exchange_s,
+    "stream": _stream_s,
+    "kernel": _kernel_s,
+    "collective": lambda parts, case: alone.collective_alone_s(  # by bytes on a die
+        case.costs_alone, parts[0], 1e6 * float(case.args["megabytes"])
     ),
-    "finite": _finite,
-    "benchmark": _benchmark,
-    "memory": lambda parts, ask: ask.parts.costs.kv_bytes_per_token,
+    "finite": _finite_figure,
+    "benchmark": _benchmark_figure,
+    "memory": lambda parts, case: case.assembly.costs.kv_bytes_per_token,
 }
 
 JUDGED = tuple(kind for kind in KINDS if kind not in UNJUDGED)
@@ -253,12 +261,12 @@ Judged = Sequence[Mapping[str, Any]]
 
 
 def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, Any]]:
-    """Rows (None: the published ones) with `twin` in the row's unit and `error` = twin / published
-    - 1; `judged_error` is the error that counts (the first of an unseen row, none of a circular or
-    unstated one); `outside`: it exceeds the row's `bar`."""
+    """Judged rows (None: the published ones), each with `twin` in the row's unit and `error` = twin
+    / published - 1; `judged_error`: the error that counts (of an unseen row the first; None of a
+    circular or unstated one); `outside`: it exceeds the row's `bar`."""
     if rows is None:
         return [dict(answer) for answer in _published_answers(facts)]
-    first_errors = load_first()
+    first_errors = load_first_answers()
     others_of_row: dict[str, list[list[Any]]] = {}
     for other in load_others():
         others_of_row.setdefault(other.row, []).append([other.simulator, other.error])
@@ -307,12 +315,12 @@ class Score:
 
     @property
     def text(self) -> str:
-        """'7.5 % (22.5 %, 15 rows)': mean, worst, how many."""
+        """Mean, worst and number of rows: '7.5 % (22.5 %, 15 rows)'."""
         return f"{100 * self.mean:.1f} % ({100 * self.worst:.1f} %, {numbered(self.rows, 'row')})"
 
 
 def score(rows: Judged, group: str, kind: str) -> Score | None:
-    """Score of one kind of rows by the errors that count; None without rows."""
+    """Score of the rows of a kind, by the errors that count; group: its name. None without rows."""
     judged_rows = [row for row in rows if row["kind"] == kind and row["judged_error"] is not None]
     if not judged_rows:
         return None
@@ -340,7 +348,7 @@ def headlines(rows: Judged) -> list[str]:
     ]
 
 
-def today(rows: Judged) -> str:
+def now_text(rows: Judged) -> str:
     """A sentence on today's errors of the unseen rows, which say less than first errors."""
     errors = [abs(row["error"]) for row in rows if row["kind"] in UNSEEN]
     return (
@@ -351,7 +359,7 @@ def today(rows: Judged) -> str:
 
 
 def _skew_clause(group: str) -> str:
-    """Skew of experts of the supernode's rows, if it is not the default."""
+    """End of a sentence: skew of experts of the supernode's rows; '' if it is the default."""
     if group != SUPERNODE:
         return ""
     skews = {scenario_of(row.scenario).experts.skew for row in load_published()
@@ -363,7 +371,7 @@ def _skew_clause(group: str) -> str:
 
 
 def score_table(rows: Judged, by: str = "group") -> list[dict[str, str]]:
-    """One line a group (or a system): mean error, worst, and number of rows of every kind."""
+    """A line for each group or system (`by`): mean, worst and number of rows of every kind."""
     table = []
     for name in dict.fromkeys(row[by] for row in rows):
         own_rows = [row for row in rows if row[by] == name]
@@ -386,7 +394,7 @@ def stored_errors() -> dict[str, Any]:
 
 
 def write_errors(facts: Facts, answers: Judged, path: Path = ERRORS) -> None:
-    """Store the errors of unseen and seen rows, and today's; raises NotWritten."""
+    """Write the errors of unseen and seen rows, and today's, to a TOML file; raises NotWritten."""
     table = {
         "facts": facts.digest,
         "rows": rows_digest(load_published()),

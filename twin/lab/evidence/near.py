@@ -20,22 +20,22 @@ from twin.lab.evidence.bands import (
     Bands,
     Coverage,
     Error,
+    bands_without,
     by_source,
     by_system,
     coverage,
     error_of_ratio,
     errors_of,
-    left_out,
     levels_of,
+    log_speed,
     quantity_of,
-    speed,
     stack_of,
 )
 from twin.lab.evidence.judge import stored_errors
 from twin.lab.evidence.rows import (
     SUPERNODE,
     UNJUDGED,
-    load_first,
+    load_first_answers,
     load_published,
     rows_digest,
     scenario_of,
@@ -75,17 +75,17 @@ class Near:
     stale: bool  # whether the errors were stored with other facts or rows
 
     def ends(self, share: float) -> tuple[float, float]:
-        """Low and high end of expected measurements, over the twin's figure."""
+        """Ends of the band that holds a share of measurements, each over the twin's figure."""
         low, high = (end if self.figure.time else -end for end in self.band.ends(share))
         return math.exp(min(low, high)), math.exp(max(low, high))
 
     def percents(self, share: float) -> str:
-        """'−22 to +26 %': the band of measurements around the twin's figure."""
+        """The band that holds a share of measurements, around the twin's figure: '−22 to +26 %'."""
         low, high = self.ends(share)
         return f"{_signed_percent(low)} to {_signed_percent(high)} %"
 
     def range_text(self, value: float) -> str:
-        """'39.2 to 62.3 ms': the band around a figure of this size."""
+        """The band that holds MOST measurements around a figure's value (SI): '39.2 to 62.3 ms'."""
         low_text, high_text = (shown(self.figure.metric, value * end) for end in self.ends(MOST))
         number, _, unit = low_text.partition(" ")
         return f"{number if high_text.endswith(f' {unit}') else low_text} to {high_text}"
@@ -114,19 +114,19 @@ class Near:
 
 
 def _signed_percent(ratio: float) -> str:
-    """A ratio as a signed percentage."""
+    """A ratio's difference from 1 as a signed number of per cent: '+26' for 1.26."""
     return f"{100 * (ratio - 1):+.0f}".replace("-", "−")
 
 
 def _rows_text(count: int, kind: str = "") -> str:
-    """A number of rows in words."""
+    """A number of rows in words: '3 unseen rows'."""
     return f"{count} {kind}{'row' if count == 1 else 'rows'}"
 
 
 @lru_cache(maxsize=1)
 def error_record() -> tuple[tuple[Error, ...], Bands]:
     """Recorded errors and the bands made from them, computed once."""
-    errors = errors_of(load_published(), load_first(), stored_errors()["today"])
+    errors = errors_of(load_published(), load_first_answers(), stored_errors()["today"])
     return tuple(errors), Bands(errors)
 
 
@@ -138,7 +138,7 @@ def _is_stale(facts: Facts) -> bool:
 
 
 def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
-    """Headline figures of a deployment; run: without throughput if arrivals determine it."""
+    """Headline figures of a deployment; run: without throughputs if arrivals determine them."""
     roles = {role for role, *_ in pools(scenario)}
     exists = {
         DECODE: bool(roles & {"decode", "colocated"}),
@@ -149,8 +149,9 @@ def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
     return [figure for figure in FIGURES if exists[figure.quantity] and (with_rates or figure.time)]
 
 
-def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
-    """Band of each figure of `figures_of`, with the reasons why the rows may not reach so far."""
+def figure_bands(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
+    """Band of each headline figure of a scenario, with the reasons why the rows may not reach so
+    far; run: without throughputs if arrivals determine them."""
     bands, (errors, tree) = [], error_record()
     for figure in figures_of(scenario, run):
         levels = _leaf_of(figure, scenario)
@@ -159,7 +160,7 @@ def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
         bands.append(Near(
             figure, tree.of(levels), f"{_stack_label(str(levels[2]))}, {chip_title}",
             sum(error.first is None for error in stack_errors),
-            tuple(_unmatched(figure, scenario, chip_title, stack_errors)), _is_stale(facts),
+            tuple(_gap_texts(figure, scenario, chip_title, stack_errors)), _is_stale(facts),
         ))  # fmt: skip
     return bands
 
@@ -186,8 +187,9 @@ def _stack_label(stack: str) -> str:
     return choice_label("deployment.stack", stack)
 
 
-def _unmatched(figure: Figure, scenario: Scenario, title: str, same: Sequence[Error]) -> list[str]:
-    """Parts of a figure's regime that no row has, in words."""
+def _gap_texts(figure: Figure, scenario: Scenario, title: str, same: Sequence[Error]) -> list[str]:
+    """Parts of a figure's regime that no row has, in words; title: of the chip; same: errors of
+    rows of the same stack and chip."""
     if not any(e.levels[0] == figure.quantity for e in error_record()[0]):
         return [f"no row of {figure.name} was published, so this is the band of other figures"]
     if not same:
@@ -212,16 +214,16 @@ def _unmatched(figure: Figure, scenario: Scenario, title: str, same: Sequence[Er
 def bands_by_run(
     scenarios: Mapping[str, Scenario], facts: Facts
 ) -> list[tuple[tuple[str, ...], list[Near]]]:
-    """Bands of several runs by name, with the names of the runs that share them."""
+    """Groups of runs with equal bands: names of the runs, and their bands."""
     groups: dict[tuple[str, ...], tuple[list[str], list[Near]]] = {}
     for name, scenario in scenarios.items():
-        estimates = near(scenario, facts, run=True)
+        estimates = figure_bands(scenario, facts, run=True)
         names, _ = groups.setdefault(tuple(band.sentence for band in estimates), ([], estimates))
         names.append(name)
     return [(tuple(names), estimates) for names, estimates in groups.values()]
 
 
-def in_brief(bands: Sequence[Near]) -> str:
+def bands_text(bands: Sequence[Near]) -> str:
     """'TPOT −21 to +28 %, TTFT −40 to +85 % (extrapolated)': bands that contain MOST."""
     return ", ".join(
         f"{band.figure.name} {band.percents(MOST)}{' (extrapolated)' if band.extrapolated else ''}"
@@ -244,8 +246,8 @@ class KnownRatio:
         return f"a factor of {1 + self.within:.1f}" if is_wide else f"±{100 * self.within:.0f} %"
 
     @property
-    def words(self) -> str:
-        """'equal within what is known (±12 %)', or the known error of the ratio."""
+    def text(self) -> str:
+        """'equal within what is known (±12 %)', or 'known to ±12 %'."""
         band = self.band
         return f"equal within what is known ({band})" if self.equal else f"known to {band}"
 
@@ -266,8 +268,9 @@ def known_ratios(
 
 
 def _known_ratio(figure: Figure, one: Scenario, other: Scenario, faster: float) -> KnownRatio:
-    """The comparison of a figure; faster: speed of one over that of the other. Of one machine,
-    stack, serving mode and model, errors mostly cancel; others count as independent."""
+    """The comparison of a figure of two scenarios; faster: speed of `one` over that of `other`. On
+    the same machine, stack, serving mode and model errors mostly cancel; others count as
+    independent."""
     errors, bands = error_record()
     levels, other_levels = _leaf_of(figure, one), _leaf_of(figure, other)
     model = one.deployment.model
@@ -282,14 +285,14 @@ def _known_ratio(figure: Figure, one: Scenario, other: Scenario, faster: float) 
 
 
 def known_throughput_ratio(one: Scenario, other: Scenario, ratio: float) -> KnownRatio:
-    """Comparison of the throughputs of two deployments that have this ratio."""
+    """Comparison of the throughputs of two deployments; ratio: of the first over the second."""
     figure = next(candidate for candidate in figures_of(one) if not candidate.time)
     return _known_ratio(figure, one, other, ratio)
 
 
 @lru_cache(maxsize=1)
 def _bands_without_system() -> dict[str, Band]:
-    """Band of every judged row, made without its system."""
+    """Band of every judged row by its id, made without rows of its system."""
     errors, _ = error_record()
     quantities = {error.levels[0] for error in errors}
     rows = [r for r in load_published() if r.kind not in UNJUDGED and quantity_of(r) in quantities]
@@ -297,33 +300,35 @@ def _bands_without_system() -> dict[str, Band]:
         r.id: (r.system, levels_of(quantity_of(r), scenario_of(r.scenario), stack_of(r)))
         for r in rows
     }
-    return left_out(errors, by_system, leaf_by_row)
+    return bands_without(errors, by_system, leaf_by_row)
 
 
 def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
-    """By row: low and high end of twin / published - 1 in a band made without the row's system, and
-    whether its first error lies within (None: it has none)."""
-    bands, first_errors, ends_by_row = _bands_without_system(), load_first(), {}
+    """By row id: low and high end of twin / published - 1 in a band made without the row's system,
+    and whether its first error lies within (None: it has none)."""
+    bands, first_errors, ends_by_row = _bands_without_system(), load_first_answers(), {}
     for row in load_published():
         if row.id not in bands:
             continue
         low_log, high_log = bands[row.id].ends()
-        if speed(row, 1.0) < 0.0:
+        if log_speed(row, 1.0) < 0.0:
             low_log, high_log = -high_log, -low_log
         first_error = None if row.at_most else first_errors.get(row.id)
-        inside = None if first_error is None else bands[row.id].holds(speed(row, first_error.error))
+        inside = (
+            None if first_error is None else bands[row.id].holds(log_speed(row, first_error.error))
+        )
         ends_by_row[row.id] = (math.expm1(low_log), math.expm1(high_log), inside)
     return ends_by_row
 
 
 @lru_cache(maxsize=1)
 def coverages() -> dict[str, list[Coverage]]:
-    """Coverage of bands over rows that were left out, by what was left out with them."""
+    """Coverage of bands by what was left out of them; first overall, then by quantity."""
     errors, _ = error_record()
     bands = _bands_without_system()
     return {
         "first errors, their system left out": coverage(errors, bands),
-        "first errors, their source left out": coverage(errors, left_out(errors, by_source)),
+        "first errors, their source left out": coverage(errors, bands_without(errors, by_source)),
         "rows in sight, which flatter, their system left out": coverage(errors, bands, True),
     }
 

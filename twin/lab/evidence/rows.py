@@ -68,7 +68,7 @@ class Row:
 
     @property
     def family(self) -> str:
-        """The kind of measure: decode, prefill, exchange, ..."""
+        """First part of the measure's name: 'decode', 'prefill', 'exchange', ..."""
         return self.measure.split(".")[0]
 
     @property
@@ -121,17 +121,17 @@ class Bars:
     figures: int  # without a source of their own that move a row, at most
 
     def of(self, row: Row) -> float:
-        """Largest absolute error that is within the bar for this row."""
+        """Largest absolute error (fraction) that is within the bar for this row."""
         return self.exchange if row.family == "exchange" else self.worst[row.group]
 
 
 def load_published(path: Path = PUBLISHED) -> list[Row]:
     """All published rows in the order of the file; raises EvidenceError for a malformed one."""
-    return list(_published(path, path.stat().st_mtime_ns if path.exists() else 0))
+    return list(_published_rows(path, path.stat().st_mtime_ns if path.exists() else 0))
 
 
 @lru_cache(maxsize=4)
-def _published(path: Path, _: int) -> tuple[Row, ...]:
+def _published_rows(path: Path, _: int) -> tuple[Row, ...]:
     """Rows of a file, cached by path and change time: one prediction loads them seven times."""
     rows = []
     for entry in published_table(path)["row"]:
@@ -154,8 +154,8 @@ def rows_digest(rows: Sequence[Row]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def load_first(path: Path = FIRST) -> dict[str, First]:
-    """First errors by row; empty if none were written."""
+def load_first_answers(path: Path = FIRST) -> dict[str, First]:
+    """First answers to rows by row id; empty if none were written."""
     if not path.exists():
         return {}
     return {name: First(**entry) for name, entry in published_table(path).items()}
@@ -178,7 +178,7 @@ def bars() -> Bars:
 
 
 def scenario_of(overrides: Mapping[str, Any]) -> Scenario:
-    """The default scenario with a row's overrides; each is made once."""
+    """The default scenario with overrides by field path; equal overrides give one object."""
     return _scenario_of(json.dumps(dict(overrides)))
 
 

@@ -55,14 +55,15 @@ class Capacity:
 
     @property
     def unit(self) -> str:
-        """Unit of the load."""
+        """Unit of the load: 'req/s', 'clients' or "times the trace's speed"."""
         return UNITS.get(self.path, "times the trace's speed")
 
 
 def capacity(
     s: Scenario, facts: Facts, simulated: Simulated, *, thorough: bool = False
 ) -> Capacity:
-    """The capacity of a scenario. Raises what `simulated` raises."""
+    """Largest load at which a scenario meets its SLO; simulated: returns the summary of a
+    scenario's run, None if it cannot run; its errors are raised. thorough: more seeds."""
     search = search_steps(s, facts, thorough=thorough)
     scenario = next(search)
     while True:
@@ -75,13 +76,14 @@ def capacity(
 def search_steps(
     s: Scenario, facts: Facts, begin: float | None = None, *, thorough: bool = False
 ) -> Search:
-    """Generator of the search: yields scenarios, receives summaries, returns the capacity. Steps
-    grow until the SLO changes between met and missed, then halve; the last interval is interpolated
-    by share. thorough: more seeds where few leave the load open, in up to three times as long."""
+    """Generator of the search: yields scenarios, receives their summaries, returns the capacity.
+    begin: first load (None: by formula). Steps grow until the SLO changes between met and missed,
+    then halve; the last interval is interpolated by share. thorough: more seeds where few leave the
+    load open, in up to three times as long."""
     require_one_model(s, "a capacity")
     path, own_load = load_of(s)
     begin_load = load = begin or load_by_formula(s, facts) or own_load
-    short_run, step_factor, run_count = at_steady(s, facts, begin_load), STEP, 0
+    short_run, step_factor, run_count = with_span(s, facts, begin_load), STEP, 0
     long_run, is_at_ends = with_longer_times(short_run, begin_load), False
     met: list[_Load] = []  # loads that meet the SLO, growing
     least_missed = _Load(math.inf, s.slo.share)  # the least that does not
@@ -92,7 +94,7 @@ def search_steps(
         trial_load = _Load(load, s.slo.share)
         tried.append(trial_load)
         if is_at_ends:
-            run_count += yield from _run_load(long_run, trial_load, [], least=_min_seeds(long_run))
+            run_count += yield from _run_load(long_run, trial_load, [], least=_seed_count(long_run))
         else:
             run_count += yield from _run_load(short_run, trial_load, share_variances)
         if trial_load.meets:
@@ -129,7 +131,7 @@ def search_steps(
     range_high = min((level.load for level in verdicts if not level.meets), default=high_load)
     best_load = low_load + (high_load - low_load) * fraction
     range_low, range_high = range_low / CLOSE, range_high * CLOSE
-    seeds_differ = met[-1].runs_of is long_run and len(met[-1].shares) > _min_seeds(
+    seeds_differ = met[-1].runs_of is long_run and len(met[-1].shares) > _seed_count(
         long_run
     )  # seeds
     if thorough and seeds_differ and s.slo.share < 1.0:
@@ -153,17 +155,17 @@ class _Load:
 
     @property
     def excess(self) -> float:
-        """Mean share over seeds less the required share."""
+        """Mean share of requests that meet the SLO less the required share; -1 if it cannot run."""
         return -1.0 if self.refused else sum(self.shares) / len(self.shares) - self.share
 
     @property
     def meets(self) -> bool:
-        """Whether the SLO is met."""
+        """Whether the SLO is met: on the mean, and half of the runs or more are not overloaded."""
         return self.excess >= 0.0 and 2 * self.overloaded <= len(self.shares)
 
 
 def load_by_formula(s: Scenario, facts: Facts) -> float | None:
-    """Capacity by formula; None if the formula has none in the load's unit."""
+    """Capacity by formula in requests/s; None if the load has another unit or there is none."""
     if load_of(s)[0] != "workload.rate_req_per_s":
         return None
     try:
@@ -172,8 +174,8 @@ def load_by_formula(s: Scenario, facts: Facts) -> float | None:
         return None
 
 
-def at_steady(s: Scenario, facts: Facts, load: float) -> Scenario:
-    """The scenario with a warm-up and horizon for a load; unchanged if not `steady_by_itself`."""
+def with_span(s: Scenario, facts: Facts, load: float) -> Scenario:
+    """The scenario with warm-up and horizon (s) for a load; unchanged if not `steady_by_itself`."""
     if not steady_by_itself(s):
         return s
     try:
@@ -184,8 +186,8 @@ def at_steady(s: Scenario, facts: Facts, load: float) -> Scenario:
 
 
 def with_longer_times(s: Scenario, load: float | None = None) -> Scenario:
-    """A scenario of `at_steady` with twice the warm-up and LONGER times the counted time, at most
-    for MOST_REQUESTS at a load (None: its own); unchanged if it is not `steady_by_itself`."""
+    """The scenario with twice its warm-up and LONGER times its counted time, at most for
+    MOST_REQUESTS at a load (None: its own); unchanged if it is not `steady_by_itself`."""
     if not steady_by_itself(s):
         return s
     own_counted_s, (path, own_load) = s.horizon_s - s.warmup_s, load_of(s)
@@ -201,26 +203,27 @@ def steady_by_itself(s: Scenario) -> bool:
 
 
 def with_load(s: Scenario, load: float) -> Scenario:
-    """The scenario at a load, rounded to four figures. Raises SpecError for an impossible load."""
+    """The scenario at a load (see `load_of`), rounded to four figures. Raises SpecError."""
     path, _ = load_of(s)
     rounded_load = float(f"{load:.{FIGURES}g}")
     is_count = path == "workload.concurrency"
     return with_overrides(s, {path: max(1, round(rounded_load)) if is_count else rounded_load})
 
 
-def _min_seeds(s: Scenario) -> int:
-    """Minimum number of seeds for a load at the ends."""
+def _seed_count(s: Scenario) -> int:
+    """Number of seeds with which a load is run: FEWER if its runs begin steady, else SEEDS."""
     return FEWER if steady_by_itself(s) else SEEDS
 
 
 def _run_both_ends(
     s: Scenario, low: _Load, missed: _Load, thorough: bool
 ) -> Generator[Scenario, Summary | None, int]:
-    """Run both ends of the interval with several seeds; returns the number of runs. thorough: more
-    seeds while chance may explain the ends, as near capacity some runs fall behind for good."""
+    """Generator: runs both ends of the interval with several seeds; returns the number of runs.
+    thorough: more seeds while chance may explain the ends, as near capacity some runs fall behind
+    for good."""
     run_count = 0
     for end_load in (low, missed):
-        run_count += yield from _run_load(s, end_load, [], least=_min_seeds(s))
+        run_count += yield from _run_load(s, end_load, [], least=_seed_count(s))
     thorough = thorough and steady_by_itself(s)
     while thorough and low.meets and not missed.meets and _is_unsettled(low, missed):
         open_ends = [end_load for end_load in (low, missed) if len(end_load.shares) < MANY]
@@ -232,7 +235,7 @@ def _run_both_ends(
 
 
 def _is_unsettled(low: _Load, missed: _Load) -> bool:
-    """Whether the standard error over seeds leaves the load open by more than SETTLED of it."""
+    """Whether the standard error over seeds leaves more than SETTLED of the load open."""
     if missed.refused:
         return False
     variance = (statistics.variance(low.shares) + statistics.variance(missed.shares)) / 2.0
@@ -241,8 +244,9 @@ def _is_unsettled(low: _Load, missed: _Load) -> bool:
 
 
 def _probable_range(judged: Sequence[_Load], share: float) -> tuple[float, float]:
-    """Range of loads in which the mean of runs probably falls to the share, from all longer runs:
-    the odds of a miss are logistic, of unknown steepness, and all seeds may meet it by chance."""
+    """Low and high load between which the mean of runs probably falls to the share, from all longer
+    runs: the odds of a miss are logistic, of unknown steepness, and all seeds may meet it by
+    chance."""
     log_loads = np.log([level.load for level in judged])
     run_counts = np.array([len(level.shares) for level in judged])
     met_sums = np.array([sum(level.shares) for level in judged])
@@ -261,12 +265,13 @@ def _probable_range(judged: Sequence[_Load], share: float) -> tuple[float, float
 def _run_load(
     s: Scenario, at: _Load, variances: list[float], *, least: int = 0
 ) -> Generator[Scenario, Summary | None, int]:
-    """Run a load until it is sure whether the SLO is met (least: that many seeds, no more); returns
-    the number of runs. Variances at earlier loads count too, as two seeds may agree by chance."""
+    """Generator: runs a load until it is sure whether the SLO is met (least: that many seeds, no
+    more); returns the number of runs. variances: of shares over seeds at earlier loads; they count
+    too, as two seeds may agree by chance, and this one is added."""
     if at.runs_of is not s:
         at.runs_of, at.shares, at.overloaded, at.sure = s, [], 0, False
     seeds_before, own_variance = len(at.shares), 0.0
-    most_seeds, every = least or _min_seeds(s), least > 0
+    most_seeds, every = least or _seed_count(s), least > 0
     try:
         scenario = with_load(s, at.load)
     except SpecError:

@@ -47,10 +47,10 @@ CAUSES: dict[str, Cause] = {}
 def cause(
     key: str, label: str, advice: str, kind: int = CAUSE
 ) -> Callable[[Callable[[View], Found]], Callable[[View], Found]]:
-    """Decorator that registers a function which examines a cause."""
+    """Decorator that registers a function as the one that proposes changes against a cause."""
 
     def register(changes: Callable[[View], Found]) -> Callable[[View], Found]:
-        """Register a function as the entry of the cause."""
+        """Register a function as the entry of the cause; returns it unchanged."""
         CAUSES[key] = Cause(key, label, advice, changes, kind)
         return changes
 
@@ -79,7 +79,8 @@ class Expected:
 
 
 def score_of(view: View, change: Change, base: Expected | None) -> float:
-    """Expected score of a change: by formula, and at least what the record allows."""
+    """Expected score of a change: by formula from the figures `base` before it, at least its
+    promise; the promise alone without figures."""
     if base is None:
         return change.promise
     figures = expected_figures(view, with_overrides(view.scenario, change.settings))
@@ -109,7 +110,8 @@ def expected_figures(view: View, s: Scenario) -> Expected | None:
 
 
 def _wait_s(view: View, rate: float, service_s: float) -> float:
-    """Seconds in the queue of one server; under overload the mean backlog of the run."""
+    """Seconds in the queue of a server with this rate (requests/s) and service time; under overload
+    the mean backlog of the run is added."""
     if view.scenario.workload.arrivals == "closed_loop":
         return 1.0 / rate
     load = view.arrived_per_s / rate
@@ -118,15 +120,19 @@ def _wait_s(view: View, rate: float, service_s: float) -> float:
 
 
 def _gain(view: View, base: Expected, after: Expected) -> float:
-    """Expected score of a change: the run's figures, scaled by the ratios of two closed forms."""
+    """Expected score of a change: the run's figures times ratios of formula figures to `base`."""
     before_s, after_s = base.waits_s, after.waits_s
-    late = view.late
-    for stage, stage_share in view.parts.items():
+    late = view.ttft_ratio
+    for stage, stage_share in view.ttft_shares.items():
         if before_s.get(stage):
-            late += view.late * stage_share * (after_s.get(stage, 0.0) / before_s[stage] - 1.0)
-    slow = view.slow * (after.tpot_s / base.tpot_s if base.tpot_s else 1.0)
-    score_gain = math.log((view.late + view.slow + 1e-3) / (max(late, 0.0) + slow + 1e-3))
-    if not view.held:
+            late += (
+                view.ttft_ratio * stage_share * (after_s.get(stage, 0.0) / before_s[stage] - 1.0)
+            )
+    slow = view.tpot_ratio * (after.tpot_s / base.tpot_s if base.tpot_s else 1.0)
+    score_gain = math.log(
+        (view.ttft_ratio + view.tpot_ratio + 1e-3) / (max(late, 0.0) + slow + 1e-3)
+    )
+    if not view.meets_slo:
         missing_share = 1.0 - share_met(view.summary)
         gained_share = min(max(after.attained - base.attained, 0.0), missing_share)
         score_gain += SERVED * (missing_share if late <= 1.0 and slow <= 1.0 else gained_share)
@@ -142,8 +148,8 @@ BALANCED = 0.7  # of what even experts bring: what a better balancing of moving 
 
 
 @cause("fault", "Fault", "Repair it, or replace the element by a spare.", FAULT)
-def fault(v: View) -> Found:
-    """Propose the removal of each of the first three faults, and of all."""
+def propose_repairs(v: View) -> Found:
+    """Propose to remove each of the first three faults, and all faults."""
     scenario = v.scenario
     faults = [f for f in scenario.faults if f.at_s < scenario.horizon_s]
     if not faults:
@@ -156,8 +162,8 @@ def fault(v: View) -> Found:
 
 
 @cause("recovery", "Recovery after a fault", "Change how the stack recovers.")
-def recovery(v: View) -> Found:
-    """Propose other recovery policies; each promises the saved share of the outage."""
+def propose_recovery_policies(v: View) -> Found:
+    """Propose other recovery policies; each promises the share of the outage that it saves."""
     if not any(f.kind == "fail" and f.at_s < v.scenario.horizon_s for f in v.scenario.faults):
         return
     fields = v.scenario.recovery
@@ -173,8 +179,8 @@ def recovery(v: View) -> Found:
 
 
 @cause("edits", "Links out of order", "Bring the links back to what was built.", FAULT)
-def edits(v: View) -> Found:
-    """Propose the fabric without the edits that lower rates or remove links."""
+def propose_intact_links(v: View) -> Found:
+    """Propose the fabric without the edits that lower rates, raise latencies or remove links."""
     edits = v.scenario.supernode.edits
     intact = [e for e in edits if e.capacity_factor >= 1 >= e.latency_factor and not e.links_out]
     if len(intact) < len(edits):
@@ -182,21 +188,21 @@ def edits(v: View) -> Found:
 
 
 def _json_rows(rows: list[Any]) -> list[dict[str, Any]]:
-    """Rows as JSON objects."""
+    """Pydantic rows as JSON objects."""
     return [row.model_dump(mode="json") for row in rows]
 
 
 def _fault_text(broken: Fault) -> str:
-    """A fault in words."""
+    """A fault in words: element, what happens, and when (s)."""
     return f"{broken.where} {KINDS[broken.kind].says(broken)} at {broken.at_s:g} s"
 
 
 @cause("imbalance", "Expert imbalance", "Balance the experts.")
-def imbalance(v: View) -> Found:
+def propose_even_experts(v: View) -> Found:
     """Propose perfectly even experts, and placements and rebalancing that approach them."""
     e, path = v.scenario.experts, "experts"
     even = e.popularity == "uniform" or e.placement == "perfect" or e.balancing.policy == "oracle"
-    if even or not v.experts:
+    if even or not v.has_experts:
         return
     no_balancing = {f"{path}.balancing.policy": "none"}
     yield Change({f"{path}.placement": "perfect"} | no_balancing, False, promise=v.uneven)
@@ -219,31 +225,35 @@ def imbalance(v: View) -> Found:
 
 
 @cause("router", "Choice of the prefill instance", "Let another router choose the instance.")
-def router(v: View) -> Found:
+def propose_router_policies(v: View) -> Found:
     """Propose other router policies, if there is a choice of instances."""
     role = "prefill" if "prefill" in v.role_npus else "colocated"
-    if v.role_npus.get(role, (1, 0))[0] > 1 and (v.parts["prefill_queue"] > WAITS or v.late > 0.5):
+    if v.role_npus.get(role, (1, 0))[0] > 1 and (
+        v.ttft_shares["prefill_queue"] > WAITS or v.ttft_ratio > 0.5
+    ):
         for policy in ("least_loaded", "prefix_affinity", "power_of_two"):
-            yield Change({"router.policy": policy}, promise=v.gone(0.5, "prefill_queue"))
+            yield Change({"router.policy": policy}, promise=v.gain_of(0.5, "prefill_queue"))
 
 
 @cause("front_end", "Front end", "Start more API servers.")
-def front_end(v: View) -> Found:
-    """Propose more API servers: the least number that keeps up, and larger ones."""
+def propose_api_servers(v: View) -> Found:
+    """Propose more API servers, as many as keep up and twice that, and a shorter service time."""
     front = v.scenario.front_end
-    if v.parts["front_end"] < WAITS and v.figure("ttft_front_end_s_mean") < 0.1:
+    if v.ttft_shares["front_end"] < WAITS and v.figure("ttft_front_end_s_mean") < 0.1:
         return
     needed = math.ceil(1.5e-3 * v.arrived_per_s * front.service_ms)
     for servers in sorted({max(2 * front.api_servers, needed), 4 * max(front.api_servers, needed)}):
-        yield Change({"front_end.api_servers": servers}, promise=v.gone(0.5, "front_end"))
+        yield Change({"front_end.api_servers": servers}, promise=v.gain_of(0.5, "front_end"))
     if front.service_ms > 4.0:  # what a request takes there, however many servers there are
         saved_share = 1.0 - 4.0 / front.service_ms
-        yield Change({"front_end.service_ms": 4.0}, False, promise=v.gone(saved_share, "front_end"))
+        yield Change(
+            {"front_end.service_ms": 4.0}, False, promise=v.gain_of(saved_share, "front_end")
+        )
 
 
 @cause("links", "Bandwidth of the planes", "Build the planes as the machine is sold, or faster.")
-def links(v: View) -> Found:
-    """Propose the rates of the machine as sold if lower now, else a UB plane twice as fast."""
+def propose_plane_rates(v: View) -> Found:
+    """Propose the planes' rates as the machine is sold, if lower now, else a faster UB plane."""
     supernode = v.scenario.supernode
     if supernode.imported:
         return
@@ -254,28 +264,28 @@ def links(v: View) -> Found:
     sold = as_sold(supernode.machine, v.facts)
     fixes = {p: sold[p] for p in (f"supernode.{r}" for r in names) if read(v.scenario, p) < sold[p]}
     if fixes:
-        yield Change(fixes, promise=v.gone(0.8, "kv_transfer"))
+        yield Change(fixes, promise=v.gain_of(0.8, "kv_transfer"))
     elif v.operators.get("dispatch", 0.0) + v.operators.get("combine", 0.0) > 0.25:
         yield Change({"supernode.ub_link_gb_per_s": 2 * supernode.ub_link_gb_per_s}, doable=False)
 
 
 @cause("kv_transfer", "KV transfer", "Move KV over another plane.")
-def kv_transfer(v: View) -> Found:
+def propose_kv_planes(v: View) -> Found:
     """Propose other planes for the KV transfer."""
-    if v.mode == "disaggregated" and v.parts["kv_transfer"] > 0.1:
+    if v.mode == "disaggregated" and v.ttft_shares["kv_transfer"] > 0.1:
         for plane in ("ub", "rdma"):
-            gain = v.gone(0.5, "kv_transfer")
+            gain = v.gain_of(0.5, "kv_transfer")
             yield Change({"deployment.kv_transfer_plane": plane}, promise=gain)
 
 
 @cause("memory_pool", "Memory pool", "Give the memory pool what it lacks.")
-def memory_pool(v: View) -> Found:
-    """Propose a memory pool if there is none, otherwise a larger, a shared or a faster one."""
+def propose_memory_pools(v: View) -> Found:
+    """Propose a memory pool if there is none, else a larger, shared, faster or other one."""
     scenario, path = v.scenario, "memory_pool"
     has_reuse = scenario.workload.prefix != "none" or scenario.workload.arrivals == "trace"
     if not has_reuse or v.mode == "decode_only":
         return
-    gain = v.gone(0.3, "prefill_queue", "prefill")
+    gain = v.gain_of(0.3, "prefill_queue", "prefill")
     if not scenario.memory_pool.enabled:
         yield Change({f"{path}.enabled": True}, promise=gain)
         return
@@ -284,12 +294,12 @@ def memory_pool(v: View) -> Found:
         yield Change({f"{path}.gb_per_node": larger_gb}, promise=gain)
     yield Change({f"{path}.scope": "shared"}, promise=gain)
     yield Change({f"{path}.plane": "ub"}, promise=gain)
-    if v.late > 0.5:
+    if v.ttft_ratio > 0.5:
         yield Change({f"{path}.layout": "block"}, promise=0.5 * gain)
 
 
 @cause("acceptance", "MTP acceptance", "Draft otherwise: fewer tokens, or with a better module.")
-def acceptance(v: View) -> Found:
+def propose_drafts(v: View) -> Found:
     """Propose the acceptance that the paper assumes, and other numbers of draft tokens."""
     decode = v.scenario.deployment.decode
     if not decode.mtp_draft_tokens or v.mode == "prefill_only":
@@ -302,7 +312,7 @@ def acceptance(v: View) -> Found:
 
 
 @cause("host", "Host", "Take the host out of the way of the iterations.")
-def host(v: View) -> Found:
+def propose_host_options(v: View) -> Found:
     """Propose no gap of the host between iterations, and graphs that are launched ahead."""
     path = "deployment.optimisations"
     if v.scenario.deployment.optimisations.host_gap_ms > 0:
@@ -311,7 +321,7 @@ def host(v: View) -> Found:
 
 
 @cause("switches", "Optimisations that are off", "Switch them on.")
-def switches(v: View) -> Found:
+def propose_optimisations(v: View) -> Found:
     """Propose each usual optimisation that is off, and all of these together."""
     usual_values = {
         "deployment.optimisations.attention_kernel": "fused_mla",
@@ -325,7 +335,7 @@ def switches(v: View) -> Found:
         "deployment.prefill.microbatch": True,
         "deployment.decode.rank_choice": "kv_and_requests",
     }  # fmt: skip
-    if not v.experts:  # nothing is exchanged, and no other microbatch hides anything
+    if not v.has_experts:  # nothing is exchanged, and no other microbatch hides anything
         endings = ("attention_kernel", "flash_comm", "rank_choice")
         usual_values = {path: usual_values[path] for path in usual_values if path.endswith(endings)}
     settings_off = {path: value for path, value in usual_values.items()  # "amla": a better kernel
@@ -337,21 +347,21 @@ def switches(v: View) -> Found:
 
 
 @cause("weights", "Number format of the weights", "Serve in INT8.")
-def weights(v: View) -> Found:
+def propose_int8_weights(v: View) -> Found:
     """Propose INT8 weights if they are BF16."""
     if v.scenario.deployment.precision.weights == "bf16":
         yield Change({"deployment.precision.weights": "int8"})
 
 
 @cause("seats", "Where instances sit", "Place each instance in one unbroken row of NPUs.")
-def seats(v: View) -> Found:
+def propose_packed_placement(v: View) -> Found:
     """Propose a packed placement of instances."""
     yield Change({"deployment.placement": "packed"})
 
 
 @cause("supernodes", "An instance across supernodes", "Keep each instance within one supernode.")
-def supernodes(v: View) -> Found:
-    """Propose more and smaller instances of decode, and one supernode with all nodes."""
+def propose_fewer_supernodes(v: View) -> Found:
+    """Propose smaller instances in larger number, and one supernode with all nodes."""
     machine = v.scenario.supernode
     if machine.imported or machine.supernodes == 1:
         return
@@ -365,7 +375,7 @@ def supernodes(v: View) -> Found:
 
 
 @cause("afd", "NPUs that hold experts alone", "Change how many NPUs hold experts alone.")
-def afd(v: View) -> Found:
+def propose_expert_npus(v: View) -> Found:
     """Propose no NPUs for experts alone (AFD), half as many, or twice as many."""
     npus = v.scenario.deployment.decode.expert_npus
     if npus:
@@ -376,13 +386,15 @@ def afd(v: View) -> Found:
 @cause(
     "prompts", "Long prompts", "Cap the length of prompts, or serve long ones elsewhere.", DEMAND
 )
-def prompts(v: View) -> Found:
+def propose_shorter_prompts(v: View) -> Found:
     """Propose shorter prompts, if the prefill of one takes much of the TTFT limit."""
     scenario = v.scenario
     prefill_s = v.figure("ttft_prefill_s_mean")
     if scenario.workload.arrivals == "trace" or scenario.workload.lengths != "fixed":
         return
-    if v.mode != "decode_only" and (v.late > 1 and prefill_s > 0.4 * scenario.slo.ttft_s):
+    if v.mode != "decode_only" and (v.ttft_ratio > 1 and prefill_s > 0.4 * scenario.slo.ttft_s):
         for factor in (0.5, 0.25, 0.125):
             tokens = max(1, round(factor * scenario.workload.input_tokens))
-            yield Change({"workload.input_tokens": tokens}, promise=v.gone(1 - factor, "prefill"))
+            yield Change(
+                {"workload.input_tokens": tokens}, promise=v.gain_of(1 - factor, "prefill")
+            )

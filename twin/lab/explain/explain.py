@@ -30,7 +30,7 @@ from twin.lab.explain.causes import (
     score_of,
 )
 from twin.lab.explain.runs import Gain, Runs, gain_on_seeds, score, shorten
-from twin.lab.explain.view import Summary, View, holds, load_of, share_met, waiting_s
+from twin.lab.explain.view import Summary, View, load_of, share_met, slo_met, waiting_s
 from twin.lab.explain.waterfall import EVEN, waterfall
 from twin.lab.store.models import EXPLAINED
 from twin.metrics.measures import amount, three_figures
@@ -44,7 +44,7 @@ from twin.workload.requests import TraceTable
 LOOKS = 5  # changes that are run, without those of faults
 AGAIN = 0.5  # factor on what a change promises, for each earlier run for the same cause
 WORTH_A_RUN = 0.03  # of the best that was measured: least promise of a change that is run
-LOOKED_INTO = 5  # causes that may be confirmed on more seeds, the weightiest first,
+LOOKED_INTO = 5  # causes that may be confirmed on more seeds, the group_order first,
 CONFIRMED = 3  # until so many are confirmed
 TRIED = 2  # changes of a cause that may be confirmed
 NEARLY = 0.9  # of the best: from here on the less intrusive change is advised
@@ -95,7 +95,8 @@ def explain(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None,
     counts: np.ndarray | None = None, note: Callable[[int], None] = lambda _: None,
 ) -> Explanation:  # fmt: skip
-    """Explain the speed of a scenario's run. Raises as `simulate`; ExplainError: a broken law."""
+    """The explanation of a scenario's run; note: gets the number of runs so far. Raises what the
+    engine raises, and ExplainError if the run breaks a law of conservation."""
     require_one_model(scenario, "an explanation")
     runs = Runs(facts, trace, counts, note)
     summary = runs.run_with_tables(scenario)
@@ -113,32 +114,34 @@ def explain(
     pieces = waterfall(runs, view)  # first: its re-runs are looks, too
     even_summary = runs.summaries.get(with_overrides(brief, EVEN))
     view = replace(view, uneven=score(base_summary, even_summary, brief) if even_summary else 0.0)
-    limit = capacity(brief, facts, runs.of)
+    limit = capacity(brief, facts, runs.summary_of)
     causes = rank_causes(_confirmed_causes(runs, view, limit))
     full_view = View(scenario, facts, summary, view.full, view.operators)
     text = verdict(full_view, limit, causes)
     run_count = len(runs.summaries)
-    return Explanation(scenario, summary, text, full_view.held, limit, causes, pieces, run_count)
+    return Explanation(
+        scenario, summary, text, full_view.meets_slo, limit, causes, pieces, run_count
+    )
 
 
-def _confirmed_causes(runs: Runs, view: View, room: Capacity) -> list[Measured]:
-    """All causes that are confirmed on all seeds."""
+def _confirmed_causes(runs: Runs, view: View, limit: Capacity) -> list[Measured]:
+    """At most CONFIRMED causes against which a change helps on every seed; limit: the capacity."""
     scenario = view.scenario
     candidates = _candidates(view)
     path, load = load_of(scenario)
-    if not view.held and 0.0 < room.low < load:
-        less_load = Change({path: load_of(with_load(scenario, room.low))[1]})
+    if not view.meets_slo and 0.0 < limit.low < load:
+        less_load = Change({path: load_of(with_load(scenario, limit.low))[1]})
         candidates.append(Look(math.inf, LOAD, less_load))
     looks_by_cause: dict[str, list[Look]] = {}
     for look in _run_changes(runs, view, candidates):
         looks_by_cause.setdefault(look.cause.key, []).append(look)
 
-    def weightiest(group: list[Look]) -> tuple[bool, float]:
-        """Sort key: faults first, then the largest worth of a group."""
+    def group_order(group: list[Look]) -> tuple[bool, float]:
+        """Sort key of a cause's looks: faults first, then the largest worth."""
         return group[0].cause.kind != FAULT, -max(look.worth for look in group)
 
     measured: list[Measured] = []
-    for group in sorted(looks_by_cause.values(), key=weightiest)[:LOOKED_INTO]:
+    for group in sorted(looks_by_cause.values(), key=group_order)[:LOOKED_INTO]:
         cause = _confirm_cause(runs, view, group) if len(measured) < CONFIRMED else None
         if cause and all(cause.removal.settings != past.removal.settings for past in measured):
             measured.append(cause)
@@ -146,7 +149,7 @@ def _confirmed_causes(runs: Runs, view: View, room: Capacity) -> list[Measured]:
 
 
 def _candidates(view: View) -> list[Look]:
-    """All changes that the causes propose, with expected scores; infinite for faults."""
+    """Changes that the causes propose, with expected scores (infinite for faults), if felt."""
     base_figures, candidates = expected_figures(view, view.scenario), []
     for cause in CAUSES.values():
         for change in cause.changes(view):
@@ -159,20 +162,20 @@ def _candidates(view: View) -> list[Look]:
 
 
 def _net_gain(view: View, change: Change, gain: float) -> float:
-    """Gain of a change less the logarithm of its growth in NPUs; times IDEAL if not doable."""
+    """Score of a change less the logarithm of its growth in NPUs; times IDEAL if not doable."""
     npus = [npus_used(s) for s in (view.scenario, with_overrides(view.scenario, change.settings))]
     added_cost = math.log(max(1.0, npus[1] / npus[0]))
     return (gain - added_cost) * (1.0 if change.doable else IDEAL)
 
 
 def _run_changes(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
-    """Changes that gain on the scenario's seed, run in order of promise, least intrusive first."""
+    """Changes that improve the run on the scenario's seed, in the order in which causes propose."""
     helpful_looks, looks_left, best_gain = [], LOOKS, FELT
     runs_by_cause: dict[str, int] = {}
     gain_of: dict[str, float] = {}
 
     def weight(k: int) -> float:
-        """Promise less what its cause gained, times AGAIN for each earlier run for the cause."""
+        """Promise of a candidate less its cause's gain, times AGAIN for each run for the cause."""
         key = candidates[k].cause.key
         return (candidates[k].worth - gain_of.get(key, 0.0)) * AGAIN ** runs_by_cause.get(key, 0)
 
@@ -197,7 +200,7 @@ def _run_changes(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
             if look.change.doable:
                 gain_of[look.cause.key] = max(gain, gain_of.get(look.cause.key, 0.0))
             helpful_looks.append((k, Look(gain, look.cause, look.change)))
-    if not view.held:
+    if not view.meets_slo:
         helpful_looks += _smaller_steps(runs, view, candidates, helpful_looks)
     return [look for _, look in sorted(helpful_looks, key=lambda pair: pair[0])]
 
@@ -205,7 +208,8 @@ def _run_changes(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
 def _smaller_steps(
     runs: Runs, view: View, candidates: list[Look], helped: list[tuple[int, Look]]
 ) -> list[tuple[int, Look]]:
-    """Smaller steps of a change that still meet the SLO, so that no more is added than needed."""
+    """Smaller steps of the changes in `helped` that still meet the SLO, so that no more is added
+    than needed; both are pairs of the index among candidates and the look."""
     smaller_steps, seen_indices = [], {k for k, _ in helped}
     for k, look in helped:
         if not (look.change.doable and _meets(runs, view, look.change)):
@@ -224,16 +228,17 @@ def _smaller_steps(
 
 
 def _meets(runs: Runs, view: View, change: Change) -> bool:
-    """Whether the run with a change meets the SLO."""
+    """Whether the run with a change meets its SLO."""
     summary = runs.summary_with(view.scenario, change.settings)
-    return summary is not None and holds(summary, with_overrides(view.scenario, change.settings))
+    return summary is not None and slo_met(summary, with_overrides(view.scenario, change.settings))
 
 
 def _confirm_cause(runs: Runs, view: View, group: list[Look]) -> Measured | None:
-    """The least intrusive confirmed change that meets the SLO or is nearly the best; or None."""
+    """The cause of a group of looks with its least intrusive change that helps on every seed and
+    meets the SLO or is nearly the best; None if none helps."""
     scenario = view.scenario
     doable = [option for option in group if option.change.doable]
-    good = [option for option in doable if not view.held and _meets(runs, view, option.change)]
+    good = [option for option in doable if not view.meets_slo and _meets(runs, view, option.change)]
     best_worth = max((option.worth for option in doable), default=0.0)
     good = good or [option for option in doable if option.worth >= NEARLY * best_worth]
     others = sorted((option for option in doable if option not in good), key=lambda k: -k.worth)
@@ -254,13 +259,13 @@ def _confirm_cause(runs: Runs, view: View, group: list[Look]) -> Measured | None
 
 
 def _first_gain(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[Look, Gain] | None:
-    """The first change that improves the run on every seed, with its gain; None: none does."""
+    """The first look whose change improves the run on every seed, with its gain; or None."""
     gains = ((look, gain_on_seeds(runs, s, look.change.settings)) for look in looks)
     return next(((look, gain) for look, gain in gains if gain is not None), None)
 
 
 def rank_causes(measured: list[Measured]) -> tuple[Measured, ...]:
-    """Causes by gain, then unchangeable ones; faults first, demand last."""
+    """Causes by score: faults first, removable ones, demand, then those nothing removes."""
     removable_causes = [m for m in measured if m.cause.kind == CAUSE and m.suggestion is not None]
     best_score = max((m.score for m in removable_causes), default=0.0)
 
@@ -277,10 +282,10 @@ def rank_causes(measured: list[Measured]) -> tuple[Measured, ...]:
     return tuple(sorted(measured, key=order))
 
 
-def verdict(view: View, room: Capacity, ranks: Sequence[Measured]) -> str:
-    """Sentence: whether the SLO is met, how much load meets it, and what to improve first."""
-    limit_text = _limit_clause(view, room)
-    if view.held:
+def verdict(view: View, limit: Capacity, ranks: Sequence[Measured]) -> str:
+    """Sentences: whether the SLO is met, up to which load, and what to improve first."""
+    limit_text = _limit_clause(view, limit)
+    if view.meets_slo:
         sentences = [f"It keeps its SLO{limit_text}."]
     else:
         share = share_met(view.summary)
@@ -288,7 +293,7 @@ def verdict(view: View, room: Capacity, ranks: Sequence[Measured]) -> str:
         if share >= view.scenario.slo.share:  # overloaded: the growing queue is not judged yet
             subject = f"{amount(share, 'share')} of the requests that finish keep"
         sentences = [f"{subject} the SLO{limit_text}."]
-    if ranks and (not view.held or ranks[0].score > WORTH_SAYING):
+    if ranks and (not view.meets_slo or ranks[0].score > WORTH_SAYING):
         label, top_name = ranks[0].cause.label, ranks[0].named
         label = label if label[:2].isupper() else label[0].lower() + label[1:]
         sentences.append(f"First cause: {label}{f' ({top_name})' if top_name else ''}.")
@@ -300,18 +305,18 @@ def verdict(view: View, room: Capacity, ranks: Sequence[Measured]) -> str:
     return " ".join(sentences)
 
 
-def _limit_clause(view: View, room: Capacity) -> str:
-    """The load at which the deployment surely meets its SLO, as the end of a sentence."""
-    if not room.load:
+def _limit_clause(view: View, limit: Capacity) -> str:
+    """End of a sentence: the load at which the deployment surely meets its SLO."""
+    if not limit.load:
         return "; less traffic alone does not bring it back"
-    load_text = f"{three_figures(room.low)} {room.unit}"  # what an hour keeps
+    load_text = f"{three_figures(limit.low)} {limit.unit}"  # what an hour keeps
     if not steady_by_itself(view.scenario):  # clients that start together drift apart for longer
         load_text += f" over its {view.scenario.horizon_s:g} s"
-    if math.isinf(room.high):
+    if math.isinf(limit.high):
         return f", and would at {load_text}"
-    if view.held and room.low < load_of(view.scenario)[1]:
+    if view.meets_slo and limit.low < load_of(view.scenario)[1]:
         return f", at its limit: it surely does up to {load_text}"
-    return f", up to {load_text}" if view.held else f"; it is met up to {load_text}"
+    return f", up to {load_text}" if view.meets_slo else f"; it is met up to {load_text}"
 
 
 _SOURCES = hashlib.sha256((ENGINE + source_digest(("lab/explain",))).encode()).hexdigest()
@@ -322,7 +327,8 @@ def simulate(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None,
     progress: Progress | None = None, counts: np.ndarray | None = None,
 ) -> Run:  # fmt: skip
-    """Explain a scenario; `progress` is called with the number of runs made and can stop it."""
+    """Explain a scenario as an engine does: returns a run whose tables are causes and waterfall.
+    `progress` gets the share of the expected runs and their number, and can stop it (Cancelled)."""
 
     def note(runs: int) -> None:
         """Report the number of runs. Raises Cancelled if the caller stops the explanation."""
@@ -349,13 +355,13 @@ def simulate(
 
 
 def waterfall_table(pieces: Mapping[str, float]) -> pl.DataFrame:
-    """One row per part of a mean request's time."""
+    """Table of the parts of a mean request's time: piece, seconds."""
     columns = {"piece": list(pieces), "seconds": list(pieces.values())}
     return pl.DataFrame(columns, schema={"piece": pl.String, "seconds": pl.Float64})
 
 
 def causes_table(causes: Sequence[Measured]) -> pl.DataFrame:
-    """One row per cause, the largest first, each a JSON object."""
+    """Table with a JSON object for each cause, in the given order."""
     rows = []
     for measured in causes:
         gains = {"removal": measured.removal, "suggestion": measured.suggestion}
@@ -369,7 +375,7 @@ def causes_table(causes: Sequence[Measured]) -> pl.DataFrame:
 def as_json(
     summary: Mapping[str, Any], causes: pl.DataFrame, waterfall: pl.DataFrame
 ) -> dict[str, Any]:
-    """A stored explanation as one object, for the command line and for pages."""
+    """A stored explanation as one object: summary, seconds by piece of the waterfall, causes."""
     pieces = dict(zip(waterfall["piece"], waterfall["seconds"], strict=True))
     rows = [json.loads(text) for text in causes["cause"]]
     return {**summary, "waterfall_s": pieces, "causes": rows}

@@ -15,18 +15,18 @@ SPARE = 1.15  # of what arrives: a pool that computes just as much has queues wi
 
 
 @cause("prefill", "Prefill capacity", "Give prefill more instances or cores.")
-def prefill(v: View) -> Found:
+def propose_prefill_instances(v: View) -> Found:
     """Propose more prefill instances, on idle NPUs or on some of decode's."""
     deployment = v.scenario.deployment
-    is_busy = v.late > 0.5 or not v.held or v.figure("prefill_utilisation") > BUSY
-    if "prefill" not in v.role_npus or v.parts["prefill_queue"] < WAITS or not is_busy:
+    is_busy = v.ttft_ratio > 0.5 or not v.meets_slo or v.figure("prefill_utilisation") > BUSY
+    if "prefill" not in v.role_npus or v.ttft_shares["prefill_queue"] < WAITS or not is_busy:
         return
     if sharing(v.scenario):
         yield from _propose_cores(v, 1.25, 1.5)
         return
     count, npus = v.role_npus["prefill"]
     needed = count + 1
-    if rate_per_s := v.sustained.get("prefill"):
+    if rate_per_s := v.sustained_per_s.get("prefill"):
         needed = max(needed, math.ceil(SPARE * v.arrived_per_s / (rate_per_s / count)))
     largest = count + v.free_npus // npus
     for instances in sorted({min(count + 1, largest), min(needed, largest), largest} - {count}):
@@ -44,9 +44,9 @@ def prefill(v: View) -> Found:
 
 
 @cause("decode", "Decode capacity", "Give decode more NPUs.")
-def decode(v: View) -> Found:
+def propose_decode_capacity(v: View) -> Found:
     """Propose more NPUs for decode, idle ones or some of prefill's, unless KV space is short."""
-    is_short = v.parts["router"] >= WAITS or v.slow > CLOSE
+    is_short = v.ttft_shares["router"] >= WAITS or v.tpot_ratio > CLOSE
     if "decode" in v.role_npus and is_short and not _lacks_kv_space(v):
         yield from _propose_cores(v, 0.8, 0.6) if sharing(v.scenario) else _propose_decode(v)
 
@@ -68,13 +68,13 @@ def _propose_decode(v: View) -> Found:
         yield Change({"deployment.decode.npus_per_instance": npus + nodes * node_npus})
     if v.mode == "disaggregated":
         prefill_count, _ = v.role_npus["prefill"]
-        rate_per_s = v.sustained.get("prefill", 0.0) / prefill_count
+        rate_per_s = v.sustained_per_s.get("prefill", 0.0) / prefill_count
         needed = math.ceil(SPARE * v.arrived_per_s / rate_per_s) if rate_per_s else prefill_count
         yield from _propose_both(v, {max(1, prefill_count - 2), max(1, prefill_count - 1), needed})
 
 
 def _doubling_counts(most: int) -> list[int]:
-    """1, 2, 4, ... up to `most`, and `most` itself: the smallest that suffices counts."""
+    """Counts 1, 2, 4, ... up to `most`, and `most` itself; the smallest that suffices counts."""
     return sorted({*(1 << k for k in range(most.bit_length())), most} - {0})
 
 
@@ -89,7 +89,7 @@ def _propose_both(v: View, prefills: Iterable[int]) -> Found:
 
 
 def _shrunken_pool(v: View, role: str, npus: int) -> Settings:
-    """Settings of a pool that gives up NPUs: whole instances of several, or smaller ones."""
+    """Settings of a pool that gives up a number of NPUs: fewer instances, or smaller ones."""
     count, instance_npus = v.role_npus[role]
     if npus <= 0:
         return {}
@@ -100,9 +100,9 @@ def _shrunken_pool(v: View, role: str, npus: int) -> Settings:
 
 
 @cause("colocated", "Capacity of colocated instances", "Add colocated instances.")
-def colocated(v: View) -> Found:
+def propose_colocated_instances(v: View) -> Found:
     """Propose more colocated instances on idle NPUs."""
-    if "colocated" not in v.role_npus or (v.held and max(v.late, v.slow) < CLOSE):
+    if "colocated" not in v.role_npus or (v.meets_slo and max(v.ttft_ratio, v.tpot_ratio) < CLOSE):
         return
     count, npus = v.role_npus["colocated"]
     for added in _doubling_counts(v.free_npus // npus):
@@ -110,7 +110,7 @@ def colocated(v: View) -> Found:
 
 
 @cause("chunk", "Prefill next to decode", "Change how many prompt tokens an iteration may prefill.")
-def chunk(v: View) -> Found:
+def propose_chunk_lengths(v: View) -> Found:
     """Propose longer or shorter chunks of prompts in mixed iterations."""
     if "colocated" not in v.role_npus:
         return
@@ -124,20 +124,20 @@ def chunk(v: View) -> Found:
 
 
 @cause("ranks", "Prompts on single ranks", "Change how long prompts wait for other ranks.")
-def ranks(v: View) -> Found:
+def propose_prompt_delays(v: View) -> Found:
     """Propose longer delays of prompts if TPOT is farther off its limit than TTFT, else shorter."""
     if "colocated" not in v.role_npus:
         return
     delay_now = v.scenario.deployment.colocated.prompt_delay
     longer_delays = [option for option in (3, 10, 30) if option > delay_now]
-    for delay in longer_delays if v.slow > v.late else [delay_now // 3, 0]:
+    for delay in longer_delays if v.tpot_ratio > v.ttft_ratio else [delay_now // 3, 0]:
         yield Change({"deployment.colocated.prompt_delay": delay})
 
 
 @cause("prefill_batch", "Prefill batches", "Change how prompts are put into prefill batches.")
-def prefill_batch(v: View) -> Found:
+def propose_prefill_batches(v: View) -> Found:
     """Propose larger or smaller batches, prompts in chunks or whole, other attention."""
-    if "prefill" not in v.role_npus or v.late < 0.25:
+    if "prefill" not in v.role_npus or v.ttft_ratio < 0.25:
         return
     section, path = v.scenario.deployment.prefill, "deployment.prefill"
     default_tokens = Scenario().deployment.prefill.tokens_per_npu
@@ -149,29 +149,29 @@ def prefill_batch(v: View) -> Found:
 
 
 @cause("batch", "Decode batch", "Change the largest decode batch.")
-def batch(v: View) -> Found:
+def propose_decode_batches(v: View) -> Found:
     """Propose smaller decode batches if TPOT is near its limit, larger if requests wait."""
     if "decode" not in v.role_npus and "colocated" not in v.role_npus:
         return
     path, batch_now = "deployment.decode.batch_per_npu", v.scenario.deployment.decode.batch_per_npu
-    if v.slow > CLOSE and v.full is not None:
+    if v.tpot_ratio > CLOSE and v.full is not None:
         tpot_bound_s = 0.9e-3 * v.scenario.slo.tpot_ms
         target = largest_batch(Priced(v.scenario, v.facts, v.trace, v.counts), tpot_bound_s)
         for batch_size in sorted({target.batch_per_npu, round(0.75 * batch_now), batch_now // 2}):
             if 0 < batch_size < batch_now:
                 yield Change({path: batch_size})
-    elif v.parts["router"] >= WAITS:
+    elif v.ttft_shares["router"] >= WAITS:
         yield Change({path: 2 * batch_now})
         yield Change({path: 4 * batch_now})
 
 
 @cause("ep", "Expert-parallel degree", "Serve with instances of another size.")
-def ep(v: View) -> Found:
+def propose_instance_sizes(v: View) -> Found:
     """Propose instances of twice or half the size, and an expert for each die without one."""
-    if not v.experts:
+    if not v.has_experts:
         return
     for role in ("decode", "prefill", "colocated"):
-        if role not in v.role_npus or (role == "prefill" and v.late < 0.25):
+        if role not in v.role_npus or (role == "prefill" and v.ttft_ratio < 0.25):
             continue
         count, npus = v.role_npus[role]
         path = f"deployment.{role}"
@@ -187,23 +187,23 @@ def ep(v: View) -> Found:
 
 
 @cause("kv_space", "KV space of the decode dies", "Make room for more KV on the decode dies.")
-def kv_space(v: View) -> Found:
-    """Propose smaller KV or weights, fewer redundant experts, or more dies."""
+def propose_kv_space(v: View) -> Found:
+    """Propose smaller KV or weights, no redundant experts, or more dies."""
     is_full, decode = _lacks_kv_space(v), v.full.decode if v.full is not None else None
     is_kv_limited = decode is not None and decode.limited_by == "KV space"  # by formula
-    if not (is_full or is_kv_limited or v.parts["prefill_queue"] >= WAITS):
+    if not (is_full or is_kv_limited or v.ttft_shares["prefill_queue"] >= WAITS):
         return
     yield Change({"deployment.precision.kv": "int8"})
     yield Change({"deployment.precision.weights": "int8"})
     yield Change({"deployment.precision.kv": "int8", "deployment.precision.weights": "int8"})
-    if v.experts:
+    if v.has_experts:
         yield Change({"experts.redundant": 0})
     if is_full and "decode" in v.role_npus:
         yield from _propose_decode(v)
 
 
 @cause("offload", "Attention offloaded to prefill NPUs", "Offload less, or to other cores.")
-def offload(v: View) -> Found:
+def propose_offload(v: View) -> Found:
     """Propose less offload or more lent cores if decode waits for it, fewer if prompts do."""
     pool = serving(v.scenario).get("decode")
     if pool is None or pool.away is None:
@@ -213,7 +213,7 @@ def offload(v: View) -> Found:
         for smaller_share in (round(0.7 * off_share, 2), round(0.4 * off_share, 2), 0.0):
             yield Change({"deployment.decode.attention_offload": smaller_share})
         yield Change({"deployment.prefill.lent_cores": min(0.9, 2.0 * lent_cores)})
-    if v.parts["prefill_queue"] >= WAITS:
+    if v.ttft_shares["prefill_queue"] >= WAITS:
         yield Change({"deployment.prefill.lent_cores": max(0.05, round(0.5 * lent_cores, 2))})
 
 

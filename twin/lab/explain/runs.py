@@ -52,7 +52,8 @@ class Runs:
     tables: dict[Scenario, Mapping[str, pl.DataFrame]] = field(default_factory=dict)
 
     def run_with_tables(self, scenario: Scenario) -> Summary:
-        """Summary of a run whose tables stay available. Raises as the engine, or ExplainError."""
+        """Summary of a scenario's run, whose tables stay in `tables`. Raises what the engine
+        raises, and ExplainError for a broken law."""
         if scenario not in self.tables:
             run = self._run(scenario)
             if not run.valid:
@@ -61,8 +62,8 @@ class Runs:
             self.summaries[scenario], self.tables[scenario] = run.summary, run.tables
         return self.summaries[scenario] or {}
 
-    def of(self, scenario: Scenario) -> Summary | None:
-        """The summary of a run; None where the scenario cannot run."""
+    def summary_of(self, scenario: Scenario) -> Summary | None:
+        """Summary of a scenario's run; None if it cannot run or breaks a law."""
         if scenario not in self.summaries:
             try:
                 run = self._run(scenario)
@@ -86,15 +87,15 @@ class Runs:
         return simulate(scenario, self.facts, self.trace, note, **count_args)
 
     def summary_with(self, scenario: Scenario, settings: Settings) -> Summary | None:
-        """Summary with some fields replaced; None if the scenario is invalid or cannot run."""
+        """Summary of the run with some fields replaced; None if it is invalid or cannot run."""
         try:
-            return self.of(with_overrides(scenario, settings))
+            return self.summary_of(with_overrides(scenario, settings))
         except SpecError:
             return None
 
 
 def shorten(s: Scenario, summary: Summary) -> Scenario:
-    """The scenario with a shorter horizon if it has no fault and many requests."""
+    """The scenario with a shorter horizon if it has many requests, no fault and no trace."""
     requests = float(summary.get("requests") or 0)
     if s.faults or requests <= REQUESTS_MAX or s.workload.arrivals == "trace":
         return s
@@ -105,7 +106,7 @@ def shorten(s: Scenario, summary: Summary) -> Scenario:
 
 
 def with_seeds(s: Scenario, seeds: Sequence[int]) -> list[Scenario]:
-    """The scenario with its own and with other seeds."""
+    """The scenario with its own seed, and with each of the other seeds."""
     all_seeds = [s.seed, *(seed for seed in seeds if seed != s.seed)]
     return [with_overrides(s, {"seed": seed}) for seed in all_seeds]
 
@@ -134,7 +135,8 @@ class Gain:
 
 
 def score(before: Summary, after: Summary, s: Scenario) -> float:
-    """Improvement of a run: more requests within the SLO, latencies nearer to it, more served."""
+    """Improvement of a run by a change, as a score (0: none): more requests within the SLO,
+    latencies nearer to their limits, more requests finished."""
     # Without an upper end: far off, too, what comes nearer to the SLO is better.
     ratios = [ttft_share(summary, s) + tpot_share(summary, s) + 1e-3 for summary in (before, after)]
     gain = SERVED * (share_met(after) - share_met(before)) + math.log(ratios[0] / ratios[1])
@@ -145,13 +147,13 @@ def score(before: Summary, after: Summary, s: Scenario) -> float:
 
 
 def gain_on_seeds(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
-    """Gain of a change on all seeds, more where requests are few; None if it fails or harms."""
+    """Gain of a change on all seeds, more if requests are few; None if too small, or it harms."""
     pairs: list[tuple[Summary, Summary]] = []
     for seed_scenario in with_seeds(s, MORE_SEEDS + RARE_SEEDS):
         has_enough = math.fsum(float(before.get("requests") or 0.0) for before, _ in pairs) >= FEW
         if has_enough and (len(pairs) > len(MORE_SEEDS) or len(pairs) == 2 and _agree(pairs, s)):
             break
-        before, after = runs.of(seed_scenario), runs.summary_with(seed_scenario, settings)
+        before, after = runs.summary_of(seed_scenario), runs.summary_with(seed_scenario, settings)
         if before is None or after is None or harms(before, after, seed_scenario):
             return None
         pairs.append((before, after))
@@ -159,7 +161,7 @@ def gain_on_seeds(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
 
 
 def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
-    """Whether two seeds agree, and on both the SLO is met easily or by far more requests."""
+    """Whether the gains of two pairs of runs agree, and both meet the SLO easily or clearly."""
     is_clear = all(
         share_met(after) - share_met(before) >= 2 * CLEAR
         or max(ttft_share(after, s), tpot_share(after, s)) < EASY
@@ -173,7 +175,7 @@ def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
 
 
 def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings) -> Gain | None:
-    """Gain of a change by its clearest metric over pairs of runs; None: no metric moves."""
+    """Gain of a change by its clearest metric over (before, after) pairs; None: no metric moves."""
     catches = all(catches_up(before, after, s) for before, after in pairs)
     metrics = NAMED if catches else NAMED[:-1]  # else as many finish as arrive, whatever is changed
     gains = [gain for metric in metrics if (gain := _metric_gain(metric, pairs, s)) is not None]
@@ -200,7 +202,8 @@ def harms(before: Summary, after: Summary, s: Scenario) -> bool:
 def _metric_gain(
     metric: str, pairs: list[tuple[Summary, Summary]], s: Scenario
 ) -> tuple[float, str, float, float, float] | None:
-    """(weight, metric, before, after, least improvement); None if it does not clearly move."""
+    """(weight against other metrics, metric, mean before, mean after, least improvement), of a
+    change over (before, after) pairs of runs; None if the metric does not clearly move."""
     figures = [[figure_of(metric, figure, s) for figure in pair] for pair in pairs]
     if any(figure is None for pair in figures for figure in pair):
         return None
@@ -225,7 +228,7 @@ def _metric_gain(
 
 
 def figure_of(metric: str, summary: Summary, s: Scenario) -> float | None:
-    """A metric of a run; without served requests, SLO attainment is 0 and TTFT the run's length."""
+    """A metric of a run (SI); without served requests SLO attainment is 0, TTFT its length."""
     value = summary.get(metric)
     if value is not None:
         return float(value)

@@ -17,10 +17,11 @@ from twin.steady import Priced, assemble
 Tables = Mapping[str, pl.DataFrame]
 
 
-def stream_plans(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, Timeline]:
-    """Timelines of the roles that run in microbatches at the run's mean load; may be empty. A run
-    has the load of the hottest die alone: its port counts as the fullest link of the exchange."""
-    costs = _costs(scenario, facts, tables)
+def mean_load_timelines(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, Timeline]:
+    """Timelines by role of the instances that run in microbatches, at the run's mean load; may be
+    empty. A run has the load of the hottest die alone: its port counts as the fullest link of the
+    exchange."""
+    costs = _costs_of_run(scenario, facts, tables)
     timelines: dict[str, Timeline | None] = {}
     if costs.decode_role is not None:
         ranks = tables["ranks"].filter(pl.col("role") == "decode")
@@ -44,7 +45,8 @@ def stream_plans(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, 
 def full_load_timelines(
     scenario: Scenario, facts: Facts, trace: Any = None, counts: Any = None
 ) -> dict[str, Timeline]:
-    """Timelines by formula at full load, of the rank with most context. Raises as `steady`."""
+    """Timelines by role by formula at full load, for the rank with most context. Raises ValueError
+    if the deployment does not fit."""
     prices = Priced(scenario, facts, trace, counts)
     prediction, traffic, parts = prices.full, prices.traffic, prices.parts
     costs, timelines = parts.costs, dict[str, Timeline | None]()
@@ -65,8 +67,8 @@ def full_load_timelines(
     return {role: timeline for role, timeline in timelines.items() if timeline is not None}
 
 
-def _costs(scenario: Scenario, facts: Facts, tables: Tables) -> Costs:
-    """Costs of the run; for a trace under a power cap, those at its mean lengths."""
+def _costs_of_run(scenario: Scenario, facts: Facts, tables: Tables) -> Costs:
+    """Costs of a scenario; for a trace under a power cap, those at the run's mean lengths."""
     if scenario.cost.cap_w <= 0.0:
         return build_costs(scenario, facts, network_of(scenario.supernode, facts))
     if scenario.workload.arrivals == "trace":
@@ -80,13 +82,13 @@ def _costs(scenario: Scenario, facts: Facts, tables: Tables) -> Costs:
 
 
 def _mean(column: pl.Series) -> float:
-    """Mean of a column; 0 if there is none."""
+    """Mean of a column; 0 for an empty one."""
     mean = column.mean()
     return float(mean) if isinstance(mean, int | float) else 0.0
 
 
 def _hottest_load(tables: Tables, role: str) -> float:
-    """Mean expert load of the hottest die over the mean, as recorded in the run."""
+    """Expert load of a role's hottest die over the mean, as recorded in the run, at least 1."""
     ranks = tables["ranks"].filter(pl.col("role") == role)
     hottest = ranks["expert_load"].max() if "expert_load" in ranks.columns else None
     return max(1.0, float(hottest)) if isinstance(hottest, int | float) else 1.0

@@ -40,35 +40,35 @@ class View:
     waiting: Mapping[str, float] = field(default_factory=dict)  # s so far at the end, by part
 
     def figure(self, key: str) -> float:
-        """A figure of the run; 0 if it is missing."""
+        """A figure of the run in SI by its key; 0 if it is missing."""
         figure = self.summary.get(key)
         return float(figure) if isinstance(figure, int | float) else 0.0
 
     @property
-    def experts(self) -> bool:
+    def has_experts(self) -> bool:
         """Whether the model has routed experts."""
         model = self.scenario.deployment.model
         return "experts" in load_shape(self.facts, model).stages
 
     @property
     def mode(self) -> str:
-        """The serving mode."""
+        """The serving mode: 'disaggregated', 'colocated', 'prefill_only' or 'decode_only'."""
         return self.scenario.deployment.mode
 
     @cached_property
-    def parts(self) -> dict[str, float]:
-        """Share of the mean TTFT by part, in pipeline order; of the wait without first tokens."""
+    def ttft_shares(self) -> dict[str, float]:
+        """Share of the mean TTFT by stage, in order; without first tokens, of the time waited."""
         seconds = {name: self.figure(f"ttft_{name}_s_mean") for name, *_ in TTFT_PARTS}
         if not any(seconds.values()):
             seconds |= self.waiting
         total_s = sum(seconds.values())
         return {name: part_s / total_s if total_s else 0.0 for name, part_s in seconds.items()}
 
-    def gone(self, share: float, *parts: str) -> float:
-        """Score that the run would gain if a share of some stages of the TTFT took no time."""
-        share_left = 1.0 - share * sum(self.parts[stage] for stage in parts)
-        ratios_left = self.late * share_left + self.slow + 1e-3
-        return math.log((self.late + self.slow + 1e-3) / ratios_left)
+    def gain_of(self, share: float, *parts: str) -> float:
+        """Score that the run would gain if a share of stages of the TTFT (`parts`) took no time."""
+        share_left = 1.0 - share * sum(self.ttft_shares[stage] for stage in parts)
+        ratios_left = self.ttft_ratio * share_left + self.tpot_ratio + 1e-3
+        return math.log((self.ttft_ratio + self.tpot_ratio + 1e-3) / ratios_left)
 
     @property
     def free_npus(self) -> int:
@@ -82,28 +82,28 @@ class View:
         return self.figure("requests") / self.scenario.horizon_s
 
     @property
-    def late(self) -> float:
-        """TTFT p99 over its SLO."""
+    def ttft_ratio(self) -> float:
+        """TTFT p99 as a multiple of its SLO."""
         return ttft_share(self.summary, self.scenario)
 
     @property
-    def slow(self) -> float:
-        """TPOT p99 over its SLO."""
+    def tpot_ratio(self) -> float:
+        """TPOT p99 as a multiple of its SLO."""
         return tpot_share(self.summary, self.scenario)
 
     @property
-    def held(self) -> bool:
+    def meets_slo(self) -> bool:
         """Whether the run meets its SLO."""
-        return holds(self.summary, self.scenario)
+        return slo_met(self.summary, self.scenario)
 
     @property
     def role_npus(self) -> dict[str, tuple[int, int]]:
-        """(instances, NPUs of each) by role."""
+        """Number of instances and NPUs of each instance, by role."""
         return {role: (count, npus) for role, count, npus in pools(self.scenario)}
 
     @property
-    def sustained(self) -> dict[str, float]:
-        """Requests per second that each pool sustains, by formula."""
+    def sustained_per_s(self) -> dict[str, float]:
+        """Requests/s that the front end and each pool sustain by formula; may be empty."""
         if self.full is None:
             return {}
         rates_per_s = {"front end": self.full.front_end_requests_per_s}
@@ -114,7 +114,7 @@ class View:
 
 
 def waiting_s(requests: pl.DataFrame, horizon_s: float) -> dict[str, float]:
-    """Seconds that requests without a first token have waited by the end, by part of the TTFT."""
+    """Seconds that requests without a first token have waited by the end, by stage of the TTFT."""
     seconds = {}
     for stage, begin_column, end in TTFT_PARTS:
         stamps = [requests[column].cast(pl.Float64).to_numpy() for column in (begin_column, end)]
@@ -124,7 +124,7 @@ def waiting_s(requests: pl.DataFrame, horizon_s: float) -> dict[str, float]:
 
 
 def ttft_share(summary: Summary, s: Scenario) -> float:
-    """TTFT p99 over its SLO; without first tokens, the run's length over it."""
+    """TTFT p99 over its SLO; without first tokens, the run's length over it; 0 without prefill."""
     if s.deployment.mode == "decode_only":
         return 0.0
     p99_s = summary.get("ttft_s_p99")
@@ -134,7 +134,7 @@ def ttft_share(summary: Summary, s: Scenario) -> float:
 
 
 def tpot_share(summary: Summary, s: Scenario) -> float:
-    """TPOT p99 over its SLO; `UNSERVED` if no request finished."""
+    """TPOT p99 over its SLO; UNSERVED if no request finished; 0 without decode."""
     if s.deployment.mode == "prefill_only":
         return 0.0
     p99_s = summary.get("tpot_s_p99")
@@ -149,19 +149,19 @@ def attained_share(summary: Summary) -> float:
 
 
 def share_met(summary: Summary) -> float:
-    """Share of all requests that met the SLO."""
+    """Share of all requests that met the SLO; those rejected or lost count as missed."""
     return attained_share(summary) * (1.0 - given_up_share(summary))
 
 
 def finished_share(summary: Summary, s: Scenario) -> float:
-    """Requests finished per second over those that arrived, at most 1."""
+    """Requests finished per second over those that arrived, 0 to 1."""
     arrived_per_s = float(summary.get("requests") or 0) / s.horizon_s
     finished_per_s = float(summary.get("throughput_req_per_s") or 0.0)
     return min(1.0, finished_per_s / arrived_per_s) if arrived_per_s else 1.0
 
 
 def catches_up(before: Summary, after: Summary, s: Scenario) -> bool:
-    """Whether an overloaded run serves clearly more after a change."""
+    """Whether a change makes an overloaded run finish clearly more of its requests."""
     share_before = finished_share(before, s)
     return share_before < BEHIND and finished_share(after, s) > CLEARLY * share_before
 
@@ -178,14 +178,14 @@ def has_one_slo(scenario: Scenario) -> bool:
     return not scenario.models and not any(own_limits)
 
 
-def holds(summary: Summary, s: Scenario) -> bool:
+def slo_met(summary: Summary, s: Scenario) -> bool:
     """Whether a run meets its SLO: not overloaded, and `slo.share` of requests met TTFT and TPOT (a
     tenant's own if it has one); requests given up count as missed."""
     return summary.get("steady_state") != "overloaded" and share_met(summary) >= s.slo.share
 
 
 def load_of(s: Scenario) -> tuple[str, float]:
-    """Path and value of the field that sets the load."""
+    """Path and value of the field that sets the load: clients, a trace's speed or requests/s."""
     workload = s.workload
     if workload.arrivals == "closed_loop":
         return "workload.concurrency", float(workload.concurrency)

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from twin.lab.explain.runs import Runs
-from twin.lab.explain.streams import stream_plans
+from twin.lab.explain.streams import mean_load_timelines
 from twin.lab.explain.view import Settings, View
 from twin.lab.explain.words import PIECES
 from twin.metrics.latency import STAMPS
@@ -25,14 +25,14 @@ EVEN: Settings = {"experts.placement": "perfect", "experts.balancing.policy": "n
 
 def waterfall(runs: Runs, view: View) -> dict[str, float]:
     """Mean seconds by piece (order: PIECES) of requests finished after the warm-up."""
-    mean_s = _mean_s(runs, view)
+    mean_s = _request_s(runs, view)
     clean_view, removed_s = view, {}
     if view.scenario.faults:
         clean_view, removed_s["faults"] = _run_without(runs, clean_view, {"faults": []})
-    if view.experts and view.scenario.experts.popularity != "uniform":
+    if view.has_experts and view.scenario.experts.popularity != "uniform":
         clean_view, removed_s["imbalance"] = _run_without(runs, clean_view, EVEN)
     tables = runs.tables[clean_view.scenario]
-    spans = _stage_s(tables["requests"], clean_view.scenario.warmup_s)
+    spans = _mean_stage_s(tables["requests"], clean_view.scenario.warmup_s)
     if not mean_s or spans is None:
         return {}
     front_s, router_s, queue_s, prefill_s, transfer_s, decode_s = spans
@@ -43,7 +43,7 @@ def waterfall(runs: Runs, view: View) -> dict[str, float]:
         "kv": transfer_s,
         "queueing": front_s - served_s + router_s + queue_s,
     }
-    timelines = stream_plans(clean_view.scenario, clean_view.facts, tables)
+    timelines = mean_load_timelines(clean_view.scenario, clean_view.facts, tables)
     for phase, spent_s in (("prefill", prefill_s), ("decode", decode_s)):
         for piece, piece_share in _piece_shares(tables, phase, timelines.get(phase)).items():
             seconds[piece] += piece_share * spent_s
@@ -54,7 +54,8 @@ def waterfall(runs: Runs, view: View) -> dict[str, float]:
 
 
 def _run_without(runs: Runs, view: View, settings: Settings) -> tuple[View, float]:
-    """The run without a cause, and the seconds of a mean request due to it, at least 0."""
+    """The view of a run with settings that remove a cause, and the seconds of a mean request that
+    this saves; the same view and 0 if it saves none or cannot run."""
     try:
         scenario = with_overrides(view.scenario, settings)
         summary = runs.run_with_tables(scenario)
@@ -63,18 +64,21 @@ def _run_without(runs: Runs, view: View, settings: Settings) -> tuple[View, floa
             raise
         return view, 0.0
     changed_view = View(scenario, view.facts, summary, view.full, view.operators)
-    saved_s = _mean_s(runs, view) - _mean_s(runs, changed_view)
-    return (changed_view, saved_s) if _mean_s(runs, changed_view) and saved_s > 0 else (view, 0.0)
+    saved_s = _request_s(runs, view) - _request_s(runs, changed_view)
+    return (
+        (changed_view, saved_s) if _request_s(runs, changed_view) and saved_s > 0 else (view, 0.0)
+    )
 
 
-def _mean_s(runs: Runs, view: View) -> float:
-    """Mean seconds of a request of a view's run; 0 if none finished."""
-    spans = _stage_s(runs.tables[view.scenario]["requests"], view.scenario.warmup_s)
+def _request_s(runs: Runs, view: View) -> float:
+    """Mean seconds of a finished request of a view's run; 0 if none finished."""
+    spans = _mean_stage_s(runs.tables[view.scenario]["requests"], view.scenario.warmup_s)
     return float(sum(spans)) if spans is not None else 0.0
 
 
-def _stage_s(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
-    """Mean seconds between stamps of finished requests, f8[6]; a missing stamp takes no time."""
+def _mean_stage_s(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
+    """Mean seconds of finished requests between consecutive stamps, f8[6]; a missing stamp takes no
+    time. None if none finished."""
     finished = requests.filter(pl.col("finish_s") >= warmup_s)
     if not finished.height:
         return None
@@ -88,8 +92,9 @@ def _stage_s(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
 def _piece_shares(
     tables: Mapping[str, pl.DataFrame], phase: str, plan: Timeline | None
 ) -> dict[str, float]:
-    """Share of a phase's time by piece; in the layers, by the busy time of operators."""
-    rows = [row for row in iteration_of(tables["operators"], phase, plan) if row[1] != SLACK]
+    """Share of a phase's time by piece of the waterfall; in the layers by the busy time of
+    operators. plan: timeline of the phase's two streams, None if there is one."""
+    rows = [row for row in operator_seconds(tables["operators"], phase, plan) if row[1] != SLACK]
     in_streams_s = sum(seconds for stream, _, seconds in rows if stream)
     outer_s = sum(seconds for stream, _, seconds in rows if not stream)
     share = plan.end - plan.begin if plan is not None else 0.0
@@ -103,11 +108,12 @@ def _piece_shares(
     return {piece: scaled_s / total_s for piece, scaled_s in piece_s.items()} if total_s else {}
 
 
-def iteration_of(
+def operator_seconds(
     operators: pl.DataFrame, phase: str, plan: Timeline | None
 ) -> list[tuple[str, str, float]]:
-    """(stream, operator, busy seconds) of a mean iteration of a phase, in order; '' is the stream
-    outside the two concurrent ones. A run records only the longer stream."""
+    """(stream, operator, busy seconds) of a mean iteration of a phase, in order; '' is the time
+    outside the two concurrent streams. A run records only the longer stream; the plan adds the
+    other."""
     rows = operators.filter(pl.col("phase") == phase)
     seconds_of = dict(zip(rows["operator"], rows["per_iteration_s"], strict=True))
     if plan is None:
@@ -115,7 +121,7 @@ def iteration_of(
     iteration_s, layers_share = sum(seconds_of.values()), plan.end - plan.begin
     layer_rows = [
         (stream, name, layer_share * layers_share * iteration_s)
-        for stream, name, layer_share in busy_of(plan)
+        for stream, name, layer_share in layer_shares(plan)
     ]
     inside = {name for _, name, _ in layer_rows}
     outer_s = {n: s for n, s in seconds_of.items() if s > 0 and (n not in inside or n in _OUTSIDE)}
@@ -123,7 +129,7 @@ def iteration_of(
     return layer_rows + [("", name, seconds * outer_scale) for name, seconds in outer_s.items()]
 
 
-def busy_of(plan: Timeline) -> list[tuple[str, str, float]]:
+def layer_shares(plan: Timeline) -> list[tuple[str, str, float]]:
     """(stream, operator, share of a layer's time) of both streams, each with its slack last."""
     rows = []
     for stream_number, stream in enumerate(plan.streams):
@@ -140,7 +146,7 @@ def busy_of(plan: Timeline) -> list[tuple[str, str, float]]:
 
 
 def piece_of(operator: str) -> str:
-    """The piece to which an operator's time belongs."""
+    """Name of the waterfall's piece to which an operator's time belongs."""
     if piece := _PIECES.get(operator):
         return piece
     entry = OPERATORS.get(operator)
@@ -148,7 +154,8 @@ def piece_of(operator: str) -> str:
 
 
 def _set_weights_apart(seconds: dict[str, float], view: View, decode_s: float) -> None:
-    """Move the time to read all weights once, at full bandwidth, out of attention and experts."""
+    """Move the time to read all weights once at full bandwidth from attention and experts to
+    `weights`; decode_s: of a mean request."""
     role = view.full.costs.decode_role if view.full is not None else None
     iteration_s = view.figure("decode_iteration_s_mean")
     if role is None or view.full is None or not iteration_s:

@@ -24,8 +24,8 @@ PIECES = {
 ROWS = {"faults": "Faults", "supernode.edits": "Fabric edits"}
 
 
-def change(settings: Mapping[str, Any], before: Scenario | None = None) -> str:
-    """Fields with their new values, and with the old ones where they are known.
+def changes_text(settings: Mapping[str, Any], before: Scenario | None = None) -> str:
+    """Fields with their new values as text, and with the old ones if a scenario `before` is given.
 
     >>> change({"deployment.prefill.instances": 10})
     'Prefill instances 10'
@@ -34,7 +34,7 @@ def change(settings: Mapping[str, Any], before: Scenario | None = None) -> str:
 
 
 def _field_text(path: str, value: Any, before: Scenario | None) -> str:
-    """A field with its new value, and with its value in `before` if there is one."""
+    """A field as text with its new value, and with its value in `before` if there is one."""
     if isinstance(value, list):
         label = ROWS.get(path, path)
         return f"{label}: {len(value)} left" if value else f"{label}: none"
@@ -47,8 +47,8 @@ def _field_text(path: str, value: Any, before: Scenario | None) -> str:
     return f"{label} {' → '.join(value_texts)} {unit if unit not in label.lower() else ''}".rstrip()
 
 
-def effect(gain: Mapping[str, Any]) -> str:
-    """Effect of a change on its metric: 'TTFT p99 31.2 s → 0.82 s'."""
+def effect_text(gain: Mapping[str, Any]) -> str:
+    """Effect of a change on its metric as text: 'TTFT p99 31.2 s → 0.82 s'."""
     metric = METRICS[gain["metric"]]
     value_texts = (shown(metric.key, gain[side]) for side in ("before", "after"))
     text = f"{metric.label} {' → '.join(value_texts)}"

@@ -27,7 +27,7 @@ NEXT_GAIN = 1.1  # of its rate: what a next step has to bring
 
 
 def answer_of(finish: Finish) -> dict[str, Any]:
-    """The whole answer as a JSON object; equal for equal plans if simulations are the budget."""
+    """The answer of a plan as one JSON object; equal for equal plans with equal simulations."""
     search = finish.search
     ranked = _ranking_rows(finish)
     best_score = ranked[0]["score"] if ranked else 0.0
@@ -39,7 +39,7 @@ def answer_of(finish: Finish) -> dict[str, Any]:
         "load": {"path": load_of(space.base)[0], "req_per_s": space.rate},
         "ranked": ranked,
         "gap": gap_share, "gap_sentence": "" if gap_share is None
-        else gap_words(gap_share, plan.goal, ranked[0]["npus"]),
+        else gap_text(gap_share, plan.goal, ranked[0]["npus"]),
         "front": _front_rows(search),
         "tornado": _tornado_rows(search, finish.finalists[0]) if finish.finalists else [],
         "relaxations": finish.relaxations,
@@ -49,8 +49,8 @@ def answer_of(finish: Finish) -> dict[str, Any]:
     })  # fmt: skip
 
 
-def gap_words(gap: float, goal: str, npus: int) -> str:
-    """Sentence: by how much (`gap`) an unsimulated deployment may beat the first, of `npus`."""
+def gap_text(gap: float, goal: str, npus: int) -> str:
+    """Sentence: by what share (`gap`) others may beat the first deployment, which has `npus`."""
     if goal == "npus":
         least_npus_text = numbered(round(npus / (1.0 + gap)), "NPU")
         return f"Of those priced none needs fewer than {least_npus_text}."
@@ -64,26 +64,29 @@ def count_statuses(search: Search) -> dict[str, int]:
     return {"simulations": search.runs, **statuses}
 
 
-def so_far(search: Search) -> dict[str, Any]:
-    """The best few simulated deployments while the search goes on."""
+def interim_answer(search: Search) -> dict[str, Any]:
+    """The best five simulated deployments while the search goes on, and its counts so far."""
     rows = []
-    for tested in search.ranked()[:5]:
-        best_point = search.found(tested)
+    for tested in search.ranking()[:5]:
+        best_point = search.proved_point(tested)
         assert best_point is not None
-        rows.append({"settings": tested.candidate.given, "npus": tested.candidate.npus,
-                     "score": best_point[0], "summary": tested.best})  # fmt: skip
+        rows.append({"settings": tested.candidate.changes, "npus": tested.candidate.npus,
+                     "score": best_point[0], "summary": tested.best_trial})  # fmt: skip
     return _round_numbers({"so_far": rows, "simulations": search.runs, "front": _front_rows(search),
                      "deployments": len(search.space.candidates)})  # fmt: skip
 
 
 def ledger(search: Search) -> list[dict[str, Any]]:
-    """A row for each deployment: settings, formula, status, reason, rank, simulations."""
-    rows, ranks = [], {tested.candidate.settings: k + 1 for k, tested in enumerate(search.ranked())}
+    """A row for each deployment: settings, formula, status, reason, rank and simulations."""
+    rows, ranks = (
+        [],
+        {tested.candidate.settings: k + 1 for k, tested in enumerate(search.ranking())},
+    )
     for candidate in search.space.candidates[:LEDGER_MOST]:
         status, reason = status_of(search, candidate)
         tested = search.tested.get(candidate.settings)
         rows.append({
-            "key": candidate.key, "settings": candidate.given, "npus": candidate.npus,
+            "key": candidate.key, "settings": candidate.changes, "npus": candidate.npus,
             "status": status, "reason": reason, "bound_req_per_s": candidate.price.bound,
             "expected_req_per_s": candidate.price.expected, "limit": candidate.price.limit,
             "rank": ranks.get(candidate.settings), "own": search.space.is_own(candidate),
@@ -98,7 +101,7 @@ def ledger(search: Search) -> list[dict[str, Any]]:
 
 
 def status_of(search: Search, c: Candidate) -> tuple[str, str]:
-    """(status, reason in a sentence) of a deployment."""
+    """Status of a deployment ('feasible', 'infeasible', ...), and the reason in a sentence."""
     tested = search.tested.get(c.settings)
     if tested is None:
         if c.status != "untested":
@@ -106,9 +109,11 @@ def status_of(search: Search, c: Candidate) -> tuple[str, str]:
         return "untested", "others were expected to do better by formula"
     if tested.failed:
         return "failed", tested.failed
-    if tested.low:
+    if tested.met_rate:
         return "feasible", ""
-    return "infeasible", search.misses(tested.trials[-1][1]) or "keeps the SLO with too few seeds"
+    return "infeasible", search.missed_limits(
+        tested.trials[-1][1]
+    ) or "keeps the SLO with too few seeds"
 
 
 def _ranking_rows(finish: Finish) -> list[dict[str, Any]]:
@@ -127,7 +132,7 @@ def _ranking_rows(finish: Finish) -> list[dict[str, Any]]:
             "ratio_known_within": comparison.within, "key": candidate.key, "npus": candidate.npus,
             "score": own_score, "req_per_s": finalist.rate,
             # As arguments of `--set`, with the load and the times of its simulations:
-            "settings": candidate.given | dict([load_of(finalist.scenario)]) | {
+            "settings": candidate.changes | dict([load_of(finalist.scenario)]) | {
                 path: getattr(finalist.scenario, path) for path in ("horizon_s", "warmup_s")},
             "summary": finalist.seeds[0],
             "margins": _margins(search, finalist), "losses": finalist.losses,
@@ -146,7 +151,7 @@ def equality_note(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _margins(search: Search, f: Finalist) -> dict[str, Any]:
-    """Remaining share of every limit, and the headroom of the load."""
+    """Distance to each limit as a share of it, and the headroom of the load."""
     scenario, first_trial, plan = search.space.base, f.seeds[0], search.plan
     share_by_seed = f.shares
     margins: dict[str, Any] = {
@@ -171,10 +176,10 @@ def _margins(search: Search, f: Finalist) -> dict[str, Any]:
 
 
 def next_step(search: Search, own: Candidate) -> str:
-    """Sentence on the cheapest single change that carries clearly more load, by formula."""
+    """Sentence on the cheapest single change that carries clearly more load by formula; or ''."""
     options = []
-    for candidate in search.space.open:
-        changed_paths = [path for path, v in candidate.settings if own.given.get(path) != v]
+    for candidate in search.space.open_candidates:
+        changed_paths = [path for path, v in candidate.settings if own.changes.get(path) != v]
         if len(changed_paths) == 1 and candidate.price.expected >= NEXT_GAIN * own.price.expected:
             options.append((candidate.npus - own.npus, candidate, changed_paths[0]))
     if not options:
@@ -183,15 +188,16 @@ def next_step(search: Search, own: Candidate) -> str:
     field = fields()[path]
     gain_percent = 100 * (candidate.price.expected / own.price.expected - 1.0)
     npu_text = numbered(extra_npus, "more NPU") if extra_npus > 0 else "no more NPUs"
-    value_label = choice_label(path, candidate.given[path])
+    value_label = choice_label(path, candidate.changes[path])
     return f"{field.label} {value_label}: {gain_percent:.0f} % more load by formula, {npu_text}."
 
 
 def _front_rows(search: Search) -> list[dict[str, Any]]:
-    """Deployments on the Pareto front of tokens/s per NPU and tokens/s per user."""
+    """A row for each simulated deployment that meets the limits, with its tokens/s per NPU and per
+    user; `on_front`: whether no other one is better in both."""
     rate_pairs = []
     for tested in search.tested.values():
-        if (trial := tested.best) is None or not trial["tokens_per_s_per_npu"]:
+        if (trial := tested.best_trial) is None or not trial["tokens_per_s_per_npu"]:
             continue
         user_tokens_per_s = 1.0 / (trial["tpot_s_mean"] or math.inf)
         rate_pairs.append(((trial["tokens_per_s_per_npu"], user_tokens_per_s), tested))
@@ -201,24 +207,24 @@ def _front_rows(search: Search) -> list[dict[str, Any]]:
             fastest_so_far = user_rate
             front_settings.add(tested.candidate.settings)
     return [
-        {"key": tested.candidate.key, "settings": tested.candidate.given,
+        {"key": tested.candidate.key, "settings": tested.candidate.changes,
          "npus": tested.candidate.npus, "tokens_per_s_per_npu": npu_rate,
          "tokens_per_s_per_user": user_rate,
-         "on_front": tested.candidate.settings in front_settings, "req_per_s": tested.low}
+         "on_front": tested.candidate.settings in front_settings, "req_per_s": tested.met_rate}
         for (npu_rate, user_rate), tested
         in sorted(rate_pairs, key=lambda p: (-p[0][0], p[1].candidate.settings))
     ]  # fmt: skip
 
 
 def _tornado_rows(search: Search, best: Finalist) -> list[dict[str, Any]]:
-    """A row per single change of the best deployment: its best score over that of the best."""
-    point = search.found(best.tested)
+    """A row for each simulated single change of the best deployment: its score over the best."""
+    point = search.proved_point(best.tested)
     assert point is not None
     score_by_change: dict[tuple[str, Any], float] = {}
     for tested in search.tested.values():
-        changes = list(search.space.differs(tested.candidate, best.candidate).items())
+        changes = list(search.space.differing_settings(tested.candidate, best.candidate).items())
         if len(changes) == 1 and not tested.failed:
-            new_score, _ = search.found(tested) or (0.0, 0.0)
+            new_score, _ = search.proved_point(tested) or (0.0, 0.0)
             score_by_change[changes[0]] = max(score_by_change.get(changes[0], 0.0), new_score)
     sorted_scores = sorted(score_by_change.items(), key=lambda row: (row[0][0], str(row[0][1])))
     return [
@@ -228,7 +234,7 @@ def _tornado_rows(search: Search, best: Finalist) -> list[dict[str, Any]]:
 
 
 def _round_numbers(value: Any) -> Any:
-    """Numbers to six figures, so that texts of answers stay short."""
+    """A JSON value with its numbers rounded to six figures; NaN and infinity become None."""
     return json.loads(
         json.dumps(value),
         parse_float=lambda text: float(f"{float(text):.{FIGURES}g}"),
@@ -236,7 +242,7 @@ def _round_numbers(value: Any) -> Any:
     )
 
 
-def in_words(settings: Mapping[str, Any]) -> str:
+def brief_text(settings: Mapping[str, Any]) -> str:
     """A deployment in a few words: '4 x 16 prefill + 1 x 128 decode, batch 96, MTP 1'."""
     pool_texts = []
     for role, path in COUNTED.items():
@@ -255,30 +261,30 @@ def in_words(settings: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, [" + ".join(pool_texts), *texts]))
 
 
-def named(limit: str) -> str:
-    """Name of a limit that may be relaxed."""
+def limit_name(limit: str) -> str:
+    """Name of a limit that may be relaxed, for people; limit: a field's path or a key of LIMITS."""
     field = field_info(limit)
     unit = f" ({field.unit})" if field and field.unit else ""
     return f"{field.label}{unit}" if field else LIMITS[limit]
 
 
 def loss_text(after: Mapping[str, Any]) -> str:
-    """Performance of a deployment after a loss, in words."""
+    """What a loss does to a deployment, in words; after: its row of results."""
     texts = {"feasible": "SLO holds", "infeasible": "SLO breaks", "unsupported": "no such part"}
     return texts.get(after.get("status", ""), "failed")
 
 
 def relax_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For each limit alone the smallest relaxation, as rows of a table."""
+    """Rows of a table: for each limit alone the smallest relaxation."""
     return [
-        {"Limit": named(row["limit"]), "Now": limit_text(row["from"]),
-         "Fits from": limit_text(row["to"]), "Then": in_words(row["settings"]), "NPUs": row["npus"]}
+        {"Limit": limit_name(row["limit"]), "Now": limit_text(row["from"]), "Fits from":
+         limit_text(row["to"]), "Then": brief_text(row["settings"]), "NPUs": row["npus"]}
         for row in rows
     ]  # fmt: skip
 
 
 def limit_text(value: Any) -> str:
-    """A limit as text."""
+    """Value of a limit as text: a number, or names of losses."""
     if isinstance(value, list | tuple):
         return ", ".join(LOSSES[loss].lower() for loss in value) or "none"
     return f"{value:.5g}"
@@ -291,7 +297,7 @@ def answer_sentences(answer: dict[str, Any]) -> Sequence[str]:
             f"{numbered(counts['simulations'], 'simulation')}."]  # fmt: skip
     if answer["ranked"]:
         best_row = answer["ranked"][0]
-        lines.insert(0, f"{in_words(best_row['settings'])}: {numbered(best_row['npus'], 'NPU')}.")
+        lines.insert(0, f"{brief_text(best_row['settings'])}: {numbered(best_row['npus'], 'NPU')}.")
         lines += _headroom_sentence(answer.get("goal", ""), best_row["margins"])
         if best_row["next_step"]:
             lines.append(f"Next step for more load: {best_row['next_step']}")
@@ -299,15 +305,16 @@ def answer_sentences(answer: dict[str, Any]) -> Sequence[str]:
     else:
         lines.insert(0, "Nothing fits within the limits.")
         lines += [
-            f"{named(row['limit'])}: {limit_text(row['to'])} in place of {limit_text(row['from'])} "
-            f"makes {in_words(row['settings'])} ({numbered(row['npus'], 'NPU')}) fit."
+            f"{limit_name(row['limit'])}: {limit_text(row['to'])} in place of "
+            f"{limit_text(row['from'])} makes {brief_text(row['settings'])} "
+            f"({numbered(row['npus'], 'NPU')}) fit."
             for row in answer["relaxations"]
         ]
     return [*lines, *answer["notes"]]
 
 
 def _headroom_sentence(goal: str, margins: Mapping[str, Any]) -> list[str]:
-    """Sentence on the largest load and what it misses beyond; none if it was not searched."""
+    """List of one sentence on the largest load, what is missed beyond; empty if not searched."""
     if not margins.get("breaks_first"):
         return []
     clause = ""

@@ -55,35 +55,37 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        """A short digest of its settings."""
+        """A digest of its settings, 12 hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.settings).encode()).hexdigest()[:12]
 
     @property
     def kind(self) -> tuple[tuple[str, Any], ...]:
-        """Its settings without the counts of instances."""
+        """Its settings (path, value) without the numbers of instances."""
         return tuple(pair for pair in self.settings if pair[0] not in COUNTED.values())
 
     @property
     def family(self) -> tuple[tuple[str, Any], ...]:
-        """Its mode, sizes of instances and drafts, by which deployments differ in kind."""
+        """Its serving mode, sizes of instances and draft tokens as pairs of path and value;
+        finalists are of different families."""
         return tuple(pair for pair in self.settings if pair[0] in (MODE, DRAFTS, *SIZED.values()))
 
     @property
-    def given(self) -> Settings:
-        """Its settings as overrides of a scenario."""
+    def changes(self) -> Settings:
+        """Its settings by field path, as overrides of the scenario."""
         return dict(self.settings)
 
     def bound(self, goal: str) -> float:
-        """Upper bound of the score of any simulation of it."""
+        """Upper bound of the score that a simulation of it can have for a goal."""
         return score(goal, self.price.bound, self.npus)
 
-    def refused(self, reason: str) -> "Candidate":
-        """The candidate, excluded for a reason."""
+    def as_infeasible(self, reason: str) -> "Candidate":
+        """A copy with status 'infeasible' for a reason."""
         return replace(self, status="infeasible", reason=reason)
 
 
 def score(goal: str, rate: float, npus: int) -> float:
-    """Score of a deployment with a rate (requests/s) for a goal; higher is better."""
+    """Score of a deployment with a rate (requests/s), higher is better: 1/NPUs for the goal 'npus',
+    requests/s for 'rate', requests/s per NPU for 'efficiency'."""
     return {"npus": 1.0, "rate": rate * npus}.get(goal, rate) / max(npus, 1)
 
 
@@ -107,21 +109,21 @@ class Space:
         return self.prices.rate
 
     @property
-    def open(self) -> list[Candidate]:
+    def open_candidates(self) -> list[Candidate]:
         """Candidates that the formula does not exclude."""
         return [candidate for candidate in self.candidates if candidate.status == "untested"]
 
     def is_own(self, c: Candidate) -> bool:
-        """Whether a candidate is the scenario's own deployment."""
+        """Whether a candidate is the scenario's present deployment."""
         varying_paths = freed_paths(self.plan)
-        settings = {path: read(self.base, path) for path in varying_paths} | c.given
+        settings = {path: read(self.base, path) for path in varying_paths} | c.changes
         return all(
             read(self.plan.scenario if path in varying_paths else self.base, path) == value
             for path, value in settings.items()
         )
 
-    def differs(self, c: Candidate, other: Candidate) -> Settings:
-        """Settings of `c` that differ from another's, without counts of instances."""
+    def differing_settings(self, c: Candidate, other: Candidate) -> Settings:
+        """Settings of `c` that differ from another candidate's, without numbers of instances."""
         if c.kind == other.kind:
             return {}
         first, second, tied_paths = dict(c.kind), dict(other.kind), set().union(*ALONG.values())
@@ -130,27 +132,27 @@ class Space:
         return {p: first[p] for p in paths if first[p] != second[p]}
 
     def add_crossed(self) -> None:
-        """Add every combination of crossed choices and the scenario's own."""
+        """Add candidates: all combinations of crossed choices, and the scenario's deployment."""
         base, choice_keys = self.base, [key for key in self.plan.vary if CHOICES[key].crossed]
         values_by_path, candidates = varied_values(base, tuple(choice_keys), self.machine), []
         kinds = [
             {MODE: mode, **choice}
             for mode in values_by_path.get(MODE, [base.deployment.mode])
-            for choice in products(_of_mode(values_by_path, mode))
+            for choice in products(_mode_values(values_by_path, mode))
         ]
         for kind in kinds:
             candidates += self._with_counts(kind, values_by_path.get(BATCH, []))
         mode = base.deployment.mode
-        own_paths = (MODE, *_of_mode(values_by_path, mode), *(COUNTED[r] for r in roles_of(mode)))
+        own_paths = MODE, *_mode_values(values_by_path, mode), *(COUNTED[r] for r in roles_of(mode))
         base_settings = {path: read(base, path) for path in own_paths}
-        for path in _of_mode(dict.fromkeys(freed_paths(self.plan), []), mode):
+        for path in _mode_values(dict.fromkeys(freed_paths(self.plan), []), mode):
             if (value := read(self.plan.scenario, path)) != read(base, path):
                 base_settings[path] = value
-        candidates += self._candidate(base_settings)
+        candidates += self._new_candidate(base_settings)
         goal = self.plan.goal
 
         def order(c: Candidate) -> tuple[Any, ...]:
-            """Sort key: candidates that are not refused first, then by bound and expected score."""
+            """Sort key: candidates not excluded first, then by bound and expected score."""
             expected_score = score(goal, c.price.expected, c.npus)
             return c.status != "untested", -c.bound(goal), -expected_score, c.settings
 
@@ -158,7 +160,7 @@ class Space:
         self.candidates, self.left_out = candidates[:MOST], len(candidates[MOST:])
 
     def add_neighbours(self, c: Candidate) -> None:
-        """Add candidates that differ from a deployment in one further choice, and its counts."""
+        """Add candidates that differ from a deployment in one further choice, with counts."""
         choice_keys = tuple(key for key in self.plan.vary if not CHOICES[key].crossed)
         kind = dict(c.kind)
         values_by_path = varied_values(self.base, choice_keys, self.machine)
@@ -166,7 +168,7 @@ class Space:
             values_by_path[BATCH] = [batch for step in FINER if (batch := kind[BATCH] + step) > 0]
         if kind.get(DRAFTS, 0) >= DRAFTS_CROSSED:
             values_by_path[DRAFTS] = next_values(DRAFTS, kind[DRAFTS])
-        for path, options in _of_mode(values_by_path, kind[MODE]).items():
+        for path, options in _mode_values(values_by_path, kind[MODE]).items():
             for value in options:
                 for tied_settings in self._tied_settings(path, value, kind):
                     changed_kind = kind | {path: value} | tied_settings
@@ -185,15 +187,16 @@ class Space:
         elif value and path in ALONG:
             yield from products({p: next_values(p, present_values[p]) for p in ALONG[path]})
 
-    def _candidate(
+    def _new_candidate(
         self, settings: Settings, pools: Mapping[str, Pool] | None = None
     ) -> list[Candidate]:
-        """A new candidate with its price, or the reason why it is impossible; empty if known."""
+        """List of one new candidate with its price, or with the reason why it is impossible; empty
+        if it was added before. pools: curves of its instances, if known."""
         settings_key = tuple(sorted(settings.items()))
         if settings_key in self._known:
             return []
         self._known.add(settings_key)
-        npus, npus_limit, prices = npus_of(self.base, settings), self.machine.npus, self.prices
+        npus, npus_limit, prices = (npus_taken(self.base, settings), self.machine.npus, self.prices)
         price, rate = Price(0.0, 0.0, "", 0.0), prices.rate
         if npus > npus_limit:
             reason = f"needs {npus:,} NPUs, and {npus_limit:,} may be taken"
@@ -205,10 +208,11 @@ class Space:
                     f"{price.limit} sustains at most {price.bound:.4g} of {rate:.4g} requests/s"
                 )
         candidate = Candidate(settings_key, npus, price)
-        return [candidate.refused(reason) if reason else candidate]
+        return [candidate.as_infeasible(reason) if reason else candidate]
 
     def _with_counts(self, settings: Settings, batches: list[int]) -> list[Candidate]:
-        """Candidates of a kind with numbers of instances that match each other, or the load."""
+        """New candidates of a kind with numbers of instances that match each other, or the load.
+        batches: that vary, to skip a batch that is never full."""
         base, machine, prices = self.base, self.machine, self.prices
         roles = roles_of(settings[MODE])
         role, other_roles = roles[-1], roles[:-1]
@@ -216,12 +220,12 @@ class Space:
         if not prices.batch_matters(role, settings, batches, pools[role][0]):
             return []
         if "instances" not in self.plan.vary:
-            return self._candidate(settings, pools)
+            return self._new_candidate(settings, pools)
         sizes = {pool: pool_size(base, settings, pool)[1] for pool in roles}
         one_of_each = settings | {COUNTED[pool]: 1 for pool in roles}
         price = prices.price(one_of_each, pools)
         if price.refused or price.expected <= 0.0 or sum(sizes.values()) > machine.npus:
-            return self._candidate(one_of_each, pools)
+            return self._new_candidate(one_of_each, pools)
         candidates, load = [], prices.rate or math.inf
         batch = float(settings.get(BATCH, base.deployment.decode.batch_per_npu))
         rate_by_role = {  # requests/s of one instance
@@ -229,7 +233,7 @@ class Space:
             else pools[pool][0].largest_rate(batch, prices.tpot_s)[0]
             for pool in roles
         }  # fmt: skip
-        for count in _close_to(COUNTS, load / rate_by_role[role]):
+        for count in _counts_with(COUNTS, load / rate_by_role[role]):
             if count * sizes[role] > machine.npus - sum(sizes[pool] for pool in other_roles):
                 break
             rate_per_s = count * rate_by_role[role]
@@ -242,29 +246,36 @@ class Space:
             for pool in other_roles:
                 needed_count = min(rate_per_s, load) / rate_by_role[pool]
                 low_count, high = MATCHED[0] * needed_count, MATCHED[1] * needed_count
-                near_counts = [c for c in _close_to(COUNTS, needed_count) if low_count <= c <= high]
+                near_counts = [
+                    c for c in _counts_with(COUNTS, needed_count) if low_count <= c <= high
+                ]
                 near_counts = near_counts or [min(COUNTS, key=lambda c: abs(c - needed_count))]
                 choices = [counts | {COUNTED[pool]: c} for counts in choices for c in near_counts]
             for counts in choices:
-                if npus_of(base, settings | counts) <= machine.npus:
-                    candidates += self._candidate(settings | counts, pools)
+                if npus_taken(base, settings | counts) <= machine.npus:
+                    candidates += self._new_candidate(settings | counts, pools)
         return candidates
 
     def _with_offload(self, settings: Settings, c: Candidate) -> list[Candidate]:
-        """Candidates with attention offload: counts of `c`, a prefill more, a decode less, both."""
-        lenders, users = (pool_size(self.base, c.given, role)[0] for role in ("prefill", "decode"))
+        """New candidates with attention offload: with the numbers of instances of `c`, with one
+        prefill instance more, with one decode instance less, and with both."""
+        lenders, users = (
+            pool_size(self.base, c.changes, role)[0] for role in ("prefill", "decode")
+        )
         added = 1 if "instances" in self.plan.vary else 0
         candidates = []
         for prefills, decodes in product((lenders, lenders + added), (users, users - added)):
             counts = {COUNTED["prefill"]: prefills, COUNTED["decode"]: decodes}
-            if decodes > 0 and npus_of(self.base, settings | counts) <= self.machine.npus:
-                candidates += self._candidate(settings | counts)  # empty for what is known
+            if decodes > 0 and npus_taken(self.base, settings | counts) <= self.machine.npus:
+                candidates += self._new_candidate(settings | counts)  # empty for what is known
         return candidates
 
     def _never_full(
         self, settings: Settings, known: Curve, rate: float, npus: int, batches: list[int]
     ) -> bool:
-        """Whether even a smaller batch would never be full (Poisson, three deviations)."""
+        """Whether even a smaller one of the batches would never be full (Poisson, three
+        deviations); known: curve of an instance; rate: requests/s of an instance with `npus`
+        NPUs."""
         if math.isinf(known.batches[-1]) or not math.isfinite(rate):  # prefill has no batch
             return False
         mean_requests = known.requests_at(rate) * npus
@@ -275,13 +286,13 @@ class Space:
 def space_of(
     plan: Plan, facts: Facts, like: Space | None = None, beat: Callable[[], None] = lambda: None
 ) -> Space:
-    """Priced candidates of a plan; like: a space whose prices and length of runs are used; beat:
-    called before each price. Raises PlanError."""
+    """The space of a plan's priced candidates; like: a space whose prices and length of runs are
+    reused; beat: called before each price. Raises PlanError."""
     base, notes = base_scenario(plan)
     prices = Prices(base, facts, None, like.prices.known if like else {}, beat=beat)
     machine = Machine.of(base, facts, plan.npus)
     output_tokens = prices.traffic.output_tokens
-    if plan.fixed_load:
+    if plan.is_load_fixed:
         rate_per_s = prices.offered
         if rate_per_s is None:  # a closed loop: the most that its clients can send
             decode_s = prices.tpot_s * max(output_tokens - 1.0, 1.0)
@@ -295,14 +306,14 @@ def space_of(
     return space
 
 
-def npus_of(base: Scenario, settings: Settings) -> int:
-    """NPUs that a deployment takes."""
+def npus_taken(base: Scenario, settings: Settings) -> int:
+    """NPUs that a deployment uses; settings: overrides of the base scenario."""
     roles = roles_of(settings.get(MODE, base.deployment.mode))
     return sum(math.prod(pool_size(base, settings, role)) for role in roles)
 
 
 def chip_shortage(base: Scenario, settings: Settings) -> str:
-    """Sentence on the chip of which a deployment needs more NPUs than there are; empty if none."""
+    """Sentence on a chip of which a deployment needs more NPUs than there are; '' if none."""
     npus_by_chip: Counter[str] = Counter()
     for role in roles_of(settings.get(MODE, base.deployment.mode)):
         chip_name = getattr(base.deployment, role).chip
@@ -314,8 +325,8 @@ def chip_shortage(base: Scenario, settings: Settings) -> str:
     return ""
 
 
-def _of_mode(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]]:
-    """Varied values that have an effect in a mode."""
+def _mode_values(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]]:
+    """Varying values by field path, without those that have no effect in a serving mode."""
     roles = roles_of(mode)
     absent_prefixes = tuple(f"deployment.{role}." for role in COUNTED if role not in roles)
     has_batch = roles != ("prefill",)  # the batch and the drafts are of colocated instances too
@@ -327,6 +338,6 @@ def _of_mode(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]]:
     }
 
 
-def _close_to(counts: Sequence[int], need: float) -> list[int]:
-    """Counts near a number, and the fewest that suffice."""
+def _counts_with(counts: Sequence[int], need: float) -> list[int]:
+    """The counts and the least whole number that reaches `need`, sorted."""
     return sorted({*counts, math.ceil(need)} if 0.0 < need < math.inf else counts)

@@ -14,7 +14,7 @@ import numpy as np
 from twin.engine.simulate import ENGINE_VERSION, simulate
 from twin.facts import Facts
 from twin.lab.library import load_facts
-from twin.lab.plan.answer import answer_of, ledger, so_far
+from twin.lab.plan.answer import answer_of, interim_answer, ledger
 from twin.lab.plan.candidates import space_of
 from twin.lab.plan.finish import Finish
 from twin.lab.plan.price import imports_of
@@ -29,7 +29,7 @@ from twin.lab.plan.trial import (
     slo_only_judges,
     trial_of,
 )
-from twin.lab.runs.cluster import Child, Cluster, ClusterError, scheduler
+from twin.lab.runs.cluster import Child, Cluster, ClusterError, scheduler_address
 from twin.lab.runs.process import cores
 from twin.scenario import Scenario, canonical, scenario_digest, scenario_from_canonical
 
@@ -60,7 +60,7 @@ class Memory:
                     self.known[entry["scenario"]] = entry["trial"]
 
     def put(self, digest: str, trial: Trial | str) -> None:
-        """Store a simulation."""
+        """Store the figures of a simulation, or why it is impossible, by scenario digest."""
         self.known[digest] = trial
         if self._path is not None:
             entry = {"version": self._version, "scenario": digest, "trial": trial}
@@ -68,7 +68,7 @@ class Memory:
                 file.write(json.dumps(entry) + "\n")
 
 
-def run_one(scenario: Scenario, facts: Facts) -> Trial | str:
+def simulate_one(scenario: Scenario, facts: Facts) -> Trial | str:
     """Figures of one simulation, or why it is impossible; also called in helper processes."""
     try:
         trace, counts = imports_of(scenario)
@@ -80,18 +80,21 @@ def run_one(scenario: Scenario, facts: Facts) -> Trial | str:
 
 
 def version_of(facts: Facts) -> str:
-    """Version of everything besides the scenario that simulations depend on."""
+    """Version of the engine and of the facts, on which simulations depend besides the scenario."""
     return f"{ENGINE_VERSION} {facts.digest}"
 
 
-def trial_of_text(text: str) -> str:
-    """A simulation's figures as JSON; text: version, scenario (a line each). Raises PlanError."""
+def simulate_text(text: str) -> str:
+    """Simulate for another process and return the figures as JSON; text: a line with the version,
+    then the scenario. Raises PlanError for another version."""
     version, _, scenario = text.partition("\n")
     # First: a scenario of another version may not be readable here.
     if version != version_of(facts := load_facts()):
         problem = "a process of the cluster has another twin or other facts"
         raise PlanError(f"{problem}: install the same version")
-    return json.dumps(run_one(scenario_from_canonical(scenario), facts), default=np.ndarray.tolist)
+    return json.dumps(
+        simulate_one(scenario_from_canonical(scenario), facts), default=np.ndarray.tolist
+    )
 
 
 @dataclass
@@ -105,8 +108,11 @@ class Simulators:
     # By digest without the SLO, the oldest first:
     runs: dict[str, tuple[Trial, Latencies]] = field(default_factory=dict)
 
-    def all(self, scenarios: Sequence[Scenario], beat: Callable[[], None]) -> list[Trial | str]:
-        """Figures of each scenario, in order; `beat` is called between two, and may raise."""
+    def simulate(
+        self, scenarios: Sequence[Scenario], beat: Callable[[], None]
+    ) -> list[Trial | str]:
+        """Figures of each scenario, or why it is impossible, in order; `beat` is called before each
+        simulation, and may raise."""
         digests, stored = [scenario_digest(s) for s in scenarios], self.memory.known
         to_run = {sha: s for sha, s in zip(digests, scenarios, strict=True) if sha not in stored}
         run_keys = {sha: digest_without_slo(s) for sha, s in to_run.items() if slo_only_judges(s)}
@@ -130,7 +136,7 @@ class Simulators:
         return [stored[sha] for sha in digests]
 
     def _without_latencies(self, key: str, trial: Trial) -> Trial:
-        """Figures of a run without its latencies, which are held under `key` for other SLOs."""
+        """Figures of a run without latencies, which are held under `key` for other SLOs."""
         figures = {name: value for name, value in trial.items() if name != "latencies"}
         latencies = trial.get("latencies")
         if isinstance(latencies, list):  # of another process
@@ -146,7 +152,8 @@ class Simulators:
         self, left: list[tuple[str, Scenario]], store: Callable[[str, Trial | str], None],
         beat: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Simulate in this process and in each helper; what a helper fails at is simulated here."""
+        """Simulate pairs of digest and scenario in this process and in each helper; what a helper
+        fails at is simulated here."""
         queue, undone = iter(left), list[tuple[str, Scenario]]()  # all threads take of one iterator
 
         def help_out(helper: Child) -> None:
@@ -166,7 +173,7 @@ class Simulators:
             for pairs in (queue, undone):
                 for digest, scenario in pairs:
                     beat()
-                    store(digest, run_one(scenario, self.facts))
+                    store(digest, simulate_one(scenario, self.facts))
                 for thread in threads:  # of which the last gives back what it failed at
                     thread.join()
         except BaseException:
@@ -174,14 +181,15 @@ class Simulators:
             raise
 
     def _trial_text(self, scenario: Scenario) -> str:
-        """Version and scenario on two lines, as `trial_of_text` reads them."""
+        """The text of a simulation for another process: version and scenario on two lines."""
         return f"{version_of(self.facts)}\n{canonical(scenario)}"
 
     def _simulate_there(
         self, cluster: Cluster, left: Sequence[tuple[str, Scenario]],
         store: Callable[[str, Trial | str], None], beat: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Simulate on a cluster. Raises ClusterError, also after PATIENCE_S without workers."""
+        """Simulate pairs of digest and scenario on a cluster. Raises ClusterError, also after
+        PATIENCE_S without workers."""
         digest_by_key = {}
         for digest, scenario in left:
             key = f"{version_of(self.facts)} {digest}"
@@ -193,7 +201,9 @@ class Simulators:
             problem = f"nothing has joined {cluster.address} to simulate"
             try:
                 answers = cluster.answers(BEAT_S)
-                last_heard_s = time.monotonic() if answers or cluster.workers() else last_heard_s
+                last_heard_s = (
+                    time.monotonic() if answers or cluster.worker_count() else last_heard_s
+                )
             except ClusterError as error:
                 answers, problem = {}, str(error)
             if time.monotonic() - last_heard_s > PATIENCE_S:
@@ -213,8 +223,9 @@ def carry_out(
     plan: Plan, facts: Facts | None = None, note: Note = lambda _share, _so_far: True, *,
     helpers: int | None = None, memory: Memory | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The answer of a plan with its ledger; `note` gets the progress and may stop it (Stopped);
-    helpers: processes next to this one, None: one a further core. Raises PlanError, ValueError."""
+    """The answer of a plan with its ledger; `note` gets the share done and the interim answer, and
+    may stop it (Stopped); helpers: number of processes next to this one, None: one for each further
+    core. Raises PlanError, ValueError."""
     facts = facts or load_facts()
     began_s = time.monotonic()
 
@@ -222,7 +233,7 @@ def carry_out(
         """Whether the seconds of the plan are used up."""
         return bool(plan.seconds) and time.monotonic() - began_s > plan.seconds
 
-    address = scheduler() if helpers is None else ""
+    address = scheduler_address() if helpers is None else ""
     helper_count = (0 if address else cores() - 1) if helpers is None else helpers
     cluster = Cluster(address) if address else None
     children = [Child() for _ in range(helper_count)]
@@ -233,21 +244,24 @@ def carry_out(
         expected_count = plan.simulations + plan.finalists * (34 + 17 * len(plan.survives))
         simulated_count, latest_answer = 0, dict(NOTHING_YET)
 
-        def beat() -> None:
+        def report_progress() -> None:
             """Report the progress. Raises Stopped if the plan has to stop."""
             if not note(min(0.99, simulated_count / expected_count), latest_answer):
                 raise Stopped
 
-        space = space_of(plan, facts, beat=beat)
+        space = space_of(plan, facts, beat=report_progress)
         search = Search(space, facts, is_over)
         finish = Finish(search, facts)
         for generator in (search_phase := search.steps(), finish.steps()):
             scenarios = next(generator, None)
             while scenarios is not None:
                 stage = "Searching" if generator is search_phase else finish.stage
-                latest_answer = so_far(search) | {"stage": stage, "simulations": simulated_count}
-                beat()
-                pairs = zip(simulators.all(scenarios, beat), scenarios, strict=True)
+                latest_answer = interim_answer(search) | {
+                    "stage": stage,
+                    "simulations": simulated_count,
+                }
+                report_progress()
+                pairs = zip(simulators.simulate(scenarios, report_progress), scenarios, strict=True)
                 simulated_count += len(scenarios)
                 # A string is the sentence of a refusal.
                 trials = [r if isinstance(r, str) else judge(r, plan, s) for r, s in pairs]

@@ -13,14 +13,14 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import network_of
 from twin.hardware.faults import with_faults
 from twin.hardware.placement import Instance, place
-from twin.lab.explain.capacity import Capacity, at_steady, search_steps, steady_by_itself, with_load
+from twin.lab.explain.capacity import Capacity, search_steps, steady_by_itself, with_load, with_span
 from twin.lab.explain.runs import with_seeds
 from twin.lab.explain.view import load_of
 from twin.lab.plan.candidates import Candidate, score
 from twin.lab.plan.question import Plan
 from twin.lab.plan.relax import Proved, Relax
 from twin.lab.plan.search import FRESH, Search, Steps, Tested, simulate_pairs
-from twin.lab.plan.trial import SEEDS, Trial, chance_error, scenario_of
+from twin.lab.plan.trial import SEEDS, Trial, chance_error, scenario_at
 from twin.scenario import Fault, Scenario, SpecError, with_overrides
 
 CARRIED = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of its largest load, tried until a loss is survived
@@ -42,12 +42,12 @@ class Finalist:
 
     @property
     def candidate(self) -> Candidate:
-        """The deployment."""
+        """The deployment as a candidate."""
         return self.tested.candidate
 
     @property
     def shares(self) -> list[float]:
-        """Share of the requests that met the SLO, by seed."""
+        """Share of the requests that met the SLO, for each seed."""
         return [trial["share"] for trial in self.seeds]
 
     @property
@@ -69,17 +69,17 @@ class Finish:
     stage: str = "Making sure"  # in words
 
     def steps(self) -> Steps:
-        """Prove the finalists or, if there are none, find relaxations of the limits."""
-        yield from self._find()
+        """Generator of scenarios to run: proves the finalists, else finds relaxations of limits."""
+        yield from self._find_finalists()
         self.finalists.sort(key=self._sort_key)
         del self.finalists[self.search.plan.finalists :]
         if self.finalists:
             return
 
         def prove(search: Search) -> Proved:
-            """Prove the finalists of a search; returns the first that remains, or None."""
+            """Generator: proves the finalists of a search; returns the first one left, or None."""
             other_finish = Finish(search, self.facts, brief=True)
-            yield from other_finish._find()
+            yield from other_finish._find_finalists()
             return other_finish.finalists[0].candidate if other_finish.finalists else None
 
         hardiest = max(self.fallen, key=lambda f: len(_survived_losses(f)), default=None)
@@ -88,8 +88,8 @@ class Finish:
         self.stage = "Nothing fits, looking for the smallest change of each limit"
         yield from relax.steps()
 
-    def _find(self) -> Steps:
-        """Find finalists, else deployments that nearly suffice; drop what a loss takes out."""
+    def _find_finalists(self) -> Steps:
+        """Generator: finds finalists, else those that nearly suffice, and tries losses on them."""
         yield from self._prove_best()
         if not self.finalists:
             yield from self._find_close()
@@ -106,13 +106,13 @@ class Finish:
         return -score(self.search.plan.goal, f.rate, f.candidate.npus), -load, f.candidate.settings
 
     def _prove_best(self) -> Steps:
-        """Prove the best deployment of each kind; one that fails is replaced by the next best."""
+        """Generator: proves the best deployment of each family; after one that fails, the next."""
         search, tried_settings = self.search, set()
         # One is enough to know that something fits, unless losses take it out.
         finalist_limit = 1 if self.brief and not search.plan.survives else search.plan.finalists
         while not self.finalists or not search.over():
             by_kind: dict[Any, Tested] = {f.candidate.family: f.tested for f in self.finalists}
-            for tested in search.ranked():
+            for tested in search.ranking():
                 if tested.candidate.settings not in tried_settings:
                     by_kind.setdefault(tested.candidate.family, tested)
             untried = [
@@ -125,21 +125,21 @@ class Finish:
                 return
             tried_settings |= {tested.candidate.settings for tested in untried}
             finalists = [self._finalist(tested) for tested in untried]
-            if not search.one_load:  # the largest load first: it is what they are ranked by
+            if not search.has_one_load:  # the largest load first: it is what they are ranked by
                 yield from self._find_loads(finalists)
             yield from self._run_seeds(finalists)
-            passing_finalists = [f for f in finalists if self._holds(f)]
-            if search.one_load:
+            passing_finalists = [f for f in finalists if self._confirm_mean(f)]
+            if search.has_one_load:
                 yield from self._find_loads(passing_finalists)
             self.finalists += passing_finalists
 
     def _find_close(self) -> Steps:
-        """If nothing fits: simulate longer, seed by seed, those that may miss it by chance."""
+        """Generator: if nothing fits, simulates longer what may miss the SLO by chance."""
         search, required_share = self.search, self.search.space.base.slo.share
         misses = [
             (missing_share, tested.candidate.settings, tested, rate)
             for tested in search.tested.values()
-            if search.one_load
+            if search.has_one_load
             for rate, trial in tested.trials
             if 0.0 < (missing_share := required_share - trial["share"]) <= chance_error(trial)
         ]
@@ -153,33 +153,33 @@ class Finish:
                 <= chance_error({"share_error": _error_of_mean(finalist)})
             ]  # fmt: skip
         for finalist in finalists:
-            if self._holds(finalist):
+            if self._confirm_mean(finalist):
                 finalist.tested.trials = [(finalist.rate, finalist.seeds[0] | {"within": True})]
                 self.finalists.append(finalist)
 
     def _finalist(self, t: Tested, rate: float = 0.0) -> Finalist:
-        """A deployment at its largest known load, or another load."""
-        space, rate = self.search.space, rate or t.low
-        scenario = scenario_of(space, t.candidate.given, rate)
-        if space.prices.offered is None and t.best:
-            rate = self.search.answered(t.candidate, t.best)
-        return Finalist(t, rate, at_steady(scenario, self.facts, rate))
+        """A deployment as a finalist at a load (requests/s; 0: the largest it carried)."""
+        space, rate = self.search.space, rate or t.met_rate
+        scenario = scenario_at(space, t.candidate.changes, rate)
+        if space.prices.offered is None and t.best_trial:
+            rate = self.search.answered_per_s(t.candidate, t.best_trial)
+        return Finalist(t, rate, with_span(scenario, self.facts, rate))
 
     def _run_seeds(self, chosen: Sequence[Finalist], which: slice = slice(None)) -> Steps:
-        """Simulate the load of each finalist with several seeds, or with those of a slice."""
+        """Generator: simulates finalists at their loads with several seeds, or a slice of them."""
         pairs = [(f, scenario) for f in chosen for scenario in with_seeds(f.scenario, SEEDS)[which]]
         for (finalist, _), trial in (yield from simulate_pairs(pairs)):
             if not isinstance(trial, str):
-                finalist.seeds.append(trial | {"within": not self.search.misses(trial)})
+                finalist.seeds.append(trial | {"within": not self.search.missed_limits(trial)})
 
-    def _holds(self, f: Finalist) -> bool:
-        """Whether the mean over seeds meets the SLO; otherwise the earlier result is withdrawn."""
+    def _confirm_mean(self, f: Finalist) -> bool:
+        """Whether the mean over seeds meets the SLO; otherwise withdraws the earlier result."""
         overloaded_count = sum(trial["steady_state"] == "overloaded" for trial in f.seeds)
         mean_share = statistics.fmean(f.shares) if f.seeds else 0.0
         if mean_share >= self.search.space.base.slo.share and 2 * overloaded_count <= len(f.seeds):
             return True
-        tested, low_rate = f.tested, f.tested.low or f.rate
-        last_trial = tested.best or tested.trials[-1][1]  # the second if only nearly enough
+        tested, low_rate = f.tested, f.tested.met_rate or f.rate
+        last_trial = tested.best_trial or tested.trials[-1][1]  # the second if only nearly enough
         mean_trial = {**last_trial, "share": mean_share, "within": False, "holds": False,
                 "share_error": _error_of_mean(f)}  # fmt: skip
         lower_trials = [(rate, trial) for rate, trial in tested.trials if rate < low_rate]
@@ -187,13 +187,13 @@ class Finish:
         return False
 
     def _find_loads(self, finalists: Sequence[Finalist]) -> Steps:
-        """Find the largest load of each finalist, all searches interleaved."""
-        space, are_needed = self.search.space, not (self.brief and self.search.one_load)
+        """Generator: finds the largest load of each finalist, with all searches interleaved."""
+        space, are_needed = self.search.space, not (self.brief and self.search.has_one_load)
         if not are_needed or not steady_by_itself(space.base) or space.prices.offered is None:
             return
         in_progress: list[tuple[Finalist, Any, Scenario, list[tuple[float, Trial]]]] = []
         for finalist in finalists:
-            begin_rate = finalist.rate if self.search.one_load else finalist.tested.middle
+            begin_rate = finalist.rate if self.search.has_one_load else finalist.tested.likely_rate
             search = search_steps(finalist.scenario, self.facts, begin_rate, thorough=True)
             in_progress.append((finalist, search, next(search), []))
         while in_progress:
@@ -212,21 +212,21 @@ class Finish:
                     loads = [load for load, _ in misses if load > rounded_held]
                     if loads:  # of the least load that is too much
                         trials = [trial for load, trial in misses if load == min(loads)]
-                        finalist.breaks = most_missed(trials, self.search.plan)
-                    if held and not self.search.one_load:
+                        finalist.breaks = most_missed_limit(trials, self.search.plan)
+                    if held and not self.search.has_one_load:
                         finalist.rate = held
-                        finalist.scenario = self.search.at_steady(finalist.candidate, finalist.rate)
+                        finalist.scenario = self.search.steady_at(finalist.candidate, finalist.rate)
             in_progress = still_open
 
     def _try_losses(self, finalists: Sequence[Finalist]) -> Steps:
-        """Simulate every loss at each deployment's load, or at lower loads until the SLO is met."""
+        """Generator: simulates every loss at each finalist's load, or at lower ones until met."""
         not_surviving = list(finalists)
-        for load_share in (1.0,) if self.search.one_load else CARRIED:
+        for load_share in (1.0,) if self.search.has_one_load else CARRIED:
             rates_before = [(finalist, finalist.rate) for finalist in not_surviving]
             for finalist, rate_per_s in rates_before:
                 finalist.losses, finalist.rate = {}, load_share * rate_per_s
                 if load_share < 1.0:
-                    finalist.scenario = self.search.at_steady(finalist.candidate, finalist.rate)
+                    finalist.scenario = self.search.steady_at(finalist.candidate, finalist.rate)
             for loss in self.search.plan.survives:
                 yield from self._try_loss(loss, not_surviving)
             for finalist, rate_per_s in rates_before:
@@ -234,13 +234,13 @@ class Finish:
             not_surviving = [finalist for finalist in not_surviving if not finalist.survives]
 
     def _try_loss(self, loss: str, finalists: Sequence[Finalist]) -> Steps:
-        """Simulate each deployment after each loss of a kind; store the worst of the results."""
+        """Generator: simulates finalists after every loss of a kind; stores the worst result."""
         pairs = []
         for finalist in finalists:
             origin = finalist.scenario
             losses = list(lost_elements(origin, self.facts, loss))
             try:
-                pairs += [((finalist, name), after_loss(origin, faults)) for name, faults in losses]
+                pairs += [((finalist, name), with_loss(origin, faults)) for name, faults in losses]
             except SpecError as error:
                 finalist.losses[loss] = {"status": "failed", "reason": str(error)}
             if not losses:
@@ -252,41 +252,45 @@ class Finish:
                 finalist.losses[loss] = row
 
     def _find_spares(self) -> Steps:
-        """If no finalist survives: simulate deployments with growing reserve until one does."""
+        """Generator: if no finalist survives, simulates deployments with more and more reserve."""
         search, rate_per_s = self.search, self.search.space.rate
         for reserve in SPARED if rate_per_s is not None else ():
             if any(finalist.survives for finalist in self.finalists):
                 return
             candidate_by_kind: dict[Any, Candidate] = {}
-            by_size = sorted(search.space.open, key=lambda c: (c.npus, c.price.tpot_s, c.settings))
+            by_size = sorted(
+                search.space.open_candidates, key=lambda c: (c.npus, c.price.tpot_s, c.settings)
+            )
             for candidate in by_size:
                 is_enough = candidate.price.expected * FRESH >= reserve * (rate_per_s or 0.0)
                 if is_enough and candidate.price.tpot_s < search.space.prices.tpot_s:
                     candidate_by_kind.setdefault(candidate.family, candidate)
             reserves = list(candidate_by_kind.values())[:SPARES]
             yield from search.simulate_new([c for c in reserves if c.settings not in search.tested])
-            spares = [self._finalist(t) for c in reserves if (t := search.tested[c.settings]).low]
+            spares = [
+                self._finalist(t) for c in reserves if (t := search.tested[c.settings]).met_rate
+            ]
             yield from self._run_seeds(spares)
-            spares = [finalist for finalist in spares if self._holds(finalist)]
+            spares = [finalist for finalist in spares if self._confirm_mean(finalist)]
             yield from self._try_losses(spares)
             yield from self._find_loads([finalist for finalist in spares if finalist.survives])
             self.finalists += spares
 
 
 def _error_of_mean(f: Finalist) -> float:
-    """Standard error of the mean share over seeds that meets the SLO."""
+    """Standard error of a finalist's mean share of requests that meets the SLO, over seeds."""
     standard_errors = [trial.get("share_error", 0.0) for trial in f.seeds]
     return math.hypot(*standard_errors) / max(len(standard_errors), 1)
 
 
-def most_missed(missed: Sequence[Trial], plan: Plan) -> str:
-    """TTFT or TPOT, whichever most of the runs miss first; at a tie, as the worst of them."""
+def most_missed_limit(missed: Sequence[Trial], plan: Plan) -> str:
+    """'TTFT' or 'TPOT', whichever most of the runs miss first; at a tie, that of the worst run."""
     worst_first = sorted(missed, key=lambda trial: trial["share"])
-    return Counter(first_missed(trial, plan) for trial in worst_first).most_common(1)[0][0]
+    return Counter(first_missed_limit(trial, plan) for trial in worst_first).most_common(1)[0][0]
 
 
-def first_missed(trial: Trial, plan: Plan) -> str:
-    """TTFT or TPOT, whichever a run misses first: the one that alone misses, or the farther."""
+def first_missed_limit(trial: Trial, plan: Plan) -> str:
+    """'TTFT' or 'TPOT', whichever a run misses first: the only one, or the farther one."""
     ttft_limit_s, tpot_limit_s = trial.get("needs_ttft_s"), trial.get("needs_tpot_s")
     if (ttft_limit_s is None) != (tpot_limit_s is None):
         return "TPOT" if ttft_limit_s is None else "TTFT"
@@ -299,7 +303,7 @@ def first_missed(trial: Trial, plan: Plan) -> str:
 
 
 def _survived_losses(f: Finalist) -> list[str]:
-    """Losses after which a finalist meets the SLO."""
+    """Kinds of loss after which a finalist meets the SLO."""
     return [loss for loss, row in f.losses.items() if row["status"] == "feasible"]
 
 
@@ -310,7 +314,7 @@ JUDGED_S = 40.0  # how long it is judged, at least
 def lost_elements(
     s: Scenario, facts: Facts, loss: str
 ) -> Iterator[tuple[str, tuple[dict[str, Any], ...]]]:
-    """(name, faults) of an element of each pool for a kind of loss; empty without such elements."""
+    """(name, faults) of one element of each pool for a kind of loss; none without such elements."""
     fabric = network_of(s.supernode, facts)
     first_by_role: dict[str, Instance] = {}
     for instance in place(s, fabric).instances:
@@ -334,8 +338,8 @@ def lost_elements(
             return
 
 
-def after_loss(s: Scenario, faults: Sequence[dict[str, Any]]) -> Scenario:
-    """The scenario with a loss at the end of its warm-up, judged after its recovery."""
+def with_loss(s: Scenario, faults: Sequence[dict[str, Any]]) -> Scenario:
+    """The scenario with a loss at the end of its warm-up, and a horizon to judge what follows."""
     spec = s.recovery
     fault_s = min(s.warmup_s, 20.0)
     recovery_s = {"restart": spec.restart_s, "in_place": spec.in_place_s}.get(spec.policy, 0.0)
@@ -347,7 +351,7 @@ def after_loss(s: Scenario, faults: Sequence[dict[str, Any]]) -> Scenario:
 
 
 def loss_row(s: Scenario, element: str, trial: Trial | str) -> dict[str, Any]:
-    """Result of a loss: share of requests within the SLO after it, also less the required one."""
+    """Result of a loss as a row: share of requests within the SLO after it, and its margin."""
     if isinstance(trial, str):
         return {"status": "failed", "reason": trial, "element": element, "margin": None}
     return {

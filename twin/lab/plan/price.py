@@ -49,7 +49,7 @@ class Imports(NamedTuple):
 
 
 def imports_of(s: Scenario) -> Imports:
-    """Recorded stream and expert counts of a scenario, its machine loaded; raises StoreError."""
+    """Trace and expert counts of a scenario, or None; loads its machine. Raises StoreError."""
     references = [kind.named(s) for kind in (TRACE, COUNTS, MACHINE)]
     if not any(references) and not s.elastic.own.digest:
         return Imports()
@@ -58,7 +58,7 @@ def imports_of(s: Scenario) -> Imports:
 
 @lru_cache(maxsize=2)
 def _load_imports(trace: str, counts: str, machine: str) -> Imports:
-    """Imports of these digests ('' for none), from the store of this process."""
+    """Trace and counts of these digests ('': none) from the store; loads the machine too."""
     store = open_store()  # from here on machines are found there, and controllers in their folder
     if machine and find_machine(machine) is None:
         store.machines.load(machine)  # says in a sentence why not
@@ -91,55 +91,58 @@ class Curve:
     tokenised: float = math.inf  # requests/s of the one tokeniser of an instance
 
     def largest_rate(self, batch: float, tpot_s: float) -> tuple[float, float]:
-        """(largest rate with at most a number of requests per NPU and this TPOT, its TPOT)."""
+        """(requests/s, TPOT in s) of the instance at its largest rate, with at most a number of
+        requests per NPU and at most this TPOT."""
         largest_batch = min(batch, self.batches[-1])
         if math.isinf(largest_batch):
             return self.rates[-1], self.tpots_s[-1]
         if tpot_s >= self.tpots_s[0]:
-            return self._rate_at(min(largest_batch, _interp(tpot_s, self.tpots_s, self.batches)))
+            return self._point_at(min(largest_batch, _interp(tpot_s, self.tpots_s, self.batches)))
         slope_s = self._slope_s
         batch = self.batches[0] - (self.tpots_s[0] - tpot_s) / slope_s if slope_s > 0.0 else 0.0
-        return max(0.0, self._per_request * batch / tpot_s), tpot_s
+        return max(0.0, self._rate_factor * batch / tpot_s), tpot_s
 
-    def full_s(self, batch: float) -> float:
-        """TPOT with a constant number of requests per NPU in progress."""
+    def full_tpot_s(self, batch: float) -> float:
+        """TPOT in seconds with a constant number of requests per NPU in progress."""
         return self._tpot_s(min(batch, self.batches[-1]))
 
     def tpot_at(self, rate: float, batch: float, npus: int) -> float:
-        """TPOT at a rate; infinite if no priced batch keeps up. Other requests are about Poisson:
-        half the time one deviation above their mean, half the time one below."""
+        """TPOT in seconds at a rate (requests/s) of an instance of `npus` NPUs; infinite if no
+        priced batch keeps up. Other requests are about Poisson: half the time one deviation above
+        their mean, half the time one below."""
         largest_batch = min(batch, self.batches[-1])
-        if rate > self._rate_at(largest_batch)[0]:
+        if rate > self._point_at(largest_batch)[0]:
             return math.inf
         requests = self.requests_at(rate) * npus
         other_counts = (requests + sign * math.sqrt(requests) for sign in (-1.0, 1.0))
         return sum(self._tpot_s(min(largest_batch, max(n, 0.0) / npus)) for n in other_counts) / 2.0
 
     def _tpot_s(self, batch: float) -> float:
-        """TPOT with a batch per NPU; below the smallest priced batch, from the slope above it."""
+        """TPOT in seconds with a batch per NPU; below the smallest priced one, by the slope."""
         if batch < self.batches[0]:
             return self.tpots_s[0] - self._slope_s * (self.batches[0] - batch)
         return _interp(batch, self.batches, self.tpots_s)
 
     def requests_at(self, rate: float) -> float:
-        """Requests per NPU at a rate of the instance, by Little's law."""
+        """Requests per NPU in progress at a rate of the instance (requests/s), by Little's law."""
         return _interp(rate, (0.0, *self.rates), (0.0, *self.batches))
 
-    def _rate_at(self, batch: float) -> tuple[float, float]:
-        """(rate, TPOT) with a batch; TPOT is concave, so a line between points is a lower bound."""
+    def _point_at(self, batch: float) -> tuple[float, float]:
+        """(requests/s, TPOT in s) with a batch (requests per NPU); TPOT is concave, so a line
+        between points is a lower bound."""
         tpot_s = _interp(batch, self.batches, self.tpots_s)
-        return self._per_request * batch / tpot_s, tpot_s
+        return self._rate_factor * batch / tpot_s, tpot_s
 
     @property
     def _slope_s(self) -> float:
-        """Slope of TPOT per request of an NPU below one per die, from the two smallest batches."""
+        """Slope of TPOT: seconds per request per NPU, from the two smallest batches; 0 for one."""
         if len(self.batches) < 2:
             return 0.0
         return (self.tpots_s[1] - self.tpots_s[0]) / (self.batches[1] - self.batches[0])
 
     @property
-    def _per_request(self) -> float:
-        """Requests/s of an instance for each request per NPU, times TPOT."""
+    def _rate_factor(self) -> float:
+        """Requests/s of the instance times TPOT (s) over requests per NPU: the same for all."""
         return self.rates[-1] * self.tpots_s[-1] / self.batches[-1]
 
 
@@ -182,8 +185,8 @@ class Prices:
         front_end = self.base.front_end
         self.front = front_end.api_servers / max(1e-3 * front_end.service_ms, 1e-9)
 
-    def key(self, role: str, settings: Settings) -> Key:
-        """The settings that change what an instance of a pool sustains."""
+    def pool_key(self, role: str, settings: Settings) -> Key:
+        """Key of what an instance of a pool sustains: its role, and the settings that change it."""
         own_settings = {
             path: value
             for path, value in settings.items()
@@ -198,10 +201,10 @@ class Prices:
         return (role, *sorted(own_settings.items()))
 
     def pools(self, settings: Settings) -> dict[str, Pool]:
-        """Curves of an instance of each pool of a deployment, priced until TPOT exceeds the SLO."""
+        """Expected and best-case curve of an instance of each pool, priced up to some TPOT."""
         pools = {}
         for role in roles_of(settings.get(MODE, self.base.deployment.mode)):
-            key = self.key(role, settings)
+            key = self.pool_key(role, settings)
             curves = self.known.get(key)
             if curves is None or curves[0].until_s < self.tpot_s:
                 self.beat()
@@ -238,8 +241,10 @@ class Prices:
                     tpot_s = pool_curve.tpot_at(self.rate / count, batch, npus)
                 elif self.offered is None:
                     inflow = min(r for name, r in rates.items() if name != role) / count
-                    tpot_s = min(pool_curve.tpot_at(inflow, batch, npus), pool_curve.full_s(batch))
-                    full_tpot_s = pool_best_case.full_s(batch)
+                    tpot_s = min(
+                        pool_curve.tpot_at(inflow, batch, npus), pool_curve.full_tpot_s(batch)
+                    )
+                    full_tpot_s = pool_best_case.full_tpot_s(batch)
                     is_full = math.isinf(pool_curve.tpot_at(inflow / LUCK, batch, npus))
                     if is_full and len(roles_of(mode)) == 1 and full_tpot_s > LUCK * limit_s:
                         problem = f"TPOT is {1e3 * full_tpot_s:.4g} ms or more with a full batch, "
@@ -253,7 +258,7 @@ class Prices:
     def batch_matters(
         self, role: str, settings: Settings, batches: Sequence[int], known: Curve
     ) -> bool:
-        """Whether a batch can differ from the next smaller one: not if TPOT or KV limits both."""
+        """Whether a batch differs from the next smaller one: TPOT or KV may limit both alike."""
         own_batch = settings.get(BATCH)
         smaller_batches = [b for b in batches if own_batch is not None and b < own_batch]
         if not smaller_batches or role == "prefill":
@@ -264,7 +269,8 @@ class Prices:
         return rate_per_s > 0.0 and tpot_s < self.tpot_s and smaller_batches[-1] < known.batches[-1]
 
     def _price_curves(self, role: str, own: Settings, until_s: float) -> Pool:
-        """Curves of one role: capacity and TPOT by batch, expected and at best."""
+        """Expected and best-case curve of an instance of a role: capacity and TPOT by batch, up to
+        the first TPOT beyond `until_s`. own: its settings."""
         mode = {"prefill": "prefill_only", "decode": "decode_only"}.get(role, "colocated")
         # Attention that is offloaded does not make experts less even: parts are those without.
         own_fields = {path: value for path, value in own.items() if _concerns(role, path)}
@@ -344,7 +350,7 @@ Point = tuple[float, float, float]  # requests/s of an instance, requests per NP
 
 
 def _point(role: str, count: int, found: Prediction) -> Point:
-    """(requests/s, batch per NPU, TPOT) of one of `count` instances."""
+    """(requests/s, requests per NPU, TPOT in s) of one of `count` predicted instances."""
     if role == "prefill" or found.decode is None:
         assert found.prefill is not None
         return found.prefill.requests_per_s / count, math.inf, 0.0
@@ -352,7 +358,8 @@ def _point(role: str, count: int, found: Prediction) -> Point:
 
 
 def _bound_point(own: Point, found: Prediction, traffic: Traffic, hot: Hot) -> Point:
-    """The point of an instance's bound: its prompts fill as few iterations as chunks allow."""
+    """The point of an instance's bound: as if its prompts filled as few iterations as chunks allow.
+    own: its expected point."""
     role, (rate_per_s, batch, tpot_s) = found.costs.colocated_role, own
     if role is None or found.decode is None or found.prefill is None:
         return rate_per_s, batch, tpot_s
@@ -368,7 +375,7 @@ def _bound_point(own: Point, found: Prediction, traffic: Traffic, hot: Hot) -> P
 
 
 def _curve(points: Sequence[Point], tokenised: float) -> Curve:
-    """A non-falling curve through points of growing batches."""
+    """The curve through points of growing batch and rate; tokenised: requests/s of a tokeniser."""
     rising_points = [points[0]]
     for point in points[1:]:
         if point[0] > rising_points[-1][0] and point[1] > rising_points[-1][1]:

@@ -80,7 +80,7 @@ class Plan(Section):
         return self
 
     @property
-    def fixed_load(self) -> bool:
+    def is_load_fixed(self) -> bool:
         """Whether every deployment has the same load, not its own largest."""
         return self.goal == "npus"
 
@@ -96,11 +96,11 @@ def plan_from(scenario: Scenario, given: dict[str, Any]) -> Plan:
 
 
 def default_goal(s: Scenario) -> Goal:
-    """Default goal for the traffic; clients of a closed loop fill any deployment."""
+    """Default goal for a scenario's traffic; clients of a closed loop fill any deployment."""
     return "efficiency" if s.workload.arrivals == "closed_loop" else "npus"
 
 
-def in_brief(plan: Plan) -> str:
+def brief_of(plan: Plan) -> str:
     """Goal and limits of a plan in a sentence."""
     scenario = plan.scenario
     share_text = f"met by {100 * scenario.slo.share:g} % of requests"
@@ -117,13 +117,14 @@ def in_brief(plan: Plan) -> str:
 
 
 def freed_paths(plan: Plan) -> tuple[str, ...]:
-    """Paths of `PLAIN` that the plan varies, where the scenario's own value is tried too."""
+    """Paths of PLAIN that the plan varies; the scenario's present value is tried there too."""
     paths = {path for key in plan.vary for path in CHOICES[key].values}
     return tuple(path for path, *_ in PLAIN if path in paths)
 
 
 def base_scenario(plan: Plan) -> tuple[Scenario, list[str]]:
-    """The plan's scenario with `PLAIN`, on which candidates are based; a sentence per change."""
+    """The plan's scenario with the values of PLAIN, which candidates change; and a sentence for
+    each value that was replaced."""
     scenario, notes, overrides, free_paths = plan.scenario, [], {}, freed_paths(plan)
     for path, value, sentence in PLAIN:
         present_value = read(scenario, path)
@@ -148,6 +149,6 @@ def plan_digest(plan: Plan) -> str:
 
 
 def plan_from_text(text: str) -> Plan:
-    """The plan of a text of `question_text`."""
+    """The plan of its text: the scenario's line and a line of JSON with its other fields."""
     scenario, _, fields = text.partition("\n")
     return plan_from(scenario_from_canonical(scenario), json.loads(fields or "{}"))

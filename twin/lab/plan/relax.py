@@ -12,7 +12,7 @@ from twin.facts import Facts
 from twin.lab.explain.runs import with_seeds
 from twin.lab.plan.candidates import Candidate, Space, space_of
 from twin.lab.plan.search import FRESH, Search, Steps, Tested, simulate_pairs
-from twin.lab.plan.trial import SEEDS, chance_error, scenario_of
+from twin.lab.plan.trial import SEEDS, chance_error, scenario_at
 from twin.scenario import Scenario, with_overrides
 
 NEAREST = 3  # deployments of which more seeds say what they need of a limit
@@ -43,7 +43,7 @@ class Relax:
     too_much: dict[Any, float] = field(default_factory=dict)
 
     def steps(self) -> Steps:
-        """For each limit alone, the deployment with the smallest relaxation, over several seeds."""
+        """Generator of scenarios to run: finds the smallest relaxation of each limit alone."""
         search, base, plan = self.search, self.search.space.base, self.search.plan
         for limit, key, scale in (
             ("slo.tpot_ms", "needs_tpot_s", 1e3), ("slo.ttft_s", "needs_ttft_s", 1.0),
@@ -57,34 +57,39 @@ class Relax:
                 yield from self._relax_least(name, getattr(plan, name), name, 1.0)
         if self.fallen is not None:
             candidate, survived_losses = self.fallen
-            self._add("survives", list(plan.survives), survived_losses, candidate)
+            self._add_relaxation("survives", list(plan.survives), survived_losses, candidate)
         if plan.npus:
-            any_size_search = Search(self._space(npus=0), self.facts, search.over)
+            any_size_search = Search(self._changed_space(npus=0), self.facts, search.over)
             yield from any_size_search.steps()
-            if fitting := any_size_search.ranked():
+            if fitting := any_size_search.ranking():
                 candidate = min((t.candidate for t in fitting), key=lambda c: (c.npus, c.settings))
-                self._add("npus", plan.npus, candidate.npus, candidate)
+                self._add_relaxation("npus", plan.npus, candidate.npus, candidate)
         rate_per_s = search.space.rate if search.space.prices.offered is not None else None
         if rate_per_s is not None and (carried_per_s := (yield from self._max_load(rate_per_s))):
             yield from self._relax_steps(LOAD, rate_per_s, carried_per_s)
 
     def _max_load(self, rate: float) -> Generator[tuple[Scenario, ...], Any, float]:
-        """About the largest load (requests/s) below `rate` that a deployment carries, 0 if none
-        carries the least: by a search with own loads, then by halving with the nearest
-        deployments."""
-        search = Search(self._space(goal="rate"), self.facts, self.search.over)
+        """Generator: about the largest load (requests/s) below `rate` that a deployment carries, 0
+        if none carries LEAST of it; by a search in which each has its own load, then by halving
+        with the nearest ones."""
+        search = Search(self._changed_space(goal="rate"), self.facts, self.search.over)
         yield from search.steps()
         self._note_loads(search.tested.values())
-        carried_rate, missed_per_s = max((t.low for t in search.tested.values()), default=0.0), rate
-        tested = [Tested(candidate) for candidate in self._nearest_ones()]
+        carried_rate, missed_per_s = (
+            max((t.met_rate for t in search.tested.values()), default=0.0),
+            rate,
+        )
+        tested = [Tested(candidate) for candidate in self._nearest_candidates()]
         nearest = tested.copy()
         for _ in range(HALVED if tested else 0):
             load_per_s = (max(carried_rate, LEAST * rate) + missed_per_s) / 2.0
-            runs = [scenario_of(self.search.space, t.candidate.given, load_per_s) for t in tested]
+            runs = [scenario_at(self.search.space, t.candidate.changes, load_per_s) for t in tested]
             for t, trial in zip(tested, (yield tuple(runs)), strict=True):
                 if not isinstance(trial, str):
-                    t.trials.append((load_per_s, trial | {"within": not self.search.misses(trial)}))
-            if carriers := [t for t in tested if t.low == load_per_s]:
+                    t.trials.append(
+                        (load_per_s, trial | {"within": not self.search.missed_limits(trial)})
+                    )
+            if carriers := [t for t in tested if t.met_rate == load_per_s]:
                 carried_rate, tested = load_per_s, carriers
             else:
                 missed_per_s = load_per_s
@@ -94,7 +99,7 @@ class Relax:
         least_carrier = yield from self._find_fit(LOAD, LEAST * rate)
         return LEAST * rate if least_carrier else 0.0
 
-    def _nearest_ones(self) -> list[Candidate]:
+    def _nearest_candidates(self) -> list[Candidate]:
         """Simulated deployments that are nearest to the limits."""
         slo = self.search.space.base.slo
         limits = (("needs_ttft_s", slo.ttft_s), ("needs_tpot_s", 1e-3 * slo.tpot_ms))
@@ -109,7 +114,7 @@ class Relax:
         return [t.candidate for t in simulated[:NEAR]]
 
     def _note_loads(self, tested: Iterable[Tested]) -> None:
-        """Note which loads deployments keep, and which they miss beyond chance."""
+        """Note which loads (requests/s) deployments carry, and which they miss beyond chance."""
         share = self.search.space.base.slo.share
         for deployment in tested:
             settings = deployment.candidate.settings
@@ -120,14 +125,16 @@ class Relax:
                 elif overloaded or deficit > chance_error(trial):
                     self.too_much[settings] = min(rate_per_s, self.too_much.get(settings, math.inf))
 
-    def _space(self, **changed: Any) -> Space:
-        """The priced deployments of the plan with another limit or goal."""
+    def _changed_space(self, **changed: Any) -> Space:
+        """The priced deployments of the plan with some of its fields changed."""
         plan = self.search.plan.model_copy(update=changed)
         return space_of(plan, self.facts, self.search.space)
 
     def _relax_least(self, limit: str, own: Any, key: str, scale: float) -> Steps:
-        """Find the smallest relaxation of a limit. The search begins with the smallest value (with
-        a negative scale the largest) that simulated deployments need over all seeds."""
+        """Generator: finds the smallest relaxation of a limit from its value `own`. The search
+        begins with the smallest value (with a negative scale the largest) that simulated
+        deployments need over all seeds. key: figure of a run; scale: from its unit to the
+        limit's."""
         search, is_share = self.search, scale < 0.0
         is_resource = key in ("power_kw", "cost_per_million_tokens")
         needed_values = [
@@ -143,7 +150,7 @@ class Relax:
         pairs = [
             (candidate, s)
             for rate, candidate in nearest_pairs
-            for s in with_seeds(search.at_steady(candidate, rate), SEEDS)
+            for s in with_seeds(search.steady_at(candidate, rate), SEEDS)
         ]
         needs_by_settings: dict[Any, list[Any]] = {}
         for (candidate, _), trial in (yield from simulate_pairs(pairs)):
@@ -162,8 +169,9 @@ class Relax:
     def _relax_steps(
         self, limit: str, own: float, value: float, nearest: Candidate | None = None,
     ) -> Steps:  # fmt: skip
-        """Find the smallest step of a geometric series through `value` with which a search finds a
-        deployment. `nearest` needs `value`; it is the answer if the plan's seconds are used up."""
+        """Generator: finds the smallest step of a geometric series from `own` through `value` with
+        which a search finds a deployment. `nearest` needs `value`; it is the answer if the plan's
+        seconds are used up."""
         fitting_by_step: dict[int, Candidate] = {}
         failing_steps: set[int] = set()
         step, stride = 1, 1
@@ -185,12 +193,12 @@ class Relax:
                 step = (max(fitting_by_step) + min(failing_steps)) // 2
         last_fitting = max(fitting_by_step, default=0)
         if candidate := fitting_by_step.get(last_fitting, nearest if self.search.over() else None):
-            self._add(limit, own, _relaxed_limit(own, value, last_fitting), candidate)
+            self._add_relaxation(limit, own, _relaxed_limit(own, value, last_fitting), candidate)
 
     def _find_fit(
         self, limit: str, value: float
     ) -> Generator[tuple[Scenario, ...], Any, Candidate | None]:
-        """A deployment that a search finds with another value of a limit; None if it finds none."""
+        """Generator: returns what a search finds with another value of a limit, or None."""
         plan, offered_per_s = self.search.plan, self.search.space.prices.offered or 1.0
         overrides: dict[str, Any] = {limit: value}
         if limit == LOAD:
@@ -198,19 +206,19 @@ class Relax:
         elif limit.startswith("slo."):
             overrides = {"scenario": with_overrides(plan.scenario, overrides)}
         for stop_at_first in (True, False):  # the first that keeps the limits is mostly enough
-            search = Search(self._space(**overrides), self.facts, self.search.over)
+            search = Search(self._changed_space(**overrides), self.facts, self.search.over)
             if stop_at_first:
-                search.over = partial(lambda s: self.search.over() or bool(s.ranked()), search)
+                search.over = partial(lambda s: self.search.over() or bool(s.ranking()), search)
             if limit == LOAD:  # without those that miss the limits at a smaller load
                 reason, candidates = "misses a limit at a smaller load", search.space.candidates
                 for k, candidate in enumerate(candidates):
                     if self.too_much.get(candidate.settings, math.inf) <= value:
-                        candidates[k] = candidate.refused(reason)
-                carriers = [c for c in search.space.open if c.settings in self.carried]
+                        candidates[k] = candidate.as_infeasible(reason)
+                carriers = [c for c in search.space.open_candidates if c.settings in self.carried]
                 carriers.sort(key=lambda c: (-self.carried[c.settings], c.settings))
                 yield from search.simulate_new(carriers[:NEAR])
             yield from search.steps()
-            stopped_early = bool(search.ranked())
+            stopped_early = bool(search.ranking())
             deployment = yield from self.proved(search)
             if limit == LOAD:
                 self._note_loads(search.tested.values())
@@ -219,34 +227,34 @@ class Relax:
         return deployment
 
     def _try_fastest(self, limit: str) -> Steps:
-        """Simulate those that by formula need least of a limit; of TPOT also with longer limits."""
+        """Generator: simulates what needs least of a limit by formula, also with longer TPOT."""
         search = self.search
         space, rate_per_s = search.space, (search.space.rate or 0.0)
 
-        def candidates() -> list[Candidate]:
+        def unproved() -> list[Candidate]:
             """Deployments without a simulation that may carry the load by formula."""
-            untried = [c for c in space.open if c.settings not in search.tested]
+            untried = [c for c in space.open_candidates if c.settings not in search.tested]
             return [c for c in untried if c.price.expected > FRESH * rate_per_s]
 
         if limit != "slo.tpot_ms":
-            best_first = sorted(candidates(), key=lambda c: (-c.price.bound, c.npus, c.settings))
+            best_first = sorted(unproved(), key=lambda c: (-c.price.bound, c.npus, c.settings))
             yield from search.simulate_new(best_first[:RELAXED])
             return
         tpot_s, levels_left = space.prices.tpot_s, LEVELS
         while True:
-            best_first = sorted(candidates(), key=lambda c: (c.price.tpot_s, c.npus, c.settings))
+            best_first = sorted(unproved(), key=lambda c: (c.price.tpot_s, c.npus, c.settings))
             yield from search.simulate_new(best_first[:RELAXED])
             levels_left -= bool(best_first)
             tpot_s *= LONGER
             if not levels_left or tpot_s > LONGEST_S:
                 return
             looser_scenario = with_overrides(search.plan.scenario, {limit: 1e3 * tpot_s})
-            space = self._space(scenario=looser_scenario)
+            space = self._changed_space(scenario=looser_scenario)
 
-    def _add(self, limit: str, own: Any, value: Any, c: Candidate) -> None:
-        """Add a relaxation: a limit, its present value, and the value with which `c` fits."""
+    def _add_relaxation(self, limit: str, own: Any, value: Any, c: Candidate) -> None:
+        """Note a relaxation: a limit, its present value, and the value with which `c` fits."""
         relaxation = {"limit": limit, "from": own, "to": value}
-        self.found.append(relaxation | {"settings": c.given, "npus": c.npus})
+        self.found.append(relaxation | {"settings": c.changes, "npus": c.npus})
 
 
 def _relaxed_limit(own: float, value: float, step: int) -> float:

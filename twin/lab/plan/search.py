@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.facts import Facts
-from twin.lab.explain.capacity import at_steady
+from twin.lab.explain.capacity import with_span
 from twin.lab.plan.candidates import Candidate, Space, score
 from twin.lab.plan.price import LUCK
 from twin.lab.plan.question import Plan
 from twin.lab.plan.space import CHOICES
-from twin.lab.plan.trial import Trial, scenario_of
+from twin.lab.plan.trial import Trial, scenario_at
 from twin.scenario import Scenario, SpecError
 
 BATCHED = 8  # simulations at a time
@@ -53,35 +53,35 @@ class Tested:
     failed: str = ""
 
     @property
-    def low(self) -> float:
-        """Largest rate (req/s) at which all limits are met; 0 if none is known."""
+    def met_rate(self) -> float:
+        """Largest rate (requests/s) at which it met all limits; 0 if none is known."""
         return max((rate for rate, trial in self.trials if trial["within"]), default=0.0)
 
     @property
-    def high(self) -> float:
-        """Smallest rate (req/s) at which a limit is missed; infinite if none is known."""
+    def missed_rate(self) -> float:
+        """Smallest rate (requests/s) at which it missed a limit; infinite if none is known."""
         return min((rate for rate, trial in self.trials if not trial["within"]), default=math.inf)
 
     @property
-    def best(self) -> Trial | None:
-        """The simulation at `low`."""
-        low = self.low
+    def best_trial(self) -> Trial | None:
+        """The simulation at the largest rate that met all limits; None without one."""
+        low = self.met_rate
         return next((trial for rate, trial in self.trials if rate == low and trial["within"]), None)
 
     @property
-    def closed(self) -> bool:
-        """Whether low and high agree at this precision, or no load that is worth a try is left."""
-        least_per_s = max(self.low * CLOSE, LEAST * self.candidate.price.expected)
-        return bool(self.failed) or self.high <= least_per_s
+    def is_closed(self) -> bool:
+        """Whether met and missed rate are near enough, or no rate is left that is worth a try."""
+        least_per_s = max(self.met_rate * CLOSE, LEAST * self.candidate.price.expected)
+        return bool(self.failed) or self.missed_rate <= least_per_s
 
     @property
-    def middle(self) -> float:
-        """Best estimate of its largest rate."""
-        if not self.low:
-            return self.high / STEP
-        if math.isinf(self.high):
-            return self.low * math.sqrt(STEP)
-        return math.sqrt(self.low * max(self.high, self.low))
+    def likely_rate(self) -> float:
+        """Best estimate of its largest rate (requests/s)."""
+        if not self.met_rate:
+            return self.missed_rate / STEP
+        if math.isinf(self.missed_rate):
+            return self.met_rate * math.sqrt(STEP)
+        return math.sqrt(self.met_rate * max(self.missed_rate, self.met_rate))
 
 
 @dataclass
@@ -96,31 +96,31 @@ class Search:
 
     @property
     def plan(self) -> Plan:
-        """The question."""
+        """The plan that is searched."""
         return self.space.plan
 
     @property
-    def one_load(self) -> bool:
+    def has_one_load(self) -> bool:
         """Whether a deployment has only one load: given, or all its slots taken."""
-        return self.plan.fixed_load or self.space.prices.offered is None
+        return self.plan.is_load_fixed or self.space.prices.offered is None
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether every slot of a deployment is taken: its batch is its load."""
-        return not self.plan.fixed_load and self.space.prices.offered is None
+        return not self.plan.is_load_fixed and self.space.prices.offered is None
 
     def steps(self) -> Steps:
-        """Generator of the whole search; results are in `tested`."""
+        """Generator of batches of scenarios to run, the whole search; results are in `tested`."""
         run_budget = self.plan.simulations
         # The scenario's own deployment, where it is one of the candidates: the baseline.
-        own_candidate = next((c for c in self.space.open if self.space.is_own(c)), None)
-        screening_budget = run_budget if self.one_load else SCREENED * run_budget
+        own_candidate = next((c for c in self.space.open_candidates if self.space.is_own(c)), None)
+        screening_budget = run_budget if self.has_one_load else SCREENED * run_budget
         yield from self.simulate_new([own_candidate] if own_candidate else [])
         # Neighbours have other choices, or finer batches where these are the load.
-        has_neighbours = self.full or any(not CHOICES[key].crossed for key in self.plan.vary)
+        has_neighbours = self.is_full or any(not CHOICES[key].crossed for key in self.plan.vary)
         screening_end = int(screening_budget * (1.0 - NEAR * has_neighbours))
         # Once each in order of promise, until none promises more.
-        untried = [c for c in self.space.open if c.settings not in self.tested]
+        untried = [c for c in self.space.open_candidates if c.settings not in self.tested]
         while untried and self.runs < screening_end and not self.over():
             if not (chosen_batch := self._pick(untried, min(BATCHED, screening_end - self.runs))):
                 break
@@ -129,25 +129,27 @@ class Search:
             yield from self.simulate_new(chosen_batch)
         # One choice at a time around the best deployments, with matching counts.
         while (runs_left := int(screening_budget) - self.runs) > 0 and not self.over():
-            best_tested = self.ranked()[:BEST]
-            neighbours = self._near([t.candidate for t in best_tested])[: min(BATCHED, runs_left)]
+            best_tested = self.ranking()[:BEST]
+            neighbours = self._neighbours([t.candidate for t in best_tested])[
+                : min(BATCHED, runs_left)
+            ]
             if not neighbours:
                 break
             yield from self.simulate_new(neighbours)
-        if not self.one_load:
-            yield from self._halve(run_budget)
+        if not self.has_one_load:
+            yield from self._narrow_down(run_budget)
 
     @property
-    def reached(self) -> Reached:
+    def formula_ratios(self) -> Reached:
         """Median ratios of simulated to formula figures."""
         ratios_by_pool: dict[str, list[float]] = {}
         tpot_ratios: list[float] = []
         for tested in self.tested.values():
             price = tested.candidate.price
-            trial = tested.trials[-1][1] if self.full and tested.trials else tested.best
-            if tested.trials and not tested.failed and not self.one_load:
+            trial = tested.trials[-1][1] if self.is_full and tested.trials else tested.best_trial
+            if tested.trials and not tested.failed and not self.has_one_load:
                 ratios = ratios_by_pool.setdefault(price.limit, [])
-                ratios.append(tested.middle / max(price.expected, 1e-12))
+                ratios.append(tested.likely_rate / max(price.expected, 1e-12))
             if trial and trial["tpot_s_mean"] and 0.0 < price.tpot_s < math.inf:
                 tpot_ratios.append(trial["tpot_s_mean"] / price.tpot_s)
         return Reached(
@@ -155,34 +157,40 @@ class Search:
             statistics.median(tpot_ratios) if tpot_ratios else 1.0,
         )
 
-    def at_steady(self, c: Candidate, rate: float) -> Scenario:
-        """A deployment at a load, long enough for a steady state."""
-        return at_steady(scenario_of(self.space, c.given, rate), self.facts, rate)
+    def steady_at(self, c: Candidate, rate: float) -> Scenario:
+        """The scenario of a deployment at a load (requests/s), long enough for a steady state."""
+        return with_span(scenario_at(self.space, c.changes, rate), self.facts, rate)
 
-    def point(self, c: Candidate, reached: Reached) -> tuple[float, float]:
-        """Expected (score, tokens/s per user) of a deployment."""
+    def expected_point(self, c: Candidate, reached: Reached) -> tuple[float, float]:
+        """Expected (score, tokens/s per user), by formula times the ratios of earlier runs."""
         rate_per_s = c.price.expected * reached.rates.get(c.price.limit, FRESH)
         tpot_s = reached.tpot * c.price.tpot_s
         if not math.isfinite(tpot_s) or tpot_s <= 0.0:
             tpot_s = self.space.prices.tpot_s
         return score(self.plan.goal, rate_per_s, c.npus), 1.0 / tpot_s
 
-    def found(self, t: Tested) -> tuple[float, float] | None:
-        """Simulated (score, tokens/s per user); None if a limit was missed."""
-        if (trial := t.best) is None:
+    def proved_point(self, t: Tested) -> tuple[float, float] | None:
+        """Simulated (score, tokens/s per user) of a deployment; None if a limit was missed."""
+        if (trial := t.best_trial) is None:
             return None
-        req_rate = self.answered(t.candidate, trial) if self.space.prices.offered is None else t.low
+        req_rate = (
+            self.answered_per_s(t.candidate, trial)
+            if self.space.prices.offered is None
+            else t.met_rate
+        )
         user_tokens_per_s = 1.0 / (trial["tpot_s_mean"] or trial["ttft_s_mean"] or math.inf)
         return score(self.plan.goal, req_rate, t.candidate.npus), user_tokens_per_s
 
-    def answered(self, c: Candidate, trial: Trial) -> float:
-        """Requests/s from a simulation's tokens, as answers end in waves in a short one."""
+    def answered_per_s(self, c: Candidate, trial: Trial) -> float:
+        """Requests/s from a run's tokens/s, as answers end in waves in a short one."""
         return (trial["tokens_per_s_per_npu"] or 0.0) * c.npus / self.space.prices.per_request
 
     def _pick(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
-        """Candidates of largest gain beyond the front times their chance; ties by reserve."""
-        reached = self.reached
-        proved_points = [p for t in self.tested.values() if (p := self.found(t)) is not None]
+        """At most `count` candidates with the largest gain beyond the front times their chance to
+        meet the limits; if none is likely to, those with the shortest TPOT and the largest
+        bounds."""
+        reached = self.formula_ratios
+        proved_points = [p for t in self.tested.values() if (p := self.proved_point(t)) is not None]
         fitting_candidates = [c for c in left if self._may_fit(c)]
         fitting_candidates.sort(key=lambda c: (-c.price.expected, c.settings))
         chances = np.array([self._chance(c, reached.tpot) for c in fitting_candidates])
@@ -192,9 +200,9 @@ class Search:
             by_bound = sorted(left, key=lambda c: (-c.price.bound, c.npus, c.settings))
             both_orders = itertools.chain.from_iterable(zip(by_tpot, by_bound, strict=True))
             return list({c.settings: c for c in itertools.islice(both_orders, count)}.values())
-        expected_points = np.array([self.point(c, reached) for c in fitting_candidates]).reshape(
-            -1, 2
-        )
+        expected_points = np.array(
+            [self.expected_point(c, reached) for c in fitting_candidates]
+        ).reshape(-1, 2)
         for promise_factor in PROMISING:
             points = promise_factor * expected_points
             chosen_candidates: list[Candidate] = []
@@ -211,15 +219,17 @@ class Search:
         return []
 
     def _chance(self, c: Candidate, pace: float) -> float:
-        """Probability that a deployment meets the limits, after others: as fast ones with full
-        batches, ones of the same limit with a common load; pace: simulated TPOT over the
-        formula's."""
+        """Probability that a deployment meets the limits, from the simulated ones: with full
+        batches from ones as fast, at a common load from ones with the same limiting pool; pace:
+        simulated TPOT over the formula's."""
         rate_per_s = self.space.rate
-        if self.full:
+        if self.is_full:
             limit_s, expected_s = self.space.prices.tpot_s / pace, c.price.tpot_s
             if expected_s <= limit_s:
                 return 1.0
-            prices = (tested.candidate.price for tested in self.tested.values() if not tested.low)
+            prices = (
+                tested.candidate.price for tested in self.tested.values() if not tested.met_rate
+            )
             return 0.0 if any(limit_s < p.tpot_s <= expected_s for p in prices) else UNLIKELY
         if rate_per_s is None or self.space.prices.offered is None:
             return 1.0
@@ -228,34 +238,36 @@ class Search:
             if tested.trials and tested.candidate.price.limit == c.price.limit:
                 ratio = tested.candidate.price.expected / rate_per_s
                 lowest, highest = (
-                    (min(lowest, ratio), highest) if tested.low else (lowest, max(highest, ratio))
+                    (min(lowest, ratio), highest)
+                    if tested.met_rate
+                    else (lowest, max(highest, ratio))
                 )
         ratio = c.price.expected / rate_per_s
         return 0.5 * float(ratio >= lowest) + 0.5 * float(ratio > highest) or UNLIKELY
 
     def _may_fit(self, c: Candidate) -> bool:
-        """Whether a deployment may meet TPOT, and carry a common load."""
+        """Whether a deployment may carry the common load (or any, without one) by formula."""
         rate_per_s = self.space.rate
         if rate_per_s is None or self.space.prices.offered is None:
             return c.price.expected > 0.0
         return c.price.bound >= rate_per_s
 
-    def _near(self, best: Sequence[Candidate]) -> list[Candidate]:
+    def _neighbours(self, best: Sequence[Candidate]) -> list[Candidate]:
         """For each of the best and each single change, the most promising untried candidate."""
         for best_candidate in best:
             self.space.add_neighbours(best_candidate)
-        reached, candidates_by_kind = self.reached, defaultdict(list)
-        for candidate in self.space.open:
+        reached, candidates_by_kind = self.formula_ratios, defaultdict(list)
+        for candidate in self.space.open_candidates:
             candidates_by_kind[candidate.kind].append(candidate)
         best_of: dict[Any, tuple[float, Candidate]] = {}
         for best_candidate in best:
             for members in candidates_by_kind.values():
-                changed_settings = self.space.differs(members[0], best_candidate)
+                changed_settings = self.space.differing_settings(members[0], best_candidate)
                 untried = [c for c in members if c.settings not in self.tested]
                 if len(changed_settings) > 1 or (changed_settings and len(untried) < len(members)):
                     continue
                 scores = [
-                    (self.point(c, reached)[0], c)
+                    (self.expected_point(c, reached)[0], c)
                     for c in untried
                     if self._may_fit(c) and self._chance(c, reached.tpot) > 0.0
                 ]
@@ -264,18 +276,22 @@ class Search:
                     best_of[top_pair[1].settings] = top_pair
         return [c for _, c in sorted(best_of.values(), key=lambda x: (-x[0], x[1].settings))]
 
-    def _halve(self, budget: int) -> Steps:
-        """Simulate further loads of the best half, of its best half, ..., within the budget."""
+    def _narrow_down(self, budget: int) -> Steps:
+        """Generator: simulates further loads of the best half of deployments, of its best half, and
+        so on, until the budget (simulations) is used up."""
         kept_share = 0.5
         while self.runs < budget and not self.over():
             best_first = sorted(
                 self.tested.values(),
-                key=lambda t: (-score(self.plan.goal, t.middle, t.candidate.npus),
+                key=lambda t: (-score(self.plan.goal, t.likely_rate, t.candidate.npus),
                                t.candidate.settings),
             )  # fmt: skip
             kept_half = best_first[: max(2 * BATCHED, int(kept_share * len(best_first)))]
-            still_open, batch_limit = [tested for tested in kept_half if not tested.closed], BATCHED
-            if not self.ranked():  # the load of the same few is lowered until one carries it
+            still_open, batch_limit = (
+                [tested for tested in kept_half if not tested.is_closed],
+                BATCHED,
+            )
+            if not self.ranking():  # the load of the same few is lowered until one carries it
                 still_open.sort(key=lambda t: -len(t.trials))
                 batch_limit = BEST
             still_open = still_open[: min(batch_limit, budget - self.runs)]
@@ -285,8 +301,8 @@ class Search:
             yield from self._simulate([(tested, _next_load(tested)) for tested in still_open])
 
     def simulate_new(self, candidates: Iterable[Candidate]) -> Steps:
-        """Simulate each deployment for the first time."""
-        reached_rates, pairs = self.reached.rates, []
+        """Generator: simulates each deployment for the first time."""
+        reached_rates, pairs = self.formula_ratios.rates, []
         for candidate in candidates:
             tested = self.tested.setdefault(candidate.settings, Tested(candidate))
             rate_per_s = self.space.rate
@@ -297,11 +313,11 @@ class Search:
         yield from self._simulate(pairs)
 
     def _simulate(self, pairs: Sequence[tuple[Tested, float]]) -> Steps:
-        """Simulate pairs of deployment and rate, and note the results."""
+        """Generator: simulates deployments at rates (requests/s), and notes the results."""
         to_simulate, scenarios = [], []
         for tested, rate_per_s in pairs:
             try:
-                scenarios.append(scenario_of(self.space, tested.candidate.given, rate_per_s))
+                scenarios.append(scenario_at(self.space, tested.candidate.changes, rate_per_s))
                 to_simulate.append((tested, rate_per_s))
             except SpecError as error:
                 tested.failed = str(error)
@@ -313,10 +329,12 @@ class Search:
             if isinstance(trial, str):
                 tested.failed = trial
             else:
-                tested.trials.append((rate_per_s, trial | {"within": not self.misses(trial)}))
+                tested.trials.append(
+                    (rate_per_s, trial | {"within": not self.missed_limits(trial)})
+                )
 
-    def misses(self, trial: Trial) -> str:
-        """Limits that a simulation misses, in a sentence; '' if it meets all."""
+    def missed_limits(self, trial: Trial) -> str:
+        """Sentence on the limits that a simulation misses; '' if it meets all."""
         base, plan, problems = self.space.base, self.plan, []
         if not trial["holds"]:
             statistic = "mean" if plan.by == "mean" else "p99"
@@ -335,40 +353,42 @@ class Search:
                 problems.append(f"{value or math.inf:,.4g} {unit}, {limit:g} are allowed")
         return "; ".join(problems)
 
-    def ranked(self) -> list[Tested]:
-        """Deployments that meet every limit, the best first."""
-        points = [(point, t) for t in self.tested.values() if (point := self.found(t)) is not None]
+    def ranking(self) -> list[Tested]:
+        """Deployments that met every limit, the best first."""
+        points = [
+            (point, t) for t in self.tested.values() if (point := self.proved_point(t)) is not None
+        ]
         best_first = sorted(points, key=lambda x: (-x[0][0], -x[0][1], x[1].candidate.settings))
         return [tested for _, tested in best_first]
 
     def gap(self, best: float, sure: Container[Any]) -> float:
         """Largest share by which a deployment outside `sure` may exceed the best score."""
         best_possible = best
-        for candidate in self.space.open:
+        for candidate in self.space.open_candidates:
             rate_per_s, tested = candidate.price.bound, self.tested.get(candidate.settings)
-            if candidate.settings in sure or (tested and (tested.failed or self.one_load)):
+            if candidate.settings in sure or (tested and (tested.failed or self.has_one_load)):
                 continue
-            rate_per_s = min(rate_per_s, LUCK * tested.high) if tested else rate_per_s
+            rate_per_s = min(rate_per_s, LUCK * tested.missed_rate) if tested else rate_per_s
             best_possible = max(best_possible, score(self.plan.goal, rate_per_s, candidate.npus))
         return best_possible / best - 1.0
 
 
 def excess(points: FLOATS, x: float, y: float) -> FLOATS:
-    """Relative excess of points f8[n, 2] over (x, y) in either figure; 0 where there is none."""
+    """Relative excess f8[n] of points f8[n, 2] over (x, y), the larger of both; 0 for none."""
     return np.asarray(np.maximum(0.0, 1.0 - np.array([x, y]) / points).max(axis=1))
 
 
 def _next_load(t: Tested) -> float:
-    """Next load to try: beyond the known ones, or between them."""
-    if not t.low:
-        return t.high / STEP**2 ** (len(t.trials) - 1)  # a formula may be far off
-    return t.low * STEP if math.isinf(t.high) else math.sqrt(t.low * t.high)
+    """Next load (requests/s) to try: beyond the known ones, or between them."""
+    if not t.met_rate:
+        return t.missed_rate / STEP**2 ** (len(t.trials) - 1)  # a formula may be far off
+    return t.met_rate * STEP if math.isinf(t.missed_rate) else math.sqrt(t.met_rate * t.missed_rate)
 
 
 def simulate_pairs(
     pairs: Sequence[tuple[Any, Scenario]],
 ) -> Generator[tuple[Scenario, ...], Any, list[tuple[tuple[Any, Scenario], Trial | str]]]:
-    """Generator: yields scenarios of (key, scenario) pairs; returns the pairs with figures."""
+    """Generator: yields scenarios of (key, scenario) pairs; returns the pairs, with figures."""
     results: list[Trial | str] = []
     for k in range(0, len(pairs), BATCHED):
         results += yield tuple(scenario for _, scenario in pairs[k : k + BATCHED])

@@ -35,7 +35,7 @@ class Machine:
 
     @classmethod
     def of(cls, s: Scenario, facts: Facts, npus: int = 0) -> "Machine":
-        """The machine and model of a scenario; npus: fewer than the machine has, 0 for all."""
+        """Properties of a scenario's machine and model; npus: limit of NPUs, 0 for all."""
         chip = load_chip(facts, chip_of(s, "decode"))
         shape = load_shape(facts, s.deployment.model)
         machine_npus = npus_of(s.supernode)
@@ -57,26 +57,26 @@ class Choice:
     along: dict[str, Values] = field(default_factory=dict)  # what comes with a value that is not 0
 
 
-def _within(path: str, values: list[Any]) -> list[Any]:
-    """The values that a field may have, of a list."""
+def _values_within(path: str, values: list[Any]) -> list[Any]:
+    """The values of a list that a field may have."""
     low, high = fields()[path].low or 0, fields()[path].high or math.inf
     return [value for value in values if low <= value <= high]
 
 
 def _half_to_twice(path: str, s: Scenario, _: Machine) -> list[Any]:
-    """Half, once and twice a field's own value."""
+    """Half, once and twice a field's present value, as far as the field may have them."""
     current = read(s, path)
-    return _within(path, [type(current)(current * multiple) for multiple in (0.5, 1.0, 2.0)])
+    return _values_within(path, [type(current)(current * multiple) for multiple in (0.5, 1.0, 2.0)])
 
 
 def _options(path: str) -> Values:
-    """All names that a field declares, or off and on."""
+    """Function that lists all options of a field, or off and on."""
     field = fields()[path]
     return lambda _s, _m: list(field.options) if field.kind is str else [False, True]
 
 
 def _policies(section: str) -> dict[str, Values]:
-    """Every field of a section that is a choice of names, or on and off."""
+    """Functions that list values, by path, of fields of a section with options or on and off."""
     return {
         path: _options(path)
         for path, field in fields().items()
@@ -85,7 +85,7 @@ def _policies(section: str) -> dict[str, Values]:
 
 
 def _doublings(path: str) -> Values:
-    """The minimum of a whole-number field, doubled up to its maximum, and the scenario's value."""
+    """Function that lists a field's minimum, doubled up to its maximum, and its own value."""
     field = fields()[path]
     low, high = int(field.low or 1), int(field.high or 1)
     return _with_own(path, lambda _: (low << k for k in range((high // low).bit_length())))
@@ -95,48 +95,48 @@ def next_values(path: str, value: float) -> list[Any]:
     """Next smaller and larger value of a field: by one, or by its declared step."""
     field = fields()[path]
     step = 1 if field.kind is int else field.step
-    return _within(path, [round(value + sign * step, 9) for sign in (-1, 1)])
+    return _values_within(path, [round(value + sign * step, 9) for sign in (-1, 1)])
 
 
 def _with_own(path: str, values: Callable[[Machine], Iterable[Any]]) -> Values:
-    """Values that follow from the machine and the scenario's own value of a field, sorted."""
+    """Function that lists values that depend on the machine, and the scenario's own, sorted."""
     return lambda s, m: sorted({*values(m), read(s, path)})
 
 
-def _sizes(role: str, s: Scenario, m: Machine) -> list[Any]:
-    """Sizes of an instance that fit the machine: whole nodes, or divisors of a node, in NPUs."""
+def _instance_sizes(role: str, s: Scenario, m: Machine) -> list[Any]:
+    """Sizes of an instance in NPUs: whole nodes, divisors of one, and the scenario's own."""
     node_npus, most_npus = m.npus_per_node, m.npus / (2 if role == "prefill" else 1)
     sizes = {npus for npus in SIZES if npus % node_npus == 0 or node_npus % npus == 0}
     return [npus for npus in sorted({*sizes, read(s, SIZED[role])}) if npus <= most_npus]
 
 
 def _modes(s: Scenario, _: Machine) -> list[Any]:
-    """Disaggregated and colocated serving; a scenario with another mode keeps it."""
+    """Serving modes to compare: disaggregated and colocated, or the scenario's if it is another."""
     own_mode, both_modes = s.deployment.mode, ["disaggregated", "colocated"]
     return both_modes if own_mode in both_modes else [own_mode]
 
 
 def _experts_tp(path: str) -> Values:
-    """Experts whole, split over the dies of an NPU's node, or as the scenario has them."""
+    """Function that lists MoE TP degrees: 1, the dies of an NPU's node, and the scenario's own."""
     with_own = _with_own(path, lambda m: (1, m.npus_per_node * m.dies_per_npu))
     return lambda s, m: with_own(s, m) if m.routed_experts else [1]
 
 
 def _redundant(s: Scenario, m: Machine) -> list[Any]:
-    """Redundant experts: 0, an eighth and a quarter of the routed, and the scenario's own."""
+    """Numbers of redundant experts: 0, 1/8 and 1/4 of the routed, and the scenario's own."""
     experts = m.routed_experts
     return sorted({0, experts // 8, experts // 4, s.experts.redundant}) if experts else [0]
 
 
 def _expert_npus(s: Scenario, m: Machine) -> list[Any]:
-    """NPUs for experts alone (AFD): 0, nodes up to half the machine, and the scenario's own."""
+    """Numbers of NPUs for experts alone (AFD): 0, nodes up to half the machine, the own one."""
     own_npus, node_npus = s.deployment.decode.expert_npus, m.npus_per_node
     sizes = {npus for npus in SIZES if npus % node_npus == 0 and 2 * npus <= m.npus}
     return sorted({0, own_npus, *sizes}) if m.routed_experts else [0]
 
 
 def _controllers(s: Scenario, _: Machine) -> list[Any]:
-    """Controllers that need only a name, and the scenario's own with its rows or file."""
+    """Names of controllers that need nothing else, or whose rows or file the scenario has."""
     is_declared = {"schedule": bool(s.elastic.schedule), "own": bool(s.elastic.own.digest)}
     return [name for name in fields()[CONTROLLER].options if is_declared.get(name, True)]
 
@@ -153,7 +153,7 @@ CHOICES: dict[str, Choice] = {
     "mode": Choice("Disaggregated or colocated", {MODE: _modes}),
     "instances": Choice("Instances of each pool", {}),
     "sizes": Choice("NPUs of an instance",
-                    {SIZED[role]: partial(_sizes, role) for role in COUNTED}),
+                    {SIZED[role]: partial(_instance_sizes, role) for role in COUNTED}),
     "decode_batch": Choice(
         "Decode batch",
         {BATCH: lambda s, m: [b for b in sorted({*BATCHES, s.deployment.decode.batch_per_npu})
@@ -230,7 +230,7 @@ TICKED = tuple(key for key, choice in CHOICES.items() if choice.crossed)
 
 
 def varied_values(s: Scenario, vary: tuple[str, ...], m: Machine) -> dict[str, list[Any]]:
-    """Values of every varying field that has an effect in some mode of the plan."""
+    """Values, by path, of varying fields with an effect in some mode; vary: keys of CHOICES."""
     values_by_path = {}
     for path, values in (pair for key in vary for pair in CHOICES[key].values.items()):
         condition = unmet_condition(path, s)
@@ -241,13 +241,13 @@ def varied_values(s: Scenario, vary: tuple[str, ...], m: Machine) -> dict[str, l
 
 
 def roles_of(mode: str) -> tuple[str, ...]:
-    """The pools of a serving mode."""
+    """Roles of the pools in a serving mode: 'prefill', 'decode', 'colocated'."""
     single = {"colocated": ("colocated",), "prefill_only": ("prefill",), "decode_only": ("decode",)}
     return single.get(mode, ("prefill", "decode"))
 
 
 def pool_size(base: Scenario, settings: Settings, role: str) -> tuple[int, int]:
-    """Instances of a pool, and NPUs of each."""
+    """Number of instances of a pool and NPUs of each; settings: overrides of the base scenario."""
     pool = getattr(base.deployment, role)
     npus = settings.get(SIZED[role], pool.npus_per_instance)
     return settings.get(COUNTED[role], pool.instances), npus

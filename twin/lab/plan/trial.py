@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from twin.engine.simulate import Run
 from twin.lab.explain.capacity import OTHERS, steady_by_itself
-from twin.lab.explain.view import Summary, given_up_share, has_one_slo, holds, load_of, share_met
+from twin.lab.explain.view import Summary, given_up_share, has_one_slo, load_of, share_met, slo_met
 from twin.lab.plan.candidates import Space
 from twin.lab.plan.question import Plan
 from twin.lab.plan.space import BATCH, CONTROLLER, MODE, Settings, pool_size, roles_of
@@ -38,7 +38,7 @@ def load_settings(space: Space, settings: Settings, rate: float) -> Settings:
     """Settings of a load: a rate (requests/s), or as many clients as the deployment has slots."""
     path, own_load = load_of(space.base)
     if path == "workload.concurrency":
-        if space.plan.fixed_load:
+        if space.plan.is_load_fixed:
             return {path: max(1, round(own_load * (1.0 + space.plan.more)))}
         deployment = space.base.deployment
         role = roles_of(settings.get(MODE, deployment.mode))[-1]
@@ -50,8 +50,8 @@ def load_settings(space: Space, settings: Settings, rate: float) -> Settings:
     return {path: float(f"{own_load * rate / offered_rate:.{FIGURES}g}")}
 
 
-def scenario_of(space: Space, settings: Settings, rate: float) -> Scenario:
-    """Scenario of a deployment at a load (requests/s), short if it is steady. Raises SpecError."""
+def scenario_at(space: Space, settings: Settings, rate: float) -> Scenario:
+    """Scenario of a deployment at a load (requests/s), short if steady. Raises SpecError."""
     changes = settings | load_settings(space, settings, rate)
     if settings.get(CONTROLLER, "fixed") == "fixed" and steady_by_itself(space.base):
         least_span_s = LIVES * space.life_s
@@ -71,7 +71,7 @@ class Latencies(NamedTuple):
 
 
 def trial_of(run: Run) -> Trial:
-    """A run's stored figures; and `latencies` for `rejudge`, if they judge another SLO exactly."""
+    """A run's stored figures, and its latencies if another SLO can be judged from these exactly."""
     s, latencies = run.scenario, _latencies(run)
     stored_figures = {key: run.summary.get(key) for key in STORED}
     slo_figures = _slo_figures(run.summary, latencies, run.valid, s)
@@ -84,10 +84,10 @@ def trial_of(run: Run) -> Trial:
 
 
 def _slo_figures(summary: Summary, latencies: Latencies | None, valid: bool, s: Scenario) -> Trial:
-    """Figures that depend on the SLO: share within it, whether it holds, least limits that do."""
+    """Figures that depend on the SLO: share within it, whether it is met, limits that would be."""
     return {
         "share": share_met(summary),
-        "holds": bool(holds(summary, s)) and valid,
+        "holds": bool(slo_met(summary, s)) and valid,
         **_needed_limits(latencies, summary, s),
         "scenario": scenario_digest(s),
     }
@@ -100,12 +100,12 @@ def slo_only_judges(s: Scenario) -> bool:
 
 
 def digest_without_slo(s: Scenario) -> str:
-    """Digest of a scenario without its SLO."""
+    """SHA-256 (hex) of a scenario without its SLO."""
     return scenario_digest(s.model_copy(update={"slo": Slo()}))
 
 
 def rejudge(trial: Trial, latencies: Latencies, s: Scenario) -> Trial:
-    """Figures of the same run under the SLO of `s`, which differs in nothing else."""
+    """Figures of the same run under the SLO of `s`, a scenario that differs in nothing else."""
     meets_slo = met_slo(latencies.ttft_s, latencies.tpot_s, s.slo.ttft_s, 1e-3 * s.slo.tpot_ms)
     met_count = float(meets_slo.sum()) * latencies.finished / max(meets_slo.size, 1)
     summary = {
@@ -117,7 +117,7 @@ def rejudge(trial: Trial, latencies: Latencies, s: Scenario) -> Trial:
 
 
 def judge(trial: Trial, plan: Plan, s: Scenario) -> Trial:
-    """A trial as the plan judges it: if means have to meet the SLO, the share is 1 or 0."""
+    """A trial as the plan judges it: if means have to meet the SLO, its share is 1 or 0."""
     if plan.by == "share":
         return trial
     ttft_mean_s, tpot_mean_s = trial["ttft_s_mean"], trial["tpot_s_mean"] or 0.0
@@ -133,7 +133,7 @@ def judge(trial: Trial, plan: Plan, s: Scenario) -> Trial:
 
 
 def _latencies(run: Run) -> Latencies | None:
-    """Latencies of a run; None without a table of requests."""
+    """Latencies of a run's requests; None without a table of requests."""
     if (table := run.tables.get("requests")) is None:
         return None
     finish_s, first_token_s = table["finish_s"].to_numpy(), table["first_token_s"].to_numpy()
@@ -145,8 +145,9 @@ def _latencies(run: Run) -> Latencies | None:
 
 
 def _needed_limits(latencies: Latencies | None, summary: Summary, s: Scenario) -> Trial:
-    """Shortest limits of TTFT and TPOT with which the run meets the SLO, each with the other limit
-    unchanged (None: no limit is enough), and the standard error of the share within the SLO."""
+    """Shortest limits (s) of TTFT and TPOT with which the run meets the SLO, each with the other
+    limit unchanged (None: no limit is enough), and the standard error of the share within the
+    SLO."""
     needs: Trial = {"needs_ttft_s": None, "needs_tpot_s": None, "share_error": 0.0}
     if latencies is None or not latencies.ttft_s.size:
         return needs
@@ -159,7 +160,7 @@ def _needed_limits(latencies: Latencies | None, summary: Summary, s: Scenario) -
     enough = math.ceil(s.slo.share / share * ttft_s.size - 1e-9) if share > 0 else ttft_s.size + 1
 
     def least_limit(time_s: np.ndarray, other_s: np.ndarray, limit_s: float) -> float | None:
-        """Least limit that enough requests meet within the other's limit; None: too few do."""
+        """Least limit (s) that enough requests meet within the other limit; None: too few do."""
         sorted_s = np.sort(time_s[other_s <= limit_s])
         return float(sorted_s[enough - 1]) if enough <= sorted_s.size else None
 
@@ -170,7 +171,7 @@ def _needed_limits(latencies: Latencies | None, summary: Summary, s: Scenario) -
 
 
 def error_of_share(met: NDArray[np.bool_]) -> float:
-    """Standard error of the share that meets an SLO, by means of batches in order of arrival."""
+    """Standard error of the share that meets an SLO, b[requests], by means of batches."""
     block_size = met.size // BLOCKS
     if not block_size:
         return 0.0

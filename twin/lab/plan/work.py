@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from twin.facts import Facts
-from twin.lab.files import locked, write_text
+from twin.lab.files import try_lock, write_text
 from twin.lab.library import ROOT, facts_environment, load_facts
 from twin.lab.plan.drive import Memory, Stopped, carry_out, version_of
 from twin.lab.plan.question import Plan, PlanError, plan_digest, plan_from_text, question_text
@@ -54,7 +54,7 @@ class Plans:
         """Begin or continue a plan; returns its key. Raises PlansBusy if too many are running."""
         key = self.key(plan)
         folder = self.folder / key
-        if self.look(key).answer or _is_locked(folder):
+        if self.state_of(key).answer or _is_locked(folder):
             return key
         if sum(map(_is_locked, self.folder.glob("*"))) >= WORKING_MOST:
             raise PlansBusy(f"{WORKING_MOST} plans are at work: stop one, or wait for it")
@@ -74,11 +74,11 @@ class Plans:
         return key
 
     def key(self, plan: Plan) -> str:
-        """Folder name of a plan: equal plans of one engine and equal facts share one."""
+        """Name of a plan's folder; equal plans of one engine and equal facts share one."""
         return hashlib.sha256(f"{plan_digest(plan)} {self.version}".encode()).hexdigest()[:24]
 
     def write_question(self, key: str, plan: Plan) -> None:
-        """Store what a plan answers."""
+        """Store the question of a plan in its folder."""
         write_text(self._folder_of(key) / QUESTION, question_text(plan))
 
     def stop(self, key: str) -> None:
@@ -87,10 +87,10 @@ class Plans:
         if folder.is_dir():
             (folder / STOP).touch()
 
-    def look(self, key: str) -> Look:
-        """State of a plan; an unknown plan has not begun."""
+    def state_of(self, key: str) -> Look:
+        """State of a plan by its key; an unknown plan has not begun."""
         folder = self._folder_of(key)
-        status, answer = _json(folder / STATUS), _json(folder / ANSWER)
+        status, answer = _json_object(folder / STATUS), _json_object(folder / ANSWER)
         is_working, problem = _is_locked(folder), ""
         if not is_working and not answer and folder.is_dir():
             default_problem = "It was interrupted; go on, and nothing is simulated twice."
@@ -100,7 +100,7 @@ class Plans:
         return Look(is_working, progress, status.get("so_far", {}), answer, problem, is_stopping)
 
     def question(self, key: str) -> Plan | None:
-        """The question of a plan; None where it is not known here."""
+        """The stored question of a plan by its key; None if it is unknown or cannot be read."""
         try:
             return plan_from_text((self._folder_of(key) / QUESTION).read_text("utf-8"))
         except (OSError, ValueError):
@@ -112,13 +112,13 @@ class Plans:
 
 
 def plans_of(artefacts: Path, facts: Facts) -> Plans:
-    """The plans of a store, by the folder of its artefacts."""
+    """The plans of a store, in a folder next to its artefacts."""
     return Plans(artefacts / "plans", version_of(facts))
 
 
 def carry_out_folder(here: Path) -> None:
-    """Carry out the plan of a folder; does nothing if another process is doing so."""
-    with locked(here / LOCK, patience_s=2.0) as has_lock:  # who only looks has it for a moment
+    """Carry out the plan of a folder, and write its answer; nothing if another process does."""
+    with try_lock(here / LOCK, patience_s=2.0) as has_lock:  # who only looks has it for a moment
         if not has_lock:
             return
         facts = load_facts()
@@ -126,8 +126,8 @@ def carry_out_folder(here: Path) -> None:
         memory = Memory(here / MEMORY, version_of(facts))
         last_note_s, server_pid = 0.0, os.getppid()
 
-        def note(share: float, so_far: Mapping[str, Any]) -> bool:
-            """Write progress from time to time; returns whether the plan goes on."""
+        def note_progress(share: float, so_far: Mapping[str, Any]) -> bool:
+            """Write the progress from time to time; returns whether the plan goes on."""
             nonlocal last_note_s
             if time.monotonic() - last_note_s > NOTED_S:
                 last_note_s = time.monotonic()
@@ -135,17 +135,17 @@ def carry_out_folder(here: Path) -> None:
             return not (here / STOP).exists() and os.getppid() == server_pid
 
         try:
-            answer = carry_out(plan, facts, note, memory=memory)
+            answer = carry_out(plan, facts, note_progress, memory=memory)
         except (Stopped, ValueError) as error:
             stop_text = "It was stopped; go on, and nothing is simulated twice."
             problem = stop_text if isinstance(error, Stopped) else str(error)
-            status = _json(here / STATUS) | {"problem": problem}
+            status = _json_object(here / STATUS) | {"problem": problem}
             write_text(here / STATUS, json.dumps(status))
         else:
             write_text(here / ANSWER, json.dumps(answer, sort_keys=True))
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _json_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file; empty if the file is missing or holds something else."""
     try:
         value = json.loads(path.read_text("utf-8"))
@@ -155,15 +155,15 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _is_locked(here: Path) -> bool:
-    """Whether a process is at work in the folder of a plan."""
+    """Whether a process is carrying out the plan of a folder."""
     if not (here / LOCK).exists():
         return False
-    with locked(here / LOCK, shared=True) as has_lock:
+    with try_lock(here / LOCK, shared=True) as has_lock:
         return not has_lock
 
 
 def main() -> None:
-    """Carry out the plan of the folder that is named."""
+    """Carry out the plan of the folder that the command names."""
     os.nice(5)  # the pages stay quick
     carry_out_folder(Path(sys.argv[1]))
 

@@ -13,13 +13,13 @@ from twin.lab import controllers
 from twin.lab.explain.explain import as_json
 from twin.lab.kinds import COUNTS, MACHINE
 from twin.lab.library import load_facts
-from twin.lab.runs.budget import estimate, require_fits
+from twin.lab.runs.budget import estimate_budget, require_fits
 from twin.lab.runs.executor import Runner
 from twin.lab.runs.job import EXPLAIN, Watch
-from twin.lab.runs.runner import find_or_make, run_now, run_or_question
+from twin.lab.runs.runner import find_or_run, run_now, run_or_scenario
 from twin.lab.store import RunRow, open_store
 from twin.lab.sweep import sweep
-from twin.lab.sweep.compare import LEAST, Comparison, check_count, compare, seeded, with_pairs
+from twin.lab.sweep.compare import LEAST, Comparison, check_count, compare, reseed, with_pairs
 from twin.metrics.clients import tenant_rows
 from twin.metrics.observed import Observed
 from twin.policies.controllers import set_source as ask_controllers
@@ -27,12 +27,12 @@ from twin.scenario import Scenario, SpecError, scenario_digest
 from twin.workload.requests import TraceTable
 
 
-def answer(
+def answer_scenario(
     scenario: Scenario, trace: TraceTable | None, watch: Watch, *, keep: bool = True,
     tables: Sequence[str] = (), also: Callable[[Run], object] = lambda _: None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Simulate a scenario in this process, as one object; keep: store the run; also: called with
-    the run; tables: included as rows; tenants, models: a row each. Raises ValueErrors of the
+    """Simulate a scenario in this process; returns its figures as one object. keep: store the run;
+    tables: names of tables included as rows; also: called with the run. Raises ValueErrors of the
     simulation, SpecError for an unknown table."""
     begun_at_s, run_id = time.perf_counter(), None
     if keep:
@@ -43,7 +43,7 @@ def answer(
         run_id, run = finished_run.id, finished_run.result
     else:
         facts, counts = load_facts(), _load_named(scenario)
-        require_fits(estimate(scenario, facts, len(trace) if trace is not None else 0))
+        require_fits(estimate_budget(scenario, facts, len(trace) if trace is not None else 0))
         run = simulate(scenario, facts, trace, watch, counts)
     if missing_tables := [name for name in tables if name not in run.tables]:
         table_names = ", ".join(sorted(run.tables))
@@ -75,23 +75,27 @@ def answer(
 def _load_named(scenario: Scenario) -> np.ndarray | None:
     """Load the controllers and the machine that a scenario names; returns its imported expert
     counts, f8[layers, experts], or None. Raises StoreError."""
-    ask_controllers(controllers.load_own)
+    ask_controllers(controllers.load_controller)
     if not (COUNTS.named(scenario) or MACHINE.named(scenario)):
         return None
     with closing(open_store()) as store:
         if scenario.supernode.imported:
             store.machines.load(scenario.supernode.machine)
-        table = store.counts.of(scenario)
+        table = store.counts.value_of(scenario)
     return None if table is None else table.counts
 
 
-def compared(names: Sequence[str], watching: Callable[[str], Watch], seeds: int = 1) -> Comparison:
-    """Comparison of presets, files or run ids, the first as baseline; seeds: of pairs."""
+def compare_named(
+    names: Sequence[str], watching: Callable[[str], Watch], seeds: int = 1
+) -> Comparison:
+    """Comparison of runs by id, preset or file, the first as baseline; missing runs are simulated.
+    watching: the progress function for a name; seeds: number of pairs for intervals, from LEAST
+    on."""
     check_count(len(names))
     with closing(open_store()) as store:
-        questions = [run_or_question(store, name) for name in names]  # before any of them is run
+        questions = [run_or_scenario(store, name) for name in names]  # before any of them is run
         rows = [
-            row or find_or_make(store, scenario, watching(name))
+            row or find_or_run(store, scenario, watching(name))
             for name, (row, scenario) in zip(names, questions, strict=True)
         ]
         scenarios = [scenario for _, scenario in questions]
@@ -99,8 +103,8 @@ def compared(names: Sequence[str], watching: Callable[[str], Watch], seeds: int 
         if seeds < LEAST:
             return comparison
         return with_pairs(comparison, [
-            [find_or_make(store, question, watching(name)).summary for question in own_scenarios]
-            for name, own_scenarios in zip(names, seeded(scenarios, 0, seeds), strict=True)
+            [find_or_run(store, question, watching(name)).summary for question in own_scenarios]
+            for name, own_scenarios in zip(names, reseed(scenarios, 0, seeds), strict=True)
         ])  # fmt: skip
 
 
@@ -109,16 +113,16 @@ def explain_run(
 ) -> dict[str, Any]:
     """Explanation of a scenario's run as one object, stored and reused. Raises ValueErrors."""
     with closing(open_store()) as store:
-        _, scenario = run_or_question(store, name, settings, trace)
-        row = find_or_make(store, scenario, watch(scenario.name), EXPLAIN)
+        _, scenario = run_or_scenario(store, name, settings, trace)
+        row = find_or_run(store, scenario, watch(scenario.name), EXPLAIN)
         head_fields = {"scenario": row.scenario, "name": scenario.name, "run": row.id}
         tables = (store.runs.table(row.id, name) for name in ("causes", "waterfall"))
         return head_fields | as_json(row.summary, *tables)
 
 
 def sweep_fields(scenario: Scenario, over: Sequence[str], watch: Watch) -> dict[str, Any]:
-    """A sweep over one or two fields (`sweep.axis`): `over`, `conclusion` and `points`."""
-    axes = [sweep.axis(text) for text in over]
+    """A sweep over one or two fields (`parse_axis`) as object: `over`, `conclusion`, `points`."""
+    axes = [sweep.parse_axis(text) for text in over]
     points = sweep.points(scenario, axes)
     rows: list[RunRow | None] = []
     with closing(open_store()) as store, closing(Runner(store, standby=0).start()) as runner:
@@ -128,5 +132,5 @@ def sweep_fields(scenario: Scenario, over: Sequence[str], watch: Watch) -> dict[
     scenarios = [point.scenario or scenario for point in points]
     summaries = [row.summary if row else {} for row in rows]
     conclusion = sweep.conclusion(axes[0], scenarios, summaries) if len(axes) == 1 else ""
-    table = sweep.table(axes, points, rows)
+    table = sweep.result_rows(axes, points, rows)
     return {"over": [axis.text for axis in axes], "conclusion": conclusion, "points": table}

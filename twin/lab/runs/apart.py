@@ -48,7 +48,7 @@ def read_apart(
 
 
 def main() -> None:
-    """Read standard input as a value of the kind that the command names; its parts are output."""
+    """Read standard input as a value of the named kind, within limits; write its parts out."""
     key, file_name, memory_bytes, seconds = sys.argv[1:]
     kind = next((kind for kind in KINDS if kind.key == key), None) or hooks_of(FileKind)[key].load()
     assert kind.reader is not None

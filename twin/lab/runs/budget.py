@@ -38,7 +38,7 @@ class Budget:
 
     @property
     def text(self) -> str:
-        """For people, where it is worth saying: '' for what takes a few seconds.
+        """Time and memory for people; '' for a run of a few seconds.
 
         >>> Budget(1e4, 4e8, 0.4).text, Budget(2e7, 9e9, 200.0).text
         ('', 'about 3 min, 9 GB')
@@ -50,15 +50,15 @@ class Budget:
         return f"about {time_text}, {self.memory_bytes / 1e9:.2g} GB"
 
 
-def estimate(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
-    """Estimated budget of a scenario's run; trace_requests: of the recorded stream it replays."""
+def estimate_budget(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
+    """Estimated budget of a scenario's run; trace_requests: those of its recorded stream."""
     budgets = [_budget_of_one(budget, facts, trace_requests) for budget in of_models(s)]
     memory_bytes = BASE_BYTES + sum(budget.memory_bytes - BASE_BYTES for budget in budgets)
     return Budget(sum(o.requests for o in budgets), memory_bytes, sum(o.seconds for o in budgets))
 
 
 def _budget_of_one(s: Scenario, facts: Facts, trace_requests: int) -> Budget:
-    """Budget of one model's run."""
+    """Estimated budget of a scenario with one model."""
     workload, deployment, experts = s.workload, s.deployment, s.experts
     if workload.arrivals == "trace":
         trace_requests_used = min(trace_requests, workload.trace.max_requests or trace_requests)
@@ -88,16 +88,17 @@ def budget_of(store: Store, scenario: Scenario, facts: Facts) -> Budget:
     """Estimated budget of a scenario's run, with its stored trace."""
     reference = store.traces.kind.named(scenario)
     row = store.traces.get(reference.digest) if reference else None
-    return estimate(scenario, facts, row.rows if row is not None else 0)
+    return estimate_budget(scenario, facts, row.rows if row is not None else 0)
 
 
 def limit_bytes(budget: Budget) -> float:
-    """Memory at which a background run is ended; at least what an idle process may use."""
+    """Memory in bytes at which a background run is ended; at least what an idle process may use."""
     return min(max(PEAK_BYTES_MAX, OVER * budget.memory_bytes), SHARE * total_bytes())
 
 
 def require_fits(budget: Budget, waiting: Iterable[Budget] = ()) -> None:
-    """Raise TooLarge for a run without enough memory or time here; `waiting` runs count as well."""
+    """Raise TooLarge for a run that needs more memory or time than this machine allows; waiting:
+    budgets of runs that are queued before it."""
     most_bytes, most_s = SHARE * total_bytes(), float(os.environ.get(LIMIT, LIMIT_S))
     if budget.memory_bytes > most_bytes:
         fitting_requests = (most_bytes - BASE_BYTES) / REQUEST_BYTES

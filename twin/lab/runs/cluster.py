@@ -22,7 +22,7 @@ from twin.lab.runs.process import (
     Message,
     Piped,
     end_now,
-    how_ended,
+    exit_text,
     listen,
     peak_bytes,
     start_process,
@@ -38,7 +38,7 @@ class ClusterError(ValueError):
     """A failure of the cluster: one sentence."""
 
 
-def dask() -> Any:
+def load_dask() -> Any:
     """The Dask library. Raises ClusterError if it is not installed."""
     try:
         return import_module("distributed")
@@ -47,13 +47,14 @@ def dask() -> Any:
 
 
 def lost_errors() -> tuple[type[BaseException], ...]:
-    """Exceptions that mean a lost connection."""
-    client = dask().client
+    """Exception classes of Dask that mean a lost connection."""
+    client = load_dask().client
     return OSError, client.ClosedClientError, client.FutureCancelledError
 
 
-def scheduler(address: str = "", *, required: bool = False) -> str:
-    """The scheduler's address, else that of the environment, else ''. Raises ClusterError."""
+def scheduler_address(address: str = "", *, required: bool = False) -> str:
+    """Address of the Dask scheduler: the given one, else the environment's, else ''. Raises
+    ClusterError for an invalid one, or for none if it is required."""
     address = address or os.environ.get(SCHEDULER, "")
     if (address or required) and not re.fullmatch(r"(tcp|tls)://[^\s/]+:\d+", address):
         raise ClusterError(f"{SCHEDULER} is an address as tcp://host:8786, not {address[:80]!r}")
@@ -71,19 +72,19 @@ class Cluster:
         self._futures: dict[str, Any] = {}  # of what this connection has sent
 
     def send(self, key: str, what: str, text: str) -> None:
-        """Submit work (`worker.DONE`) on a text to a free worker; running work continues."""
+        """Note a task (a name of DONE) on a text, which `answers` submits, once, by its key."""
         self._sent.setdefault(key, (what, text))
 
     def answers(self, wait_s: float = 0.0) -> dict[str, str | Exception]:
-        """Results finished since the last call, waiting at most `wait_s`. Raises ClusterError."""
+        """Results or errors by key since the last call, within `wait_s`. Raises ClusterError."""
         with self._lock:
             if not self._sent:
                 return {}
-            client = self._connected()
+            client = self._connect()
             try:
                 for key, (task, text) in list(self._sent.items()):
                     if key not in self._futures:
-                        arguments = (work, key, task, text)
+                        arguments = (run_task, key, task, text)
                         self._futures[key] = client.submit(*arguments, key=key, retries=AGAIN)
             except lost_errors():
                 self._drop()
@@ -95,7 +96,7 @@ class Cluster:
             return self._take_ended()
 
     def _take_ended(self) -> dict[str, str | Exception]:
-        """Answers of futures that ended, or their errors, by key."""
+        """Answers of ended tasks, or their errors, by key."""
         answer_by_key: dict[str, str | Exception] = {}
         for key, future in list(self._futures.items()):
             if future.status == "pending":
@@ -117,38 +118,38 @@ class Cluster:
         return answer_by_key
 
     def stop(self, keys: Iterable[str]) -> None:
-        """Cancel work, whoever submitted it; a process that runs it is killed."""
+        """Cancel tasks by key, whoever submitted them; a process that runs one is killed."""
         with self._lock, suppress(*lost_errors(), ClusterError):  # gone: nothing is at work
             keys_to_stop = list(keys)
             for key in keys_to_stop:
                 self._sent.pop(key, None)
             futures = [f for key in keys_to_stop if (f := self._futures.pop(key, None)) is not None]
-            client = self._connected()
+            client = self._connect()
             client.cancel(futures)
             client.run(stop, keys_to_stop, on_error="ignore")
 
-    def workers(self) -> int:
-        """Number of workers that have joined. Raises ClusterError where no scheduler answers."""
+    def worker_count(self) -> int:
+        """Number of workers that have joined. Raises ClusterError if no scheduler answers."""
         with self._lock:
             try:
-                return len(self._connected().nthreads())
+                return len(self._connect().nthreads())
             except lost_errors():
                 self._drop()
                 return 0
 
     def close(self, *, kill: bool = True) -> None:
-        """Disconnect; running work continues or is killed."""
+        """Disconnect; running tasks continue or (kill) are stopped."""
         if kill and self._sent:
             self.stop(list(self._sent))
         with self._lock:
             self._drop()
 
-    def _connected(self) -> Any:
-        """The client of the scheduler, connected again if it was lost."""
+    def _connect(self) -> Any:
+        """The Dask client of the scheduler, connected again if it was lost. Raises ClusterError."""
         if self._client is not None and self._client.status != "running":
             self._drop()
         if self._client is None:
-            library = dask()
+            library = load_dask()
             try:
                 self._client = library.Client(self.address, timeout=CONNECT_S, set_as_default=False)
             except OSError:
@@ -156,7 +157,7 @@ class Cluster:
         return self._client
 
     def _drop(self) -> None:
-        """Close the connection; submitted work stays known."""
+        """Close the connection; tasks that were sent stay noted."""
         client, self._client = self._client, None
         self._futures.clear()
         if client is not None:
@@ -170,7 +171,7 @@ log = logging.getLogger(__name__)
 DONE = {
     "warm": "twin.lab.runs.job:warm_up",
     "run": "twin.lab.runs.job:carry_out",
-    "trial": "twin.lab.plan.drive:trial_of_text",
+    "trial": "twin.lab.plan.drive:simulate_text",
 }
 REJOIN_S = 1.0
 # What Dask measures of itself would take a core's twentieth from what simulates.
@@ -191,7 +192,7 @@ class Child:
         self._key = ""
 
     def answer(self, what: str, text: str, key: str = "") -> str:
-        """Result of the work `what` of `DONE` on a text. Raises ClusterError."""
+        """Result of a task (a name of DONE) on a text; key: to stop it by. Raises ClusterError."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self._replies = SimpleQueue()
@@ -199,20 +200,20 @@ class Child:
             self._key = key
             try:
                 self._process.say({"what": what, "text": text})
-                reply = self._reply(self._process)
+                reply = self._wait_for_reply(self._process)
             finally:
                 self._key = ""
             if reply is None:
                 exit_status = self._process.wait()
-                raise ClusterError(f"a process that simulated ended ({how_ended(exit_status)})")
+                raise ClusterError(f"a process that simulated ended ({exit_text(exit_status)})")
             if reply[0]["last"]:
                 self._process.wait()
         if "refused" in reply[0]:
             raise ClusterError(reply[0]["refused"])
         return str(reply[0]["answer"])
 
-    def _reply(self, process: Piped) -> Message | None:
-        """The answer of the process, None where it ended; one that hangs is killed."""
+    def _wait_for_reply(self, process: Piped) -> Message | None:
+        """The process's answer; None if it ended. One that hangs is killed."""
         while True:
             try:
                 return self._replies.get(timeout=BEAT_S)
@@ -221,7 +222,7 @@ class Child:
                     process.kill()
 
     def stop(self, keys: Collection[str]) -> None:
-        """Kill the process if it works on one of these."""
+        """Kill the process if it works on one of these keys."""
         if self._key and self._key in keys and self._process is not None:
             self._process.kill()
 
@@ -235,19 +236,19 @@ class Child:
 CHILD = Child()  # of this worker
 
 
-def work(key: str, what: str, text: str) -> str:
-    """The task that the scheduler distributes."""
+def run_task(key: str, what: str, text: str) -> str:
+    """Run a task (a name of DONE) on a text in this worker's process; called by the scheduler."""
     return CHILD.answer(what, text, key)
 
 
 def stop(keys: Collection[str]) -> None:
-    """Stop tasks of this worker."""
+    """Stop this worker's task if it has one of these keys."""
     CHILD.stop(keys)
 
 
 async def join(address: str) -> None:
-    """Work for the scheduler of an address, and for the next one there, until stopped."""
-    library = dask()
+    """Work for the scheduler at an address, and for the next one there, until stopped."""
+    library = load_dask()
     import_module("dask").config.set(QUIET)
     threading.Thread(target=CHILD.answer, args=("warm", ""), daemon=True).start()
     while True:
@@ -263,7 +264,7 @@ async def join(address: str) -> None:
 
 
 def serve(address: str) -> None:
-    """Work as `work`, started by a command, until Ctrl-C."""
+    """Work for the scheduler at an address until Ctrl-C."""
     logging.basicConfig(level=logging.WARNING, format="cluster %(process)d: %(message)s")
     log.setLevel(logging.INFO)
     os.nice(5)  # pages and scheduler on the same machine stay quick
@@ -276,7 +277,7 @@ def serve(address: str) -> None:
 
 
 def main() -> None:
-    """Answer one text after the other until the input ends."""
+    """Run tasks from standard input one after the other until it ends or this process is large."""
     logging.basicConfig(level=logging.INFO, format="simulating %(process)d: %(message)s")
     texts: SimpleQueue[dict[str, str]] = SimpleQueue()
     # It ends with its input: the answer would go nowhere, and another may begin the same.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from twin.lab.library import load_facts
 from twin.lab.runs import warm
 from twin.lab.runs.budget import Budget, budget_of
-from twin.lab.runs.cluster import Cluster, ClusterError, scheduler
+from twin.lab.runs.cluster import Cluster, ClusterError, scheduler_address
 from twin.lab.runs.job import ENGINE
 from twin.lab.runs.process import (
     HUNG_S,
@@ -20,7 +20,7 @@ from twin.lab.runs.process import (
     Piped,
     available_bytes,
     cores,
-    how_ended,
+    exit_text,
     start_process,
 )
 from twin.lab.runs.runner import add_run
@@ -59,7 +59,7 @@ class Runner:
     ):
         self._store, self._engine, self._size = store, engine, processes or _process_count()
         self._standby = standby  # processes that run without work too: the next run begins at once
-        address = scheduler()
+        address = scheduler_address()
         self._cluster = Cluster(address) if address else None
         self._processes: dict[str, Piped] = {}
         self._helpers: list[Piped] = []  # compile next to the first process
@@ -83,17 +83,17 @@ class Runner:
     def start(self) -> "Runner":
         """Mark runs of dead processes, then start processing the queue."""
         self._store.runs.recover()
-        if not warm.is_ready() and self._engine == ENGINE and (cores() > 1 or self._cluster):
+        if not warm.is_compiled() and self._engine == ENGINE and (cores() > 1 or self._cluster):
             self._helpers.append(self._start_process("helper", 0.0, "--prepare-only"))
         self._thread.start()
         return self
 
     def submit(self, scenario: Scenario, seen: Store | None = None, engine: str = "") -> str:
-        """Queue a run, or return an identical one; seen: the store as the user sees it; engine: the
-        module of another engine, as `job.EXPLAIN`. Raises StoreError, TooLarge."""
+        """Queue a run; returns its id, or that of an equal run. seen: the store as the visitor sees
+        it; engine: module of another engine, as `job.EXPLAIN`. Raises StoreError, TooLarge."""
         seen = seen or self._store
         with self._door:
-            ids = self._store.runs.queued()
+            ids = self._store.runs.queued_ids()
             if len(ids) >= WAITING_MAX:
                 raise StoreError(f"{WAITING_MAX} runs are waiting: let some finish, or stop some")
             if seen.visitor and seen.runs.search(states=(QUEUED, RUNNING)).total >= EACH_MAX:
@@ -103,7 +103,7 @@ class Runner:
             waiting_budgets = self._budgets.values()
             # Who waits for a run waits for nothing else.
             if not engine and self._store.runs.get(self._explaining):
-                self._store.runs.ask_cancel(self._explaining)
+                self._store.runs.request_stop(self._explaining)
                 self._explaining = ""
             module = engine or self._engine
             run = add_run(seen, scenario, again=False, engine=module, waiting=waiting_budgets)
@@ -113,20 +113,20 @@ class Runner:
         self._wake_all()
         return run
 
-    def progress(self, run: str) -> RunRow:
+    def row(self, run: str) -> RunRow:
         """The run's present row; raises UnknownId."""
         return require(self._store.runs.get(run), "run", run)
 
     def cancel(self, run: str, seen: Store | None = None) -> str:
         """Request the end of a run (within two seconds); returns its state. Raises StoreError."""
-        state = (seen or self._store).runs.ask_cancel(run)
+        state = (seen or self._store).runs.request_stop(run)
         self._wake_all()
         return state
 
-    def result(self, run: str, timeout_s: float) -> RunRow | None:
-        """The run once it has ended, None after the timeout; raises UnknownId."""
+    def wait_for(self, run: str, timeout_s: float) -> RunRow | None:
+        """The row of a run once it has ended; None after the timeout. Raises UnknownId."""
         deadline_s = time.monotonic() + timeout_s
-        while not (row := self.progress(run)).ended:
+        while not (row := self.row(run)).ended:
             if time.monotonic() >= deadline_s:
                 return None
             time.sleep(LOOK_S)
@@ -142,11 +142,11 @@ class Runner:
             self._cluster.close(kill=kill)
         with self._lock:
             for process in self._helpers:
-                process.let_go()
+                process.close_input()
                 process.kill()
                 process.wait()
             for name, process in self._processes.items():
-                process.let_go()
+                process.close_input()
                 if kill:
                     process.kill()
                     process.wait()
@@ -162,7 +162,7 @@ class Runner:
         self._wake.set()
 
     def _watch(self) -> None:
-        """Handle queue and processes until the runner is closed; runs on a thread."""
+        """Look after the queue and the processes until the runner is closed; runs on a thread."""
         while not self._closed:
             is_busy = False
             try:
@@ -176,7 +176,7 @@ class Runner:
             self._wake.clear()
 
     def _tick(self) -> bool:
-        """Handle queue, processes and cluster once; returns whether a run waits or runs."""
+        """Look after queue, processes and cluster once; returns whether a run waits or runs."""
         now_s = time.monotonic()
         with self._lock:
             self._remove_ended()
@@ -192,8 +192,8 @@ class Runner:
         if self._cluster is not None:
             return self._tick_cluster(self._cluster)
         with self._lock:
-            running_rows = self._store.runs.running(list(self._processes))
-            for row in self._unresponsive(running_rows):
+            running_rows = self._store.runs.running_rows(list(self._processes))
+            for row in self._unresponsive_rows(running_rows):
                 self._processes[row.owner.name].kill()
             # Time is counted in ticks, because this machine may have slept.
             passed_s, self._looked_s = min(now_s - self._looked_s, QUIET_TICK_S), now_s
@@ -205,29 +205,29 @@ class Runner:
                     self._hung.add(name)
             if running_rows:
                 self._stillborn, self.trouble = 0, ""
-            waiting_count = len(self._store.runs.queued())
+            waiting_count = len(self._store.runs.queued_ids())
             self._start_needed(waiting_count, len(running_rows))
         return bool(running_rows or waiting_count)
 
     def _tick_cluster(self, cluster: Cluster) -> bool:
         """Send queued runs to a cluster, stop or end others; returns whether one waits or runs."""
-        running_rows = self._store.runs.running((), cluster=True)
-        for row in self._unresponsive(running_rows):
+        running_rows = self._store.runs.running_rows((), cluster=True)
+        for row in self._unresponsive_rows(running_rows):
             cluster.stop([row.id])
             self._store.runs.release(row.id, row.owner)  # it is to stop: so it ends here
-        waiting_ids = self._store.runs.queued()
+        waiting_ids = self._store.runs.queued_ids()
         for run in waiting_ids:
             cluster.send(run, "run", f"{self._engine} {run}")
         try:
             answer_by_run = cluster.answers()
             warning = f"nothing has joined {cluster.address} to simulate: runs wait"
-            self.trouble = warning if waiting_ids and not cluster.workers() else ""
+            self.trouble = warning if waiting_ids and not cluster.worker_count() else ""
         except ClusterError as error:
             self.trouble = f"{error}: runs wait"
             return False
         for run, answer in answer_by_run.items():
             if isinstance(answer, Exception):
-                owner = Owner.here()
+                owner = Owner.current()
                 run_row = self._store.runs.claim(owner, run) or self._store.runs.get(run)
                 if run_row is not None:
                     self._store.runs.fail(run, run_row.owner, f"the cluster gave it up: {answer}")
@@ -243,15 +243,15 @@ class Runner:
             if name in self._hung:  # its runs are queued again; one that hangs twice fails
                 self._hung.discard(name)
                 reason = f"the run hung twice (no sign of life for {HUNG_S:g} s) and was ended"
-                for row in self._store.runs.running([name]):
+                for row in self._store.runs.running_rows([name]):
                     if row.id in self._rerun:
                         self._store.runs.fail(row.id, row.owner, reason)
                     else:
                         self._rerun.add(row.id)
                         self._store.runs.release(row.id, row.owner)
             del self._processes[name]
-            process.let_go()
-            end_text = how_ended(exit_status)
+            process.close_input()
+            end_text = exit_text(exit_status)
             orphans = self._store.runs.disown(name, f"its process ended unexpectedly ({end_text})")
             self._stillborn = 0 if orphans or exit_status == 0 else self._stillborn + 1
             if self._stillborn >= STILLBORN_MAX:
@@ -259,15 +259,15 @@ class Runner:
                 self.trouble = f"no run can be started ({end_text}): the server's log says why"
                 log.error(self.trouble)
 
-    def _unresponsive(self, running: Sequence[RunRow]) -> list[RunRow]:
-        """Runs that ignored a request to stop for too long, to be killed."""
+    def _unresponsive_rows(self, running: Sequence[RunRow]) -> list[RunRow]:
+        """Rows of the running ones that have ignored a request to stop for too long."""
         now_s = time.monotonic()
         stopping_rows = [row for row in running if row.cancel_s is not None]
         self._deaf = {row.id: self._deaf.get(row.id, now_s) for row in stopping_rows}
         return [row for row in stopping_rows if now_s - self._deaf[row.id] > DEAF_S]
 
     def _start_needed(self, waiting: int, running: int) -> None:
-        """Start as many processes as there is work for, at least those on standby."""
+        """Start as many processes as runs wait or run, and at least those on standby."""
         if self._stillborn >= STILLBORN_MAX and time.monotonic() < self._rested_at_s:
             return
         process_count = min(self._size, max(self._standby, waiting + running))
@@ -277,13 +277,13 @@ class Runner:
             self._processes[name] = self._start_process(name, idle_s)
 
     def _start_process(self, name: str, idle_s: float, *more: str) -> Piped:
-        """Start a process that takes runs under a name, and listen to it."""
+        """Start a process that takes runs under a name until idle for `idle_s`; listen to it."""
         arguments = (f"--owner={name}", f"--engine={self._engine}", f"--idle-s={idle_s}", *more)
         process = start_process("twin.lab.runs.job", *arguments, **self._store.environment)
         return Piped(process, self._note_stage)
 
     def _note_stage(self, news: Message | None) -> None:
-        """Note the begin or the end of a process's stage of preparation."""
+        """Note that a process began or ended a stage of preparation."""
         if news is not None:
             stage, took_s = news[0]["stage"], news[0]["took_s"]
             began_s = self.stages.get(stage, Stage(time.monotonic())).began_s

@@ -46,22 +46,23 @@ def load_engine(name: str = ENGINE) -> ModuleType:
 
 
 def engine_of(row: RunRow, engine: ModuleType) -> ModuleType:
-    """Engine of a run: the given one, or the one that explains."""
+    """Engine module of a run: the one that explains for an explanation, else the given one."""
     return load_engine(EXPLAIN) if row.engine_version.startswith(EXPLAINED) else engine
 
 
 @contextmanager
-def pulse(
+def start_heartbeat(
     store: Store, run: str, owner: Owner, budget: Budget | None = None
 ) -> Iterator[Callable[..., bool]]:
-    """Start a thread that stores progress; returns a function that says whether to continue. With a
-    budget the thread ends the run and this process if they take far more memory."""
+    """Start a thread that stores a run's progress until the block ends; yields a function that
+    takes progress and returns whether to continue. With a budget the thread ends the run and this
+    process if they take far more memory."""
     latest_progress: tuple[float, dict[str, Any]] = (0.0, {})
     order: Beat = "go"
     is_over = threading.Event()
 
     def beat_until_over() -> None:
-        """Store progress and read the order until the run is over."""
+        """Store progress as a heartbeat, and read whether to stop, until the run is over."""
         nonlocal order
         while not is_over.wait(PULSE_S):
             if budget is not None and (taken_bytes := resident_bytes()) > limit_bytes(budget):
@@ -73,7 +74,7 @@ def pulse(
                 log.warning("progress of run %s was not stored: %s", run, error)
 
     def note(fraction: float, live: Mapping[str, Any]) -> bool:
-        """Note progress for the next beat; returns whether the run goes on."""
+        """Note progress for the next heartbeat; returns whether the run goes on."""
         nonlocal latest_progress
         latest_progress = (fraction, dict(live))
         return order == "go"
@@ -91,13 +92,13 @@ def execute(
     store: Store, row: RunRow, owner: Owner, engine: ModuleType, watch: Watch | None = None,
     limited: bool = False,
 ) -> "Run":  # fmt: skip
-    """Carry out a run and store its result; an error is stored and raised again. limited: in a
-    process of its own, which ends if it takes far more memory than estimated."""
+    """Carry out a run and store its result; an error is stored and raised again. limited: end the
+    run and this process if they take far more memory than estimated."""
     start_s, budget = time.monotonic(), None
     try:
         if limited:
             budget = budget_of(store, store.scenarios.load(row.scenario), load_facts())
-        with pulse(store, row.id, owner, budget) as note:
+        with start_heartbeat(store, row.id, owner, budget) as note:
 
             def progress(fraction: float, live: Mapping[str, Any]) -> bool:
                 """Pass progress on; returns whether the run goes on."""
@@ -111,7 +112,7 @@ def execute(
             run_result = compute_run(store, row, engine, progress)
             store.runs.finish(row.id, owner, run_result, time.monotonic() - start_s)
     except (engine.Cancelled, KeyboardInterrupt):
-        store.runs.cancelled(row.id, owner)
+        store.runs.end_cancelled(row.id, owner)
         raise
     except Exception as error:
         store.runs.fail(row.id, owner, _error_text(error, row.id))
@@ -120,19 +121,19 @@ def execute(
 
 
 def compute_run(store: Store, row: RunRow, engine: ModuleType, progress: Watch) -> "Run":
-    """An engine's result for the scenario and the facts of a row."""
+    """An engine's result for the scenario and the facts of a run's row."""
     scenario = store.scenarios.load(row.scenario)
     facts = load_facts()
     if facts.digest != row.facts_digest:
         facts = store.facts(row.facts_digest)
-    trace, table = store.traces.of(scenario), store.counts.of(scenario)
+    trace, table = store.traces.value_of(scenario), store.counts.value_of(scenario)
     count_args = {} if table is None else {"counts": table.counts}
     result: Run = engine.simulate(scenario, facts, trace=trace, progress=progress, **count_args)
     return result
 
 
 def _give_up(store: Store, run: str, owner: Owner, budget: Budget, taken_bytes: int) -> None:
-    """Fail a run that takes too much memory, and end this process."""
+    """Fail a run that takes too much memory (bytes), and end this process."""
     sentence = (
         f"the run took {taken_bytes / 1e9:.2g} GB of memory, and {limit_bytes(budget) / 1e9:.2g} "
         f"GB are allowed ({budget.memory_bytes / 1e9:.2g} GB were estimated): shorten horizon_s or "
@@ -164,7 +165,7 @@ class Parent:
         self._say = listen(lambda _: self._woken.set(), self._end)
 
     def _end(self) -> None:
-        """End this process at the end of the input, at once while it only prepares."""
+        """Note that the input has ended; end this process at once while it only prepares."""
         if not self.ready:
             end_now()  # no process waits for what is being compiled
         self.gone = True
@@ -190,29 +191,29 @@ def set_up_once() -> None:
 
 
 def stages_of(name: str) -> warm.Stages:
-    """Independent stages of an engine's compilation: of its modules that are imported."""
+    """Independent stages of compiling an engine, by name; empty for another than ENGINE."""
     if name != ENGINE:
         return {}
     return {**compiled.STAGES, "set-up": set_up_once}
 
 
 def compile_once(tell: warm.Tell) -> None:
-    """Compile or load all that runs need. Raises OSError if it cannot be stored."""
-    if not warm.is_ready():
+    """Compile or load all that runs need; tell: gets each stage. Raises OSError."""
+    if not warm.is_compiled():
         load_engine()
-        warm.prepare(stages_of(ENGINE), tell)
+        warm.compile_stages(stages_of(ENGINE), tell)
 
 
 @cache
 def _cluster_owner() -> tuple[Store, Owner]:
-    """The environment's store, and this process as one of a cluster."""
-    return open_store(), Owner.here(CLUSTER + secrets.token_urlsafe(12))
+    """The environment's store, and this process as an owner of runs in a cluster."""
+    return open_store(), Owner.current(CLUSTER + secrets.token_urlsafe(12))
 
 
 def warm_up(_: str) -> str:
-    """Compile, or load, all that runs need."""
+    """Compile, or load, all that runs need, as a task of a cluster; returns ''."""
     load_engine()
-    warm.prepare(stages_of(ENGINE), lambda _stage, _took_s: None, later=LATER)
+    warm.compile_stages(stages_of(ENGINE), lambda _stage, _took_s: None, later=LATER)
     return ""
 
 
@@ -245,7 +246,7 @@ def carry_out(text: str) -> str:
 
 
 def serve(store: Store, owner: Owner, engine: ModuleType, parent: Parent, idle_s: float) -> None:
-    """Carry out queued runs until the parent is gone, `idle_s` passed, or memory grew."""
+    """Carry out queued runs until the parent is gone, `idle_s` passed, or memory grew too much."""
     idle_since_s = time.monotonic()
     unstored_reason = ""  # why the last run ended, where that may not have been stored
     while not parent.gone and time.monotonic() - idle_since_s < idle_s:
@@ -272,7 +273,7 @@ def serve(store: Store, owner: Owner, engine: ModuleType, parent: Parent, idle_s
 
 
 def main() -> None:
-    """Take queued runs from the store that the environment names."""
+    """Take queued runs from the store that the environment names, as the command's options say."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--owner", required=True, help="name under which runs are claimed")
     parser.add_argument("--engine", default=ENGINE, help="module of the engine")
@@ -287,11 +288,11 @@ def main() -> None:
     stages = stages_of(arguments.engine)
     if arguments.prepare_only:
         os.nice(10)  # the first visitor's page goes before
-        warm.prepare(stages, parent.tell, shared_only=True)
+        warm.compile_stages(stages, parent.tell, shared_only=True)
     else:
-        warm.prepare(stages, parent.tell, later=LATER)
+        warm.compile_stages(stages, parent.tell, later=LATER)
         parent.ready = True
-        serve(open_store(), Owner.here(arguments.owner), engine, parent, arguments.idle_s)
+        serve(open_store(), Owner.current(arguments.owner), engine, parent, arguments.idle_s)
     end_now()
 
 

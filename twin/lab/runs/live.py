@@ -19,7 +19,7 @@ from twin.lab.explain.capacity import Search, search_steps, steady_by_itself, wi
 from twin.lab.kinds import COUNTS, TRACE
 from twin.lab.library import load_facts
 from twin.lab.runs import warm
-from twin.lab.runs.budget import estimate
+from twin.lab.runs.budget import estimate_budget
 from twin.lab.runs.job import ENGINE, LATER, load_engine, stages_of
 from twin.lab.runs.process import Message, Piped, listen, start_process
 from twin.lab.share.shipped import TABLES
@@ -48,7 +48,7 @@ class Look:
 
     @property
     def ended(self) -> bool:
-        """Whether it has an answer."""
+        """Whether the run has an answer."""
         return bool(self.summary)
 
 
@@ -62,8 +62,8 @@ class Live:
         self._deaths = 0
         self._process = self._start()
 
-    def ask(self, question: Scenario, superseded: str = "") -> str:
-        """Begin a run in place of an earlier one, which is stopped; returns its id."""
+    def begin(self, question: Scenario, superseded: str = "") -> str:
+        """Begin a run, and stop the one that it supersedes; returns its id."""
         run = secrets.token_urlsafe(9)
         with self._lock:
             if self._process.poll() is not None and self._deaths < DEATHS_MAX:
@@ -107,10 +107,10 @@ class Live:
 
     def _start(self) -> Piped:
         """Start the process that answers live runs."""
-        return Piped(start_process("twin.lab.runs.live"), self._hear)
+        return Piped(start_process("twin.lab.runs.live"), self._take_state)
 
-    def _hear(self, message: Message | None) -> None:
-        """Take a run's state from the process; at its end (None), drop runs without an answer."""
+    def _take_state(self, message: Message | None) -> None:
+        """Take a run's state from the process; at its end (None) drop runs without an answer."""
         with self._changed:
             if message is None:  # the run under way and those that waited have no answer
                 self._deaths += 1
@@ -128,12 +128,12 @@ class Live:
             self._changed.notify_all()
 
 
-def question_of(draft: Scenario, facts: Facts) -> Scenario | None:
-    """The draft over a short horizon; None where it names files or the operator's own functions."""
+def shortened_draft(draft: Scenario, facts: Facts) -> Scenario | None:
+    """The draft over a short horizon; None if too large, or it names files or functions."""
     names_files = TRACE.named(draft) or COUNTS.named(draft) or draft.supernode.imported
     if names_files or draft.elastic.controller == "own":
         return None
-    estimate_s = estimate(draft, facts).seconds
+    estimate_s = estimate_budget(draft, facts).seconds
     if estimate_s <= SECONDS:
         return draft
     scale = SECONDS / estimate_s
@@ -147,7 +147,7 @@ def question_of(draft: Scenario, facts: Facts) -> Scenario | None:
 
 
 def _capacity_key(question: Scenario) -> str:
-    """The scenario without load, times and names, on which its capacity does not depend."""
+    """Text of a scenario without load, times and names, on which its capacity depends."""
     fixed_fields = {"name": "", "question": "", "source": "", "horizon_s": 2.0, "warmup_s": 1.0}
     return canonical(with_overrides(with_load(question, 1.0), fixed_fields))
 
@@ -161,10 +161,10 @@ class Answering:
         # By run, each with its next trial, its state, and what its capacity depends on:
         self._searches: dict[str, tuple[Search, Scenario, Look, str]] = {}
         self._found: OrderedDict[str, Mapping[str, Any]] = OrderedDict()  # by that
-        self._say = listen(self._hear)
+        self._say = listen(self._take_question)
 
-    def _hear(self, word: tuple[str, str | None]) -> None:
-        """Queue a question from the server, or note that its run was dropped."""
+    def _take_question(self, word: tuple[str, str | None]) -> None:
+        """Queue a question from the server, or note that its run was dropped (text None)."""
         run, text = word
         if text is None:
             self._dropped.add(run)
@@ -178,7 +178,7 @@ class Answering:
             try:
                 message = self._waiting.get(block=not self._searches)
             except Empty:
-                self._search_on()
+                self._continue_search()
                 continue
             if message[0] not in self._dropped:
                 self._answer(*message)
@@ -216,8 +216,8 @@ class Answering:
             search = search_steps(question, self._facts)
             self._searches[run] = search, next(search), state, capacity_key
 
-    def _search_on(self) -> None:
-        """Run the next simulation of the last search; again later if a question interrupts."""
+    def _continue_search(self) -> None:
+        """Run the next simulation of the newest search; again later if a question interrupts."""
         run = next(reversed(self._searches))
         search, trial, state, capacity_key = self._searches[run]
         if capacity_key in self._found:  # that of another visitor has found it
@@ -254,16 +254,16 @@ class Answering:
         self._report(run, replace(state, searching=False, capacity=self._found[capacity_key]))
 
     def _report(self, run: str, seen: Look | None, tables: Mapping[str, pl.DataFrame] = {}) -> None:
-        """Send the state of a run, None: it failed. Tables are sent once."""
+        """Send the state of a run (None: it failed), with its tables once."""
         state = {name: v for name, v in asdict(seen).items() if name != "tables"} if seen else None
         self._say({"run": run, "seen": state}, tables)
 
 
 def main() -> None:
-    """Load what runs need, then answer."""
+    """Compile or load what runs need, then answer questions until this process ends."""
     logging.basicConfig(level=logging.WARNING, format="live %(process)d: %(message)s")
     answering = Answering()
-    warm.prepare(stages_of(ENGINE), lambda _stage, _took_s: None, later=LATER)
+    warm.compile_stages(stages_of(ENGINE), lambda _stage, _took_s: None, later=LATER)
     answering.serve()
 
 

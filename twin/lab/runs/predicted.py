@@ -4,15 +4,15 @@ import time
 from typing import Any
 
 from twin.attainment import attainment
-from twin.lab.evidence.near import near
+from twin.lab.evidence.near import figure_bands
 from twin.lab.library import load_facts
 from twin.scenario import Scenario, model_names, of_models, scenario_digest
 from twin.steady import Priced, largest_batch
 
 
 def predict_all(scenario: Scenario) -> dict[str, Any]:
-    """Steady state by formula: a flat summary with a run's keys, and seconds by operator; of
-    several models those of the first, and in `models` each by its name."""
+    """Steady state by formula as one object: a flat summary with a run's keys, seconds by operator,
+    advice; of several models those of the first, and in `models` each by its name."""
     if not scenario.models:
         return _predict_one(scenario)
     named_scenarios = zip(model_names(scenario), of_models(scenario), strict=True)
@@ -23,7 +23,7 @@ def predict_all(scenario: Scenario) -> dict[str, Any]:
 
 
 def _predict_one(scenario: Scenario) -> dict[str, Any]:
-    """Predicted figures of one model by formula, with their bands."""
+    """Formula figures of a scenario with one model as an object, with bands of known errors."""
     facts = load_facts()
     start_s = time.perf_counter()
     prices = Priced(scenario, facts)
@@ -71,5 +71,5 @@ def _predict_one(scenario: Scenario) -> dict[str, Any]:
         "summary": summary,
         "operators": operators,
         "advice": advice,
-        "errors": [band.sentence for band in near(scenario, facts)],
+        "errors": [band.sentence for band in figure_bands(scenario, facts)],
     }

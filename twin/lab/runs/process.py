@@ -39,7 +39,7 @@ Say = Callable[..., None]  # a head, and tables if there are any
 
 
 def command_of(module: str, *words: str) -> list[str]:
-    """Command that runs a module of the twin, as `python -m` does."""
+    """Command line that runs a module of the twin as `python -m` does; words: its arguments."""
     return [sys.executable, "-X", "faulthandler", "-c", RUN_MODULE, module, *words]
 
 
@@ -63,13 +63,13 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def how_ended(code: int) -> str:
-    """End of a process in words, from its exit status."""
+def exit_text(code: int) -> str:
+    """End of a process in words, from its exit status (negative: a signal)."""
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
 
 
 def processor_time(pid: int) -> str:
-    """Clock ticks spent by a process and for it; '' if unknown."""
+    """User and system time of a process as text, in clock ticks; '' if unknown."""
     try:
         status_text = PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
     except OSError:
@@ -78,7 +78,7 @@ def processor_time(pid: int) -> str:
 
 
 def peak_bytes() -> int:
-    """Most resident memory of this process; 0: unknown. `ru_maxrss` includes the parent's."""
+    """Most resident bytes of this process; 0 if unknown. `ru_maxrss` includes the parent's."""
     if STATUS.exists():
         return _kilobytes(STATUS, "VmHWM:") * 1024
     if sys.platform == "win32":
@@ -90,17 +90,17 @@ def peak_bytes() -> int:
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process now; 0 if unknown."""
+    """Resident memory of this process now, in bytes; 0 if unknown."""
     return _kilobytes(STATUS, "VmRSS:") * 1024
 
 
 def available_bytes() -> float:
-    """Memory available to programs; infinite if unknown."""
+    """Memory available to programs, in bytes; infinite if unknown."""
     return _kilobytes(SYSTEM, "MemAvailable:") * 1024 or float("inf")
 
 
 def total_bytes() -> float:
-    """Memory of the whole machine; infinite if unknown."""
+    """Memory of the whole machine in bytes; infinite if unknown."""
     return _kilobytes(SYSTEM, "MemTotal:") * 1024 or float("inf")
 
 
@@ -139,20 +139,20 @@ class Piped:
         hear(None)
 
     def say(self, value: object = None) -> None:
-        """Send a value, None to wake it; nothing where the process is gone."""
+        """Send a value to the process as a line of JSON; nothing happens if it is gone."""
         assert self._process.stdin is not None
         with suppress(OSError, ValueError):
             self._process.stdin.write(json.dumps(value).encode() + b"\n")
             self._process.stdin.flush()
 
-    def let_go(self) -> None:
-        """Close its input: it ends, after what it must finish."""
+    def close_input(self) -> None:
+        """Close the process's input: it ends after what it must finish."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
 
     def silent_s(self, passed_s: float) -> float:
-        """Seconds without heartbeat and processor time; passed_s: since the last call."""
+        """Seconds without a heartbeat or processor time; passed_s: seconds since the last call."""
         life_signs = self._lines, processor_time(self.pid)
         self._silent_s = self._silent_s + passed_s if life_signs == self._seen else 0.0
         self._seen = life_signs
@@ -165,8 +165,8 @@ def end_now() -> None:
 
 
 def listen(hear: Callable[[Any], object], end: Callable[[], object] = end_now) -> Say:
-    """The process's own side: `hear` gets each value and `end` is called at the end of the input,
-    on a thread. Returns a function that sends a message from any thread."""
+    """Begin to listen to standard input on a thread: `hear` gets each value, `end` is called at its
+    end. Returns a function that sends a message from any thread."""
     # What a library prints must not come between messages.
     output, lock = os.fdopen(os.dup(1), "wb"), threading.Lock()
     os.dup2(2, 1)
@@ -195,7 +195,7 @@ def listen(hear: Callable[[Any], object], end: Callable[[], object] = end_now) -
 
 
 def pack(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> bytes:
-    """A message: a line of JSON that ends with the tables' sizes, then the tables as Arrow."""
+    """Bytes of a message: a line of JSON that ends with tables' sizes, then the tables as Arrow."""
     table_bytes = {}
     for name, frame in tables.items():
         buffer = io.BytesIO()
@@ -206,7 +206,7 @@ def pack(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> bytes:
 
 
 def unpack(line: bytes, stream: IO[bytes]) -> Message:
-    """The message that begins with a line; its tables are read from the stream."""
+    """Head and tables of the message that begins with a line; tables are read from the stream."""
     head = json.loads(line)
     sizes = head.pop("tables")
     return head, {name: pl.read_ipc(io.BytesIO(stream.read(size))) for name, size in sizes.items()}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from twin.lab import ask
 from twin.lab.library import load_facts
-from twin.lab.machines import save_brought
+from twin.lab.machines import save_linked_machine
 from twin.lab.runs.budget import Budget, budget_of, require_fits
 from twin.lab.runs.job import ENGINE, Watch, compute_run, execute, load_engine
 from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
@@ -35,11 +35,12 @@ def add_run(
     store: Store, scenario: Scenario, *, owner: Owner | None = None, again: bool = True,
     engine: str = ENGINE, waiting: Iterable[Budget] = (),
 ) -> str:  # fmt: skip
-    """Store a scenario and its run; returns its id, with `again` false that of an identical one;
-    waiting: budgets of earlier ones. Raises StoreError, TooLarge."""
+    """Store a scenario and a run of it; returns its id, with `again` false that of an equal run.
+    owner: that carries it out, None: it is queued; waiting: budgets of queued ones. Raises
+    StoreError, TooLarge."""
     store.artefacts.require_space()
-    save_brought(store, scenario)
-    if fault := store.lacking(scenario):
+    save_linked_machine(store, scenario)
+    if fault := store.absence(scenario):
         raise StoreError(fault)
     facts = load_facts()
     require_fits(budget_of(store, scenario, facts), waiting)
@@ -51,8 +52,8 @@ def add_run(
 def run_now(
     store: Store, scenario: Scenario, *, watch: Watch | None = None, engine: str = ENGINE
 ) -> Finished:
-    """Carry out and store a run in this process, including failures. Raises as the engine."""
-    owner = Owner.here()
+    """Carry out a run in this process and store it, also if it fails. Raises as the engine."""
+    owner = Owner.current()
     run = add_run(store, scenario, owner=owner, engine=engine)
     row = require(store.runs.get(run), "run", run)
     return Finished(run, execute(store, row, owner, load_engine(engine), watch))
@@ -65,25 +66,25 @@ def find_run(store: Store, scenario: Scenario, *, engine: str = ENGINE) -> RunRo
     return store.runs.get(run) if run else None
 
 
-def find_or_make(store: Store, scenario: Scenario, watch: Watch, engine: str = ENGINE) -> RunRow:
-    """Newest finished run of exactly this scenario, else one carried out here."""
+def find_or_run(store: Store, scenario: Scenario, watch: Watch, engine: str = ENGINE) -> RunRow:
+    """Newest finished run of exactly this scenario; if there is none, one is carried out here."""
     if (row := find_run(store, scenario, engine=engine)) is not None:
         return row
     run = run_now(store, scenario, watch=watch, engine=engine).id
     return require(store.runs.get(run), "run", run)
 
 
-def run_or_question(
+def run_or_scenario(
     store: Store, name: str, settings: Sequence[str] = (), trace: Path | None = None
 ) -> tuple[RunRow | None, Scenario]:
-    """A stored run with its scenario, else a scenario by its name. Raises SpecError."""
+    """(stored run of an id, its scenario), or (None, scenario by name). Raises SpecError."""
     row = store.runs.get(name)
     if row is not None:
         if settings or trace:
             raise SpecError(f"{name} is a run that was made: settings change a scenario")
         return row, store.scenarios.load(row.scenario)
     try:
-        scenario, table = ask.question(name, settings, trace)
+        scenario, table = ask.scenario_and_trace(name, settings, trace)
     except ask.UnknownScenario as error:
         raise SpecError(f"{error}; nor is it a run stored here") from None
     if table is not None:
@@ -104,8 +105,8 @@ class Verified:
     why: str = ""
 
 
-def verified(file: Path, watch: Watch = lambda _share, _live: True) -> Iterator[Verified]:
-    """Every run of an archive, computed again, after unreadable parts. Raises StoreError."""
+def verify_runs(file: Path, watch: Watch = lambda _share, _live: True) -> Iterator[Verified]:
+    """Compute every run of an archive again; yields a verdict on each. Raises StoreError."""
     with TemporaryDirectory() as folder:
         store = open_store(f"sqlite:///{folder}/bundle.db", Path(folder) / "artifacts")
         try:
@@ -120,7 +121,7 @@ def verified(file: Path, watch: Watch = lambda _share, _live: True) -> Iterator[
 
 
 def _verify_run(store: Store, row: RunRow, watch: Watch) -> Verified:
-    """Compute a run of an archive again and compare the bytes of its result."""
+    """Compute a run again and compare the bytes of its result; returns the verdict."""
     if row.state != DONE or row.damaged:
         return Verified(row.id, row.name, "not compared", row.message or f"it is {row.state}")
     engine = load_engine()

@@ -7,21 +7,22 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from twin.kernels import compiled
-from twin.lab.files import locked
+from twin.lab.files import try_lock
 
 Stages = Mapping[str, Callable[[], None]]
 Tell = Callable[[str, float | None], None]  # a stage, and how long (s) it took once it is done
 
 
-def is_ready() -> bool:
+def is_compiled() -> bool:
     """Whether all stages of the present sources are compiled."""
-    return _mark().exists()
+    return _mark_path().exists()
 
 
-def prepare(
+def compile_stages(
     stages: Stages, tell: Tell, *, shared_only: bool = False, later: Collection[str] = ()
 ) -> None:
-    """Compile every stage; shared_only: except those running elsewhere; later: except these."""
+    """Compile every stage; tell: gets its begin and its duration (s). shared_only: except those
+    that run elsewhere; later: except these."""
     # A compiler makes much that lives and little garbage, and what is here then is here to stay.
     gc.freeze()
     thresholds = gc.get_threshold()
@@ -31,21 +32,21 @@ def prepare(
         for name in stages:
             if name in started_stages:
                 continue
-            with locked(_mark(name).with_suffix(".lock"), patience_s=patience_s) as has_lock:
+            with try_lock(_mark_path(name).with_suffix(".lock"), patience_s=patience_s) as has_lock:
                 if has_lock:
                     started_stages.add(name)
                     start_s = time.monotonic()
                     tell(name, None)
                     stages[name]()
-                    _mark(name).touch()
+                    _mark_path(name).touch()
                     tell(name, time.monotonic() - start_s)
     gc.set_threshold(*thresholds)
     gc.freeze()
-    if stages and all(_mark(name).exists() for name in stages):
-        _mark().touch()
+    if stages and all(_mark_path(name).exists() for name in stages):
+        _mark_path().touch()
 
 
-def _mark(stage: str = "all stages") -> Path:
+def _mark_path(stage: str = "all stages") -> Path:
     """Path of the file that marks a stage as done."""
     folder = compiled.use_own_cache() / compiled.source_digest()[:16]
     folder.mkdir(parents=True, exist_ok=True)

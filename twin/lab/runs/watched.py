@@ -12,10 +12,10 @@ import polars as pl
 from twin.engine.simulate import ENGINE_VERSION
 from twin.engine.window import Pass, Window, watch
 from twin.facts import Facts
-from twin.lab.explain.streams import stream_plans
+from twin.lab.explain.streams import mean_load_timelines
 from twin.lab.library import load_facts
 from twin.lab.runs.job import Watch
-from twin.lab.runs.runner import find_or_make, run_or_question
+from twin.lab.runs.runner import find_or_run, run_or_scenario
 from twin.lab.store import RunRow, Store, open_store
 from twin.lab.store.statements import require
 from twin.metrics.latency import STAMPS
@@ -41,48 +41,48 @@ class Source:
     counts: np.ndarray | None = None
 
     def window(self, begin_s: float, end_s: float, most: int) -> Window:
-        """Iterations and batches in a span: the run is repeated up to its end and watched."""
+        """Passes (at most `most`) in a span (s): the run is repeated up to its end, watched."""
         span_s = begin_s, end_s
         return watch(self.scenario, self.facts, span_s, most, self.trace, self.counts)
 
     def timeline_by_role(self) -> dict[str, Timeline]:
         """Timeline of a layer's microbatches on two streams, by role (prefill, decode); roles whose
         layers run in sequence have none."""
-        return stream_plans(self.scenario, self.facts, self.tables)
+        return mean_load_timelines(self.scenario, self.facts, self.tables)
 
 
 def source_of(name: str, settings: Sequence[str], progress: Watch) -> Source:
-    """A stored run of the present engine, else a new one. Raises ValueErrors of the simulation."""
+    """The source of a stored run of this engine, else of a new one. Raises ValueErrors."""
     with closing(open_store()) as store:
-        row, scenario = run_or_question(store, name, settings)
-        if row is None or (row.state == "done" and not repeatable(row)):
-            row = find_or_make(store, scenario, progress)
+        row, scenario = run_or_scenario(store, name, settings)
+        if row is None or (row.state == "done" and not is_repeatable(row)):
+            row = find_or_run(store, scenario, progress)
         return stored_source(store, row.id)
 
 
-def repeatable(row: RunRow) -> bool:
+def is_repeatable(row: RunRow) -> bool:
     """Whether this engine repeats the run byte for byte."""
     return row.engine_version == ENGINE_VERSION
 
 
 def stored_source(store: Store, run: str) -> Source:
-    """A stored run that is done; raises SpecError while it has no tables."""
+    """The source of a stored run; raises SpecError without tables, or of another engine."""
     row = require(store.runs.get(run), "run", run)
     stored_tables: Mapping[str, Any] = store.runs.tables(run)
     if "requests" not in stored_tables:
         raise SpecError(f"run {run} has no results to trace: it is {row.state}")
-    if not repeatable(row):
+    if not is_repeatable(row):
         raise SpecError(
             f"run {run} was made by another version of the engine, which alone repeats it: run "
             "its scenario again"
         )
     scenario, facts = store.scenarios.load(row.scenario), load_facts()
-    table = store.counts.of(scenario)
+    table = store.counts.value_of(scenario)
     return Source(
         scenario,
         {name: store.runs.table(run, name) for name in TABLES if name in stored_tables},
         facts if facts.digest == row.facts_digest else store.facts(row.facts_digest),
-        store.traces.of(scenario),
+        store.traces.value_of(scenario),
         table.counts if table else None,
     )
 
@@ -99,8 +99,8 @@ class Inside:
     hot_reads: tuple[tuple[int, float], ...] = ()
 
 
-def stages(row: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds of a request by stage, in order; only completed stages."""
+def stage_times(row: Mapping[str, Any]) -> dict[str, float]:
+    """Seconds of a request by stage, in order, from its row of stamps; only completed stages."""
     return {
         name: row[end] - row[begin]
         for name, begin, end in PHASES
@@ -109,11 +109,11 @@ def stages(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def request_work(run: Source, row: Mapping[str, Any]) -> Inside:
-    """Work of a request's instances during its stay, from a repeated run. Raises as `simulate`."""
+    """Passes that served a request during its stay, from a repeated run. Raises as the engine."""
     window = run.window(*span_of_request(run, row["request_id"]), MOST_PASSES)
 
     def passes(role: str, begin: str, end: str) -> list[Pass]:
-        """Passes of the instance that served the request in one role, between two of its stamps."""
+        """Passes of the instance that served the request in a role, between two of its stamps."""
         begin_s, end_s = row[begin], float("inf") if row[end] is None else row[end]
         if begin_s is None:
             return []

@@ -15,7 +15,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.imported import ImportedMachine, find_machine, make_available
 from twin.hardware.machine_file import machine_text
 from twin.lab.library import SCENARIO_BYTES_MAX
-from twin.lab.machines import read_machine, save_brought
+from twin.lab.machines import read_machine, save_linked_machine
 from twin.lab.store import RunRow, Store, StoreError, UnknownId
 from twin.lab.sweep.compare import RUNS_MAX, RUNS_MIN
 from twin.scenario import Scenario, SpecError, canonical, scenario_digest, scenario_from_canonical
@@ -63,15 +63,15 @@ def compare_url(runs: Sequence[str], baseline: str = "", scenarios: Sequence[Sce
 
 
 def _scenario_parameter(scenarios: Sequence[Scenario]) -> dict[str, str]:
-    """The query parameter that holds scenarios; empty if they do not fit."""
+    """The query parameter that holds scenarios; empty if they do not fit in a link."""
     try:
-        text = ",".join(pack(scenario) for scenario in scenarios)
+        text = ",".join(pack_scenario(scenario) for scenario in scenarios)
     except ShareError:  # the link still opens here
         return {}
     return {QUESTIONS: text} if 0 < len(text) <= LINK_CHARS_MAX else {}
 
 
-def questions(query: Mapping[str, str], hold: Hold) -> list[Scenario]:
+def linked_scenarios(query: Mapping[str, str], hold: Hold) -> list[Scenario]:
     """Scenarios inside a link, in order; `hold` receives their machines. Raises ShareError."""
     texts = [text for text in query.get(QUESTIONS, "")[:LINK_CHARS_MAX].split(",") if text]
     return [_unpack_scenario(text, hold) for text in texts[:COMPARED_MAX]]
@@ -79,25 +79,26 @@ def questions(query: Mapping[str, str], hold: Hold) -> list[Scenario]:
 
 def scenario_link(scenario: Scenario, page: str = "") -> str:
     """An address with the scenario inside, which any twin can open. Raises ShareError."""
-    return _url(page, {PORTABLE: pack(scenario)})
+    return _url(page, {PORTABLE: pack_scenario(scenario)})
 
 
 def draft_url(scenario: Scenario, page: str = "") -> str:
-    """The address of a draft, whole or by a digest that `share_scenario` stores (`carries`)."""
+    """The address of a draft with its scenario inside or, if that is too long, with its digest,
+    which `share_scenario` has to store."""
     try:
         return scenario_link(scenario, page)
     except ShareError:
         return _url(page, {SCENARIO: scenario_digest(scenario)})
 
 
-def carries(url: str) -> bool:
+def contains_scenario(url: str) -> bool:
     """Whether an address contains a whole scenario, so that any twin can open it."""
     return f"?{PORTABLE}=" in url
 
 
 def share_scenario(store: Store, scenario: Scenario) -> str:
     """Store a scenario permanently; returns its short address in this twin."""
-    save_brought(store, scenario)
+    save_linked_machine(store, scenario)
     digest = store.scenarios.save(scenario)
     store.scenarios.publish(digest)
     return _url("", {SCENARIO: digest})
@@ -107,7 +108,7 @@ def share_scenario(store: Store, scenario: Scenario) -> str:
 
 
 def scenario_query(query: Mapping[str, str]) -> str:
-    """Query of an address that names a scenario; '' if there is none."""
+    """Query 'name=value' of an address that contains or names a scenario; '' if there is none."""
     for name in (PORTABLE, SCENARIO):
         if query.get(name):
             return f"{name}={query[name]}"
@@ -130,7 +131,7 @@ def open_scenario(query: Mapping[str, str], store: Store, hold: Hold) -> Scenari
 
 
 def open_run(query: Mapping[str, str], store: Store) -> RunRow | NotHere | None:
-    """The run that an address names, why it cannot be shown, or None without a name."""
+    """The run that an address names, or why it cannot be shown; None if it names none."""
     name = _bare(query.get(RUN, ""))
     return _find_run(name, store) if name else None
 
@@ -148,7 +149,7 @@ def open_runs(query: Mapping[str, str], store: Store) -> list[RunRow | NotHere]:
     return [_find_run(name, store) for name in run_ids]
 
 
-def pack(scenario: Scenario) -> str:
+def pack_scenario(scenario: Scenario) -> str:
     """The scenario as text for a link: canonical JSON, zlib, base64url. Raises ShareError."""
     # An imported machine stands behind its scenario; a recipe, or an unknown one, does not.
     machine = find_machine(scenario.supernode.machine) if scenario.supernode.imported else None
@@ -225,7 +226,7 @@ def _find_run(name: str, store: Store) -> RunRow | NotHere:
 
 
 def _absence_text(kind: str, name: str) -> str:
-    """A sentence that this twin does not store a run or scenario."""
+    """Sentence that this twin does not store a run or a scenario (`kind`) of a name."""
     return (
         f"no {kind} here has the id {name}: a link opens only in the twin that stored it, and it "
         "may have been deleted; ask for the scenario as a portable link or TOML file"
@@ -233,5 +234,5 @@ def _absence_text(kind: str, name: str) -> str:
 
 
 def _url(page: str, query: Mapping[str, str]) -> str:
-    """Path and query of an address."""
+    """Path and query of an address as text."""
     return f"/{page}?{urlencode(query, safe=',')}"

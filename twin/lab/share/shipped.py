@@ -55,7 +55,7 @@ class Shipped:
         return is_other or load_facts().digest != self.facts
 
 
-def shipped(scenario: Scenario, folder: Path = FOLDER) -> Shipped | None:
+def find_shipped(scenario: Scenario, folder: Path = FOLDER) -> Shipped | None:
     """The shipped result of exactly this scenario; None without one."""
     digest = scenario_digest(scenario)
     for key in PRESETS:
@@ -72,7 +72,7 @@ def shipped(scenario: Scenario, folder: Path = FOLDER) -> Shipped | None:
     return None
 
 
-def summaries() -> dict[str, dict[str, Any]]:
+def shipped_summaries() -> dict[str, dict[str, Any]]:
     """Summaries of all shipped results, by the digest of the scenario."""
     answers: dict[str, dict[str, Any]] = json.loads((FOLDER / ANSWERS).read_text("utf-8"))
     for path in sorted(FOLDER.glob("*.zip")):
@@ -83,7 +83,7 @@ def summaries() -> dict[str, dict[str, Any]]:
 
 
 def write_run(key: str, scenario: Scenario, run: "Run", engine: str, folder: Path = FOLDER) -> Path:
-    """Write the file of one preset's run."""
+    """Write a preset's run to `folder` as a zip file; returns its path."""
     # In single precision, except columns of times that join tables.
     time_columns = cs.by_name("t_s", "end_s", "window_s", require_all=False)
     to_f32 = (cs.float() - time_columns).cast(pl.Float32)
@@ -108,14 +108,14 @@ def write_run(key: str, scenario: Scenario, run: "Run", engine: str, folder: Pat
 
 
 def judge_rows(facts: Facts) -> dict[str, Any]:
-    """Published rows (`rows`), each with a `band` of `row_bands`; `held`: `coverage_texts`."""
+    """Published rows (`rows`), each with error and `band`; sentences on the bands (`held`)."""
     band_by_row = row_bands()
     rows = [{**row, "band": band_by_row.get(row["id"])} for row in evidence(facts)]
     return {"rows": rows, "held": coverage_texts()}
 
 
 def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> dict[str, Any] | None:
-    """The shipped result of `judge_rows`; None if sources or figures have changed."""
+    """The shipped judged rows; None if sources or figures have changed."""
     try:
         stored: dict[str, Any] = json.loads(gzip.decompress((folder / EVIDENCE).read_bytes()))
     except (OSError, ValueError):
@@ -124,22 +124,22 @@ def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> dict[str, Any] | No
 
 
 def current_evidence(facts: Facts) -> dict[str, Any]:
-    """The result of `judge_rows`: the shipped one, or computed where sources or figures differ."""
+    """The judged rows: the shipped ones, or computed if sources or figures have changed."""
     return shipped_evidence(facts) or judge_rows(facts)
 
 
 def _evidence_digest(facts: Facts) -> str:
-    """SHA-256 over everything that determines the answers to published rows."""
+    """SHA-256 (hex) over everything that determines the answers to published rows."""
     content = hashlib.sha256(f"{facts.digest} {source_digest((*ROOMS, 'lab/evidence'))}".encode())
     for path in (ROOT / "data" / "published.toml", *sorted((ROOT / "data" / "record").iterdir())):
         content.update(path.read_bytes())
     return content.hexdigest()
 
 
-def refresh(store: Store, runner: Runner) -> None:
-    """Submit the first preset's run in the background if its shipped result is stale."""
+def submit_if_stale(store: Store, runner: Runner) -> None:
+    """Submit a run of the first preset in the background if its shipped run is stale."""
     scenario = preset(PRESETS[0])
-    if scenario is None or (shipped_run := shipped(scenario)) is None or not shipped_run.stale:
+    if scenario is None or (shipped_run := find_shipped(scenario)) is None or not shipped_run.stale:
         return
     store.scenarios.save(scenario)
     runner.submit(scenario)

@@ -62,7 +62,8 @@ class Moved:
 
 
 def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = None) -> Moved:
-    """Write a store's visible contents, or some runs and their dependencies."""
+    """Write the visitor's visible contents of a store, or some runs and what they depend on, to a
+    file; returns what was written and left out."""
     writer = _Writer(store, file, holders=runs is None and not store.visitor)
     if runs is None:  # all that the visitor sees, of runs those that have ended
         scenario_rows, import_rows, r = models.ScenarioRow, models.ImportRow, models.RunRow
@@ -80,7 +81,7 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
         rows = [require(store.runs.get(run), RUN, run) for run in runs]
         digests, imports, run_ids = [row.scenario for row in rows], [], [row.id for row in rows]
     for digest in dict.fromkeys(digests):
-        writer.attempt(writer.scenario, digest)
+        writer.attempt(writer.write_scenario, digest)
     for digest in dict.fromkeys((*imports, *writer.used)):
         writer.attempt(writer.write_import, digest)
     for run in dict.fromkeys(run_ids):
@@ -90,7 +91,7 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
 
 
 def export_runs(store: Store, *runs: str) -> bytes:
-    """Archive of ended runs with their dependencies. Raises StoreError if any of it is damaged."""
+    """Archive, as bytes, of ended runs and what they need. Raises StoreError for a damaged part."""
     file = io.BytesIO()
     for sentence in write_archive(store, file, runs).left_out:
         raise StoreError(sentence)
@@ -107,7 +108,7 @@ class _Writer:
         self._written: set[str] = set()
 
     def attempt(self, write: Callable[[str], None], name: str) -> None:
-        """Write one thing; if it is damaged, name it and leave it out."""
+        """Write one part by its name; if it is damaged, note the reason and leave it out."""
         try:
             write(name)
         except StoreFull:
@@ -115,8 +116,8 @@ class _Writer:
         except ValueError as error:
             self.moved.leave_out(str(error))
 
-    def scenario(self, digest: str) -> None:
-        """Write a scenario and remember its imported files."""
+    def write_scenario(self, digest: str) -> None:
+        """Write a scenario's row by its digest and note the imported values that it names."""
         scenario = self.store.scenarios.load(digest)
         refs = (part.kind.named(scenario) for part in self.store.imports.values())
         digests, parts = [v.digest for v in refs if v is not None], self.store.imports.values()
@@ -124,7 +125,7 @@ class _Writer:
         self._write_row(SCENARIO, digest, {})
 
     def write_import(self, digest: str) -> None:
-        """Write an imported file, its tables first."""
+        """Write an imported value by its digest, its tables first."""
         with self.store.database.read() as session:
             row = require(session.get(models.ImportRow, digest), IMPORT, digest)
             files = files_of(session, digest)
@@ -133,7 +134,7 @@ class _Writer:
         self._write_row(IMPORT, digest, files)
 
     def write_run(self, run: str) -> None:
-        """Write an ended run, its facts and tables first."""
+        """Write an ended run by its id, its facts and tables first."""
         row = require(self.store.runs.get(run), RUN, run)
         if not row.ended:
             raise StoreError(f"run {run} is {row.state}: export it when it has ended")
@@ -144,7 +145,8 @@ class _Writer:
         self._write_row(RUN, run, {name: artefact.sha256 for name, artefact in tables.items()})
 
     def _write_row(self, kind: str, name: str, files: Mapping[str, str]) -> None:
-        """Write a row as JSON, behind its tables; nothing if one of them is damaged."""
+        """Write a row as JSON after its tables; raises StoreError, before it writes, if a table is
+        damaged. files: SHA-256 by table."""
         new_sha256s = [sha256 for sha256 in files.values() if sha256 not in self._written]
         for sha256 in new_sha256s:
             self.store.artefacts.require_sound(sha256)
@@ -178,7 +180,7 @@ class _Writer:
         self.moved.new[kind] += 1
 
     def _write_member(self, kind: str, sha256: str, size: int, source: Source) -> None:
-        """Write one member of the tar: its header, bytes and padding."""
+        """Write one member of the tar: its header, bytes and padding; size in bytes."""
         suffix = "parquet" if kind == TABLE else "json"
         header = tarfile.TarInfo(f"twin-{VERSION}/{kind}/{sha256}.{suffix}")
         header.size = size
@@ -190,7 +192,7 @@ class _Writer:
 
 @cache
 def columns_of(model: type[models.Row]) -> dict[str, Column[Any]]:
-    """Exported columns of a row, by attribute name."""
+    """Exported columns of a class of rows, by attribute name."""
     column_by_key = {a.key: a.columns[0] for a in inspect(model).column_attrs}
     return {key: column for key, column in column_by_key.items()
             if isinstance(column, Column) and key not in UNWRITTEN.get(model, ())}  # fmt: skip
@@ -203,8 +205,9 @@ INTEGER_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
-    """Add the archive's parts that the store lacks, except damaged ones. Raises StoreError."""
-    _require_whole(file, name)
+    """Add the archive's parts that the store does not have, except damaged ones; returns what was
+    added, present and left out. Raises StoreError."""
+    _refuse_sparse(file, name)
     tally, has_part = Moved(), False
     for kind, sha256, reader in _members(file, name, tally):
         has_part = True
@@ -228,7 +231,7 @@ def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
 
 
 def read_archive_file(store: Store, path: Path) -> Moved:
-    """`read_archive` of a file by its path."""
+    """Add an archive file's parts that the store does not have. Raises StoreError."""
     name = printable(path.name)
     try:
         with path.open("rb") as file:
@@ -239,7 +242,7 @@ def read_archive_file(store: Store, path: Path) -> Moved:
         raise StoreError(f"{name} cannot be read: {getattr(error, 'strerror', error)}") from None
 
 
-def _require_whole(file: IO[bytes], name: str) -> None:
+def _refuse_sparse(file: IO[bytes], name: str) -> None:
     """Raise StoreError for a sparse file, whose holes would be stored as zeros."""
     try:
         status = os.fstat(file.fileno())
@@ -260,13 +263,13 @@ class _Part:
         self._file, self.left = file, size
 
     def read(self, most: int) -> bytes:
-        """Read at most a number of bytes; empty at the end."""
+        """Read at most a number of bytes of the member; empty at its end."""
         chunk = self._file.read(min(most, self.left))
         self.left = self.left - len(chunk) if chunk else 0
         return chunk
 
     def skip(self) -> None:
-        """Move to the end, by seeking if the file can."""
+        """Move to the member's end, by seeking if the file can."""
         if self._file.seekable():
             self._file.seek(self.left, os.SEEK_CUR)
             self.left = 0
@@ -275,7 +278,7 @@ class _Part:
 
 
 def _members(file: IO[bytes], name: str, moved: Moved) -> Iterator[tuple[str, str, _Part]]:
-    """Kind, SHA-256 and bytes of every member; after a damaged header, from the next one on."""
+    """Kind, SHA-256 and reader of every member; after a damaged header, from the next one on."""
     is_end_block = after_damage = False
     while len(block := file.read(tarfile.BLOCKSIZE)) == tarfile.BLOCKSIZE:
         is_end_block = not any(block)
@@ -317,7 +320,7 @@ def _read_row(part: _Part, sha256: str) -> dict[str, Any]:
 
 
 def _values(kind: str, model: type[models.Row], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns of a row, with checked types; raises StoreError."""
+    """Columns of a row by name, with checked types; raises StoreError."""
     columns = columns_of(model)
     name = printable(str(fields.get(str(inspect(model).primary_key[0].key), "")))
     for key, column in columns.items():
@@ -327,7 +330,7 @@ def _values(kind: str, model: type[models.Row], fields: Mapping[str, Any]) -> di
 
 
 def _fault_of(column: Column[Any], value: Any) -> str:
-    """Fault of a JSON value for a column, '' if it has none."""
+    """What is wrong with a JSON value for a column, '' if nothing is."""
     column_type: Any = column.type
     if value is None:
         return "" if column.nullable else "is missing"
@@ -345,7 +348,7 @@ def _fault_of(column: Column[Any], value: Any) -> str:
 
 
 def _store_row(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
-    """Store a new row; returns whether it was new. Raises StoreError."""
+    """Store a row with its holders and notes; returns whether it was new. Raises StoreError."""
     values = _values(kind, KINDS[kind], fields)
     files, holders, notes = fields.get(FILES, {}), fields.get(HOLDERS, []), fields.get(WRITTEN, [])
     if not (isinstance(files, dict) and isinstance(holders, list) and isinstance(notes, list)):
@@ -381,7 +384,7 @@ def _store_row(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
 
 
 def _note_row(store: Store, fields: object) -> models.NoteRow:
-    """Store a note; one without a visitor becomes the importing visitor's."""
+    """The checked row of a note; without a visitor it is the importing one's. Raises StoreError."""
     if not isinstance(fields, dict):
         raise StoreError("a note in this archive is no table of columns")
     row = models.NoteRow(**_values("note", models.NoteRow, fields))
@@ -391,7 +394,7 @@ def _note_row(store: Store, fields: object) -> models.NoteRow:
 
 
 def _facts_row(_: Store, values: Mapping[str, Any], __: Mapping[str, str]) -> models.Row:
-    """A row of facts, after a check of their digest."""
+    """The row of facts, after a check of their digest. Raises StoreError."""
     facts_of_text(values["body"], values["digest"])
     return models.FactsRow(**values)
 
@@ -404,7 +407,7 @@ def _import_row(store: Store, values: Mapping[str, Any], files: Mapping[str, str
         raise StoreError(f"{name} is of a kind that this twin does not know")
     if seal_of(row, dict(files)) != row.seal:
         raise StoreError(f"the {row.kind} {name} is damaged: its seal is broken")
-    attrs = value_store.kind.split(value_store.joined(row, files)).about
+    attrs = value_store.kind.split(value_store.join(row, files)).about
     faults = [k for k, value in row.about.items() if json_text(attrs.get(k)) != json_text(value)]
     if faults:
         raise StoreError(f"the {row.kind} {name} is left out: its tables have another {faults[0]}")
@@ -412,7 +415,7 @@ def _import_row(store: Store, values: Mapping[str, Any], files: Mapping[str, str
 
 
 def _run_row(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> models.Row:
-    """A run's row. Raises StoreError if its scenario or facts are missing or its seal is broken."""
+    """The checked row of a run. Raises StoreError if scenario or facts are missing, or damaged."""
     run, state = values["id"], values["state"]
     scenario_row = store.scenarios.get(values["scenario"])
     if scenario_row is None:

@@ -34,7 +34,7 @@ class Source(Protocol):
     """A source of bytes; empty at its end."""
 
     def read(self, most: int, /) -> bytes:
-        """Read at most a number of bytes."""
+        """Read at most a number of bytes; empty at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Artefacts:
         self._made: set[Path] = set()  # folders whose names the disk holds
 
     def path(self, sha256: str) -> Path:
-        """Path of an artefact."""
+        """Path of the artefact with this SHA-256."""
         return self.folder / sha256[:2] / (sha256 + SUFFIX)
 
     def put(self, frame: pl.DataFrame) -> Artefact:
@@ -71,7 +71,7 @@ class Artefacts:
             return dict(zip(frames, writers.map(self.put, frames.values()), strict=True))
 
     def take(self, source: Source, sha256: str) -> Artefact:
-        """Store a Parquet file from a reader; raises StoreError if its digest differs."""
+        """Store a Parquet file from a reader; raises StoreError if its SHA-256 differs."""
         with self._draft() as draft:
             with draft.open("wb") as file:
                 while chunk := source.read(1 << 20):
@@ -90,13 +90,14 @@ class Artefacts:
 
     @contextmanager
     def _draft(self) -> Iterator[Path]:
-        """A temporary file to write and publish; raises StoreFull if it cannot be made."""
+        """Path of a temporary file to write and publish; it is deleted at the block's end. Errors
+        of the disk become StoreFull."""
         draft = self.folder / (UNFINISHED + secrets.token_hex(8))
         try:
             self._make_folder(self.folder)
             yield draft
         except (OSError, pl.exceptions.PolarsError) as error:
-            raise StoreFull(self._explain(error)) from error
+            raise StoreFull(self._error_sentence(error)) from error
         finally:
             with suppress(OSError):  # the sweep takes what cannot be deleted now
                 draft.unlink(missing_ok=True)
@@ -127,8 +128,8 @@ class Artefacts:
             )
         return pl.read_parquet(io.BytesIO(content), columns=list(columns) if columns else None)
 
-    def renew(self, sha256: str) -> bool:
-        """Whether an undamaged file exists; its time is renewed, so no sweep deletes it."""
+    def touch_if_sound(self, sha256: str) -> bool:
+        """Whether an undamaged file exists; its time is set to now, so no sweep deletes it."""
         try:
             os.utime(self.path(sha256))
             return _hash_file(self.path(sha256))[0] == sha256
@@ -136,17 +137,17 @@ class Artefacts:
             return False
 
     def _publish(self, draft: Path, sha256: str) -> None:
-        """Move a complete draft to its path and sync; if an undamaged file exists, it is used."""
+        """Move a complete draft to its path, forced to disk; an undamaged file there stays."""
         final_path = self.path(sha256)
         self._make_folder(final_path.parent)
-        if not self.renew(sha256):
+        if not self.touch_if_sound(sha256):
             with draft.open("rb+") as file:
                 os.fsync(file.fileno())
             draft.replace(final_path)
         _sync_folder(final_path.parent)
 
     def _make_folder(self, folder: Path) -> None:
-        """Make a folder if necessary, and sync its parent."""
+        """Make a folder if it does not exist, and force its name to disk."""
         if folder in self._made and folder.is_dir():
             return
         folder.mkdir(parents=True, exist_ok=True)
@@ -154,19 +155,19 @@ class Artefacts:
         self._made.add(folder)
 
     def old(self, older_than_s: float = SWEEP_AGE_S) -> list[Path]:
-        """Files that a sweep may delete if no row names them."""
+        """Artefact files and drafts older than an age, which may go if no row names them."""
         files = [*self.folder.glob(f"*/*{SUFFIX}"), *self.folder.glob(UNFINISHED + "*")]
         return [path for path in files if _is_older(path, older_than_s)]
 
-    def drop(self, files: Sequence[Path], named: Collection[str], older_than_s: float) -> int:
-        """Delete files, still old, that no row names (by SHA-256); returns how many."""
+    def delete(self, files: Sequence[Path], named: Collection[str], older_than_s: float) -> int:
+        """Delete files, if still old, whose SHA-256 is not in `named`; returns their number."""
         unused_files = [p for p in files if p.stem not in named and _is_older(p, older_than_s)]
         for path in unused_files:
             path.unlink(missing_ok=True)
         return len(unused_files)
 
     def require_space(self, free_bytes: float = FREE_BYTES_MIN) -> None:
-        """Raise StoreError if no result could be written, before a run starts."""
+        """Raise StoreFull if the folder cannot be written or has less space, before a run."""
         folder = self.folder
         while not folder.exists():
             folder = folder.parent
@@ -179,8 +180,8 @@ class Artefacts:
                 f"{free_bytes / 1e6:.0f} MB, delete old runs or free some space"
             )
 
-    def _explain(self, error: Exception) -> str:
-        """A sentence on an error of the disk."""
+    def _error_sentence(self, error: Exception) -> str:
+        """A sentence on an error of the disk, with a remedy."""
         # What polars says of the system's error ends with its number.
         error_match = OS_ERROR.search(str(error))
         error_number = getattr(error, "errno", None) or (error_match and int(error_match[1]))
@@ -193,7 +194,7 @@ class Artefacts:
 
 
 def _is_older(path: Path, age_s: float) -> bool:
-    """Whether a file is older than an age; False if it vanished."""
+    """Whether a file is older than an age in seconds; False if it vanished."""
     try:
         return path.stat().st_mtime < time.time() - age_s
     except FileNotFoundError:

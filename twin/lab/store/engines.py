@@ -51,14 +51,14 @@ class Database:
 
     @contextmanager
     def write(self, *, durable: bool = False) -> Iterator[Session]:
-        """A short writing transaction, exclusive; durable: synced to disk at its end."""
+        """Begin a short, exclusive transaction; yields its session. durable: forced to disk."""
         with self._store_errors(), _session(self.writer) as session, session.begin():
             session.connection(execution_options={"durable": durable})
             yield session
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A read-only transaction with one consistent state."""
+        """Begin a read-only transaction on one consistent state and yield its session."""
         with self._store_errors(), _session(self.reader) as session, session.begin():
             yield session
 
@@ -127,7 +127,7 @@ def open_database(url: str) -> Database:
 
 
 def _open_postgresql(url: URL) -> Database:
-    """Open a PostgreSQL database. Raises StoreError without its driver."""
+    """A PostgreSQL database. Raises StoreError without its driver."""
     options: dict[str, Any] = {"pool_pre_ping": True, "json_serializer": json_text}
     try:
         writer = create_engine(url, **options)
@@ -150,7 +150,7 @@ def _open_postgresql(url: URL) -> Database:
 
 
 def _open_sqlite(url: URL) -> Database:
-    """Open an SQLite file, made if it is not there. Raises StoreError."""
+    """The database of an SQLite file, whose folder is made. Raises StoreError."""
     if not url.database or url.database == ":memory:":
         raise StoreError("the store needs a file: write sqlite:////path/twin.db")
     path = Path(url.database).resolve()
@@ -171,7 +171,7 @@ def _open_sqlite(url: URL) -> Database:
 
 
 def _sqlite_driver() -> Any:
-    """The newest available SQLite: Python's own, or the optional package pysqlite3."""
+    """Module of the newest available SQLite: Python's own, or the optional package pysqlite3."""
     if importlib.util.find_spec("pysqlite3") is None:
         return sqlite3
     package = importlib.import_module("pysqlite3.dbapi2")
@@ -184,15 +184,15 @@ POOL: Mapping[str, Any] = {"pool_size": 8, "max_overflow": 40}
 def _sqlite_engine(
     url: URL, driver: Any, *, writes: bool, pool: Mapping[str, Any] = POOL
 ) -> Engine:
-    """An engine for reading or writing an SQLite file, with its settings."""
+    """An engine that reads or writes an SQLite file."""
     engine = create_engine(
         url, module=driver, json_serializer=json_text, json_deserializer=json_value,
         connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}, **pool,
     )  # fmt: skip
 
     @event.listens_for(engine, "connect")
-    def _settings(connection: Any, _record: Any) -> None:
-        """Set a new connection's options."""
+    def _set_options(connection: Any, _record: Any) -> None:
+        """Set the options of a new connection."""
         connection.isolation_level = None  # transactions begin where we say, not where it guesses
         connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000}")
         connection.execute("PRAGMA synchronous=NORMAL")
@@ -213,7 +213,7 @@ def _sqlite_engine(
 
 @contextmanager
 def migration_connection(database: Database) -> Iterator[Connection]:
-    """A transaction for a new schema: on SQLite foreign keys are checked at its end."""
+    """Begin a transaction for a new schema; yields its connection. Checks references at the end."""
     if database.path is None:
         with database.write() as session:
             yield session.connection()
@@ -222,7 +222,7 @@ def migration_connection(database: Database) -> Iterator[Connection]:
     engine = _sqlite_engine(database.url, _sqlite_driver(), writes=True, pool=pool)
 
     @event.listens_for(engine, "connect")
-    def _no_cascade(connection: Any, _record: Any) -> None:
+    def _disable_foreign_keys(connection: Any, _record: Any) -> None:
         """Switch foreign keys off, so that a rebuilt table deletes no rows of others."""
         connection.execute("PRAGMA foreign_keys=OFF")
 
@@ -235,7 +235,7 @@ def migration_connection(database: Database) -> Iterator[Connection]:
 
 
 def prepare_file(database: Database, artefact_folder: Path) -> None:
-    """Check that a SQLite file is ours or new; turn on write-ahead logging. Raises StoreError."""
+    """Check that an SQLite file is ours or new, and set its write-ahead log. Raises StoreError."""
     path = database.path
     if path is None:
         return
@@ -252,11 +252,11 @@ def prepare_file(database: Database, artefact_folder: Path) -> None:
     if program_id != APPLICATION_ID and (program_id or table_count):
         raise StoreError(f"{path} is another program's database: point TWIN_DB_URL elsewhere")
     if journal_mode != "wal":
-        outside_transactions(database, "PRAGMA journal_mode=WAL")
+        execute_raw(database, "PRAGMA journal_mode=WAL")
 
 
-def outside_transactions(database: Database, statement: str, *values: str) -> None:
-    """Execute statements that SQLite requires outside transactions."""
+def execute_raw(database: Database, statement: str, *values: str) -> None:
+    """Execute a statement that SQLite requires outside transactions."""
     with database._store_errors():
         raw_connection = database.writer.raw_connection()
         try:
@@ -266,13 +266,13 @@ def outside_transactions(database: Database, statement: str, *values: str) -> No
 
 
 def stamp(connection: Connection) -> None:
-    """Write the application's id into a SQLite header."""
+    """Write the twin's application id into the header of an SQLite file."""
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
 
 
 def check_integrity(database: Database) -> list[str]:
-    """Faults that the database reports; empty if none. Misses most single flipped bytes."""
+    """Sentences on faults that SQLite reports; empty if none. Misses most single flipped bytes."""
     if database.path is None:
         return []
     with database.read() as session:
@@ -283,7 +283,7 @@ def check_integrity(database: Database) -> list[str]:
 
 
 def json_text(value: Any) -> str:
-    """JSON with sorted keys; refuses NaN and infinity, takes numpy scalars."""
+    """JSON with sorted keys; takes numpy scalars. Raises StoreError for NaN and infinity."""
     options: dict[str, Any] = {"sort_keys": True, "separators": (",", ":"), "allow_nan": False}
     try:
         return json.dumps(value, default=_plain_value, **options)
@@ -292,7 +292,7 @@ def json_text(value: Any) -> str:
 
 
 def json_value(stored: str | bytes) -> Any:
-    """The value of a cell of JSON, None where it is damaged, which the row's seal reports."""
+    """The value of a JSON text; None if it is damaged, which the row's seal reports."""
     try:
         return json.loads(stored)
     except ValueError:

@@ -51,8 +51,8 @@ class Store:
         value_stores: tuple[Values[Any], ...] = (self.traces, self.counts, self.machines)
         self.imports = {part.kind.key: part for part in value_stores}
 
-    def of(self, visitor: str, *, writes: bool = True) -> "Store":
-        """The store as a visitor sees it; `writes`: whether they may store anything."""
+    def for_visitor(self, visitor: str, *, writes: bool = True) -> "Store":
+        """The store as a visitor sees it; writes: whether they may store anything."""
         return Store(self.database, self.artefacts, Visitor(visitor, known=True, writes=writes))
 
     @property
@@ -64,17 +64,17 @@ class Store:
         }
 
     def facts(self, digest: str) -> Facts:
-        """The facts of a run; raises UnknownId, or StoreError when damaged."""
+        """The facts with this digest; raises UnknownId, or StoreError when damaged."""
         with self.database.read() as session:
             row = require(session.get(models.FactsRow, digest), "set of facts", digest)
         return facts_of_text(row.body, digest)
 
-    def lacking(self, scenario: Scenario) -> str:
-        """Sentence that a file named by a scenario is not stored here; '' if all are."""
-        return next(filter(None, (part.lacking(scenario) for part in self.imports.values())), "")
+    def absence(self, scenario: Scenario) -> str:
+        """Sentence on a value that a scenario names and that is not stored here; '' if all are."""
+        return next(filter(None, (part.absence(scenario) for part in self.imports.values())), "")
 
     def sweep(self, older_than_s: float = SWEEP_AGE_S) -> int:
-        """Remove artefacts that no run or trace uses, with their files; returns their number."""
+        """Delete old artefacts that no run or imported value uses; returns their number."""
         before_s = time.time() - older_than_s
         hashes = select(models.RunTableRow.sha256).union_all(select(models.ImportTableRow.sha256))
         files = self.artefacts.old(older_than_s)  # before the lock: no writer waits for a slow disk
@@ -85,10 +85,10 @@ class Store:
         # back without them; and while the lock is held, so that no row naming one comes in between.
         with self.database.write() as session:
             named_hashes = set(session.scalars(select(row.sha256)))
-            return self.artefacts.drop(files, named_hashes, older_than_s)
+            return self.artefacts.delete(files, named_hashes, older_than_s)
 
-    def damage(self) -> list[str]:
-        """All damage of stored bytes: database, files, results."""
+    def find_damage(self) -> list[str]:
+        """Sentences on all damage of stored bytes: database, files, results."""
         faults = check_integrity(self.database) + check_guards(self.database)
         checks: list[tuple[Callable[[str], object], InstrumentedAttribute[str]]] = [
             (self.artefacts.read, models.ArtefactRow.sha256),
@@ -108,7 +108,7 @@ class Store:
         return faults
 
     def _load_import(self, digest: str) -> object:
-        """Load an imported value, which checks it."""
+        """Load an imported value of any kind, which checks it. Raises StoreError."""
         with self.database.read() as session:
             row = require(session.get(models.ImportRow, digest), "import", digest)
         if (value_store := self.imports.get(row.kind)) is None:
@@ -121,24 +121,25 @@ class Store:
 
 
 def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
-    """Open, migrate and recover a URL, TWIN_DB_URL or `data/twin.db`; raises StoreError."""
+    """Open the store of a URL, TWIN_DB_URL or `data/twin.db`, migrate it and mark runs of dead
+    processes; raises StoreError."""
     # A path may hold what a URL must escape.
     default_url = URL.create("sqlite", database=str(STORED / DEFAULT_NAME)).render_as_string()
     database = open_database(url or os.environ.get(URL_VARIABLE) or default_url)
     artefact_folder = artefacts or os.environ.get(ARTEFACTS_VARIABLE)
-    folder = Path(artefact_folder).resolve() if artefact_folder else _own_folder(database)
+    folder = Path(artefact_folder).resolve() if artefact_folder else _artefact_folder(database)
     prepare_file(database, folder)
     upgrade(database)
     store = Store(database, Artefacts(folder))
     set_source(store.machines.load)
-    ask_controllers(controllers.load_own)
+    ask_controllers(controllers.load_controller)
     with suppress(StoreFull):  # who may only read leaves what dead processes left as it is
         store.runs.recover()
     return store
 
 
-def _own_folder(database: Database) -> Path:
-    """Artefact folder of this database only, because a sweep deletes files without a row."""
+def _artefact_folder(database: Database) -> Path:
+    """Folder of a database's artefacts: its own, because a sweep deletes files without a row."""
     path = database.path
     if path is None:
         database_name = f"{database.url.host} {database.url.port} {database.url.database}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
-from twin.lab.store.engines import Database, migration_connection, outside_transactions, stamp
+from twin.lab.store.engines import Database, execute_raw, migration_connection, stamp
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import ENDED_STATES, TRANSITIONS, Row
 
@@ -20,18 +20,18 @@ BACKUPS_MOST = 3
 
 
 def revisions(versions: Path = VERSIONS) -> list[str]:
-    """Names of all revisions, oldest first: 'v0001_first.py' is revision 'v0001'."""
+    """Names of all revisions in a folder, oldest first: 'v0001_first.py' is revision 'v0001'."""
     return sorted(path.stem.split("_")[0] for path in versions.glob("v[0-9]*.py"))
 
 
 def revision_of(database: Database) -> str:
-    """The revision a database is at, '' when it is new."""
+    """The revision that a database is at, '' if it is new."""
     with database.read() as session:
         return _revision_of(session.connection())
 
 
 def upgrade(database: Database, versions: Path = VERSIONS) -> None:
-    """Migrate to the newest revision, after a backup. Raises StoreError for a newer one."""
+    """Migrate a database to the newest revision, after a backup. Raises StoreError if newer."""
     known_revisions = revisions(versions)
     revision = revision_of(database)
     if revision and revision not in known_revisions:
@@ -44,7 +44,7 @@ def upgrade(database: Database, versions: Path = VERSIONS) -> None:
     if revision and (path := database.path) is not None:  # PostgreSQL has tools of its own
         backup_stem = f"{path.name}.before-migration-"
         backup_copy = path.with_name(f"{backup_stem}{revision}-{time.time_ns()}")
-        outside_transactions(database, "VACUUM INTO ?", str(backup_copy))  # consistent during use
+        execute_raw(database, "VACUUM INTO ?", str(backup_copy))  # consistent during use
         log.warning("stored a backup of the database before migrating it: %s", backup_copy)
         backups = sorted(path.parent.glob(f"{backup_stem}*"), key=lambda p: p.stat().st_mtime_ns)
         for backup in backups[:-BACKUPS_MOST]:
@@ -58,7 +58,7 @@ def upgrade(database: Database, versions: Path = VERSIONS) -> None:
 
 
 def _revision_of(connection: Connection) -> str:
-    """The revision that a database is at; '' if it is new."""
+    """The revision that the database of a connection is at; '' if it is new."""
     if not inspect(connection).has_table("alembic_version"):
         return ""
     row = connection.execute(text("SELECT version_num FROM alembic_version")).first()
@@ -66,7 +66,7 @@ def _revision_of(connection: Connection) -> str:
 
 
 def _run_alembic(connection: Connection, versions: Path) -> None:
-    """Make a new database from the models, or apply an older one's missing revisions."""
+    """Make the tables of a new database, or apply the missing revisions of an older one."""
     from alembic import command
     from alembic.config import Config
 
@@ -106,13 +106,14 @@ ENDED_RUN = (
 )
 
 
-def _fixed(name: str, table: str, message: str, columns: str = "") -> Guard:
-    """Guard against updates of a table, or of some of its columns."""
+def _no_update(name: str, table: str, message: str, columns: str = "") -> Guard:
+    """Guard against updates of a table, or of some of its columns ('': of any)."""
     return Guard(name, table, f"UPDATE OF {columns}" if columns else "UPDATE", "1 = 1", message)
 
 
 def _publication_guards(one: str) -> tuple[Guard, Guard]:
-    """Guards against deleting published rows and changing their time, until the link is revoked."""
+    """Guards against deleting shared rows and changing when they were shared, until the link is
+    revoked; one: 'run' or 'scenario'."""
     table, is_shared, refusal = f"{one}s", "OLD.published_s IS NOT NULL", SHARED.format(one=one)
     stays = f"{is_shared} AND NEW.published_s IS NOT NULL"
     return (
@@ -122,10 +123,10 @@ def _publication_guards(one: str) -> tuple[Guard, Guard]:
 
 
 GUARDS = (
-    _fixed("scenario_is_a_value", "scenarios",
+    _no_update("scenario_is_a_value", "scenarios",
            "a scenario is a value: save the change as a new one",
            "digest, schema_version, body, name, question, source, trace_digest, created_s"),
-    _fixed("question_of_a_run_is_fixed", "runs", "what a run asks is fixed: make another run",
+    _no_update("question_of_a_run_is_fixed", "runs", "what a run asks is fixed: make another run",
            "id, scenario, facts_digest, engine_version, seed, queued_s"),
     Guard("state_follows_the_rules", "runs", "UPDATE OF state", f"NOT ({ALLOWED})",
           "a run cannot change its state that way"),
@@ -133,15 +134,16 @@ GUARDS = (
           "this run has ended: its result is a value"),
     *_publication_guards("scenario"),
     *_publication_guards("run"),
-    _fixed("alias_is_a_value", "scenario_aliases", "another digest of a scenario is a value"),
-    _fixed("tables_of_a_run_are_values", "run_tables", "a table of a run is a value"),
-    _fixed("facts_are_values", "facts", "a set of facts is a value"),
-    _fixed("import_is_a_value", "imports", "what was imported is a value: import it as a new one"),
+    _no_update("alias_is_a_value", "scenario_aliases", "another digest of a scenario is a value"),
+    _no_update("tables_of_a_run_are_values", "run_tables", "a table of a run is a value"),
+    _no_update("facts_are_values", "facts", "a set of facts is a value"),
+    _no_update("import_is_a_value", "imports",
+               "what was imported is a value: import it as a new one"),
 )  # fmt: skip
 
 
 def drop_guards(connection: Connection) -> None:
-    """Remove all guards, because PostgreSQL does not alter a column that a trigger names."""
+    """Remove all guards of PostgreSQL, which alters no column that a trigger names."""
     if connection.dialect.name == "sqlite":
         return
     names = connection.exec_driver_sql(
@@ -163,11 +165,11 @@ def make_guards(connection: Connection) -> None:
     for guard in GUARDS:
         table_clause = "" if is_sqlite else f" ON {guard.table}"
         connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {guard.name}{table_clause}")
-        connection.exec_driver_sql(_statement(guard, sqlite=is_sqlite))
+        connection.exec_driver_sql(_trigger_sql(guard, sqlite=is_sqlite))
 
 
-def _statement(guard: Guard, *, sqlite: bool) -> str:
-    """SQL that creates a guard."""
+def _trigger_sql(guard: Guard, *, sqlite: bool) -> str:
+    """SQL statement that creates a guard, for SQLite or PostgreSQL."""
     trigger_head = f"CREATE TRIGGER {guard.name} BEFORE {guard.event} ON {guard.table} FOR EACH ROW"
     sqlite_action = f"BEGIN SELECT RAISE(ABORT, '{guard.message}'); END"
     action = sqlite_action if sqlite else f"EXECUTE FUNCTION twin_refuse('{guard.message}')"
@@ -175,11 +177,11 @@ def _statement(guard: Guard, *, sqlite: bool) -> str:
 
 
 def check_guards(database: Database) -> list[str]:
-    """Missing or changed guards of a SQLite file, each as a sentence."""
+    """Sentences on missing or changed guards of an SQLite file; empty for PostgreSQL."""
     if database.path is None:
         return []
     query = text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
     with database.read() as session:
         sql_by_guard = {str(name): sql for name, sql in session.execute(query)}
-    faults = [g.name for g in GUARDS if sql_by_guard.get(g.name) != _statement(g, sqlite=True)]
+    faults = [g.name for g in GUARDS if sql_by_guard.get(g.name) != _trigger_sql(g, sqlite=True)]
     return [f"the guard {name} of {database.path} is damaged: restore a backup" for name in faults]

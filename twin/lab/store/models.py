@@ -29,13 +29,13 @@ class Cell(sa.TypeDecorator[Any]):
         self.empty, self._wrong = empty, wrong
 
     def wrong(self, value: Any) -> str:
-        """Fault of a value, '' if it has none."""
+        """What is wrong with a value, '' if nothing is."""
         if not isinstance(value, self.empty):
             return "is no table" if self.empty is dict else "is no list"
         return self._wrong(value)
 
     def process_result_value(self, value: Any, _dialect: Any) -> Any:
-        """The value, or an empty one of the right type."""
+        """A stored value, or an empty one of the right type if it is invalid."""
         return self.empty() if self.wrong(value) else value
 
 
@@ -45,18 +45,18 @@ class Seconds(sa.TypeDecorator[float]):
     impl, cache_ok = sa.Double, True
 
     def wrong(self, value: Any) -> str:
-        """Fault of a value, '' if it has none."""
+        """What is wrong with a value, '' if nothing is."""
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         is_valid = is_number and 0 <= value < SECONDS_MAX
         return "" if is_valid else f"is no time from 0 to {SECONDS_MAX:g} s"
 
     def process_result_value(self, value: Any, _dialect: Any) -> float | None:
-        """The value; 0 if it is invalid."""
+        """A stored value; 0 if it is invalid."""
         return value if value is None or not self.wrong(value) else 0.0
 
 
 def wrong_figures(summary: dict[str, Any]) -> str:
-    """Fault of a summary: figures must be numbers or null; only states and words are text."""
+    """What is wrong with a summary, '' if nothing: figures are numbers, or states as text."""
     for key, value in summary.items():
         metric = METRICS.get(key)
         is_number = isinstance(value, (int, float)) and abs(value) < FIGURE_MAX  # nor NaN
@@ -67,7 +67,7 @@ def wrong_figures(summary: dict[str, Any]) -> str:
 
 
 def wrong_checks(checks: list[Any]) -> str:
-    """Fault of a result's checks, '' if they have none."""
+    """What is wrong with a result's checks, '' if nothing is."""
     type_by_key = {"id": str, "statement": str, "ok": bool, "detail": str}
     for check in checks:
         check_row = {"detail": "", **check} if isinstance(check, dict) else {}
@@ -79,7 +79,7 @@ def wrong_checks(checks: list[Any]) -> str:
 
 
 def wrong_notes(notes: list[Any]) -> str:
-    """Fault of a result's notes, '' if they have none."""
+    """What is wrong with a result's notes, '' if nothing is."""
     return "" if all(isinstance(note, str) for note in notes) else "has a note that is no text"
 
 
@@ -149,7 +149,7 @@ class ScenarioRow(Row):
 
     @property
     def published(self) -> bool:
-        """Whether its link was shared."""
+        """Whether its link was shared and not revoked."""
         return self.published_s is not None
 
 

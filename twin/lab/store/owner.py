@@ -24,18 +24,18 @@ class Owner:
     started: str  # tells a process from a later one with the same number
 
     @staticmethod
-    def here(name: str = "") -> "Owner":
-        """Owner of the calling process."""
+    def current(name: str = "") -> "Owner":
+        """The calling process as an owner, under a name ('': a random one)."""
         pid = os.getpid()
         return Owner(name or secrets.token_urlsafe(12), this_host(), pid, _start_time(pid) or "")
 
     @property
-    def of_cluster(self) -> bool:
+    def is_of_cluster(self) -> bool:
         """Whether the process belongs to a cluster, which gives its unfinished work to another."""
         return self.name.startswith(CLUSTER)
 
     def lives(self, silent_s: float) -> bool:
-        """Whether the process still runs, given for how long (s) it sent no heartbeat."""
+        """Whether the process still runs; silent_s: seconds since its last heartbeat."""
         if self.host != this_host():
             return silent_s < SILENT_S
         started = _start_time(self.pid)

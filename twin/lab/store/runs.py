@@ -34,7 +34,7 @@ from twin.lab.store.models import (
     ScenarioRow,
 )
 from twin.lab.store.owner import CLUSTER, Owner
-from twin.lab.store.scenarios import has_digest, stored_as
+from twin.lab.store.scenarios import has_digest, stored_digest_by_name
 from twin.lab.store.statements import PAGE, Page, add_file, insert_once, page_of, publish, require
 from twin.lab.store.visitors import WRITTEN, Undo, Visitor, delete_note, join_notes, undo_of
 
@@ -45,12 +45,12 @@ ANSWER = ("summary", "checks", "notes", "result_digest", "valid")  # what the se
 
 
 def seal(answer: Mapping[str, Any], tables: Mapping[str, str]) -> str:
-    """SHA-256 over a result's columns (ANSWER) and the hashes of its tables."""
+    """SHA-256 (hex) over a result's columns (ANSWER) and the SHA-256 of its tables by name."""
     return hashlib.sha256(json_text({**answer, "tables": tables}).encode()).hexdigest()
 
 
-def broken_checks(result: "Run") -> str:
-    """Sentence on the laws that do not hold; '' if all do."""
+def broken_checks_text(result: "Run") -> str:
+    """Sentence on the checks of a result that do not hold; '' if all do."""
     if result.valid:
         return ""
     faults = [f"{c['id']}: {c['statement']} ({c['detail']})" for c in result.checks if not c["ok"]]
@@ -58,15 +58,15 @@ def broken_checks(result: "Run") -> str:
 
 
 def tables_of(session: Session, run: str) -> dict[str, Artefact]:
-    """Names, sizes and hashes of a run's tables."""
+    """The artefacts (SHA-256, bytes, rows) of a run's tables, by name."""
     columns = (RunTableRow.name, ArtefactRow.sha256, ArtefactRow.bytes, ArtefactRow.rows)
     query = select(*columns).join(ArtefactRow, ArtefactRow.sha256 == RunTableRow.sha256)
     rows = session.execute(query.where(RunTableRow.run == run).order_by(RunTableRow.name))
     return {name: Artefact(sha256, size, height) for name, sha256, size, height in rows}
 
 
-def ids_of_question(scenario: str, facts: str, version: str) -> Select[str]:
-    """Query for the ids of a question's runs, the newest first."""
+def newest_run_query(scenario: str, facts: str, version: str) -> Select[str]:
+    """Query for the id of a question's newest run: scenario and facts (digests), engine version."""
     is_same = has_digest(RunRow.scenario, scenario) & (RunRow.facts_digest == facts)
     is_same &= RunRow.engine_version == version
     return select(RunRow.id).where(is_same).order_by(RunRow.queued_s.desc(), RunRow.id).limit(1)
@@ -77,13 +77,13 @@ FACT = ("value", "unit", "source", "mark", "note")
 
 @lru_cache(maxsize=4)
 def facts_text(facts: Facts) -> str:
-    """Stored text of facts, without notes, which the digest does not cover."""
+    """Stored text of facts as JSON, without notes, which the digest does not cover."""
     rows = {name: [f.value, f.unit, f.source, f.mark, ""] for name, f in facts.items()}
     return json_text(rows)
 
 
 def facts_of_text(text: str, digest: str) -> Facts:
-    """Facts of a stored text; raises StoreError if their digest differs."""
+    """Facts of a stored text; raises StoreError if their digest is another."""
     try:
         items = json.loads(text).items()
         facts = facts_from_tables({name: dict(zip(FACT, f, strict=True)) for name, f in items})
@@ -115,7 +115,7 @@ class Runs:
     # Finding and opening.
 
     def get(self, run: str) -> RunRow | None:
-        """A run by id, None if absent or invisible. Raises StoreError for a damaged row."""
+        """The row of a run by id; None if absent or invisible. Raises StoreError if damaged."""
         with self._database.read() as session:
             row = self._visible_row(session, run)
             if row and row.seal:
@@ -128,7 +128,7 @@ class Runs:
         return row
 
     def _visible_row(self, session: Session, run: str) -> RunRow | None:
-        """A run that this visitor may see, or that is shared; None otherwise."""
+        """The row of a run that this visitor may see, or that is shared; None otherwise."""
         row = session.get(RunRow, run)
         is_shared = row is not None and row.published_s is not None
         return row if is_shared or self._visitor.sees(session, run) else None
@@ -148,10 +148,10 @@ class Runs:
         return page_of(self._database, query, text, columns, order, limit, offset)
 
     def latest(self, scenarios: Sequence[str]) -> dict[str, RunRow]:
-        """{given digest: newest finished run of the scenario}, without explanations."""
+        """Newest finished run of each scenario by the given digest, without explanations."""
         conditions = (RunRow.state == DONE, ~RunRow.engine_version.startswith(EXPLAINED))
         with self._database.read() as session:
-            stored_digests = stored_as(session, scenarios)
+            stored_digests = stored_digest_by_name(session, scenarios)
             query = select(RunRow).where(*conditions, RunRow.scenario.in_(stored_digests.values()))
             query = self.visible(query).order_by(RunRow.queued_s)
             # Oldest first: later pairs replace earlier ones.
@@ -165,18 +165,18 @@ class Runs:
         return self._visitor.limit(query, RunRow.id)
 
     def find(self, scenario: str, facts_digest: str, engine_version: str) -> str | None:
-        """Newest finished run of a question; None without one."""
-        query = ids_of_question(scenario, facts_digest, engine_version).where(RunRow.state == DONE)
+        """Id of the newest finished run of a question; None without one."""
+        query = newest_run_query(scenario, facts_digest, engine_version).where(RunRow.state == DONE)
         with self._database.read() as session:
             return session.scalar(query)
 
     def tables(self, run: str) -> dict[str, Artefact]:
-        """Names, sizes and hashes of a run's tables."""
+        """The artefacts (SHA-256, bytes, rows) of a run's tables, by name."""
         with self._database.read() as session:
             return tables_of(session, run)
 
     def table(self, run: str, name: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """One table of a run, its file checked; raises NoTable or another StoreError."""
+        """A run's table or some of its columns; raises NoTable or another StoreError."""
         tables = self.tables(run)
         if name not in tables:
             raise NoTable(f"run {run} has no table {name}: it has {', '.join(tables) or 'none'}")
@@ -192,14 +192,14 @@ class Runs:
             is_earlier = (RunRow.queued_s == row.queued_s) & (RunRow.id < run)
             return session.scalar(query.where(is_earlier | (RunRow.queued_s < row.queued_s)))
 
-    def queued(self) -> set[str]:
-        """Ids of the queued runs."""
+    def queued_ids(self) -> set[str]:
+        """Ids of the queued runs and of those given back by a process."""
         query = select(RunRow.id).where((RunRow.state == QUEUED) | GIVEN_BACK)
         with self._database.read() as session:
             return set(session.scalars(query))
 
-    def running(self, owners: Sequence[str], *, cluster: bool = False) -> Sequence[RunRow]:
-        """Runs of some owners, by name; with `cluster` also those of a cluster's processes."""
+    def running_rows(self, owners: Sequence[str], *, cluster: bool = False) -> Sequence[RunRow]:
+        """Rows of running runs, by their owners' names; `cluster`: also those of a cluster."""
         owner_conditions: list[ColumnElement[bool]] = [RunRow.owner_name.in_(list(owners))]
         owner_conditions += [RunRow.owner_name.startswith(CLUSTER)] if cluster else []
         query = select(RunRow).where(RunRow.state == RUNNING, or_(*owner_conditions))
@@ -210,7 +210,8 @@ class Runs:
         self, scenario: str, facts: Facts, engine_version: str, seed: int, *,
         owner: Owner | None = None, again: bool = True,
     ) -> str:  # fmt: skip
-        """Store a queued run, or a running one of an owner; returns its id, or an equal run's."""
+        """Store a queued run, or a running one of an owner; returns its id. again: even if there is
+        an equal one, whose id is returned otherwise."""
         now_s = time.time()
         row = RunRow(
             id=new_id(), scenario=scenario, facts_digest=facts.digest,
@@ -220,7 +221,7 @@ class Runs:
         )  # fmt: skip
         is_usable = RunRow.state.in_((QUEUED, RUNNING)) & RunRow.cancel_s.is_(None)
         is_usable |= RunRow.state == DONE
-        equal_query = ids_of_question(scenario, facts.digest, engine_version).where(is_usable)
+        equal_query = newest_run_query(scenario, facts.digest, engine_version).where(is_usable)
         with self._database.write(durable=True) as session:
             if not again and (run := session.scalar(equal_query)):
                 self._visitor.hold(session, run)
@@ -235,7 +236,7 @@ class Runs:
     # Advancing it: only its owner does.
 
     def claim(self, owner: Owner, run: str = "") -> RunRow | None:
-        """Take a returned run, otherwise the oldest queued one, or None. run: only this one."""
+        """Take a run that was given back, else the oldest queued one (run: only this); or None."""
         r, now_s = RunRow, time.time()
         values = {r.started_s: now_s, r.beat_s: now_s, r.owner: owner}
         with self._database.write() as session:
@@ -249,21 +250,21 @@ class Runs:
         return None
 
     def release(self, run: str, owner: Owner) -> bool:
-        """Return a run, or end one with a request to stop; False if it has another owner by now."""
-        if self._end(_is_held(run, owner) & STOPPING, CANCELLED, STOPPED):
+        """Give a run back, or end one that is to stop; False if it has another owner by now."""
+        if self._end(_held_by(run, owner) & STOPPING, CANCELLED, STOPPED):
             return True
         values = {RunRow.owner: NO_OWNER, RunRow.progress: 0.0, RunRow.live: {}}
-        return self._change(_is_held(run, owner), values)
+        return self._change(_held_by(run, owner), values)
 
     def beat(
         self, run: str, owner: Owner, progress: float | None = None,
         live: Mapping[str, Any] | None = None,
     ) -> Beat:  # fmt: skip
-        """Store a heartbeat and progress (0..1); 'lost': the run has another owner now."""
+        """Store a heartbeat and progress (0..1); 'cancel': it is to stop, 'lost': another owner."""
         values: dict[str, Any] = {"beat_s": time.time()}
         if progress is not None:
             values |= {"progress": min(1.0, max(0.0, progress)), "live": dict(live or {})}
-        statement = update(RunRow).where(_is_held(run, owner)).values(values)
+        statement = update(RunRow).where(_held_by(run, owner)).values(values)
         with self._database.write() as session:
             row = session.execute(statement.returning(RunRow.cancel_s)).first()
         if row is None:
@@ -271,7 +272,7 @@ class Runs:
         return "go" if row.cancel_s is None else "cancel"
 
     def finish(self, run: str, owner: Owner, result: "Run", wall_s: float) -> bool:
-        """Store a result, or a failed run if checks do not hold; False: its owner is another."""
+        """Store a run's result, failed if checks do not hold; False: it has another owner."""
         artefacts = self._artefacts.put_all(result.tables)
         answer = {
             "summary": dict(result.summary), "checks": [dict(check) for check in result.checks],
@@ -279,15 +280,15 @@ class Runs:
             "valid": bool(result.valid),
         }  # fmt: skip
         values = answer | {
-            "state": DONE if result.valid else FAILED, "message": broken_checks(result),
+            "state": DONE if result.valid else FAILED, "message": broken_checks_text(result),
             "seal": seal(answer, {name: a.sha256 for name, a in artefacts.items()}),
             "progress": 1.0, "finished_s": time.time(), "wall_s": wall_s,
         }  # fmt: skip
         with self._database.write(durable=True) as session:
-            row = session.scalar(select(RunRow).where(_is_held(run, owner)))
+            row = session.scalar(select(RunRow).where(_held_by(run, owner)))
             if row is None:
                 return False
-            equal_query = ids_of_question(row.scenario, row.facts_digest, row.engine_version)
+            equal_query = newest_run_query(row.scenario, row.facts_digest, row.engine_version)
             has_other_result = (RunRow.state == DONE) & (RunRow.result_digest != result.digest)
             if result.valid and (other_run := session.scalar(equal_query.where(has_other_result))):
                 values["message"] = f"the same question gave another result in run {other_run}"
@@ -295,27 +296,28 @@ class Runs:
                 add_file(session, self._artefacts, artefact)
                 session.add(RunTableRow(run=run, name=name, sha256=artefact.sha256))
             session.flush()
-            session.execute(update(RunRow).where(_is_held(run, owner)).values(values))
+            session.execute(update(RunRow).where(_held_by(run, owner)).values(values))
         return True
 
     def fail(self, run: str, owner: Owner, message: str) -> bool:
         """End a run with the sentence that says why; False if it has another owner by now."""
-        return self._end(_is_held(run, owner), FAILED, message)
+        return self._end(_held_by(run, owner), FAILED, message)
 
-    def cancelled(self, run: str, owner: Owner) -> bool:
+    def end_cancelled(self, run: str, owner: Owner) -> bool:
         """End a run that obeyed a request to stop; False if it has another owner by now."""
-        return self._end(_is_held(run, owner), CANCELLED, STOPPED)
+        return self._end(_held_by(run, owner), CANCELLED, STOPPED)
 
     # Ending what dead processes left.
 
     def disown(self, owner_name: str, message: str) -> list[str]:
-        """End the runs of a dead process, by the owner's name; returns their ids."""
-        orphans = self.running([owner_name])
+        """End the running runs of a dead process, by its owner's name; returns their ids."""
+        orphans = self.running_rows([owner_name])
         return [row.id for row in orphans if self._abandon(row, RunRow.id == row.id, message)]
 
     def recover(self, alive: Callable[[Owner, float], bool] = Owner.lives) -> list[str]:
-        """Mark runs of dead processes interrupted, return a cluster's; returns their ids. `alive`
-        receives an owner and seconds without a new heartbeat; a heartbeat meanwhile saves it."""
+        """Mark runs of dead processes interrupted and give back those of a cluster; returns the ids
+        of the former. alive: gets an owner and the seconds without a new heartbeat; a heartbeat
+        meanwhile saves a run."""
         runs = RunRow
         with self._database.read() as session:
             # Most stores that are opened have none; SQL for whole rows takes long to compile.
@@ -334,7 +336,7 @@ class Runs:
         for row in rows:
             if alive(row.owner, now_s - last_heard[row.id][1]):
                 continue
-            if row.owner.of_cluster:
+            if row.owner.is_of_cluster:
                 self.release(row.id, row.owner)
                 continue
             silence = (runs.id == row.id) & (runs.beat_s == row.beat_s)
@@ -343,26 +345,27 @@ class Runs:
         return ended_ids
 
     def _abandon(self, row: RunRow, where: ColumnElement[bool], message: str) -> bool:
-        """End a run without a process; one with a request to stop counts as cancelled."""
+        """End a run whose process is dead, if a condition holds; one with a request to stop counts
+        as cancelled. Returns whether it was ended."""
         where = where & (RunRow.owner_name == row.owner.name)
         was_stopped = self._end(where & STOPPING, CANCELLED, STOPPED)
         return was_stopped or self._end(where & ~STOPPING, INTERRUPTED, message)
 
     def _end(self, where: ColumnElement[bool], state: str, message: str) -> bool:
-        """End a running run in a final state; returns whether it was running."""
+        """Put a running run that meets a condition into a final state; False without one."""
         values = {"state": state, "message": message, "finished_s": time.time()}
         return self._change(where & (RunRow.state == RUNNING), values)
 
     def _change(self, where: ColumnElement[bool], values: Mapping[Any, Any]) -> bool:
-        """Change a run's row if a condition holds; returns whether it did."""
+        """Change the row of a run that meets a condition; returns whether there was one."""
         statement = update(RunRow).where(where).values(values).returning(RunRow.id)
         with self._database.write(durable=True) as session:
             return session.scalar(statement) is not None
 
     # What a person asks for.
 
-    def ask_cancel(self, run: str) -> str:
-        """Request a run to stop: a queued one ends at once; returns its state."""
+    def request_stop(self, run: str) -> str:
+        """Request a run to stop (a queued one ends at once); returns its state."""
         runs, now_s = RunRow, time.time()
         values = {"state": CANCELLED, "cancel_s": now_s, "finished_s": now_s, "message": STOPPED}
         with self._database.write(durable=True) as session:
@@ -374,7 +377,7 @@ class Runs:
             return require(session.scalar(select(runs.state).where(runs.id == run)), "run", run)
 
     def publish(self, run: str) -> None:
-        """Protect the run and its scenario, because its link was shared."""
+        """Mark an ended run and protect it against deletion, because its link was shared."""
         self._visitor.require_writes()
         row = require(self.get(run), "run", run)
         if not row.ended:
@@ -390,7 +393,7 @@ class Runs:
             session.execute(update(RunRow).where(RunRow.id == run).values({"published_s": None}))
 
     def delete(self, run: str) -> Undo:
-        """Delete an ended run that is not shared; returns an undo."""
+        """Delete an ended run that is not shared; returns its undo. Raises StoreError."""
         is_own_table, is_ended = RunTableRow.run == run, RunRow.state.in_(ENDED_STATES)
         condition_by_table = {RunRow: (RunRow.id == run) & is_ended, RunTableRow: is_own_table}
         with self._database.write(durable=True) as session:
@@ -417,7 +420,7 @@ def new_id() -> str:
     return token
 
 
-def _is_held(run: str, owner: Owner) -> ColumnElement[bool]:
-    """Condition that an owner has a run and it runs."""
+def _held_by(run: str, owner: Owner) -> ColumnElement[bool]:
+    """Condition that an owner has a run, and that it runs."""
     runs = RunRow
     return (runs.id == run) & (runs.state == RUNNING) & (runs.owner_name == owner.name)

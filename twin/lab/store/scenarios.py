@@ -36,7 +36,7 @@ class Scenarios:
         self._database, self._visitor = database, visitor
 
     def save(self, scenario: Scenario, *, preset: str = "") -> str:
-        """Store a scenario once; returns the digest under which it is stored."""
+        """Store a scenario once; returns its stored digest. preset: key, if it is one."""
         stored_digest, is_new = self.keep(
             scenario, digest=scenario_digest(scenario), schema_version=SCHEMA_VERSION,
             body=canonical(scenario), preset=preset, created_s=time.time(),
@@ -49,10 +49,10 @@ class Scenarios:
         return stored_digest
 
     def keep(self, scenario: Scenario, **columns: Any) -> tuple[str, bool]:
-        """Store a scenario if it is new; returns its digest, and whether it was new."""
+        """Store a scenario with columns if it is new; returns its digest, and whether it was."""
         own_digest = columns["digest"]
         digests = (own_digest, scenario_digest(scenario), *legacy_digests(scenario))
-        row = ScenarioRow(**_said(scenario), **columns)
+        row = ScenarioRow(**_columns(scenario), **columns)
         with self._database.write(durable=not columns["preset"]) as session:
             query = select(ScenarioRow.digest).where(ScenarioRow.digest.in_(digests))
             known_digests = session.scalars(query).all()
@@ -66,7 +66,7 @@ class Scenarios:
         return stored_digest, not known_digests
 
     def load(self, digest: str) -> Scenario:
-        """The scenario of a digest. Raises UnknownId, StoreError when changed on disk."""
+        """The scenario of a digest. Raises UnknownId, or StoreError if it was changed on disk."""
         with self._database.read() as session:
             body_option = undefer(ScenarioRow.body)
             row = require(self._visible(session, digest, body_option), "scenario", digest)
@@ -78,7 +78,9 @@ class Scenarios:
     def require_sound(self, digest: str) -> None:
         """Raise StoreError if a scenario's text or a column of its row was changed on disk."""
         scenario, row = self.load(digest), self.get(digest)
-        if columns := [key for key, value in _said(scenario).items() if getattr(row, key) != value]:
+        if columns := [
+            key for key, value in _columns(scenario).items() if getattr(row, key) != value
+        ]:
             raise StoreError(f"the {columns[0]} of scenario {digest} is damaged: restore a backup")
 
     def get(self, digest: str) -> ScenarioRow | None:
@@ -87,7 +89,7 @@ class Scenarios:
             return self._visible(session, digest)
 
     def _visible(self, session: Session, digest: str, *options: LoaderOption) -> ScenarioRow | None:
-        """A scenario's row that the visitor may see, by any of its digests."""
+        """The row of a scenario by any of its digests, if the visitor may see it, or None."""
         statement = select(ScenarioRow).where(has_digest(ScenarioRow.digest, digest))
         row = session.scalar(statement.options(*options))
         if row is None or row.preset or row.published or self._visitor.sees(session, row.digest):
@@ -114,14 +116,14 @@ class Scenarios:
         return self._visitor.limit(query, ScenarioRow.digest, ScenarioRow.preset != "")
 
     def publish(self, digest: str) -> None:
-        """Protect the scenario, because its link was shared."""
+        """Mark a scenario and protect it against deletion, because its link was shared."""
         self._visitor.require_writes()
         row = require(self.get(digest), "scenario", digest)
         with self._database.write(durable=True) as session:
             publish(session, "scenario", ScenarioRow.digest, row.digest)
 
     def unpublish(self, digest: str) -> None:
-        """Revoke a link: it finds nothing, unless a run of the scenario is shared."""
+        """Revoke a scenario's link: it finds nothing, unless a run of the scenario is shared."""
         row = require(self.get(digest), "scenario", digest)
         with self._database.write(durable=True) as session:
             self._visitor.require_held(session, "scenario", row.digest)
@@ -129,7 +131,7 @@ class Scenarios:
             session.execute(statement.values(published_s=None))
 
     def delete(self, digest: str) -> Undo:
-        """Delete a draft; returns the undo. Raises StoreError if preset, shared or run."""
+        """Delete a scenario; returns its undo. Raises StoreError if preset, shared or run."""
         with self._database.write(durable=True) as session:
             row = require(self._visible(session, digest), "scenario", digest)
             is_own_row, is_alias = ScenarioRow.digest == row.digest, AliasRow.scenario == row.digest
@@ -148,8 +150,8 @@ class Scenarios:
             session.execute(delete(ScenarioRow).where(is_own_row))
         return undo
 
-    def seed(self) -> list[str]:
-        """Store every preset and unmark former ones; returns their digests in order."""
+    def store_presets(self) -> list[str]:
+        """Store every preset and unmark former ones; returns the presets' digests in order."""
         digests = [self.save(entry.scenario, preset=entry.key) for entry in presets()]
         rows = ScenarioRow
         statement = update(rows).where(rows.preset != "", rows.digest.not_in(digests))
@@ -158,19 +160,19 @@ class Scenarios:
         return digests
 
 
-def _said(scenario: Scenario) -> dict[str, str]:
-    """Columns of a row that repeat parts of its text."""
+def _columns(scenario: Scenario) -> dict[str, str]:
+    """Columns of a scenario's row that repeat parts of its text, by name."""
     return {"name": scenario.name, "question": scenario.question, "source": scenario.source,
             "trace_digest": scenario.workload.trace.digest}  # fmt: skip
 
 
 def has_digest(column: InstrumentedAttribute[str], digest: str) -> ColumnElement[bool]:
-    """Condition: a column is the stored digest of a scenario, given its digest of any schema."""
+    """Condition that a column is a scenario's stored digest, given one of any schema."""
     aliased_digest = select(AliasRow.scenario).where(AliasRow.digest == digest).scalar_subquery()
     return or_(column == digest, column == aliased_digest)
 
 
-def stored_as(session: Session, digests: Sequence[str]) -> dict[str, str]:
+def stored_digest_by_name(session: Session, digests: Sequence[str]) -> dict[str, str]:
     """Digest under which a scenario is stored, from its digests of all schemas."""
     alias_query = select(AliasRow.digest, AliasRow.scenario).where(AliasRow.digest.in_(digests))
     return dict(zip(digests, digests, strict=True)) | dict(session.execute(alias_query).all())

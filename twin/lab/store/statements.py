@@ -40,7 +40,7 @@ def add_file(session: Session, artefacts: Artefacts, artefact: Artefact) -> None
 
 
 def publish(session: Session, kind: str, key: InstrumentedAttribute[str], name: str) -> None:
-    """Set `published_s` once; repetitions change nothing. Raises UnknownId for no such row."""
+    """Set the time `published_s` of a row, once. Raises UnknownId without such a row."""
     row: Any = key.class_
     require(session.scalar(select(key).where(key == name)), kind, name)
     statement = update(row).where(key == name, row.published_s.is_(None))
@@ -48,7 +48,7 @@ def publish(session: Session, kind: str, key: InstrumentedAttribute[str], name: 
 
 
 def require(row: T | None, kind: str, name: str) -> T:
-    """The row of a name; raises UnknownId without one."""
+    """The row, if it is not None; raises UnknownId for a name of this kind otherwise."""
     if row is None:
         raise UnknownId(kind, name)
     return row
@@ -58,7 +58,8 @@ def page_of(
     database: Database, query: Select[T], text: str, columns: Sequence[InstrumentedAttribute[str]],
     order: Sequence[Any], limit: int, offset: int,
 ) -> Page[T]:  # fmt: skip
-    """A page of rows with every word in some `columns` (last: the name), and their number."""
+    """A page of the rows that contain every word of a text in some of the columns (last: the name,
+    which begins with it), and the number of all."""
     *text_columns, name_column = columns
     for word in text.split():
         conditions = [column.icontains(word, autoescape=True) for column in text_columns]

@@ -33,7 +33,7 @@ class Values(Generic[T]):
         self.kind = kind
 
     def save(self, value: T) -> str:
-        """Store or repair a value; returns its digest. Raises StoreError when too large."""
+        """Store a value or replace a damaged one; returns its digest. Raises StoreError."""
         self._visitor.require_writes()
         digest, parts = value.digest, self.kind.split(value)
         size_bytes = sum(frame.estimated_size() for frame in parts.tables.values())
@@ -65,21 +65,21 @@ class Values(Generic[T]):
         return digest
 
     def get(self, digest: str) -> ImportRow | None:
-        """The row of a value; None if it is not stored."""
+        """The row of a value by its digest; None if it is not stored."""
         with self._database.read() as session:
             return self._row(session, digest)
 
     def load(self, digest: str) -> T:
-        """The value of a digest, all of it checked; raises UnknownId or StoreError."""
+        """The value of a digest, with all checks; raises UnknownId or StoreError."""
         with self._database.read() as session:
             row = require(self._row(session, digest), self.kind.key, digest)
             files = files_of(session, digest)
         if seal_of(row, files) != row.seal:
             raise StoreError(f"the {self.kind.key} {digest} is damaged in the database: {AGAIN}")
-        return self.joined(row, files)
+        return self.join(row, files)
 
-    def joined(self, row: ImportRow, files: Mapping[str, str]) -> T:
-        """The value of a row and its files, checked by its digest; raises StoreError."""
+    def join(self, row: ImportRow, files: Mapping[str, str]) -> T:
+        """The value of a row and its files (SHA-256 by table), checked; raises StoreError."""
         tables = {name: self._artefacts.read(sha256) for name, sha256 in files.items()}
         subject = f"the {self.kind.key} {printable(row.name)}"
         try:
@@ -91,20 +91,20 @@ class Values(Generic[T]):
             raise StoreError(f"{subject} was stored by a twin that read it otherwise: {AGAIN}")
         return value
 
-    def of(self, scenario: Scenario) -> T | None:
-        """The value that a scenario uses, None without one; raises as `load`."""
+    def value_of(self, scenario: Scenario) -> T | None:
+        """The value of this kind that a scenario names, or None; raises UnknownId, StoreError."""
         reference = self.kind.named(scenario)
         return self.load(reference.digest) if reference else None
 
-    def lacking(self, scenario: Scenario) -> str:
-        """Sentence that a scenario's value is not stored here; '' if it is, or it uses none."""
+    def absence(self, scenario: Scenario) -> str:
+        """Sentence that the value that a scenario names is not stored; '' if it is, or none."""
         ref = self.kind.named(scenario)
         if ref is None or self.kind.at_hand(ref.digest) or self.get(ref.digest) is not None:
             return ""
         return self.kind.absent.format(ref.name or ref.digest)
 
     def search(self, text: str = "", *, limit: int = PAGE, offset: int = 0) -> Page[ImportRow]:
-        """Values whose name or format contains every word, newest first."""
+        """A page of values whose name or format contains every word, newest first."""
         query = self.visible(select(ImportRow).where(ImportRow.kind == self.kind.key))
         order = (ImportRow.created_s.desc(), ImportRow.digest)
         columns = (ImportRow.name, ImportRow.format, ImportRow.digest)
@@ -115,12 +115,12 @@ class Values(Generic[T]):
         return self._visitor.limit(query, ImportRow.digest)
 
     def use_text(self, digest: str) -> str:
-        """Reason against deletion: number of scenarios that name it; '' if none."""
+        """Sentence on the scenarios and runs that use a value; '' if none."""
         with self._database.read() as session:
-            return self._used(session, digest)
+            return self._use_sentence(session, digest)
 
-    def _used(self, session: Session, digest: str) -> str:
-        """Number of scenarios and runs that use a value, in a sentence; '' if none."""
+    def _use_sentence(self, session: Session, digest: str) -> str:
+        """Sentence on the scenarios and runs that use a value; '' if none."""
         # In a text, 64 hexadecimal digits occur only as a digest.
         names_it = ScenarioRow.body.contains(digest, autoescape=True)
         scenario_query = select(func.count()).select_from(ScenarioRow).where(names_it)
@@ -133,12 +133,12 @@ class Values(Generic[T]):
         return f"{self.kind.in_use} used by {count_text}: delete those first"
 
     def delete(self, digest: str) -> None:
-        """Delete a value that no scenario names. Raises StoreError when it is in use, UnknownId."""
+        """Delete a value that no scenario names. Raises StoreError if one does, UnknownId."""
         with self._database.write(durable=True) as session:
             require(self._row(session, digest), self.kind.key, digest)
             if not self._visitor.let_go(session, self.kind.key, digest):
                 return
-            if use_text := self._used(session, digest):
+            if use_text := self._use_sentence(session, digest):
                 raise StoreError(use_text)
             session.execute(delete(ImportRow).where(ImportRow.digest == digest))
 
@@ -149,7 +149,7 @@ class Values(Generic[T]):
 
 
 def seal_of(row: ImportRow, files: dict[str, str]) -> str:
-    """SHA-256 over a row's contents and the hashes of its tables, by name."""
+    """SHA-256 (hex) over a row's contents and the SHA-256 of its tables by name."""
     return seal({key: getattr(row, key) for key in row.SEALED}, files)
 
 

@@ -64,14 +64,14 @@ class Visitor:
         return len(holders) == 1
 
     def require_held(self, session: Session, kind: str, name: str) -> None:
-        """Raise StoreError unless this visitor alone holds something."""
+        """Raise StoreError unless this visitor alone holds a run, scenario or value."""
         self.require_writes()
         if self.known and (holders := self._holders(session, name)) != {self.name}:
             holder = "others' too" if self.name in holders else "somebody else's"
             raise StoreError(f"this {kind} is {holder}: only who alone requested it may do that")
 
     def _holders(self, session: Session, name: str) -> Set[str]:
-        """Names of the visitors that hold something."""
+        """Names of the visitors that hold a run, scenario or value."""
         return set(session.scalars(select(HoldingRow.visitor).where(HoldingRow.name == name)))
 
 
@@ -79,7 +79,8 @@ def undo_of(
     database: Database, session: Session, named: tuple[str, str],
     rows: Mapping[type[Row], ColumnElement[bool]], visitor: Visitor,
 ) -> Undo:  # fmt: skip
-    """Undo of deleting these rows with the visitor's notes; named: kind, key of the first."""
+    """Function that undoes the deletion of rows (condition by table) and of the visitor's note;
+    named: kind and key of the first."""
     deletions: list[tuple[type[Row], Table, dict[str, Any]]] = []
     own_notes = (NoteRow.name == named[1]) & (NoteRow.visitor == visitor.name)
     conditions: dict[type[Row], ColumnElement[bool]] = {**rows, NoteRow: own_notes}
@@ -111,15 +112,15 @@ class Notes:
     def __init__(self, database: Database, visitor: Visitor):
         self._database, self._visitor = database, visitor
 
-    def of(self, names: Collection[str]) -> dict[str, NoteRow]:
-        """Notes on some of these, by name."""
+    def notes_on(self, names: Collection[str]) -> dict[str, NoteRow]:
+        """This visitor's notes on runs and scenarios, by id or digest."""
         query = select(NoteRow).where(NoteRow.visitor == self._visitor.name)
         with self._database.read() as session:
             rows = session.scalars(query.where(NoteRow.name.in_(list(names)))).all()
         return {row.name: row for row in rows}
 
     def tags(self) -> list[str]:
-        """Every tag in use, in alphabetical order."""
+        """Every tag in this visitor's notes, in alphabetical order."""
         is_own = NoteRow.visitor == self._visitor.name
         query = select(NoteRow.tags).where(is_own, NoteRow.tags != "")
         with self._database.read() as session:
@@ -127,7 +128,7 @@ class Notes:
         return sorted({tag for text in tag_texts for tag in split_tags(text)}, key=str.casefold)
 
     def write(self, name: str, title: str, tags: Iterable[str], text: str) -> None:
-        """Replace a note; an empty one is removed. Raises StoreError for what is too long."""
+        """Replace the note on a run or scenario; an empty one is removed. Raises StoreError."""
         self._visitor.require_writes()
         row = NoteRow(
             visitor=self._visitor.name, name=name, title=" ".join(title.split()),
@@ -141,14 +142,14 @@ class Notes:
 
 
 def delete_note(session: Session, name: str, visitor: str) -> None:
-    """Delete a visitor's note on something."""
+    """Delete a visitor's note on a run or scenario."""
     session.execute(delete(NoteRow).where(NoteRow.name == name, NoteRow.visitor == visitor))
 
 
 def join_notes(
     query: Select[Any], column: InstrumentedAttribute[str], visitor: str, tags: Iterable[str]
 ) -> Select[Any]:
-    """A query joined with a visitor's notes; only rows that have all these tags."""
+    """A query joined with a visitor's notes, limited to rows that have all these tags."""
     is_of_row = (NoteRow.name == column) & (NoteRow.visitor == visitor)
     query = query.outerjoin(NoteRow, is_of_row)
     for tag in tags:
@@ -157,7 +158,7 @@ def join_notes(
 
 
 def split_tags(text: str) -> list[str]:
-    """The tags of a row.
+    """The tags of a stored text.
 
     >>> split_tags(join_tags(["b", " a  c ", "b", ""]))
     ['b', 'a c']
@@ -172,7 +173,7 @@ def join_tags(tags: Iterable[str]) -> str:
 
 
 def require_bounded(row: NoteRow) -> None:
-    """Raise StoreError if a text is longer than allowed."""
+    """Raise StoreError if a note's title, text or tags are longer than allowed."""
     tags = split_tags(row.tags)
     if len(row.title) > TITLE_CHARS:
         raise StoreError(f"a name has at most {TITLE_CHARS} characters")

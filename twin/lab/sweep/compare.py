@@ -42,7 +42,7 @@ class Paired:
     half: float  # half of its 95 % interval
 
     def text(self, name: str) -> str:
-        """'−8.2 ± 1.3 %', or words if it is chance."""
+        """The difference of a figure (key `name`): '−8.2 ± 1.3 %', or that it is chance."""
         metric = metric_of(name)
         scale, unit = 1.0, metric.unit
         if metric.kind == "share":
@@ -68,17 +68,17 @@ class MetricRow:
     verdicts: tuple[Verdict, ...]
     paired: tuple[Paired | None, ...] = ()  # empty: one seed each
 
-    def pair(self, run: int) -> str:
-        """The run's paired difference in words; '' without pairs."""
+    def pair_text(self, run: int) -> str:
+        """The paired difference of a run (index) in words; '' without pairs."""
         difference = self.paired[run] if self.paired else None
         return difference.text(self.name) if difference and self.verdicts[run] != "same" else ""
 
-    def cells(self) -> list[str]:
-        """Figures of all runs in words, with changes from the baseline."""
+    def cell_texts(self) -> list[str]:
+        """The figure of each run in words, with its change from the baseline."""
         pairs = zip(self.ratios, self.verdicts, strict=True)
         changes = ["" if r is None or v == "same" else f"{100 * (r - 1):+.1f} %" for r, v in pairs]
         return [
-            f"{shown(self.name, value)}  {self.pair(run) or change}".rstrip()
+            f"{shown(self.name, value)}  {self.pair_text(run) or change}".rstrip()
             for run, (value, change) in enumerate(zip(self.values, changes, strict=True))
         ]
 
@@ -105,8 +105,8 @@ def input_rows(*scenarios: Scenario) -> list[InputRow]:
     ]
 
 
-def changed(before: Scenario, after: Scenario) -> dict[str, Any]:
-    """Fields in which a scenario differs from another, by dotted path, with its own values."""
+def changed_fields(before: Scenario, after: Scenario) -> dict[str, Any]:
+    """Fields in which `after` differs from `before`, by dotted path, with the values of `after`."""
     return {row.path: row.values[1] for row in input_rows(before, after)}
 
 
@@ -161,7 +161,7 @@ def check_count(runs: int) -> None:
 
 
 def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
-    """One figure of every run against the baseline's."""
+    """One figure of every run against the baseline's; baseline: index of the run."""
     numbers = [float(value) if is_number(value) else None for value in values]
     base_value = numbers[baseline]
     metric = metric_of(name)
@@ -174,7 +174,7 @@ def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
 
 
 def _excuse_npus(row: MetricRow, runs: Sequence[RunRow], baseline: int) -> MetricRow:
-    """The row with verdict 'different' for runs worse only by more NPUs for the same load."""
+    """The row with verdict 'different' for runs worse only by more NPUs at the same load."""
     if not row.unit.endswith("per NPU"):
         return row
     base = runs[baseline].summary
@@ -198,7 +198,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def _verdict(name: str, value: float | None, base: float | None) -> Verdict:
-    """Verdict as shown on pages; a figure without a better direction is only different."""
+    """Verdict of a figure against the baseline's; without a better direction, 'different'."""
     if value is None or base is None:
         return "unknown"
     return verdict(name, value, base) or "different"
@@ -227,10 +227,10 @@ SEEDS = 5  # of each scenario: the baseline's own, and those that follow
 LEAST, SURE = 3, 0.95  # pairs of an interval, and how likely it holds the mean difference
 
 
-def seeded(
+def reseed(
     scenarios: Sequence[Scenario], baseline: int, count: int = SEEDS
 ) -> list[list[Scenario]]:
-    """Each scenario with `count` seeds, the same for all."""
+    """Each scenario with `count` seeds, the same for all: the baseline's and those that follow."""
     first_seed = scenarios[baseline].seed
     return [[with_overrides(s, {"seed": first_seed + k}) for k in range(count)] for s in scenarios]
 
@@ -238,7 +238,8 @@ def seeded(
 def with_pairs(
     compared: Comparison, summaries: Sequence[Sequence[Mapping[str, Any] | None]]
 ) -> Comparison:
-    """A comparison with paired differences over seeds (at least LEAST); summaries: of `seeded`."""
+    """The comparison with paired differences over seeds (at least LEAST); summaries: of each run's
+    scenarios of `reseed`."""
     rows = []
     for row in compared.metrics:
         verdicts: list[Verdict] = list(row.verdicts)
@@ -263,7 +264,7 @@ def with_pairs(
 
 
 def pair_difference(both: Sequence[tuple[float, float]]) -> Paired:
-    """The mean difference of pairs (value, baseline) with its interval, by Student's t."""
+    """Mean difference of (value, baseline) pairs with its interval, by Student's t."""
     from scipy.special import stdtrit  # a seventh of the imports of `twin run`, which has no pairs
 
     differences = [value - base for value, base in both]

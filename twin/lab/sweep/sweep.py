@@ -45,8 +45,8 @@ class Axis:
         """The field's label."""
         return label_of(self.path)
 
-    def said(self, value: Any) -> str:
-        """One value with its unit, as text."""
+    def text_of(self, value: Any) -> str:
+        """One value of the axis as text with its unit."""
         field = field_info(self.path)
         unit = field.unit if field else ""
         text = f"{value:,.6g}" if is_number(value) else choice_label(self.path, value)
@@ -54,7 +54,7 @@ class Axis:
 
     @property
     def text(self) -> str:
-        """The axis as a person writes it: `axis` reads it back."""
+        """The axis as text that `parse_axis` reads."""
         return f"{self.path}={','.join(_value_text(value) for value in self.values)}"
 
 
@@ -75,8 +75,9 @@ def label_of(path: str) -> str:
     return field.label
 
 
-def axis(text: str) -> Axis:
-    """An axis as a person writes it: FIELD=FROM:TO:POINTS, with :log at the end, or FIELD=A,B,C.
+def parse_axis(text: str) -> Axis:
+    """An axis from text: FIELD=FROM:TO:POINTS, with :log at the end for even ratios, or
+    FIELD=A,B,C.
 
     >>> axis("workload.rate_req_per_s=50:200:4").values
     (50.0, 100.0, 150.0, 200.0)
@@ -100,7 +101,7 @@ def axis(text: str) -> Axis:
 
 
 def spaced_axis(path: str, low: float, high: float, count: int, *, log: bool = False) -> Axis:
-    """Values from one end to the other, evenly or (log) in even ratios; raises SweepError."""
+    """Axis of values from one end to the other, evenly or (log) in ratios; raises SweepError."""
     field = field_info(path)
     if field is None or field.kind not in (int, float) or not 2 <= count <= POINTS_MAX:
         raise SweepError(_usage(path))
@@ -144,7 +145,7 @@ def _read_value(path: str, word: str) -> Any:
 
 
 def _value_text(value: Any) -> str:
-    """A value as text that `axis` reads back."""
+    """A value as text that `parse_axis` reads."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.10g}" if is_number(value) else str(value)
@@ -173,9 +174,9 @@ def points(
 
 
 def _rename(question: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scenario:
-    """A point named after its values; the sweep's own scenario keeps its name."""
+    """The scenario of a point, named after the values that differ from the sweep's scenario."""
     change_texts = [
-        f"{axis.label} {axis.said(value)}"
+        f"{axis.label} {axis.text_of(value)}"
         for axis in axes
         if (value := read(question, axis.path)) != read(origin, axis.path)
     ]
@@ -184,18 +185,19 @@ def _rename(question: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scena
 
 
 def run_points(runner: Runner, points: Sequence[Point]) -> Iterator[RunRow | None]:
-    """Run of each point in order; None: no scenario. All are queued first. Raises StoreError."""
+    """Queue a run for each point, then yield its row in order once it has ended; None for a point
+    without a scenario. Raises StoreError."""
     run_ids = [runner.submit(point.scenario) if point.scenario else None for point in points]
     for run_id in run_ids:
         row = None
         while run_id is not None and row is None:
-            row = runner.result(run_id, 5.0)
+            row = runner.wait_for(run_id, 5.0)
         yield row
 
 
 def broken_limits(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, float]]:
     """Figures of a run outside the SLO, with limits (SI): a p99, or the share that met it."""
-    if holds(scenario, summary) is not False:
+    if meets_slo(scenario, summary) is not False:
         return []
     required_share = scenario.slo.share
     limits = [(metric, metric.slo(scenario) if metric.slo else math.inf) for metric in SLOS]
@@ -208,15 +210,15 @@ def broken_limits(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Met
     return limits_broken if one_limit and limits_broken else [(METRICS[ATTAINED], required_share)]
 
 
-def holds(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
+def meets_slo(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
     """Whether a run meets its whole SLO; None without figures."""
     if summary.get("steady_state") != "overloaded" and summary.get(ATTAINED) is None:
         return None
-    return view.holds(summary, scenario)
+    return view.slo_met(summary, scenario)
 
 
 def knees(held: Sequence[bool | None]) -> list[int]:
-    """Indices along an axis before each change between SLO met and missed."""
+    """Indices along an axis before each change between SLO met and missed; held: by point."""
     judged_indices = [i for i, is_met in enumerate(held) if is_met is not None]
     return [i for i, j in itertools.pairwise(judged_indices) if held[i] != held[j]]
 
@@ -224,16 +226,16 @@ def knees(held: Sequence[bool | None]) -> list[int]:
 def conclusion(
     over: Axis, scenarios: Sequence[Scenario], summaries: Sequence[dict[str, Any]]
 ) -> str:
-    """Conclusion of a sweep of one field, in one sentence."""
+    """Sentence on where a sweep of one field meets its SLO; '' with fewer than two known points."""
     pairs = list(zip(scenarios, summaries, strict=True))
-    meets = [holds(scenario, summary) for scenario, summary in pairs]
+    meets = [meets_slo(scenario, summary) for scenario, summary in pairs]
     known_indices = [i for i, is_met in enumerate(meets) if is_met is not None]
     if len(known_indices) < 2:
         return ""
     change_indices = knees(meets)
     if not change_indices:
         verdict_text = "The SLO holds" if meets[known_indices[0]] else "The SLO is not met"
-        low_text, high_text = (over.said(over.values[known_indices[k]]) for k in (0, -1))
+        low_text, high_text = (over.text_of(over.values[known_indices[k]]) for k in (0, -1))
         return f"{verdict_text} anywhere from {low_text} to {high_text}."
     index_before = change_indices[0]  # of the last value before the first change
     next_index = next(i for i in known_indices if i > index_before)
@@ -242,11 +244,15 @@ def conclusion(
     )
     metric, limit = broken_limits(*pairs[miss])[0]
     figure, bound = shown(metric.key, summaries[miss][metric.key]), shown(metric.key, limit)
-    reason = f"at {over.said(over.values[miss])} {metric.label} is {figure}, {bound} is the limit"
+    reason = (
+        f"at {over.text_of(over.values[miss])} {metric.label} is {figure}, {bound} is the limit"
+    )
     direction = "up to" if meets[index_before] else "from"
     change_count = len(change_indices)
     change_text = "" if change_count == 1 else f" It changes {change_count} times along the way."
-    return f"Holds its SLO {direction} {over.said(over.values[met_index])}; {reason}.{change_text}"
+    return (
+        f"Holds its SLO {direction} {over.text_of(over.values[met_index])}; {reason}.{change_text}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,10 +278,10 @@ def published_points() -> list[Published]:
     ]
 
 
-def table(
+def result_rows(
     axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]
 ) -> list[dict[str, Any]]:
-    """One row per point: its values, its run, whether it meets the SLO, and its figures in SI."""
+    """A row per point: its values, its run, whether it meets the SLO, and its figures in SI."""
     metrics = [metric.key for metric in metrics_at("comparison")]
     return [
         {
@@ -283,15 +289,15 @@ def table(
             "run": row.id if row else None,
             "state": row.state if row else "refused",
             "why": row.message if row else point.refusal,
-            "slo_kept": holds(point.scenario, row.summary) if row and point.scenario else None,
+            "slo_kept": meets_slo(point.scenario, row.summary) if row and point.scenario else None,
             **{key: row.summary.get(key) if row else None for key in metrics},
         }
         for point, row in zip(points, rows, strict=True)
     ]
 
 
-def csv_of(rows: Sequence[dict[str, Any]]) -> str:
-    """The table as CSV."""
+def csv_text(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows with the same columns as CSV."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()

@@ -41,7 +41,7 @@ class Reading:
         """All files of the source."""
         return chain([self.first], self.rest)
 
-    def only(self) -> Piece:
+    def only_piece(self) -> Piece:
         """The one file of the source; raises TraceError when there are more."""
         if next(self.rest, None) is not None:
             subject = f"{self.label} holds several files of format {self.kind}"
@@ -62,7 +62,7 @@ class Format:
 
 
 def head_of(label: str, piece: Piece) -> Head:
-    """The head of a file; raises TraceError for an empty one and for a parquet upload."""
+    """The head of a file, which shows its format; raises TraceError if empty or parquet upload."""
     if piece.data.startswith(PARQUET_MAGIC):
         if piece.path is None:
             raise TraceError(f"{label}: parquet is read from disk only, not from an upload")
@@ -75,10 +75,10 @@ def head_of(label: str, piece: Piece) -> Head:
         raise TraceError(f"{label} is empty")
     if text.startswith("{"):
         return Head(piece.name, keys="".join(text.split()))
-    return Head(piece.name, header=frozenset(header_of(text.split("\n", 1)[0])))
+    return Head(piece.name, header=frozenset(column_names(text.split("\n", 1)[0])))
 
 
-def header_of(line: str) -> list[str]:
+def column_names(line: str) -> list[str]:
     """Column names of the header line of a CSV file."""
     return [cell.strip(BLANK + '"') for cell in line.split(",")]
 
@@ -113,7 +113,8 @@ class Columns:
 
 
 def build_table(c: Columns, most_rows: int) -> TraceTable:
-    """The table of a reader's columns; raises TraceError for no rows or too many."""
+    """The table of a reader's columns, sorted by time, without requests of no input or output
+    tokens; raises TraceError for no rows or too many."""
     row_count = c.input_tokens.size
     if row_count > most_rows:
         raise TraceError(f"{c.name} holds {row_count:,} requests, more than {most_rows:,}: cut it")
@@ -131,7 +132,7 @@ def build_table(c: Columns, most_rows: int) -> TraceTable:
         raise TraceError(f"{c.name} holds no request to keep{reasons}")
     arrival_s = (c.ticks[chosen_rows] - c.ticks[chosen_rows[0]]) / c.ticks_per_s
     segment_offset, first_blocks, blocks, id_count, block_tokens = _chains(c, chosen_rows, counts)
-    session = np.arange(chosen_rows.size) if c.session is None else _dense(c.session[chosen_rows])
+    session = np.arange(chosen_rows.size) if c.session is None else _numbers(c.session[chosen_rows])
     return TraceTable(
         arrival_s=arrival_s.astype(np.float64),
         input_tokens=c.input_tokens[chosen_rows].astype(np.int32),
@@ -149,7 +150,8 @@ def build_table(c: Columns, most_rows: int) -> TraceTable:
 def _chains(
     c: Columns, chosen: np.ndarray, counts: Counter[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
-    """(segment_offset, segment_first, segment_blocks, distinct ids, tokens of a block)."""
+    """Chains of KV blocks of the chosen rows: segment_offset i8[n + 1], segment_first i8[segments],
+    segment_blocks i4[segments], number of distinct blocks, tokens of a block (0: no hashes)."""
     if c.hashes is None or c.hash_offset is None:
         no_ids = np.zeros(0, np.int64)
         return np.zeros(chosen.size + 1, np.int64), no_ids, no_ids.astype(np.int32), 0, 0
@@ -173,13 +175,13 @@ def _chains(
     counts["kept: prompts with fewer hashes than whole blocks"] += too_few_count
     begins = c.hash_offset[:-1][chosen]
     ends = begins + np.minimum(hash_counts, most_hashes)
-    scope = np.zeros(chosen.size, np.int64) if c.scope is None else _dense(c.scope[chosen])
+    scope = np.zeros(chosen.size, np.int64) if c.scope is None else _numbers(c.scope[chosen])
     id_count = chain_ids(begins, ends, scope, c.hashes)
     return (*runs_of(begins, ends, c.hashes), id_count, block_tokens)
 
 
-def _dense(values: np.ndarray) -> np.ndarray:
-    """Numbers i8[n] from 0 on for equal values, in order of first appearance."""
+def _numbers(values: np.ndarray) -> np.ndarray:
+    """Numbers i8[n] from 0 on, equal for equal values, in order of first appearance."""
     _, first_index, inverse = np.unique(values, return_index=True, return_inverse=True)
     number_by_value = np.empty(first_index.size, np.int64)
     number_by_value[np.argsort(first_index, kind="stable")] = np.arange(first_index.size)

@@ -24,7 +24,8 @@ def read_trace(
     source: str | Path | bytes, name: str | None = None, *, block_tokens: int | None = None,
     limits: Limits | None = None,
 ) -> TraceTable:  # fmt: skip
-    """A trace (file, folder, upload) as a table; block_tokens: of a hash. Raises TraceError."""
+    """The table of a trace (file, folder or upload); block_tokens: tokens of a hashed block, None:
+    as the file says. Raises TraceError."""
     if block_tokens is not None and not 1 <= block_tokens <= MOST_BLOCK_TOKENS:
         range_text = f"it must be from 1 to {MOST_BLOCK_TOKENS:,}"
         raise TraceError(f"a block of {block_tokens} tokens is none: {range_text}")
@@ -44,7 +45,7 @@ def read_trace(
 
 
 def known_formats() -> str:
-    """The known formats in one line, grouped by shape."""
+    """Titles of the known formats in one line, grouped by shape (CSV, JSON lines, ...)."""
     titles_by_shape: dict[str, list[str]] = {}
     for entry in FORMATS.values():
         titles_by_shape.setdefault(entry.shape, []).append(entry.title)
@@ -100,6 +101,6 @@ def preview(table: TraceTable) -> dict[str, Any]:
 
 
 def _percentiles(values: np.ndarray) -> dict[str, float]:
-    """Percentiles, maximum and mean of values."""
+    """Percentiles (LEVELS), maximum and mean of values, by name."""
     percentiles = {f"p{level}": float(np.percentile(values, level)) for level in LEVELS}
     return {**percentiles, "max": float(values.max()), "mean": float(values.sum() / values.size)}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from twin.lab.traces.formats import Columns, Format, Reading, header_of
+from twin.lab.traces.formats import Columns, Format, Reading, column_names
 from twin.lab.traces.source import Piece, TraceError
 
 MOST_TOKENS = 10_000_000  # of one prompt or answer: beyond it a figure is not a length
@@ -35,7 +35,7 @@ class Cells:
     where: Callable[[int], str]  # a row for people: 'x.csv line 3'
 
     def error_at(self, column: str, row: int, wanted: str) -> TraceError:
-        """The error for a missing or invalid cell."""
+        """The error for a missing or invalid cell; wanted: what it must be."""
         value = self.value(column, row)
         if value is MISSING:
             return TraceError(f"{self.where(row)} has no {column}: it must be {wanted}")
@@ -46,7 +46,7 @@ class Cells:
         return TraceError(f"{self.where(row)}: {column} = {value_text} must be {wanted}")
 
     def refuse(self, column: str, bad: np.ndarray, wanted: str) -> None:
-        """Raise for the first row of bad b[n], if there is one."""
+        """Raise TraceError for the first bad row, b[n], if any; wanted: what it must be."""
         if bad.any():
             raise self.error_at(column, int(np.argmax(bad)), wanted)
 
@@ -60,22 +60,22 @@ class Cells:
         return values
 
     def tokens(self, column: str) -> np.ndarray:
-        """i8[n] counts of tokens."""
+        """Counts of tokens in a column, i8[n]. Raises TraceError."""
         return self.numbers(column, TOKENS, MOST_TOKENS, whole=True).astype(np.int64)
 
     def times(self, column: str) -> np.ndarray:
-        """f8[n] timestamps in the file's unit."""
+        """Times in a column, f8[n], in the file's unit. Raises TraceError."""
         return self.numbers(column, TIME, MOST_TICKS)
 
     def times_if_known(self, column: str) -> np.ndarray:
-        """f8[n] times, NaN in rows that have none."""
+        """Times in a column, f8[n], in the file's unit; NaN without one. Raises TraceError."""
         values = self.floats(column)
         self.refuse(column, (values < 0) | (values > MOST_TICKS), TIME)
         return values
 
 
 def cells_of_rows(rows: Sequence[dict[str, Any]], where: Callable[[int], str]) -> Cells:
-    """Cells of JSON objects; numbers as text are invalid."""
+    """Cells of JSON objects; a number as text is invalid. where: names a row for people."""
 
     def texts(key: str) -> pl.Series | None:
         """The texts of a column, null in rows without; None if all rows lack it."""
@@ -92,7 +92,7 @@ def cells_of_rows(rows: Sequence[dict[str, Any]], where: Callable[[int], str]) -
 
 
 def cells_of_frame(frame: pl.DataFrame, where: Callable[[int], str]) -> Cells:
-    """Cells of a table; text is parsed as a number."""
+    """Cells of a table; text is parsed as a number. where: names a row for people."""
     return Cells(
         frame.height, lambda key: numbers_in(frame[key]), lambda key, i: frame[key][i],
         lambda key: frame[key] if key in frame.columns else None, where,
@@ -100,7 +100,7 @@ def cells_of_frame(frame: pl.DataFrame, where: Callable[[int], str]) -> Cells:
 
 
 def numbers_in(column: pl.Series) -> np.ndarray:
-    """f8[n] of numbers, or of text parsed as numbers; NaN where there is none."""
+    """A column of numbers, or of text parsed as numbers, as f8[n]; NaN where there is none."""
     return column.cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
 
 
@@ -127,7 +127,7 @@ DECODER = json.JSONDecoder(parse_constant=refuse_constant)
 
 
 def text_of(piece: Piece, first: int = 1) -> str:
-    """The piece as text; first: its first line's number. Raises TraceError if not UTF-8."""
+    """The text of a piece; first: its first line's number. Raises TraceError if not UTF-8."""
     try:
         return piece.data.decode("utf-8-sig" if first == 1 else "utf-8")
     except UnicodeDecodeError as error:
@@ -136,7 +136,7 @@ def text_of(piece: Piece, first: int = 1) -> str:
 
 
 def portions(piece: Piece) -> Iterator[tuple[int, list[str]]]:
-    """All lines in portions of some megabytes, with the number of each portion's first line."""
+    """Lines of a piece in portions of some megabytes, each with the number of its first line."""
     begin_byte, first_line = 0, 1
     while begin_byte <= len(piece.data):
         end_byte = piece.data.find(b"\n", begin_byte + PORTION_BYTES)
@@ -146,8 +146,8 @@ def portions(piece: Piece) -> Iterator[tuple[int, list[str]]]:
         begin_byte, first_line = end_byte + 1, first_line + len(lines)
 
 
-def decode(text: str, where: str, wanted: str = "one request {...}") -> Any:
-    """One JSON value; raises TraceError that begins with `where`."""
+def decode_json(text: str, where: str, wanted: str = "one request {...}") -> Any:
+    """The value of a JSON text; raises TraceError with `where` and what is `wanted`."""
     try:
         return DECODER.decode(text)
     except json.JSONDecodeError as error:
@@ -163,7 +163,7 @@ def decode(text: str, where: str, wanted: str = "one request {...}") -> Any:
 
 
 def json_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
-    """Each portion's cells, one JSON object a line, blank ones left out, and line numbers i8[n]."""
+    """Cells of a piece's JSON objects, one a line, and their line numbers i8[n], by portions."""
     for first_line, lines in portions(piece):
         request_objects, numbers = [], []
         for line_number, line in enumerate(lines, first_line):
@@ -173,7 +173,7 @@ def json_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
             if len(line) > MOST_LINE_BYTES:
                 limit_text = f"{MOST_LINE_BYTES >> 20} MB"
                 raise TraceError(f"{place} is longer than {limit_text}: no request is")
-            request_object = decode(line, place)
+            request_object = decode_json(line, place)
             if type(request_object) is not dict:
                 raise TraceError(f"{place} is not an object: one request {{...}} must stand there")
             request_objects.append(request_object)
@@ -184,7 +184,7 @@ def json_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
 
 
 def hash_lists(cells: Cells) -> list[list[int]]:
-    """A list of hashes per row; the numbers are checked when all are joined."""
+    """The list of block hashes of each row; the hashes are not checked. Raises TraceError."""
     lists_by_row = [cells.value("hash_ids", i) for i in range(cells.size)]
     for i, hashes in enumerate(lists_by_row):
         if type(hashes) is not list:
@@ -224,7 +224,7 @@ STAMP = (
 
 
 def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
-    """Every row after the header, and its line i8[n], by portions; blank lines are skipped."""
+    """Cells of a CSV file's rows and their line numbers i8[n], by portions."""
     header: list[str] = []
     row_count = 0
     for first_line, lines in portions(piece):
@@ -234,7 +234,7 @@ def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
             raise TraceError(f"{piece.name} line {longest_line} is longer than {limit_text}")
         filled_indices = [i for i, line in enumerate(lines) if line and line.strip(BLANK)]
         if filled_indices and not header:
-            header = header_of(lines[filled_indices.pop(0)])
+            header = column_names(lines[filled_indices.pop(0)])
             if len(header) > MOST_COLUMNS:
                 subject = f"{piece.name} has {len(header)} columns"
                 raise TraceError(f"{subject}: at most {MOST_COLUMNS} are read")
@@ -258,12 +258,12 @@ def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
 
 
 def unquoted(line: str) -> str:
-    """A line of a CSV file without its quotes; a comma within them is a look-alike from then on."""
+    """A line of a CSV file without its quotes, with COMMA in place of commas within them."""
     return ",".join(cell.replace(",", COMMA) for cell in next(csv.reader([line])))
 
 
 def _csv_block(piece: Piece, header: list[str], body: list[str], numbers: np.ndarray) -> Cells:
-    """Cells of the lines of a CSV file that have values."""
+    """Cells of some lines of a CSV file; numbers: of these lines in the file, i8[n]."""
     frame = pl.read_csv(
         io.BytesIO("\n".join(body).encode()), has_header=False, new_columns=header,
         infer_schema=False, quote_char=None, eol_char="\n",
@@ -321,7 +321,7 @@ class Layout:
         portions_read: list[tuple[Any, ...]] = []
         hash_portions: list[tuple[np.ndarray, np.ndarray]] = []  # lengths and hashes
         missing_hashes_error: TraceError | None = None  # a portion none of whose rows has hashes
-        for cells, lines in self.opened(reading.only()):
+        for cells, lines in self.opened(reading.only_piece()):
             number_columns = self._ticks(cells), cells.tokens(self.input), cells.tokens(self.output)
             names = _root_chats(cells, root_by_chat) if self.parents else cells.texts(self.session)
             if names is None:
@@ -339,8 +339,8 @@ class Layout:
         *columns, sessions = zip(*portions_read, strict=True)
         ticks, input_tokens, output_tokens, file_rows = map(np.concatenate, columns)
         columns_read = Columns(
-            ticks, TICKS_PER_S[self.unit], input_tokens, output_tokens, file_rows, _codes(sessions),
-            has_time=bool(self.time), time_unit=self.unit,
+            ticks, TICKS_PER_S[self.unit], input_tokens, output_tokens, file_rows,
+            _name_numbers(sessions), has_time=bool(self.time), time_unit=self.unit,
             warnings=[self.warning] if self.warning else [],
         )  # fmt: skip
         other_unit, factor, result = OTHER_UNITS.get(self.unit, ("", 1.0, ""))
@@ -356,7 +356,7 @@ class Layout:
         return columns_read
 
     def _ticks(self, cells: Cells) -> np.ndarray:
-        """Times of the requests in the file's unit, f8[n]; 0 without times."""
+        """Times in the file's unit (ns of a wall clock), f8[n] or i8[n]; 0 without times."""
         if not self.time:
             return np.zeros(cells.size)
         if self.unit == CLOCK:
@@ -366,9 +366,9 @@ class Layout:
         return cells.times(self.time)
 
 
-def _codes(names: Sequence[pl.Series]) -> np.ndarray | None:
-    """A number i8[n] for every name, equal for equal names, one of its own for each row without;
-    None if no row has a name."""
+def _name_numbers(names: Sequence[pl.Series]) -> np.ndarray | None:
+    """A number for every name, i8[n], equal for equal names, another one for each row without; None
+    if no row has a name."""
     every_name = pl.concat(names)
     if every_name.null_count() == len(every_name):
         return None
@@ -377,7 +377,7 @@ def _codes(names: Sequence[pl.Series]) -> np.ndarray | None:
 
 
 def _root_chats(cells: Cells, root: dict[str, str]) -> pl.Series:
-    """Sessions of chats that continue their parent, named by the root chat."""
+    """Name of each request's root chat: its session; root: by chat. Raises TraceError."""
     sessions = []
     for i in range(cells.size):
         chat, parent = cells.value("chat_id", i), cells.value("parent_chat_id", i)
@@ -390,29 +390,29 @@ def _root_chats(cells: Cells, root: dict[str, str]) -> pl.Series:
     return pl.Series(sessions, dtype=pl.String)
 
 
-def _json(name: str, title: str, tells: str, key: str, **layout: Any) -> Format:
-    """A format of JSON lines that a key identifies."""
+def _json_format(name: str, title: str, tells: str, key: str, **layout: Any) -> Format:
+    """A format of JSON lines that is recognised by a key; layout: options of `Layout`."""
     column_names = ("timestamp", "input_length", "output_length")
     reader = Layout(*column_names, **layout, opened=json_cells).read
     return Format(name, title, "JSON lines", tells, lambda head: key in head.keys, reader)
 
 
 def _csv_format(name: str, title: str, layout: Layout) -> Format:
-    """A format of CSV that its columns identify."""
+    """A format of CSV that is recognised by its columns."""
     tells = {"": "no times", CLOCK: "wall-clock times"}.get(layout.unit, f"times in {layout.unit}")
     tells += ", sessions at times" if layout.session else ""
     return Format(name, title, "CSV", tells, lambda h: layout.columns <= h.header, layout.read)
 
 
 FORMATS = (
-    _json("bailian", "Bailian", "times in s, chats by parent, hashes of 16-token blocks",
+    _json_format("bailian", "Bailian", "times in s, chats by parent, hashes of 16-token blocks",
           '"chat_id":', parents=True, block_tokens=16),
-    _json("ragpulse", "RAGPulse", "times in s, sessions", '"hash_ids":{',
+    _json_format("ragpulse", "RAGPulse", "times in s, sessions", '"hash_ids":{',
           session="session_id", text_time=True,
           warning="the hashes name prompt components without their lengths, not chains of "
           "blocks: they are not used, and no prompt shares a block"),
-    _json("mooncake", "Mooncake", "times in ms, hashes of 512-token blocks, sessions at times",
-          '"input_length":', unit="ms", session="session_id", block_tokens=0),
+    _json_format("mooncake", "Mooncake", key='"input_length":', unit="ms", session="session_id",
+          tells="times in ms, hashes of 512-token blocks, sessions at times", block_tokens=0),
     _csv_format("azure", "Azure LLM inference",
          Layout("TIMESTAMP", "ContextTokens", "GeneratedTokens", CLOCK)),
     _csv_format("burstgpt", "BurstGPT",

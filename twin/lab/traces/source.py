@@ -66,7 +66,7 @@ class Budget:
 def open_source(
     source: str | Path | bytes, name: str | None, limits: Limits | None
 ) -> tuple[str, Limits, Iterator[Piece]]:
-    """(name, limits, pieces) of a file, folder or upload. Raises TraceError."""
+    """Label, limits and pieces of a file, folder or upload (`name`: label). Raises TraceError."""
     if isinstance(source, bytes):
         label, limits = printable(name or "upload"), limits or UPLOAD
         return label, limits, _unpack(label, _require_size(label, source, limits), limits)
@@ -79,11 +79,11 @@ def open_source(
             raise TraceError(f"{printable(str(path))} is not a file or a folder")
     except OSError as error:
         raise TraceError(f"{printable(str(path))} cannot be read: {error.strerror}") from None
-    return label, limits, _unpack(label, _read(path, label, limits), limits, path)
+    return label, limits, _unpack(label, _read_limited(path, label, limits), limits, path)
 
 
-def _read(path: Path, label: str, limits: Limits) -> bytes:
-    """The bytes of a file within the limits."""
+def _read_limited(path: Path, label: str, limits: Limits) -> bytes:
+    """The bytes of a file; raises TraceError if they are more than the limit."""
     return _require_size(label, read_bytes(path, limits.packed_bytes, TraceError), limits)
 
 
@@ -103,15 +103,17 @@ def _unpack(name: str, data: bytes, limits: Limits, path: Path | None = None) ->
     if data.startswith(PARQUET_MAGIC):
         yield Piece(name, data, path)
         return
-    content, was_packed = _plain(name, data, budget)
+    content, was_packed = _inflate(name, data, budget)
     if content[257:263] in TAR_MAGIC or content[257:262] == b"ustar":
         yield from _tar_pieces(name, content, budget, was_packed)
     else:
         yield Piece(name, content)
 
 
-def _plain(name: str, data: bytes, budget: Budget, *, counted: bool = False) -> tuple[bytes, bool]:
-    """(contents, was compressed), unpacked at most once; counted: bytes already in the budget."""
+def _inflate(
+    name: str, data: bytes, budget: Budget, *, counted: bool = False
+) -> tuple[bytes, bool]:
+    """Contents, unpacked at most once, and whether they were packed; counted: in the budget."""
     if data.startswith(ZIP_MAGIC):
         raise TraceError(f"{name} is a zip archive: unpack it, or pack it as gzip or tar.gz")
     if not data.startswith(GZIP_MAGIC):
@@ -124,7 +126,7 @@ def _plain(name: str, data: bytes, budget: Budget, *, counted: bool = False) -> 
 
 
 def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
-    """The content of a gzip file; raises TraceError for a broken or an exploding one."""
+    """The content of a gzip file; raises TraceError if it is broken or unpacks to too much."""
     unpacked_chunks = []
     unpacked_bytes = 0
     packed_stream = io.BytesIO(data)
@@ -147,7 +149,7 @@ def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
 
 
 def _tar_pieces(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece]:
-    """Pieces of the files in a tar archive, without hidden ones."""
+    """Pieces of the files in a tar archive, without hidden ones. Raises TraceError."""
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
             file_count = 0
@@ -162,7 +164,7 @@ def _tar_pieces(name: str, data: bytes, budget: Budget, packed: bool) -> Iterato
                 if packed and content.startswith((GZIP_MAGIC, ZIP_MAGIC)):
                     raise TraceError(f"{name} holds {printable(member.name)} compressed twice")
                 member_name = printable(member.name)
-                yield Piece(member_name, _plain(member_name, content, budget, counted=True)[0])
+                yield Piece(member_name, _inflate(member_name, content, budget, counted=True)[0])
     except (tarfile.TarError, EOFError, OverflowError, KeyError):
         raise TraceError(f"{name} is not a sound tar archive: pack it again") from None
 
@@ -175,11 +177,11 @@ def _folder_pieces(folder: Path, budget: Budget) -> Iterator[Piece]:
         if not path.is_file() or _is_hidden(name):
             continue
         file_count = _count_file(budget.name, file_count)
-        content = _read(path, name, budget.limits)
+        content = _read_limited(path, name, budget.limits)
         if content.startswith(PARQUET_MAGIC):
             yield Piece(name, content, path)
         else:
-            yield Piece(name, _plain(name, content, budget)[0])
+            yield Piece(name, _inflate(name, content, budget)[0])
 
 
 def _is_hidden(name: str) -> bool:
@@ -188,7 +190,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _count_file(name: str, seen: int) -> int:
-    """The number of files seen and one more. Raises TraceError if they are too many."""
+    """The number of files seen plus one. Raises TraceError if they are too many."""
     if seen >= MOST_PIECES:
         raise TraceError(f"{name} holds more than {MOST_PIECES:,} files, the most that are read")
     return seen + 1

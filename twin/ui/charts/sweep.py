@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from twin.lab.plan.answer import in_words
+from twin.lab.plan.answer import brief_text
 from twin.lab.sweep.sweep import Axis, Published, knees
 from twin.metrics.registry import METRICS, shown
 from twin.metrics.steadiness import UNSTEADY as NOTES
@@ -46,14 +46,16 @@ def metric_over_field(axis: Axis, key: str, series: Series, *, dark: bool = Fals
     for (name, points), colour in zip(series.items(), _colours(series, dark), strict=True):
         rows = [p for p in points if p.summary.get(key) is not None]
         _points(
-            fig, name, colour, [p.x if is_numeric else axis.said(p.x) for p in rows],
+            fig, name, colour, [p.x if is_numeric else axis.text_of(p.x) for p in rows],
             [p.summary[key] * factor for p in rows], rows,
-            [f"{axis.said(p.x)}: {shown(key, p.summary[key])}" for p in rows],
+            [f"{axis.text_of(p.x)}: {shown(key, p.summary[key])}" for p in rows],
         )  # fmt: skip
         for i in knees([p.met for p in rows]) if is_numeric else ():
             label = "knee" if len(series) == 1 else ""
             base.line_at(fig, label, "top left", x=0.5 * (rows[i].x + rows[i + 1].x))
-        sentences.append(", ".join(f"{axis.said(p.x)} {shown(key, p.summary[key])}" for p in rows))
+        sentences.append(
+            ", ".join(f"{axis.text_of(p.x)} {shown(key, p.summary[key])}" for p in rows)
+        )
     if len(limits) == 1 and top_value > 0.3 * (slo_limit := limits.pop()):
         base.line_at(fig, f"SLO {shown(key, slo_limit)}", "top right", y=slo_limit * factor)
     y_axis: dict[str, Any] = {"title_text": f"{metric.label} ({unit})"}
@@ -70,11 +72,11 @@ def metric_over_field(axis: Axis, key: str, series: Series, *, dark: bool = Fals
 def _field_axis(axis: Axis, numeric: bool) -> dict[str, Any]:
     """The x axis of a swept field: the range of its numbers, or its values in order."""
     if not numeric:
-        names = [axis.said(value) for value in axis.values]
+        names = [axis.text_of(value) for value in axis.values]
         return {"categoryorder": "array", "categoryarray": names, "range": [-0.5, len(names) - 0.5],
                 "type": "category", "title_text": axis.label}  # fmt: skip
     low, high = min(axis.values), max(axis.values)
-    unit = axis.said(0).removeprefix("0").strip()
+    unit = axis.text_of(0).removeprefix("0").strip()
     has_unit = not unit or unit.lower() in axis.label.lower()
     margin = _AIR * (high - low)
     title = axis.label if has_unit else f"{axis.label} ({unit})"
@@ -90,7 +92,7 @@ def frontier(
         decoders = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
         speeds = [1.0 / p.summary[FOR_USER] for p in decoders]
         rates = [p.summary[PER_NPU] for p in decoders]
-        texts = [f"{axis.said(p.x)}: {speed:.3g} tokens/s a user, {rate:,.0f} tokens/s per NPU"
+        texts = [f"{axis.text_of(p.x)}: {speed:.3g} tokens/s a user, {rate:,.0f} tokens/s per NPU"
                 for p, speed, rate in zip(decoders, speeds, rates, strict=True)]  # fmt: skip
         _points(fig, name or "this sweep", colour, speeds, rates, decoders, texts)
         tpots, rate_bands = ([p.bands.get(key) for p in decoders] for key in (FOR_USER, PER_NPU))
@@ -285,4 +287,4 @@ def _named(point: Mapping[str, Any], ranks: Mapping[str, int]) -> str:
     """A deployment as text, after its rank if it has one."""
     rank = ranks.get(point["key"])
     rank_text = f"{rank}. " if rank else ""
-    return f"{rank_text}{in_words(dict(point['settings']))} ({point['npus']} NPUs)"
+    return f"{rank_text}{brief_text(dict(point['settings']))} ({point['npus']} NPUs)"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from twin.lab.explain.waterfall import SLACK, busy_of
+from twin.lab.explain.waterfall import SLACK, layer_shares
 from twin.metrics.measures import amount, seconds
 from twin.model.timeline import Timeline
 from twin.ui import theme
@@ -94,7 +94,7 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
 
 def slack_of(plan: Timeline) -> list[tuple[str, float]]:
     """Share of a layer in which each stream waits for the other."""
-    return [(stream, share) for stream, name, share in busy_of(plan) if name == SLACK]
+    return [(stream, share) for stream, name, share in layer_shares(plan) if name == SLACK]
 
 
 def pace_sentence(plan: Timeline | None, rows: Sequence[tuple[str, str, float]]) -> str:

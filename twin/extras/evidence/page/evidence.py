@@ -10,8 +10,8 @@ from twin.extras.evidence.made import load_made, one_skew
 from twin.extras.evidence.page import charts, proof
 from twin.extras.evidence.rankings import ranking_table
 from twin.extras.evidence.slides import slide_table
-from twin.lab.evidence.envelope import outside_evidence, reach
-from twin.lab.evidence.judge import headlines, score_table, today
+from twin.lab.evidence.envelope import aspect_ranges, outside_evidence
+from twin.lab.evidence.judge import headlines, now_text, score_table
 from twin.lab.evidence.rows import KINDS, UNJUDGED, EvidenceError, Row, load_beyond, load_published
 from twin.lab.runs.runner import find_run
 from twin.lab.share import links, shipped
@@ -99,7 +99,7 @@ def show_row(row: str = "") -> None:
 # 2) In a few numbers, one picture, and what is worst.
 for sentence_of_group in headlines(answers):
     st.markdown(f"**{sentence_of_group}**")
-st.caption(today(answers))
+st.caption(now_text(answers))
 picture, worst = st.columns([3, 2], gap="large")
 with picture:
     plot(charts.error_chart(answers), "evidence-errors")
@@ -279,15 +279,15 @@ with holding:
     draft = session.draft()
     left, right = st.columns([3, 2], gap="large")
     with left:
-        chips = [str(v) for r in reach(facts) if r.aspect.name == "chip" for v in r.values]
+        chips = [str(v) for r in aspect_ranges(facts) if r.aspect.name == "chip" for v in r.values]
         chip = st.segmented_control(
             "Published rows on", ["All chips", *chips], required=True, key="chip", wrap=True,
             format_func=lambda c: choice_label("supernode.chip", c, facts) if c in chips else c,
             default=draft.supernode.chip if draft.supernode.chip in chips else "All chips",
         )  # fmt: skip
         reached = [
-            {"Respect": r.aspect.title, "Published rows have": r.words(facts), "Rows": r.rows}
-            for r in reach(facts, chip="" if chip == "All chips" else chip)
+            {"Respect": r.aspect.title, "Published rows have": r.text(facts), "Rows": r.rows}
+            for r in aspect_ranges(facts, chip="" if chip == "All chips" else chip)
         ]  # fmt: skip
         st.table(reached, border="horizontal", hide_index=True)
     with right, st.container(border=True):

@@ -19,7 +19,7 @@ from twin.lab.sweep.compare import (
     InputRow,
     MetricRow,
     is_number,
-    seeded,
+    reseed,
     with_pairs,
 )
 from twin.lab.sweep.compare import change_text as changed
@@ -222,7 +222,7 @@ def results_that_differ(compared: Comparison) -> list[Difference]:
                 continue
             divisor = 1.0 if metric.kind == "share" else base_value
             change = (value - base_value) / divisor if divisor else math.copysign(FAR, value)
-            delta = row.pair(i) or changed(row.name, value, base_value)[0]
+            delta = row.pair_text(i) or changed(row.name, value, base_value)[0]
             if len(delta) > BAR_CHARS:  # the table and the label say the unit
                 delta = delta.partition(" ")[0]
             pair_text = f"{shown(row.name, base_value)} → {shown(row.name, value)}"
@@ -305,10 +305,10 @@ def metric_table(compared: Comparison, group: str, known: Known | None = None) -
         for i, value in enumerate(row.values):
             cell_text = shown(row.name, value)
             if i != compared.baseline and value is not None and base_value is not None:
-                change_text = change(row.name, value, base_value, row.verdicts[i], row.pair(i))
+                change_text = change(row.name, value, base_value, row.verdicts[i], row.pair_text(i))
                 cell_text = f"{cell_text}  \n{change_text}"
                 if row.name in (ratios := (known or {}).get(i, {})):
-                    cell_text += f"  \n:gray[{ratios[row.name].words}]"
+                    cell_text += f"  \n:gray[{ratios[row.name].text}]"
             cells[plain(compared.names[i])] = cell_text
         table.append(cells)
     return table
@@ -356,7 +356,7 @@ def with_seeds(
     """The comparison with stored runs of other seeds, and scenarios without a run."""
     if any(run.state != "done" for run in rows):
         return compared, []
-    seeds_by_run, store = seeded(scenarios, compared.baseline), session.store()
+    seeds_by_run, store = reseed(scenarios, compared.baseline), session.store()
     seed_runs = [[(s, find_run(store, s)) for s in seeds] for seeds in seeds_by_run]
     missing_scenarios = [s for seeds in seed_runs for s, run in seeds if run is None]
     summaries = [[None if run is None else run.summary for _, run in seeds] for seeds in seed_runs]

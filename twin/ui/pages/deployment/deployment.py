@@ -6,7 +6,7 @@ import polars as pl
 import streamlit as st
 
 from twin.hooks import draw_sections
-from twin.lab.explain.waterfall import iteration_of
+from twin.lab.explain.waterfall import operator_seconds
 from twin.metrics.measures import amount, seconds
 from twin.model.predict import DecodePrediction, Prediction
 from twin.scenario import Scenario
@@ -137,7 +137,7 @@ with facts:
     plan = formulas.layers(draft).get(phase.lower())
     table = pl.DataFrame([*part.operators.items()], ["operator", "per_iteration_s"], orient="row")
     table = table.with_columns(phase=pl.lit(phase.lower()), total_s="per_iteration_s")  # as a run's
-    rows = iteration_of(table, phase.lower(), plan)
+    rows = operator_seconds(table, phase.lower(), plan)
     took_s = part.iteration_s if isinstance(part, DecodePrediction) else part.batch_s
     draw_pass_times(plan, rows, took_s, name_of)
 

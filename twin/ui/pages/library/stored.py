@@ -51,7 +51,7 @@ def figures() -> list[tuple[str, str, float, str]]:
 
 def table(rows: Sequence[Row], key: str) -> list[Any]:
     """Draw runs with figures, or scenarios with questions; returns the selected ones."""
-    notes = session.store().notes.of([_name(row) for row in rows])
+    notes = session.store().notes.notes_on([_name(row) for row in rows])
     has_tags = any(note.tags for note in notes.values())
     cells = []
     for row in rows:
@@ -119,7 +119,7 @@ def draw_details(picked: Sequence[Row]) -> None:
     if len(picked) != 1:
         return
     row = picked[0]
-    if note := session.store().notes.of([_name(row)]).get(_name(row)):
+    if note := session.store().notes.notes_on([_name(row)]).get(_name(row)):
         if note.title:
             st.caption(f"Scenario: {plain(row.name)}")
         if note.text:
@@ -152,7 +152,7 @@ def draw_note_form(picked: Sequence[Row]) -> None:
         "Name and tags" if len(row_ids) < 2 else "Add tags", icon=":material/edit_note:",
         disabled=not row_ids, key=key_after_acts("describe"), on_change="rerun",
     ):  # fmt: skip
-        note = store.notes.of(row_ids).get(row_ids[0]) if len(row_ids) == 1 else None
+        note = store.notes.notes_on(row_ids).get(row_ids[0]) if len(row_ids) == 1 else None
         key = key_after_acts(f"note:{','.join(row_ids)}")
         if len(row_ids) == 1:
             title, name = note.title if note else "", picked[0].name
@@ -170,7 +170,7 @@ def draw_note_form(picked: Sequence[Row]) -> None:
 def _save_note(names: list[str], key: str) -> None:
     """Store the form: all fields for one row, for several the added tags."""
     notes, form = session.store().notes, st.session_state
-    old_notes = notes.of(names)
+    old_notes = notes.notes_on(names)
     with session.toast_refusals("lock"):
         for name in names:
             title, note_text = form.get(f"{key}:title", ""), form.get(f"{key}:text", "")

@@ -6,8 +6,8 @@ from typing import Any
 import streamlit as st
 
 from twin.hooks import draw_sections
-from twin.lab.plan.answer import answer_sentences, equality_note, in_words, loss_text, relax_rows
-from twin.lab.plan.question import LOSSES, Loss, Plan, in_brief
+from twin.lab.plan.answer import answer_sentences, brief_text, equality_note, loss_text, relax_rows
+from twin.lab.plan.question import LOSSES, Loss, Plan, brief_of
 from twin.lab.share import links
 from twin.lab.sweep.sweep import published_points
 from twin.scenario import Scenario, SpecError, with_overrides
@@ -38,7 +38,7 @@ def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
     # Relaxations are a table of their own.
     first_sentence, *other_sentences = answer_sentences({**found, "relaxations": []})
     st.subheader(plain(first_sentence), anchor=False)
-    texts = words.traffic(scenario), words.lengths(scenario), words.reuse(scenario), in_brief(plan)
+    texts = words.traffic(scenario), words.lengths(scenario), words.reuse(scenario), brief_of(plan)
     st.caption(plain(f"{scenario.name}: {' · '.join(filter(None, texts))}"))
     st.markdown(plain(" ".join(other_sentences)))
     rows = found["ranked"]
@@ -121,7 +121,7 @@ def _row_cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]
     figures = row["summary"]
     margins = row.get("margins", {})
     cells = {
-        "": str(rank), "NPUs": row["npus"], "Deployment": in_words(dict(row["settings"])),
+        "": str(rank), "NPUs": row["npus"], "Deployment": brief_text(dict(row["settings"])),
         "Tokens/s per NPU": _rounded(figures["tokens_per_s_per_npu"], 1),
         "TPOT (ms)": _rounded(figures["tpot_s_mean"], 1e3),
         "TTFT p99 (s)": _rounded(figures["ttft_s_p99"], 1.0),

@@ -58,7 +58,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         draft_link("plan")
 
 # 2) What it found, drawn anew while it searches.
-STATUS = plans.look(key) if shown else None
+STATUS = plans.state_of(key) if shown else None
 LOOKING = STATUS is not None and STATUS.working
 STALE = shown is not None and plans.key(shown) != key  # of another engine or other facts
 
@@ -66,7 +66,7 @@ STALE = shown is not None and plans.key(shown) != key  # of another engine or ot
 def results() -> None:
     """Draw the plan's progress, or its answer."""
     assert shown is not None
-    status = plans.look(key)
+    status = plans.state_of(key)
     if status.working != LOOKING:  # begun, taken up again or ended: the page, not this part of it
         st.rerun()
     if status.answer:

@@ -6,10 +6,10 @@ from typing import Any
 import streamlit as st
 
 from twin.hooks import draw_sections
-from twin.lab.explain.words import change, effect
+from twin.lab.explain.words import changes_text, effect_text
 from twin.lab.runs.job import EXPLAIN, load_engine
 from twin.lab.runs.runner import find_run
-from twin.lab.runs.watched import DECODE, STAGES, Inside, stages
+from twin.lab.runs.watched import DECODE, STAGES, Inside, stage_times
 from twin.lab.share import links
 from twin.lab.store import RunRow
 from twin.metrics.measures import amount, numbered, seconds, three_figures
@@ -155,14 +155,16 @@ def _cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) 
         left_column, right = st.columns([2, 3], gap="medium")
         with left_column:
             st.markdown(f"**{number + 1} · {plain(cause['label'])}**{name_text}")
-            st.markdown(f"Without it: {plain(effect(cause['removal']))}")
+            st.markdown(f"Without it: {plain(effect_text(cause['removal']))}")
         gain = cause.get("suggestion")
         with right:
             if gain is None:
                 st.markdown("None of the changes that were tried helps on every seed.")
                 return
-            st.markdown(f"{plain(cause['advice'])} {plain(change(gain['settings'], scenario))}")
-            st.markdown(f":green[:material/trending_up:] {plain(effect(gain))}")
+            st.markdown(
+                f"{plain(cause['advice'])} {plain(changes_text(gain['settings'], scenario))}"
+            )
+            st.markdown(f":green[:material/trending_up:] {plain(effect_text(gain))}")
             if st.button("Apply and compare", icon=":material/science:", key=f"apply-{number}"):
                 name = f"{scenario.name[:100]} · suggestion {number + 1}"
                 with session.toast_refusals():
@@ -253,7 +255,7 @@ def _passes_of(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | 
 def _seconds_to_first_token(row: Mapping[str, Any], seen: Inside | None) -> dict[str, float]:
     """Seconds by part up to the first token; prefill by operator if known."""
     parts_s: dict[str, float] = {}
-    for name, stage_s in stages(row).items():
+    for name, stage_s in stage_times(row).items():
         if name == "prefill" and seen is not None and seen.prefill:
             operator_times = sorted(seen.prefill, key=lambda item: item[0] != "")
             parts_s |= {_prefill(operator): time_s for operator, time_s in operator_times}
@@ -290,7 +292,7 @@ def _conclusion(
 
 def _tpot_s(row: Mapping[str, Any]) -> float:
     """Seconds per token; 0 if unknown."""
-    decode_s = stages(row).get(DECODE, 0.0)
+    decode_s = stage_times(row).get(DECODE, 0.0)
     return decode_s / (row["output_tokens"] - 1) if row["output_tokens"] > 1 else 0.0
 
 

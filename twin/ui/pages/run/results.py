@@ -10,13 +10,13 @@ import streamlit as st
 
 from twin.hooks import Section, hooks_of
 from twin.lab.evidence.envelope import outside_evidence
-from twin.lab.evidence.near import near
+from twin.lab.evidence.near import figure_bands
 from twin.lab.explain.view import has_one_slo
 from twin.lab.library import scenario_to_toml
 from twin.lab.share import links
 from twin.lab.store import RunRow, Store, StoreError
 from twin.lab.store.archive import export_runs
-from twin.lab.sweep.compare import changed
+from twin.lab.sweep.compare import changed_fields
 from twin.metrics.measures import numbered
 from twin.metrics.registry import metric_of, metrics_at, shown
 from twin.metrics.steadiness import UNSTEADY
@@ -61,7 +61,7 @@ def _choose_baseline(row: RunRow, scenario: Scenario) -> None:
     def distance(run: RunRow) -> tuple[int, bool]:
         """Sort key of a run: number of fields that differ, and whether it is an edited preset."""
         try:
-            field_count = len(changed(record.scenario(run.scenario), scenario))
+            field_count = len(changed_fields(record.scenario(run.scenario), scenario))
         except (StoreError, SpecError):  # damaged, or of fields this twin does not know
             field_count = len(form_paths())
         return field_count, words.BETWEEN in run.name  # a preset before its edits
@@ -90,7 +90,7 @@ def tile_rows(
     summary: Mapping[str, Any], s: Scenario, keys: Container[str] | None = None
 ) -> list[dict[str, Any]]:
     """Arguments of one tile per figure of the run, for all or some figures."""
-    tiles, estimates = [], () if s.models else near(s, session.facts(), run=True)
+    tiles, estimates = [], () if s.models else figure_bands(s, session.facts(), run=True)
     bands = {estimate.figure.metric: estimate for estimate in estimates}
     for metric in metrics_at("tile"):
         value = summary.get(metric.key) if keys is None or metric.key in keys else None

@@ -13,7 +13,7 @@ from twin.facts import FactError
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric
 from twin.hardware.imported import npus_of
-from twin.lab.share.shipped import Shipped, shipped
+from twin.lab.share.shipped import Shipped, find_shipped
 from twin.lab.sweep import sweep
 from twin.metrics.measures import numbered
 from twin.scenario import Scenario, pools, scenario_digest
@@ -75,7 +75,7 @@ def sliders(draft: Scenario) -> None:
 @st.cache_resource(show_spinner=False, max_entries=20)
 def _shipped_run(digest: str, _draft: Scenario) -> Shipped | None:
     """Shipped run of a scenario, None without one; cached by digest."""
-    return shipped(_draft)
+    return find_shipped(_draft)
 
 
 def get_ready() -> None:

@@ -46,7 +46,7 @@ CELLS, ROW = 96, 24  # of a card's picture: nodes at most, and nodes in a row
 
 
 # Summaries of the runs that came with the project, by the digest of their scenario; never changed.
-came_along = st.cache_resource(show_spinner=False, max_entries=1)(shipped.summaries)
+came_along = st.cache_resource(show_spinner=False, max_entries=1)(shipped.shipped_summaries)
 
 
 def find_presets(presets: Iterable[Named], shelf: Iterable[str], sought: str) -> list[Named]:

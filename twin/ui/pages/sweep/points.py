@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from twin.lab.evidence.bands import MOST
-from twin.lab.evidence.near import near
+from twin.lab.evidence.near import figure_bands
 from twin.lab.explain.view import has_one_slo
 from twin.lab.runs.runner import find_run
 from twin.lab.store import RunRow
@@ -72,7 +72,9 @@ def choose_axis(
             key=f"sweep-values-{path}",
             format_func=lambda option: choice_label(path, option, session.facts()),
         )  # fmt: skip
-        return sweep.axis(f"{path}={','.join(str(picked).lower() for picked in picked_values)}")
+        return sweep.parse_axis(
+            f"{path}={','.join(str(picked).lower() for picked in picked_values)}"
+        )
     cast, printf = spec.kind, "%d" if spec.kind is int else "%.6g"
     least, most = cast(spec.low or 0), cast(spec.high or 1e9)
     with st.container(horizontal=True):
@@ -140,10 +142,10 @@ def series(
             continue
         summary = row.summary if row else {}
         slo_limits = {m.key: m.slo(scenario) for m in sweep.SLOS if m.slo and has_one_slo(scenario)}
-        name = f"{axes[1].label} {axes[1].said(point.values[1])}" if axes[1:] else ""
-        estimates = near(scenario, session.facts(), run=True)
+        name = f"{axes[1].label} {axes[1].text_of(point.values[1])}" if axes[1:] else ""
+        estimates = figure_bands(scenario, session.facts(), run=True)
         bands = {estimate.figure.metric: estimate.ends(MOST) for estimate in estimates}
-        meets_slo = bool(sweep.holds(scenario, summary))
+        meets_slo = bool(sweep.meets_slo(scenario, summary))
         result = Ran(point.values[0], summary, meets_slo, slo_limits, bands)
         series_by_name.setdefault(name, []).append(result)
     return series_by_name
@@ -152,7 +154,9 @@ def series(
 def scenarios(axes: Sequence[Axis], points: Sequence[Point]) -> dict[str, Scenario]:
     """Scenario of every point by its values in words."""
     return {
-        ", ".join(axis.said(value) for axis, value in zip(axes, p.values, strict=True)): p.scenario
+        ", ".join(
+            axis.text_of(value) for axis, value in zip(axes, p.values, strict=True)
+        ): p.scenario
         for p in points
         if p.scenario is not None
     }
@@ -162,9 +166,9 @@ def cells(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow |
     """The points as rows of a table on the page, with the link of each run."""
     return [
         {
-            **{a.label: a.said(value) for a, value in zip(axes, point.values, strict=True)},
+            **{a.label: a.text_of(value) for a, value in zip(axes, point.values, strict=True)},
             "SLO": "" if row is None or point.scenario is None or not row.summary
-            else "met" if sweep.holds(point.scenario, row.summary) else "broken",
+            else "met" if sweep.meets_slo(point.scenario, row.summary) else "broken",
             **{f"{METRICS[key].label} ({METRICS[key].unit})": row.summary.get(key) if row else None
                for key in figures("sweep", rows)},
             "State": row.state if row else sentence(point.refusal) if point.refusal else "not run",

@@ -22,7 +22,7 @@ header("sweep", run=False)
 
 # 1) Which fields over which values; the address has what was simulated last.
 try:
-    given = [sweep.axis(text) for text in st.query_params.get_all(OVER)[: sweep.AXES_MAX]]
+    given = [sweep.parse_axis(text) for text in st.query_params.get_all(OVER)[: sweep.AXES_MAX]]
 except sweep.SweepError as error:
     st.error(sentence(str(error)), icon=":material/link_off:")
     given = []
@@ -60,7 +60,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
 refused = [p for p in wanted if p.scenario is None]
 for point in refused[:REFUSED_SHOWN]:
     values = zip(axes, point.values, strict=True)
-    at = ", ".join(f"{field_name(axis.path)} {axis.said(value)}" for axis, value in values)
+    at = ", ".join(f"{field_name(axis.path)} {axis.text_of(value)}" for axis, value in values)
     st.caption(f":material/block: {plain(at)}: {sentence(point.refusal)}")
 if more := refused[REFUSED_SHOWN:]:
     st.caption(f"And {numbered(len(more), 'point')} more that cannot be: see the table.")
@@ -110,7 +110,7 @@ def results() -> None:
             pts.cells(axes, wanted, rows), hide_index=True, placeholder="–",
             column_config={"Run": st.column_config.LinkColumn(display_text="Open")},
         )  # fmt: skip
-        table = sweep.table(axes, wanted, rows)
+        table = sweep.result_rows(axes, wanted, rows)
         download("CSV", lambda: table_csv(table), "sweep.csv", "sweep-csv")
 
 

@@ -2,15 +2,15 @@
 
 import sqlalchemy as sa
 
-from twin.lab.store.migrations.tables import foreign, make
+from twin.lab.store.migrations.tables import foreign_key, make_table
 
 revision, down_revision = "v0002", "v0001"
 
 
 def upgrade() -> None:
-    """Add the table; it is filled when a scenario is saved, by whoever knows all schemas."""
-    make(
+    """Add the table of aliases; saving a scenario fills it, as that knows all schemas."""
+    make_table(
         "scenario_aliases", ["digest"], ["scenario"],
-        foreign("scenario_aliases", "scenario", "scenarios.digest", ondelete="CASCADE"),
+        foreign_key("scenario_aliases", "scenario", "scenarios.digest", ondelete="CASCADE"),
         digest=sa.String(64), scenario=sa.String(64),
     )  # fmt: skip

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from twin.lab.store.migrations.tables import foreign, make
+from twin.lab.store.migrations.tables import foreign_key, make_table
 from twin.lab.store.runs import seal
 
 revision, down_revision = "v0003", "v0002"
@@ -12,17 +12,17 @@ COUNTS = "expert counts"  # what the format of a row said that was no trace
 
 
 def upgrade() -> None:
-    """Make the tables, fill them from the old one, drop that."""
+    """Make the tables of imported values, fill them from the table of traces, and drop that."""
     text64 = sa.String(64)
-    imports = make(
+    imports = make_table(
         "imports", ["digest"], ["kind", "created_s"],
         digest=text64, kind=text64, name=sa.String(255), format=text64, about=sa.JSON(),
         rows=sa.BigInteger(), seal=text64, created_s=sa.Double(),
     )  # fmt: skip
-    tables = make(
+    tables = make_table(
         "import_tables", ["digest", "name"], ["sha256"],
-        foreign("import_tables", "digest", "imports.digest", ondelete="CASCADE"),
-        foreign("import_tables", "sha256", "artefacts.sha256"),
+        foreign_key("import_tables", "digest", "imports.digest", ondelete="CASCADE"),
+        foreign_key("import_tables", "sha256", "artefacts.sha256"),
         digest=text64, name=text64, sha256=text64,
     )  # fmt: skip
     # Every row of the old table; one whose JSON cannot be read gets no seal, so it is damaged.

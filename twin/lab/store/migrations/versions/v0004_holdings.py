@@ -2,12 +2,12 @@
 
 import sqlalchemy as sa
 
-from twin.lab.store.migrations.tables import make
+from twin.lab.store.migrations.tables import make_table
 
 revision, down_revision = "v0004", "v0003"
 
 
 def upgrade() -> None:
-    """Add the table; no visitor holds what was stored before."""
+    """Add the table of holdings; no visitor holds what was stored before."""
     columns = {"visitor": sa.String(255), "name": sa.String(64)}
-    make("holdings", ["visitor", "name"], ["name"], **columns)
+    make_table("holdings", ["visitor", "name"], ["name"], **columns)

@@ -19,7 +19,7 @@ from twin.model.timeline import Piece, Timeline
 from twin.ui import charts, show
 from twin.ui.charts import base, waterfall
 
-SAYING = ("chart", "spans", "timeline", "waterfall")  # what takes the sentence below a chart
+SAYING = ("chart", "span_chart", "timeline", "waterfall")  # what takes the sentence below a chart
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_a_sentence_that_charts_of_two_columns_share_stands_once(monkeypatch):
     monkeypatch.setattr(show, "plot", lambda chart, key: said.append(chart.reads))
     monkeypatch.setattr(show.st, "caption", said.append)
     one = base.empty_chart("Nothing")
-    show.two_columns((n, one._replace(reads=r), n) for n, r in (("a", "x"), ("b", "x"), ("c", "y")))
+    show.plot_all((n, one._replace(reads=r), n) for n, r in (("a", "x"), ("b", "x"), ("c", "y")))
     assert said == ["", "", "y", "x"]
 
 
@@ -214,7 +214,7 @@ def test_every_chart_has_a_crosshair():
 
 def test_every_chart_says_below_how_it_is_read():
     """A figure becomes a chart in one place, which takes a sentence; only an empty one has none."""
-    for draw in (charts.base.chart, charts.base.spans, charts.timeline, waterfall.waterfall):
+    for draw in (charts.base.chart, charts.base.span_chart, charts.timeline, waterfall.waterfall):
         assert inspect.signature(draw).parameters["reads"].default is inspect.Parameter.empty
     found = pkgutil.iter_modules(charts.__path__, charts.__name__ + ".")
     made, silent = [], []

@@ -6,7 +6,7 @@ import streamlit as st
 from tests.draws import some
 from twin.lab.library import DATA
 from twin.scenario import Scenario, form_groups, with_overrides
-from twin.ui.forms.instances import unreachable_rows
+from twin.ui.forms.instances import schedule_warnings
 from twin.ui.pages import PAGES
 
 UNITS = ("req/s", "%", " s", "ms", "µs", "tokens/s", "tokens", "requests")
@@ -167,11 +167,11 @@ def test_a_schedule_says_what_no_run_can_give():
         "deployment.prefill.npus_per_instance": 8, "deployment.prefill.instances": 2,
         "deployment.decode.npus_per_instance": 16, "deployment.decode.instances": 4,
     }  # fmt: skip
-    many, late = unreachable_rows(with_overrides(Scenario(), asked | size))
+    many, late = schedule_warnings(with_overrides(Scenario(), asked | size))
     assert "on 224 NPUs are wanted, and instances may take 128" in many
     assert "never seen: rows at 25 h" in late
     fits = {"elastic.schedule": [{"at_s": 60.0, "prefill": 2, "decode": 4}]}
-    assert unreachable_rows(with_overrides(Scenario(), asked | size | fits)) == []
+    assert schedule_warnings(with_overrides(Scenario(), asked | size | fits)) == []
 
 
 def test_a_button_sets_what_a_stack_schedules_by_default_and_then_is_gone(page):

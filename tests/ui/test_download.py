@@ -18,7 +18,7 @@ def formats(store, what, rows=None):
     s = scenario("Kept")
     run = done(store, s)
     row = store.runs.get(run)
-    return s, row, results.formats(store, row, s, what, rows)
+    return s, row, results.download_makers(store, row, s, what, rows)
 
 
 def test_text_that_would_be_a_formula_is_quoted_and_numbers_are_not():

@@ -60,7 +60,7 @@ def test_moments_pair_the_two_sides_of_each_rebalance(tables):
     assert [(m.name, m.number) for m in found] == [
         ("start", 0), ("before", 1), ("after", 1), ("before", 2), ("after", 2), ("end", 0),
     ]  # fmt: skip
-    pairs = {n: (before.t_s, after.t_s) for n, (before, after) in experts.pairs(found).items()}
+    pairs = {n: (before.t_s, after.t_s) for n, (before, after) in experts.sides(found).items()}
     assert pairs == {1: MOVES[0], 2: MOVES[1]}
 
 
@@ -185,14 +185,16 @@ def test_the_page_opens_with_what_imbalance_costs_by_the_run_s_own_waterfall(
     app, store, monkeypatch
 ):
     pieces = {"weights": 3.0, "attention": 5.0, "imbalance": 2.0}
-    monkeypatch.setattr(record, "time_of", lambda row, scenario: pieces)
+    monkeypatch.setattr(record, "seconds_by_piece", lambda row, scenario: pieces)
     opened(app, done_skewed(store))
     assert app.subheader[0].value == (
         "Expert imbalance costs 2.00 s of a mean request's 10.0 s: 20.0 %."
     )
-    monkeypatch.setattr(record, "time_of", lambda row, scenario: pieces | {"imbalance": 0.0})
+    monkeypatch.setattr(
+        record, "seconds_by_piece", lambda row, scenario: pieces | {"imbalance": 0.0}
+    )
     assert "imbalance is free" in app.run().subheader[0].value
-    monkeypatch.setattr(record, "time_of", lambda row, scenario: {})
+    monkeypatch.setattr(record, "seconds_by_piece", lambda row, scenario: {})
     app.run()
     assert "Another engine or other facts made this one: run it again" in words(app)
     monkeypatch.setattr("twin.ui.pages.run.explained.can_explain", lambda row, scenario: True)
@@ -253,7 +255,7 @@ def upload_form() -> None:
     """The script under test: the uploader alone."""
     from twin.ui import imports
 
-    imports.upload(imports.COUNTS)
+    imports.draw_upload(imports.COUNTS)
 
 
 def test_counts_of_ones_own_reach_the_draft_and_a_broken_file_is_one_sentence(store):

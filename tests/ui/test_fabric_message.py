@@ -14,7 +14,14 @@ from twin.hardware.recipes import as_sold
 from twin.lab.library import load_facts
 from twin.lab.machines import read_machine
 from twin.scenario import Edit, Supernode
-from twin.ui.fabric_message import changes, layout, link_values, loads, machine, machine_text
+from twin.ui.fabric_message import (
+    edits_message,
+    layout,
+    link_loads,
+    link_values,
+    machine_message,
+    machine_text,
+)
 from twin.ui.fields import rows_in_words
 
 FACTS = load_facts()
@@ -30,7 +37,7 @@ CHANGED = (
 
 def told(fabric):
     """Both ends and GB/s of every link, as the browser puts the two messages together."""
-    stands, now = machine(built(fabric)), changes(fabric)
+    stands, now = machine_message(built(fabric)), edits_message(fabric)
     ends = np.cumsum(stands["ends"], axis=1).T
     gb = np.array([stands["sorts"][k][2] for k in stands["sort"]])
     gb[np.cumsum(now["links"])] = now["gb"]
@@ -54,28 +61,30 @@ def test_every_link_of_an_edited_fabric_is_told():
 
 def test_an_edit_changes_nothing_of_what_stands_and_little_travels():
     slow = build_fabric(Supernode(edits=CHANGED), FACTS)
-    assert machine(built(slow)) == machine(built(FULL))
+    assert machine_message(built(slow)) == machine_message(built(FULL))
     text = machine_text(built(FULL))
     assert len(text) < 40_000
-    assert json.loads(zlib.decompress(base64.b64decode(text))) == machine(built(FULL))
-    assert len(json.dumps(changes(FULL))) < 100
-    assert len(json.dumps(changes(slow))) < 40_000
+    assert json.loads(zlib.decompress(base64.b64decode(text))) == machine_message(built(FULL))
+    assert len(json.dumps(edits_message(FULL))) < 100
+    assert len(json.dumps(edits_message(slow))) < 40_000
 
 
 def test_nodes_of_another_chip_are_told_apart():
     kinds = [{"chip": "h800", "nodes": 3}, {"chip": "ascend-950dt", "nodes": 2}]
-    mixed = machine(build_fabric(Supernode(nodes=8, kinds=kinds), FACTS))
+    mixed = machine_message(build_fabric(Supernode(nodes=8, kinds=kinds), FACTS))
     assert mixed["chips"] == ["ascend-910c", "h800", "ascend-950dt"]
     assert mixed["chip"] == [0, 0, 0, 1, 1, 1, 2, 2]
     assert len(mixed["dies"]) == 8 * (3 * 2 + 5)
-    assert machine(FULL)["chips"] == ["ascend-910c"] and not any(machine(FULL)["chip"])
+    assert machine_message(FULL)["chips"] == ["ascend-910c"] and not any(
+        machine_message(FULL)["chip"]
+    )
     known = network(build_fabric(Supernode(nodes=8, supernodes=2, kinds=kinds), FACTS))
     assert known.chips("")[8 * 8 :] == known.chips("")[: 8 * 8]  # in every supernode
 
 
 def test_nodes_of_cpus_alone_are_a_kind():
     kinds = [{"chip": "none", "nodes": 2, "cpus_per_node": 8}]
-    mixed = machine(build_fabric(Supernode(nodes=4, kinds=kinds), FACTS))
+    mixed = machine_message(build_fabric(Supernode(nodes=4, kinds=kinds), FACTS))
     assert mixed["chips"] == ["ascend-910c", "none"]
     assert mixed["chip"] == [0, 0, 1, 1]
     assert sum(name.startswith("CPU") for name in mixed["name"]) == 2 * 4 + 2 * 8
@@ -83,7 +92,7 @@ def test_nodes_of_cpus_alone_are_a_kind():
 
 
 def test_marks_say_what_edits_make_of_an_element_and_who_holds_one():
-    found = changes(build_fabric(Supernode(nodes=24, edits=CHANGED), FACTS))
+    found = edits_message(build_fabric(Supernode(nodes=24, edits=CHANGED), FACTS))
     assert found["edits"] == len(CHANGED)
     assert found["marks"]["sub-plane 3"] == [0.5, 1.0]
     assert found["marks"]["L1 7.3"] == [0.125, 2.0]  # of its sub-plane and its node
@@ -104,7 +113,7 @@ def sums(fabric):
 
 
 def test_cells_of_the_matrix_sum_what_leaves_a_node_or_enters_a_plane_that_ends_there():
-    rows = [text for text, _ in machine(FULL)["rows"]]
+    rows = [text for text, _ in machine_message(FULL)["rows"]]
     assert rows == [*(f"UB {p}" for p in range(7)), "RDMA", "VPC"]
     cells = sums(FULL)
     assert cells[7].tolist() == [448e9] * 7 + [400e9, 50e9]
@@ -150,4 +159,4 @@ def test_a_link_is_as_full_as_its_busier_direction():
     each = np.zeros(net.tail.size)
     one, other = net.links_at("L1 20.3", "L2 3.12")
     each[one], each[other] = 0.25, 0.75
-    assert sorted(set(loads(FULL, each))) == [0.0, 75.0]
+    assert sorted(set(link_loads(FULL, each))) == [0.0, 75.0]

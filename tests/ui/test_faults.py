@@ -8,7 +8,7 @@ from twin.hardware.placement import place
 from twin.scenario import Fault
 from twin.ui import formulas, session
 from twin.ui.charts import faults as charts_playback
-from twin.ui.forms.faults import element_names, fault_error, typical
+from twin.ui.forms.faults import element_names, fault_error, typical_faults
 from twin.ui.pages import PAGES
 
 
@@ -144,7 +144,7 @@ def test_a_fault_after_the_end_is_said(page):
 
 def test_every_typical_fault_fits_the_machine_and_can_be_added(page):
     s, fabric = machine()
-    offered = typical(s, fabric, place(s, fabric).instances)
+    offered = typical_faults(s, fabric, place(s, fabric).instances)
     assert {"A node", "An L2 switch", "Sub-plane 3"} <= set(offered)
     assert any("die of decode" in name for name in offered)
     assert any("memory server" in name for name in offered)
@@ -157,7 +157,7 @@ def test_every_typical_fault_fits_the_machine_and_can_be_added(page):
 def test_a_machine_without_an_l2_chip_is_not_offered_one():
     s = scenario(supernode__scale_up="node")
     fabric = build_fabric(s.supernode, session.facts())
-    assert "An L2 switch" not in typical(s, fabric, place(s, fabric).instances)
+    assert "An L2 switch" not in typical_faults(s, fabric, place(s, fabric).instances)
 
 
 def test_a_wrong_fault_has_one_sentence_and_a_right_one_none():

@@ -20,7 +20,7 @@ from twin.scenario import (
     read,
     with_overrides,
 )
-from twin.ui.fields import NAME, choice_label, label, options, sentence, show, tooltip, why_idle
+from twin.ui.fields import NAME, choice_label, label, options, sentence, text_of, tooltip, why_idle
 
 PATHS = [path for path, known in fields().items() if known.form]
 # Words about the scenario, what an upload fills in, and lists with an editor of their own.
@@ -37,7 +37,7 @@ def one_field(path: str) -> None:
     """The script under test: one field of the form."""
     from twin.ui import forms
 
-    forms.field(path)
+    forms.draw_field(path)
 
 
 def other_value(path, value):
@@ -70,7 +70,7 @@ def test_a_choice_is_shown_by_its_label_and_an_element_as_it_is_typed():
     assert choice_label("deployment.model", "deepseek-r1", facts).startswith("DeepSeek-R1 / ")
     assert choice_label("router.policy", "round_robin") == "Round robin"
     assert choice_label("faults[].element", "sub-plane 3", facts) == "sub-plane 3"
-    assert show("a_trace.jsonl", "workload.trace.name") == "a_trace.jsonl"
+    assert text_of("a_trace.jsonl", "workload.trace.name") == "a_trace.jsonl"
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -151,7 +151,7 @@ def two_pools() -> None:
     """The script under test: two fields that only hold together."""
     from twin.ui import forms
 
-    forms.group(("deployment.prefill.instances", "deployment.decode.npus_per_instance"))
+    forms.draw_group(("deployment.prefill.instances", "deployment.decode.npus_per_instance"))
 
 
 def test_a_refused_edit_waits_for_the_one_that_makes_it_possible():
@@ -174,7 +174,7 @@ def undoable() -> None:
 
     st.button("undo", on_click=session.undo, key="undo")
     st.button("redo", on_click=session.redo, key="redo")
-    forms.field("workload.input_tokens")
+    forms.draw_field("workload.input_tokens")
 
 
 def shown(at):

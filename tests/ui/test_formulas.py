@@ -20,7 +20,8 @@ def test_no_more_than_three_formulas_are_worked_out_at_once_and_all_are_answered
 
     answers = []
     threads = [
-        threading.Thread(target=lambda: answers.append(formulas.or_reason(work))) for _ in range(12)
+        threading.Thread(target=lambda: answers.append(formulas.answer_or_reason(work)))
+        for _ in range(12)
     ]
     for thread in threads:
         thread.start()

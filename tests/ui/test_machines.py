@@ -129,7 +129,7 @@ def upload_form() -> None:
     """The script under test: the uploader of the Supernode page alone."""
     from twin.ui import imports
 
-    imports.upload(imports.MACHINES)
+    imports.draw_upload(imports.MACHINES)
 
 
 def test_a_machines_file_is_read_by_a_process_apart(store, monkeypatch):

@@ -58,7 +58,7 @@ def one_field() -> None:
     """The script under test: the new field in its form."""
     from twin.ui import forms
 
-    forms.field("grace_s")
+    forms.draw_field("grace_s")
 
 
 def test_a_new_field_stands_everywhere_and_renames_nothing(new_field):

@@ -19,7 +19,7 @@ from twin.ui import session
 from twin.ui.charts import elastic
 from twin.ui.charts import elastic as charts
 from twin.ui.pages import PAGES
-from twin.ui.pages.run.own_sections import starts
+from twin.ui.pages.run.own_sections import starts_sentence
 
 
 @pytest.fixture(autouse=True)
@@ -107,14 +107,16 @@ def test_instances_of_several_models_are_named_with_their_model():
 
 
 def test_starts_say_where_weights_and_npus_came_from():
-    assert starts(LIVES.filter(pl.col("state") == "serve"), 0) == ""
+    assert starts_sentence(LIVES.filter(pl.col("state") == "serve"), 0) == ""
     states = ["load", "load", "load", "fetch", "graphs", "graphs"]
     alone = pl.DataFrame({"state": states, "t_s": [0.0] * 6, "end_s": [60.0] * 6})
     lives = alone.with_columns(model=pl.lit("a"))
-    said = starts(lives, 1)
+    said = starts_sentence(lives, 1)
     assert "Of 3 loads of weights" in said and "2 found them in DRAM" in said
     assert "1 start took the NPUs of another" in said
-    assert "another model" not in starts(lives, 2) and "another model" not in starts(alone, 1)
+    assert "another model" not in starts_sentence(
+        lives, 2
+    ) and "another model" not in starts_sentence(alone, 1)
 
 
 # The section of a run whose rate follows a day.

@@ -15,7 +15,7 @@ from twin.ui.pages import PAGES
 from twin.ui.pages.playback import player
 from twin.ui.pages.run import explained
 from twin.ui.pages.start import answer
-from twin.ui.pages.start.gallery import SHELVES, find_presets, picture
+from twin.ui.pages.start.gallery import SHELVES, find_presets, picture_svg
 from twin.ui.runs import headlines
 from twin.ui.show import plain
 
@@ -84,10 +84,10 @@ def test_every_preset_answers_one_of_the_questions_and_says_its_answer_in_a_pict
         p.key for p in presets()
     }
     for preset in presets():
-        assert "aria-label" in picture(preset.scenario)
+        assert "aria-label" in picture_svg(preset.scenario)
         summary = shipped.shipped_summaries()[scenario_digest(preset.scenario)]
         assert headlines(summary, "card"), preset.key
-    drawn = picture(presets()[0].scenario)
+    drawn = picture_svg(presets()[0].scenario)
     assert drawn.count("<rect") == 48
     assert "96 prefill, 160 decode, 128 idle" in drawn
 
@@ -234,7 +234,7 @@ def test_a_node_of_the_draft_fails_and_its_traffic_stays(app, asked):
 
 
 def test_a_live_run_plays_in_place_of_the_machine_at_rest(app, monkeypatch):
-    monkeypatch.setattr(live, "answer", lambda place, draft: "a live run")
+    monkeypatch.setattr(live, "draw_answer", lambda place, draft: "a live run")
     monkeypatch.setattr(live, "tables", lambda run: {"windows": None})
     monkeypatch.setattr(player, "shipped_film", lambda draft, came, run: {})
     app.query_params["s"] = links.pack_scenario(

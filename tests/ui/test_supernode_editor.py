@@ -188,7 +188,7 @@ def test_rows_of_the_table_are_changed_and_restored_as_one_step(store):
         def link():
             fabric = editor.fabric_of(session.draft().supernode)
             [row] = (
-                table.matching_rows(table.rows(fabric, "link"), "L2 3.12")
+                table.matching_rows(table.rows_of(fabric, "link"), "L2 3.12")
                 .filter(table.pl.col("Element") == "L1 20.3")
                 .to_dicts()
             )
@@ -196,14 +196,14 @@ def test_rows_of_the_table_are_changed_and_restored_as_one_step(store):
 
         editor.apply((Edit(element="sub-plane 3", capacity_factor=0.5),))
         assert link()[table.NOW] == 0.5 * link()[table.BUILT]
-        table.change([link()], 7.0, table.RATE)
-        table.change([link()], 7.0, table.RATE)  # a second time is no other step
+        table.set_parts([link()], 7.0, table.RATE)
+        table.set_parts([link()], 7.0, table.RATE)  # a second time is no other step
         assert link()[table.NOW] == 7.0
-        table.change([link()], 3.0, table.WAIT)
+        table.set_parts([link()], 3.0, table.WAIT)
         assert abs(link()[table.DELAY] - 3.0) < 1e-6
-        table.change([link(), {"Element": "node 3"}], 0.0)
+        table.set_parts([link(), {"Element": "node 3"}], 0.0)
         assert link()[table.NOW] == 0.0
-        table.restore([{"Element": "node 3"}])
+        table.restore_parts([{"Element": "node 3"}])
 
     at = patient(script).run()
     assert not at.exception
@@ -219,12 +219,13 @@ BUILT = build_fabric(Supernode(), load_facts())
 
 def test_a_row_counts_what_leaves_its_element():
     slow = build_fabric(Supernode(edits=(HALF,)), load_facts())
-    assert table.groups(BUILT).keys() >= {"rack", "node", "NPU", "die", "L1", "L2", "sub-plane"}
-    [row] = table.matching_rows(table.rows(slow, "L1"), "L1 20.3").to_dicts()
+    kinds = {"rack", "node", "NPU", "die", "L1", "L2", "sub-plane"}
+    assert table.elements(BUILT).keys() >= kinds
+    [row] = table.matching_rows(table.rows_of(slow, "L1"), "L1 20.3").to_dicts()
     inside = 16 * 28.0 + 4 * 160.0 / 7  # of dies and CPUs
     assert row[table.BUILT] == pytest.approx(448 + inside)
     assert row[table.NOW] == pytest.approx(row[table.BUILT] / 2)
-    [row] = table.matching_rows(table.rows(slow, "node"), "node 7").to_dicts()
+    [row] = table.matching_rows(table.rows_of(slow, "node"), "node 7").to_dicts()
     assert row[table.BUILT] == pytest.approx(7 * 448 + 400 + 50)
     assert row[table.NOW] == pytest.approx(6.5 * 448 + 400 + 50)
 
@@ -241,7 +242,7 @@ def test_a_row_counts_what_leaves_its_element():
     ],
 )
 def test_names_are_found_however_they_are_spelled(kind, typed, names):
-    assert table.matching_rows(table.rows(BUILT, kind), typed)[table.NAME].to_list() == names
+    assert table.matching_rows(table.rows_of(BUILT, kind), typed)[table.NAME].to_list() == names
 
 
 def test_what_is_selected_is_shown_with_the_links_of_a_single_chip():
@@ -304,7 +305,7 @@ def test_a_factor_out_of_bounds_is_refused_by_its_label_and_bound(store):
         from twin.ui.pages.supernode import table
 
         session.draft()
-        table.change([{"Element": "node 3"}], 1e6)
+        table.set_parts([{"Element": "node 3"}], 1e6)
 
     at = patient(script).run()
     assert not at.exception

@@ -11,7 +11,7 @@ from twin.scenario import Edit, Scenario, Supernode, with_overrides
 from twin.ui import fields
 from twin.ui.fields import effect
 from twin.ui.pages import PAGES
-from twin.ui.pages.supernode.editor import change, edits_without
+from twin.ui.pages.supernode.editor import changed_edits, edits_without
 from twin.ui.pages.supernode.prices import TRAFFIC, headlines, link_shares
 
 FACTS = load_facts()
@@ -23,25 +23,27 @@ def fabric(*edits: Edit):
 
 
 def test_an_element_has_one_edit_and_none_when_it_is_as_built_again():
-    edits = change((), ["node 3", "L1 0.0"], capacity=0.5)
-    edits = change(edits, ["node 3"], latency=2.0)
+    edits = changed_edits((), ["node 3", "L1 0.0"], capacity=0.5)
+    edits = changed_edits(edits, ["node 3"], latency=2.0)
     assert edits == (
         Edit(element="node 3", capacity_factor=0.5, latency_factor=2.0),
         Edit(element="L1 0.0", capacity_factor=0.5),
     )
-    assert change(edits, ["Node-3"], capacity=1.0, latency=1.0) == edits[1:]
-    link = change((), [("L1 0.0", "L2 0.0")], capacity=0.5)
-    turned = change(link, [("L2 0.0", "L1 0.0")], capacity=0.25)
+    assert changed_edits(edits, ["Node-3"], capacity=1.0, latency=1.0) == edits[1:]
+    link = changed_edits((), [("L1 0.0", "L2 0.0")], capacity=0.5)
+    turned = changed_edits(link, [("L2 0.0", "L1 0.0")], capacity=0.25)
     assert [(e.element, e.capacity_factor) for e in turned] == [("L2 0.0", 0.25)]
 
 
 def test_too_many_edits_are_refused():
     with pytest.raises(ValueError, match="2,000"):
-        change((), [f"x {i}" for i in range(2001)], capacity=0.5)
+        changed_edits((), [f"x {i}" for i in range(2001)], capacity=0.5)
 
 
 def test_restoring_takes_back_what_is_within_and_names_what_is_around():
-    edits = change((), ["node 3", "die 3.0.0", ("L1 3.0", "L2 0.0"), "sub-plane 1"], capacity=0.5)
+    edits = changed_edits(
+        (), ["node 3", "die 3.0.0", ("L1 3.0", "L2 0.0"), "sub-plane 1"], capacity=0.5
+    )
     left, wider = edits_without(edits, ["node 3"], FULL)
     assert [e.element for e in left] == ["sub-plane 1"]
     assert [e.element for e in wider] == ["sub-plane 1"]

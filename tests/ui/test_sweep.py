@@ -84,9 +84,9 @@ def test_nothing_is_drawn_before_a_point_was_begun_and_a_point_that_cannot_be_is
 
 def test_what_a_token_costs_is_drawn_where_a_price_is_set():
     runs = [SimpleNamespace(summary={"joules_per_token": 2.0}), None]
-    assert points.figures("panel", runs)[-1] == "joules_per_token"
+    assert points.metric_keys("panel", runs)[-1] == "joules_per_token"
     runs[0].summary["cost_per_million_tokens"] = 1.5
-    assert points.figures("panel", runs)[-1] == "cost_per_million_tokens"
+    assert points.metric_keys("panel", runs)[-1] == "cost_per_million_tokens"
 
 
 def test_whoever_asks_where_it_breaks_gets_it_simulated(app, begun):

@@ -5,7 +5,7 @@ import pytest
 from tests.ui.stored_runs import done, scenario
 from twin.hooks import Page, hooks_of
 from twin.ui import fields, words
-from twin.ui.fields import show, tooltip
+from twin.ui.fields import text_of, tooltip
 from twin.ui.pages import PAGES
 from twin.ui.pages.run import sections
 
@@ -52,8 +52,8 @@ def test_a_long_name_keeps_its_count_and_its_bound():
 
 def test_lists_are_told_in_words_as_models_and_as_plain_values():
     s = varied()
-    assert show(s.faults, "faults") == show([FAULT | {"kind": "fail", "to": ""}], "faults")
-    assert show(s.supernode.edits, "supernode.edits") == "sub-plane 3: 50 % of capacity"
+    assert text_of(s.faults, "faults") == text_of([FAULT | {"kind": "fail", "to": ""}], "faults")
+    assert text_of(s.supernode.edits, "supernode.edits") == "sub-plane 3: 50 % of capacity"
     slow = {**FAULT, "kind": "slow", "factor": 0.5, "duration_s": 20.0}
     assert (
         fields.rows_in_words("faults", [slow])
@@ -76,7 +76,7 @@ def test_tenants_are_told_in_words_wherever_a_scenario_is():
     rows = [{"name": "chat"}, {"name": "batch", "share": 4.0}]
     words_of = "chat, 1 part of the sessions; batch, 4 parts of the sessions"
     s = scenario(tenants=rows)
-    assert show(s.tenants, "tenants") == words_of
+    assert text_of(s.tenants, "tenants") == words_of
     assert fields.list_sentences(s) == [f"Tenants: {words_of}"]
     told = [row["Value"] for row in sections.field_rows(s) if row["Field"] == "Tenants"]
     assert told == words_of.split("; ")

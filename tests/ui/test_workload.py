@@ -93,7 +93,7 @@ def upload_form() -> None:
     """The script under test: the choice of a trace alone."""
     from twin.ui import imports
 
-    imports.trace_upload()
+    imports.draw_trace_upload()
 
 
 def recorded(name="a.jsonl", requests=40):

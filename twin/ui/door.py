@@ -44,7 +44,7 @@ HEADERS = {
 
 
 def report_error(error: Exception) -> bool:
-    """Show the reference of an unexpected error that Streamlit has logged; True: it was shown."""
+    """Log a page's unexpected error under a reference and draw that; True: it was shown."""
     reference = secrets.token_hex(4)
     log.error("reference %s: %s on a page", reference, type(error).__name__, exc_info=error)
     st.error(

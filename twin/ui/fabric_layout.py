@@ -41,7 +41,7 @@ class Boxes:
     apart: bool = False  # whether each switch outside the nodes is a block of its own
 
     def add(self, name: str, kind: str, parent: int, rect: Iterable[float]) -> int:
-        """Put a box into another; returns its number."""
+        """Add a box at `rect` (x, y, width, height) of `parent` (-1: none); returns its index."""
         x, y, width, height = (round(number, 1) for number in rect)
         box = len(self.name)
         self.name.append(name)
@@ -52,19 +52,19 @@ class Boxes:
         return box
 
     def put(self, vertex: int, parent: int, *rect: float) -> int:
-        """Put the box of a vertex into another; returns its number."""
+        """Add a vertex's box at x, y, width, height of `parent` (-1: none); returns its index."""
         name, kind = self.net.vertices[vertex], self.net.vertex_data[vertex]["kind"]
         self.of[vertex] = box = self.add(name, kind, parent, rect)
         return box
 
-    def grow(self, box: int, w: float, h: float) -> None:
-        """Set a box's size once its contents are known."""
+    def resize(self, box: int, w: float, h: float) -> None:
+        """Set width and height of a box, once its contents are known."""
         self.rect[box] = (*self.rect[box][:2], round(w, 1), round(h, 1))
 
 
 @lru_cache(maxsize=8)
 def boxes(fabric: Fabric) -> Boxes:
-    """The boxes of a fabric as built; every vertex has one."""
+    """Boxes that draw a fabric as built, one for every vertex and for what contains vertices."""
     net = network(fabric)
     sheet = Boxes(net)
     nodes: dict[int, list[int]] = defaultdict(list)
@@ -94,7 +94,7 @@ def boxes(fabric: Fabric) -> Boxes:
         for node, members in nodes.items():
             sheet.blocks.append((_add_node(sheet, node, members, -1, 0.0, 0.0), -1, "rack"))
     else:
-        _racks(sheet, nodes, rack_switches)
+        _add_racks(sheet, nodes, rack_switches)
     several_supernodes = len({supernode for supernode, _ in switches if supernode >= 0}) > 1
     switch_groups = sorted(switches.items(), key=lambda item: item[0][1][0] in PLANES)
     for (supernode, _), members in switch_groups:
@@ -113,8 +113,11 @@ PLANES = {  # kinds off the UB plane that are no switches
 }
 
 
-def _racks(sheet: Boxes, nodes: Mapping[int, list[int]], switches: Mapping[str, list[int]]) -> None:
-    """Add racks with nodes and switches by the vertices' `rack`, otherwise of four nodes each."""
+def _add_racks(
+    sheet: Boxes, nodes: Mapping[int, list[int]], switches: Mapping[str, list[int]]
+) -> None:
+    """Add racks of nodes (vertices by number), by their vertices' `rack`, otherwise four nodes
+    each; and the switches of each rack."""
     racks: dict[tuple[int, str], list[int]] = defaultdict(list)
     for k, (node, vertices) in enumerate(nodes.items()):
         attrs = sheet.net.vertex_data[vertices[0]]
@@ -136,12 +139,12 @@ def _racks(sheet: Boxes, nodes: Mapping[int, list[int]], switches: Mapping[str, 
             corner = 5.0 + k % CHIPS_IN_ROW * 17.0, bottom + k // CHIPS_IN_ROW * 14.0
             sheet.put(switch, rack, *corner, CHIP_W, CHIP_H)
         bottom += 14.0 * math.ceil(len(rack_switches) / CHIPS_IN_ROW)
-        sheet.grow(rack, right + 5.0, bottom + 1.0)
+        sheet.resize(rack, right + 5.0, bottom + 1.0)
         sheet.blocks.append((rack, supernode, "rack"))
 
 
 def _add_node(sheet: Boxes, n: int, inside: Sequence[int], parent: int, x: float, y: float) -> int:
-    """Add one node: rows of NPUs, with its switches and hosts below. Returns its box."""
+    """Add node `n` at x, y of box `parent`: NPUs, below them its other parts. Returns its box."""
     node_box, attrs = sheet.add(f"node {n}", "node", parent, (x, y, 0, 0)), sheet.net.vertex_data
     npus: dict[int, list[int]] = defaultdict(list)
     for vertex in inside:
@@ -162,12 +165,12 @@ def _add_node(sheet: Boxes, n: int, inside: Sequence[int], parent: int, x: float
         for k, vertex in enumerate(strip):
             sheet.put(vertex, node_box, GUTTER + k * (box_width + 2.0), strip_top, box_width, 9.0)
         strip_top += 11.0
-    sheet.grow(node_box, GUTTER + width + 4.0, strip_top + 2.0)
+    sheet.resize(node_box, GUTTER + width + 4.0, strip_top + 2.0)
     return node_box
 
 
 def _add_dies(sheet: Boxes, npu: int, parts: Sequence[int]) -> None:
-    """Add the dies of an NPU side by side, with a NIC above each die that has one."""
+    """Add the dies of an NPU (box `npu`, vertices `parts`) side by side, its NICs above."""
     dies = [vertex for vertex in parts if sheet.net.vertex_data[vertex]["kind"] == "die"]
     nics = [vertex for vertex in parts if vertex not in dies]
     dies_top = 9.0 if nics else 3.0
@@ -178,7 +181,8 @@ def _add_dies(sheet: Boxes, npu: int, parts: Sequence[int]) -> None:
 
 
 def _add_switches(sheet: Boxes, inside: Sequence[int], part: int) -> int:
-    """Add a block of switches, or one switch as its own box; returns the block's box."""
+    """Add a block of switches, or a single switch as its own box; returns the box. part: number of
+    a supernode for its name, -1: none."""
     attrs = sheet.net.vertex_data[inside[0]]
     chips_per_row = CHIPS_IN_ROW if len(inside) <= 4 * CHIPS_IN_ROW else 2 * CHIPS_IN_ROW
     chips_per_row = max(CHIPS_IN_ROW, min(chips_per_row, len(inside)))
@@ -198,7 +202,7 @@ def _add_switches(sheet: Boxes, inside: Sequence[int], part: int) -> int:
 
 
 def _place_blocks(sheet: Boxes, wish: str) -> None:
-    """Set the places of blocks that are no racks: by the vertices' `grid`, otherwise by links."""
+    """Set x and y of all blocks: by the vertices' `grid` if the wish is so, otherwise by links."""
     x_unit, y_unit = (max(sheet.rect[box][k] for box, _, _ in sheet.blocks) + 44.0 for k in (2, 3))
     if wish == "grid":
         positions = _grid_places(sheet, x_unit / y_unit)
@@ -216,7 +220,8 @@ def _place_blocks(sheet: Boxes, wish: str) -> None:
 
 
 def _grid_places(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
-    """Column and row of blocks by the grid's dimensions, inner first, filling a screen's shape."""
+    """Column and row of each block by its grid, inner dimensions first, for a screen's shape;
+    aspect: width over height of a cell of the picture."""
     cells: dict[int, list[tuple[int, ...]]] = defaultdict(list)
     for vertex, attrs in enumerate(sheet.net.vertex_data):
         if attrs.get("grid"):
@@ -301,7 +306,7 @@ def _set_rows(sheet: Boxes) -> None:
 
 
 def row_of(sheet: Boxes) -> np.ndarray[Any, Any]:
-    """Row of the matrix for each vertex; -1: none."""
+    """Row of the load matrix of each vertex, i8[vertices]; -1: none."""
     rows = np.full(len(sheet.net.vertices), -1)
     for k, (_, vertices) in enumerate(sheet.rows.values()):
         rows[vertices] = k

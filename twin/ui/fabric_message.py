@@ -53,7 +53,7 @@ class Layout:
         self.nodes = [name for name, kind in names_and_kinds if kind == "node"]
 
     def least(self, each: Array) -> Array:
-        """The smaller value of the two directions of each link."""
+        """Smaller value of the two directions of each link, f8[links]; each: f8[directed links]."""
         first_links, pair_of = self.net.pairs
         least_values = np.full(first_links.size, np.inf)
         np.minimum.at(least_values, pair_of, each)
@@ -61,7 +61,7 @@ class Layout:
 
     @cached_property
     def cell(self) -> Array:
-        """Cell (node x rows + row) where each link leaves or enters its node, -1: none."""
+        """Cell (node x rows + row) of each link that leaves or enters a node, i8[links], or -1."""
         net, rows = self.net, row_of(self.boxes)
         node_index = {int(name.split()[1]): k for k, name in enumerate(self.nodes)}
         nodes = np.array([node_index.get(node, -1) for node in net.node.tolist()])[self.ends]
@@ -78,7 +78,7 @@ class Layout:
 
     @cached_property
     def elements(self) -> list[tuple[str, Array]]:
-        """Boxes of several vertices, with these, by the names that edits use."""
+        """(name as edits have it, vertices i8[n]) of each box that contains several vertices."""
         groups = []
         for name in dict.fromkeys(self.boxes.name):
             if name not in self.net.number:
@@ -95,8 +95,8 @@ layout = lru_cache(maxsize=8)(Layout)
 
 
 @lru_cache(maxsize=8)
-def machine(fabric: Fabric) -> dict[str, Any]:
-    """Everything in the picture, by number: boxes with their places, links in GB/s as built."""
+def machine_message(fabric: Fabric) -> dict[str, Any]:
+    """Message of everything in the picture: boxes with their places, links in GB/s as built."""
     picture = layout(fabric)
     sheet, net = picture.boxes, picture.net
     kinds = {kind: k for k, kind in enumerate(dict.fromkeys([*KINDS, *sheet.kind]))}
@@ -140,12 +140,12 @@ def machine(fabric: Fabric) -> dict[str, Any]:
 
 @lru_cache(maxsize=8)
 def machine_text(fabric: Fabric) -> str:
-    """`machine` as it is sent."""
-    return deflate(machine(fabric))
+    """Message of a machine as it is sent: base64 of deflated JSON."""
+    return deflate(machine_message(fabric))
 
 
 @lru_cache(maxsize=16)
-def changes(fabric: Fabric) -> dict[str, Any]:
+def edits_message(fabric: Fabric) -> dict[str, Any]:
     """Message of edits: changed links in GB/s, factors of elements, boxes that contain these."""
     picture = layout(built(fabric))
     edited_rates = picture.least(network(fabric).capacity)
@@ -160,7 +160,7 @@ def changes(fabric: Fabric) -> dict[str, Any]:
 
 
 def _edit_marks(known: Layout, edits: Iterable[Edit]) -> tuple[dict[str, list[float]], set[str]]:
-    """Factors of capacity and latency by element, and the boxes that contain edited elements."""
+    """Factors (capacity, latency) of edited elements, and names of the boxes that contain any."""
     element_names = [name for name, _ in known.elements]
     member_vertices = np.concatenate([members for _, members in known.elements])
     element_sizes = np.array([members.size for _, members in known.elements])
@@ -193,7 +193,7 @@ def columns(plane: str, sub_plane: int | None, planes: int) -> list[int]:
 
 
 def link_values(fabric: Fabric, cells: Array) -> list[float | None]:
-    """Values of a run's cells f8[nodes, planes + 2], assigned to the links that belong to each."""
+    """Value of each link, by the cell of its node and plane in `cells` f8[nodes, planes + 2]."""
     picture = layout(built(fabric))
     planes = cells.shape[1] - 2
     row_values = np.full((len(picture.nodes), len(picture.boxes.rows)), np.nan)
@@ -209,13 +209,13 @@ def link_values(fabric: Fabric, cells: Array) -> list[float | None]:
     return _rounded(np.append(row_values.ravel(), np.nan)[picture.cell])
 
 
-def loads(fabric: Fabric, each: Array) -> list[float | None]:
-    """Load of the busier direction of every link, in % of its capacity."""
+def link_loads(fabric: Fabric, each: Array) -> list[float | None]:
+    """Load of the busier direction of every link in %, of shares f8[directed links] (`each`)."""
     return _rounded(0.0 - 100.0 * layout(built(fabric)).least(-each))
 
 
 def _rounded(values: Array) -> list[float | None]:
-    """Values rounded to visible precision; NaN becomes None."""
+    """Values rounded to three figures; NaN becomes None."""
     return [None if np.isnan(value) else float(f"{value:.3g}") for value in values.tolist()]
 
 
@@ -236,7 +236,7 @@ ROLE = "role"  # the colours that need no load
 
 
 def component(name: str, home: Path, own: str, parts: Sequence[str]) -> Callable[..., Any]:
-    """A picture of `own`.html and .css in `home` with modules `parts`; code is sent once."""
+    """Function that draws `own`.html and .css in `home` with modules `parts`; code is sent once."""
 
     def text(*files: Path) -> str:
         """Contents of files, joined."""
@@ -252,7 +252,7 @@ def component(name: str, home: Path, own: str, parts: Sequence[str]) -> Callable
     picture = st.components.v2.component(name, html=html, css=css, js=picture_js)
 
     def draw(**options: Any) -> Any:
-        """Draw the picture; options: arguments of its Streamlit component."""
+        """Draw the picture; options: arguments of its Streamlit component; returns its state."""
         code_component(key=f"{name}-code")
         return picture(**options)
 
@@ -265,7 +265,7 @@ _geometry = st.components.v2.component("fabric_geometry", js=_GEOMETRY)
 _canvas = component("fabric_picture", _HERE, "view", ["view"])
 
 
-def fabric_picture(
+def draw_fabric(
     fabric: Fabric, *, title: str, key: str, instances: Sequence[Instance] = (),
     carried: Sequence[float | None] | None = None, unit: str = "% of capacity",
     modes: Mapping[str, str] | None = None,
@@ -274,19 +274,19 @@ def fabric_picture(
     """Draw the fabric, links coloured by `carried`; returns the selection {name, names} or {}."""
 
     def take_acts() -> None:
-        """Hand the edits made in the picture to `on_act`."""
+        """Pass the edits that were made in the picture to `on_act`."""
         picture = st.session_state.get(key)  # None: a picture of another key stands there by now
         if on_act and picture and picture.acts:
             on_act(picture.acts)
 
     ranges = [[i.role, i.name, [[first, last + 1] for first, last in i.spans()]] for i in instances]
-    chips, facts = machine(built(fabric))["chips"], session.facts()
+    chips, facts = machine_message(built(fabric))["chips"], session.facts()
     with st.container(gap=None):  # what only carries code and geometry takes no room
         result = _canvas(
             data={
                 "title": title,
                 "machine": send_geometry(fabric, key),
-                "changes": deflate(changes(fabric)),
+                "changes": deflate(edits_message(fabric)),
                 "instances": ranges,
                 "colours": theme.PLANE | theme.ROLE | theme.KIND,
                 "chips": [choice_label(CHIPS, chip, facts) for chip in chips],
@@ -294,7 +294,7 @@ def fabric_picture(
                 "high": max((v for v in carried or () if v is not None), default=0.0) or 1.0,
                 "unit": unit,
                 "modes": list((modes or {}).items()),
-                "mode": colour(key),
+                "mode": chosen_colours(key),
                 "editable": on_act is not None,
                 "acted": acted,
             },
@@ -314,8 +314,8 @@ def send_geometry(fabric: Fabric, picture: str) -> str:
     return digest
 
 
-def colour(key: str) -> str:
-    """Colour scheme chosen in the picture of a key: ROLE, or one of its modes."""
+def chosen_colours(key: str) -> str:
+    """Colours chosen in the picture with this key: ROLE, or the name of one of its modes."""
     picture = st.session_state.get(key)
     return str((picture.get("colour") if picture else None) or ROLE)
 
@@ -323,7 +323,7 @@ def colour(key: str) -> str:
 def cells_of_links(
     fabric: Fabric, links: pl.DataFrame, column: str = "utilisation_mean"
 ) -> np.ndarray[Any, Any]:
-    """A run's `links` table as cells f8[nodes, sub_planes + 2]: the busier direction; NaN: none."""
+    """Table `links` as f8[nodes, sub_planes + 2] of a column: the busier direction; NaN: none."""
     net = network(fabric)
     cells = np.full((net.nodes, net.sub_planes + 2), np.nan)
     for row in links.iter_rows(named=True):

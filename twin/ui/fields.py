@@ -59,7 +59,7 @@ def label(path: str) -> str:
 
 
 def choice_label(path: str, option: str, facts: Facts | None = None) -> str:
-    """One option of a field: 'sp_tp_sp' -> 'SP-TP-SP'; a file by its own title."""
+    """Label of an option: 'sp_tp_sp' -> 'SP-TP-SP'; with facts, of a name in data/ its title."""
     if path == "supernode.machine" and IMPORTED.fullmatch(option):
         return f"Imported: {option[:8]}"
     title_fact = f"{field_of(path).files}.{option}.title"
@@ -79,7 +79,7 @@ def options(path: str, facts: Facts) -> list[str] | None:
     return [default for default in [field.default] if default not in file_names] + file_names
 
 
-def show(value: Any, path: str = "") -> str:
+def text_of(value: Any, path: str = "") -> str:
     """A field's value for people, without its unit.
 
     >>> show(16384), show(0.05), show(True), show("deepseek-v3-2", "deployment.model")
@@ -97,7 +97,7 @@ def show(value: Any, path: str = "") -> str:
 
 
 def change_line(path: str, before: str, now: str) -> str:
-    """A changed field as a line of Markdown, from values already formatted."""
+    """A changed field as a line of Markdown, from its values as texts."""
     return f"{field_name(path)}: :gray[{before}] → **{now}** {field_unit(path)}".rstrip()
 
 
@@ -106,7 +106,7 @@ def tooltip(path: str) -> str:
     field = field_of(path)
     bounds_text = f"{field.low:,.9g} to {field.high:,.9g}. " if field.low is not None else ""
     source_text = f" ({field.source})" if field.source else ""
-    default_text = f"{bounds_text}Default {show(field.default, path)}{source_text}."
+    default_text = f"{bounds_text}Default {text_of(field.default, path)}{source_text}."
     help_text = with_labels(f"{field.help}\n\n{default_text}" if field.help else default_text)
     return with_glossary(field.label, help_text)
 
@@ -119,7 +119,7 @@ def with_labels(text: str) -> str:
     """
 
     def name_of(match: re.Match[str]) -> str:
-        """The label of the field in backticks; what is no field stays."""
+        """Label of the field in backticks, in italics; other words in backticks stay."""
         field = field_info(match.group(1))
         name = field.label if field else _labels_by_name().get(match.group(1))
         return f"*{plain(name)}*" if name else match.group()
@@ -129,7 +129,7 @@ def with_labels(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def with_glossary(name: str, says: str = "") -> str:
-    """A tooltip: what it says itself, and the glossary's meaning of the terms in a label.
+    """Tooltip of a label: the text `says`, and the glossary's meaning of the label's terms.
 
     >>> print(with_glossary("Nodes in use", "Of all."))
     Of all.
@@ -154,7 +154,7 @@ def sentence(refusal: str, file: str = "") -> str:
 
 
 def _label_option(match: re.Match[str]) -> str:
-    """`deployment.mode = 'prefill_only'` with the option's label."""
+    """The matched `path = option` with the option's label: `deployment.mode = Prefill only`."""
     path, option = match.groups()
     field = field_info(path)
     if field is None or option not in field.options:
@@ -186,7 +186,7 @@ ROWS_SHOWN = 3  # of a list
 
 
 def rows_in_words(path: str, rows: Sequence[Any], most: int = ROWS_SHOWN) -> str:
-    """Rows of one of `LISTS`, models or dicts, in words; 'none' when there are none.
+    """Rows of one of `LISTS`, models or dicts, as text, `most` at most; 'none' without rows.
 
     >>> rows_in_words("faults", [{"element": "node 31", "kind": "fail", "at_s": 106.0, "to": ""}])
     'node 31 fails at 106 s'
@@ -220,7 +220,7 @@ def _fault_text(row: dict[str, Any]) -> str:
 
 
 def _edit_text(row: dict[str, Any]) -> str:
-    """One edit of the fabric as text: element and remaining share."""
+    """One edit of the fabric as text: the element, and what is added, taken out or left of it."""
     if row.get("add", "nothing") == "switch":
         return f"{row['element']}: a switch that is added"
     if row.get("add") == "link":
@@ -241,7 +241,7 @@ def _model_text(row: dict[str, Any]) -> str:
     """A further model as text: its name and load."""
     model = Model.model_validate(row)
     workload = model.workload
-    name = model.name or show(model.deployment.model, "deployment.model")
+    name = model.name or text_of(model.deployment.model, "deployment.model")
     if workload.arrivals == "closed_loop":
         return f"{name}, {workload.concurrency:,} in flight"
     return f"{name}, {workload.rate_req_per_s:,.6g} req/s"

@@ -34,15 +34,15 @@ def formula(
 
     def cached(key: str, _scenario: Scenario) -> Any:
         """The answer, or the sentence why there is none; `key` is what the cache compares."""
-        return or_reason(lambda: compute(_scenario))
+        return answer_or_reason(lambda: compute(_scenario))
 
     cached.__qualname__ = name  # Streamlit tells functions apart by name and source
     cached_answer = st.cache_resource(show_spinner=spinner, max_entries=entries)(cached)
     return lambda scenario: lacking(scenario) or cached_answer(canonical(scenario), scenario)
 
 
-def or_reason(compute: Callable[[], Any]) -> Any:
-    """The answer, or the sentence why there is none."""
+def answer_or_reason(compute: Callable[[], Any]) -> Any:
+    """The answer of `compute`, or the sentence of its error; three at most compute at once."""
     try:
         with _PLACES:
             return compute()
@@ -92,7 +92,7 @@ def without_faults(scenario: Scenario) -> Scenario:
 
 
 def place_instances(scenario: Scenario, fabric: Wiring) -> tuple[Placement, str]:
-    """Placement of the instances; an empty one and the reason if it is impossible."""
+    """(placement of the instances, '') or (an empty one, the reason) where it is impossible."""
     try:
         return place_models(scenario, fabric), ""
     except HardwareError as error:

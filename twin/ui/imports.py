@@ -56,8 +56,8 @@ class Import(NamedTuple):
         return values
 
 
-def upload(kind: Import) -> None:
-    """Draw the draft's value and two ways to choose another."""
+def draw_upload(kind: Import) -> None:
+    """Draw the draft's imported value, the choice of a stored one, and the upload of a file."""
     stored_values, draft = kind.stored(), session.draft()
     reference, missing_text = stored_values.kind.named(draft), stored_values.absence(draft)
     digest, name = (reference.digest, reference.name) if reference else ("", "")
@@ -67,7 +67,7 @@ def upload(kind: Import) -> None:
         row = stored_values.get(digest)
         name = name or (row.name if row else "")  # a machine's is not in the scenario
         st.markdown(f":material/description: {kind.says.format(plain(name) or 'a recorded one')}")
-    _choose(kind, digest)
+    _draw_choice(kind, digest)
     if stored_values.kind.reader is None:
         return
     file = st.file_uploader(kind.label, help=kind.help, key=f"{kind.many}-file")
@@ -102,7 +102,7 @@ def _read_upload(one: str, data: bytes, name: str, _kind: Kind[Any]) -> Any:
     return read_apart(_kind, data, name)
 
 
-def _choose(kind: Import, own: str) -> None:
+def _draw_choice(kind: Import, own: str) -> None:
     """Draw the choice among stored values (own: digest of the draft's), its use, and deletion."""
     stored_values = kind.stored()
     rows = stored_values.search(limit=OFFERED).rows
@@ -133,7 +133,7 @@ def _use(kind: Import, value: Callable[[], Any]) -> None:
 
 
 def distinct_labels(names: Mapping[str, str]) -> dict[str, str]:
-    """What each digest is called, alike ones with the beginning of their digest.
+    """Label of each digest by its name in `names`, equal ones with the beginning of their digest.
 
     A choice is sent by what it is called: of two alike, the last would be taken.
 
@@ -183,7 +183,7 @@ def _delete(kind: Import, key: str, own: str) -> None:
     st.toast(outcome_text, icon=icon, duration="long")
 
 
-def _look_at_trace(table: Any) -> Look:
+def _preview_trace(table: Any) -> Look:
     """Preview of a trace: figures, rows left out by reason, warnings."""
     preview = reader.preview(table)
     duration_s = preview["duration_s"]
@@ -214,20 +214,20 @@ TRACES = Import(
     called=lambda row: (
         f"{row.name} ({numbered(row.rows, 'request')}, {amount(row.bytes, 'bytes')})"
     ),
-    look=_look_at_trace, take=ask.with_trace,
+    look=_preview_trace, take=ask.with_trace,
 )  # fmt: skip
 
 
-def trace_upload() -> None:
+def draw_trace_upload() -> None:
     """Draw the trace that the draft replays; one without times needs a rate."""
     trace = TRACE.named(session.draft())
     row = session.store().traces.get(trace.digest) if trace else None
     if row is not None and not row.about.get("has_time", True):
-        forms.field("workload.rate_req_per_s")
-    upload(TRACES)
+        forms.draw_field("workload.rate_req_per_s")
+    draw_upload(TRACES)
 
 
-def _look_at_counts(table: CountsTable) -> Look:
+def _preview_counts(table: CountsTable) -> Look:
     """Preview of routing counts: layers, experts, picks, and load of the hottest expert."""
     layers, experts = table.counts.shape
     hottest_ratios = table.counts.max(axis=1) / table.counts.mean(axis=1)
@@ -247,11 +247,11 @@ COUNTS = Import(
     "[steps, layers, experts] (.npy, .npz), a JSON with SGLang's logical_count, a CSV of layer, "
     "expert, count, or a placement pattern of omni-infer; plain or gzip. Found by content.",
     called=lambda row: f"{row.name} ({row.about.get('layers')} × {row.about.get('experts')})",
-    look=_look_at_counts, take=ask.with_counts,
+    look=_preview_counts, take=ask.with_counts,
 )  # fmt: skip
 
 
-def _look_at_machine(machine: ImportedMachine) -> Look:
+def _preview_machine(machine: ImportedMachine) -> Look:
     """Preview of an imported machine: numbers of NPUs, dies, CPUs and links."""
     kind_counts = Counter(attrs["kind"] for _, attrs in machine.vertices)
     figures = {
@@ -262,7 +262,7 @@ def _look_at_machine(machine: ImportedMachine) -> Look:
     return Look(f"**{plain(machine.name)}**", figures, notes, {"Links": "Each direction counts."})
 
 
-def _choose_routing(machine: ImportedMachine) -> ImportedMachine:
+def _draw_routing_choice(machine: ImportedMachine) -> ImportedMachine:
     """Draw the choice of routing; returns the machine with it."""
     routing = st.selectbox(
         "Routing", list(ROUTINGS), index=list(ROUTINGS).index(machine.routing),
@@ -292,10 +292,10 @@ def _has_cpus(machine: ImportedMachine) -> bool:
     return any(attributes["kind"] == "cpu" for _, attributes in machine.vertices)
 
 
-def machine_upload() -> None:
+def draw_machine_upload() -> None:
     """Draw the draft's imported machine, and offer a deployment of its size."""
     draft = session.draft()
-    upload(MACHINES)
+    draw_upload(MACHINES)
     if not draft.supernode.imported or not (npus := npus_of(draft.supernode)):
         return
     try:
@@ -320,5 +320,5 @@ MACHINES = Import(
     help="Dies are called die NODE.NPU.DIE. A cable list, node-link JSON and other forms of graphs "
     "are distinguished by content.",
     called=lambda row: f"{row.name} ({row.about.get('npus')} NPUs)",
-    look=_look_at_machine, take=_with_machine, settle=_choose_routing,
+    look=_preview_machine, take=_with_machine, settle=_draw_routing_choice,
 )  # fmt: skip

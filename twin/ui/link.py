@@ -24,7 +24,7 @@ def copy_link(
     """Draw a button that copies an address; save: also to the address bar; on_copy: called then."""
 
     def copied() -> None:
-        """Publish what was copied, or show why it is impossible."""
+        """Call `on_copy`, as the address was copied; its refusal is shown in a toast."""
         with session.toast_refusals("lock"):
             if on_copy:
                 on_copy()
@@ -44,7 +44,7 @@ def drop_mark() -> None:
     st.query_params.pop(GOES, None)
 
 
-def page_link(
+def link_page(
     page: str, label: str, query: Mapping[str, str] | None = None, icon: str = "", **layout: Any
 ) -> None:
     """Draw a link to another page, by its name, with that page's icon unless another is given."""

@@ -40,8 +40,8 @@ def _live() -> Live:
     return Live()
 
 
-def strip(draft: Scenario) -> Strip:
-    """Draw the verdict by formula; returns the place below it for the simulation."""
+def draw_strip(draft: Scenario) -> Strip:
+    """Draw the verdict by formula; returns the containers for the simulation's answer."""
     _begin(draft)  # concurrent with the formulas, which take as long
     head = st.container(key="verdict")
     verdict = _draw_verdict(head, draft)  # replaced, and never empty between two answers
@@ -52,8 +52,8 @@ def strip(draft: Scenario) -> Strip:
         return Strip(verdict, st.empty(), st.container(width="content"))
 
 
-def answer(strip: Strip, draft: Scenario) -> str:
-    """Show the draft's simulation in `strip`; returns its run or ''. An edit interrupts it."""
+def draw_answer(strip: Strip, draft: Scenario) -> str:
+    """Draw the draft's simulation in `strip`; returns its run or ''. An edit interrupts it."""
     container = strip.simulated
     run, horizon_s = _begin(draft)
     status = _await_run(container, run) if run else None
@@ -82,7 +82,7 @@ def answer(strip: Strip, draft: Scenario) -> str:
 
 
 def tables(run: str) -> Mapping[str, Any]:
-    """Tables of the displayed live run; empty if it is gone."""
+    """Tables by name of a live run; empty if the run is gone."""
     status = _live().look(run)
     return status.tables if status else {}
 
@@ -156,7 +156,7 @@ def _draw_verdict(
     place: DeltaGenerator, draft: Scenario, summary: Mapping[str, Any] = {},
     capacity: Mapping[str, Any] = {},
 ) -> DeltaGenerator:  # fmt: skip
-    """Draw a sentence on speed, headroom and idle NPUs, best as simulated; returns its place."""
+    """Draw a sentence on speed, headroom and idle NPUs, best as simulated; returns its element."""
     if forms.warn_if_refused():
         return place.empty()
     outlook = formulas.outlook(formulas.without_faults(draft))
@@ -179,7 +179,7 @@ def _draw_verdict(
 
 
 def _speed_clause(expected: Outlook, summary: Mapping[str, Any]) -> str:
-    """Clause on seconds a token, by simulation where there is one, and on the load."""
+    """Clause on seconds a token, by simulation where `summary` has it, and on the load."""
     tpot_s = summary.get("tpot_s_mean") or expected.tpot_s
     if tpot_s is None:
         return "Prompts only"
@@ -208,7 +208,7 @@ def _formula_clause(draft: Scenario, expected: Outlook, holds: bool | None) -> s
 
 
 def _simulation_clause(draft: Scenario, capacity: Mapping[str, Any], holds: bool | None) -> str:
-    """Clause on the load that meets the SLO by simulation: the ends of its interval."""
+    """Clause on the largest load within the SLO by simulation; holds: by this run, or None."""
     unit, load = capacity["unit"], load_of(draft)[1]
     if not capacity["load"]:
         return ":red[**no load keeps its SLO**]"

@@ -12,7 +12,7 @@ from twin.metrics.measures import amount, numbered, seconds, three_figures
 from twin.scenario import Scenario, SpecError
 from twin.ui import record, runs, session, words
 from twin.ui.fields import sentence
-from twin.ui.link import copy_link, go_to, page_link
+from twin.ui.link import copy_link, go_to, link_page
 from twin.ui.pages import PAGES
 from twin.ui.show import plain, slo_margin
 from twin.ui.toolbar import open_run
@@ -27,7 +27,7 @@ PACE_S = ((10.0, 0.25), (60.0, 0.5), (float("inf"), 1.0))
 
 
 def offer_latest_runs(page: str) -> None:
-    """Draw the latest runs if the address names none, or the way to the first one."""
+    """Draw the latest runs as links to a page, and the way to the presets."""
     st.title(PAGES[page].title, anchor=False)
     st.caption(PAGES[page].about)
     recent_runs = runs.latest_runs(RECENT)
@@ -37,7 +37,7 @@ def offer_latest_runs(page: str) -> None:
     runs.draw_links(page, recent_runs)
 
 
-def heading(row: RunRow, question: str = "") -> None:
+def draw_heading(row: RunRow, question: str = "") -> None:
     """Draw the run's title, its question or the page's, and the visitor's note."""
     note = session.store().notes.notes_on([row.id]).get(row.id)
     st.title(plain(note.title if note and note.title else row.name), anchor=False)
@@ -65,7 +65,7 @@ def draw_absent_run(page: str, missing: addresses.NotHere) -> None:
 
 
 def linked_scenarios() -> list[Scenario]:
-    """Scenarios inside the address; a damaged one is reported."""
+    """Scenarios inside the address; none, and an error is drawn, where they are damaged."""
     try:
         return addresses.linked_scenarios(st.query_params.to_dict(), session.retain)
     except addresses.ShareError as error:
@@ -74,9 +74,9 @@ def linked_scenarios() -> list[Scenario]:
 
 
 def draw_offer(scenario: Scenario) -> None:
-    """Draw a scenario that came with a link, to be run here."""
+    """Draw name and figures of a scenario that came with a link, to be run here."""
     st.markdown(f"The link carries the scenario: **{plain(scenario.name)}**")
-    st.caption(plain(f"{words.machine(scenario)} · {words.card_line(scenario)}"))
+    st.caption(plain(f"{words.npus_text(scenario)} · {words.card_line(scenario)}"))
 
 
 def named_run(page: str) -> tuple[RunRow, Scenario]:
@@ -92,7 +92,7 @@ def named_run(page: str) -> tuple[RunRow, Scenario]:
     try:
         scenario = record.scenario(row.scenario)
     except (StoreError, SpecError) as error:  # damaged, or of fields this twin does not know
-        heading(row)
+        draw_heading(row)
         text = f"The scenario of this run cannot be read. {sentence(str(error))}"
         st.error(text, icon=":material/broken_image:")
         _offer_presets()
@@ -103,12 +103,12 @@ def named_run(page: str) -> tuple[RunRow, Scenario]:
 def ended_run(page: str) -> tuple[RunRow, Scenario]:
     """The address's run with results, and its scenario; otherwise the page says why and stops."""
     row, scenario = named_run(page)
-    heading(row, PAGES[page].about)
+    draw_heading(row, PAGES[page].about)
     if not row.ended or not row.summary:
         st.markdown(f"{PAGES[page].title} shows a run when it has ended with results.")
-        page_link("run", "See how far it is", {"run": row.id})
+        link_page("run", "See how far it is", {"run": row.id})
         st.stop()
-    page_link("run", "Results of this run", {"run": row.id}, ":material/query_stats:")
+    link_page("run", "Results of this run", {"run": row.id}, ":material/query_stats:")
     return row, scenario
 
 
@@ -119,10 +119,10 @@ def _offer_presets() -> None:
 
 
 def follow_run(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow | None:
-    """Draw a queued or running run in `place`; returns it when it has ended, with an empty place.
-    The script waits for a young run, a fragment for an older one."""
+    """Draw a queued or running run in `place`; returns it once it has ended, None before. The
+    script waits for a young run, a fragment for an older one."""
     with place.container():
-        heading(row, scenario.question or words.card_line(scenario))
+        draw_heading(row, scenario.question or words.card_line(scenario))
         bar = st.empty()
     shown_state = ""
     while not row.ended and time.time() - row.queued_s < AT_ONCE_S:
@@ -150,7 +150,7 @@ def _check_interval_s(row: RunRow) -> float:
 
 
 def _draw_progress(run: str, every_s: float) -> None:
-    """Draw a run's progress again each time the fragment runs."""
+    """Draw a run's progress, in a fragment that runs again `every_s` seconds."""
     row = session.store().runs.get(run)
     if row is None or row.ended or _check_interval_s(row) != every_s:
         st.rerun()  # the whole page: it shows the results, or looks at another pace
@@ -219,7 +219,7 @@ def _elapsed_s(row: RunRow) -> float:
 
 
 def _draw_figures(row: RunRow, scenario: Scenario) -> None:
-    """Draw the live figures of a run: requests by state, latencies, pace."""
+    """Draw the live figures of a run: requests by state, latencies, requests per wall second."""
     figures = row.live
     simulated = words.duration(round(row.progress * scenario.horizon_s, 1))
     with st.grid(5, min_column_width=150):
@@ -254,7 +254,7 @@ def _draw_points(points: Mapping[str, Sequence[float | None]], scenario: Scenari
 
 def draw_failure(row: RunRow, scenario: Scenario) -> None:
     """Draw why a run failed, was stopped or interrupted, and the next action."""
-    heading(row, scenario.question or words.card_line(scenario))
+    draw_heading(row, scenario.question or words.card_line(scenario))
     if row.state == "failed":
         st.error(f"This run failed: {sentence(row.message)}", icon=":material/error:")
         if AGAIN in row.message:

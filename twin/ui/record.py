@@ -45,15 +45,15 @@ def table(run: str, name: str) -> pl.DataFrame:
 
 @st.cache_resource(show_spinner=False, max_entries=200)
 def scenario(digest: str) -> Scenario:
-    """The scenario a run answers."""
+    """The stored scenario with this digest. Raises StoreError."""
     return session.store().scenarios.load(digest)
 
 
 @st.cache_data(show_spinner="Reading the requests", max_entries=100)
 def latencies(run: str, warmup_s: float) -> Latencies:
-    """Distributions of a run's steady state, by the same masks as its summary."""
+    """TTFT and TPOT of a run's requests after the warm-up, counted as by its summary."""
     requests = session.store().runs.table(run, "requests", _STAMPS)
-    is_ttft_steady = _began(requests) & (requests["first_token_s"].to_numpy() >= warmup_s)
+    is_ttft_steady = _began_in_run(requests) & (requests["first_token_s"].to_numpy() >= warmup_s)
     is_end_steady = requests["finish_s"].to_numpy() >= warmup_s
     ttft_s = latency.span_s(requests, "arrival_s", "first_token_s")
     is_slowest = np.zeros(len(is_ttft_steady), bool)
@@ -65,8 +65,8 @@ def latencies(run: str, warmup_s: float) -> Latencies:
     return Latencies(_quantiles(ttft_s[is_ttft_steady]), _quantiles(tpot_s), stage_means)
 
 
-def _began(requests: pl.DataFrame) -> np.ndarray:
-    """Mask of the requests that were not in progress at time zero, with their first token."""
+def _began_in_run(requests: pl.DataFrame) -> np.ndarray:
+    """Mask bool[requests]: the first token came after time zero, so not of those at the start."""
     return np.asarray(requests["first_token_s"].to_numpy() > 0.0)
 
 
@@ -86,8 +86,8 @@ def stored_explanation(run: str, _row: RunRow) -> dict[str, Any]:
     return as_json(_row.summary, *(runs.table(run, name) for name in ("causes", "waterfall")))
 
 
-def time_of(row: RunRow, scenario: Scenario) -> dict[str, float]:
-    """Seconds of a mean request by piece, for an explained run; otherwise empty."""
+def seconds_by_piece(row: RunRow, scenario: Scenario) -> dict[str, float]:
+    """Seconds of a mean request by piece, if the run is explained; otherwise empty."""
     explain_run = find_run(session.store(), scenario, engine=EXPLAIN)
     if explain_run is None or row.engine_version != load_engine().ENGINE_VERSION:
         return {}
@@ -102,19 +102,19 @@ def layers(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Timeline]:
     return mean_load_timelines(_scenario, _facts(_row.facts_digest), tables)
 
 
-def iteration(row: RunRow, scenario: Scenario, phase: str) -> list[tuple[str, str, float]]:
-    """(stream, operator, seconds at work) of a mean iteration; see `iteration_of`."""
+def iteration_rows(row: RunRow, scenario: Scenario, phase: str) -> list[tuple[str, str, float]]:
+    """(stream, operator, busy seconds) of a mean iteration of a phase; stream '': of none."""
     plan = layers(row.id, row, scenario).get(phase)
     return operator_seconds(table(row.id, "operators"), phase, plan)
 
 
 @st.cache_data(show_spinner=False, max_entries=100)
 def slow_requests(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
-    """Ids of the slowest and the median request of the steady state, by TTFT, TPOT and E2E."""
+    """(slowest, median) request after the warm-up by TTFT, TPOT and E2E, as their numbers."""
     requests = session.store().runs.table(run, "requests", ["request_id", *_STAMPS])
     requests = requests.filter(pl.col("finish_s") >= warmup_s)
     # As the figures count: of TTFT first tokens after the warm-up, of the others answers.
-    has_begun = _began(requests)
+    has_begun = _began_in_run(requests)
     is_ttft_steady = has_begun & (requests["first_token_s"].to_numpy() >= warmup_s)
     ttft_s = latency.span_s(requests, "arrival_s", "first_token_s")
     times_s = {
@@ -132,7 +132,7 @@ def slow_requests(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
 
 @st.cache_data(show_spinner=False, max_entries=200)
 def request(run: str, number: int) -> dict[str, Any] | None:
-    """The row of a request; None without one of that number."""
+    """Row of a request, its columns by name; None without a request of that number."""
     rows = session.store().runs.table(run, "requests").filter(pl.col("request_id") == number)
     return rows.row(0, named=True) if rows.height else None
 
@@ -152,6 +152,6 @@ def fabric(row: RunRow, scenario: Scenario) -> Fabric:
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _facts(digest: str) -> Facts:
-    """The run's facts; the present ones if an earlier twin did not store them."""
+    """The facts with this digest; the present ones if an earlier twin did not store them."""
     facts = session.facts()
     return facts if facts.digest == digest else facts.replaced(session.store().facts(digest))

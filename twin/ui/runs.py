@@ -13,7 +13,7 @@ from twin.lab.store.visitors import split_tags
 from twin.metrics.registry import Place, metrics_at, shown
 from twin.scenario import Scenario
 from twin.ui import session, words
-from twin.ui.link import page_link
+from twin.ui.link import link_page
 from twin.ui.show import plain
 
 STATE_ICONS = {
@@ -35,7 +35,7 @@ def titles(rows: Sequence[RunRow]) -> list[str]:
 
 
 def latest_runs(count: int, *states: str) -> list[RunRow]:
-    """The latest runs of the store, all or those in some states."""
+    """The latest runs of the store, `count` at most, all or those in some states."""
     return session.store().runs.search(states=states, limit=count).rows
 
 
@@ -46,7 +46,7 @@ def unfinished_runs() -> dict[str, RunRow]:
 
 
 def list_line(run: RunRow, figures: int | None = None) -> tuple[str, str]:
-    """A run in a list: icon, one line of progress or its first `figures`, and time."""
+    """(icon, line) of a run in a list; line: state or its first `figures` headlines, and age."""
     queued_text = words.ago(time.time() - run.queued_s)
     if run.state == "running":
         return STATE_ICONS[run.state], f"{100 * run.progress:.0f} % done · started {queued_text}"
@@ -58,18 +58,18 @@ def list_line(run: RunRow, figures: int | None = None) -> tuple[str, str]:
 
 
 def headlines(summary: Mapping[str, Any], place: Place = "line") -> list[str]:
-    """Figures of a summary for a place, as parts of a line, with units."""
+    """Texts of a summary's figures that belong to a place, with units: 'TTFT p50 0.8 s'."""
     metrics = [metric for metric in metrics_at(place) if summary.get(metric.key)]
     return [f"{_lower_first(m.short or m.label)} {shown(m.key, summary[m.key])}" for m in metrics]
 
 
 def _lower_first(text: str) -> str:
-    """A label inside a sentence: 'decode', but 'TTFT p50'."""
+    """A label for the middle of a sentence: 'decode', but 'TTFT p50'."""
     return text[:1].lower() + text[1:] if text[1:2].islower() else text
 
 
 def choice_labels(rows: Iterable[RunRow], figures: int | None = None) -> dict[str, str]:
-    """Title and line of each run by id, for a choice among them."""
+    """Label of each run by its id, for a choice: title, state or figures, age."""
     row_by_id = {run.id: run for run in rows}
     titled_rows = zip(titles([*row_by_id.values()]), row_by_id.values(), strict=True)
     return {run.id: f"{title} · {list_line(run, figures)[1]}" for title, run in titled_rows}
@@ -81,7 +81,7 @@ def draw_links(page: str, rows: list[RunRow]) -> None:
     for run, title in zip(rows, titles(rows), strict=True):
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
             icon, status_text = list_line(run)
-            page_link(page, plain(title), {"run": run.id}, icon)
+            link_page(page, plain(title), {"run": run.id}, icon)
             tags = tag_badges(notes[run.id].tags) if run.id in notes else ""
             st.caption(f"{status_text} {tags}", width="content")
 
@@ -108,7 +108,7 @@ def watch(ids: Sequence[str], text: str = "") -> None:
 
 
 def _rerun_progress(run: RunRow) -> str:
-    """How many of its re-runs an explanation has made, and how long the others may take."""
+    """Sentence on an explanation's re-runs made so far, and on the time that others may take."""
     rerun_count, share = run.live.get("runs"), run.progress
     if run.state == "queued":
         return "Waiting for a free process"

@@ -83,7 +83,7 @@ def runner() -> Runner:
 
 
 def get_ready() -> None:
-    """Start the runner before its first use; the first page reports problems."""
+    """Start the runner before its first use; errors are logged, and pages report them again."""
     try:
         facts()
         shipped.submit_if_stale(_store(), runner())
@@ -93,12 +93,12 @@ def get_ready() -> None:
 
 @st.cache_resource(show_spinner=False, max_entries=1)
 def preset_list() -> list[tuple[str, Scenario]]:
-    """Key and scenario of every preset, in the order the gallery shows them; never changed."""
+    """(key, scenario) of every preset, in the order the gallery shows them; never changed."""
     return [(preset.key, preset.scenario) for preset in library.presets()]
 
 
 def initial_draft() -> Scenario:
-    """Initial draft of a visitor."""
+    """The first preset, with which a visitor begins; without presets the default scenario."""
     return dict(preset_list()).get(library.FIRST_PRESET) or Scenario()
 
 
@@ -135,14 +135,14 @@ def set_draft(scenario: Scenario) -> None:
 
 
 def start_from(scenario: Scenario) -> None:
-    """Make a preset, a stored scenario or a variant of a preset the draft."""
+    """Set the draft to a scenario; its differences count from it, or from its preset."""
     new_draft, origin = words.draft_and_origin(scenario, (preset for _, preset in preset_list()))
     set_draft(new_draft)
     _state().preset = origin
 
 
 def propose(changes: dict[str, Any]) -> str:
-    """Change fields by dotted path; returns '' or why not. Pending edits are tried too."""
+    """Change fields by dotted path, with pending edits; returns '' or why they stay pending."""
     state = _state()
     all_changes = state.pending | changes
     try:
@@ -158,7 +158,7 @@ def propose(changes: dict[str, Any]) -> str:
 
 
 def edit(path: str) -> None:
-    """Callback of every form: write a widget's value into the draft."""
+    """Callback of every form: write the widget's value of a field into the draft."""
     if is_gone(field_key(path)):
         return
     value = st.session_state[field_key(path)]
@@ -216,17 +216,17 @@ def field_key(path: str) -> str:
 
 
 def can_undo() -> bool:
-    """Whether there is an earlier scenario."""
+    """Whether the draft has an earlier state, or a refused edit to drop."""
     return _state().position > 0 or bool(_state().pending)
 
 
 def can_redo() -> bool:
-    """Whether there is an undone scenario."""
+    """Whether an undone state of the draft can come back."""
     return _state().position + 1 < len(_state().history)
 
 
 def undo() -> None:
-    """Undo one step; a refused edit is undone first."""
+    """Set the draft back by one step; a refused edit is dropped first."""
     state = _state()
     if not state.pending and state.position > 0:
         state.position -= 1
@@ -234,7 +234,7 @@ def undo() -> None:
 
 
 def redo() -> None:
-    """Redo one step."""
+    """Set the draft to the step that was undone last."""
     if can_redo():
         _state().position += 1
     _settle()
@@ -272,13 +272,13 @@ def open_link() -> None:
 
 
 def retain(machine: ImportedMachine) -> None:
-    """Reference a link's machine for this session; it is stored with its run or copied link."""
+    """Remember a link's machine in this session; its run or copied link stores it."""
     machines = {**st.session_state.get("held", {}), machine.digest: machine}
     st.session_state["held"] = dict(list(machines.items())[-HELD_MAX:])
 
 
 def resume() -> None:
-    """Make the address's run's scenario the draft unless that was edited, for the Back button."""
+    """Make the scenario of the address's run the draft, unless the draft was edited."""
     query = st.query_params.to_dict()
     if is_edited() or links.scenario_query(query):
         return

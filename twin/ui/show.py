@@ -73,7 +73,8 @@ def draw_pass_times(
     plan: Timeline | None, rows: Sequence[tuple[str, str, float]], took_s: float, name_of: str,
     key: str = "", columns: int = 1,
 ) -> None:  # fmt: skip
-    """Draw the time of an iteration or a batch: one layer on both streams, then the whole."""
+    """Draw the time of an iteration or a batch (`name_of`): one layer on both streams, then all
+    rows (stream, operator, busy seconds); took_s: seconds of the whole."""
     st.markdown(waterfall.pace_sentence(plan, rows))
     containers = st.columns(columns, gap="large") if plan else [st.container()]
     with containers[0]:
@@ -87,8 +88,8 @@ def draw_pass_times(
         plot(waterfall.operator_times(rows, name_of), f"operators{key}")
 
 
-def two_columns(pictures: Iterable[tuple[str, Chart, str]]) -> None:
-    """Draw charts in two columns, each under its title; captions of several stand below once."""
+def plot_all(pictures: Iterable[tuple[str, Chart, str]]) -> None:
+    """Draw (title, chart, key) in two columns; a caption of several charts stands below once."""
     columns, chart_rows = st.columns(2, gap="large"), list(pictures)
     caption_counts = Counter(chart.reads for _, chart, _ in chart_rows)
     for number, (title, chart, key) in enumerate(chart_rows):
@@ -99,7 +100,7 @@ def two_columns(pictures: Iterable[tuple[str, Chart, str]]) -> None:
         st.caption(sentence)
 
 
-def choice(label: str, options: Iterable[str], key: str, **look: Any) -> str:
+def choose(label: str, options: Iterable[str], key: str, **look: Any) -> str:
     """Draw a choice in a row; returns the chosen option, at first the first one."""
     names = list(options)
     return st.segmented_control(
@@ -108,7 +109,7 @@ def choice(label: str, options: Iterable[str], key: str, **look: Any) -> str:
 
 
 def slo_margin(value_s: float, limit_s: float) -> dict[str, Any]:
-    """Arguments of a metric that compare a time with its SLO."""
+    """Arguments of a metric that say how far a time is over or under its SLO."""
     excess_s = value_s - limit_s
     side_word, colour = ("over", "inverse") if excess_s > 0 else ("under", "normal")
     delta_text = f"{seconds(abs(excess_s))} {side_word} the SLO of {seconds(limit_s)}"
@@ -116,7 +117,7 @@ def slo_margin(value_s: float, limit_s: float) -> dict[str, Any]:
 
 
 def download(label: str, make: Callable[[], str | bytes], name: str, key: str, **look: Any) -> None:
-    """Draw a button for a file that is made when the button is pressed."""
+    """Draw a button for a file called `name`, which `make` returns when it is pressed."""
     options = {"icon": ":material/download:", "on_click": "ignore", "key": key}
     st.download_button(label, make, name, MIME[name.rpartition(".")[2]], **options | look)
 

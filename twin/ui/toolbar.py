@@ -12,13 +12,13 @@ from twin.lab.sweep.compare import input_rows
 from twin.metrics.measures import numbered
 from twin.scenario import Edit, Scenario
 from twin.ui import fields, forms, formulas, live, session, words
-from twin.ui.link import copy_link, go_to, page_link
+from twin.ui.link import copy_link, go_to, link_page
 from twin.ui.pages import BUILD, PAGES, SECTIONS
 from twin.ui.pages.supernode import editor
 from twin.ui.show import plain
 
 
-def header(page: str, *, run: bool = True) -> None:
+def draw_header(page: str, *, run: bool = True) -> None:
     """Draw the head of a page that edits the draft: title, draft, undo, link and (run) Run."""
     session.resume()
     st.set_page_config(page_title=f"{session.named_draft().name} · {PAGES[page].title}")
@@ -26,8 +26,8 @@ def header(page: str, *, run: bool = True) -> None:
     st.caption(PAGES[page].about)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         with st.popover(plain(session.named_draft().name), icon=":material/edit:"):
-            forms.field("name")
-            forms.field("question")
+            forms.draw_field("name")
+            forms.draw_field("question")
             if session.draft().source:
                 st.caption(f"Figures: {plain(session.draft().source)}")
         draw_changes()
@@ -38,8 +38,8 @@ def header(page: str, *, run: bool = True) -> None:
             tip = name.capitalize()
             st.button(f":material/{name}:", name, tip, on_click=action, disabled=not is_possible)
         if run:
-            draft_link(page)
-            run_button()
+            draw_draft_link(page)
+            draw_run_button()
     if session.link_problem():
         st.error(fields.sentence(session.link_problem()), icon=":material/link_off:")
 
@@ -47,9 +47,9 @@ def header(page: str, *, run: bool = True) -> None:
 def draw_scenario_head(page: str) -> live.Strip:
     """Draw the head of a scenario page with links to the others; returns the empty containers in
     which its live answer is drawn."""
-    header(page)
+    draw_header(page)
     _draw_links(page)
-    return live.strip(session.draft())
+    return live.draw_strip(session.draft())
 
 
 def _draw_links(page: str) -> None:
@@ -60,7 +60,7 @@ def _draw_links(page: str) -> None:
             if name == page:
                 st.markdown(f"**:material/{entry_page.icon}: {entry_page.title}**", width="content")
             else:
-                page_link(name, entry_page.title)
+                link_page(name, entry_page.title)
         st.space("stretch")
         draft = session.draft()
         search_count, _ = forms.last_search()
@@ -80,7 +80,7 @@ def _draw_links(page: str) -> None:
     go_to(fields.field_of(path).form)
 
 
-def draft_link(page: str) -> None:
+def draw_draft_link(page: str) -> None:
     """Draw a button that copies the draft's address; a draft too long for one is stored."""
     path, draft_of_link = session.link(page), session.named_draft
     if links.contains_scenario(path):
@@ -90,7 +90,7 @@ def draft_link(page: str) -> None:
 
 
 def refusal() -> str:
-    """Why the draft cannot run: refused edits, or an imported machine that is too small."""
+    """Why the draft cannot run: refused edits, or an imported machine too small; '' if it can."""
     reason, draft = session.refusal(), session.draft()
     if reason or not draft.supernode.imported:
         return reason
@@ -98,7 +98,7 @@ def refusal() -> str:
     return outlook if isinstance(outlook, str) else ""
 
 
-def run_button() -> None:
+def draw_run_button() -> None:
     """Draw the primary button: run the draft in the background and open the run's page."""
     reason, draft = refusal(), session.draft()
     label = f"Run {words.duration(draft.horizon_s)} of traffic"
@@ -146,12 +146,12 @@ def draw_changes() -> None:
 
 
 def differences() -> list[tuple[str, Callable[[], None]]]:
-    """Each difference as Markdown, with its undo; equal edits of one kind are grouped."""
+    """(Markdown, its undo) of each difference from the preset; equal edits of a kind are one."""
     changes = {row.path: row.values for row in input_rows(session.preset(), session.draft())}
     rows: list[tuple[str, Callable[[], None]]] = [
-        (fields.change_line(path, plain(fields.show(old, path)), plain(fields.show(new, path))),
+        (fields.change_line(path, *(plain(fields.text_of(value, path)) for value in values)),
          partial(editor.take_back, path))
-        for path, (old, new) in changes.items()
+        for path, values in changes.items()
         if fields.field_of(path).group or path in LISTED
     ]  # fmt: skip
     draft_edits, preset_edits = session.draft().supernode.edits, session.preset().supernode.edits

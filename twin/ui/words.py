@@ -7,7 +7,7 @@ from twin.lab.sweep.compare import changed_fields
 from twin.metrics.measures import numbered
 from twin.scenario import Scenario, field_unit, npus_used, pools, read, sharing
 from twin.ui import fields
-from twin.ui.fields import choice_label, field_name, field_of, label, show
+from twin.ui.fields import choice_label, field_name, field_of, label, text_of
 
 WORDS = ("name", "question", "source")
 ARRIVALS, TRACE_NAME = "workload.arrivals", "workload.trace.name"
@@ -16,8 +16,8 @@ NAME_MOST = 80
 QUESTION_MOST = 600  # characters, as the field says
 
 
-def machine(s: Scenario) -> str:
-    """Serving share of the supernode: '256 of 384 NPUs'."""
+def npus_text(s: Scenario) -> str:
+    """NPUs that serve of the supernode's, as text: '256 of 384 NPUs'."""
     npu_count = npus_of(s.supernode)
     of_text = f"{npus_used(s):,} of " if npu_count else ""
     return of_text + numbered(npu_count or npus_used(s), "NPU")
@@ -28,8 +28,8 @@ def idle_npus(s: Scenario) -> int:
     return max(npus_of(s.supernode) - npus_used(s), 0)
 
 
-def traffic(s: Scenario) -> str:
-    """Rate of requests: '60 req/s', '832 in flight', or the trace's name."""
+def traffic_text(s: Scenario) -> str:
+    """Rate of requests as text: '60 req/s', '832 in flight', or the trace's name."""
     workload = s.workload
     if workload.arrivals == "trace":
         return f"trace {workload.trace.name}" if workload.trace.name else "a recorded trace"
@@ -38,8 +38,8 @@ def traffic(s: Scenario) -> str:
     return f"{workload.rate_req_per_s:,.6g} req/s"
 
 
-def lengths(s: Scenario) -> str:
-    """Lengths of requests: '4,096 → 512 tokens', or the distribution's name."""
+def lengths_text(s: Scenario) -> str:
+    """Lengths of requests as text: '4,096 → 512 tokens', or the distribution's name."""
     workload = s.workload
     if workload.arrivals == "trace":
         return "as recorded"
@@ -51,8 +51,8 @@ def lengths(s: Scenario) -> str:
     return choice_label("workload.lengths", workload.lengths)
 
 
-def reuse(s: Scenario) -> str:
-    """What prompts have in common: '25 % shared'; '' where that is nothing."""
+def reuse_text(s: Scenario) -> str:
+    """What prompts have in common, as text: '25 % shared'; '' where that is nothing."""
     workload = s.workload
     if workload.arrivals == "trace" or workload.prefix == "none":
         return ""
@@ -72,19 +72,19 @@ def first_model_note(s: Scenario) -> str:
     """Sentence that says that a formula is of the first of several models; '' if there is one."""
     if not s.models:
         return ""
-    name = show(s.deployment.model, "deployment.model")
+    name = text_of(s.deployment.model, "deployment.model")
     return f"Of {name}, the first of {1 + len(s.models)} models. A run has figures of each."
 
 
 def card_line(s: Scenario) -> str:
-    """One line for a card: traffic, lengths, split."""
+    """A scenario in one line: traffic, lengths, shared prefixes and NPUs by pool."""
     npu_counts = [count * npus_each for _, count, npus_each in pools(s)]
     used_text = f"{pool_npus(s)[1]} NPUs"
     if len(npu_counts) == 1:
         used_text = numbered(npu_counts[0], "NPU")
     if s.models:
         return f"{1 + len(s.models)} models · {numbered(npus_used(s), 'NPU')}"
-    return " · ".join(filter(None, (traffic(s), lengths(s), reuse(s), used_text)))
+    return " · ".join(filter(None, (traffic_text(s), lengths_text(s), reuse_text(s), used_text)))
 
 
 def remaining_text(seconds: float) -> str:
@@ -125,7 +125,7 @@ def ago(seconds: float) -> str:
 
 
 def differ_in_words_only(one: Scenario, other: Scenario) -> bool:
-    """Whether two scenarios differ in their words alone."""
+    """Whether two scenarios differ in name, question and source alone, or not at all."""
     return changed_fields(one, other).keys() <= {*WORDS}
 
 
@@ -152,11 +152,11 @@ def _change_text(path: str, draft: Scenario) -> str:
     """A changed field with its value: 'Request rate 80 req/s'."""
     value = read(draft, path)
     if path in (ARRIVALS, TRACE_NAME) and draft.workload.arrivals == "trace":
-        return traffic(draft)
+        return traffic_text(draft)
     if path in fields.LISTS:
         return fields.rows_in_words(path, value, 1)
     unit = f" {field_unit(path)}" if label(path) != field_name(path) else ""
-    return f"{field_name(path)} {show(value, path)}{unit}"
+    return f"{field_name(path)} {text_of(value, path)}{unit}"
 
 
 def cut(text: str, most: int) -> str:

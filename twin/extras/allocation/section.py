@@ -5,7 +5,7 @@ import streamlit as st
 from twin.extras.allocation.study import Shares, allocated_shares
 from twin.scenario import Scenario, seated
 from twin.ui import session, theme
-from twin.ui.charts.base import Chart, chart, figure, line
+from twin.ui.charts.base import Chart, add_line, chart, figure
 from twin.ui.show import plot
 
 COLOURS = (*theme.PLANE.values(), *theme.ROLE.values())
@@ -18,7 +18,7 @@ def allocation_chart(shares: Shares) -> Chart:
     for colour, (name, share_of) in zip(COLOURS, shares.items(), strict=False):
         points = [(npus, 100 * share) for npus, share in share_of.items() if share is not None]
         npus, percents = zip(*points, strict=True) if points else ((), ())
-        line(fig, npus, percents, colour, HOVER, mode="lines+markers", name=name)
+        add_line(fig, npus, percents, colour, HOVER, mode="lines+markers", name=name)
         if points:
             sentences.append(f"{name}: {percents[0]:.0f} % of {npus[0]} NPUs, "
                         f"{percents[-1]:.0f} % of {npus[-1]}")  # fmt: skip

@@ -8,7 +8,7 @@ from twin.extras.cached_kv.hit_curve import Read, hit_curve, read_costs
 from twin.metrics.measures import amount
 from twin.scenario import Scenario
 from twin.ui import session, theme
-from twin.ui.charts.base import Chart, bars, chart, empty_chart, figure, line, line_at
+from twin.ui.charts.base import Chart, add_bars, add_line, chart, empty_chart, figure, mark_at
 from twin.ui.fields import sentence
 from twin.ui.formulas import files_of, formula, no_file, replayed_trace
 from twin.ui.show import plot
@@ -76,8 +76,8 @@ def break_even_chart(found: Sequence[Read]) -> Chart:
     read_ms = [1e6 * read.s_per_token + 1e3 * read.latency_s for read in found]
     texts = [amount(1e-3 * ms, "time") for ms in read_ms]
     places = [read.place for read in found]
-    bars(fig, places, read_ms, theme.ROLE["memory_pool"], text=texts, textposition="outside")
-    line_at(fig, "computed again", "top left", x=1e6 * recompute_s)
+    add_bars(fig, places, read_ms, theme.ROLE["memory_pool"], text=texts, textposition="outside")
+    mark_at(fig, "computed again", "top left", x=1e6 * recompute_s)
     listing = "; ".join(f"{place} {text}" for place, text in zip(places, texts, strict=True))
     anew_text, end_ms = amount(1e3 * recompute_s, "time"), 1.25 * max(1e6 * recompute_s, *read_ms)
     return chart(
@@ -97,7 +97,7 @@ def hit_ratio_chart(
     fig = figure(height=260)
     sizes_gb, percents = [size / 1e9 for size, _ in points], [100 * ratio for _, ratio in points]
     hover = "%{y:.1f} % with %{x:,.3~g} GB<extra></extra>"
-    line(fig, sizes_gb, percents, theme.ROLE["prefill"], hover, width=2.4)
+    add_line(fig, sizes_gb, percents, theme.ROLE["prefill"], hover, width=2.4)
     for name, (size, ratio) in tiers.items():
         if size > 0.0:
             fig.add_scatter(

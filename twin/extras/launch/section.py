@@ -10,14 +10,14 @@ from twin.extras.launch.engines import ENGINES, Launch, launch_files
 from twin.facts import FactError
 from twin.scenario import Scenario
 from twin.ui import session
-from twin.ui.show import choice, download, plain
+from twin.ui.show import choose, download, plain
 
 
 def draw_launch_files(draft: Scenario) -> None:
     """Draw a switch, and behind it the files that start this deployment and a start check."""
     if not st.toggle("Launch files of this deployment", key="launch-files"):
         return
-    engine = choice("Engine", ENGINES, "launch-engine")
+    engine = choose("Engine", ENGINES, "launch-engine")
     try:
         files = launch_files(draft, session.facts(), engine)
     except (ValueError, FactError) as refusal:

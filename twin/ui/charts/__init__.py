@@ -21,7 +21,7 @@ TOP_REASONS = 8
 def distribution(
     curves: Sequence[Curve], slo_s: float | None = None, of: str = "requests"
 ) -> Chart:
-    """Chart of cumulative distributions of durations in seconds, with the SLO as a line."""
+    """Chart of cumulative distributions of durations in s, the SLO as a line; of: what counts."""
     share = np.linspace(0.0, 1.0, QUANTILES)
     quantiles_of = []
     for curve in curves:
@@ -38,14 +38,14 @@ def distribution(
     for curve, x in quantiles_of:
         hover_text = f"%{{y:.1f}} % within %{{x:,.3~g}} {unit}<extra>{curve.name}</extra>"
         name = base.shorten(curve.name)
-        base.line(fig, x * factor, 100 * share, curve.colour, hover_text, width=2.4, name=name)
+        base.add_line(fig, x * factor, 100 * share, curve.colour, hover_text, width=2.4, name=name)
         median_text, p99_text = map(seconds, np.interp([0.5, 0.99], share, x))
         sentences.append(f"{curve.name}: half within {median_text}, 99 % within {p99_text}")
     if slo_s is not None and slo_s <= axis_end_s:
         height = np.mean([np.interp(slo_s, x, share) for _, x in quantiles_of])
         side_text = "left" if slo_s > axis_end_s / 2 else "right"
         label_place = f"{'bottom' if height > 0.5 else 'top'} {side_text}"  # off the curves
-        base.line_at(fig, f"SLO {seconds(slo_s)}", label_place, x=slo_s * factor)
+        base.mark_at(fig, f"SLO {seconds(slo_s)}", label_place, x=slo_s * factor)
     return base.chart(
         fig, "Cumulative distribution. " + "; ".join(sentences) + ".",
         "Each curve says which share is within a time: further to the left is faster.",
@@ -75,8 +75,8 @@ def timeline(
     hover = "%{y:,.3~s}" if top is None else "%{y:.1f}"
     for column, (label, colour) in shown_columns.items():
         values = windows[column].cast(pl.Float64).to_numpy() * scale
-        fill: dict[str, Any] = {"stackgroup": "all", "fillcolor": colour} if stacked else {}
-        base.line(fig, t, values, colour, hover, width=0.8 if stacked else 2.0, name=label, **fill)
+        style: dict[str, Any] = {"stackgroup": "all", "fillcolor": colour, "width": 0.8}
+        base.add_line(fig, t, values, colour, hover, name=label, **style if stacked else {})
         curves.append(np.nan_to_num(values))
         mean, peak = (three_figures(float(reduce(values))) for reduce in (np.nanmean, np.nanmax))
         sentences.append(f"{label} {mean} on average, {peak} at most")
@@ -143,12 +143,12 @@ OVER_TIME: dict[str, dict[str, Any]] = {
 
 
 def over_time(name: str, windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
-    """Chart of one entry of OVER_TIME."""
+    """Chart of the entry `name` of OVER_TIME over simulated time."""
     return timeline(windows, **OVER_TIME[name], warmup_s=warmup_s)
 
 
 def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
-    """Chart of the TTFT's parts as one stacked bar per row, parts as (stage, mean seconds)."""
+    """Chart of the TTFT's parts (stage, mean seconds) as one stacked bar per row, by its name."""
     total = max((sum(value for _, value in parts) for parts in rows.values()), default=0.0)
     if total <= 0:
         return empty_chart("No first token was made")
@@ -159,7 +159,7 @@ def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
     fig = figure(height=96 + 44 * len(rows) + 14 * len(order))  # the legend in one column
     for stage in order:
         values = [dict(rows[name]).get(stage, 0.0) for name in names]
-        base.bars(
+        base.add_bars(
             fig, names, [v * factor for v in values], theme.STAGE.get(stage, theme.ROLE["decode"]),
             name=_stage_title(stage), text=[seconds(v) if v > 0.09 * total else "" for v in values],
             textposition="inside", insidetextanchor="middle",
@@ -216,7 +216,7 @@ def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
     fig = figure(height=70 + 30 * len(rows))
     labels, values, colours = zip(*rows, strict=True)
     text, percents = [amount(share, "share") for share in values], [100 * share for share in values]
-    base.bars(fig, labels, percents, list(colours), text=text, textposition="outside")
+    base.add_bars(fig, labels, percents, list(colours), text=text, textposition="outside")
     return base.chart(
         fig, "; ".join(f"{label} {share}" for label, share in zip(labels, text, strict=True)) + ".",
         "Share of what could be used, mean of the steady state.",
@@ -228,7 +228,7 @@ def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
 def dies(
     ranks: pl.DataFrame, column: str, label: str, *, percent: bool, dark: bool = False
 ) -> Chart:
-    """Map of one figure of every die in use."""
+    """Map of a column of every die in use, nodes across; percent: shares of 1 are shown in %."""
     if not ranks.height or column not in ranks.columns:
         return empty_chart("No die served")
     node_dies = int(ranks.group_by("node").agg(n=pl.col("die").n_unique())["n"].max() or 1)  # type: ignore[arg-type]
@@ -244,7 +244,7 @@ def dies(
     values[cell_of_die] = scale * used_dies[column].cast(pl.Float64).to_numpy()
     hover_texts[cell_of_die] = used_dies["name"].to_numpy()
     fig = figure(height=120 + 14 * node_dies)
-    base.heat(
+    base.add_heat_map(
         fig, values, dark=dark, customdata=hover_texts, xgap=1.5, ygap=1.5, hoverongaps=False,
         zmax=100 if percent else None, colorbar={"ticksuffix": unit},
         hovertemplate=f"%{{customdata}}<br>{label} %{{z:.3~g}}{unit}<extra></extra>",
@@ -260,7 +260,7 @@ def dies(
 
 
 def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
-    """Chart of seconds by operator of several runs; runs maps name to (colour, seconds)."""
+    """Chart of seconds by operator of several runs: their name -> (colour, seconds)."""
     times_by_run = {name: times for name, (_, times) in runs.items() if sum(times.values()) > 0}
     if not times_by_run:
         return empty_chart("No iteration ran")
@@ -274,7 +274,7 @@ def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
     for name, times in times_by_run.items():
         values = [times.get(operator, 0.0) for operator in order]
         values += [sum(times.get(operator, 0.0) for operator in other_names)] * bool(other_names)
-        base.bars(
+        base.add_bars(
             fig, row_titles, [v * factor for v in values], runs[name][0], name=base.shorten(name),
             customdata=[seconds(v) for v in values], hover="%{customdata}",
         )  # fmt: skip
@@ -297,7 +297,7 @@ def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
     ):
         values = [float(row[key]) for row in rows]
         texts = [amount(value, "rate", "req/s") for value in values]
-        base.bars(fig, names, values, colour, name=name, text=texts, textposition="outside")
+        base.add_bars(fig, names, values, colour, name=name, text=texts, textposition="outside")
         listing += [f"{n}: {name.lower()} {rate}" for n, rate in zip(names, texts, strict=True)]
     top_rate = max(float(row["asked_req_per_s"]) for row in rows)
     return base.chart(
@@ -315,8 +315,8 @@ def reasons(counts: Mapping[str, int]) -> Chart:
     top_counts = dict(list(counts.items())[:TOP_REASONS])
     fig = figure(height=90 + 34 * len(top_counts))
     texts = [f"{count:,}" for count in top_counts.values()]
-    base.bars(fig, list(top_counts), list(top_counts.values()), theme.ROLE["prefill"], text=texts,
-         textposition="outside")  # fmt: skip
+    base.add_bars(fig, list(top_counts), list(top_counts.values()), theme.ROLE["prefill"],
+         text=texts, textposition="outside")  # fmt: skip
     listing = "; ".join(f"{why}: {count}" for why, count in zip(top_counts, texts, strict=True))
     reads = "Requests by why they ended without an answer."
     return base.chart(fig, f"{listing}.", reads, hovermode="closest")

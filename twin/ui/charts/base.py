@@ -85,11 +85,11 @@ def empty_chart(message: str) -> Chart:
     return chart(fig, f"{message}.", "", x=hidden, y=hidden)
 
 
-def bars(
+def add_bars(
     fig: go.Figure, names: Sequence[str], values: Sequence[float | None],
     colour: str | Sequence[str], *, hover: str = "%{y}: %{text}<extra></extra>", **trace: Any,
 ) -> None:  # fmt: skip
-    """Add one series of horizontal bars, the first name at the top."""
+    """Add one series of horizontal bars to a figure, the first name at the top."""
     fig.add_bar(
         y=list(names), x=list(values), orientation="h", cliponaxis=False, hovertemplate=hover,
         marker={"color": colour, "line_width": 0}, **{"name": "", "textangle": 0} | trace,
@@ -98,18 +98,18 @@ def bars(
     fig.update_yaxes(autorange="reversed", nticks=len(names))
 
 
-def spans(
+def span_chart(
     rows: Sequence[str], series: Mapping[str, tuple[str, Sequence[tuple[str, float, float, str]]]],
     alt: str, reads: str, *, horizon_s: float, warmup_s: float = 0.0,
 ) -> Chart:  # fmt: skip
-    """Bars on rows over time, warm-up shaded: label -> colour, [(row, begin_s, end_s, what)]."""
+    """Chart of bars on rows; series: label -> (colour, [(row, begin_s, end_s, text)])."""
     factor, unit = time_axis(horizon_s)
     fig = figure(height=115 + 23 * len(rows))
     for label, (colour, row_spans) in series.items():
         if row_spans:
             row_names, begins_s, ends_s, labels = zip(*row_spans, strict=True)
             durations_s = (end_s - begin_s for begin_s, end_s in zip(begins_s, ends_s, strict=True))
-            bars(
+            add_bars(
                 fig, row_names, [factor * max(s, VISIBLE * horizon_s) for s in durations_s], colour,
                 base=[factor * begin_s for begin_s in begins_s], name=label, customdata=labels,
                 hover="%{y}: from %{base:,.4~g} " + unit + ", %{customdata}<extra></extra>",
@@ -123,24 +123,24 @@ def spans(
     )  # fmt: skip
 
 
-def line(
+def add_line(
     fig: go.Figure, x: Iterable[Any], y: Iterable[Any], colour: str, hover: str,
     *, width: float = 2.0, mode: str = "lines", **trace: Any,
 ) -> None:  # fmt: skip
-    """Add one series of connected points."""
+    """Add one series of connected points to a figure; hover: text of a point."""
     line_style = {"color": colour, "width": width}
     fig.add_scatter(x=x, y=y, mode=mode, line=line_style, hovertemplate=hover, **trace)
 
 
-def heat(fig: go.Figure, z: np.ndarray, *, dark: bool, **trace: Any) -> None:
-    """Add a heat map; on a dark page the colour scale is reversed."""
+def add_heat_map(fig: go.Figure, z: np.ndarray, *, dark: bool, **trace: Any) -> None:
+    """Add a heat map of z f8[rows, columns]; on a dark page its colours are reversed."""
     colours = list(reversed(theme.SEQUENTIAL) if dark else theme.SEQUENTIAL)
     bar = {"thickness": 10, "outlinewidth": 0, "len": 0.9, "nticks": 5} | trace.pop("colorbar", {})
     fig.add_heatmap(z=z, colorscale=colours, colorbar=bar, **{"name": "", "zmin": 0} | trace)
     fig.update_layout(hovermode="closest")
 
 
-def line_at(fig: go.Figure, label: str, where: str, *, x: float = 0.0, y: float = 0.0) -> None:
+def mark_at(fig: go.Figure, label: str, where: str, *, x: float = 0.0, y: float = 0.0) -> None:
     """Add a dashed line with a label, vertical at `x` or horizontal at `y`."""
     options = {
         "line": {"color": theme.OTHER, "width": 1.2, "dash": "dash"}, "annotation_text": label,
@@ -152,7 +152,7 @@ def line_at(fig: go.Figure, label: str, where: str, *, x: float = 0.0, y: float 
 def shade(
     fig: go.Figure, begin: float, end: float, colour: str, opacity: float, **more: Any
 ) -> None:
-    """Shade a span of the x axis below the data, without an outline by default."""
+    """Shade a span of the x axis of a figure below its data, by default without an outline."""
     options = {"layer": "below"} | ({"line_width": 0} if "line" not in more else {})
     fig.add_vrect(x0=begin, x1=end, fillcolor=colour, opacity=opacity, **options, **more)
 
@@ -166,7 +166,7 @@ def shade_warm_up(fig: go.Figure, until: float, label: str = "") -> None:
 
 
 def time_unit(largest_s: float) -> tuple[float, str]:
-    """Factor and unit of an axis of durations.
+    """(factor from seconds, unit) of an axis of durations up to `largest_s`.
 
     >>> time_unit(0.02)
     (1000.0, 'ms')
@@ -177,14 +177,14 @@ def time_unit(largest_s: float) -> tuple[float, str]:
 
 
 def time_axis(horizon_s: float) -> tuple[float, str]:
-    """Factor and unit of an axis of simulated time."""
+    """(factor from seconds, unit) of an axis of simulated time."""
     if horizon_s <= 900:
         return 1.0, "s"
     return (1 / 60, "min") if horizon_s <= 3 * 3600 else (1 / 3600, "h")
 
 
 def bytes_unit(largest: float) -> tuple[float, str]:
-    """Factor and unit of an axis of bytes.
+    """(factor from bytes, unit) of an axis up to `largest` bytes.
 
     >>> bytes_unit(2.5e9)
     (1e-09, 'GB')

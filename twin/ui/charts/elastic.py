@@ -10,7 +10,7 @@ import polars as pl
 from twin.metrics.measures import amount, numbered, seconds
 from twin.ui import theme
 from twin.ui.charts import OVER_TIME, base, timeline
-from twin.ui.charts.base import Chart, chart, figure, line_at, spans
+from twin.ui.charts.base import Chart, chart, figure, mark_at, span_chart
 
 STATES = {
     "process": ("starts", "#C9CDD8"),
@@ -55,7 +55,7 @@ def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart
     drains_text = numbered(table.filter(pl.col("state") == "drain").height, "drain")
     alt = f"{numbered(instances.height, 'instance')} over the run; {drains_text}."
     reads = "Each row is an instance: what it costs lasts from its start to the end of its drain."
-    return spans(row_names, series, alt, reads, horizon_s=horizon_s, warmup_s=warmup_s)
+    return span_chart(row_names, series, alt, reads, horizon_s=horizon_s, warmup_s=warmup_s)
 
 
 def _instance_name(row: dict[str, Any]) -> str:
@@ -64,7 +64,7 @@ def _instance_name(row: dict[str, Any]) -> str:
 
 
 def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] | None) -> Chart:
-    """Chart of both pools' pressure over time as the controller saw it, with its marks if any."""
+    """Chart of a `column` of the pools' decisions over time, with marks (high, low) if any."""
     columns = {f"{role}_{column}": (role, theme.ROLE[role]) for role in ROLES
                if f"{role}_{column}" in decisions.columns}  # fmt: skip
     unit = "instances needed" if column == "needed" else "pressure, 1 at its limit"
@@ -74,12 +74,12 @@ def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] |
         "between them.",
     )  # fmt: skip
     for name, side, mark in zip(("high", "low"), ("top", "bottom"), marks or (), strict=False):
-        line_at(chart.figure, f"{name} mark", f"{side} left", y=mark)
+        mark_at(chart.figure, f"{name} mark", f"{side} left", y=mark)
     return chart
 
 
 def hourly_bars(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], unit: str) -> Chart:
-    """Chart of stacked bars, one per hour; `columns` maps name to (label, colour)."""
+    """Chart of stacked bars, one per hour; `columns`: its name -> (label, colour)."""
     fig, sentences = figure(height=240), []
     for name, (label, colour) in columns.items():
         if name not in hours.columns or not hours[name].max():
@@ -132,7 +132,7 @@ def servers(read: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> base.
     delays = [f", held reads back by {seconds(s)}" if s > 0 else "" for s in read["held_s"]]
     factor, unit = base.time_axis(float(times_s[-1]))
     fig = base.figure(height=140 + 10 * nodes.len())
-    base.heat(
+    base.add_heat_map(
         fig, rates, dark=dark, x=times_s.to_numpy() * factor, y=[f"node {node}" for node in nodes],
         ygap=1, colorbar={"ticksuffix": " GB/s"},
         customdata=np.array(delays).reshape(shape),

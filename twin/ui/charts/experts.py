@@ -22,11 +22,11 @@ KIND: dict[str, tuple[str, str]] = {
 def die_map(
     layers: np.ndarray, load: np.ndarray, replicas: np.ndarray, *, dark: bool = False
 ) -> base.Chart:
-    """Map of load f8[n, dies] over its layer's mean (layers i8[n], down); dots: copies on dies."""
+    """Map of load f8[layers, dies] over its layer's mean (layers: their numbers); dots: copies."""
     if not load.size:
         return base.empty_chart("No expert load was recorded")
     fig = base.figure(height=120 + 7 * layers.size)
-    base.heat(
+    base.add_heat_map(
         fig, np.round(load, 3), dark=dark, y=layers, customdata=replicas, zmax=LOAD_TOP,
         hovertemplate="die %{x}, layer %{y}<br>%{z:.2f} × mean, "
         "%{customdata} redundant<extra></extra>",
@@ -58,7 +58,7 @@ def die_map(
 
 
 def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None = None) -> base.Chart:
-    """Chart of the hottest die over the mean by layer, at one moment or around a rebalance."""
+    """Chart of the hottest die over the mean, f8[layers], of one moment or around a rebalance."""
     if not layers.size:
         return base.empty_chart("No expert load was recorded")
     fig, sentences = base.figure(height=320), []
@@ -66,12 +66,12 @@ def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None = 
     if after is not None:
         curves = [("before", before, BEFORE, "circle"), ("after", after, AFTER, "diamond")]
     for name, ratios, colour, symbol in curves:
-        base.line(fig, layers, ratios, colour, HOVER, mode="lines+markers", name=name,
+        base.add_line(fig, layers, ratios, colour, HOVER, mode="lines+markers", name=name,
              marker={"symbol": symbol, "size": 6})  # fmt: skip
         worst_text = f"worst {ratios.max():.2f} in layer {layers[int(ratios.argmax())]}"
         sentences.append(f"{name}: {ratios.mean():.2f} on average, {worst_text}")
     top_ratio = max(float(ratios.max()) for _, ratios, *_ in curves)
-    base.line_at(fig, "even", "bottom right", y=1.0)
+    base.mark_at(fig, "even", "bottom right", y=1.0)
     return base.chart(
         fig, "Hottest die over the mean by layer. " + "; ".join(sentences) + ".",
         "Each layer waits for its hottest die: 1 would be even.",
@@ -94,12 +94,12 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
     colours = (theme.SERIES[number] for number in (3, 0, 4))
     for label, colour in zip(ratios_by_time.columns[1:], colours, strict=True):
         ratios = ratios_by_time[label].to_numpy()
-        base.line(fig, ratios_by_time["t_s"].to_numpy() * factor, ratios, colour, HOVER, name=label,
-             mode="lines+markers", marker={"size": 5})  # fmt: skip
+        base.add_line(fig, ratios_by_time["t_s"].to_numpy() * factor, ratios, colour, HOVER,
+             name=label, mode="lines+markers", marker={"size": 5})  # fmt: skip
         sentences.append(f"{label} {ratios.min():.2f} to {ratios.max():.2f}")
         top_ratio = max(top_ratio, float(ratios.max()))
-    base.line_at(fig, "even", "bottom right", y=1.0)
-    _mark(fig, events, factor, 1.08 * top_ratio)
+    base.mark_at(fig, "even", "bottom right", y=1.0)
+    _mark_events(fig, events, factor, 1.08 * top_ratio)
     return base.chart(
         fig, "Hottest die over the mean over time. " + "; ".join(sentences) + ".",
         "Popularity drifts and ranks become uneven; EPLB moves and copies experts to even them "
@@ -121,8 +121,8 @@ def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: fl
     fig = time_chart.figure
     if 1e3 * slo_s < 2.0 * top_ms:
         top_ms = max(top_ms, 1e3 * slo_s)
-        base.line_at(fig, f"SLO {seconds(slo_s)}", "bottom left", y=1e3 * slo_s)
-    counts = _mark(fig, events, base.time_axis(horizon_s)[0], 1.06 * top_ms)
+        base.mark_at(fig, f"SLO {seconds(slo_s)}", "bottom left", y=1e3 * slo_s)
+    counts = _mark_events(fig, events, base.time_axis(horizon_s)[0], 1.06 * top_ms)
     return base.chart(
         fig, f"{time_chart.alt} Marked: {numbered(counts['rebalance'], 'rebalance')} and "
         f"{numbered(counts['shift'], 'shift')} of popularity.", reads,
@@ -130,8 +130,10 @@ def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: fl
     )  # fmt: skip
 
 
-def _mark(fig: go.Figure, events: pl.DataFrame, factor: float, height: float) -> dict[str, int]:
-    """Mark rebalances and shifts on top, with bands while weights move; returns counts by kind."""
+def _mark_events(
+    fig: go.Figure, events: pl.DataFrame, factor: float, height: float
+) -> dict[str, int]:
+    """Mark rebalances and shifts at `height`, and while weights move; returns counts by kind."""
     counts = {}
     for kind, (symbol, colour) in KIND.items():
         rows = events.filter(pl.col("kind") == kind).sort("t_s")
@@ -153,13 +155,13 @@ def _mark(fig: go.Figure, events: pl.DataFrame, factor: float, height: float) ->
 def node_matrix(
     nodes: np.ndarray, moved: np.ndarray, window: str, *, dark: bool = False
 ) -> base.Chart:
-    """Map of the bytes of expert exchange from node (down) to node (across)."""
+    """Map of bytes of expert exchange f8[nodes, nodes] from node (down) to node (across)."""
     if not moved.size or not moved.max():
         return base.empty_chart("No expert exchange was recorded")
     scale, unit = base.bytes_unit(float(moved.max()))
     node_names = [str(node) for node in nodes]
     fig = base.figure(height=max(260, min(640, 130 + 28 * nodes.size)))
-    base.heat(
+    base.add_heat_map(
         fig, moved * scale, dark=dark, x=node_names, y=node_names, zmax=float(moved.max()) * scale,
         xgap=1, ygap=1, texttemplate="%{z:.3~g}" if nodes.size <= 12 else None,
         hovertemplate=f"node %{{y}} → node %{{x}}<br>%{{z:,.3~g}} {unit}<extra></extra>",

@@ -10,7 +10,7 @@ from twin.metrics.measures import numbered
 from twin.scenario import KINDS, Fault
 from twin.ui import theme
 from twin.ui.charts import timeline
-from twin.ui.charts.base import Chart, empty_chart, shade, spans, time_axis
+from twin.ui.charts.base import Chart, empty_chart, shade, span_chart, time_axis
 
 FAULT = "#D03B2F"  # a thing out of service; 4.5:1 on white, 3.9:1 on the dark page
 LOOKS = {"out": FAULT, "reduced": theme.PLANE["rdma"], "slow": theme.ROLE["colocated"]}
@@ -39,11 +39,11 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
     listing = "; ".join(f"{e.element} at {e.at_s:g} s, {_effect_text(e)}" for e in shown_events[:5])
     alt = f"{numbered(len(shown_events), 'fault')} over {horizon_s:g} s. {listing}."
     reads = "A bar lasts from the fault to its repair; the warm-up is shaded."
-    return spans(row_names, series, alt, reads, horizon_s=horizon_s, warmup_s=warmup_s)
+    return span_chart(row_names, series, alt, reads, horizon_s=horizon_s, warmup_s=warmup_s)
 
 
 def _spans(fault: Fault, horizon_s: float) -> list[tuple[float, float]]:
-    """Spans in which a fault is in force; one span if they are too many to distinguish."""
+    """(begin, end) in s of simulated time in which a fault is in force; one span if too many."""
     spans_s = [
         (fault.at_s + begin_s, min(horizon_s, fault.at_s + end_s))
         for begin_s, end_s in islice(KINDS[fault.kind].spans(fault), MOST + 1)
@@ -73,7 +73,7 @@ def around_faults(
     windows: pl.DataFrame, events: pl.DataFrame, faults: Sequence[Fault], warmup_s: float,
     column: str,
 ) -> Chart:  # fmt: skip
-    """A chart of AROUND over time, lines at events, shaded during faults, darker out of service."""
+    """Chart of an entry of AROUND over time, lines at events, shaded during faults and outages."""
     label, role, axis, scale = AROUND[column]
     colours = {column: (label, theme.ROLE[role])}
     caption = "Shaded while a fault is in force, darker while an instance is out of service."

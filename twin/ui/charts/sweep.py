@@ -45,19 +45,19 @@ def metric_over_field(axis: Axis, key: str, series: Series, *, dark: bool = Fals
     is_numeric = not isinstance(axis.values[0], str | bool)
     for (name, points), colour in zip(series.items(), _colours(series, dark), strict=True):
         rows = [p for p in points if p.summary.get(key) is not None]
-        _points(
+        _add_points(
             fig, name, colour, [p.x if is_numeric else axis.text_of(p.x) for p in rows],
             [p.summary[key] * factor for p in rows], rows,
             [f"{axis.text_of(p.x)}: {shown(key, p.summary[key])}" for p in rows],
         )  # fmt: skip
         for i in knees([p.met for p in rows]) if is_numeric else ():
             label = "knee" if len(series) == 1 else ""
-            base.line_at(fig, label, "top left", x=0.5 * (rows[i].x + rows[i + 1].x))
+            base.mark_at(fig, label, "top left", x=0.5 * (rows[i].x + rows[i + 1].x))
         sentences.append(
             ", ".join(f"{axis.text_of(p.x)} {shown(key, p.summary[key])}" for p in rows)
         )
     if len(limits) == 1 and top_value > 0.3 * (slo_limit := limits.pop()):
-        base.line_at(fig, f"SLO {shown(key, slo_limit)}", "top right", y=slo_limit * factor)
+        base.mark_at(fig, f"SLO {shown(key, slo_limit)}", "top right", y=slo_limit * factor)
     y_axis: dict[str, Any] = {"title_text": f"{metric.label} ({unit})"}
     if not values:
         y_axis |= {"range": [0, 1.3 * top_value * factor or 1], "showticklabels": top_value > 0}
@@ -70,7 +70,7 @@ def metric_over_field(axis: Axis, key: str, series: Series, *, dark: bool = Fals
 
 
 def _field_axis(axis: Axis, numeric: bool) -> dict[str, Any]:
-    """The x axis of a swept field: the range of its numbers, or its values in order."""
+    """Properties of the x axis of a swept field: a range of numbers, or its values in order."""
     if not numeric:
         names = [axis.text_of(value) for value in axis.values]
         return {"categoryorder": "array", "categoryarray": names, "range": [-0.5, len(names) - 0.5],
@@ -94,7 +94,7 @@ def frontier(
         rates = [p.summary[PER_NPU] for p in decoders]
         texts = [f"{axis.text_of(p.x)}: {speed:.3g} tokens/s a user, {rate:,.0f} tokens/s per NPU"
                 for p, speed, rate in zip(decoders, speeds, rates, strict=True)]  # fmt: skip
-        _points(fig, name or "this sweep", colour, speeds, rates, decoders, texts)
+        _add_points(fig, name or "this sweep", colour, speeds, rates, decoders, texts)
         tpots, rate_bands = ([p.bands.get(key) for p in decoders] for key in (FOR_USER, PER_NPU))
         speed_bands = [ends and (1.0 / ends[1], 1.0 / ends[0]) for ends in tpots]
         fig.data[-1].error_x = _error_bars(speeds, speed_bands, colour)
@@ -102,18 +102,18 @@ def frontier(
         sentences += texts
         shown_speeds += speeds
         shown_rates += rates
-    published = _near(published, shown_rates)
+    published = _in_range(published, shown_rates)
     if not sentences and all(p.summary for points in series.values() for p in points):
         return base.empty_chart("No point decodes")
     top_speed = max([0.0, *(1.0 / p.tpot_s for p in published), *shown_speeds])
     label_sides = ["left" if 1.0 / p.tpot_s > 0.6 * top_speed else "right" for p in published]
-    _crosses(fig, published, "published", mode="markers+text", textfont={"size": 11},
+    _add_crosses(fig, published, "published", mode="markers+text", textfont={"size": 11},
              textposition=[f"top {side}" for side in label_sides])  # fmt: skip
     all_limits = (p.limits for series_points in series.values() for p in series_points)
     limits = {by_metric["tpot_s_p99"] for by_metric in all_limits if "tpot_s_p99" in by_metric}
     if len(limits) == 1:
         slo_s = limits.pop()
-        base.line_at(fig, f"TPOT SLO {shown('tpot_s_p99', slo_s)}", "bottom right", x=1.0 / slo_s)
+        base.mark_at(fig, f"TPOT SLO {shown('tpot_s_p99', slo_s)}", "bottom right", x=1.0 / slo_s)
     return base.chart(
         fig, "Throughput against speed for one user. " + "; ".join(sentences) + ".",
         "Up is more throughput, right is more speed for a user: a point that has none above and "
@@ -129,13 +129,13 @@ TIP = "%{customdata}<br>%{x:.3g} tokens/s a user, %{y:,.0f} per NPU<extra></extr
 NEAR = 4.0  # times the slowest, fastest or best point: published ones beyond are not drawn
 
 
-def _near(published: Sequence[Published], rates: Sequence[float]) -> list[Published]:
-    """Published points that leave those of a chart legible; rates: tokens/s per NPU of these."""
+def _in_range(published: Sequence[Published], rates: Sequence[float]) -> list[Published]:
+    """Published points below NEAR times the highest of `rates` (tokens/s per NPU)."""
     most_rate = NEAR * max(rates, default=float("inf"))
     return [point for point in published if point.tokens_per_s_per_npu < most_rate]
 
 
-def _crosses(fig: go.Figure, points: Sequence[Published], name: str, **look: Any) -> None:
+def _add_crosses(fig: go.Figure, points: Sequence[Published], name: str, **look: Any) -> None:
     """Add published operating points as crosses, of each system the first with its name."""
     if not points:
         return
@@ -152,7 +152,7 @@ def _crosses(fig: go.Figure, points: Sequence[Published], name: str, **look: Any
 def _error_bars(
     values: Sequence[float], bands: Sequence[tuple[float, float] | None], colour: str
 ) -> dict[str, Any]:
-    """Error bars that cover most expected measurements; none where errors are unknown."""
+    """Properties of error bars: bands (low, high) over the values; none where a band is None."""
     ends = [(1.0, 1.0) if band is None else band for band in bands]
     return {
         "type": "data", "symmetric": False, "thickness": 1, "width": 3, "color": colour,
@@ -161,22 +161,21 @@ def _error_bars(
     }  # fmt: skip
 
 
-def _points(
+def _add_points(
     fig: go.Figure, name: str, colour: str, x: Sequence[Any], y: Sequence[float],
     points: Sequence[Ran], texts: Sequence[str],
 ) -> None:  # fmt: skip
-    """Draw one series of a sweep; the symbol says whether the SLO is met."""
+    """Add one series of points to a figure; a symbol says whether the SLO is met."""
     symbols = [UNSTEADY if p.summary.get("steady_state") in NOTES else MET if p.met else BROKEN
                for p in points]  # fmt: skip
-    base.line(
+    base.add_line(
         fig, list(x), list(y), colour, "%{text}<extra></extra>", mode="lines+markers", name=name,
         text=list(texts), marker={"size": 9, "symbol": symbols}, cliponaxis=False,
     )  # fmt: skip
 
 
 def _colours(series: Series, dark: bool) -> list[str]:
-    """Colours of the runs of a sweep: one hue, or from the background's side to the other by the
-    second field's value."""
+    """Colour of each series of a sweep: one hue, lighter to darker by the second field's value."""
     if len(series) == 1:
         return [theme.SERIES[0]]
     scale = theme.SEQUENTIAL[6::-1] if dark else theme.SEQUENTIAL[3:]
@@ -201,7 +200,7 @@ class Difference(NamedTuple):
 
 
 def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> Chart:
-    """Chart of bars to both sides of the baseline, for the runs in `names`."""
+    """Chart of bars to both sides of the baseline, for the runs in `names`; what: "differs in"."""
     if not rows:
         return base.empty_chart(f"Nothing {what}")
     labels = list(dict.fromkeys(row.label for row in rows))
@@ -210,7 +209,7 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
         row_of = {row.label: row for row in rows if row.run == run}
         all_rows = [row_of.get(label, Difference(label, run, 0.0, "", "")) for label in labels]
         bar_lengths = [max(-FAR, min(FAR, row.change)) for row in all_rows]
-        base.bars(
+        base.add_bars(
             fig, labels, [100 * length for length in bar_lengths],
             [COLOURS.get(row.standing, theme.OTHER) for row in all_rows], name=base.shorten(name),
             text=[row.text for row in all_rows], textposition="outside",
@@ -236,7 +235,7 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
 
 
 def _tick(percent: float) -> str:
-    """A share of the baseline's value as a label of the axis."""
+    """A change in % of the baseline's value as a label of the axis."""
     percent_text = f"{percent:+.3g} %".replace("-", "−")
     return f"≥ {percent_text}" if percent >= 100 * FAR else percent_text
 
@@ -254,9 +253,9 @@ def plan_front(
         ("simulated", [p for p in shown_points if not p["on_front"]], "markers", theme.OTHER),
         ("front", best, "lines+markers", theme.SERIES[0]),
     ):
-        base.line(
+        base.add_line(
             fig, [_speed(p) for p in rows], [p["tokens_per_s_per_npu"] for p in rows], colour, TIP,
-            mode=mode, name=name, customdata=[_named(p, ranks) for p in rows], marker={"size": 8},
+            mode=mode, name=name, customdata=[_label(p, ranks) for p in rows], marker={"size": 8},
         )  # fmt: skip
     for point in shown_points:
         if ranks.get(point["key"]) == 1:
@@ -265,10 +264,10 @@ def plan_front(
                 yshift=13, font={"size": 13},
             )  # fmt: skip
     speeds = [_speed(p) for p in shown_points]
-    crosses = [p for p in _near(published, [p["tokens_per_s_per_npu"] for p in shown_points])
+    crosses = [p for p in _in_range(published, [p["tokens_per_s_per_npu"] for p in shown_points])
                if min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip
-    _crosses(fig, crosses, "published, decode NPUs alone", mode="markers")
-    text = "; ".join(f"{_named(p, ranks)}: {p['tokens_per_s_per_npu']:,.0f} per NPU" for p in best)
+    _add_crosses(fig, crosses, "published, decode NPUs alone", mode="markers")
+    text = "; ".join(f"{_label(p, ranks)}: {p['tokens_per_s_per_npu']:,.0f} per NPU" for p in best)
     return base.chart(
         fig, f"The front of throughput per NPU against speed for one user. {text}.",
         "Up is cheaper, right is faster for a user; the line joins what nothing beats in both.",
@@ -283,7 +282,7 @@ def _speed(point: Mapping[str, Any]) -> float:
     return float(point["tokens_per_s_per_user"])
 
 
-def _named(point: Mapping[str, Any], ranks: Mapping[str, int]) -> str:
+def _label(point: Mapping[str, Any], ranks: Mapping[str, int]) -> str:
     """A deployment as text, after its rank if it has one."""
     rank = ranks.get(point["key"])
     rank_text = f"{rank}. " if rank else ""

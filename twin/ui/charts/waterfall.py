@@ -7,7 +7,7 @@ from twin.lab.explain.waterfall import SLACK, layer_shares
 from twin.metrics.measures import amount, seconds
 from twin.model.timeline import Timeline
 from twin.ui import theme
-from twin.ui.charts.base import Chart, bars, chart, empty_chart, figure, time_unit
+from twin.ui.charts.base import Chart, add_bars, chart, empty_chart, figure, time_unit
 
 SHOWN = 0.002  # of the whole: a smaller piece is not drawn
 HATCHED = {"fillmode": "overlay", "fgcolor": "rgba(255, 255, 255, 0.75)"}
@@ -39,7 +39,7 @@ def waterfall(
         if not median:
             value_texts = [f"{seconds(v)} · {amount(v / total_s, 'share')}" for v in values_s]
         longest = max(longest, *map(len, value_texts))
-        bars(
+        add_bars(
             fig, rows, [v * factor for v in [*values_s, total_s]][: len(rows)], shades[: len(rows)],
             base=[begins_s.get(n, 0.0) * factor for n in drawn] + [0.0] * bool(total), name=name,
             text=[*value_texts, seconds(total_s)][: len(rows)],
@@ -58,7 +58,7 @@ def waterfall(
 def layer(plan: Timeline, layer_s: float) -> Chart:
     """Chart of a layer over time, by stream; what ends after the layer's end is at its begin."""
     factor, unit = time_unit(layer_s)
-    stream_names = [f"{name[0].upper()}{name[1:]}" for name in plan.streams]
+    streams = [f"{name[0].upper()}{name[1:]}" for name in plan.streams]
     bars_of: dict[str, list[tuple[str, float, float, int, float]]] = {}
     for piece in plan.pieces:
         piece_s = sum(time_s for _, time_s in piece.operators)
@@ -67,12 +67,12 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
             share = time_s / piece_s * (piece.high - piece.low)
             low, high = begin - int(begin), begin + share - int(begin)
             for left, right in [(low, high)] if high <= 1.0 else [(low, 1.0), (0.0, high - 1.0)]:
-                bar = stream_names[piece.stream], left, right - left, piece.microbatch, share
+                bar = streams[piece.stream], left, right - left, piece.microbatch, share
                 bars_of.setdefault(operator, []).append(bar)
             begin += share
-    fig = figure(height=170 + 62 * len(stream_names))
+    fig = figure(height=170 + 62 * len(streams))
     scale = layer_s * factor
-    bars(fig, stream_names, [scale] * len(stream_names), SLACK_COLOUR, name="Slack", hover="Slack")
+    add_bars(fig, streams, [scale] * len(streams), SLACK_COLOUR, name="Slack", hover="Slack")
     for operator, bars_cut in bars_of.items():
         fig.add_bar(
             y=[bar[0] for bar in bars_cut], x=[scale * bar[2] for bar in bars_cut],
@@ -93,12 +93,12 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
 
 
 def slack_of(plan: Timeline) -> list[tuple[str, float]]:
-    """Share of a layer in which each stream waits for the other."""
+    """(stream, share of a layer in which it waits for the other) of both streams."""
     return [(stream, share) for stream, name, share in layer_shares(plan) if name == SLACK]
 
 
 def pace_sentence(plan: Timeline | None, rows: Sequence[tuple[str, str, float]]) -> str:
-    """Sentence on the stream that limits an iteration."""
+    """Sentence on the stream that limits an iteration; rows: (stream, operator, seconds)."""
     busy_rows = sorted((row for row in rows if row[1] != SLACK), key=lambda row: -row[2])
     longest_text = " and ".join(theme.title(name).lower() for _, name, _ in busy_rows[:2])
     if plan is None:
@@ -116,7 +116,7 @@ def pace_sentence(plan: Timeline | None, rows: Sequence[tuple[str, str, float]])
 
 
 def operator_times(rows: Sequence[tuple[str, str, float]], name_of: str) -> Chart:
-    """Chart of each operator's busy time in one iteration, on either stream; slack last."""
+    """Chart of each operator's busy time in a mean iteration or batch (`name_of`); slack last."""
     if not rows:
         return empty_chart(f"No {name_of} ran")
     rows = [row for row in rows if row[2] > SHOWN * sum(value for _, _, value in rows)]
@@ -125,7 +125,7 @@ def operator_times(rows: Sequence[tuple[str, str, float]], name_of: str) -> Char
     factor, unit = time_unit(longest_s)
     names = [f"Slack of {stream}" if n == SLACK else theme.title(n) for stream, n, _ in rows]
     fig = figure(height=90 + 27 * len(rows))
-    bars(
+    add_bars(
         fig, names, [value * factor for _, _, value in rows],
         [SLACK_COLOUR if n == SLACK else theme.operator_colour(n) for _, n, _ in rows],
         text=[seconds(value) for _, _, value in rows], textposition="outside",

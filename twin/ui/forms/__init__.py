@@ -15,7 +15,7 @@ SEARCHES, SOUGHT, OPENS = "field-searches", "field-sought", "field-opens"
 ROW_CHARACTERS = 30  # choices up to this many letters in all stand side by side
 
 
-def group(paths: Iterable[str]) -> None:
+def draw_group(paths: Iterable[str]) -> None:
     """Draw the fields that have an effect, two per row, and name the others."""
     scenario = session.draft_with_pending()
     names_by_reason: dict[str, list[str]] = {}
@@ -26,16 +26,16 @@ def group(paths: Iterable[str]) -> None:
             names_by_reason.setdefault(reason, []).append(fields.field_name(path))
             continue
         with grid.cell():
-            field(path)
+            draw_field(path)
     if names_by_reason:
         text = "; ".join(f"{', '.join(names)} ({why})" for why, names in names_by_reason.items())
         st.caption(f"Not used with these choices: {text}.")
 
 
-def field(path: str) -> None:
+def draw_field(path: str) -> None:
     """Draw the widget of one field, with a refused edit's reason below."""
-    option_names = fields.options(path, session.facts())
-    widget(fields.field_of(path), session.value(path), names=option_names, **edit_arguments(path))
+    names = fields.options(path, session.facts())
+    draw_widget(fields.field_of(path), session.value(path), names=names, **edit_arguments(path))
     if refusal := session.latest_refusal(path):
         draw_problem(refusal)
 
@@ -52,8 +52,8 @@ def last_search() -> tuple[int, str]:
     return (st.session_state[SEARCHES], session.field_key(path)) if path else (0, "")
 
 
-def to_open(form: str) -> str | None:
-    """Field of this form that was searched for and is not open yet; returned once."""
+def take_sought_field(form: str) -> str | None:
+    """Path of this form's field that was searched for; None without one, or if taken before."""
     path = st.session_state.get(OPENS)
     if path is None or fields.field_of(path).form != form:
         return None
@@ -80,22 +80,22 @@ def draw_problem(refusal: str) -> None:
     st.markdown(f":small[:red[:material/error: {fields.sentence(refusal)}]]")
 
 
-def widget(
+def draw_widget(
     known: ScenarioField, value: Any, *, names: Sequence[str] | None = None, **common: Any
 ) -> None:
-    """Draw a field's toggle, choice among `names`, number or text; common: its arguments."""
+    """Draw a field's toggle, choice among `names`, number or text; common: further arguments."""
     if known.kind is bool:
         st.space("xsmall")
         st.toggle(titled(known), value, **common)
     elif names is not None:
-        _choice(known, value, names, common)
+        _offer(known, value, names, common)
     elif known.kind in (int, float):
-        _number(known, value, common)
+        _draw_number(known, value, common)
     else:
         st.text_input(titled(known), value, max_chars=known.chars_max, **common)
 
 
-def _choice(known: ScenarioField, value: str, names: Sequence[str], common: dict[str, Any]) -> None:
+def _offer(known: ScenarioField, value: str, names: Sequence[str], common: dict[str, Any]) -> None:
     """Draw a choice among names: in a row if their labels are short, otherwise as a list."""
     if value not in names:
         names = [value, *names]
@@ -113,7 +113,7 @@ def _choice(known: ScenarioField, value: str, names: Sequence[str], common: dict
         st.selectbox(titled(known), names, list(names).index(value), **common)
 
 
-def _number(known: ScenarioField, value: float, common: dict[str, Any]) -> None:
+def _draw_number(known: ScenarioField, value: float, common: dict[str, Any]) -> None:
     """Draw the input of a number, with a step of the size of its default."""
     step = known.step or 10.0 ** (math.floor(math.log10(known.default or 1)) - 1)
     number_format, step = "%.6g", float(step)
@@ -147,7 +147,7 @@ FIRST: dict[str, tuple[str, ...]] = {
 
 
 def further_fields(form: str) -> dict[str, list[str]]:
-    """Paths by group of a form, without leading fields that have an effect."""
+    """Paths by group of a form, without those of FIRST that have an effect."""
     draft = session.draft_with_pending()
     return {
         name: [path for path in paths if path not in FIRST[form] or fields.why_idle(path, draft)]
@@ -156,11 +156,11 @@ def further_fields(form: str) -> dict[str, list[str]]:
 
 
 def draw_form(form: str, own: Mapping[str, Callable[[], None]]) -> str | None:
-    """Draw a form; returns the open group. `own` draws a group differently."""
+    """Draw a form; returns the open group, None without. `own` draws a group differently."""
     draft = session.draft_with_pending()
-    group(path for path in FIRST[form] if not fields.why_idle(path, draft))
+    draw_group(path for path in FIRST[form] if not fields.why_idle(path, draft))
     paths_by_group, key = further_fields(form), f"{form}-group"
-    if path := to_open(form):
+    if path := take_sought_field(form):
         st.session_state[key] = None if path in FIRST[form] else fields.field_of(path).group
     if st.session_state.get(key) not in paths_by_group:
         st.session_state[key] = None
@@ -174,5 +174,5 @@ def draw_form(form: str, own: Mapping[str, Callable[[], None]]) -> str | None:
     if group_name in own:
         own[group_name]()
     else:
-        group(paths_by_group[group_name])
+        draw_group(paths_by_group[group_name])
     return group_name

@@ -24,8 +24,8 @@ ROWS_SHOWN = 8  # at a time
 WIDTHS = (1.1, 1.9, 1.5, 0.9, 1.1)  # when, what, kind, a field of the kind, how long
 
 
-def form() -> None:
-    """Draw the whole group: rows, ways to add one, a picture in time, and recovery."""
+def draw_form() -> None:
+    """Draw the group of faults: rows, buttons that add some, a picture in time, and recovery."""
     draft = session.draft()
     try:
         fabric = build_fabric(draft.supernode, session.facts())
@@ -35,14 +35,14 @@ def form() -> None:
     rows = [fault.model_dump() for fault in draft.faults]
     st.caption("What fails while the machine serves, and when; and how the serving stack recovers.")
     if rows:
-        _rows(rows, fabric)
+        _draw_rows(rows, fabric)
         st.caption(
             "Left: the share of its speed or rate that remains, when it does not fail outright. "
             "Lasts 0 s: until the end of the run."
         )
     else:
         st.markdown("Nothing breaks in this scenario. Add a typical fault, or one of your own.")
-    _add(rows, draft, fabric)
+    _draw_buttons(rows, draft, fabric)
     for remark in remarks(draft):  # faults that the run never sees
         st.caption(f":material/info: {sentence(remark)}")
     if rows:
@@ -51,28 +51,28 @@ def form() -> None:
     recovery = form_groups("deployment")["Faults"]
     if rows or forms.last_search()[1] in map(session.field_key, recovery):
         st.subheader("Recovery", anchor=False)
-        forms.group(recovery)
+        forms.draw_group(recovery)
 
 
-def _add(rows: list[Row], draft: Scenario, fabric: Fabric) -> None:
+def _draw_buttons(rows: list[Row], draft: Scenario, fabric: Fabric) -> None:
     """Draw the buttons that add faults or remove all of them."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         with st.popover("Typical faults", icon=":material/bolt:"):
             instances, _ = place_instances(draft, fabric)
-            for name, typical_rows in typical(draft, fabric, instances.instances).items():
-                _button(name, f"typical:{name}", [*rows, *typical_rows], type="tertiary")
+            for name, typical_rows in typical_faults(draft, fabric, instances.instances).items():
+                _offer(name, f"typical:{name}", [*rows, *typical_rows], type="tertiary")
         new_fault = Fault(element="node 0", at_s=draft.warmup_s).model_dump()
-        _button("Add a fault", "fault-add", [*rows, new_fault], icon=":material/add:")
+        _offer("Add a fault", "fault-add", [*rows, new_fault], icon=":material/add:")
         if rows:
-            _button("Remove all", "fault-none", [], icon=":material/delete_sweep:", type="tertiary")
+            _offer("Remove all", "fault-none", [], icon=":material/delete_sweep:", type="tertiary")
 
 
-def _button(text: str, key: str, rows: list[Row], **look: Any) -> None:
+def _offer(text: str, key: str, rows: list[Row], **look: Any) -> None:
     """Draw a button that makes `rows` the draft's faults."""
     st.button(text, key=key, on_click=_set_faults, args=(rows,), **look)
 
 
-def _rows(rows: list[Row], fabric: Fabric) -> None:
+def _draw_rows(rows: list[Row], fabric: Fabric) -> None:
     """Draw the rows of faults, in pages of ROWS_SHOWN."""
     first_row = 0
     if len(rows) > ROWS_SHOWN:
@@ -80,10 +80,10 @@ def _rows(rows: list[Row], fabric: Fabric) -> None:
         page = st.number_input(f"Page of {pages}", 1, pages, pages, key=f"fault-page:{len(rows)}")
         first_row = ROWS_SHOWN * (int(page) - 1)
     for number in range(first_row, min(first_row + ROWS_SHOWN, len(rows))):
-        _row(rows, number, fabric)
+        _draw_row(rows, number, fabric)
 
 
-def _row(rows: list[Row], number: int, fabric: Fabric) -> None:
+def _draw_row(rows: list[Row], number: int, fabric: Fabric) -> None:
     """Draw one fault: its widgets, a menu to copy or remove it, and why it is refused."""
     row = rows[number]
     with st.container(border=True):
@@ -95,23 +95,23 @@ def _row(rows: list[Row], number: int, fabric: Fabric) -> None:
         containers = [*columns, *(st.columns(2) if other_fields else ())]
         for container, field in zip(containers, [*shown_fields, *other_fields], strict=False):
             with container:
-                _cell(row, number, field, fabric)
+                _draw_widget(row, number, field, fabric)
         with menu_place.popover("", icon=":material/more_horiz:", help="More about this fault"):
             if "to" not in other_fields:
-                _cell(row, number, "to", fabric)
+                _draw_widget(row, number, "to", fabric)
             rows_before, rows_after = rows[:number], rows[number + 1 :]
             for name, action, new_rows, icon in (
                 ("Duplicate", "copy", [*rows_before, row, row, *rows_after], "content_copy"),
                 ("Remove", "remove", [*rows_before, *rows_after], "delete"),
             ):
-                _button(name, f"fault-{action}:{number}", new_rows, icon=f":material/{icon}:")
+                _offer(name, f"fault-{action}:{number}", new_rows, icon=f":material/{icon}:")
         reason = st.session_state.get(key(number, "refused")) or fault_error(fabric, row)
         if reason:
             forms.draw_problem(reason)
 
 
-def _cell(row: Row, number: int, field: str, fabric: Fabric) -> None:
-    """Draw the widget of one field of a fault."""
+def _draw_widget(row: Row, number: int, field: str, fabric: Fabric) -> None:
+    """Draw the widget of one field of the fault in a row, and write its edits to the draft."""
     path = f"faults[].{field}"
     kinds_text = "\n".join(f"- **{kind.label}**: {kind.help}" for kind in KINDS.values())
     field_options: dict[str, dict[str, Any]] = {
@@ -121,17 +121,17 @@ def _cell(row: Row, number: int, field: str, fabric: Fabric) -> None:
         "factor": {"disabled": "factor" not in KINDS[row["kind"]].uses},
     }
     common: dict[str, Any] = {"names": options(path, session.facts()), "help": field_of(path).help}
-    edits = {"key": key(number, field), "on_change": _take, "args": (number, field, fabric)}
-    forms.widget(field_of(path), row[field], **common | edits | field_options.get(field, {}))
+    edits = {"key": key(number, field), "on_change": _apply, "args": (number, field, fabric)}
+    forms.draw_widget(field_of(path), row[field], **common | edits | field_options.get(field, {}))
 
 
 def key(number: int, field: str) -> str:
-    """Key of a row's widget; changes when the draft is changed elsewhere."""
+    """Key of the widget of a field of the fault in row `number`; changes with the draft."""
     return session.field_key(f"faults.{number}.{field}")
 
 
-def _take(number: int, field: str, fabric: Fabric) -> None:
-    """Apply a widget of a row to the draft, or show a sentence below the row."""
+def _apply(number: int, field: str, fabric: Fabric) -> None:
+    """Write the widget of a field of a row to the draft, or show a sentence below the row."""
     if session.is_gone(key(number, field)):
         return
     value = st.session_state[key(number, field)]
@@ -162,8 +162,10 @@ def _set_faults(rows: list[Row]) -> None:
 LEFT_OUT = ("NIC", "Qingtian")  # too many to choose from; their names can be typed
 
 
-def typical(s: Scenario, fabric: Fabric, instances: Iterable[Instance]) -> dict[str, list[Row]]:
-    """Typical faults by name, each within this machine."""
+def typical_faults(
+    s: Scenario, fabric: Fabric, instances: Iterable[Instance]
+) -> dict[str, list[Row]]:
+    """Typical faults by name, as rows, each possible on this machine."""
     at_s = float(f"{s.warmup_s + 0.3 * (s.horizon_s - s.warmup_s):.3g}")
 
     def fault(element: str, kind: str = "fail", to: str = "", **more: float) -> Row:

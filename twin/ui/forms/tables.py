@@ -27,37 +27,37 @@ TYPES = {int: pl.Int64, float: pl.Float64, bool: pl.Boolean, str: pl.String}
 
 
 def _first_rows(widget: str, rows: Any = None) -> list[dict[str, Any]]:
-    """The rows that an editor was first drawn with; with others it would lose its edits."""
+    """The rows that a table was first drawn with; with others it would lose its edits."""
     first_rows: list[dict[str, Any]] = st.session_state.setdefault(f"{widget}:rows", rows)
     return first_rows
 
 
-def rows_table(path: str, options: dict[str, list[str]] | None = None) -> None:
+def draw_rows(path: str, options: dict[str, list[str]] | None = None) -> None:
     """Draw a list's rows as an editable table; incomplete rows do not count. options: by field."""
     widget = session.field_key(path)
     rows = _first_rows(widget, [row.model_dump() for row in read(session.draft(), path)])
     columns = columns_of(fields(), path)
     row_cells = [{name: value_at(row, name) for name in columns} for row in rows]
-    editor(columns, row_cells, options or {}, widget, on_change=_take_rows, args=(path, widget))
+    edit_table(columns, row_cells, options or {}, widget, on_change=_set_rows, args=(path, widget))
     if refusal := session.refusal(path):
         forms.draw_problem(refusal)
 
 
-def editor(
+def edit_table(
     columns: Mapping[str, ScenarioField], rows: list[dict[str, Any]],
     options: Mapping[str, list[str]], key: str, **more: Any,
 ) -> pl.DataFrame:  # fmt: skip
     """Draw an editable table of declared columns; returns its edited rows. options: by column."""
     table: pl.DataFrame = st.data_editor(
         pl.DataFrame(rows, schema={name: TYPES[field.kind] for name, field in columns.items()}),
-        column_config={name: column(field, options.get(name)) for name, field in columns.items()},
+        column_config={name: config(field, options.get(name)) for name, field in columns.items()},
         key=key, num_rows="dynamic", hide_index=True, height="content", **more,
     )  # fmt: skip
     return table
 
 
 def columns_of(declared: Mapping[str, ScenarioField], path: str) -> dict[str, ScenarioField]:
-    """The fields of the rows of a list, by their names in a row."""
+    """The fields of a list's rows by their names in a row, of all that are declared by path."""
     prefix = f"{path}[]."
     row_fields = {p.removeprefix(prefix): f for p, f in declared.items() if p.startswith(prefix)}
     return row_fields | {name: declared[name] for name in ALSO.get(path, ())}
@@ -76,7 +76,7 @@ def complete_rows(
 
 
 def _with_cells(row: dict[str, Any], cells: dict[str, Any]) -> dict[str, Any]:
-    """A row with these cells and those of its sections; emptied cells are left out."""
+    """Copy of a row with these cells, also of its sections (`a.b`); emptied cells are left out."""
     new_row = copy.deepcopy(row)
     for name, value in cells.items():
         *sections, leaf = name.split(".")
@@ -89,8 +89,8 @@ def _with_cells(row: dict[str, Any], cells: dict[str, Any]) -> dict[str, Any]:
     return new_row
 
 
-def column(known: ScenarioField, options: list[str] | None = None) -> Any:
-    """Column of a declared field. options: accepted names."""
+def config(known: ScenarioField, options: list[str] | None = None) -> Any:
+    """Streamlit's configuration of a declared field's column; options: names it accepts."""
     title = titled(known)
     arguments: dict[str, Any] = {"help": with_labels(known.help), "required": known.required}
     if options:
@@ -104,8 +104,8 @@ def column(known: ScenarioField, options: list[str] | None = None) -> Any:
     )  # fmt: skip
 
 
-def _take_rows(path: str, widget: str) -> None:
-    """Apply the table's complete rows to the draft."""
+def _set_rows(path: str, widget: str) -> None:
+    """Write the table's complete rows to the draft's list at `path`."""
     if session.is_gone(widget):
         return
     edits = st.session_state[widget]

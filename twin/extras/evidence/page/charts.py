@@ -8,7 +8,7 @@ from twin.extras.evidence.reproduce import Part
 from twin.lab.evidence.judge import HONEST
 from twin.metrics.measures import seconds, three_figures
 from twin.ui import theme
-from twin.ui.charts.base import Chart, bars, chart, empty_chart, figure, time_unit
+from twin.ui.charts.base import Chart, add_bars, chart, empty_chart, figure, time_unit
 
 BAND = 0.1
 # Errors on the axis, of which those that fit are drawn: close to zero they stand evenly, beyond the
@@ -103,7 +103,7 @@ def layer_chart(rows: Sequence[Part]) -> Chart:
         ("twin", theme.SERIES[0], [row.twin_s for row in rows]),
     ):
         if values:
-            bars(
+            add_bars(
                 fig, names, [None if v is None else v * factor for v in values], colour, name=name,
                 text=[_time_text(v) for v in values], textposition="outside",
                 hover=f"%{{y}}: %{{text}}<extra>{name}</extra>",

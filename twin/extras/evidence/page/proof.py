@@ -11,7 +11,7 @@ from twin.lab.evidence.judge import HONEST
 from twin.lab.evidence.rows import KINDS, Beyond, Row, bars
 from twin.metrics.measures import three_figures
 from twin.scenario import field_unit
-from twin.ui.fields import field_name, show
+from twin.ui.fields import field_name, text_of
 from twin.ui.show import plain
 
 MARKS = {
@@ -139,7 +139,7 @@ def missing_in_words(rows: Sequence[Beyond]) -> str:
 
 def differences(row: Row) -> list[str]:
     """Fields of the row's scenario with their values, in words, and its sizes."""
-    field_texts = (f"{field_name(path)}: {show(value, path)} {field_unit(path)}".rstrip()
+    field_texts = (f"{field_name(path)}: {text_of(value, path)} {field_unit(path)}".rstrip()
               for path, value in row.scenario.items())  # fmt: skip
     sizes = (f"{k.replace('_', ' ')}: {shorten(v)}" for k, v in row.args.items() if k != "weight")
     return [*field_texts, *sizes]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from twin.metrics.registry import Metric
-from twin.ui.charts.base import Chart, chart, empty_chart, figure, heat, time_axis
+from twin.ui.charts.base import Chart, add_heat_map, chart, empty_chart, figure, time_axis
 
 # What is drawn of each hour: key -> what it is called, factor from SI, unit.
 DRAWN = {
@@ -27,7 +27,7 @@ def over_time_chart(answer: Mapping[str, Any], key: str, *, dark: bool = False) 
     factor, time_unit = time_axis(hours * length_s)
     names = [row["name"] for row in rows]
     fig = figure(height=150 + 26 * len(rows))
-    heat(
+    add_heat_map(
         fig, values, dark=dark, x=(np.arange(hours) + 0.5) * length_s * factor, y=names, ygap=1,
         zmax=float(np.nanmax(values)),
         hovertemplate=f"%{{y}}, at %{{x:.3~g}} {time_unit}<br>%{{z:,.4~g}} {unit}<extra></extra>",

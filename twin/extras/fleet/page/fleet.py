@@ -16,7 +16,7 @@ from twin.ui import access, session
 from twin.ui.fields import sentence, with_glossary
 from twin.ui.pages import PAGES
 from twin.ui.progress import draw_compilation
-from twin.ui.show import choice, download, is_dark, json_text, plain, plot
+from twin.ui.show import choose, download, is_dark, json_text, plain, plot
 
 LOOK_S = 1.0
 BEGUN = "fleet-runs"  # session state: the run of each scenario that was begun here
@@ -136,7 +136,7 @@ def draw_answer(answer: dict[str, Any]) -> None:
             )  # fmt: skip
     for line in answer_in_words(answer):
         st.markdown(plain(line))
-    key = choice("Over time", charts.DRAWN, "fleet-drawn", format_func=lambda k: charts.DRAWN[k][0])
+    key = choose("Over time", charts.DRAWN, "fleet-drawn", format_func=lambda k: charts.DRAWN[k][0])
     plot(charts.over_time_chart(answer, key, dark=is_dark()), "fleet-over-time")
     links = {f"Run{' after its return' if k else ''}": k for k in range(2)}
     st.dataframe(

@@ -6,13 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from twin.extras.fleet.question import (
-    Fleet,
-    FleetError,
-    fleet_from,
-    fleet_of_toml,
-    fleet_to_toml,
-)
+from twin.extras.fleet.question import Fleet, FleetError, fleet_from, fleet_of_toml, fleet_to_toml
 from twin.lab.library import DATA, preset, presets
 from twin.lab.share import links
 from twin.scenario import Scenario
@@ -115,7 +109,7 @@ def edit_form(fleet: Fleet) -> Fleet:
         with grid.cell():
             key = f"fleet-{path}:{st.session_state[TIMES]}"
             names = list(field.options) or None
-            forms.widget(field, values[path], names=names, key=key, help=field.help)
+            forms.draw_widget(field, values[path], names=names, key=key, help=field.help)
         value = st.session_state.get(key, values[path])
         new_values[path] = values[path] if value is None else value
     for path, field in declared.items():
@@ -125,6 +119,8 @@ def edit_form(fleet: Fleet) -> Fleet:
             if path == "kinds":
                 keys = [entry.key for entry in presets()]
                 options["scenario"] = list(dict.fromkeys([*keys, *(r["scenario"] for r in rows)]))
-            table = tables.editor(columns, rows, options, f"fleet-{path}:{st.session_state[TIMES]}")
+            table = tables.edit_table(
+                columns, rows, options, f"fleet-{path}:{st.session_state[TIMES]}"
+            )
             new_values[path] = tables.complete_rows(table.to_dicts(), columns)
     return fleet_from(new_values)

@@ -15,7 +15,7 @@ from twin.ui.fields import sentence
 from twin.ui.link import copy_link
 from twin.ui.pages import PAGES
 from twin.ui.pages.compare import comparison
-from twin.ui.show import choice, download, plain, plot
+from twin.ui.show import choose, download, plain, plot
 
 # 1) Gather: the address says which runs.
 runs, absent = comparison.open_runs()
@@ -29,7 +29,7 @@ if len(runs) < links.COMPARED_MIN:
     st.caption("Which settings differ, and which results. " + (
         "Add another run to the one in the address." if runs else "Choose two to six runs."
     ))  # fmt: skip
-    comparison.choose(runs)
+    comparison.draw_choice(runs)
     st.stop()
 
 base = comparison.baseline(runs)
@@ -44,7 +44,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     st.caption(f"Against {plain(titles[base])}", width="content")
     st.space("stretch")
     with st.popover("Change runs", icon=":material/tune:", width="content"):
-        comparison.choose(runs)
+        comparison.draw_choice(runs)
     with st.popover("Download", icon=":material/download:", width="content"):
         for form, make in (("csv", comparison.as_csv), ("json", comparison.as_json)):
             file = f"comparison.{form}"
@@ -78,14 +78,14 @@ with right:
     plot(differences(results, others, "differs in results"), "came")
 
 # 4) The runs, every field and every figure.
-comparison.cards(runs, scenarios, base)
+comparison.draw_cards(runs, scenarios, base)
 if unfinished := [run.id for run in runs if not run.ended]:
     lists.watch(unfinished)
 if table := comparison.input_table(compared, scenarios):
     with st.expander(f"Fields that differ: {len(table)}"):
         st.table(table, border="horizontal", hide_index=True)
 st.subheader("What came out", anchor=False)
-group = choice("Figures", comparison.GROUPS, "figures", bind="query-params")
+group = choose("Figures", comparison.GROUPS, "figures", bind="query-params")
 if figures := comparison.metric_table(compared, group, known):
     st.table(figures, border="horizontal", hide_index=True)
     with st.expander("What these figures count"):
@@ -98,7 +98,7 @@ else:
 done = [i for i, run in enumerate(runs) if run.state == "done"]
 try:
     seen = {i: record.latencies(runs[i].id, scenarios[i].warmup_s) for i in done}
-    operators = {titles[i]: (theme.SERIES[i], comparison.decode_operators(runs[i], scenarios[i]))
+    operators = {titles[i]: (theme.SERIES[i], comparison.decode_busy_s(runs[i], scenarios[i]))
                  for i in done}  # fmt: skip
 except StoreError as error:
     st.error(sentence(str(error)), icon=":material/broken_image:")

@@ -28,8 +28,8 @@ from twin.metrics.registry import METRICS, metric_of, metrics_at, shown
 from twin.scenario import Scenario, scenario_digest
 from twin.ui import progress, record, runs, session, theme, words
 from twin.ui.charts.sweep import FAR, Difference
-from twin.ui.fields import label, sentence, show, why_idle
-from twin.ui.link import go_to, page_link
+from twin.ui.fields import label, sentence, text_of, why_idle
+from twin.ui.link import go_to, link_page
 from twin.ui.show import csv_text, json_text, plain
 
 LETTERS = "ABCDEF"
@@ -50,7 +50,7 @@ Cells = dict[str, str]
 
 
 def open_runs() -> tuple[list[RunRow], list[str]]:
-    """Runs that the address names, and why others cannot be shown, each sentence once."""
+    """(runs that the address names, sentences why others cannot be shown)."""
     # Without the baseline's name: it would move that run, and its colour, to the front.
     query = {links.RUNS: st.query_params.get(links.RUNS, "")}
     try:
@@ -87,7 +87,7 @@ def baseline(rows: list[RunRow]) -> int:
 
 
 def compare_these(ids: list[str], base: str = "") -> None:
-    """Callback: compare these runs, by writing the address."""
+    """Callback: write these runs, and a baseline among them, to the address."""
     st.query_params[links.RUNS] = ",".join(ids)
     st.query_params.pop(links.BASELINE, None)
     if base in ids:
@@ -101,12 +101,12 @@ def publish(rows: list[RunRow]) -> None:
             session.store().runs.publish(run.id)
 
 
-def choose(rows: list[RunRow]) -> None:
+def draw_choice(rows: list[RunRow]) -> None:
     """Draw the choice among the latest finished runs, and the button that compares them."""
     label_of = runs.choice_labels([*rows, *runs.latest_runs(OFFERED, "done")], figures=2)
     if len(label_of) < links.COMPARED_MIN:
         st.markdown("A comparison needs two finished runs, and there are not two here yet.")
-        page_link("start", "Run a preset", icon=":material/play_arrow:")
+        link_page("start", "Run a preset", icon=":material/play_arrow:")
         return
     ids = [run.id for run in rows]
     picks = st.multiselect(
@@ -119,10 +119,10 @@ def choose(rows: list[RunRow]) -> None:
             "Compare", type="primary", icon=":material/compare_arrows:", key="compare",
             disabled=len(picks) < links.COMPARED_MIN, on_click=compare_these, args=(picks,),
         )  # fmt: skip
-        page_link("library", "Choose in the library")
+        link_page("library", "Choose in the library")
 
 
-def cards(rows: list[RunRow], scenarios: list[Scenario], base: int) -> None:
+def draw_cards(rows: list[RunRow], scenarios: list[Scenario], base: int) -> None:
     """Draw one card per run: its letter and colour, what it served, and buttons."""
     ids = [run.id for run in rows]
     with st.grid(CARDS_A_ROW.get(len(rows), 3), min_column_width=250, gap="small"):
@@ -132,11 +132,11 @@ def cards(rows: list[RunRow], scenarios: list[Scenario], base: int) -> None:
                     f'<span style="color:{theme.SERIES[i]};font-size:1.2em" aria-hidden="true">'
                     f"●</span> <b>{LETTERS[i]} · {html.escape(title)}</b>"
                 )
-                _card(rows[i], scenarios[i], i, ids, base)
+                _draw_card(rows[i], scenarios[i], i, ids, base)
 
 
-def _card(run: RunRow, scenario: Scenario, i: int, ids: list[str], base: int) -> None:
-    """Draw what a card says below its title, and its buttons."""
+def _draw_card(run: RunRow, scenario: Scenario, i: int, ids: list[str], base: int) -> None:
+    """Draw figures of the run number `i` on its card, and its buttons."""
     st.caption(f"{words.card_line(scenario)} · {words.duration(scenario.horizon_s)} simulated")
     if run.state != "done":
         st.caption(" ".join(runs.list_line(run)))
@@ -150,7 +150,7 @@ def _card(run: RunRow, scenario: Scenario, i: int, ids: list[str], base: int) ->
                 on_click=compare_these, args=(ids, run.id),
             )  # fmt: skip
         st.space("stretch")
-        page_link("run", f"Open {LETTERS[i]}", {"run": run.id}, ":material/open_in_new:")
+        link_page("run", f"Open {LETTERS[i]}", {"run": run.id}, ":material/open_in_new:")
         st.button(
             "", icon=":material/close:", type="tertiary", key=f"drop:{run.id}",
             help=f"Leave out {LETTERS[i]}", on_click=compare_these,
@@ -158,10 +158,10 @@ def _card(run: RunRow, scenario: Scenario, i: int, ids: list[str], base: int) ->
         )  # fmt: skip
 
 
-def decode_operators(run: RunRow, scenario: Scenario) -> dict[str, float]:
+def decode_busy_s(run: RunRow, scenario: Scenario) -> dict[str, float]:
     """Busy seconds of each operator in a mean decode iteration, on either stream."""
     busy_s: defaultdict[str, float] = defaultdict(float)
-    for _, operator, seconds in record.iteration(run, scenario, "decode"):
+    for _, operator, seconds in record.iteration_rows(run, scenario, "decode"):
         if operator != SLACK:
             busy_s[operator] += seconds
     return busy_s
@@ -188,14 +188,14 @@ def input_table(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Cel
             continue
         base_value, cells = row.values[compared.baseline], {"Field": name}
         for run, value, is_idle in zip(compared.names, row.values, idle_flags, strict=True):
-            cell = NOTHING if is_idle else plain(show(value, row.path))
+            cell = NOTHING if is_idle else plain(text_of(value, row.path))
             cells[plain(run)] = cell if value == base_value or is_idle else f"**{cell}**"
         table.append(cells)
     return table
 
 
 def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Difference]:
-    """Every field that matters and differs from the baseline's, of every other run."""
+    """Every effective field that differs from the baseline's, of every other run."""
     rows = []
     for name, row in _different_fields(compared):
         base = row.values[compared.baseline]
@@ -205,7 +205,7 @@ def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) ->
             if value == base or is_idle:
                 continue
             change = value / base - 1.0 if is_number(value) and is_number(base) and base else 0.0
-            full_text = f"{show(base, row.path)} → {show(value, row.path)}"
+            full_text = f"{text_of(base, row.path)} → {text_of(value, row.path)}"
             short_text = words.cut(full_text, CHANGE_CHARS)
             rows.append(Difference(name, position, change, short_text, full_text))
     return rows
@@ -231,7 +231,7 @@ def results_that_differ(compared: Comparison) -> list[Difference]:
 
 
 def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
-    """Conclusion of a comparison in one sentence."""
+    """Sentence on what a comparison comes to."""
     results, other_runs = results_that_differ(compared), _other_runs(compared)
     if len(other_runs) > 1:
         return _leaders(compared)
@@ -252,7 +252,7 @@ def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
 
 
 def _leaders(compared: Comparison) -> str:
-    """Clause that names the best run for each figure."""
+    """Sentence that names the best run for each leading figure."""
     best: defaultdict[str, list[str]] = defaultdict(list)
     for row in compared.metrics:
         pairs = [(value, i) for i, value in enumerate(row.values) if value is not None]
@@ -268,7 +268,7 @@ def _leaders(compared: Comparison) -> str:
 
 
 def _other_runs(compared: Comparison) -> list[int]:
-    """Indices of all runs but the baseline."""
+    """Positions of all runs but the baseline."""
     return [i for i in range(len(compared.runs)) if i != compared.baseline]
 
 
@@ -315,7 +315,7 @@ def metric_table(compared: Comparison, group: str, known: Known | None = None) -
 
 
 def meanings(compared: Comparison, group: str) -> str:
-    """Meaning and span of each figure of a group, as a list in Markdown; each once."""
+    """What the figures of a group mean, as a list in Markdown; each meaning once."""
     labels: dict[str, list[str]] = {}  # by their help
     for row in figures_of(compared.metrics, group):
         metric = metric_of(row.name)
@@ -325,7 +325,7 @@ def meanings(compared: Comparison, group: str) -> str:
 
 
 def figures_of(rows: Sequence[MetricRow], group: str) -> list[MetricRow]:
-    """The figures of a group, in the order of their declaration."""
+    """Rows of the figures in a group of GROUPS, in the order of their declaration."""
     order = list(METRICS)
     sorted_rows = sorted(rows, key=lambda row: (*order, row.name).index(row.name))
     if group == "Headlines":
@@ -334,7 +334,7 @@ def figures_of(rows: Sequence[MetricRow], group: str) -> list[MetricRow]:
 
 
 def change(name: str, value: float, base: float, verdict: str = "", pairs: str = "") -> str:
-    """How a figure stands against the baseline's, coloured and in words.
+    """Text on how a figure stands against the baseline's, coloured in Markdown.
 
     verdict: of its row; a figure that only spare NPUs made "different" is no worse. pairs: what
     pairs of seeds say.
@@ -353,7 +353,7 @@ def change(name: str, value: float, base: float, verdict: str = "", pairs: str =
 def with_seeds(
     compared: Comparison, rows: list[RunRow], scenarios: list[Scenario]
 ) -> tuple[Comparison, list[Scenario]]:
-    """The comparison with stored runs of other seeds, and scenarios without a run."""
+    """(comparison with the stored runs of other seeds, scenarios of seeds without a run)."""
     if any(run.state != "done" for run in rows):
         return compared, []
     seeds_by_run, store = reseed(scenarios, compared.baseline), session.store()

@@ -49,7 +49,7 @@ def capacity_tiles(s: Scenario, prediction: Prediction, demand: Offered | str) -
 
 
 def _load_tile(prediction: Prediction, demand: Offered | str) -> Tile:
-    """Tile of the offered load against the capacity."""
+    """Tile of the offered load over the capacity; of the limiting pool where no rate is offered."""
     if isinstance(demand, str) or demand.rate_req_per_s is None:
         return _tile("Limited by", theme.title(prediction.limit), "The pool that is full first.")
     load_share = demand.rate_req_per_s / prediction.requests_per_s
@@ -88,16 +88,16 @@ form, facts = st.columns([3, 2], gap="large")
 
 # 1) The form.
 with form:
-    group = draw_form("deployment", {"Faults": faults.form})
-    instances.seats()
-    instances.scheduler()
+    group = draw_form("deployment", {"Faults": faults.draw_form})
+    instances.draw_seats()
+    instances.draw_scheduler_button()
     if group == "Pools":
-        instances.models()
+        instances.draw_models()
         draw_sections("deployment.pools", session.draft())
     if group == "Experts" and session.value("experts.popularity") == "imported":
-        imports.upload(imports.COUNTS)
+        imports.draw_upload(imports.COUNTS)
     if group == "Elasticity":
-        instances.scaling()
+        instances.draw_scaling()
     if group == "Memory pool" and not session.refusal():
         draw_sections("deployment.memory_pool", session.draft())
 
@@ -142,4 +142,4 @@ with facts:
     draw_pass_times(plan, rows, took_s, name_of)
 
 # 4) The second answer: the draft simulated under its own load.
-live.answer(simulated, session.draft())
+live.draw_answer(simulated, session.draft())

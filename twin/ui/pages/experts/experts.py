@@ -9,7 +9,7 @@ from twin.scenario import Scenario
 from twin.ui import progress, record, session
 from twin.ui.pages.experts import views as experts_views
 from twin.ui.pages.run import explained
-from twin.ui.show import choice
+from twin.ui.show import choose
 
 
 def draw_cost_of_imbalance(row: RunRow, scenario: Scenario) -> None:
@@ -23,7 +23,7 @@ def draw_cost_of_imbalance(row: RunRow, scenario: Scenario) -> None:
         text = "Every expert is as popular as the others: imbalance costs nothing."
         st.subheader(text, anchor=False)
         return
-    pieces_s = record.time_of(row, scenario)
+    pieces_s = record.seconds_by_piece(row, scenario)
     if not pieces_s:
         if not scenario.models:  # runs of several are not explained
             text = "What imbalance costs is measured when the run is explained, on its results."
@@ -47,8 +47,8 @@ def draw_cost_of_imbalance(row: RunRow, scenario: Scenario) -> None:
 row, scenario = progress.ended_run("experts")
 draw_cost_of_imbalance(row, scenario)
 
-view = choice("View", experts_views.VIEWS, "experts-view", bind="query-params", wrap=True)
+view = choose("View", experts_views.VIEWS, "experts-view", bind="query-params", wrap=True)
 with session.show_damage():
     role, instance = experts_views.choose_instance(row)
-    experts_views.tiles(row, role, instance)
+    experts_views.draw_tiles(row, role, instance)
     experts_views.VIEWS[view](row, scenario, role, instance)

@@ -65,7 +65,7 @@ def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
 
 
 def snapshot(die_load: pl.DataFrame, role: str, instance: int, moment: Moment) -> Snapshot:
-    """Load of an instance at a moment; dies without experts have load 0."""
+    """Load of an instance at one of its moments; dies without experts have load 0."""
     is_moment = (pl.col("t_s") == moment.t_s) & (pl.col("moment") == moment.name)
     rows = die_load.filter(is_of(role, instance) & is_moment)
     layers, layer_index = np.unique(rows["layer"].to_numpy(), return_inverse=True)
@@ -77,8 +77,8 @@ def snapshot(die_load: pl.DataFrame, role: str, instance: int, moment: Moment) -
     return Snapshot(layers, load, replicas)
 
 
-def pairs(every: Sequence[Moment]) -> dict[int, tuple[Moment, Moment]]:
-    """Both sides of each rebalance, by its number."""
+def sides(every: Sequence[Moment]) -> dict[int, tuple[Moment, Moment]]:
+    """(moment before, moment after) of each rebalance, by its number from 1."""
     after_by_number = {m.number: m for m in every if m.name == "after"}
     return {m.number: (m, after_by_number[m.number])
             for m in every if m.name == "before" and m.number in after_by_number}  # fmt: skip
@@ -93,12 +93,12 @@ def scenario_of(s: Scenario, die_load: pl.DataFrame, role: str, instance: int) -
 
 
 def is_of(role: str, instance: int) -> pl.Expr:
-    """Filter of an instance's rows."""
+    """Polars filter of the rows of an instance."""
     return (pl.col("role") == role) & (pl.col("instance") == instance)
 
 
 def events_of(role: str, instance: int) -> pl.Expr:
-    """Filter of an instance's events: its own, and those of its whole pool."""
+    """Polars filter of an instance's events: its own, and those of its whole pool."""
     is_instance = pl.col("instance").is_null() | (pl.col("instance") == instance)
     return (pl.col("role") == role) & is_instance
 
@@ -112,7 +112,7 @@ def rebalance_rows(events: pl.DataFrame, role: str, instance: int) -> list[dict[
 def iteration_around(
     windows: pl.DataFrame, t_s: float, end_s: float
 ) -> tuple[float | None, float | None, float | None]:
-    """Mean iteration (s) before, during and after a span, over as many windows; None: unknown."""
+    """Mean iteration in s before, during and after t_s to end_s, over as many windows; or None."""
     if "iteration_s" not in windows.columns:
         return None, None, None
     begins_s, widths_s = windows["t_s"].to_numpy(), windows["window_s"].to_numpy()
@@ -130,7 +130,7 @@ def iteration_around(
 
 
 def messages_of(s: Scenario, facts: Facts) -> tuple[int, float, float]:
-    """Experts per token, and bytes that a token sends to each of them and receives from it."""
+    """(experts per token, bytes that a token sends to each, bytes that come back from each)."""
     shape = load_shape(facts, s.deployment.model)
     machine = load_machine(facts, load_chip(facts, chip_of(s, "decode")))
     is_quantised = s.deployment.communication.early_quantisation

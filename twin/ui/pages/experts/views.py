@@ -48,7 +48,7 @@ def _moment_text(moment: Moment) -> str:
     return f"{name}{number} · {words.duration(round(moment.t_s, 1))}"
 
 
-def tiles(row: RunRow, role: str, instance: int) -> None:
+def draw_tiles(row: RunRow, role: str, instance: int) -> None:
     """Draw tiles: imbalance at the start and at the end, and moved weights."""
     die_load = record.table(row.id, "die_load")
     moments = experts.moments(die_load, role, instance)
@@ -79,7 +79,7 @@ def tiles(row: RunRow, role: str, instance: int) -> None:
         )  # fmt: skip
 
 
-def dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
+def draw_dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Draw the load of every die in every layer at one moment, as a map."""
     moment = choose_moment(row, role, instance)
     snap = experts.snapshot(record.table(row.id, "die_load"), role, instance, moment)
@@ -93,11 +93,11 @@ def dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     )
 
 
-def layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
+def draw_layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Draw the hottest die of each layer, before and after a rebalance if there was one."""
     die_load = record.table(row.id, "die_load")
     moments = experts.moments(die_load, role, instance)
-    pairs = experts.pairs(moments)
+    pairs = experts.sides(moments)
     number = next(iter(pairs), 0)
     if len(pairs) > 1:
         number = st.select_slider(
@@ -121,7 +121,7 @@ def layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     )
 
 
-def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
+def draw_over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Draw TPOT and the hottest die over time, with rebalances and shifts, and costs of moves."""
     events = record.table(row.id, "events")
     marks = events.filter((pl.col("kind") == Kind.SHIFT) | experts.events_of(role, instance))
@@ -166,7 +166,7 @@ def draw_moves(row: RunRow, role: str, instance: int) -> None:
     )
 
 
-def nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
+def draw_nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Draw the bytes of the expert exchange from node to node."""
     die_load = record.table(row.id, "die_load")
     scenario = experts.scenario_of(scenario, die_load, role, instance)
@@ -197,8 +197,8 @@ def nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
 
 
 VIEWS: dict[str, Callable[[RunRow, Scenario, str, int], None]] = {
-    "Dies": dies,
-    "Layers": layers,
-    "Over time": over_time,
-    "Between nodes": nodes,
+    "Dies": draw_dies,
+    "Layers": draw_layers,
+    "Over time": draw_over_time,
+    "Between nodes": draw_nodes,
 }

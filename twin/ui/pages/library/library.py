@@ -7,14 +7,14 @@ import streamlit as st
 
 from twin.lab.store import Page
 from twin.ui import session
-from twin.ui.link import page_link
+from twin.ui.link import link_page
 from twin.ui.pages import PAGES
 from twin.ui.pages.library import stored
-from twin.ui.show import choice
+from twin.ui.show import choose
 
 
-def clear() -> None:
-    """Reset all searches."""
+def clear_search() -> None:
+    """Callback: reset text, tags and choices of the search."""
     st.session_state["q"] = ""
     st.session_state.pop("tags", None)
     for name in ("state", "kind"):
@@ -26,16 +26,16 @@ def clear() -> None:
 st.title(PAGES["library"].title, anchor=False)
 st.caption(PAGES["library"].about)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-    shown = choice("Show", ["Runs", "Scenarios"], "show", bind="query-params")
+    shown = choose("Show", ["Runs", "Scenarios"], "show", bind="query-params")
     text = st.text_input(
         "Search", key="q", type="search", live="100ms", bind="query-params",
         placeholder="Name, note, tag, question or id", label_visibility="collapsed", width=280,
     )  # fmt: skip
     only = (stored.STATES, "state") if shown == "Runs" else (stored.KINDS, "kind")
-    narrow = choice("Only", *only, bind="query-params")
+    narrow = choose("Only", *only, bind="query-params")
     st.space("stretch")
     with st.popover("Import", icon=":material/upload_file:", width="content"):
-        stored.import_scenario()
+        stored.draw_import()
 
 # 2) One page of what was found.
 store = session.store()
@@ -47,22 +47,22 @@ tags = known and st.pills(
 
 
 def search_page(limit: int, offset: int = 0) -> Page[Any]:
-    """A page of the searched rows, and the number of all."""
+    """One page of the rows that the search finds, and the number of all."""
     arguments: dict[str, Any] = {"tags": tags, "limit": limit, "offset": offset}
     if shown == "Runs":
         return store.runs.search(text or "", states=stored.STATES[narrow], **arguments)
     return store.scenarios.search(text or "", kind=stored.KINDS[narrow], **arguments)
 
 
-stored.undo_deletion()
+stored.draw_undo()
 total = search_page(0).total
 if not total:
     if text or tags or narrow != "All":
         st.markdown(f"None of the {shown.lower()} stored here fits that.")
-        st.button("Clear the search", icon=":material/filter_alt_off:", on_click=clear)
+        st.button("Clear the search", icon=":material/filter_alt_off:", on_click=clear_search)
     else:
         st.markdown("No run is stored here yet.")
-        page_link("start", "Run a preset", icon=":material/play_arrow:")
+        link_page("start", "Run a preset", icon=":material/play_arrow:")
     st.stop()
 
 pages = math.ceil(total / stored.ROWS)
@@ -79,10 +79,10 @@ first = stored.ROWS * (page - 1)
 rows = search_page(stored.ROWS, first).rows
 count.caption(f"{first + 1:,} to {first + len(rows):,} of {total:,} {shown.lower()}")
 with body:
-    picked = stored.table(rows, f"table:{search}:{page}")
+    picked = stored.draw_table(rows, f"table:{search}:{page}")
 stored.draw_details(picked)
 with bar:
-    stored.actions(picked, runs=shown == "Runs")
+    stored.draw_actions(picked, runs=shown == "Runs")
     acts = "open, name, compare, export or delete" if shown == "Runs" else "run, name or delete"
     tick = f"Tick {shown.lower()} to {acts} them."
     st.caption(f"{len(picked)} picked" if picked else tick, width="content")

@@ -38,7 +38,7 @@ Row = RunRow | ScenarioRow
 
 
 def figures() -> list[tuple[str, str, float, str]]:
-    """Figures of a run in the table: header with its unit, key of the summary, factor, format."""
+    """(header with its unit, key of the summary, factor from SI, format) of figures' columns."""
     unit_by_kind = {"time": (" (ms)", 1e3, "%,.1f"), "share": (" (%)", 1e2, "%,.1f")}
     columns = []
     for metric in metrics_at("library"):
@@ -49,13 +49,13 @@ def figures() -> list[tuple[str, str, float, str]]:
     return columns
 
 
-def table(rows: Sequence[Row], key: str) -> list[Any]:
+def draw_table(rows: Sequence[Row], key: str) -> list[Any]:
     """Draw runs with figures, or scenarios with questions; returns the selected ones."""
-    notes = session.store().notes.notes_on([_name(row) for row in rows])
+    notes = session.store().notes.notes_on([_row_id(row) for row in rows])
     has_tags = any(note.tags for note in notes.values())
     cells = []
     for row in rows:
-        note = notes.get(_name(row))
+        note = notes.get(_row_id(row))
         tags = {"Tags": split_tags(note.tags) if note else []} if has_tags else {}
         title = note.title if note and note.title else row.name
         cells.append(_run_cells(row, title, tags) if isinstance(row, RunRow)
@@ -77,7 +77,7 @@ def table(rows: Sequence[Row], key: str) -> list[Any]:
 
 
 def _run_cells(run: RunRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
-    """Cells of a run in the table."""
+    """Cells of a run in the table by column; called: its title."""
     state = f"{run.state} {100 * run.progress:.0f} %" if run.state == "running" else run.state
     figure_cells = ((name, run.summary.get(key), factor) for name, key, factor, _ in figures())
     return {
@@ -92,7 +92,7 @@ def _run_cells(run: RunRow, called: str, tags: dict[str, Any]) -> dict[str, Any]
 
 
 def _scenario_cells(row: ScenarioRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
-    """Cells of a scenario in the table."""
+    """Cells of a scenario in the table by column; called: its title."""
     return {
         "Scenario": called,
         "Question": row.question,
@@ -119,7 +119,7 @@ def draw_details(picked: Sequence[Row]) -> None:
     if len(picked) != 1:
         return
     row = picked[0]
-    if note := session.store().notes.notes_on([_name(row)]).get(_name(row)):
+    if note := session.store().notes.notes_on([_row_id(row)]).get(_row_id(row)):
         if note.title:
             st.caption(f"Scenario: {plain(row.name)}")
         if note.text:
@@ -131,11 +131,12 @@ def draw_details(picked: Sequence[Row]) -> None:
     else:
         origin = "preset" if row.preset else "own scenario"
     if scenario := _load(_digest(row)):
-        st.caption(plain(" · ".join((words.machine(scenario), words.card_line(scenario), origin))))
+        texts = words.npus_text(scenario), words.card_line(scenario), origin
+        st.caption(plain(" · ".join(texts)))
         st.caption(plain(scenario.question))
 
 
-def _name(row: Row) -> str:
+def _row_id(row: Row) -> str:
     """Id of a run, digest of a scenario."""
     return row.id if isinstance(row, RunRow) else row.digest
 
@@ -147,7 +148,7 @@ def _digest(row: Row) -> str:
 
 def draw_note_form(picked: Sequence[Row]) -> None:
     """Draw the form of a row's name, tags and note; for several rows of their tags alone."""
-    row_ids, store = [_name(row) for row in picked], session.store()
+    row_ids, store = [_row_id(row) for row in picked], session.store()
     with st.popover(
         "Name and tags" if len(row_ids) < 2 else "Add tags", icon=":material/edit_note:",
         disabled=not row_ids, key=key_after_acts("describe"), on_change="rerun",
@@ -168,7 +169,7 @@ def draw_note_form(picked: Sequence[Row]) -> None:
 
 
 def _save_note(names: list[str], key: str) -> None:
-    """Store the form: all fields for one row, for several the added tags."""
+    """Store the form of a note: all fields for one row, for several rows the added tags."""
     notes, form = session.store().notes, st.session_state
     old_notes = notes.notes_on(names)
     with session.toast_refusals("lock"):
@@ -182,36 +183,36 @@ def _save_note(names: list[str], key: str) -> None:
         _count_act()
 
 
-def actions(picked: Sequence[Row], *, runs: bool) -> None:
+def draw_actions(picked: Sequence[Row], *, runs: bool) -> None:
     """Draw the buttons over the table of runs, or of scenarios."""
     row, store = picked[0] if len(picked) == 1 else None, session.store()
     if runs:
         if st.button("Open", icon=":material/open_in_new:", disabled=not row, key="open") and row:
-            go_to("run", {"run": _name(row)})
+            go_to("run", {"run": _row_id(row)})
         is_comparable = 1 <= len(picked) <= links.COMPARED_MAX  # a second one can be chosen there
         if st.button(
             "Compare", icon=":material/compare_arrows:", disabled=not is_comparable,
             key="compare-picked", help=None if is_comparable else "Pick up to six runs.",
         ):  # fmt: skip
-            go_to("compare", {links.RUNS: ",".join(map(_name, picked))})
+            go_to("compare", {links.RUNS: ",".join(map(_row_id, picked))})
     elif (
         st.button("Run", icon=":material/play_arrow:", disabled=not row, key="run-picked")
         and row
         and (scenario := _load(_digest(row)))
     ):
         open_run(scenario)
-    _copy(_digest(row) if row else "")
+    _draw_copy_buttons(_digest(row) if row else "")
     draw_note_form(picked)
     if runs:
-        _archive([run for run in picked if isinstance(run, RunRow)])
+        _draw_archive_download([run for run in picked if isinstance(run, RunRow)])
     kind, store_table = ("run", store.runs) if runs else ("scenario", store.scenarios)
     if row is not None and row.published_s is not None:
         st.button(
             "Revoke link", icon=":material/link_off:", key="revoke", on_click=_carry_out,
-            args=([partial(store_table.unpublish, _name(row))],),
+            args=([partial(store_table.unpublish, _row_id(row))],),
             help=f"The {kind} may be deleted again; then its link finds nothing.",
         )  # fmt: skip
-    _delete([*map(_name, picked)], store_table.delete, kind)
+    _draw_deletion([*map(_row_id, picked)], store_table.delete, kind)
 
 
 def _carry_out(acts: Sequence[Callable[[], object]]) -> None:
@@ -222,7 +223,7 @@ def _carry_out(acts: Sequence[Callable[[], object]]) -> None:
             act()
 
 
-def _archive(picked: list[RunRow]) -> None:
+def _draw_archive_download(picked: list[RunRow]) -> None:
     """Draw the download of whole runs as one file that any twin takes in."""
     ended_ids = [run.id for run in picked if run.ended]
     name = file_name(picked[0].name if len(picked) == 1 else "runs", ".twin.tar")
@@ -234,7 +235,7 @@ def _archive(picked: list[RunRow]) -> None:
     )  # fmt: skip
 
 
-def _copy(digest: str) -> None:
+def _draw_copy_buttons(digest: str) -> None:
     """Draw buttons to edit a copy of a scenario, or download it as a file."""
     scenarios = session.store().scenarios
     clicked = st.button("Edit a copy", icon=":material/tune:", disabled=not digest, key="fork")
@@ -256,7 +257,7 @@ def _load(digest: str) -> Scenario | None:
     return None
 
 
-def _delete(names: list[str], delete: Callable[[str], Undo], kind: str) -> None:
+def _draw_deletion(names: list[str], delete: Callable[[str], Undo], kind: str) -> None:
     """Draw the button that deletes chosen rows, with a question first."""
     with st.popover(
         "Delete", icon=":material/delete:", disabled=not names, width="content",
@@ -285,7 +286,7 @@ def delete_all(names: list[str], delete: Callable[[str], Undo], kind: str) -> No
         st.toast(refusal, icon=":material/lock:", duration="long")
 
 
-def undo_deletion() -> None:
+def draw_undo() -> None:
     """Draw the last deletion with a button that undoes it; nothing without one."""
     if DELETED not in st.session_state:
         return
@@ -298,7 +299,7 @@ def undo_deletion() -> None:
         )  # fmt: skip
 
 
-def import_scenario() -> None:
+def draw_import() -> None:
     """Draw the upload of a scenario's TOML file, with a preview."""
     file = st.file_uploader("Scenario file (TOML)", type="toml", key="scenario-file")
     if file is None:
@@ -309,7 +310,7 @@ def import_scenario() -> None:
         st.error(plain(f"{error}."), icon=":material/error:")
         return
     st.markdown(f"**{plain(scenario.name)}**")
-    st.caption(plain(f"{words.machine(scenario)} · {words.card_line(scenario)}"))
+    st.caption(plain(f"{words.npus_text(scenario)} · {words.card_line(scenario)}"))
     with st.container(horizontal=True):
         if st.button("Store it", type="primary", icon=":material/check:", key="keep-file"):
             with session.toast_refusals("lock"):

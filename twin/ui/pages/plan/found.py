@@ -13,7 +13,7 @@ from twin.lab.sweep.sweep import published_points
 from twin.scenario import Scenario, SpecError, with_overrides
 from twin.ui import runs, session, words
 from twin.ui.charts import sweep as charts
-from twin.ui.fields import label, sentence, show
+from twin.ui.fields import label, sentence, text_of
 from twin.ui.link import go_to
 from twin.ui.show import download, json_text, plain, plot
 from twin.ui.toolbar import open_run
@@ -24,7 +24,7 @@ LIMITED = {"prefill": "prefill", "decode": "decode", "colocated": "its instances
 
 
 def draw_progress(so_far: Mapping[str, Any]) -> None:
-    """Draw the ranking while the search goes on."""
+    """Draw the best deployments and the front so far, while the search goes on."""
     if rows := so_far.get("so_far"):
         st.markdown("**Best so far**, with one seed")
         st.dataframe([_row_cells(k + 1, row, ()) for k, row in enumerate(rows)], hide_index=True)
@@ -38,12 +38,13 @@ def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
     # Relaxations are a table of their own.
     first_sentence, *other_sentences = answer_sentences({**found, "relaxations": []})
     st.subheader(plain(first_sentence), anchor=False)
-    texts = words.traffic(scenario), words.lengths(scenario), words.reuse(scenario), brief_of(plan)
-    st.caption(plain(f"{scenario.name}: {' · '.join(filter(None, texts))}"))
+    texts = words.traffic_text(scenario), words.lengths_text(scenario), words.reuse_text(scenario)
+    listing = " · ".join(filter(None, (*texts, brief_of(plan))))
+    st.caption(plain(f"{scenario.name}: {listing}"))
     st.markdown(plain(" ".join(other_sentences)))
     rows = found["ranked"]
     if rows:
-        _ranking(plan, rows)
+        _draw_ranking(plan, rows)
         runs.draw_error_bands({"the first": scenario_of(plan, rows[0])})
     elif found["relaxations"]:
         st.markdown("Each of these changes alone makes a deployment fit:")
@@ -53,9 +54,9 @@ def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
     if found["tornado"]:
         with st.expander("What each choice alone does to the first"):
             st.dataframe(
-                [{"Choice": label(effect["path"]), "Value": show(effect["value"], effect["path"]),
-                  "Score of the first": effect["score_ratio"] if effect["fits"] else None}
-                 for effect in found["tornado"]],
+                [{"Choice": label(row["path"]), "Value": text_of(row["value"], row["path"]),
+                  "Score of the first": row["score_ratio"] if row["fits"] else None}
+                 for row in found["tornado"]],
                 hide_index=True, placeholder="breaks a limit",
                 column_config={
                     "Score of the first": st.column_config.NumberColumn(format="percent")
@@ -73,7 +74,7 @@ def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
     )
 
 
-def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
+def _draw_ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
     """Draw the ranked deployments and what can be done with chosen ones."""
     ranks = [f"{row['rank']}{' =' if row['equal_to_first'] else ''}" for row in rows]
     cells = [_row_cells(rank, row, plan.survives) for rank, row in zip(ranks, rows, strict=True)]
@@ -117,7 +118,7 @@ def scenario_of(plan: Plan, row: Mapping[str, Any]) -> Scenario:
 
 
 def _row_cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]) -> dict[str, Any]:
-    """Cells of a deployment in the table; survives: losses with a column each."""
+    """Cells of a deployment in the table by column; survives: losses with a column each."""
     figures = row["summary"]
     margins = row.get("margins", {})
     cells = {

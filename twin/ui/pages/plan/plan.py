@@ -9,7 +9,7 @@ from twin.ui.link import copy_link
 from twin.ui.pages.plan import found, requested
 from twin.ui.progress import draw_compilation
 from twin.ui.show import plain
-from twin.ui.toolbar import draft_link, header, refusal
+from twin.ui.toolbar import draw_draft_link, draw_header, refusal
 
 LOOK_S, LOOK_STOPPED_S = 0.7, 4.0  # how often a plan is looked at; one that another may resume
 READS = access.mode() == access.READ_ONLY  # nothing may be begun or stopped here
@@ -20,7 +20,7 @@ key = st.query_params.get(requested.PLAN, "")
 shown = plans.question(key) if key else None
 if shown and not session.is_edited():  # whoever opens a plan's link goes on from its scenario
     session.start_from(shown.scenario)
-header("plan", run=False)
+draw_header("plan", run=False)
 if key and shown is None:
     st.error("This plan is not stored here.", icon=":material/link_off:")
 
@@ -29,7 +29,7 @@ refused, wanted = refusal(), None
 if READS:
     refused = "this server is read-only: what others have found is shown, nothing is searched here"
 try:
-    wanted = requested.form(shown)
+    wanted = requested.draw_form(shown)
 except PlanError as error:
     refused = refused or str(error)
 if refused:
@@ -55,7 +55,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     if key:
         copy_link(f"/plan?{requested.PLAN}={key}", label="Copy link of this plan")
     else:
-        draft_link("plan")
+        draw_draft_link("plan")
 
 # 2) What it found, drawn anew while it searches.
 STATUS = plans.state_of(key) if shown else None
@@ -63,7 +63,7 @@ LOOKING = STATUS is not None and STATUS.working
 STALE = shown is not None and plans.key(shown) != key  # of another engine or other facts
 
 
-def results() -> None:
+def draw_results() -> None:
     """Draw the plan's progress, or its answer."""
     assert shown is not None
     status = plans.state_of(key)
@@ -106,7 +106,7 @@ if shown is not None:
         st.caption("The plan below is of another scenario than the draft above.")
     with session.show_damage():
         period_s = None if STATUS is None or STATUS.answer else LOOK_STOPPED_S
-        st.fragment(results, run_every=LOOK_S if LOOKING else period_s)()
+        st.fragment(draw_results, run_every=LOOK_S if LOOKING else period_s)()
 else:
     st.caption(
         "Prices every deployment by formula, simulates the promising ones on the same requests, "

@@ -23,8 +23,8 @@ def plans() -> Plans:
     return plans_of(session.store().artefacts.folder, session.facts())
 
 
-def form(shown: Plan | None) -> Plan:
-    """Draw the form; returns the plan's question; shown: the address's plan. Raises PlanError."""
+def draw_form(shown: Plan | None) -> Plan:
+    """Draw the form of a plan, filled by `shown`; returns the plan asked for. Raises PlanError."""
     draft = session.draft()
     previous_plan = shown if shown and words.differ_in_words_only(shown.scenario, draft) else None
     values: dict[str, Any] = previous_plan.model_dump(exclude={"scenario"}) if previous_plan else {}
@@ -37,7 +37,7 @@ def form(shown: Plan | None) -> Plan:
             for path in ("slo.ttft_s", "slo.tpot_ms", "slo.share"):
                 if not why_idle(path, draft):
                     with st.container(width=150):
-                        forms.field(path)
+                        forms.draw_field(path)
             most_npus = npus_of(draft.supernode)
             goal_by = st.selectbox(
                 "Met by", list(BY), list(BY).index(values.get("by", "share")), key="plan-by",

@@ -38,6 +38,6 @@ if playback.missing_tables(row.id):
 
 # 1) The player, and what happened as words.
 with session.show_damage():
-    playback.player(row, scenario)
+    playback.draw_player(row, scenario)
     st.subheader("What happened", anchor=False)
     draw_events(record.table(row.id, "events"))

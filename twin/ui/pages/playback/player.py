@@ -21,7 +21,7 @@ from twin.lab.store import RunRow
 from twin.metrics.events import Kind
 from twin.scenario import Scenario
 from twin.ui import record, session, theme
-from twin.ui.fabric_message import changes, columns, component, deflate, pack, send_geometry
+from twin.ui.fabric_message import columns, component, deflate, edits_message, pack, send_geometry
 from twin.ui.formulas import place_instances
 
 TABLES = ("windows", "instances", "traffic", "shares", "events", "links")
@@ -90,20 +90,20 @@ def message(
         if scenario.memory_pool.enabled and POOL in windows.columns
         else "",
         "events": event_rows(tables["events"], scenario.horizon_s),
-        "changes": deflate(changes(fabric)),
+        "changes": deflate(edits_message(fabric)),
         "colours": theme.PLANE | theme.ROLE,
     }
 
 
 def _window_of(frame: pl.DataFrame, windows: pl.DataFrame) -> Array:
-    """Window number of each row, by the middle of its own window."""
+    """Number of the window in which the middle of each row's span lies, i8[rows]."""
     starts_s = windows["t_s"].to_numpy()
     middles_s = frame["t_s"].to_numpy() + 0.5 * frame["window_s"].to_numpy()
     return np.clip(np.searchsorted(starts_s, middles_s, "right") - 1, 0, max(len(starts_s) - 1, 0))
 
 
-def _numbers(frame: pl.DataFrame, number: Mapping[tuple[str, int], int]) -> Array:
-    """Number of each row's instance, -1 if the scenario does not place it."""
+def _instances(frame: pl.DataFrame, number: Mapping[tuple[str, int], int]) -> Array:
+    """Number of each row's instance, i8[rows]; -1 if the scenario does not place it."""
     instance_keys = zip(frame["role"].cast(pl.String), frame["instance"], strict=True)
     return np.fromiter((number.get(pair, -1) for pair in instance_keys), np.int64, frame.height)
 
@@ -119,7 +119,7 @@ def _seats(
                 for k, i in enumerate(instances) for first_die, last_die in i.spans()]  # fmt: skip
     starts_s = windows["t_s"].to_numpy()
     seats_of: dict[int, dict[float, list[tuple[int, int]]]] = {}
-    for row, instance in zip(seats.iter_rows(named=True), _numbers(seats, number), strict=True):
+    for row, instance in zip(seats.iter_rows(named=True), _instances(seats, number), strict=True):
         seat = (row["first_die"], row["first_die"] + row["dies"])
         seats_of.setdefault(int(instance), {}).setdefault(row["t_s"], []).append(seat)
     rows: list[list[int]] = []
@@ -133,8 +133,8 @@ def _seats(
 def _figures_by_window(
     frame: pl.DataFrame, windows: pl.DataFrame, number: Mapping[tuple[str, int], int]
 ) -> dict[str, str]:
-    """Each figure of the instances as f4[windows, instances]."""
-    window_of, instance_of = _window_of(frame, windows), _numbers(frame, number)
+    """Each figure of the instances as base64 of f4[windows, instances]."""
+    window_of, instance_of = _window_of(frame, windows), _instances(frame, number)
     is_known, figures = instance_of >= 0, {}
     for name in [name for name in MEASURED if name in frame.columns]:
         values = np.full((windows.height, len(number)), np.nan)
@@ -152,7 +152,7 @@ def _bytes_by_series(
     traffic: pl.DataFrame, windows: pl.DataFrame, number: Mapping[tuple[str, int], int]
 ) -> tuple[list[list[Any]], Array]:
     """Series as [plane, class, instance], and their bytes f8[series, windows]."""
-    window_of, instance_of = _window_of(traffic, windows), _numbers(traffic, number)
+    window_of, instance_of = _window_of(traffic, windows), _instances(traffic, number)
     planes, classes = traffic["plane"].cast(pl.String), traffic["traffic"].cast(pl.String)
     keys = list(zip(planes, classes, instance_of.tolist(), strict=True))
     series_index = {key: k for k, key in enumerate(dict.fromkeys(keys))}
@@ -171,7 +171,7 @@ def _shares(
     starts_s = windows["t_s"].to_numpy()
     series_index = {tuple(key): k for k, key in enumerate(series)}
     rows: list[tuple[float, ...]] = []
-    for row, instance in zip(shares.iter_rows(named=True), _numbers(shares, number), strict=True):
+    for row, instance in zip(shares.iter_rows(named=True), _instances(shares, number), strict=True):
         series_k = series_index.get((row["plane"], row["traffic"], int(instance)))
         if series_k is None or row["node"] is None:
             continue
@@ -200,7 +200,7 @@ def _capacity(links: pl.DataFrame, nodes: int, planes: int) -> Array:
 def _curves(
     windows: pl.DataFrame, wanted: Sequence[tuple[str, str, str, float, str]]
 ) -> list[dict[str, Any]]:
-    """Available columns of the windows, as curves."""
+    """Messages of curves that `windows` has of the wanted: title, unit, colour, packed values."""
     queues = [name for name in WAITING if name in windows.columns]
     frame = windows.with_columns(waiting=pl.sum_horizontal(*queues) if queues else pl.lit(None))
     return [
@@ -212,7 +212,7 @@ def _curves(
 
 
 def event_rows(events: pl.DataFrame, horizon_s: float) -> list[dict[str, Any]]:
-    """Events for the player, in order of time: time, text, place on the picture."""
+    """Events for the player, in order of time: seconds, text, place on the picture."""
     return [
         {
             "t": row["t_s"],
@@ -250,8 +250,8 @@ def missing_tables(run: str) -> list[str]:
 
 
 @st.cache_resource(show_spinner="Reading the run", max_entries=20)
-def film(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
-    """The run as the player's message; shared, so never changed. Raises StoreError."""
+def film_of_run(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
+    """A stored run as the player's message; shared, so never changed. Raises StoreError."""
     fabric = record.fabric(_row, _scenario)
     stored_tables = session.store().runs.tables(run)
     table_names = [*TABLES, *(name for name in ("seats",) if name in stored_tables)]
@@ -261,15 +261,15 @@ def film(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
 
 
 @st.fragment
-def player(row: RunRow, scenario: Scenario) -> None:
+def draw_player(row: RunRow, scenario: Scenario) -> None:
     """Draw the player; its resting view goes into the address, and no more is redrawn."""
     view, key = _address_view(), f"playback:{row.id}"
     # It starts with the view of the opened address, not with its own later ones.
     if view not in st.session_state.get(key, {}).values():
         st.session_state[key] = {"start": view}
     start_view = st.session_state[key]["start"]
-    content = {"run": row.id, "film": film(row.id, row, scenario), "start": start_view}
-    if view := _draw_player(content, record.fabric(row, scenario), "playback"):
+    content = {"run": row.id, "film": film_of_run(row.id, row, scenario), "start": start_view}
+    if view := _draw_film(content, record.fabric(row, scenario), "playback"):
         st.query_params[AT] = f"{float(view.get('at', 0.0)):.6g}"
         if view.get("see"):
             st.query_params[SEE] = str(view["see"])
@@ -278,8 +278,8 @@ def player(row: RunRow, scenario: Scenario) -> None:
         st.session_state[key]["now"] = _address_view()
 
 
-def _draw_player(data: dict[str, Any], fabric: Fabric, key: str) -> dict[str, Any]:
-    """Draw the player; returns its resting view."""
+def _draw_film(data: dict[str, Any], fabric: Fabric, key: str) -> dict[str, Any]:
+    """Draw a film (`data`) on its machine; returns the view at rest, {} before there is one."""
     with st.container(gap=None):
         data |= {"machine": send_geometry(fabric, key)}
         return dict(_player(data=data, key=key, on_view_change=lambda: None).view or {})
@@ -295,7 +295,7 @@ def shipped_film(_scenario: Scenario, _run: Shipped, digest: str) -> dict[str, A
 
 def draw_brief(name: str, film: dict[str, Any], fabric: Fabric) -> None:
     """Draw a run on its machine's picture without controls; its view is not sent back."""
-    _draw_player({"run": name, "film": film, "start": {}, "brief": True}, fabric, "playback-brief")
+    _draw_film({"run": name, "film": film, "start": {}, "brief": True}, fabric, "playback-brief")
 
 
 def _address_view() -> dict[str, Any]:

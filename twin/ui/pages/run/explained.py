@@ -43,8 +43,8 @@ def can_explain(row: RunRow, scenario: Scenario) -> bool:
     return row.state == "done" and same_engine and row.facts_digest == session.facts().digest
 
 
-def card(row: RunRow, scenario: Scenario) -> None:
-    """Draw verdict and tiles; the rest of the page does not move when the explanation arrives."""
+def draw_card(row: RunRow, scenario: Scenario) -> None:
+    """Draw verdict and tiles, in a card of one size before and after the explanation arrives."""
     explain_run = _explanation(row, scenario)
     done_run = explain_run if explain_run is not None and explain_run.state == "done" else None
     attainment = row.summary.get("slo_attainment")
@@ -64,10 +64,10 @@ def card(row: RunRow, scenario: Scenario) -> None:
         with st.grid(4, min_column_width=135):
             for tile in results.tile_rows(row.summary, scenario, HEAD):
                 st.metric(**tile)
-            st.metric("Headroom", **_headroom(done_run), help=with_glossary("SLO", HEADROOM))
+            st.metric("Headroom", **_headroom_tile(done_run), help=with_glossary("SLO", HEADROOM))
 
 
-def causes(row: RunRow, scenario: Scenario) -> None:
+def draw_explanation(row: RunRow, scenario: Scenario) -> None:
     """Draw the run's limits and what would help, or the progress of the explanation."""
     job = _explanation(row, scenario)
     if job is None:
@@ -75,7 +75,7 @@ def causes(row: RunRow, scenario: Scenario) -> None:
     elif not job.ended:
         runs.watch([job.id], "Looking for causes by removing one at a time.")
     elif job.state == "done":
-        _causes(row, scenario, job)
+        _draw_causes(row, scenario, job)
     else:
         reason = (
             sentence(job.message)
@@ -86,7 +86,7 @@ def causes(row: RunRow, scenario: Scenario) -> None:
 
 
 def _explanation(row: RunRow, scenario: Scenario) -> RunRow | None:
-    """The explanation: one requested here, otherwise a stored one, otherwise a new one."""
+    """Run of the explanation: requested here, stored or begun now; None: not wanted yet."""
     key = f"explained:{row.id}"
     if run_id := st.session_state.get(key):
         return session.store().runs.get(run_id)
@@ -116,7 +116,7 @@ def _offer_explanation(row: RunRow, scenario: Scenario, why: str) -> None:
             st.rerun()
 
 
-def _headroom(known: RunRow | None) -> dict[str, Any]:
+def _headroom_tile(known: RunRow | None) -> dict[str, Any]:
     """Arguments of the tile of headroom: largest load within the SLO over the present one."""
     if known is None:
         return {"value": "not known yet"}
@@ -130,7 +130,7 @@ def _headroom(known: RunRow | None) -> dict[str, Any]:
             "delta": load_text, "delta_color": "off", "delta_arrow": "off"}  # fmt: skip
 
 
-def _causes(row: RunRow, scenario: Scenario, known: RunRow) -> None:
+def _draw_causes(row: RunRow, scenario: Scenario, known: RunRow) -> None:
     """Draw the causes of an explanation, the first ones open."""
     causes = record.stored_explanation(known.id, known)["causes"]
     if not causes:
@@ -145,10 +145,10 @@ def _causes(row: RunRow, scenario: Scenario, known: RunRow) -> None:
         if number == FIRST:
             container = st.expander(f"{len(causes) - FIRST} more whose remedies bring less")
         with container:
-            _cause(row, scenario, cause, number)
+            _draw_cause(row, scenario, cause, number)
 
 
-def _cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) -> None:
+def _draw_cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) -> None:
     """Draw the gain of a cause's removal, and a button that runs with it and compares."""
     name_text = f": {plain(cause['named'])}" if cause["named"] else ""
     with st.container(border=True, key=f"cause-{number}"):
@@ -178,13 +178,13 @@ EVENTS = (("preemption", "preemptions"), ("retry", "retries"))  # of a request, 
 WAITS = "pool reads and other batches"  # of the time of prefill that no operator accounts for
 
 
-def one_request(row: RunRow, scenario: Scenario) -> None:
+def draw_one_request(row: RunRow, scenario: Scenario) -> None:
     """Draw the choice of a request, its time to the first token, and its decoding."""
     ids_of = record.slow_requests(row.id, scenario.warmup_s)
     if not ids_of:
         st.markdown("No request finished after the warm-up.")
         return
-    criterion, number = _choose_request(ids_of, int(row.summary.get("requests") or 1))
+    criterion, number = _draw_request_choice(ids_of, int(row.summary.get("requests") or 1))
     request, median = (record.request(row.id, number), record.request(row.id, ids_of[criterion][1]))
     if request is None or median is None:
         st.warning(f"Request {number} is not in this run.", icon=":material/search_off:")
@@ -199,7 +199,7 @@ def one_request(row: RunRow, scenario: Scenario) -> None:
             f"A hot memory server held the read of its cached tokens back: {nodes_text}. "
             "Its port had more to send than those of the others."
         )
-    colour_of = STAGE_COLOURS | {_prefill(name): colour for name, colour in theme.OPERATOR.items()}
+    colour_of = STAGE_COLOURS | {_part(name): colour for name, colour in theme.OPERATOR.items()}
     colours = {n: colour_of.get(n, theme.STAGE["prefill_queue"]) for n in {**times_s, **median_s}}
     key_text = "Stages of this request next to the median of all."
     plot(waterfall.waterfall(times_s, key_text, colours=colours, median=median_s), "request")
@@ -210,8 +210,8 @@ def one_request(row: RunRow, scenario: Scenario) -> None:
     _draw_decoding((request, median), both_inside)
 
 
-def _choose_request(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[str, int]:
-    """Criterion and number of the selected request: the slowest unless one is named."""
+def _draw_request_choice(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[str, int]:
+    """Draw the choice of a request, at first the slowest; returns criterion and number."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         criterion = st.segmented_control(
             "Slowest by", list(picks), default=next(iter(picks)), required=True, key="slowest-by",
@@ -233,7 +233,7 @@ def _choose_request(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[s
 
 
 def _passes_of(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | None]:
-    """Passes during the stay of these requests; None if unknown."""
+    """Passes of the instances during the stay of each request; None if unknown."""
     no_passes: list[Inside | None] = [None] * len(numbers)
     if not can_explain(row, scenario):
         return no_passes
@@ -253,18 +253,18 @@ def _passes_of(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | 
 
 
 def _seconds_to_first_token(row: Mapping[str, Any], seen: Inside | None) -> dict[str, float]:
-    """Seconds by part up to the first token; prefill by operator if known."""
+    """Seconds by part up to the first token; prefill by operator if `seen` has them."""
     parts_s: dict[str, float] = {}
     for name, stage_s in stage_times(row).items():
         if name == "prefill" and seen is not None and seen.prefill:
             operator_times = sorted(seen.prefill, key=lambda item: item[0] != "")
-            parts_s |= {_prefill(operator): time_s for operator, time_s in operator_times}
+            parts_s |= {_part(operator): time_s for operator, time_s in operator_times}
         elif name != DECODE:
             parts_s[name] = stage_s
     return parts_s
 
 
-def _prefill(operator: str) -> str:
+def _part(operator: str) -> str:
     """Name of the part of prefill that an operator takes; '': what no operator accounts for."""
     return f"prefill: {theme.title(operator).lower() if operator else WAITS}"
 
@@ -291,13 +291,13 @@ def _conclusion(
 
 
 def _tpot_s(row: Mapping[str, Any]) -> float:
-    """Seconds per token; 0 if unknown."""
+    """Seconds per output token after the first; 0 if there is no other."""
     decode_s = stage_times(row).get(DECODE, 0.0)
     return decode_s / (row["output_tokens"] - 1) if row["output_tokens"] > 1 else 0.0
 
 
 def _description(row: Mapping[str, Any]) -> str:
-    """The request in one sentence, and its events."""
+    """Sentence on a request: arrival, tokens, instances, preemptions and retries."""
     facts = [f"arrived at {seconds(row['arrival_s'])}",
             f"{numbered(row['input_tokens'], 'prompt token')}, "
              f"{row['hit_tokens']:,} of them in the pool",
@@ -310,7 +310,7 @@ def _description(row: Mapping[str, Any]) -> str:
 
 
 def _draw_decoding(rows: tuple[Mapping[str, Any], ...], both: list[Inside | None]) -> None:
-    """Draw how the request decoded: its wait, its iterations and their tokens; and the median's."""
+    """Draw how the request decoded: its wait, iterations and tokens, next to the median's."""
     figures = [
         {
             "Decode wait": seconds(passes.decode_wait_s),

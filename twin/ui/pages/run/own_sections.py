@@ -19,12 +19,12 @@ from twin.ui import charts, record, session, theme, words
 from twin.ui.charts import elastic
 from twin.ui.charts.faults import around_faults
 from twin.ui.fields import choice_label, sentence
-from twin.ui.link import page_link
-from twin.ui.show import is_dark, plot, two_columns
+from twin.ui.link import link_page
+from twin.ui.show import is_dark, plot, plot_all
 
 
-def _figures(summary: Mapping[str, Any], place: Place) -> None:
-    """Draw the figures of a place on the page as one line."""
+def _draw_figures(summary: Mapping[str, Any], place: Place) -> None:
+    """Draw the figures of a summary that belong to a place of the page, in one line."""
     known_metrics = [metric for metric in metrics_at(place) if summary.get(metric.key) is not None]
     st.markdown(" · ".join(f"{m.label}: **{shown(m.key, summary[m.key])}**" for m in known_metrics))
 
@@ -37,27 +37,27 @@ DECIDED = {"Started": "started", "Stopped": "stopped", "Changed role": "changed_
            "Held back by": "held_back"}  # fmt: skip
 
 
-def instances(row: RunRow, scenario: Scenario) -> None:
+def draw_instances(row: RunRow, scenario: Scenario) -> None:
     """Draw lives of instances, NPUs by pool, and every decision with its metrics."""
     lives, windows = record.table(row.id, "lives"), record.table(row.id, "windows")
-    _figures(row.summary, "instances")
+    _draw_figures(row.summary, "instances")
     st.subheader("Lives of the instances", anchor=False)
     plot(elastic.lives(lives, scenario.horizon_s, scenario.warmup_s), "lives")
     st.caption(
         "Rows are sorted by first NPU: rows that never overlap share NPUs, and pass them from pool "
         "to pool, or from model to model. "
-        + starts(lives, int(row.summary.get("role_changes") or 0))
+        + starts_sentence(lives, int(row.summary.get("role_changes") or 0))
     )
     npus_over_time = charts.over_time("npus", windows, scenario.warmup_s)
     npus_picture = "NPUs by pool", npus_over_time, "npus-by-pool"
     if not _has(row, "decisions") or scenario.models:  # each model's controller decides alone
-        two_columns([npus_picture])
+        plot_all([npus_picture])
         return
     decisions, rules = record.table(row.id, "decisions"), scenario.elastic
     column = GOES_BY.get(rules.controller, "busy")
     thresholds = (rules.high, rules.low) if rules.controller in ("queue", "slo", "kv") else None
     chart = elastic.pressures(decisions, column, thresholds)
-    two_columns([npus_picture, ("What the controller saw", chart, "pressures")])
+    plot_all([npus_picture, ("What the controller saw", chart, "pressures")])
     st.subheader("Decisions", anchor=False)
     change_count = pl.col("started") + pl.col("stopped") + pl.col("changed_role")
     changes = decisions.filter((change_count > 0) | (pl.col("held_back") != "")).head(500)
@@ -79,9 +79,8 @@ def instances(row: RunRow, scenario: Scenario) -> None:
     )
 
 
-def starts(lives: pl.DataFrame, role_changes: int) -> str:
-    """Sentence on where instances found weights and NPUs as they started or changed their role; ''
-    without any."""
+def starts_sentence(lives: pl.DataFrame, role_changes: int) -> str:
+    """Sentence on where starting instances found weights and NPUs; '' if none loads weights."""
     count_by_state = dict(lives["state"].value_counts().iter_rows())
     load_count, fetch_count = count_by_state.get("load", 0), count_by_state.get("fetch", 0)
     # With one model graphs are also made anew where an instance goes on with other dies.
@@ -107,7 +106,7 @@ HOURLY = {
 }  # fmt: skip
 
 
-def day(row: RunRow, scenario: Scenario) -> None:
+def draw_day(row: RunRow, scenario: Scenario) -> None:
     """Draw each hour's NPUs, use, waste, energy and hits."""
     hour_length_s = hour_s(scenario)
     assert hour_length_s is not None
@@ -124,7 +123,7 @@ def day(row: RunRow, scenario: Scenario) -> None:
         figures.append(f"energy: **{amount(float(hours['energy_kwh'].sum()), 'rate', 'kWh')}**")
     busiest_hour = hours.sort("arrived", descending=True)["hour"][0]
     st.markdown(" · ".join([*figures, f"busiest hour: **{busiest_hour}**"]))
-    two_columns((title, elastic.hourly_bars(hours, series, unit), f"day-{next(iter(series))}")
+    plot_all((title, elastic.hourly_bars(hours, series, unit), f"day-{next(iter(series))}")
            for title, (series, unit) in elastic.DAY.items() if columns & set(series))  # fmt: skip
     table = hours.select(Hour="hour", **{HOURLY[c]: c for c in HOURLY if c in columns})
     st.dataframe(table.with_columns(pl.col(pl.Float64).round(1)), hide_index=True)
@@ -151,7 +150,7 @@ def _has_clients(scenario: Scenario) -> bool:
     return bool(scenario.tenants or may_leave or may_refuse or turns_wait(scenario))
 
 
-def clients(row: RunRow, scenario: Scenario) -> None:
+def draw_clients(row: RunRow, scenario: Scenario) -> None:
     """Draw figures of all, a bar and a row per tenant, reasons of ended requests, session times."""
     if count_metrics := [m for m in metrics_at("clients") if row.summary.get(m.key)]:
         with st.container(horizontal=True):
@@ -163,7 +162,7 @@ def clients(row: RunRow, scenario: Scenario) -> None:
         st.subheader("Tenants", anchor=False)
         plot(charts.tenants(tenants), "tenants")
         table = [{"": tenant["tenant"]}
-                 | {label: _cell(key, tenant[key]) for key, label in TENANT.items()}
+                 | {label: _cell_text(key, tenant[key]) for key, label in TENANT.items()}
                  for tenant in tenants]  # fmt: skip
         st.dataframe(table, hide_index=True)
         st.caption(
@@ -174,15 +173,15 @@ def clients(row: RunRow, scenario: Scenario) -> None:
     curve = charts.Curve("Session", theme.ROLE["memory_pool"], session_times)
     reasons_picture = "Why requests came to nothing", charts.reasons(reasons), "reasons"
     sessions_picture = "Sessions", charts.distribution([curve], of="sessions"), "session-times"
-    two_columns([reasons_picture] * bool(reasons) + [sessions_picture] * bool(session_times.size))
+    plot_all([reasons_picture] * bool(reasons) + [sessions_picture] * bool(session_times.size))
     if not reasons:
         st.caption("Every request that ended was answered.")
     if session_times.size:
         st.caption(METRICS["session_s_mean"].help)
 
 
-def _cell(key: str, value: Any) -> str:
-    """A tenant's figure as text."""
+def _cell_text(key: str, value: Any) -> str:
+    """A tenant's figure as text, with its unit."""
     if value is None or isinstance(value, int):
         return NOTHING if value is None else f"{value:,}"
     return amount(value, "rate", "tokens/s") if key == "tokens_per_s" else shown(key, value)
@@ -192,7 +191,7 @@ def _cell(key: str, value: Any) -> str:
 def _client_figures(
     run: str, _scenario: Scenario
 ) -> tuple[list[dict[str, Any]], dict[str, int], np.ndarray]:
-    """Figures of tenants, reasons for failed requests (most first), session times."""
+    """Figures of tenants, counts of unanswered requests by reason, seconds of sessions f8[n]."""
     observed = Observed.by_requests(_scenario, session.store().runs.table(run, "requests"))
     reasons = observed.requests.filter(pl.col("reason") != "")["reason"].cast(str)
     tenants = tenant_rows(observed) if _scenario.tenants else []
@@ -205,7 +204,7 @@ OF_A_MODEL = ("requests", "slo_attainment", "goodput_req_per_s", "ttft_s_p50", "
               "prefill_utilisation", "decode_utilisation", "power_kw", "steady_state")  # fmt: skip
 
 
-def models(row: RunRow, scenario: Scenario) -> None:
+def draw_models(row: RunRow, scenario: Scenario) -> None:
     """Draw the load and the goodput of each model, and its figures next to those of all."""
     figures = record.table(row.id, "models").to_dicts()
     arrived_by_model = _arrivals_by_model(row.id, scenario.warmup_s)
@@ -235,11 +234,11 @@ def _arrivals_by_model(run: str, warmup_s: float) -> dict[str, int]:
 BINS = 60  # of a run, in which hits are counted by tenant
 
 
-def memory_pool(row: RunRow, scenario: Scenario) -> None:
+def draw_pool(row: RunRow, scenario: Scenario) -> None:
     """Draw hits and fill, bytes by tier, and a map of the memory servers, all over time."""
     table_names, warmup_s = ("windows", "servers", "traffic"), scenario.warmup_s
     windows, servers, traffic = (record.table(row.id, name) for name in table_names)
-    _figures(row.summary, "memory pool")
+    _draw_figures(row.summary, "memory pool")
     moved = set(traffic.filter(pl.col("bytes") > 0.0)["traffic"])
     tiers = [name for tier, (name, _) in elastic.TIERS.items() if tier in moved]
     pictures = [
@@ -249,9 +248,11 @@ def memory_pool(row: RunRow, scenario: Scenario) -> None:
     ]  # fmt: skip
     if scenario.tenants and scenario.memory_pool.namespaces:
         tenants = [tenant.name for tenant in scenario.tenants]
-        hits_chart = elastic.namespaces(_hits(row.id, scenario.horizon_s / BINS), tenants, warmup_s)
-        pictures.append(("Hit ratio by namespace", hits_chart, "pool-namespaces"))
-    two_columns(pictures)
+        chart = elastic.namespaces(
+            _hit_ratios(row.id, scenario.horizon_s / BINS), tenants, warmup_s
+        )
+        pictures.append(("Hit ratio by namespace", chart, "pool-namespaces"))
+    plot_all(pictures)
     st.subheader("Memory servers", anchor=False)
     plot(elastic.servers(servers, warmup_s, dark=is_dark()), "pool-servers")
     steady_rows = servers.filter(pl.col("t_s") >= warmup_s).group_by("node")
@@ -268,8 +269,8 @@ def memory_pool(row: RunRow, scenario: Scenario) -> None:
 
 
 @st.cache_data(show_spinner="Looking at the tenants", max_entries=50)
-def _hits(run: str, width_s: float) -> pl.DataFrame:
-    """Hit ratio of each tenant's prompts over simulated time."""
+def _hit_ratios(run: str, width_s: float) -> pl.DataFrame:
+    """Hit ratio of each tenant's prompts over simulated time, in spans of `width_s`."""
     columns = ["tenant", "prefill_start_s", "hit_tokens", "input_tokens"]
     return hit_ratio_table(session.store().runs.table(run, "requests", columns), width_s)
 
@@ -295,7 +296,7 @@ SHOWN = 6  # dips shown in full; the rest is one sentence each
 COLUMNS = ["arrival_s", "first_token_s", "finish_s", "output_tokens", "status", "retries"]
 
 
-def faults(row: RunRow, scenario: Scenario) -> None:
+def draw_faults(row: RunRow, scenario: Scenario) -> None:
     """Draw every dip with its figures, and the run's figures over time with events marked."""
     outages = dips(row.id, scenario.slo.ttft_s, 1e-3 * scenario.slo.tpot_ms)
     windows, events = record.table(row.id, "windows"), record.table(row.id, "events")
@@ -303,14 +304,14 @@ def faults(row: RunRow, scenario: Scenario) -> None:
         st.markdown("Every fault of this scenario comes after the end of the run.")
         return
     for number, outage in enumerate(outages[:SHOWN]):
-        _dip(row, outage, number)
+        _draw_dip(row, outage, number)
     if outages[SHOWN:]:
         with st.expander(f"{len(outages) - SHOWN} more"):
             for outage in outages[SHOWN:]:
                 st.markdown(f"- {outage.what}")
     token_column = (f"{outages[0].phase.capitalize()} tokens", f"{outages[0].phase}_tokens_per_s")
     time_columns = ("Time to first token", "ttft_s_mean"), ("Time per output token", "tpot_s_mean")
-    two_columns((title, around_faults(windows, events, scenario.faults, scenario.warmup_s, column),
+    plot_all((title, around_faults(windows, events, scenario.faults, scenario.warmup_s, column),
             f"fault-{column}") for title, column in (token_column, *time_columns))  # fmt: skip
     st.caption(
         "✕ something breaks · ⇄ experts rebalanced · ≈ popularity shifts. Before: the minute "
@@ -320,22 +321,22 @@ def faults(row: RunRow, scenario: Scenario) -> None:
 
 @st.cache_data(show_spinner="Looking at the faults", max_entries=100)
 def dips(run: str, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
-    """Effect of each fault, cached, because a run never changes."""
+    """What each fault of a run cost, cached; limits: the SLO in s."""
     requests: pl.DataFrame = session.store().runs.table(run, "requests", COLUMNS)
     tables = {name: record.table(run, name) for name in ("events", "windows")}
     return dips_of_faults(tables | {"requests": requests}, ttft_limit_s, tpot_limit_s)
 
 
-def _dip(row: RunRow, dip: Dip, number: int) -> None:
+def _draw_dip(row: RunRow, dip: Dip, number: int) -> None:
     """Draw one fault: what was lost, and who was out of service for how long."""
     with st.container(border=True):
         head, link = st.columns([5, 1], vertical_alignment="center")
         head.markdown(f"**{dip.detail or dip.element}** at {seconds(dip.at_s)}")
         with link:
             seen = dip.down[0][0] if dip.down else dip.element
-            page_link("playback", "Watch it", {"run": row.id, "at": f"{dip.at_s:.6g}", "see": seen})
+            link_page("playback", "Watch it", {"run": row.id, "at": f"{dip.at_s:.6g}", "see": seen})
         with st.grid(5, min_column_width=170, key=f"dip-{number}"):
-            _dip_tiles(dip)
+            _draw_dip_tiles(dip)
         down_texts = [f"{name} was out of service for {seconds(s)}" for name, s in dip.down[:SHOWN]]
         if dip.down[SHOWN:]:
             down_texts.append(f"{len(dip.down) - SHOWN} more were out of service for less")
@@ -343,7 +344,7 @@ def _dip(row: RunRow, dip: Dip, number: int) -> None:
             st.caption(sentence("; ".join(down_texts)))
 
 
-def _dip_tiles(dip: Dip) -> None:
+def _draw_dip_tiles(dip: Dip) -> None:
     """Draw one tile per figure of a dip, with its unit."""
     usual_rate, lowest_rate = dip.before_tokens_per_s, dip.lowest_tokens_per_s
     fall_share = 1 - lowest_rate / usual_rate if usual_rate and lowest_rate is not None else 0.0
@@ -375,13 +376,13 @@ def _dip_tiles(dip: Dip) -> None:
 
 # Whether a run has each section, and what draws it.
 SECTIONS = {
-    "Faults": (lambda row, s: bool(s.faults) and _has(row, "events"), faults),
+    "Faults": (lambda row, s: bool(s.faults) and _has(row, "events"), draw_faults),
     "Instances": (
         lambda row, s: any(map(is_elastic, of_models(s))) and _has(row, "lives"),
-        instances,
+        draw_instances,
     ),
-    "Models": (lambda row, s: bool(s.models) and _has(row, "models"), models),
-    "Day": (lambda row, s: hour_s(s) is not None, day),
-    "Clients": (lambda row, s: _has_clients(s), clients),
-    "Memory pool": (lambda row, s: s.memory_pool.enabled and _has(row, "servers"), memory_pool),
+    "Models": (lambda row, s: bool(s.models) and _has(row, "models"), draw_models),
+    "Day": (lambda row, s: hour_s(s) is not None, draw_day),
+    "Clients": (lambda row, s: _has_clients(s), draw_clients),
+    "Memory pool": (lambda row, s: s.memory_pool.enabled and _has(row, "servers"), draw_pool),
 }

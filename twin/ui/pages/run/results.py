@@ -23,7 +23,7 @@ from twin.metrics.steadiness import UNSTEADY
 from twin.scenario import Scenario, SpecError
 from twin.ui import formulas, progress, record, runs, session, words
 from twin.ui.fields import form_paths, list_sentences, sentence, with_glossary
-from twin.ui.link import copy_link, go_to, page_link
+from twin.ui.link import copy_link, go_to, link_page
 from twin.ui.pages import PAGES
 from twin.ui.pages.playback import player as playback
 from twin.ui.show import download, file_name, json_text, plain, slo_margin
@@ -31,9 +31,9 @@ from twin.ui.show import download, file_name, json_text, plain, slo_margin
 OFFERED = 30  # runs to compare with
 
 
-def header(row: RunRow, scenario: Scenario) -> None:
+def draw_header(row: RunRow, scenario: Scenario) -> None:
     """Draw title and question, and the buttons for the run."""
-    progress.heading(row, scenario.question or words.card_line(scenario))
+    progress.draw_heading(row, scenario.question or words.card_line(scenario))
     for line in list_sentences(scenario):
         st.markdown(f":material/bolt: {plain(line)}")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -41,11 +41,11 @@ def header(row: RunRow, scenario: Scenario) -> None:
             session.start_from(scenario)
             go_to("workload")
         if not playback.missing_tables(row.id):
-            page_link("playback", "Play back", {links.RUN: row.id})
+            link_page("playback", "Play back", {links.RUN: row.id})
         with st.popover("Compare with", icon=":material/compare_arrows:"):
-            _choose_baseline(row, scenario)
+            _draw_baseline_choice(row, scenario)
         with st.popover("Download", icon=":material/download:"):
-            downloads(row, scenario)
+            draw_downloads(row, scenario)
         publish = session.store().runs.publish
         copy_link(links.run_url(row.id, scenario), on_copy=lambda: publish(row.id))
     if row.state == "failed":
@@ -55,7 +55,7 @@ def header(row: RunRow, scenario: Scenario) -> None:
         st.warning(sentence(row.message), icon=":material/warning:")
 
 
-def _choose_baseline(row: RunRow, scenario: Scenario) -> None:
+def _draw_baseline_choice(row: RunRow, scenario: Scenario) -> None:
     """Draw the choice of a run to compare with, those that differ in the fewest fields first."""
 
     def distance(run: RunRow) -> tuple[int, bool]:
@@ -77,7 +77,7 @@ def _choose_baseline(row: RunRow, scenario: Scenario) -> None:
         go_to("compare", {links.RUNS: f"{run_id},{row.id}"})
 
 
-def tiles(row: RunRow, scenario: Scenario, but: Sequence[str] = ()) -> None:
+def draw_tiles(row: RunRow, scenario: Scenario, but: Sequence[str] = ()) -> None:
     """Draw a run's headline figures except `but`, and whether it was steady."""
     if (state := row.summary.get("steady_state")) in UNSTEADY:
         st.warning(UNSTEADY[str(state)], icon=":material/trending_up:")
@@ -115,7 +115,7 @@ def tile_rows(
     return tiles
 
 
-def validity(row: RunRow, scenario: Scenario) -> None:
+def draw_validity(row: RunRow, scenario: Scenario) -> None:
     """Draw whether the laws held, what was left out, and notes."""
     broken = [check for check in row.checks if not check["ok"]]
     laws_text, icon = f"All {len(row.checks)} laws held", ":material/verified:"
@@ -145,7 +145,7 @@ def validity(row: RunRow, scenario: Scenario) -> None:
             for respect in respects_outside:
                 st.markdown(f"- {respect}")
             if "evidence" in PAGES:  # an extra's
-                page_link("evidence", "How far the evidence reaches")
+                link_page("evidence", "How far the evidence reaches")
 
 
 def _span_sentence(s: Scenario) -> str:
@@ -169,7 +169,7 @@ ENDINGS = {  # of the name of a file
 }  # fmt: skip
 
 
-def downloads(row: RunRow, scenario: Scenario) -> None:
+def draw_downloads(row: RunRow, scenario: Scenario) -> None:
     """Draw the choice of a download, and a button for every format."""
     store = session.store()
     row_counts = {name.capitalize(): item.rows for name, item in store.runs.tables(row.id).items()}
@@ -187,15 +187,15 @@ def downloads(row: RunRow, scenario: Scenario) -> None:
     if rows is not None:
         st.caption(f"{numbered(rows, 'row')}; times in seconds, sizes in bytes.")
     with st.container(horizontal=True):
-        for kind, make in formats(store, row, scenario, selected_name, rows).items():
+        for kind, make in download_makers(store, row, scenario, selected_name, rows).items():
             file = f"{file_stem(row)}-{selected_name.lower()}.{ENDINGS[kind]}"
             download(kind, make, file, f"download-{selected_name}-{kind}")
 
 
-def formats(
+def download_makers(
     store: Store, row: RunRow, scenario: Scenario, chosen: str, rows: int | None
 ) -> dict[str, Callable[[], bytes]]:
-    """Functions that make each format of a download."""
+    """Function that makes the chosen download, by the name of its format; rows: of a table."""
     if chosen == WHOLE:
         return {"Archive": lambda: export_runs(store, row.id)}
     if chosen == QUESTION:
@@ -211,17 +211,17 @@ def formats(
 
     table = partial(store.runs.table, row.id, chosen.lower())
 
-    def parquet() -> bytes:
+    def parquet_bytes() -> bytes:
         """The chosen table as a Parquet file."""
         buffer = io.BytesIO()
         table().write_parquet(buffer, compression="zstd")
         return buffer.getvalue()
 
     if rows is not None and rows >= LONG_ROWS:
-        return {"CSV, gzip": lambda: csv_bytes(table(), packed=True), "Parquet": parquet}
+        return {"CSV, gzip": lambda: csv_bytes(table(), packed=True), "Parquet": parquet_bytes}
     return {
         "CSV": lambda: csv_bytes(table()),
-        "Parquet": parquet,
+        "Parquet": parquet_bytes,
         "JSON": lambda: table().write_json().encode(),
     }
 
@@ -232,7 +232,7 @@ def file_stem(row: RunRow) -> str:
 
 
 def csv_bytes(frame: pl.DataFrame, *, packed: bool = False) -> bytes:
-    """The table as CSV with one header line; text that would be a formula behind an apostrophe."""
+    """The table as CSV (packed: gzip); text that a spreadsheet would compute gets an apostrophe."""
     buffer, text_columns = io.BytesIO(), pl.col(pl.String, pl.Enum, pl.Categorical).cast(pl.String)
     safe_frame = frame.with_columns(text_columns.str.replace(FORMULA, "'${0}"))
     safe_frame.write_csv(buffer, compression="gzip" if packed else "uncompressed")
@@ -240,7 +240,7 @@ def csv_bytes(frame: pl.DataFrame, *, packed: bool = False) -> bytes:
 
 
 def run_object(row: RunRow) -> dict[str, Any]:
-    """A run as one object, named as the command line names it."""
+    """A run as one JSON object, named as the command line names it."""
     return {
         "run": row.id, "scenario": row.scenario, "digest": row.result_digest,
         "engine_version": row.engine_version, "facts": row.facts_digest, "wall_s": row.wall_s,

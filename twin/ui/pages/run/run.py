@@ -4,7 +4,7 @@ import streamlit as st
 
 from twin.ui import progress, session
 from twin.ui.pages.run import explained, own_sections, results, sections
-from twin.ui.show import choice
+from twin.ui.show import choose
 
 # 1) The run, or why there is none to show, or none yet.
 row, scenario = progress.named_run("run")
@@ -19,20 +19,20 @@ if not row.summary:
     st.stop()
 
 # 2) The headline, and what it is worth.
-results.header(row, scenario)
+results.draw_header(row, scenario)
 if explained.can_explain(row, scenario):
-    explained.card(row, scenario)
-results.tiles(row, scenario, explained.HEAD if explained.can_explain(row, scenario) else ())
-results.validity(row, scenario)
+    explained.draw_card(row, scenario)
+results.draw_tiles(row, scenario, explained.HEAD if explained.can_explain(row, scenario) else ())
+results.draw_validity(row, scenario)
 
 # 3) One section at a time: only the chosen one reads its tables.
 some = own_sections.SECTIONS.items()
 own = {name: draw for name, (applies, draw) in some if applies(row, scenario)}
 last = {name: own.pop(name) for name in ("Memory pool",) if name in own}
-causes = {"Causes": explained.causes} if explained.can_explain(row, scenario) else {}
+causes = {"Causes": explained.draw_explanation} if explained.can_explain(row, scenario) else {}
 shown = causes | own | sections.SECTIONS | last
 if scenario.models:  # a formula's layers are those of one model
     del shown["Iteration"]
-section = choice("Section", shown, "section", bind="query-params", wrap=True)
+section = choose("Section", shown, "section", bind="query-params", wrap=True)
 with session.show_damage():
     shown[section](row, scenario)

@@ -14,10 +14,10 @@ from twin.metrics.registry import METRICS, shown
 from twin.scenario import FORMS, Scenario, field_unit, form_groups, read
 from twin.ui import charts, formulas, record, theme, words
 from twin.ui.charts import waterfall
-from twin.ui.fabric_message import cells_of_links, fabric_picture, link_values
-from twin.ui.fields import field_name, show, why_idle
+from twin.ui.fabric_message import cells_of_links, draw_fabric, link_values
+from twin.ui.fields import field_name, text_of, why_idle
 from twin.ui.pages.run import explained
-from twin.ui.show import choice, draw_pass_times, is_dark, plain, plot, two_columns
+from twin.ui.show import choose, draw_pass_times, is_dark, plain, plot, plot_all
 from twin.ui.toolbar import open_run
 
 Draw = Callable[[RunRow, Scenario], None]
@@ -33,7 +33,7 @@ OVER_TIME = {
 
 def draw_why(row: RunRow, scenario: Scenario) -> None:
     """Draw the time of a request, and of its first token, by part."""
-    pieces_s = record.time_of(row, scenario)
+    pieces_s = record.seconds_by_piece(row, scenario)
     stages_column, ttft_column = st.columns([3, 2], gap="large")
     with stages_column:
         st.subheader("Where the time goes", anchor=False)
@@ -68,7 +68,7 @@ def draw_why(row: RunRow, scenario: Scenario) -> None:
         st.caption("Mean over the requests whose first token came after the warm-up.")
 
 
-def latency(row: RunRow, scenario: Scenario) -> None:
+def draw_latency(row: RunRow, scenario: Scenario) -> None:
     """Draw distributions with the SLO as a line, and their percentiles as a table."""
     latencies = record.latencies(row.id, scenario.warmup_s)
     left_column, right = st.columns(2, gap="large")
@@ -92,10 +92,10 @@ def latency(row: RunRow, scenario: Scenario) -> None:
     st.caption("  \n".join(f"**{n}** {METRICS[f'{key}_mean'].help}" for n, key in SPREADS.items()))
 
 
-def over_time(row: RunRow, scenario: Scenario) -> None:
+def draw_over_time(row: RunRow, scenario: Scenario) -> None:
     """Draw queues, requests being served and tokens per second, window by window."""
     windows, warmup_s = record.table(row.id, "windows"), scenario.warmup_s
-    two_columns((title, charts.over_time(key, windows, warmup_s), key)
+    plot_all((title, charts.over_time(key, windows, warmup_s), key)
            for key, title in OVER_TIME.items())  # fmt: skip
     width_s = float(windows["window_s"][0]) if windows.height else 0.0
     st.caption(f"Means over windows of {words.duration(width_s)} each.")
@@ -107,7 +107,7 @@ def draw_pass_times_of_phases(row: RunRow, scenario: Scenario) -> None:
     table, plans = record.table(row.id, "operators"), record.layers(row.id, row, scenario)
     phases = [p for p in ("decode", "prefill") if (table["phase"] == p).any()]
     for phase in phases:
-        plan, rows = plans.get(phase), record.iteration(row, scenario, phase)
+        plan, rows = plans.get(phase), record.iteration_rows(row, scenario, phase)
         took_s = float(table.filter(table["phase"] == phase)["per_iteration_s"].sum())
         name_of = "iteration" if phase == "decode" else "batch"
         st.subheader(f"A mean {phase} {name_of} takes {seconds(took_s)}", anchor=False)
@@ -153,7 +153,7 @@ DIE_FIGURES = {
 }
 
 
-def load(row: RunRow, scenario: Scenario) -> None:
+def draw_load(row: RunRow, scenario: Scenario) -> None:
     """Draw the use of dies, HBM and planes."""
     windows = record.table(row.id, "windows")
     left_column, right = st.columns(2, gap="large")
@@ -169,7 +169,7 @@ def load(row: RunRow, scenario: Scenario) -> None:
     st.subheader("Die by die", anchor=False)
     ranks = record.table(row.id, "ranks")
     figures = [name for name, (key, _) in DIE_FIGURES.items() if not ranks[key].is_null().all()]
-    figure = choice("Figure", figures, "die-figure", wrap=True)
+    figure = choose("Figure", figures, "die-figure", wrap=True)
     column, percent = DIE_FIGURES[figure]
     plot(charts.dies(ranks, column, figure, percent=percent, dark=is_dark()), "dies")
     st.caption(
@@ -179,7 +179,7 @@ def load(row: RunRow, scenario: Scenario) -> None:
 
 
 def use_shares(summary: Mapping[str, Any]) -> list[tuple[str, float, str]]:
-    """Label, value and colour of every non-zero utilisation."""
+    """(label, share of 1, colour) of every utilisation that is not zero."""
     return [
         (m.label, float(summary[m.key]), USE_COLOURS.get(m.key.partition("_")[0], theme.OTHER))
         for m in METRICS.values()
@@ -190,12 +190,12 @@ def use_shares(summary: Mapping[str, Any]) -> list[tuple[str, float, str]]:
 USES = {"Mean": "utilisation_mean", "Busiest window": "utilisation_peak"}
 
 
-def fabric(row: RunRow, scenario: Scenario) -> None:
+def draw_links(row: RunRow, scenario: Scenario) -> None:
     """Draw the machine, coloured by the load of its links."""
-    figure = choice("Figure", USES, "link-figure")
+    figure = choose("Figure", USES, "link-figure")
     machine = record.fabric(row, scenario)
     percents = 100 * cells_of_links(machine, record.table(row.id, "links"), USES[figure])
-    fabric_picture(
+    draw_fabric(
         machine, title=f"Links used, {figure.lower()}", carried=link_values(machine, percents),
         unit="% of capacity, busier direction", key="run-fabric",
         instances=formulas.place_instances(scenario, machine)[0].instances,
@@ -206,15 +206,15 @@ def fabric(row: RunRow, scenario: Scenario) -> None:
     )
 
 
-def scenario_section(row: RunRow, scenario: Scenario) -> None:
+def draw_scenario(row: RunRow, scenario: Scenario) -> None:
     """Draw the scenario, and the digests that identify the result."""
     left_column, right = st.columns([3, 2], gap="large")
     with left_column:
         st.subheader("What was simulated", anchor=False)
         with st.grid(2, min_column_width=210):
-            st.metric("NPUs that serve", words.machine(scenario))
-            st.metric("Traffic", plain(words.traffic(scenario)))
-            st.metric("Prompt → answer", words.lengths(scenario))
+            st.metric("NPUs that serve", words.npus_text(scenario))
+            st.metric("Traffic", plain(words.traffic_text(scenario)))
+            st.metric("Prompt → answer", words.lengths_text(scenario))
             st.metric(*words.pool_npus(scenario))
         if scenario.source:
             st.caption(f"Figures: {plain(scenario.source)}")
@@ -226,7 +226,7 @@ def scenario_section(row: RunRow, scenario: Scenario) -> None:
 
 
 def _identities(row: RunRow) -> list[dict[str, str]]:
-    """Identities of a run: ids, digests and versions."""
+    """Rows (name, value) of what identifies a run: ids, digests and versions."""
     identities = {
         "Run": row.id,
         "Scenario": row.scenario,
@@ -255,24 +255,24 @@ def field_rows(scenario: Scenario) -> list[dict[str, Any]]:
 
 
 def _field_row(scenario: Scenario, group: str, path: str, value: Any = None) -> dict[str, Any]:
-    """Row of a field in the table; a field without effect has its reason."""
+    """Row of a field in the table, with the value read unless given; without effect: why."""
     idle_reason = why_idle(path, scenario)
     value = read(scenario, path) if value is None else value
     return {
         "Group": group,
         "Field": field_name(path),
-        "Value": f"not used: {idle_reason}" if idle_reason else show(value, path),
+        "Value": f"not used: {idle_reason}" if idle_reason else text_of(value, path),
         "Unit": "" if idle_reason else field_unit(path),
     }
 
 
 SECTIONS: dict[str, Draw] = {
     "Why": draw_why,
-    "Latency": latency,
-    "One request": explained.one_request,
-    "Over time": over_time,
+    "Latency": draw_latency,
+    "One request": explained.draw_one_request,
+    "Over time": draw_over_time,
     "Iteration": draw_pass_times_of_phases,
-    "Load": load,
-    "Fabric": fabric,
-    "Scenario": scenario_section,
+    "Load": draw_load,
+    "Fabric": draw_links,
+    "Scenario": draw_scenario,
 }

@@ -19,10 +19,10 @@ from twin.metrics.measures import numbered
 from twin.scenario import Scenario, pools, scenario_digest
 from twin.steady import Priced
 from twin.ui import forms, formulas, live, session, words
-from twin.ui.fabric_message import built, fabric_picture, machine_text
+from twin.ui.fabric_message import built, draw_fabric, machine_text
 from twin.ui.fields import label, sentence, why_idle
-from twin.ui.forms.faults import typical
-from twin.ui.link import page_link
+from twin.ui.forms.faults import typical_faults
+from twin.ui.link import link_page
 from twin.ui.pages.playback import player
 from twin.ui.pages.supernode.editor import fabric_of
 from twin.ui.pages.sweep.points import default_axis
@@ -46,7 +46,7 @@ STOPS = {
 }  # fmt: skip
 
 
-def break_point(draft: Scenario) -> sweep.Axis:
+def break_point_axis(draft: Scenario) -> sweep.Axis:
     """Axis of a sweep over rate, concurrency or replay speed, around where the SLO breaks."""
     outlook = formulas.outlook(draft)
     if draft.workload.arrivals == "closed_loop":
@@ -59,7 +59,7 @@ def break_point(draft: Scenario) -> sweep.Axis:
     return sweep.spaced_axis("workload.rate_req_per_s", low, high, BREAK_POINTS)
 
 
-def sliders(draft: Scenario) -> None:
+def draw_sliders(draft: Scenario) -> None:
     """Draw sliders of the fields that change the verdict most; present values are stops."""
     for path, stops in STOPS.items():
         if why_idle(path, draft):
@@ -100,7 +100,7 @@ def fail_a_node(draft: Scenario) -> str:
     placement, reason = formulas.place_instances(draft, fabric)
     if reason:
         return reason
-    node_faults = typical(draft, fabric, placement.instances).get("A node")
+    node_faults = typical_faults(draft, fabric, placement.instances).get("A node")
     if not node_faults:
         return "This machine has no node that could fail."
     faults = [fault.model_dump() for fault in draft.faults]
@@ -108,7 +108,7 @@ def fail_a_node(draft: Scenario) -> str:
     return session.propose({"faults": faults + new_faults})
 
 
-def use_idle(draft: Scenario) -> str:
+def use_idle_npus(draft: Scenario) -> str:
     """Give idle NPUs to the limiting pool; returns '' or why it is impossible."""
     outlook = formulas.outlook(formulas.without_faults(draft))
     if isinstance(outlook, str):
@@ -131,8 +131,8 @@ def _play_stored(draft: Scenario, fabric: Fabric) -> bool:
     digest = scenario_digest(draft)
     row = session.store().runs.latest([digest]).get(digest)
     if row and row.summary and not player.missing_tables(row.id):
-        player.draw_brief(row.id, player.film(row.id, row, draft), fabric)
-        page_link("run", f"A run of {words.ago(time.time() - row.queued_s)}", {"run": row.id})
+        player.draw_brief(row.id, player.film_of_run(row.id, row, draft), fabric)
+        link_page("run", f"A run of {words.ago(time.time() - row.queued_s)}", {"run": row.id})
         return True
     if (shipped_run := _shipped_run(digest, draft)) is None:
         return False
@@ -153,7 +153,7 @@ def play_live(place: DeltaGenerator, draft: Scenario, run: str) -> None:
         player.draw_brief(run, film, fabric_of(draft.supernode))
 
 
-def picture(draft: Scenario) -> bool:
+def draw_picture(draft: Scenario) -> bool:
     """Draw the machine with its instances, or why there is none; returns whether it plays a run."""
     try:
         fabric = fabric_of(draft.supernode)
@@ -168,5 +168,5 @@ def picture(draft: Scenario) -> bool:
     title = numbered(npus_of(draft.supernode), "NPU")
     if not draft.supernode.imported:
         title += f" in {numbered(draft.supernode.all_nodes, 'node')}"
-    fabric_picture(fabric, title=title, instances=placement.instances, key="start-picture")
+    draw_fabric(fabric, title=title, instances=placement.instances, key="start-picture")
     return False

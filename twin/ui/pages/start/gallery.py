@@ -56,18 +56,18 @@ def find_presets(presets: Iterable[Named], shelf: Iterable[str], sought: str) ->
         return [preset for preset in presets if any(word in preset[0] for word in shelf)]
 
     def text(key: str, s: Scenario) -> str:
-        """What a search looks at."""
+        """Text of a preset in which a search looks, in small letters."""
         return f"{key} {s.name} {s.question} {s.source}".lower()
 
     return [preset for preset in presets if all(word in text(*preset) for word in search_words)]
 
 
-def card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:
+def draw_card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:
     """Draw one preset: its question, its answer (from a summary), Run and Edit."""
     title = plain(scenario.name)
     st.markdown(f"**{title}**")
     st.markdown(plain(scenario.question))
-    draw_markup(picture(scenario), f"card-{key}")
+    draw_markup(picture_svg(scenario), f"card-{key}")
     if figures := runs.headlines(summary, "card")[:CARD_FIGURES]:
         st.markdown(f":small[:material/speed: {', '.join(figures)}]")
     st.caption(words.card_line(scenario))
@@ -86,7 +86,7 @@ def card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:
         st.caption("Source", help=plain(scenario.source), width="content")
 
 
-def picture(s: Scenario) -> str:
+def picture_svg(s: Scenario) -> str:
     """NPUs by role as rows of coloured nodes, as SVG: prefill, decode, idle."""
     npus_by_role = [(role, instances * npus) for role, instances, npus in pools(s)]
     if sharing(s):
@@ -110,7 +110,7 @@ def picture(s: Scenario) -> str:
     )
 
 
-def cards(presets: Sequence[Named]) -> None:
+def draw_cards(presets: Sequence[Named]) -> None:
     """Draw presets, each with its latest or its shipped result."""
     digests = {key: scenario_digest(scenario) for key, scenario in presets}
     latest_runs = session.store().runs.latest([*digests.values()])
@@ -118,4 +118,4 @@ def cards(presets: Sequence[Named]) -> None:
         for key, scenario in presets:
             run = latest_runs.get(digests[key])
             with st.container(border=True, height="stretch"):
-                card(key, scenario, run.summary if run else came_along().get(digests[key], {}))
+                draw_card(key, scenario, run.summary if run else came_along().get(digests[key], {}))

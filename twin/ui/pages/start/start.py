@@ -9,13 +9,13 @@ from twin.metrics.measures import numbered
 from twin.scenario import scenario_digest
 from twin.ui import live, runs, session, words
 from twin.ui.fields import sentence
-from twin.ui.link import go_to, page_link
+from twin.ui.link import go_to, link_page
 from twin.ui.pages.plan import requested
 from twin.ui.pages.run import explained
 from twin.ui.pages.start import answer, gallery
 from twin.ui.pages.sweep import points
-from twin.ui.show import choice, plain
-from twin.ui.toolbar import draft_link, draw_changes, open_run, refusal, run_button
+from twin.ui.show import choose, plain
+from twin.ui.toolbar import draw_changes, draw_draft_link, draw_run_button, open_run, refusal
 
 RECENT = 5
 
@@ -40,12 +40,12 @@ with st.container(border=True):
         st.subheader(plain(named.name), anchor=False, help=plain(draft.source) or None)
         st.markdown(plain(named.question) or "No question written down yet.")
         with st.container(key="tour-verdict"):
-            simulated = live.strip(draft)
+            simulated = live.draw_strip(draft)
         with st.container(key="tour-controls"):
-            answer.sliders(draft)
+            answer.draw_sliders(draft)
         with st.container(horizontal=True, vertical_alignment="center", key="tour-run"):
-            run_button()
-            draft_link("")
+            draw_run_button()
+            draw_draft_link("")
             draw_changes()
         with st.container(
             horizontal=True, vertical_alignment="center", gap="small", key="tour-questions"
@@ -59,7 +59,7 @@ with st.container(border=True):
                 go_to("plan")
             if button("Where does it break?", "where-it-breaks", icon=":material/ssid_chart:"):
                 st.session_state[points.NOW] = True
-                go_to("sweep", {"over": answer.break_point(draft).text})
+                go_to("sweep", {"over": answer.break_point_axis(draft).text})
             if button(
                 "Why not faster?", "why-not-faster", "Simulates this and names what takes time.",
                 icon=":material/help:",
@@ -76,20 +76,20 @@ with st.container(border=True):
             if idle and button(
                 f"Use the {numbered(idle, 'idle NPU')}", "use-idle", icon=":material/add_circle:",
                 help="Gives them to the pool that is full first; the list of changes undoes it.",
-            ) and not (why := answer.use_idle(draft)):  # fmt: skip
+            ) and not (why := answer.use_idle_npus(draft)):  # fmt: skip
                 st.rerun()
             if why:
                 st.toast(plain(why), icon=":material/error:")
-            page_link("workload", "Edit everything", icon=":material/tune:")
+            link_page("workload", "Edit everything", icon=":material/tune:")
     with machine, st.container(key="tour-machine"):
         played = st.empty()
         with played.container():
-            stored = answer.picture(draft)
+            stored = answer.draw_picture(draft)
 
 # 3) Presets.
 st.subheader("Presets", anchor=False)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-    shelf = choice("Presets", gallery.SHELVES, "shelf", bind="query-params", wrap=True)
+    shelf = choose("Presets", gallery.SHELVES, "shelf", bind="query-params", wrap=True)
     sought = st.text_input(
         "Search the presets", key="preset-search", type="search", live="100ms",
         placeholder="Search: prefix, H800, fault", label_visibility="collapsed", width=260,
@@ -97,7 +97,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
 chosen = gallery.find_presets(presets, gallery.SHELVES[shelf], sought or "")
 if not chosen:
     st.markdown("No preset says that. Clear the search to see all of them.")
-gallery.cards(chosen)
+gallery.draw_cards(chosen)
 
 # 4) Recent runs.
 st.subheader("Recent runs", anchor=False)
@@ -107,6 +107,6 @@ if not recent:
 runs.draw_links("run", recent)
 
 # 5) The second answer: the draft simulated, on the picture too where no stored run plays there.
-live_run = live.answer(simulated, draft)
+live_run = live.draw_answer(simulated, draft)
 if live_run and not stored:
     answer.play_live(played, draft, live_run)

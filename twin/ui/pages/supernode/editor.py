@@ -27,7 +27,7 @@ def fabric_of(supernode: Supernode) -> Fabric:
 
 
 def shown_fabric() -> tuple[Fabric | None, str]:
-    """The draft's fabric; if it cannot be wired, the last valid one, and why."""
+    """(the draft's fabric, ''); if it cannot be wired, (the last valid one or None, why)."""
     supernode, state = session.draft().supernode, st.session_state
     try:
         fabric = fabric_of(supernode)
@@ -38,8 +38,8 @@ def shown_fabric() -> tuple[Fabric | None, str]:
     return fabric, ""
 
 
-def outcome() -> tuple[str, bool]:
-    """Result of the last change, and whether it was refused; returned once."""
+def take_outcome() -> tuple[str, bool]:
+    """(sentence on the last change, whether it was refused); returned once, then ('', False)."""
     return st.session_state.pop("fabric-outcome", ("", False))
 
 
@@ -55,7 +55,7 @@ def refuse(text: str) -> bool:
 
 
 def apply(edits: Sequence[Edit]) -> bool:
-    """Set the draft's edits; returns whether they are valid."""
+    """Set the draft's edits of the fabric; returns whether they are valid."""
     supernode = session.draft().supernode
     if tuple(edits) == supernode.edits:
         return True
@@ -77,7 +77,7 @@ def set_shares(wishes: Iterable[tuple[Iterable[Element], dict[str, float]]]) -> 
     edits = session.draft().supernode.edits
     try:
         for elements, factors in wishes:
-            edits = change(edits, elements, **factors)
+            edits = changed_edits(edits, elements, **factors)
         return apply(edits)
     except ValidationError as error:  # a factor that cannot be
         return refuse(explain(error, "supernode.edits[]."))
@@ -86,7 +86,7 @@ def set_shares(wishes: Iterable[tuple[Iterable[Element], dict[str, float]]]) -> 
 
 
 def restore_elements(names: Sequence[Element]) -> bool:
-    """Take back the edits of elements and of what is within them, and of links."""
+    """Remove the edits of elements, of what they contain, and of links; returns if possible."""
     link_ends = [{name, (name[1], name[0])} for name in names if not isinstance(name, str)]
     edits = session.draft().supernode.edits
     edits = tuple(e for e in edits if not any((e.element, e.to) in ends for ends in link_ends))
@@ -108,7 +108,7 @@ def seat_by_hand(instance: str, element: str) -> bool:
     row = {"role": role, "index": int(index), "element": element}
 
     def fields(rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """What seats these rows."""
+        """Fields of the scenario that seat instances by these rows."""
         return {"deployment.placement": "by_hand", "deployment.seats": rows}
 
     try:
@@ -192,7 +192,7 @@ def take_back_edits(edits: Sequence[Edit]) -> None:
 MOST = 2000  # edits a scenario may hold
 
 
-def change(
+def changed_edits(
     edits: Sequence[Edit], names: Iterable[str | tuple[str, str]], *, capacity: float | None = None,
     latency: float | None = None,
 ) -> tuple[Edit, ...]:  # fmt: skip

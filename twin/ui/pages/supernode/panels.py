@@ -20,7 +20,7 @@ from twin.metrics.measures import NOTHING, numbered
 from twin.scenario import MemoryPool, Scenario
 from twin.ui import session
 from twin.ui.fields import sentence
-from twin.ui.imports import machine_upload
+from twin.ui.imports import draw_machine_upload
 from twin.ui.pages.supernode import editor
 from twin.ui.pages.supernode.prices import PLANES, Headline, headlines
 from twin.ui.show import download, file_name
@@ -41,7 +41,7 @@ def draw_prices(draft: Scenario, fabric: Fabric) -> None:
 
 
 def _draw_price(price: Headline, before: float | None) -> None:
-    """Draw one price, with its value before the edits."""
+    """Draw one rate, with its value in bytes/s before the edits."""
     # Always a line below the figure: the picture must not move when the first edit is priced.
     delta, is_changed, rate_text, help_text = "now", False, "cut off", sentence(price.where)
     if price.bytes_per_s is None:
@@ -80,9 +80,9 @@ def _rate_text(bytes_per_s: float) -> str:
 cannot_work = lru_cache(maxsize=16)(problems)
 
 
-def outcome() -> None:
+def draw_outcome() -> None:
     """Show the result of the last change, if any."""
-    outcome_text, is_refused = editor.outcome()
+    outcome_text, is_refused = editor.take_outcome()
     if outcome_text:
         colour, icon = ("red", "error") if is_refused else ("green", "check")
         st.markdown(f":small[:{colour}[:material/{icon}: {outcome_text}]]")
@@ -128,7 +128,7 @@ def draw_totals(fabric: Fabric, facts: Facts, draft: Scenario) -> None:
 def _chip_tiles(
     total: dict[str, float], dies: Sequence[tuple[Chip, int]], pool: MemoryPool, net: Network
 ) -> dict[str, tuple[str, str]]:
-    """Totals of chips: value and meaning; dies: of each chip."""
+    """Tiles (value, meaning) of the totals of chips by title; dies: number of each chip's."""
     nodes, supernodes = total["nodes"], total["supernodes"]
     shared_formats = set.intersection(*(set(chip.flops) for chip, _ in dies))  # that all compute
     peaks = {p: sum(die_count * chip.flops[p] for chip, die_count in dies) for p in shared_formats}
@@ -161,7 +161,7 @@ def _chip_tiles(
 
 
 def _rate_tiles(total: dict[str, float], uneven: bool) -> dict[str, tuple[str, str]]:
-    """Totals of links: value and meaning; uneven: some are edited."""
+    """Tiles (value, meaning) of the totals of links by title; uneven: some are edited."""
     oversubscription = total["oversubscription"]
     local_text = "." if oversubscription else ", and none of it leaves the node over UB."
     rdma_tbps, vpc_tbps = (total[f"{plane}_bytes_per_s"] / 1e12 for plane in ("rdma", "vpc"))
@@ -191,7 +191,7 @@ def _rate_tiles(total: dict[str, float], uneven: bool) -> dict[str, tuple[str, s
     }
 
 
-def files(fabric: Fabric) -> None:
+def draw_files(fabric: Fabric) -> None:
     """Draw downloads of the fabric, and an upload that replaces the draft's machine."""
     st.markdown("**Take it elsewhere**")
     with st.container(horizontal=True):
@@ -207,4 +207,4 @@ def files(fabric: Fabric) -> None:
         "A cable list begins with the line from,to,GB/s,ns,plane and has a line a cable, as in "
         "die 0.0.0,switch 0,28,200,ub. Graphs are read as networkx writes them."
     )
-    machine_upload()
+    draw_machine_upload()

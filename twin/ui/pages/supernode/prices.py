@@ -51,7 +51,7 @@ class Headline(NamedTuple):
 Key = Callable[[Instance], tuple[bytes, ...]]
 
 
-def likeness(fabric: Fabric) -> Key:
+def price_key(fabric: Fabric) -> Key:
     """Function that returns a key of an instance, equal for instances with equal prices: same
     places in alike nodes, or, with links from node to node, the same dies."""
     net = network(fabric)
@@ -77,12 +77,12 @@ def likeness(fabric: Fabric) -> Key:
 
 @lru_cache(maxsize=16)
 def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
-    """Prices that matter to the scenario's deployment: experts' exchange, hand-off, pool."""
+    """Rates that matter to the deployment: experts' exchange, KV hand-off, pool reads."""
     try:
         instances = place(s, fabric).instances
     except HardwareError:  # the answer above the prices says why
         return []
-    key_of, prices = likeness(fabric), list[Headline]()
+    key_of, prices = price_key(fabric), list[Headline]()
 
     def pool(*roles: str) -> list[Instance]:
         """Instances of these roles."""
@@ -97,8 +97,8 @@ def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
     if s.deployment.mode == "disaggregated":
         plane = s.deployment.kv_transfer_plane
         label, per = f"KV hand-off, die · {PLANES[plane]}", "die" if plane != "vpc" else "node"
-        prices.append(_slowest(label, per, pool("prefill", "decode"), key_of, lambda i: _hand_off(
-            fabric, instances, i, plane)))  # fmt: skip
+        prices.append(_slowest(label, per, pool("prefill", "decode"), key_of,
+                               lambda i: _hand_off_price(fabric, instances, i, plane)))  # fmt: skip
     if s.memory_pool.enabled and s.deployment.mode != "decode_only":
         pool_plane, readers = s.memory_pool.plane, pool("prefill", "colocated")
         label, per = f"Pool read, instance · {PLANES[pool_plane]}", f"{readers[0].role} instance"
@@ -108,7 +108,7 @@ def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
 
 
 def link_shares(s: Scenario, fabric: Fabric, traffic: str) -> np.ndarray[Any, Any]:
-    """Used share of each directed link while all instances send a class at their full rate."""
+    """Used share of each directed link, f8[links], if all instances send such traffic at once."""
     net = network(fabric)
     shares = np.zeros(net.capacity.size)
     for load in _loads(s, net, place(s, fabric).instances, traffic):
@@ -119,7 +119,7 @@ def link_shares(s: Scenario, fabric: Fabric, traffic: str) -> np.ndarray[Any, An
 
 
 def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) -> Iterator[Load]:
-    """Load of a kind of traffic on the network, if any; experts: of prefill if none decodes."""
+    """Load of a class of traffic on the network, if any; experts: of prefill if none decodes."""
 
     def dies(*roles: str) -> list[int]:
         """Dies of instances of these roles."""
@@ -137,7 +137,7 @@ def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) 
             yield pool_load[0]
 
 
-def _hand_off(
+def _hand_off_price(
     fabric: Fabric, placed: Sequence[Instance], instance: Instance, plane: Plane
 ) -> Price:
     """Price of the hand-off of an instance's slowest die, divided by the mean hash collision."""
@@ -153,7 +153,7 @@ def _slowest(
     label: str, per: str, instances: Sequence[Instance], like: Key,
     price: Callable[[Instance], Price],
 ) -> Headline:  # fmt: skip
-    """Lowest rate among instances; of equivalent instances one is priced."""
+    """Lowest price among instances; of those with equal keys (`like`) one is priced."""
     instance_by_key = {like(instance): instance for instance in reversed(instances)}
     try:
         prices = [price(instance) for instance in instance_by_key.values()]
@@ -173,7 +173,7 @@ Collisions = dict[tuple[str, str], Collision]  # by kind of traffic and plane of
 
 
 def hashed_planes(fabric: Fabric) -> list[str]:
-    """Planes of a machine that hash whole flows."""
+    """Names of a machine's planes that hash whole flows to paths."""
     return [plane for plane in FIELDS if network(fabric).routing(plane) == "hashed"]
 
 
@@ -190,8 +190,8 @@ def collisions(s: Scenario, fabric: Fabric) -> Collisions:
 
 
 def _traffic_loads(s: Scenario, fabric: Fabric) -> Iterator[tuple[str, Load]]:
-    """Loads of every kind of traffic, for one of all equivalent instances."""
-    net, key_of = network(fabric), likeness(fabric)
+    """(kind of traffic, its load) for one of all equivalent instances."""
+    net, key_of = network(fabric), price_key(fabric)
     instances = place(s, fabric).instances
     distinct_instances = list({(i.role, key_of(i)): i for i in reversed(instances)}.values())[::-1]
     decode_dies = [die for i in instances if i.role == "decode" for die in i.die_of_rank]

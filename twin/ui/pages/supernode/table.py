@@ -27,8 +27,8 @@ SHARE, RATE, WAIT = "% of built", "GB/s", "× latency"
 
 
 @lru_cache(maxsize=8)
-def groups(fabric: Fabric) -> dict[str, list[str]]:
-    """Kind of element -> its names, groups first; pass a fabric as built."""
+def elements(fabric: Fabric) -> dict[str, list[str]]:
+    """Names of a fabric's elements by kind, groups first; pass a fabric as built."""
     picture, names_of = layout(fabric), defaultdict(list)
     for name in [*(name for name, _ in picture.elements), *picture.net.vertices]:
         names_of[name.rstrip("0123456789.:").strip() or name].append(name)
@@ -36,22 +36,24 @@ def groups(fabric: Fabric) -> dict[str, list[str]]:
 
 
 @lru_cache(maxsize=16)
-def rows(fabric: Fabric, kind: str) -> pl.DataFrame:
-    """All rows of a kind of element, or of the links."""
+def rows_of(fabric: Fabric, kind: str) -> pl.DataFrame:
+    """Rows of all elements of a kind, or of the links: GB/s that leave each, as built and now."""
     picture, net = layout(built(fabric)), network(fabric)
     if kind == LINKS:
         return _link_rows(fabric, picture)
-    names = groups(built(fabric))[kind]
+    names = elements(built(fabric))[kind]
     element_of = np.full(len(net.vertices), -1)
     for k, name in enumerate(names):
         element_of[net.members(name)] = k
     is_outgoing = (element_of[net.tail] >= 0) & (element_of[net.tail] != element_of[net.head])
 
-    def out(rates: np.ndarray) -> np.ndarray:
+    def gb_out(rates: np.ndarray) -> np.ndarray:
         """GB/s that leave each element, of the rates of all links in bytes/s."""
         return np.bincount(element_of[net.tail[is_outgoing]], rates[is_outgoing], len(names)) / 1e9
 
-    return pl.DataFrame({NAME: names, BUILT: out(picture.net.capacity), NOW: out(net.capacity)})
+    return pl.DataFrame(
+        {NAME: names, BUILT: gb_out(picture.net.capacity), NOW: gb_out(net.capacity)}
+    )
 
 
 def _link_rows(fabric: Fabric, known: Layout) -> pl.DataFrame:
@@ -67,13 +69,13 @@ def _link_rows(fabric: Fabric, known: Layout) -> pl.DataFrame:
 
 def selection_rows(fabric: Fabric, names: Sequence[str]) -> pl.DataFrame:
     """The rows of elements selected in the picture; of a single one, with its links."""
-    kind_items = groups(built(fabric)).items()
+    kind_items = elements(built(fabric)).items()
     selected_kinds = [kind for kind, members in kind_items if not set(members).isdisjoint(names)]
-    frame = pl.concat([rows(fabric, kind) for kind in selected_kinds])
+    frame = pl.concat([rows_of(fabric, kind) for kind in selected_kinds])
     frame = frame.filter(pl.col(NAME).is_in(names))
     if len(names) == 1:
-        links = rows(fabric, LINKS).filter((pl.col(NAME) == names[0]) | (pl.col(TO) == names[0]))
-        frame = pl.concat([frame, links], how="diagonal")
+        is_linked = (pl.col(NAME) == names[0]) | (pl.col(TO) == names[0])
+        frame = pl.concat([frame, rows_of(fabric, LINKS).filter(is_linked)], how="diagonal")
     return frame
 
 
@@ -89,17 +91,18 @@ def matching_rows(frame: pl.DataFrame, typed: str) -> pl.DataFrame:
     return frame.filter(pl.any_horizontal(matches))
 
 
-def parts_table(fabric: Fabric, selection: Sequence[str]) -> None:
+def draw_parts_table(fabric: Fabric, selection: Sequence[str]) -> None:
     """Draw the choice of a kind, the search, the table, and tools for selected rows."""
-    names = [name for name in selection if any(name in k for k in groups(built(fabric)).values())]
-    options = [*([SELECTED] if names else []), *groups(built(fabric)), LINKS]
+    by_kind = elements(built(fabric))
+    names = [name for name in selection if any(name in k for k in by_kind.values())]
+    options = [*([SELECTED] if names else []), *by_kind, LINKS]
     left_column, right = st.columns([1, 2])
     kind = left_column.selectbox("Show", options, key=f"parts-kind:{bool(names)}")
     typed_text = right.text_input(
         "Find", key="parts-find", placeholder="20.3, L2 3.*, node 7",
         help="Names or parts of names, several with commas; * stands for any number.",
     )  # fmt: skip
-    frame = selection_rows(fabric, names) if kind == SELECTED else rows(fabric, kind)
+    frame = selection_rows(fabric, names) if kind == SELECTED else rows_of(fabric, kind)
     frame = matching_rows(frame, typed_text)
     page = frame.head(MOST_ROWS)
     tools = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
@@ -115,7 +118,7 @@ def parts_table(fabric: Fabric, selection: Sequence[str]) -> None:
     )  # fmt: skip
     picked_rows = [page.row(k, named=True) for k in event.selection.rows if k < page.height]
     with tools:
-        _tools(picked_rows)
+        _draw_tools(picked_rows)
     count_text = numbered(page.height, "row")
     of_all = f", of {frame.height:,}: search to narrow" if frame.height > MOST_ROWS else ""
     st.caption(
@@ -124,19 +127,19 @@ def parts_table(fabric: Fabric, selection: Sequence[str]) -> None:
     )
 
 
-def _tools(picked: list[Row]) -> None:
+def _draw_tools(picked: list[Row]) -> None:
     """Draw the buttons and inputs that change the picked rows."""
     button = partial(st.button, disabled=not picked)
-    button("Take out", "parts-off", on_click=change, args=(picked, 0.0))
-    button("Restore", "parts-restore", on_click=restore, args=(picked,))
+    button("Take out", "parts-off", on_click=set_parts, args=(picked, 0.0))
+    button("Restore", "parts-restore", on_click=restore_parts, args=(picked,))
     amount = st.number_input("Set to", 0.0, 1e6, 50.0, key="parts-amount", width=130)
     unit = st.selectbox("Unit", [SHARE, RATE, WAIT], key="parts-unit", width=140)
     label = f"Set {numbered(len(picked), 'row')}" if picked else "Set"
-    button(label, "parts-set", on_click=change, args=(picked, amount, unit))
+    button(label, "parts-set", on_click=set_parts, args=(picked, amount, unit))
 
 
-def change(picked: Sequence[Row], amount: float, unit: str = SHARE) -> None:
-    """Edit rows so that each has this share of capacity, GB/s, or multiple of latency."""
+def set_parts(picked: Sequence[Row], amount: float, unit: str = SHARE) -> None:
+    """Edit picked rows so that each has this share of capacity, GB/s, or multiple of latency."""
     edits = {(e.element, e.to): e for e in session.draft().supernode.edits}
     elements_by_factor: dict[float, list[editor.Element]] = defaultdict(list)
     for row in picked:
@@ -153,11 +156,11 @@ def change(picked: Sequence[Row], amount: float, unit: str = SHARE) -> None:
     editor.set_shares([(names, {field: factor}) for factor, names in elements_by_factor.items()])
 
 
-def restore(picked: Sequence[Row]) -> None:
-    """Remove the edits of rows."""
+def restore_parts(picked: Sequence[Row]) -> None:
+    """Remove the edits of the picked rows."""
     editor.restore_elements([_element_of(row) for row in picked])
 
 
 def _element_of(row: Row) -> editor.Element:
-    """Element of a row; of a link, its two ends."""
+    """Element of a row; of a link, the names of its two ends."""
     return (str(row[NAME]), str(row[TO])) if row.get(TO) else str(row[NAME])

@@ -39,7 +39,7 @@ def sweepable_fields() -> list[str]:
 
 
 def default_axis(path: str) -> Axis:
-    """Default range of an axis: half to twice a field's value, within bounds; or all options."""
+    """Axis of a sweep over half to twice a field's value, within bounds; or over all options."""
     spec, value = fields()[path], read(session.draft(), path)
     if spec.kind is bool:
         return Axis(path, (False, True))
@@ -51,7 +51,7 @@ def default_axis(path: str) -> Axis:
     return sweep.spaced_axis(path, low, high, POINTS)
 
 
-def choose_axis(
+def draw_axis_choice(
     place: int, given: Axis | None, default: str = "", but: Axis | None = None
 ) -> Axis | None:
     """Draw the form of an axis, at first `given`; returns it or None. but: the other axis."""
@@ -94,13 +94,13 @@ def choose_axis(
     return axis if axis is given and is_as_given else sweep.spaced_axis(path, low, high, int(count))
 
 
-def runs(points: Sequence[Point]) -> list[RunRow | None]:
+def runs_of_points(points: Sequence[Point]) -> list[RunRow | None]:
     """Run of each point: one started here, a finished or an unfinished one; None without."""
     store, run_ids = session.store(), st.session_state.get(STARTED, {})
     under_way = lists.unfinished_runs()
 
     def run_of(scenario: Scenario) -> RunRow | None:
-        """The run started here, a finished or an unfinished one; None without."""
+        """Run of a scenario: one started here, a finished or an unfinished one; None without."""
         digest = scenario_digest(scenario)
         run = run_ids.get(digest)
         return store.runs.get(run) if run else find_run(store, scenario) or under_way.get(digest)
@@ -112,11 +112,11 @@ def simulate(points: Sequence[Point], rows: Sequence[RunRow | None]) -> None:
     """Callback: queue every point without a run."""
     run_ids = st.session_state.setdefault(STARTED, {})
     with session.toast_refusals():
-        for scenario in without_run(points, rows):
+        for scenario in scenarios_without_run(points, rows):
             run_ids[scenario_digest(scenario)] = session.run(scenario)
 
 
-def without_run(points: Sequence[Point], rows: Sequence[RunRow | None]) -> list[Scenario]:
+def scenarios_without_run(points: Sequence[Point], rows: Sequence[RunRow | None]) -> list[Scenario]:
     """Scenarios of the points that have no run, or one that ended without results."""
     return [
         point.scenario
@@ -125,8 +125,8 @@ def without_run(points: Sequence[Point], rows: Sequence[RunRow | None]) -> list[
     ]
 
 
-def stop(rows: Sequence[RunRow | None]) -> None:
-    """Callback: stop unfinished points."""
+def stop_points(rows: Sequence[RunRow | None]) -> None:
+    """Callback: stop the runs of points that are not done."""
     for row in rows:
         if row is not None and not row.ended:
             session.stop(row.id)
@@ -135,7 +135,7 @@ def stop(rows: Sequence[RunRow | None]) -> None:
 def series(
     axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]
 ) -> Mapping[str, list[Ran]]:
-    """Points along the first axis, one series per value of the second; without refused ones."""
+    """Simulated points along the first axis, in a series per value of the second axis."""
     series_by_name: dict[str, list[Ran]] = {}
     for point, row in zip(points, rows, strict=True):
         if (scenario := point.scenario) is None:
@@ -152,7 +152,7 @@ def series(
 
 
 def scenarios(axes: Sequence[Axis], points: Sequence[Point]) -> dict[str, Scenario]:
-    """Scenario of every point by its values in words."""
+    """Scenario of every possible point by its values in words."""
     return {
         ", ".join(
             axis.text_of(value) for axis, value in zip(axes, p.values, strict=True)
@@ -162,7 +162,7 @@ def scenarios(axes: Sequence[Axis], points: Sequence[Point]) -> dict[str, Scenar
     }
 
 
-def cells(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]) -> Any:
+def table_rows(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]) -> Any:
     """The points as rows of a table on the page, with the link of each run."""
     return [
         {
@@ -170,7 +170,7 @@ def cells(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow |
             "SLO": "" if row is None or point.scenario is None or not row.summary
             else "met" if sweep.meets_slo(point.scenario, row.summary) else "broken",
             **{f"{METRICS[key].label} ({METRICS[key].unit})": row.summary.get(key) if row else None
-               for key in figures("sweep", rows)},
+               for key in metric_keys("sweep", rows)},
             "State": row.state if row else sentence(point.refusal) if point.refusal else "not run",
             "Run": f"/run?run={row.id}" if row else None,
         }
@@ -178,8 +178,8 @@ def cells(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow |
     ]  # fmt: skip
 
 
-def figures(place: Place, rows: Sequence[RunRow | None]) -> list[str]:
-    """Metrics of a sweep's place; of energy and cost: tokens' cost, energy without a price."""
+def metric_keys(place: Place, rows: Sequence[RunRow | None]) -> list[str]:
+    """Keys of the metrics of a place; either cost or, where no run has a cost, energy of tokens."""
     has_cost = any(row and row.summary.get(COST) is not None for row in rows)
     unused_key = "joules_per_token" if has_cost else COST
     return [metric.key for metric in metrics_at(place) if metric.key != unused_key]

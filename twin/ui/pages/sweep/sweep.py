@@ -12,13 +12,13 @@ from twin.ui.pages.sweep import points as pts
 from twin.ui.progress import draw_compilation
 from twin.ui.runs import draw_error_bands
 from twin.ui.show import download, is_dark, plain, plot, table_csv
-from twin.ui.toolbar import header
+from twin.ui.toolbar import draw_header
 
 LOOK_S = 0.7
 OVER = "over"  # of the address, once for each field
 REFUSED_SHOWN = 2  # points that cannot be, with their reasons
 
-header("sweep", run=False)
+draw_header("sweep", run=False)
 
 # 1) Which fields over which values; the address has what was simulated last.
 try:
@@ -29,9 +29,9 @@ except sweep.SweepError as error:
 first_field, second_field = st.columns(2, gap="large")
 try:
     with first_field:
-        one = pts.choose_axis(0, given[0] if given else None, "workload.rate_req_per_s")
+        one = pts.draw_axis_choice(0, given[0] if given else None, "workload.rate_req_per_s")
     with second_field:
-        two = pts.choose_axis(1, given[1] if given[1:] else None, but=one)
+        two = pts.draw_axis_choice(1, given[1] if given[1:] else None, but=one)
     axes = [axis for axis in (one, two) if axis is not None]
     # Each point under the name that its own run would bear.
     wanted = sweep.points(session.draft(), axes, lambda s: words.name_draft(s, session.preset()))
@@ -39,13 +39,13 @@ except sweep.SweepError as error:
     st.warning(sentence(str(error)), icon=":material/error:")
     st.stop()
 
-rows = pts.runs(wanted)
+rows = pts.runs_of_points(wanted)
 if st.session_state.pop(pts.NOW, False):
     pts.simulate(wanted, rows)
-    rows = pts.runs(wanted)
+    rows = pts.runs_of_points(wanted)
 if [axis.text for axis in axes] != st.query_params.get_all(OVER):
     st.query_params[OVER] = [axis.text for axis in axes]
-missing = len(pts.without_run(wanted, rows))
+missing = len(pts.scenarios_without_run(wanted, rows))
 under_way = any(row is not None and not row.ended for row in rows)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     st.button(
@@ -67,9 +67,9 @@ if more := refused[REFUSED_SHOWN:]:
 
 
 # 2) What came out, drawn anew while points are still to come.
-def results() -> None:
+def draw_results() -> None:
     """Draw the conclusion, the charts and the table of finished points."""
-    rows = pts.runs(wanted)
+    rows = pts.runs_of_points(wanted)
     open_rows = [row for row in rows if row is not None and not row.ended]
     if not open_rows and LOOKING:
         st.rerun()
@@ -78,7 +78,7 @@ def results() -> None:
             done_count = sum(row is not None and row.ended for row in rows)
             st.progress(done_count / len(rows), f"{done_count} of {len(rows)} points")
             st.button("Stop the sweep", icon=":material/stop_circle:", key="stop-sweep",
-                      on_click=pts.stop, args=(rows,))  # fmt: skip
+                      on_click=pts.stop_points, args=(rows,))  # fmt: skip
         if not done_count and not any(row.live for row in open_rows):
             draw_compilation()
     series = pts.series(axes, wanted, rows)
@@ -93,7 +93,7 @@ def results() -> None:
         if conclusion := sweep.conclusion(sweep.Axis(axes[0].path, values), scenarios, summaries):
             st.subheader(plain(conclusion), anchor=False)
     grid = st.grid(2, min_column_width=330, gap="medium")
-    for key in pts.figures("panel", rows):
+    for key in pts.metric_keys("panel", rows):
         with grid.cell():  # how they are read stands below all of them
             chart = charts.metric_over_field(axes[0], key, series, dark=is_dark())
             plot(chart._replace(reads=""), f"sweep-{key}")
@@ -107,7 +107,7 @@ def results() -> None:
     draw_error_bands(pts.scenarios(axes, wanted))
     with st.expander("Points as a table, each with its run"):
         st.dataframe(
-            pts.cells(axes, wanted, rows), hide_index=True, placeholder="–",
+            pts.table_rows(axes, wanted, rows), hide_index=True, placeholder="–",
             column_config={"Run": st.column_config.LinkColumn(display_text="Open")},
         )  # fmt: skip
         table = sweep.result_rows(axes, wanted, rows)
@@ -116,4 +116,4 @@ def results() -> None:
 
 LOOKING = any(row is not None and not row.ended for row in rows)
 with session.show_damage():
-    st.fragment(results, run_every=LOOK_S if LOOKING else None)()
+    st.fragment(draw_results, run_every=LOOK_S if LOOKING else None)()

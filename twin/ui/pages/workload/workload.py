@@ -9,7 +9,7 @@ from twin.scenario import npus_used, of_models
 from twin.ui import formulas, imports, live, session, words
 from twin.ui.fields import sentence
 from twin.ui.forms import draw_form
-from twin.ui.forms.tables import rows_table
+from twin.ui.forms.tables import draw_rows
 from twin.ui.toolbar import draw_scenario_head
 
 simulated = draw_scenario_head("workload")
@@ -20,9 +20,9 @@ with form:
     group = draw_form("workload", {})
     if group == "Clients":
         st.caption("Tenants: who shares the machine. Without a row, all requests are of one.")
-        rows_table("tenants")
+        draw_rows("tenants")
     if session.value("workload.arrivals") == "trace":
-        imports.trace_upload()
+        imports.draw_trace_upload()
 
 # 2) What it asks of the machine, by a sample of the very requests a run would see.
 with facts, st.container(border=True):
@@ -45,7 +45,7 @@ with facts, st.container(border=True):
         st.metric(*words.pool_npus(session.draft()))
         answers = demand.output_tokens_per_s
         if answers is None:
-            st.metric("Requests in flight", words.traffic(session.draft()))
+            st.metric("Requests in flight", words.traffic_text(session.draft()))
         else:
             npus = npus_used(of_models(session.draft())[0])
             per_npu = amount(answers / npus, "rate", "tokens/s")
@@ -87,4 +87,4 @@ with facts, st.container(border=True):
                 st.rerun()
 
 # 3) The second answer: the draft simulated.
-live.answer(simulated, session.draft())
+live.draw_answer(simulated, session.draft())

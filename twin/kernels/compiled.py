@@ -306,10 +306,4 @@ def is_compiled(function: Callable[..., Any]) -> bool:
 
 def stage(name: str) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
     """Decorator that enters a function into STAGES by name; it compiles, or loads, one entry."""
-
-    def enter(prepare: Callable[[], Any]) -> Callable[[], Any]:
-        """Enter the function into STAGES and return it."""
-        STAGES[name] = prepare
-        return prepare
-
-    return enter
+    return lambda compile_it: STAGES.setdefault(name, compile_it)

@@ -95,11 +95,6 @@ KINDS: dict[str, FaultKind] = {
 }  # fmt: skip
 
 
-def kind_labels() -> dict[str, str]:
-    """The kinds of fault by name, with their labels."""
-    return {name: kind.label for name, kind in KINDS.items()}
-
-
 class Fault(Section):
     """One event: something happens to an element, until it is repaired."""
 
@@ -110,7 +105,9 @@ class Fault(Section):
     20.3', 'L2 3.12', 'sub-plane 3', 'RDMA network'."""
     to: str = element_name("Other end of a single link", needed=False)
     """Other end, when a single link is meant, or a bundle of parallel ones."""
-    kind: str = choice("fail", "Kind", options=kind_labels, closed=True)
+    kind: str = choice(
+        "fail", "Kind", options=lambda: {k.name: k.label for k in KINDS.values()}, closed=True
+    )
     """What happens to it; docs/MACHINE.md says what each kind does."""
     factor: float = quantity(0.5, "x", "Left", (0.01, 1), step=0.05)
     """Share that is left: of link capacity (derate) or of computing speed (slow)."""

@@ -69,7 +69,10 @@ def _draw_buttons(rows: list[Row], draft: Scenario, fabric: Fabric) -> None:
 
 def _offer(text: str, key: str, rows: list[Row], **look: Any) -> None:
     """Draw a button that makes `rows` the draft's faults."""
-    st.button(text, key=key, on_click=_set_faults, args=(rows,), **look)
+    change = session.toast_refusals()(
+        lambda: session.set_draft(with_overrides(session.draft(), {"faults": rows}))
+    )
+    st.button(text, key=key, on_click=change, **look)
 
 
 def _draw_rows(rows: list[Row], fabric: Fabric) -> None:
@@ -153,12 +156,6 @@ def _apply(number: int, field: str, fabric: Fabric) -> None:
         st.session_state[key(number, "refused")] = reason
 
 
-def _set_faults(rows: list[Row]) -> None:
-    """Set the draft's list of faults, as one undo step."""
-    with session.toast_refusals():
-        session.set_draft(with_overrides(session.draft(), {"faults": rows}))
-
-
 LEFT_OUT = ("NIC", "Qingtian")  # too many to choose from; their names can be typed
 
 
@@ -180,7 +177,7 @@ def typical_faults(
     node = int(fabric.nodes[dies[instance.die_of_rank[-1]]]["node"])
     switch, switch_text = f"L1 {node}.3", f"of an L1 switch of node {node}"
     cpu_faults = [fault(f"CPU {node}.{cpu}") for cpu in range(s.supernode.cpus_per_node)]
-    typical_rows = {
+    typical = {
         f"A die of {instance.name}": [fault(die)],
         "A node": [fault(f"node {node}")],
         f"A straggler in {instance.name}, half speed": [fault(die, "slow")],
@@ -192,10 +189,7 @@ def typical_faults(
         "The RDMA plane at half its rate": [fault("RDMA plane", "derate")],
         f"The memory server of node {node}": cpu_faults,
     }
-    impossible = {
-        n for n, rows in typical_rows.items() if any(fault_error(fabric, r) for r in rows)
-    }
-    return {name: rows for name, rows in typical_rows.items() if name not in impossible}
+    return {n: rows for n, rows in typical.items() if not any(fault_error(fabric, r) for r in rows)}
 
 
 def fault_error(fabric: Fabric, row: Row) -> str:

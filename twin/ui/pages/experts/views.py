@@ -54,13 +54,11 @@ def draw_tiles(row: RunRow, role: str, instance: int) -> None:
     moments = experts.moments(die_load, role, instance)
     start, end = (experts.snapshot(die_load, role, instance, m) for m in (moments[0], moments[-1]))
     rebalances = experts.rebalance_rows(record.table(row.id, "events"), role, instance)
-    took_s = sum(
-        (rebalance["end_s"] or rebalance["t_s"]) - rebalance["t_s"] for rebalance in rebalances
-    )
+    took_s = sum((move["end_s"] or move["t_s"]) - move["t_s"] for move in rebalances)
     note = "Load of the hottest die over the mean die, averaged over layers; 1 is perfectly even."
     old_ratio, new_ratio = float(start.hottest.mean()), float(end.hottest.mean())
     change_text = f"{new_ratio - old_ratio:+.2f}" if abs(new_ratio - old_ratio) >= 0.005 else None
-    moved_bytes = sum(rebalance["bytes"] or 0.0 for rebalance in rebalances)
+    moved_bytes = sum(move["bytes"] or 0.0 for move in rebalances)
     moves_text = f"in {seconds(took_s)}" if rebalances else None
     grey_delta: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off"}
     with st.grid(5, min_column_width=165):
@@ -104,10 +102,8 @@ def draw_layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> No
             "Rebalance", list(pairs), value=number, key=f"rebalance:{row.id}:{role}:{instance}",
             format_func=lambda n: f"{n} · {words.duration(round(pairs[n][0].t_s, 1))}",
         )  # fmt: skip
-    snapshots = [
-        experts.snapshot(die_load, role, instance, moment)
-        for moment in pairs.get(number, moments[:1])
-    ]
+    shown_moments = pairs.get(number, moments[:1])
+    snapshots = [experts.snapshot(die_load, role, instance, moment) for moment in shown_moments]
     hottest_before, *hottest_after = (snapshot.hottest for snapshot in snapshots)
     plot(charts_experts.by_layer(snapshots[0].layers, hottest_before, *hottest_after), "by-layer")
     if not hottest_after:
@@ -185,9 +181,8 @@ def draw_nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> Non
     messages = experts.messages_of(scenario, session.facts())
     node_numbers, bytes_between = experts.between_nodes(snap, node_of_rank, total_bytes, messages)
     span_text = f"in {words.duration(scenario.horizon_s)}"
-    plot(
-        charts_experts.node_matrix(node_numbers, bytes_between, span_text, dark=is_dark()), "nodes"
-    )
+    chart = charts_experts.node_matrix(node_numbers, bytes_between, span_text, dark=is_dark())
+    plot(chart, "nodes")
     ratios = bytes_between.sum(axis=0) / max(1e-12, float(np.mean(bytes_between.sum(axis=0))))
     st.caption(
         f"{amount(total_bytes, 'bytes')} of dispatch and combine {span_text}, split by the "

@@ -77,11 +77,8 @@ def draw_explanation(row: RunRow, scenario: Scenario) -> None:
     elif job.state == "done":
         _draw_causes(row, scenario, job)
     else:
-        reason = (
-            sentence(job.message)
-            if job.state == "failed"
-            else "It was stopped, or made way for a run."
-        )
+        stopped_text = "It was stopped, or made way for a run."
+        reason = sentence(job.message) if job.state == "failed" else stopped_text
         _offer_explanation(row, scenario, f"This run is not explained yet. {reason}")
 
 

@@ -43,11 +43,6 @@ def take_outcome() -> tuple[str, bool]:
     return st.session_state.pop("fabric-outcome", ("", False))
 
 
-def announce(text: str) -> None:
-    """Store a sentence for the next redraw of the page."""
-    st.session_state["fabric-outcome"] = (text, False)
-
-
 def refuse(text: str) -> bool:
     """Store a sentence that says why a change is impossible; returns False."""
     st.session_state["fabric-outcome"] = (sentence(text), True)
@@ -95,7 +90,8 @@ def restore_elements(names: Sequence[Element]) -> bool:
     edits_left, wider_edits = edits_without(edits, elements, fabric_as_built)
     if wider_edits:
         wider_names = ", ".join(dict.fromkeys(e.element for e in wider_edits))
-        announce(f"Still edited as part of {wider_names}: restore that to have all of it as built.")
+        text = f"Still edited as part of {wider_names}: restore that to have all of it as built."
+        st.session_state["fabric-outcome"] = (text, False)
     return apply(edits_left)
 
 

@@ -189,7 +189,7 @@ def _locate_by_meaning() -> None:
 
         @classmethod
         def from_function(cls, py_func: Callable[..., Any], py_file: str) -> ByMeaning | None:
-            """A locator for a function of ours; None for others, or without a writable folder."""
+            """Numba's cache locator of a function of ours; None for others, or without a folder."""
             if not Path(py_file).resolve().is_relative_to(SOURCES):
                 return None
             locator = cls(py_file)
@@ -226,7 +226,7 @@ def _register(plain: Any, function: Callable[P, R], allocates: bool) -> Callable
     learns of it when it is imported, which a process that compiles nothing never does."""
 
     def register_with_numba() -> None:
-        """Register the function with numba."""
+        """Make numba compile `function` where compiled code calls `plain`."""
         from numba.extending import overload as numba_overload
 
         from twin.kernels.passes import KernelCompiler

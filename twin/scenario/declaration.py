@@ -46,7 +46,7 @@ class When(NamedTuple):
     negated: bool = False
 
     def holds(self, scenario: BaseModel) -> bool:
-        """Whether the condition holds in a scenario."""
+        """Whether the condition on the field at `path` holds in a scenario."""
         return (attrgetter(self.path)(scenario) in self.values) != self.negated
 
 

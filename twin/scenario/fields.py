@@ -102,7 +102,7 @@ def values_by_path(scenario: Scenario) -> dict[str, Any]:
 
 
 def value_at(values: Any, path: str) -> Any:
-    """The value at a dotted path of nested tables."""
+    """Value at a dotted path of nested dicts, such as a scenario as plain values."""
     for key in path.split("."):
         values = values[key]
     return values
@@ -115,7 +115,7 @@ def unmet_condition(path: str, scenario: Scenario) -> When | None:
 
 
 def value_text(value: Any) -> str:
-    """A default or a bound as a person writes it.
+    """A default or a bound of a field as text; an empty list is 'empty'.
 
     >>> plain(True), plain(16384), plain(0.05)
     ('true', '16,384', '0.05')

@@ -51,7 +51,7 @@ class Import(NamedTuple):
     settle: Callable[[Any], Any] = lambda value: value  # draws what the file leaves open
 
     def stored(self) -> Values[Any]:
-        """The store's part for this kind, by the name `many`."""
+        """The stored values of this kind: the attribute `many` of the store."""
         values: Values[Any] = getattr(session.store(), self.many)
         return values
 

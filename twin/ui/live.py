@@ -125,7 +125,7 @@ def _look_again(run: str, *, until_found: bool = False) -> None:
 
 
 def _draw_progress(place: DeltaGenerator, seen: Look) -> None:
-    """Draw a badge with the progress of a live run."""
+    """Draw a badge with the progress of a live run in %, and the requests that it served."""
     answer_count = seen.live.get("finished")
     served_text = f" · {numbered(int(answer_count), 'request')} served" if answer_count else ""
     _draw_badge(place, f"By formula; simulating {100 * seen.progress:.0f} %{served_text}")

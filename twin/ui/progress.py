@@ -198,7 +198,7 @@ def draw_compilation() -> None:
 
 
 def _state_text(row: RunRow) -> str:
-    """What an unended run does now, as a sentence."""
+    """What a run that has not ended does now, as text: waiting, starting, running, stopping."""
     if row.cancel_s is not None:
         return "Stopping"
     if row.state == "queued":

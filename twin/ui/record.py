@@ -51,7 +51,7 @@ def scenario(digest: str) -> Scenario:
 
 @st.cache_data(show_spinner="Reading the requests", max_entries=100)
 def latencies(run: str, warmup_s: float) -> Latencies:
-    """TTFT and TPOT of a run's requests after the warm-up, counted as by its summary."""
+    """Quantiles in s of TTFT and TPOT after the warm-up, over the requests its summary counts."""
     requests = session.store().runs.table(run, "requests", _STAMPS)
     is_ttft_steady = _began_in_run(requests) & (requests["first_token_s"].to_numpy() >= warmup_s)
     is_end_steady = requests["finish_s"].to_numpy() >= warmup_s
@@ -87,7 +87,7 @@ def stored_explanation(run: str, _row: RunRow) -> dict[str, Any]:
 
 
 def seconds_by_piece(row: RunRow, scenario: Scenario) -> dict[str, float]:
-    """Seconds of a mean request by piece, if the run is explained; otherwise empty."""
+    """Seconds of a mean request by piece (ideal, queues, imbalance ...); empty if not explained."""
     explain_run = find_run(session.store(), scenario, engine=EXPLAIN)
     if explain_run is None or row.engine_version != load_engine().ENGINE_VERSION:
         return {}
@@ -146,7 +146,7 @@ def passes_inside(run: str, number: int) -> watched.Inside:
 
 
 def fabric(row: RunRow, scenario: Scenario) -> Fabric:
-    """The run's machine, from its facts."""
+    """The run's machine as a graph, built by the run's facts."""
     return build_fabric(scenario.supernode, _facts(row.facts_digest))
 
 

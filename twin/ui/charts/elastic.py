@@ -117,7 +117,7 @@ def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> base
 
 
 def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> base.Chart:
-    """Chart of the hit ratio of each namespace over time; columns are numbers of tenants."""
+    """Chart of the hit ratio of each tenant's namespace over time; hits: a column per tenant."""
     styles = zip(names, itertools.cycle(theme.SERIES), strict=False)
     columns = {str(k): style for k, style in enumerate(styles)}
     reads = "Each tenant hits only blocks of its own namespace."

@@ -278,7 +278,7 @@ def plan_front(
 
 
 def _speed(point: Mapping[str, Any]) -> float:
-    """Tokens/s for one user of a deployment."""
+    """Output tokens/s that one user of a deployment gets."""
     return float(point["tokens_per_s_per_user"])
 
 

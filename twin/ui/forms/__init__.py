@@ -68,7 +68,7 @@ def edit_arguments(path: str) -> dict[str, Any]:
 
 
 def warn_if_refused() -> bool:
-    """Whether an edit is refused; if so, say why, as answers to older settings would mislead."""
+    """Draw why pending edits are refused, if so, as older answers would mislead; returns if so."""
     if refusal := session.refusal():
         text = f"No answer with these settings. {fields.sentence(refusal)} Undo goes back."
         st.warning(text, icon=":material/error:")
@@ -101,7 +101,7 @@ def _offer(known: ScenarioField, value: str, names: Sequence[str], common: dict[
         names = [value, *names]
 
     def label_of(option: str) -> str:
-        """Label of an option."""
+        """Label of one of the field's options."""
         if not known.files and option in known.options:
             return known.options[option]
         return fields.choice_label(known.path, option, session.facts())

@@ -231,7 +231,7 @@ def results_that_differ(compared: Comparison) -> list[Difference]:
 
 
 def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
-    """Sentence on what a comparison comes to."""
+    """Sentence on what was changed, and which figures are better and worse by it."""
     results, other_runs = results_that_differ(compared), _other_runs(compared)
     if len(other_runs) > 1:
         return _leaders(compared)

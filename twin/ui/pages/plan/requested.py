@@ -19,7 +19,7 @@ BUDGETS = {48: "Quick look", USUAL: "Usual", 240: "Thorough"}  # simulations of 
 
 
 def plans() -> Plans:
-    """The plans of this store."""
+    """The plans of this visitor's store, running and stored ones."""
     return plans_of(session.store().artefacts.folder, session.facts())
 
 

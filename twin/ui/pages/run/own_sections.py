@@ -288,7 +288,7 @@ def _hold_sentence(by_node: pl.DataFrame) -> str:
 
 
 def _has(row: RunRow, table: str) -> bool:
-    """Whether a run has a table."""
+    """Whether a run has a stored table of this name."""
     return table in session.store().runs.tables(row.id)
 
 

@@ -135,7 +135,7 @@ def _seat_rows(instance: Instance, fabric: Fabric) -> Iterator[dict[str, Any]]:
 
 
 def act_all(wishes: Sequence[dict[str, Any]]) -> None:
-    """Carry out the actions of the picture, each once and in their order."""
+    """Carry out the actions that the picture sent (`wishes`), each number once, in order."""
     for action in wishes:
         if (number := int(action.get("number", 0))) > last_act():
             st.session_state["fabric-acted"] = number
@@ -151,7 +151,7 @@ def last_act() -> int:
 
 
 def _act(wish: dict[str, Any]) -> None:
-    """Carry out one action of the picture on the draft."""
+    """Carry out one action of the picture (undo, move, restore, set a share) on the draft."""
     if step := wish.get("step"):
         session.undo() if step < 0 else session.redo()
         return
@@ -169,7 +169,7 @@ def _act(wish: dict[str, Any]) -> None:
 
 
 def take_back(path: str) -> None:
-    """Set one field back to the preset's value."""
+    """Set one field of the draft back to the preset's value."""
     value = read(session.preset(), path)
     new_value = [row.model_dump() for row in value] if isinstance(value, tuple) else value
     session.propose({path: new_value})

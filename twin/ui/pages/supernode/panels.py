@@ -81,7 +81,7 @@ cannot_work = lru_cache(maxsize=16)(problems)
 
 
 def draw_outcome() -> None:
-    """Show the result of the last change, if any."""
+    """Draw the sentence on the fabric's last change, if any, in red if it was refused."""
     outcome_text, is_refused = editor.take_outcome()
     if outcome_text:
         colour, icon = ("red", "error") if is_refused else ("green", "check")

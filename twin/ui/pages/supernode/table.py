@@ -48,7 +48,7 @@ def rows_of(fabric: Fabric, kind: str) -> pl.DataFrame:
     is_outgoing = (element_of[net.tail] >= 0) & (element_of[net.tail] != element_of[net.head])
 
     def gb_out(rates: np.ndarray) -> np.ndarray:
-        """GB/s that leave each element, of the rates of all links in bytes/s."""
+        """GB/s that leave each element, f8[elements], by the rates of all links in bytes/s."""
         return np.bincount(element_of[net.tail[is_outgoing]], rates[is_outgoing], len(names)) / 1e9
 
     return pl.DataFrame(

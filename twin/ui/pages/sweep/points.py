@@ -27,7 +27,7 @@ COST = "cost_per_million_tokens"
 
 
 def sweepable_fields() -> list[str]:
-    """Fields of the draft that have an effect and can be swept."""
+    """Paths of the draft's fields that have an effect and can be swept."""
     draft, all_fields = session.draft(), fields()
     return [
         path
@@ -179,7 +179,7 @@ def table_rows(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[Run
 
 
 def metric_keys(place: Place, rows: Sequence[RunRow | None]) -> list[str]:
-    """Keys of the metrics of a place; either cost or, where no run has a cost, energy of tokens."""
+    """Keys of the metrics of a place; energy of tokens only where no run has their cost."""
     has_cost = any(row and row.summary.get(COST) is not None for row in rows)
     unused_key = "joules_per_token" if has_cost else COST
     return [metric.key for metric in metrics_at(place) if metric.key != unused_key]

@@ -24,7 +24,7 @@ Fields = dict[str, Any]
 
 
 def with_old_defaults(schema: int, plain: Fields) -> Fields:
-    """A copy of nested fields; where it is silent it states the defaults from before `schema`."""
+    """A copy of nested fields, with defaults from before `schema` for fields that are missing."""
     fields_with_defaults: Fields = json.loads(json.dumps(plain))
     for path, value in BEFORE[schema].items():
         _state_field(fields_with_defaults, path, value)

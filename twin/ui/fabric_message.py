@@ -323,7 +323,7 @@ def chosen_colours(key: str) -> str:
 def cells_of_links(
     fabric: Fabric, links: pl.DataFrame, column: str = "utilisation_mean"
 ) -> np.ndarray[Any, Any]:
-    """Table `links` as f8[nodes, sub_planes + 2] of a column: the busier direction; NaN: none."""
+    """A `column` of a run's links as f8[nodes, sub_planes + 2]: the busier direction, or NaN."""
     net = network(fabric)
     cells = np.full((net.nodes, net.sub_planes + 2), np.nan)
     for row in links.iter_rows(named=True):

@@ -263,7 +263,7 @@ def _preview_machine(machine: ImportedMachine) -> Look:
 
 
 def _draw_routing_choice(machine: ImportedMachine) -> ImportedMachine:
-    """Draw the choice of routing; returns the machine with it."""
+    """Draw the choice of an imported machine's routing (ROUTINGS); returns the machine with it."""
     routing = st.selectbox(
         "Routing", list(ROUTINGS), index=list(ROUTINGS).index(machine.routing),
         format_func=lambda name: ROUTINGS[name], key=f"routing:{machine.digest}",

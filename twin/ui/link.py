@@ -40,7 +40,7 @@ def go_to(page: str, query: Mapping[str, str] | None = None) -> NoReturn:
 
 
 def drop_mark() -> None:
-    """Take the mark of `go_to` out of the address."""
+    """Remove the parameter from the address that names the page which was opened."""
     st.query_params.pop(GOES, None)
 
 

@@ -87,7 +87,7 @@ def stored_explanation(run: str, _row: RunRow) -> dict[str, Any]:
 
 
 def seconds_by_piece(row: RunRow, scenario: Scenario) -> dict[str, float]:
-    """Seconds of a mean request by piece (ideal, queues, imbalance ...); empty if not explained."""
+    """Seconds of a mean request by piece (attention, queueing ...); empty if not explained."""
     explain_run = find_run(session.store(), scenario, engine=EXPLAIN)
     if explain_run is None or row.engine_version != load_engine().ENGINE_VERSION:
         return {}

@@ -78,7 +78,7 @@ def show_damage() -> Iterator[None]:
 
 @st.cache_resource(show_spinner=False)
 def runner() -> Runner:
-    """The process's one runner; its start marks runs of dead servers."""
+    """The process's one runner of runs; at its start it marks runs of ended servers."""
     return Runner(_store()).start()
 
 
@@ -296,7 +296,7 @@ def link_problem() -> str:
 
 
 def named_draft() -> Scenario:
-    """The draft with the name of its runs and links."""
+    """The draft, named after its first change from the preset, as its runs and links are."""
     return words.name_draft(draft(), preset())
 
 

@@ -69,7 +69,7 @@ def pool_npus(s: Scenario) -> tuple[str, str]:
 
 
 def first_model_note(s: Scenario) -> str:
-    """Sentence that says that a formula is of the first of several models; '' if there is one."""
+    """Sentence that a formula is of the first of several models; '' where there is one model."""
     if not s.models:
         return ""
     name = text_of(s.deployment.model, "deployment.model")

@@ -21,7 +21,7 @@ TOP_REASONS = 8
 def distribution(
     curves: Sequence[Curve], slo_s: float | None = None, of: str = "requests"
 ) -> Chart:
-    """Chart of cumulative distributions of durations in s, the SLO as a line; of: what counts."""
+    """Chart of cumulative distributions of durations in s, SLO as a line; of: what is counted."""
     share = np.linspace(0.0, 1.0, QUANTILES)
     quantiles_of = []
     for curve in curves:

@@ -56,7 +56,7 @@ def waterfall(
 
 
 def layer(plan: Timeline, layer_s: float) -> Chart:
-    """Chart of a layer over time, by stream; what ends after the layer's end is at its begin."""
+    """Chart of a layer over time, by stream; what goes on after its end is drawn at its begin."""
     factor, unit = time_unit(layer_s)
     streams = [f"{name[0].upper()}{name[1:]}" for name in plan.streams]
     bars_of: dict[str, list[tuple[str, float, float, int, float]]] = {}

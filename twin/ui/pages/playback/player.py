@@ -212,7 +212,7 @@ def _curves(
 
 
 def event_rows(events: pl.DataFrame, horizon_s: float) -> list[dict[str, Any]]:
-    """Events for the player, in order of time: seconds, text, place on the picture."""
+    """Events for the player, by time: begin and end in s, kind, element, instance, text."""
     return [
         {
             "t": row["t_s"],

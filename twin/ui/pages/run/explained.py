@@ -270,7 +270,7 @@ def _conclusion(
     number: int, parts: Mapping[str, float], usual: Mapping[str, float],
     here: Mapping[str, Any], median: Mapping[str, Any],
 ) -> str:  # fmt: skip
-    """Sentence on how slow the request was, and which part."""
+    """Sentence on a request's seconds by part next to the median's (`usual`), and both TPOTs."""
     total_s, median_total_s = sum(parts.values()), sum(usual.values())
     excess_s = {name: part_s - usual.get(name, 0.0) for name, part_s in parts.items()}
     worst_part = max(excess_s, key=lambda name: excess_s[name], default="")

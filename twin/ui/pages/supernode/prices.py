@@ -140,7 +140,7 @@ def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) 
 def _hand_off_price(
     fabric: Fabric, placed: Sequence[Instance], instance: Instance, plane: Plane
 ) -> Price:
-    """Price of the hand-off of an instance's slowest die, divided by the mean hash collision."""
+    """Price of KV hand-off by an instance's slowest die, its rate over the mean hash collision."""
     collision = transfer_collision(fabric, ((i.role, i.die_of_rank) for i in placed), plane)
     nic_rates = port_rates(fabric, plane)
     first_price = nic(fabric, instance.die_of_rank[0], plane)

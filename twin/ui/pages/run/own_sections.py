@@ -248,9 +248,7 @@ def draw_pool(row: RunRow, scenario: Scenario) -> None:
     ]  # fmt: skip
     if scenario.tenants and scenario.memory_pool.namespaces:
         tenants = [tenant.name for tenant in scenario.tenants]
-        chart = elastic.namespaces(
-            _hit_ratios(row.id, scenario.horizon_s / BINS), tenants, warmup_s
-        )
+        chart = elastic.namespaces(_hit_ratio(row.id, scenario.horizon_s / BINS), tenants, warmup_s)
         pictures.append(("Hit ratio by namespace", chart, "pool-namespaces"))
     plot_all(pictures)
     st.subheader("Memory servers", anchor=False)
@@ -269,7 +267,7 @@ def draw_pool(row: RunRow, scenario: Scenario) -> None:
 
 
 @st.cache_data(show_spinner="Looking at the tenants", max_entries=50)
-def _hit_ratios(run: str, width_s: float) -> pl.DataFrame:
+def _hit_ratio(run: str, width_s: float) -> pl.DataFrame:
     """Hit ratio of each tenant's prompts over simulated time, in spans of `width_s`."""
     columns = ["tenant", "prefill_start_s", "hit_tokens", "input_tokens"]
     return hit_ratio_table(session.store().runs.table(run, "requests", columns), width_s)

@@ -344,7 +344,7 @@ def attainment(priced: Priced) -> Attainment:
         extra_s += price.latency_s + transfer_s * fixed_bytes / handed_bytes
     drafts, acceptance = deployed.decode.mtp_draft_tokens, costs.mtp_acceptance
     return Attainment(
-        s, prompts, priced.sample.answers, pool, extra_s,
+        s, prompts, priced.whole_answers, pool, extra_s,
         transfer_s, tokens_per_iteration(drafts, acceptance), token_variance(drafts, acceptance),
         acceptance, passes, bool(costs.first_after_pass and pool and costs.decode_role), colocated,
         deployed.decode.instances if deployed.mode == "decode_only" else 1, longer_prompts,

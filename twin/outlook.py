@@ -44,12 +44,12 @@ def state_at(
     most_iteration_s: float = math.inf, reserved_s: float | None = None,
     patience_s: float = math.inf,
 ) -> Stationary:  # fmt: skip
-    """Steady state of an instance that decodes (colocated or not) while `rate` requests/s reach the
-    deployment, as far as prefill and front end let them through; None, infinite: a closed loop, or
-    all that these let through. lengths: i4[n] each of prompts and answers, by default a sample's;
-    most_iteration_s: a longest iteration that bounds the load; reserved_s: between a request's slot
-    and its first iteration, by formula if None; patience_s: the longest wait of a request for its
-    slot."""
+    """Steady state of an instance that decodes (colocated or not) while `rate` requests/s, without
+    those that a run refuses, reach the deployment, as far as prefill and front end let them
+    through; None, infinite: a closed loop, or all that these let through. lengths: i4[n] each of
+    prompts and answers, by default a sample's; most_iteration_s: a longest iteration that bounds
+    the load; reserved_s: between a request's slot and its first iteration, by formula if None;
+    patience_s: the longest wait of a request for its slot."""
     s, full, costs, pool = priced.scenario, priced.full, priced.parts.costs, priced.pool
     rate, instances = math.inf if rate is None else rate, pool.instances
     admitted_rate = min(rate, full.front_end_requests_per_s)
@@ -103,14 +103,16 @@ def outlook(prices: Priced) -> Outlook:
     `steady`."""
     full, rate, judgement = prices.full, prices.sample.rate_req_per_s, attainment(prices)
     slo_rate, limiting = _slo_rate(prices, judgement)
-    sustained = min(full.requests_per_s, judgement.max_rate)
-    if full.decode is None:
-        return Outlook(None, rate, sustained, slo_rate, limiting)
-    tpot_s = _mean_tpot_s(judgement, state_at(prices, rate))
-    if rate is None or rate > slo_rate:  # else it is not needed: uneven ranks lower it
-        state = state_at(prices, math.inf, reserved_s=_prefill_wait_s(prices, slo_rate))
-        sustained = max(slo_rate, min(sustained, state.rate_req_per_s * prices.pool.instances))
-    return Outlook(tpot_s, rate, sustained, slo_rate, limiting)
+    sustained, tpot_s = min(full.requests_per_s, judgement.max_rate), None
+    if full.decode is not None:
+        tpot_s = _mean_tpot_s(judgement, state_at(prices, rate))
+        if rate is None or rate > slo_rate:  # else it is not needed: uneven ranks lower it
+            state = state_at(prices, math.inf, reserved_s=_prefill_wait_s(prices, slo_rate))
+            sustained = max(slo_rate, min(sustained, state.rate_req_per_s * prices.pool.instances))
+    # Of all that is offered: what no KV space has room for is refused, and waits nowhere.
+    share = prices.room.share
+    rate = None if rate is None else rate / share
+    return Outlook(tpot_s, rate, sustained / share, slo_rate / share, limiting)
 
 
 def _mean_tpot_s(judged: Attainment, state: Stationary) -> float:
@@ -126,7 +128,7 @@ def latencies_and_slo_share(priced: Priced, rate: float) -> tuple[float, float, 
     """(mean TPOT in seconds, 0 without decode; mean seconds from the router to the end of prefill,
     0 without a pool of its own; share of the requests that meet the SLO) at `rate` requests/s,
     which a closed loop ignores for TPOT. Raises as `steady`."""
-    full, judgement = priced.full, attainment(priced)
+    full, judgement, rate = priced.full, attainment(priced), rate * priced.room.share
     tpot_s, iteration_s, fluent_share = 0.0, 0.0, 1.0
     if full.decode is not None:
         state = state_at(priced, None if priced.sample.rate_req_per_s is None else rate)

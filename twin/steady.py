@@ -29,7 +29,7 @@ from twin.policies.batching import fetch_pays
 from twin.scenario import Pool, Scenario, with_overrides
 from twin.scenario.policies import HIT_ROUTERS
 from twin.workload.generate import MeanLengths, mean_lengths
-from twin.workload.lengths import drawn_lengths
+from twin.workload.lengths import drawn_lengths, relative_lengths
 from twin.workload.offered import Caches, Offered, lru_reuse, offered
 from twin.workload.requests import TraceTable
 
@@ -113,6 +113,45 @@ def steady(
     return Priced(scenario, facts, trace, counts, traffic).full
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Which requests of a sample KV space has room for."""
+
+    fits: NDArray[np.bool_]  # b[n]: the others are refused at the router
+    ends: NDArray[np.bool_]  # b[n]: whose whole answer fits too; of the others a part is computed
+    answers: NDArray[np.int32]  # i4[n] tokens that are computed of each answer
+    space_text: str  # sentence about the tokens that there is space for
+
+    @property
+    def all_fit(self) -> bool:
+        """Whether nothing is refused."""
+        return bool(self.ends.all())
+
+    @property
+    def share(self) -> float:
+        """Share of the requests that are not refused at the router."""
+        return float(self.fits.mean())
+
+
+def room_for(
+    costs: Costs, block_tokens: int, prompts: NDArray[np.int32], answers: NDArray[np.int32]
+) -> Room:
+    """Which requests of these lengths, i4[n] each, KV space has room for, as the engine's router
+    and decode judge them: a prompt and a block on a decode rank, a prompt in prefill, and an answer
+    that is alone on its rank, with half a block."""
+    fits, answer_tokens, space_texts = np.ones(prompts.size, bool), answers, list[str]()
+    if (decoding := costs.decoding) is not None:
+        owner = "a die" if decoding.pool.rank_dies == 1 else "a rank"
+        space_texts.append(f"{owner} has KV space for {decoding.kv_tokens_per_rank:,} tokens")
+        fits &= prompts + block_tokens <= decoding.kv_tokens_per_rank
+        most_tokens = int(decoding.kv_tokens_per_rank - 0.5 * block_tokens) - prompts + 1
+        answer_tokens = np.minimum(answers, np.maximum(most_tokens, 1)).astype(answers.dtype)
+    if (prefill := costs.prefill_role) is not None:
+        fits &= prompts <= prefill.kv_tokens_per_rank
+        space_texts.append(f"a prefill die has it for {prefill.kv_tokens_per_rank:,}")
+    return Room(fits, fits & (answer_tokens == answers), answer_tokens, ", ".join(space_texts))
+
+
 @dataclass(frozen=True)
 class Priced:
     """A scenario with inputs of formulas, each computed once. Raises as `steady`."""
@@ -130,8 +169,18 @@ class Priced:
 
     @cached_property
     def traffic(self) -> Traffic:
-        """Mean lengths and reuse of the traffic."""
-        return self.given or traffic_of(self.scenario, self.facts, self.trace, self.parts.costs)
+        """Mean lengths and reuse of the traffic, without requests that a run refuses."""
+        if self.given is not None:
+            return self.given
+        traffic = traffic_of(self.scenario, self.facts, self.trace, self.parts.costs)
+        if self.room.all_fit:
+            return traffic
+        prompts, answers = self.sample.prompts.astype(float), float(self.sample.answers.mean())
+        mean, ratio = float(prompts.mean()), float(prompts.mean()) / traffic.input_tokens
+        return Traffic(
+            mean, answers, traffic.hit_tokens * ratio, spread=float((prompts**2).mean()) / mean**2,
+            prompts=relative_lengths(self.sample.prompts), here_tokens=traffic.here_tokens * ratio,
+        )  # fmt: skip
 
     @cached_property
     def full(self) -> Prediction:
@@ -141,9 +190,47 @@ class Priced:
         return fed(_predict(self.parts, self.traffic), self.traffic, imbalance, clients)
 
     @cached_property
-    def sample(self) -> Offered:
-        """A sample of the scenario's requests."""
+    def all_requests(self) -> Offered:
+        """A sample of the scenario's requests, with those that a run refuses."""
         return offered(self.scenario, self.facts, self.trace)
+
+    @cached_property
+    def room(self) -> Room:
+        """Which requests of `all_requests` KV space has room for. Raises ModelError if it has
+        room for none."""
+        requests = self.all_requests
+        room = self.room_for(requests.prompts, requests.answers)
+        if not room.ends.any():
+            shortest_tokens = int((requests.prompts + requests.answers).min())
+            raise ModelError(
+                f"a request of {shortest_tokens:,} tokens does not fit: {room.space_text}; "
+                "shorten requests, use kv = int8 or more NPUs"
+            )
+        return room
+
+    def room_for(self, prompts: NDArray[np.int32], answers: NDArray[np.int32]) -> Room:
+        """Which requests of these lengths, i4[n] each, KV space has room for, as in a run."""
+        return room_for(self.parts.costs, self.scenario.memory_pool.block_tokens, prompts, answers)
+
+    @cached_property
+    def sample(self) -> Offered:
+        """Requests of the scenario's sample that a run does not refuse, and their rate; an answer
+        that outgrows KV space ends there."""
+        sample = self.all_requests
+        if self.room.all_fit:
+            return sample
+        fits, rate = self.room.fits, sample.rate_req_per_s
+        return replace(
+            sample, requests=int(fits.sum()),
+            rate_req_per_s=None if rate is None else rate * self.room.share,
+            prompts=sample.prompts[fits], answers=self.room.answers[fits],
+            arrivals=sample.arrivals[fits], seen=sample.seen[fits],
+        )  # fmt: skip
+
+    @cached_property
+    def whole_answers(self) -> NDArray[np.int32]:
+        """Tokens of the sample's answers that end within KV space, which count as finished."""
+        return self.room.answers[self.room.ends]
 
     @cached_property
     def seen(self) -> NDArray[np.float64]:
@@ -152,7 +239,7 @@ class Priced:
         s = self.scenario
         if not s.memory_pool.enabled or s.deployment.mode == "decode_only":
             return self.sample.seen
-        return pool_hit_tokens(s, self.facts, self.trace, self.parts.costs)
+        return pool_hit_tokens(s, self.facts, self.trace, self.parts.costs)[self.room.fits]
 
     @property
     def pool(self) -> Pool:
@@ -329,7 +416,7 @@ def largest_batch(priced: Priced, tpot_s: float) -> Target:
     parts, role = priced.parts, priced.parts.costs.decoding
     assert role is not None
     dies_per_npu = role.chip.dies_per_npu
-    traffic = Traffic(*mean_lengths(scenario.workload, facts, priced.trace)[:2])
+    traffic = Traffic(priced.traffic.input_tokens, priced.traffic.output_tokens)
 
     def with_batch(per_die: int) -> Prediction:
         """The steady state with a number of slots on every decode die."""

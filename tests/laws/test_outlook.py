@@ -9,12 +9,14 @@ import polars as pl
 import pytest
 
 from tests.draws import some
+from tests.engine.small import facts_with_kv_space, small
 from tests.made_trace import made_trace
 from twin import steady
 from twin.attainment import PIECES, SAFE, attainment
 from twin.engine.simulate import simulate
 from twin.lab.ask import scenario_named, with_trace
 from twin.lab.library import load_facts, presets
+from twin.model.shape import ModelError
 from twin.model.waiting import waits_s
 from twin.outlook import latencies_and_slo_share, outlook, state_at
 from twin.scenario import with_overrides
@@ -261,6 +263,33 @@ def test_prompts_of_one_die_sustain_and_wait_as_in_a_run(case):
     assert outlook(priced).sustained_req_per_s <= found.max_rate
     mean_s = found.mean_wait_s(0.5 * found.max_rate)
     assert mean_s == pytest.approx(runs[1].summary["ttft_s_mean"], rel=0.15)
+
+
+def test_requests_longer_than_a_rank_s_kv_space_are_refused_by_formula_as_in_a_run():
+    """An eighth of the prompts finds no room, some answers outgrow it: what is left has the run's
+    TPOT, and the promise is one of all that is offered."""
+    s = small({
+        "deployment.mode": "decode_only", "start": "steady", "workload.lengths": "azure-2023-conv",
+        "workload.rate_req_per_s": 35.0, "horizon_s": 200.0, "warmup_s": 40.0,
+    })  # fmt: skip
+    facts = facts_with_kv_space(s, 2500)
+    priced, run = Priced(s, facts), simulate(s, facts)
+    reasons = run.tables["requests"]["reason"].cast(str)
+    refused, outgrown = (reasons.str.contains(why).mean() for why in ("longer than", "outgrew"))
+    assert 1.0 - priced.room.share == pytest.approx(refused, rel=0.1) and refused > 0.1
+    parts = priced.room.fits.mean() - priced.room.ends.mean()
+    assert parts == pytest.approx(outgrown, rel=0.2) and outgrown > 0.005
+    found = outlook(priced)
+    assert found.rate_req_per_s == 35.0 < found.sustained_req_per_s
+    assert run.summary["steady_state"] == "steady"
+    assert found.tpot_s == pytest.approx(run.summary["tpot_s_mean"], rel=0.05)
+
+
+def test_where_kv_space_has_room_for_no_request_there_is_no_answer_by_formula():
+    lengths = {"workload.input_tokens": 2000, "workload.output_tokens": 900}  # in mean it fits
+    s = small(lengths | {"deployment.mode": "decode_only"})
+    with pytest.raises(ModelError, match="of 2,900 tokens does not fit"):
+        outlook(Priced(s, facts_with_kv_space(s, 2500)))
 
 
 def test_a_first_token_waits_for_the_pass_that_prefill_has_begun_as_in_a_run():

@@ -64,8 +64,12 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
     is_closed = scenario.workload.arrivals == "closed_loop"
     req_per_s = np.inf if is_closed else scenario.workload.rate_req_per_s
     try:
-        population = state_at(priced, req_per_s, (requests.input_tokens, requests.output_tokens))
-    except ModelError:  # mean requests do not fit: the run says so of each of them
+        lengths, room = (requests.input_tokens, requests.output_tokens), priced.room
+        if not room.all_fit:  # the run refuses the others
+            room = priced.room_for(*lengths)
+            lengths = lengths[0][room.fits], room.answers[room.fits]
+        population = state_at(priced, req_per_s * room.share, lengths)
+    except ModelError:  # no request or no mean one fits: the run says so of each of them
         return None
     ranks, instances = population.population.slots.size, priced.pool.instances
     snapshots = []

@@ -31,6 +31,7 @@ class Group:
     role: str
     slots: np.ndarray  # i8[layers, dies, slots_per_die]
     nodes: int
+    near_nodes: int  # within which tokens prefer a copy of an expert; 1: they prefer none
     moving: bool = False
     factor: np.ndarray = field(default_factory=lambda: np.ones(0))
     # What each die gets of the tokens now, since when, and its integral over time before.
@@ -93,7 +94,9 @@ class Balance:
             placed_slots = x.first_slots(self.experts, self.process, places, slots, nodes, groups)
         else:
             placed_slots = x.place(self.experts, load, places, slots, nodes, groups=groups)
-        return Group(role, placed_slots, nodes)
+        return Group(
+            role, placed_slots, nodes, nodes if self.experts.placement == "topology" else 1
+        )
 
     def place_experts(self, k: int, t_s: float) -> None:
         """Give instance k, whose dies changed, the placement of a group with the same number of
@@ -145,7 +148,7 @@ class Balance:
         costs = self.machine.world.costs
         for group in self._used_groups():
             group.factor = self._hot_factors(group, chances)
-            die_load = x.die_load(chances, group.slots, self._near_nodes(group))
+            die_load = x.die_load(chances, group.slots, group.near_nodes)
             group.set_load(die_load.mean(axis=0), t_s)
         for instance, group_key in zip(self.setup.instances, self.of, strict=True):
             is_prefill = instance.role == "prefill"
@@ -165,7 +168,7 @@ class Balance:
         imbalance = setup.prefill_imbalance if is_prefill else setup.decode_imbalance
         hot_args = (
             setup.tokens_per_request[group.role], self.process.correlation,
-            *setup.routed.limits, self._near_nodes(group),
+            *setup.routed.limits, group.near_nodes,
         )  # fmt: skip
         token_counts = np.arange(imbalance.tokens.size, dtype=np.float64)
         factors = []
@@ -176,10 +179,6 @@ class Balance:
             ratio = np.interp(token_counts, token_counts[::EVERY], points / row[::EVERY])
             factors.append(np.maximum(row * ratio, 1.0))
         return np.concatenate(factors)
-
-    def _near_nodes(self, group: Group) -> int:
-        """Number of nodes within which tokens prefer a copy of an expert; 1: they prefer none."""
-        return group.nodes if self.experts.placement == "topology" else 1
 
     def _log_shift(self, t_s: float) -> None:
         """Log a shift of popularity at t_s and compute every imbalance again."""
@@ -192,12 +191,12 @@ class Balance:
         load = self._measured_load(t_s)
         for group_key in sorted(set(self.of)):
             group = self.groups[group_key]
-            self._record_hottest(t_s, group, x.die_load(load, group.slots, self._near_nodes(group)))
+            self._record_hottest(t_s, group, x.die_load(load, group.slots, group.near_nodes))
             if group.moving:
                 continue
             chosen_layers = x.choose_layers(
                 self.rule.policy, load, group.slots, self.rule.threshold, self.rule.layers,
-                self._near_nodes(group),
+                group.near_nodes,
             )  # fmt: skip
             if chosen_layers.size:
                 self._move_experts(group_key, group, load, chosen_layers, t_s)
@@ -229,7 +228,7 @@ class Balance:
         )
         group.moving = True
         old_ratio, new_ratio = (
-            float(x.hottest_by_layer(load, slots, self._near_nodes(group)).mean())
+            float(x.hottest_by_layer(load, slots, group.near_nodes).mean())
             for slots in (group.slots, new_slots)
         )
         self._record_loads("before", t_s)
@@ -296,7 +295,7 @@ class Balance:
         chances = x.chances_at(self.process, t_s, self.topic_shares(t_s))
         for group in self._used_groups():
             if [*map(id, group.noted[:2])] != [id(chances), id(group.slots)]:  # else as before
-                die_load = x.die_load(chances, group.slots, self._near_nodes(group))
+                die_load = x.die_load(chances, group.slots, group.near_nodes)
                 group.noted = chances, group.slots, die_load
             *_, die_load = group.noted
             if moment == "start":

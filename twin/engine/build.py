@@ -43,7 +43,8 @@ def _sizes(
     pool_nodes = [setup.pool_nodes(pool_number) for pool_number in set(setup.pool_of)]
     most_servers = max(map(len, pool_nodes), default=1)
     most_transfers = min(int(slots.sum()), rows) + 1
-    return vars(settings) | {
+    sizes = vars(settings) | dict.fromkeys(("links", "crossings", "passes", "operators"), 0)
+    return sizes | {
         "requests": rows,
         "made": rows if settings.dynamic or settings.patient else 1,
         "gated": rows if settings.gated else 1,
@@ -66,8 +67,6 @@ def _sizes(
         "ports": ports,
         "flows": flows,
         "classes": len(w.TRAFFIC),
-        "links": 0,
-        "crossings": 0,
         "streams": len(w.STREAMS) * prefills,
         "servers": most_servers,
         "parts": max((equal_parts(setup.fabric, nodes).size for nodes in pool_nodes), default=1),
@@ -78,8 +77,6 @@ def _sizes(
         "windows": WINDOWS,
         "fields": w.FIRST_OPERATOR + len(DECODE_OPERATORS) + len(PREFILL_OPERATORS) + 1,
         "bins": EDGES - 1,
-        "passes": 0,
-        "operators": 0,
         "cells": len(w.TRAFFIC) * len(w.PLANES) * instances,
         "looks": instances * w.AT_FIELDS,
     }
@@ -117,10 +114,10 @@ def build_world(setup: Setup) -> c.World:
         instance=c.Instances(sizes),
         front=c.Front(
             sizes,
-            of_prefill=_numbers_by_instance([setup.supernode_of(instance) for instance in prefill]),
-            of_decode=_numbers_by_instance([setup.supernode_of(instance) for instance in decode]),
+            of_prefill=np.array([*map(setup.supernode_of, prefill)] or [0], np.int32),
+            of_decode=np.array([*map(setup.supernode_of, decode)] or [0], np.int32),
         ),
-        prefill=c.Prefill(sizes, pool=_numbers_by_instance(setup.pool_of)),
+        prefill=c.Prefill(sizes, pool=np.array(setup.pool_of or [0], np.int32)),
         seen=View(sizes, weights=np.array(score_weights)),
         transfer=c.Transfers(
             sizes,
@@ -145,11 +142,6 @@ def build_world(setup: Setup) -> c.World:
     )
     _place_residents(world, setup.residents)
     return world
-
-
-def _numbers_by_instance(numbers: list[int]) -> np.ndarray:
-    """Numbers, one for each instance, as i4[instances]; [0] without instances."""
-    return np.array(numbers or [0], np.int32)
 
 
 def _ports_of_dies(setup: Setup, instances: list[Instance], price: Price) -> np.ndarray:
@@ -220,19 +212,13 @@ def _flow_table(
 def request_columns(requests: Requests, settings: Settings, rows: int) -> dict[str, np.ndarray]:
     """Columns of requests that are known before the run, by name; zeros, and an infinite arrival,
     if rows are made during the run."""
+    names = "input_tokens", "output_tokens", "session"
     if settings.dynamic:
-        empty = np.zeros(rows, np.int32)
-        return {
-            "arrival_s": np.full(rows, math.inf), "input_tokens": empty,
-            "output_tokens": empty.copy(), "session": empty.copy(),
-        }  # fmt: skip
-    return {
-        # A closed loop writes it.
-        "arrival_s": requests.arrival_s.copy() if settings.closed_loop else requests.arrival_s,
-        "input_tokens": requests.input_tokens,
-        "output_tokens": requests.output_tokens,
-        "session": requests.session,
-    }
+        zeros = {name: np.zeros(rows, np.int32) for name in names}
+        return zeros | {"arrival_s": np.full(rows, math.inf)}
+    # A closed loop writes arrivals.
+    arrival_s = requests.arrival_s.copy() if settings.closed_loop else requests.arrival_s
+    return {name: getattr(requests, name) for name in names} | {"arrival_s": arrival_s}
 
 
 def prepared_turns(requests: Requests, settings: Settings) -> c.Turns:

@@ -65,9 +65,9 @@ class Requests(Columns):
     retries = i2("requests", "Times that a fault ended an attempt of it.", by="faults")
     status = i1(
         "requests", "Phase that it is in, or how it ended.", fill=WAITING,
-        by="admission, decode, faults, kv_transfer, prefill, returns, router",
+        by="admission, decode, faults, kv_transfer, prefill, returns",
     )  # fmt: skip
-    reason = i1("requests", "Why it was refused.", by="admission, arrivals, decode, faults, router")
+    reason = i1("requests", "Why it was refused.", by="admission, arrivals, decode, faults")
     turn = i4("made", "Its row in the prepared stream of requests.", by="arrivals")
     attempt = i2("made", "Attempts before this one.", by="arrivals")
     gone = i1("made", "Its client left while its batch computes.", by="arrivals")

@@ -84,11 +84,9 @@ def store_computed(world: World, i: int, tokens: int) -> None:
     prefix, request, cell = world.prefix, world.request, cell_of(world, i)
     if cell == w.NONE:
         return
-    turn, chain_blocks = turn_of(world, i), 0
-    for segment in range(request.segment_offset[turn], request.segment_offset[turn + 1]):
-        chain_blocks += request.segment_blocks[segment]
-    computed_blocks = min(chain_blocks, tokens // world.settings.block_tokens)
+    computed_blocks = tokens // world.settings.block_tokens  # perhaps more than it has
     if computed_blocks > prefix.pinned[i]:
+        turn = turn_of(world, i)
         pin(world.hbm, prefix, cell, request, turn, prefix.pinned[i], computed_blocks)
         prefix.pinned[i] = computed_blocks
 

@@ -11,12 +11,7 @@ from twin.kernels.compiled import kernel
 @kernel
 def append(ends: np.ndarray, row: int, following: np.ndarray, item: int) -> None:
     """Put an item at the end of list `row`."""
-    following[item] = NONE
-    if ends[row, HEAD] == NONE:
-        ends[row, HEAD] = item
-    else:
-        following[ends[row, TAIL]] = item
-    ends[row, TAIL] = item
+    put_after(ends, row, following, ends[row, TAIL], item)
 
 
 @kernel
@@ -24,10 +19,7 @@ def pop(ends: np.ndarray, row: int, following: np.ndarray) -> int:
     """Take the first item out of list `row` and return it; NONE when the list is empty."""
     item = ends[row, HEAD]
     if item != NONE:
-        ends[row, HEAD] = following[item]
-        if ends[row, HEAD] == NONE:
-            ends[row, TAIL] = NONE
-        following[item] = NONE
+        remove_after(ends, row, following, NONE, item)
     return item
 
 

@@ -4,12 +4,7 @@ from collections.abc import Callable
 
 from twin.engine import codes as w
 from twin.engine.books import record_busy
-from twin.engine.clients.arrivals import (
-    make_requests,
-    run_front_end,
-    take_arrivals,
-    withdraw_expired,
-)
+from twin.engine.clients.arrivals import add_arrivals, add_requests, run_front_end, withdraw_expired
 from twin.engine.clock import window_of
 from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import advance_transfers
@@ -48,9 +43,9 @@ def _make_loop(serve: Serve) -> Callable[[World, int, int], None]:
             if settings.patient:
                 withdraw_expired(world, t0)
             if settings.dynamic:
-                make_requests(world, t0)
+                add_requests(world, t0)
             else:
-                take_arrivals(world, t0, t1)
+                add_arrivals(world, t0, t1)
             run_front_end(world, t1)
             route_requests(world, t0, t1)
             serve(world, t1)

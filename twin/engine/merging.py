@@ -108,9 +108,10 @@ def merge_tables(s: Scenario, results: Sequence[ModelResult]) -> Tables:
     return tables
 
 
-def _model_series(result: ModelResult, results: Sequence[ModelResult]) -> pl.Series:
-    """The name of a model as one value of the column `model`."""
-    return pl.Series("model", [result.name], pl.Enum([model.name for model in results]))
+def _model_column(result: ModelResult, results: Sequence[ModelResult]) -> pl.Expr:
+    """The column `model` of a table of one model: its name in every row."""
+    names = pl.Enum([model.name for model in results])
+    return pl.lit(pl.Series([result.name], dtype=names)).first().alias("model")
 
 
 def _stack_tables(
@@ -125,8 +126,7 @@ def _stack_tables(
         if "instance" in table.columns:
             first_number = pl.col("role").replace_strict(first, default=0, return_dtype=pl.Int32)
             table = table.with_columns((pl.col("instance") + first_number).alias("instance"))
-        model_name = pl.lit(_model_series(result, results)).first()
-        tables.append(table.with_columns(model_name.alias("model")))
+        tables.append(table.with_columns(_model_column(result, results)))
     return pl.concat(tables, how="diagonal")
 
 
@@ -154,7 +154,7 @@ def _merge_requests(
             pl.col("session") + session_count,
             pl.col("prefill_instance") + first_by_role["prefill"],
             pl.col("decode_instance") + first_by_role["decode"],
-            pl.lit(_model_series(result, results)).first().alias("model"),
+            _model_column(result, results),
         )
         session_count = int(table["session"].max() or 0) + 1  # type: ignore[arg-type]
         tables.append(table)
@@ -212,7 +212,7 @@ def _sum_links(tables: Sequence[pl.DataFrame], traffic: pl.DataFrame) -> pl.Data
     all_models = first.with_columns(
         sum((table[name] for table in others), first[name]).alias(name)
         for name in ("bytes", "utilisation_mean")
-    )  # fmt: skip
+    )
     mean_use = pl.col("utilisation_mean")
     bytes_by_time = traffic.group_by("plane", "t_s").agg(pl.col("bytes").sum())
     peak_share = bytes_by_time.group_by("plane").agg(pl.col("bytes").max() / pl.col("bytes").sum())

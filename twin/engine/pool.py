@@ -183,18 +183,14 @@ def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) ->
 @kernel
 def store_blocks(world: World, p: int, i: int, tokens: int) -> None:
     """Store blocks of request i's first tokens in both tiers; the first are the most recent."""
-    request, whole_blocks = world.request, tokens // world.settings.block_tokens
+    request, blocks = world.request, tokens // world.settings.block_tokens
     row, turn = pool_row(world, p, i), turn_of(world, i)
-    chain_blocks = 0
-    for segment in range(request.segment_offset[turn], request.segment_offset[turn + 1]):
-        chain_blocks += request.segment_blocks[segment]
-    chain_blocks = min(chain_blocks, whole_blocks)
-    use_chain(world.pool, row, request, turn, chain_blocks)
+    use_chain(world.pool, row, request, turn, blocks)
     if world.prefill.ssd_bytes_per_s[p] > 0.0:
         if world.ssd.policy == LRU and world.ssd.capacity[row] >= world.ssd.newer.shape[1]:
-            add_chain(world.ssd, row, request, turn, chain_blocks)
+            add_chain(world.ssd, row, request, turn, blocks)
         else:
-            use_chain(world.ssd, row, request, turn, chain_blocks)
+            use_chain(world.ssd, row, request, turn, blocks)
 
 
 @kernel

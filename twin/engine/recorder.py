@@ -32,6 +32,7 @@ REASON_OF_CLIENTS = pl.Enum(list(w.REASONS))
 PREFILL_COLUMNS = (*PREFILL_OPERATORS, "kv_fetch")
 HOTTEST = schema("t_s,role,instance,layer,hottest")
 DIE_LOAD = schema("t_s,role,instance,moment,layer,die,load,replicas")
+PLAIN_COLUMNS = ("input_tokens", "output_tokens", "hit_tokens", "session")
 OF_OPERATORS = ["phase", "operator", "total_s", "share", "per_iteration_s", "iterations"]
 Amount = tuple[np.ndarray, float]
 RANKS = schema(
@@ -106,10 +107,7 @@ def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray])
         {
             "request_id": np.arange(arrived, dtype=np.int32),
             **series,
-            "input_tokens": request.input_tokens[:arrived],
-            "output_tokens": request.output_tokens[:arrived],
-            "hit_tokens": request.hit_tokens[:arrived],
-            "session": request.session[:arrived],
+            **{name: getattr(request, name)[:arrived] for name in PLAIN_COLUMNS},
             "prefill_instance": _index_series(request.prefill_instance[:arrived]),
             "decode_instance": _index_series(rank_of // ranks),  # of no rank: -1
             "decode_rank": _index_series(np.where(rank_of < 0, -1, rank_of % ranks)),

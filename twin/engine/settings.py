@@ -191,7 +191,7 @@ class Settings(Columns):
     prompt_kv_tokens = number(float, "Longest prompt that fits.", lambda f: f.kv_tokens(1))
     batch_kv_tokens = number(
         float, "KV of a prefill batch.", lambda f: f.kv_tokens(f.setup.kv_cells)
-    )  # fmt: skip
+    )
     draft_tokens = from_scenario(int, "deployment.decode.mtp_draft_tokens")
     acceptance = number(float, "Share of drafts accepted.", lambda f: f.costs.mtp_acceptance)
 

@@ -312,9 +312,8 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     cells = cells_of(world)
     moved_bytes = cells.sum(axis=(1, 3))[-1]
     totals |= {f"{name}_amount": float(moved_bytes[plane]) for plane, name in enumerate(w.PLANES)}
-    bytes_by_class = cells.sum(axis=(2, 3))[-1]
-    for name, class_bytes in zip(w.TRAFFIC, bytes_by_class, strict=True):
-        totals[f"{name}_moved"] = float(class_bytes)
+    bytes_by_class = cells.sum(axis=(2, 3))[-1].tolist()
+    totals |= {f"{name}_moved": b for name, b in zip(w.TRAFFIC, bytes_by_class, strict=True)}
     totals["block_bytes"] = world.settings.block_bytes
     totals["block_tokens"] = float(world.settings.block_tokens)
     totals["inside"] = float(steady_row[w.IN_FRONT_END : w.IN_DECODE + 1].sum())

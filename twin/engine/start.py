@@ -120,9 +120,7 @@ def with_residents(requests: Requests, found: Residents | None, closed: bool) ->
     if found is None:
         return requests
     resident_count = len(found)
-    arrival_s = requests.arrival_s
-    if closed:
-        arrival_s = np.full(arrival_s.size, np.inf)
+    arrival_s = np.full(requests.arrival_s.size, np.inf) if closed else requests.arrival_s
     first_session = int(requests.session.max(initial=-1)) + 1
     sessions = first_session + np.arange(resident_count, dtype=np.int32)
     no_segments = np.zeros(resident_count, np.int64)

@@ -71,7 +71,6 @@ def _latency(
     slo: Callable[[Scenario], float] | None = None,
 ) -> list[Metric]:  # fmt: skip
     """Metrics of one latency: mean and percentiles, at places by statistic; the SLO limits p99."""
-
     return [
         Metric(
             f"{prefix}_{statistic}", f"{name} {statistic}", "time", "s", "lower", what, "times",

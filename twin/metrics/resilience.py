@@ -284,19 +284,18 @@ def incidents(
     requests: pl.DataFrame | None, events: pl.DataFrame | None, horizon_s: float
 ) -> Incidents:
     """Figures of faults and balancing of a run, from its requests and its events."""
-    lost_count = retried_count = rebalance_count = 0
-    moved_bytes = down_s = 0.0
+    lost_count = retried_count = 0
     if requests is not None:
         lost_count = int(is_lost(requests).sum())
         if "retries" in requests.columns:
             retried_count = int((requests["retries"] > 0).sum())
-    if events is not None and events.height:
-        rebalance_events = events.filter(pl.col("kind") == Kind.REBALANCE)
-        rebalance_count = rebalance_events.height
-        moved_bytes = float(rebalance_events["bytes"].fill_null(0.0).sum())
-        outage_events = events.filter(pl.col("kind") == Kind.INSTANCE_DOWN)
-        # Filled first: an open end of a column that is all null has no type of its own.
-        end_s = outage_events["end_s"].cast(pl.Float64).fill_null(horizon_s)
-        outage_s = end_s.clip(upper_bound=horizon_s) - outage_events["t_s"]
-        down_s = float(outage_s.clip(lower_bound=0.0).sum())
-    return Incidents(lost_count, retried_count, rebalance_count, moved_bytes, down_s)
+    if events is None or not events.height:
+        return Incidents(lost_count, retried_count)
+    rebalance_events = events.filter(pl.col("kind") == Kind.REBALANCE)
+    moved_bytes = float(rebalance_events["bytes"].fill_null(0.0).sum())
+    outage_events = events.filter(pl.col("kind") == Kind.INSTANCE_DOWN)
+    # Filled first: an open end of a column that is all null has no type of its own.
+    end_s = outage_events["end_s"].cast(pl.Float64).fill_null(horizon_s)
+    outage_s = end_s.clip(upper_bound=horizon_s) - outage_events["t_s"]
+    down_s = float(outage_s.clip(lower_bound=0.0).sum())
+    return Incidents(lost_count, retried_count, rebalance_events.height, moved_bytes, down_s)

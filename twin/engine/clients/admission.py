@@ -5,7 +5,7 @@ when there is room (engine/clients/fair.py). Shedding refuses by a TTFT that the
 
 from twin.engine import codes as w
 from twin.engine.clients.fair import begin_waiting, set_fair_places
-from twin.engine.clients.returns import LET_IN, schedule_retry, tenant_of
+from twin.engine.clients.returns import LET_IN, schedule_next, schedule_retry, tenant_of
 from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import kv_bytes
 from twin.engine.lists import append, insert
@@ -27,7 +27,7 @@ def admit_arrivals(world: World, t0: float, t1: float) -> None:
                 return
             reason_code = check_limits(world, i, now_s)
             if reason_code:
-                refuse(world, i, reason_code, now_s)
+                refuse(world, i, reason_code, now_s, False)
             else:
                 admit_request(world, i)
                 if world.settings.order == w.PRIORITY:
@@ -71,14 +71,17 @@ def admit_request(world: World, i: int) -> None:
 
 
 @kernel
-def refuse(world: World, i: int, reason: int, now_s: float) -> None:
+def refuse(world: World, i: int, reason: int, now_s: float, is_final: bool) -> None:
     """Refuse request i with a reason code; its client may retry."""
     request = world.request
     request.status[i] = w.REJECTED
     request.reason[i] = reason
     request.ready_s[i] = now_s
     world.record.counters[w.REJECTED_ROUTER] += 1
-    schedule_retry(world, i, now_s, now_s)
+    if is_final:
+        schedule_next(world, i, now_s)
+    else:
+        schedule_retry(world, i, now_s, now_s)
 
 
 @kernel

@@ -19,7 +19,7 @@ from twin.kernels.compiled import kernel
 
 
 @kernel
-def take_arrivals(world: World, t0: float, t1: float) -> None:
+def add_arrivals(world: World, t0: float, t1: float) -> None:
     """Count every request with arrival_s <= t1 as arrived; rows are in order of arrival. In a
     closed loop write the arrivals of clients that came back by t0."""
     request, counters = world.request, world.record.counters
@@ -40,7 +40,7 @@ def take_arrivals(world: World, t0: float, t1: float) -> None:
 
 
 @kernel
-def make_requests(world: World, t0: float) -> None:
+def add_requests(world: World, t0: float) -> None:
     """Make a request of every client that is due by this step's begin, with its exact arrival."""
     request, client_loop, turn = world.request, world.loop, world.turn
     counters = world.record.counters

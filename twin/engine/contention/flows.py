@@ -131,18 +131,16 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
     ssd_write = demands.storage_write(net)
     flows: list[Flow] = []
 
-    def add_flow(kind: int, seat: Seat, load: Load, **reads: Any) -> None:
+    def add_flow(kind: int, seat: Seat, load: Load | None, **reads: Any) -> None:
         """Append an instance's flow of a class of traffic; reads: fields of flows of reads."""
         row_of_kind = seat.column if kind in w.PER_INSTANCE else seat.index
-        flow_number = int(first[kind]) + row_of_kind
-        flows.append(Flow(flow_number, kind, seat.role, seat.index, load, **reads))
+        if load is not None:
+            number = int(first[kind]) + row_of_kind
+            flows.append(Flow(number, kind, seat.role, seat.index, load, **reads))
 
     for seat in seats:
-        if (
-            seat.coming is not None
-            and (weights := _weights_load(net, seat.coming, plane)) is not None
-        ):
-            add_flow(w.WEIGHTS, seat, weights)
+        if seat.coming is not None:
+            add_flow(w.WEIGHTS, seat, _weights_load(net, seat.coming, plane))
         if not seat.dies:
             continue
         if len(seat.dies) > 1:
@@ -169,11 +167,8 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
             pool_write = demands.pool_load(net, seat.dies, plane, seat.pool_nodes, "write")
             if pool_write is not None:
                 add_flow(w.POOL_WRITE, seat, pool_write[0])
-            if ssd_write is not None:
-                add_flow(w.SSD_WRITE, seat, ssd_write)
-            ssd_read = from_storage(net, seat.dies)
-            if ssd_read is not None:
-                add_flow(w.SSD_READ, seat, ssd_read)
+            add_flow(w.SSD_WRITE, seat, ssd_write)
+            add_flow(w.SSD_READ, seat, from_storage(net, seat.dies))
         senders = [die for die in seat.dies if die not in cut_dies]
         if seat.role == "prefill" and decode_dies[seat.supernode] and senders:
             kv_load = demands.kv_load(net, senders, decode_dies[seat.supernode], kv_plane)

@@ -222,12 +222,10 @@ def remove_part(world: World, k: int) -> None:
     transfers.crossing[OUT, transfers.port_out[k]] -= 1
     transfers.crossing[IN, transfers.port_in[k]] -= 1
     last_part = transfers.active[0] - 1
-    transfers.request[k] = transfers.request[last_part]
-    transfers.die[k] = transfers.die[last_part]
-    transfers.port_out[k] = transfers.port_out[last_part]
-    transfers.port_in[k] = transfers.port_in[last_part]
-    transfers.left_bytes[k] = transfers.left_bytes[last_part]
-    transfers.rate[k] = transfers.rate[last_part]
+    for numbers in (transfers.request, transfers.die, transfers.port_out, transfers.port_in):
+        numbers[k] = numbers[last_part]
+    for amounts in (transfers.left_bytes, transfers.rate):
+        amounts[k] = amounts[last_part]
     transfers.active[0] = last_part
 
 

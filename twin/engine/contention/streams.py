@@ -31,10 +31,8 @@ def stream_end_s(world: World, v: int) -> float:
 @kernel
 def batch_read_end_s(world: World, p: int) -> float:
     """Time (s) at which instance p has read its batch's cached KV, from DRAM and SSD."""
-    instances = world.settings.prefills
-    return max(
-        stream_end_s(world, w.READS * instances + p), stream_end_s(world, w.RECALLS * instances + p)
-    )
+    first_recall = w.RECALLS * world.settings.prefills  # reads are the first of the streams
+    return max(stream_end_s(world, p), stream_end_s(world, first_recall + p))
 
 
 @kernel

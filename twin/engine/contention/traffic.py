@@ -95,17 +95,13 @@ def settle_links(world: World) -> None:
         for flow in range(is_active.size):
             changed_flows[changed_count] = flow
             changed_count += (wanted_levels[flow] if is_active[flow] else 0.0) != noted_demand[flow]
-        for index in range(changed_count):
-            flow = changed_flows[index]
-            wanted_level = wanted_levels[flow] if is_active[flow] else 0.0
-            if wanted_level < noted_demand[flow]:
-                levels.note_demand(flows, flow, wanted_level)
-        for index in range(changed_count):
-            flow = changed_flows[index]
-            wanted_level = wanted_levels[flow] if is_active[flow] else 0.0
-            if wanted_level > noted_demand[flow]:
-                fullest_load = levels.note_demand(flows, flow, wanted_level)
-                must_share = fullest_load > 1.0 + SLACK or must_share
+        for is_begin in (False, True):
+            for index in range(changed_count):
+                flow = changed_flows[index]
+                wanted_level = wanted_levels[flow] if is_active[flow] else 0.0
+                if (wanted_level > noted_demand[flow]) == is_begin:
+                    fullest_load = levels.note_demand(flows, flow, wanted_level)
+                    must_share = (is_begin and fullest_load > 1.0 + SLACK) or must_share
     if must_share:
         compute_levels(world)
 

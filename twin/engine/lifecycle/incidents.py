@@ -13,6 +13,7 @@ that fails while it drains, or cannot serve again, is off from its detection."""
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -256,13 +257,11 @@ class Incidents:
         expert_bytes = machine.setup.expert_bytes(machine.setup.instances[k].role)
         expert_bytes /= pool.own.pp_stages  # a die has those of its stage
         die_bytes = self.missing(k, lost_places) * expert_bytes if live_dies else 0.0
-        if die_bytes <= 0.0:
-            return self.agenda.at(t_s, self._recovery_end(k))
-        try:
-            self.life.loading.load(k, live_dies, die_bytes, t_s, self._recovery_end(k))
-        except HardwareError:  # no DRAM is left to read from
-            self.agenda.at(t_s, self._recovery_end(k))
-        return None
+        then = self._recovery_end(k)
+        if die_bytes > 0.0:
+            with suppress(HardwareError):  # no DRAM is left to read from
+                return self.life.loading.load(k, live_dies, die_bytes, t_s, then)
+        return self.agenda.at(t_s, then)
 
     def _recovery_end(self, k: int) -> Then:
         """The action that ends a recovery of instance k, unless another begins before it."""

@@ -17,7 +17,7 @@ from twin.engine.in_hbm import (
     release_cell,
     store_computed,
 )
-from twin.engine.lists import append, fill, pop, remove_after
+from twin.engine.lists import append, fill, length, pop, remove_after
 from twin.engine.phases.decode import free_reserved_slot
 from twin.kernels.compiled import kernel
 from twin.model import prefill as physics
@@ -371,15 +371,12 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
 def end_after_last_stage(world: World, t1: float) -> None:
     """Without a decode pool: end requests whose batch has left its last pipeline stage by t1."""
     request, unsent = world.request, world.transfer.unsent
-    last_request = unsent[0, w.TAIL]
-    while unsent[0, w.HEAD] != w.NONE:
+    for _ in range(length(unsent, 0, request.following)):
         i = pop(unsent, 0, request.following)
         if request.ready_s[i] <= t1:
             end_prefill_only(world, i, request.ready_s[i])
         else:
             append(unsent, 0, request.following, i)
-        if i == last_request:
-            break
 
 
 @kernel

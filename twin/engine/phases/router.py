@@ -12,7 +12,7 @@ import numpy as np
 from twin.engine import codes as w
 from twin.engine.clients.admission import admit_arrivals, lone_transfer_s, prefill_end_in_s, refuse
 from twin.engine.clients.fair import bring_forward, charge_prompt, count_handed_on
-from twin.engine.clients.returns import schedule_next, tenant_of, turn_of
+from twin.engine.clients.returns import tenant_of, turn_of
 from twin.engine.columns import World
 from twin.engine.in_hbm import expected_blocks, lightest_cell, shared_tokens
 from twin.engine.lists import any_at_least, append, fill, insert, pop, remove_item, total
@@ -21,7 +21,6 @@ from twin.kernels.compiled import kernel
 from twin.kernels.rng import uniform
 from twin.policies.memory_pool import matched_blocks
 from twin.policies.router import (
-    POWER_OF_TWO,
     SEES_HITS,
     SEES_WAITS,
     choose_instance,
@@ -88,14 +87,8 @@ def route_requests(world: World, t0: float, t1: float) -> None:
             counters[w.ROUTER_SEEN] += 1
         if must_wait:
             enqueue_at_supernode(world, request_row)
-        elif reason_code == w.TOO_LATE:
-            refuse(world, request_row, reason_code, now_s)
         elif reason_code != 0:
-            request.status[request_row] = w.REJECTED
-            request.reason[request_row] = reason_code
-            request.ready_s[request_row] = now_s
-            counters[w.REJECTED_ROUTER] += 1
-            schedule_next(world, request_row, now_s)
+            refuse(world, request_row, reason_code, now_s, reason_code != w.TOO_LATE)
         else:
             enqueue_routed(world, request_row, now_s)
 
@@ -108,18 +101,15 @@ def route_waiting(world: World, t0: float) -> None:
         for _ in range(front.waiting[row]):
             request_row = front.wait[row, w.HEAD]
             now_s = max(t0, world.request.ready_s[request_row])
-            if (
-                front.opened[row]
-                and world.settings.shed_at > 0.0
-                and misses_ttft(world, request_row, now_s)
-            ):
-                dequeue_at_supernode(world, row)
-                refuse(world, request_row, w.TOO_LATE, now_s)
-            elif front.opened[row]:
-                if not place_request(world, request_row, now_s):
+            if front.opened[row]:
+                is_late = world.settings.shed_at > 0.0 and misses_ttft(world, request_row, now_s)
+                if not is_late and not place_request(world, request_row, now_s):
                     break
                 dequeue_at_supernode(world, row)
-                enqueue_routed(world, request_row, now_s)
+                if is_late:
+                    refuse(world, request_row, w.TOO_LATE, now_s, False)
+                else:
+                    enqueue_routed(world, request_row, now_s)
             elif any_at_least(front.opened, 1):
                 dequeue_at_supernode(world, row)
                 send_to_supernode(world, request_row)
@@ -457,14 +447,12 @@ def choose_prefill(world: World, i: int, now_s: float) -> int:
     if policy in SEES_HITS:
         update_hit_view(world, i)
         update_kv_view(world)
-    needs_draws = policy == POWER_OF_TWO
     turn_number = world.record.counters[w.ROUTED]
     if settings.shed_at > 0.0:  # a turn that was refused is over: else it would refuse all
         turn_number += world.record.counters[w.REJECTED_ROUTER]
     return choose_instance(
         policy, world.seen, turn_number, world.request.session[i],
-        uniform(settings.key_route_a, i) if needs_draws else 0.5,
-        uniform(settings.key_route_b, i) if needs_draws else 0.5,
+        uniform(settings.key_route_a, i), uniform(settings.key_route_b, i),
     )  # fmt: skip
 
 

@@ -173,7 +173,7 @@ def any_at_least(values: np.ndarray, least: float) -> bool:
 
 @kernel
 def total(values: np.ndarray) -> float:
-    """Sum by four partial sums: a fixed order whose additions can run in parallel."""
+    """Sum of values by four partial sums: a fixed order whose additions can run in parallel."""
     sum_0 = sum_1 = sum_2 = sum_3 = 0.0
     even_size = values.size - values.size % 4
     for k in range(0, even_size, 4):

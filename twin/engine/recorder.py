@@ -155,7 +155,7 @@ def _index_series(column: np.ndarray) -> pl.Series:
 def windows_table(
     setup: Setup, world: World, arrived: int, limits: dict[str, float], present: Present
 ) -> pl.DataFrame:
-    """One row per window: counts, rates, means, utilisations, watts; limits: per second."""
+    """One row per window: counts, rates, means, use of `limits` (capacities per second), watts."""
     sums = world.record.windows[:-1]
     window_count = sums.shape[0]
     width_s = world.settings.horizon_s / window_count

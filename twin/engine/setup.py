@@ -324,9 +324,9 @@ def set_up(
 def set_up_models(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, counts: np.ndarray | None = None
 ) -> list[Setup]:
-    """Set up each model of a scenario; trace, counts: of the first one. Raises what `set_up`
-    raises, with the name of a further model, and ScenarioError if two models that do not take turns
-    would use one NPU."""
+    """Set up each model; trace, counts: of the first one. Raises what `set_up` raises, with the
+    name of a further model, and ScenarioError if two would use one NPU and do not take turns on
+    it."""
     if not scenario.models:
         return [set_up(scenario, facts, trace, counts)]
     scenarios, names, setups = of_models(scenario), model_names(scenario), []

@@ -56,8 +56,7 @@ def is_limited(s: Scenario) -> bool:
 
 
 def residents(priced: Priced, requests: Requests) -> Residents | None:
-    """Requests in progress at time zero, drawn from the steady state; None: there are none. Raises
-    ModelError for causes other than requests that do not fit."""
+    """Requests in progress at time zero, as in the steady state; None: none, or they do not fit."""
     scenario = priced.scenario
     if not begins_steady(scenario):
         return None

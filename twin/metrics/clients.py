@@ -9,7 +9,7 @@ from twin.metrics.observed import Observed
 
 
 def fair_shares(total: float, offered: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """A total shared out by weight, to none more than it offered (max-min fair).
+    """A total shared out by weight, to none more than it offered (max-min fair), f8[n].
 
     >>> fair_shares(10.0, np.array([1.0, 9.0, 9.0]), np.array([1.0, 1.0, 2.0])).tolist()
     [1.0, 3.0, 6.0]

@@ -75,8 +75,7 @@ class Observed:
         return self._stamps[name]
 
     def _span(self, begin: str, end: str) -> np.ndarray:
-        """Seconds between two stamps of every request, f8[requests]; NaN where either is
-        missing."""
+        """Seconds between two stamps of every request, f8[n]; NaN where either is missing."""
         return self._stamp(end) - self._stamp(begin)
 
     @cached_property
@@ -108,8 +107,7 @@ class Observed:
 
     @cached_property
     def ttft(self) -> np.ndarray:
-        """Arrival to first token of every request, f8[requests] seconds; NaN without a first
-        token."""
+        """Arrival to first token of every request, f8[n] seconds; NaN without a first token."""
         return self._span("arrival_s", "first_token_s")
 
     @cached_property
@@ -155,8 +153,8 @@ class Observed:
 
     def attainment_of(self, chosen: np.ndarray) -> float | None:
         """Share of the finished requests in mask b[requests] that met the whole SLO; None without
-        any, or if all were in progress at the start and no request of the mask had its first token
-        since: then no TTFT is known."""
+        any, or if no TTFT is known: all were in progress at the start and none of the mask started
+        since."""
         is_finished = chosen[self.finished]
         is_judged = (is_finished & self.arrived_in_run).any() or (chosen & self.started).any()
         if not is_finished.any() or not is_judged:
@@ -270,8 +268,7 @@ class Observed:
         return drawn_w + npus * constant_w_per_npu
 
     def _drawn_w(self, role: str) -> float:
-        """Mean watts of a pool's NPUs, with their host and network, if pools differ in their
-        NPUs."""
+        """Mean watts of one pool's NPUs, with host and network, if pools differ in their NPUs."""
         role_totals = {name.partition(".")[2]: value for name, value in self.totals.items()
              if name.startswith(f"{role}.")}  # fmt: skip
         cube_share = role_totals["cube_amount"] / (role_totals["cube_capacity"] * self.steady_s)
@@ -289,8 +286,7 @@ class Observed:
 
     @property
     def price_per_npu_hour(self) -> float:
-        """Mean price of an hour of an NPU that belongs to an instance, with its part of CPU
-        nodes."""
+        """Mean price of an hour of an NPU of an instance, with its part of nodes of CPUs alone."""
         pools, cost = serving(self.scenario), self.scenario.cost
         supernode, npus_at = self.scenario.supernode, dict[float, float]()
         for role, npu_count in self.npus.items():
@@ -381,7 +377,7 @@ class Several(Observed):
 
 def totals_of(parts: Sequence[Observed], pool_share: Sequence[float]) -> dict[str, float]:
     """Totals by name, summed over models, but for figures of the machine; pool_share: each
-    model's."""
+    one's."""
     all_totals = [model.totals for model in parts]
     total_names = dict.fromkeys(name for totals in all_totals for name in totals)
     sums = {name: sum(totals.get(name, 0.0) for totals in all_totals) for name in total_names}

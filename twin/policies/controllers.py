@@ -77,8 +77,7 @@ def scale_by(pressure: Callable[[PoolSeen], float]) -> Controller:
 
 
 def rebalance(seen: Seen, rule: Rule) -> Wanted:
-    """Number of instances that each pool needs; with too few NPUs, the best worst-off pool's
-    split."""
+    """Instances that each pool needs; with too few NPUs, the split whose worst pool is best off."""
     pools = tuple(seen.pools.values())
     split_now = tuple(pool.committed for pool in pools)
 

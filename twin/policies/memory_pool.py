@@ -321,8 +321,7 @@ def add_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) ->
 
 @kernel
 def server_of(block: int, up: np.ndarray, servers: int) -> int:
-    """The first working server (of `up`) in a block's hashed order; the order stays if one
-    fails."""
+    """The first working server (of `up`) in a block's hashed order, which failures leave as is."""
     attempt = 0
     server: Any = NONE
     while server == NONE or not up[server]:

@@ -81,7 +81,7 @@ def round_robin(opened: np.ndarray, turn: int) -> int:
 
 @kernel
 def least_loaded(opened: np.ndarray, wait_s: np.ndarray, routed: int) -> int:
-    """The open instance with the least wait_s f8[instances], seconds to wait; ties in turn."""
+    """The open instance with the least wait_s f8[instances] (s); ties in turn, `routed` so far."""
     best_instance = round_robin(opened, routed)
     i = max(best_instance, 0)
     for _ in range(wait_s.size):

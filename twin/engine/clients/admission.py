@@ -39,7 +39,7 @@ def admit_arrivals(world: World, t0: float, t1: float) -> None:
 
 @kernel
 def check_limits(world: World, i: int, now_s: float) -> int:
-    """Take request i's token of each rate limit; returns the reason code for a refusal, or 0."""
+    """Reason code by which limits refuse request i now; 0: none, and its rate tokens are taken."""
     gate, tenant = world.gate, tenant_of(world, i)
     machine_row = gate.inside.size - 1
     for row in (tenant, machine_row):
@@ -72,7 +72,7 @@ def admit_request(world: World, i: int) -> None:
 
 @kernel
 def refuse(world: World, i: int, reason: int, now_s: float, is_final: bool) -> None:
-    """Refuse request i with a reason code; its client may retry."""
+    """Refuse request i with a reason code; its client may retry unless that is_final."""
     request = world.request
     request.status[i] = w.REJECTED
     request.reason[i] = reason

@@ -41,8 +41,8 @@ def number_flows(
 ) -> tuple[INTS, INTS]:
     """Number of the first flow of each class of traffic, and the one after its last, both
     i8[classes]. prefills: instances that compute prompts; columns: all instances; swaps: whether KV
-    is swapped. Of one of several models: exchanges is the number of its first exchange, others that
-    of its first other flow."""
+    is swapped; exchanges, others: the first of exchanges, of other flows, of one of several
+    models."""
     first_of_kind, end_of_kind = np.zeros((2, len(w.TRAFFIC)), np.int64)
     next_number = exchanges
     for kind in w.FLOWS:
@@ -132,7 +132,7 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
     flows: list[Flow] = []
 
     def add_flow(kind: int, seat: Seat, load: Load | None, **reads: Any) -> None:
-        """Append an instance's flow of a class of traffic; reads: fields of flows of reads."""
+        """Append an instance's flow of a class of traffic, if it has a load; reads: its fields."""
         row_of_kind = seat.column if kind in w.PER_INSTANCE else seat.index
         if load is not None:
             number = int(first[kind]) + row_of_kind
@@ -238,8 +238,8 @@ def _offload_flows(
     net: Network, seats: Sequence[Seat], no_way: frozenset[int], plane: str
 ) -> Iterator[Flow]:
     """Flows of offloaded attention between each decode instance and all prefill dies: queries out,
-    values back, half of the bytes each (within a few percent). They take no part in sharing.
-    no_way: dies without this plane."""
+    values back, about half of the bytes each; they share no links. no_way: dies without the
+    plane."""
     lending_dies = [die for seat in seats if seat.role == "prefill" for die in seat.dies]
     lending_dies = [die for die in lending_dies if die not in no_way]
     for seat in seats:

@@ -181,7 +181,7 @@ def average_other_levels(world: World) -> None:
 
 @kernel
 def mean_level(all_there: float, without: float, duty: float) -> float:
-    """Mean level of a flow that meets exchanges for a share `duty` of time; NaN: no exchange."""
+    """Mean level: all_there while exchanges are on the wire (share duty; NaN: 1), else without."""
     return all_there if np.isnan(duty) else duty * all_there + (1.0 - duty) * without
 
 
@@ -272,9 +272,8 @@ def price_exchange(world: World, column: int, more: float) -> None:
 
 @kernel
 def set_transfer_capacity(world: World) -> None:
-    """Set the capacity that KV transfers get of ports that also carry exchanges: during an exchange
-    n transfers get n / (n + 1). Ports of a prefill instance are also limited to the level of its
-    hand-off."""
+    """Set the capacity that KV transfers get of ports that also carry exchanges: n transfers get n
+    / (n + 1) during one. Ports of prefill instances are also limited to the level of hand-off."""
     transfer, flows = world.transfer, world.traffic
     instances, dies_each = transfer.port_of_prefill.shape
     exchange = flows.first[w.EXPERTS]
@@ -384,10 +383,9 @@ def new_read_rate(world: World, p: int, now_s: float, amount: float) -> float:
 
 @kernel
 def begin_kv_copies_s(world: World, d: int, copied: np.ndarray, alone_s: float) -> float:
-    """Begin an instance's copies of KV to and from host memory as flows; returns their seconds:
-    alone_s without other traffic, longer by what other flows, and ranks of a node that copy at
-    once, use of their links. copied f8[2 * nodes]: bytes into dies of a node at 2 * node, out of
-    them at 2 * node + 1."""
+    """Begin instance d's copies of KV to and from host memory as flows; returns their seconds:
+    alone_s, longer by what other flows, and ranks of a node that copy at once, use of their links.
+    copied f8[2 * nodes]: bytes into dies of a node at 2 * node, out of them at 2 * node + 1."""
     flows, column = world.traffic, world.settings.prefills + d
     f, exchange = flows.first[w.SWAP] + column, flows.first[w.EXPERTS] + column
     all_bytes_per_s, host_bytes_per_s = world.decode.host_bytes_per_s[d]

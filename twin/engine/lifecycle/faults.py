@@ -84,8 +84,7 @@ def empty_decode(world: World, ranks: range, now_s: float) -> int:
 def empty_transfers(
     world: World, now_s: float, prefill: int = w.NONE, ranks: Sequence[int] = ()
 ) -> int:
-    """End KV transfers from a prefill instance, or to some decode ranks; returns how many
-    requests."""
+    """End KV transfers from a prefill instance, or to decode ranks; returns how many requests."""
     transfers, request, request_count, part_row = world.transfer, world.request, 0, 0
 
     def is_affected(i: int) -> bool:

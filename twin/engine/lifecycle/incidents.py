@@ -212,8 +212,7 @@ class Incidents:
             self._recover(k, t_s)
 
     def _remove_requests(self, k: int, t_s: float) -> int:
-        """Close instance k to the router and send back requests that cannot stay; returns their
-        number."""
+        """Close instance k to the router, send back requests that cannot stay; returns how many."""
         instance, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
         world, rank_rows, request_count = self.machine.world, self.machine.rank_rows(k), 0
         self.life.set_open(k, 0, up=0)

@@ -160,7 +160,7 @@ class Loading:
             machine.set_pace(machine.weights_flow(k), bytes_per_s)
 
     def _bytes_per_s(self, k: int) -> float:
-        """Present bytes/s of the transfer to instance k; before the next border, at most these."""
+        """Present bytes/s of the transfer to instance k: what it wants until its level is set."""
         traffic, flow = self._machine.world.traffic, self._machine.weights_flow(k)
         if traffic.alone[flow] >= IDLE:  # the way is gone: a fault
             return 0.0

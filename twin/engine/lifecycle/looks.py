@@ -45,7 +45,8 @@ class Forecast:
         self._squares, self._weight = 0.0, 0.0
 
     def forecast(self, t_s: float, now: float, ahead: float) -> float:
-        """The forecast `ahead` plus one deviation of underestimates, learnt from load `now`."""
+        """Forecast `ahead` of a load, plus one deviation of past underestimates; now: its
+        present."""
         forecast = None
         while self._made and self._made[0][0] <= t_s - self._lead_s:
             forecast = self._made.popleft()[1]
@@ -202,8 +203,7 @@ class Look:
         self, decoding: float, under_way: float, handed_on_per_s: float
     ) -> float:
         """Expected number of decoding requests after the lead time: of the present ones those that
-        remain (Little's law), and those of `under_way` and of later arrivals that join, no faster
-        than prefill hands them on."""
+        remain (Little's law), and of `under_way` and later ones those that prefill can hand on."""
         leave_per_s = max(self._mean["left"], 0.0) / max(decoding, 1e-9)
         join_per_s = min(self._mean["requests"] + under_way / self._lead_s, handed_on_per_s)
         if decoding < 1.0 or leave_per_s * self._lead_s < 1e-6:

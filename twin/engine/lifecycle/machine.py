@@ -242,7 +242,7 @@ class Machine:
         ]
 
     def _price_reads(self, at: int, costs: RoleCosts) -> None:
-        """Set the pool read rate of prompt row `at`, and seconds of prompts and cached tokens."""
+        """Set prompt instance `at`'s read rate from the pool, and seconds of prompts and hits."""
         prefill, settings, world_costs = self.world.prefill, self.world.settings, self.world.costs
         hot_table = world_costs.prefill_hot_tokens, world_costs.prefill_hot_factor[at]
         if settings.colocated:
@@ -318,7 +318,7 @@ class Machine:
         self.flows = flows_of(self.setup.scenario, self.fabric, self.seats(), first_flows)
 
     def seats(self) -> list[Seat]:
-        """Serving instances as flows need them, without failed dies."""
+        """Serving instances with dies, pool nodes and weights in transfer, without failed dies."""
         pool_of = self.setup.pool_of
         return [
             Seat(

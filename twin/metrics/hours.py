@@ -9,7 +9,8 @@ MOST = 168  # hours of a week: each still has a window of its own
 
 
 def hour_s(s: Scenario) -> float | None:
-    """Simulated seconds of an hour; None if fewer than two, or more than MOST, fit into the run."""
+    """Seconds of the run that stand for an hour: a 24th of a daily profile's period, else 3,600;
+    None if fewer than two, or more than MOST, fit into the run."""
     has_day = s.workload.profile.shape in DAILY and s.workload.arrivals != "closed_loop"
     hour_length_s = s.workload.profile.period_s / 24.0 if has_day else 3600.0
     return hour_length_s if 2.0 * hour_length_s <= s.horizon_s <= MOST * hour_length_s else None

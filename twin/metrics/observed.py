@@ -376,8 +376,8 @@ class Several(Observed):
 
 
 def totals_of(parts: Sequence[Observed], pool_share: Sequence[float]) -> dict[str, float]:
-    """Totals by name, summed over models, but for figures of the machine; pool_share: each
-    one's."""
+    """Totals by name, summed over models, those of the machine once; pool_share: of the memory
+    pool."""
     all_totals = [model.totals for model in parts]
     total_names = dict.fromkeys(name for totals in all_totals for name in totals)
     sums = {name: sum(totals.get(name, 0.0) for totals in all_totals) for name in total_names}

@@ -272,8 +272,8 @@ def price_exchange(world: World, column: int, more: float) -> None:
 
 @kernel
 def set_transfer_capacity(world: World) -> None:
-    """Set the capacity that KV transfers get of ports that also carry exchanges: n transfers get n
-    / (n + 1) during one. Ports of prefill instances are also limited to the level of hand-off."""
+    """Set the capacity that KV transfers get of ports that also carry exchanges: n / (n + 1) of the
+    rate for n transfers. Ports of prefill instances are also limited to their hand-off's level."""
     transfer, flows = world.transfer, world.traffic
     instances, dies_each = transfer.port_of_prefill.shape
     exchange = flows.first[w.EXPERTS]

@@ -63,7 +63,7 @@ class Incidents:
         self._apply_spans(fault, KINDS[fault.kind].spans(fault), self.log[-1])
 
     def _apply_spans(self, fault: Fault, spans: Spans, event: Event) -> None:
-        """Apply a fault during each of its spans (s from its event on), one after another."""
+        """Apply a fault during each of its spans (begin and end, s after its event), in turn."""
         begin_s, end_s = next(spans, (math.inf, math.inf))
 
         def begin_span(t_s: float) -> None:

@@ -30,7 +30,7 @@ from twin.model.shape import load_shape
 from twin.scenario import KINDS, fields, scenario_digest, with_overrides
 from twin.scenario.fields import value_text
 from twin.scenario.words import condition_text
-from twin.steady import steady
+from twin.steady import predict_steady
 
 FIRST = (
     "quickstart",
@@ -130,7 +130,7 @@ def _decodes(fields: dict[str, Any]) -> str:
     found = preset("attention-offload")
     assert found is not None
     changed = with_overrides(found, fields)
-    decode = steady(changed, load_facts()).decode
+    decode = predict_steady(changed, load_facts()).decode
     assert decode is not None
     npus = changed.deployment.decode.npus_per_instance
     return f"{decode.tokens_per_s_per_npu * npus / 1e3:.1f} ({decode.tpot_s * 1e3:.0f} ms)"
@@ -145,7 +145,7 @@ def lent_table() -> str:
     machine = load_machine(load_facts(), load_chip(load_facts(), found.supernode.chip))
     for lent in (0.0, *LENT):
         settings = {"deployment.prefill.lent_cores": lent} if lent else {SHARE: 0.0}
-        prefill = steady(with_overrides(found, settings), load_facts()).prefill
+        prefill = predict_steady(with_overrides(found, settings), load_facts()).prefill
         assert prefill is not None
         rows.append(
             _row(

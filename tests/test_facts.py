@@ -50,7 +50,7 @@ def test_a_changed_fact_is_another_digest_and_leaves_the_first_alone():
 def test_facts_below_a_prefix_are_equal_whatever_stands_beside_them():
     one = facts_from_tables({"a": {"x": DIE}, "b": {"y": DIE}})
     other = one.replaced({"b.y": 2.0})
-    assert one.below("a") == other.below("a") and one.below("b") != other.below("b")
+    assert one.subset("a") == other.subset("a") and one.subset("b") != other.subset("b")
 
 
 @pytest.mark.parametrize(

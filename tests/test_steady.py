@@ -12,7 +12,14 @@ from twin.lab.library import load_facts
 from twin.lab.machines import read_machine
 from twin.model.shape import ModelError
 from twin.scenario import Scenario, with_overrides
-from twin.steady import Priced, assemble, capacity, largest_batch, steady, traffic_of
+from twin.steady import (
+    Priced,
+    assemble,
+    largest_batch,
+    predict_steady,
+    predict_with_advice,
+    traffic_of,
+)
 
 
 @pytest.fixture(scope="module")
@@ -26,26 +33,27 @@ def paper():
 
 
 def test_an_answer_is_the_price_of_its_parts(facts, paper):
-    full, parts = steady(paper, facts), assemble(paper, facts)
+    full, parts = predict_steady(paper, facts), assemble(paper, facts)
     assert full.costs.kv_bytes_per_token == parts.costs.kv_bytes_per_token
-    assert full.decode == steady(paper, facts, traffic=traffic_of(paper, facts)).decode
+    assert full.decode == predict_steady(paper, facts, traffic=traffic_of(paper, facts)).decode
     assert parts.decode_imbalance.factor.min() >= 1.0
 
 
 def test_a_changed_fact_is_another_answer_and_the_first_stays(facts, paper):
-    before = steady(paper, facts).decode.tpot_s
+    before = predict_steady(paper, facts).decode.tpot_s
     flat = facts.replaced({"experts.popularity.layer_scale": (0.01,) * 58})
-    assert steady(paper, flat).decode.tpot_s < before
-    assert steady(paper, facts).decode.tpot_s == before
+    assert predict_steady(paper, flat).decode.tpot_s < before
+    assert predict_steady(paper, facts).decode.tpot_s == before
 
 
 def test_full_slots_beyond_the_slo_are_told_which_batch_keeps_it(facts, paper):
     tight = with_overrides(paper, {"slo.tpot_ms": 20.0})
     assert (
-        largest_batch(Priced(tight, facts), 0.02).sentence in capacity(Priced(tight, facts)).advice
+        largest_batch(Priced(tight, facts), 0.02).sentence
+        in predict_with_advice(Priced(tight, facts)).advice
     )
     loose = with_overrides(paper, {"slo.tpot_ms": 200.0})
-    assert capacity(Priced(loose, facts)).advice == steady(loose, facts).advice
+    assert predict_with_advice(Priced(loose, facts)).advice == predict_steady(loose, facts).advice
 
 
 def test_a_formula_waits_for_no_compiler_no_store_and_no_tables():
@@ -121,6 +129,7 @@ def test_hits_that_take_longer_to_read_than_to_compute_are_computed():
     far = {"memory_pool.plane": "vpc", "supernode.vpc_gb_per_s_per_node": 1.0}
     off = {"memory_pool.enabled": False}
     near, slow, none = (
-        steady(with_overrides(reused, fields), load_facts()).prefill for fields in ({}, far, off)
+        predict_steady(with_overrides(reused, fields), load_facts()).prefill
+        for fields in ({}, far, off)
     )
     assert slow == none and near.requests_per_s > 1.2 * none.requests_per_s

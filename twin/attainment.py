@@ -25,7 +25,7 @@ from twin.model.mixed import longest_wait, mixed_iteration_s
 from twin.model.offload import bytes_per_token
 from twin.model.predict import Traffic
 from twin.model.prefill import next_piece, prefill_batch_s, prefill_hits_s
-from twin.model.waiting import Pool, Prompts, lasting, saturated_rate, waits_and_next_s, waits_s
+from twin.model.waiting import Pool, Prompts, saturated_rate, share_left, waits_and_next_s, waits_s
 from twin.policies.batching import (
     SHORT_TOKENS,
     iteration_chances,
@@ -121,8 +121,9 @@ class Attainment:
         return met_count / (total_share * len(ttft_s))
 
     def _pass_wait_s(self, rate: float, iteration_s: float) -> float:
-        """Mean seconds from where a request joins decode to its first token, where the router gets
-        it from prefill, at the end of a batch."""
+        """Mean seconds from where a request joins decode to its first token, at `rate` requests/s,
+        where the router gets the token from prefill at the end of a batch; else 0. iteration_s:
+        mean of an iteration of decode."""
         if not self.after_pass or self.pool is None:
             return 0.0
         p, to_join_s = self.prompts, iteration_s * self.passes
@@ -205,7 +206,7 @@ class Attainment:
         `lengths`."""
         per_iteration, answers_count = self.per_iteration, len(self.answers)
         lives = [(max(a - 1, 1) / per_iteration, n / answers_count) for a, n in self.lengths]
-        return [math.sqrt(lasting(lives, n)) for n, _ in lives]
+        return [math.sqrt(share_left(lives, n)) for n, _ in lives]
 
     def _chance_in_tpot(
         self, answer: int, iteration_s: float, swing: float, single: float, limit_s: float,
@@ -305,7 +306,7 @@ def attainment(priced: Priced) -> Attainment:
     costs, deployed = parts.costs, s.deployment
     colocated, pool, passes = None, None, 0.0
     hit_share = traffic.hit_tokens / traffic.input_tokens
-    prompts = _first_prompts(s, priced.sample, priced.seen, hit_share)
+    prompts = _first_prompts(s, priced.sample, priced.seen_tokens, hit_share)
     if costs.colocated_role is not None:
         colocated = _colocated_pool(parts, costs.colocated_role, traffic, front_routers(s))
         # Half of the interval at which prompts are received, and passes that are formed ahead.

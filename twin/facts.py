@@ -45,7 +45,7 @@ class Fact:
 
     @property
     def si(self) -> float:
-        """The value in SI units (s, B, B/s, FLOP/s); a count stays a count."""
+        """The value in SI units (s, bytes, bytes/s, FLOP/s); a count stays a count."""
         return float(self.value) * SI.get(self.unit, 1.0)
 
     @property
@@ -91,7 +91,8 @@ class Facts(Mapping[str, Fact]):
         return len(self._by_name)
 
     def si(self, name: str, without: float | None = None) -> float:
-        """The fact's value in SI units, or `without`; FactError if it is not one number."""
+        """The fact's value in SI units, or `without` if there is no such fact; FactError if it is
+        not one number."""
         if without is not None and name not in self:
             return without
         fact = self[name]
@@ -100,7 +101,7 @@ class Facts(Mapping[str, Fact]):
         return fact.si
 
     def word(self, name: str, without: str) -> str:
-        """The fact's value as text; without: where there is none of that name."""
+        """The fact's value as text, or `without` if there is no such fact."""
         return str(self[name].value) if name in self else without
 
     def count(self, name: str) -> int:
@@ -111,15 +112,15 @@ class Facts(Mapping[str, Fact]):
         return int(number)
 
     def group(self, prefix: str) -> dict[str, Fact]:
-        """All facts below a dotted prefix, keyed by the rest of their name."""
-        return {name[len(prefix) + 1 :]: fact for name, fact in self.below(prefix)._by_name.items()}
+        """All facts below a dotted prefix, keyed by the part of their name after it."""
+        return {name[len(prefix) + 1 :]: fact for name, fact in self.subset(prefix).items()}
 
     def names(self, prefix: str) -> list[str]:
         """First parts of the names below a prefix, sorted: names('chips') lists chips."""
         return sorted({name.split(".", 1)[0] for name in self.group(prefix)})
 
-    def below(self, prefix: str) -> Facts:
-        """The facts below a dotted prefix alone: the cache key of what depends on no others."""
+    def subset(self, prefix: str) -> Facts:
+        """The facts below a dotted prefix under their full names; equal calls return one object."""
         if prefix not in self._below:
             bounds = f"{prefix}.", f"{prefix}/"  # a slash comes right after a dot
             names = self._names[slice(*(bisect_left(self._names, bound) for bound in bounds))]
@@ -127,12 +128,12 @@ class Facts(Mapping[str, Fact]):
         return self._below[prefix]
 
     def replaced(self, changes: Mapping[str, Any]) -> Facts:
-        """These facts with some replaced: by a `Fact`, or by a value that keeps unit, source and
-        mark. Raises FactError for a value of an unknown fact."""
+        """A copy of these facts with some replaced: by a `Fact`, or by a value that keeps unit,
+        source and mark. Raises FactError for a value of an unknown fact."""
         if not changes:
             return self
         new_facts = {
-            name: value if isinstance(value, Fact) else replace(self[name], value=_frozen(value))
+            name: value if isinstance(value, Fact) else replace(self[name], value=_as_tuples(value))
             for name, value in changes.items()
         }
         return Facts(self._by_name | new_facts)
@@ -142,12 +143,13 @@ def facts_from_tables(tables: Mapping[str, Any]) -> Facts:
     """Facts from nested tables {file stem: {...}}; a table with `value` is a fact. Raises FactError
     for one without unit, source or a known mark, and for one with a unit that is no number."""
     fact_of: dict[str, Fact] = {}
-    _collect("", tables, fact_of)
+    _add_facts("", tables, fact_of)
     return Facts(fact_of)
 
 
-def _collect(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None:
-    """Add a table's facts to `flat`, by path. Raises FactError."""
+def _add_facts(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None:
+    """Add each fact of nested tables to `flat` by its dotted name; path: that of `table`. Raises
+    FactError for a malformed fact."""
     if "value" in table:
         for key in ("unit", "source", "mark"):
             if key not in table:
@@ -164,7 +166,7 @@ def _collect(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None
                 f"fact {path} is {str(table['value'])[:40]!r} in {unit[:20]}: it must be a "
                 "finite number, or a list of them"
             )
-        value = _frozen(table["value"])
+        value = _as_tuples(table["value"])
         flat[path] = Fact(
             value, table["unit"], table["source"], table["mark"], table.get("note", ""), tuple(seen)
         )
@@ -173,12 +175,12 @@ def _collect(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None
         if isinstance(value, Mapping):
             if not key.isprintable():
                 raise FactError(f"the name of a fact, {ascii(key)[:40]}, must be printable text")
-            _collect(f"{path}.{key}" if path else key, value, flat)
+            _add_facts(f"{path}.{key}" if path else key, value, flat)
 
 
-def _frozen(value: Any) -> Any:
-    """A list as a tuple, so that facts cannot be changed in place."""
-    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+def _as_tuples(value: Any) -> Any:
+    """A value with its lists, at any depth, as tuples, so that facts cannot be changed in place."""
+    return tuple(map(_as_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 def _is_figure(value: Any) -> bool:

@@ -1,6 +1,5 @@
-"""A deployment under its offered load, by formula: how many requests are under way, how fast.
-Prices come from `steady`, a decode instance's population from `population`, as the engine's start
-does."""
+"""A deployment under its offered load, by formula: how many requests are in progress, how
+fast. Prices come from `steady`, the population of a decode instance from `population`."""
 
 import math
 from dataclasses import dataclass
@@ -50,7 +49,7 @@ def state_at(
     prompts and answers, by default a sample's; most_iteration_s: a longest iteration that bounds
     the load; reserved_s: between a request's slot and its first iteration, by formula if None;
     patience_s: the longest wait of a request for its slot."""
-    s, full, costs, pool = priced.scenario, priced.full, priced.parts.costs, priced.pool
+    s, full, costs, pool = priced.scenario, priced.prediction, priced.parts.costs, priced.pool
     rate, instances = math.inf if rate is None else rate, pool.instances
     admitted_rate = min(rate, full.front_end_requests_per_s)
     if costs.prefill_role is not None:  # even slots answer no more, and prefill waits for them
@@ -100,8 +99,8 @@ def _prefill_wait_s(priced: Priced, rate: float) -> float:
 
 def outlook(prices: Priced) -> Outlook:
     """TPOT (s) at the offered load, and the largest requests/s that meet the SLO. Raises as
-    `steady`."""
-    full, rate, judgement = prices.full, prices.sample.rate_req_per_s, attainment(prices)
+    `predict_steady`."""
+    full, rate, judgement = prices.prediction, prices.sample.rate_req_per_s, attainment(prices)
     slo_rate, limiting = _slo_rate(prices, judgement)
     sustained, tpot_s = min(full.requests_per_s, judgement.max_rate), None
     if full.decode is not None:
@@ -127,8 +126,8 @@ def _mean_tpot_s(judged: Attainment, state: Stationary) -> float:
 def latencies_and_slo_share(priced: Priced, rate: float) -> tuple[float, float, float]:
     """(mean TPOT in seconds, 0 without decode; mean seconds from the router to the end of prefill,
     0 without a pool of its own; share of the requests that meet the SLO) at `rate` requests/s,
-    which a closed loop ignores for TPOT. Raises as `steady`."""
-    full, judgement, rate = priced.full, attainment(priced), rate * priced.room.share
+    which a closed loop ignores for TPOT. Raises as `predict_steady`."""
+    full, judgement, rate = priced.prediction, attainment(priced), rate * priced.room.share
     tpot_s, iteration_s, fluent_share = 0.0, 0.0, 1.0
     if full.decode is not None:
         state = state_at(priced, None if priced.sample.rate_req_per_s is None else rate)
@@ -145,7 +144,7 @@ def latencies_and_slo_share(priced: Priced, rate: float) -> tuple[float, float, 
 def _slo_rate(priced: Priced, judgement: Attainment) -> tuple[float, str]:
     """(the largest requests/s at which `slo.share` of the requests meet their SLO, the limiting
     pool). TPOT bounds the time of an iteration and so decode's rate, TTFT that of prefill."""
-    full = priced.full
+    full = priced.prediction
     most_rate, iteration_s, limit = full.requests_per_s, 0.0, full.limit
     if full.decode is not None:
         state = _decode_at_slo(priced, judgement)
@@ -242,12 +241,12 @@ def _decode_at_slo(priced: Priced, judged: Attainment) -> Stationary | None:
 def run_times(prices: Priced) -> tuple[float, float]:
     """(seconds of the run, seconds of its warm-up) for a run from the steady state: a warm-up of
     one life of a request, so that most first ones have left; then two lives, and `ENOUGH` requests.
-    Raises as `steady`."""
+    Raises as `predict_steady`."""
     offered_rate = prices.sample.rate_req_per_s
-    rate = prices.full.requests_per_s if offered_rate is None else offered_rate
+    rate = prices.prediction.requests_per_s if offered_rate is None else offered_rate
     life_s = prices.scenario.front_end.service_ms * 1e-3
-    life_s += _prefill_wait_s(prices, min(rate, prices.full.requests_per_s))
-    if prices.full.decode is not None:
+    life_s += _prefill_wait_s(prices, min(rate, prices.prediction.requests_per_s))
+    if prices.prediction.decode is not None:
         state = state_at(prices, offered_rate)
         life_s += state.life * state.iteration_s
     warmup_s = 5.0 * math.ceil(max(life_s, LEAST_S) / 5.0)

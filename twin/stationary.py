@@ -13,7 +13,7 @@ from twin.model.coefficients import Decode
 from twin.model.decode import decode_iteration_s
 from twin.model.mixed import prompts_by_rank
 from twin.model.record import dtype_of, numbers
-from twin.model.waiting import lasting, relative_variance_in_progress
+from twin.model.waiting import relative_variance_in_progress, share_left
 from twin.policies.batching import slots_of_ranks, tokens_per_iteration
 from twin.policies.router import BLOCK, RANK_CHOICES
 from twin.population import (
@@ -185,14 +185,14 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
     pace = (total_s / count, decoding / count) if is_full and count else (time_s(each), each * life)
     iteration_s, decoding = pace
     rate = decoding / life / iteration_s
-    slow_square, share_left = 0.0, 0.0
+    slow_square, lasting_share = 0.0, 0.0
     if math.isinf(arriving.clients) and not is_full:
         growth_s = 0.5 * (time_s(each * (1.0 + NEAR)) - time_s(each * (1.0 - NEAR))) / NEAR
-        slow_square, share_left = _slow_swing(arriving, decoding, growth_s / iteration_s)
+        slow_square, lasting_share = _slow_swing(arriving, decoding, growth_s / iteration_s)
     lasting_square = max(_mean(lasting_squares) / unevenness**2 - 1.0, 0.0)
     # Iterations with and without prompts average out within an answer; what ranks add does not.
     lasting_swing = math.sqrt(
-        slow_square if p.colocated else lasting_square + share_left * slow_square
+        slow_square if p.colocated else lasting_square + lasting_share * slow_square
     )
     p.expected_s = iteration_s if by_seconds else 0.0
     swings = Swings(lasting_swing, _mean(own_squares), rate * iteration_s)
@@ -254,7 +254,7 @@ def _slow_swing(arriving: Arriving, decoding: float, growth: float) -> tuple[flo
     lives = [(float(t), float(n) / answers_count) for t, n in zip(iterations, counts, strict=True)]
     mean_life = math.fsum(life * share for life, share in lives)
     squared_deviation = growth**2 * relative_variance_in_progress(lives, decoding, arriving.cv)
-    return squared_deviation, lasting(lives, MEASURED * mean_life)
+    return squared_deviation, share_left(lives, MEASURED * mean_life)
 
 
 def _mean_prompt(p: Population) -> tuple[float, float, tuple[float, ...]] | None:

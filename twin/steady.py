@@ -19,10 +19,10 @@ from twin.hardware.network import Network
 from twin.kernels.compiled import without_compiling
 from twin.model.batch import recompute_s_per_token
 from twin.model.costs import Costs, RoleCosts, build_costs
-from twin.model.feeding import fed
+from twin.model.feeding import predict_at_load
 from twin.model.fetch import node_dram_bytes
-from twin.model.parallel import kv_cells
-from twin.model.predict import Held, Prediction, Traffic, clocks, predict, shares_by_cause
+from twin.model.parallel import kv_holders
+from twin.model.predict import Held, Prediction, Traffic, capped_clocks, predict, shares_by_cause
 from twin.model.shape import ModelError
 from twin.model.stages import experts_of, router_groups
 from twin.policies.batching import fetch_pays
@@ -30,7 +30,7 @@ from twin.scenario import Pool, Scenario, with_overrides
 from twin.scenario.policies import HIT_ROUTERS
 from twin.workload.generate import MeanLengths, mean_lengths
 from twin.workload.lengths import drawn_lengths, relative_lengths
-from twin.workload.offered import Caches, Offered, lru_reuse, offered
+from twin.workload.offered import Caches, Offered, lru_hit_tokens, offered
 from twin.workload.requests import TraceTable
 
 Counts = NDArray[np.float64]  # imported expert counts f8[layers, experts]
@@ -54,26 +54,27 @@ def assemble(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> Assembly:
     """Network, costs and imbalance of a scenario. The last four results are cached, those with a
-    trace or counts are not. Raises HardwareError, ModelError, ExpertsError or WorkloadError."""
+    trace or imported counts are not. Raises HardwareError, ModelError, ExpertsError or
+    WorkloadError."""
     if trace is None and counts is None:  # needed again for the largest batch of the same question
-        return _assembled(scenario, facts)
-    return _assembled.__wrapped__(scenario, facts, trace, counts)
+        return _assemble(scenario, facts)
+    return _assemble.__wrapped__(scenario, facts, trace, counts)
 
 
 @lru_cache(maxsize=4)
-def _assembled(
+def _assemble(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> Assembly:
     """Network, costs and imbalance of a scenario; with a power cap, at the capped clocks."""
     net = network_of(scenario.supernode, facts)
     mean_input, *_ = mean_lengths(scenario.workload, facts, trace)
     costs = build_costs(scenario, facts, net)
-    reads_pool = scenario.memory_pool.enabled and costs.prefilling is not None
+    reads_pool = scenario.memory_pool.enabled and costs.prefilling_role is not None
     if reads_pool and not net.rate_out("ub", net.of_kind("cpu")).any():
         costs.servers.prices()  # raises HardwareError, as every run of the scenario does
     shape, experts = costs.shape, experts_of(scenario.experts, costs.shape)
     routed = Routed(
-        experts, shape.routed_experts, shape.moe_layers, shape.top_k, facts.below("experts"),
+        experts, shape.routed_experts, shape.moe_layers, shape.top_k, facts.subset("experts"),
         scenario.seed, *router_groups(experts, shape),
     )  # fmt: skip
     tokens_per_request = {  # of prompts, and of tokens that an iteration verifies
@@ -84,7 +85,7 @@ def _assembled(
     if experts.balancing.policy == "oracle":
         placed = replace(routed, experts=experts.model_copy(update={"placement": "perfect"}))
 
-    def uneven(role: RoleCosts | None) -> Imbalance:
+    def imbalance_of(role: RoleCosts | None) -> Imbalance:
         """Expert imbalance of an instance of a role."""
         if role is None or not role.layout.slots_per_die:
             return NO_IMBALANCE
@@ -92,25 +93,29 @@ def _assembled(
         nodes = min(places, -(-role.layout.routed_dies // role.dies_per_node))
         with_links = role.coefficients.layout.ports < 1.0 or bool(scenario.faults)  # they may limit
         arguments = placed, places, slots, tokens_per_request[role.pool.role], nodes, with_links
-        return _imbalance(*arguments) if counts is None else imbalance(*arguments, counts=counts)
+        return (
+            _cached_imbalance(*arguments)
+            if counts is None
+            else imbalance(*arguments, counts=counts)
+        )
 
-    imbalances = uneven(costs.prefill_role), uneven(costs.decoding)
+    imbalances = imbalance_of(costs.prefill_role), imbalance_of(costs.decoding_role)
     parts = Assembly(net, costs, routed, *imbalances, tokens_per_request)
     if scenario.cost.cap_w <= 0.0:
         return parts
     prediction = _predict(parts, traffic_of(scenario, facts, trace, costs))
     return replace(
-        parts, costs=build_costs(scenario, facts, net, clocks(scenario, facts, prediction))
+        parts, costs=build_costs(scenario, facts, net, capped_clocks(scenario, facts, prediction))
     )
 
 
-def steady(
+def predict_steady(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None,
     counts: Counts | None = None, *, traffic: Traffic | None = None,
 ) -> Prediction:  # fmt: skip
     """Sustained rates of the deployment when it is always full, and their limit; traffic:
     `traffic_of` if None. Raises as `assemble`, and ModelError for a model or request too large."""
-    return Priced(scenario, facts, trace, counts, traffic).full
+    return Priced(scenario, facts, trace, counts, traffic).prediction
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +145,7 @@ def room_for(
     and decode judge them: a prompt and a block on a decode rank, a prompt in prefill, and an answer
     that is alone on its rank, with half a block."""
     fits, answer_tokens, space_texts = np.ones(prompts.size, bool), answers, list[str]()
-    if (decoding := costs.decoding) is not None:
+    if (decoding := costs.decoding_role) is not None:
         owner = "a die" if decoding.pool.rank_dies == 1 else "a rank"
         space_texts.append(f"{owner} has KV space for {decoding.kv_tokens_per_rank:,} tokens")
         fits &= prompts + block_tokens <= decoding.kv_tokens_per_rank
@@ -154,7 +159,7 @@ def room_for(
 
 @dataclass(frozen=True)
 class Priced:
-    """A scenario with inputs of formulas, each computed once. Raises as `steady`."""
+    """A scenario with inputs of formulas, each computed once. Raises as `predict_steady`."""
 
     scenario: Scenario
     facts: Facts
@@ -169,7 +174,8 @@ class Priced:
 
     @cached_property
     def traffic(self) -> Traffic:
-        """Mean lengths and reuse of the traffic, without requests that a run refuses."""
+        """Mean tokens of prompts and answers, and the reused part of a prompt, without requests
+        that a run refuses."""
         if self.given is not None:
             return self.given
         traffic = traffic_of(self.scenario, self.facts, self.trace, self.parts.costs)
@@ -183,11 +189,11 @@ class Priced:
         )  # fmt: skip
 
     @cached_property
-    def full(self) -> Prediction:
+    def prediction(self) -> Prediction:
         """The steady state with all slots taken, and decode at the rate its limit lets through."""
         workload, imbalance = self.scenario.workload, self.parts.decode_imbalance.table
         clients = workload.concurrency if workload.arrivals == "closed_loop" else 0
-        return fed(_predict(self.parts, self.traffic), self.traffic, imbalance, clients)
+        return predict_at_load(_predict(self.parts, self.traffic), self.traffic, imbalance, clients)
 
     @cached_property
     def all_requests(self) -> Offered:
@@ -196,8 +202,8 @@ class Priced:
 
     @cached_property
     def room(self) -> Room:
-        """Which requests of `all_requests` KV space has room for. Raises ModelError if it has
-        room for none."""
+        """Which requests of `all_requests` find room in KV space. Raises ModelError if none
+        does."""
         requests = self.all_requests
         room = self.room_for(requests.prompts, requests.answers)
         if not room.ends.any():
@@ -233,9 +239,9 @@ class Priced:
         return self.room.answers[self.room.ends]
 
     @cached_property
-    def seen(self) -> NDArray[np.float64]:
-        """Tokens of each prompt of the sample that earlier ones had: that the memory pool holds, if
-        there is one; f8[requests]."""
+    def seen_tokens(self) -> NDArray[np.float64]:
+        """Tokens of each prompt of the sample that the memory pool holds or, without one, that
+        earlier prompts had; f8[requests]."""
         s = self.scenario
         if not s.memory_pool.enabled or s.deployment.mode == "decode_only":
             return self.sample.seen
@@ -248,9 +254,10 @@ class Priced:
         return pools.get("colocated") or pools["decode"]
 
 
-def capacity(priced: Priced) -> Prediction:
-    """`Priced.full`; if its TPOT exceeds the SLO's, its advice names a batch that meets it."""
-    full, bound_s = priced.full, priced.scenario.slo.tpot_ms * 1e-3
+def predict_with_advice(priced: Priced) -> Prediction:
+    """The steady state at full load; if its TPOT exceeds the SLO's, its advice names a batch that
+    meets it."""
+    full, bound_s = priced.prediction, priced.scenario.slo.tpot_ms * 1e-3
     if full.decode is None or full.decode.tpot_s <= bound_s:
         return full
     return replace(full, advice=f"{full.advice} {largest_batch(priced, bound_s).sentence}")
@@ -260,14 +267,14 @@ def traffic_of(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, costs: Costs | None = None
 ) -> Traffic:
     """Mean lengths of a long run, and the reuse of a sample: in the memory pool, and in the HBM of
-    its instances; costs: of the scenario, computed where blocks are looked for if None."""
+    its instances; costs: of the scenario, computed if None and blocks are reused."""
     means, pool_tokens, hbm_tokens = mean_lengths(scenario.workload, facts, trace), 0.0, 0.0
     if scenario.deployment.mode != "decode_only":
         sample = offered(scenario, facts, trace)
         if sample.reuse > 0.0:
             costs = costs or build_costs(scenario, facts, network_of(scenario.supernode, facts))
         if costs and scenario.memory_pool.in_hbm:
-            hbm_tokens = _reuse_here(scenario, facts, trace, means, costs) * means.input_tokens
+            hbm_tokens = _hbm_hit_share(scenario, facts, trace, means, costs) * means.input_tokens
         if costs and scenario.memory_pool.enabled:
             seen_tokens = pool_hit_tokens(scenario, facts, trace, costs)
             pool_share = float(seen_tokens.sum()) / float(sample.prompts.sum())
@@ -281,12 +288,12 @@ def traffic_of(
 def pool_hit_tokens(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, costs: Costs
 ) -> NDArray[np.float64]:
-    """Expected tokens of each prompt of a sample that the memory pool holds, f8[requests]: an LRU
-    simulated over the first requests, unless all blocks fit into one pool. Each supernode behind a
-    front router has a pool, each local instance a cache; prompts are dealt among them. SSD holds
-    copies of DRAM's blocks."""
+    """Expected tokens of each prompt of a sample that the memory pool holds, f8[requests]: by an
+    LRU simulated over the first requests, unless all blocks fit. Each supernode behind a front
+    router has a pool; a local pool is one cache per instance. Requests are dealt among them in
+    turn. SSD holds copies of DRAM's blocks."""
     pool, sample = scenario.memory_pool, offered(scenario, facts, trace)
-    stores_answers, role = pool.answers, costs.prefilling
+    stores_answers, role = pool.answers, costs.prefilling_role
     if role is None:
         return np.zeros(sample.prompts.size)
     net, pool_count = network_of(scenario.supernode, facts), 1
@@ -296,7 +303,7 @@ def pool_hit_tokens(
         lent_nodes /= pool_count
     if pool.scope == "local":
         pool_count, lent_nodes = role.pool.instances, role.dies / net.dies_per_node
-        if _meets_prefixes(scenario):
+        if _routes_by_prefix(scenario):
             pool_count, lent_nodes = 1, lent_nodes * pool_count
     node_bytes = max(node_dram_bytes(pool, facts, net.dies_per_node), pool.ssd_gb_per_node * 1e9)
     blocks_held = node_bytes * lent_nodes / costs.held_bytes(sample.block_tokens)
@@ -306,7 +313,7 @@ def pool_hit_tokens(
     has_room = pool_count == 1 and sample.blocks <= blocks_held and math.isinf(ttl_s)
     if has_room and not stores_answers:
         return sample.seen
-    hits = lru_reuse(
+    hits = lru_hit_tokens(
         scenario, facts, trace, Caches(pool_count, blocks_held, ttl_s), stores_answers
     ).astype(np.float64)  # fmt: skip
     if hits.size == sample.seen.size:
@@ -315,23 +322,23 @@ def pool_hit_tokens(
     return sample.seen * (hits.sum() / max(float(sample.seen[: hits.size].sum()), 1.0))
 
 
-def _meets_prefixes(scenario: Scenario) -> bool:
-    """Whether prompts go to the cache that has their beginning."""
+def _routes_by_prefix(scenario: Scenario) -> bool:
+    """Whether the router sends a prompt to the cache that has its beginning."""
     router, prefix = scenario.router.policy, scenario.workload.prefix
     return router in HIT_ROUTERS or (router == "session_sticky" and prefix == "sessions")
 
 
-def _reuse_here(
+def _hbm_hit_share(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, means: MeanLengths, costs: Costs
 ) -> float:
-    """Share of prompt tokens that the prefix caches in HBM have, by an LRU over a sample. Running
-    requests' prompts are part of it; what their answers hold is not. Where the router looks for
-    hits, a prefix is in one cache, and all together are one; else each gets every n-th request."""
-    role = costs.prefilling
+    """Share of prompt tokens that prefix caches in HBM hold, by an LRU over a sample. Prompts of
+    running requests are part of it; what their answers hold is not. Where the router looks for
+    hits, all caches count as one; else each gets every n-th request."""
+    role = costs.prefilling_role
     if role is None:
         return 0.0
     cache_tokens = float(role.kv_tokens_per_rank)
-    cache_count = role.pool.instances * kv_cells(role.pool, role.dies)
+    cache_count = role.pool.instances * kv_holders(role.pool, role.dies)
     if role.pool.role == "colocated":
         request_tokens = means.input_tokens + 0.5 * means.output_tokens
         cache_tokens -= min(role.slots(role.pool.batch_per_npu), cache_tokens / request_tokens) * (
@@ -341,15 +348,15 @@ def _reuse_here(
     blocks_held = cache_tokens * costs.kv_bytes_per_token / costs.held_bytes(block_tokens)
     if scenario.router.policy in HIT_ROUTERS:
         cache_count, blocks_held = 1, blocks_held * cache_count
-    hits = lru_reuse(scenario, facts, trace, Caches(cache_count, float(int(blocks_held))))
+    hits = lru_hit_tokens(scenario, facts, trace, Caches(cache_count, float(int(blocks_held))))
     prompt_tokens = offered(scenario, facts, trace).prompts[: hits.size]
     return float(hits.sum()) / float(prompt_tokens.sum())
 
 
-def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) -> Traffic:
+def full_traffic(scenario: Scenario, facts: Facts, hit_share: float = 0.0) -> Traffic:
     """The workload's lengths, and the tokens of requests in progress when every slot is always
-    taken. Long answers are in progress longer: the age of a renewal process has E[a^(k + 1)] / ((k
-    + 1) E[a]) as its k-th moment."""
+    taken; hit_share: reused share of a prompt. Long answers are in progress longer: the age of a
+    renewal process has E[a^(k + 1)] / ((k + 1) E[a]) as its k-th moment."""
     workload = scenario.workload
     if workload.lengths == "fixed":
         prompt, answer = float(workload.input_tokens), float(workload.output_tokens)
@@ -363,12 +370,12 @@ def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) 
         third += third_moment - 3.0 * mean * second_moment + 2.0 * mean**3
     held_tokens, mean = Held(age_moments[0], math.sqrt(variance), third / variance**1.5), lengths[0]
     spread = lengths[1] / mean**2
-    return Traffic(mean, answers.mean, hit_share * mean, held_tokens, spread, prompts.relative)
+    return Traffic(mean, answers.mean, hit_share * mean, held_tokens, spread, prompts.multiples)
 
 
 @lru_cache(maxsize=128)
-def _imbalance(*question: Any) -> Imbalance:
-    """`imbalance`, cached by its arguments."""
+def _cached_imbalance(*question: Any) -> Imbalance:
+    """`imbalance` of these arguments, computed once for the last 128 of them."""
     with without_compiling():
         return imbalance(*question)
 
@@ -413,28 +420,29 @@ def largest_batch(priced: Priced, tpot_s: float) -> Target:
     scenario, facts = priced.scenario, priced.facts
     if scenario.deployment.mode == "prefill_only":
         raise ModelError("deployment.mode = 'prefill_only' decodes nothing: it has no TPOT")
-    parts, role = priced.parts, priced.parts.costs.decoding
+    parts, role = priced.parts, priced.parts.costs.decoding_role
     assert role is not None
     dies_per_npu = role.chip.dies_per_npu
     traffic = Traffic(priced.traffic.input_tokens, priced.traffic.output_tokens)
 
-    def with_batch(per_die: int) -> Prediction:
+    def prediction_of(per_die: int) -> Prediction:
         """The steady state with a number of slots on every decode die."""
         batch = {"deployment.decode.batch_per_npu": per_die * dies_per_npu}
         changed = with_overrides(scenario, batch)
         costs = build_costs(changed, facts, parts.net, parts.costs.deployed.clocks)
         return _predict(replace(parts, costs=costs), traffic)
 
-    def took_s(per_die: int) -> float:
-        """TPOT (s) of a batch per die; infinite if it, or its buffers, do not fit."""
+    def tpot_s_of(per_die: int) -> float:
+        """TPOT (s) of a number of slots per die; infinite if these, or their buffers, do not
+        fit."""
         try:
-            decode = with_batch(per_die).decode
+            decode = prediction_of(per_die).decode
         except ModelError:  # a batch whose buffers do not fit is no batch
             return math.inf
         assert decode is not None
         return decode.tpot_s if decode.batch_per_npu >= per_die * dies_per_npu else math.inf
 
-    one_request = with_batch(1)
+    one_request = prediction_of(1)
     assert one_request.decode is not None
     causes = shares_by_cause(one_request.costs, traffic, parts.decode_imbalance.table)
     tpot_of_one_s = one_request.decode.tpot_s
@@ -443,7 +451,7 @@ def largest_batch(priced: Priced, tpot_s: float) -> Target:
         batch, least_too_large = 1, max(2, 4096 // dies_per_npu + 1)
     while least_too_large - batch > 1:
         middle_batch = (batch + least_too_large) // 2
-        if (middle_s := took_s(middle_batch)) <= tpot_s:
+        if (middle_s := tpot_s_of(middle_batch)) <= tpot_s:
             batch, batch_s = middle_batch, middle_s
         else:
             least_too_large = middle_batch
@@ -453,7 +461,7 @@ def largest_batch(priced: Priced, tpot_s: float) -> Target:
 def _predict(parts: Assembly, traffic: Traffic) -> Prediction:
     """The prediction for these parts and this traffic, without the hits in the memory pool if
     reading them takes longer than computing them again."""
-    role, read_tokens = parts.costs.prefilling, traffic.read_tokens
+    role, read_tokens = parts.costs.prefilling_role, traffic.read_tokens
     if role is not None and read_tokens > 0.0:
         saved_s = recompute_s(parts, role, traffic.input_tokens) * read_tokens
         if not fetch_pays(parts.costs.servers.read_s(role.fetch, read_tokens), saved_s):
@@ -463,6 +471,7 @@ def _predict(parts: Assembly, traffic: Traffic) -> Prediction:
 
 
 def recompute_s(parts: Assembly, role: RoleCosts, input_tokens: float) -> float:
-    """Seconds of an instance's time to compute a token again, in prompts of `input_tokens`."""
+    """Seconds for which a role's instance computes one token again, in prompts of
+    `input_tokens`."""
     hot = (parts.prefill_imbalance if role.pool.role == "prefill" else parts.decode_imbalance).table
     return recompute_s_per_token(role, role.prompt_tokens, input_tokens, hot)

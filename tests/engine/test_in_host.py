@@ -19,7 +19,7 @@ from twin.model import layer
 from twin.model.costs import build_costs
 from twin.model.shape import ModelError
 from twin.scenario import with_overrides
-from twin.steady import steady
+from twin.steady import predict_steady
 
 SHARE = "deployment.decode.kv_offload"
 ROOM = "deployment.decode.kv_offload_gb_per_die"
@@ -160,7 +160,7 @@ LOADS = {
 @pytest.mark.parametrize("load", LOADS)
 def test_formula_and_run_agree(load):
     s = small(LOADS[load])
-    made, said = simulate(s, load_facts()), steady(s, load_facts()).serving
+    made, said = simulate(s, load_facts()), predict_steady(s, load_facts()).serving
     assert made.valid, [check for check in made.checks if not check["ok"]]
     assert said and said.operators["kv_swap"] > 0.1 * said.iteration_s
     assert made.summary["tpot_s_mean"] == pytest.approx(said.tpot_s, rel=0.02)
@@ -174,7 +174,7 @@ def test_faster_links_never_hurt():
             edits = [{"element": f"CPU {n}.{c}", "capacity_factor": factor}
                      for n in range(8 if load == "selected" else 4) for c in range(4)]  # fmt: skip
             s = small(LOADS[load] | {"supernode.edits": edits})
-            took_s.append(steady(s, load_facts()).decode.iteration_s)
+            took_s.append(predict_steady(s, load_facts()).decode.iteration_s)
         assert took_s[0] > took_s[1] >= took_s[2]
 
 

@@ -17,7 +17,7 @@ from twin.lab.library import load_facts
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.model.decode import decode_iteration_s
 from twin.model.prefill import prefill_batch_s, prefill_hits_s
-from twin.steady import steady
+from twin.steady import predict_steady
 
 MIXED_LENGTHS = {
     "workload.lengths": "azure-2023-conv",
@@ -336,7 +336,7 @@ def test_an_instance_tokenises_one_prompt_after_another(mode):
 def test_tokenisers_limit_a_deployment_in_the_formula_and_in_a_run(mode):
     slow = load_facts().replaced({f"{LOOPS}tokenise": 100.0})  # ten prompts/s of an instance
     asked = {"deployment.mode": mode, "horizon_s": 12.0, "warmup_s": 4.0}
-    prediction = steady(small(asked), slow)
+    prediction = predict_steady(small(asked), slow)
     assert (prediction.limit, prediction.requests_per_s) == ("front end", pytest.approx(20.0))
     if mode == "disaggregated":
         assert prediction.advice.startswith("The tokenisers limit")

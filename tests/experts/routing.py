@@ -29,7 +29,7 @@ def rebalance(weight, slots, groups, nodes, dies):
         groups = nodes = 1
     held = np.full((len(weight), dies, slots // dies), EMPTY)
     place_eplb(np.asarray(weight, np.float64), slots, groups, nodes, held)
-    return Assignment(held.reshape(len(weight), -1), x.copies(held, np.shape(weight)[1]))
+    return Assignment(held.reshape(len(weight), -1), x.copy_counts(held, np.shape(weight)[1]))
 
 
 def node_traffic(now, slots, nodes, nearest=1):

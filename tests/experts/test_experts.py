@@ -28,7 +28,7 @@ from twin.experts import (
 )
 from twin.experts.eplb import replicate
 from twin.experts.peak import peak_of_amounts, peak_of_counts
-from twin.experts.popularity import SKEWED, rank_loads
+from twin.experts.popularity import SKEWED, fill_ranked_loads
 from twin.facts import facts_from_tables
 from twin.lab.library import DATA, ROOT
 from twin.scenario import Experts
@@ -55,9 +55,9 @@ def hot(tokens, dies, slots, tokens_per_request=1.0, seed=1, **fields):
     return float(np.interp(tokens, got.tokens, got.factor))
 
 
-def copies(scale, extra):
+def copy_counts(scale, extra):
     log_load = np.empty(256)
-    rank_loads(SKEWED, scale, 0.0, 0.0, np.uint64(1), log_load)
+    fill_ranked_loads(SKEWED, scale, 0.0, 0.0, np.uint64(1), log_load)
     _, count = replicate(np.exp(log_load).astype(np.float32)[None], 256 + extra)
     return sorted((int(c) for c in count[0] if c > 1), reverse=True)
 
@@ -149,7 +149,7 @@ def test_what_cannot_be_is_refused_with_a_sentence(dies, slots, top_k, per_reque
 
 def test_stored_scales_are_the_best_fit_to_the_placement_patterns():
     grid = [i / 50 for i in range(55)]
-    made = {s: (copies(s, 16), copies(s, 8)) for s in {*grid, *SCALES}}
+    made = {s: (copy_counts(s, 16), copy_counts(s, 8)) for s in {*grid, *SCALES}}
     stored = 0
     for scale, july, september in zip(
         SCALES, PATTERNS["july_16_slots"], PATTERNS["september_8_slots"], strict=True

@@ -13,11 +13,11 @@ from twin.experts import (
     EMPTY,
     ExpertsError,
     choose_layers,
-    copies,
+    copy_counts,
     die_load,
     hottest_by_layer,
-    moves,
     place,
+    received_experts,
     replicas,
 )
 from twin.facts import facts_from_tables
@@ -51,7 +51,7 @@ def test_every_expert_lives_on_a_die_and_load_is_conserved(data):
     experts = Experts(placement=placement, redundant=redundant)
     measured = loads(64, 3, data.draw(st.integers(0, 9)))
     slots = place(experts, measured, dies, room, nodes, groups=8)
-    held = copies(slots, 64)
+    held = copy_counts(slots, 64)
     most = 64 + redundant
     if placement in ("greedy", "topology", "perfect"):  # no more copies than dies
         most = min(most, 64 * dies)
@@ -63,7 +63,7 @@ def test_every_expert_lives_on_a_die_and_load_is_conserved(data):
         assert (hottest_by_layer(measured, slots, nearest) >= 1.0 - 1e-9).all()
         assert node_traffic(measured, slots, nodes, nearest).sum() == pytest.approx(1.0)
     again = place(experts, measured, dies, room, nodes, current=slots, groups=8)
-    assert moves(slots, again).sum() == 0  # the same load asks for the same experts
+    assert received_experts(slots, again).sum() == 0  # the same load asks for the same experts
 
 
 @draws(25)
@@ -75,11 +75,11 @@ def test_numbering_dies_by_the_current_slots_moves_less_and_balances_alike(place
     old = place(experts, before, 16, 5, 4, groups=8)
     plain = place(experts, after, 16, 5, 4, groups=8)
     kept = place(experts, after, 16, 5, 4, current=old, groups=8)
-    assert moves(old, kept).sum() <= moves(old, plain).sum()
+    assert received_experts(old, kept).sum() <= received_experts(old, plain).sum()
     if placement != "topology":
         for a, b in zip(die_load(after, plain), die_load(after, kept), strict=True):
             assert np.allclose(np.sort(a), np.sort(b))
-    assert moves(old, kept).max() <= 5
+    assert received_experts(old, kept).max() <= 5
 
 
 # The policies
@@ -137,7 +137,7 @@ def test_topology_keeps_experts_on_their_nodes_while_the_load_allows():
     old = place(experts, before, 144, 2, 9)
     plain = place(experts, after, 144, 2, 9)
     kept = place(experts, after, 144, 2, 9, current=old)
-    assert moves(old, kept).sum() < 0.75 * moves(old, plain).sum()
+    assert received_experts(old, kept).sum() < 0.75 * received_experts(old, plain).sum()
     heat = [hottest_by_layer(after, slots, 9).mean() for slots in (plain, kept)]
     assert heat[1] < 1.03 * heat[0]
 
@@ -154,10 +154,10 @@ def test_recorded_one_more_replica_can_worsen_the_peak():
 def test_moves_count_new_experts_and_not_their_order():
     old = np.array([[[0, 1, 2], [3, 4, EMPTY]]])
     new = np.array([[[2, 0, 1], [4, 5, 5]]])
-    assert moves(old, new).tolist() == [[0, 1]]
-    assert moves(new, old).tolist() == [[0, 1]]
+    assert received_experts(old, new).tolist() == [[0, 1]]
+    assert received_experts(new, old).tolist() == [[0, 1]]
     with pytest.raises(ExpertsError, match="cannot become slots"):
-        moves(old, new[:, :1])
+        received_experts(old, new[:, :1])
 
 
 def test_replicas_are_all_copies_but_the_first():

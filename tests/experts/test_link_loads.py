@@ -24,7 +24,7 @@ from twin.lab.library import load_facts
 from twin.model.coefficients import Layout
 from twin.model.layer import die_and_link_load
 from twin.scenario import Experts, Fault, parse_scenario, with_overrides
-from twin.steady import steady
+from twin.steady import predict_steady
 
 FACTS = load_facts()
 PLACED = "round_robin", "eplb", "eplb_groups", "greedy"
@@ -257,7 +257,7 @@ def test_where_uplinks_are_few_the_hottest_die_is_not_all():
     taken = {}
     for placement in ("perfect", "eplb", "round_robin"):
         s = with_overrides(narrow, {"experts.placement": placement})
-        formula = steady(s, FACTS).decode.tpot_s
+        formula = predict_steady(s, FACTS).decode.tpot_s
         found = simulate(s, FACTS).summary["tpot_s_mean"]
         assert found == pytest.approx(formula, rel=0.05)
         taken[placement] = formula

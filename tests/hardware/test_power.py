@@ -8,7 +8,7 @@ from twin.hardware.power import Use, clock_share, power
 from twin.lab.library import load_facts
 from twin.model.predict import full_load
 from twin.scenario import Scenario, with_overrides
-from twin.steady import steady
+from twin.steady import predict_steady
 
 FACTS = load_facts()
 
@@ -103,7 +103,7 @@ def test_a_flop_of_a_slower_pool_takes_less_energy():
 def test_a_capped_pool_keeps_its_cap_and_memory_bound_decode_does_not_feel_it():
     free = small({"deployment.mode": "prefill_only"})
     capped = with_overrides(free, CAPPED)
-    slow, fast = (steady(s, FACTS) for s in (capped, free))
+    slow, fast = (predict_steady(s, FACTS) for s in (capped, free))
     share = slow.costs.deployed.clocks["prefill"]
     assert share < 1.0
     gone = slow.prefill.tokens_per_s_per_npu / fast.prefill.tokens_per_s_per_npu
@@ -115,7 +115,10 @@ def test_a_capped_pool_keeps_its_cap_and_memory_bound_decode_does_not_feel_it():
     # them a little busier.
     assert drawn_w == pytest.approx(CAPPED["cost.cap_w"], rel=0.01)
     decode = small({"deployment.mode": "decode_only"})
-    assert steady(with_overrides(decode, CAPPED), FACTS).decode == steady(decode, FACTS).decode
+    assert (
+        predict_steady(with_overrides(decode, CAPPED), FACTS).decode
+        == predict_steady(decode, FACTS).decode
+    )
 
 
 def test_a_run_says_its_clocks_and_energy_follows_them():

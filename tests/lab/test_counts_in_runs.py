@@ -8,7 +8,7 @@ from twin.lab.library import load_facts, presets
 from twin.lab.runs.runner import add_run
 from twin.lab.store import StoreError, open_store
 from twin.scenario import with_overrides
-from twin.steady import Priced, capacity
+from twin.steady import Priced, predict_with_advice
 
 
 @pytest.fixture
@@ -38,7 +38,9 @@ def test_more_uneven_counts_make_decode_slower_by_formula(store):
     tpot = []
     for table in (even, uneven):
         counts = store.counts.load(store.counts.save(table)).counts
-        tpot.append(capacity(Priced(imported(table), facts, counts=counts)).decode.tpot_s)
+        tpot.append(
+            predict_with_advice(Priced(imported(table), facts, counts=counts)).decode.tpot_s
+        )
     assert tpot[1] > 1.1 * tpot[0]
 
 

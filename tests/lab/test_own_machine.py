@@ -7,7 +7,7 @@ import tomllib
 from twin.hardware.chip import load_chip
 from twin.lab.library import DATA, ROOT, load_facts
 from twin.scenario import Scenario, with_overrides
-from twin.steady import Priced, capacity
+from twin.steady import Priced, predict_with_advice
 
 
 def test_the_chip_of_the_example_serves_faster_where_memory_binds(tmp_path):
@@ -28,8 +28,10 @@ def test_the_chip_of_the_example_serves_faster_where_memory_binds(tmp_path):
     assert load_chip(facts, "ascend-mine").hbm_bytes_per_s == 3.2e12
     asked = {"supernode.chip": "ascend-mine", "deployment.mode": "decode_only"}
     known = with_overrides(Scenario(), asked | {"supernode.chip": "ascend-910c"})
-    faster = capacity(Priced(with_overrides(Scenario(), asked), facts)).decode.iteration_s
-    assert faster < capacity(Priced(known, facts)).decode.iteration_s
+    faster = predict_with_advice(
+        Priced(with_overrides(Scenario(), asked), facts)
+    ).decode.iteration_s
+    assert faster < predict_with_advice(Priced(known, facts)).decode.iteration_s
 
 
 def _dotted(table, path=""):

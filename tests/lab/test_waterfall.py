@@ -12,7 +12,7 @@ from twin.lab.explain.words import PIECES
 from twin.lab.library import load_facts, preset
 from twin.model.timeline import decode_timeline
 from twin.scenario import parse_scenario, with_overrides
-from twin.steady import steady
+from twin.steady import predict_steady
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -77,11 +77,11 @@ def at_work(plan):
 
 
 def _microbatched():
-    return steady(preset("quickstart"), load_facts()).costs.decode
+    return predict_steady(preset("quickstart"), load_facts()).costs.decode
 
 
 def test_both_streams_of_a_layer_fill_it_with_work_and_slack():
-    costs = steady(preset("quickstart"), load_facts()).costs
+    costs = predict_steady(preset("quickstart"), load_facts()).costs
     plan = decode_timeline(costs.decode, 40.0, 160_000.0, 1.0, 1.0)
     rows = layer_shares(plan)
     for stream in plan.streams:
@@ -89,7 +89,7 @@ def test_both_streams_of_a_layer_fill_it_with_work_and_slack():
 
 
 def test_the_work_of_an_operator_does_not_jump_where_the_other_stream_becomes_the_longer():
-    costs = steady(preset("quickstart"), load_facts()).costs
+    costs = predict_steady(preset("quickstart"), load_facts()).costs
     shares = []
     for requests in range(8, 49):
         plan = decode_timeline(costs.decode, float(requests), 5000.0 * requests, 1.2, 1.2)

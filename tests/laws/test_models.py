@@ -32,7 +32,7 @@ from twin.scenario import (
     scenario_from_canonical,
     with_overrides,
 )
-from twin.steady import steady
+from twin.steady import predict_steady
 
 FACTS = load_facts()
 SECOND = {"name": "second", "deployment": BASE.deployment.model_dump(mode="json"),
@@ -249,7 +249,9 @@ def test_the_formula_answers_for_each_model_as_for_it_alone() -> None:
     each = predict_all(s)["models"]
     assert list(each) == model_names(s)
     for answer, one in zip(each.values(), of_models(s), strict=True):
-        assert answer["summary"]["throughput_req_per_s"] == steady(one, FACTS).requests_per_s
+        assert (
+            answer["summary"]["throughput_req_per_s"] == predict_steady(one, FACTS).requests_per_s
+        )
 
 
 def test_a_run_that_is_watched_names_instances_as_its_tables_do() -> None:

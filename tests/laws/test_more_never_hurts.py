@@ -15,7 +15,7 @@ from tests.laws.any_scenario import any_scenario
 from twin.facts import FactError
 from twin.lab.library import load_facts
 from twin.scenario import with_overrides
-from twin.steady import steady, traffic_under_way
+from twin.steady import full_traffic, predict_steady
 
 FACTS = load_facts()
 MORE = 1.5
@@ -39,7 +39,7 @@ def asked(number):
 
 
 def answer(scenario, facts):
-    return steady(scenario, facts, traffic=traffic_under_way(scenario, facts))
+    return predict_steady(scenario, facts, traffic=full_traffic(scenario, facts))
 
 
 def seconds(full):

@@ -35,7 +35,7 @@ def test_more_load_never_makes_tokens_faster_until_every_slot_is_full():
     found = [of(workload__rate_req_per_s=float(rate)) for rate in (20, 100, 140, 800)]
     paces = [one.tpot_s for one in found]
     assert paces == sorted(paces)
-    full = steady.steady(QUICK, load_facts())
+    full = steady.predict_steady(QUICK, load_facts())
     # Full slots, but ranks that are as uneven as the router leaves them.
     assert full.decode.tpot_s <= paces[-1] == pytest.approx(full.decode.tpot_s, rel=0.02)
     assert {one.slo_req_per_s for one in found} == {found[0].slo_req_per_s}

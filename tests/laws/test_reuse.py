@@ -9,9 +9,9 @@ import pytest
 from tests.draws import seeds, some
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts
-from twin.model.fetch import fullest_share
+from twin.model.fetch import fullest_server_share
 from twin.scenario import Scenario, with_overrides
-from twin.steady import Priced, steady
+from twin.steady import Priced, predict_steady
 
 CHOICES = {
     "deployment.mode": ["prefill_only", "colocated", "disaggregated"],
@@ -26,7 +26,7 @@ CHOICES = {
 
 
 def rate(fields):
-    return steady(with_overrides(Scenario(), fields), load_facts()).prefill.requests_per_s
+    return predict_steady(with_overrides(Scenario(), fields), load_facts()).prefill.requests_per_s
 
 
 @pytest.mark.parametrize("seed", seeds(2))
@@ -46,7 +46,7 @@ def test_reuse_never_slows_and_larger_blocks_never_slow_a_read(seed):
     if asked["memory_pool.scope"] == "shared":
         assert by_block == sorted(by_block)
     # The two servers of an instance can hold it: of fewer blocks one has more than its half.
-    fullest = [fullest_share(0.75 * 8192 / n, 2) for n in sizes]
+    fullest = [fullest_server_share(0.75 * 8192 / n, 2) for n in sizes]
     for (few, many), (hot, even) in zip(pairwise(by_block), pairwise(fullest), strict=True):
         assert many >= few * hot / even
 

@@ -18,7 +18,7 @@ from twin.hardware.placement import PLACEMENTS, place
 from twin.lab.library import load_facts
 from twin.outlook import outlook
 from twin.scenario import Scenario, SpecError, npus_used, with_overrides
-from twin.steady import Priced, assemble, steady
+from twin.steady import Priced, assemble, predict_steady
 
 FACTS = load_facts()
 ON = {"deployment.prefill.on": "decode_npus"}
@@ -106,7 +106,7 @@ def test_what_does_not_fit_is_refused_with_the_number_that_does():
         assemble(asked(**wide), FACTS)
     except ValueError as refusal:
         most = int(str(refusal).split(" = ")[-1].split()[0])
-    assert steady(asked(**{"deployment.prefill.tokens_per_npu": most}), FACTS)
+    assert predict_steady(asked(**{"deployment.prefill.tokens_per_npu": most}), FACTS)
     with pytest.raises(ValueError, match="does not fit"):
         assemble(asked(**{"deployment.prefill.tokens_per_npu": most + 1}), FACTS)
 
@@ -130,11 +130,11 @@ def test_what_cannot_share_is_refused_in_a_sentence(settings, sentence):
 
 
 def test_more_cores_for_prefill_never_slow_prefill_nor_speed_decode():
-    full = [steady(asked(**{"deployment.prefill.core_share": c}), FACTS) for c in SHARES]
+    full = [predict_steady(asked(**{"deployment.prefill.core_share": c}), FACTS) for c in SHARES]
     batches, iterations = [f.prefill.batch_s for f in full], [f.decode.iteration_s for f in full]
     assert batches == sorted(batches, reverse=True) and batches[-1] < 0.5 * batches[0]
     assert iterations == sorted(iterations) and iterations[-1] > 1.5 * iterations[0]
-    alone = steady(asked(**{"deployment.prefill.on": "own_npus",
+    alone = predict_steady(asked(**{"deployment.prefill.on": "own_npus",
                             "deployment.prefill.instances": 8}), FACTS)  # fmt: skip
     assert alone.prefill.batch_s < batches[-1]
     assert alone.decode.tpot_s / alone.decode.batch_per_npu < min(

@@ -9,7 +9,7 @@ from twin.model.costs import RoleCosts
 from twin.model.decode import decode_iteration_s
 from twin.model.predict import EVEN
 from twin.scenario import Scenario, with_overrides
-from twin.steady import steady, traffic_under_way
+from twin.steady import full_traffic, predict_steady
 
 MODES = ("decode_only", "colocated")
 # Full slots; clients begin one after the other, with answers of unequal length.
@@ -26,7 +26,7 @@ def agree(own: Scenario, mode: str, facts: Facts) -> None:
     scenario = with_overrides(own, FULL | {"deployment.mode": mode})
     found = simulate(scenario, facts)
     assert all(check["ok"] for check in found.checks)
-    full = steady(scenario, facts, traffic=traffic_under_way(scenario, facts)).decode
+    full = predict_steady(scenario, facts, traffic=full_traffic(scenario, facts)).decode
     assert found.summary["tpot_s_mean"] == pytest.approx(full.tpot_s, rel=0.02)
 
 

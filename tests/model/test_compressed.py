@@ -14,7 +14,7 @@ from twin.model.operators import formats
 from twin.model.prefill import prefill_flops
 from twin.model.shape import ModelError, load_shape
 from twin.scenario import Precision, Scenario, with_overrides
-from twin.steady import Priced, steady
+from twin.steady import Priced, predict_steady
 
 # V4-Flash's config.json.
 LAYERS, SELECT, POOL, WINDOW, HIDDEN, HEADS, WIDTH, ROTARY = 43, 21, 20, 128, 4096, 64, 512, 64
@@ -122,7 +122,7 @@ def test_more_residual_streams_move_more_bytes_and_take_no_matrix_product(facts)
         "models.deepseek-v4-flash.residual_streams":
         replace(facts["models.deepseek-v4-flash.residual_streams"], value=1)
     })  # fmt: skip
-    four_s, one_s = (steady(flash(), known).decode.iteration_s for known in (facts, one))
+    four_s, one_s = (predict_steady(flash(), known).decode.iteration_s for known in (facts, one))
     assert four_s > one_s
     costs = [costs_of(flash(), known).decode for known in (facts, one)]
     assert decode_flops(costs[0], 64.0, 1e5) == decode_flops(costs[1], 64.0, 1e5)
@@ -201,4 +201,4 @@ def test_formula_and_simulation_agree(mode, facts):
 
 def test_what_reads_all_of_the_context_is_refused(facts):
     with pytest.raises(ModelError, match="attends to a part of the context"):
-        steady(flash(deployment__decode__attention_offload=0.2), facts)
+        predict_steady(flash(deployment__decode__attention_offload=0.2), facts)

@@ -16,7 +16,7 @@ from twin.model.parallel import first_stage, place_in_stage
 from twin.model.predict import EVEN
 from twin.model.shape import ModelError, load_shape
 from twin.scenario import canonical, with_overrides
-from twin.steady import steady
+from twin.steady import predict_steady
 
 R1, QWEN, LITE = "deepseek-r1", "qwen3-32b", "deepseek-v2-lite"
 STAGES, TP = "deployment.decode.pp_stages", "deployment.decode.tp_dies"
@@ -28,7 +28,7 @@ DENSE = {"deployment.model": QWEN, TP: 4, "deployment.decode.npus_per_instance":
 
 def role_of(facts, stages, settings=DECODE):
     s = small(DECODE | settings | {STAGES: stages})
-    return build_costs(s, facts, network_of(s.supernode, facts)).decoding
+    return build_costs(s, facts, network_of(s.supernode, facts)).decoding_role
 
 
 def took(role, requests, context=1000.0):
@@ -155,7 +155,7 @@ def test_hidden_states_go_from_stage_to_stage(facts):
 def test_a_stage_of_all_ranks_is_an_unbroken_part_of_the_dies(facts):
     s = small(DECODE | {STAGES: 4, TP: 2})
     (instance,) = place(s, network_of(s.supernode, facts)).instances
-    pool = build_costs(s, facts, network_of(s.supernode, facts)).decoding.pool
+    pool = build_costs(s, facts, network_of(s.supernode, facts)).decoding_role.pool
     assert first_stage(pool, instance.die_of_rank) == tuple(range(8))
     assert instance.die_of_rank[: pool.rank_dies] == (0, 1, 8, 9, 16, 17, 24, 25)
     places = [place_in_stage(pool, k, 32) for k in range(32)]
@@ -188,7 +188,7 @@ FULL = {"deployment.model": LITE, "workload.arrivals": "closed_loop", "workload.
 def test_formula_and_simulation_agree(facts, settings, clients):
     s = small(FULL | settings | {"workload.concurrency": clients})
     found = simulate(s, facts).summary["decode_tokens_per_s_per_npu"]
-    assert found == pytest.approx(steady(s, facts).serving.tokens_per_s_per_npu, rel=0.02)
+    assert found == pytest.approx(predict_steady(s, facts).serving.tokens_per_s_per_npu, rel=0.02)
 
 
 @pytest.mark.parametrize(("settings", "sentence"), [

@@ -27,7 +27,7 @@ def costs_of(facts, **more):
 
 
 def role_of(facts, split, **more):
-    return costs_of(facts, deployment__decode__experts_tp=split, **more).decoding
+    return costs_of(facts, deployment__decode__experts_tp=split, **more).decoding_role
 
 
 def by_operator(role, requests, context):

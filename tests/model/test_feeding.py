@@ -6,12 +6,14 @@ import pytest
 from twin.lab.library import preset
 from twin.model.feeding import expected_max_decoding
 from twin.scenario import Scenario, with_overrides
-from twin.steady import steady
+from twin.steady import predict_steady
 
 
 @pytest.mark.parametrize("instances", [1, 2, 4])
 def test_decode_serves_what_prefill_feeds_it(facts, instances):
-    full = steady(with_overrides(Scenario(), {"deployment.prefill.instances": instances}), facts)
+    full = predict_steady(
+        with_overrides(Scenario(), {"deployment.prefill.instances": instances}), facts
+    )
     fed, slots = full.serving, full.decode
     assert (full.limit, fed.limited_by) == ("prefill", "prefill")
     assert fed.requests_per_s == pytest.approx(full.requests_per_s, rel=2e-3)
@@ -20,14 +22,14 @@ def test_decode_serves_what_prefill_feeds_it(facts, instances):
 
 @pytest.mark.parametrize("mode", ["decode_only", "prefill_only", "colocated"])
 def test_full_slots_serve_where_nothing_else_limits_them(facts, mode):
-    full = steady(with_overrides(Scenario(), {"deployment.mode": mode}), facts)
+    full = predict_steady(with_overrides(Scenario(), {"deployment.mode": mode}), facts)
     assert full.fed is None and full.serving is full.decode
 
 
 def test_a_step_in_the_time_does_not_throw_the_search_off(facts):
     """Near full slots the fullest die's next request bends the line: it once pointed below none."""
     asked = {"deployment.model": "kimi-k2", "deployment.decode.mtp_draft_tokens": 0}
-    full = steady(with_overrides(preset("quickstart"), asked), facts)
+    full = predict_steady(with_overrides(preset("quickstart"), asked), facts)
     assert full.limit == "prefill"
     assert full.fed.requests_per_s == pytest.approx(full.requests_per_s, rel=1e-2)
     assert 0 < full.fed.batch_per_npu <= full.decode.batch_per_npu

@@ -8,7 +8,7 @@ from twin.engine.setup import set_up
 from twin.hardware.fabric import network_of
 from twin.lab.library import load_facts
 from twin.model.costs import build_costs
-from twin.model.fetch import fetch, fullest_share, node_dram_bytes
+from twin.model.fetch import fetch_figures, fullest_server_share, node_dram_bytes
 from twin.scenario import Scenario, with_overrides
 
 FACTS = load_facts()
@@ -36,12 +36,12 @@ def test_segments_are_whole_and_stores_evict_before_they_are_full():
 @pytest.mark.parametrize(("store", "pieces"), [("ems", 61), ("mooncake", 61), ("memcache", 122)])
 def test_a_block_of_r1_is_read_in_as_many_pieces_as_were_published(store, pieces):
     asked = with_overrides(Scenario(), {"memory_pool.store": store})
-    read = fetch(asked.memory_pool, FACTS, 32, 32, 16, 70_272.0, 61)
+    read = fetch_figures(asked.memory_pool, FACTS, 32, 32, 16, 70_272.0, 61)
     size = asked.memory_pool.block_tokens * 70_272.0 / pieces
     start_s, in_flight = FACTS.si("operators.pool_copy.start"), 4
     assert read.copies_bytes_per_s == pytest.approx(32 * in_flight * size / start_s)
     whole = with_overrides(asked, {"memory_pool.layout": "block"})
-    assert fetch(whole.memory_pool, FACTS, 32, 32, 16, 70_272.0, 61).copies_bytes_per_s == (
+    assert fetch_figures(whole.memory_pool, FACTS, 32, 32, 16, 70_272.0, 61).copies_bytes_per_s == (
         pytest.approx(pieces * read.copies_bytes_per_s)
     )
 
@@ -60,14 +60,14 @@ def test_the_fullest_server_has_what_draws_say(servers):
     for blocks in (1, 4, 16, 64, 700, 5_000):
         drawn = draw.multinomial(blocks, [1 / servers] * servers, 2_000).max(axis=1).mean() / blocks
         off = 0.045 if blocks >= 16 else 0.1
-        assert fullest_share(blocks, servers) == pytest.approx(drawn, rel=off)
+        assert fullest_server_share(blocks, servers) == pytest.approx(drawn, rel=off)
 
 
 def test_more_servers_or_more_blocks_never_make_the_fullest_one_fuller():
     for blocks in (2.5, 16.0, 100.0, 3_000.0):
-        shares = [fullest_share(blocks, servers) for servers in (1, 2, 4, 8, 16, 48, 96)]
+        shares = [fullest_server_share(blocks, servers) for servers in (1, 2, 4, 8, 16, 48, 96)]
         assert shares[0] == 1.0 and shares == sorted(shares, reverse=True)
-    shares = [fullest_share(blocks, 48) for blocks in (1.0, 8.0, 64.0, 512.0, 4_096.0)]
+    shares = [fullest_server_share(blocks, 48) for blocks in (1.0, 8.0, 64.0, 512.0, 4_096.0)]
     assert shares == sorted(shares, reverse=True) and shares[-1] < 1.4 / 48
 
 
@@ -78,7 +78,7 @@ def test_prompts_of_a_trace_read_no_popular_prefix_that_was_asked_for_before():
         s = small({name.replace("__", "."): value for name, value in fields.items()})
         costs = build_costs(s, FACTS, network_of(s.supernode, FACTS))
         read, servers = costs.prefill_role.fetch, costs.servers
-        return servers.read_s(read, 2048.0, 8.0), servers.hottest_s(read, 2048.0, 8.0, 24)
+        return servers.read_s(read, 2048.0, 8.0), servers.hottest_server_s(read, 2048.0, 8.0, 24)
 
     trace = {"workload__arrivals": "trace", "workload__trace__digest": "0" * 64}
     shared = {"workload__prefix": "shared", "workload__prefix_groups": 1}

@@ -65,7 +65,7 @@ def test_ascend_splits_activations_and_adds_two_halves_for_w4a8(ask, facts):
     """Bytes on vector cores, by hand: an activation of 7,168 and 2,048 numbers in halves; sums of
     4,096 and 7,168 numbers as two halves in FP16, the latter added up to BF16."""
     costs = decode(ask, "w4a8")
-    own, m = costs.decode.sequence.experts, load_machine(facts, costs.decoding.chip)
+    own, m = costs.decode.sequence.experts, load_machine(facts, costs.decoding_role.chip)
     seconds = m.slowest_over_mean(16) / m.vector_bytes_per_s()
     moved = 2 * (7_168 + 2_048) + 4 * 4_096 + 2_048 + (4 + 2) * 7_168
     assert own.vector == pytest.approx(moved * seconds, rel=1e-3)
@@ -76,7 +76,7 @@ def test_ascend_splits_activations_and_adds_two_halves_for_w4a8(ask, facts):
 def test_ascend_writes_w4a16_weights_out_before_the_product(ask, facts):
     """4 bits and scales are read; vector cores write 2 B a weight, and matrix cores read these."""
     costs = decode(ask, "w4a16", deployment__decode__npus_per_instance=32)
-    m = load_machine(facts, costs.decoding.chip)
+    m = load_machine(facts, costs.decoding_role.chip)
     seconds = 0.5625 / m.stream_bytes_per_s(1.0, "bf16", "grouped") + 4.0 / m.vector_bytes_per_s()
     own = costs.decode.sequence.experts.weight
     assert own == pytest.approx(EXPERT * seconds * m.slowest_over_mean(64), rel=1e-3)
@@ -123,7 +123,7 @@ def test_only_chips_with_a_peak_of_fp4_read_4_bits_in_their_products(
 
 def test_ascend_writes_mxfp4_weights_out_before_the_product(ask, facts):
     costs = decode(ask, "mxfp4", deployment__model="gpt-oss-120b")
-    m, expert = load_machine(facts, costs.decoding.chip), 3 * 2_880 * 2_880
+    m, expert = load_machine(facts, costs.decoding_role.chip), 3 * 2_880 * 2_880
     seconds = (0.5 + 1 / 32) / m.stream_bytes_per_s(1.0, "bf16", "grouped")
     seconds += 4.0 / m.vector_bytes_per_s()
     own = costs.decode.sequence.experts.weight

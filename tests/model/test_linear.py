@@ -16,7 +16,7 @@ from twin.model.prefill import prefill_flops
 from twin.model.roofline import facts_of_stack, load_machine
 from twin.model.shape import ModelError, load_shape
 from twin.scenario import Precision, Scenario, with_overrides
-from twin.steady import Priced, steady
+from twin.steady import Priced, predict_steady
 
 # Qwen3-Next-80B-A3B's config.json: 36 of 48 layers are Gated DeltaNet, the others gated GQA.
 LAYERS, STATES, HIDDEN, HEADS, KV_HEADS, WIDTH = 48, 36, 2048, 16, 2, 256
@@ -84,7 +84,7 @@ def test_cost_of_a_state_is_flat_in_context_and_drafts_write_one_each(facts):
     core = p.sequence.core
     alone = replace(core, context=0.0)
     assert local_core_s(alone, 8.0, 8.0) == local_core_s(alone, 8.0, 8.0 * 131_072.0)
-    m = load_machine(facts, costs_of(nxt(), facts).decoding.chip)
+    m = load_machine(facts, costs_of(nxt(), facts).decoding_role.chip)
     by_hand = 8 * (STATES / LAYERS) * 2 * STATE_BYTES / (0.64 * 1.6e12) * m.slowest_over_mean(16)
     assert local_core_s(alone, 8.0, 8.0) == pytest.approx(by_hand, rel=1e-3)
     drafting = costs_of(nxt(deployment__decode__mtp_draft_tokens=1), facts).decode.demand
@@ -95,7 +95,7 @@ def test_kernels_of_linear_attention_start_on_ascend_as_measured(facts):
     """One and 16 requests of 32 heads: 42.6 and 103.9 us (vllm-ascend pull request 12870)."""
     for chip, start in (("ascend-910c", 38.5e-6), ("h200", None)):
         p = costs_of(nxt(supernode__chip=chip), facts).decode
-        m = load_machine(facts, costs_of(nxt(supernode__chip=chip), facts).decoding.chip)
+        m = load_machine(facts, costs_of(nxt(supernode__chip=chip), facts).decoding_role.chip)
         of_full = m.attention_efficiency("bf16", "gqa").start_s
         share = STATES / LAYERS
         by_hand = share * (of_full if start is None else start) + (1 - share) * of_full
@@ -162,7 +162,7 @@ def test_formula_and_simulation_agree(mode, facts):
 
 def test_what_it_cannot_say_is_refused(facts):
     with pytest.raises(ModelError, match="attends to a part of the context in some layers"):
-        steady(nxt(deployment__decode__attention_offload=0.2), facts)
+        predict_steady(nxt(deployment__decode__attention_offload=0.2), facts)
     name = "models.qwen3-next-80b.linear"
     wrong = facts.replaced({name: replace(facts[name], value="rwkv")})
     with pytest.raises(ModelError, match=f"linear = {' or '.join(map(repr, LINEAR))}"):

@@ -15,7 +15,7 @@ from twin.model.coefficients import Collective, Decode
 from twin.model.costs import build_costs
 from twin.model.decode import decode_iteration_s, launch_gap_s
 from twin.model.formats import FORMATS
-from twin.model.layer import Pass, collective_s, moe_parts
+from twin.model.layer import Pass, collective_s, moe_stages_s
 from twin.model.mixed import mixed_iteration_s
 from twin.model.predict import EVEN
 from twin.model.record import dtype_of, numbers
@@ -294,7 +294,7 @@ def test_without_an_exchange_ranks_gather_all_tokens_and_sum_the_results(facts):
     alone = {"deployment__mode": "decode_only", "deployment__decode__instances": 1,
              "deployment__decode__npus_per_instance": 8}  # fmt: skip
     messages, gathered, split = (
-        costs(facts, **alone, **more).decoding
+        costs(facts, **alone, **more).decoding_role
         for more in (
             {}, {"deployment__communication__fused": False}, {"deployment__decode__experts_tp": 8},
         )
@@ -343,7 +343,7 @@ def test_ranks_with_prompts_gather_by_sums_under_sglang(facts):
 
     for chunk in ([0.0] * 7 + [4096.0], [4096.0] * 8):
         load = Pass(4096.0, 0.0, 4096.0, sum(chunk), 8.0, 1.0, 1.0)
-        _, dispatch, _, combine = moe_parts(p, p.sequence, load)
+        _, dispatch, _, combine = moe_stages_s(p, p.sequence, load)
         sums_s = collective_s(p.chunk.sums, sum(chunk) / 8)
         by_hand = p.moe_layers * (sums_s - dispatch - combine)
         assert pass_s(p, chunk) - pass_s(padded, chunk) == pytest.approx(by_hand)
@@ -436,7 +436,7 @@ def test_an_indexer_whose_weights_are_in_fp32_takes_its_stack_longer(facts):
             costs(
                 facts_of_stack(facts, stack, "h200"), **alone,
                 deployment__stack=stack, deployment__model=model,
-            ).decoding
+            ).decoding_role
             for stack in ("sglang-0-5", "sglang-0-5-6")
         )  # fmt: skip
         before, after = (by_operator(role, 8, 4096)["mla_prolog"] for role in (newer, older))

@@ -10,12 +10,12 @@ from twin.model.costs import build_costs
 from twin.model.decode import decode_iteration_s
 from twin.model.layer import attention_s
 from twin.model.mixed import (
+    delayed_prompts_by_rank,
     longest_wait,
     mixed_flops,
     mixed_iteration_s,
     prompt_iterations,
     prompts_by_rank,
-    prompts_that_wait,
 )
 from twin.model.prefill import prefill_flops
 from twin.model.record import row_of
@@ -214,7 +214,7 @@ def test_prompts_that_wait_are_computed_whole_in_fewer_iterations(rate, group):
     asked = (rate * 1_000.0, rate * 4e5, 1_000.0, 2_048.0, 16, group)
     busy, waits = [1.0 - prompts_by_rank(*asked)[0][0]], [0.0]
     for delay in (1, 10, 100):
-        loads, wait = prompts_that_wait(*asked, delay=delay)
+        loads, wait = delayed_prompts_by_rank(*asked, delay=delay)
         busy.append(1.0 - loads[0][0])
         waits.append(wait)
         tokens, pairs = (sum(x[0] * x[k].sum() for x in loads) for k in (1, 2))
@@ -227,12 +227,12 @@ def test_prompts_that_wait_are_computed_whole_in_fewer_iterations(rate, group):
 
 def test_a_lone_group_of_ranks_waits_for_nobody():
     asked = (4_000.0, 1.6e6, 1_000.0, 2_048.0, 16, 16)
-    assert prompts_that_wait(*asked, delay=100)[1] == 0.0
+    assert delayed_prompts_by_rank(*asked, delay=100)[1] == 0.0
 
 
 def test_prompts_so_many_that_every_group_has_one_wait_for_no_other():
     asked = (16 * 40 * 8.0, 16 * 40 * 8.0 * 4.0, 8.0, 2_048.0, 16)  # 40 of 8 tokens for each rank
-    loads, wait = prompts_that_wait(*asked, delay=10)
+    loads, wait = delayed_prompts_by_rank(*asked, delay=10)
     assert wait == 0.0
     for delayed, at_once in zip(loads, prompts_by_rank(*asked), strict=True):
         assert delayed[0] == at_once[0] and (delayed[1] == at_once[1]).all()

@@ -15,7 +15,7 @@ from twin.lab.library import presets
 from twin.model.coefficients import DecodeCore
 from twin.model.costs import build_costs
 from twin.model.decode import decode_iteration_s
-from twin.model.offload import bytes_per_token, offload, token_bytes
+from twin.model.offload import bytes_per_token, core_message_bytes, offload
 from twin.model.predict import EVEN
 from twin.model.record import map_numbers
 from twin.model.shape import ModelError, load_shape
@@ -52,9 +52,9 @@ def test_nothing_offloaded_is_as_if_there_were_no_such_thing(facts):
 
 def test_absorbed_queries_are_large_and_grouped_ones_small(facts):
     r1, qwen = (load_shape(facts, name) for name in ("deepseek-r1", "qwen3-235b"))
-    assert token_bytes(r1, "bf16") == (2 * 128 * (512 + 64) + 2 * 576, 2 * 128 * 512)
-    assert token_bytes(qwen, "bf16") == (2 * 64 * 128 + 2 * 2 * 4 * 128, 2 * 64 * 128)
-    there_and_back = [sum(token_bytes(s, "bf16")) for s in (r1, qwen)]
+    assert core_message_bytes(r1, "bf16") == (2 * 128 * (512 + 64) + 2 * 576, 2 * 128 * 512)
+    assert core_message_bytes(qwen, "bf16") == (2 * 64 * 128 + 2 * 2 * 4 * 128, 2 * 64 * 128)
+    there_and_back = [sum(core_message_bytes(s, "bf16")) for s in (r1, qwen)]
     kv = [s.kv_bytes_per_token_layer("bf16") for s in (r1, qwen)]
     assert there_and_back[0] > 200 * kv[0] and there_and_back[1] < 20 * kv[1]
 

@@ -8,7 +8,7 @@ import pytest
 
 from twin.facts import FactError
 from twin.metrics.operators import PREFILL_OPERATORS
-from twin.model.layer import Pass, moe_parts, moe_s
+from twin.model.layer import Pass, moe_s, moe_stages_s
 from twin.model.predict import EVEN, Traffic, shares_by_cause
 from twin.model.prefill import prefill_batch_s
 from twin.model.schedule import pipeline
@@ -16,7 +16,7 @@ from twin.model.switches import SWITCHES, Switch
 from twin.scenario import Optimisations, Scenario
 from twin.scenario.declaration import choice
 from twin.scenario.fields import _fields_of as declared_fields
-from twin.steady import steady
+from twin.steady import predict_steady
 
 SEQUENCE = {"deployment__decode__microbatch": "off"}
 
@@ -151,7 +151,7 @@ def test_tiles_do_not_shorten_what_two_microbatches_in_turn_already_fill(ask, ma
     alone = {**machine, "deployment__mode": "decode_only"}
     plain, tiled = (ask(**alone, **switch("fused_deep_moe", v)).costs for v in (False, True))
     load = Pass(48.0, 0.0, 48.0, 48.0 * 320, float(tiled.decode_role.dies), 1.0, 1.0)
-    parts = [moe_parts(c.decode, c.decode.splits[0], load) for c in (plain, tiled)]
+    parts = [moe_stages_s(c.decode, c.decode.splits[0], load) for c in (plain, tiled)]
     assert parts[0] == parts[1]
     one, three = (moe_s(c.decode, c.decode.sequence, load) for c in (tiled, plain))
     assert one < three
@@ -177,7 +177,7 @@ def test_a_switch_that_is_declared_is_priced_told_and_compared(facts, monkeypatc
     for on in (False, True):
         d = Scenario().deployment.model_copy(update={"optimisations": Optimisations2(naps=on)})
         s = Scenario().model_copy(update={"deployment": d})
-        full[on] = steady(s, facts, traffic=Traffic(4096.0, 1024.0))
+        full[on] = predict_steady(s, facts, traffic=Traffic(4096.0, 1024.0))
     assert full[True].decode.iteration_s - full[False].decode.iteration_s == pytest.approx(1e-3)
     hosts = [
         shares_by_cause(full[on].costs, Traffic(4096.0, 1024.0), EVEN)["launches and the host"]

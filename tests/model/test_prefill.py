@@ -158,7 +158,7 @@ def test_kernels_of_a_stack_start_as_they_were_measured(facts):
     operator stands for."""
     s = with_overrides(Scenario(), {"deployment.stack": "vllm-ascend-0-13"})
     mode = build_costs(s, facts, build_fabric(s.supernode, facts)).decode.splits[0]
-    stack = facts.below("stacks.vllm-ascend-0-13")
+    stack = facts.subset("stacks.vllm-ascend-0-13")
     gap, more, core, small = (
         stack[f"stacks.vllm-ascend-0-13.{name}"].value
         for name in ("calibration.kernel_gap", "operators.ascend.product_start.int8",

@@ -11,11 +11,11 @@ from twin.model import layer
 from twin.model.costs import build_costs
 from twin.model.record import walk
 from twin.model.roofline import (
+    chip_of_tables,
     facts_of_stack,
     interpolate,
     kernel_facts,
     load_machine,
-    measured_on,
     roofline_s,
     stack_facts,
 )
@@ -149,7 +149,7 @@ def test_every_library_of_a_chip_is_named_by_a_stack_and_replaces_whole_tables(f
 
 
 def test_a_chip_without_tables_reaches_the_shares_of_the_one_that_it_names(facts):
-    assert measured_on(facts, "h100-pcie") == "h100" == measured_on(facts, "h100")
+    assert chip_of_tables(facts, "h100-pcie") == "h100" == chip_of_tables(facts, "h100")
     for stack in ("plain", "vllm-0-24"):
         card, module = (
             load_machine(known, load_chip(known, chip))

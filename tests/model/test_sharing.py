@@ -6,7 +6,7 @@ from twin.model.prefill import bandwidth_for_decode, bandwidth_for_prefill
 from twin.model.roofline import load_machine
 from twin.model.shape import ModelError
 from twin.scenario import with_overrides
-from twin.steady import assemble, steady
+from twin.steady import assemble, predict_steady
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.5, 0.8, 0.95])
@@ -38,9 +38,9 @@ def test_prefill_leaves_what_its_batches_do_not_move(facts, share):
 def test_a_batch_of_prompts_that_leaves_decode_little_space_is_named(facts):
     quick = next(p.scenario for p in presets() if p.key == "quickstart")
     shared = {"deployment.prefill.on": "decode_npus", "deployment.prefill.tokens_per_npu": 8192}
-    advice = steady(with_overrides(quick, shared), facts).advice
+    advice = predict_steady(with_overrides(quick, shared), facts).advice
     assert "its KV space holds 22 of 96 requests per NPU: a smaller deployment.prefill" in advice
     less = with_overrides(quick, shared | {"deployment.prefill.tokens_per_npu": 4096})
-    assert "KV space" not in steady(less, facts).advice
+    assert "KV space" not in predict_steady(less, facts).advice
     with pytest.raises(ModelError, match="or less .with 10987 a die has KV space for one request"):
-        steady(with_overrides(quick, {"deployment.prefill.on": "decode_npus"}), facts)
+        predict_steady(with_overrides(quick, {"deployment.prefill.on": "decode_npus"}), facts)

@@ -8,7 +8,7 @@ import pytest
 from tests.engine.small import run
 from twin.model.coefficients import CLASSES, Layout, Popular
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
-from twin.model.layer import experts_by_class, experts_read
+from twin.model.layer import experts_read, experts_read_by_class
 from twin.model.memory import whole_model_bytes
 from twin.model.operators import formats
 from twin.model.predict import EVEN
@@ -16,7 +16,7 @@ from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hbm_bytes
 from twin.model.shape import ModelError, load_shape
 from twin.model.stages import expert_layout, with_class_loads
 from twin.scenario import Experts, Scenario, with_overrides
-from twin.steady import Priced, steady
+from twin.steady import Priced, predict_steady
 
 # Of each config.json: layers, hidden, heads, KV heads, width of a head, FFN, vocabulary.
 CONFIGS = {
@@ -126,12 +126,12 @@ def test_nothing_is_dispatched_or_balanced(facts):
     assert list(found.remarks) == [
         "Qwen3-32B has no routed experts: the settings under experts change nothing."
     ]
-    full = steady(dense(), facts)
+    full = predict_steady(dense(), facts)
     exchange = {"gate", "dispatch", "experts", "combine"}
     assert not exchange & (set(full.decode.operators) | set(full.prefill.operators))
     asked = {"experts.redundant": 64, "experts.popularity": "power_law", "experts.skew": 3.0,
              "experts.balancing.policy": "periodic"}  # fmt: skip
-    again = steady(with_overrides(dense(), asked), facts)
+    again = predict_steady(with_overrides(dense(), asked), facts)
     assert (again.decode, again.prefill) == (full.decode, full.prefill)
 
 
@@ -184,7 +184,7 @@ def test_a_prefill_batch_of_a_rank_is_one_of_a_die_and_its_collectives(facts):
 )  # fmt: skip
 def test_what_needs_experts_or_latents_is_refused(facts, asked, said):
     with pytest.raises(ModelError, match=said):
-        steady(with_overrides(dense("llama-3-3-70b"), asked), facts)
+        predict_steady(with_overrides(dense("llama-3-3-70b"), asked), facts)
 
 
 def test_a_model_with_some_dense_layers_and_no_experts_is_refused(facts):
@@ -225,8 +225,8 @@ def test_experts_of_a_die_differ_in_popularity_by_the_skew(facts, popularity):
             assert sum(loads) / CLASSES == pytest.approx(1.0, rel=0.02)
         classes = tuple(map(Popular, loads)) or Layout().classes
         at = Layout(classed=float(bool(loads)), classes=classes)
-        few.append(experts_by_class(at, 32.0, 16.0))
-        assert experts_by_class(at, 32.0, 1e6) == pytest.approx(32.0, rel=0.02)
+        few.append(experts_read_by_class(at, 32.0, 16.0))
+        assert experts_read_by_class(at, 32.0, 1e6) == pytest.approx(32.0, rel=0.02)
     assert few[0] == experts_read(32.0, 16.0)
     assert few[0] > few[1] > few[2] > 0.6 * few[0]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from twin.model.decode import decode_hbm_bytes
-from twin.model.layer import Pass, moe_parts
+from twin.model.layer import Pass, moe_stages_s
 from twin.model.schedule import Stages, pipeline, ring_s, turns_s
 from twin.model.shape import ModelError
 
@@ -115,7 +115,7 @@ def test_what_does_not_fit_goes_in_a_second_round(ask):
 
     def parts(p, tokens):
         load = Pass(tokens, 0.0, tokens, tokens * 320, 320.0, 1.0, 1.0)
-        return moe_parts(p, p.sequence, load)
+        return moe_stages_s(p, p.sequence, load)
 
     whole, half = parts(p, 40.0), parts(p, 20.0)
     rounds = parts(replace(p, buffer_tokens=20.0), 40.0)
@@ -174,7 +174,7 @@ def test_what_an_exchange_takes_beside_its_bytes_is_not_hidden(ask):
     }  # fmt: skip
     p = ask(**h800).costs.decode
     assert p.hides == 1.0
-    parts = moe_parts(p, p.splits[0], Pass(8.0, 0.0, 8.0, 8.0 * 160, 160.0, 1.0, 1.0))
+    parts = moe_stages_s(p, p.splits[0], Pass(8.0, 0.0, 8.0, 8.0 * 160, 160.0, 1.0, 1.0))
     assert parts[1] > p.splits[0].dispatch.fixed > 30e-6
 
 

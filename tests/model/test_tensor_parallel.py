@@ -165,7 +165,7 @@ def test_sampling_of_a_served_engine_takes_its_kernels_time_for_every_logit(fact
 def test_a_collective_alone_starts_once_and_brings_the_bytes_of_all_other_dies(facts):
     s = small(ONE | {TP: 8})
     costs = build_costs(s, facts, network_of(s.supernode, facts))
-    machine = load_machine(facts, costs.decoding.chip)
+    machine = load_machine(facts, costs.decoding_role.chip)
     group = exchange(network_of(s.supernode, facts), range(8), "read")
     half = half_all_reduce(machine, facts, group)
     gathered = collective_alone_s(costs, "gather", 1e6)

@@ -9,9 +9,9 @@ import pytest
 from twin.model.waiting import (
     Pool,
     Prompts,
-    lasting,
     relative_variance_in_progress,
     saturated_rate,
+    share_left,
     waits_and_next_s,
     waits_s,
 )
@@ -48,7 +48,7 @@ def test_poisson_arrivals_leave_a_poisson_number_whatever_the_lives():
 def test_variance_left_in_a_mean_is_that_of_a_simulated_queue(n):
     under_way = crowd(1.0)
     means = under_way[: under_way.size // n * n].reshape(-1, n).mean(1)
-    assert lasting(LIVES, n) == pytest.approx(means.var() / under_way.var(), rel=0.12)
+    assert share_left(LIVES, n) == pytest.approx(means.var() / under_way.var(), rel=0.12)
 
 
 def line(tokens):

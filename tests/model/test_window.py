@@ -11,7 +11,7 @@ from twin.model.layer import local_core_s, prompt_core_s, window_pairs
 from twin.model.prefill import prefill_flops
 from twin.model.shape import ModelError, load_shape
 from twin.scenario import Scenario, with_overrides
-from twin.steady import Priced, steady
+from twin.steady import Priced, predict_steady
 
 # gpt-oss-120b's config.json: layers, of which with a window of 128, hidden, heads, KV heads, width.
 LAYERS, NEAR, WINDOW, HIDDEN, HEADS, KV_HEADS, WIDTH = 36, 18, 128, 2880, 64, 8, 64
@@ -111,7 +111,7 @@ def test_formula_and_simulation_agree(mode, facts):
 
 def test_what_reads_all_of_the_context_is_refused(facts):
     with pytest.raises(ModelError, match="attends to a part of the context in some layers"):
-        steady(oss(deployment__decode__attention_offload=0.2), facts)
+        predict_steady(oss(deployment__decode__attention_offload=0.2), facts)
     name = "models.gpt-oss-120b.window"
     wrong = facts.replaced({name: replace(facts[name], value=0)})
     with pytest.raises(ModelError, match="window_layers = 18 must be fewer than its 36 layers"):

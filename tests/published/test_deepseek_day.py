@@ -9,7 +9,7 @@ import pytest
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts, preset
 from twin.scenario import with_overrides
-from twin.steady import steady
+from twin.steady import predict_steady
 from twin.workload.generate import mean_lengths
 
 PUBLISHED = 73_700.0  # tokens/s a node, with hits
@@ -54,7 +54,9 @@ def test_a_unit_takes_its_share_of_the_day_only_where_attention_is_even():
 def test_the_formula_counts_that_long_prompts_outweigh_short_ones():
     means = mean_lengths(unit().workload, FACTS)
     alike = {"workload.lengths": "fixed", "workload.input_tokens": round(means.input_tokens)}
-    rates = [steady(unit(**more), FACTS).prefill.tokens_per_s_per_npu for more in ({}, alike)]
+    rates = [
+        predict_steady(unit(**more), FACTS).prefill.tokens_per_s_per_npu for more in ({}, alike)
+    ]
     assert means.prompt_spread > 3.0
     assert rates[0] < 0.9 * rates[1]
     assert node_tokens_per_s(rates[0]) == pytest.approx(full("attention"), rel=0.15)

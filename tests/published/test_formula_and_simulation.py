@@ -10,14 +10,14 @@ from tests.draws import some
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts, presets
 from twin.scenario import Scenario, with_overrides
-from twin.steady import steady, traffic_under_way
+from twin.steady import full_traffic, predict_steady
 
 FACTS = load_facts()
 
 
 def both(key):
     s = next(p.scenario for p in presets() if p.key == key)
-    formula = steady(s, FACTS, traffic=traffic_under_way(s, FACTS))
+    formula = predict_steady(s, FACTS, traffic=full_traffic(s, FACTS))
     return formula, simulate(s, FACTS).summary
 
 
@@ -175,7 +175,7 @@ SUITE = ("prefill of both", "prefill on the dies of decode")
 def at(point):
     fields, clients = point
     s = with_overrides(Scenario(), HERE | fields | {"workload.concurrency": clients})
-    return steady(s, FACTS, traffic=traffic_under_way(s, FACTS)), simulate(s, FACTS).summary
+    return predict_steady(s, FACTS, traffic=full_traffic(s, FACTS)), simulate(s, FACTS).summary
 
 
 @pytest.mark.parametrize("name", some(["experts apart", "dense, eight dies a rank"], *DECODE_BOUND))

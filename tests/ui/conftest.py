@@ -53,7 +53,7 @@ def store(seeded, tmp_path, monkeypatch) -> Iterator[Store]:
 def slo_rate(priced: outlook.Priced, _judgement: object) -> tuple[float, str]:
     """In place of the largest load that meets the SLO by formula, a third of a page's time, which
     no test of a page reads: most of what the pools sustain."""
-    return 0.9 * priced.full.requests_per_s, priced.full.limit
+    return 0.9 * priced.prediction.requests_per_s, priced.prediction.limit
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from tests.made_trace import made_trace
 from twin.lab.library import load_facts
 from twin.scenario import Scenario
 from twin.workload.generate import generate
-from twin.workload.offered import Caches, lru_reuse, offered
+from twin.workload.offered import Caches, lru_hit_tokens, offered
 from twin.workload.reuse_curve import reuse_curve
 
 
@@ -68,6 +68,6 @@ def test_lru_caches_hit_more_the_larger_they_are_and_never_more_than_there_is():
     sample = offered(scenario, load_facts())
     most, tokens = sample.reuse, float(sample.prompts.sum())
     caches = [Caches(1, float(n)) for n in (1, 100, 1000, 10**9)]
-    hits = [lru_reuse(scenario, load_facts(), None, one).sum() / tokens for one in caches]
+    hits = [lru_hit_tokens(scenario, load_facts(), None, one).sum() / tokens for one in caches]
     assert hits == sorted(hits)
     assert hits[0] < 0.5 * hits[-1] <= 0.5 * most

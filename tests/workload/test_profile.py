@@ -14,12 +14,12 @@ from twin.workload.offered import offered
 from twin.workload.profile import (
     Clock,
     closed_loop_arrivals,
-    factors,
-    first_turns,
-    follow_day,
-    length_at,
-    mean_factor,
-    rate_at,
+    first_turn_times_s,
+    length_factor_at,
+    mean_rate_factor,
+    rate_factor_at,
+    rate_factors,
+    scaled_lengths,
 )
 from twin.workload.requests import WorkloadError
 
@@ -44,13 +44,15 @@ def test_every_stretch_has_its_share_of_the_requests(shape, arrivals):
     )
     arrived = times(workload)
     assert np.all(np.diff(arrived) >= 0.0) and arrived[0] >= 0.0 and arrived[-1] < 200.0
-    edges, factor = factors(workload, 200.0, FACTS) if shape != "constant" else ([0, 200], [1.0])
+    edges, factor = (
+        rate_factors(workload, 200.0, FACTS) if shape != "constant" else ([0, 200], [1.0])
+    )
     area = np.concatenate(([0.0], np.cumsum(np.diff(edges) * factor)))
     stretches = np.linspace(0.0, 200.0, 11)
     wanted = 100.0 * np.diff(np.interp(stretches, edges, area))
     counted = np.histogram(arrived, stretches)[0]
     assert np.all(np.abs(counted - wanted) < 5.0 * np.sqrt(wanted) + 2.0)
-    assert mean_factor(workload, 200.0, FACTS) == pytest.approx(wanted.sum() / 2e4, rel=1e-3)
+    assert mean_rate_factor(workload, 200.0, FACTS) == pytest.approx(wanted.sum() / 2e4, rel=1e-3)
 
 
 @draws(20)
@@ -125,18 +127,18 @@ def test_pieces_change_rate_and_lengths_from_their_times_on():
     assert counts[1] == 0 and counts[2] / counts[0] == pytest.approx(4.0, rel=0.1)
     workload = asked("day", pieces=pieces)
     t = np.array([10.0, 70.0, 150.0])
-    plain = rate_at(asked("day"), t, 200.0, FACTS)
-    assert rate_at(workload, t, 200.0, FACTS) == pytest.approx(plain * [1.0, 0.0, 2.0])
-    assert length_at(workload, t, "output", FACTS).tolist() == [1.0, 1.0, 3.0]
+    plain = rate_factor_at(asked("day"), t, 200.0, FACTS)
+    assert rate_factor_at(workload, t, 200.0, FACTS) == pytest.approx(plain * [1.0, 0.0, 2.0])
+    assert length_factor_at(workload, t, "output", FACTS).tolist() == [1.0, 1.0, 3.0]
     tokens = np.array([7, 7, 7], np.int32)
-    assert follow_day(workload, t, tokens, "output", FACTS).tolist() == [7, 7, 21]
+    assert scaled_lengths(workload, t, tokens, "output", FACTS).tolist() == [7, 7, 21]
 
 
 @pytest.mark.parametrize("shape", ["day", "servegen_r1_day"])
 def test_a_run_that_begins_later_in_the_day_has_the_rest_of_it(shape):
     t = np.arange(0.5, 100.0)
-    of_day = rate_at(asked(shape, period_s=200.0), t + 70.0, 200.0, FACTS)
-    later = rate_at(asked(shape, period_s=200.0, begins_s=70.0), t, 100.0, FACTS)
+    of_day = rate_factor_at(asked(shape, period_s=200.0), t + 70.0, 200.0, FACTS)
+    later = rate_factor_at(asked(shape, period_s=200.0, begins_s=70.0), t, 100.0, FACTS)
     np.testing.assert_allclose(later, of_day, rtol=1e-12)
 
 
@@ -146,7 +148,7 @@ def test_pieces_out_of_order_are_refused():
 
 
 def test_clients_of_a_ramp_begin_evenly_and_are_let_in_by_the_engine():
-    assert first_turns(4, 2.0).tolist() == [0.0, 0.5, 1.0, 1.5]
-    assert first_turns(4, 0.0).size == 0
+    assert first_turn_times_s(4, 2.0).tolist() == [0.0, 0.5, 1.0, 1.5]
+    assert first_turn_times_s(4, 0.0).size == 0
     assert closed_loop_arrivals(2, 3)[:2].tolist() == [0.0, 0.0]
     assert closed_loop_arrivals(2, 3, 1.0).min() == pytest.approx(float("inf"))

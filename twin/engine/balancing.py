@@ -120,7 +120,9 @@ class Balance:
         slots_left = slots.copy()
         slots_left[:, lost_places] = x.EMPTY
         experts = self.process.base.shape[1]
-        return int(((x.copies(slots, experts) > 0) & (x.copies(slots_left, experts) == 0)).sum())
+        return int(
+            ((x.copy_counts(slots, experts) > 0) & (x.copy_counts(slots_left, experts) == 0)).sum()
+        )
 
     def topic_shares(self, t_s: float) -> np.ndarray:
         """Share of topics in the tokens of requests that arrived in the last window, f8[topics]."""
@@ -212,7 +214,7 @@ class Balance:
             groups=self.setup.routed.groups,
         )  # fmt: skip
         expert_bytes, layout = self.setup.expert_bytes(role), self.setup.costs.roles[role].layout
-        incoming_bytes = x.moves(group.slots, new_slots).sum(axis=0) * expert_bytes
+        incoming_bytes = x.received_experts(group.slots, new_slots).sum(axis=0) * expert_bytes
         most_bytes = float(incoming_bytes.max()) / layout.split
         total_bytes = float(incoming_bytes.sum())
         if most_bytes <= 0.0:

@@ -25,7 +25,7 @@ from twin.policies.batching import slots_of_ranks
 from twin.policies.memory_pool import BlockPool, PrefixCache, empty_pool
 from twin.policies.router import BLOCK, View
 from twin.scenario import Admission, Scenario, Tenant
-from twin.workload.profile import first_turns
+from twin.workload.profile import first_turn_times_s
 from twin.workload.requests import Requests
 
 
@@ -243,7 +243,7 @@ def heap_of_clients(setup: Setup, sizes: dict[str, int], settings: Settings) -> 
     heap, workload, requests = c.Loop(sizes), setup.scenario.workload, setup.requests
     begin_s, turn_rows = np.zeros(0), np.zeros(0, np.int64)
     if settings.closed_loop:
-        begin_s = first_turns(workload.concurrency, workload.ramp_s)
+        begin_s = first_turn_times_s(workload.concurrency, workload.ramp_s)
         if (residents := setup.residents) is not None:  # the others come as those before them end
             later_clients = workload.concurrency - len(residents)
             begin_s = np.arange(later_clients) / residents.rate_req_per_s

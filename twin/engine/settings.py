@@ -76,7 +76,7 @@ class Source:
 
     def die_shares(self) -> tuple[float, float]:
         """Shares of a request's KV, and of its state, that each die of a decode rank has."""
-        decode_role = self.costs.decoding
+        decode_role = self.costs.decoding_role
         return (decode_role.die_kv, decode_role.die_state) if decode_role else (1.0, 1.0)
 
     def port_share(self) -> float:
@@ -88,7 +88,7 @@ class Source:
 
     def fetch_latency_s(self) -> float:
         """Latency (s) of a read from the memory pool; 0 without one, or if no instance reads it."""
-        if not self.s.memory_pool.enabled or self.costs.prefilling is None:
+        if not self.s.memory_pool.enabled or self.costs.prefilling_role is None:
             return 0.0
         first_instance = self.setup.instances[0]
         first_npu = first_instance.die_of_rank[: self.setup.dies_per_npu(first_instance.role)]
@@ -107,7 +107,7 @@ class Source:
 
     def in_host_share(self) -> float:
         """Share of a decoding request's KV that lies in host memory."""
-        if (decode_role := self.costs.decoding) is None:
+        if (decode_role := self.costs.decoding_role) is None:
             return 0.0
         return decode_role.kv_in_host / decode_role.kv_bytes_per_token
 

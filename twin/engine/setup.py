@@ -24,8 +24,8 @@ from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import decode_iteration_s
 from twin.model.fetch import node_dram_bytes
-from twin.model.formats import FORMATS, computes
-from twin.model.parallel import kv_cells
+from twin.model.formats import FORMATS, product_format
+from twin.model.parallel import kv_holders
 from twin.model.prefill import prefill_batch_s
 from twin.model.roofline import stack_facts
 from twin.policies.batching import tokens_per_iteration
@@ -100,7 +100,7 @@ class Setup:
     def flops_per_s(self, role: str) -> float:
         """FLOP/s of a die of a pool, in the format of its weights, at the rated clock."""
         costs = self.costs.roles[role]
-        return costs.chip.flops[computes(costs.pool.precision.weights, costs.chip.flops)]
+        return costs.chip.flops[product_format(costs.pool.precision.weights, costs.chip.flops)]
 
     @property
     def first_die(self) -> int:
@@ -110,7 +110,7 @@ class Setup:
     @property
     def rank_dies(self) -> int:
         """Number of dies of a rank of decoding instances; 1 without any."""
-        return self.costs.decoding.pool.rank_dies if self.costs.decoding else 1
+        return self.costs.decoding_role.pool.rank_dies if self.costs.decoding_role else 1
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -164,8 +164,8 @@ class Setup:
     def kv_cells(self) -> int:
         """Number of prefix caches of an instance that computes prompts: parts of it that hold the
         KV of whole prompts; 1 without such instances."""
-        role = self.costs.prefilling
-        return kv_cells(role.pool, role.dies) if role else 1
+        role = self.costs.prefilling_role
+        return kv_holders(role.pool, role.dies) if role else 1
 
     @property
     def namespaces(self) -> int:

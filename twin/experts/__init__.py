@@ -3,7 +3,7 @@ a fitted factor on time. Loads are shares of the mean."""
 
 from twin.experts.imbalance import Imbalance, first_slots, imbalance
 from twin.experts.load import EMPTY, die_load, hot_factors, hottest_by_layer, slots_by_node
-from twin.experts.placement import choose_layers, copies, moves, place, replicas
+from twin.experts.placement import choose_layers, copy_counts, place, received_experts, replicas
 from twin.experts.popularity import ExpertsError, topic_correlation
 from twin.experts.process import (
     Process,

@@ -50,19 +50,24 @@ def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> 
 
 @kernel
 def joint_ratio(a: float, b: float, top_groups: int) -> float:
-    """P(two groups are both reached) / (a b), for groups reached with chances a and b. Exact for
-    groups with equal chances: (m - 1) G / (m (G - 1)) for m of G groups."""
+    """P(two groups are both reached) / (a b), for groups that a token reaches with chances a and b.
+    Exact for groups with equal chances: (m - 1) G / (m (G - 1)) for m = `top_groups` of G
+    groups."""
     groups_left = top_groups - 0.5 * (a + b)
     return 0.0 if groups_left <= 0.0 else min((top_groups - 1.0) / groups_left, 1.0 / max(a, b))
 
 
 @lazy_entry
-def limited_deficit(now: Floats, slots: Ints, part: Floats, groups: int, top_groups: int) -> Floats:
-    """Mean less variance of a token's picks on each die, f8[layers, dies], when its experts are in
-    `top_groups` of the groups. Picks of dies depend on each other, for their total is fixed: the
-    variances are those of independent picks that given this total vary as much."""
+def grouped_deficit(
+    chances: Floats, slots: Ints, part: Floats, groups: int, top_groups: int
+) -> Floats:
+    """Mean minus variance of a token's picks on each die, f8[layers, dies], when its experts are in
+    `top_groups` of the groups. chances f8[layers, experts]: that a token picks an expert; part
+    f8[layers, dies, slots]: share of its expert's tokens that each slot gets. Picks of dies depend
+    on each other, for their total is fixed: the variances are those of independent picks that given
+    this total vary as much."""
     layers, dies, slots_each = slots.shape
-    experts = now.shape[1]
+    experts = chances.shape[1]
     group_size = experts // groups
     deficits = np.zeros((layers, dies))
     group_chance = np.empty(groups)
@@ -71,10 +76,12 @@ def limited_deficit(now: Floats, slots: Ints, part: Floats, groups: int, top_gro
     var_of_part = np.empty(groups)
     die_var = np.empty(dies)
     for layer in range(layers):
-        group_chances(now[layer], groups, top_groups, group_chance)
+        group_chances(chances[layer], groups, top_groups, group_chance)
         group_var[:] = 1e-12
         for expert in range(experts):
-            chance = min(1.0, now[layer, expert] / max(group_chance[expert // group_size], 1e-12))
+            chance = min(
+                1.0, chances[layer, expert] / max(group_chance[expert // group_size], 1e-12)
+            )
             group_var[expert // group_size] += chance * (1.0 - chance)
         var_sum = 0.0
         for die in range(dies):
@@ -86,8 +93,8 @@ def limited_deficit(now: Floats, slots: Ints, part: Floats, groups: int, top_gro
                     continue
                 expert = slots[layer, die, i]
                 g = expert // group_size
-                picks = now[layer, expert] * part[layer, die, i]
-                chance = min(1.0, now[layer, expert] / max(group_chance[g], 1e-12))
+                picks = chances[layer, expert] * part[layer, die, i]
+                chance = min(1.0, chances[layer, expert] / max(group_chance[g], 1e-12))
                 pick_var = chance * (1.0 - chance) * part[layer, die, i]
                 # Of this expert, and what the pairs below count of it.
                 die_var[die] += picks - picks * picks
@@ -110,7 +117,7 @@ def limited_deficit(now: Floats, slots: Ints, part: Floats, groups: int, top_gro
             mean_picks = 0.0
             for i in range(slots_each):
                 if part[layer, die, i] > 0.0:
-                    mean_picks += now[layer, slots[layer, die, i]] * part[layer, die, i]
+                    mean_picks += chances[layer, slots[layer, die, i]] * part[layer, die, i]
             other_variance = max(var_sum - die_var[die], 0.1 * var_sum)
             free_var = die_var[die] * var_sum / other_variance if other_variance > 0.0 else 0.0
             deficits[layer, die] = mean_picks - free_var

@@ -29,12 +29,12 @@ class Imbalance:
 
     @cached_property
     def factor(self) -> Floats:
-        """The whole curve, f8[G]; computed by compiled code unless it is known."""
+        """The curve as an array, f8[G] or [2 G]; computed by compiled code unless it is known."""
         return self.curve.whole() if isinstance(self.curve, Curve) else np.asarray(self.curve)
 
     @property
     def table(self) -> tuple[Floats, Any]:
-        """(tokens, curve) for cost kernels."""
+        """(tokens f8[G], curve [G] or [2 G]) as kernels read them."""
         return self.tokens, self.curve
 
 
@@ -60,8 +60,8 @@ class Curve(Sequence[float]):
 def first_slots(
     experts: Experts, process: Process, dies: int, slots_per_die: int, nodes: int, groups: int
 ) -> Ints:
-    """Slots of the placement that balances the long run, i8[layers, dies, slots_per_die]; shared
-    between equal questions: do not write them. Raises as `place`."""
+    """Expert of each slot, i8[layers, dies, slots_per_die], in the placement that balances the long
+    run; shared between equal questions: do not write them. Raises as `place`."""
     chances = long_run_chances(process)
     return place(experts, chances, dies, slots_per_die, nodes=nodes, groups=groups)
 
@@ -71,8 +71,9 @@ def imbalance(
     nodes: int = 1, links: bool = False, counts: Floats | None = None,
 ) -> Imbalance:  # fmt: skip
     """Load of the hottest of `routed_dies` over the mean, by tokens entering an MoE layer, of which
-    `tokens_per_request` come from one request; the placement balances the long run. links: the
-    curve of nodes is wanted as well. Raises ExpertsError where experts do not fit."""
+    `tokens_per_request` come from one request; the placement balances the long run. links: whether
+    the curve of nodes follows; counts: imported expert counts f8[layers, experts]. Raises
+    ExpertsError where experts do not fit."""
     experts = routed.experts
     if tokens_per_request < 1:
         raise ExpertsError(
@@ -91,13 +92,13 @@ def imbalance(
     request_args = tokens_per_request, process.correlation
 
     def point(i: int) -> float:
-        """One value of the curve: of dies or, beyond GRID, of nodes."""
+        """One value of the curve by its index: of dies or, from GRID on, of nodes."""
         return peaks[i // GRID].factor(float(batch_tokens[i % GRID]), *request_args)
 
-    def whole() -> Floats:
-        """All values of the curve, computed together."""
+    def all_points() -> Floats:
+        """All values of the curve, computed together, f8[G] or [2 G]."""
         return np.concatenate([level.factors(batch_tokens, *request_args) for level in peaks])
 
     picks, _, _ = die_moments(chances, slots, copy_shares(slots, routed.routed_experts, near_nodes))
-    lazy_curve = Curve(point, whole, GRID * len(peaks))
+    lazy_curve = Curve(point, all_points, GRID * len(peaks))
     return Imbalance(batch_tokens, lazy_curve, picks * (routed_dies / routed.top_k))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from twin.experts.groups import limited_deficit
+from twin.experts.groups import grouped_deficit
 from twin.experts.peak import SMALL_MEAN, peak_of_amounts, peak_of_counts, peaks
 from twin.experts.popularity import ExpertsError, Floats, Ints
 from twin.kernels.compiled import is_compiled
@@ -14,21 +14,21 @@ EMPTY = -1  # a slot that holds no expert
 
 
 def hot_factors(
-    now: Floats, slots: Ints, tokens: Floats, tokens_per_request: float = 1.0,
+    chances: Floats, slots: Ints, tokens: Floats, tokens_per_request: float = 1.0,
     correlation: float = 0.0, groups: int = 1, top_groups: int = 1, nearest: int = 1,
     distinct: bool = True,
 ) -> Floats:  # fmt: skip
     """Expected load of the hottest die over the mean of ALL dies, averaged over layers, f8[g], for
-    now f8[layers, experts], slots i8[layers, dies, slots_per_die] and tokens f8[g], of which
-    `tokens_per_request` pick alike by `correlation`. groups > 1: routing limited to `top_groups`.
-    nearest > 1: nodes within which tokens prefer a copy. distinct = False: a multinomial (groups =
-    1). Raises ExpertsError."""
-    load_peaks = Peaks(now, slots, groups, top_groups, nearest, distinct)
+    chances f8[layers, experts] that a token picks an expert, slots i8[layers, dies, slots_per_die]
+    and tokens f8[g], of which `tokens_per_request` pick alike by `correlation`. groups > 1: routing
+    limited to `top_groups`. nearest > 1: nodes within which tokens prefer a copy. distinct = False:
+    a multinomial (groups = 1). Raises ExpertsError."""
+    load_peaks = Peaks(chances, slots, groups, top_groups, nearest, distinct)
     return load_peaks.factors(tokens, tokens_per_request, correlation)
 
 
 def slots_by_node(slots: Ints, nodes: int) -> Ints:
-    """Slots regrouped by node, i8[layers, nodes, most slots of a node]; the rest is EMPTY."""
+    """Slots regrouped by node, i8[layers, nodes, most slots of a node]; unused ones are EMPTY."""
     layers, dies, room = slots.shape
     node_of_die = np.arange(dies) * nodes // dies
     place_in_node = np.arange(dies) - np.searchsorted(node_of_die, node_of_die)
@@ -41,11 +41,11 @@ class Peaks:
     """Moments of a token's load on each die, for any batch; of nodes with `slots_by_node`."""
 
     def __init__(
-        self, now: Floats, slots: Ints, groups: int = 1, top_groups: int = 1, nearest: int = 1,
+        self, chances: Floats, slots: Ints, groups: int = 1, top_groups: int = 1, nearest: int = 1,
         distinct: bool = True,
     ) -> None:  # fmt: skip
-        """Arguments of `hot_factors`; raises ExpertsError."""
-        experts = now.shape[1]
+        """Arguments as those of `hot_factors`; raises ExpertsError."""
+        experts = chances.shape[1]
         if groups < 1 or experts % groups or not 1 <= top_groups <= groups:
             raise ExpertsError(
                 f"{experts} experts in {groups} groups, {top_groups} of them a token: the experts "
@@ -57,13 +57,13 @@ class Peaks:
                 "experts; ask for a multinomial with groups = 1"
             )
         copy_share = copy_shares(slots, experts, nearest)
-        picks, own_variance, common_variance = die_moments(now, slots, copy_share)
-        top_k = round(float(now[0].sum()))
+        picks, own_variance, common_variance = die_moments(chances, slots, copy_share)
+        top_k = round(float(chances[0].sum()))
         self._most = float(min(top_k, slots.shape[2]) if distinct else top_k)  # of one token
         if not distinct:  # counts of Poisson variance, given their total, are a multinomial's
             own_variance[:] = 0.0
         elif groups > 1:
-            own_variance = limited_deficit(now, slots, copy_share, groups, top_groups)
+            own_variance = grouped_deficit(chances, slots, copy_share, groups, top_groups)
         by_picks = np.argsort(-picks, axis=1, kind="mergesort")
         self._picks, self._own, self._alike = (
             np.take_along_axis(moment, by_picks, 1)
@@ -71,12 +71,14 @@ class Peaks:
         )
 
     def factors(self, tokens: Floats, tokens_per_request: float, correlation: float) -> Floats:
-        """Expected load of the hottest die over the mean, averaged over layers, f8[g]."""
+        """Expected load of the hottest die over the mean, averaged over layers, f8[g], for tokens
+        f8[g]; correlation: between tokens of one request."""
         of_requests = tokens_per_request, correlation
         return np.array([self._mean_factor(peaks, float(n), *of_requests) for n in tokens])
 
     def factor(self, tokens: float, tokens_per_request: float, correlation: float) -> float:
-        """A point of `factors` without a compiler: in numpy, equal bit for bit, much slower."""
+        """Expected load of the hottest die over the mean, averaged over layers, for one batch of
+        tokens. Without a compiler in numpy: equal bit for bit, much slower."""
         peaks_of = peaks if is_compiled(peaks) else peaks_in_numpy
         return self._mean_factor(peaks_of, tokens, tokens_per_request, correlation)
 
@@ -97,13 +99,14 @@ class Peaks:
         return float(np.add.accumulate(factor_of_layer)[-1]) / layers
 
 
-def load_compiled() -> None:
-    """Load compiled code once, so that every `Peaks.factor` from now on is computed by it."""
+def load_compiled_peaks() -> None:
+    """Load compiled code once, so that it computes every later `Peaks.factor`."""
     peaks(np.ones((1, 1)), np.ones((1, 1)))
 
 
 def peaks_in_numpy(mean: Floats, spread: Floats) -> Floats:
-    """Expected maximum over dies, f8[layers], as `peaks`, in plain numpy."""
+    """Expected maximum over dies, f8[layers], of counts with mean and spread (variance over mean)
+    f8[layers, dies], in plain numpy."""
     is_small = mean[:, 0] <= SMALL_MEAN
     peak_tokens = np.empty(mean.shape[0])
     if is_small.any():
@@ -113,16 +116,17 @@ def peaks_in_numpy(mean: Floats, spread: Floats) -> Floats:
     return peak_tokens
 
 
-def die_load(now: Floats, slots: Ints, nearest: int = 1) -> Floats:
-    """Expected load of each die over its layer's mean, f8[layers, dies]; rows average to 1."""
-    picks, _, _ = die_moments(now, slots, copy_shares(slots, now.shape[1], nearest))
+def die_load(chances: Floats, slots: Ints, nearest: int = 1) -> Floats:
+    """Expected load of each die over its layer's mean, f8[layers, dies]; rows average to 1.
+    nearest: nodes within which tokens prefer a copy."""
+    picks, _, _ = die_moments(chances, slots, copy_shares(slots, chances.shape[1], nearest))
     mean_picks = picks.sum(axis=1, keepdims=True) / slots.shape[1]
     return np.asarray(picks / mean_picks)
 
 
-def hottest_by_layer(now: Floats, slots: Ints, nearest: int = 1) -> Floats:
+def hottest_by_layer(chances: Floats, slots: Ints, nearest: int = 1) -> Floats:
     """Expected load of the hottest die over the mean in an infinite batch, f8[layers]."""
-    return np.asarray(die_load(now, slots, nearest).max(axis=1))
+    return np.asarray(die_load(chances, slots, nearest).max(axis=1))
 
 
 def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
@@ -154,13 +158,13 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
     return np.where(is_first, copies_on_die * (near_share + far_share) / nearest, 0.0)
 
 
-def die_moments(now: Floats, slots: Ints, part: Floats) -> tuple[Floats, Floats, Floats]:
+def die_moments(chances: Floats, slots: Ints, part: Floats) -> tuple[Floats, Floats, Floats]:
     """Moments of one token on each die for part of `copy_shares`: (picks: mean number of experts,
     own: squared chances, by which picking an expert once at most lowers variance, alike: variance
     per unit of topic correlation, x (1 - x) for an expert of chance x), each f8[layers, dies]."""
     layers, dies, die_slots = slots.shape
     picks, own_variance, common_variance = (np.zeros((layers, dies)) for _ in range(3))
-    chance_of_slot = now[np.arange(layers)[:, None, None], slots]
+    chance_of_slot = chances[np.arange(layers)[:, None, None], slots]
     for i in range(die_slots):  # slot by slot, so that the order of the sums is fixed
         slot_share, slot_chance = part[:, :, i], chance_of_slot[:, :, i]
         picks += slot_chance * slot_share

@@ -30,7 +30,7 @@ def place_spread(
     if nodes > 1 and current.shape[0] > 0:
         layer_index, die, _ = np.nonzero(current >= 0)
         had_copy[layer_index, current[current >= 0], node_of[die]] = True
-    node_copies = _copies_to_nodes(load, copies_of, node_of, had_copy, die_slots, copy_count)
+    node_copies = _copies_by_node(load, copies_of, node_of, had_copy, die_slots, copy_count)
     # Expert by expert, node by node: which copy goes where, and what it weighs.
     expert_and_node = np.repeat(np.tile(np.arange(experts * nodes), layers), node_copies.ravel())
     expert, node = np.divmod(expert_and_node.reshape(layers, copy_count), nodes)
@@ -43,13 +43,13 @@ def place_spread(
     _pack_apart(load[layer_rows, expert] / nodes * shares, expert, node, node_of, experts, slots)
 
 
-def _copies_to_nodes(
+def _copies_by_node(
     load: Floats, count: Ints, node_of: Ints, was: Bools, room: int, copies: int
 ) -> Ints:
     """Number of copies of each expert on each node, i8[layers, experts, nodes]; count i8[layers,
     experts]: on all nodes. Copies are dealt one by one, those of the heaviest experts first, to the
     node with the fewest of the expert, then to the lightest; preferably to one that has the expert
-    (`was`) while its load is below SLACK times its part."""
+    (`was`) while its load is below SLACK times its part. room: slots of a die."""
     layers, experts, nodes = was.shape
     if nodes == 1:
         return count[:, :, None].copy()
@@ -83,7 +83,8 @@ def _copies_to_nodes(
 def _pack_apart(
     share: Floats, expert: Ints, node: Ints, node_of: Ints, experts: int, slots: Ints
 ) -> None:
-    """Pack copies, heaviest first, on their node's lightest die with room, without its expert."""
+    """Fill `slots` with copies, heaviest first, each on its node's lightest die with room, if
+    possible one without its expert; by copy, [layers, copies]: share (its load), expert, node."""
     layers, dies, slots_per_die = slots.shape
     rows = np.arange(layers)
     die_load = np.zeros((layers, dies))

@@ -20,9 +20,10 @@ HOT_DIES = 24  # looked at first: far below their means the others decide nothin
 
 
 def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
-    """E[max] of independent integer counts of each row, f8[layers]. mean f8[layers, dies] >= 0,
-    falling; spread = variance / mean. Binomial (spread < 1), Poisson (1) or negative binomial (>
-    1), all by p(k) = p(k-1) (a + b/k) (Panjer 1981); E[max] = sum over k of 1 - P(all <= k)."""
+    """E[max] over the dies of each layer of independent integer counts, f8[layers]. mean f8[layers,
+    dies] >= 0, falling; spread = variance / mean. Binomial (spread < 1), Poisson (1) or negative
+    binomial (> 1), all by p(k) = p(k-1) (a + b/k) (Panjer 1981); E[max] = sum over k of 1 - P(all
+    <= k)."""
     excess = np.where(mean > 0.0, spread - 1.0, 0.0)
     is_binomial = excess < -1e-9  # counts whole trials, or its chances do not sum to 1
     rounded_trials = np.floor(0.5 - mean / np.where(is_binomial, excess, -1.0))
@@ -52,8 +53,9 @@ def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
 
 
 def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
-    """E[max] of independent large counts of each row, f8[layers], arguments as above: shifted
-    gammas by the cube-root transform (Wilson and Hilferty 1931), midpoint rule over E[max]."""
+    """E[max] over the dies of each layer of independent large counts, f8[layers]. mean f8[layers,
+    dies] >= 0, falling; spread = variance / mean. Shifted gammas by the cube-root transform (Wilson
+    and Hilferty 1931), midpoint rule over E[max]."""
     has_load = mean > 0.0
     sd = np.sqrt(mean * spread)
     skew = np.maximum(1e-6, (2.0 * spread - 1.0) / np.maximum(sd, 1e-12))
@@ -79,7 +81,8 @@ def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
 
 
 def _chance_below(x: Floats, sd: Floats, skew: Floats, sure: Floats, mean: Floats) -> Floats:
-    """P(count <= x) of each die of each row; 1 from `sure` deviations on."""
+    """P(count <= x) of each die of each row, f8[rows, dies], by its mean, standard deviation and
+    skew; 1 from `sure` deviations on."""
     sds_above = (x - mean) / sd
     cube = 1.0 + 0.5 * skew * sds_above
     chance = np.where(sds_above > sure, 1.0, 0.0)
@@ -93,7 +96,8 @@ def _chance_below(x: Floats, sd: Floats, skew: Floats, sure: Floats, mean: Float
 
 
 def _row_product(chance: Floats, least: float) -> Floats:
-    """Product of each row, f8[layers], die by die until it is below `least`."""
+    """Product of each row of chance f8[layers, n], f8[layers], die by die until it is below
+    `least`."""
     product = np.multiply.accumulate(chance, axis=1)
     is_small = product < least
     last_die = np.where(is_small.any(axis=1), is_small.argmax(axis=1), -1)
@@ -102,7 +106,8 @@ def _row_product(chance: Floats, least: float) -> Floats:
 
 @lazy_entry
 def peaks(mean: Floats, spread: Floats) -> Floats:
-    """`peak_of_counts` or, beyond SMALL_MEAN, `peak_of_amounts` of each row, f8[layers]."""
+    """E[max] over the dies of each layer, f8[layers], by mean and spread (variance / mean)
+    f8[layers, dies]: of integer counts or, for means beyond SMALL_MEAN, of large ones."""
     peak_tokens = np.empty(mean.shape[0])
     for layer in range(mean.shape[0]):
         dies = 0  # with load: they come first
@@ -117,7 +122,8 @@ def peaks(mean: Floats, spread: Floats) -> Floats:
 
 @kernel(allocates=True)
 def _peak_of_counts(mean: Floats, spread: Floats) -> float:
-    """`peak_of_counts` of one layer, in scalars for compiled code."""
+    """E[max] of independent integer counts of one layer's dies, in scalars for compiled code; mean,
+    spread (variance / mean): f8[dies]."""
     dies = mean.size
     a, b, chance, chance_below = np.empty(dies), np.empty(dies), np.empty(dies), np.empty(dies)
     for die in range(dies):
@@ -149,7 +155,8 @@ def _peak_of_counts(mean: Floats, spread: Floats) -> float:
 
 @kernel(allocates=True)
 def _peak_of_amounts(mean: Floats, spread: Floats) -> float:
-    """`peak_of_amounts` of one layer, in scalars for compiled code."""
+    """E[max] of independent large counts of one layer's dies, in scalars for compiled code; mean,
+    spread (variance / mean): f8[dies]."""
     dies = mean.size
     sd, skew = np.empty(dies), np.empty(dies)
     lowest_count = highest_count = 0.0
@@ -167,7 +174,7 @@ def _peak_of_amounts(mean: Floats, spread: Floats) -> float:
 
 @kernel
 def _all_below(x: float, mean: Floats, sd: Floats, skew: Floats) -> float:
-    """P(no die is above x); neighbouring dies with equal moments are computed once."""
+    """P(no die's count is above x); neighbouring dies with equal moments are computed once."""
     all_below = chance_below = 1.0
     for die in range(sd.size):
         if die == 0 or mean[die] != mean[die - 1] or sd[die] != sd[die - 1]:

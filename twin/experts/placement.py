@@ -60,8 +60,8 @@ def place(
 
 
 def replicas(slots: Ints, experts: int | None = None) -> NDArray[np.int32]:
-    """Redundant copies on each die, i4[layers, dies]: all copies of an expert but its first.
-    experts: routed experts (None: as many as the slots name)."""
+    """Number of redundant copies on each die, i4[layers, dies]: all copies of an expert but its
+    first. experts: number of routed experts (None: as many as the slots name)."""
     expert_count = int(slots.max()) + 1 if experts is None else experts
     layers = slots.shape[0]
     is_filled = (slots >= 0).reshape(layers, -1)
@@ -73,17 +73,17 @@ def replicas(slots: Ints, experts: int | None = None) -> NDArray[np.int32]:
     return is_repeated.reshape(slots.shape).sum(axis=2, dtype=np.int32)
 
 
-def copies(slots: Ints, experts: int) -> NDArray[np.int32]:
-    """Copies of each expert, i4[layers, experts]."""
+def copy_counts(slots: Ints, experts: int) -> NDArray[np.int32]:
+    """Number of copies of each expert, i4[layers, experts]."""
     copy_count = np.zeros((slots.shape[0], experts), np.int32)
     layer_of_copy = np.nonzero(slots >= 0)[0]
     np.add.at(copy_count, (layer_of_copy, slots[slots >= 0]), 1)
     return copy_count
 
 
-def moves(old: Ints, new: Ints) -> Ints:
-    """Expert weights that each die must receive to go from old to new slots, i8[layers, dies]; the
-    slot within a die does not matter, and a second copy there needs no transfer."""
+def received_experts(old: Ints, new: Ints) -> Ints:
+    """Number of experts whose weights each die must receive to go from old to new slots, i8[layers,
+    dies]; the slot within a die does not matter, and a second copy there needs no transfer."""
     if old.shape != new.shape:
         raise ExpertsError(f"slots of shape {old.shape} cannot become slots of shape {new.shape}")
     received_experts = np.zeros(new.shape[:2], np.int64)

@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 LEAST_SHARE = 1e-3  # of a layer's mean count, for an expert that was never counted
-SKEWED, POWER_LAW = 0, 1  # shapes of `rank_loads`
+SKEWED, POWER_LAW = 0, 1  # shapes of `fill_ranked_loads`
 
 
 class ExpertsError(ValueError):
@@ -29,7 +29,7 @@ def topic_correlation(experts: Experts, facts: Facts) -> float:
 
 
 def log_scale(experts: Experts) -> float:
-    """Scale of the logarithms of popularity, drift and topics."""
+    """Factor of the logarithms of popularity, drift and topics; 0 when uniform."""
     return 0.0 if experts.popularity == "uniform" else experts.skew
 
 
@@ -51,15 +51,16 @@ def log_loads(
     for layer in range(layers):
         order_key = stream_key(seed, f"experts/order/{layer}")
         if experts.popularity == "power_law":
-            rank_loads(POWER_LAW, skew, alpha, load_span, order_key, log_load[layer])
+            fill_ranked_loads(POWER_LAW, skew, alpha, load_span, order_key, log_load[layer])
         else:
             layer_scale = skew * layer_scales[layer * len(layer_scales) // layers]
-            rank_loads(SKEWED, layer_scale, 0.0, 0.0, order_key, log_load[layer])
+            fill_ranked_loads(SKEWED, layer_scale, 0.0, 0.0, order_key, log_load[layer])
     return log_load
 
 
 def _check_counts(counts: Floats | None, layers: int, routed_experts: int, name: str) -> Floats:
-    """Counts of the model's layers and experts, f8. Raises ExpertsError with what is wrong."""
+    """Counts f8[layers, experts] as an array; ExpertsError if they do not fit the model or are
+    invalid."""
     subject = f"the expert counts {name}" if name else "the imported expert counts"
     if counts is None:
         raise ExpertsError(f"{subject} are not here: import their file first")
@@ -82,10 +83,11 @@ def _log_ratios(counts: Floats) -> Floats:
     return apply(math.log, np.maximum(counts / mean_count, LEAST_SHARE))
 
 
-def rank_loads(shape: int, scale: float, alpha: float, span: float, order_key: np.uint64,
+def fill_ranked_loads(shape: int, scale: float, alpha: float, span: float, order_key: np.uint64,
                out: Floats) -> None:  # fmt: skip
-    """Fill out f8[experts] with log loads at mid-rank quantiles, ordered by a key. SKEWED:
-    logistic, times `scale`. POWER_LAW: density x**-alpha on [1, span], log times `scale`."""
+    """Fill out f8[experts] with log loads at mid-rank quantiles, in an order drawn by a key.
+    SKEWED: logistic, times `scale`. POWER_LAW: density x**-alpha on [1, span], log times
+    `scale`."""
     expert_order = np.argsort(uniforms(order_key, np.arange(out.size)), kind="mergesort")
     quantile = (np.arange(out.size) + 0.5) / out.size
     if shape == SKEWED:

@@ -46,7 +46,7 @@ class Process:
 
     @property
     def changes(self) -> bool:
-        """Whether `chances_at` depends on time with a constant mix."""
+        """Whether experts' chances depend on time when the mix of topics is constant."""
         return self.experts.drift_s > 0.0 or self.experts.shift_every_s > 0.0
 
 
@@ -65,18 +65,20 @@ class Routed:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """Groups, and the maximum that a token reaches; (1, 1) where its choice is not limited."""
+        """(groups, maximum of them that a token reaches); (1, 1) where its choice is not
+        limited."""
         return (self.groups, self.top_groups) if self.experts.group_limited else (1, 1)
 
 
 def start_process(routed: Routed, counts: Floats | None = None) -> Process:
     """The popularity process of a scenario; counts f8[layers, experts] when imported. Raises
     ExpertsError for fewer experts than a token picks, or counts that do not fit the model."""
-    return _known(routed) if counts is None else _started(routed, counts)
+    return _known(routed) if counts is None else _draw_process(routed, counts)
 
 
-def _started(routed: Routed, counts: Floats | None = None) -> Process:
-    """The popularity process of a scenario, drawn anew; see `start_process`."""
+def _draw_process(routed: Routed, counts: Floats | None = None) -> Process:
+    """The popularity process of a scenario, drawn anew; counts f8[layers, experts] when
+    imported."""
     experts, facts, seed = routed.experts, routed.facts, routed.seed
     layers, routed_experts, top_k = routed.layers, routed.routed_experts, routed.top_k
     if not min(1, routed_experts) <= top_k <= routed_experts:
@@ -101,7 +103,7 @@ def _started(routed: Routed, counts: Floats | None = None) -> Process:
 
 
 # Runs that a plan or a sweep makes one after the other share experts, and what was drawn of them.
-_known = lru_cache(maxsize=8)(_started)
+_known = lru_cache(maxsize=8)(_draw_process)
 
 
 def long_run_chances(process: Process) -> Floats:
@@ -123,18 +125,20 @@ def chances_at(process: Process, t_s: float, mix: Floats | None = None) -> Float
             f"mix has shape {weights.shape}: give {process.topics} weights with a sum above 0"
         )
     topic_shares = weights / weights.sum()
-    return _now(process, t_s if process.changes else 0.0, tuple(topic_shares.tolist()))
+    return _chances_of_mix(process, t_s if process.changes else 0.0, tuple(topic_shares.tolist()))
 
 
 @lru_cache(maxsize=8)
-def _now(process: Process, t_s: float, mix: tuple[float, ...]) -> Floats:
-    """`chances_at` for shares of the topic classes, which sum to 1."""
+def _chances_of_mix(process: Process, t_s: float, mix: tuple[float, ...]) -> Floats:
+    """Chance that a token picks each expert at `t_s`, f8[layers, experts], for these shares of the
+    topic classes, which sum to 1."""
     noise, log_load = _drift(process, t_s), _shifted_loads(process, t_s)
     return _chances(log_load, noise, process.offset, np.array(mix), process.top_k)
 
 
 def mix_at(process: Process, t_s: float) -> Floats:
-    """Weights f8[topics] of classes at `t_s`, sum 1; class k peaks at k / topics of a period."""
+    """Weights f8[topics] of the topic classes at `t_s`, sum 1; class k peaks at k / topics of a
+    period."""
     if process.topics == 1:
         return np.ones(1)
     topic_weights = _topic_weights(process, np.array([t_s]))[:, 0]
@@ -232,12 +236,15 @@ def _shifted_loads(process: Process, t_s: float) -> Floats:
 
 
 def _normal_rows(keys: Keys, first: int, sd: float, experts: int) -> Floats:
-    """Normal numbers x sd, f8[layers, experts], from draw `first` of each layer's stream on."""
+    """Normal numbers times `sd`, f8[layers, experts], from draw `first` of each layer's stream
+    on."""
     return sd * normals(keys[:, None], np.arange(first, first + experts))
 
 
 def _chances(base: Floats, noise: Floats, offset: Floats, mix: Floats, top_k: int) -> Floats:
-    """Chances f8[layers, experts]: those of the topic classes, averaged by mix f8[topics]."""
+    """Chances f8[layers, experts] that a token picks an expert: those of the topic classes,
+    averaged by mix f8[topics]. base, noise f8[layers, experts] and offset f8[topics, layers,
+    experts]: log loads."""
     mean_chance = np.zeros_like(base)
     for topic in np.flatnonzero(mix):
         topic_load = apply(math.exp, base + noise + offset[topic])

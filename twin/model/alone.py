@@ -28,7 +28,8 @@ BEFORE_DISPATCH = (*names_of("decode", "attention"), "gate")
 
 
 def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: float) -> float:
-    """Seconds of `dispatch` or `combine` alone, even load, on the first dies of the supernode."""
+    """Seconds of `dispatch` or `combine` (operation) alone with `tokens` on each die, evenly
+    loaded, on the first `dies` of the supernode."""
     shape = load_shape(facts, s.deployment.model)
     machine = load_machine(facts, load_chip(facts, s.supernode.chip))
     exchange_price = exchange(network_of(s.supernode, facts), range(dies))
@@ -43,7 +44,8 @@ def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: flo
 
 
 def streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
-    """Seconds of attention and MoE streams for a microbatch of a layer, on the paper's cores."""
+    """(seconds of decode's attention stream, of its MoE stream) for a microbatch of a layer, on the
+    paper's split of cores."""
     role, decode = costs.decode_role, costs.decode
     assert role is not None
     rank_dies = role.pool.layer_dies
@@ -74,7 +76,8 @@ def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
 
 
 def collective_alone_s(costs: Costs, operation: str, bytes_per_die: float) -> float:
-    """Seconds of a rank's `gather` or `scatter` of bytes of hidden states on each die, no waits."""
+    """Seconds of a rank's `gather` or `scatter` (operation) of `bytes_per_die` bytes of hidden
+    states on each die, without waits."""
     mode, role = _mode_without_waits(costs), costs.decode_role
     assert role is not None
     tokens = role.pool.layer_dies * bytes_per_die / (ACTIVATION_BYTES * costs.shape.hidden)
@@ -82,12 +85,12 @@ def collective_alone_s(costs: Costs, operation: str, bytes_per_die: float) -> fl
 
 
 def _mode_without_waits(costs: Costs) -> Mode:
-    """The mode without waits for slower dies."""
+    """Coefficients of a layer of decode without waits for slower dies."""
     return costs.decode.splits[0] if costs.decode.hides > 0.0 else costs.decode.sequence
 
 
 def profile_of_mean_die(full: Prediction, traffic: Traffic, facts: Facts) -> dict[str, float]:
-    """Seconds of an iteration by operator on a die of mean load, without microbatches. Its own
+    """Seconds of an iteration by operator on a die of mean load, without microbatches. Its
     attention and experts take their mean time; it waits in dispatch until the slowest die has sent
     and in combine until the hottest has computed."""
     decode, role = full.decode, full.costs.decode_role

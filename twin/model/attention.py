@@ -115,12 +115,12 @@ STATE_BYTES = 4  # of a number of a state: FP32 (SGLang, mamba-ssm-dtype)
 
 
 def _key_width(s: Widths) -> int:
-    """Key values of all heads of a token in linear attention."""
+    """Numbers in the keys of a token in linear attention, all heads."""
     return s.linear_key_heads * s.linear_key_dim
 
 
 def _value_width(s: Widths) -> int:
-    """Value values of all heads of a token in linear attention."""
+    """Numbers in the values of a token in linear attention, all heads."""
     return s.linear_value_heads * s.linear_value_dim
 
 
@@ -136,20 +136,20 @@ class Linear:
     out_values: Count = _value_width  # output values of the core
 
     @staticmethod
-    def state(s: Widths) -> int:
-        """Numbers in a request's state: a matrix of keys by values for each value head."""
+    def state_size(s: Widths) -> int:
+        """Count of numbers in a request's state: a matrix of keys by values for each value head."""
         return s.linear_value_heads * s.linear_key_dim * s.linear_value_dim
 
     def core_flops(self, s: Widths) -> float:
         """FLOPs of a token in decode: the state decays, and is multiplied by the key, changed by an
         outer product and multiplied by the query (arXiv 2412.06464 equation 10)."""
-        return 7.0 * self.state(s)
+        return 7.0 * self.state_size(s)
 
     def prompt_flops(self, s: Widths) -> float:
         """FLOPs of a prompt's token in chunks: as in decode for products with the state, and
         products with the keys and values of its chunk in WY form (arXiv 2412.06464 section 3.3)."""
         chunk_flops = 2 * CHUNK * (3 * s.linear_key_dim + 2 * s.linear_value_dim) + CHUNK**2
-        return 6.0 * self.state(s) + float(s.linear_value_heads * chunk_flops)
+        return 6.0 * self.state_size(s) + float(s.linear_value_heads * chunk_flops)
 
 
 def _kda_weights(s: Widths) -> int:

@@ -18,7 +18,7 @@ Hot = tuple[NDArray[np.float64], Any]  # tokens f8[G], factor [G]: an array, or 
 
 def recompute_s_per_token(role: RoleCosts, budget: float, prompt: float, hot: Hot) -> float:
     """Seconds of an instance's time to compute one token that is not in the memory pool. budget:
-    tokens of a full batch (of an iteration, if colocated); prompt: its mean tokens."""
+    tokens of a full batch (of an iteration, if colocated); prompt: mean tokens of a prompt."""
     pass_s = batch_s(role, budget, budget * 0.5 * prompt, hot)
     if isinstance(role.coefficients, Prefill):
         return float(pass_s - prefill_hits_s(role.prefill, budget, role.operator_sink())) / budget
@@ -27,7 +27,7 @@ def recompute_s_per_token(role: RoleCosts, budget: float, prompt: float, hot: Ho
 
 
 def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: Hot) -> float:
-    """Seconds of a batch with a number of tokens and attention pairs; no request decodes in it."""
+    """Seconds of a batch with a number of tokens and query-key pairs; no request decodes in it."""
     operator_s = role.operator_sink()
     if isinstance(role.coefficients, Prefill):
         die_tokens_pairs = tokens / role.stage_dies, pairs / role.stage_dies
@@ -41,8 +41,9 @@ def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: Hot) -> float:
 def batch_line(
     role: RoleCosts, budget: float, prompt: float, hot: Hot
 ) -> tuple[float, float, float]:
-    """Linear prediction of a batch for routers: fixed seconds, seconds per token and seconds per
-    attention pair, from half-full and full batches."""
+    """Linear prediction of a batch for routers: (fixed seconds, seconds per token, seconds per
+    query-key pair) from half-full and full batches. budget: tokens of a full batch; prompt: mean
+    tokens of a prompt."""
     half, mean = 0.5 * budget, 0.5 * prompt
     half_s, all_s = batch_s(role, half, half * mean, hot), batch_s(role, budget, budget * mean, hot)
     pair_s = (batch_s(role, budget, 2.0 * budget * mean, hot) - all_s) / (budget * mean)
@@ -51,7 +52,8 @@ def batch_line(
 
 
 def attention_s_per_token(p: Prefill, tokens: float) -> float:
-    """Seconds that a token adds to a layer's attention on a die with `tokens`, without pairs."""
+    """Seconds that a token without query-key pairs adds to a layer's attention on a die with
+    `tokens`."""
     products, half = (*p.before, *p.after), 0.5 * tokens
     added_s = sum(product_s(product, tokens) - product_s(product, half) for product in products)
     return float(added_s / half + p.exchange.token + p.context.token + p.gate.token - p.gate.saved)

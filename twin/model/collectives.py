@@ -19,7 +19,7 @@ from twin.hardware.prices import all_to_all
 from twin.model.coefficients import Collective, Transfer
 from twin.model.formats import ACTIVATION_BYTES
 from twin.model.operators import combine_bytes, dispatch_bytes
-from twin.model.roofline import Machine, measured_on
+from twin.model.roofline import Machine, chip_of_tables
 from twin.model.shape import Shape
 from twin.scenario import Communication
 
@@ -62,7 +62,7 @@ class Half:
     saved_s: float = 0.0  # by it, per byte beyond these
 
     def collective(self, moved: float, starts: float = 1.0) -> Collective:
-        """Coefficients of a number of halves with together `moved` bytes per token."""
+        """Coefficients of `starts` halves that together move `moved` bytes per token."""
         beyond_tokens = starts * (self.beyond_bytes / moved)
         s_per_token = moved / self.bytes_per_s
         return Collective(starts * self.start_s, s_per_token, beyond_tokens, self.saved_s * moved)
@@ -84,7 +84,8 @@ def exchange(fabric: Wiring, dies: Sequence[int], operation: Operation = "write"
 
 @lru_cache(maxsize=256)
 def _exchange(net: Network, dies: range | tuple[int, ...], operation: Operation) -> Exchange:
-    """Rate, latency and peers of an all-to-all over these dies of the graph."""
+    """All-to-all over these dies of the graph: rate, latency, and share of messages between
+    nodes."""
     die_count = len(dies)
     if die_count < 2:
         return Exchange(1, float("inf"), 0.0, 0.0)
@@ -133,7 +134,7 @@ def direct_exchange(x: Exchange, chip: str, facts: Facts) -> Exchange:
     `exchange_of` names), else the family's share of the NIC's rate without a proxy."""
     crosses_nodes = x.slow_between and x.nodes > 1
     measured_chip, where = (
-        measured_on(facts, chip, "exchange"),
+        chip_of_tables(facts, chip, "exchange"),
         "across" if crosses_nodes else "inside",
     )
     path = f"chips.{measured_chip}.operators.exchange.{where}"
@@ -171,7 +172,7 @@ def half_all_reduce(m: Machine, facts: Facts, x: Exchange, library: bool = False
     `collective`, or the start of dispatch at the fabric's rate. Values are interpolated by number
     of dies, and constant beyond the measured range."""
     chip_name = facts.word(f"chips.{m.chip.name}.exchange_of", m.chip.name)
-    source = measured_on(facts, m.chip.name, "exchange")
+    source = chip_of_tables(facts, m.chip.name, "exchange")
     chip_path, table = f"chips.{source}.operators.collective", f"operators.{m.family}.collective"
     is_gather = library and f"{chip_path}.gathers.dies" in facts
     path = f"{chip_path}.gathers" if is_gather else f"{chip_path}.inside"
@@ -182,7 +183,7 @@ def half_all_reduce(m: Machine, facts: Facts, x: Exchange, library: bool = False
         rate_share, large_share = (facts.si(f"{halves}.{part}") for part in ("rate", "large_rate"))
         link = x.rate_bytes_per_s / facts.si("fabric.efficiency.npu_read")
         peers_s = (x.peers - 1) * facts.si(f"{halves}.peer")
-        return _choose(link, start_s, rate_share, peers_s, large_share)
+        return _faster_kernel(link, start_s, rate_share, peers_s, large_share)
     if f"{path}.dies" in facts and x.nodes == 1:
         die_counts = facts[f"{path}.dies"].value
         start, rate_share, large_start_s, large_share = (
@@ -191,7 +192,7 @@ def half_all_reduce(m: Machine, facts: Facts, x: Exchange, library: bool = False
         )
         link = x.rate_bytes_per_s / facts.si(f"chips.{m.chip.name}.link_efficiency")
         scale = 1.0 if is_gather else 0.5  # of the starts that were measured
-        return _choose(
+        return _faster_kernel(
             link, scale * start, rate_share, scale * max(0.0, large_start_s - start), large_share
         )
     if f"{table}.dies" in facts:
@@ -201,7 +202,9 @@ def half_all_reduce(m: Machine, facts: Facts, x: Exchange, library: bool = False
     return Half(launch_s + x.latency_s + round_s * math.log2(x.peers), x.rate_bytes_per_s)
 
 
-def _choose(link: float, start_s: float, share: float, later_s: float, large_share: float) -> Half:
+def _faster_kernel(
+    link: float, start_s: float, share: float, later_s: float, large_share: float
+) -> Half:
     """The faster of two kernels over a link of `link` bytes/s: one that reaches `share` of it, and
     one for large messages that starts `later_s` later and reaches `large_share`."""
     saved_s_per_byte = max(0.0, 1.0 / share - 1.0 / large_share) / link
@@ -210,7 +213,7 @@ def _choose(link: float, start_s: float, share: float, later_s: float, large_sha
 
 
 def adding_bytes_per_s(m: Machine, facts: Facts, vector_share: float) -> float:
-    """Partial sums that a reduce-scatter adds up in a second on a share of the vector cores: as
+    """Bytes/s of partial sums that a reduce-scatter adds up on a share of the vector cores: as
     measured for the family (`collective.adding`), otherwise as element-wise work."""
     share_of_rate = facts.si(f"operators.{m.family}.collective.adding", m.vector_utilisation)
     return m.chip.hbm_bytes_per_s * share_of_rate * vector_share * m.cores
@@ -259,7 +262,8 @@ def gathered_traffic(
 ) -> MoeTraffic:  # fmt: skip
     """Coefficients of gathering all hidden states on all dies and reducing the experts' sums: an
     all-reduce in two halves (vLLM without expert parallelism). Every die counts as many tokens as
-    the one with most: engines pad. library: as in half_all_reduce; times: halves in each."""
+    the one with most: engines pad. library: whether dies call NCCL; times: number of halves in
+    each."""
     hidden_bytes = ACTIVATION_BYTES * s.hidden
     collective = half_all_reduce(m, facts, x, library).collective(x.peers * hidden_bytes * x.remote)
     transfer = Transfer(
@@ -280,7 +284,8 @@ def _traffic_in_rounds(
     token_bytes = s.hidden * (1.0 if comm.early_quantisation else ACTIVATION_BYTES)
     far_nodes, node_peers = x.nodes - 1, x.peers // x.nodes - 1
 
-    def step_s(peers: int) -> float:  # start and barrier of one collective among so many dies
+    def step_s(peers: int) -> float:
+        """Seconds of start and barrier of one collective among a number of dies."""
         return m.fitted["comm_fixed"] + x.latency_s + m.fitted["barrier_round"] * math.log2(peers)
 
     swap_s = 0.0 if apart else far_nodes * step_s(2)

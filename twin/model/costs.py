@@ -23,8 +23,8 @@ from twin.model.collectives import Exchange, exchange
 from twin.model.decode_costs import colocated_costs, decode_costs
 from twin.model.deployed import Deployed
 from twin.model.drafters import drafter
-from twin.model.fetch import Fetch, Servers, fetch
-from twin.model.formats import computes
+from twin.model.fetch import Fetch, Servers, fetch_figures
+from twin.model.formats import product_format
 from twin.model.in_host import HostMemory, host_kv_path
 from twin.model.memory import Budget
 from twin.model.offload import Offload, offload, offload_notes
@@ -88,11 +88,12 @@ class RoleCosts:
     @property
     def peak_flops(self) -> float:
         """FLOP/s of all dies, in the format of the weights."""
-        return self.chip.peak(computes(self.pool.precision.weights, self.chip.flops)) * self.dies
+        number_format = product_format(self.pool.precision.weights, self.chip.flops)
+        return self.chip.peak(number_format) * self.dies
 
     @property
     def prompt_tokens(self) -> float:
-        """Tokens of prompts that an instance computes at once."""
+        """Tokens of prompts that an instance computes in one batch or iteration, at most."""
         return float(self.pool.tokens_per_npu) * self.npus
 
     def slots(self, batch_per_npu: float) -> float:
@@ -138,13 +139,13 @@ class Costs:
     first_by_decode: bool = False  # decode's loop hands out a first token, as its request joins
     first_after_pass: bool = False  # and waits for prefill's loop, which looks between passes
 
-    def tokenised_per_s(self, input_tokens: float) -> float:
+    def tokenised_prompts_per_s(self, input_tokens: float) -> float:
         """Prompts/s of the one tokeniser of an instance; infinite where it takes no time."""
         prompt_s = self.tokenise_s * input_tokens
         return 1.0 / prompt_s if prompt_s else math.inf
 
     def handed_bytes_per_s(self, port: T) -> T:
-        """Bytes/s of KV over a port of this rate, including the time to lay it out anew."""
+        """Bytes/s of KV over a port of `port` bytes/s, including the time to lay it out anew."""
         layout_rate = self.laid_out_bytes_per_s
         return port * (layout_rate / (port + layout_rate)) if math.isfinite(layout_rate) else port
 
@@ -176,19 +177,19 @@ class Costs:
         return self.roles.get("colocated")
 
     @property
-    def decoding(self) -> RoleCosts | None:
+    def decoding_role(self) -> RoleCosts | None:
         """Costs of the pool that decodes, colocated or not; None without one."""
         return self.colocated_role or self.decode_role
 
     @property
-    def prefilling(self) -> RoleCosts | None:
+    def prefilling_role(self) -> RoleCosts | None:
         """Costs of the pool that computes prompts, colocated or not; None without one."""
         return self.colocated_role or self.prefill_role
 
     @property
     def decode(self) -> c.Decode:
         """Coefficients of an instance that decodes, colocated or not."""
-        return self._role_or_refuse(self.decoding, "decode").decode
+        return self._role_or_refuse(self.decoding_role, "decode").decode
 
     @property
     def prefill(self) -> c.Prefill:
@@ -206,14 +207,15 @@ class Costs:
 def build_costs(
     scenario: Scenario, facts: Facts, fabric: Wiring, clocks: Mapping[str, float] | None = None
 ) -> Costs:
-    """Costs of a scenario with its pools at these shares of the rated clock. Raises ModelError."""
+    """Costs of a scenario; clocks: share of the rated clock by role (None: 1). Raises
+    ModelError."""
     deployment, workload, front_end = scenario.deployment, scenario.workload, scenario.front_end
     pools = serving(scenario)
     chips = [pool.chip for pool in pools.values()]  # the last decodes, if any does
     facts = [facts_of_stack(facts, deployment.stack, chip) for chip in chips][-1]
     shape = load_shape(facts, deployment.model)
     own_drafter = drafter(deployment, shape, facts)  # refused before anything is placed
-    stages.refuse(pools.values(), shape)
+    stages.refuse_bad_settings(pools.values(), shape)
     at = Deployed(
         net=network(fabric),
         facts=facts,
@@ -245,9 +247,8 @@ def build_costs(
     shares_prefixes = workload.prefix == "shared" and workload.arrivals != "trace"
     prefix_count = workload.prefix_groups if shares_prefixes else 0
     family_path = f"operators.{family_of(facts, chips[-1])}"  # of the stack's loops
-    served_per_s = math.inf
-    if front_end.service_ms > 0.0:
-        served_per_s = front_end.api_servers / (front_end.service_ms * 1e-3)
+    service_s = front_end.service_ms * 1e-3
+    served_per_s = front_end.api_servers / service_s if service_s > 0.0 else math.inf
     ranks_by_role = {name: role.ranks for name, role in role_costs_of.items()}
     return Costs(
         deployed=at,
@@ -261,7 +262,7 @@ def build_costs(
         tokens_per_iteration=1.0 + accepted_tokens(deployment.decode.mtp_draft_tokens, acceptance),
         servers=Servers(at.net, reader.die_of_rank if reader else (), at.memory_pool, prefix_count),
         front_end_requests_per_s=served_per_s,
-        remarks=(*notes, *stages.notes(pools.values(), shape, ranks_by_role)),
+        remarks=(*notes, *stages.setting_notes(pools.values(), shape, ranks_by_role)),
         laid_out_bytes_per_s=laid_out_bytes_per_s(facts, chips, kv_ratio),
         tokenise_s=facts.si(f"{family_path}.tokenise", 0.0),
         **{name: facts.si(f"{family_path}.{name}", 0.0) > 0.0 for name in LOOPS},
@@ -274,8 +275,8 @@ def accepted_tokens(drafts: int, acceptance: float) -> float:
 
 
 def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> RoleCosts:
-    """Costs of one instance of a role on these dies of the machine in its present state. Raises
-    ModelError when the model does not fit them, HardwareError when links are missing."""
+    """Costs of an instance (`name` in messages) of a role on these dies of the present machine.
+    Raises ModelError when the model does not fit them, HardwareError when links are missing."""
     net, pool = at.net, at.pools[role]
     token_bytes = kv_bytes(at.shape, at.drafter, pool.precision.kv)
     offloaded = offload(at) if pool.away else None
@@ -303,7 +304,7 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         for group_bytes, group in zip(moved_bytes, other_groups.values(), strict=True)
     ]
     dies_per_node = _dies_per_node(net, dies)
-    is_one_npu = net.npus_of(dies) == 1
+    exchange_bytes = setting.exchange_bytes * setting.layer_ratio
     return RoleCosts(
         pool=pool,
         chip=load_chip(at.facts, pool.chip),
@@ -324,17 +325,17 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         kv_spared=host_kv.spared_bytes(at.shape, pool.precision.kv) if host_kv else 0.0,
         exchange_bytes_per_s=setting.exchange.rate_bytes_per_s,
         gather_bytes_per_s=gather.rate_bytes_per_s,
-        exchange_bytes_per_token=0.0 if is_one_npu else setting.exchange_bytes * setting.stages,
+        exchange_bytes_per_token=exchange_bytes * (net.npus_of(dies) > 1),
         dispatched=setting.dispatch_share,
         off_node_fraction=route.off_node if route.slow_between else 0.0,
         gather_off_node=gather.off_node if gather.slow_between else 0.0,
         rank_bytes_per_token=rank_bytes(setting.whole, pool.layer_dies),
         context_bytes_per_token=math.fsum(moved_bytes),
         context_off_node=math.fsum(far_bytes) / max(math.fsum(moved_bytes), 1.0),
-        stages=setting.stages,
+        stages=setting.layer_ratio,
         dies_per_node=dies_per_node,
-        fetch=fetch(
-            at.memory_pool, at.facts, setting.readers, len(dies), dies_per_node,
+        fetch=fetch_figures(
+            at.memory_pool, at.facts, setting.kv_copies, len(dies), dies_per_node,
             token_bytes, kv_layers(at.shape, at.drafter),
         ),
     )  # fmt: skip
@@ -343,7 +344,7 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
 def _coefficients_of(
     at: Deployed, pool: Pool, dies: tuple[int, ...], away: Offload | None, host: HostMemory | None
 ) -> tuple[Setting, Coefficients]:
-    """`_price` with the HBM bandwidth left by a pool on the same dies."""
+    """Setting and coefficients of an instance, with the HBM bandwidth that a guest pool leaves."""
     chip, net = load_chip(at.facts, pool.chip), at.net
     # The batch decides no coefficient, so all batches have the same ones.
     single = at.deployment.decode.model_copy(update={"batch_per_npu": 1})
@@ -410,7 +411,7 @@ def _price_over_exchanges(
     gather: Exchange,
     groups: tuple[tuple[str, Exchange], ...],
 ) -> tuple[Setting, Coefficients]:
-    """`_price` of so many dies with these exchanges; equal arguments share one object."""
+    """Setting and coefficients of an instance with these exchanges; equal arguments share one."""
     deployment, expert_settings, facts, pool, clock, hbm_share, away_pool, host = key
     model_shape, chip = load_shape(facts, deployment.model), load_chip(facts, pool.chip)
     if pool.role != "decode":
@@ -428,7 +429,7 @@ def _price_over_exchanges(
         layout = stages.with_class_loads(layout, expert_settings, facts, c.CLASSES)
     formats_of_part = formats(pool.precision, machine.sum_bytes, machine.family, chip.flops)
     for fmt in (formats_of_part.linear, formats_of_part.expert):  # refused with what was chosen
-        chip.peak(computes(fmt), pool.precision.weights)
+        chip.peak(product_format(fmt), pool.precision.weights)
     lender = None
     if away_pool is not None and pool.away is not None:
         chip_away = replace(load_chip(facts, pool.away.chip), clock=away_pool.clock)
@@ -474,7 +475,7 @@ def _dies_per_node(net: Network, dies: tuple[int, ...]) -> int:
 
 
 def _expert_dies(pool: Pool, chip: Chip, dies: int) -> int:
-    """Dies that hold experts alone (AFD); raises ModelError when none is left for attention."""
+    """Number of dies that hold experts alone (AFD); ModelError when none is left for attention."""
     expert_dies = pool.experts.npus * chip.dies_per_npu if pool.experts else 0
     if expert_dies >= dies:
         raise ModelError(

@@ -14,7 +14,7 @@ from twin.model import layer
 from twin.model.coefficients import Decode, Mode
 from twin.model.layer import Pass
 from twin.model.roofline import roofline_s
-from twin.model.schedule import ring_s, stages, two_microbatches_s
+from twin.model.schedule import ring_s, stage_seconds, two_microbatches_s
 
 _CORE, _AWAY, _GATE, _DISPATCH, _EXPERTS, _COMBINE, _DENSE, _MTP, _HEAD, _SAMPLING, _GAPS = map(
     DECODE_OPERATORS.index,
@@ -26,7 +26,7 @@ _HOST = DECODE_OPERATORS.index("kv_swap")
 
 @kernel
 def add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
-    """Book the seconds of `times` attention passes on the critical path; returns their sum."""
+    """Add the seconds of `times` attention passes to ops f8[operators]; returns their sum."""
     total_s = layer.collective_s(m.gather, load.tokens) * times
     ops[int(m.before[0].place)] += total_s
     for k in range(len(m.before)):
@@ -54,8 +54,9 @@ def add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
 
 @kernel
 def _add_moe(p: Decode, m: Mode, times: float, load: Pass, moving: bool, ops: np.ndarray) -> float:
-    """Book the computing of `times` MoE passes, and if `moving` their exchange; returns seconds."""
-    gate_s, dispatch_s, experts_s, combine_s = layer.moe_parts(p, m, load)
+    """Add to ops f8[operators] the seconds of gate and experts of `times` MoE passes, and if
+    `moving` of dispatch and combine; returns their sum."""
+    gate_s, dispatch_s, experts_s, combine_s = layer.moe_stages_s(p, m, load)
     ops[_GATE] += gate_s * times
     ops[_EXPERTS] += experts_s * times
     moe_s = (gate_s + experts_s) * times
@@ -71,9 +72,10 @@ def after_layers_s(
     p: Decode, requests: float, context: float, total: float, dies: float, hot: float,
     wire: float, ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """Seconds of an iteration after the layers: drafts, LM heads, sampling. The first drafting
-    pass covers all verified positions, later ones one token per request. `requests` and `context`
-    of the busiest rank, `total` requests of all ranks."""
+    """Seconds of an iteration after the layers (drafts, LM heads, sampling), also added to `ops`.
+    The first drafting pass covers all verified positions, later ones one token per request.
+    `requests` and `context` (tokens) of the busiest rank, `total` requests of all ranks; hot, wire:
+    load of the hottest die and of the fullest link over the mean."""
     query_tokens, passes, drafter = p.query_tokens, p.passes, p.drafter
     mtp_s = 0.0
     head_s = roofline_s(p.head.flop * query_tokens * requests, p.head.weight) + p.head.fixed
@@ -106,12 +108,12 @@ def after_layers_s(
 def launch_gap_s(
     p: Decode, busy: float, total: float, tokens: float, pieces: bool, ops: np.ndarray
 ) -> float:
-    """Seconds that the host adds to an iteration in which the NPU is `busy` for a time: the gap
-    between iterations, and what the launch of 1 + k graphs and the output of `total` tokens take
-    beyond the NPU's time, since the host works while a graph runs (arXiv 2506.12708v2 section
-    4.2.4). An engine that must know all lengths before it starts a graph adds that time for each
-    graph, and one that does not work ahead what it does for each request. More `tokens` per rank,
-    or `pieces` of prompts, than were captured are launched by kernel."""
+    """Seconds, also added to `ops`, that the host adds to an iteration in which the NPU is `busy`
+    seconds: the gap between iterations, and what the launch of 1 + k graphs and the output of
+    `total` requests take beyond the NPU's time, since the host works while a graph runs (arXiv
+    2506.12708v2 section 4.2.4). An engine that must know all lengths before it starts a graph adds
+    that time for each graph, and one that does not work ahead what it does for each request. More
+    `tokens` per rank, or `pieces` of prompts, than were captured are launched by kernel."""
     host = p.host
     host_s = host.launch * (1.0 + p.passes) + host.answer * total + host.sync
     is_captured, kernels_s = host.captured <= 0.0 or tokens <= host.captured, host.kernels
@@ -127,14 +129,15 @@ def launch_gap_s(
 
 @kernel
 def layers_in_sequence_s(p: Decode, layers: float, load: Pass, ops: np.ndarray) -> float:
-    """Seconds of `layers` MoE layers with all operators in sequence on all cores."""
+    """Seconds, also added to `ops`, of `layers` MoE layers with operators in sequence on all
+    cores."""
     attention_s = add_attention(p.sequence, layers, load, ops)
     return attention_s + _add_moe(p, p.sequence, layers, load, True, ops)
 
 
 @kernel
 def best_split(p: Decode, load: Pass) -> tuple[int, float]:
-    """Number of the split of cores with the shortest longer stream, and its seconds of a layer;
+    """(index of the split of cores whose longer stream is shortest, seconds of a layer with it);
     load: of a microbatch. Cores are adjusted to the load (arXiv 2506.12708v2 section 4.2.3)."""
     low_index, high_index = 0, int(p.ways) - 1
     while low_index < high_index:  # more cores for attention: its stream shortens, the other grows
@@ -144,9 +147,9 @@ def best_split(p: Decode, load: Pass) -> tuple[int, float]:
             low_index = middle_index + 1
         else:
             high_index = middle_index
-    best_s = two_microbatches_s(p, stages(p, p.splits[low_index], load))
+    best_s = two_microbatches_s(p, stage_seconds(p, p.splits[low_index], load))
     if low_index > 0:
-        other_s = two_microbatches_s(p, stages(p, p.splits[low_index - 1], load))
+        other_s = two_microbatches_s(p, stage_seconds(p, p.splits[low_index - 1], load))
         if other_s < best_s:
             return low_index - 1, other_s
     return low_index, best_s
@@ -154,11 +157,12 @@ def best_split(p: Decode, load: Pass) -> tuple[int, float]:
 
 @kernel
 def _add_two_microbatches(p: Decode, m: Mode, layers: float, load: Pass, ops: np.ndarray) -> float:
-    """Book `layers` MoE layers of two microbatches; returns their seconds. On split cores the
-    longer stream counts; otherwise all computing, and what it does not hide of the exchange."""
+    """Add the seconds of `layers` MoE layers of two microbatches to `ops`; returns their sum. On
+    split cores the longer stream counts; otherwise all computing, and what it does not hide of the
+    exchange."""
     if p.layout.expert_dies > 0.0:
         return _add_ring(p, m, layers, load, 2.0, ops)
-    stage_s = stages(p, m, load)
+    stage_s = stage_seconds(p, m, load)
     passes = 2.0 * layers
     if p.hides > 0.0:
         attention_s = add_attention(m, passes, load, ops)
@@ -175,9 +179,9 @@ def _add_two_microbatches(p: Decode, m: Mode, layers: float, load: Pass, ops: np
 
 @kernel
 def _add_ring(p: Decode, m: Mode, layers: float, load: Pass, many: float, ops: np.ndarray) -> float:
-    """Book `layers` of microbatches between attention and expert dies; returns their seconds. Each
-    stage is booked in proportion to its share of one round."""
-    stage_s = stages(p, m, load)
+    """Add to `ops` the seconds of `layers` of `many` microbatches between attention and expert
+    dies; returns their sum. Each stage is added in proportion to its share of one round."""
+    stage_s = stage_seconds(p, m, load)
     ring_layers_s = ring_s(stage_s, many) * layers
     rounds = ring_layers_s / (
         stage_s.attention + stage_s.gate + stage_s.dispatch + stage_s.experts + stage_s.combine
@@ -245,7 +249,7 @@ def decode_iteration_s(
         moe_s = _add_ring(p, p.sequence, moe_layers, domain_pass, 1.0, ops)
     elif moe_s < 0.0:
         moe_s = layers_in_sequence_s(p, moe_layers, load, ops)
-    dense_s, moe_s = layer.with_host_waits(p, dense_s, moe_s, load.context, ops)
+    dense_s, moe_s = layer.add_host_waits(p, dense_s, moe_s, load.context, ops)
     busy_s = dense_s + after_s + moe_s
     gap_s = launch_gap_s(p, busy_s, in_group, fullest_rank_tokens, False, ops)
     further_s = layer.pipeline_s(p, dense_s, moe_s, after_s, gap_s, groups, load.tokens, ops)
@@ -254,7 +258,8 @@ def decode_iteration_s(
 
 @kernel
 def half_pass(load: Pass, domains: float, hot: float, wire: float) -> Pass:
-    """One of two microbatches of a pass, as one of `domains` sends it, with its own imbalance."""
+    """One of two microbatches of a pass, as one of `domains` sends it; hot, wire: load of its
+    hottest die and of its fullest link over the mean."""
     return Pass(
         0.5 * load.tokens, 0.5 * load.context, 0.5 * load.busiest, 0.5 * load.total / domains,
         load.dies, hot, wire,
@@ -263,7 +268,8 @@ def half_pass(load: Pass, domains: float, hot: float, wire: float) -> Pass:
 
 @kernel
 def dense_layers_s(p: Decode, load: Pass, ops: np.ndarray) -> float:
-    """Seconds of the layers without experts: attention in sequence and a dense FFN on every die."""
+    """Seconds, also added to `ops`, of the layers without experts: attention in sequence and a
+    dense FFN on every die."""
     attention_s = add_attention(p.sequence, p.dense_layers, load, ops)
     ffn_s = p.dense_layers * layer.dense_s(p, load.tokens)
     ops[_DENSE] += ffn_s
@@ -284,7 +290,9 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -
     weights += demand.draft_bytes * draft_passes + demand.draft_first_bytes * min(draft_passes, 1.0)
     groups = layer.groups_of(p, requests)
     routed_rows = layer.routed_per_die(layout, p.query_tokens * requests / groups)
-    experts_read = layout.routed_dies * layer.experts_by_class(layout, layout.slots, routed_rows)
+    experts_read = layout.routed_dies * layer.experts_read_by_class(
+        layout, layout.slots, routed_rows
+    )
     holding_dies = layout.expert_dies if layout.expert_dies > 0.0 else dies
     shared_dies = layout.shared_dies if layout.shared_dies > 0.0 else holding_dies
     shared_copies = layout.shared_experts * shared_dies

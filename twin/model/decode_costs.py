@@ -13,9 +13,9 @@ from twin.model.collectives import (
     launch_and_round_s,
 )
 from twin.model.formats import ACTIVATION_BYTES, FORMATS
-from twin.model.offload import token_bytes
+from twin.model.offload import core_message_bytes
 from twin.model.parallel import Where, stage_of
-from twin.model.prompts import prompt_core, uses_sparse_kernel
+from twin.model.prompts import prompt_core_coefficients, uses_sparse_kernel
 from twin.model.record import scale_computed
 from twin.model.roofline import max_of_normals
 from twin.model.setting import WHOLE, Cores, Setting
@@ -23,15 +23,21 @@ from twin.model.switches import switch_decode, switch_mode
 
 
 def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = False) -> c.Decode:
-    """Coefficients of a decode instance; where cores are not split between two streams, all of them
-    compute during the other microbatch's exchange."""
+    """Coefficients of a decode instance with `drafts` draft tokens per iteration; microbatch:
+    `off`, `on` or `auto`. Where cores are not split between two streams, all of them compute during
+    the other microbatch's exchange."""
     core_splits = [] if colocated else x.core_splits
     shape, query = x.shape, 1 + drafts
     in_turn = not core_splits or x.expert_dies > 0
-    splits = [_mode(x, query, *cores, in_turn=in_turn) for cores in core_splits or [(WHOLE, WHOLE)]]
+    splits = [
+        _layer_coefficients(x, query, *cores, in_turn=in_turn)
+        for cores in core_splits or [(WHOLE, WHOLE)]
+    ]
     dense_work, head_work = o.dense_ffn(shape, x.formats), o.lm_head(shape)
     costs = c.Decode(
-        sequence=_wait_for_slowest(_mode(x, query, WHOLE, WHOLE, in_sequence=True), x),
+        sequence=_wait_for_slowest(
+            _layer_coefficients(x, query, WHOLE, WHOLE, in_sequence=True), x
+        ),
         splits=(*splits, *(c.Mode(),) * (c.SPLITS - len(splits))),
         dense=x.product(dense_work, 3),
         head=x.product(head_work, 1),
@@ -61,8 +67,9 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
 
 
 def _add_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
-    """The costs with those of the layer that drafts: the MTP module, or a drafter's own layer."""
-    if (drafting := x.drafting) is None:
+    """The costs with those of the layer that drafts: the MTP module, or a drafter's own layer;
+    query: tokens per request that an iteration verifies."""
+    if (drafting := x.drafter_setting) is None:
         start_product = x.product(o.mtp_projection(x.shape, x.formats), 3)
         return replace(
             costs, drafter=_without_host_kv(costs.sequence), mtp=start_product, later=start_product,
@@ -71,9 +78,11 @@ def _add_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
     s, f, extra_weights = drafting.shape, drafting.formats, x.drafter.wider_weights
     first, *_ = o.operators_outside_core("decode", "before")
     prolog = drafting.product(
-        o.widen(first.work(s, f), s, f, extra_weights), first.launches, name=first.name
+        o.with_further_inputs(first.work(s, f), s, f, extra_weights),
+        first.launches,
+        name=first.name,
     )
-    drafter_mode = _attention_mode(drafting, query, WHOLE)
+    drafter_mode = _attention_coefficients(drafting, query, WHOLE)
     drafter_mode = replace(drafter_mode, before=(prolog, *drafter_mode.before[1:]))
     join_work, dense_work = o.joining_product(s, f, x.drafter.joined), o.dense_ffn(s, f)
     head_work = o.lm_head(s)
@@ -105,13 +114,16 @@ def _add_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
 
 
 def _without_host_kv(mode: c.Mode) -> c.Mode:
-    """A mode without KV in host memory, as of the layer that drafts."""
+    """Coefficients of a layer without KV in host memory, as is the layer that drafts."""
     return replace(mode, core=replace(mode.core, ahead=0.0, fetch=0.0, fetch_start=0.0))
 
 
 def _later_pass_core(own: Setting, x: Setting) -> c.DecodeCore:
-    """The core of a later pass that drafts, which selects as the first did; own: of that layer."""
-    whole_mode = _without_host_kv(_wait_for_slowest(c.Mode(core=_core(own, 1, WHOLE)), x))
+    """The attention core of drafting passes after the first one, whose selection of tokens they
+    use; own: setting of the layer that drafts."""
+    whole_mode = _without_host_kv(
+        _wait_for_slowest(c.Mode(core=_core_coefficients(own, 1, WHOLE)), x)
+    )
     return replace(whole_mode.core, select=0.0)
 
 
@@ -161,7 +173,7 @@ def _pipeline_costs(x: Setting) -> c.Pipeline:
 
 def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
     """Coefficients of a colocated instance: decode in sequence, and what a prompt's piece adds.
-    delay: iterations that prompts wait for ranks without. Ranks without one decode while another
+    delay: iterations that prompts wait for ranks without one. Such ranks decode while another
     computes a prompt, so passes are apart where there is one rank or all have prompts at once."""
     is_same_dies = x.pool.layer_dies == x.exchange.peers or delay > 0
     ranks = x.layout.dies / x.pool.layer_dies
@@ -174,15 +186,15 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
         kv_bytes = x.shape.cached_bytes_per_token(x.formats.kv) / x.shape.layers
         cached_token_s += kv_bytes * context_group.remote / context_group.rate_bytes_per_s / ranks
     chunk = c.Chunk(
-        **prompt_core(x, x.shape.layers),
+        **prompt_core_coefficients(x, x.shape.layers),
         hit=cached_token_s * x.shape.layers,
         apart=x.machine.prompts_apart * is_same_dies,
-        sums=_prompt_sums(x),
+        sums=_prompt_sum_collective(x),
     )
     return replace(decode_costs(x, drafts, "off", colocated=True), chunk=chunk)
 
 
-def _prompt_sums(x: Setting) -> c.Collective:
+def _prompt_sum_collective(x: Setting) -> c.Collective:
     """Coefficients of two all-reduces in place of dispatch and combine, where ranks with prompts
     gather by sums of all their tokens: none is padded to those of the fullest rank."""
     if x.summing_network is None or x.is_one_rank or x.machine.prompt_sums <= 0.0:
@@ -213,14 +225,15 @@ def layout(x: Setting) -> c.Layout:
     )
 
 
-def _mode(
+def _layer_coefficients(
     x: Setting, query: int, attention: Cores, moe: Cores, *, in_sequence: bool = False,
     in_turn: bool = False,
 ) -> c.Mode:  # fmt: skip
-    """Coefficients of a layer's operators with these query tokens per request."""
+    """Coefficients of a layer's operators with `query` tokens per request, on these cores of the
+    attention and MoE streams. in_turn: the microbatches take turns on all cores."""
     traffic = x.traffic(x.optimisations.multi_stream, moe)
-    gate, dispatch, experts, combine = moe_parts(x, traffic, moe)
-    mode = _attention_mode(x, query, attention)
+    gate, dispatch, experts, combine = moe_coefficients(x, traffic, moe)
+    mode = _attention_coefficients(x, query, attention)
     gather_collective = replace(mode.gather, fixed=mode.gather.fixed + _norms_s(x))
     prolog, *others = mode.before
     prolog = replace(
@@ -239,23 +252,24 @@ def _mode(
     return switch_mode(mode, x, attention, in_sequence)
 
 
-def _attention_mode(x: Setting, query: int, cores: Cores) -> c.Mode:
-    """Coefficients of a layer's attention. Hidden states are gathered on a rank's dies before it,
-    partial sums reduced and scattered after it: an all-reduce in two halves, so that a die sends
-    its own tokens to experts (vllm-ascend's sequence parallelism: profiled on DeepSeek-V3, TP8)."""
+def _attention_coefficients(x: Setting, query: int, cores: Cores) -> c.Mode:
+    """Coefficients of a layer's attention with `query` tokens per request. Hidden states are
+    gathered on a rank's dies before it, partial sums reduced and scattered after it: an all-reduce
+    in two halves, so that a die sends its own tokens to experts (vllm-ascend's sequence
+    parallelism: profiled on DeepSeek-V3, TP8)."""
     return c.Mode(
-        gather=_collective(x, "heads", "before", cores),
+        gather=_collective_coefficients(x, "heads", "before", cores),
         before=x.products(o.operators_outside_core("decode", "before"), cores),
-        core=_core(x, query, cores),
-        context=_collective(x, "context", "core", cores),
+        core=_core_coefficients(x, query, cores),
+        context=_collective_coefficients(x, "context", "core", cores),
         after=x.products(o.operators_outside_core("decode", "after"), cores),
-        scatter=_collective(x, "heads", "after", cores),
+        scatter=_collective_coefficients(x, "heads", "after", cores),
     )
 
 
-def _collective(x: Setting, name: str, where: Where, cores: Cores) -> c.Collective:
-    """Collectives of a parallelism at a place of a layer, in sequence, per token of the rank: each
-    takes what half an all-reduce of its bytes takes."""
+def _collective_coefficients(x: Setting, name: str, where: Where, cores: Cores) -> c.Collective:
+    """Coefficients of the collectives of a parallelism at a place of a layer (`where`), in
+    sequence, per token of the rank: each takes what half an all-reduce of its bytes takes."""
     if (group := x.groups.get(name)) is None:
         return c.Collective()
     collectives = x.collectives(name, where)
@@ -278,20 +292,21 @@ def _norms_s(x: Setting) -> float:
 
 
 def _logits_collective(x: Setting) -> c.Collective:
-    """Collective of a rank's dies for logits before sampling and for embeddings before the first
-    layer: each die has a part of the vocabulary."""
+    """Coefficients of the collective of a rank's dies for logits before sampling and for embeddings
+    before the first layer: each die has a part of the vocabulary."""
     if (group := x.groups.get("heads")) is None:
         return c.Collective()
     moved_bytes = ACTIVATION_BYTES * (x.whole.vocabulary + x.shape.hidden) * group.remote
     return half_all_reduce(x.machine, x.facts, group).collective(moved_bytes, 2.0)
 
 
-def moe_parts(
+def moe_coefficients(
     x: Setting, t: MoeTraffic, cores: Cores = WHOLE, rate: float = 1.0, operator: str = "grouped"
 ) -> tuple[c.Gate, c.Transfer, c.Experts, c.Transfer]:
-    """MoE coefficients of a layer on a stream's cores; rate: of the wire over that of writes;
-    operator: kind of the product of a die's experts, `grouped` or `contiguous`."""
-    shape, formats, m, operator = x.shape, x.formats, x.machine, x.experts_by(operator)
+    """MoE coefficients of a layer on a stream's cores: (gate, dispatch, experts, combine). rate: of
+    the wire over that of writes; operator: kind of the product of a die's experts, `grouped` or
+    `contiguous`."""
+    shape, formats, m, operator = x.shape, x.formats, x.machine, x.experts_operator(operator)
     gate_weight_s, gate_flop_s, gate_io_s, _ = x.seconds(o.gate(shape, formats), cores)
     weight_s, flop_s, io_s, vector_s = x.seconds(o.expert(shape, formats), cores, operator)
     efficiency = m.product_efficiency(formats.expert, operator)
@@ -328,8 +343,8 @@ def moe_parts(
 
 
 def _wait_for_slowest(mode: c.Mode, x: Setting) -> c.Mode:
-    """A mode in which every barrier of the exchange waits for the slowest die. With two
-    microbatches a die that waits for one computes the other."""
+    """The layer's coefficients when every barrier of the exchange waits for the slowest die. With
+    two microbatches a die that waits for one computes the other."""
     slowdown = x.machine.slowest_over_mean(x.waiting_dies)
     return replace(
         mode,
@@ -341,8 +356,8 @@ def _wait_for_slowest(mode: c.Mode, x: Setting) -> c.Mode:
     )
 
 
-def _core(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
-    """Coefficients of the attention core on decode's cores, and of its part on prefill's."""
+def _core_coefficients(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
+    """Coefficients of the attention core on decode's cores, and of its part on prefill's dies."""
     shape, reach_tokens, pieces = x.shape, float(x.shape.reach), x.pool.own.cp_dies
     # A die has the heads of all that split the context, and its share of the tokens.
     all_heads = x if pieces == 1 else replace(x, shape=replace(shape, heads=shape.heads * pieces))
@@ -368,7 +383,7 @@ def _core(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
     if (offloaded := x.offload) is None or x.lender is None:
         return core
     launch_s, round_s = launch_and_round_s(x.machine, x.facts)
-    out_bytes, back_bytes = token_bytes(x.shape, x.formats.kv)
+    out_bytes, back_bytes = core_message_bytes(x.shape, x.formats.kv)
     transfer_s = out_bytes / offloaded.out_bytes_per_s + back_bytes / offloaded.back_bytes_per_s
     lent_cores = Cores(offloaded.cores, offloaded.cores)
     lender_setting = replace(x, shape=x.whole)  # whose dies compute all heads of a request
@@ -384,8 +399,8 @@ def _core(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
 
 
 def _host_kv_bytes(x: Setting, query: float) -> tuple[float, float]:
-    """Bytes that a die reads of host memory for a context token attended to, mean layer, and that
-    it writes there of a new one, all layers."""
+    """(bytes that a die reads of host memory for a context token attended to, mean layer; bytes
+    that it writes there of a new token, all layers); query: query tokens per request."""
     if (host := x.host) is None:
         return 0.0, 0.0
     read_share = (1.0 - (x.offload.share if x.offload else 0.0)) / x.pool.own.cp_dies

@@ -34,10 +34,10 @@ class Deployed:
 
     @property
     def stored_kv(self) -> str:
-        """Format of KV as prompts leave it: handed over, and stored in the memory pool."""
+        """Number format of KV as prompts leave it: handed over, and stored in the memory pool."""
         return next(iter(self.pools.values())).precision.kv
 
     @property
     def guest(self) -> Pool | None:
-        """The pool on the NPUs of another; None: each has NPUs of its own."""
+        """The pool that runs on another pool's NPUs; None: each has NPUs of its own."""
         return next((pool for pool in self.pools.values() if pool.over), None)

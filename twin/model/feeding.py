@@ -16,10 +16,10 @@ from twin.model.predict import Prediction, Traffic, predict_decode
 STEPS, CLOSE = 12, 2e-3  # to find how many are under way, and how close they come
 
 
-def fed(full: Prediction, traffic: Traffic, hot: Hot, clients: int = 0) -> Prediction:
+def predict_at_load(full: Prediction, traffic: Traffic, hot: Hot, clients: int = 0) -> Prediction:
     """The prediction, with decode as it runs when fewer requests/s arrive than full slots could
-    serve; clients: of a closed loop. By Little's law requests in progress are rate x time, and time
-    is nearly linear in them."""
+    serve; clients: of a closed loop, else 0. By Little's law requests in progress are rate x time,
+    and time is nearly linear in them."""
     decode, costs, rate, role = full.decode, full.costs, full.requests_per_s, full.costs.decode_role
     if decode is None or role is None or full.limit == "decode":
         return full
@@ -49,18 +49,23 @@ def fed(full: Prediction, traffic: Traffic, hot: Hot, clients: int = 0) -> Predi
 
 
 def expected_max_decoding(ranks: int, places: float, share: float) -> float:
-    """Expected number of decoding requests on the rank with most, where each has `places` slots
-    reserved. Each reserved slot decodes independently with a probability of `share`: a binomial
-    number per rank."""
+    """Expected number of decoding requests on the rank with most, where each rank has `places`
+    slots reserved. Each reserved slot decodes independently with a probability of `share`: a
+    binomial number per rank."""
     least_places = math.floor(places)
     ranks_with_more = round((places - least_places) * ranks)
-    chance_at_most = apply(lambda x: x ** (ranks - ranks_with_more), _up_to(least_places, share))
-    chance_at_most *= apply(lambda x: x**ranks_with_more, _up_to(least_places + 1, share)[:-1])
+    chance_at_most = apply(
+        lambda x: x ** (ranks - ranks_with_more), _cumulative_chances(least_places, share)
+    )
+    chance_at_most *= apply(
+        lambda x: x**ranks_with_more, _cumulative_chances(least_places + 1, share)[:-1]
+    )
     return float((1.0 - chance_at_most).sum())  # over k the chance that some rank has more than k
 
 
-def _up_to(places: int, share: float) -> NDArray[np.float64]:
-    """Probabilities that at most 0, 1, ... of so many independent requests decode."""
+def _cumulative_chances(places: int, share: float) -> NDArray[np.float64]:
+    """Probabilities that at most 0, 1, ... of `places` independent requests decode, each with a
+    probability of `share`; f8[places + 1]."""
     k = np.arange(places + 1.0)
     log_factorials = np.cumsum(apply(math.log, np.maximum(k, 1.0)))
     log_ways = log_factorials[-1] - log_factorials - log_factorials[::-1]

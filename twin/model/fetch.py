@@ -35,16 +35,17 @@ class Fetch:
 
 
 def copies_bytes_per_s(facts: Facts, size: float, dies: int = 1) -> float:
-    """Bytes/s of copies of `size` bytes between a node's memory and so many dies."""
+    """Bytes/s of copies of `size` bytes between a node's memory and a number of dies."""
     in_flight = facts.si("operators.pool_copy.in_flight")
     return dies * in_flight * size / facts.si("operators.pool_copy.start")
 
 
-def fetch(
+def fetch_figures(
     pool: MemoryPool, facts: Facts, readers: float, dies: int, dies_per_node: int, kv_bytes: float,
     layers: int,
 ) -> Fetch:  # fmt: skip
-    """Reads of an instance; readers: dies that need one prompt's latents; kv_bytes: of a token."""
+    """Figures of an instance's reads from the memory pool; readers: dies that need one prompt's
+    latents; dies, layers: of the instance and the model; kv_bytes: of a token."""
     pieces = layers * int(facts.si(f"stores.{pool.store}.pieces")) if pool.layout == "layer" else 1
     copies_in_flight = facts.si("operators.pool_copy.in_flight")
     copy_bytes = pool.block_tokens * kv_bytes / pieces
@@ -56,9 +57,9 @@ def fetch(
     return Fetch(kv_bytes * nodes, math.inf, kv_bytes * readers / copy_rate, lookups_in_flight)
 
 
-def fullest_share(blocks: float, servers: int) -> float:
-    """Expected share of the fullest server when each block is on a random one. The maximum of a
-    multinomial: Poisson numbers conditioned on their sum, and that a normal density (Levin 1981,
+def fullest_server_share(blocks: float, servers: int) -> float:
+    """Expected share of `blocks` on the fullest server when each is on a random one. The maximum of
+    a multinomial: Poisson numbers conditioned on their sum, and that a normal density (Levin 1981,
     Annals of Statistics 9:1123). Within 4 % from 16 blocks on, within 10 % below."""
     if servers < 2 or blocks <= 1.0:
         return 1.0
@@ -90,7 +91,7 @@ class Servers:
     prefixes: int  # popular ones that prompts begin with; 0: a trace has blocks of its own
 
     def read_s(self, read: Fetch, cached: float, prompts: float = 1.0) -> float:
-        """Seconds until the instance has read the cached tokens of a batch of prompts from the
+        """Seconds until the instance has read the `cached` tokens of a batch of `prompts` from the
         memory pool, limited by its links and by the fullest server."""
         if cached <= 0.0:
             return 0.0
@@ -98,21 +99,24 @@ class Servers:
         equal_prompts = (prompts - 1.0) / self.prefixes if self.prefixes else 0.0
         # Prompts of one prefix read the same blocks: the effective size of a weighted sample.
         different_blocks = cached / self.pool.block_tokens / (1.0 + max(0.0, equal_prompts))
-        bytes_per_s = min(price.bytes_per_s, port / fullest_share(different_blocks, price.peers))
+        bytes_per_s = min(
+            price.bytes_per_s, port / fullest_server_share(different_blocks, price.peers)
+        )
         return read.seconds(cached, price.latency_s, bytes_per_s)
 
-    def hottest_s(self, read: Fetch, cached: float, prompts: float, instances: int) -> float:
-        """Seconds in which the hottest memory server sends one batch's reads of every instance: a
-        lower bound of the time between batches. Hot servers have prefixes that many share."""
+    def hottest_server_s(self, read: Fetch, cached: float, prompts: float, instances: int) -> float:
+        """Seconds in which the hottest memory server sends the reads of one batch of each instance:
+        `cached` tokens of `prompts`. A lower bound of the time between batches. Hot servers have
+        prefixes that many prompts share."""
         if cached <= 0.0 or not self.prefixes or self.pool.scope == "local":
             return 0.0
         price, port_bytes_per_s = self.prices()
         popular_blocks = self.prefixes * cached / prompts / self.pool.block_tokens
         sent_bytes = instances * cached * read.bytes_per_token
-        return sent_bytes * fullest_share(popular_blocks, price.peers) / port_bytes_per_s
+        return sent_bytes * fullest_server_share(popular_blocks, price.peers) / port_bytes_per_s
 
     def prices(self) -> tuple[Price, float]:
-        """Price of a read from all servers equally, and the bytes/s of one server."""
+        """(price of a read from all servers equally, bytes/s of one server)."""
         nodes = self.net.nodes_of(self.dies) if self.pool.scope == "local" else None
         read_arguments = self.net, self.dies, self.pool.read_plane, nodes
         return pool_read(*read_arguments), server_port_rate(*read_arguments)

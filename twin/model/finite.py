@@ -25,9 +25,12 @@ class Finite:
     tpot_s: float  # mean over requests, from the first token on
 
 
-def deal(answers: NDArray[np.float64], slots: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(first, end) iteration of each answer when it takes the first free slot, i8[N]. Every request
-    in progress emits in every iteration, so time can be counted in iterations."""
+def answer_iterations(
+    answers: NDArray[np.float64], slots: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(first, end) iteration of each answer when it takes the first free slot, i8[N] each; answers
+    f8[N]: iterations of each. Every request in progress emits in every iteration, so time can be
+    counted in iterations."""
     free_at = [0] * min(slots, answers.size)
     first_iteration = np.empty(answers.size, np.int64)
     answer_lengths = np.maximum(1, np.rint(answers)).astype(np.int64)
@@ -37,16 +40,16 @@ def deal(answers: NDArray[np.float64], slots: int) -> tuple[NDArray[np.int64], N
     return first_iteration, first_iteration + answer_lengths
 
 
-def drain(
+def queue_run(
     role: RoleCosts, prompt: float, answers: NDArray[np.float64], slots: int, most: float, hot: Hot,
     spread: float = 1.0, lengths: tuple[float, ...] = ALIKE,
 ) -> Finite:  # fmt: skip
     """A finite run: all requests wait from the start, and each takes a slot that becomes free.
-    Prompts are computed in the iterations of the running answers. answers f8[N]: iterations of each
-    in the order of the queue; slots: of all dies; most: prompt tokens of a rank in an iteration;
-    hot: as in mixed_iteration_s; lengths: of prompts, equally likely, over their mean; spread: mean
-    square."""
-    first_iterations, end_iteration = deal(answers, slots)
+    Prompts, of `prompt` tokens on average, are computed in the iterations of the running answers.
+    answers f8[N]: iterations of each in the order of the queue; slots: of all dies; most: prompt
+    tokens of a rank in an iteration; hot: imbalance as (tokens, factors); lengths: of prompts,
+    equally likely, over their mean; spread: mean square of these."""
+    first_iterations, end_iteration = answer_iterations(answers, slots)
     iterations = int(end_iteration.max())
     # Of those under way at an iteration: how many, and the sum and the sum of squares of `first`;
     # first what each iteration changes, then the running sums.
@@ -77,11 +80,11 @@ def drain(
     return Finite(total_s, token_s / float((end_iteration - first_iterations).sum()))
 
 
-def burst(
+def burst_run(
     role: RoleCosts, prompt: float, answer: float, requests: int, batch_tokens: float, hot: Hot
 ) -> Finite:
-    """Finite run in which all requests arrive at once and none decodes while a prompt waits;
-    answers have one length: `answer` iterations; batch_tokens: prompt tokens of the instance in one
+    """A finite run in which all requests arrive at once and none decodes while a prompt waits. Each
+    has `prompt` tokens and `answer` iterations; batch_tokens: prompt tokens of the instance in one
     pass. Early prompts wait after their first token until the last prompt is computed."""
     operator_s = role.operator_sink()
     # Whole prompts, as many as fit the tokens of a rank; where none does, of some ranks one each.

@@ -95,12 +95,13 @@ FORMATS = {
 
 
 def format_on_chip(weights: str, peaks: Collection[str]) -> str:
-    """Number format that weights have on a chip that computes in `peaks`: if need be, unpacked."""
+    """Number format of weights on a chip that computes in the formats `peaks`: if need be,
+    unpacked."""
     packed = FORMATS[weights]
     return packed.unpacked if packed.unpacked and packed.operand not in peaks else weights
 
 
-def computes(weights: str, peaks: Collection[str] | None = None) -> str:
+def product_format(weights: str, peaks: Collection[str] | None = None) -> str:
     """Number format in which products with these weights are computed; peaks: formats of a chip,
     for which it is not decided yet whether it unpacks the weights."""
     if weights not in FORMATS:
@@ -110,4 +111,4 @@ def computes(weights: str, peaks: Collection[str] | None = None) -> str:
 
 def kernels_of(weights: str) -> str:
     """Name of the experts' kernels in a chip's tables, for weights in this format."""
-    return (FORMATS[weights].kernels if weights in FORMATS else "") or computes(weights)
+    return (FORMATS[weights].kernels if weights in FORMATS else "") or product_format(weights)

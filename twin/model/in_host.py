@@ -30,21 +30,22 @@ class HostMemory:
     block_tokens: int  # of a copy of one layer
 
     def layer_bytes(self, s: Shape, kv: str) -> float:
-        """Bytes in host memory of a token's KV, mean layer."""
+        """Bytes in host memory of a token's KV, mean layer; kv: its number format."""
         return self.part.share * s.mean_keys * s.core_bytes_per_token_layer(kv)
 
     def token_bytes(self, s: Shape, kv: str) -> float:
-        """Bytes in host memory of a token's KV, all layers."""
+        """Bytes in host memory of a token's KV, all layers; kv: its number format."""
         return self.layer_bytes(s, kv) * s.layers
 
     def spared_bytes(self, s: Shape, kv: str) -> float:
-        """Bytes of a token's KV, all layers, that a die needs no room for."""
+        """Bytes of a token's KV, all layers, that occupy no HBM of a die; kv: its number format."""
         staged_layers = 0.0 if s.index_top_k else min(ON_THE_WAY, s.all_layer_keys)
         layers = s.all_layer_keys - staged_layers
         return self.part.share * layers * s.core_bytes_per_token_layer(kv)
 
     def fitting_tokens(self, s: Shape, kv: str, request: int) -> float:
-        """KV tokens of a die whose host part fits; ModelError if it fits no request."""
+        """KV tokens of a die whose part in host memory fits there; request: tokens of a request.
+        Raises ModelError if not even one request fits."""
         most_tokens = self.part.die_bytes / self.token_bytes(s, kv)
         if most_tokens < request:
             needed_bytes = request * self.token_bytes(s, kv)
@@ -57,15 +58,16 @@ class HostMemory:
         return most_tokens
 
     def read_bytes(self, s: Shape, kv: str, query_tokens: float) -> float:
-        """Bytes read for a context token that is attended to, mean layer. Each query token of a
-        pass has a selection of its own, of which a die has what it had selected before."""
+        """Bytes read for a context token that is attended to, mean layer; query_tokens: of a pass.
+        Each of these has a selection of its own, of which a die has what it had selected before."""
         if not s.index_top_k:
             return self.layer_bytes(s, kv)
         read_share = min(self.part.share, 1.0 - self.part.hits)
         return read_share * s.mean_keys * s.core_bytes_per_token_layer(kv) * query_tokens
 
     def read_bytes_per_s(self, s: Shape, kv: str, facts: Facts) -> float:
-        """Bytes/s at which a die reads: over the links alone, or also by the starts of copies."""
+        """Bytes/s at which a die reads host memory: over the links alone, or also by the starts of
+        copies."""
         if s.index_top_k:
             return self.in_bytes_per_s
         block_bytes = self.block_tokens * s.core_bytes_per_token_layer(kv)

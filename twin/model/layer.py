@@ -55,7 +55,7 @@ def collective_s(w: Collective | Gate, tokens: float) -> float:
 
 @kernel
 def tile_rows(w: Product, rows: float) -> float:
-    """Rows per tile of a product over `rows`; 0: it computes only its rows."""
+    """Rows per tile of a product over `rows`; 0: it computes no tiles, only its rows."""
     return w.tile_small if rows <= w.tile_small else w.tile_large
 
 
@@ -80,11 +80,11 @@ def grouped_tile_rows(w: Product, experts: float, rows: float) -> float:
 def die_and_link_load(
     at: Layout, tokens: float, hot_tokens: np.ndarray, hot_factor: np.ndarray
 ) -> tuple[float, float]:
-    """Load of the hottest die over the mean, and of the fullest link of an exchange over that of an
-    even exchange, for a number of tokens. A port carries its die's tokens, so the hottest die's is
-    `hot` times as full. Links between nodes carry a node's tokens; where they are fuller than ports
-    the hottest node decides, unless the hottest die's port takes longer. hot_tokens f8[G];
-    hot_factor f8[G], or [2 G] with nodes."""
+    """(load of the hottest die over the mean, load of an exchange's fullest link over that of an
+    even exchange) when `tokens` enter an MoE layer. A port carries its die's tokens, so the hottest
+    die's is `hot` times as full. Links between nodes carry a node's tokens; where they are fuller
+    than ports the hottest node decides, unless the hottest die's port takes longer. hot_tokens
+    f8[G]; hot_factor f8[G], or [2 G] with nodes."""
     point_count, hot = hot_tokens.shape[0], interpolate(tokens, hot_tokens, hot_factor)
     if at.ports >= 1.0 or len(hot_factor) == point_count:
         return hot, hot
@@ -116,8 +116,9 @@ def experts_read(experts: float, rows: float) -> float:
 
 
 @kernel
-def experts_by_class(at: Layout, experts: float, rows: float) -> float:
-    """`experts_read` of `experts` of a die by classes of equal number, with rows by their load."""
+def experts_read_by_class(at: Layout, experts: float, rows: float) -> float:
+    """Expected number of a die's `experts` used by `rows`, whose classes of equally many experts
+    have loads of their own."""
     if at.classed <= 0.0 or experts <= 0.0:
         return experts_read(experts, rows)
     idle_experts = 0.0
@@ -145,7 +146,7 @@ def shared_experts_s(at: Layout, w: Experts, rows: float) -> float:
 
 
 @kernel
-def moe_parts(p: Decode, m: Mode, load: Pass) -> tuple[float, float, float, float]:
+def moe_stages_s(p: Decode, m: Mode, load: Pass) -> tuple[float, float, float, float]:
     """Seconds of (gate, dispatch, experts, combine) of one pass, without what is hidden. Tokens
     beyond the static buffers go in further rounds."""
     gate_s = collective_s(m.gate, load.busiest)
@@ -159,7 +160,8 @@ def moe_parts(p: Decode, m: Mode, load: Pass) -> tuple[float, float, float, floa
 def _round_s(
     p: Decode, m: Mode, busiest: float, tokens: float, load: Pass
 ) -> tuple[float, float, float]:
-    """Seconds of (dispatch, experts, combine) of one round with a number of tokens."""
+    """Seconds of (dispatch, experts, combine) of one round with `tokens` of all dies, of which
+    `busiest` are of the die that sends most."""
     start_s = m.dispatch.fixed + m.dispatch.message * busiest
     layout = p.layout
     receiving_dies = layout.expert_dies if layout.expert_dies > 0.0 else load.dies
@@ -173,13 +175,13 @@ def _round_s(
     combine_s = exchange_s(p, m.combine, busiest, wire_rows, sent_rows)
     if is_shared_apart or p.shared_early > 0.0:
         shared_time_s = shared_experts_s(layout, m.experts, shared_rows)
-        used_experts = experts_by_class(layout, layout.slots, rows)
+        used_experts = experts_read_by_class(layout, layout.slots, rows)
         routed_s = ffn_rows_s(m.experts, used_experts, 0.0, rows)
         late_s = max(0.0, shared_time_s - start_s - dispatch_s)
         experts_s = max(routed_s, shared_time_s) if is_shared_apart else routed_s + late_s
     else:
         slots_per_die = layout.slots + layout.shared_experts
-        used_experts = experts_by_class(layout, slots_per_die, rows + shared_rows)
+        used_experts = experts_read_by_class(layout, slots_per_die, rows + shared_rows)
         experts_s = ffn_rows_s(m.experts, used_experts, layout.shared_experts, rows + shared_rows)
     # Two microbatches in turn fill what a tile would: a stage keeps its resource for all its rows.
     if p.tiles > 0.0 and m.in_turn == 0.0:  # the longest stage, and one tile of the others
@@ -192,14 +194,14 @@ def _round_s(
 
 @kernel
 def moe_s(p: Decode, m: Mode, load: Pass) -> float:
-    """All of moe_parts together, seconds."""
-    gate_s, dispatch_s, experts_s, combine_s = moe_parts(p, m, load)
+    """Seconds of gate, dispatch, experts and combine of one pass together."""
+    gate_s, dispatch_s, experts_s, combine_s = moe_stages_s(p, m, load)
     return gate_s + dispatch_s + experts_s + combine_s
 
 
 @kernel
 def before_core_s(m: Mode, tokens: float) -> float:
-    """Seconds of attention before its core, for `tokens` of a rank."""
+    """Seconds of a layer's attention before its core, for `tokens` of a rank."""
     total_s = collective_s(m.gather, tokens)
     for k in range(len(m.before)):
         total_s += product_s(m.before[k], tokens)
@@ -208,7 +210,8 @@ def before_core_s(m: Mode, tokens: float) -> float:
 
 @kernel
 def attention_s(m: Mode, tokens: float, core: float) -> float:
-    """Seconds of attention for `tokens` of a rank; `core`: seconds of its core without launch."""
+    """Seconds of a layer's attention for `tokens` of a rank; `core`: seconds of its core without
+    launch."""
     total_s = before_core_s(m, tokens) + m.core.fixed
     total_s += core
     total_s += collective_s(m.context, tokens)
@@ -219,13 +222,15 @@ def attention_s(m: Mode, tokens: float, core: float) -> float:
 
 @kernel
 def attended_tokens(reach: float, tokens: float, context: float) -> float:
-    """Context tokens read by the core for `tokens`: all, an indexer's choice, or a window."""
+    """Context tokens read by the core for `tokens`: all if `reach` is 0, else at most `reach` for
+    each."""
     return min(context, reach * tokens) if reach > 0.0 else context
 
 
 @kernel
 def idle_factor(w: DecodeCore, tokens: float) -> float:
-    """Factor by which rounds that leave cores of the die idle prolong the core."""
+    """Factor by which rounds that leave cores of the die idle prolong the attention core of
+    `tokens`."""
     if w.lanes <= 0.0 or tokens <= 0.0:
         return 1.0
     return math.ceil(tokens / w.lanes - 1e-9) * w.lanes / tokens
@@ -233,7 +238,8 @@ def idle_factor(w: DecodeCore, tokens: float) -> float:
 
 @kernel
 def local_core_s(w: DecodeCore, tokens: float, context: float) -> float:
-    """Seconds of the core on the die itself without its launch, all query tokens of a pass."""
+    """Seconds of decode's attention core on the die itself without its launch, for all query
+    `tokens` of a pass."""
     selected_s = w.context * attended_tokens(w.reach, tokens, context)
     window_s = w.windowed * attended_tokens(w.window, tokens, context)
     select_s = w.select if 0.0 < w.reach * tokens < context else 0.0
@@ -251,11 +257,12 @@ def fetch_wait_s(w: DecodeCore, tokens: float, context: float) -> float:
 
 
 @kernel
-def with_host_waits(
+def add_host_waits(
     p: Decode, dense: float, moe: float, context: float, ops: np.ndarray
 ) -> tuple[float, float]:
-    """Seconds of the layers without and with experts, which take `dense` and `moe` alone, with
-    their waits for KV in host memory, which is read while earlier layers compute."""
+    """(seconds of the layers without experts, of those with) with their waits for KV in host
+    memory, which is read while earlier layers compute; without waits they take `dense` and `moe`
+    seconds. Adds the waits to `ops`."""
     read_s = p.sequence.core.ahead * context
     dense_wait_s = max(0.0, p.dense_layers * read_s - dense)
     moe_wait_s = max(0.0, p.moe_layers * read_s - moe)
@@ -265,8 +272,8 @@ def with_host_waits(
 
 @kernel
 def core_s(w: DecodeCore, tokens: float, context: float) -> float:
-    """Seconds of the core for `tokens` without its launch, all query tokens of a pass: the longer
-    of what the die itself and what offload dies take."""
+    """Seconds of decode's attention core for all query `tokens` of a pass, without its launch: the
+    longer of what the die itself and what offload dies take."""
     away_s = w.away_start + w.away_token * tokens + w.away_context * context
     return max(local_core_s(w, tokens, context), away_s)
 
@@ -355,14 +362,14 @@ def rank_loads(
 
 @kernel
 def groups_of(p: Decode, requests: float) -> float:
-    """Groups of an instance's requests, each in a pipeline stage of its own at a time."""
+    """Number of groups of an instance's requests, each in a pipeline stage of its own at a time."""
     return max(1.0, min(p.pipeline.stages, requests))
 
 
 @kernel
 def share_in_group(requests: float, groups: float, ranks: int) -> float:
-    """Share of a rank's requests in one group, evenly dealt, as passes wait for: odd ones fill up
-    groups, and the more ranks have some, the more passes have one of them."""
+    """Share of a rank's requests in one of `groups`, evenly dealt, as passes wait for: odd ones
+    fill up groups, and the more of the `ranks` have some, the more passes have one of them."""
     if groups <= 1.0 or requests <= 0.0:
         return 1.0
     least_requests = requests // groups
@@ -374,9 +381,10 @@ def pipeline_s(
     p: Decode, dense: float, moe: float, outside: float, gap: float, groups: float, tokens: float,
     ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """Seconds of an iteration beyond one pass through all stages, which takes `dense` and `moe` in
-    its layers, then `outside` in the last stage, and `gap` of the host. Hidden states go from stage
-    to stage; no stage begins a group's next pass before it has done those of all groups."""
+    """Seconds, also added to `ops`, of an iteration beyond one pass through all stages, which takes
+    `dense` and `moe` in its layers, then `outside` in the last stage, and `gap` of the host. Hidden
+    states go from stage to stage; no stage begins a group's next pass before it has done those of
+    all groups."""
     pipeline = p.pipeline
     if pipeline.stages <= 1.0:
         return 0.0

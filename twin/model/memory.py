@@ -39,8 +39,9 @@ def layer_stack_bytes(
     vocabularies: int = 2,
 ) -> float:  # fmt: skip
     """Bytes of the weights of one die; without a layout it has no experts. Up-projections, and the
-    output projection if `output`, are split by heads over `tp` dies. vocabularies: embedding and LM
-    head, or one of them in the first and in the last of several stages."""
+    output projection if `output`, are split by heads over `tp` dies. mtp: whether the MTP module is
+    among the weights; vocabularies: embedding and LM head, or one of them in the first and in the
+    last of several stages."""
     size = FORMATS[f.linear].weight_bytes
     split_weights = s.q_up_weights + s.kv_up_weights + (s.o_weights if output else 0)
     attention_bytes = s.attention_weights * size
@@ -95,7 +96,8 @@ def budget(
     what: str,
     remedy: str = "use more NPUs per instance, fewer redundant experts, a smaller batch",
 ) -> Budget:
-    """The die's HBM split; raises ModelError when nothing is left for KV."""
+    """A die's HBM split into `weights`, `buffers`, a reserve and KV (bytes). Raises ModelError with
+    `what` does not fit and the `remedy` when nothing is left for KV."""
     memory = Budget(chip.hbm_bytes_per_die, weights, buffers, facts.si("operators.memory.reserve"))
     if memory.kv <= 0.0:
         raise ModelError(

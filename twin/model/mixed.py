@@ -35,10 +35,13 @@ def mixed_iteration_s(
 ) -> float:  # fmt: skip
     """Seconds of one colocated iteration on ranks first..first+count.
 
-    requests i8[R], context f8[R] as in decode; chunk f8[R] prompt tokens of each rank and pairs
-    f8[R] their query-key pairs; ops f8[len(DECODE_OPERATORS)]: decode's operators as if alone, and
-    what the chunk adds as `prefill_chunk`. Where prompts have passes of their own (`chunk.apart`),
-    the iteration is one with the chunk alone and then one of decode."""
+    requests i8[R] running requests of each rank; context f8[R] their context tokens summed; chunk
+    f8[R] prompt tokens of each rank and pairs f8[R] their query-key pairs; hot_*: load of the
+    hottest die over the mean by tokens; ops f8[len(DECODE_OPERATORS)] gets the seconds of decode's
+    operators as if alone added, and what the chunk adds as `prefill_chunk`. Where prompts have
+    passes of their own (`chunk.apart`), the iteration is one with the chunk alone and then one of
+    decode.
+    """
     has_prompts = has_answers = False
     if p.chunk.apart > 0.0:
         for rank in range(first, first + count):
@@ -61,7 +64,7 @@ def _pass_s(
     chunk: np.ndarray, pairs: np.ndarray, first: int, count: int, hot_tokens: np.ndarray,
     hot_factor: np.ndarray, ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """Seconds of a pass with answers (1; 0: none), prompts or both; arrays: mixed_iteration_s."""
+    """Seconds, also added to `ops`, of a pass with answers (1; 0: none), prompts or both."""
     fullest_rank, busiest, total_requests = first, 0, 0
     if answers > 0.0:
         fullest_rank, busiest, total_requests = layer.rank_loads(p, requests, context, first, count)
@@ -69,7 +72,7 @@ def _pass_s(
     groups, piece_tokens, dies = layer.groups_of(p, total_requests), p.pipeline.piece, count * width
     running = total_requests / groups  # requests of a group
     fullest = layer.share_in_group(busiest, groups, count) * busiest
-    entering_tokens, most = _rows(
+    entering_tokens, most = _pass_tokens(
         p, answers, prompts, requests, chunk, first, count, groups, query * running,
         query * fullest,
     )  # fmt: skip
@@ -121,7 +124,7 @@ def _pass_s(
     # Without a chunk the two are equal but for rounding, and a time is never negative.
     ops[_CHUNK] += max(0.0, (moe_s if has_moe else dense_s) - alone_s)
     ops[_DENSE] += dense_s if has_moe else 0.0
-    dense_s, moe_s = layer.with_host_waits(p, dense_s, moe_s, rank_context, ops)
+    dense_s, moe_s = layer.add_host_waits(p, dense_s, moe_s, rank_context, ops)
     after_s = decode.after_layers_s(p, rank_requests, rank_context, running, dies, hot, wire, ops)
     busy_s = moe_s + dense_s + after_s
     gap_s = decode.launch_gap_s(p, busy_s, running, most, entering_tokens > query * running, ops)
@@ -131,19 +134,20 @@ def _pass_s(
 @kernel
 def _moe_s(p: Decode, load: layer.Pass, has_prompts: bool) -> float:
     """Seconds of gate, dispatch, experts and combine of a pass."""
-    gate_s, dispatch_s, experts_s, combine_s = layer.moe_parts(p, p.sequence, load)
+    gate_s, dispatch_s, experts_s, combine_s = layer.moe_stages_s(p, p.sequence, load)
     if has_prompts and p.chunk.sums.fixed > 0.0:
         dispatch_s, combine_s = 0.0, layer.collective_s(p.chunk.sums, load.total / load.dies)
     return gate_s + dispatch_s + experts_s + combine_s
 
 
 @kernel
-def _rows(
+def _pass_tokens(
     p: Decode, answers: float, prompts: float, requests: np.ndarray, chunk: np.ndarray, first: int,
     count: int, groups: float, decoding: float, busiest: float,
 ) -> tuple[float, float]:  # fmt: skip
-    """Tokens of a pass, and of its fullest rank: those that decode (`decoding`; `busiest` on that
-    rank) and the pieces of prompts of ranks first to first + count."""
+    """(tokens of a pass, tokens of its fullest rank) with answers and prompts (1; 0: none):
+    `decoding` tokens of all ranks, `busiest` of the rank with most, and the prompt pieces (chunk)
+    of ranks first..first+count."""
     entering_tokens, most, piece_tokens, group_share = decoding, busiest, p.pipeline.piece, 1.0
     for rank in range(first, first + count):
         prompt_piece = prompts * chunk[rank]
@@ -160,9 +164,9 @@ def _rows(
 
 @kernel
 def mixed_hits_s(p: Decode, hit_tokens: float, ops: np.ndarray) -> float:
-    """Additional seconds of an iteration for `hit_tokens` cached tokens that its prompts attend to.
-    As in prefill_hits_s: latents are projected up to keys and values of all heads, on the dies that
-    share the prompts. Added to mixed_iteration_s; ops as there."""
+    """Additional seconds of an iteration, also added to `ops`, for `hit_tokens` cached tokens that
+    its prompts attend to: latents are projected up to keys and values of all heads, on the dies
+    that share the prompts."""
     hits_s = p.chunk.hit * hit_tokens
     ops[_CHUNK] += hits_s
     return hits_s
@@ -170,8 +174,9 @@ def mixed_hits_s(p: Decode, hit_tokens: float, ops: np.ndarray) -> float:
 
 @kernel
 def mixed_flops(p: Decode, requests: float, context: float, chunk: float, pairs: float) -> float:
-    """FLOPs of one colocated iteration on all dies; sums over ranks as in decode_flops. No token of
-    a chunk goes through the MTP module or the head."""
+    """FLOPs of one colocated iteration on all dies, by sums over ranks: requests, context tokens,
+    prompt tokens (chunk) and their query-key pairs. No token of a chunk goes through the MTP module
+    or the head."""
     demand, layout = p.demand, p.layout
     layers = p.moe_layers + p.dense_layers
     token_flops = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
@@ -205,7 +210,7 @@ def prompts_by_rank(
         return [(1.0, no_tokens, no_tokens)]
     group = min(group, ranks)
     group_count = -(-ranks // group)
-    idle_share, largest_tokens, largest_pairs = _largest(
+    idle_share, largest_tokens, largest_pairs = _largest_prompt_loads(
         tokens / group_count, pairs / tokens, prompt, most * group, group_count, lengths
     )
     if idle_share == 1.0 or largest_tokens[-1] <= 0.0:  # next to none
@@ -217,26 +222,29 @@ def prompts_by_rank(
     fullest_means *= np.minimum(1.0, busy_means / fullest_means.mean(axis=1))[:, None]
     other_means = (busy_means - fullest_means.mean(axis=1)) / max(ranks - group, 1)
     return passes + [
-        (pass_share, *_dealt(fullest, other_means, ranks, group)) for fullest in fullest_means.T
+        (pass_share, *_loads_by_rank(fullest, other_means, ranks, group))
+        for fullest in fullest_means.T
     ]
 
 
-def _dealt(
+def _loads_by_rank(
     largest: NDArray[np.float64], others: NDArray[np.float64], ranks: int, group: int
 ) -> NDArray[np.float64]:
-    """Tokens and query-key pairs of each rank, f8[2, R]: the last `group` ranks share `largest`."""
+    """Tokens and query-key pairs of each rank, f8[2, R]: the last `group` ranks share `largest`,
+    all other ranks have `others` each, f8[2]."""
     rank_loads = np.repeat(others[:, None], ranks, axis=1)
     rank_loads[:, -group:] = largest[:, None] / group
     return rank_loads
 
 
 @lru_cache(maxsize=64)
-def prompts_that_wait(
+def delayed_prompts_by_rank(
     tokens: float, pairs: float, prompt: float, most: float, ranks: int, group: int = 1,
     lengths: tuple[float, ...] = ALIKE, delay: int = 1,
 ) -> tuple[Prompts, float]:  # fmt: skip
-    """(The result of `prompts_by_rank` when prompts wait at most `delay` iterations for ranks
-    without one, mean iterations of a prompt in which it is not computed). Simulated over `RELEASES`
+    """(kinds of iterations, as (share of iterations, prompt tokens f8[R], query-key pairs f8[R]),
+    when prompts wait at most `delay` iterations for ranks without one; mean iterations of a prompt
+    in which it is not computed). Arguments as of `prompts_by_rank`. Simulated over `RELEASES`
     Poisson prompts of each group, which wait until every group has one or the longest wait is over,
     and are then computed completely. None waits where every group has one in each iteration."""
     no_tokens, group = np.zeros(ranks), min(group, ranks)
@@ -282,7 +290,9 @@ def prompts_that_wait(
     for slice_rows in np.array_split(sample_rows, min(SLICES, len(sample_rows))):
         largest_load, total_load = np.split(slice_rows.mean(axis=0), 2)
         others = (total_load - largest_load) / max(groups - 1, 1) / group
-        pass_loads.append((len(slice_rows) / steps, *_dealt(largest_load, others, ranks, group)))
+        pass_loads.append(
+            (len(slice_rows) / steps, *_loads_by_rank(largest_load, others, ranks, group))
+        )
     return pass_loads, waiting_sum / max(arrivals, 1)
 
 
@@ -295,15 +305,19 @@ def longest_wait(arriving: float, groups: int, delay: int) -> float:
 
 
 def prompt_iterations(prompt: float, room: float, lengths: tuple[float, ...] = ALIKE) -> float:
-    """Mean iterations of a prompt whose ranks together compute `room` tokens in each."""
-    return 1.0 + float(_pieces(max(prompt, GRID / MOST_BINS * room), room, lengths)[1].mean())
+    """Mean iterations of a prompt of `prompt` tokens on average whose ranks together compute `room`
+    tokens in each; lengths: of prompts, equally likely, over the mean."""
+    return 1.0 + float(
+        _prompt_pieces(max(prompt, GRID / MOST_BINS * room), room, lengths)[1].mean()
+    )
 
 
 def mixed_mean_s(
     p: Decode, requests: NDArray[np.int64], context: NDArray[np.float64], prompts: Prompts,
     hot: tuple[NDArray[np.float64], NDArray[np.float64]], ops: NDArray[np.float64],
 ) -> float:  # fmt: skip
-    """Mean seconds of mixed_iteration_s over kinds of iterations; ops: their mean, added."""
+    """Mean seconds of a colocated iteration over kinds of iterations (`prompts`: share, prompt
+    tokens and query-key pairs of each rank); adds the mean seconds by operator to `ops`."""
     mean_s = 0.0
     rank_lists = requests.tolist(), context.tolist()  # Python reads lists several times as fast
     for pass_share, chunk, pairs in prompts:
@@ -316,17 +330,17 @@ def mixed_mean_s(
     return mean_s
 
 
-def _largest(
+def _largest_prompt_loads(
     share: float, each: float, prompt: float, room: float, groups: int, lengths: tuple[float, ...]
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Share of iterations without a prompt, and for the others the largest prompt tokens of a group
-    and their query-key pairs, as means of equally likely slices, f8[SLICES]. Prompts come to a
-    group as a Poisson process: `share` tokens per iteration, with `each` pairs per token. A piece,
-    which attends to all earlier tokens, fills the group's room, the rest of the prompt is another
-    piece. Pieces beyond the room come later as full ones, so the mean stays `share`."""
+    """(share of iterations without a prompt, for the others the largest prompt tokens of a group
+    and their query-key pairs, as means of equally likely slices, f8[SLICES] each). Prompts come to
+    a group as a Poisson process: `share` tokens per iteration, with `each` pairs per token. A
+    piece, which attends to all earlier tokens, fills the group's `room` (tokens), the rest of the
+    prompt is another piece. Pieces beyond it come later as full ones, so the mean stays `share`."""
     share = min(share, FULL * room)
     prompt = max(prompt, GRID / MOST_BINS * room)  # very short ones come together
-    bin_count, full, piece_left = _pieces(prompt, room, lengths)
+    bin_count, full, piece_left = _prompt_pieces(prompt, room, lengths)
     rate, bin_tokens = share / prompt, room / bin_count
     prompt_tokens = bin_tokens * (full * bin_count + piece_left)
     own_pairs = 0.5 * float((prompt_tokens * prompt_tokens).sum()) / float(prompt_tokens.sum())
@@ -362,9 +376,9 @@ def _largest(
 def _poisson_sums(
     rate: float, chances: NDArray[np.float64], values: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Probabilities of the sum of a Poisson number of sizes, by Panjer's recursion, and the mean
-    total value of these sizes, by sum, f8[B] each. chances f8[B]: of a size of b bins, none of
-    size 0; values f8[B]: value of a size times its chance."""
+    """(probabilities of the sum of a Poisson number of sizes, by Panjer's recursion; mean total
+    value of these sizes by sum), f8[B] each; rate: mean number. chances f8[B]: of a size of b bins,
+    none of size 0; values f8[B]: value of a size times its chance."""
     bin_count = chances.size
     jump_sizes = np.flatnonzero(chances)
     sums, value_sums = np.zeros(bin_count), np.zeros(bin_count)
@@ -381,7 +395,7 @@ def _poisson_sums(
 
 
 @lru_cache(maxsize=512)
-def _pieces(
+def _prompt_pieces(
     prompt: float, room: float, lengths: tuple[float, ...]
 ) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
     """(bins of a group's tokens per iteration, at least GRID; full pieces of prompts of equally

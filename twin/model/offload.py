@@ -36,8 +36,8 @@ class Offload:
 
     def kv_tokens(self, own: int, lent: int, concentration: float) -> int:
         """KV tokens of all requests of a decode rank: those it has space for itself (`own`), and
-        those offloaded. lent: space of a prefill die for others; concentration: ranks per attention
-        die. Raises ModelError without space."""
+        those offloaded. lent: KV tokens that a prefill die stores for others; concentration: ranks
+        per attention die. Raises ModelError without space."""
         if not lent:
             raise ModelError(
                 "deployment.decode.attention_offload: prefill dies need their KV space for a batch "
@@ -48,7 +48,8 @@ class Offload:
 
 
 def offload(at: Deployed) -> Offload:
-    """The offload of decode, over the plane of the KV hand-off. Raises HardwareError if cut."""
+    """The offload of decode's attention, over the plane of the KV hand-off. Raises HardwareError if
+    no link is left."""
     net, plane, pool = at.net, at.deployment.kv_transfer_plane, at.pools["decode"]
     assert pool.away is not None
     unlinked = dies_without(net, plane)
@@ -95,16 +96,19 @@ def offload_notes(roles: Mapping[str, RoleCosts]) -> list[str]:
     ]
 
 
-def token_bytes(s: Shape, kv: str) -> tuple[float, float]:
-    """Bytes of a token sent to the core of a layer (query and new KV), and returned from it."""
+def core_message_bytes(s: Shape, kv: str) -> tuple[float, float]:
+    """(bytes of a token sent to the attention core of a layer: query and new KV; bytes returned
+    from it). kv: number format of KV."""
     sent_bytes = ACTIVATION_BYTES * s.core_query_width + s.kv_bytes_per_token_layer(kv)
     return sent_bytes, ACTIVATION_BYTES * s.core_value_width
 
 
 def bytes_per_token(at: Deployed, kv_bytes: float) -> tuple[float, float]:
-    """Bytes of a token's KV handed to decode, and bytes that its offloaded attention moves in an
-    iteration: means over requests, all layers; kv_bytes: of a token."""
+    """(bytes of a token's KV handed to decode, bytes that its offloaded attention moves in an
+    iteration): means over requests, all layers; kv_bytes: of a token."""
     decode, shape, kv = at.pools.get("decode"), at.shape, at.stored_kv
     away_share = decode.away.requests if decode and decode.away else 0.0
-    moved_bytes = sum(token_bytes(shape, kv)) * (kv_bytes / shape.kv_bytes_per_token_layer(kv))
+    moved_bytes = sum(core_message_bytes(shape, kv)) * (
+        kv_bytes / shape.kv_bytes_per_token_layer(kv)
+    )
     return (1.0 - away_share) * kv_bytes, away_share * moved_bytes

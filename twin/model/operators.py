@@ -45,7 +45,7 @@ class Formats:
 
     @property
     def shared_more_bytes(self) -> float:
-        """Bytes of one weight of a shared expert, beyond those of a routed one's."""
+        """Bytes of one weight of a shared expert minus those of a routed expert's weight."""
         return FORMATS[self.shared].weight_bytes - FORMATS[self.expert].weight_bytes
 
 
@@ -72,18 +72,20 @@ def formats(
 
 
 def matmul(fmt: str, weights: float, read: float, write: float, vector: float = 0.0) -> Work:
-    """A matrix product over `weights` parameters; `read`/`write` are activation bytes a token."""
+    """Work per token of a matrix product over `weights` parameters; read, write: bytes of
+    activations; vector: bytes that element-wise work moves."""
     return Work(fmt, weights * FORMATS[fmt].weight_bytes, 2.0 * weights, read + write, vector)
 
 
 def _weighted_sum(a: float, one: Work, b: float, other: Work) -> Work:
-    """Work `a` times `one` and `b` times `other`, in the format of the first."""
+    """Work of `a` times `one` plus `b` times `other`, in the number format of `one`."""
     (fmt, *amounts), (_, *other_amounts) = astuple(one), astuple(other)
     return Work(fmt, *(a * x + b * y for x, y in zip(amounts, other_amounts, strict=True)))
 
 
 def _mean_layer(s: Shape, cached: Work, linear: Work | None = None) -> Work:
-    """Work of an operator in a mean layer: of layers that cache tokens, and of linear ones."""
+    """Work of an operator per token in a mean layer: `cached` in layers that cache tokens, `linear`
+    in layers with linear attention."""
     if not s.linear_layers:
         return cached
     linear_work = linear or Work(cached.format, 0.0, 0.0, 0.0, 0.0)
@@ -128,7 +130,7 @@ def decode_prolog(s: Shape, f: Formats) -> Work:
 
 
 def decode_output(s: Shape, f: Formats) -> Work:
-    """Work of the value half of kv_up (MLA), output projection, residual and norm."""
+    """Work of the value half of kv_up (MLA), output projection, residual and norm in decode."""
     weights = s.kv_lora * s.heads * s.value_dim + s.o_weights
     value_bytes = ACTIVATION_BYTES * s.heads * s.value_dim
     read_bytes = ACTIVATION_BYTES * s.core_value_width + value_bytes
@@ -240,9 +242,9 @@ def joining_product(s: Shape, f: Formats, states: int) -> Work:
     return matmul(f.linear, float(states) * s.hidden**2, states * hidden_bytes, hidden_bytes)
 
 
-def widen(w: Work, s: Shape, f: Formats, more: float) -> Work:
-    """Work of the first projections of decode or prefill with `more` parameters for further inputs
-    (EAGLE-3: an embedding and a hidden state), each with its norm."""
+def with_further_inputs(w: Work, s: Shape, f: Formats, more: float) -> Work:
+    """Work `w` of the first projections of decode or prefill with `more` parameters for further
+    inputs (EAGLE-3: an embedding and a hidden state), each with its norm."""
     hidden_bytes = ACTIVATION_BYTES * s.hidden
     return _weighted_sum(1.0, w, 1.0, matmul(f.linear, more, hidden_bytes, 0.0, 2 * hidden_bytes))
 
@@ -268,13 +270,14 @@ def combine_bytes(s: Shape) -> float:
 
 
 def gathered_bytes(s: Shape, dies: int) -> float:
-    """Bytes exchanged between dies for a token in a gather and a reduce-scatter: its hidden state
-    to the others, and their sums back."""
+    """Bytes that `dies` dies exchange for a token in a gather and a reduce-scatter: its hidden
+    state to the others, and their sums back."""
     return 2.0 * (dies - 1) * ACTIVATION_BYTES * s.hidden
 
 
 def rank_bytes(s: Shape, dies: int) -> float:
-    """Bytes between the dies of a rank for a token, all layers: once each, twice in dense ones."""
+    """Bytes between the `dies` of a rank for a token, all layers: a gather and a reduce-scatter in
+    each layer, two of both in dense ones."""
     return gathered_bytes(s, dies) * (s.layers + s.dense_layers)
 
 

@@ -73,14 +73,15 @@ def _result_bytes(x: Part) -> float:
 
 
 def _cached_bytes(x: Part) -> float:
-    """Bytes of KV, mean layer, of a token of each die (or group that splits heads) of a context."""
+    """Bytes of KV, mean layer, of one token of each die (or group that splits heads) of a
+    context."""
     head_share = x.whole.latent_of(x.heads) / x.whole.latent
     token_layer_bytes = x.whole.cached_bytes_per_token(x.kv) / x.whole.layers
     return x.context * x.heads * head_share * token_layer_bytes
 
 
 def _stage_bytes(x: Part) -> float:
-    """Bytes of the hidden states of a token between all stages."""
+    """Bytes of the hidden states of a token between all pipeline stages."""
     return x.stages * ACTIVATION_BYTES * x.shape.hidden * x.shape.residual_streams
 
 
@@ -91,13 +92,14 @@ def _stage_bytes_per_die(x: Part) -> float:
 
 
 def stage_of(s: Shape, pool: Pool) -> Shape:
-    """The layers of a pool's slowest stage: the most, with experts rather than dense ones."""
+    """The shape of a pool's slowest pipeline stage: the most layers, with experts rather than dense
+    ones."""
     if pool.own.pp_stages == 1:
         return s
     layers = math.ceil(s.layers / pool.own.pp_stages)
 
     def part(count: int) -> int:
-        """The stage's share of a number of layers."""
+        """Number of the stage's layers of a kind of which the model has `count`."""
         return round(count * layers / s.layers)
 
     return replace(
@@ -155,7 +157,7 @@ PARALLELISMS: Mapping[str, Parallelism] = {
 
 
 def first_group(pool: Pool, name: str, dies: int) -> slice:
-    """Dies of the first group of a parallelism, among the `dies` of an instance."""
+    """Slice of an instance's `dies` with the first group of a parallelism (`name`)."""
     parallelism = PARALLELISMS[name]
     stride_dies = parallelism.stride(pool, dies)
     return slice(0, parallelism.size(pool) * stride_dies, stride_dies)
@@ -168,12 +170,12 @@ def first_stage(pool: Pool, dies: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def place_in_stage(pool: Pool, die: int, dies: int) -> int:
-    """Place of a die, one of an instance's `dies`, among the dies of its stage."""
+    """Index of a die, one of an instance's `dies`, among the dies of its pipeline stage."""
     stage_dies = PARALLELISMS["layers"].stride(pool, dies)
     return die // (stage_dies * pool.own.pp_stages) * stage_dies + die % stage_dies
 
 
-def kv_cells(pool: Pool, dies: int) -> int:
+def kv_holders(pool: Pool, dies: int) -> int:
     """Number of parts of an instance that prefills which hold the KV of whole prompts: ranks where
     it decodes too; dies, or groups that split prompts, with data-parallel attention; else one."""
     if pool.role == "colocated":
@@ -185,11 +187,12 @@ def kv_cells(pool: Pool, dies: int) -> int:
 def kv_senders(pool: Pool, dies: int, receivers: int) -> int:
     """Number of dies of an instance that prefills which send the KV of a prompt to a rank of
     `receivers` dies: as many, if so many have it."""
-    return min(dies // kv_cells(pool, dies), receivers)
+    return min(dies // kv_holders(pool, dies), receivers)
 
 
 def sent_bytes(pool: Pool, name: str, part: Part) -> float:
-    """Bytes that a rank's dies together (decode), or a die, receive for a token, all layers."""
+    """Bytes that a rank's dies together (decode), or a die, receive for a token in the collectives
+    of a parallelism (`name`), all layers."""
     parallelism = PARALLELISMS[name]
     group_dies = parallelism.size(pool)
     group_bytes = sum(

@@ -92,12 +92,12 @@ class PoolPrediction:
 
     @property
     def longest_operator(self) -> str:
-        """The operator that takes longest."""
+        """Name of the operator that takes longest."""
         return max(self.operators, key=lambda n: (self.operators[n], n))
 
     @property
     def resource(self) -> str:
-        """What the longest operator waits for."""
+        """The resource that the longest operator waits for."""
         return awaited_resource(self.longest_operator, self.phase)
 
 
@@ -146,12 +146,16 @@ class Prediction:
 def predict(
     costs: Costs, traffic: Traffic, prefill_hot: Hot = EVEN, decode_hot: Hot = EVEN
 ) -> Prediction:
-    """Steady state of a deployment; `*_hot`: tables as in decode_iteration_s.
+    """Steady state of a deployment. prefill_hot, decode_hot: (tokens that enter an MoE layer, load
+    of the hottest die over the mean at these), f8[G] each.
 
-    Raises ModelError with one sentence when a single request does not fit."""
+    Raises ModelError with one sentence when a single request does not fit.
+    """
     front_requests_per_s = costs.front_end_requests_per_s
-    if (prompt_role := costs.prefilling) is not None:
-        tokenised_per_s = prompt_role.pool.instances * costs.tokenised_per_s(traffic.input_tokens)
+    if (prompt_role := costs.prefilling_role) is not None:
+        tokenised_per_s = prompt_role.pool.instances * costs.tokenised_prompts_per_s(
+            traffic.input_tokens
+        )
         front_requests_per_s = min(front_requests_per_s, tokenised_per_s)
     rates = {"front end": front_requests_per_s}
     prefill = decode = None
@@ -159,7 +163,7 @@ def predict(
         decode, prefill = _predict_colocated(costs, costs.colocated_role, traffic, decode_hot)
         rates["colocated"] = decode.requests_per_s
     if costs.prefill_role is not None:
-        prefill = _full_prefill(costs, costs.prefill_role, traffic, prefill_hot)
+        prefill = _predict_prefill(costs, costs.prefill_role, traffic, prefill_hot)
         rates["prefill"] = prefill.requests_per_s
     if costs.decode_role is not None:
         decode = predict_decode(costs, traffic, decode_hot, *slots_of(costs.decode_role, traffic))
@@ -194,7 +198,8 @@ def rank_load(
 def _with_fullest_rank(
     count: NDArray[Any], context: NDArray[np.float64], most: float
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Requests per rank with the expected maximum `most` on the first rank and the same total."""
+    """(requests, context tokens) per rank, f8[R] each, with the expected maximum of `most` requests
+    on the first rank and the same total; count: requests of each rank before."""
     mean_context = context[1:].sum() / count[1:].sum()  # of a mean request
     rank_requests = np.full(count.size, (count.sum() - most) / (count.size - 1))
     rank_requests[0] = most
@@ -204,8 +209,8 @@ def _with_fullest_rank(
 
 
 def slots_of(role: RoleCosts, traffic: Traffic) -> tuple[float, str]:
-    """Requests a rank decodes at once (mean over ranks), and their limit; ModelError if none
-    fits."""
+    """(requests that a rank decodes at once, mean over ranks; their limit: "slots" or "KV space").
+    Raises ModelError if none fits."""
     wanted_slots = role.slots(role.pool.batch_per_npu)
     request_tokens = traffic.input_tokens + traffic.held_mean
     most_slots, dies = math.floor(role.kv_tokens_per_rank / request_tokens), role.pool.rank_dies
@@ -221,7 +226,8 @@ def slots_of(role: RoleCosts, traffic: Traffic) -> tuple[float, str]:
 def predict_decode(
     costs: Costs, traffic: Traffic, hot: Hot, count: float, limited: str, most: float = 0.0
 ) -> DecodePrediction:
-    """A decode instance with `count` requests per rank; most: on the busiest, if not even."""
+    """A decode instance with `count` requests per rank; limited: what limits these; most: requests
+    of the busiest rank, if not even."""
     role = costs.decode_role
     assert role is not None
     requests, context = rank_load(count, role.ranks, traffic)
@@ -235,24 +241,26 @@ def predict_decode(
 
 
 def _decode_figures(
-    costs: Costs, role: RoleCosts, traffic: Traffic, took: float, ops: NDArray[np.float64],
-    count: float, limited: str, under_way: tuple[float, float], flops: float,
+    costs: Costs, role: RoleCosts, traffic: Traffic, iteration_s: float, ops: NDArray[np.float64],
+    count: float, limited: str, totals: tuple[float, float], flops: float,
 ) -> DecodePrediction:  # fmt: skip
-    """Figures of an iteration of `took` seconds; count: requests of a rank; under_way: of all."""
-    tpot_s = took / costs.tokens_per_iteration
+    """Figures of an instance with an iteration of `iteration_s` and seconds `ops` by operator;
+    count: requests of a rank; totals: (requests, context tokens) of all; flops: of the
+    iteration."""
+    tpot_s = iteration_s / costs.tokens_per_iteration
     npu_requests = count * (role.chip.dies_per_npu / role.pool.rank_dies)
     answers_per_iteration = role.pool.instances * npu_requests * role.npus
-    hbm_bytes = decode_hbm_bytes(role.decode, *under_way, float(role.ranks))
+    hbm_bytes = decode_hbm_bytes(role.decode, *totals, float(role.ranks))
     return DecodePrediction(
         batch_per_npu=npu_requests,
         limited_by=limited,
-        iteration_s=took,
+        iteration_s=iteration_s,
         tokens_per_iteration=costs.tokens_per_iteration,
         tpot_s=tpot_s,
         tokens_per_s_per_npu=npu_requests / tpot_s,
         operators=_seconds_by_operator(role, ops),
-        cube_utilisation=flops / (took * role.peak_flops),
-        hbm_utilisation=hbm_bytes / (took * role.chip.hbm_bytes_per_s * role.dies),
+        cube_utilisation=flops / (iteration_s * role.peak_flops),
+        hbm_utilisation=hbm_bytes / (iteration_s * role.chip.hbm_bytes_per_s * role.dies),
         requests_per_s=answers_per_iteration / (tpot_s * max(1.0, traffic.output_tokens - 1.0)),
     )
 
@@ -262,7 +270,9 @@ def _seconds_by_operator(role: RoleCosts, ops: NDArray[np.float64]) -> dict[str,
     return {name: v for name, v in zip(role.operators, ops.tolist(), strict=True) if v > 0.0}
 
 
-def _full_prefill(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> PrefillPrediction:
+def _predict_prefill(
+    costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot
+) -> PrefillPrediction:
     """The prefill pool's prediction with full batches."""
     is_data_parallel = role.pool.own.attention == "dp"
     if traffic.input_tokens > role.kv_tokens_per_rank:
@@ -294,7 +304,9 @@ def _full_prefill(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> 
         if costs.servers.pool.layerwise:
             fetch_s = float(layerwise_s(role.prefill, fetch_s, batch_s)) - batch_s
         batch_s += fetch_s
-        hottest_s = costs.servers.hottest_s(role.fetch, cached_tokens, prompts, role.pool.instances)
+        hottest_s = costs.servers.hottest_server_s(
+            role.fetch, cached_tokens, prompts, role.pool.instances
+        )
         operators["fetch"] = fetch_s + max(0.0, hottest_s - batch_s)
         batch_s = max(batch_s, hottest_s)
     return PrefillPrediction(
@@ -323,22 +335,24 @@ def _predict_colocated(
         for _ in range(ROUNDS):
             prompt_tokens = count * ranks / iterations * fresh
             args = prompt_tokens, prompt_tokens, fresh, most, ranks, group, traffic.prompts, delay
-            iterations = decode_iterations + mixed.prompts_that_wait(*args)[1]
+            iterations = decode_iterations + mixed.delayed_prompts_by_rank(*args)[1]
     else:
-        iterations += _waits(count * min(group, ranks), iterations, fresh / room, traffic.spread)
+        iterations += _prompt_wait(
+            count * min(group, ranks), iterations, fresh / room, traffic.spread
+        )
     ends, count = count * ranks / iterations, count * decoding / iterations
     if ends * fresh > NEARLY * budget:  # prompts can hardly keep up: fewer answers are under way
         limited_by = "prompt tokens an iteration may prefill"
     iteration_tokens, pairs = ends * fresh, ends * traffic.fresh_pairs
     requests, context = rank_load(count, ranks, traffic)
     prompt_arguments = (iteration_tokens, pairs, fresh, most, ranks, group, traffic.prompts)
-    prompts, _ = mixed.prompts_that_wait(*prompt_arguments, delay)
+    prompts, _ = mixed.delayed_prompts_by_rank(*prompt_arguments, delay)
     ops = role.operator_sink()
     iteration_s = mixed.mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
     iteration_s += float(mixed.mixed_hits_s(role.decode, ends * traffic.hit_tokens, ops))
     cached_tokens = ends * traffic.read_tokens
     iteration_s += costs.servers.read_s(role.fetch, cached_tokens, ends)
-    hottest_s = costs.servers.hottest_s(role.fetch, cached_tokens, ends, pool.instances)
+    hottest_s = costs.servers.hottest_server_s(role.fetch, cached_tokens, ends, pool.instances)
     iteration_s = max(iteration_s, hottest_s)
     sums = float(requests.sum()), float(context.sum())
     flops = mixed.mixed_flops(role.decode, *sums, iteration_tokens, pairs)
@@ -354,11 +368,11 @@ def _predict_colocated(
     return decode, prefill
 
 
-def _waits(slots: float, held: float, service: float, spread: float) -> float:
+def _prompt_wait(slots: float, held: float, service: float, spread: float) -> float:
     """Mean iterations that a prompt waits for earlier ones at ranks that compute it. Slots of these
-    take turns: mean value analysis of a closed network, slot by slot, in which an arrival
-    sees the state with one slot fewer (Reiser and Lavenberg). service: iterations of a prompt;
-    held: all other time of a request; spread: mean square over squared mean of service."""
+    take turns: mean value analysis of a closed network, slot by slot, in which an arrival sees the
+    state with one slot fewer (Reiser and Lavenberg). service: iterations of a prompt; held: all
+    other iterations of a request; spread: mean square over squared mean of service."""
     queue_length = busy_slots = waits = 0.0
     for customers in range(1, math.ceil(slots) + 1):
         waits = service * max(0.0, queue_length - busy_slots) + 0.5 * spread * service * busy_slots
@@ -371,7 +385,8 @@ def _waits(slots: float, held: float, service: float, spread: float) -> float:
 def _advice(
     costs: Costs, rates: dict[str, float], limit: str, decode: DecodePrediction | None
 ) -> str:
-    """A sentence on whether prefill and decode are in balance, and what would help."""
+    """A sentence on whether prefill and decode are in balance, and what would help; rates:
+    requests/s by pool."""
     if "prefill" not in rates or "decode" not in rates:
         return f"The {limit} sustains {rates[limit]:,.1f} requests/s."
     prefill_rate, decode_rate = rates["prefill"], rates["decode"]
@@ -405,9 +420,9 @@ def _advice(
     )
 
 
-def clocks(scenario: Scenario, facts: Facts, full: Prediction) -> dict[str, float]:
-    """Share of the rated clock at which each role, always full, keeps a power cap; raises
-    HardwareError where none stays within it."""
+def capped_clocks(scenario: Scenario, facts: Facts, full: Prediction) -> dict[str, float]:
+    """Share of the rated clock, by role, at which an always full instance stays within a power cap;
+    raises HardwareError where no share does."""
     uses = full_load(full)
     if (guest := full.costs.deployed.guest) is not None:  # both compute on one die: one clock
         pair = uses["prefill"], uses["decode"]
@@ -417,7 +432,7 @@ def clocks(scenario: Scenario, facts: Facts, full: Prediction) -> dict[str, floa
 
 
 def full_load(full: Prediction) -> dict[str, Use]:
-    """Use of each role of a deployment that is always full."""
+    """Busy shares of cores and HBM of each role of a deployment that is always full."""
     uses, costs = {}, full.costs
     if full.decode is not None:
         is_colocated = costs.colocated_role is not None
@@ -433,15 +448,16 @@ def full_load(full: Prediction) -> dict[str, Use]:
 def shares_by_cause(costs: Costs, traffic: Traffic, hot: Hot) -> dict[str, float]:
     """Share of an iteration, with one request per rank, due to each cause, largest first. Operators
     hide each other, so a cause is worth what the iteration is shorter without it."""
-    role = costs.decoding
+    role = costs.decoding_role
     assert role is not None
     requests, context = rank_load(1.0, role.ranks, traffic)
 
-    def took_s(costs: Decode) -> float:
+    def seconds(costs: Decode) -> float:
+        """Seconds of an iteration at these costs."""
         return float(
             decode_iteration_s(costs, requests, context, 0, role.ranks, *hot, role.operator_sink())
         )
 
-    iteration_s = took_s(role.decode)
-    shares = {x: 1.0 - took_s(without_cause(role.decode, x)) / iteration_s for x in CAUSES}
+    iteration_s = seconds(role.decode)
+    shares = {x: 1.0 - seconds(without_cause(role.decode, x)) / iteration_s for x in CAUSES}
     return dict(sorted(shares.items(), key=lambda item: -item[1]))

@@ -27,7 +27,8 @@ SHORTEST = 0.25  # of a prompt's first piece, which later ones have at least (SG
 
 @kernel
 def _experts_s(p: Prefill, tokens: float, hot: float) -> float:
-    """Seconds of routed and shared experts on the hottest die for `tokens` of all dies."""
+    """Seconds of routed and shared experts on the hottest die for `tokens` of all dies; hot: its
+    load over the mean."""
     layout = p.layout
     routed_rows, shared_count = layer.routed_per_die(layout, tokens) * hot, layout.shared_experts
     if shared_count > 0.0 and layout.shared_dies > 0.0:
@@ -42,7 +43,8 @@ def _experts_s(p: Prefill, tokens: float, hot: float) -> float:
 
 @kernel
 def _transfer_s(w: Transfer, die_tokens: float, rows: float, moved: float) -> float:
-    """Seconds of a dispatch or a combine: launch, ordering of rows, and the wire."""
+    """Seconds of a dispatch or a combine: launch, ordering of `rows`, and the wire; moved: rows
+    that the fullest link carries."""
     wire_s = max(w.token * die_tokens, w.row * moved)
     wire_s -= w.saved * max(0.0, die_tokens - w.beyond)
     return w.fixed + (w.message * die_tokens + w.order * rows) + wire_s
@@ -52,7 +54,8 @@ def _transfer_s(w: Transfer, die_tokens: float, rows: float, moved: float) -> fl
 def _add_attention(
     p: Prefill, layers: float, tokens: float, die_tokens: float, die_pairs: float, ops: np.ndarray
 ) -> float:
-    """Book the seconds of attention of `layers` passes in `ops`; returns their sum."""
+    """Add the seconds of attention of `layers` passes to `ops`; returns their sum. tokens: of all
+    dies; die_tokens, die_pairs: tokens and query-key pairs of the most loaded die."""
     gather_s = layer.collective_s(p.gather, tokens)
     gather_s += layer.collective_s(p.context, die_tokens)
     core_s = p.core.fixed + layer.prompt_core_s(p.core, die_tokens, die_pairs)
@@ -88,7 +91,9 @@ def prefill_batch_s(
 ) -> float:
     """Seconds to prefill one batch on one instance. new_tokens: computed in the batch; die_tokens:
     of the most loaded die; die_pairs: its query-key pairs, sum over requests of new * (cached +
-    (new + 1) / 2); hot_*, ops as in decode."""
+    (new + 1) / 2); hot_tokens, hot_factor f8[G]: hottest die's MoE load over the mean by tokens,
+    then hot_factor [2 G] that of nodes; ops f8[len(PREFILL_OPERATORS)] gets the seconds of each
+    operator added."""
     if new_tokens <= 0.0:
         return 0.0
     total_s = _add_attention(p, p.dense_layers, new_tokens, die_tokens, die_pairs, ops)
@@ -121,7 +126,8 @@ def _moe_layers_s(
     p: Prefill, new_tokens: float, die_tokens: float, die_pairs: float, hot_tokens: np.ndarray,
     hot_factor: np.ndarray, ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """Layers with experts, in sequence or of two microbatches, seconds; as prefill_batch_s."""
+    """Seconds, also added to `ops`, of the layers with experts, in sequence or of two microbatches;
+    die_tokens, die_pairs: tokens and query-key pairs of the most loaded die."""
     is_split = p.microbatch > 0.0
     layers = p.moe_layers
     passes = layers * (2.0 if is_split else 1.0)
@@ -156,9 +162,10 @@ def _overlapped_s(
     p: Prefill, before: float, sent: float, experts: float, answered: float, die_tokens: float,
     rows: float,
 ) -> float:  # fmt: skip
-    """Seconds of a layer of two microbatches; stages of one as in sequence, on the remaining cores.
-    Rows are ordered and gathered in the computing stream, or by vector cores concurrently: demand
-    of both streams for these delays both equally."""
+    """Seconds of a layer of two microbatches that overlap; before, sent, experts, answered: seconds
+    of the stages of one in sequence, on the remaining cores. Rows are ordered and gathered in the
+    computing stream, or by vector cores concurrently: demand of both streams for these delays both
+    equally."""
     message_s = p.dispatch.message * die_tokens
     order_s = p.dispatch.order * rows
     gather_s = p.combine.message * die_tokens
@@ -181,10 +188,10 @@ def _overlapped_s(
 
 @kernel
 def prefill_hits_s(p: Prefill, hit_tokens: float, ops: np.ndarray) -> float:
-    """Additional seconds of a batch for `hit_tokens` cached tokens that its prompts attend to.
-    Their latents, which every die has read or gathered from dies that split the prompts, are
-    projected up to keys and values of its heads as if computed: multi-head attention does not
-    absorb. Added to prefill_batch_s; ops as there."""
+    """Additional seconds of a batch, also added to `ops`, for `hit_tokens` cached tokens that its
+    prompts attend to. Their latents, which every die has read or gathered from dies that split the
+    prompts, are projected up to keys and values of its heads as if computed: multi-head attention
+    does not absorb."""
     layers = p.moe_layers + p.dense_layers
     projection_s = p.core.hit * hit_tokens * layers
     gather_s = p.context.token * hit_tokens / p.layout.dies * layers
@@ -195,8 +202,9 @@ def prefill_hits_s(p: Prefill, hit_tokens: float, ops: np.ndarray) -> float:
 
 @kernel
 def next_piece(first: float, evening: float, token_s: float, pair_s: float, held: float) -> float:
-    """Tokens of a prompt's next piece, after `held`, when its first one has `first`; evening: 0: as
-    many, 1: so many as take as long. token_s, pair_s: seconds per token and per attention pair."""
+    """Tokens of a prompt's next piece, after `held` tokens, when its first piece has `first`.
+    evening: 0: as many, 1: so many as take as long. token_s, pair_s: seconds per token and per
+    query-key pair."""
     if evening <= 0.0 or pair_s <= 0.0:
         return first
     first_piece_s = first * (token_s + 0.5 * pair_s * first)
@@ -216,7 +224,8 @@ def layerwise_s(p: Prefill, read_s: float, compute_s: float) -> float:
 
 @kernel
 def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
-    """HBM bytes of all dies for one batch (weights once, activations), without unused experts."""
+    """HBM bytes that all dies move for one batch (weights once, activations), without unused
+    experts."""
     layout = p.layout
     used_experts = layer.experts_read(layout.slots, layer.routed_per_die(layout, new_tokens))
     shared_dies = layout.shared_dies if layout.shared_dies > 0.0 else layout.dies
@@ -240,8 +249,9 @@ def bandwidth_for_prefill(prefill: Machine, decode: Machine) -> float:
 
 
 def bandwidth_for_decode(p: Prefill, tokens: float, machine: Machine) -> float:
-    """Share of sustained bandwidth that prefill leaves: a batch of `tokens` moves its bytes over
-    its time. Pairs, which take time and few bytes, are left out: decode has at least this."""
+    """Share of the sustained bandwidth that prefill leaves: a batch of `tokens` moves its bytes
+    over its time. Query-key pairs, which take time and few bytes, are left out: decode has at least
+    this."""
     even_load, dies = np.ones(1), p.layout.dies
     batch_time_s = prefill_batch_s(
         p, tokens, tokens / dies, 0.0, even_load, even_load, np.zeros(len(PREFILL_OPERATORS))

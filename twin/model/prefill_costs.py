@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from twin.model import coefficients as c
 from twin.model import operators as o
 from twin.model.collectives import Exchange
-from twin.model.decode_costs import layout, moe_parts
+from twin.model.decode_costs import layout, moe_coefficients
 from twin.model.formats import ACTIVATION_BYTES
-from twin.model.prompts import pair_s, prompt_core, uses_sparse_kernel
+from twin.model.prompts import pair_s, prompt_core_coefficients, uses_sparse_kernel
 from twin.model.record import map_numbers
 from twin.model.setting import Setting
 
@@ -27,7 +27,7 @@ class _Attention:
 
 def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
     """Coefficients of a prefill instance; a die that has a part of the model computes its share."""
-    machine, s, f, mtp_layers = x.machine, x.shape, x.formats, x.drafter.module
+    machine, s, f = x.machine, x.shape, x.formats
     split_dies, microbatch = float(x.split_dies), microbatch and x.sends_to_experts
     cp_dies = float(x.pool.own.cp_dies)
     form = _Attention()
@@ -39,7 +39,8 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
     head_work = o.lm_head(s)
     gate, dispatch, experts, combine = _moe_coefficients(x)
     dense_weight_s, token_flop_s, token_io_s, token_vector_s = x.seconds(o.dense_ffn(s, f))
-    passes = (s.moe_layers + mtp_layers) * (2 if microbatch else 1)
+    moe_layers = s.moe_layers + x.drafter.module
+    passes = moe_layers * (2 if microbatch else 1)
     return c.Prefill(
         before=(
             c.Product(
@@ -51,11 +52,11 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
                 + split_dies * x.mixing_s[1],
                 place=x.operator_index("attention_input"),
             ),
-            *_plain_products(x, "before"),
+            *_products_outside_core(x, "before"),
         ),
         gather=form.gather,
         context=_context_collective(x),
-        core=_core(x),
+        core=_core_coefficients(x),
         exchange=form.exchange,
         after=(
             c.Product(
@@ -64,7 +65,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
                 flop=split_dies * x.many_rows_s(out_work),
                 place=x.operator_index("o_proj"),
             ),
-            *_plain_products(x, "after"),
+            *_products_outside_core(x, "after"),
         ),
         gate=gate,
         dispatch=dispatch,
@@ -77,17 +78,17 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
             vector=split_dies * token_vector_s,
         ),
         drafter=_drafter_product(x),
-        drafter_pair=pair_s(x.drafting) if x.drafting else 0.0,
+        drafter_pair=pair_s(x.drafter_setting) if x.drafter_setting else 0.0,
         layout=layout(x),
         hop=x.hop,
-        demand=map_numbers(_demand(x, s.moe_layers + mtp_layers, form), lambda _, v: x.stages * v),
+        demand=map_numbers(_demand(x, moe_layers, form), lambda _, v: x.layer_ratio * v),
         head=head_work.weight_bytes / machine.stream_bytes_per_s(fmt=head_work.format) + 2 * x.gap,
         launch=machine.graph_launch_s
         + machine.prompt_gap_s
         + passes * x.traffic(own_streams=False).host_s,
         kernels=x.launched_s(x.prefill_kernels, passes, passes + s.dense_layers),
         captured=machine.captured_prompts / x.head_dies,
-        moe_layers=float(s.moe_layers + mtp_layers),
+        moe_layers=float(moe_layers),
         dense_layers=float(s.dense_layers),
         microbatch=float(microbatch),
         split_ffn=float(x.split_dies > 1),
@@ -96,27 +97,30 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
     )
 
 
-def _core(x: Setting) -> c.PrefillCore:
-    """Coefficients of the attention core."""
+def _core_coefficients(x: Setting) -> c.PrefillCore:
+    """Coefficients of prefill's attention core."""
     up_s = x.many_rows_s(o.cached_up(x.shape, x.formats)) * x.pool.own.cp_dies
     core = c.PrefillCore(
         fixed=x.gap + x.selecting_s,
-        **prompt_core(x, x.stages * (x.shape.layers + x.drafter.module)),
+        **prompt_core_coefficients(x, x.layer_ratio * (x.shape.layers + x.drafter.module)),
         hit=0.0 if uses_sparse_kernel(x) else up_s / x.layout.dies,
     )
-    if x.drafting is None:
+    if x.drafter_setting is None:
         return core
     return replace(
-        core, pair_flops=core.pair_flops + x.stages * x.drafting.shape.prefill_core_flops
+        core,
+        pair_flops=core.pair_flops + x.layer_ratio * x.drafter_setting.shape.prefill_core_flops,
     )
 
 
 def _draft_works(x: Setting, own: Setting) -> list[o.Work]:
-    """Operators of a drafter's module in prefill."""
+    """Work of the operators of a drafter's module in prefill; own: setting of its layer."""
     shape, formats = own.shape, own.formats
     return [
         o.joining_product(shape, formats, x.drafter.joined),
-        o.widen(o.prefill_down(shape, formats), shape, formats, x.drafter.wider_weights),
+        o.with_further_inputs(
+            o.prefill_down(shape, formats), shape, formats, x.drafter.wider_weights
+        ),
         o.prefill_output(shape, formats),
         o.dense_ffn(shape, formats),
     ]
@@ -124,7 +128,7 @@ def _draft_works(x: Setting, own: Setting) -> list[o.Work]:
 
 def _drafter_product(x: Setting) -> c.Product:
     """Coefficients of a drafter's own layer without the attention core, per token of a die."""
-    if (drafter_model := x.drafting) is None:
+    if (drafter_model := x.drafter_setting) is None:
         return c.Product()
     works = _draft_works(x, drafter_model)
     return c.Product(
@@ -134,9 +138,9 @@ def _drafter_product(x: Setting) -> c.Product:
     )
 
 
-def _plain_products(x: Setting, where: str) -> list[c.Product]:
-    """Coefficients of prefill's operators in `operators.PLAIN`; where: `before` or `after` the
-    attention core."""
+def _products_outside_core(x: Setting, where: str) -> list[c.Product]:
+    """Coefficients of prefill's operators that all tokens pass, except projections; where: `before`
+    or `after` the attention core."""
     return [
         c.Product(
             operator.launches * x.gap,
@@ -150,7 +154,7 @@ def _plain_products(x: Setting, where: str) -> list[c.Product]:
 
 
 def _gather_s_per_byte(x: Exchange) -> float:
-    """Seconds to gather a byte from each of the other dies."""
+    """Seconds in which a die gathers one byte from each of the other dies of an exchange."""
     return (x.peers - 1) / x.rate_bytes_per_s
 
 
@@ -215,13 +219,15 @@ def _moe_coefficients(x: Setting) -> tuple[c.Gate, c.Transfer, c.Experts, c.Tran
     s, m, traffic = x.shape, x.machine, x.traffic(own_streams=False)
     # Copy engines move prefill's rows (arXiv 2506.12708v2 section 4.3.2), not vector cores.
     wire_rate = m.fitted["copy_engine"] if m.family == "ascend" and x.layout.split == 1 else 1.0
-    gate, dispatch, experts, combine = moe_parts(x, traffic, rate=wire_rate, operator="contiguous")
+    gate, dispatch, experts, combine = moe_coefficients(
+        x, traffic, rate=wire_rate, operator="contiguous"
+    )
     message_bytes = o.dispatch_bytes(s, x.communication.early_quantisation, m.message_scale_bytes)
     answer_bytes, copy_bytes_per_s = o.combine_bytes(s), m.vector_bytes_per_s()
     # What a die adds up, per token of its own: its answers, or the answers of its parts to all.
     answers_added = s.top_k + 1 if x.layout.split == 1 else s.top_k * x.layout.split + x.layout.dies
     return (
-        replace(gate, fixed=2 * x.gap + x.choice_s(x.experts_by("contiguous"))),
+        replace(gate, fixed=2 * x.gap + x.choice_s(x.experts_operator("contiguous"))),
         replace(dispatch, fixed=traffic.dispatch.fixed, order=2 * message_bytes / copy_bytes_per_s),
         replace(experts, flop=max(experts.flop, experts.io), io=0.0),
         replace(
@@ -263,7 +269,7 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
         + experts_used * expert.flops_per_token * moe_layers
         + dies_of_split * dense_work.flops_per_token * s.dense_layers,
     )
-    if (drafter_model := x.drafting) is None:
+    if (drafter_model := x.drafter_setting) is None:
         return demand
     works = _draft_works(x, drafter_model)
     return replace(

@@ -7,10 +7,10 @@ from twin.model.roofline import Efficiency
 from twin.model.setting import Setting
 
 
-def prompt_core(x: Setting, layers: float) -> dict[str, float]:
+def prompt_core_coefficients(x: Setting, layers: float) -> dict[str, float]:
     """Coefficients of the attention core of prompt tokens, by the names of PromptCore, with FLOPs
-    of so many layers. On dies of prefill that share a model without experts, a die has the pairs of
-    its tokens for all of them."""
+    of `layers` layers. On dies of prefill that share a model without experts, a die has the pairs
+    of its tokens for all these dies."""
     s, group_dies = x.shape, float(x.split_dies) if x.pool.phase == "prefill" else 1.0
     is_all_latent = uses_sparse_kernel(x)
     pair_time_s = group_dies * pair_s(x)
@@ -84,7 +84,7 @@ def _longest_dense_prompt(x: Setting) -> float:
 
 
 def _score_s(x: Setting) -> float:
-    """Seconds of the indexer per query-key pair, on each die whole; 0: the model has none."""
+    """Seconds of the indexer per query-key pair, all on each die; 0: the model has none."""
     if not x.shape.index_top_k:
         return 0.0
     score_s = o.SCORE_BYTES / x.machine.vector_bytes_per_s()

@@ -44,17 +44,18 @@ def record(kind: type[T]) -> type[T]:
 
 
 def given(meaning: str, unit: str = "", cause: str = "", scale: Scale = "") -> Any:
-    """Declare a number that neither a slow die nor a crowded link changes, but for a `scale`."""
+    """Declare a number that neither a slow die nor a busy link changes, except with a `scale`;
+    meaning, unit and cause describe it."""
     return field(default=0.0, metadata={"about": Coefficient(meaning, unit, cause, scale)})
 
 
-def _seconds(scale: Scale, meaning: str, cause: str = "") -> Any:
-    """Declare a coefficient in seconds, stretched as its scale says."""
+def _seconds_field(scale: Scale, meaning: str, cause: str = "") -> Any:
+    """Declare a coefficient in seconds, stretched by slow dies or links as its scale says."""
     return given(meaning, "s", cause, scale)
 
 
-computed, carried, copied = (partial(_seconds, scale) for scale in SCALES)
-started = partial(_seconds, "started")
+computed, carried, copied = (partial(_seconds_field, scale) for scale in SCALES)
+started = partial(_seconds_field, "started")
 
 
 def part(kind: type[R]) -> R:
@@ -70,7 +71,8 @@ def parts(kind: type[R], count: int) -> tuple[R, ...]:
 
 
 def walk(whole: Record, prefix: str = "") -> Iterator[tuple[Coefficient, float]]:
-    """Every number of a record with its declaration, in the order in which they are stored."""
+    """Yield every number of a record with its declaration, in the order of storage; prefix: of
+    names."""
     for member in _fields(type(whole)):  # type: ignore[arg-type]
         value = getattr(whole, member.name)
         name = prefix + member.name
@@ -90,9 +92,10 @@ def _declaration(declared: Field[Any]) -> Coefficient:
 
 
 def map_numbers(whole: R, value_of: Callable[[Coefficient, float], float]) -> R:
-    """A copy of the record with each number replaced by `value_of`, which does not get its name."""
+    """A copy of the record with each number replaced by value_of(declaration, number); the
+    declaration has no name there."""
 
-    def of(declared: Field[Any]) -> Any:
+    def mapped(declared: Field[Any]) -> Any:
         """The new value of a field: its number, or its records, replaced."""
         value = getattr(whole, declared.name)
         if isinstance(value, tuple):
@@ -101,7 +104,7 @@ def map_numbers(whole: R, value_of: Callable[[Coefficient, float], float]) -> R:
             return map_numbers(value, value_of)
         return value_of(_declaration(declared), value)
 
-    return type(whole)(*map(of, _fields(type(whole))))  # type: ignore[arg-type]
+    return type(whole)(*map(mapped, _fields(type(whole))))  # type: ignore[arg-type]
 
 
 def scale_computed(whole: R, factor: float) -> R:
@@ -134,7 +137,8 @@ def numbers(whole: Record) -> NDArray[np.float64]:
 
 
 def _values(whole: Record) -> list[float]:
-    """The numbers of `walk` alone, for speed: an engine reads thousands of records."""
+    """All numbers of a record in the order of storage, read faster than by `walk`: an engine reads
+    thousands of records."""
     values: list[float] = []
     for value in _reader(type(whole))(whole):  # type: ignore[arg-type]
         if isinstance(value, tuple):
@@ -147,7 +151,8 @@ def _values(whole: Record) -> list[float]:
 
 @cache
 def _reader(kind: type[Record]) -> Callable[[Record], tuple[Any, ...]]:
-    """Function that reads all numbers and rows of records of a kind, in the order of storage."""
+    """Function that reads all numbers and tuples of records of a kind of record, in the order of
+    storage."""
     first_path, *more_paths = _paths(kind)
     if more_paths:
         return attrgetter(first_path, *more_paths)
@@ -155,7 +160,8 @@ def _reader(kind: type[Record]) -> Callable[[Record], tuple[Any, ...]]:
 
 
 def _paths(kind: type[Record], prefix: str = "") -> Iterator[str]:
-    """Dotted names of all numbers and rows of a kind of record, in the order of storage."""
+    """Yield the dotted names of all numbers and tuples of records of a kind of record, in the order
+    of storage; prefix: of names."""
     for declared in _fields(kind):  # type: ignore[arg-type]
         name, value = prefix + declared.name, declared.default
         if isinstance(value, Record):
@@ -172,18 +178,18 @@ def _fields(kind: type[Record]) -> tuple[Field[Any], ...]:
 
 @cache
 def scale_indices(kind: Any, scale: Scale) -> NDArray[np.int64]:
-    """Indices of the computed, carried or copied numbers of a kind of record, i8[N]."""
+    """Indices, in the order of storage, of a record's numbers with this scale, i8[N]."""
     return np.array([k for k, (c, _) in enumerate(walk(kind())) if c.scale == scale], np.int64)
 
 
 def row_of(whole: Record) -> Any:
-    """A record as compiled code sees it: a numpy record of the same names."""
+    """A record as compiled code sees it: a numpy record with fields of the same names."""
     return numbers(whole).view(dtype_of(type(whole)))[0]  # type: ignore[arg-type]
 
 
 @cache
 def dtype_of(kind: Any) -> np.dtype[Any]:
-    """The numpy record that holds the numbers of a kind of record, by the same names."""
+    """The numpy type that holds the numbers of a kind of record, by the same names."""
     columns: list[tuple[Any, ...]] = []
     for member in fields(kind):
         value: Any = member.default

@@ -15,7 +15,7 @@ import numpy as np
 from twin.facts import Fact, FactError, Facts
 from twin.hardware.chip import Chip, load_chip
 from twin.kernels.compiled import kernel
-from twin.model.formats import computes, kernels_of
+from twin.model.formats import kernels_of, product_format
 from twin.model.shape import ModelError
 
 MEASURED_KERNEL = "fused_mla"  # of decode attention, in tables of chips
@@ -30,8 +30,9 @@ ALL_MODELS = "all"
 LATEST = "latest"  # release of a kernel library; after any month as text
 
 
-def of_family(fact: str, without: float | None = None) -> Any:
-    """A field whose value the chip's family states in data/operators.toml, otherwise `without`."""
+def from_fact(fact: str, without: float | None = None) -> Any:
+    """A dataclass field whose value the chip's family states in data/operators.toml, otherwise
+    `without`."""
     return field(metadata={"fact": fact, "without": without})
 
 
@@ -64,86 +65,86 @@ class Machine:
     cores: float = 1.0  # share of the die's cores, cube and vector, that an instance has
     hbm: float = 1.0  # share of the sustained HBM bandwidth that is there for it
     attention_peak: float  # FLOP/s that the next refers to
-    prefill_attention_utilisation: float = of_family("prefill_attention_compute")
-    gemm_utilisation: float = of_family("gemm_compute")  # of the peak of the weights' number format
-    gemm_bandwidth_utilisation: float = of_family("gemm_bandwidth")  # of HBM, weights streamed
+    prefill_attention_utilisation: float = from_fact("prefill_attention_compute")
+    gemm_utilisation: float = from_fact("gemm_compute")  # of the peak of the weights' number format
+    gemm_bandwidth_utilisation: float = from_fact("gemm_bandwidth")  # of HBM, weights streamed
     core_bytes_per_cycle: float = 0.0  # of HBM, what a matrix core draws; 0: unknown
     core_flops_per_cycle: float = 0.0  # INT8, of one matrix core
-    gate_token_s: float = of_family("gate_token")  # vector time of gating one token on all cores
-    gate_many_s: float = of_family("gate_many", 0.0)  # the same of each token beyond `gate_beyond`
-    gate_beyond: float = of_family("gate_beyond", 0.0)  # tokens of a die; 0: all take as long
+    gate_token_s: float = from_fact("gate_token")  # vector time of gating one token on all cores
+    gate_many_s: float = from_fact("gate_many", 0.0)  # the same of each token beyond `gate_beyond`
+    gate_beyond: float = from_fact("gate_beyond", 0.0)  # tokens of a die; 0: all take as long
     # Of a choice of experts by groups that is no single kernel; experts of a group for which it is.
-    choice_s: float = of_family("choice", 0.0)
+    choice_s: float = from_fact("choice", 0.0)
     choice_groups: tuple[int, ...] = ()
-    choice_host_s: float = of_family("choice_host", 0.0)  # of its launches one by one, beyond one
-    vector_utilisation: float = of_family("vector_bandwidth", 0.0)  # of HBM, element-wise kernels
-    prefill_compute_share: float = of_family("prefill_compute_share")  # cores left during transfers
-    routing_in_stream: float = of_family("routing_in_stream")  # 1: rows are sorted where computed
-    restoring_passes: float = of_family("restoring_passes")  # over answers, to restore their order
+    choice_host_s: float = from_fact("choice_host", 0.0)  # of its launches one by one, beyond one
+    vector_utilisation: float = from_fact("vector_bandwidth", 0.0)  # of HBM, element-wise kernels
+    prefill_compute_share: float = from_fact("prefill_compute_share")  # cores left during transfers
+    routing_in_stream: float = from_fact("routing_in_stream")  # 1: rows are sorted where computed
+    restoring_passes: float = from_fact("restoring_passes")  # over answers, to restore their order
     # Seconds of a kernel in a pass of decode or of prompts, over those of the kernel alone.
-    in_decode: float = of_family("in_network.decode", 1.0)
-    in_prefill: float = of_family("in_network.prefill", 1.0)
-    graph_launch_s: float = of_family("graph_launch")  # host time to launch one graph
-    host_gap_s: float = of_family("host_gap")  # between iterations, on the host
-    prompt_gap_s: float = of_family("prompt_gap", 0.0)  # before a pass with prompts, on the host
-    host_answer_s: float = of_family("host_answer")  # host time to hand out one request's token
-    works_ahead: float = of_family("works_ahead", 1.0)  # 1: hosts agree and answer meanwhile
-    rank_sync_s: float = of_family("rank_sync", 0.0)  # of this, for each further rank
-    replay_gap_s: float = of_family("replay_gap", 0.0)  # NPU idle before each graph
-    host_spread_s: float = of_family("host_spread", 0.0)  # standard deviation of ranks' starts
-    stage_gap_s: float = of_family("stage_gap", 0.0)  # idle before each stage of a pipeline
-    draft_graphs: float = of_family("draft_graphs", 0.0)  # at most, besides the one that verifies
-    layer_host_s: float = of_family("layer_host", 0.0)  # host work for a layer of a captured pass
-    kernel_launch_s: float = of_family("kernel_launch", 0.0)  # of a pass that was not captured
-    int8_start_s: float = of_family("product_start.int8", 0.0)  # of one product, beyond kernel_gap
-    bf16_start_s: float = of_family("product_start.bf16", 0.0)
-    linear_start_s: float = of_family("linear_start", 0.0)  # of linear attention's kernels
-    linear_bandwidth: float = of_family("linear_bandwidth", 0.0)  # of HBM, its states
-    linear_prompts: float = of_family("linear_prompts", 0.0)  # of the BF16 peak, prompts in chunks
-    linear_chain_s: float = of_family("linear_chain", 0.0)  # there, a token, whatever the heads
-    indexer_start_s: float = of_family("indexer_start", 0.0)  # of the kernel that selects
-    compressed_start_s: float = of_family("compressed_start", 0.0)  # over compressed keys
-    selection_start_s: float = of_family("selection_start", 0.0)  # there, of more than it selects
-    index_token_s: float = of_family("index_token", 0.0)  # of the indexer, a token of a prompt
-    streams_start_s: float = of_family("streams_start", 0.0)  # of mixing a layer's residual streams
-    sparse_start_s: float = of_family("sparse_start", 0.0)  # of the core over what it selected
-    sparse_alone: float = of_family("sparse_alone", 0.0)  # 1: a core has a query token to itself
+    in_decode: float = from_fact("in_network.decode", 1.0)
+    in_prefill: float = from_fact("in_network.prefill", 1.0)
+    graph_launch_s: float = from_fact("graph_launch")  # host time to launch one graph
+    host_gap_s: float = from_fact("host_gap")  # between iterations, on the host
+    prompt_gap_s: float = from_fact("prompt_gap", 0.0)  # before a pass with prompts, on the host
+    host_answer_s: float = from_fact("host_answer")  # host time to hand out one request's token
+    works_ahead: float = from_fact("works_ahead", 1.0)  # 1: hosts agree and answer meanwhile
+    rank_sync_s: float = from_fact("rank_sync", 0.0)  # of this, for each further rank
+    replay_gap_s: float = from_fact("replay_gap", 0.0)  # NPU idle before each graph
+    host_spread_s: float = from_fact("host_spread", 0.0)  # standard deviation of ranks' starts
+    stage_gap_s: float = from_fact("stage_gap", 0.0)  # idle before each stage of a pipeline
+    draft_graphs: float = from_fact("draft_graphs", 0.0)  # at most, besides the one that verifies
+    layer_host_s: float = from_fact("layer_host", 0.0)  # host work for a layer of a captured pass
+    kernel_launch_s: float = from_fact("kernel_launch", 0.0)  # of a pass that was not captured
+    int8_start_s: float = from_fact("product_start.int8", 0.0)  # of one product, beyond kernel_gap
+    bf16_start_s: float = from_fact("product_start.bf16", 0.0)
+    linear_start_s: float = from_fact("linear_start", 0.0)  # of linear attention's kernels
+    linear_bandwidth: float = from_fact("linear_bandwidth", 0.0)  # of HBM, its states
+    linear_prompts: float = from_fact("linear_prompts", 0.0)  # of the BF16 peak, prompts in chunks
+    linear_chain_s: float = from_fact("linear_chain", 0.0)  # there, a token, whatever the heads
+    indexer_start_s: float = from_fact("indexer_start", 0.0)  # of the kernel that selects
+    compressed_start_s: float = from_fact("compressed_start", 0.0)  # over compressed keys
+    selection_start_s: float = from_fact("selection_start", 0.0)  # there, of more than it selects
+    index_token_s: float = from_fact("index_token", 0.0)  # of the indexer, a token of a prompt
+    streams_start_s: float = from_fact("streams_start", 0.0)  # of mixing a layer's residual streams
+    sparse_start_s: float = from_fact("sparse_start", 0.0)  # of the core over what it selected
+    sparse_alone: float = from_fact("sparse_alone", 0.0)  # 1: a core has a query token to itself
     # 1: prompts of any length go through the sparse kernel, only selected places are computed
-    sparse_every: float = of_family("sparse_every", 0.0)
-    sparse_token_s: float = of_family("sparse_token", 0.0)  # of a core, before a token's places
-    sparse_prompts: float = of_family("sparse_prompts", 0.0)  # 1: short ones too, with all places
-    sparse_longer: float = of_family("sparse_longer", 0.0)  # 1: those longer than it selects do
-    sparse_heads: float = of_family("sparse_heads", 0.0)  # that its kernel computes together
-    sparse_prompt_heads: float = of_family("sparse_prompt_heads", 0.0)  # of prompts, if more
-    sparse_prompt_from: float = of_family("sparse_prompt_from", 0.0)  # heads of a die, at least
-    launched_singly: float = of_family("launched_singly", 0.0)  # share of passes with prompts
-    prompt_sums: float = of_family("prompt_sums", 0.0)  # 1: ranks with prompts gather by sums
-    prompts_apart: float = of_family("prompts_apart", 0.0)  # 1: passes with prompts have no answers
+    sparse_every: float = from_fact("sparse_every", 0.0)
+    sparse_token_s: float = from_fact("sparse_token", 0.0)  # of a core, before a token's places
+    sparse_prompts: float = from_fact("sparse_prompts", 0.0)  # 1: short ones too, with all places
+    sparse_longer: float = from_fact("sparse_longer", 0.0)  # 1: those longer than it selects do
+    sparse_heads: float = from_fact("sparse_heads", 0.0)  # that its kernel computes together
+    sparse_prompt_heads: float = from_fact("sparse_prompt_heads", 0.0)  # of prompts, if more
+    sparse_prompt_from: float = from_fact("sparse_prompt_from", 0.0)  # heads of a die, at least
+    launched_singly: float = from_fact("launched_singly", 0.0)  # share of passes with prompts
+    prompt_sums: float = from_fact("prompt_sums", 0.0)  # 1: ranks with prompts gather by sums
+    prompts_apart: float = from_fact("prompts_apart", 0.0)  # 1: passes with prompts have no answers
     # Host work for a layer that is launched kernel by kernel, as far as it is known: "moe" of its
     # experts, "dense" of a dense FFN, and of all else by the kernels of its attention.
     eager_layer_s: dict[str, float] = field(default_factory=dict)
-    sampling_logit_s: float = of_family("sampling_logit", 0.0)  # of a logit; 0: bytes that move
+    sampling_logit_s: float = from_fact("sampling_logit", 0.0)  # of a logit; 0: bytes that move
     # Of a layer, that no operator has: by kind of attention, and what an indexer has besides.
     small_kernels: dict[str, float] = field(default_factory=dict)
-    decode_kernels: float = of_family("decode_kernels", 0.0)  # of a layer, launched one by one
-    prefill_kernels: float = of_family("prefill_kernels", 0.0)
-    dense_decode_kernels: float = of_family("dense_decode_kernels", 0.0)  # of plain dense layers
-    gqa_decode_kernels: float = of_family("gqa_decode_kernels", 0.0)  # of GQA with experts
-    dense_prefill_kernels: float = of_family("dense_prefill_kernels", 0.0)
-    linear_prefill_kernels: float = of_family("linear_prefill_kernels", 0.0)  # of its core, more
-    index_kernels: float = of_family("index_kernels", 0.0)  # of a layer that selects, besides those
-    prefill_fused: float = of_family("prefill_fused", 1.0)  # 0: all-to-all, whatever decode does
-    captured_tokens: float = of_family("captured_tokens", 0.0)  # of a rank; 0: any number
-    captured_prompts: float = of_family("captured_prompts", 0.0)  # with prompts; 0: no such pass
-    message_scale_bytes: float = of_family("message_scale")  # sent with a quantised token
-    tile_small: float = of_family("tile_small", 0.0)  # rows of a tile where all fit; 0: no tiles
-    tile_large: float = of_family("tile_large", 0.0)  # rows of a tile where they do not
-    sum_bytes: float = of_family("sum_bytes")  # of a number of an FFN's first INT8 product
+    decode_kernels: float = from_fact("decode_kernels", 0.0)  # of a layer, launched one by one
+    prefill_kernels: float = from_fact("prefill_kernels", 0.0)
+    dense_decode_kernels: float = from_fact("dense_decode_kernels", 0.0)  # of plain dense layers
+    gqa_decode_kernels: float = from_fact("gqa_decode_kernels", 0.0)  # of GQA with experts
+    dense_prefill_kernels: float = from_fact("dense_prefill_kernels", 0.0)
+    linear_prefill_kernels: float = from_fact("linear_prefill_kernels", 0.0)  # of its core, more
+    index_kernels: float = from_fact("index_kernels", 0.0)  # of a layer that selects, besides those
+    prefill_fused: float = from_fact("prefill_fused", 1.0)  # 0: all-to-all, whatever decode does
+    captured_tokens: float = from_fact("captured_tokens", 0.0)  # of a rank; 0: any number
+    captured_prompts: float = from_fact("captured_prompts", 0.0)  # with prompts; 0: no such pass
+    message_scale_bytes: float = from_fact("message_scale")  # sent with a quantised token
+    tile_small: float = from_fact("tile_small", 0.0)  # rows of a tile where all fit; 0: no tiles
+    tile_large: float = from_fact("tile_large", 0.0)  # rows of a tile where they do not
+    sum_bytes: float = from_fact("sum_bytes")  # of a number of an FFN's first INT8 product
 
     def for_model(self, attention: str, weights: str) -> "Machine":
-        """This machine for models of a kind of attention and a format of weights: where it was
-        measured, products of those in FP8 without latent attention are the kernel for one scale a
-        tensor (`gemm_gqa`), not for blocks, as NVIDIA's checkpoints have it."""
+        """This machine for models of a kind of attention and a number format of weights: where it
+        was measured, products of those in FP8 without latent attention are the kernel for one scale
+        a tensor (`gemm_gqa`), not for blocks, as NVIDIA's checkpoints have it."""
         per_tensor_efficiency = self.reaches.get(f"gemm_gqa.{weights}")
         if per_tensor_efficiency is None or attention == "mla":
             return self
@@ -153,13 +154,15 @@ class Machine:
         """Efficiency of matrix products of a number format, the family's if this chip was not
         measured. operator: `gemm`, or of a die's experts `grouped` (decode) or `contiguous`
         (prefill)."""
-        contiguous = self.reaches.get(f"contiguous.{computes(fmt)}")
+        contiguous = self.reaches.get(f"contiguous.{product_format(fmt)}")
         if operator == "contiguous" and contiguous:
             # The host's part of a start is that of a pass that is launched kernel by kernel.
             start_s = contiguous.start_s or self.product_efficiency(fmt, "grouped").start_s
             return replace(contiguous, start_s=start_s)
         kernel_gap_s = self.fitted["kernel_gap"]
-        added_s = {"int8": self.int8_start_s, "bf16": self.bf16_start_s}.get(computes(fmt), 0.0)
+        added_s = {"int8": self.int8_start_s, "bf16": self.bf16_start_s}.get(
+            product_format(fmt), 0.0
+        )
         return self.measured_efficiency(operator, fmt) or Efficiency(
             self.gemm_utilisation,
             self.gemm_bandwidth_utilisation,
@@ -171,7 +174,7 @@ class Machine:
     def measured_efficiency(self, operator: str, fmt: str) -> Efficiency | None:
         """Efficiency of an operator as measured on this chip, for a number format of weights: with
         kernels of that format, or of the format that it computes in; None: neither was measured."""
-        format_names = dict.fromkeys((kernels_of(fmt), computes(fmt)))
+        format_names = dict.fromkeys((kernels_of(fmt), product_format(fmt)))
         efficiencies = (self.reaches.get(f"{operator}.{name}") for name in format_names)
         return next((efficiency for efficiency in efficiencies if efficiency is not None), None)
 
@@ -190,12 +193,12 @@ class Machine:
     def gemm_flops(self, precision: str, cube_share: float = 1.0, operator: str = "gemm") -> float:
         """Sustained FLOP/s of a matrix product on a share of the cube cores."""
         compute_share = self.product_efficiency(precision, operator).compute
-        return self.chip.peak(computes(precision)) * compute_share * cube_share * self.cores
+        return self.chip.peak(product_format(precision)) * compute_share * cube_share * self.cores
 
     def stream_bytes_per_s(
         self, cube_share: float = 1.0, fmt: str = "", operator: str = "gemm"
     ) -> float:
-        """Sustained HBM bandwidth of a matrix product that streams its weights, bytes/s."""
+        """Sustained bytes/s from HBM of a matrix product that streams its weights."""
         return self.read_bytes_per_s(self.product_efficiency(fmt, operator).bandwidth, cube_share)
 
     def read_bytes_per_s(self, bandwidth: float, cube_share: float) -> float:
@@ -228,7 +231,7 @@ class Machine:
         return 1.0 + self.fitted["jitter"] * max_of_normals(dies)
 
     def vector_bytes_per_s(self, vector_share: float = 1.0) -> float:
-        """Sustained HBM bandwidth of element-wise work on a share of the vector cores."""
+        """Sustained HBM bytes/s of element-wise work on a share of the vector cores."""
         return self.chip.hbm_bytes_per_s * self.vector_utilisation * vector_share * self.cores
 
 
@@ -242,14 +245,15 @@ def family_of(facts: Facts, chip: str) -> str:
     return facts.word(f"chips.{chip}.family", "ascend" if chip.startswith("ascend") else "nvidia")
 
 
-def measured_on(facts: Facts, chip: str, what: str = "operators") -> str:
-    """The chip whose measured tables a chip uses, by name: that of `operators_of` in data/chips, or
+def chip_of_tables(facts: Facts, chip: str, what: str = "operators") -> str:
+    """Name of the chip whose measured tables a chip uses: that of `operators_of` in data/chips, or
     its own. For tables `what` = `exchange`, the chip that `exchange_of` names comes first."""
     return facts.word(f"chips.{chip}.{what}_of", facts.word(f"chips.{chip}.operators_of", chip))
 
 
 def stack_facts(facts: Facts, stack: str, table: str = "stacks") -> dict[str, Fact]:
-    """Facts of a stack in a table, by the name of what each replaces: its own, and its base's."""
+    """Facts of a serving stack in a table of facts, by the name of the fact that each replaces: its
+    own, and its base's."""
     own_facts = facts.group(f"{table}.{stack}")
     base = own_facts.get("base")
     own_facts = {name: fact for name, fact in own_facts.items() if name not in ABOUT}
@@ -266,7 +270,7 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
         return kernel_facts(facts, str(entry["base"].value), chip) if "base" in entry else {}
     month = str(entry["month"].value) if "month" in entry else LATEST
     kernel_table: dict[str, Fact] = {}
-    measured_chip = measured_on(facts, chip)
+    measured_chip = chip_of_tables(facts, chip)
     for library in entry["kernels"].value:
         table = f"chips.{measured_chip}.kernels.{library}"
         for later_month in [released for released in facts.names(table) if released >= month][:1]:
@@ -319,7 +323,7 @@ def _efficiencies(
         peak=str(facts[f"{table}.attention_format"].value),
     )
     efficiencies = {"attention.bf16": family_efficiency, "attention.8bit": family_efficiency}
-    measured_path = f"chips.{measured_on(facts, chip.name)}.operators"
+    measured_path = f"chips.{chip_of_tables(facts, chip.name)}.operators"
     for operator in facts.names(measured_path):
         if operator in NO_EFFICIENCY or (operator == "attention" and kernel != MEASURED_KERNEL):
             continue
@@ -341,7 +345,10 @@ def load_machine(
 ) -> Machine:
     """Peaks and efficiencies of a share of a die's cores, with one of its decode attention kernels
     and `hbm` of the sustained bandwidth. Raises FactError when the family lacks the figures."""
-    family, path = family_of(facts, chip.name), f"chips.{measured_on(facts, chip.name)}.core_cycle"
+    family, path = (
+        family_of(facts, chip.name),
+        f"chips.{chip_of_tables(facts, chip.name)}.core_cycle",
+    )
     if family not in facts.names("operators"):
         raise FactError(
             f"chips.{chip.name}.family = {family!r} has no table in data/operators.toml: "
@@ -379,7 +386,7 @@ def load_machine(
 def _eager_layer_s(facts: Facts, chip: Chip, table: str, share: float) -> dict[str, float]:
     """Host seconds of a layer launched kernel by kernel, by its part (`Machine.eager_layer_s`), of
     a chip whose hosts were measured; share: of passes with prompts that are launched so."""
-    measured_path = f"chips.{measured_on(facts, chip.name)}.operators.eager"
+    measured_path = f"chips.{chip_of_tables(facts, chip.name)}.operators.eager"
     if share <= 0.0 or f"{measured_path}.mla.host" not in facts:
         return {}
     attention_s = facts.si(f"{measured_path}.mla.host")
@@ -399,7 +406,8 @@ def roofline_s(computing: float, moving: float) -> float:
 
 @kernel
 def interpolate(x: float, xs: np.ndarray, ys: np.ndarray, first: int = 0) -> float:
-    """y at x on the polyline through xs f8[G], ascending, and ys[first:]; clamped at both ends."""
+    """y at x on the polyline through xs f8[G], ascending, and ys[first:]; clamped at both ends; 1
+    without points."""
     last_index = xs.shape[0] - 1
     if last_index < 0:
         return 1.0
@@ -414,8 +422,9 @@ def interpolate(x: float, xs: np.ndarray, ys: np.ndarray, first: int = 0) -> flo
 
 def laid_out_bytes_per_s(facts: Facts, chips: Sequence[str], held_kv: float) -> float:
     """KV bytes/s at which a decode die lays out KV anew where prefill's has another format, or its
-    chip's family wants other blocks; inf where neither. Each byte that arrived is read and its new
-    form written (vLLM's NIXL connector: vllm-project/vllm pull requests 26556 and 30275)."""
+    chip's family wants other blocks; inf where neither. held_kv: bytes of decode's KV over those of
+    prefill's. Each byte that arrived is read and its new form written (vLLM's NIXL connector:
+    vllm-project/vllm pull requests 26556 and 30275)."""
     if held_kv == 1.0 and len({family_of(facts, chip) for chip in chips}) == 1:
         return math.inf
     machine = load_machine(facts, load_chip(facts, chips[-1]))

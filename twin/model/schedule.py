@@ -42,12 +42,13 @@ class Stages(NamedTuple):
 
 
 @kernel
-def stages(p: Decode, m: Mode, load: Pass) -> Stages:
-    """Stages of one microbatch; `shared` and `taken` are 0 where a schedule does not need them."""
+def stage_seconds(p: Decode, m: Mode, load: Pass) -> Stages:
+    """Seconds of the stages of one microbatch; `shared` and `taken` are 0 where a schedule does not
+    need them."""
     prepare_s = layer.before_core_s(m, load.tokens)
     core_s = layer.core_s(m.core, load.tokens, load.context)
     attention_s = layer.attention_s(m, load.tokens, core_s)
-    gate_s, dispatch_s, experts_s, combine_s = layer.moe_parts(p, m, load)
+    gate_s, dispatch_s, experts_s, combine_s = layer.moe_stages_s(p, m, load)
     shared_s = expert_die_s = 0.0
     layout = p.layout
     if p.hides > 0.0 and layout.shared_dies <= 0.0:
@@ -64,7 +65,8 @@ def stages(p: Decode, m: Mode, load: Pass) -> Stages:
 
 @kernel
 def two_microbatches_s(p: Decode, x: Stages) -> float:
-    """Seconds of a layer of two microbatches in the schedule of these coefficients."""
+    """Seconds of a layer of two microbatches in the schedule that the coefficients ask for: a ring,
+    turns, or streams on split cores."""
     if p.layout.expert_dies > 0.0:
         return ring_s(x, 2.0)
     if p.hides > 0.0:
@@ -144,29 +146,30 @@ class Piece:
 def decode_pieces(
     p: Decode, x: Stages, attention: Operators, moe: Operators
 ) -> tuple[tuple[str, str], tuple[Piece, ...]]:
-    """Names of both streams, and pieces of the operators of `attention` and the four of `moe`."""
+    """(names of both streams of decode, pieces of two microbatches on them). attention: operators
+    of attention in order; moe: gate, dispatch, experts, combine."""
     layer_s = two_microbatches_s(p, x)
     if p.layout.expert_dies > 0.0:
         gate_work, _, experts_work, _ = moe
         dispatch_end = x.attention + x.gate + x.dispatch
         timed_stages = [(0, 0.0, (*attention, gate_work)), (1, dispatch_end, (experts_work,))]
-        return ("attention dies", "expert dies"), _half_a_layer_apart(layer_s, timed_stages)
+        return ("attention dies", "expert dies"), _pieces_of_microbatches(layer_s, timed_stages)
     if p.hides == 0.0:
         timed_stages = [(0, 0.0, attention), (1, 0.5 * layer_s, moe)]
-        return ("attention", "MoE"), _half_a_layer_apart(layer_s, timed_stages)
+        return ("attention", "MoE"), _pieces_of_microbatches(layer_s, timed_stages)
     timed_stages = _turn_stages(layer_s, x, attention, moe)
-    return ("computing", "communication"), _half_a_layer_apart(layer_s, timed_stages)
+    return ("computing", "communication"), _pieces_of_microbatches(layer_s, timed_stages)
 
 
-def _half_a_layer_apart(
+def _pieces_of_microbatches(
     layer_s: float, stages: list[tuple[int, float, Operators]]
 ) -> tuple[Piece, ...]:
     """Pieces of two microbatches half a layer apart; stages: (stream, begin in s, operators)."""
     return tuple(
-        Piece(stream, m, at / layer_s + 0.5 * m, (at + _seconds(works)) / layer_s + 0.5 * m, works)
+        Piece(stream, m, at / layer_s + 0.5 * m, (at + _total_s(works)) / layer_s + 0.5 * m, works)
         for stream, at, works in stages
         for m in (0, 1)
-        if _seconds(works) > 0.0
+        if _total_s(works) > 0.0
     )
 
 
@@ -194,8 +197,9 @@ def _turn_stages(
 def pipeline_pieces(
     before: Operators, sent: Operators, experts: Operators, answered: Operators
 ) -> tuple[Piece, ...]:
-    """Pieces of prefill's cores (stream 0) and copy engines (stream 1)."""
-    stage_seconds = [_seconds(operators) for operators in (before, sent, experts, answered)]
+    """Pieces of prefill's cores (stream 0) and copy engines (stream 1) for two microbatches, by the
+    operators of their four stages."""
+    stage_seconds = [_total_s(operators) for operators in (before, sent, experts, answered)]
     settled = pipeline(*stage_seconds)
     return tuple(
         Piece(stream, microbatch, (end - stage_s - settled.begun) / settled.period,
@@ -208,6 +212,6 @@ def pipeline_pieces(
     )  # fmt: skip
 
 
-def _seconds(operators: Operators) -> float:
+def _total_s(operators: Operators) -> float:
     """Sum of the seconds of some operators."""
     return sum(seconds for _, seconds in operators)

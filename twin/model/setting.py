@@ -59,7 +59,7 @@ class Setting:
     drafter: Drafter = Drafter(0)
 
     @property
-    def drafting(self) -> Setting | None:
+    def drafter_setting(self) -> Setting | None:
         """Setting of a drafter's own layer; None: it has none."""
         if self.drafter.shape is None:
             return None
@@ -68,8 +68,8 @@ class Setting:
                        host=None)  # fmt: skip
 
     @property
-    def stages(self) -> float:
-        """Number of layers of the model for each layer of a die."""
+    def layer_ratio(self) -> float:
+        """Layers of the model over those of a die."""
         return self.whole.layers / self.shape.layers
 
     @property
@@ -82,7 +82,8 @@ class Setting:
 
     @property
     def hop(self) -> Collective:
-        """Transfer of hidden states to the next pipeline stage, per token of a die or rank."""
+        """Coefficients of the transfer of hidden states to the next pipeline stage, per token of a
+        die or rank."""
         if (group := self.groups.get("layers")) is None:
             return Collective()
         (sent,) = self.collectives("layers", "after")
@@ -97,7 +98,8 @@ class Setting:
         ]
 
     def exchanged_bytes(self, name: str, where: parallel.Where) -> float:
-        """Bytes of a token that all dies of a group exchange in these collectives, mean layer."""
+        """Bytes of a token that all dies of a group exchange in the collectives of a parallelism at
+        a place of a layer, mean layer."""
         collectives, shape = self.collectives(name, where), self.shape
         return sum(sent.together(self.part) * sent.layers(shape) for sent in collectives)
 
@@ -137,7 +139,8 @@ class Setting:
         return measured_s.get(f"{kind}{suffix}", 0.0) + indexer_s + self.mixing_s[0]
 
     def choice_s(self, operator: str) -> float:
-        """Seconds that the choice of experts takes beyond one kernel."""
+        """Seconds that the choice of experts takes beyond one kernel; operator: of the experts'
+        product."""
         return self.machine.choice_s if self._chooses_in_several(operator) else 0.0
 
     def _chooses_in_several(self, operator: str) -> bool:
@@ -151,7 +154,8 @@ class Setting:
 
     @property
     def mixing_s(self) -> tuple[float, float]:
-        """Seconds of mixing a layer's residual streams in own kernels: per pass, and per token."""
+        """(seconds per pass, seconds per token) of mixing a layer's residual streams in own
+        kernels."""
         machine, shape = self.machine, self.shape
         efficiency = machine.measured_efficiency("mixing", "bf16")
         start_s = efficiency.start_s if efficiency is not None else machine.streams_start_s
@@ -162,39 +166,42 @@ class Setting:
 
     @property
     def decode_kernels(self) -> float:
-        """Kernels of a layer of decode that are launched one by one, by the model's layers."""
+        """Number of kernels of a layer of decode that are launched one by one, by the model's
+        layers."""
         machine, shape = self.machine, self.whole
         if shape.moe_layers and shape.kind.kernels == "gqa":
             return machine.gqa_decode_kernels or machine.decode_kernels
-        return (self._plain_dense and machine.dense_decode_kernels) or machine.decode_kernels
+        return (self._is_dense_gqa and machine.dense_decode_kernels) or machine.decode_kernels
 
     @property
     def prefill_kernels(self) -> float:
-        """Kernels of a layer of prefill that are launched one by one, by the model's layers."""
+        """Number of kernels of a layer of prefill that are launched one by one, by the model's
+        layers."""
         machine = self.machine
-        kernels = (self._plain_dense and machine.dense_prefill_kernels) or machine.prefill_kernels
+        kernels = (self._is_dense_gqa and machine.dense_prefill_kernels) or machine.prefill_kernels
         return kernels + machine.linear_prefill_kernels * self.whole.linear_share
 
     @property
-    def _plain_dense(self) -> bool:
+    def _is_dense_gqa(self) -> bool:
         """Whether all layers are grouped-query attention and a dense FFN."""
         shape = self.whole
         return not shape.moe_layers and not shape.linear_layers and shape.kind.kernels == "gqa"
 
     def launched_s(self, kernels: float, moe_passes: float, passes: float) -> float:
-        """Host seconds of a pass launched kernel by kernel: by number of kernels, or measured."""
+        """Host seconds of a pass launched kernel by kernel: by the number of kernels of a layer, or
+        measured. passes: through layers, of which moe_passes have experts."""
         host_s_by_part, shape = self.machine.eager_layer_s, self.shape
         kernels += self.machine.index_kernels if kernels and shape.index_top_k else 0.0
         attention_s = host_s_by_part.get("sparse" if shape.index_top_k else shape.kind.kernels, 0.0)
         moe_s = host_s_by_part.get("moe", 0.0)
-        if self._chooses_in_several(self.experts_by("grouped")):
+        if self._chooses_in_several(self.experts_operator("grouped")):
             moe_s += self.machine.choice_host_s
         ffn_s = moe_s * moe_passes + host_s_by_part.get("dense", 0.0) * (passes - moe_passes)
         kernels_s = self.machine.kernel_launch_s * kernels * passes
         return kernels_s + attention_s * passes + ffn_s
 
     @property
-    def readers(self) -> float:
+    def kv_copies(self) -> float:
         """Number of copies of a prompt's KV that the dies which share its heads read in all: each
         die reads the KV of its own heads, but all latents (MLA)."""
         dies = self.head_dies if self.sends_to_experts else self.split_dies
@@ -218,7 +225,7 @@ class Setting:
         is_alone = self.pool.layer_dies == self.exchange.peers > 1 and not self.expert_dies
         return is_alone and self.machine.family == "nvidia" and self.sends_to_experts
 
-    def experts_by(self, operator: str) -> str:
+    def experts_operator(self, operator: str) -> str:
         """Name of the operator of a die's experts: `grouped` or `contiguous` (operator) where
         tokens are sent to them. Dies that have all tokens run another kernel if one was measured
         that serves this kind of attention: `fused`, or `fused_gqa`."""
@@ -232,7 +239,7 @@ class Setting:
         return operator
 
     @property
-    def gathers(self) -> bool:
+    def gathers_tokens(self) -> bool:
         """Whether ranks without an exchange of messages gather all tokens on all dies, whose whole
         experts compute those that are theirs: on NVIDIA (SGLang, moe-a2a-backend none)."""
         could_send = not self.expert_dies and self.sends_to_experts and self.exchange.peers > 1
@@ -242,7 +249,7 @@ class Setting:
     def summing_network(self) -> wire.Exchange | None:
         """Network of dies that have all tokens and sum the results of their experts or parts of
         experts; None: tokens are sent to their experts."""
-        if self.layout.split > 1 or (self.gathers and not self.is_one_rank):
+        if self.layout.split > 1 or (self.gathers_tokens and not self.is_one_rank):
             return self.gather
         return self.groups.get("heads") if self.is_one_rank else None
 
@@ -276,16 +283,16 @@ class Setting:
 
     @property
     def core_splits(self) -> list[tuple[Cores, Cores]]:
-        """Possible core counts of decode's attention and MoE streams, which adjust to the load
-        (arXiv 2506.12708v2 section 4.2.3); empty: not split."""
+        """Possible shares of cores of decode's (attention stream, MoE stream), which adjust to the
+        load (arXiv 2506.12708v2 section 4.2.3); empty: not split."""
         name = f"operators.{self.machine.family}.attention_core_shares"
         shares = [] if self.expert_dies or name not in self.facts else self.facts[name].value
         return [(Cores(share, share), Cores(1.0 - share, 1.0 - share)) for share in shares]
 
     @property
     def route(self) -> wire.Exchange:
-        """Path of tokens to experts on other nodes: once to each node, or directly to each die. The
-        latter in decode of one chip family (low-latency kernels over RDMA)."""
+        """Figures of the way of tokens to experts on other nodes: once to each node, or directly to
+        each die. The latter in decode of one chip family (low-latency kernels over RDMA)."""
         if not self.sends_to_experts:
             return self.exchange
         if self.pool.phase == "decode" and self.machine.family == "nvidia":
@@ -319,7 +326,8 @@ class Setting:
     def seconds(
         self, w: o.Work, cores: Cores = WHOLE, operator: str = "gemm"
     ) -> tuple[float, float, float, float]:
-        """Seconds of weights, FLOPs, activations and vector work (the last three per token)."""
+        """Seconds of work `w`: (weights, FLOPs, activations, vector work), the last three per
+        token."""
         weight_bytes_per_s = self.machine.stream_bytes_per_s(cores.cube, w.format, operator)
         copy_bytes_per_s = self.machine.vector_bytes_per_s(cores.vector)
         hbm_bytes_per_s = self.machine.chip.hbm_bytes_per_s * self.machine.drawn_share(cores.cube)
@@ -333,7 +341,8 @@ class Setting:
         )
 
     def product(self, w: o.Work, launches: int, cores: Cores = WHOLE, name: str = "") -> Product:
-        """Coefficients of a product with its number of launches, booked under `name` if given."""
+        """Coefficients of a product with its number of launches, whose seconds count for the
+        operator `name`."""
         weight_s, flop_s, io_s, vector_s = self.seconds(w, cores)
         efficiency = self.machine.product_efficiency(w.format)
         return Product(
@@ -342,11 +351,11 @@ class Setting:
         )  # fmt: skip
 
     def operator_index(self, name: str) -> float:
-        """Index under which a phase's operator is booked."""
+        """Index of an operator in the seconds by operator of this phase; 0 without a name."""
         return float(names_of(self.pool.phase).index(name)) if name else 0.0
 
     def products(self, entries: Sequence[o.Plain], cores: Cores = WHOLE) -> tuple[Product, ...]:
-        """Coefficients of plain operators as products."""
+        """Coefficients of the products of operators outside the attention core."""
         return tuple(
             self.product(entry.work(self.shape, self.formats), entry.launches, cores, entry.name)
             for entry in entries
@@ -365,14 +374,16 @@ class Setting:
 
     @property
     def selecting_s(self) -> float:
-        """Seconds of selecting before sparse attention's core: as measured, or two launches."""
+        """Seconds of the start of the selection before sparse attention's core, mean layer: as
+        measured, or two launches; 0 without an indexer."""
         m, shape = self.machine, self.shape
         start_s = shape.is_compressed * m.compressed_start_s or m.indexer_start_s or 2 * self.gap
         return start_s * shape.index_share if shape.index_top_k else 0.0
 
     @property
     def core_kind(self) -> str:
-        """Kind of decode's attention core (`Machine.attention_efficiency`)."""
+        """Kind of decode's attention core: `latent` (MLA that attends to all of its context), `mla`
+        or `gqa`."""
         s = self.shape
         is_all_latent = s.kind.kernels == "mla" and not (s.index_top_k or s.is_compressed)
         return "latent" if is_all_latent else s.kind.kernels
@@ -392,7 +403,7 @@ class Setting:
             if sparse is not None:
                 efficiency, block_heads = sparse, sparse.tile_small
         flops_per_s = m.chip.peak(efficiency.peak) * m.cores * efficiency.compute * cores.cube
-        head_count = self._head_blocks(prompt, block_heads)
+        head_count = self._computed_heads_ratio(prompt, block_heads)
         compute_s = query_tokens * shape.decode_core_flops * head_count / flops_per_s
         reads = query_tokens if shape.index_top_k else 1.0
         bytes_read = shape.core_bytes_per_token_layer(kv_format) * reads
@@ -403,9 +414,10 @@ class Setting:
         power = efficiency.power
         return float((compute_s**power + read_s**power) ** (1.0 / power))
 
-    def _head_blocks(self, prompt: bool, block: float) -> float:
+    def _computed_heads_ratio(self, prompt: bool, block: float) -> float:
         """Heads that a sparse kernel computes, in whole blocks, as a multiple of those of a die;
-        prompt: the kernel of prompts, which dies with few heads do not use."""
+        prompt: the kernel of prompts, which dies with few heads do not use; block: heads of a
+        block."""
         head_count = self.shape.heads / (self.head_dies if self.pool.phase == "prefill" else 1)
         if prompt and head_count >= self.machine.sparse_prompt_from:
             block = max(block, self.machine.sparse_prompt_heads)

@@ -81,7 +81,7 @@ class Shape(Widths):
         return max(1, math.ceil(self.kv_heads / dies))
 
     def latent_of(self, dies: int) -> int:
-        """Key plus value numbers of a token in a layer for one of `dies` that split the heads."""
+        """Numbers in key and value of a token in a layer for one of `dies` that split the heads."""
         return replace(self, kv_heads=self._kv_heads_of(dies)).latent
 
     @property
@@ -103,7 +103,7 @@ class Shape(Widths):
         return self.window_layers / self.layers
 
     def window_bytes(self, kv: str) -> float:
-        """KV bytes of a request's last tokens in the layers with a window."""
+        """KV bytes of a request's last tokens in the layers with a window; kv: number format."""
         return self.window_layers * self.window * self.core_bytes_per_token_layer(kv)
 
     @property
@@ -113,7 +113,7 @@ class Shape(Widths):
 
     @property
     def linear_share(self) -> float:
-        """Share of the layers that have a state."""
+        """Share of the layers with linear attention."""
         return self.linear_layers / self.layers
 
     @property
@@ -136,7 +136,8 @@ class Shape(Widths):
 
     @property
     def pool_keys(self) -> float:
-        """Keys of a mean layer for a context token that all are attended to (`pool_layers`)."""
+        """Keys that a mean layer caches for a context token where all keys are attended to
+        (`pool_layers`)."""
         return self.pool_layers / self.pool_ratio / self.layers
 
     @property
@@ -150,7 +151,8 @@ class Shape(Widths):
         return self.index_top_k * self.select_ratio
 
     def cached_bytes_per_token(self, kv: str) -> float:
-        """KV bytes that a token of the context adds in all layers, windows and states left out."""
+        """KV bytes that a token of the context adds in all layers, windows and states left out; kv:
+        number format."""
         pooled_bytes = self.layers * self.pool_keys * self.core_bytes_per_token_layer(kv)
         return self.all_layer_keys * self.kv_bytes_per_token_layer(kv) + pooled_bytes
 
@@ -161,7 +163,7 @@ class Shape(Widths):
         if not self.linear_layers:
             return 0.0
         kind = self.linear_kind
-        return STATE_BYTES * kind.state(self) + 2.0 * kind.mixed(self) * (self.linear_conv - 1)
+        return STATE_BYTES * kind.state_size(self) + 2.0 * kind.mixed(self) * (self.linear_conv - 1)
 
     @property
     def linear_weights(self) -> int:
@@ -250,11 +252,11 @@ class Shape(Widths):
 
     @property
     def latent(self) -> int:
-        """Key plus value numbers cached for a token in a layer."""
+        """Numbers in key and value that a layer caches for a token."""
         return self.kind.cached(self)
 
     def kv_bytes_per_token_layer(self, kv: str) -> float:
-        """KV bytes of a token in one layer, with the indexer's key."""
+        """KV bytes of a token in one layer, with the indexer's key; kv: number format."""
         return self.core_bytes_per_token_layer(kv) + self.index_bytes_per_token_layer(kv)
 
     def index_bytes_per_token_layer(self, kv: str) -> float:

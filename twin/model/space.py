@@ -47,7 +47,8 @@ def kv_bytes(shape: Shape, own: Drafter, kv: str) -> float:
 
 
 def space(x: Setting, at: Deployed, name: str) -> Space:
-    """HBM budget of a die of an instance of a name. Raises ModelError if it does not fit."""
+    """HBM budget and KV tokens of a die of the instance `name`. Raises ModelError if it does not
+    fit."""
     decode, chip, dies = at.deployment.decode, x.machine.chip, x.exchange.peers
     if x.pool.phase == "decode":  # a die stores its stage alone
         x = replace(x, shape=stage_of(x.shape, x.pool))
@@ -101,10 +102,15 @@ def _buffer_bytes(x: Setting, d: Deployment) -> float:
     dies_per_npu, communication = x.machine.chip.dies_per_npu, x.communication
 
     def buffers_for(tokens: float) -> float:
-        """Bytes of a die's buffers for so many tokens of each die."""
+        """Bytes of a die's buffers for `tokens` of each die."""
         scale_bytes = x.machine.message_scale_bytes
         return hbm.exchange_buffer_bytes(
-            x.shape, x.layout, tokens, communication.early_quantisation, scale_bytes, x.gathers
+            x.shape,
+            x.layout,
+            tokens,
+            communication.early_quantisation,
+            scale_bytes,
+            x.gathers_tokens,
         )
 
     if x.pool.phase == "prefill":
@@ -137,15 +143,16 @@ def _share_with_guest(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) ->
     expert_layers = x.shape.moe_layers + x.drafter.module
     shape_part, experts_tp = stages.shape_on_die(x.whole, guest), guest.own.experts_tp
 
-    def experts(npus: int) -> tuple[stages.ExpertLayout, float]:
-        """Layout of experts on these NPUs, and bytes of weights of one die."""
+    def guest_experts(npus: int) -> tuple[stages.ExpertLayout, float]:
+        """(layout of prefill's experts on `npus` NPUs, bytes of their weights on a die that
+        decode's do not serve)."""
         slots = stages.expert_layout(
             shape_part, at.experts.redundant, npus * x.machine.chip.dies_per_npu, experts_tp
         )
         is_extra = npus != host_pool.npus or experts_tp != host_pool.own.experts_tp
         return slots, is_extra * hbm.expert_bytes(shape_part, x.formats, slots) * expert_layers
 
-    layout, weight_bytes = experts(guest.npus)
+    layout, weight_bytes = guest_experts(guest.npus)
     guest_setting = replace(x, pool=guest, layout=layout)
     separate_dies = stages.split_dies(guest, x.whole)
     if host_pool.rank_dies > 1:  # decode has a part of the heads, which prefill has in another way
@@ -175,7 +182,7 @@ def _share_with_guest(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) ->
             f"take deployment.prefill.tokens_per_npu = {most_tokens} or less (with {most_tokens} a "
             "die has KV space for one request)"
         )
-    elif least_npus := next((count for count in npu_counts if own.kv > experts(count)[1]), 0):
+    elif least_npus := next((count for count in npu_counts if own.kv > guest_experts(count)[1]), 0):
         remedy = f"take {least_npus} NPUs per prefill instance or more"
     else:
         remedy = "take more NPUs per decode instance or a smaller number format"

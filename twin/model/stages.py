@@ -101,13 +101,14 @@ def with_class_loads(
 
 
 def idle_dies(s: Shape, layout: ExpertLayout, redundant: int) -> int:
-    """Number of dies for routed experts without one, if there are fewer experts than slots."""
+    """Number of dies for routed experts that hold none, where there are fewer experts than slots;
+    redundant: number of redundant experts."""
     slot_count = layout.places if layout.slots_per_die else 0
     return max(0, slot_count - s.routed_experts - redundant) * layout.split
 
 
 def router_groups(experts: Experts, shape: Shape) -> tuple[int, int]:
-    """Groups of the model's router, and the maximum that a token reaches; raises ModelError."""
+    """(groups of the model's router, maximum of them that a token reaches). Raises ModelError."""
     groups = shape.expert_groups
     if experts.group_limited and groups == 1:
         raise ModelError(
@@ -132,11 +133,11 @@ def weight_advice(pool: Pool, shape: Shape) -> tuple[str, ...]:
     return (f"raise deployment.{pool.phase}.tp_dies",)
 
 
-def refuse(pools: Iterable[Pool], shape: Shape) -> None:
+def refuse_bad_settings(pools: Iterable[Pool], shape: Shape) -> None:
     """Raise ModelError for a deployment of a model without experts with settings that need experts
     or latents, or for experts that cannot be split as stated."""
     for pool in pools:
-        _refuse_split(pool, shape)
+        _refuse_expert_split(pool, shape)
         if pool.experts and "experts" not in shape.stages:
             raise ModelError(
                 f"deployment.decode.expert_npus = {pool.experts.npus}: {shape.title} has no routed "
@@ -150,7 +151,7 @@ def refuse(pools: Iterable[Pool], shape: Shape) -> None:
             )
 
 
-def _refuse_split(pool: Pool, shape: Shape) -> None:
+def _refuse_expert_split(pool: Pool, shape: Shape) -> None:
     """Raise ModelError where experts cannot be split as stated."""
     experts_tp = pool.own.experts_tp
     field = f"deployment.{pool.phase}.experts_tp = {experts_tp}"
@@ -171,9 +172,9 @@ def _refuse_split(pool: Pool, shape: Shape) -> None:
         )
 
 
-def notes(pools: Iterable[Pool], shape: Shape, ranks_of: Mapping[str, int]) -> list[str]:
+def setting_notes(pools: Iterable[Pool], shape: Shape, ranks_of: Mapping[str, int]) -> list[str]:
     """A sentence for each setting that has no effect, or that engines do not offer, for a model
-    without routed experts; ranks_of: an instance, by role."""
+    without routed experts; ranks_of: number of ranks of an instance, by role."""
     if "experts" in shape.stages:
         return []
     sentences = [f"{shape.title} has no routed experts: the settings under experts change nothing."]

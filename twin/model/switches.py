@@ -23,7 +23,8 @@ class Switch:
 
 
 def switch_mode(mode: Mode, x: Setting, cores: Cores, sequence: bool) -> Mode:
-    """A mode of decode's layers with all switches applied; cores: of its attention."""
+    """Coefficients of a layer of decode with the effect of all optimisation switches; cores: of its
+    attention stream; sequence: whether operators run in sequence."""
     for name, switch in SWITCHES.items():
         if switch.mode is not None:
             mode = switch.mode(mode, x, getattr(x.optimisations, name), cores, sequence)
@@ -31,7 +32,7 @@ def switch_mode(mode: Mode, x: Setting, cores: Cores, sequence: bool) -> Mode:
 
 
 def switch_decode(costs: Decode, x: Setting) -> Decode:
-    """A decode instance's costs with all switches applied."""
+    """A decode instance's coefficients with the effect of all optimisation switches."""
     for name, switch in SWITCHES.items():
         if switch.decode is not None:
             costs = switch.decode(costs, x, getattr(x.optimisations, name))
@@ -39,7 +40,8 @@ def switch_decode(costs: Decode, x: Setting) -> Decode:
 
 
 def _fuse_attention(mode: Mode, x: Setting, on: bool, cores: Cores, _: bool) -> Mode:
-    """FusedDeepMLA: fewer launches, and queries bypass HBM between its parts."""
+    """Coefficients of a layer with FusedDeepMLA: fewer launches, and queries bypass HBM between its
+    parts; unchanged unless `on`."""
     if not on:
         return mode
     shape, m = x.shape, x.machine
@@ -57,7 +59,8 @@ def _fuse_attention(mode: Mode, x: Setting, on: bool, cores: Cores, _: bool) -> 
 
 
 def _overlap_kv_branch(mode: Mode, x: Setting, on: bool, cores: Cores, sequence: bool) -> Mode:
-    """Multi-stream: the KV branch of the prolog runs at the same time as the query branch."""
+    """Coefficients of a layer in which the KV branch of the prolog runs at the same time as the
+    query branch (multi-stream); unchanged unless `on` and in sequence."""
     if not on or not sequence:
         return mode
     saved_bytes = 4 * ACTIVATION_BYTES * (x.shape.kv_lora + x.shape.rope_dim)
@@ -67,7 +70,8 @@ def _overlap_kv_branch(mode: Mode, x: Setting, on: bool, cores: Cores, sequence:
 
 
 def _prefetch_weights(costs: Decode, x: Setting, on: bool) -> Decode:
-    """Read weights during a collective's start and wait, as far as they fit the on-chip cache."""
+    """Coefficients of an instance that reads weights during a collective's start and wait, as far
+    as they fit the on-chip cache; unchanged unless `on`."""
     if not on:
         return costs
     mode = costs.sequence
@@ -83,13 +87,15 @@ def _prefetch_weights(costs: Decode, x: Setting, on: bool) -> Decode:
 
 
 def _set_tiles(costs: Decode, x: Setting, on: bool) -> Decode:
-    """Set the number of tiles of the fused MoE operator, in which its stages overlap."""
+    """Coefficients with the number of tiles of the fused MoE operator, in which its stages overlap;
+    0 unless `on`."""
     tile_count = x.facts["operators.fused_deep_moe.tiles"].value if on else 0.0
     return replace(costs, tiles=float(tile_count))
 
 
 def _add_speculation(costs: Decode, x: Setting, kind: str) -> Decode:
-    """Add the overhead of the speculation framework to every drafting iteration."""
+    """Coefficients with the overhead of the speculation framework (kind) in every drafting
+    iteration."""
     extra_s = 0.0
     if costs.drafts and kind == "fusion_spec":
         extra_s = x.facts.si("operators.fusion_spec.overhead")

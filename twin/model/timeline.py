@@ -10,9 +10,9 @@ import numpy as np
 from twin.metrics.operators import names_of
 from twin.model.coefficients import Decode, Mode, Prefill
 from twin.model.decode import add_attention, best_split, decode_iteration_s, half_pass
-from twin.model.layer import Pass, groups_of, layer_s, moe_parts
+from twin.model.layer import Pass, groups_of, layer_s, moe_stages_s
 from twin.model.prefill import prefill_batch_s
-from twin.model.schedule import Operators, Piece, decode_pieces, pipeline_pieces, stages
+from twin.model.schedule import Operators, Piece, decode_pieces, pipeline_pieces, stage_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +79,22 @@ def decode_timeline(
         return None
     mode = p.splits[split_index]
     moe = tuple(
-        zip(("gate", "dispatch", "experts", "combine"), moe_parts(p, mode, half_load), strict=True)
+        zip(
+            ("gate", "dispatch", "experts", "combine"),
+            moe_stages_s(p, mode, half_load),
+            strict=True,
+        )
     )
     streams, pieces = decode_pieces(
-        p, stages(p, mode, half_load), _attention_operators(mode, half_load), moe
+        p, stage_seconds(p, mode, half_load), _attention_operators(mode, half_load), moe
     )
-    begin_and_end = _decode_section(p, requests, context, hot, wire, split_s)
+    begin_and_end = _moe_layers_position(p, requests, context, hot, wire, split_s)
     return Timeline(streams, int(p.moe_layers), *begin_and_end, pieces)
 
 
 def _attention_operators(m: Mode, half: Pass) -> Operators:
-    """Operators of attention in order; selected KV comes from host memory before its core."""
+    """(name, seconds) of each operator of a microbatch's attention, in order; selected KV comes
+    from host memory before the core."""
     operators = np.zeros(len(names_of("decode")))
     add_attention(m, 1.0, half, operators)
     seconds_of = dict(zip(names_of("decode"), operators.tolist(), strict=True))
@@ -100,10 +105,11 @@ def _attention_operators(m: Mode, half: Pass) -> Operators:
     return tuple(in_order)
 
 
-def _decode_section(
+def _moe_layers_position(
     p: Decode, requests: float, context: float, hot: float, wire: float, layer_s: float
 ) -> tuple[float, float]:
-    """Position of the MoE layers in an iteration: after the dense ones, before MTP and the head."""
+    """(begin, end) of the MoE layers as shares of an iteration: after the dense ones, before MTP
+    and the head. layer_s: seconds of one MoE layer."""
     names = names_of("decode")
     operators = np.zeros(len(names))
     rank_count = max(1, int(p.layout.dies / p.layout.rank_dies))

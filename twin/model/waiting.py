@@ -39,14 +39,15 @@ class Prompts:
         return Prompts(self.arrival_s[rows], self.fresh[rows], self.cached[rows])
 
     def repeated(self, times: int) -> Prompts:
-        """The sample repeated a number of times."""
+        """The sample repeated a number of times, one copy after the other."""
         gaps = len(self.arrival_s) - 1  # one alone has none
         span_s = self.arrival_s[-1] * (1.0 + 1.0 / gaps) if gaps else 1.0
         arrival_s = [moment + k * span_s for k in range(times) for moment in self.arrival_s]
         return Prompts(arrival_s, list(self.fresh) * times, list(self.cached) * times)
 
     def shuffled(self, times: int) -> Prompts:
-        """So many copies of the sample, each in an order of its own, and its gaps in another."""
+        """A number of copies of the sample, each in an order of its own, and its gaps in
+        another."""
         count, mean_gap_s = len(self.fresh), self.arrival_s[-1] / max(len(self.fresh) - 1, 1)
         gaps_s = np.diff(np.array(self.arrival_s), append=self.arrival_s[-1] + mean_gap_s)
         draws = np.arange(2 * times * count).reshape(2, times, count)
@@ -85,14 +86,15 @@ class Pool:
 
 
 def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
-    """Seconds from the router to the end of prefill, for every request of the sample at a rate
-    (requests/s)."""
+    """Seconds from the router to the end of prefill, for every request of the sample at `rate`
+    requests/s."""
     return waits_and_next_s(prompts, pool, rate)[0]
 
 
 def waits_and_next_s(prompts: Prompts, pool: Pool, rate: float) -> tuple[list[float], list[float]]:
-    """For every request of the sample at a rate (requests/s): seconds from the router to the end of
-    prefill, and of the batch that its instance begins at once then; 0 if no prompt waits there."""
+    """(seconds from the router to the end of prefill, seconds of the batch that the prompt's
+    instance begins at that end, 0 if no prompt waits there) for every request of the sample, at
+    `rate` requests/s."""
     n, count = len(prompts.arrival_s), pool.instances
     free_s, queues = [0.0] * count, [deque[int]() for _ in range(count)]
     waiting = [0.0] * count  # tokens
@@ -101,8 +103,8 @@ def waits_and_next_s(prompts: Prompts, pool: Pool, rate: float) -> tuple[list[fl
     arrivals = [moment / rate for moment in prompts.arrival_s]
     die_of = [int(uniform(DEALT, i) * pool.dies) for i in range(n)] if pool.is_dealt else []
 
-    def start(p: int, at_s: float) -> None:
-        """Form and compute one batch of the prompts that wait at instance p."""
+    def start_batch(p: int, at_s: float) -> None:
+        """Form and compute one batch of the prompts that wait at instance p from `at_s` on."""
         tokens, pairs, cached, most, most_pairs, ending = _form_batch(
             prompts, pool, queues[p], tokens_left, die_of
         )
@@ -115,21 +117,21 @@ def waits_and_next_s(prompts: Prompts, pool: Pool, rate: float) -> tuple[list[fl
         for prompt in ending:
             waited_s[prompt] = free_s[p] - arrivals[prompt]
 
-    def advance(p: int, until_s: float) -> None:
-        """Start all batches of instance p that begin until a time."""
+    def start_batches(p: int, until_s: float) -> None:
+        """Start all batches of instance p that begin until `until_s`."""
         while queues[p] and free_s[p] <= until_s:
-            start(p, free_s[p])
+            start_batch(p, free_s[p])
 
-    def chosen_for(i: int, now_s: float) -> int:
-        """The instance of the next turn, or the one that is free first, equal ones in turn; of
-        those of a router."""
+    def choose_instance(i: int, now_s: float) -> int:
+        """Index of the instance for prompt i: the one of the next turn, or the one that is free
+        first, equal ones in turn; among those of one router."""
         chosen, least_s, own_count = 0, float("inf"), count // pool.routers
         turn = i if pool.report_s == 0.0 else int(now_s / pool.report_s)
         first, own_turn = turn % pool.routers * own_count, i // pool.routers
         for k in range(1 if pool.in_turn else own_count):
             p = first + (own_turn + k) % own_count
             if queues[p] and free_s[p] <= now_s:
-                advance(p, now_s)
+                start_batches(p, now_s)
             ahead_s = max(0.0, free_s[p] - now_s) + waiting[p] * pool.token_s
             ahead_s += waiting[p] // pool.budget * pool.full_s
             if ahead_s < least_s:
@@ -137,24 +139,25 @@ def waits_and_next_s(prompts: Prompts, pool: Pool, rate: float) -> tuple[list[fl
         return chosen
 
     for i, now_s in enumerate(arrivals):
-        chosen = chosen_for(i, now_s)
+        chosen = choose_instance(i, now_s)
         queues[chosen].append(i)
         waiting[chosen] += tokens_left[i]
         if free_s[chosen] <= now_s:
             if pool.idle_s:  # it ends an iteration first
                 free_s[chosen] += -((free_s[chosen] - now_s) // pool.idle_s) * pool.idle_s
                 continue
-            start(chosen, now_s)
+            start_batch(chosen, now_s)
     for p in range(count):
-        advance(p, float("inf"))
+        start_batches(p, float("inf"))
     return waited_s, next_s
 
 
 def _form_batch(
     prompts: Prompts, pool: Pool, queue: deque[int], tokens_left: list[float], die_of: list[int]
 ) -> tuple[float, float, float, float, float, list[int]]:
-    """Take the next batch from an instance's queue: its tokens and query-key pairs, tokens that are
-    cached, tokens and pairs of its fullest die, and the prompts that it completes."""
+    """Take the next batch from an instance's queue; returns (its tokens, its query-key pairs,
+    cached tokens, tokens of its fullest die, pairs of that die, prompts that it completes). die_of:
+    the die of each prompt, if drawn."""
     tokens, pairs, cached, (token_s, pair_s) = 0.0, 0.0, 0.0, pool.attention
     ending, in_part, fullest_die = list[int](), list[int](), (0.0, 0.0, 0.0)  # die, by attention
     die_sums = [(0.0, 0.0, 0.0)] * pool.dies  # load, tokens, pairs of each die
@@ -162,7 +165,7 @@ def _form_batch(
         prompt = queue[0]
         earlier = prompts.cached[prompt] + prompts.fresh[prompt] - tokens_left[prompt]
         sums_of_die = die_sums[die_of[prompt]] if pool.is_dealt else die_sums[0]
-        piece_tokens = _piece(pool, tokens_left[prompt], earlier, tokens, sums_of_die)
+        piece_tokens = _piece_tokens(pool, tokens_left[prompt], earlier, tokens, sums_of_die)
         if piece_tokens <= 0.0 and not pool.is_dealt:
             break
         if piece_tokens <= 0.0:  # others may be on dies that have room
@@ -187,7 +190,7 @@ def _form_batch(
     return tokens, pairs, cached, *fullest_die[1:], ending
 
 
-def _piece(
+def _piece_tokens(
     pool: Pool, left: float, earlier: float, taken: float, die: tuple[float, float, float]
 ) -> float:
     """Tokens of a prompt with `left` tokens after `earlier` ones that join a batch of `taken`
@@ -227,9 +230,9 @@ def saturated_rate(prompts: Prompts, pool: Pool) -> float:
 def relative_variance_in_progress(lives: Lives, mean_requests: float, cv: float) -> float:
     """Variance of the number of requests in progress over its squared mean. lives: (life, share of
     requests); mean_requests: mean number in progress; cv: coefficient of variation of the gaps
-    between arrivals. The variance of an infinite-server queue is z times its
-    mean, with peakedness z = 1 + (cv^2 - 1) E[min(S, S')] / E[S] (A. E. Eckberg, "Generalized
-    peakedness of teletraffic processes", 1983; W. Whitt, Bell Syst. Tech. J. 63, 1984)."""
+    between arrivals. The variance of an infinite-server queue is z times its mean, with peakedness
+    z = 1 + (cv^2 - 1) E[min(S, S')] / E[S] (A. E. Eckberg, "Generalized peakedness of teletraffic
+    processes", 1983; W. Whitt, Bell Syst. Tech. J. 63, 1984)."""
     longer_chance, lesser_mean, mean_life = 1.0, 0.0, 0.0
     for life, share in sorted(lives):
         lesser_mean += life * share * (2.0 * longer_chance - share)
@@ -238,10 +241,11 @@ def relative_variance_in_progress(lives: Lives, mean_requests: float, cv: float)
     return max(1.0 + (cv * cv - 1.0) * lesser_mean / mean_life, 0.0) / mean_requests
 
 
-def lasting(lives: Lives, n: float) -> float:
-    """Share of the variance of the number in progress that remains in its mean over n, in the unit
-    of the lives. The autocorrelation of an M/G/infinity queue at a distance d is E[(life - d)+] /
-    E[life] (Cox & Miller, The Theory of Stochastic Processes, 1965)."""
+def share_left(lives: Lives, n: float) -> float:
+    """Share of the variance of the number of requests in progress that remains in its mean over a
+    time n, in the unit of the lives. lives: (life, share of requests). The autocorrelation of an
+    M/G/infinity queue at a distance d is E[(life - d)+] / E[life] (Cox & Miller, The Theory of
+    Stochastic Processes, 1965)."""
     mean, parts = math.fsum(life * share for life, share in lives), []
     for life, share in lives:
         overlap = min(n, life)

@@ -72,7 +72,7 @@ offered = formula(
 )  # fmt: skip
 # What the deployment sustains (Prediction).
 capacity = formula(
-    "capacity", lambda s: steady.capacity(_priced(s)), no_file,
+    "capacity", lambda s: steady.predict_with_advice(_priced(s)), no_file,
     spinner="Working out the steady state",
 )  # fmt: skip
 # One layer on its two streams by phase, where it runs in microbatches (dict[str, Timeline]).

@@ -28,7 +28,7 @@ def chain_ids(
 
 
 def ranges(first: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """first, first + 1, ... of every row, so many as its count: i8[sum of the counts].
+    """The numbers first, first + 1, ... of every row, as many as its count; i8[sum of the counts].
 
     >>> ranges(np.array([7, 0]), np.array([2, 3])).tolist()
     [7, 8, 0, 1, 2]
@@ -40,7 +40,8 @@ def ranges(first: np.ndarray, count: np.ndarray) -> np.ndarray:
 def runs_of(
     row_begin: np.ndarray, row_end: np.ndarray, ids: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(segment_offset i8[n + 1], segment_first i8[m], segment_blocks i4[m]) of rows of ids."""
+    """(segment_offset i8[n + 1], segment_first i8[m], segment_blocks i4[m]): runs of consecutive
+    ids of the rows ids[row_begin[i]:row_end[i]]."""
     row_blocks = np.maximum(row_end - row_begin, 0)
     row_offset = np.concatenate(([0], np.cumsum(row_blocks)))
     row_ids = ids[ranges(row_begin, row_blocks)]
@@ -54,7 +55,8 @@ def runs_of(
 def expand_runs(
     offset: np.ndarray, first: np.ndarray, blocks: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(row offset i8[n + 1], ids i8[refs]): the rows of ids that the runs represent."""
+    """(row offset i8[n + 1], ids i8[refs]): the rows of ids that runs represent, by segment offset
+    i8[n + 1], first id and number of blocks of each run."""
     return np.concatenate(([0], np.cumsum(blocks)))[offset], ranges(first, blocks)
 
 
@@ -74,7 +76,7 @@ def regroup(
 
 
 @lazy_entry
-def with_answers(
+def extended_chains(
     offset: np.ndarray, first: np.ndarray, blocks: np.ndarray, distinct: int, child: np.ndarray,
     wanted: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:  # fmt: skip

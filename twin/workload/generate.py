@@ -37,8 +37,8 @@ def generate(
     arrival_s = _arrivals(workload, horizon_s, key_of, facts, count)
     input_tokens, output_tokens = _lengths(workload, arrival_s.size, key_of, facts, even)
     if workload.arrivals != "closed_loop":
-        input_tokens = profile.follow_day(workload, arrival_s, input_tokens, "input", facts)
-        output_tokens = profile.follow_day(workload, arrival_s, output_tokens, "output", facts)
+        input_tokens = profile.scaled_lengths(workload, arrival_s, input_tokens, "input", facts)
+        output_tokens = profile.scaled_lengths(workload, arrival_s, output_tokens, "output", facts)
     parent = None
     if workload.prefix == "sessions":
         parent = _parents(workload, arrival_s, input_tokens, output_tokens, key_of, facts)
@@ -74,7 +74,8 @@ def _refuse_too_many(expected: float) -> None:
 def _lengths(
     workload: Workload, n: int, stream: Streams, facts: Facts, even: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Input and output tokens i4[n]; fixed, or each side from its own stream."""
+    """(input tokens i4[n], output tokens i4[n]); fixed, or each side from its own stream. even:
+    exact shares of the distribution."""
     if workload.lengths == "fixed":
         fixed_lengths = (workload.input_tokens, workload.output_tokens)
         return np.full(n, fixed_lengths[0], np.int32), np.full(n, fixed_lengths[1], np.int32)
@@ -86,7 +87,7 @@ def _lengths(
 
 
 def _session_fact(facts: Facts, workload: Workload, name: str) -> float:
-    """A fact about sessions: the fitted workload's own, otherwise the common one."""
+    """SI value of a fact about sessions: the fitted workload's own, otherwise the common one."""
     fact_path = f"workloads.{workload.lengths}.{name}"
     return facts.si(fact_path if fact_path in facts else f"sessions.{name}")
 
@@ -95,8 +96,9 @@ def _parents(
     workload: Workload, arrival_s: np.ndarray, input_tokens: np.ndarray, output_tokens: np.ndarray,
     stream: Streams, facts: Facts,
 ) -> np.ndarray:  # fmt: skip
-    """The earlier turn i4[n] that each request extends; raises fixed inputs to whole prompts. In a
-    closed loop it is sought `concurrency` requests earlier, and `turn_gap_s` has no effect."""
+    """Index of the earlier turn that each request extends, i4[n], or -1; raises fixed inputs to
+    whole prompts. In a closed loop it is sought `concurrency` requests earlier, and `turn_gap_s`
+    has no effect."""
     is_fixed = workload.lengths == "fixed"
     is_closed = workload.arrivals == "closed_loop"
     turns = Turns(
@@ -119,7 +121,8 @@ def _parents(
 def _arrivals(
     workload: Workload, horizon_s: float, stream: Streams, facts: Facts, count: int | None
 ) -> np.ndarray:
-    """Arrival times in seconds, f8[n], in order; +inf: waits for a client of a closed loop."""
+    """Arrival times in seconds, f8[n], in order, at most `count`; +inf: waits for a client of a
+    closed loop."""
     most_requests = NO_LIMIT if count is None else count
     req_per_s = workload.rate_req_per_s
     if workload.arrivals == "closed_loop":
@@ -166,4 +169,4 @@ def mean_lengths(workload: Workload, facts: Facts, trace: TraceTable | None = No
         return MeanLengths(mean_prompt, answer)
     input_table, output_table = drawn_lengths(facts, workload)
     prompt_spread = input_table.moment(2) / input_table.mean**2
-    return MeanLengths(input_table.mean, output_table.mean, prompt_spread, input_table.relative)
+    return MeanLengths(input_table.mean, output_table.mean, prompt_spread, input_table.multiples)

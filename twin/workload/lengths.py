@@ -35,25 +35,27 @@ class Quantiles:
         ))  # fmt: skip
 
     @property
-    def relative(self) -> tuple[float, ...]:
+    def multiples(self) -> tuple[float, ...]:
         """RELATIVE equally likely lengths, each over the mean."""
         return _relative_to_mean(np.interp(MIDDLES, self.levels, self.tokens))
 
 
 def relative_lengths(tokens: np.ndarray) -> tuple[float, ...]:
-    """`Quantiles.relative` of token counts that were drawn or recorded."""
+    """RELATIVE equally likely lengths, each over the mean, of token counts i4[n] that were drawn or
+    recorded."""
     sorted_tokens = np.sort(tokens).astype(np.float64)
     levels = np.linspace(0.0, 1.0, sorted_tokens.size)
     return _relative_to_mean(np.interp(MIDDLES, levels, sorted_tokens))
 
 
 def elapsed_tokens(outputs: np.ndarray) -> float:
-    """Mean emitted tokens of a request in progress: E[a^2] / (2 E[a])."""
+    """Mean emitted tokens of a request in progress: E[a^2] / (2 E[a]); outputs i4[n]: tokens of
+    answers."""
     return mean_square(outputs) / (2.0 * float(outputs.mean()))
 
 
 def mean_square(tokens: np.ndarray) -> float:
-    """Mean of the squares, summed in order."""
+    """Mean of the squares of token counts, summed in order."""
     return float(np.cumsum(tokens.astype(np.float64) ** 2)[-1] / tokens.size)
 
 
@@ -63,7 +65,8 @@ def _relative_to_mean(tokens: np.ndarray) -> tuple[float, ...]:
 
 
 def fitted_lengths(facts: Facts, name: str) -> tuple[Quantiles, Quantiles]:
-    """The (input, output) tables of data/workloads/<name>.toml; raises FactError for no such."""
+    """The (input, output) distributions of data/workloads/<name>.toml; FactError if there is
+    none."""
     path = f"workloads.{name}"
     if f"{path}.levels" not in facts:
         names = ", ".join(facts.names("workloads")) or "none"
@@ -95,8 +98,9 @@ def drawn_lengths(facts: Facts, workload: Workload) -> tuple[Quantiles, Quantile
 
 
 def draw_lengths(table: Quantiles, key: np.uint64, count: int, *, even: bool = False) -> np.ndarray:
-    """`count` token counts i4[count] of the stream `key`, at least 1 each: its inverted table.
-    even: one of each of `count` equal parts of the distribution, in random order (stratified)."""
+    """Token counts i4[count] drawn from a distribution (table) with the stream `key`, at least 1
+    each. even: one of each of `count` equal parts of the distribution, in random order
+    (stratified)."""
     levels, tokens = table.levels, table.tokens
     quantile = uniforms(key, np.arange(count))
     if even:

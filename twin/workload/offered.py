@@ -12,7 +12,7 @@ from twin.kernels.compiled import without_compiling
 from twin.scenario import Profile, Scenario, Workload
 from twin.workload.chains import ranges
 from twin.workload.generate import generate
-from twin.workload.profile import mean_factor
+from twin.workload.profile import mean_rate_factor
 from twin.workload.requests import Requests, TraceTable
 
 SAMPLE = 4000  # requests a sample holds
@@ -46,12 +46,12 @@ class Offered:
 
     @property
     def input_tokens_per_s(self) -> float | None:
-        """Prompt tokens offered per second."""
+        """Prompt tokens offered per second; None in a closed loop."""
         return None if self.rate_req_per_s is None else self.rate_req_per_s * self.input_tokens_mean
 
     @property
     def output_tokens_per_s(self) -> float | None:
-        """Output tokens requested per second."""
+        """Output tokens requested per second; None in a closed loop."""
         req_per_s = self.rate_req_per_s
         return None if req_per_s is None else req_per_s * self.output_tokens_mean
 
@@ -67,8 +67,9 @@ def _sample(
     workload: Workload, horizon_s: float, seed: int, block_tokens: int, facts: Facts,
     trace: TraceTable | None = None,
 ) -> Offered:  # fmt: skip
-    """Figures of a workload's traffic over a time, from a sample; blocks of `block_tokens`."""
-    factor = mean_factor(workload, horizon_s, facts)
+    """Figures of a workload's traffic over `horizon_s`, from a sample with blocks of
+    `block_tokens`."""
+    factor = mean_rate_factor(workload, horizon_s, facts)
     # Lengths and reuse do not hang on when requests come.
     workload = workload.model_copy(update={"profile": Profile()})
     req_per_s: float | None = workload.rate_req_per_s * factor
@@ -122,11 +123,12 @@ class Caches:
     ttl_s: float = math.inf  # of a block, from its last use
 
 
-def lru_reuse(
+def lru_hit_tokens(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, caches: Caches,
     answers: bool = False,
 ) -> np.ndarray:  # fmt: skip
-    """Tokens that hit of each prompt of a sample, i8[requests]; answers: caches keep theirs too."""
+    """Tokens of each prompt of a sample that hit in LRU caches, i8[requests]; answers: whether
+    caches store answers too. Samples without a trace are cached."""
     sample_args = scenario.workload, scenario.seed, scenario.memory_pool.block_tokens
     hits_of = _cached_lru_hit_tokens if trace is None else _lru_hit_tokens
     return hits_of(*sample_args, facts, trace, caches, answers)
@@ -136,8 +138,8 @@ def _lru_hit_tokens(
     workload: Workload, seed: int, block_tokens: int, facts: Facts, trace: TraceTable | None,
     caches: Caches, answers: bool,
 ) -> np.ndarray:  # fmt: skip
-    """Tokens of each prompt of a sample that LRU caches hold, i8[requests]; requests are
-    dealt to the caches in turn. answers: caches hold those too."""
+    """Tokens of each prompt of a sample that LRU caches hold, i8[requests]; requests are dealt to
+    the caches in turn. answers: whether caches hold answers too."""
     workload = workload.model_copy(update={"profile": Profile()})
     horizon_s = 2.0 * SAMPLE / workload.rate_req_per_s if trace is None else math.inf
     with without_compiling():

@@ -15,8 +15,10 @@ from twin.workload.requests import WorkloadError
 CELLS = 20_000  # of the grid over the horizon
 
 
-def factors(workload: Workload, horizon_s: float, facts: Facts) -> tuple[np.ndarray, np.ndarray]:
-    """Edges of cells in seconds f8[cells + 1] and the factor on the rate in each f8[cells]."""
+def rate_factors(
+    workload: Workload, horizon_s: float, facts: Facts
+) -> tuple[np.ndarray, np.ndarray]:
+    """(edges of cells in seconds f8[cells + 1], factor on the rate in each cell f8[cells])."""
     profile = workload.profile
     edges_s = np.linspace(0.0, horizon_s, CELLS + 1)
     changes_s = [change.at_s for change in profile.pieces]
@@ -24,11 +26,11 @@ def factors(workload: Workload, horizon_s: float, facts: Facts) -> tuple[np.ndar
         changes_s += [profile.at_s, profile.at_s + profile.lasts_s]
     if inner_changes_s := [change_s for change_s in changes_s if change_s < horizon_s]:
         edges_s = np.union1d(edges_s, np.array(inner_changes_s))
-    return edges_s, rate_at(workload, 0.5 * (edges_s[1:] + edges_s[:-1]), horizon_s, facts)
+    return edges_s, rate_factor_at(workload, 0.5 * (edges_s[1:] + edges_s[:-1]), horizon_s, facts)
 
 
-def rate_at(workload: Workload, t: np.ndarray, horizon_s: float, facts: Facts) -> np.ndarray:
-    """The factor on the rate at times f8[n] of a run, f8[n]."""
+def rate_factor_at(workload: Workload, t: np.ndarray, horizon_s: float, facts: Facts) -> np.ndarray:
+    """The factor on the rate at times t f8[n] of a run (s), f8[n]."""
     profile = workload.profile
     piece_factor = _piece_factors(workload, t, "rate")
     if profile.shape == "constant":
@@ -48,8 +50,8 @@ def rate_at(workload: Workload, t: np.ndarray, horizon_s: float, facts: Facts) -
     return (profile.low + (profile.high - profile.low) * share) * piece_factor
 
 
-def length_at(workload: Workload, t: np.ndarray, side: str, facts: Facts) -> np.ndarray:
-    """The factor on lengths at times f8[n] of a run, f8[n]; side: "input" or "output"."""
+def length_factor_at(workload: Workload, t: np.ndarray, side: str, facts: Facts) -> np.ndarray:
+    """The factor on lengths at times t f8[n] of a run (s), f8[n]; side: "input" or "output"."""
     profile = workload.profile
     piece_factor = _piece_factors(workload, t, side)
     if profile.lengths and profile.shape == "servegen_r1_day":
@@ -59,33 +61,35 @@ def length_at(workload: Workload, t: np.ndarray, side: str, facts: Facts) -> np.
 
 
 def _day_values(workload: Workload, t: np.ndarray, curve: np.ndarray) -> np.ndarray:
-    """Values of a day's curve at times t f8[n] of the run, f8[n]."""
+    """Values of a day's curve at times t f8[n] of the run (s), f8[n]."""
     profile = workload.profile
     share_of_day: np.ndarray = (t + profile.begins_s) / profile.period_s % 1.0
     return curve[(share_of_day * curve.size).astype(np.int64)]
 
 
 def _piece_factors(workload: Workload, t: np.ndarray, name: str) -> np.ndarray:
-    """Factor `name` of the profile at times t f8[n]: of the piece in force, 1 before the first."""
+    """Factor `name` of the profile's piece in force at times t f8[n] (s), f8[n]; 1 before the first
+    piece."""
     begins_s = np.array([piece.at_s for piece in workload.profile.pieces])
     piece_factors = np.array([1.0, *(getattr(piece, name) for piece in workload.profile.pieces)])
     return piece_factors[np.searchsorted(begins_s, t, "right")]
 
 
-def follow_day(
+def scaled_lengths(
     workload: Workload, arrival_s: np.ndarray, tokens: np.ndarray, side: str, facts: Facts
 ) -> np.ndarray:
-    """Lengths i4[n] scaled to these times of the day; side: "input" or "output"."""
+    """Token counts i4[n] scaled by the profile's factor at arrival_s f8[n]; side: "input" or
+    "output"."""
 
-    length_factor = length_at(workload, arrival_s, side, facts)
+    length_factor = length_factor_at(workload, arrival_s, side, facts)
     return np.maximum(np.rint(tokens * length_factor), 1.0).astype(np.int32)
 
 
-def mean_factor(workload: Workload, horizon_s: float, facts: Facts) -> float:
-    """Mean factor over the horizon: 1 for a constant rate."""
+def mean_rate_factor(workload: Workload, horizon_s: float, facts: Facts) -> float:
+    """Mean factor on the rate over the horizon: 1 for a constant rate."""
     if workload.profile.flat:
         return 1.0
-    edges_s, rate_factor = factors(workload, horizon_s, facts)
+    edges_s, rate_factor = rate_factors(workload, horizon_s, facts)
     return float((np.diff(edges_s) * rate_factor).sum() / horizon_s)
 
 
@@ -97,14 +101,15 @@ class Clock:
         self.own_horizon_s = horizon_s
         if self.constant:
             return
-        self.edges_s, self.factor = factors(workload, horizon_s, facts)
+        self.edges_s, self.factor = rate_factors(workload, horizon_s, facts)
         self.own_s = np.concatenate(([0.0], np.cumsum(np.diff(self.edges_s) * self.factor)))
         self.own_horizon_s = float(self.own_s[-1])
         if self.own_horizon_s <= 0.0:
             raise WorkloadError("workload.profile leaves no load at all: raise its high factor")
 
     def seconds(self, own_s: np.ndarray) -> np.ndarray:
-        """Arrival in the run of times `own_s` f8[n] (sorted), f8[n]."""
+        """Times in the run, f8[n], of times `own_s` f8[n] (sorted) of arrivals at their mean rate;
+        inf beyond the horizon."""
         if self.constant:
             return own_s
         within_horizon = own_s < self.own_horizon_s
@@ -169,7 +174,8 @@ def closed_loop_arrivals(concurrency: int, count: int, ramp_s: float = 0.0) -> n
     return arrival_s
 
 
-def first_turns(concurrency: int, ramp_s: float) -> np.ndarray:
-    """When each client sends its first turn (s), f8[concurrency], evenly over a ramp; or f8[0]."""
+def first_turn_times_s(concurrency: int, ramp_s: float) -> np.ndarray:
+    """Seconds at which each client sends its first turn, f8[concurrency], evenly over a ramp; f8[0]
+    without one."""
     ramped_clients = concurrency if ramp_s > 0.0 else 0
     return np.asarray(np.arange(ramped_clients) * (ramp_s / max(ramped_clients, 1)))

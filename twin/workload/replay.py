@@ -8,7 +8,7 @@ import numpy as np
 from twin.kernels.compiled import lazy_entry
 from twin.kernels.rng import exponential, uniforms
 from twin.scenario import Workload
-from twin.workload.chains import expand_runs, ranges, regroup, runs_of, with_answers
+from twin.workload.chains import expand_runs, extended_chains, ranges, regroup, runs_of
 from twin.workload.prefixes import Chains, first_turn, own_chains
 from twin.workload.profile import POISSON, Clock, renewal_arrivals
 from twin.workload.requests import MOST_REQUESTS, Requests, Streams, TraceTable, WorkloadError
@@ -54,7 +54,7 @@ def replay(
     chosen_rows = arriving_rows[:most_requests]
     copy, row = np.divmod(chosen_rows, max(rows, 1))
     chains, block_size = _trace_chains(table, block_tokens, turn_before if answers else None)
-    offset, first, blocks, distinct = place_rows(chains, copy, row)
+    offset, first, blocks, distinct = chains_of_copies(chains, copy, row)
     sessions = int(table.session.max()) + 1 if rows else 0
     waits_for, pause_s = None, None
     if turns_wait:
@@ -92,7 +92,8 @@ def _index_among(chosen: np.ndarray, wanted: np.ndarray, some: np.ndarray) -> np
 def _trace_chains(
     table: TraceTable, block_tokens: int, before: np.ndarray | None
 ) -> tuple[Chains, int]:
-    """(chains of every row, tokens of a block); before: `earlier_turn`, if with answers."""
+    """(chains of every row, tokens of a block); before i8[n]: the earlier turn of each row, if
+    chains include answers, else None."""
     answer_tokens = 0 if before is None else table.output_tokens
     if not table.has_prefix:
         return own_chains(table.input_tokens + answer_tokens, block_tokens), block_tokens
@@ -102,11 +103,12 @@ def _trace_chains(
     next_turn = np.full(len(table), NONE)
     next_turn[before[before >= 0]] = np.flatnonzero(before >= 0)
     whole_blocks = (table.input_tokens.astype(np.int64) + answer_tokens) // block_size
-    return Chains(table.session, *with_answers(*chains[1:], next_turn, whole_blocks)), block_size
+    return Chains(table.session, *extended_chains(*chains[1:], next_turn, whole_blocks)), block_size
 
 
 def _replay_counts(table: TraceTable, offered: int, inside: int, chosen: int) -> dict[str, int]:
-    """Number of the trace's rows that were left out or changed, by reason."""
+    """Number of the trace's rows that were left out or changed, by reason; offered, inside, chosen:
+    rows in all, before the horizon, in the run."""
     counts = dict(table.counts)
     if offered > inside:
         counts["after the horizon"] = offered - inside
@@ -118,7 +120,8 @@ def _replay_counts(table: TraceTable, offered: int, inside: int, chosen: int) ->
 def _replay_notes(
     workload: Workload, table: TraceTable, quantum_s: float, used: int, wanted: int
 ) -> tuple[str, ...]:
-    """Sentences about assumptions of the replay where the trace has no information."""
+    """Sentences about assumptions of the replay where the trace has no information; used, wanted:
+    tokens of a block in the replay and in the memory pool."""
     notes = []
     if not table.has_time:
         notes.append(
@@ -181,8 +184,9 @@ def _spread_equal_times(
 def copied_times(
     arrival_s: np.ndarray, quantum_s: float, copies: int, key_time: np.uint64, key_copy: np.uint64
 ) -> np.ndarray:
-    """Arrival times f8[copies * n], copy after copy, each but the first from a random start on;
-    with quantum_s = 0 times of a copy are unchanged."""
+    """Arrival times f8[copies * n] in seconds, copy after copy, each but the first from a random
+    start on; with quantum_s = 0 times of a copy are unchanged, else equal ones are spread over
+    it."""
     rows = arrival_s.size
     spread_s = float(arrival_s[-1]) * min(1.0, COPY_SPREAD_REQUESTS / rows) if rows else 0.0
     offsets_s = spread_s * uniforms(key_copy, np.arange(copies))
@@ -212,7 +216,7 @@ def _prompt_chains(table: TraceTable, pool_tokens: int) -> tuple[Chains, int]:
     return Chains(table.session, *runs_of_rows, id_count), block_tokens * blocks_joined
 
 
-def place_rows(
+def chains_of_copies(
     chains: Chains, copy: np.ndarray, row: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Chains of the wanted (copy, row) pairs i8[k]; every copy has its own ids: (segment_offset

@@ -63,7 +63,7 @@ class TraceTable(Stream):
 
     @property
     def duration_s(self) -> float:
-        """Time from the first arrival to the last."""
+        """Seconds from the first arrival to the last."""
         return float(self.arrival_s[-1]) if self.arrival_s.size else 0.0
 
     @property

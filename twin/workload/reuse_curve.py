@@ -25,18 +25,19 @@ class ReuseCurve:
     sampled: float  # share of the blocks that were followed; 1: the curve is exact
 
     def hit_ratio(self, capacity_blocks: float) -> float:
-        """Share of input tokens that hit in an LRU with a number of blocks."""
+        """Share of input tokens that hit in an LRU with room for `capacity_blocks`."""
         capacity_index = int(np.searchsorted(self.distance, capacity_blocks, "left"))
         hit_tokens = float(self.hit_tokens[capacity_index - 1]) if capacity_index else 0.0
         return hit_tokens / self.input_tokens if self.input_tokens else 0.0
 
     @property
     def ideal_hit_ratio(self) -> float:
-        """Hit ratio with unlimited capacity."""
+        """Share of input tokens that hit with unlimited capacity."""
         return self.hit_ratio(np.inf)
 
     def knee_blocks(self) -> int:
-        """The least capacity that gives 95 % of the ideal; 0 where nothing is reused."""
+        """The least capacity in blocks that gives 95 % of the ideal hit ratio; 0 where nothing is
+        reused."""
         if not self.distance.size:
             return 0
         knee_index = int(np.searchsorted(self.hit_tokens, KNEE * self.hit_tokens[-1] * (1 - 1e-12)))
@@ -44,7 +45,8 @@ class ReuseCurve:
 
 
 def reuse_curve(stream: Stream, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
-    """The curve of a stream in its order; a stream of more touches is sampled by block."""
+    """Hits by capacity of a stream in its order; with more than `most_touches` blocks, counted over
+    a sample of the distinct blocks."""
     input_tokens = int(stream.input_tokens.sum(dtype=np.int64))
     touches = int(stream.segment_blocks.sum(dtype=np.int64))
     if not touches or not stream.has_prefix:
@@ -69,7 +71,7 @@ def reuse_curve(stream: Stream, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
 
 
 def _tokens_in_blocks(stream: Stream) -> int:
-    """Input tokens in a prompt's chain of whole blocks."""
+    """Number of input tokens of all prompts that lie in whole blocks of their chains."""
     segment_blocks = np.append(stream.segment_blocks, 0).astype(np.int64)
     chain_blocks = np.add.reduceat(segment_blocks, stream.segment_offset[:-1])
     chain_blocks[np.diff(stream.segment_offset) == 0] = 0
@@ -86,8 +88,9 @@ def _distances(  # type: ignore[no-untyped-def]
     block_tokens: int,
     share: float,
 ):
-    """(stack distance i8[touches], -1 for a block's first; tokens i4[touches]; tokens in all) of
-    blocks with a hash below `share`, by a Fenwick tree with a one at each block's last touch."""
+    """(stack distance i8[touches] in blocks, -1 for a block's first touch; tokens of each touch
+    i4[touches]; tokens in all) of blocks with a hash below `share`, by a Fenwick tree with a one at
+    each block's last touch."""
     touches = int(blocks.sum())
     fenwick_tree = np.zeros(touches + 1, np.int32)
     last_touch = np.zeros(distinct, np.int64)  # touch of each block, from 1

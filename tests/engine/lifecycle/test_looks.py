@@ -7,7 +7,7 @@ from tests.engine.small import machine_at_end, small
 from twin.engine.lifecycle.looks import Forecast, Look
 from twin.lab.library import load_facts
 from twin.scenario import with_overrides
-from twin.steady import Priced, largest_batch, steady
+from twin.steady import Priced, largest_batch, predict_steady
 
 LOADED = {"horizon_s": 20.0, "warmup_s": 1.0, "workload.rate_req_per_s": 100.0,
           "workload.output_tokens": 200}  # fmt: skip
@@ -49,7 +49,7 @@ def test_instances_needed_are_those_that_the_formula_needs(rate):
     changes |= {"deployment.decode.batch_per_npu": 512}  # so that TPOT is what limits
     asked, facts = small(LOADED | changes), load_facts()
     batch = largest_batch(Priced(asked, facts), 0.95 * 14e-3).batch_per_npu
-    full = steady(with_overrides(asked, {"deployment.decode.batch_per_npu": batch}), facts)
+    full = predict_steady(with_overrides(asked, {"deployment.decode.batch_per_npu": batch}), facts)
     assert full.prefill and full.decode
     prefill, decode = looked(changes)
     assert prefill == pytest.approx(2 * rate / full.prefill.requests_per_s, rel=0.15)

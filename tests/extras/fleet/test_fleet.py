@@ -22,7 +22,7 @@ from twin.lab.store import open_store
 from twin.metrics.latency import PERCENTILES
 from twin.scenario import scenario_digest
 from twin.workload.generate import generate
-from twin.workload.profile import rate_at
+from twin.workload.profile import rate_factor_at
 
 FACTS = load_facts()
 
@@ -94,7 +94,7 @@ def test_scenarios_have_the_load_that_their_shares_say(spill):
     for life in found.lives:
         w, inside = life.scenario.workload, (t >= life.begin_s) & (t < life.end_s)
         assert life.scenario.horizon_s == pytest.approx(life.end_s - life.begin_s)
-        factor = rate_at(w, t[inside] - life.begin_s, life.scenario.horizon_s, FACTS)
+        factor = rate_factor_at(w, t[inside] - life.begin_s, life.scenario.horizon_s, FACTS)
         served[inside, life.unit] = w.rate_req_per_s * factor
     again = served - offered(laid, t)
     assert [burst.requests for burst in laid.bursts] == [60, 60]

@@ -9,7 +9,7 @@ from twin.extras.model_import.reader import ConfigError, import_model, write_mod
 from twin.lab.library import DATA, load_facts
 from twin.model.shape import load_shape
 from twin.scenario import Scenario, with_overrides
-from twin.steady import steady
+from twin.steady import predict_steady
 
 # The published figures of DeepSeek-V3, and those of Qwen3-235B.
 V3 = {
@@ -141,7 +141,7 @@ def test_a_written_model_is_read_back_and_served_like_its_twin(config, tmp_path,
     assert load_shape(facts, "mine") == made.shape
     asked = {"deployment.model": "mine"}
     if model == "deepseek-r1":
-        mine, known = (steady(with_overrides(Scenario(), {"deployment.model": name}), facts)
+        mine, known = (predict_steady(with_overrides(Scenario(), {"deployment.model": name}), facts)
                        for name in ("mine", model))  # fmt: skip
         assert mine.requests_per_s == known.requests_per_s > 0
     assert with_overrides(Scenario(), asked).deployment.model == "mine"

@@ -18,7 +18,7 @@ from twin.lab.plan.price import Prices
 from twin.lab.plan.question import Plan
 from twin.lab.plan.space import CONTROLLER, OFFLOAD
 from twin.scenario import Scenario, parse_scenario, with_overrides
-from twin.steady import steady
+from twin.steady import predict_steady
 
 LENGTHS = ("fixed", "sharegpt", "mooncake-conversation", "azure-2023-conv")
 
@@ -133,7 +133,7 @@ def test_the_bound_knows_that_a_layer_is_read_while_those_before_compute():
     for layerwise in (False, True):
         s = small(**many, memory_pool__layerwise=layerwise, deployment__mode="prefill_only")
         bound = Prices(s, facts(), None).price({}).bound
-        rates[layerwise] = steady(s, facts()).requests_per_s
+        rates[layerwise] = predict_steady(s, facts()).requests_per_s
         assert bound >= rates[layerwise]
     assert rates[True] > price.LUCK * rates[False]  # else the bound would be above it anyway
 
@@ -143,7 +143,7 @@ def test_the_tokenisers_of_instances_limit_a_plan_as_they_limit_the_formula(mode
     slow = facts().replaced({"operators.ascend.tokenise": 100.0})
     size = {"deployment__colocated__npus_per_instance": 4, "deployment__colocated__instances": 2}
     s = small(deployment__mode=mode, workload__input_tokens=1000, **size)
-    at, sustained = Prices(s, slow, None).price({}), steady(s, slow).requests_per_s
+    at, sustained = Prices(s, slow, None).price({}), predict_steady(s, slow).requests_per_s
     assert at.limit == "front end" and at.expected == pytest.approx(sustained)
     assert sustained <= at.bound == pytest.approx(price.LUCK * sustained)
     assert Prices(s, facts(), None).price({}).expected > 1.1 * sustained

@@ -56,7 +56,7 @@ def read_costs(
     for plane in planes:
         question = with_overrides(s, {"memory_pool.plane": plane})
         parts = assemble(question, facts, trace, counts)
-        prefill, servers = parts.costs.prefilling, parts.costs.servers
+        prefill, servers = parts.costs.prefilling_role, parts.costs.servers
         assert prefill is not None  # somebody prefills
         computed_s = recompute_s(parts, prefill, mean_lengths(question.workload, facts, trace)[0])
         price, fetch = servers.prices()[0], prefill.fetch
@@ -124,7 +124,7 @@ def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> Hit
     if s.memory_pool.enabled:
         pool_nodes = dram(inputs.net, range(inputs.net.nodes))
         if s.memory_pool.scope == "local":  # what one instance has
-            prefill = inputs.costs.prefilling
+            prefill = inputs.costs.prefilling_role
             pool_nodes = prefill.dies / inputs.net.dies_per_node if prefill else 0.0
     dram_bytes = node_dram_bytes(s.memory_pool, facts, inputs.net.dies_per_node) * pool_nodes
     ssd_bytes = 1e9 * s.memory_pool.ssd_gb_per_node * pool_nodes

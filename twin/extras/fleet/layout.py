@@ -26,7 +26,7 @@ from twin.scenario import (
     scenario_digest,
     with_overrides,
 )
-from twin.workload.profile import length_at, rate_at
+from twin.workload.profile import length_factor_at, rate_factor_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,9 @@ class Layout:
         """Expected arrivals per second in each region at times t f8[n] (s), f8[regions, n]."""
         horizon_s = self.traffic.horizon_s
         rates = zip(self.region_rate, self.regions, strict=True)
-        return np.stack([rate * rate_at(workload, t, horizon_s, facts) for rate, workload in rates])
+        return np.stack(
+            [rate * rate_factor_at(workload, t, horizon_s, facts) for rate, workload in rates]
+        )
 
 
 def lay_out(fleet: Fleet, named: Named) -> Layout:
@@ -352,7 +354,7 @@ class _Maker:
         edges_s = self._load_edges(u, begin_s, end_s, ())
         middle_s = 0.5 * (edges_s[1:] + edges_s[:-1])
         restarts = self._restarts_per_s(u, middle_s)
-        load = mean_rate * rate_at(workload, middle_s, layout.traffic.horizon_s, self.facts)
+        load = mean_rate * rate_factor_at(workload, middle_s, layout.traffic.horizon_s, self.facts)
         if (restarts[load <= 0.0] > 0.0).any():
             return None
         factors = layout.share[layout.span_at(middle_s), :, u] @ layout.region_rate / mean_rate
@@ -374,7 +376,9 @@ class _Maker:
         mean_rate = float((load_per_s * np.diff(edges_s)).sum() / (end_s - begin_s))
         factors = {"rate": load_per_s / max(mean_rate, 1e-9)}
         for side in ("input", "output"):
-            lengths = [length_at(load, middle_s, side, self.facts) for load in layout.regions]
+            lengths = [
+                length_factor_at(load, middle_s, side, self.facts) for load in layout.regions
+            ]
             weights = by_region + 1e-12  # where nothing comes, lengths are any
             factors[side] = (weights * np.stack(lengths, axis=1)).sum(axis=1) / weights.sum(axis=1)
         profile_fields = Profile().model_dump(mode="json")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from twin.extras.operator_tables.tables import Table
-from twin.model.formats import ACTIVATION_BYTES, FORMATS, computes
+from twin.model.formats import ACTIVATION_BYTES, FORMATS, product_format
 
 Floats = NDArray[np.float64]
 HELD, SEED = 0.2, 26
@@ -62,7 +62,7 @@ class Fitted:
 def fit(table: Table, peaks: Peaks, held: float = HELD, seed: int = SEED) -> list[Fitted]:
     """Facts of the parts of a table; empty if it has too few rows or no peak for its format. held:
     share of rows left out of the fit, drawn by `seed`."""
-    if table.operator not in SENT and computes(table.format) not in peaks.flops:
+    if table.operator not in SENT and product_format(table.format) not in peaks.flops:
         return []
     if any(fmt.unpacked == table.format and fmt.operand in peaks.flops for fmt in FORMATS.values()):
         return []  # how chips without such weights compute, which this one is not
@@ -140,7 +140,7 @@ def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str, scaled: bool = False) -> l
 
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
         """Seconds of every row with these parameters, in tiles of small and large rows."""
-        compute_s = 2.0 * computed_rows(m, tile) * n * k / peaks.flops[computes(fmt)]
+        compute_s = 2.0 * computed_rows(m, tile) * n * k / peaks.flops[product_format(fmt)]
         roofs_s = _roofline_s(compute_s / at["compute"], moving_s / at["bandwidth"], 2.0)
         return np.asarray(at["start"] + roofs_s + scaling_s + at.get("row", 0.0) * value_s)
 
@@ -198,7 +198,7 @@ def _grouped_part(
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
         """Seconds of every row with these parameters, in tiles of small and large rows."""
         rows_each = computed_rows(pairs / experts_used, tile)
-        compute_s = 2.0 * experts_used * rows_each * weights / peaks.flops[computes(fmt)]
+        compute_s = 2.0 * experts_used * rows_each * weights / peaks.flops[product_format(fmt)]
         roofs_s = _roofline_s(compute_s / at["compute"], moving_s / at["bandwidth"], 2.0)
         add_s = at.get("passing", 0.0) * tokens + at.get("row", 0.0) * pairs * hidden / peaks.memory
         start_s = at["start"] + at.get("each", 0.0) * experts_here

@@ -37,7 +37,7 @@ from twin.model.costs import Costs
 from twin.model.predict import Prediction, predict_decode
 from twin.model.roofline import facts_of_stack
 from twin.scenario import Scenario, npus_used, with_overrides
-from twin.steady import Assembly, Priced, assemble, largest_batch, steady, traffic_under_way
+from twin.steady import Assembly, Priced, assemble, full_traffic, largest_batch, predict_steady
 from twin.workload.lengths import drawn_lengths
 
 LAYER = names_of("decode", "attention", "MoE")
@@ -59,8 +59,8 @@ class MeasureInput:
     def steady_state(self) -> Prediction:
         """Steady state by formula with every slot taken."""
         hit_share = float(self.args.get("hit_share", 0.0))
-        traffic = traffic_under_way(self.scenario, self.facts, hit_share)
-        return steady(self.scenario, self.facts, traffic=traffic)
+        traffic = full_traffic(self.scenario, self.facts, hit_share)
+        return predict_steady(self.scenario, self.facts, traffic=traffic)
 
     @property
     def assembly(self) -> Assembly:
@@ -97,7 +97,7 @@ def _decode_figure(parts: Sequence[str], case: MeasureInput) -> float:
     if parts[0] == "slo":
         return _throughput_under_slo(case)
     prediction = case.steady_state
-    decode, traffic = prediction.decode, traffic_under_way(case.scenario, case.facts)
+    decode, traffic = prediction.decode, full_traffic(case.scenario, case.facts)
     if "requests" in case.args:  # on an instance: fewer than it has slots
         role, hot_table = prediction.costs.decode_role, case.assembly.decode_imbalance.table
         assert role is not None
@@ -157,7 +157,7 @@ def _exchange_s(parts: Sequence[str], case: MeasureInput) -> float:
 
 def _stream_s(parts: Sequence[str], case: MeasureInput) -> float:
     """Seconds of a decode stream (`parts`: attention or not) of a microbatch, as in the paper."""
-    traffic, assembly = traffic_under_way(case.scenario, case.facts), case.assembly
+    traffic, assembly = full_traffic(case.scenario, case.facts), case.assembly
     both_streams_s = alone.streams_s(assembly.costs, traffic, assembly.decode_imbalance.table)
     return both_streams_s[0] if parts[0] == "attention" else both_streams_s[1]
 
@@ -188,15 +188,17 @@ def _finite_figure(parts: Sequence[str], case: MeasureInput) -> float:
         tokens = np.interp(quantiles, answer_lengths.levels, answer_lengths.tokens)
         slots = int(decode.batch_per_npu * npus)
         iterations = tokens / decode.tokens_per_iteration
-        prompt_spread, rank_tokens = prompts.moment(2) / prompts.mean**2, batch_tokens / role.ranks
-        outcome = finite.drain(
-            role, prompts.mean, iterations, slots, rank_tokens, hot, prompt_spread, prompts.relative
+        spread, rank_tokens = prompts.moment(2) / prompts.mean**2, batch_tokens / role.ranks
+        outcome = finite.queue_run(
+            role, prompts.mean, iterations, slots, rank_tokens, hot, spread, prompts.multiples
         )
     else:
         tokens = np.full(requests, float(scenario.workload.output_tokens))
         answer_iterations = scenario.workload.output_tokens / decode.tokens_per_iteration
         prompt_tokens = float(scenario.workload.input_tokens)
-        outcome = finite.burst(role, prompt_tokens, answer_iterations, requests, batch_tokens, hot)
+        outcome = finite.burst_run(
+            role, prompt_tokens, answer_iterations, requests, batch_tokens, hot
+        )
     if parts[1] == "tpot":
         return outcome.tpot_s / decode.tokens_per_iteration
     return float(tokens.sum()) / outcome.seconds / npus

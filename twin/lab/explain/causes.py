@@ -91,7 +91,7 @@ def expected_figures(view: View, s: Scenario) -> Expected | None:
     """Closed-form figures of a scenario under the view's load; None if there are none."""
     try:
         prices = Priced(s, view.facts, view.trace, view.counts)
-        prediction = prices.full
+        prediction = prices.prediction
         load_per_s = view.arrived_per_s or prediction.requests_per_s
         tpot_s, prefill_s, met_share = latencies_and_slo_share(prices, load_per_s)
     except ValueError as error:

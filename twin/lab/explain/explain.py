@@ -38,7 +38,7 @@ from twin.metrics.registry import Summary as Figures
 from twin.metrics.steadiness import UNSTEADY
 from twin.model.shape import ModelError
 from twin.scenario import Scenario, npus_used, require_one_model, with_overrides
-from twin.steady import steady
+from twin.steady import predict_steady
 from twin.workload.requests import TraceTable
 
 LOOKS = 5  # changes that are run, without those of faults
@@ -103,7 +103,7 @@ def explain(
     brief = shorten(scenario, summary)
     base_summary = runs.run_with_tables(brief)
     try:
-        full_prediction = steady(brief, facts, trace, counts)
+        full_prediction = predict_steady(brief, facts, trace, counts)
     except ModelError:  # a single request of mean length does not fit
         full_prediction = None
     waits_s = waiting_s(runs.tables[brief]["requests"], brief.horizon_s)

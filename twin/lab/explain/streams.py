@@ -48,7 +48,7 @@ def full_load_timelines(
     """Timelines by role by formula at full load, for the rank with most context. Raises ValueError
     if the deployment does not fit."""
     prices = Priced(scenario, facts, trace, counts)
-    prediction, traffic, parts = prices.full, prices.traffic, prices.parts
+    prediction, traffic, parts = prices.prediction, prices.traffic, prices.parts
     costs, timelines = parts.costs, dict[str, Timeline | None]()
     if costs.decode_role is not None and prediction.decode is not None:
         ranks, query_tokens = costs.decode_role.ranks, costs.decode.query_tokens

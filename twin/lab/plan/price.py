@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.experts.load import load_compiled
+from twin.experts.load import load_compiled_peaks
 from twin.facts import Facts
 from twin.hardware.imported import find_machine
 from twin.lab.kinds import COUNTS, MACHINE, TRACE
@@ -297,11 +297,13 @@ class Prices:
             if not isinstance(error, SpecError) and not type(error).__module__.startswith("twin."):
                 raise
             return Curve(refused=str(error)), Curve()
-        load_compiled()
+        load_compiled_peaks()
         tables = assembly.prefill_imbalance.table, assembly.decode_imbalance.table
         tokenised_prompts_per_s = math.inf
         if role != "decode":
-            tokenised_prompts_per_s = assembly.costs.tokenised_per_s(self.traffic.input_tokens)
+            tokenised_prompts_per_s = assembly.costs.tokenised_prompts_per_s(
+                self.traffic.input_tokens
+            )
         # Contexts dealt evenly over the ranks: a bound, and nearly what is expected.
         uniform = replace(self.traffic, held=Held(self.traffic.held_mean, 0.0))
         if role == "decode":

@@ -11,7 +11,7 @@ from twin.lab.store.errors import StoreError
 from twin.metrics.measures import amount
 from twin.scenario import Scenario, of_models
 from twin.workload.generate import mean_lengths
-from twin.workload.profile import mean_factor
+from twin.workload.profile import mean_rate_factor
 
 BASE_BYTES, REQUEST_BYTES = 3.5e8, 420.0  # of a process that has simulated; of a request's columns
 REQUEST_S, STEP_S, INSTANCE_STEP_S = 4e-6, 8e-6, 4e-7
@@ -68,7 +68,9 @@ def _budget_of_one(s: Scenario, facts: Facts, trace_requests: int) -> Budget:
         turn_s = max(output_tokens, 1.0) * FASTEST_TOKEN_S
         requests = workload.concurrency * (s.horizon_s / turn_s + 1.0)
     else:
-        requests = workload.rate_req_per_s * s.horizon_s * mean_factor(workload, s.horizon_s, facts)
+        requests = (
+            workload.rate_req_per_s * s.horizon_s * mean_rate_factor(workload, s.horizon_s, facts)
+        )
     if workload.prompts and workload.arrivals != "trace":
         requests = min(requests, float(workload.prompts))
     instances = deployment.prefill.instances + deployment.decode.instances

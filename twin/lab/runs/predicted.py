@@ -27,7 +27,7 @@ def _predict_one(scenario: Scenario) -> dict[str, Any]:
     facts = load_facts()
     start_s = time.perf_counter()
     prices = Priced(scenario, facts)
-    prediction = prices.full
+    prediction = prices.prediction
     rate, limit = prediction.requests_per_s, prediction.limit
     if prediction.prefill is not None and scenario.deployment.prefill.attention == "dp":
         # By a sample of prompts: a long one on one die leaves the others without work.

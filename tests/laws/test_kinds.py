@@ -104,8 +104,8 @@ DUMMIES = {
         'Path("a.csv").write_text("dummy_at,dummy_in,dummy_out\\n0,5,6\\n1,5,6\\n")\n'
         'assert read_trace(Path("a.csv")).format == "dummy"',
         {"twin/lab/traces/requests.py": [
-            ('    _csv("splitwise"',
-             '    _csv("dummy", "Dummy", Layout("dummy_at", "dummy_in", "dummy_out")),\n')]},
+            ('    _csv_format("splitwise"',
+             '    _csv_format("dummy", "Dummy", Layout("dummy_at", "dummy_in", "dummy_out")),\n')]},
     ),
     "page": Dummy(
         "from twin.ui.pages import PAGES, load_pages\nload_pages()\n"
@@ -127,7 +127,8 @@ DUMMIES = {
     ),
     "placement": Dummy(
         'assert run(deployment__placement="dummy").summary["finished"] > 0',
-        {"twin/hardware/placement.py": [('    "spread": spread,\n', '    "dummy": spread,\n')],
+        {"twin/hardware/placement.py": [
+            ('    "spread": place_spread,\n', '    "dummy": place_spread,\n')],
          "twin/scenario/deployment.py": [('"racks", "around_off"', '"dummy", ')]},
         units=2,  # names and help of choices stand in the scenario, which knows no machine
     ),
@@ -151,6 +152,15 @@ def test_the_twelve_kinds_take_one_file_each_and_four_take_two():
     assert sorted(name for name, dummy in DUMMIES.items() if dummy.units > 1) == [
         "controller", "operator", "placement", "router",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(DUMMIES))
+def test_a_dummy_finds_its_place(name):
+    """Each line that a dummy goes before stands once in its file, also of kinds that only
+    `make long` tries."""
+    for path, edits in DUMMIES[name].changes.items():
+        text = (ROOT / path).read_text("utf-8")
+        assert [anchor for anchor, _ in edits if text.count(anchor) != 1] == [], path
 
 
 @pytest.mark.parametrize("name", some(DRAWN, *sorted({*DUMMIES} - {*DRAWN})))

@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 from tests.browsing import place_of, rest
 from tests.draws import some
 from tests.ui.playback_run import done_broken
+from tests.ui.stored_runs import done, scenario
 from twin.lab.store import open_store
 
 pytestmark = pytest.mark.browser
@@ -219,3 +220,19 @@ def edit_a_link(page):
     tools = page.get_by_role("toolbar", name="Change what is selected")
     tools.get_by_role("button", name="Set").first.click()
     page.get_by_text("1 change").first.wait_for()
+
+
+def test_the_name_of_a_run_wraps_on_a_phone_where_it_was_cut(app_url, served_db, page):
+    name = "A smaller supernode: 24 nodes, 57.14 requests/s, a share that changes"
+    store = open_store(served_db)
+    try:
+        done(store, scenario(name))
+    finally:
+        store.close()
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{app_url}/playback")
+    words = page.get_by_test_id("stMain").locator("p:visible", has_text=name)
+    expect(words).to_be_visible()
+    rest(page)
+    box = words.bounding_box()
+    assert box["x"] + box["width"] <= 390 and box["height"] > 30  # two lines

@@ -166,6 +166,29 @@ def test_a_refused_edit_waits_for_the_one_that_makes_it_possible():
     assert at.session_state["history"][-1].deployment.decode.npus_per_instance == 64
 
 
+def three_fields() -> None:
+    """The script under test: fields that know nothing of each other."""
+    from twin.ui import forms
+
+    forms.group(("workload.input_tokens", "workload.output_tokens", "slo.tpot_ms"))
+
+
+def test_of_two_refused_edits_the_newest_says_its_own_reason_and_a_good_one_says_none():
+    at = patient(three_fields).run()
+    for path, value, named in (
+        ("workload.input_tokens", 0, "Prompt length"),
+        ("slo.tpot_ms", 0.0, "TPOT SLO"),
+        ("workload.output_tokens", 100, "TPOT SLO"),
+        ("slo.tpot_ms", 50.0, "Prompt length"),
+    ):
+        at.number_input(key=f"field:{path}:0").set_value(value).run()
+        assert [named in m.value for m in at.markdown] == [True], [m.value for m in at.markdown]
+    at.number_input(key="field:workload.input_tokens:0").set_value(10).run()
+    draft = at.session_state["history"][-1]
+    assert not at.markdown
+    assert (draft.workload.input_tokens, draft.workload.output_tokens) == (10, 100)
+
+
 def undoable() -> None:
     """The script under test: a field and the two buttons of history."""
     import streamlit as st

@@ -148,12 +148,25 @@ def propose(changes: dict[str, Any]) -> str:
     try:
         scenario = with_overrides(draft(), all_changes)
     except SpecError as error:
-        state.pending, state.refusal = all_changes, str(error)
+        state.pending, state.refusal = all_changes, _refusal_of(changes)
+        for path, value in reversed(all_changes.items()):
+            if not state.refusal and (reason := _refusal_of({path: value})):
+                state.refusal, state.edited_path = reason, path
+        state.refusal = state.refusal or str(error)  # each is possible, and not all together
         return state.refusal
     generation = state.generation
     set_draft(scenario)
     # The widgets already show these values: keep them, and with them the visitor's focus.
     state.generation = generation
+    return ""
+
+
+def _refusal_of(changes: dict[str, Any]) -> str:
+    """Why these changes of the draft are refused by themselves; '' if they are not."""
+    try:
+        with_overrides(draft(), changes)
+    except SpecError as error:
+        return str(error)
     return ""
 
 

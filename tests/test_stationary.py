@@ -4,6 +4,7 @@ import pytest
 
 from tests.draws import some
 from tests.engine.small import small
+from twin import stationary
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts
 from twin.outlook import run_times, state_at
@@ -66,3 +67,15 @@ def test_answers_of_any_length_are_followed_over_a_bounded_number_of_iterations(
     standing = state_at(Priced(s, load_facts()), 2 * 0.0292)
     assert standing is not None
     assert standing.population.at[0] < 1.01 * ITERATIONS
+
+
+@pytest.mark.parametrize("rate", [0.2, 2.0, 400.0])  # few, some, more than have room
+def test_iterations_in_which_nothing_happens_are_run_at_once_with_equal_figures(rate, monkeypatch):
+    s = small({"deployment.mode": "decode_only", "workload.output_tokens": 4000})
+    one_by_one = state_at(Priced(s, load_facts()), rate)
+    monkeypatch.setattr(stationary, "LONG_LIFE", 0)
+    at_once = state_at(Priced(s, load_facts()), rate)
+    assert at_once.population.skips > one_by_one.population.skips == 0
+    for name in ("iteration_s", "token_s", "rate_req_per_s", "late"):
+        assert getattr(at_once, name) == pytest.approx(getattr(one_by_one, name), rel=1e-3), name
+    assert at_once.swings.lasting == pytest.approx(one_by_one.swings.lasting, rel=0.01)

@@ -21,6 +21,7 @@ from twin.policies.router import NOBODY, choose_rank
 NONE = -1
 FREE, COMING, DECODING = range(3)  # status of a place
 LOOK_EVERY = 4  # iterations: neighbours are nearly alike, without prompts
+LEAST_LOOKS = 3  # of iterations that are run at once
 STRETCH = 16  # iterations with prompts: beyond it what one prolongs is over
 CLUMP = 0.6  # of a life: how far requests of one rank are apart at the begin, see `add_requests`
 ROUNDING = 1.0 - 1e-9  # more than sums of loads can be off
@@ -40,12 +41,15 @@ class Population(Columns):
     hot_tokens = f8("points", "Tokens of the table below.", fill=None)
     hot_factor = f8("loads", "Imbalance of experts.", fill=None)
     inputs = i4("sample", "Prompt lengths to draw from.", "tokens", fill=None)
+    shortest = number(int, "Shortest of these.")
     outputs = i4("sample", "Answer lengths, of the same requests.", fill=None)
     room_tokens = number(float, "KV of one rank.", unit="tokens")
     page_tokens = number(float, "Half of a KV block: mean waste of a request.", unit="tokens")
     rank_choice = number(int, "Code of the policy that chooses a rank.")
     regular = number(float, "Shape of the gaps between arrivals: 1 is Poisson.")
     draft_tokens = number(int, "MTP drafts of an iteration.")
+    refused = f8("1", "Shortest prompt that found no room since an answer ended.", fill=math.inf)
+    skips = number(int, "Whether iterations in which nothing happens are run at once.")
     acceptance = number(float, "Chance that a draft is right.")
     draw = number(np.uint64, "Which request comes.")
     gap = number(np.uint64, "Arrivals.")
@@ -114,13 +118,16 @@ def refresh_loads(p: Population) -> None:
 def reserve_slot(p: Population, prompt: int, answer: int) -> int:
     """Reserve a slot for a request of `prompt` and `answer` tokens on the rank that the policy
     chooses; returns the slot's number, or NONE if no slot or rank is free."""
+    if prompt >= p.refused[0]:
+        return NONE
     tokens_needed = prompt + p.page_tokens
     rank = choose_rank(
         p.rank_choice, p.at[DRAWS], p.taken, p.load, p.at[TAKEN], p.total[0], p.slots,
         p.room_tokens, tokens_needed, p.price, p.floor,
     )  # fmt: skip
     slot = p.at[FIRST_FREE]
-    if rank == NOBODY or slot == NONE:
+    if rank == NOBODY or slot == NONE:  # loads do but grow until an answer ends
+        p.refused[0] = prompt
         return NONE
     p.at[FIRST_FREE] = p.following[slot]
     p.status[slot], p.rank[slot], p.prompt[slot], p.left[slot] = COMING, rank, prompt, answer - 1
@@ -171,7 +178,7 @@ def schedule_slot(p: Population, slot: int) -> None:
 @kernel
 def end_answer(p: Population, slot: int) -> None:
     """End the answer of the request in a slot and free the slot."""
-    rank, token_s = p.rank[slot], 0.0
+    rank, token_s, p.refused[0] = p.rank[slot], 0.0, np.inf
     if p.status[slot] == DECODING:
         p.requests[rank] -= 1
         p.growth[rank] -= p.left[slot] / (p.due[slot] - p.joined[slot])
@@ -208,9 +215,12 @@ def admit_arrivals(p: Population, arrivals: float, reserved_for: float, pace: fl
         p.at[DRAWS] += 1
         p.at[WAITS] = min(p.at[WAITS] + 1, p.status.size)
     p.ahead[0] -= pace
-    refresh_loads(p)
+    is_fresh = False
     while p.at[WAITS] > 0:
         drawn = int(uniform(p.draw, p.at[DRAWS]) * p.inputs.size)
+        if not is_fresh and p.inputs[drawn] < p.refused[0]:
+            refresh_loads(p)
+            is_fresh = True
         slot = reserve_slot(p, p.inputs[drawn], p.outputs[drawn])
         p.at[DRAWS] += 1
         if slot == NONE:
@@ -294,15 +304,19 @@ def iteration_s(
 
 
 @kernel
-def add_to_sums(p: Population, took_s: float) -> None:
-    """Add the present iteration, of `took_s` seconds, to the sums in `seen`."""
-    context_tokens = 0.0
-    for rank in range(p.context.size):
-        context_tokens += p.context[rank]
+def present_iteration_s(p: Population) -> float:
+    """Seconds of the present iteration."""
+    return iteration_s(p, p.requests, p.context, p.chunk, p.chunk_pairs)
+
+
+@kernel
+def add_to_sums(p: Population, took_s: float, tokens: float) -> None:
+    """Add the present iteration, of `took_s` seconds over `tokens` of context, to the sums in
+    `seen`."""
     p.seen[0] += 1.0
     p.seen[1] += took_s
     p.seen[2] += p.at[DECODES]
-    p.seen[3] += context_tokens
+    p.seen[3] += tokens
     p.seen[4] += p.at[WAITS] > p.most_waiting
     p.seen[5] += p.at[TAKEN] - p.at[DECODES]
 
@@ -357,6 +371,61 @@ def add_requests(p: Population, count: int) -> None:
         begin_decoding(p, slot, past_share - math.floor(past_share))
 
 
+@kernel
+def skip_iterations(p: Population, last: int) -> None:
+    """Advance an instance without prompts to the iteration before the next one in which a request
+    comes, joins or leaves; at most to the one before `last`. In between contexts grow evenly: the
+    seconds of iterations that are looked at lie on a line between the first and the last of them.
+    """
+    now = p.at[ITERATION]
+    is_full = p.at[WAITS] > 0
+    if p.ahead[0] < 1.0 or (is_full and p.refused[0] > p.shortest):
+        return
+    last = min(last, now + 1 + int(p.ahead[0]))
+    end = now + 1
+    while end < last and p.ring[end % p.ring.size] == NONE:
+        end += 1
+    first_look, last_look = (
+        now + LOOK_EVERY - now % LOOK_EVERY,
+        (end - 1) // LOOK_EVERY * LOOK_EVERY,
+    )
+    if last_look - first_look < LEAST_LOOKS * LOOK_EVERY:
+        return
+    grow_contexts(p, first_look - now)
+    first_s, first_tokens = present_iteration_s(p), context_tokens(p)
+    grow_contexts(p, last_look - first_look)
+    last_s, last_tokens = present_iteration_s(p), context_tokens(p)
+    looks = (last_look - first_look) // LOOK_EVERY
+    for look in range(looks + 1 if p.at[DECODES] > 0 else 0):
+        took_s = first_s + (last_s - first_s) * look / looks
+        add_to_stretch(p, took_s)
+        add_to_sums(p, took_s, first_tokens + (last_tokens - first_tokens) * look / looks)
+    grow_contexts(p, end - 1 - last_look)
+    p.ahead[0] -= end - 1 - now
+    if is_full:  # one is drawn in each iteration, and finds no room
+        p.at[DRAWS] += end - 1 - now
+    p.at[ITERATION] = end - 1
+
+
+@kernel
+def grow_contexts(p: Population, iterations: int) -> None:
+    """Add the growth of a number of iterations to the context of every rank, rounded as if they
+    were run one by one: ranks of equal loads stay equal."""
+    context, growth = p.context, p.growth
+    for _ in range(iterations):
+        for rank in range(context.size):
+            context[rank] += growth[rank]
+
+
+@kernel
+def context_tokens(p: Population) -> float:
+    """Context tokens of all ranks."""
+    tokens = 0.0
+    for rank in range(p.context.size):
+        tokens += p.context[rank]
+    return tokens
+
+
 @entry
 def run_population(
     p: Population, first: int, iterations: int, arrivals: float, reserved_for: float
@@ -367,11 +436,12 @@ def run_population(
     choice of a rank and the first iteration there."""
     if first > 0:
         add_requests(p, first)
-    ranks, pace = p.requests.size, 1.0
-    for _ in range(iterations):
+    pace, last_iteration = 1.0, p.at[ITERATION] + iterations
+    while p.at[ITERATION] < last_iteration:
+        if p.skips:
+            skip_iterations(p, last_iteration)
         p.at[ITERATION] += 1
-        for rank in range(ranks):
-            p.context[rank] += p.growth[rank]
+        grow_contexts(p, 1)
         bucket = p.at[ITERATION] % p.ring.size
         slot = p.ring[bucket]
         p.ring[bucket] = NONE
@@ -389,12 +459,12 @@ def run_population(
         look_interval = LOOK_EVERY if p.prompt_delay == 0 else 1
         is_looked_at = p.at[ITERATION] % look_interval == 0 and p.at[DECODES] > 0
         if is_looked_at or p.colocated:
-            took_s = iteration_s(p, p.requests, p.context, p.chunk, p.chunk_pairs)
+            took_s = present_iteration_s(p)
             p.now_s[0], p.now_s[1] = p.now_s[0] + took_s, took_s
             if is_looked_at or p.expected_s > 0.0:
                 add_to_stretch(p, took_s)
             if is_looked_at:
-                add_to_sums(p, took_s)
+                add_to_sums(p, took_s, context_tokens(p))
             if p.expected_s > 0.0 and took_s > 0.0:
                 pace = 1.0 + p.own * (took_s / p.expected_s - 1.0)
 

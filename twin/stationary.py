@@ -28,6 +28,7 @@ from twin.population import (
 from twin.steady import Priced
 from twin.workload.lengths import elapsed_tokens, mean_square, relative_lengths
 
+LONG_LIFE = 5_000  # iterations of a mean answer: few requests come or leave in one
 BURN, MEASURED = 1.5, 2.5  # lives of a request before and while times are taken, each pass
 PROMPTS, LONGEST = 20, 4_000  # of mixed serving: prompts that a pass has at least; iterations
 FEWEST, MOST = 3, 40  # passes
@@ -96,7 +97,8 @@ def _empty_population(priced: Priced, arriving: Arriving) -> Population:
     operator_s = role.operator_sink()
     one_request = np.ones(1, np.int64), np.ones(1), 0, 1
     least_s = float(decode_iteration_s(role.decode, *one_request, *imbalance.table, operator_s))
-    iterations = int(arriving.reserved_s / least_s)
+    iterations, acceptance = int(arriving.reserved_s / least_s), priced.parts.costs.mtp_acceptance
+    life = mean_iterations(arriving.outputs, decode.mtp_draft_tokens, acceptance)
     slot_count = int(slots.sum())
     next_slot = np.arange(1, slot_count + 1, dtype=np.int32)
     next_slot[-1] = NONE
@@ -112,11 +114,12 @@ def _empty_population(priced: Priced, arriving: Arriving) -> Population:
         chunk_most=role.prompt_tokens / role.ranks, most_waiting=math.inf, expected_s=0.0,
         own=1.0 / arriving.sharing,
         hot_tokens=imbalance.tokens, hot_factor=imbalance.factor,
-        inputs=arriving.inputs, outputs=arriving.outputs,
+        inputs=arriving.inputs, shortest=int(arriving.inputs.min()), outputs=arriving.outputs,
         room_tokens=float(role.kv_tokens_per_rank), page_tokens=0.5 * s.memory_pool.block_tokens,
         regular=1.0 / max(arriving.cv, LEAST_CV) ** 2,
         rank_choice=RANK_CHOICES[decode.rank_choice], draft_tokens=decode.mtp_draft_tokens,
-        acceptance=priced.parts.costs.mtp_acceptance, draw=stream_key(seed, "population.who"),
+        acceptance=acceptance,
+        skips=int(life > LONG_LIFE and not mixes), draw=stream_key(seed, "population.who"),
         gap=stream_key(seed, "population.when"), accept=stream_key(seed, "population.mtp"),
         round=stream_key(seed, "population.rounding"),
         offset=stream_key(seed, "population.offset"), slots=slots, following=next_slot,

@@ -99,14 +99,11 @@ def pool_load(
         if lent is None:
             return None
         sources, cpus, cpu_shares = lent
-        ends_and_shares = (
-            (cpus, readers, cpu_shares, reader_shares)
-            if operation == "read"
-            else (readers, cpus, reader_shares, cpu_shares)
-        )
-        load = load_of(net, Demand(*ends_and_shares, WAYS[plane], operation))
-        lender_position = 0 if operation == "read" else 1
-        newly_cut = {int(net.node[pair[lender_position]]) for pair in load.unreached}
+        is_read = operation == "read"
+        ends = (cpus, readers) if is_read else (readers, cpus)
+        shares = (cpu_shares, reader_shares) if is_read else (reader_shares, cpu_shares)
+        load = load_of(net, Demand(*ends, *shares, WAYS[plane], operation))
+        newly_cut = {int(net.node[pair[0 if is_read else 1]]) for pair in load.unreached}
         if not newly_cut:
             return load, sources
         if not set(sources.tolist()) - newly_cut - own_nodes and set(sources.tolist()) - own_nodes:

@@ -6,6 +6,7 @@ the nodes. Nothing here prices anything."""
 import math
 from collections.abc import Callable
 from functools import cache
+from itertools import combinations
 from typing import Any
 
 from twin.hardware.chip import HardwareError
@@ -150,11 +151,10 @@ class Draft:
     def link_package(self, n: int, i: int) -> None:
         """Add the links between the dies of one NPU."""
         recipe = self.recipe_of(n)
-        for d in range(recipe.dies_per_npu):
-            for e in range(d + 1, recipe.dies_per_npu):
-                self.link(
-                    f"die {n}.{i}.{d}", f"die {n}.{i}.{e}", "die-die", recipe.cross_die_bytes_per_s
-                )
+        for d, e in combinations(range(recipe.dies_per_npu), 2):
+            self.link(
+                f"die {n}.{i}.{d}", f"die {n}.{i}.{e}", "die-die", recipe.cross_die_bytes_per_s
+            )
 
     def link_inside(self, n: int) -> None:
         """Add the links of a node whose dies and CPUs meet at its L1 switches."""

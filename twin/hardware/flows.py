@@ -125,8 +125,6 @@ class Load:
     @property
     def placed(self) -> FLOATS:
         """Bytes at each of `places`, f8, per unit of the demand."""
-        if not self.moved_places.at.size:
-            return self.pattern.placed
         order = np.argsort(self.moved_places.applied(self.pattern.places), kind="stable")
         return self.pattern.placed[order]
 

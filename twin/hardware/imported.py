@@ -97,12 +97,9 @@ def available_machine(digest: str) -> ImportedMachine | None:
 
 @lru_cache(maxsize=8)
 def _machine_of(digest: str) -> ImportedMachine:
-    """The imported machine of a digest, available or stored. Raises HardwareError."""
-    if (machine := available_machine(digest)) is not None:
-        return machine
-    for source in _sources:
-        return source(digest)
-    raise HardwareError(f"the machine {digest[:12]} is not here: import its file first")
+    """The imported machine of a digest, available or stored; raises ValueError or LookupError."""
+    machine = available_machine(digest)
+    return _sources[0](digest) if machine is None else machine
 
 
 def find_machine(digest: str) -> ImportedMachine | None:
@@ -124,12 +121,10 @@ def npus_of(s: Supernode) -> int:
 def plan_of(s: Supernode, facts: Facts) -> Plan:
     """Plan of the imported machine that a supernode names. Efficiencies that its file does not
     state are the measured ones. Raises HardwareError."""
-    try:
-        machine = _machine_of(s.machine)
-    except (ValueError, LookupError):
+    if (machine := find_machine(s.machine)) is None:
         raise HardwareError(
             f"the machine {s.machine} is not stored here: ask for its file and import that first"
-        ) from None
+        )
     dies_per_npu, chip = machine.dies_per_npu, load_chip(facts, s.chip)
     if dies_per_npu != chip.dies_per_npu:
         raise HardwareError(

@@ -4,8 +4,9 @@
 same nodes as CloudMatrix384's, wired otherwise) or the ports of NPUs (UB-Mesh, tori of chips)."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 from twin.hardware.chip import HardwareError
@@ -48,9 +49,8 @@ def dragonfly_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
     arrangement). Raises HardwareError for too few links."""
     routers, groups = shape
     local_links, global_links = links
-    for g, lower_router in product(range(groups), range(routers)):
-        for upper_router in range(lower_router + 1, routers):
-            yield g * routers + lower_router, g * routers + upper_router, local_links
+    for g, (lower_router, upper_router) in product(range(groups), combinations(range(routers), 2)):
+        yield g * routers + lower_router, g * routers + upper_router, local_links
     links_per_pair = routers * global_links // max(1, groups - 1)
     if groups > 1 and links_per_pair < 1:
         raise HardwareError(
@@ -58,18 +58,15 @@ def dragonfly_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
             f"routers with {global_links} have {routers * global_links}: take fewer groups or more "
             "supernode.l1_uplinks"
         )
-    for g in range(groups):
-        for other in range(g + 1, groups):
-            link_counts: dict[tuple[int, int], int] = {}
-            for k in range(links_per_pair):
-                our_router = ((other - g - 1) * links_per_pair + k) // max(1, global_links)
-                their_router = ((g - other - 1) % groups * links_per_pair + k) // max(
-                    1, global_links
-                )
-                ends = g * routers + our_router % routers, other * routers + their_router % routers
-                link_counts[ends] = link_counts.get(ends, 0) + 1
-            for (lower_router, upper_router), link_count in link_counts.items():
-                yield lower_router, upper_router, link_count
+    for g, other in combinations(range(groups), 2):
+        link_counts: Counter[tuple[int, int]] = Counter()
+        for k in range(links_per_pair):
+            our_router = ((other - g - 1) * links_per_pair + k) // max(1, global_links)
+            their_router = ((g - other - 1) % groups * links_per_pair + k) // max(1, global_links)
+            ends = g * routers + our_router % routers, other * routers + their_router % routers
+            link_counts[ends] += 1
+        for (lower_router, upper_router), link_count in link_counts.items():
+            yield lower_router, upper_router, link_count
 
 
 PAIRS: dict[str, Callable[[Sequence[int], Sequence[int]], Pairs]] = {

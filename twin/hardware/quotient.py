@@ -75,9 +75,10 @@ class Quotient:
         links = self._add_link_hashes(colour, links)
         tail, head, port_links = self._merge_ends(links)
         senders, receivers = np.flatnonzero(usable.out), np.flatnonzero(usable.into)
-        group_of, self.size = _groups_by_colour(
-            colour, tail, head, self.enter[senders], self.leave[receivers]
-        )
+        # Vertices of one colour, with the same links and neighbours, share a group; -1: unused.
+        in_use = numbers_in(colour.size, tail, head, self.enter[senders], self.leave[receivers])
+        group_of = np.full(colour.size, -1, np.int64)
+        group_of[in_use], self.size = numbering(colour[in_use])
         pairs, example, link_group, counts = np.unique(
             group_of[tail] * self.size + group_of[head],
             return_index=True, return_inverse=True, return_counts=True,
@@ -296,13 +297,8 @@ class Quotient:
         rank_in_group[by_group] = np.arange(by_group.size) - np.searchsorted(
             self.group[by_group], self.group[by_group], side="left"
         )
-        senders, receivers = (
-            self._side(side_groups, np.flatnonzero(sizes), rank_of, sizes, rank_in_group)
-            for side_groups, sizes, rank_of in (
-                (self.rows, self.usable.out, self.enter),
-                (self.columns, self.usable.into, self.leave),
-            )
-        )  # fmt: skip
+        senders = self._side(self.rows, self.enter, self.usable.out, rank_in_group)
+        receivers = self._side(self.columns, self.leave, self.usable.into, rank_in_group)
         rows, ends = (receivers, senders) if self.problem.turned else (senders, receivers)
         flows = Flows(rows, ends, each, self.same_domain, beyond)
         cables = np.maximum(self.usable.net.cables[self.first[walks.used]], 1)
@@ -313,10 +309,10 @@ class Quotient:
         """Number of vertices in each group, i8[groups]."""
         return np.bincount(self.group[self.group >= 0], minlength=self.size)
 
-    def _side(self, groups: INTS, vertices: INTS, number: INTS, sizes: FLOATS, rank: INTS) -> Side:
-        """The individual `vertices` that send, or that receive, with their place in `groups` and in
-        it. number: that side's numbering of vertices; sizes: bytes/s by vertex."""
-        net = self.usable.net
+    def _side(self, groups: INTS, number: INTS, sizes: FLOATS, rank: INTS) -> Side:
+        """Individual senders or receivers by `sizes` (bytes/s of each vertex), with their place in
+        `groups` and in their group (`rank`); number: that side's numbering of vertices."""
+        net, vertices = self.usable.net, np.flatnonzero(sizes)
         return Side(
             np.searchsorted(groups, self.group[number[vertices]]), rank[number[vertices]],
             vertices, net.node[vertices], net.domain[vertices], sizes[vertices],
@@ -362,15 +358,3 @@ def _add_links(by: np.ufunc, colour: HASHES, prints: HASHES, tail: INTS, head: I
     with np.errstate(over="ignore"):  # whole numbers wrap round, as in every hash
         by.at(colour, tail, mix(prints + mix(head.astype(np.uint64) + np.uint64(11))))
         by.at(colour, head, mix(prints ^ mix(tail.astype(np.uint64) + np.uint64(13))))
-
-
-def _groups_by_colour(
-    colour: HASHES, tail: INTS, head: INTS, enter: INTS, leave: INTS
-) -> tuple[INTS, int]:
-    """(group of each vertex, -1 if not in use; number of groups): vertices with one hash
-    (`colour`), and so with equal links to the same neighbours, share a group. In use: those with a
-    link, and the vertices `enter` and `leave` where bytes begin and end."""
-    in_use = numbers_in(colour.size, tail, head, enter, leave)
-    group_of = np.full(colour.size, -1, np.int64)
-    group_of[in_use], group_count = numbering(colour[in_use])
-    return group_of, group_count

@@ -66,14 +66,9 @@ class Usable:
         owner_of_port = owner_of[in_pair[1]]
         is_unique = has_out.sum() == link_sides[0].size and has_in.sum() == link_sides[1].size
         is_separate = not np.isin(net.head[link_sides[0]], ports).any()
-        if (
-            is_unique
-            and is_separate
-            and is_simple.all()
-            and ((owner_of_port < 0) | (owner_of_port == in_pair[0])).all()
-        ):
-            return out_link, in_link
-        return None
+        is_owned = ((owner_of_port < 0) | (owner_of_port == in_pair[0])).all()
+        fits = is_unique and is_separate and is_owned and is_simple.all()
+        return (out_link, in_link) if fits else None
 
     def link_sets(self, same_domain: bool | None) -> Iterator[tuple[INTS, int]]:
         """Yield (links, maximum hops for which paths in them are complete): those near enough for

@@ -84,7 +84,8 @@ def _spread(
     splits, loads = [best_split], weighted(best_split) / capacity
     full, bound, last_price_slope = loads, 0.0, None
     last_full, proved_bound = math.inf, 0.0  # fullest link and bound MIX rounds ago
-    is_large, is_slow = count.sum() > LARGE, _step_count(walks, count) > SLOW
+    walk_steps = sum(float(count[level.links].sum()) for level in walks.levels)
+    is_large, is_slow = count.sum() > LARGE, walk_steps > SLOW
     mix_interval = LARGE_MIX if is_large else MIX
     log_weight, log_price = np.zeros(0), SHARPNESS * (loads / loads.max() - 1.0)
 
@@ -126,11 +127,6 @@ def _spread(
                 best_split += weight * split
             full = weighted(best_split) / capacity
     return best_split
-
-
-def _step_count(walks: Walks, count: FLOATS) -> float:
-    """Number of steps of all walks, over all links that each represents."""
-    return sum(float(count[level.links].sum()) for level in walks.levels)
 
 
 def _guesses(

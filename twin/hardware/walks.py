@@ -125,7 +125,7 @@ class Walks:
             is_needed[self.ends[end], row] = True
             is_needed &= reach[hops]
             live_links = np.flatnonzero(
-                _any_row(is_needed)[head_in_order] & _any_row(reach[hops - 1])[tail_in_order]
+                np.any(is_needed, 1)[head_in_order] & np.any(reach[hops - 1], 1)[tail_in_order]
             )
             heads, sources = head_in_order[live_links], tail_in_order[live_links]
             is_step = is_needed.T.take(heads, axis=1) & reach[hops - 1].T.take(sources, axis=1)
@@ -322,15 +322,10 @@ def numbering(values: NDArray[Any]) -> tuple[INTS, int]:
     return np.argsort(np.argsort(first_at, kind="stable"), kind="stable")[index], first_at.size
 
 
-def _any_row(table: BOOLS) -> BOOLS:
-    """Whether each vertex is true in any row."""
-    return np.asarray(table.any(axis=1))
-
-
 def _one_hop(here: BOOLS, tail: INTS, head: INTS) -> BOOLS:
     """Whether each vertex is one more hop away, bool[vertices, rows]; links are ordered by head."""
     is_reached = np.zeros_like(here)
-    live = np.flatnonzero(_any_row(here)[tail])
+    live = np.flatnonzero(np.any(here, axis=1)[tail])
     if live.size:
         starts = _run_starts(head[live])
         is_reached[head[live][starts]] = np.logical_or.reduceat(here[tail[live]], starts, axis=0)

@@ -49,12 +49,14 @@ def allocate(
     now, used_npus = 0.0, 0
     times, used_levels = [0.0], [0]
     for size, stay in zip(sizes.tolist(), stay_times.tolist(), strict=True):
-        while (supernode := _best_fit(free_npus, size)) < 0:
+        while max(free_npus) < size:
             now, left_supernode, freed_npus = heapq.heappop(departures)
             free_npus[left_supernode] += freed_npus
             used_npus -= freed_npus
             times.append(now)
             used_levels.append(used_npus)
+        # The supernode in which the block leaves the least room, ties to the first.
+        _, supernode = min((npus, k) for k, npus in enumerate(free_npus) if npus >= size)
         free_npus[supernode] -= size
         used_npus += size
         used_levels[-1] = used_npus
@@ -65,13 +67,6 @@ def allocate(
     lasts = np.diff(moments[begin:])  # how long each share lasts
     mean_share = (shares[begin:-1] * lasts).sum() / lasts.sum() if lasts.sum() > 0.0 else shares[-1]
     return Allocation(supernodes, min(1.0, float(mean_share)), moments, shares)
-
-
-def _best_fit(free: Sequence[int], size: int) -> int:
-    """Index of the supernode where a block leaves the fewest free NPUs, ties to the first; -1:
-    none."""
-    least_npus = min((npus for npus in free if npus >= size), default=-1)
-    return free.index(least_npus) if least_npus >= 0 else -1
 
 
 @lru_cache(maxsize=32)

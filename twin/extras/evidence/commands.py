@@ -44,10 +44,8 @@ def evidence(
     if write:
         write_errors(facts, rows_of(facts))
     evidence_table = current_evidence(facts)
-    if as_json:
-        print_json(evidence_table["rows"])
-    else:
-        print_evidence(evidence_table["rows"], evidence_table["held"])
+    end_with_json(evidence_table["rows"], as_json)
+    print_evidence(evidence_table["rows"], evidence_table["held"])
 
 
 def calibrate(

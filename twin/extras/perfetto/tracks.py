@@ -123,20 +123,12 @@ def request_bars(tables: Tables, begin_s: float, end_s: float) -> Iterator[list[
         request_number = row["request_id"]
         for name, from_column, to_column in PHASES:
             since_s, until_s = row[from_column], row[to_column]
-            if (
-                since_s is None
-                or since_s >= end_s
-                or (until_s is not None and until_s <= max(since_s, begin_s))
-            ):
-                continue
-            if until_s is None and str(row["status"]) in ("rejected", "lost"):
-                continue  # it left, and no stamp says when
-            span_ns = (
-                ns(max(since_s, begin_s)),
-                ns(end_s if until_s is None else min(until_s, end_s)),
-            )
-            args = {"request": request_number, "from_s": since_s, "to_s": until_s}
-            events += track.bar(name, *span_ns, "request", request_number, args)
+            if since_s is None or (until_s is None and str(row["status"]) in ("rejected", "lost")):
+                continue  # not begun; or it left, and no stamp says when
+            low_s, high_s = max(since_s, begin_s), end_s if until_s is None else min(until_s, end_s)
+            if low_s < high_s:
+                args = {"request": request_number, "from_s": since_s, "to_s": until_s}
+                events += track.bar(name, ns(low_s), ns(high_s), "request", request_number, args)
         if events:
             yield events
 

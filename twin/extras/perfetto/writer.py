@@ -28,8 +28,6 @@ MOST_EVENTS = 200_000
 ROOM_FOR_COUNTERS = 0.2  # of all events, at most
 ROOM_FOR_WORK = 0.55  # at most; the rest is for requests and streams
 
-Tables = Mapping[str, pl.DataFrame]
-
 
 class TraceError(ValueError):
     """An invalid request for a trace, in one sentence."""
@@ -189,7 +187,7 @@ def _put_streams(sink: _Events, one: Instance, plan: Timeline) -> None:
         sink.put(events)
 
 
-def _instances(tables: Tables, window: Window) -> list[Instance]:
+def _instances(tables: tracks.Tables, window: Window) -> list[Instance]:
     """Every instance of the run, prefill first, with its passes in the window."""
     role_order = {"prefill": 0, "decode": 1, "colocated": 2}
     rows: list[tuple[str, int]] = tables["ranks"].select("role", "instance").unique().rows()

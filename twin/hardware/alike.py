@@ -68,7 +68,7 @@ def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
         front, images = neighbours
     vertices = np.flatnonzero((image >= 0) & (image != np.arange(image.size)))
     is_touched = np.zeros(net.tail.size, bool)
-    for links_of in net.ways:
+    for links_of in net.link_lists:
         is_touched[links_of.at(vertices)[0]] = True
     links = np.flatnonzero(is_touched)
     image = np.where(image < 0, np.arange(image.size), image)
@@ -86,10 +86,10 @@ def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
 
 
 def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[INTS, INTS] | None:
-    """Neighbours of `front` not met yet and the ones of `others` that they are exchanged for, which
-    are entered in `image`; None where links differ."""
+    """Vertices next to `front` that have no image yet, and their images, neighbours of `others`;
+    both are entered in `image`. None where links differ."""
     neighbours = []
-    for links_of, ends in zip(net.ways, (net.head, net.tail), strict=True):
+    for links_of, ends in zip(net.link_lists, (net.head, net.tail), strict=True):
         (ours, degrees), (theirs, their_degrees) = links_of.at(front), links_of.at(others)
         if (degrees != their_degrees).any():
             return None

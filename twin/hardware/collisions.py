@@ -75,7 +75,7 @@ class Flows:
         return same_domain - self_pairs if self.same_domain else self.most - same_domain
 
     def digest(self) -> bytes:
-        """Digest of what decides which links flows take; equal for ends at equivalent places."""
+        """SHA-1 of all that decides which links flows take; equal for ends at equivalent places."""
         digest = hashlib.sha1(f"{self.each} {self.same_domain} {self.beyond}".encode(),
                                usedforsecurity=False)  # fmt: skip
         for of_rows, of_ends in ((self.rows.vertex, self.ends.vertex),
@@ -158,8 +158,8 @@ class _Hashing:
             self.arrival[end_rows] = level.state[is_shortest]
 
     def walk(self, flows: Flows, number: INTS, row: INTS, end: INTS) -> Iterator[tuple[INTS, INTS]]:
-        """Follow flows from their ends, and yield for each hop those that cross a link there (as
-        indices into `row`) with the cable that each of them takes."""
+        """Follow flows back from their ends: yield, for each hop, positions in `row` of the flows
+        that cross a link there, and their cables. number: of each flow, for its random choices."""
         groups = flows.ends.group[end], flows.rows.group[row]
         path_hops, flow_state = self.walks.hops[groups], self.arrival[groups].copy()
         number_in_group = flows.ends.rank[end]  # of the head of each flow's next link
@@ -168,7 +168,7 @@ class _Hashing:
             level, share_sums, share_offsets, share_spans, last_step = self.levels[h - 1]
 
             def chance(of: str, at: INTS = moving, h: int = h) -> FLOATS:
-                """Uniform random number of each moving flow, for its choice at this hop."""
+                """Uniform random number of each of the flows `at` for one choice (`of`)."""
                 return uniforms(stream_key(0, f"{of} at hop {h}"), number[at])
 
             states = flow_state[moving]
@@ -194,7 +194,7 @@ class _Hashing:
             yield moving, self.base[link] + offset
 
     def seconds(self, flows: Flows, first: int, draws: int) -> FLOATS:
-        """Seconds until each of `draws` placements, or each single transfer, is done."""
+        """Seconds until each of `draws` placements from `first` on, or each transfer, is done."""
         busy_s, ends_count = np.zeros(draws * self.bins), flows.ends.vertex.size
         cable_bytes_per_s = np.repeat(self.cable_rate, np.diff(np.append(self.base, self.bins)))
         landings: list[tuple[INTS, INTS]] = []

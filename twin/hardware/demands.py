@@ -34,7 +34,7 @@ def _demand(
     senders: INTS, receivers: INTS, out: FLOATS, into: FLOATS, planes: Sequence[str],
     operation: Operation, flows: Whole = "pairs",
 ) -> Demand:  # fmt: skip
-    """A demand from arrays of vertices and of their amounts."""
+    """A demand from arrays: vertices that send and receive, and the amounts of each (out, into)."""
     return Demand(
         tuple(senders.tolist()), tuple(receivers.tolist()), tuple(out.tolist()),
         tuple(into.tolist()), tuple(planes), operation, flows,
@@ -148,14 +148,14 @@ def _lenders(
 
 
 def server_ports(net: Network, load: Load, plane: str) -> tuple[BOOLS, BOOLS]:
-    """Whether each link of a pool read's pattern is the port of its node, and whether it is on the
-    server's side. A server's port is the narrowest of the links that only it sends over: into its
-    node's DPU and NICs, out of the node, and, except over VPC, out of its CPUs."""
+    """Whether each link of a pool read's pattern is the port of its node; whether it is on the
+    server's side, bool[links]. A server's port is the narrowest of the links that only it sends
+    over: into its node's DPU and NICs, out of the node, and, but for VPC, out of its CPUs."""
     return net.once(("ports", load.pattern, plane), lambda: _server_ports(net, load.pattern, plane))
 
 
 def _server_ports(net: Network, read: Pattern, plane: str) -> tuple[BOOLS, BOOLS]:
-    """For each link of a read's pattern: is it its node's port, is it on the server's side."""
+    """By link of a read: is it the narrowest that only its node sends over; is it one of these."""
     tail, head = net.tail[read.links], net.head[read.links]
     tail_node = net.node[tail]
     port_vertices = np.concatenate([net.of_kind("qingtian"), net.of_kind("nic")])

@@ -39,7 +39,7 @@ class Draft:
         }
 
     def kind(self, n: int) -> NodeKind | None:
-        """The row of `supernode.kinds` of a node; None: the node is of the first kind."""
+        """The row of `supernode.kinds` of node n; None: the node is of the first kind."""
         return self.s.kinds[self._kind[n] - 1] if self._kind[n] else None
 
     def npus(self, n: int) -> range:
@@ -53,7 +53,7 @@ class Draft:
         return range((kind.cpus_per_node if kind else 0) or self.s.cpus_per_node)
 
     def recipe_of(self, n: int) -> Recipe:
-        """The recipe with the figures of a node's chip."""
+        """The recipe with the figures of the chip of node n."""
         return self._recipes[self._kind[n]]
 
     def die_link_bytes_per_s(self, n: int) -> float:
@@ -85,7 +85,7 @@ class Draft:
     def _attributes(
         self, kind: str, capacity: float, sub_plane: int | None, links: int, number: int
     ) -> dict[str, Any]:
-        """Attributes of a link in either direction; number: kind of node of its dies, or 0."""
+        """Attributes of a link; capacity: bytes/s one way; number: kind of its dies' node, or 0."""
         link_kind, efficiency = LINKS[kind], dict(self._recipes[number].efficiency)
         plane, serves = link_kind.plane, link_kind.serves
         if plane == "ub":
@@ -149,7 +149,7 @@ class Draft:
         self.add("VPC network", "vpc")
 
     def link_package(self, n: int, i: int) -> None:
-        """Add the links between the dies of one NPU."""
+        """Add the links between the dies of NPU i of node n."""
         recipe = self.recipe_of(n)
         for d, e in combinations(range(recipe.dies_per_npu), 2):
             self.link(
@@ -157,7 +157,7 @@ class Draft:
             )
 
     def link_inside(self, n: int) -> None:
-        """Add the links of a node whose dies and CPUs meet at its L1 switches."""
+        """Add the links inside node n, whose dies and CPUs meet at its L1 switches."""
         s = self.s
         link_counts = self.recipe.links or (1,) * s.sub_planes
         if len(link_counts) != s.sub_planes:

@@ -86,7 +86,7 @@ def _supernode_as_built(s: Supernode) -> Supernode:
 
 @lru_cache(maxsize=16)
 def _graph_of(s: Supernode, made_of: Recipe | Facts) -> Fabric:
-    """The graph of a machine with all its edits in force."""
+    """The graph of a machine with all its edits in force; made_of: its recipe, or the facts."""
     net, as_built = _arrays_of(s, made_of), _arrays_of(_supernode_as_built(s), made_of)
     graph = _plan(_supernode_as_built(s), made_of).graph()
     graph.graph["supernode"] = s
@@ -100,7 +100,7 @@ def _graph_of(s: Supernode, made_of: Recipe | Facts) -> Fabric:
 
 @lru_cache(maxsize=16)
 def _arrays_of(s: Supernode, made_of: Recipe | Facts) -> network.Network:
-    """The arrays of a machine with all its edits in force."""
+    """The network of a machine with all its edits in force; made_of: its recipe, or the facts."""
     if (as_built := _supernode_as_built(s)) is s:
         return network.network_of_plan(_plan(s, made_of))
     net = with_edits(_arrays_of(as_built, made_of), s.edits)
@@ -109,7 +109,7 @@ def _arrays_of(s: Supernode, made_of: Recipe | Facts) -> network.Network:
 
 @lru_cache(maxsize=8)
 def _plan(s: Supernode, made_of: Recipe | Facts) -> network.Plan:
-    """The plan of a machine as built, with the links and switches that its edits add."""
+    """The plan of a machine as built (`made_of`), with links and switches that its edits add."""
     if s.edits:
         plan = with_additions(_plan(s.model_copy(update={"edits": ()}), made_of), s.edits)
     else:

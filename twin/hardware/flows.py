@@ -109,12 +109,12 @@ class Load:
 
     @property
     def links(self) -> INTS:
-        """Links with a load, each once, in the order of the pattern."""
+        """Links with a load, i8, each once, in the order of `amounts`."""
         return self.moved.applied(self.pattern.links)
 
     @property
     def amounts(self) -> FLOATS:
-        """Time on each of `links` times its nominal capacity."""
+        """Time on each of `links` times its nominal capacity: bytes, f8."""
         return self.pattern.amounts
 
     @property
@@ -139,8 +139,8 @@ class Load:
         )
 
     def with_own_pattern(self) -> Load:
-        """The same load with a pattern of its own, if many of its links differ from those of its
-        pattern."""
+        """The same load with arrays of its own, if many of its links differ from those that it
+        shares with other loads."""
         if self.moved.at.size < max(MANY, QUARTER * self.pattern.links.size):
             return self
         order = np.argsort(self.links, kind="stable")
@@ -252,7 +252,7 @@ def _maps_side(net: Network, swap: Swap, one: Side, two: Side) -> bool:
         return renumber(np.array(one[0]), swap.vertices, swap.to_vertices).tolist() == list(two[0])
 
     def amounts() -> FLOATS:
-        """Amount that each vertex sends or receives, f8[vertices]."""
+        """Bytes/s that each vertex sends or receives, f8[vertices]."""
         amounts_by_vertex = np.zeros(len(net.vertices))
         amounts_by_vertex[list(one[0])] = one[1]
         return amounts_by_vertex

@@ -53,7 +53,7 @@ class Form(NamedTuple):
 
 
 def forms() -> dict[str, Form]:
-    """Readable forms by name: those of this module and of extras."""
+    """Text forms of graphs by name: those of this module and of extras."""
     return FORMS | {name: hook.load() for name, hook in hooks_of(GraphForm).items()}
 
 
@@ -146,7 +146,7 @@ def checked_lines(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
-    """The cables below a line of column names, and sentences about invalid lines."""
+    """Links, with bytes/s and s, of the rows below the column names; sentences on invalid rows."""
     header = [name.strip().lower() for name in next(lines, [])]
     missing_columns = [name for name in COLUMNS if name.lower() not in header]
     if missing_columns:

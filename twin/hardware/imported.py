@@ -68,7 +68,7 @@ class ImportedMachine:
 
     @property
     def die_counts_by_chip(self) -> dict[str, set[int]]:
-        """Numbers of dies that packages have, by the chip that their dies state."""
+        """By the chip that dies state: the different numbers of dies that its packages have."""
         npu_dies = Counter((data["chip"], data["node"], data["npu"]) for _, data in self.vertices
                         if data["kind"] == "die" and "chip" in data)  # fmt: skip
         return {chip: {n for (c, *_), n in npu_dies.items() if c == chip} for chip, *_ in npu_dies}

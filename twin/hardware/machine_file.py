@@ -52,7 +52,7 @@ def read_machine(text: str, name: str) -> ImportedMachine:
         )  # fmt: skip
     links = dict(_read_links(graph))
     vertices = _read_vertices(graph.vertices, links)
-    _refuse_useless(vertices, links)
+    _refuse_unusable(vertices, links)
     ordered = dict(sorted(vertices.items(), key=lambda item: _sort_key(item[0], item[1])))
     position = {vertex: i for i, vertex in enumerate(ordered)}
     link_rows = sorted(links.items(), key=lambda item: (position[item[0][0]], position[item[0][1]]))
@@ -146,7 +146,7 @@ def _fits(value: Any, most: float) -> bool:
 
 
 def _read_vertices(rows: Rows, links: Links) -> Vertices:
-    """Attributes of every vertex: as stated, otherwise derived from its name and links."""
+    """Attributes of vertices, as stated, else by name and links. Raises FabricFileError."""
     errors: list[str] = []
     vertices: dict[str, dict[str, Any]] = {}
     for name, stated in rows:
@@ -264,9 +264,9 @@ def _sort_key(name: str, data: Mapping[str, Any]) -> tuple[Any, ...]:
     return (data["kind"] != "die", data["kind"], numbers, name)
 
 
-def _refuse_useless(vertices: Vertices, links: Links) -> None:
-    """Raise FabricFileError for a machine without dies, with odd packages or without paths, or
-    with a die that is on the RDMA plane without a NIC, whose port would have no rate."""
+def _refuse_unusable(vertices: Vertices, links: Links) -> None:
+    """Raise FabricFileError for a machine without dies or paths, with unequal packages, or with a
+    die that is on the RDMA plane without a NIC, whose port would have no rate."""
     dies = [vertex for vertex, data in vertices.items() if data["kind"] == "die"]
     if not dies:
         raise FabricFileError(["The machine has no dies: call them die NODE.NPU.DIE."])

@@ -99,7 +99,7 @@ def spelling(name: str) -> str:
 
 
 def port_label(kind: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Name for people of the port of a link between two vertices' attributes; "" if unknown."""
+    """Name for people of the port of a link whose ends have these attributes; "" if unknown."""
     if kind not in LINKS:
         return ""
     owner_data = one if one["kind"] == LINKS[kind].owner else other

@@ -108,7 +108,7 @@ class Network:
 
     @cached_property
     def dies_per_node(self) -> int:
-        """Number of dies of the node with most."""
+        """Largest number of dies of a node."""
         return int(np.bincount(self.node[self.dies]).max())
 
     def nodes_of(self, dies: Sequence[int]) -> list[int]:
@@ -181,7 +181,7 @@ class Network:
         )
 
     @cached_property
-    def ways(self) -> tuple[Rows, Rows]:
+    def link_lists(self) -> tuple[Rows, Rows]:
         """Lists of the links out of each vertex, and into it, both in the links' order."""
         return Rows.of(self.tail, len(self.vertices)), Rows.of(self.head, len(self.vertices))
 
@@ -247,7 +247,9 @@ class Network:
     def links_at(self, element: str, to: str = "") -> INTS:
         """Links at an element, or between it and `to`, in both directions. Either may be a group
         ("NPU 20.1"). Raises HardwareError when there is none."""
-        links_out, links_in = (by_vertex.at(self.members(element))[0] for by_vertex in self.ways)
+        links_out, links_in = (
+            by_vertex.at(self.members(element))[0] for by_vertex in self.link_lists
+        )
         if to:
             to_vertices = self.members(to)
             links_out = links_out[np.isin(self.head[links_out], to_vertices)]

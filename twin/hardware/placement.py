@@ -213,7 +213,7 @@ def further_instances(s: Scenario, fabric: Wiring) -> list[Instance]:
 
 
 def place_models(s: Scenario, fabric: Wiring) -> Placement:
-    """The instances of all models of a scenario, numbered through."""
+    """The instances of all models of a scenario, numbered on from model to model."""
     placements = [place(model_scenario, fabric) for model_scenario in of_models(s)]
     instances = tuple(
         replace(instance, index=numbers[instance.role] + instance.index)
@@ -399,8 +399,8 @@ MAY_SIT_ON_WHAT_IS_OFF = ("packed", "by_hand")
 
 
 def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[str]:
-    """Move seats from NPUs that are off to free ones, of which there are enough; returns a sentence
-    for each moved instance. NPUs of one node move together where another has room, near first."""
+    """Move seats (NPUs by instance, in place) off NPUs that are off to enough free ones; returns a
+    sentence for each moved instance. NPUs of one node stay together if they can, near first."""
     used_npus = {npu for seat_npus in seats for npu in seat_npus}
     free_npus = [n for n in npus.usable if n not in used_npus]
     sentences = []

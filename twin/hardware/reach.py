@@ -31,14 +31,14 @@ class Usable:
         self.there = self.inner.copy()
         may_leave, may_enter = self.passes | (out > 0.0), self.passes | (into > 0.0)
         for direction, ends in enumerate((out, into)):
-            links = net.ways[direction].at(np.flatnonzero(~self.passes & (ends > 0.0)))[0]
+            links = net.link_lists[direction].at(np.flatnonzero(~self.passes & (ends > 0.0)))[0]
             may_carry = may_leave[net.tail[links]] & may_enter[net.head[links]]
             self.there[links] = net.open_links(plane)[links] & may_carry
         self.at_ends = np.flatnonzero(self.there & ~self.inner)
 
     def links(self, vertices: INTS, way: int) -> INTS:
         """Links out of vertices (way 0) or into them (way 1)."""
-        links = self.net.ways[way].at(vertices)[0]
+        links = self.net.link_lists[way].at(vertices)[0]
         return links[self.there[links]]
 
     def port_links(self) -> tuple[INTS, INTS] | None:

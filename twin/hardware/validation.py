@@ -74,7 +74,7 @@ def unreachable_sentences(fabric: Wiring) -> list[str]:
 
 
 def _nodes_cut_off(net: Network) -> list[str]:
-    """Nodes whose dies UB does not join with most nodes of their UB plane."""
+    """Names of nodes whose dies UB does not join with most nodes of their UB plane."""
     node_of_die, domain = net.node[net.dies], net.domain[net.dies]
     parts_of_plane, cut_off = list(net.linked_parts("ub")), set[int]()
     for domain_id in np.unique(domain).tolist():

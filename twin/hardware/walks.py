@@ -74,9 +74,9 @@ class Walks:
         self.tail, self.head = tail[self.used], head[self.used]
 
     def _reached_by_hops(self, tail: INTS, head: INTS, added: INTS) -> list[BOOLS]:
-        """For each number of hops whether a vertex is that far from a row's own, bool[vertices,
-        rows]; fills `hops`, of a pair's shortest walk, and `most`, of its shortest walk before the
-        first added link that is not needed to join the pair (-1: no path)."""
+        """By number of hops: whether a walk of so many leads from each row to a vertex,
+        bool[vertices, rows]. Sets by pair `hops`, of the shortest walk, and `most`, of the shortest
+        over links as built or, without one, over the fewest added links (-1: no path)."""
         self.hops, reached_by_hops = self._fewest_hops(tail, head)
         self.most = np.full_like(self.hops, -1)
         for stage in np.flatnonzero(np.bincount(added))[:-1].tolist():
@@ -111,8 +111,7 @@ class Walks:
         self, order: INTS, tail: INTS, head: INTS, reach: list[BOOLS]
     ) -> tuple[list[_Level], INTS]:
         """The levels, from one hop on, with only those steps that are on a walk to a receiver, and
-        the links of these. order: of links by head; reach: by hops, whether vertices are
-        reached."""
+        the links of these. order: links by head; reach: vertices reached, by number of hops."""
         rows = self.rows.size
         steps = []
         is_needed = np.zeros_like(reach[0])
@@ -195,7 +194,7 @@ class Walks:
     def shares_by_capacity(
         self, capacity: FLOATS, members: INTS | None, fan: FLOATS | float = 1.0
     ) -> list[FLOATS]:
-        """Share of each step among the steps into a state, by level, when split by capacity."""
+        """By level: share of each step among the steps into its state, when split by capacity."""
         state_capacity = np.full(self.rows.size, np.inf)
         shares = []
         tail_members = np.ones(self.tail.size) if members is None else members[self.tail]

@@ -117,7 +117,7 @@ def _session_objects(piece: Piece) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _cells(rows: Sequence[Request]) -> c.Cells:
-    """Cells of the bodies of requests."""
+    """The bodies of requests as a table whose cells are checked when they are read."""
     return c.cells_of_rows([body for _, body, _ in rows], lambda i: rows[i][2])
 
 

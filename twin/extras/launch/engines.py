@@ -207,7 +207,7 @@ def _script(worker: Worker, command: str, options: Mapping[str, Value]) -> str:
     """A script of a command, an option per line; words with $ are expanded, others quoted."""
 
     def quoted(word: str) -> str:
-        """A word as the shell reads it; JSON may hold the place of the instance's number."""
+        """A word quoted for the shell; @INSTANCE@ in JSON becomes the instance's number."""
         if word.startswith("$( "):  # a command that may print another option
             return word
         if "$" in word and "{" not in word:
@@ -220,7 +220,7 @@ def _script(worker: Worker, command: str, options: Mapping[str, Value]) -> str:
 
 
 def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str]:
-    """Text by file name: for each pool `vllm serve` on every node of an instance."""
+    """Scripts by file name: for each pool `vllm serve` on every node of an instance."""
     files, is_balancing = {}, s.experts.balancing.policy not in ("none", "oracle")
     has_cache = s.memory_pool.enabled or s.memory_pool.in_hbm
     sizes = {w.role: {"dp_size": w.data_parallel, "tp_size": w.tensor_parallel} for w in found}
@@ -314,7 +314,7 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
 
 
 def sglang(s: Scenario, found: list[Worker], family: str) -> dict[str, str]:
-    """Text by file name: for each pool `sglang.launch_server` on every node of an instance."""
+    """Scripts by file name: for each pool `sglang.launch_server` on every node of an instance."""
     command = "python3 -m sglang.launch_server"
     return {
         f"{w.role}.sh": _script(w, command, sglang_options(s, w, family, len(found) > 1))

@@ -139,7 +139,7 @@ def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str, scaled: bool = False) -> l
     value_s = m * k / peaks.memory
 
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
-        """Seconds of every row with these parameters, in tiles of small and large rows."""
+        """Seconds f8[rows] by the parameters `at`; tile: sizes of the small and the large one."""
         compute_s = 2.0 * computed_rows(m, tile) * n * k / peaks.flops[product_format(fmt)]
         roofs_s = _roofline_s(compute_s / at["compute"], moving_s / at["bandwidth"], 2.0)
         return np.asarray(at["start"] + roofs_s + scaling_s + at.get("row", 0.0) * value_s)
@@ -196,7 +196,7 @@ def _grouped_part(
         between_s = between_s + pairs * copied_bytes / (peaks.memory * VECTOR)
 
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
-        """Seconds of every row with these parameters, in tiles of small and large rows."""
+        """Seconds f8[rows] by the parameters `at`; tile: sizes of the small and the large one."""
         rows_each = computed_rows(pairs / experts_used, tile)
         compute_s = 2.0 * experts_used * rows_each * weights / peaks.flops[product_format(fmt)]
         roofs_s = _roofline_s(compute_s / at["compute"], moving_s / at["bandwidth"], 2.0)
@@ -236,7 +236,7 @@ def _core(computed: str, computing: Floats, moving: Floats, latency: Floats, beg
     memory, sharpness of the roof; computing, moving: s at the peaks; latency: ms measured."""
 
     def predict(at: Mapping[str, float], power: float) -> Floats:
-        """Seconds of every row with these parameters."""
+        """Seconds f8[rows] by the parameters `at`; power: sharpness of the roof."""
         roofs_s = _roofline_s(computing / at["compute"], moving / at["bandwidth"], power)
         return np.asarray(at["start"] + roofs_s)
 
@@ -272,7 +272,7 @@ def _prompt_core(
     tokens = batch * isl
 
     def predict(at: Mapping[str, float]) -> Floats:
-        """Seconds of every row with these parameters."""
+        """Seconds f8[rows] by the parameters `at`."""
         pairs = tokens * (0.5 * (isl + 1.0) + at["edge"])
         return np.asarray(at["start"] + pair_s * pairs / at["compute"])
 
@@ -399,7 +399,7 @@ def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     pairs_s = is_scored * pairs * 2.0 * index_heads * 129.0 / peaks.flops["fp8"]
 
     def predict(at: Mapping[str, float], block: int) -> Floats:
-        """Seconds of every row with these parameters, in blocks of heads."""
+        """Seconds f8[rows] by the parameters `at`, with heads in blocks."""
         flops = tokens * SELECTED * np.ceil(heads / block) * block * 2.0 * (2 * 512 + 64)
         compute_s = flops / peaks.flops["bf16"]
         core_s = _roofline_s(compute_s / at["compute"], moving_s / at["bandwidth"], 3.0)

@@ -78,7 +78,7 @@ class Instance:
 
     @property
     def name(self) -> str:
-        """For people: 'decode 0'."""
+        """Name for people: 'decode 0'."""
         return f"{self.role} {self.index}"
 
     @cached_property
@@ -267,7 +267,7 @@ def _counter(
     track: Track, name: str, rows: pl.DataFrame, columns: Iterable[str],
     span_s: tuple[float, float], most: int,
 ) -> list[Event]:  # fmt: skip
-    """Values of one counter by window, a series per column; windows without data are left out."""
+    """Values of one counter in at most `most` windows, a series per column; empty ones left out."""
     begin_s, end_s = span_s
     names = [c for c in columns if c in rows.columns]
     windows = rows.filter((pl.col("t_s") < end_s) & (pl.col("t_s") + pl.col("window_s") > begin_s))

@@ -53,7 +53,7 @@ def fleets_under_way() -> set[tuple[str, str]]:
 
 
 def fleet_key(fleet: Fleet) -> tuple[str, str]:
-    """Key of a fleet of this visitor in `fleets_under_way`."""
+    """(visitor, TOML) of a fleet: its key among those whose runs begin by themselves."""
     return access.visitor(), fleet_to_toml(fleet)
 
 

@@ -123,7 +123,6 @@ def draw_one_hop(draft: Draft) -> None:
                 rate, chip = draft.die_link_bytes_per_s(n), switch_name("NVSwitch", g, p)
                 draft.link(f"die {n}.{i}.{die}", chip, "die-NVSwitch", rate, p)
         npus_per_cpu = math.ceil(s.npus_per_node / len(draft.cpus(n)))  # NPUs of one CPU
-        for i in range(s.npus_per_node):
-            for die in range(dies_per_npu):
-                rate = draft.recipe.cpu_bytes_per_s / npus_per_cpu / dies_per_npu
-                draft.link(f"CPU {n}.{i // npus_per_cpu}", f"die {n}.{i}.{die}", "CPU-die", rate)
+        rate = draft.recipe.cpu_bytes_per_s / npus_per_cpu / dies_per_npu
+        for i, die in product(range(s.npus_per_node), range(dies_per_npu)):
+            draft.link(f"CPU {n}.{i // npus_per_cpu}", f"die {n}.{i}.{die}", "CPU-die", rate)

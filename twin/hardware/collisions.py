@@ -104,10 +104,9 @@ class Flows:
         rows_per_piece = max(1, BALLS // max(1, end_count * draws))
         for first_row in range(0, row_count, rows_per_piece):
             row_ids = np.arange(first_row, min(first_row + rows_per_piece, row_count))
-            draw, row, end = np.meshgrid(
-                np.arange(draws), row_ids, np.arange(end_count), indexing="ij"
-            )
-            yield draw.ravel(), row.ravel(), end.ravel()
+            axes = np.arange(draws), row_ids, np.arange(end_count)
+            draw, row, end = (grid.ravel() for grid in np.meshgrid(*axes, indexing="ij"))
+            yield draw, row, end
 
     def sizes(self, row: INTS, end: INTS) -> FLOATS:
         """Bytes of the flows from each row to its end; bytes that leave the node are multiplied by
@@ -178,10 +177,8 @@ class _Hashing:
                 level_step = np.searchsorted(share_sums, drawn_shares, side="right")
                 level_step = np.clip(level_step, level.head_start[states], last_step[states])
             link, flow_state[moving] = level.links[level_step], level.tail[level_step]
-            tail_number, tail_count = (
-                flows.rows.rank[row[moving]],
-                self.members[self.walks.tail[link]],
-            )
+            tail_count = self.members[self.walks.tail[link]]
+            tail_number = flows.rows.rank[row[moving]]
             if h > 1:
                 tail_number = np.zeros(moving.size, np.int64)
                 if tail_count.max(initial=1) > 1:

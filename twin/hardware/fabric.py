@@ -146,10 +146,8 @@ def with_edits(net: network.Network, edits: Iterable[Edit]) -> network.Network:
 
 def _refuse_out_of_bounds(rates: Any, waits: Any, what: str) -> None:
     """Raise HardwareError for rates (bytes/s) or latencies (s) out of bounds; what: the element."""
-    in_bounds = (
-        (rates >= 0.0) & (rates <= MOST_BYTES_PER_S) & (waits >= 0.0) & (waits <= MOST_LATENCY_S)
-    )
-    if not in_bounds.all():
+    rates_fit = (rates >= 0.0) & (rates <= MOST_BYTES_PER_S)
+    if not (rates_fit & (waits >= 0.0) & (waits <= MOST_LATENCY_S)).all():
         raise HardwareError(
             f"{what} gives a link less than 0 or more than {MOST_BYTES_PER_S:g} bytes/s, or a "
             f"latency beyond {MOST_LATENCY_S:g} s: use factors nearer to 1"

@@ -139,8 +139,7 @@ class Load:
         )
 
     def with_own_pattern(self) -> Load:
-        """The same load with arrays of its own, if many of its links differ from those that it
-        shares with other loads."""
+        """The same load with arrays of its own, if many links differ from those that it shares."""
         if self.moved.at.size < max(MANY, QUARTER * self.pattern.links.size):
             return self
         order = np.argsort(self.links, kind="stable")
@@ -277,14 +276,13 @@ def _load(net: Network, demand: Demand) -> Load:
         near_on_link, far_on_link = np.zeros(links.size), np.zeros(links.size)
         positions = position_of[route.links]
         near_on_link[positions], far_on_link[positions] = route.near, route.far
+        link_bytes = near_on_link + far_on_link
         link_weighted_bytes += (
             route.collision.mean * (near_on_link + far_on_link / route.beyond)
             / net.efficiency[demand.operation][links]
         )  # fmt: skip
-        if demand.operation == "write" and (near_on_link + far_on_link).any():
-            route.longest_s += float(
-                net.write_extra_s[links[near_on_link + far_on_link > 0.0]].max()
-            )
+        if demand.operation == "write" and link_bytes.any():
+            route.longest_s += float(net.write_extra_s[links[link_bytes > 0.0]].max())
         latency_s = max(latency_s, route.longest_s)
         unreached += route.apart
         # A byte counts on its own plane; on the way there only what never leaves the node.
@@ -295,9 +293,7 @@ def _load(net: Network, demand: Demand) -> Load:
             at_plane |= net.place_plane == counted_as
         for place in (net.leaves[links], net.enters[links]):
             valid = place >= 0
-            all_bytes = np.bincount(
-                place[valid], (near_on_link + far_on_link)[valid], minlength=place_bytes.size
-            )
+            all_bytes = np.bincount(place[valid], link_bytes[valid], minlength=place_bytes.size)
             near_bytes = np.bincount(place[valid], near_on_link[valid], minlength=place_bytes.size)
             place_bytes += np.where(at_plane, all_bytes, near_bytes)
     places, valid = np.flatnonzero(place_bytes), link_weighted_bytes > 0.0

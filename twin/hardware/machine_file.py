@@ -202,10 +202,9 @@ def _derive_planes(vertices: Vertices, links: Links) -> None:
             if end["kind"] != "die" or (data["plane"] == "ub" and far["kind"] in ("die", "cpu")):
                 planes_at[vertex] |= serves
     for vertex, attributes in vertices.items():
-        of_kind = (
-            VERTICES[attributes["kind"]].forwards.split() if attributes["kind"] in ENDS else []
-        )
-        of_links = planes_at[vertex] if attributes["kind"] == "die" or not of_kind else set()
+        kind = attributes["kind"]
+        of_kind = VERTICES[kind].forwards.split() if kind in ENDS else []
+        of_links = planes_at[vertex] if kind == "die" or not of_kind else set()
         attributes.setdefault("forwards", " ".join(sorted(of_links.union(of_kind))))
 
 
@@ -239,16 +238,15 @@ def _derive_domains(vertices: Vertices, links: Links) -> None:
         for end in ends:
             vertices[end].setdefault("domain", vertices[end].get("node", 0))
         return
-    ub_graph = lazy_networkx().Graph()
+    nx = lazy_networkx()
+    ub_graph = nx.Graph()
     ub_graph.add_nodes_from(vertices)
     ub_graph.add_edges_from(pair for pair, data in links.items() if "ub" in data["serves"].split())
     domain_of: dict[str, int] = {}
     for end in sorted(ends, key=lambda v: _sort_key(v, vertices[v])):
         if end not in domain_of:
             domain = len(set(domain_of.values()))
-            domain_of |= dict.fromkeys(
-                lazy_networkx().node_connected_component(ub_graph, end), domain
-            )
+            domain_of |= dict.fromkeys(nx.node_connected_component(ub_graph, end), domain)
     die_domain = {
         (attributes["node"], attributes["npu"], attributes["die"]): domain_of[end]
         for end, attributes in vertices.items() if attributes["kind"] == "die"
@@ -290,12 +288,9 @@ def _refuse_unusable(vertices: Vertices, links: Links) -> None:
                 [f"NPU {node}.{npu} has the dies {sorted(package_dies)}: every NPU needs "
                  "as many as others of its chip, numbered from 0."]
             )  # fmt: skip
-    live_graph = lazy_networkx().Graph(
-        pair for pair, link in links.items() if link["capacity_bytes_per_s"] > 0.0
-    )
-    part_dies = (
-        len(part.intersection(dies)) for part in lazy_networkx().connected_components(live_graph)
-    )
+    nx = lazy_networkx()
+    live = nx.Graph(ends for ends, link in links.items() if link["capacity_bytes_per_s"] > 0.0)
+    part_dies = (len(part.intersection(dies)) for part in nx.connected_components(live))
     if len(dies) > 1 and max(part_dies, default=0) < 2:
         raise FabricFileError(["No path of links joins any two dies of the machine."])
 

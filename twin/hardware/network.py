@@ -87,8 +87,7 @@ class Network:
     memo: dict[Any, Any] = field(default_factory=dict, repr=False)  # answers, by question
 
     def with_rates(self, capacity: FLOATS, latency: FLOATS, cables: INTS | None = None) -> Network:
-        """The network with other capacities, bytes/s, and latencies, s; cables: parallel links
-        left."""
+        """The network with other capacities, bytes/s, latencies, s; cables: parallel links left."""
         cables_left = self.cables if cables is None else cables
         return replace(self, capacity=capacity, latency=latency, cables=cables_left, memo={})
 
@@ -247,9 +246,8 @@ class Network:
     def links_at(self, element: str, to: str = "") -> INTS:
         """Links at an element, or between it and `to`, in both directions. Either may be a group
         ("NPU 20.1"). Raises HardwareError when there is none."""
-        links_out, links_in = (
-            by_vertex.at(self.members(element))[0] for by_vertex in self.link_lists
-        )
+        vertices = self.members(element)
+        links_out, links_in = (by_vertex.at(vertices)[0] for by_vertex in self.link_lists)
         if to:
             to_vertices = self.members(to)
             links_out = links_out[np.isin(self.head[links_out], to_vertices)]

@@ -148,15 +148,13 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
     """The deployment's instances on the dies of a machine. Raises HardwareError with one sentence
     when NPUs do not suffice or rows of `deployment.seats` are impossible."""
     net = network(fabric)
-    deployed = s.deployment
+    deployed, prefill = s.deployment, s.deployment.prefill
     chips = {role: pool.chip for role, pool in serving(s).items()}
     pool_dies = tuple((pool.layer_dies, pool.rank_dies) for pool in serving(s).values())
     to_place = [
         Needed(role, i, npus, chips[role]) for role, count, npus in seated(s) for i in range(count)
     ]
-    prefill_on_decode = (
-        (deployed.prefill.instances, deployed.prefill.npus_per_instance) if sharing(s) else ()
-    )
+    prefill_on_decode = sharing(s) and (prefill.instances, prefill.npus_per_instance)
     key = ("placement", tuple(to_place), pool_dies, prefill_on_decode, deployed.placement,
            deployed.when_off, deployed.seats, deployed.first_npu, deployed.kv_transfer_plane,
            supernodes_apart(s))  # fmt: skip
@@ -194,9 +192,8 @@ def further_instances(s: Scenario, fabric: Wiring) -> list[Instance]:
     later_instances, supernodes = list[Instance](), supernodes_apart(s) or 1
     home_of = npus.node // s.supernode.nodes if supernodes > 1 else np.zeros(npus.count, np.int64)
     most_free = max(0, s.elastic.npus - len(used_npus)) // supernodes
-    free_npus = [
-        n for g in range(supernodes) for n in [n for n in free_npus if home_of[n] == g][:most_free]
-    ]
+    by_home = _group_by(free_npus, home_of)
+    free_npus = [n for g in range(supernodes) for n in by_home.get(g, [])[:most_free]]
     for role, _, npus_per_instance in pools(s):
         chip = serving(s)[role].chip
         candidates = [

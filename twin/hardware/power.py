@@ -95,7 +95,6 @@ def power(
     tdp_w = tdp_w or facts.si(f"chips.{chip}.tdp", 0.0)
     if tdp_w <= 0.0:
         return None
-
     supernode = scenario.supernode
 
     def around(name: str) -> float:

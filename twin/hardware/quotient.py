@@ -213,9 +213,8 @@ class Quotient:
                 else (int(self.sender[i]), int(self.receiver[j]))
                 for i, j in pairs_cut_off
             ]  # fmt: skip
-        near, far = (link_bytes / (problem.number * self.count[problem.first]))[
-            :, problem.link[self.whole]
-        ]
+        link_bytes /= problem.number * self.count[problem.first]
+        near, far = link_bytes[:, problem.link[self.whole]]
         return Route(self, beyond, self.links, near, far, longest_s, unreached, collision)
 
     @cached_property
@@ -280,9 +279,8 @@ class Quotient:
             problem.size, problem.tail, problem.head, problem.rows[rows], problem.ends,
             problem.parts[:, rows], self.usable.detour, problem.added,
         )  # fmt: skip
-        self.stored = (
-            walks if problem.tail.size < self.tail.size and each >= problem.rows.size else None
-        )
+        is_stored = problem.tail.size < self.tail.size and each >= problem.rows.size
+        self.stored = walks if is_stored else None
         return walks
 
     def _collision(
@@ -294,9 +292,8 @@ class Quotient:
         members = self._group_sizes()
         by_group = np.argsort(self.group, kind="stable")
         rank_in_group = np.empty_like(by_group)
-        rank_in_group[by_group] = np.arange(by_group.size) - np.searchsorted(
-            self.group[by_group], self.group[by_group], side="left"
-        )
+        ordered = self.group[by_group]
+        rank_in_group[by_group] = np.arange(ordered.size) - np.searchsorted(ordered, ordered)
         senders = self._side(self.rows, self.enter, self.usable.out, rank_in_group)
         receivers = self._side(self.columns, self.leave, self.usable.into, rank_in_group)
         rows, ends = (receivers, senders) if self.problem.turned else (senders, receivers)

@@ -55,9 +55,8 @@ def recipe_names(facts: Facts) -> list[str]:
 
 @lru_cache(maxsize=64)
 def recipe(machine: str, chip_name: str, facts: Facts) -> Recipe:
-    """A recipe with the figures of a chip, which may replace the measured UB efficiencies.
-
-    Raises HardwareError listing the known recipes."""
+    """A recipe with the figures of a chip, which may replace the measured UB efficiencies. Raises
+    HardwareError listing the known recipes."""
     names = recipe_names(facts)
     if machine not in names:
         raise HardwareError(

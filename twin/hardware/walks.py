@@ -189,7 +189,9 @@ class Walks:
         paths ahead. members: number of vertices that each vertex represents; None: 1. fan: number
         of links of this capacity into each vertex that a link represents."""
         shares = self.shares_by_capacity(capacity, members, fan)
-        return self._split([self.hops[v.end, v.row] == h for h, v in self._hop_levels()], shares)
+        return self._split(
+            [self.hops[v.end, v.row] == h for h, v in enumerate(self.levels, 1)], shares
+        )
 
     def shares_by_capacity(
         self, capacity: FLOATS, members: INTS | None, fan: FLOATS | float = 1.0
@@ -201,7 +203,7 @@ class Walks:
         fan_of_link = np.broadcast_to(fan, self.tail.size)
         if members is not None:  # from one member to another
             capacity = capacity / (tail_members * members[self.head])
-        for hops, level in self._hop_levels():
+        for hops, level in enumerate(self.levels, 1):
             step_capacity = np.minimum(state_capacity[level.tail], capacity[level.links])
             step_capacity *= fan_of_link[level.links]
             if members is not None and hops > 1:  # a walk begins at one
@@ -209,10 +211,6 @@ class Walks:
             state_capacity = np.add.reduceat(step_capacity, level.head_start)
             shares.append(step_capacity / state_capacity[level.head])
         return shares
-
-    def _hop_levels(self) -> list[tuple[int, _Level]]:
-        """(number of hops, level) of each level, from 1 on."""
-        return list(enumerate(self.levels, 1))
 
     def _split(self, arriving: Sequence[FLOATS | BOOLS], shares: list[FLOATS]) -> FLOATS:
         """Bytes/s on links, traced back from the ends. By level, arriving: share of a pair's bytes
@@ -222,7 +220,7 @@ class Walks:
             if not pair_bytes.any() or not self.levels:
                 continue
             at_state = np.zeros(self.levels[-1].head_start.size)
-            for h, level in reversed(self._hop_levels()):
+            for h, level in reversed(list(enumerate(self.levels, 1))):
                 at_state[level.state] += pair_bytes[level.end, level.row] * arriving[h - 1]
                 step_bytes = shares[h - 1] * at_state[level.head]
                 link_bytes[part_index] += np.bincount(level.links, step_bytes, self.tail.size)
@@ -259,7 +257,7 @@ class Walks:
             return [np.ones(level.end.size) for level in self.levels]
         fraction = np.zeros((lengths, *self.hops.shape))  # of all walks of `hops` + 0, 1, ... hops
         power = np.zeros(fraction.shape, np.int32)
-        for h, v in self._hop_levels():
+        for h, v in enumerate(self.levels, 1):
             arrival = h - self.hops[v.end, v.row], v.end, v.row
             fraction[arrival], power[arrival] = (column[v.state] for column in weights[h - 1])
         top_power = np.where(fraction > 0.0, power, np.iinfo(np.int32).min // 2)[1:].max(axis=0)
@@ -269,7 +267,9 @@ class Walks:
             longer_ratio = np.ldexp(longer_sum / fraction[0], top_power - power[0])
             shortest_share = np.where(self.hops > 0, 1.0 / (1.0 + longer_ratio), 0.0)
             share = np.stack([shortest_share, *(1.0 - shortest_share) * (by_detour / longer_sum)])
-        return [share[h - self.hops[v.end, v.row], v.end, v.row] for h, v in self._hop_levels()]
+        return [
+            share[h - self.hops[v.end, v.row], v.end, v.row] for h, v in enumerate(self.levels, 1)
+        ]
 
     def least_costs(self, price: FLOATS) -> FLOATS:
         """Least sum of link prices over a pair's admissible paths, f8[ends, rows]; inf: no path."""
@@ -285,7 +285,7 @@ class Walks:
         """Largest sum of link latencies (s) over the paths of any pair, without detours."""
         latency_s = np.zeros(self.rows.size)
         longest_s = 0.0
-        for hops, level in self._hop_levels():
+        for hops, level in enumerate(self.levels, 1):
             latency_s = np.maximum.reduceat(
                 latency_s[level.tail] + latency[level.links], level.head_start
             )

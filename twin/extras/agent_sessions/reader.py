@@ -140,8 +140,7 @@ def _session_requests(
 
 
 def _clock_s(t: np.ndarray, session: np.ndarray) -> np.ndarray:
-    """Seconds f8[n] on one clock: a single session starts at 0, several within a day. t:
-    seconds."""
+    """Seconds f8[n] on one clock: a single session starts at 0, several within a day. t: s."""
     count = int(session.max()) + 1 if session.size else 0
     key = stream_key(SEED, "session starts")
     starts_s = np.array([DAY_S * uniform(key, i) if count > 1 else 0.0 for i in range(count)])
@@ -180,8 +179,8 @@ def read_session_table(reading: Reading) -> Columns:
 def _session_rows(
     name: str, path: Path, limits: Limits, most: int
 ) -> tuple[pl.DataFrame, pl.Series, int]:
-    """(checked rows with prompts of at most `most` tokens, their lists of block hashes, number of
-    rows in the file). Raises TraceError."""
+    """(checked rows with prompts of at most `most` tokens, their block hashes, rows in the
+    file)."""
     scan = pl.scan_parquet(path)
     row_count = scan.select(pl.len()).collect().item()
     if row_count > limits.rows:

@@ -2,7 +2,14 @@
 
 from dataclasses import asdict
 
-from twin.commands.terminal import AsJson, ScenarioName, Settings, TraceFile, print_json, print_rows
+from twin.commands.terminal import (
+    AsJson,
+    ScenarioName,
+    Settings,
+    TraceFile,
+    end_with_json,
+    print_rows,
+)
 from twin.extras.cached_kv.hit_curve import hit_curve as curve_of
 from twin.extras.cached_kv.hit_curve import read_costs
 from twin.lab.ask import scenario_and_trace
@@ -20,18 +27,15 @@ def hit_curve(
     curve = curve_of(scenario_asked, facts, recorded_trace)
     kv_reads = read_costs(scenario_asked, facts, recorded_trace)
     sizes = {"DRAM": curve.dram_bytes, "DRAM and SSD": curve.pool_bytes}
-    if as_json:
-        print_json({
-            "requests": curve.requests, "blocks": curve.curve.blocks,
-            "block_bytes": curve.block_bytes, "sampled": curve.curve.sampled,
-            "ideal_hit_token_ratio": curve.curve.ideal_hit_ratio, "knee_bytes": curve.knee_bytes,
-            "pool": [{"tier": name, "bytes": size, "hit_token_ratio": curve.hit_ratio(size)}
-                     for name, size in sizes.items()],
-            "curve": [{"bytes": size, "hit_token_ratio": ratio} for size, ratio in curve.points()],
-            "reads": [asdict(read) | {"pays_from_tokens": read.pays_from_tokens}
-                      for read in kv_reads],
-        })  # fmt: skip
-        return
+    end_with_json({
+        "requests": curve.requests, "blocks": curve.curve.blocks,
+        "block_bytes": curve.block_bytes, "sampled": curve.curve.sampled,
+        "ideal_hit_token_ratio": curve.curve.ideal_hit_ratio, "knee_bytes": curve.knee_bytes,
+        "pool": [{"tier": name, "bytes": size, "hit_token_ratio": curve.hit_ratio(size)}
+                 for name, size in sizes.items()],
+        "curve": [{"bytes": size, "hit_token_ratio": ratio} for size, ratio in curve.points()],
+        "reads": [asdict(read) | {"pays_from_tokens": read.pays_from_tokens} for read in kv_reads],
+    }, as_json)  # fmt: skip
     rows = [(amount(size, "bytes"), amount(ratio, "share")) for size, ratio in curve.points()]
     print_rows(f"{scenario_asked.name}: hit ratio by size", ("memory pool", "hit ratio"), rows)
     pool_rows = [("requests looked at", f"{curve.requests:,}"),

@@ -114,8 +114,7 @@ class HitCurve:
 
 
 def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> HitCurve:
-    """Hit curve of a scenario's first requests, by one pass over their prompts. Raises ValueErrors
-    of a workload or deployment that cannot be."""
+    """Hit curve of a scenario's first requests, by one pass over their prompts."""
     most_requests = LOOKED_AT if trace is None else None
     block_tokens = s.memory_pool.block_tokens
     stream = generate(s.workload, s.horizon_s, s.seed, block_tokens, facts, trace, most_requests)

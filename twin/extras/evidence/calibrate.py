@@ -244,8 +244,7 @@ def cross_validate(
 
 
 def _jacobian(space: Space, x: Vector, at_x: Vector, difference: float = DIFFERENCE) -> Vector:
-    """Derivatives of the errors by each scaled constant at x, f8[errors, constants]; at_x: the
-    errors there; difference: length of a step."""
+    """Derivatives of the errors (`at_x` at x) by each scaled constant, f8[errors, constants]."""
     steps = np.diag(np.where(x < 0.5, difference, -difference))
     return np.array([(space.errors(x + step) - at_x) / step.sum() for step in steps]).T
 

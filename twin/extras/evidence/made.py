@@ -295,8 +295,7 @@ FIRST_HEAD = (
 
 
 def keep_first(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict[str, Any]]:
-    """Store the twin's first errors on unseen rows that have none, with the commit; returns the new
-    entries. Raises EvidenceError, NotWritten."""
+    """Store first errors of unseen rows; returns the new ones. Raises EvidenceError, NotWritten."""
     stored_first = load_first_answers(path)
     rows = [row for row in load_published() if row.kind in UNSEEN and row.id not in stored_first]
     if not rows:

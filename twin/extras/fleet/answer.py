@@ -77,8 +77,8 @@ class Served:
 
 
 def merged_figures(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any]:
-    """Figures of (number of supernodes, run) together, by the keys of a run's summary; steady_s:
-    seconds of the fleet's steady state."""
+    """Figures of runs, each of some supernodes, over a steady state of `steady_s`, by summary
+    keys."""
     totals = {key: _sum_all([(n, run.summary.get(key)) for n, run in runs]) for key in COUNTS}
     met_count = sum(count * run.observed.met for count, run in runs)
     tokens_per_s, mean_npus, cost, cost_steady = 0.0, 0.0, 0.0, 0.0
@@ -173,8 +173,7 @@ def fleet_answer(
     fleet: Fleet, named: Named, run: Callable[[Sequence[Scenario]], Iterator[Served]],
     facts: Facts | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The answer of a fleet as one object of plain values; named: scenario of a name; run: carries
-    scenarios out. Raises FleetError, SpecError."""
+    """The answer of a fleet as plain values, of runs by `run`. Raises FleetError, SpecError."""
     known_runs: dict[str, Served] = {}  # by the digest of their scenario
 
     def requests_left(s: Scenario) -> int | None:
@@ -237,10 +236,8 @@ def answer_of(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
         summary |= {"energy_kwh": None, "joules_per_token": None}
     without_loss = None
     if found.without is not None:
-        served_without_loss = [
-            (count, run) for count, _, run in _runs_of_lives(found.without, known)
-        ]
-        without_loss = merged_figures(served_without_loss, steady_s)
+        without = _runs_of_lives(found.without, known)
+        without_loss = merged_figures([(count, run) for count, _, run in without], steady_s)
     digests = sorted(f"{count} {life.begin_s!r} {run.digest}" for count, life, run in served_lives)
     return {
         "name": found.fleet.name, "supernodes": found.fleet.supernodes,

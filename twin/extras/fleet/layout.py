@@ -181,8 +181,8 @@ def _units_of_fleet(fleet: Fleet, traffic: Scenario) -> list[Unit]:
 
 
 def _tenants_of(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[int]] | None:
-    """Indices of the tenants of each supernode (kind, number), by weighted rendezvous hashing; None
-    where the router does not hash tenants."""
+    """Tenants (indices) of supernodes (kind, number) by weighted rendezvous hashing; None: of
+    all."""
     if fleet.router != "hash" or fleet.sticky != "tenant":
         return None
     tenants_of: dict[tuple[int, int], list[int]] = {}
@@ -387,8 +387,7 @@ class _Maker:
     def _load_edges(
         self, u: int, begin_s: float, end_s: float, more: Iterable[float]
     ) -> np.ndarray:
-        """Times f8[n] (s) in a span at which unit u's load may change, ends included; more:
-        further."""
+        """Times f8[n] (s) in a span at which unit u's load may change, ends too; more: further."""
         inner_s = {*self.laid.edges.tolist(), *more}
         for burst in self.laid.bursts:
             if burst.rate[u]:
@@ -411,8 +410,7 @@ class _Maker:
 
 
 def _piece_rows(edges: np.ndarray, factors: dict[str, np.ndarray]) -> list[dict[str, float]]:
-    """Rows of `workload.profile.pieces`: (time s, factors), one for each change of a factor. edges:
-    f8[n + 1] in s; factors: f8[n] by name."""
+    """Rows of `workload.profile.pieces`, one for each change of a factor. edges: f8[n + 1] s."""
     rows, row_before = list[dict[str, float]](), dict.fromkeys(factors, 1.0)
     for k, at_s in enumerate(edges[:-1].tolist()):
         row_now = {name: float(values[k]) for name, values in factors.items()}

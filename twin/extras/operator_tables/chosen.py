@@ -81,8 +81,7 @@ def _is_fused(each: Fitted) -> bool:
 
 
 def _is_good_enough(each: Fitted) -> bool:
-    """Whether a fit of an operator has small enough errors, and a large enough share of
-    the peak that binds it, to become facts."""
+    """Whether a fit has small enough errors, and enough of the peak that binds it, for facts."""
     fact = "bandwidth" if each.format in PACKED else BINDS.get(each.operator)
     is_high_enough = fact is None or each.facts[fact] >= FALLBACK
     error_max = SUMS if each.operator in COLLECTIVES else WORTH
@@ -90,8 +89,7 @@ def _is_good_enough(each: Fitted) -> bool:
 
 
 def _preference(each: Fitted) -> tuple[object, ...]:
-    """Sort key of fits, the preferred first: by engine, kernel of spread experts, newest release,
-    most rows, smallest mean error, name."""
+    """Sort key of fits: preferred engine first, kernel of spread experts, newest release, rows."""
     engine, _, release = each.engine.partition(" ")
     releases = tuple(-int(number) for number in re.findall(r"\d+", release))
     engine_rank = ENGINES.index(engine) if engine in ENGINES else len(ENGINES)

@@ -314,17 +314,15 @@ def _collective(
     for (dies,), dies_rows in sorted(sized_rows.group_by(["num_gpus"])):
         message_sizes, latency_ms = _columns(dies_rows, "message_size", "latency")
         sent_bytes = passes * (1.0 - 1.0 / float(dies)) * ACTIVATION_BYTES * message_sizes
-        one_kernel = [
-            (predict, {"later": 0.0, "gain": 0.0}) for predict, _ in _start_and_rate(sent_bytes)
-        ]
-        candidates: Candidates = [*one_kernel, (partial(_faster_s, sent_bytes), {})]
+        one_kernel_s, _ = _start_and_rate(sent_bytes)[0]
+        candidates: Candidates = [(one_kernel_s, {"later": 0.0, "gain": 0.0}),
+                                  (partial(_faster_s, sent_bytes), {})]  # fmt: skip
         fits.append((f"{dies} dies", latency_ms * 1e-3, candidates, start_values))
     return fits
 
 
 def _faster_s(moving: Floats, at: Mapping[str, float]) -> Floats:
-    """Seconds of the faster of two kernels for `moving` bytes; the second starts `later` s later,
-    at a rate 1 + `gain` times as high."""
+    """Seconds of the faster of two kernels; the second starts `later` s on and gains in bytes/s."""
     wire_s = moving / at["rate"]
     return np.asarray(at["start"] + np.minimum(wire_s, at["later"] + wire_s / (1.0 + at["gain"])))
 

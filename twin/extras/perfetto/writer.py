@@ -165,8 +165,8 @@ def _json(value: object) -> str:
 
 
 def _put_streams(sink: _Events, one: Instance, plan: Timeline) -> None:
-    """Write the layers of an instance's iterations on the tracks of its streams while there is
-    room; plan: streams of one iteration."""
+    """Write an instance's layers on the tracks of its streams while there is room; plan: of one
+    pass."""
     event_count = 0
     for iteration in one.passes:
         if event_count > sink.room:  # not even made

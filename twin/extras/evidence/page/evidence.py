@@ -158,11 +158,7 @@ with left:
             st.markdown(f"By the full simulation: **{figure}**{each}, {off}.")
         with st.container(horizontal=True):
             draw_run_button(scenario, "Run this row", "run-row")
-            if (
-                other := scenario_to_run(source, against=True)
-                if source.against is not None
-                else None
-            ):
+            if other := scenario_to_run(source, against=True):
                 draw_run_button(other, "Run what it is compared to", "run-against")
         for fact, value in source.facts.items():  # what its answer changes in data/
             st.caption(

@@ -155,7 +155,8 @@ def server_ports(net: Network, load: Load, plane: str) -> tuple[BOOLS, BOOLS]:
 
 
 def _server_ports(net: Network, read: Pattern, plane: str) -> tuple[BOOLS, BOOLS]:
-    """By link of a read: is it the narrowest that only its node sends over; is it one of these."""
+    """Whether each link of a read is the narrowest that only its node sends over; whether any
+    such."""
     tail, head = net.tail[read.links], net.head[read.links]
     tail_node = net.node[tail]
     port_vertices = np.concatenate([net.of_kind("qingtian"), net.of_kind("nic")])

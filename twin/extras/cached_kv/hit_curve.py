@@ -46,7 +46,7 @@ def read_costs(
     s: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> list[Read]:
     """Seconds and rates of reading cached KV into the first instance: one Read for the DRAM over
-    each plane, the scenario's own first, and one for SSD, if any. Empty without a memory pool."""
+    each plane, the scenario's own first, and one for SSD, if any. Empty without pool or prefill."""
     if not s.memory_pool.enabled or s.deployment.mode == "decode_only":
         return []
     planes = [s.memory_pool.plane]

@@ -197,9 +197,9 @@ def _checked_table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
 
 
 def _loads_of_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
-    """Least loads f8[layers, experts], mean 1, for which greedy copying makes this placement
-    [ranks, layers, experts], and a note: an expert with r copies has load / mean >= (r - 1) experts
-    / slots. The other experts share the rest evenly."""
+    """Lower bounds of loads f8[layers, experts], mean 1, for which greedy copying makes a placement
+    [ranks, layers, experts], and a note: r copies need load / mean >= (r - 1) experts / slots. The
+    other experts share the rest evenly."""
     copies = array.sum(axis=0, dtype=np.float64)
     experts = copies.shape[1]
     slots = copies.sum(axis=1, keepdims=True)

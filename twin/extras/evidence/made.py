@@ -73,7 +73,7 @@ class Moved:
 
     @property
     def counts(self) -> bool:
-        """Whether the figure, a tenth more, moves a published row by over a hundredth."""
+        """Whether the changed figure moves a published row by more than a hundredth."""
         return self.share > MOVES
 
 

@@ -39,7 +39,8 @@ class Served:
 
     @cached_property
     def observed(self) -> Observed:
-        """Input for formulas of metrics; requests in progress at its start are not judged."""
+        """The run as formulas of metrics read it; requests in progress at its start are not
+        judged."""
         return Observed.by_requests(self.scenario, self.requests)
 
     @cached_property

@@ -403,7 +403,7 @@ class _Maker:
         return [minute * minute_s for minute in minutes]
 
     def _restarts_per_s(self, u: int, t: np.ndarray) -> np.ndarray:
-        """Restarted requests per second at a supernode at times t f8[n], f8[n]."""
+        """Restarted requests per second at each supernode of unit u at times t f8[n] (s), f8[n]."""
         bursts = self.laid.bursts
         rates = (burst.rate[u] * ((t >= burst.begin_s) & (t < burst.end_s)) for burst in bursts)
         return sum(rates, np.zeros_like(t))

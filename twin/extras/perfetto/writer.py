@@ -149,7 +149,7 @@ class _Events:
     left_out: int = 0
 
     def put(self, group: list[Event]) -> None:
-        """Write a group of events, or count it as left out if there is no room."""
+        """Write a group of events, or count it as left out if the file would have too many."""
         if len(group) > self.room:
             self.left_out += len(group)
             return
@@ -165,7 +165,7 @@ def _json(value: object) -> str:
 
 
 def _put_streams(sink: _Events, one: Instance, plan: Timeline) -> None:
-    """Write an instance's layers on the tracks of its streams while there is room; plan: of one
+    """Write an instance's layers on its streams' tracks until the file is full; plan: of one
     pass."""
     event_count = 0
     for iteration in one.passes:

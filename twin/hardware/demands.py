@@ -155,8 +155,7 @@ def server_ports(net: Network, load: Load, plane: str) -> tuple[BOOLS, BOOLS]:
 
 
 def _server_ports(net: Network, read: Pattern, plane: str) -> tuple[BOOLS, BOOLS]:
-    """Whether each link of a read is the narrowest that only its node sends over; whether any
-    such."""
+    """Whether links of a read are their nodes' narrowest ports; whether on the server's side."""
     tail, head = net.tail[read.links], net.head[read.links]
     tail_node = net.node[tail]
     port_vertices = np.concatenate([net.of_kind("qingtian"), net.of_kind("nic")])

@@ -262,8 +262,7 @@ class Network:
 
     def share_left(self, links: INTS, lost: int, what: str) -> FLOATS:
         """Share left of each link's capacity after the loss of `lost` parallel ones: whole bundles
-        first, in the graph's order, equal in both directions. Raises HardwareError if `what` has
-        fewer."""
+        first, in the graph's order, equal both ways. Raises HardwareError if `what` has fewer."""
         if not lost:
             return np.ones(links.size)
         _, pair_of = self.pairs

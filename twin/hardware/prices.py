@@ -318,9 +318,8 @@ def _capacity_out_of_nodes(net: Network, kind: str, plane: str) -> float:
 
 
 def _bisection_rate(net: Network) -> float:
-    """Minimum over supernodes of the bytes/s from half of the nodes to the others over UB. Nodes
-    joined by switches: the weaker half of them; nodes joined directly: the first half by number,
-    counting only links out of it."""
+    """Least bytes/s of a supernode from half of its nodes to the others over UB: of nodes joined by
+    switches the weaker half; of nodes joined directly the first half, by links out of it alone."""
     supernode_of = np.zeros(net.nodes, np.int64)
     for data in net.vertex_data:
         if "node" in data:

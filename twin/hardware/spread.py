@@ -64,9 +64,8 @@ def _spread(
     as empty as possible: a linear program, solved as a game by optimistic multiplicative weights
     (Rakhlin and Sridharan 2013). Link weights fall with prices, prices rise with loads, and each
     side answers what the other is about to do (twice the last step less the one before). At times a
-    small linear program takes the best mixture of all splits so far. Weak duality bounds the answer
-    from below: with any prices of sum 1 some link is at least as full as all bytes cost on their
-    cheapest paths. It ends when both meet within GAP, after ROUNDS, or, if slow, if none moves."""
+    small linear program mixes all splits so far. Weak duality bounds the answer from below: with
+    any prices of sum 1 some link is at least as full as all bytes cost on their cheapest paths."""
     if not capacity.size:
         return np.zeros((walks.parts.shape[0], 0))
 

@@ -61,9 +61,8 @@ class Walks:
         self, size: int, tail: INTS, head: INTS, rows: INTS, ends: INTS, parts: FLOATS,
         detour: int = 0, added: INTS | None = None,
     ) -> None:  # fmt: skip
-        """size: number of vertices; tail, head: vertices of each link; rows, ends: vertices of the
-        senders and receivers; parts: bytes/s to send, f8[parts, rows, ends]; added: stage in which
-        each link was added."""
+        """size: number of vertices; tail, head: of each link; rows, ends: vertices of the senders
+        and receivers; parts: bytes/s to send, f8[parts, rows, ends]; added: stage of each link."""
         self.size, self.rows, self.ends, self.detour = size, rows, ends, detour
         self.parts = parts.transpose(0, 2, 1)  # f8[parts, ends, rows]
         self.wanted = self.parts.sum(axis=0) > 0.0

@@ -179,8 +179,7 @@ def read_session_table(reading: Reading) -> Columns:
 def _session_rows(
     name: str, path: Path, limits: Limits, most: int
 ) -> tuple[pl.DataFrame, pl.Series, int]:
-    """(checked rows with prompts of at most `most` tokens, their block hashes, rows in the
-    file)."""
+    """(checked rows of prompts of at most `most` tokens, their block hashes, rows in the file)."""
     scan = pl.scan_parquet(path)
     row_count = scan.select(pl.len()).collect().item()
     if row_count > limits.rows:

@@ -208,8 +208,7 @@ class Made:
 
     @property
     def moving_figure_count(self) -> int:
-        """Number of fitted, chosen, assumed or recalled figures that move a judged row: by over a
-        hundredth for a tenth more."""
+        """Number of figures without a source that, a tenth more, move a judged row by over 1 %."""
         return sum(figure.counts for figure in self.figures)
 
     def tables(self) -> dict[str, list[dict[str, str]]]:

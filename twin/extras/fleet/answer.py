@@ -39,8 +39,7 @@ class Served:
 
     @cached_property
     def observed(self) -> Observed:
-        """The run as formulas of metrics read it; requests in progress at its start are not
-        judged."""
+        """The run as metrics read it; requests in progress at its start are not judged."""
         return Observed.by_requests(self.scenario, self.requests)
 
     @cached_property
@@ -78,8 +77,7 @@ class Served:
 
 
 def merged_figures(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any]:
-    """Figures of runs, each of some supernodes, over a steady state of `steady_s`, by summary
-    keys."""
+    """Figures of runs, each of some supernodes, over `steady_s` seconds, by keys of a summary."""
     totals = {key: _sum_all([(n, run.summary.get(key)) for n, run in runs]) for key in COUNTS}
     met_count = sum(count * run.observed.met for count, run in runs)
     tokens_per_s, mean_npus, cost, cost_steady = 0.0, 0.0, 0.0, 0.0

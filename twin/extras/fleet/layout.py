@@ -181,8 +181,7 @@ def _units_of_fleet(fleet: Fleet, traffic: Scenario) -> list[Unit]:
 
 
 def _tenants_of(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[int]] | None:
-    """Tenants (indices) of supernodes (kind, number) by weighted rendezvous hashing; None: of
-    all."""
+    """Tenants' indices by supernode (kind, number), by weighted rendezvous hashing; None: all."""
     if fleet.router != "hash" or fleet.sticky != "tenant":
         return None
     tenants_of: dict[tuple[int, int], list[int]] = {}

@@ -165,8 +165,7 @@ def _json(value: object) -> str:
 
 
 def _put_streams(sink: _Events, one: Instance, plan: Timeline) -> None:
-    """Write an instance's layers on its streams' tracks until the file is full; plan: of one
-    pass."""
+    """Write an instance's layers on its streams' tracks until the file is full; plan: one pass."""
     event_count = 0
     for iteration in one.passes:
         if event_count > sink.room:  # not even made

@@ -126,11 +126,8 @@ def _expert_skew(c: Configuration, facts: Facts) -> Value:
 def _reused_share(c: Configuration, facts: Facts) -> Value:
     """Share of prompt tokens that the memory pool holds; None without one, or with a trace."""
     workload = c.scenario.workload
-    if (
-        not c.scenario.memory_pool.enabled
-        or workload.arrivals == "trace"
-        or workload.prefix == "sessions"
-    ):
+    varies = workload.arrivals == "trace" or workload.prefix == "sessions"
+    if varies or not c.scenario.memory_pool.enabled:
         return None
     reused_share = workload.shared_fraction if workload.prefix == "shared" else 0.0
     return float(c.args.get("hit_share", reused_share))

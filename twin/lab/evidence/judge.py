@@ -164,13 +164,10 @@ def _stream_s(parts: Sequence[str], case: MeasureInput) -> float:
 
 def _kernel_s(parts: Sequence[str], case: MeasureInput) -> float:
     """Seconds of one kernel alone on a die: attention core or grouped product (`parts`)."""
+    costs, args = case.costs_alone, case.args
     if parts[0] == "attention":
-        return alone.attention_core_s(
-            case.costs_alone, float(case.args["batch"]) * float(case.args["kv"])
-        )
-    return alone.grouped_product_s(
-        case.costs_alone, float(case.args["experts"]), float(case.args["rows"])
-    )
+        return alone.attention_core_s(costs, float(args["batch"]) * float(args["kv"]))
+    return alone.grouped_product_s(costs, float(args["experts"]), float(args["rows"]))
 
 
 def _finite_figure(parts: Sequence[str], case: MeasureInput) -> float:

@@ -131,9 +131,8 @@ def search_steps(
     range_high = min((level.load for level in verdicts if not level.meets), default=high_load)
     best_load = low_load + (high_load - low_load) * fraction
     range_low, range_high = range_low / CLOSE, range_high * CLOSE
-    seeds_differ = met[-1].runs_of is long_run and len(met[-1].shares) > _seed_count(
-        long_run
-    )  # seeds
+    has_more_seeds = len(met[-1].shares) > _seed_count(long_run)  # seeds differ
+    seeds_differ = met[-1].runs_of is long_run and has_more_seeds
     if thorough and seeds_differ and s.slo.share < 1.0:
         long_loads = [level for level in tried if level.runs_of is long_run and level.shares]
         likely_low, likely_high = _probable_range(long_loads, s.slo.share)

@@ -122,16 +122,12 @@ def _wait_s(view: View, rate: float, service_s: float) -> float:
 def _gain(view: View, base: Expected, after: Expected) -> float:
     """Expected score of a change: the run's figures times ratios of formula figures to `base`."""
     before_s, after_s = base.waits_s, after.waits_s
-    late = view.ttft_ratio
+    late = ttft_ratio = view.ttft_ratio
     for stage, stage_share in view.ttft_shares.items():
         if before_s.get(stage):
-            late += (
-                view.ttft_ratio * stage_share * (after_s.get(stage, 0.0) / before_s[stage] - 1.0)
-            )
+            late += ttft_ratio * stage_share * (after_s.get(stage, 0.0) / before_s[stage] - 1.0)
     slow = view.tpot_ratio * (after.tpot_s / base.tpot_s if base.tpot_s else 1.0)
-    score_gain = math.log(
-        (view.ttft_ratio + view.tpot_ratio + 1e-3) / (max(late, 0.0) + slow + 1e-3)
-    )
+    score_gain = math.log((ttft_ratio + view.tpot_ratio + 1e-3) / (max(late, 0.0) + slow + 1e-3))
     if not view.meets_slo:
         missing_share = 1.0 - share_met(view.summary)
         gained_share = min(max(after.attained - base.attained, 0.0), missing_share)
@@ -228,9 +224,8 @@ def propose_even_experts(v: View) -> Found:
 def propose_router_policies(v: View) -> Found:
     """Propose other router policies, if there is a choice of instances."""
     role = "prefill" if "prefill" in v.role_npus else "colocated"
-    if v.role_npus.get(role, (1, 0))[0] > 1 and (
-        v.ttft_shares["prefill_queue"] > WAITS or v.ttft_ratio > 0.5
-    ):
+    is_waiting = v.ttft_shares["prefill_queue"] > WAITS or v.ttft_ratio > 0.5
+    if v.role_npus.get(role, (1, 0))[0] > 1 and is_waiting:
         for policy in ("least_loaded", "prefix_affinity", "power_of_two"):
             yield Change({"router.policy": policy}, promise=v.gain_of(0.5, "prefill_queue"))
 

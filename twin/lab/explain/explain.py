@@ -116,11 +116,11 @@ def explain(
     view = replace(view, uneven=score(base_summary, even_summary, brief) if even_summary else 0.0)
     limit = capacity(brief, facts, runs.summary_of)
     causes = rank_causes(_confirmed_causes(runs, view, limit))
-    full_view = View(scenario, facts, summary, view.full, view.operators)
-    text = verdict(full_view, limit, causes)
+    run_view = View(scenario, facts, summary, view.full, view.operators)
+    text = verdict(run_view, limit, causes)
     run_count = len(runs.summaries)
     return Explanation(
-        scenario, summary, text, full_view.meets_slo, limit, causes, pieces, run_count
+        scenario, summary, text, run_view.meets_slo, limit, causes, pieces, run_count
     )
 
 

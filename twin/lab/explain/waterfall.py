@@ -38,11 +38,8 @@ def waterfall(runs: Runs, view: View) -> dict[str, float]:
     front_s, router_s, queue_s, prefill_s, transfer_s, decode_s = spans
     served_s = min(front_s, 1e-3 * view.scenario.front_end.service_ms)
     seconds = dict.fromkeys(PIECES, 0.0)
-    seconds |= {
-        "host": served_s,
-        "kv": transfer_s,
-        "queueing": front_s - served_s + router_s + queue_s,
-    }
+    seconds |= {"host": served_s, "kv": transfer_s}
+    seconds["queueing"] = front_s - served_s + router_s + queue_s
     timelines = mean_load_timelines(clean_view.scenario, clean_view.facts, tables)
     for phase, spent_s in (("prefill", prefill_s), ("decode", decode_s)):
         for piece, piece_share in _piece_shares(tables, phase, timelines.get(phase)).items():

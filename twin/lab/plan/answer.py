@@ -34,6 +34,7 @@ def answer_of(finish: Finish) -> dict[str, Any]:
     plan, space = search.plan, search.space
     finalist_settings = {finalist.candidate.settings for finalist in finish.finalists}
     gap_share = search.gap(best_score, finalist_settings) if best_score else None
+    statuses = Counter(status_of(search, candidate)[0] for candidate in space.candidates)
     return _round_numbers({
         "goal": plan.goal,
         "load": {"path": load_of(space.base)[0], "req_per_s": space.rate},
@@ -44,7 +45,7 @@ def answer_of(finish: Finish) -> dict[str, Any]:
         "tornado": _tornado_rows(search, finish.finalists[0]) if finish.finalists else [],
         "relaxations": finish.relaxations,
         "notes": list(space.notes),
-        "counts": count_statuses(search),
+        "counts": {"simulations": search.runs, **statuses},
         "left_out": space.left_out,
     })  # fmt: skip
 
@@ -56,12 +57,6 @@ def gap_text(gap: float, goal: str, npus: int) -> str:
         return f"Of those priced none needs fewer than {least_npus_text}."
     amount_text = f" by more than {math.ceil(1e3 * gap) / 10:.1f} %" if gap > 0.0 else ""
     return f"Of those priced none beats the first{amount_text}."
-
-
-def count_statuses(search: Search) -> dict[str, int]:
-    """Number of deployments by status, and number of simulations."""
-    statuses = Counter(status_of(search, candidate)[0] for candidate in search.space.candidates)
-    return {"simulations": search.runs, **statuses}
 
 
 def interim_answer(search: Search) -> dict[str, Any]:
@@ -78,10 +73,8 @@ def interim_answer(search: Search) -> dict[str, Any]:
 
 def ledger(search: Search) -> list[dict[str, Any]]:
     """A row for each deployment: settings, formula, status, reason, rank and simulations."""
-    rows, ranks = (
-        [],
-        {tested.candidate.settings: k + 1 for k, tested in enumerate(search.ranking())},
-    )
+    rows = []
+    ranks = {tested.candidate.settings: k + 1 for k, tested in enumerate(search.ranking())}
     for candidate in search.space.candidates[:LEDGER_MOST]:
         status, reason = status_of(search, candidate)
         tested = search.tested.get(candidate.settings)

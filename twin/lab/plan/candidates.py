@@ -244,12 +244,10 @@ class Space:
                 continue
             choices: list[Settings] = [{COUNTED[role]: count}]
             for pool in other_roles:
-                needed_count = min(rate_per_s, load) / rate_by_role[pool]
-                low_count, high = MATCHED[0] * needed_count, MATCHED[1] * needed_count
-                near_counts = [
-                    c for c in _counts_with(COUNTS, needed_count) if low_count <= c <= high
-                ]
-                near_counts = near_counts or [min(COUNTS, key=lambda c: abs(c - needed_count))]
+                needed = min(rate_per_s, load) / rate_by_role[pool]
+                low_count, high = MATCHED[0] * needed, MATCHED[1] * needed
+                near_counts = [c for c in _counts_with(COUNTS, needed) if low_count <= c <= high]
+                near_counts = near_counts or [min(COUNTS, key=lambda c: abs(c - needed))]
                 choices = [counts | {COUNTED[pool]: c} for counts in choices for c in near_counts]
             for counts in choices:
                 if npus_taken(base, settings | counts) <= machine.npus:

@@ -256,10 +256,8 @@ def carry_out(
             scenarios = next(generator, None)
             while scenarios is not None:
                 stage = "Searching" if generator is search_phase else finish.stage
-                latest_answer = interim_answer(search) | {
-                    "stage": stage,
-                    "simulations": simulated_count,
-                }
+                progress = {"stage": stage, "simulations": simulated_count}
+                latest_answer = interim_answer(search) | progress
                 report_progress()
                 pairs = zip(simulators.simulate(scenarios, report_progress), scenarios, strict=True)
                 simulated_count += len(scenarios)

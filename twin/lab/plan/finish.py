@@ -115,11 +115,7 @@ class Finish:
             for tested in search.ranking():
                 if tested.candidate.settings not in tried_settings:
                     by_kind.setdefault(tested.candidate.family, tested)
-            untried = [
-                tested
-                for tested in by_kind.values()
-                if tested.candidate.settings not in tried_settings
-            ]
+            untried = [t for t in by_kind.values() if t.candidate.settings not in tried_settings]
             untried = untried[: finalist_limit - len(self.finalists)]
             if not untried:
                 return

@@ -275,11 +275,7 @@ class Prices:
         # Attention that is offloaded does not make experts less even: parts are those without.
         own_fields = {path: value for path, value in own.items() if _concerns(role, path)}
         one_instance = {**own_fields, MODE: mode, COUNTED[role]: 1, BATCH: CURVE[0], OFFLOAD: 0.0}
-        disaggregated_settings = {
-            MODE: "disaggregated",
-            COUNTED["prefill"]: 1,
-            COUNTED["decode"]: 1,
-        } | own
+        one_of_each = {MODE: "disaggregated", COUNTED["prefill"]: 1, COUNTED["decode"]: 1} | own
         try:
             base = with_overrides(self.base, one_instance)
             # Pools that differ in draft tokens alone share their imbalance, which is slow to
@@ -291,7 +287,7 @@ class Prices:
                 scenario = with_overrides(base, shared_settings)
                 self.parts[key] = assemble(scenario, self.facts, *self.imports)
             assembly = self.parts[key]
-            base = with_overrides(base, disaggregated_settings) if own.get(OFFLOAD) else base
+            base = with_overrides(base, one_of_each) if own.get(OFFLOAD) else base
             instances = getattr(base.deployment, role).instances
         except ValueError as error:
             if not isinstance(error, SpecError) and not type(error).__module__.startswith("twin."):
@@ -299,11 +295,9 @@ class Prices:
             return Curve(refused=str(error)), Curve()
         load_compiled_peaks()
         tables = assembly.prefill_imbalance.table, assembly.decode_imbalance.table
-        tokenised_prompts_per_s = math.inf
+        tokenised_per_s = math.inf
         if role != "decode":
-            tokenised_prompts_per_s = assembly.costs.tokenised_prompts_per_s(
-                self.traffic.input_tokens
-            )
+            tokenised_per_s = assembly.costs.tokenised_prompts_per_s(self.traffic.input_tokens)
         # Contexts dealt evenly over the ranks: a bound, and nearly what is expected.
         uniform = replace(self.traffic, held=Held(self.traffic.held_mean, 0.0))
         if role == "decode":
@@ -333,10 +327,7 @@ class Prices:
             expected.append(max(_point(role, instances, prediction) for _, prediction in predicted))
             points = ((_point(role, instances, f), f, traffic) for traffic, f in predicted)
             best_points.append(max(_bound_point(*point, tables[1]) for point in points))
-            both_curves = (
-                _curve(expected, tokenised_prompts_per_s),
-                _curve(best_points, tokenised_prompts_per_s),
-            )
+            both_curves = _curve(expected, tokenised_per_s), _curve(best_points, tokenised_per_s)
         return both_curves if expected else (Curve(refused=problem), Curve())
 
 

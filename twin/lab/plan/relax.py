@@ -75,10 +75,8 @@ class Relax:
         search = Search(self._changed_space(goal="rate"), self.facts, self.search.over)
         yield from search.steps()
         self._note_loads(search.tested.values())
-        carried_rate, missed_per_s = (
-            max((t.met_rate for t in search.tested.values()), default=0.0),
-            rate,
-        )
+        carried_rate = max((t.met_rate for t in search.tested.values()), default=0.0)
+        missed_per_s = rate
         tested = [Tested(candidate) for candidate in self._nearest_candidates()]
         nearest = tested.copy()
         for _ in range(HALVED if tested else 0):

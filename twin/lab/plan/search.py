@@ -173,11 +173,8 @@ class Search:
         """Simulated (score, tokens/s per user) of a deployment; None if a limit was missed."""
         if (trial := t.best_trial) is None:
             return None
-        req_rate = (
-            self.answered_per_s(t.candidate, trial)
-            if self.space.prices.offered is None
-            else t.met_rate
-        )
+        is_closed_loop = self.space.prices.offered is None
+        req_rate = self.answered_per_s(t.candidate, trial) if is_closed_loop else t.met_rate
         user_tokens_per_s = 1.0 / (trial["tpot_s_mean"] or trial["ttft_s_mean"] or math.inf)
         return score(self.plan.goal, req_rate, t.candidate.npus), user_tokens_per_s
 
@@ -237,11 +234,10 @@ class Search:
         for tested in self.tested.values():
             if tested.trials and tested.candidate.price.limit == c.price.limit:
                 ratio = tested.candidate.price.expected / rate_per_s
-                lowest, highest = (
-                    (min(lowest, ratio), highest)
-                    if tested.met_rate
-                    else (lowest, max(highest, ratio))
-                )
+                if tested.met_rate:
+                    lowest = min(lowest, ratio)
+                else:
+                    highest = max(highest, ratio)
         ratio = c.price.expected / rate_per_s
         return 0.5 * float(ratio >= lowest) + 0.5 * float(ratio > highest) or UNLIKELY
 
@@ -287,10 +283,8 @@ class Search:
                                t.candidate.settings),
             )  # fmt: skip
             kept_half = best_first[: max(2 * BATCHED, int(kept_share * len(best_first)))]
-            still_open, batch_limit = (
-                [tested for tested in kept_half if not tested.is_closed],
-                BATCHED,
-            )
+            still_open = [tested for tested in kept_half if not tested.is_closed]
+            batch_limit = BATCHED
             if not self.ranking():  # the load of the same few is lowered until one carries it
                 still_open.sort(key=lambda t: -len(t.trials))
                 batch_limit = BEST

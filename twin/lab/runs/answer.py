@@ -50,11 +50,9 @@ def answer_scenario(
         raise SpecError(f"this run has no table {missing_tables[0]}; it has {table_names}")
     also(run)
     requests = run.tables.get("requests")
-    tenants_seen = (
-        Observed.by_requests(scenario, requests)
-        if scenario.tenants and requests is not None
-        else None
-    )
+    tenants_seen = None
+    if scenario.tenants and requests is not None:
+        tenants_seen = Observed.by_requests(scenario, requests)
     return {
         "run": run_id,
         "scenario": scenario_digest(scenario),

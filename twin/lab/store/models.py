@@ -71,9 +71,7 @@ def wrong_checks(checks: list[Any]) -> str:
     type_by_key = {"id": str, "statement": str, "ok": bool, "detail": str}
     for check in checks:
         check_row = {"detail": "", **check} if isinstance(check, dict) else {}
-        if not all(
-            isinstance(check_row.get(key), value_type) for key, value_type in type_by_key.items()
-        ):
+        if not all(isinstance(check_row.get(key), kind) for key, kind in type_by_key.items()):
             return f"has a check without {', '.join(type_by_key)}"
     return ""
 

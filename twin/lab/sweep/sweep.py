@@ -232,27 +232,21 @@ def conclusion(
     known_indices = [i for i, is_met in enumerate(meets) if is_met is not None]
     if len(known_indices) < 2:
         return ""
-    change_indices = knees(meets)
+    change_indices, texts = knees(meets), [over.text_of(value) for value in over.values]
     if not change_indices:
         verdict_text = "The SLO holds" if meets[known_indices[0]] else "The SLO is not met"
-        low_text, high_text = (over.text_of(over.values[known_indices[k]]) for k in (0, -1))
-        return f"{verdict_text} anywhere from {low_text} to {high_text}."
+        first, last = known_indices[0], known_indices[-1]
+        return f"{verdict_text} anywhere from {texts[first]} to {texts[last]}."
     index_before = change_indices[0]  # of the last value before the first change
     next_index = next(i for i in known_indices if i > index_before)
-    met_index, miss = (
-        (index_before, next_index) if meets[index_before] else (next_index, index_before)
-    )
+    met, miss = sorted((index_before, next_index), key=lambda i: not meets[i])
     metric, limit = broken_limits(*pairs[miss])[0]
     figure, bound = shown(metric.key, summaries[miss][metric.key]), shown(metric.key, limit)
-    reason = (
-        f"at {over.text_of(over.values[miss])} {metric.label} is {figure}, {bound} is the limit"
-    )
+    reason = f"at {texts[miss]} {metric.label} is {figure}, {bound} is the limit"
     direction = "up to" if meets[index_before] else "from"
     change_count = len(change_indices)
     change_text = "" if change_count == 1 else f" It changes {change_count} times along the way."
-    return (
-        f"Holds its SLO {direction} {over.text_of(over.values[met_index])}; {reason}.{change_text}"
-    )
+    return f"Holds its SLO {direction} {texts[met]}; {reason}.{change_text}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,7 @@ def preview(table: TraceTable) -> dict[str, Any]:
     gaps_s, think_s = np.diff(table.arrival_s), table.think_s[~np.isnan(table.think_s)]
     has_gaps = table.has_time and gaps_s.size > 1 and gaps_s.mean() > 0
     gap_variation = float(gaps_s.std() / gaps_s.mean()) if has_gaps else None
+    ideal_ratio = reuse_curve(table, EVERY).ideal_hit_ratio if table.has_prefix else None
     warnings = list(table.warnings)
     if not table.has_time:
         warnings.append("no times in the file: requests arrive as Poisson at the workload's rate")
@@ -91,9 +92,7 @@ def preview(table: TraceTable) -> dict[str, Any]:
         "prefill_decode_ratio": float(input_tokens.sum() / output_tokens.sum()),
         "block_tokens": table.block_tokens or None,
         "blocks": table.blocks,
-        "ideal_hit_token_ratio": reuse_curve(table, EVERY).ideal_hit_ratio
-        if table.has_prefix
-        else None,
+        "ideal_hit_token_ratio": ideal_ratio,
         "think_s_p50": float(np.median(think_s)) if think_s.size else None,
         "counts": dict(table.counts),
         "warnings": warnings,

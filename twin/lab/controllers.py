@@ -39,6 +39,7 @@ class _Checked(InspectLoader):
     """Module loader for the bytes whose digest was checked."""
 
     def __init__(self, text: str) -> None:
+        """Load modules from this source text."""
         self._text = text
 
     def get_source(self, fullname: str) -> str:

@@ -124,7 +124,7 @@ def _expert_skew(c: Configuration, facts: Facts) -> Value:
 
 
 def _reused_share(c: Configuration, facts: Facts) -> Value:
-    """Share of prompt tokens that the memory pool holds; None without one, or with a trace."""
+    """Share of prompt tokens in the memory pool; None without one, with a trace or sessions."""
     workload = c.scenario.workload
     varies = workload.arrivals == "trace" or workload.prefix == "sessions"
     if varies or not c.scenario.memory_pool.enabled:

@@ -210,7 +210,7 @@ def with_load(s: Scenario, load: float) -> Scenario:
 
 
 def _seed_count(s: Scenario) -> int:
-    """Number of seeds with which a load is run: FEWER if its runs begin steady, else SEEDS."""
+    """Number of seeds with which a load is run: fewer if its runs begin steady."""
     return FEWER if steady_by_itself(s) else SEEDS
 
 

@@ -232,7 +232,7 @@ def propose_router_policies(v: View) -> Found:
 
 @cause("front_end", "Front end", "Start more API servers.")
 def propose_api_servers(v: View) -> Found:
-    """Propose more API servers, as many as keep up and twice that, and a shorter service time."""
+    """Propose more API servers, the least that keep up and more, and a shorter service time."""
     front = v.scenario.front_end
     if v.ttft_shares["front_end"] < WAITS and v.figure("ttft_front_end_s_mean") < 0.1:
         return

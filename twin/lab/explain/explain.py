@@ -149,7 +149,7 @@ def _confirmed_causes(runs: Runs, view: View, limit: Capacity) -> list[Measured]
 
 
 def _candidates(view: View) -> list[Look]:
-    """Changes that the causes propose, with expected scores (infinite for faults), if felt."""
+    """Changes that causes propose, with expected scores (faults: infinite), without tiny ones."""
     base_figures, candidates = expected_figures(view, view.scenario), []
     for cause in CAUSES.values():
         for change in cause.changes(view):

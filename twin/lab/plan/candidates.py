@@ -60,7 +60,7 @@ class Candidate:
 
     @property
     def kind(self) -> tuple[tuple[str, Any], ...]:
-        """Its settings (path, value) without the numbers of instances."""
+        """Its settings (path, value) without numbers of instances: the same for one kind."""
         return tuple(pair for pair in self.settings if pair[0] not in COUNTED.values())
 
     @property

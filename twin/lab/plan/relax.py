@@ -256,5 +256,5 @@ class Relax:
 
 
 def _relaxed_limit(own: float, value: float, step: int) -> float:
-    """A limit relaxed by a step of a geometric series; step 0 is `value`."""
+    """A limit relaxed from `own` by the way to `value` times PART ** step: 0 is `value` itself."""
     return float(f"{own + (value - own) * PART**step:.{DIGITS}g}")

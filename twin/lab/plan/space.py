@@ -85,7 +85,7 @@ def _policies(section: str) -> dict[str, Values]:
 
 
 def _doublings(path: str) -> Values:
-    """Function that lists a field's minimum, doubled up to its maximum, and its own value."""
+    """Function that lists a field's minimum doubled up to its maximum, and a scenario's value."""
     field = fields()[path]
     low, high = int(field.low or 1), int(field.high or 1)
     return _with_own(path, lambda _: (low << k for k in range((high // low).bit_length())))
@@ -254,5 +254,5 @@ def pool_size(base: Scenario, settings: Settings, role: str) -> tuple[int, int]:
 
 
 def products(values: dict[str, list[Any]]) -> Iterator[Settings]:
-    """Every combination of values, the last field first."""
+    """Every combination of values by path; those of the last path change fastest."""
     return (dict(zip(values, choice, strict=True)) for choice in product(*values.values()))

@@ -65,6 +65,7 @@ class Cluster:
     """One process's connection to the scheduler; safe to share between threads."""
 
     def __init__(self, address: str):
+        """Note the scheduler's address; the first use connects."""
         self.address = address
         self._client: Any = None
         self._lock = threading.Lock()
@@ -186,6 +187,7 @@ class Child:
     """A simulating process, started when needed; it handles one text at a time."""
 
     def __init__(self) -> None:
+        """Note that no process runs yet: the first task starts it."""
         self._lock = threading.Lock()
         self._process: Piped | None = None
         self._replies: SimpleQueue[Message | None] = SimpleQueue()

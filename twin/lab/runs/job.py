@@ -159,6 +159,7 @@ class Parent:
     """Connection to the parent process, which wakes this one."""
 
     def __init__(self) -> None:
+        """Begin to listen to the parent process."""
         self._woken = threading.Event()
         self.gone = False
         self.ready = False  # before, nothing has begun that must be ended in order

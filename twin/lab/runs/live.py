@@ -56,6 +56,7 @@ class Live:
     """The live runs of one server."""
 
     def __init__(self) -> None:
+        """Start the process that answers live runs."""
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._runs: OrderedDict[str, Look] = OrderedDict()
@@ -156,6 +157,7 @@ class Answering:
     """The process's side: questions from one stream, answers to another."""
 
     def __init__(self) -> None:
+        """Begin to listen to the server."""
         self._waiting: SimpleQueue[tuple[str, Scenario]] = SimpleQueue()
         self._dropped: set[str] = set()
         # By run, each with its next trial, its state, and what its capacity depends on:

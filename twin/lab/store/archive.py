@@ -102,6 +102,7 @@ class _Writer:
     """Writer of members, each written once."""
 
     def __init__(self, store: Store, file: IO[bytes], *, holders: bool):
+        """Write a store's parts to a file; holders: with the visitors that hold each."""
         self.store, self.moved = store, Moved()
         self.used: list[str] = []  # imported files that scenarios name
         self._file, self._holders = file, holders
@@ -260,6 +261,7 @@ class _Part:
     """Reader of one member's bytes."""
 
     def __init__(self, file: IO[bytes], size: int):
+        """Read the next `size` bytes of a file."""
         self._file, self.left = file, size
 
     def read(self, most: int) -> bytes:

@@ -50,6 +50,7 @@ class Artefacts:
     """A folder of artefacts, `ab/ab...64 hex.parquet`."""
 
     def __init__(self, folder: Path):
+        """Use a folder, which is made when the first artefact is stored."""
         self.folder = folder
         self._made: set[Path] = set()  # folders whose names the disk holds
 

@@ -19,5 +19,6 @@ class UnknownId(StoreError):
     """An id that this store does not hold."""
 
     def __init__(self, kind: str, name: str):
+        """Say that there is no `kind` (run, scenario, ...) of this id."""
         hint = "an id opens only in the twin that stored it"
         super().__init__(f"no {kind} here has the id {name}: {hint}")

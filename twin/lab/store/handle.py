@@ -39,6 +39,7 @@ class Store:
     """Scenarios, runs and traces of one database; safe to share between threads."""
 
     def __init__(self, database: Database, artefacts: Artefacts, visitor: Visitor = ANYONE):
+        """Make the parts of a store as a visitor sees it."""
         self.database, self.artefacts = database, artefacts
         self.visitor = visitor.name  # "" where visitors are not known
         self.require_writes = visitor.require_writes  # StoreError where nothing can be stored

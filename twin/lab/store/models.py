@@ -25,6 +25,7 @@ class Cell(sa.TypeDecorator[Any]):
         empty: type[dict[str, Any]] | type[list[Any]],
         wrong: Callable[[Any], str] = lambda _: "",
     ) -> None:
+        """Hold values of a type; wrong: says what is wrong with one, '' if nothing is."""
         super().__init__()
         self.empty, self._wrong = empty, wrong
 

@@ -108,6 +108,7 @@ class Runs:
     """Make, claim, advance, finish, find, open, share and delete runs."""
 
     def __init__(self, database: Database, artefacts: Artefacts, visitor: Visitor):
+        """Use a database and a folder of artefacts for a visitor."""
         self._database, self._artefacts, self._visitor = database, artefacts, visitor
         # Of running runs: the last heartbeat, and when it was first seen here (monotonic s).
         self._heard: dict[str, tuple[float | None, float]] = {}

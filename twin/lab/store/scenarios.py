@@ -33,6 +33,7 @@ class Scenarios:
     """Save, find, share and delete scenarios."""
 
     def __init__(self, database: Database, visitor: Visitor):
+        """Use a database for a visitor."""
         self._database, self._visitor = database, visitor
 
     def save(self, scenario: Scenario, *, preset: str = "") -> str:

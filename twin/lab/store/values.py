@@ -29,6 +29,7 @@ class Values(Generic[T]):
     """Save, find, load and delete the values of one kind."""
 
     def __init__(self, database: Database, artefacts: Artefacts, visitor: Visitor, kind: Kind[T]):
+        """Use a database and a folder of artefacts for values of a kind and a visitor."""
         self._database, self._artefacts, self._visitor = database, artefacts, visitor
         self.kind = kind
 

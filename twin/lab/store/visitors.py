@@ -110,6 +110,7 @@ class Notes:
     """Notes of one visitor on runs and scenarios, by id or digest."""
 
     def __init__(self, database: Database, visitor: Visitor):
+        """Use a database for a visitor's notes."""
         self._database, self._visitor = database, visitor
 
     def notes_on(self, names: Collection[str]) -> dict[str, NoteRow]:

@@ -51,6 +51,7 @@ class Budget:
     """Bytes that may still be unpacked from one source."""
 
     def __init__(self, name: str, limits: Limits) -> None:
+        """Begin with the limit of unpacked bytes; name: of the source, in errors."""
         self.name, self.limits, self.left = name, limits, limits.unpacked_bytes
 
     def spend(self, count: int) -> None:

@@ -136,6 +136,8 @@ def test_uneven_nodes_and_missing_parts_are_legal():
         (json.dumps({"graph": {}, "nodes": [{"id": "die 0.0.0"}, {"id": "die 1.0.0"}], "edges": [
             {"source": "die 0.0.0", "target": "die 1.0.0", "capacity_bytes_per_s": 10**4000,
              "latency_s": 0}]}), "needs a rate of 0 to"),
+        (json.dumps({"graph": {}, "nodes": [{"id": "die 0.0.0"}, {"id": "die 1.0.0"}], "edges": [
+            {"source": "die 0.0.0", "target": "die 1.0.0"}]}), "capacity_bytes_per_s of a graph's"),
         ('{"graph": {}, "nodes": [{"id": "die 0.0.0"}, {"id": "die 0.0.0"}], "edges": []}', "tw"),
         (HEAD + "\n" * 1_000_001, "more than 1,000,000 parts"),
     ],

@@ -94,8 +94,8 @@ def _read_links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, A
             errors.append(f"{name} does not join two vertices of the file.")
         elif not (_fits(bytes_per_s, MOST_BYTES_PER_S) and _fits(latency_s, MOST_LATENCY_S)):
             errors.append(
-                f"{name} needs a rate of 0 to {MOST_BYTES_PER_S:g} bytes/s and a latency of 0 to "
-                f"{MOST_LATENCY_S:g} s."
+                f"{name} needs a rate of 0 to {MOST_BYTES_PER_S:g} bytes/s (capacity_bytes_per_s "
+                f"of a graph's edge) and a latency of 0 to {MOST_LATENCY_S:g} s (latency_s)."
             )
         elif not isinstance(plane, str) or plane not in BETWEEN:
             errors.append(f"{name} is on no plane: take one of {', '.join(BETWEEN)}.")

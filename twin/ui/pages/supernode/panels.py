@@ -205,6 +205,7 @@ def draw_files(fabric: Fabric) -> None:
     st.markdown("**Bring one in**")
     st.caption(
         "A cable list begins with the line from,to,GB/s,ns,plane and has a line a cable, as in "
-        "die 0.0.0,switch 0,28,200,ub. Graphs are read as networkx writes them."
+        "die 0.0.0,switch 0,28,200,ub. Graphs are read as networkx writes them; an edge has "
+        "capacity_bytes_per_s, latency_s and plane."
     )
     draw_machine_upload()

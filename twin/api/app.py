@@ -268,9 +268,8 @@ def _refuse_malformed(_request: Request, error: Exception) -> Response:
     (_, *path), fault = first_error["loc"], first_error["msg"]
     text = f"{'.'.join(map(str, path))}: {fault}"
     if first_error["type"] == "json_invalid":
-        text = (
-            f"the request's body is no JSON: {first_error['ctx']['error']} at character {path[0]}"
-        )
+        problem = first_error["ctx"]["error"]
+        text = f"the request's body is no JSON: {problem} at character {path[0]}"
     elif not path:
         text = "the request's body should be a JSON object, sent as content-type: application/json"
     elif path[0] == "scenario" and path[1:]:  # of a union: neither of its kinds

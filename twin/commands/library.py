@@ -101,13 +101,9 @@ def import_trace(
     if not no_store:
         open_store().traces.save(table)
     summary = preview(table)
-    figures = {
-        f"{k} {label}".strip(): v
-        for k, part in summary.items()
-        for label, v in name_value_pairs(part)
-    }
+    figures = {f"{k} {label}".strip(): v for k, part in summary.items()
+               for label, v in name_value_pairs(part) if v is not None}  # fmt: skip
     rows = [(k, f"{v:,.5g}" if isinstance(v, float) else str(v)) for k, v in figures.items()]
-    rows = [row for row in rows if row[1] != "None"]
     print_answer(summary, as_json, table.name, ("what", "figure"), rows)
 
 

@@ -199,10 +199,8 @@ def _preview_trace(table: Any) -> Look:
         "Output, half under": f"{preview['output_tokens']['p50']:,.0f} tokens",
         "Reusable prompt tokens": amount(reuse_share, "share") if table.has_prefix else no_reuse,
     }
-    count_by_reason = preview["counts"].items()
-    left_out_texts = (
-        f"{numbered(count, 'row')}: {why.replace('_', ' ')}" for why, count in count_by_reason
-    )
+    row_counts = preview["counts"].items()  # by reason
+    left_out_texts = (f"{numbered(n, 'row')}: {why.replace('_', ' ')}" for why, n in row_counts)
     warnings = (f":material/warning: {plain(warning)}" for warning in preview["warnings"])
     title = f"**{preview['format'].capitalize()}** · {numbered(preview['rows'], 'request')}"
     return Look(title, figures, [*map(plain, left_out_texts), *warnings])

@@ -182,11 +182,12 @@ def draw_one_request(row: RunRow, scenario: Scenario) -> None:
         st.markdown("No request finished after the warm-up.")
         return
     criterion, number = _draw_request_choice(ids_of, int(row.summary.get("requests") or 1))
-    request, median = (record.request(row.id, number), record.request(row.id, ids_of[criterion][1]))
+    median_number = ids_of[criterion][1]
+    request, median = record.request(row.id, number), record.request(row.id, median_number)
     if request is None or median is None:
         st.warning(f"Request {number} is not in this run.", icon=":material/search_off:")
         return
-    both_inside = _passes_of(row, scenario, number, ids_of[criterion][1])
+    both_inside = _passes_of(row, scenario, number, median_number)
     times_s, median_s = map(_seconds_to_first_token, (request, median), both_inside)
     st.subheader(_conclusion(number, times_s, median_s, request, median), anchor=False)
     st.caption(_description(request))
@@ -200,9 +201,7 @@ def draw_one_request(row: RunRow, scenario: Scenario) -> None:
     colours = {n: colour_of.get(n, theme.STAGE["prefill_queue"]) for n in {**times_s, **median_s}}
     key_text = "Stages of this request next to the median of all."
     plot(waterfall.waterfall(times_s, key_text, colours=colours, median=median_s), "request")
-    st.caption(
-        f"To the first token. Grey: request {ids_of[criterion][1]:,}, the median by {criterion}."
-    )
+    st.caption(f"To the first token. Grey: request {median_number:,}, the median by {criterion}.")
     draw_sections("run.request", row, number)
     _draw_decoding((request, median), both_inside)
 

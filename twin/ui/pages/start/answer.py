@@ -120,9 +120,8 @@ def use_idle_npus(draft: Scenario) -> str:
     if role == "decode" and (more_npus := idle_npus // count // npus_per_node * npus_per_node):
         return session.propose({"deployment.decode.npus_per_instance": npus + more_npus})
     if idle_npus < npus:
-        return (
-            f"No {role} instance of {numbered(npus, 'NPU')} fits into {numbered(idle_npus, 'NPU')}."
-        )
+        needed_text, idle_text = numbered(npus, "NPU"), numbered(idle_npus, "NPU")
+        return f"No {role} instance of {needed_text} fits into {idle_text}."
     return session.propose({f"deployment.{role}.instances": count + idle_npus // npus})
 
 

@@ -51,9 +51,8 @@ def rows_of(fabric: Fabric, kind: str) -> pl.DataFrame:
         """GB/s that leave each element, f8[elements], by the rates of all links in bytes/s."""
         return np.bincount(element_of[net.tail[is_outgoing]], rates[is_outgoing], len(names)) / 1e9
 
-    return pl.DataFrame(
-        {NAME: names, BUILT: gb_out(picture.net.capacity), NOW: gb_out(net.capacity)}
-    )
+    rates = {BUILT: picture.net.capacity, NOW: net.capacity}
+    return pl.DataFrame({NAME: names} | {column: gb_out(rate) for column, rate in rates.items()})
 
 
 def _link_rows(fabric: Fabric, known: Layout) -> pl.DataFrame:

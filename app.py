@@ -48,7 +48,7 @@ else:
 
     @asynccontextmanager
     async def while_serving(_app: st.App) -> AsyncIterator[None]:
-        """Import all pages, start the runner, and compute the first page's answers."""
+        """Context of the running server, begun by loading pages, runner and the first answers."""
         load_pages()  # first: threads that import one module at once may find it half made
         from twin.ui.pages.start import answer
 

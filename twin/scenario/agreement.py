@@ -69,7 +69,7 @@ def disagreements(s: Scenario) -> list[str]:
 
 
 def _chip_disagreements(s: Scenario) -> list[str]:
-    """Sentences about kinds of nodes that cannot be, and pools whose chip no node has."""
+    """Sentences about kinds of nodes that contradict each other, and pools without their chip."""
     machine = s.supernode
     if machine.imported:  # its file says what each die is
         return []

@@ -100,7 +100,7 @@ def rows(label: str, *, most: int, **about: Any) -> Any:
 
 
 def section(model: type[Section], **about: Any) -> Any:
-    """A section with all its defaults; its fields inherit its group, conditions and schema."""
+    """A field that holds a section with its defaults, whose fields inherit group and conditions."""
     # Defaults need no validator, and so none is built for them.
     return Field(model.model_construct(), json_schema_extra=_metadata("", **about))
 

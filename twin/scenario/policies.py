@@ -164,7 +164,7 @@ class MemoryPool(Section):
 
     @property
     def read_plane(self) -> Literal["ub", "vpc"]:
-        """Plane of its traffic; an instance's own cache stays within its nodes."""
+        """Plane of the pool's traffic: `plane`, or UB where instances have caches of their own."""
         return "ub" if self.scope == "local" else self.plane
 
 

@@ -121,7 +121,7 @@ def _draw_choice(kind: Import, own: str) -> None:
 
 
 def _use(kind: Import, value: Callable[[], Any]) -> None:
-    """Store the value and use it in the draft, or show why not."""
+    """Store what `value` returns and use it in the draft, or draw why that is impossible."""
     try:
         new_value = value()  # another visitor may have deleted it just now
         kind.stored().save(new_value)
@@ -166,7 +166,7 @@ def _draw_deletion(kind: Import, names: Mapping[str, str], own: str) -> None:
 
 
 def _delete(kind: Import, key: str, own: str) -> None:
-    """Delete an imported file that the draft does not use, and report it in a toast."""
+    """Callback: delete the stored value chosen in widget `key`, unless `own`; toast the outcome."""
     # What is chosen now, not when the button was drawn: a click may overtake the page.
     if session.is_gone(key) or not (digest := st.session_state[key]):
         return
@@ -217,7 +217,7 @@ TRACES = Import(
 
 
 def draw_trace_upload() -> None:
-    """Draw the trace that the draft replays; one without times needs a rate."""
+    """Draw the upload of the trace that the draft replays, and its rate if it has no times."""
     trace = TRACE.named(session.draft())
     row = session.store().traces.get(trace.digest) if trace else None
     if row is not None and not row.about.get("has_time", True):

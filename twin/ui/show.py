@@ -142,7 +142,7 @@ def plain(text: str) -> str:
 
 
 def file_name(name: str, ending: str = "", nameless: str = "twin") -> str:
-    """A file's name made of a title; nameless: of one without letters and digits.
+    """A file's name made of a title; nameless: that of a title without letters and digits.
 
     >>> file_name("Quick start: 2 nodes", ".toml"), file_name("*", "-fabric.json")
     ('quick-start-2-nodes.toml', 'twin-fabric.json')

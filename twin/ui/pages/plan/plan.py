@@ -37,7 +37,7 @@ if refused:
 
 
 def begin(plan: Plan) -> None:
-    """Start or continue a plan, and show it."""
+    """Callback: start or continue a plan, and write its key to the address."""
     try:
         st.query_params.from_dict({requested.PLAN: plans.start(plan)})
     except (PlanError, OSError) as error:

@@ -66,7 +66,7 @@ def _draw_price(price: Headline, before: float | None) -> None:
 
 
 def _rate_text(bytes_per_s: float) -> str:
-    """Bytes/s for people.
+    """A rate in bytes/s as text, in GB/s or TB/s.
 
     >>> _rate_text(2.15e10), _rate_text(5.24e12)
     ('21.5 GB/s', '5.24 TB/s')

@@ -52,6 +52,29 @@ def test_reuse_of_a_trace_counts_the_blocks_that_the_trace_has():
     assert list(asked.seen) == [0.0, 4096.0] * 20
 
 
+def test_the_reuse_of_a_trace_is_simulated_once_for_equal_traces():
+    tokens = np.full(40, 4096)
+    table = replace(
+        made_trace(np.arange(40.0), tokens, tokens),
+        segment_offset=np.arange(41), segment_first=np.arange(40) // 2 * 8,
+        segment_blocks=np.full(40, 8, np.int32), blocks=160, block_tokens=512, has_prefix=True,
+    )  # fmt: skip
+    other = replace(table, segment_first=np.arange(40) // 4 * 8)
+    scenario = Scenario(
+        workload={"arrivals": "trace", "trace": {"digest": table.digest, "name": table.name}}
+    )
+
+    def answers(trace):
+        hits = lru_hit_tokens(scenario, load_facts(), trace, Caches(1, 100.0))
+        return hits, offered(scenario, load_facts(), trace)
+
+    first, again, third = map(
+        answers, (table, replace(table, source_row=table.source_row + 1), other)
+    )
+    assert again[0] is first[0] and again[1] is first[1]
+    assert third[0].sum() > first[0].sum() and third[1].reuse > first[1].reuse
+
+
 def test_a_trace_whose_requests_come_at_one_time_offers_them_over_the_run():
     table = made_trace(np.zeros(5), np.full(5, 100), np.full(5, 10))
     scenario = Scenario(

@@ -57,10 +57,12 @@ class Offered:
 
 
 def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
-    """Figures of the scenario's traffic, from its first requests. Generated ones are cached: one
-    sample serves every question about the same traffic. Raises as `generate`."""
+    """Figures of the scenario's traffic, from its first requests, or from all of a trace. They are
+    cached: one sample serves every question about the same traffic. Raises as `generate`."""
     args = scenario.workload, scenario.horizon_s, scenario.seed, scenario.memory_pool.block_tokens
-    return _sampled(*args, facts) if trace is None else _sample(*args, facts, trace)
+    return (
+        _sampled(*args, facts) if trace is None else _sampled_trace(*args, facts, _by_value(trace))
+    )
 
 
 def _sample(
@@ -111,7 +113,29 @@ def _sample(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """A trace that its content identifies."""
+
+    digest: str
+    table: TraceTable = field(compare=False, repr=False)
+
+
+def _by_value(trace: TraceTable) -> _Recorded:
+    """A trace as the key of cached answers."""
+    return _Recorded(trace.digest, trace)
+
+
 _sampled = lru_cache(maxsize=32)(_sample)
+
+
+@lru_cache(maxsize=4)  # of traces, which are large
+def _sampled_trace(
+    workload: Workload, horizon_s: float, seed: int, block_tokens: int, facts: Facts,
+    trace: _Recorded,
+) -> Offered:  # fmt: skip
+    """`_sample` of a trace."""
+    return _sample(workload, horizon_s, seed, block_tokens, facts, trace.table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +152,11 @@ def lru_hit_tokens(
     answers: bool = False,
 ) -> np.ndarray:  # fmt: skip
     """Tokens of each prompt of a sample that hit in LRU caches, i8[requests]; answers: whether
-    caches store answers too. Samples without a trace are cached."""
+    caches store answers too. They are cached, as those of `offered`."""
     sample_args = scenario.workload, scenario.seed, scenario.memory_pool.block_tokens
-    hits_of = _cached_lru_hit_tokens if trace is None else _lru_hit_tokens
-    return hits_of(*sample_args, facts, trace, caches, answers)
+    if trace is None:
+        return _cached_lru_hit_tokens(*sample_args, facts, None, caches, answers)
+    return _trace_lru_hit_tokens(*sample_args, facts, _by_value(trace), caches, answers)
 
 
 def _lru_hit_tokens(
@@ -172,6 +197,15 @@ def _lru_hit_tokens(
 
 
 _cached_lru_hit_tokens = lru_cache(maxsize=32)(_lru_hit_tokens)
+
+
+@lru_cache(maxsize=8)
+def _trace_lru_hit_tokens(
+    workload: Workload, seed: int, block_tokens: int, facts: Facts, trace: _Recorded,
+    caches: Caches, answers: bool,
+) -> np.ndarray:  # fmt: skip
+    """`_lru_hit_tokens` of a trace."""
+    return _lru_hit_tokens(workload, seed, block_tokens, facts, trace.table, caches, answers)
 
 
 def _seen_blocks(sample: Requests) -> np.ndarray:

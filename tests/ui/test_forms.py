@@ -170,7 +170,7 @@ def three_fields() -> None:
     """The script under test: fields that know nothing of each other."""
     from twin.ui import forms
 
-    forms.group(("workload.input_tokens", "workload.output_tokens", "slo.tpot_ms"))
+    forms.draw_group(("workload.input_tokens", "workload.output_tokens", "slo.tpot_ms"))
 
 
 def test_of_two_refused_edits_the_newest_says_its_own_reason_and_a_good_one_says_none():

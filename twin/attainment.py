@@ -202,8 +202,8 @@ class Attainment:
 
     @cached_property
     def lasting_shares(self) -> list[float]:
-        """Share of iterations' relative deviation left in an answer's mean, for each of
-        `lengths`."""
+        """Share of the iterations' relative standard deviation left in the mean over an answer, for
+        each of `lengths`."""
         per_iteration, answers_count = self.per_iteration, len(self.answers)
         lives = [(max(a - 1, 1) / per_iteration, n / answers_count) for a, n in self.lengths]
         return [math.sqrt(share_left(lives, n)) for n, _ in lives]
@@ -426,7 +426,8 @@ def _prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffi
 
 
 def front_routers(s: Scenario) -> int:
-    """Number of routers with instances and queues of their own: one, or one per supernode."""
+    """Number of routers with instances and queues of their own: one, or with a front router one per
+    supernode."""
     return 1 if s.router.front == "none" else s.supernode.supernodes
 
 
@@ -460,7 +461,8 @@ def _colocated_pool(
     mean_pairs = traffic.fresh_pairs / traffic.fresh_tokens  # of a token
 
     def group_s(tokens: float, pairs: float) -> float:
-        """Seconds of an iteration in which one group computes prompts, and nothing decodes."""
+        """Seconds of an iteration in which one group of ranks computes `tokens` of prompts with
+        `pairs` query-key pairs, and nothing decodes."""
         tokens_of_rank, pairs_of_rank = np.zeros(role.ranks), np.zeros(role.ranks)
         tokens_of_rank[:group], pairs_of_rank[:group] = tokens / group, pairs / group
         ops, decoding = role.operator_sink(), (np.zeros(role.ranks, np.int64), np.zeros(role.ranks))

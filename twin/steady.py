@@ -129,7 +129,7 @@ class Room:
 
     @property
     def all_fit(self) -> bool:
-        """Whether nothing is refused."""
+        """Whether every request and its whole answer find room."""
         return bool(self.ends.all())
 
     @property
@@ -375,7 +375,8 @@ def full_traffic(scenario: Scenario, facts: Facts, hit_share: float = 0.0) -> Tr
 
 @lru_cache(maxsize=128)
 def _cached_imbalance(*question: Any) -> Imbalance:
-    """`imbalance` of these arguments, computed once for the last 128 of them."""
+    """Expert imbalance of an instance, by the arguments of `imbalance`; the last 128 results are
+    cached."""
     with without_compiling():
         return imbalance(*question)
 

@@ -44,7 +44,8 @@ class Peaks:
         self, chances: Floats, slots: Ints, groups: int = 1, top_groups: int = 1, nearest: int = 1,
         distinct: bool = True,
     ) -> None:  # fmt: skip
-        """Arguments as those of `hot_factors`; raises ExpertsError."""
+        """chances f8[layers, experts] that a token picks an expert, slots i8[layers, dies,
+        slots_per_die]; others as in `hot_factors`. Raises ExpertsError."""
         experts = chances.shape[1]
         if groups < 1 or experts % groups or not 1 <= top_groups <= groups:
             raise ExpertsError(

@@ -45,7 +45,7 @@ def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: flo
 
 def streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
     """(seconds of decode's attention stream, of its MoE stream) for a microbatch of a layer, on the
-    paper's split of cores."""
+    split of cores of arXiv 2506.12708v2."""
     role, decode = costs.decode_role, costs.decode
     assert role is not None
     rank_dies = role.pool.layer_dies

@@ -78,7 +78,8 @@ class MoeTraffic(NamedTuple):
 
 
 def exchange(fabric: Wiring, dies: Sequence[int], operation: Operation = "write") -> Exchange:
-    """The exchange over the scale-up plane (or its replacement between nodes) of these dies."""
+    """All-to-all of these dies over the scale-up plane (or its replacement between nodes): rates,
+    latency, peers; operation: `write` or `read`."""
     return _exchange(network(fabric), dies if isinstance(dies, range) else tuple(dies), operation)
 
 
@@ -280,7 +281,8 @@ def _traffic_in_rounds(
     """Coefficients of an all-gather before the experts and a reduce-scatter after them, in rounds,
     as omni-infer does on Atlas A2 (communication_op.py, all_gather_round_pipeline): tokens are
     gathered inside a node; each other node's come by a swap with the die of the same place there.
-    Experts' numbers and weights are gathered in two more stages. All receive alike."""
+    Experts' numbers and weights are gathered in two more stages. `apart`: transfers between nodes
+    run concurrently with those inside."""
     token_bytes = s.hidden * (1.0 if comm.early_quantisation else ACTIVATION_BYTES)
     far_nodes, node_peers = x.nodes - 1, x.peers // x.nodes - 1
 

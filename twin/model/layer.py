@@ -280,13 +280,14 @@ def core_s(w: DecodeCore, tokens: float, context: float) -> float:
 
 @kernel
 def prompt_pairs(w: PromptCore, tokens: float, pairs: float) -> tuple[float, float, float]:
-    """Query-key pairs of prompt tokens: (multi-head form, latent form, indexed). A token attends to
-    earlier tokens: pairs / tokens on average, evenly spread between none and twice as many; of
-    these an indexer selects reach - reach^2 / (4 pairs / tokens). Short prompts attend to all. For
-    longer ones the faster way counts: all pairs in multi-head form with a mask, or the selected
-    ones in latent form, which costs more per pair (DeepSeek-V3.2 report, section 2.1). A kernel
-    with `least` computes so many places for every token of a prompt longer than `least_from`,
-    whatever it attends to. With `every` no prompt is in multi-head form."""
+    """(query-key pairs of prompt tokens in multi-head form, in latent form, pairs that an indexer
+    scores). A token attends to earlier tokens: pairs / tokens on average, evenly spread between
+    none and twice as many; of these an indexer selects reach - reach^2 / (4 pairs / tokens). Short
+    prompts attend to all. For longer ones the faster way counts: all pairs in multi-head form with
+    a mask, or the selected ones in latent form, which costs more per pair (DeepSeek-V3.2 report,
+    section 2.1). A kernel with `least` computes that number of keys for every token of a prompt
+    longer than `least_from`, whatever it attends to. With `every` no prompt is in multi-head
+    form."""
     reach, least = w.reach, w.least
     if least > 0.0:
         mean_pairs = pairs / tokens if tokens > 0.0 else 0.0

@@ -25,7 +25,7 @@ class Budget:
 
     @property
     def kv(self) -> float:
-        """Bytes left for KV blocks."""
+        """Bytes of a die's HBM left for KV blocks."""
         return self.hbm - self.weights - self.buffers - self.reserve - self.others - self.slots
 
 

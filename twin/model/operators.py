@@ -255,17 +255,20 @@ def lm_head(s: Shape) -> Work:
 
 
 def sampling(s: Shape) -> Work:
-    """Work of sort, cumulative sum and filter on the NPU, over FP32 logits (paper 4.2.4)."""
+    """Work of sort, cumulative sum and filter on the NPU, over FP32 logits (arXiv 2506.12708v2
+    section 4.2.4)."""
     return Work("bf16", 0.0, 0.0, 0.0, 4 * 4.0 * s.vocabulary)
 
 
 def dispatch_bytes(s: Shape, early_quantisation: bool, scale_bytes: float) -> float:
-    """Bytes of one message to one expert: 8-bit with its scales, or BF16 (paper 4.2.1)."""
+    """Bytes of one message to one expert: 8-bit with its scales, or BF16 (arXiv 2506.12708v2
+    section 4.2.1)."""
     return s.hidden + scale_bytes if early_quantisation else ACTIVATION_BYTES * s.hidden
 
 
 def combine_bytes(s: Shape) -> float:
-    """Bytes of one expert's answer for one token: BF16, unquantised (paper 4.2.1)."""
+    """Bytes of one expert's answer for one token: BF16, unquantised (arXiv 2506.12708v2 section
+    4.2.1)."""
     return ACTIVATION_BYTES * s.hidden
 
 

@@ -164,7 +164,8 @@ def first_group(pool: Pool, name: str, dies: int) -> slice:
 
 
 def first_stage(pool: Pool, dies: tuple[int, ...]) -> tuple[int, ...]:
-    """Dies of an instance that have the first layers: in decode the first ones of every rank."""
+    """Numbers of an instance's dies that have the first layers: in decode the first ones of every
+    rank."""
     stage_dies = PARALLELISMS["layers"].stride(pool, len(dies))
     return tuple(die for k, die in enumerate(dies) if k // stage_dies % pool.own.pp_stages == 0)
 

@@ -163,9 +163,9 @@ def _overlapped_s(
     rows: float,
 ) -> float:  # fmt: skip
     """Seconds of a layer of two microbatches that overlap; before, sent, experts, answered: seconds
-    of the stages of one in sequence, on the remaining cores. Rows are ordered and gathered in the
-    computing stream, or by vector cores concurrently: demand of both streams for these delays both
-    equally."""
+    of the stages of one microbatch, of `die_tokens` and `rows`, on the remaining cores. Rows are
+    ordered and gathered in the computing stream (`routing`), or by vector cores concurrently: then
+    this work delays both streams equally."""
     message_s = p.dispatch.message * die_tokens
     order_s = p.dispatch.order * rows
     gather_s = p.combine.message * die_tokens

@@ -239,7 +239,8 @@ def _moe_coefficients(x: Setting) -> tuple[c.Gate, c.Transfer, c.Experts, c.Tran
 
 
 def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
-    """FLOPs and bytes of a prefill batch, as coefficients."""
+    """FLOPs and bytes of a prefill batch, as coefficients; form: effect of the parallel form of
+    attention."""
     s, f = x.shape, x.formats
     attention_works = [
         (o.prefill_down(s, f), 1.0),

@@ -59,13 +59,13 @@ started = partial(_seconds_field, "started")
 
 
 def part(kind: type[R]) -> R:
-    """Declare a record within a record."""
+    """Declare a dataclass field that holds a record of a kind."""
     default_record: Any = field(default=kind())
     return default_record
 
 
 def parts(kind: type[R], count: int) -> tuple[R, ...]:
-    """Declare `count` records of a kind."""
+    """Declare a dataclass field that holds a tuple of `count` records of a kind."""
     default_records: Any = field(default=(kind(),) * count)
     return default_records
 

@@ -178,12 +178,14 @@ class Shape(Widths):
 
     @property
     def core_query_width(self) -> int:
-        """Query values that enter decode's attention core; MLA's have absorbed the key weights."""
+        """Number of query values that enter decode's attention core; MLA's have absorbed the key
+        weights."""
         return self.kind.core_query(self)
 
     @property
     def core_value_width(self) -> int:
-        """Values that leave decode's attention core, of all heads; MLA's are still latent."""
+        """Number of values that leave decode's attention core, all heads; MLA's are still
+        latent."""
         return self.kind.core_value(self)
 
     @property
@@ -217,9 +219,10 @@ class Shape(Widths):
 
     @property
     def index_weights(self) -> int:
-        """Parameters of a mean layer's indexer: queries from the query's latent, one key, weights
-        of heads; and of what compresses tokens: a value and its weight in the mean, of two sets
-        where these overlap, as selected ones do (Megatron-LM, deepseek_v4_hybrid_attention)."""
+        """Parameters of a mean layer's indexer (queries from the query's latent, one key, weights
+        of heads), and of the compression of tokens: projections to a value and to its weight in the
+        mean, two of each where groups of tokens overlap, as those of selected keys do (Megatron-LM,
+        deepseek_v4_hybrid_attention)."""
         query_weights = (self.q_lora or self.hidden) * self.index_heads * self.index_dim
         if not self.is_compressed:
             return query_weights + self.hidden * (self.index_dim + self.index_heads)

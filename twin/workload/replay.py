@@ -25,9 +25,10 @@ def replay(
     workload: Workload, clock: Clock, horizon_s: float, stream: Streams, block_tokens: int,
     table: TraceTable, count: int | None, answers: bool = False,
 ) -> Requests:  # fmt: skip
-    """The trace's requests: copied, spread, squeezed, cut at the horizon and re-blocked; where
-    turns wait, sessions that begin before the horizon stay whole. answers: chains include the
-    blocks of the answers. Of the workload `trace`, `turns` and, without times, the rate count."""
+    """Requests of a trace in a run: copied, spread where timestamps are rounded, sped up, cut at
+    the horizon and in blocks of `block_tokens`; where turns wait, sessions that begin before the
+    horizon stay whole. count: requests at most; answers: whether chains include the blocks of
+    answers. Of the workload only `trace`, `turns` and, without times, the rate are used."""
     settings = workload.trace
     rows = len(table)
     if rows * settings.tree_copies > MOST_REQUESTS:

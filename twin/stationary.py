@@ -285,10 +285,7 @@ def _even_mean_s(
     loads = prompts_by_rank(tokens, tokens * pairs, prompt, p.chunk_most, ranks, group, lengths)
     mean_s = 0.0
     for share, chunk_tokens, chunk_pairs in loads:
-        first, last = (
-            (float(chunk_tokens[0]), float(chunk_pairs[0])),
-            (float(chunk_tokens[-1]), float(chunk_pairs[-1])),
-        )
+        first, last = ((float(chunk_tokens[k]), float(chunk_pairs[k])) for k in (0, -1))
         mean_s += share * even_iteration_s(
             p, requests, requests * held, *first, *last, min(group, ranks)
         )

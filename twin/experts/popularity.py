@@ -45,7 +45,8 @@ def log_loads(
     log_load = np.zeros((layers, routed_experts))
     if experts.popularity == "imported":
         checked_counts = _check_counts(counts, layers, routed_experts, experts.counts.name)
-        return skew * _log_ratios(checked_counts)
+        mean_counts = np.add.accumulate(checked_counts, axis=1)[:, -1:] / routed_experts
+        return skew * apply(math.log, np.maximum(checked_counts / mean_counts, LEAST_SHARE))
     layer_scales = [float(number) for number in facts["experts.popularity.layer_scale"].value]
     alpha, load_span = experts.power_law_alpha, facts.si("experts.popularity.power_law_span")
     for layer in range(layers):
@@ -75,12 +76,6 @@ def _check_counts(counts: Floats | None, layers: int, routed_experts: int, name:
             f"{subject} must be finite and not negative, with some above 0 in every layer"
         )
     return np.ascontiguousarray(counts, np.float64)
-
-
-def _log_ratios(counts: Floats) -> Floats:
-    """Logarithm of counts f8[layers, experts] over their layer's mean, at least LEAST_SHARE."""
-    mean_count = np.add.accumulate(counts, axis=1)[:, -1:] / counts.shape[1]
-    return apply(math.log, np.maximum(counts / mean_count, LEAST_SHARE))
 
 
 def fill_ranked_loads(shape: int, scale: float, alpha: float, span: float, order_key: np.uint64,

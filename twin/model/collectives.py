@@ -134,14 +134,10 @@ def direct_exchange(x: Exchange, chip: str, facts: Facts) -> Exchange:
     networks, inside a node and across (`operators.exchange` of data/chips, or of the chip that
     `exchange_of` names), else the family's share of the NIC's rate without a proxy."""
     crosses_nodes = x.slow_between and x.nodes > 1
-    measured_chip, where = (
-        chip_of_tables(facts, chip, "exchange"),
-        "across" if crosses_nodes else "inside",
-    )
-    path = f"chips.{measured_chip}.operators.exchange.{where}"
-    copy_share = facts.si(
-        "fabric.efficiency.rdma" if crosses_nodes else f"chips.{chip}.link_efficiency"
-    )
+    where = "across" if crosses_nodes else "inside"
+    path = f"chips.{chip_of_tables(facts, chip, 'exchange')}.operators.exchange.{where}"
+    share_name = "fabric.efficiency.rdma" if crosses_nodes else f"chips.{chip}.link_efficiency"
+    copy_share = facts.si(share_name)
     if f"{path}.dispatch_rate" in facts:
         dispatch, combine = (
             Measured(

@@ -177,9 +177,8 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
     computes a prompt, so passes are apart where there is one rank or all have prompts at once."""
     is_same_dies = x.pool.layer_dies == x.exchange.peers or delay > 0
     ranks = x.layout.dies / x.pool.layer_dies
-    up_projection_s = (
-        0.0 if uses_sparse_kernel(x) else x.many_rows_s(o.cached_up(x.shape, x.formats))
-    )
+    cached_work = o.cached_up(x.shape, x.formats)
+    up_projection_s = 0.0 if uses_sparse_kernel(x) else x.many_rows_s(cached_work)
     cached_token_s = up_projection_s * x.pool.layer_dies / x.layout.dies
     # Latents of cached tokens come from all dies first.
     if (context_group := x.groups.get("context")) is not None:

@@ -54,12 +54,9 @@ def expected_max_decoding(ranks: int, places: float, share: float) -> float:
     binomial number per rank."""
     least_places = math.floor(places)
     ranks_with_more = round((places - least_places) * ranks)
-    chance_at_most = apply(
-        lambda x: x ** (ranks - ranks_with_more), _cumulative_chances(least_places, share)
-    )
-    chance_at_most *= apply(
-        lambda x: x**ranks_with_more, _cumulative_chances(least_places + 1, share)[:-1]
-    )
+    fewer, more = (_cumulative_chances(least_places + k, share) for k in (0, 1))
+    chance_at_most = apply(lambda x: x ** (ranks - ranks_with_more), fewer)
+    chance_at_most *= apply(lambda x: x**ranks_with_more, more[:-1])
     return float((1.0 - chance_at_most).sum())  # over k the chance that some rank has more than k
 
 

@@ -212,9 +212,7 @@ def before_core_s(m: Mode, tokens: float) -> float:
 def attention_s(m: Mode, tokens: float, core: float) -> float:
     """Seconds of a layer's attention for `tokens` of a rank; `core`: seconds of its core without
     launch."""
-    total_s = before_core_s(m, tokens) + m.core.fixed
-    total_s += core
-    total_s += collective_s(m.context, tokens)
+    total_s = before_core_s(m, tokens) + m.core.fixed + core + collective_s(m.context, tokens)
     for k in range(len(m.after)):
         total_s += product_s(m.after[k], tokens)
     return total_s + collective_s(m.scatter, tokens)

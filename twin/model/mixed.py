@@ -40,8 +40,7 @@ def mixed_iteration_s(
     hottest die over the mean by tokens; ops f8[len(DECODE_OPERATORS)] gets the seconds of decode's
     operators as if alone added, and what the chunk adds as `prefill_chunk`. Where prompts have
     passes of their own (`chunk.apart`), the iteration is one with the chunk alone and then one of
-    decode.
-    """
+    decode."""
     has_prompts = has_answers = False
     if p.chunk.apart > 0.0:
         for rank in range(first, first + count):

@@ -149,14 +149,11 @@ def predict(
     """Steady state of a deployment. prefill_hot, decode_hot: (tokens that enter an MoE layer, load
     of the hottest die over the mean at these), f8[G] each.
 
-    Raises ModelError with one sentence when a single request does not fit.
-    """
+    Raises ModelError with one sentence when a single request does not fit."""
     front_requests_per_s = costs.front_end_requests_per_s
     if (prompt_role := costs.prefilling_role) is not None:
-        tokenised_per_s = prompt_role.pool.instances * costs.tokenised_prompts_per_s(
-            traffic.input_tokens
-        )
-        front_requests_per_s = min(front_requests_per_s, tokenised_per_s)
+        prompts_per_s = costs.tokenised_prompts_per_s(traffic.input_tokens)
+        front_requests_per_s = min(front_requests_per_s, prompt_role.pool.instances * prompts_per_s)
     rates = {"front end": front_requests_per_s}
     prefill = decode = None
     if costs.colocated_role is not None:

@@ -78,13 +78,8 @@ def decode_timeline(
     if p.microbatch == 2.0 and sum(layer_s(p, p.sequence, load)) <= split_s:
         return None
     mode = p.splits[split_index]
-    moe = tuple(
-        zip(
-            ("gate", "dispatch", "experts", "combine"),
-            moe_stages_s(p, mode, half_load),
-            strict=True,
-        )
-    )
+    names = ("gate", "dispatch", "experts", "combine")
+    moe = tuple(zip(names, moe_stages_s(p, mode, half_load), strict=True))
     streams, pieces = decode_pieces(
         p, stage_seconds(p, mode, half_load), _attention_operators(mode, half_load), moe
     )

@@ -80,7 +80,6 @@ def scaled_lengths(
 ) -> np.ndarray:
     """Token counts i4[n] scaled by the profile's factor at arrival_s f8[n]; side: "input" or
     "output"."""
-
     length_factor = length_factor_at(workload, arrival_s, side, facts)
     return np.maximum(np.rint(tokens * length_factor), 1.0).astype(np.int32)
 

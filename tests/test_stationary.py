@@ -79,3 +79,12 @@ def test_iterations_in_which_nothing_happens_are_run_at_once_with_equal_figures(
     for name in ("iteration_s", "token_s", "rate_req_per_s", "late"):
         assert getattr(at_once, name) == pytest.approx(getattr(one_by_one, name), rel=1e-3), name
     assert at_once.swings.lasting == pytest.approx(one_by_one.swings.lasting, rel=0.01)
+
+
+@pytest.mark.parametrize("share", [1e-4, 1e-2])
+def test_light_loads_of_mixed_serving_are_judged_by_many_answers(share):
+    """A few answers of a light load said that all were in time, or a tenth of them not."""
+    fields = {"deployment.mode": "colocated", "workload.lengths": "deepseek-service"}
+    priced = Priced(small(fields), load_facts())
+    state = state_at(priced, share * priced.prediction.requests_per_s)
+    assert stationary.answer_times_s(state)[0].size >= 800

@@ -37,8 +37,8 @@ SCATTER = 5e-3  # relative standard error of what uneven ranks add: passes end b
 HALVINGS = 40
 CLOSE = 1e-2  # of the arrivals of an iteration: passes end when they change by less
 LEAST_CV = 0.1  # of gaps: evener ones change nothing
-SAMPLED, MOST_ITERATIONS = 2_000, 20_000  # answers whose stamps are read; iterations until then
-RARE = 0.01  # arrivals of an iteration: fewer hardly meet, and their stamps take long to see
+SAMPLED, MOST_ITERATIONS = 2_000, 1_000_000  # answers whose stamps are read; iterations for them
+RARE = 0.001  # arrivals of an iteration: fewer hardly meet, and their stamps take long to see
 NONE_COMES = 1e-9  # arrivals of an iteration
 FEW = 30  # answers whose seconds a token have a mean
 OVER = 0.02  # more than full places answer, so that they stay full
@@ -208,10 +208,11 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
 def answer_times_s(state: Stationary) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(seconds from arrival to the first token, seconds per token after it) of the last answers
     that a colocated instance ended, f8[n] each. Its population runs on until `SAMPLED` answers have
-    ended or `MOST_ITERATIONS` are over, with `RARE` arrivals per iteration at least."""
+    ended or for `MOST_ITERATIONS`, with `RARE` arrivals per iteration at least."""
     p, each = state.population, max(state.swings.joining, RARE)
-    while p.ended[0] < SAMPLED and p.at[ITERATION] < MOST_ITERATIONS:
-        run_population(p, 0, MOST_ITERATIONS // 10, each, 0.0)
+    last = p.at[ITERATION] + MOST_ITERATIONS
+    while p.ended[0] < SAMPLED and p.at[ITERATION] < last:
+        run_population(p, 0, MOST_ITERATIONS // 100, each, 0.0)
     count = min(int(p.ended[0]), SAMPLED)
     return p.ended_wait_s[:count], p.ended_token_s[:count]
 

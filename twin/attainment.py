@@ -434,8 +434,9 @@ def front_routers(s: Scenario) -> int:
 def _later_stages_s(
     role: RoleCosts, d: Prefill, traffic: Traffic, hot: Hot, line: tuple[float, float]
 ) -> float:
-    """Seconds of a prompt's last piece from the end of the first pipeline stage to the last. line:
-    seconds per token and per query-key pair."""
+    """Seconds that the last piece of a prompt takes in all pipeline stages but the first. role:
+    costs of prefill; d: its settings; hot: the hottest die's tokens over the mean; line: seconds
+    per token and per query-key pair."""
     if d.pp_stages == 1:
         return 0.0
     tokens = min(traffic.fresh_tokens, role.prompt_tokens)

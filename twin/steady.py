@@ -460,8 +460,9 @@ def largest_batch(priced: Priced, tpot_s: float) -> Target:
 
 
 def _predict(parts: Assembly, traffic: Traffic) -> Prediction:
-    """The prediction for these parts and this traffic, without the hits in the memory pool if
-    reading them takes longer than computing them again."""
+    """Sustained rates of a deployment, of which `parts` has network, costs and expert imbalance,
+    under this traffic. Hits in the memory pool are left out if reading them takes longer than
+    computing them again."""
     role, read_tokens = parts.costs.prefilling_role, traffic.read_tokens
     if role is not None and read_tokens > 0.0:
         saved_s = recompute_s(parts, role, traffic.input_tokens) * read_tokens

@@ -10,7 +10,7 @@ from tests.engine.small import small
 from twin.engine.simulate import simulate
 from twin.lab import controllers
 from twin.lab.runs import answer
-from twin.policies.controllers import ControllerError, set_source
+from twin.policies.controllers import ControllerError, set_controller_loader
 from twin.scenario import with_overrides
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "examples" / "one_by_one.py"
@@ -20,7 +20,7 @@ EXAMPLE = Path(__file__).parents[2] / "data" / "examples" / "one_by_one.py"
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv(controllers.VARIABLE, str(tmp_path))
     controllers.load_controller.cache_clear()
-    set_source(controllers.load_controller)
+    set_controller_loader(controllers.load_controller)
     return tmp_path
 
 
@@ -83,7 +83,7 @@ def test_an_answer_that_is_not_kept_finds_the_folder_too(folder, monkeypatch):
     def nowhere(_digest):
         raise ControllerError("set TWIN_CONTROLLERS")
 
-    set_source(nowhere)
+    set_controller_loader(nowhere)
     monkeypatch.setattr(answer, "load_facts", lambda: QUICK)
     digest = kept(folder, "one_by_one", EXAMPLE.read_text())
     told = answer.answer_scenario(asked(digest), None, lambda _share, _live: True, keep=False)

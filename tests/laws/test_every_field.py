@@ -19,7 +19,7 @@ from twin.engine import balancing
 from twin.engine.simulate import result_digest, simulate
 from twin.facts import Facts
 from twin.lab.library import load_facts
-from twin.policies.controllers import set_source
+from twin.policies.controllers import set_controller_loader
 from twin.scenario import Scenario, canonical, fields, with_overrides
 
 DESCRIPTIVE = {
@@ -552,7 +552,7 @@ def few_looks(monkeypatch):
 @pytest.fixture(autouse=True)
 def own_controller():
     """The operator's own controller, which other tests may have taken from elsewhere."""
-    set_source(lambda digest: lambda seen: {"prefill": 3, "decode": 2})
+    set_controller_loader(lambda digest: lambda seen: {"prefill": 3, "decode": 2})
 
 
 def asked(context: dict[str, Any], path: str, value: Any) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from twin.lab.evidence.judge import answer_row
-from twin.lab.evidence.rows import OTHER, SUPERNODE, bars, load_published
+from twin.lab.evidence.rows import OTHER, SUPERNODE, error_limits, load_published
 from twin.lab.library import load_facts
 from twin.lab.share.shipped import current_evidence
 
@@ -19,7 +19,7 @@ def found():
 def test_calibrating_rows_agree_within_their_bar_on_average(found):
     # <= 3 % mean: all rows that calibrate, circular ones left out
     calibrating = [abs(e["error"]) for e in found if e["kind"] == "calibrating"]
-    assert sum(calibrating) / len(calibrating) <= bars().mean["calibrating"]
+    assert sum(calibrating) / len(calibrating) <= error_limits().mean["calibrating"]
 
 
 def test_deepep_rows_that_set_another_machines_constants_agree_within_eight_percent(found):
@@ -74,7 +74,7 @@ def test_rows_of_neither_fit_nor_arithmetic_agree_on_average_as_the_bars_say(fou
         rows = [e for e in found if e["group"] == group and e["kind"] == "seen"]
         errors = [abs(e["error"]) for e in rows if e["id"] not in OPEN]
         assert len(errors) >= 12
-        assert sum(errors) / len(errors) <= STANDS.get(group, bars().mean[group])
+        assert sum(errors) / len(errors) <= STANDS.get(group, error_limits().mean[group])
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def _plans(seen: Store) -> Plans:
 def _require_plan(seen: Store, key: str) -> tuple[Plans, Plan]:
     """The plans of a visitor's store, and the one plan with this key. Raises UnknownId."""
     plans = _plans(seen)
-    if (question := plans.question(key)) is None:
+    if (question := plans.stored_plan(key)) is None:
         raise UnknownId("plan", key)
     return plans, question
 

@@ -50,6 +50,8 @@ class Balance:
     """Expert popularity over time, and the placements that follow it."""
 
     def __init__(self, machine: Machine, agenda: Agenda, log: list[Event]) -> None:
+        """Place the experts of all instances, unless loads are always even, record the loads at the
+        start, and begin the agenda of shifts and rebalances, which are noted in `log`."""
         self.machine, self.agenda, self.log = machine, agenda, log
         self.setup = machine.setup
         self.experts = self.setup.routed.experts

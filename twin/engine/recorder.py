@@ -170,10 +170,10 @@ def windows_table(
     columns["output_tokens_per_s"] = sums[:, w.DECODE_TOKENS] / width_s
     columns["hit_token_ratio"] = ratio(sums[:, w.HIT_TOKENS], sums[:, w.PROMPT_TOKENS])
     columns["decode_iteration_s"] = ratio(sums[:, w.ITERATION_S], sums[:, w.ITERATIONS])
-    prefills, decodes = present.instances(window_count)
-    columns["prefill_busy"] = sums[:, w.PREFILL_BUSY_S] / (width_s * np.maximum(prefills, 1))
-    columns["decode_busy"] = sums[:, w.DECODE_BUSY_S] / (width_s * np.maximum(decodes, 1))
-    columns["kv_used_fraction"] = sums[:, w.KV_USED_S] / (width_s * np.maximum(decodes, 1))
+    prefill_counts, decode_counts = present.instances(window_count)
+    columns["prefill_busy"] = sums[:, w.PREFILL_BUSY_S] / (width_s * np.maximum(prefill_counts, 1))
+    columns["decode_busy"] = sums[:, w.DECODE_BUSY_S] / (width_s * np.maximum(decode_counts, 1))
+    columns["kv_used_fraction"] = sums[:, w.KV_USED_S] / (width_s * np.maximum(decode_counts, 1))
     moved_bytes = movement.cells_of(world).sum(axis=(1, 3))[:-1]
     for plane, name in enumerate(w.PLANES):
         columns[f"{name}_utilisation"] = moved_bytes[:, plane] / (width_s * limits[name])

@@ -200,8 +200,8 @@ class Setup:
     @property
     def pool_of(self) -> list[int]:
         """Number of the memory pool of each instance that computes prompts, in order."""
-        is_shared, prefill = self.scenario.memory_pool.scope == "shared", self.of_role("prefill")
-        return [self.supernode_of(i) if is_shared else number for number, i in enumerate(prefill)]
+        is_shared, instances = self.scenario.memory_pool.scope == "shared", self.of_role("prefill")
+        return [self.supernode_of(i) if is_shared else number for number, i in enumerate(instances)]
 
     @property
     def quotas(self) -> list[float]:

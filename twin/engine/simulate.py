@@ -199,9 +199,9 @@ def run_models(
 
 def _progress_figures(running: Sequence[Running], now_s: float) -> dict[str, Any]:
     """Numbers of requests of all models, by name, and `points`: the first one's curves."""
-    unfolding = running[0].unfolding
-    unfolding.add_point(now_s)
-    points = {name: list(values) for name, values in unfolding.points.items()}
+    curves = running[0].unfolding
+    curves.add_point(now_s)
+    points = {name: list(values) for name, values in curves.points.items()}
     numbers = [live_counts(model.world) for model in running]
     sums = {name: sum(model_numbers[name] for model_numbers in numbers) for name in numbers[0]}
     return sums | {"points": points}
@@ -312,8 +312,8 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     cells = cells_of(world)
     moved_bytes = cells.sum(axis=(1, 3))[-1]
     totals |= {f"{name}_amount": float(moved_bytes[plane]) for plane, name in enumerate(w.PLANES)}
-    bytes_by_class = cells.sum(axis=(2, 3))[-1].tolist()
-    totals |= {f"{name}_moved": b for name, b in zip(w.TRAFFIC, bytes_by_class, strict=True)}
+    bytes_by_traffic = cells.sum(axis=(2, 3))[-1].tolist()
+    totals |= {f"{name}_moved": b for name, b in zip(w.TRAFFIC, bytes_by_traffic, strict=True)}
     totals["block_bytes"] = world.settings.block_bytes
     totals["block_tokens"] = float(world.settings.block_tokens)
     totals["inside"] = float(steady_row[w.IN_FRONT_END : w.IN_DECODE + 1].sum())

@@ -103,7 +103,7 @@ def choose_layers(
         return np.empty(0, np.int64)
     if policy == "periodic":
         return np.arange(slots.shape[0])
-    hottest_load = hottest_by_layer(measured, slots, nearest)
+    hottest_over_mean = hottest_by_layer(measured, slots, nearest)
     if policy == "threshold":
-        return np.flatnonzero(hottest_load > threshold)
-    return np.sort(np.argsort(-hottest_load, kind="stable")[: max(0, layers)])
+        return np.flatnonzero(hottest_over_mean > threshold)
+    return np.sort(np.argsort(-hottest_over_mean, kind="stable")[: max(0, layers)])

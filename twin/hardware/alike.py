@@ -90,25 +90,25 @@ def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[I
     both are entered in `image`. None where links differ."""
     neighbours = []
     for links_of, ends in zip(net.link_lists, (net.head, net.tail), strict=True):
-        (ours, degrees), (theirs, their_degrees) = links_of.at(front), links_of.at(others)
+        (our_links, degrees), (their_links, their_degrees) = links_of.at(front), links_of.at(others)
         if (degrees != their_degrees).any():
             return None
         pair = np.repeat(np.arange(front.size), degrees)
-        keys, other_keys = pair * image.size + ends[ours], pair * image.size + ends[theirs]
+        keys, other_keys = (pair * image.size + ends[links] for links in (our_links, their_links))
         _, index, their_index = np.intersect1d(
             keys, other_keys, assume_unique=True, return_indices=True
         )
         # A shared neighbour that is linked otherwise to the other vertex is exchanged, too: with
         # uplinks dealt in turn, two groups of nodes have their wider links to different switches.
-        index = index[net.link_kinds[ours[index]] == net.link_kinds[theirs[their_index]]]
-        shared_vertices = ends[ours[index]]
+        index = index[net.link_kinds[our_links[index]] == net.link_kinds[their_links[their_index]]]
+        shared_vertices = ends[our_links[index]]
         shared_vertices = shared_vertices[image[shared_vertices] < 0]
         image[shared_vertices] = shared_vertices
-        unpaired_links = [np.flatnonzero(image[ends[links]] < 0) for links in (ours, theirs)]
-        if unpaired_links[0].size != unpaired_links[1].size:
+        open_links = [np.flatnonzero(image[ends[links]] < 0) for links in (our_links, their_links)]
+        if open_links[0].size != open_links[1].size:
             return None
         sides = []
-        for links, free_links in zip((ours, theirs), unpaired_links, strict=True):
+        for links, free_links in zip((our_links, their_links), open_links, strict=True):
             ordered = free_links[np.lexsort((net.link_kinds[links[free_links]], pair[free_links]))]
             sides.append((pair[ordered], net.link_kinds[links[ordered]], ends[links[ordered]]))
         columns = zip(sides[0][:2], sides[1][:2], strict=True)

@@ -98,15 +98,16 @@ def pool_load(
         lent = net.once(("lent", node_key, cut_off), partial(_lenders, net, node_key, cut_off))
         if lent is None:
             return None
-        sources, cpus, cpu_shares = lent
+        dram_nodes, cpus, cpu_shares = lent
         is_read = operation == "read"
         ends = (cpus, readers) if is_read else (readers, cpus)
         shares = (cpu_shares, reader_shares) if is_read else (reader_shares, cpu_shares)
         load = load_of(net, Demand(*ends, *shares, WAYS[plane], operation))
         newly_cut = {int(net.node[pair[0 if is_read else 1]]) for pair in load.unreached}
         if not newly_cut:
-            return load, sources
-        if not set(sources.tolist()) - newly_cut - own_nodes and set(sources.tolist()) - own_nodes:
+            return load, dram_nodes
+        far_nodes = set(dram_nodes.tolist()) - own_nodes
+        if far_nodes and not far_nodes - newly_cut:
             return None  # it is the dies that are cut off
         cut_off |= newly_cut
     return None

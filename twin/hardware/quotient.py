@@ -240,11 +240,11 @@ class Quotient:
             link_key, return_index=True, return_inverse=True, return_counts=True
         )
         tail, head = class_of[tail[first]], class_of[head[first]]
-        ends, end_of = np.unique(class_of[ends], return_inverse=True)
-        parts = np.stack([[np.bincount(end_of, row_bytes) for row_bytes in part] for part in parts])
+        ends, class_of_end = np.unique(class_of[ends], return_inverse=True)
+        parts = np.stack([[np.bincount(class_of_end, rates) for rates in part] for part in parts])
         return Problem(
             size, tail, head, class_of[rows], ends, parts, self.added[first], turned, first, link,
-            counts.astype(np.float64), counts / np.bincount(class_of)[head], end_of,
+            counts.astype(np.float64), counts / np.bincount(class_of)[head], class_of_end,
         )  # fmt: skip
 
     def _find_classes(

@@ -137,8 +137,9 @@ def _guesses(
     large: bool,
     slow: bool,
 ) -> Iterator[FLOATS]:
-    """Yield prices f8[links], sum 1, with which a round tries to raise the lower bound of the
-    fullest link's load; full: seconds of load; prices: those of the game."""
+    """Yield link prices f8[links], sum 1: each proves a lower bound of the fullest link's seconds.
+    capacity: bytes/s; full: seconds of load of each link; turn: number of the round; prices: gives
+    the solver's own of now; large: many links; slow: many steps of walks."""
     if large:
         yield prices() if turn % LARGE_MIX else _cut_prices(walks, capacity, full)
         return

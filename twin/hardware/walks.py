@@ -184,9 +184,9 @@ class Walks:
         return self._split(self._arrival_shares(weights), shares)
 
     def split_by_capacity(self, capacity: FLOATS, members: INTS | None, fan: FLOATS) -> FLOATS:
-        """Bytes/s on every link, f8[parts, links], where every vertex splits by the capacity of the
-        paths ahead. members: number of vertices that each vertex represents; None: 1. fan: number
-        of links of this capacity into each vertex that a link represents."""
+        """Bytes/s on every link, f8[near and far bytes, links], if every vertex splits by the
+        capacity of the paths ahead. A vertex may stand for several equal ones (members: how many,
+        None: 1), and a link for several equal links (fan: how many of them enter each vertex)."""
         shares = self.shares_by_capacity(capacity, members, fan)
         return self._split(
             [self.hops[v.end, v.row] == h for h, v in enumerate(self.levels, 1)], shares
@@ -255,15 +255,15 @@ class Walks:
         if lengths == 1:
             return [np.ones(level.end.size) for level in self.levels]
         fraction = np.zeros((lengths, *self.hops.shape))  # of all walks of `hops` + 0, 1, ... hops
-        power = np.zeros(fraction.shape, np.int32)
+        log2 = np.zeros(fraction.shape, np.int32)
         for h, v in enumerate(self.levels, 1):
             arrival = h - self.hops[v.end, v.row], v.end, v.row
-            fraction[arrival], power[arrival] = (column[v.state] for column in weights[h - 1])
-        top_power = np.where(fraction > 0.0, power, np.iinfo(np.int32).min // 2)[1:].max(axis=0)
-        by_detour = np.ldexp(fraction[1:], power[1:] - top_power)
+            fraction[arrival], log2[arrival] = (part[v.state] for part in weights[h - 1])
+        top_log2 = np.where(fraction > 0.0, log2, np.iinfo(np.int32).min // 2)[1:].max(axis=0)
+        by_detour = np.ldexp(fraction[1:], log2[1:] - top_log2)
         longer_sum = by_detour.sum(axis=0)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            longer_ratio = np.ldexp(longer_sum / fraction[0], top_power - power[0])
+            longer_ratio = np.ldexp(longer_sum / fraction[0], top_log2 - log2[0])
             shortest_share = np.where(self.hops > 0, 1.0 / (1.0 + longer_ratio), 0.0)
             share = np.stack([shortest_share, *(1.0 - shortest_share) * (by_detour / longer_sum)])
         return [

@@ -49,7 +49,9 @@ def column(
     dtype: str | np.dtype[Any], shape: str, meaning: str, unit: str = "", *, by: str = "",
     fill: float | None = 0,
 ) -> np.ndarray:  # fmt: skip
-    """Declare an array; shape: symbols with commas; by: modules that write it; fill None: given."""
+    """Declaration of an array that compiled code shares, typed as that array. shape: sizes, named
+    or as numbers, by: modules that write it, both separated by commas; fill: first value of every
+    element, None if the owner passes the array."""
     declared: Any = Column(np.dtype(dtype), _split(shape), meaning, unit, _split(by), fill)
     return declared
 

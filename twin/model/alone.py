@@ -43,19 +43,19 @@ def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: flo
     return host_s + transfer.fixed + tokens * transfer.message + wire_s
 
 
-def streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
-    """(seconds of decode's attention stream, of its MoE stream) for a microbatch of a layer, on the
-    split of cores of arXiv 2506.12708v2."""
-    role, decode = costs.decode_role, costs.decode
-    assert role is not None
-    rank_dies = role.pool.layer_dies
-    slots = int(role.slots(role.pool.batch_per_npu))
-    _, context = rank_load(slots, role.ranks, traffic)
+def decode_streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
+    """(seconds of attention, of MoE) for one of two microbatches in a decode layer, attention on 16
+    and MoE on 8 of 24 cube cores (arXiv 2506.12708v2). hot: hottest die's tokens over the mean."""
+    role_costs, decode = costs.decode_role, costs.decode
+    assert role_costs is not None
+    rank_dies = role_costs.pool.layer_dies
+    slots = int(role_costs.slots(role_costs.pool.batch_per_npu))
+    _, context = rank_load(slots, role_costs.ranks, traffic)
     half_query = 0.5 * decode.query_tokens
-    tokens = half_query * (slots * role.ranks)
+    tokens = half_query * (slots * role_costs.ranks)
     layer_load = layer.Pass(
         half_query * slots, 0.5 * float(context[0]), half_query * slots / rank_dies, tokens,
-        float(role.stage_dies), *layer.die_and_link_load(decode.layout, tokens, *hot),
+        float(role_costs.stage_dies), *layer.die_and_link_load(decode.layout, tokens, *hot),
     )  # fmt: skip
     return layer.layer_s(decode, decode.splits[PAPER_SPLIT], layer_load)
 

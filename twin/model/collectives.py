@@ -219,9 +219,10 @@ def adding_bytes_per_s(m: Machine, facts: Facts, vector_share: float) -> float:
 def moe_traffic(
     s: Shape, comm: Communication, m: Machine, facts: Facts, x: Exchange, apart: bool = False
 ) -> MoeTraffic:
-    """Coefficients of dispatch and combine of one token's `top_k` messages among `x.peers` dies.
-    Without fused operators, and between slowly joined nodes, all tokens go to all dies; `apart`:
-    transfers between nodes run concurrently with those inside."""
+    """Seconds of dispatch and of combine as coefficients: fixed, per token of the busiest die, and
+    per row of the hottest expert die. A token has `top_k` messages to `x.peers` dies; without fused
+    operators, and between slowly joined nodes, all tokens go to all dies. apart: transfers between
+    nodes run at the same time as those inside."""
     sent_bytes = dispatch_bytes(s, comm.early_quantisation, m.message_scale_bytes)
     answer_bytes = combine_bytes(s)
     if not comm.fused and m.family == "ascend" and x.inside_bytes_per_s > 0.0:

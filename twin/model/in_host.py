@@ -58,8 +58,9 @@ class HostMemory:
         return most_tokens
 
     def read_bytes(self, s: Shape, kv: str, query_tokens: float) -> float:
-        """Bytes read for a context token that is attended to, mean layer; query_tokens: of a pass.
-        Each of these has a selection of its own, of which a die has what it had selected before."""
+        """Bytes that a die reads in a pass for each context token, mean layer. kv: number format;
+        query_tokens: of a request in the pass. With an indexer, each query token selects its own
+        keys, and those that the die still has from earlier passes are not read."""
         if not s.index_top_k:
             return self.layer_bytes(s, kv)
         read_share = min(self.part.share, 1.0 - self.part.hits)

@@ -63,7 +63,9 @@ def _pass_s(
     chunk: np.ndarray, pairs: np.ndarray, first: int, count: int, hot_tokens: np.ndarray,
     hot_factor: np.ndarray, ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """Seconds, also added to `ops`, of a pass with answers (1; 0: none), prompts or both."""
+    """Seconds, also added to `ops` by operator, of a pass on ranks first..first + count - 1.
+    answers, prompts: 1 with, else 0. By rank: requests in decode, their context tokens, tokens of
+    the prompt chunk, its query-key pairs. hot_*: hottest die's tokens over the mean, by tokens."""
     fullest_rank, busiest, total_requests = first, 0, 0
     if answers > 0.0:
         fullest_rank, busiest, total_requests = layer.rank_loads(p, requests, context, first, count)
@@ -72,8 +74,7 @@ def _pass_s(
     running = total_requests / groups  # requests of a group
     fullest = layer.share_in_group(busiest, groups, count) * busiest
     entering_tokens, most = _pass_tokens(
-        p, answers, prompts, requests, chunk, first, count, groups, query * running,
-        query * fullest,
+        p, answers, prompts, requests, chunk, first, count, groups, query * running, query * fullest
     )  # fmt: skip
     if entering_tokens <= 0.0:
         return 0.0
@@ -81,7 +82,7 @@ def _pass_s(
     own_share = answers * layer.share_in_group(requests[fullest_rank], groups, count)
     rank_requests = own_share * requests[fullest_rank]
     rank_context = own_share * context[fullest_rank]
-    alone_s = 0.0
+    alone_s = attention_s = dense_s = most_rows = most_core_s = 0.0
     if total_requests > 0:
         load = layer.Pass(
             query * rank_requests, rank_context, query * fullest / width, query * running, dies,
@@ -91,7 +92,6 @@ def _pass_s(
             alone_s += decode.layers_in_sequence_s(p, p.moe_layers, load, ops)
         else:
             alone_s += decode.dense_layers_s(p, load, ops)
-    attention_s = dense_s = most_rows = most_core_s = 0.0
     for rank in range(first, first + count):
         if (
             first < rank != fullest_rank

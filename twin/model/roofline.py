@@ -305,9 +305,10 @@ def facts_of_stack(facts: Facts, stack: str, chip: str) -> Facts:
 def _efficiencies(
     facts: Facts, chip: Chip, table: str, kernel: str, gap: float
 ) -> dict[str, Efficiency]:
-    """Efficiency of operators by "operator.format": as measured on the chip (its `operators` in
-    data/chips); attention otherwise as its family's (data/operators.toml). Raises FactError when
-    the family has no figure for that attention kernel."""
+    """Shares of a die's peaks that operators reach, by "operator.format": as measured on the chip
+    (data/chips), attention otherwise as on its family (data/operators.toml). table: name of the
+    family's facts; kernel: of attention; gap: seconds between two kernels. Raises FactError when
+    the family has no figure for that kernel."""
     kernel_fact = f"{table}.attention_compute.{kernel}"
     if kernel_fact not in facts:
         raise FactError(

@@ -66,11 +66,11 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
     )
     weights += x.drafter.weight_bytes
     buffer_bytes = _buffer_bytes(x, at.deployment)
-    attention_subject, remedies = subject, stages.weight_advice(x.pool, x.whole)
+    attention_error_subject, remedies = subject, stages.weight_advice(x.pool, x.whole)
     if has_expert_dies:
-        attention_subject = f"An attention die's part of {subject}"
+        attention_error_subject = f"An attention die's part of {subject}"
         remedies = (f"{ATTENTION_REMEDY}, use more NPUs per instance, a smaller batch",)
-    budget = hbm.budget(chip, x.facts, weights, buffer_bytes, attention_subject, *remedies)
+    budget = hbm.budget(chip, x.facts, weights, buffer_bytes, attention_error_subject, *remedies)
     if x.pool.phase == "decode":
         slot_count = decode.batch_per_npu / chip.dies_per_npu * x.pool.rank_dies * x.concentration
         # A state after each verified token, so that drafts can be taken back.

@@ -116,8 +116,9 @@ Source = Callable[[str], Callable[[dict[str, Any]], Mapping[str, int]]]
 _SOURCES: list[Source] = []
 
 
-def set_source(source: Source) -> None:
-    """Set the source of operators' own controllers, by digest; it raises ControllerError."""
+def set_controller_loader(source: Source) -> None:
+    """Set the function that loads an operator's own controller by the SHA-256 of its file. That
+    function raises ControllerError for an unknown file."""
     _SOURCES[:] = [source]
 
 

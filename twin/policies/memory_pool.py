@@ -392,7 +392,8 @@ def unpin(
 
 @kernel
 def evict_idle(hbm: BlockPool, prefix: PrefixCache, cell: int, most: float) -> None:
-    """Evict idle blocks until a cell has at most `most` blocks, or none is idle."""
+    """Evict blocks that no request uses, oldest first, until the prefix cache of one rank or die
+    (number `cell`) has at most `most` blocks or no idle one; prefix: its count of idle blocks."""
     while hbm.used[cell] > most and hbm.oldest[cell, 0] != NONE:
         drop(hbm, cell, hbm.oldest[cell, 0])
         hbm.evicted[cell] += 1

@@ -159,8 +159,9 @@ def best_weighted(view: View, routed: int) -> int:
 
 @kernel
 def choose_supernode(front: int, opened: np.ndarray, known: np.ndarray, sent: int) -> int:
-    """The supernode that a front router selects, or -1 if none serves. front: a code; known
-    f8[supernodes]: requests in progress, as reported; sent: requests so far."""
+    """Number of the supernode that gets the next request, -1 if none serves. front: 1 in turn, 2
+    the least loaded; opened i1[supernodes]: 1 if it serves; known f8[supernodes]: requests in
+    progress, as reported; sent: number of requests so far."""
     if front == FRONT_IN_TURN:
         return round_robin(opened, sent)
     return least_loaded(opened, known, sent)

@@ -144,11 +144,11 @@ def models_disagree(s: Scenario) -> list[str]:
     for k in range(len(models)):  # those that take turns have the NPUs of the largest
         end_npus[owner_of[k]] = max(end_npus[owner_of[k]], end_npus[k])
     by_first_npu = sorted({*owner_of}, key=first_npus.__getitem__)
-    for lower, upper in pairwise(by_first_npu):
-        if first_npus[upper] < end_npus[lower]:
+    for k, next_k in pairwise(by_first_npu):
+        if first_npus[next_k] < end_npus[k]:
             problems.append(
-                f"{names[lower]} has the NPUs up to {end_npus[lower]} and {names[upper]} begins at "
-                f"{first_npus[upper]}: let its deployment.first_npu be {end_npus[lower]} or more"
+                f"{names[k]} has the NPUs up to {end_npus[k]} and {names[next_k]} begins at "
+                f"{first_npus[next_k]}: let its deployment.first_npu be {end_npus[k]} or more"
             )
     problems += _turns_disagree(s, models)
     for name, row in zip(names[1:], s.models, strict=True):

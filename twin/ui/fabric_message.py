@@ -79,14 +79,14 @@ class Layout:
     @cached_property
     def elements(self) -> list[tuple[str, Array]]:
         """(name as edits have it, vertices i8[n]) of each box that contains several vertices."""
-        groups = []
+        named_boxes = []
         for name in dict.fromkeys(self.boxes.name):
             if name not in self.net.number:
                 try:
-                    groups.append((name, self.net.members(name)))
+                    named_boxes.append((name, self.net.members(name)))
                 except HardwareError:  # a rack, where the machine has no word for it
                     continue
-        return groups
+        return named_boxes
 
 
 # The fabric as built, the same graph each time; and its arrays, for questions about it as built.

@@ -9,7 +9,7 @@ import pytest
 from twin.extras.evidence import made
 from twin.extras.evidence.made import load_made
 from twin.lab.evidence.judge import answer_row
-from twin.lab.evidence.rows import EvidenceError, Row, bars, load_published
+from twin.lab.evidence.rows import EvidenceError, Row, error_limits, load_published
 from twin.lab.library import load_facts
 
 IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@b")
@@ -67,7 +67,7 @@ def test_figures_that_move_a_row_are_counted_and_no_more_than_the_bar(facts, row
         row = rows[each.row]
         known.setdefault(row.id, answer_row(row, facts))
         counted += made.largest_move(figures[name], facts, [row], known).counts
-    assert counted <= bars().figures
+    assert counted <= error_limits().figures
     assert counted >= 0.9 * load_made().moving_figure_count
 
 

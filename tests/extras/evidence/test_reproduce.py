@@ -33,9 +33,9 @@ def test_a_row_that_a_preset_asks_opens_that_preset(rows):
     by_id = {each.id: each for each in rows}
     known = [(p.key, p.scenario) for p in presets()]
     asked = reproduce.closed_loop(by_id["cm384-decode-96-4k-tpot"])
-    assert reproduce.preset_of(asked, known) == dict(known)["paper-decode-50ms-4k"]
+    assert reproduce.matching_preset(asked, known) == dict(known)["paper-decode-50ms-4k"]
     other = reproduce.closed_loop(by_id["cm384-layer-no-mtp"])
-    assert reproduce.preset_of(other, known) == other
+    assert reproduce.matching_preset(other, known) == other
 
 
 def test_operators_stand_beside_what_was_published_of_the_same_configuration(rows, facts):

@@ -49,7 +49,7 @@ def test_a_plan_that_is_killed_goes_on_and_simulates_nothing_twice(tmp_path, aft
     os.kill(process_of(tmp_path / key), signal.SIGKILL)
     until(lambda: not Plans(tmp_path, plans.version).state_of(key).working)
     before = lines(simulated)
-    assert "interrupted" in plans.state_of(key).problem and plans.question(key) == wanted
+    assert "interrupted" in plans.state_of(key).problem and plans.stored_plan(key) == wanted
     assert plans.start(wanted) == key
     until(lambda: plans.state_of(key).answer or plans.state_of(key).problem)
     after_all = lines(simulated)
@@ -70,4 +70,4 @@ def test_a_plan_is_stopped_from_elsewhere_and_keeps_what_it_has(tmp_path):
 
 def test_a_plan_that_is_not_known_has_not_begun(tmp_path):
     plans = Plans(tmp_path, "one version")
-    assert plans.question("../etc") is None and not plans.state_of("../etc").working
+    assert plans.stored_plan("../etc") is None and not plans.state_of("../etc").working

@@ -86,7 +86,7 @@ def settle_links(world: World) -> None:
     """Apply ended, then begun flows to their links; compute levels if a link is overloaded."""
     flows = world.traffic
     is_active, noted_demand, wanted_levels = flows.active, flows.most, flows.wish
-    must_share = flows.held[0] == 1
+    must_recompute = flows.held[0] == 1
     has_changed = False
     for flow in range(is_active.size):  # on vectors: mostly all are as they were
         has_changed |= (wanted_levels[flow] if is_active[flow] else 0.0) != noted_demand[flow]
@@ -101,8 +101,8 @@ def settle_links(world: World) -> None:
                 wanted_level = wanted_levels[flow] if is_active[flow] else 0.0
                 if (wanted_level > noted_demand[flow]) == is_begin:
                     fullest_load = levels.note_demand(flows, flow, wanted_level)
-                    must_share = (is_begin and fullest_load > 1.0 + SLACK) or must_share
-    if must_share:
+                    must_recompute = (is_begin and fullest_load > 1.0 + SLACK) or must_recompute
+    if must_recompute:
         compute_levels(world)
 
 
@@ -132,7 +132,7 @@ def compute_levels(world: World) -> None:
                 flows.level[flow] = flows.levels[levels.ALL, flow]
                 set_slowdown(world, flow)
     if has_full_links or held_before:
-        average_other_levels(world)
+        average_transfer_levels(world)
     limit_hand_off_ports(world, has_full_links or held_before)
     levels.clear_notes(flows)
 
@@ -144,7 +144,7 @@ def take_levels(world: World) -> None:
     for exchange in range(flows.first[w.EXPERTS], flows.last[w.EXPERTS]):
         flows.level[exchange] = flows.levels[levels.ALL, exchange]
         set_slowdown(world, exchange)
-    average_other_levels(world)
+    average_transfer_levels(world)
     for prefill_instance in range(world.settings.prefills):
         limit_ports(world, prefill_instance)
 
@@ -166,8 +166,9 @@ def average_pool_levels(world: World) -> None:
 
 
 @kernel
-def average_other_levels(world: World) -> None:
-    """Set levels of flows but exchanges: means with and without these, by their share of time."""
+def average_transfer_levels(world: World) -> None:
+    """Set the share of its rate alone that each transfer in progress gets, but expert exchanges:
+    its mean with and without these, weighted by the share of time that they send."""
     flows, counts = world.traffic, world.traffic.counts
     first_exchange, end_exchange = flows.first[w.EXPERTS], flows.last[w.EXPERTS]
     first_stream, end_stream = flows.first[w.POOL_READ], flows.last[w.SSD_READ]

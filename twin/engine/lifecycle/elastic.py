@@ -225,7 +225,7 @@ class Elastic:
         other_off = [j for other, _ in self._other_pools(pool)
                      for j in life.in_state(other, "off", at=at)]  # fmt: skip
         free_seats = [life.dies[j] for j in other_off if not life.dies[j] & held_dies]
-        candidates = []
+        startable_instances = []
         for k in life.in_state(role, "off", at=at):
             if k in life.planned or life.dies[k] & (claimed_dies | failed_dies):
                 continue
@@ -240,12 +240,12 @@ class Elastic:
                 continue
             blocked_seats = sum(not dies.isdisjoint(life.dies[k]) for dies in free_seats)
             load_to_drain = sum(_drain_key(each, j)[0] for each, j in to_stop)
-            candidates.append(
+            startable_instances.append(
                 (len(to_stop), blocked_seats, load_to_drain, not life.is_warm(k), k, to_stop)
             )
-        if not candidates:
+        if not startable_instances:
             return None
-        *_, k, to_stop = min(candidates, key=lambda one: one[:-1])
+        *_, k, to_stop = min(startable_instances, key=lambda one: one[:-1])
         if not to_stop:
             self.life.start(k, t_s)
             self._note_change(t_s, pool)

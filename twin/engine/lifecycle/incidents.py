@@ -237,13 +237,14 @@ class Incidents:
         if not self.hit[k]:
             self.agenda.at(t_s, self._recovery_end(k))
         elif recovery.policy == "shrink":
-            self._reload(k, t_s)
+            self._reload_lost_experts(k, t_s)
         else:
             wait_s = recovery.restart_s if recovery.policy == "restart" else recovery.in_place_s
             self.agenda.at(t_s + wait_s, self._recovery_end(k))
 
-    def _reload(self, k: int, t_s: float) -> None:
-        """Load experts that only lost dies had onto k's remaining dies, from DRAM; then serve."""
+    def _reload_lost_experts(self, k: int, t_s: float) -> None:
+        """Load from DRAM, from t_s on, the experts that only lost dies had, onto the remaining dies
+        of instance k; then it serves again."""
         machine = self.machine
         self.life.loading.stop(k, t_s)  # a failure before this one
         dies, pool = machine.serving_dies(k), machine.roles[k].pool
@@ -256,11 +257,11 @@ class Incidents:
         expert_bytes = machine.setup.expert_bytes(machine.setup.instances[k].role)
         expert_bytes /= pool.own.pp_stages  # a die has those of its stage
         die_bytes = self.missing(k, lost_places) * expert_bytes if live_dies else 0.0
-        then = self._recovery_end(k)
+        end_recovery = self._recovery_end(k)
         if die_bytes > 0.0:
             with suppress(HardwareError):  # no DRAM is left to read from
-                return self.life.loading.load(k, live_dies, die_bytes, t_s, then)
-        return self.agenda.at(t_s, then)
+                return self.life.loading.load(k, live_dies, die_bytes, t_s, end_recovery)
+        return self.agenda.at(t_s, end_recovery)
 
     def _recovery_end(self, k: int) -> Then:
         """The action that ends a recovery of instance k, unless another begins before it."""

@@ -167,12 +167,12 @@ class Look:
 
     def _mean_ttft_s(self, t_s: float, span_s: float) -> float:
         """Mean TTFT (s) of first tokens since the last measurement; 0 without one."""
-        request = self.world.request
+        requests = self.world.request
         rows = slice(self._oldest, self._arrived)
-        first_token_s, arrival_s = request.transfer_end_s[rows], request.arrival_s[rows]
+        first_token_s, arrival_s = requests.transfer_end_s[rows], requests.arrival_s[rows]
         has_first_token = first_token_s <= t_s
         is_new = has_first_token & (first_token_s > t_s - span_s)
-        is_unfinished = ~(has_first_token | (request.status[rows] >= w.REJECTED))
+        is_unfinished = ~(has_first_token | (requests.status[rows] >= w.REJECTED))
         self._oldest += int(is_unfinished.argmax()) if is_unfinished.any() else is_unfinished.size
         return float((first_token_s[is_new] - arrival_s[is_new]).mean()) if is_new.any() else 0.0
 

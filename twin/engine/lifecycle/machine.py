@@ -332,7 +332,7 @@ class Machine:
 
     def set_storage_access(self) -> None:
         """Set each instance's memory servers, and its bytes/s from these and the SSD tier."""
-        prefill, streams, traffic = self.world.prefill, self.world.streams, self.world.traffic
+        prefill, pool_reads, traffic = self.world.prefill, self.world.streams, self.world.traffic
         prefill.pool_open[:] = 0
         prefill.ssd_bytes_per_s[:] = 0.0
         for flow in self.flows:
@@ -348,10 +348,10 @@ class Machine:
             prefill.read_bytes_per_s[instance] = min(bytes_per_s, traffic.pace[flow.number])
             nodes = self.setup.pool_nodes(int(prefill.pool[instance]))
             node_of_part = equal_parts(self.fabric, nodes)
-            streams.parts[instance] = node_of_part.size
-            streams.home[instance, : node_of_part.size] = np.searchsorted(nodes, node_of_part)
-            streams.answers[instance, : node_of_part.size] = np.isin(node_of_part, flow.sources)
-            if streams.requested[instance].any():
+            pool_reads.parts[instance] = node_of_part.size
+            pool_reads.home[instance, : node_of_part.size] = np.searchsorted(nodes, node_of_part)
+            pool_reads.answers[instance, : node_of_part.size] = np.isin(node_of_part, flow.sources)
+            if pool_reads.requested[instance].any():
                 load_servers(self.world, instance)
 
     def _set_hosts(self, swaps: Flow) -> None:

@@ -212,10 +212,10 @@ def begin_iteration(
         record.fields[7 + operator] = w.FIRST_OPERATOR + operator
         record.amounts[7 + operator] = operators[operator]
     add_evenly(record.windows, begin_s, end_s, record, 7 + operators.size, settings)
-    first_field = column * w.AT_FIELDS
-    record.fields[0], record.amounts[0] = first_field + w.AT_BUSY_S, span_s
-    record.fields[1], record.amounts[1] = first_field + w.AT_ITERATION_S, span_s
-    record.fields[2], record.amounts[2] = first_field + w.AT_ITERATIONS, 1.0
+    instance_first_field = column * w.AT_FIELDS
+    record.fields[0], record.amounts[0] = instance_first_field + w.AT_BUSY_S, span_s
+    record.fields[1], record.amounts[1] = instance_first_field + w.AT_ITERATION_S, span_s
+    record.fields[2], record.amounts[2] = instance_first_field + w.AT_ITERATIONS, 1.0
     add_evenly(record.instances, begin_s, end_s, record, 3, settings)
     log_pass(world, column, begin_s, end_s, decode.in_batch[d], tokens, operators)
     verified_tokens = requests * (settings.draft_tokens + 1)

@@ -397,14 +397,15 @@ def work_s(world: World, p: int, i: int, hit: int, here: int) -> float:
 @kernel
 def update_hit_view(world: World, i: int) -> None:
     """Set the cached tokens and the prefill seconds of request i at each instance."""
-    view, settings = world.seen, world.settings
+    router_view, request = world.seen, world.request
+    settings, pass_s = world.settings, world.prefill.pass_s
     hit_tokens, hbm_tokens = 0, 0
-    for p in range(view.hit_tokens.size):
+    for p in range(router_view.hit_tokens.size):
         if p == 0 or settings.pools_differ or settings.in_hbm:  # else alike everywhere
             hit_tokens, hbm_tokens = cached_tokens_at(world, p, i)
-        view.hit_tokens[p], view.here_tokens[p] = hit_tokens, hbm_tokens
-        view.hit_share[p] = hit_tokens / (world.request.input_tokens[i] + world.request.emitted[i])
-        view.serve_s[p] = world.prefill.pass_s[p] + work_s(world, p, i, hit_tokens, hbm_tokens)
+        router_view.hit_tokens[p], router_view.here_tokens[p] = hit_tokens, hbm_tokens
+        router_view.hit_share[p] = hit_tokens / (request.input_tokens[i] + request.emitted[i])
+        router_view.serve_s[p] = pass_s[p] + work_s(world, p, i, hit_tokens, hbm_tokens)
 
 
 @kernel

@@ -26,7 +26,8 @@ def allocate(
     end_with_json({"allocated": table}, as_json)
     heads = [f"{npus} NPUs" for npus in next(iter(table.values()))]
     rows = [
-        (name, *("no room" if used is None else f"{100 * used:.1f} %" for used in shares.values()))
-        for name, shares in table.items()
-    ]
+        (name, *("no room" if share is None else f"{100 * share:.1f} %"
+                 for share in share_by_npus.values()))
+        for name, share_by_npus in table.items()
+    ]  # fmt: skip
     print_rows("NPUs of a supernode that are allocated, over time", ("blocks", *heads), rows)

@@ -91,16 +91,16 @@ def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
     sorted_sizes = np.sort(np.asarray(sizes, np.float64))
     exponents = np.arange(sorted_sizes.size) - sorted_sizes.size / 2
 
-    def weights(slope: float) -> FLOATS:
-        """Share of each size, geometric with this slope."""
+    def size_shares(slope: float) -> FLOATS:
+        """Shares of the sorted sizes, sum 1, each exp(slope) times the one before."""
         unscaled_weights = rng.apply(math.exp, slope * exponents)
         return np.asarray(unscaled_weights / unscaled_weights.sum())
 
     low, high = -50.0, 50.0  # slopes between which the wanted one lies
     for _ in range(100):
         mid = 0.5 * (low + high)
-        low, high = (mid, high) if (weights(mid) * sorted_sizes).sum() < mean else (low, mid)
-    shares = weights(high).tolist()
+        low, high = (mid, high) if (size_shares(mid) * sorted_sizes).sum() < mean else (low, mid)
+    shares = size_shares(high).tolist()
     return [(int(size), share) for size, share in zip(sorted_sizes, shares, strict=True)]
 
 

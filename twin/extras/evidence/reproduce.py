@@ -53,8 +53,9 @@ def closed_loop(row: Row, *, against: bool = False) -> Scenario | None:
     })  # fmt: skip
 
 
-def preset_of(wanted: Scenario, presets: Sequence[tuple[str, Scenario]]) -> Scenario:
-    """A preset with the same question about the same machine, otherwise `wanted`."""
+def matching_preset(wanted: Scenario, presets: Sequence[tuple[str, Scenario]]) -> Scenario:
+    """The first preset that equals `wanted` but for name, question, source, SLO, seed, step,
+    horizon and warm-up; `wanted` itself if none does."""
     ignored_fields = {
         "name": "", "question": "", "source": "", "horizon_s": 1.0, "warmup_s": 0.0, "seed": 1,
         "step_s": 0.05,

@@ -220,7 +220,7 @@ def answer_of(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
     steady_s = traffic.horizon_s - traffic.warmup_s
     length_s = hour_s(traffic) or traffic.horizon_s / HOURS
     hour_count = int(np.ceil(traffic.horizon_s / length_s - 1e-9))
-    served_lives = _runs_of_lives(found.lives, known)
+    served_lives = _runs_of_spans(found.lives, known)
     rows = []
     for k, unit in enumerate(layout.units):
         runs_of_unit = [(life.begin_s, run) for _, life, run in served_lives if life.unit == k]
@@ -235,8 +235,8 @@ def answer_of(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
         summary |= {"energy_kwh": None, "joules_per_token": None}
     without_loss = None
     if found.without is not None:
-        without = _runs_of_lives(found.without, known)
-        without_loss = merged_figures([(count, run) for count, _, run in without], steady_s)
+        no_loss_runs = _runs_of_spans(found.without, known)
+        without_loss = merged_figures([(count, run) for count, _, run in no_loss_runs], steady_s)
     digests = sorted(f"{count} {life.begin_s!r} {run.digest}" for count, life, run in served_lives)
     return {
         "name": found.fleet.name, "supernodes": found.fleet.supernodes,
@@ -273,8 +273,9 @@ def answer_in_words(answer: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-def _runs_of_lives(lives: Lives, known: Mapping[str, Served]) -> list[tuple[int, Life, Served]]:
-    """(number of supernodes, Life, its run) of each span in which supernodes serve."""
+def _runs_of_spans(lives: Lives, known: Mapping[str, Served]) -> list[tuple[int, Life, Served]]:
+    """(number of supernodes, span, run) of each span of time in which equal supernodes serve one
+    scenario. known: runs by digest of their scenarios."""
     return [
         (lives.laid.units[life.unit].count, life, known[scenario_digest(life.scenario)])
         for life in lives.lives

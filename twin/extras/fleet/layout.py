@@ -376,7 +376,7 @@ class _Maker:
         factors = {"rate": load_per_s / max(mean_rate, 1e-9)}
         for side in ("input", "output"):
             lengths = [
-                length_factor_at(load, middle_s, side, self.facts) for load in layout.regions
+                length_factor_at(traffic, middle_s, side, self.facts) for traffic in layout.regions
             ]
             weights = by_region + 1e-12  # where nothing comes, lengths are any
             factors[side] = (weights * np.stack(lengths, axis=1)).sum(axis=1) / weights.sum(axis=1)

@@ -178,8 +178,8 @@ def _put_streams(sink: _Events, one: Instance, plan: Timeline) -> None:
             turn_ns = [begin_ns + int(turn.low * length_ns), begin_ns + int(turn.high * length_ns)]
             name = f"layer {turn.layer} microbatch {turn.microbatch}"
             events.append(track.slice(name, *turn_ns, of="formula at the mean load"))
-            for operator, low, high in turn.operators:
-                operator_ns = (begin_ns + int(low * length_ns), begin_ns + int(high * length_ns))
+            for operator, *shares in turn.operators:
+                operator_ns = [begin_ns + int(share * length_ns) for share in shares]
                 if operator_ns[1] > operator_ns[0]:
                     events.append(track.slice(operator, *operator_ns))
         event_count = len(events)

@@ -391,10 +391,10 @@ def error_of_ratio(errors: Sequence[Error], levels: Levels, model: str) -> tuple
                     abs(error.first_or_today - earlier.first_or_today)
                 )
         rows_by_branch[branch] = rows_by_branch.get(branch, 0) + 1
-    own_branch = (*levels[1 : STACK + 1], model)
+    own_stack_and_model = (*levels[1 : STACK + 1], model)
     pair_errors, weights, own_pairs = [], [], 0
     for branch, branch_pairs in errors_by_branch.items():
-        is_own = branch[: len(own_branch)] == own_branch
+        is_own = branch[: len(own_stack_and_model)] == own_stack_and_model
         own_pairs += len(branch_pairs) * is_own
         branch_weight = rows_by_branch[branch] if is_own else PRIOR / max(1, len(errors_by_branch))
         pair_errors += branch_pairs

@@ -21,7 +21,7 @@ from twin.lab.evidence.rows import (
     UNSEEN,
     EvidenceError,
     Row,
-    bars,
+    error_limits,
     load_first_answers,
     load_others,
     load_published,
@@ -158,8 +158,8 @@ def _exchange_s(parts: Sequence[str], case: MeasureInput) -> float:
 def _stream_s(parts: Sequence[str], case: MeasureInput) -> float:
     """Seconds of a decode stream (`parts`: attention or not) of a microbatch, as in the paper."""
     traffic, assembly = full_traffic(case.scenario, case.facts), case.assembly
-    both_streams_s = alone.streams_s(assembly.costs, traffic, assembly.decode_imbalance.table)
-    return both_streams_s[0] if parts[0] == "attention" else both_streams_s[1]
+    streams_s = alone.decode_streams_s(assembly.costs, traffic, assembly.decode_imbalance.table)
+    return streams_s[0] if parts[0] == "attention" else streams_s[1]
 
 
 def _kernel_s(parts: Sequence[str], case: MeasureInput) -> float:
@@ -277,7 +277,7 @@ def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, 
         count_error = first_error.error if first_error is not None and row.kind in UNSEEN else error
         is_within_bound = row.at_most and count_error <= 0.0
         judged_error = None if row.kind in UNJUDGED or is_within_bound else count_error
-        bar = bars().of(row)
+        bar = error_limits().of(row)
         answers.append(
             {name: getattr(row, name) for name in SAID}
             | {

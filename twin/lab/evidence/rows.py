@@ -172,8 +172,9 @@ def load_others(path: Path = RECORD / "others.toml") -> list[Other]:
 
 
 @lru_cache(maxsize=1)
-def bars() -> Bars:
-    """The bars of data/published.toml."""
+def error_limits() -> Bars:
+    """Largest errors (fractions, by group) against published figures that the twin allows itself,
+    and its largest number of figures without a source; from data/published.toml."""
     return Bars(**published_table(PUBLISHED)["bars"])
 
 

@@ -224,7 +224,7 @@ def _run_both_ends(
     for end_load in (low, missed):
         run_count += yield from _run_load(s, end_load, [], least=_seed_count(s))
     thorough = thorough and steady_by_itself(s)
-    while thorough and low.meets and not missed.meets and _is_unsettled(low, missed):
+    while thorough and low.meets and not missed.meets and _needs_more_seeds(low, missed):
         open_ends = [end_load for end_load in (low, missed) if len(end_load.shares) < MANY]
         if not open_ends:
             break
@@ -233,8 +233,9 @@ def _run_both_ends(
     return run_count
 
 
-def _is_unsettled(low: _Load, missed: _Load) -> bool:
-    """Whether the standard error over seeds leaves more than SETTLED of the load open."""
+def _needs_more_seeds(low: _Load, missed: _Load) -> bool:
+    """Whether the standard error over seeds of the capacity between two loads is above 0.3 % of it.
+    low: a load that meets the SLO; missed: one that misses it, or cannot run (then False)."""
     if missed.refused:
         return False
     variance = (statistics.variance(low.shares) + statistics.variance(missed.shares)) / 2.0

@@ -103,7 +103,7 @@ def expected_figures(view: View, s: Scenario) -> Expected | None:
         servers["prefill_queue"] = (prediction.prefill.requests_per_s, prefill_s)
     if prediction.decode is not None:
         servers["router"] = (prediction.decode.requests_per_s, tpot_s)
-    waits_s = {part: _wait_s(view, *server) for part, server in servers.items()}
+    waits_s = {part: _wait_s(view, *rate_and_time_s) for part, rate_and_time_s in servers.items()}
     if prefill_s:
         waits_s |= {"prefill_queue": prefill_s, "prefill": prefill_s}
     return Expected(tpot_s, met_share, prediction.requests_per_s, waits_s)
@@ -350,7 +350,7 @@ def propose_int8_weights(v: View) -> Found:
 
 @cause("seats", "Where instances sit", "Place each instance in one unbroken row of NPUs.")
 def propose_packed_placement(v: View) -> Found:
-    """Propose a packed placement of instances."""
+    """Propose, always, that each instance sits in one unbroken row of NPUs."""
     yield Change({"deployment.placement": "packed"})
 
 

@@ -194,9 +194,9 @@ def harms(before: Summary, after: Summary, s: Scenario) -> bool:
     if share_rise < 0 or attained_share(after) < attained_share(before):
         return True
     # Where a run falls behind, TTFT is that of the few served early: more of them may lengthen it.
-    ratio_functions = (tpot_share,) if catches_up(before, after, s) else (ttft_share, tpot_share)
-    are_worse = (ratio(after, s) > max(ratio(before, s) * 1.02, 0.85) for ratio in ratio_functions)
-    return share_rise < CLEAR and any(are_worse)
+    functions = (tpot_share,) if catches_up(before, after, s) else (ttft_share, tpot_share)
+    rises = (ratio_of(after, s) > max(ratio_of(before, s) * 1.02, 0.85) for ratio_of in functions)
+    return share_rise < CLEAR and any(rises)
 
 
 def _metric_gain(

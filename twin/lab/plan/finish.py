@@ -287,9 +287,9 @@ def most_missed_limit(missed: Sequence[Trial], plan: Plan) -> str:
 
 def first_missed_limit(trial: Trial, plan: Plan) -> str:
     """'TTFT' or 'TPOT', whichever a run misses first: the only one, or the farther one."""
-    ttft_limit_s, tpot_limit_s = trial.get("needs_ttft_s"), trial.get("needs_tpot_s")
-    if (ttft_limit_s is None) != (tpot_limit_s is None):
-        return "TPOT" if ttft_limit_s is None else "TTFT"
+    needed_ttft_s, needed_tpot_s = trial.get("needs_ttft_s"), trial.get("needs_tpot_s")
+    if (needed_ttft_s is None) != (needed_tpot_s is None):
+        return "TPOT" if needed_ttft_s is None else "TTFT"
     statistic, slo = "mean" if plan.by == "mean" else "p99", plan.scenario.slo
     excess_by_limit = {
         name: (trial[f"{name.lower()}_s_{statistic}"] or 0.0) / limit

@@ -188,7 +188,7 @@ class Search:
         bounds."""
         reached = self.formula_ratios
         proved_points = [p for t in self.tested.values() if (p := self.proved_point(t)) is not None]
-        fitting_candidates = [c for c in left if self._may_fit(c)]
+        fitting_candidates = [c for c in left if self._may_carry_load(c)]
         fitting_candidates.sort(key=lambda c: (-c.price.expected, c.settings))
         chances = np.array([self._chance(c, reached.tpot) for c in fitting_candidates])
         if not proved_points and not (chances > UNLIKELY).any():
@@ -241,12 +241,13 @@ class Search:
         ratio = c.price.expected / rate_per_s
         return 0.5 * float(ratio >= lowest) + 0.5 * float(ratio > highest) or UNLIKELY
 
-    def _may_fit(self, c: Candidate) -> bool:
-        """Whether a deployment may carry the common load (or any, without one) by formula."""
-        rate_per_s = self.space.rate
-        if rate_per_s is None or self.space.prices.offered is None:
+    def _may_carry_load(self, c: Candidate) -> bool:
+        """Whether the largest rate that is possible by formula reaches the rate that all
+        deployments are to carry; without such a rate, whether the expected one is above 0."""
+        wanted_req_per_s = self.space.rate
+        if wanted_req_per_s is None or self.space.prices.offered is None:
             return c.price.expected > 0.0
-        return c.price.bound >= rate_per_s
+        return c.price.bound >= wanted_req_per_s
 
     def _neighbours(self, best: Sequence[Candidate]) -> list[Candidate]:
         """For each of the best and each single change, the most promising untried candidate."""
@@ -265,7 +266,7 @@ class Search:
                 scores = [
                     (self.expected_point(c, reached)[0], c)
                     for c in untried
-                    if self._may_fit(c) and self._chance(c, reached.tpot) > 0.0
+                    if self._may_carry_load(c) and self._chance(c, reached.tpot) > 0.0
                 ]
                 if scores:
                     top_pair = max(scores, key=lambda pair: (pair[0], pair[1].price.expected))

@@ -99,8 +99,8 @@ class Plans:
         is_stopping = is_working and (folder / STOP).exists()
         return Look(is_working, progress, status.get("so_far", {}), answer, problem, is_stopping)
 
-    def question(self, key: str) -> Plan | None:
-        """The stored question of a plan by its key; None if it is unknown or cannot be read."""
+    def stored_plan(self, key: str) -> Plan | None:
+        """The plan that is stored under a key; None if it is unknown or cannot be read."""
         try:
             return plan_from_text((self._folder_of(key) / QUESTION).read_text("utf-8"))
         except (OSError, ValueError):

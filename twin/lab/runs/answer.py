@@ -22,7 +22,7 @@ from twin.lab.sweep import sweep
 from twin.lab.sweep.compare import LEAST, Comparison, check_count, compare, reseed, with_pairs
 from twin.metrics.clients import tenant_rows
 from twin.metrics.observed import Observed
-from twin.policies.controllers import set_source as ask_controllers
+from twin.policies.controllers import set_controller_loader
 from twin.scenario import Scenario, SpecError, scenario_digest
 from twin.workload.requests import TraceTable
 
@@ -73,7 +73,7 @@ def answer_scenario(
 def _load_named(scenario: Scenario) -> np.ndarray | None:
     """Load the controllers and the machine that a scenario names; returns its imported expert
     counts, f8[layers, experts], or None. Raises StoreError."""
-    ask_controllers(controllers.load_controller)
+    set_controller_loader(controllers.load_controller)
     if not (COUNTS.named(scenario) or MACHINE.named(scenario)):
         return None
     with closing(open_store()) as store:

@@ -251,20 +251,20 @@ def serve(store: Store, owner: Owner, engine: ModuleType, parent: Parent, idle_s
     idle_since_s = time.monotonic()
     unstored_reason = ""  # why the last run ended, where that may not have been stored
     while not parent.gone and time.monotonic() - idle_since_s < idle_s:
-        row = None
+        claimed_run = None
         try:
             if unstored_reason:
                 store.runs.disown(owner.name, unstored_reason)
                 unstored_reason = ""
-            row = store.runs.claim(owner)
-            if row is not None:
-                execute(store, row, owner, engine_of(row, engine), limited=True)
+            claimed_run = store.runs.claim(owner)
+            if claimed_run is not None:
+                execute(store, claimed_run, owner, engine_of(claimed_run, engine), limited=True)
         except engine.Cancelled:
-            log.info("run %s was stopped on request", row.id if row else "")
+            log.info("run %s was stopped on request", claimed_run.id if claimed_run else "")
         except Exception as error:
             log.error("%s", error)
             unstored_reason = unstored_reason or str(error)
-        if row is None:
+        if claimed_run is None:
             parent.wait(POLL_S)
             continue
         # However it ended: the next may begin at once, in a process that is not too large.

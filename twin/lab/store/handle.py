@@ -26,7 +26,7 @@ from twin.lab.store.scenarios import Scenarios
 from twin.lab.store.statements import require
 from twin.lab.store.values import AGAIN, Values
 from twin.lab.store.visitors import Notes, Visitor
-from twin.policies.controllers import set_source as ask_controllers
+from twin.policies.controllers import set_controller_loader
 from twin.scenario import Scenario
 
 URL_VARIABLE = "TWIN_DB_URL"
@@ -133,7 +133,7 @@ def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
     upgrade(database)
     store = Store(database, Artefacts(folder))
     set_source(store.machines.load)
-    ask_controllers(controllers.load_controller)
+    set_controller_loader(controllers.load_controller)
     with suppress(StoreFull):  # who may only read leaves what dead processes left as it is
         store.runs.recover()
     return store

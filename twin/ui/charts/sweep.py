@@ -283,7 +283,8 @@ def _speed(point: Mapping[str, Any]) -> float:
 
 
 def _label(point: Mapping[str, Any], ranks: Mapping[str, int]) -> str:
-    """A deployment as text, after its rank if it has one."""
+    """A deployment's settings and NPUs as text, after its place among the best if it has one.
+    ranks: these places, from 1, by key of a point."""
     rank = ranks.get(point["key"])
     rank_text = f"{rank}. " if rank else ""
     return f"{rank_text}{brief_text(dict(point['settings']))} ({point['npus']} NPUs)"

@@ -52,7 +52,7 @@ def layer_parts_of_row(digest: str, name: str) -> list[reproduce.Part]:
 def scenario_to_run(row: Row, *, against: bool = False) -> Scenario | None:
     """The row's scenario (or what it is compared to), or a preset like it; None: it cannot run."""
     question = reproduce.closed_loop(row, against=against)
-    return None if question is None else reproduce.preset_of(question, session.preset_list())
+    return None if question is None else reproduce.matching_preset(question, session.preset_list())
 
 
 def draw_run_button(scenario: Scenario, label: str, key: str) -> None:

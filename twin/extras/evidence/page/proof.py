@@ -8,7 +8,7 @@ from typing import Any
 
 from twin.facts import Facts
 from twin.lab.evidence.judge import HONEST
-from twin.lab.evidence.rows import KINDS, Beyond, Row, bars
+from twin.lab.evidence.rows import KINDS, Beyond, Row, error_limits
 from twin.metrics.measures import three_figures
 from twin.scenario import field_unit
 from twin.ui.fields import field_name, text_of
@@ -39,8 +39,8 @@ def sorted_by_regime(rows: Found) -> list[dict[str, Any]]:
 
 def accepted_errors() -> str:
     """Largest accepted errors by group of rows, in words: '±12 % on CloudMatrix384, ...'."""
-    texts = [f"±{100 * bar:.0f} % on {group}" for group, bar in bars().worst.items()]
-    texts.append(f"±{100 * bars().exchange:.0f} % for dispatch and combine over EP degree")
+    texts = [f"±{100 * bar:.0f} % on {group}" for group, bar in error_limits().worst.items()]
+    texts.append(f"±{100 * error_limits().exchange:.0f} % for dispatch and combine over EP degree")
     return ", ".join(texts)
 
 
@@ -146,7 +146,8 @@ def differences(row: Row) -> list[str]:
 
 
 def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list[dict[str, str]]:
-    """Facts whose displayed row contains every word, with one of the marks."""
+    """Displayed rows (text by column) of facts that contain all of `words`, in any case, and have
+    one of these marks of certainty (letters, as "a": read in the primary source); empty: any."""
     rows = (
         {"Fact": name, "Value": shorten(fact.value), "Unit": UNITS.get(fact.unit, fact.unit),
          "Mark": fact.mark, "Source": fact.source, "Note": fact.note}

@@ -276,7 +276,8 @@ Known = dict[int, dict[str, KnownRatio]]  # by run and metric
 
 
 def ratio_errors(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: int) -> Known:
-    """Known errors of the ratios of each run's headline figures to the baseline's."""
+    """By index of a run and by metric: how well the ratio of a headline figure to the baseline's is
+    known (a fraction), and whether both are equal within it. base: index of the baseline."""
     base_question = (scenarios[base], rows[base].summary)
     return {
         i: {r.figure.metric: r for r in known_ratios((scenarios[i], run.summary), base_question)}

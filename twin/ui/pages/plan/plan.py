@@ -17,7 +17,7 @@ READS = access.mode() == access.READ_ONLY  # nothing may be begun or stopped her
 session.open_link()
 plans = requested.plans()
 key = st.query_params.get(requested.PLAN, "")
-shown = plans.question(key) if key else None
+shown = plans.stored_plan(key) if key else None
 if shown and not session.is_edited():  # whoever opens a plan's link goes on from its scenario
     session.start_from(shown.scenario)
 draw_header("plan", run=False)

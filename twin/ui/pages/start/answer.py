@@ -60,7 +60,8 @@ def break_point_axis(draft: Scenario) -> sweep.Axis:
 
 
 def draw_sliders(draft: Scenario) -> None:
-    """Draw sliders of the fields that change the verdict most; present values are stops."""
+    """Draw a slider for each field in use that most changes whether the SLO is met. The draft's own
+    value is one of its stops; a refused value has its reason below."""
     for path, stops in STOPS.items():
         if why_idle(path, draft):
             continue

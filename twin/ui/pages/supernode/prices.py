@@ -61,7 +61,7 @@ def price_key(fabric: Fabric) -> Key:
     links_by_node = np.argsort(node_of_link, kind="stable")
     link_values = np.stack([net.capacity, net.latency], axis=1)[links_by_node]
     first_link = np.searchsorted(node_of_link[links_by_node], np.arange(net.nodes + 1))
-    node_links = [link_values[begin:end].tobytes() for begin, end in pairwise(first_link)]
+    link_bytes_by_node = [link_values[begin:end].tobytes() for begin, end in pairwise(first_link)]
 
     def key(instance: Instance) -> tuple[bytes, ...]:
         """Bytes of the instance's places and of its nodes' links, or of its dies."""
@@ -70,7 +70,7 @@ def price_key(fabric: Fabric) -> Key:
         node_of_die, position = np.divmod(np.array(instance.die_of_rank), net.dies_per_node)
         nodes = list(dict.fromkeys(node_of_die.tolist()))
         positions = np.stack([np.searchsorted(np.sort(nodes), node_of_die), position])
-        return (positions.tobytes(), *(node_links[n] for n in nodes))
+        return (positions.tobytes(), *(link_bytes_by_node[n] for n in nodes))
 
     return key
 

@@ -74,7 +74,9 @@ def test_the_cause_that_was_planted_comes_first_with_its_gain_and_a_change_that_
     ],
 )
 def test_a_missed_slo_is_never_called_met_by_only_all_requests(short_of_servers, more, says):
-    view = SimpleNamespace(summary=GOOD | more, scenario=short_of_servers, held=False, free_npus=0)
+    view = SimpleNamespace(
+        summary=GOOD | more, scenario=short_of_servers, meets_slo=False, free_npus=0
+    )
     room = SimpleNamespace(load=370.0, low=354.0, high=387.0, unit="req/s")
     assert engine.verdict(view, room, []).startswith(says)
 
@@ -87,7 +89,7 @@ def test_a_run_that_begins_in_no_steady_state_speaks_of_its_own_time(short_of_se
     said = {}
     for start in ("steady", "empty"):
         s = with_overrides(short_of_servers, {"start": start})
-        view = SimpleNamespace(scenario=s, held=True, summary={}, free_npus=0)
+        view = SimpleNamespace(scenario=s, meets_slo=True, summary={}, free_npus=0)
         room = Capacity("workload.rate_req_per_s", 70.0, 69.0, 72.0, 9)
         said[start] = engine.verdict(view, room, [])
     assert said["steady"] == "It keeps its SLO, up to 69.0 req/s."

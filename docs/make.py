@@ -226,19 +226,25 @@ ENDED = re.compile(r"(?<=\S)(, | on ).{8,}$")  # how it was measured: on so many
 def evidence_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """A table for each system: its published rows with the twin's answers and their errors, but for
     rows of the kinds `UNLISTED`, which say nothing of their own."""
-    text, alone = [], []
+    text = []
     for scores in score_table(rows, "system"):
         system = scores.pop("rows of")
         own = [row for row in rows if row["system"] == system and row["kind"] not in UNLISTED]
+        own.sort(key=_setting)
         kinds = [kind for kind, _ in Counter(row["kind"] for row in own).most_common()]
         signs = dict(zip(kinds, SIGNS, strict=False))
         said = "; ".join(f"{kind}{signs.get(kind, '')} {score}"
                          for kind, score in scores.items() if score)  # fmt: skip
         if own:
             text += [f"### {system}", "", f"{_capital(said)}.", "", *_of_system(own, signs), ""]
-        else:
-            alone += [f"- {system}: {said}"]
-    return "\n".join([*text, "### Systems of which no row stands alone", "", *alone])
+    return "\n".join(text)
+
+
+def _setting(row: Mapping[str, Any]) -> tuple[list[tuple[int, str]], str]:
+    """A row's place among those of its system: by what follows the quantity, numbers by size."""
+    quantity, _, setting = row["quantity"].replace(AS_RUN, "").partition(", ")
+    parts = re.findall(r"\d[\d,]*|\D+", setting)
+    return [(int(x.replace(",", "")), "") if x[0].isdigit() else (-1, x) for x in parts], quantity
 
 
 def _capital(words: str) -> str:

@@ -209,7 +209,8 @@ class Priced:
         if not room.ends.any():
             shortest_tokens = int((requests.prompts + requests.answers).min())
             raise ModelError(
-                f"a request of {shortest_tokens:,} tokens does not fit: {room.space_text}; "
+                f"a request of {shortest_tokens:,} tokens does not fit: {room.space_text}, and "
+                f"a request needs up to {self.scenario.memory_pool.block_tokens} more (a block); "
                 "shorten requests, use kv = int8 or more NPUs"
             )
         return room

@@ -81,7 +81,7 @@ def test_what_a_process_leaves_to_another_is_a_stage_of_the_engine():
 
 
 def test_a_process_of_a_cluster_gets_every_stage_of_the_engine_ready():
-    seen = "warm.prepare = lambda stages, *_, **__: print(*stages)"
+    seen = "warm.compile_stages = lambda stages, *_, **__: print(*stages)"
     code = f"from twin.lab.runs import job, warm\n{seen}\njob.warm_up('')"
     command = [sys.executable, "-c", code]
     fresh = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

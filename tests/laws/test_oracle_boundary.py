@@ -10,9 +10,9 @@ import twin
 ROOMS = Path(twin.__file__).parent
 BEFORE_DECODE = (
     # The rest of the file moves rows of clients, whose turns come with their answers.
-    "clients/arrivals.py:arrivals",
+    "clients/arrivals.py:add_arrivals",
     "clients/admission.py",
-    "clients/arrivals.py:front_end",
+    "clients/arrivals.py:run_front_end",
     "phases/router.py",
     "phases/prefill.py",
     "contention/kv_transfer.py",

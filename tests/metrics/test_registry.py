@@ -44,7 +44,7 @@ def test_a_metric_that_is_declared_stands_everywhere(dummy, monkeypatch):
     assert ("Dummy share (%)", key) in [figure[:2] for figure in figures()]
     row = metric_row(key, [0.5, 0.25], 0)
     assert comparison.figures_of([row], "Headlines") == comparison.figures_of([row], "Use") == [row]
-    assert row.verdicts == ("same", "worse") and row.cells()[0] == said
+    assert row.verdicts == ("same", "worse") and row.cell_texts()[0] == said
     assert (dummy.label, 0.5) in [row[:2] for row in sections.use_shares(summary)]
     assert f"| `{key}` | {label} |" in metric_table()
     stored = dataclasses.make_dataclass("Row", ["summary"])(summary)

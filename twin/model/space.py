@@ -171,8 +171,9 @@ def _share_with_guest(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) ->
     batch_bytes = prefill.tokens_per_npu * guest.npus / holding_dies * prompt_token_bytes
     if x.pool.over:
         return replace(own, others=own.kv - batch_bytes)
-    request_bytes = at.request_tokens * bytes_per_token
-    room_bytes = own.kv - weight_bytes - request_bytes  # decode holds one request at least
+    # Decode holds one request at least, and a block more (`steady.room_for`).
+    request_bytes = (at.request_tokens + at.memory_pool.block_tokens) * bytes_per_token
+    room_bytes = own.kv - weight_bytes - request_bytes
     if room_bytes > buffers + batch_bytes:
         return replace(own, others=weight_bytes + buffers + batch_bytes)
     most_tokens = math.ceil(prefill.tokens_per_npu * room_bytes / (buffers + batch_bytes)) - 1

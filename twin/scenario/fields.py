@@ -117,7 +117,7 @@ def unmet_condition(path: str, scenario: Scenario) -> When | None:
 def value_text(value: Any) -> str:
     """A default or a bound of a field as text; an empty list is 'empty'.
 
-    >>> plain(True), plain(16384), plain(0.05)
+    >>> value_text(True), value_text(16384), value_text(0.05)
     ('true', '16,384', '0.05')
     """
     if isinstance(value, bool):

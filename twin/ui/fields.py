@@ -82,7 +82,7 @@ def options(path: str, facts: Facts) -> list[str] | None:
 def text_of(value: Any, path: str = "") -> str:
     """A field's value for people, without its unit.
 
-    >>> show(16384), show(0.05), show(True), show("deepseek-v3-2", "deployment.model")
+    >>> text_of(16384), text_of(0.05), text_of(True), text_of("deepseek-v3-2", "deployment.model")
     ('16,384', '0.05', 'on', 'DeepSeek-V3.2 685B')
     """
     if isinstance(value, bool):

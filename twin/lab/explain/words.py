@@ -27,7 +27,7 @@ ROWS = {"faults": "Faults", "supernode.edits": "Fabric edits"}
 def changes_text(settings: Mapping[str, Any], before: Scenario | None = None) -> str:
     """Fields with their new values as text, and with the old ones if a scenario `before` is given.
 
-    >>> change({"deployment.prefill.instances": 10})
+    >>> changes_text({"deployment.prefill.instances": 10})
     'Prefill instances 10'
     """
     return ", ".join(_field_text(path, value, before) for path, value in settings.items())

@@ -79,11 +79,11 @@ def parse_axis(text: str) -> Axis:
     """An axis from text: FIELD=FROM:TO:POINTS, with :log at the end for even ratios, or
     FIELD=A,B,C.
 
-    >>> axis("workload.rate_req_per_s=50:200:4").values
+    >>> parse_axis("workload.rate_req_per_s=50:200:4").values
     (50.0, 100.0, 150.0, 200.0)
-    >>> axis("deployment.prefill.instances=2:32:5:log").values
+    >>> parse_axis("deployment.prefill.instances=2:32:5:log").values
     (2, 4, 8, 16, 32)
-    >>> axis("deployment.placement=packed,spread").text
+    >>> parse_axis("deployment.placement=packed,spread").text
     'deployment.placement=packed,spread'
     """
     path, _, values_text = text.partition("=")

@@ -291,8 +291,7 @@ class Balance:
         return {"t_s": t_s, "role": group.role, "instance": self.setup.instances[number].index}
 
     def _record_loads(self, moment: str, t_s: float) -> None:
-        """Record the present load of every die in every layer; moment: start, before, after or
-        end."""
+        """Record the load of every die in every layer; moment: start, before, after or end."""
         noted_moments = {(table["t_s"], table["moment"]) for table in self.loads}
         if self.perfect or (len(noted_moments) >= SNAPSHOTS and moment != "end"):
             return

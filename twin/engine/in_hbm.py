@@ -60,8 +60,7 @@ def lightest_cell(world: World, p: int, i: int, load: np.ndarray) -> int:
 
 @kernel
 def claim_cell(world: World, cell: int, i: int, blocks: int) -> None:
-    """Assign request i to prefix cache `cell`: use its first `blocks` blocks, count its prompt
-    begun."""
+    """Give request i prefix cache `cell`: use its first `blocks` blocks, count its prompt begun."""
     prefix, request = world.prefix, world.request
     if not world.settings.in_hbm:
         return

@@ -325,8 +325,7 @@ def set_up_models(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, counts: np.ndarray | None = None
 ) -> list[Setup]:
     """Set up each model; trace, counts: of the first one. Raises what `set_up` raises, with the
-    name of a further model, and ScenarioError if two would use one NPU and do not take turns on
-    it."""
+    name of a further model, and ScenarioError if two would use one NPU without taking turns."""
     if not scenario.models:
         return [set_up(scenario, facts, trace, counts)]
     scenarios, names, setups = of_models(scenario), model_names(scenario), []

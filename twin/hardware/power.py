@@ -36,8 +36,7 @@ class Power:
 
     def drawn_w(self, prefilling: Any, cube: Any, hbm: Any, of_prefill: Any = 0.0) -> Any:
         """Mean watts of an NPU with its surroundings; numbers or arrays. prefilling: share of time
-        in prefill; cube, hbm: shares of their peaks; of_prefill: prefill's part of the cube's
-        share."""
+        in prefill; cube, hbm: shares of their peaks; of_prefill: prefill's part of `cube`."""
         cube = cube + self.prefill_cube * of_prefill
         busy_w = self.prefill_w * prefilling + self.cube_w * cube + self.hbm_w * hbm
         return self.idle_w + busy_w + self.around_w

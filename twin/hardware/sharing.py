@@ -44,8 +44,7 @@ def max_min_levels(
     Flow f crosses links[start[f]:end[f]], at least those in `full`. Link l is crossed by
     owners[link_start[l]:link_end[l]], with the parts `owner_parts`. full[:count]: links that may be
     overloaded, in any order (scratch). load f8[links]: for these the sum of parts times most,
-    brought down to what is carried. Scratch: full_at, outdated (1 when called), stopped (0 when
-    called)."""
+    brought down to what is carried. Scratch: full_at, outdated (at first 1), stopped (0)."""
     while True:
         lowest_level, lowest_link, unsettled = np.inf, -1, 0
         for j in range(count):

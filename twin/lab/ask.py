@@ -76,8 +76,7 @@ def scenario_named(name: str) -> Scenario:
 
 
 def fields_like(text: str) -> list[dict[str, str]]:
-    """The settable fields whose name or label contains a text, as rows; raises SpecError if there
-    are none.
+    """The settable fields whose name or label contains a text, as rows; raises SpecError if none.
 
     >>> [row["field"] for row in fields_like("draft acc")]
     ['deployment.decode.mtp_acceptance']
@@ -124,8 +123,7 @@ def with_trace(
     scenario: Scenario, table: "TraceTable", rate_multiplier: float = 1.0, tree_copies: int = 1
 ) -> Scenario:
     """The scenario with a trace as workload, at `rate_multiplier` times its speed, and a horizon up
-    to its last arrival (unchanged for a trace without times). Raises SpecError if it is too
-    long."""
+    to its last arrival (unchanged for a trace without times). Raises SpecError if too long."""
     from twin.workload.replay import COPY_SPREAD_REQUESTS, timestamp_quantum
 
     settings: dict[str, Any] = {

@@ -1,5 +1,4 @@
-"""Files that people name: read within limits, written whole; a failure is the caller's error or
-`NotWritten`, a sentence."""
+"""Named files: read within limits, written whole; raises the caller's error or `NotWritten`."""
 
 import os
 import re

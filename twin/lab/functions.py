@@ -82,10 +82,9 @@ def predict(scenario: Scenario) -> Prediction:
 
 
 def simulate(scenario: Scenario, trace: str | Path | None = None) -> Run:
-    """Serve the scenario's workload, or a recorded trace, request by request: a run with `summary`
-    (SI units), `tables` (polars data frames), `checks` and a `digest`; equal scenarios give equal
-    bytes. Raises ValueError where the deployment does not fit, TraceError for an unreadable line of
-    the trace."""
+    """Serve the scenario's workload, or a trace, request by request: a run with `summary` (SI
+    units), `tables` (polars data frames), `checks` and a `digest`; equal scenarios give equal
+    bytes. Raises ValueError if the deployment does not fit, TraceError for an unreadable line."""
     table = None
     if trace is not None:
         table = read_trace(Path(trace))
@@ -95,9 +94,8 @@ def simulate(scenario: Scenario, trace: str | Path | None = None) -> Run:
 
 
 def sweep(scenario: Scenario, over: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
-    """A row for each value of one field or each pair of values of two: the fields; `slo_kept`;
-    `why` there is no run; the run's summary (SI units). Raises SweepError for an unknown field or
-    too many points."""
+    """A row for each value of a field or pair of values of two: fields; `slo_kept`; `why` it has no
+    run; its summary (SI units). Raises SweepError for an unknown field or too many points."""
     axes = [Axis(path, tuple(values)) for path, values in over.items() if label_of(path)]
     facts, rows = load_facts(), []
     for point in points(scenario, axes):

@@ -15,9 +15,8 @@ LARGE = ("token_budget", "sequences")  # figures that devices with much memory h
 
 
 def default_fields(s: Scenario, facts: Facts) -> dict[str, Any]:
-    """Fields, by path, that the scheduler of `deployment.stack` sets otherwise than the scenario;
-    empty without figures of it. Token budgets and batches of ranks are converted to one NPU, within
-    the fields' bounds."""
+    """Fields by path that the scheduler of `deployment.stack` sets otherwise than `s`; empty
+    without figures of it. Token budgets and batches of ranks scale to one NPU, within bounds."""
     changes: dict[str, Any] = {}
     for role, pool in serving(s).items():
         traits, settings = _scheduler_figures(facts, s.deployment.stack, pool), pool.own

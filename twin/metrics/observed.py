@@ -152,9 +152,8 @@ class Observed:
         return float(ttft_met[has_token].mean()) * float(tpot_met[is_chosen].sum())
 
     def attainment_of(self, chosen: np.ndarray) -> float | None:
-        """Share of the finished requests in mask b[requests] that met the whole SLO; None without
-        any, or if no TTFT is known: all were in progress at the start and none of the mask started
-        since."""
+        """Share of finished requests in mask b[requests] that met the whole SLO; None without any,
+        or if no TTFT is known: all in progress at the start, none of the mask started since."""
         is_finished = chosen[self.finished]
         is_judged = (is_finished & self.arrived_in_run).any() or (chosen & self.started).any()
         if not is_finished.any() or not is_judged:
@@ -376,8 +375,7 @@ class Several(Observed):
 
 
 def totals_of(parts: Sequence[Observed], pool_share: Sequence[float]) -> dict[str, float]:
-    """Totals by name, summed over models, those of the machine once; pool_share: of the memory
-    pool."""
+    """Totals by name, summed over models, the machine's once; pool_share: of the memory pool."""
     all_totals = [model.totals for model in parts]
     total_names = dict.fromkeys(name for totals in all_totals for name in totals)
     sums = {name: sum(totals.get(name, 0.0) for totals in all_totals) for name in total_names}

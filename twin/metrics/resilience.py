@@ -123,8 +123,7 @@ def _recovery_and_lowest(
     begin: np.ndarray, rate: np.ndarray, before: float | None, noise: float, at_s: float
 ) -> tuple[float | None, float | None]:
     """Seconds from at_s to lasting recovery (0: no dip; None: none here), lowest rate. A dip is 5 %
-    and NOISE times noise below the rate `before`; it ends when the mean of SUSTAINED windows is
-    back."""
+    and NOISE times noise below the rate `before`; it ends when SUSTAINED windows' mean is back."""
     if rate.size == 0:
         return None, None
     if before is None:

@@ -97,8 +97,7 @@ def samples_of_stays(
     """Fewest and most samples that stays [begin, end) account for.
 
     sampled_at_s rises evenly, but for the last, which may come early. The two differ by the stays
-    that end exactly when a sample is taken, which may count or not. A NaN end is beyond every
-    sample.
+    that end exactly at a sample, which may count or not. A NaN end is beyond every sample.
 
     >>> samples_of_stays(np.array([0.5, 1.0]), np.array([2.0, np.nan]), np.array([1.0, 2.0, 3.0]))
     (4, 5)

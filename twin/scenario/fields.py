@@ -58,8 +58,7 @@ def fields(section: type[BaseModel] = Scenario) -> dict[str, ScenarioField]:
 
 
 def field_info(path: str) -> ScenarioField | None:
-    """A field's declaration by dotted path, None where there is none; rows have numbers:
-    `faults.0.at_s`.
+    """A field's declaration by dotted path (rows have numbers: `faults.0.at_s`), None without one.
 
     >>> field_info("supernode.nodes").unit, field_info("faults.3.at_s").path, field_info("none")
     ('nodes', 'faults[].at_s', None)

@@ -39,8 +39,7 @@ QUOTED_MOST = 60  # characters of a person's text in a sentence
 
 
 def quoted(value: Any) -> str:
-    """A value that a person typed, as Python writes it but numbers with separators, cut to
-    `QUOTED_MOST` characters.
+    """A typed value as Python writes it, numbers with separators, cut to `QUOTED_MOST` characters.
 
     >>> quoted("x" * 100)[-5:], quoted(1e6), quoted(10**99)
     ('xx...', '1,000,000', '1e+99')

@@ -141,8 +141,7 @@ def with_glossary(name: str, says: str = "") -> str:
 
 
 def sentence(refusal: str, file: str = "") -> str:
-    """A refusal as one sentence of Markdown, with labels; quoted text is shown as typed, and so is
-    the name of the file that it begins with.
+    """A refusal as one Markdown sentence with labels; quoted text and a leading file name as typed.
 
     >>> sentence("conv.jsonl: line 2 is not JSON", "conv.jsonl")
     'conv.jsonl: line 2 is not JSON.'

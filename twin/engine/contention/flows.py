@@ -39,10 +39,9 @@ SPARE = 1e-9  # how much more than a link flows may want in all before it holds 
 def number_flows(
     prefills: int, columns: int, swaps: bool, exchanges: int = 0, others: int | None = None
 ) -> tuple[INTS, INTS]:
-    """Number of the first flow of each class of traffic, and the one after its last, both
-    i8[classes]. prefills: instances that compute prompts; columns: all instances; swaps: whether KV
-    is swapped; exchanges, others: the first of exchanges, of other flows, of one of several
-    models."""
+    """Number of the first flow of each class of traffic and the one after its last, i8[classes].
+    prefills: instances that compute prompts; columns: all instances; swaps: whether KV is swapped;
+    exchanges, others: first of exchanges, of other flows, of one of several models."""
     first_of_kind, end_of_kind = np.zeros((2, len(w.TRAFFIC)), np.int64)
     next_number = exchanges
     for kind in w.FLOWS:
@@ -238,8 +237,7 @@ def _offload_flows(
     net: Network, seats: Sequence[Seat], no_way: frozenset[int], plane: str
 ) -> Iterator[Flow]:
     """Flows of offloaded attention between each decode instance and all prefill dies: queries out,
-    values back, about half of the bytes each; they share no links. no_way: dies without the
-    plane."""
+    values back, about half the bytes each, no shared links. no_way: dies without the plane."""
     lending_dies = [die for seat in seats if seat.role == "prefill" for die in seat.dies]
     lending_dies = [die for die in lending_dies if die not in no_way]
     for seat in seats:

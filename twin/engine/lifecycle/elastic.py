@@ -71,8 +71,7 @@ class Elastic:
         return tuple(sum(n for pool, n in counts.items() if pool[0] == role) for role in self.roles)
 
     def _targets(self, wanted: Wanted) -> dict[Pool, int]:
-        """Number of instances of each pool in each supernode: equal parts, never below the
-        minimum."""
+        """Instances of each pool in each supernode: equal parts, never below the minimum."""
         count_of, supernodes = dict(zip(self.roles, wanted, strict=True)), self.setup.supernodes
         return {(role, g): max(self._least, (count_of[role] + supernodes - 1 - g) // supernodes)
                 for role, g in self.pools}  # fmt: skip

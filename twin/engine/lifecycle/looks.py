@@ -45,8 +45,7 @@ class Forecast:
         self._squares, self._weight = 0.0, 0.0
 
     def forecast(self, t_s: float, now: float, ahead: float) -> float:
-        """Forecast `ahead` of a load, plus one deviation of past underestimates; now: its
-        present."""
+        """Forecast `ahead` of a load plus one deviation of past underestimates; now: the load."""
         forecast = None
         while self._made and self._made[0][0] <= t_s - self._lead_s:
             forecast = self._made.popleft()[1]

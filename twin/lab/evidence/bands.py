@@ -83,8 +83,7 @@ def levels_of(quantity: str, scenario: Scenario, stack: str) -> Levels:
 
 
 def batch_range(batch: float) -> int:
-    """Number of a range of batches: exponent of the largest power of four up to a batch (requests
-    per NPU).
+    """Range of a batch (requests per NPU): exponent of the largest power of four up to it.
 
     >>> [batch_range(batch) for batch in (1, 3, 4, 96, 256)]
     [0, 0, 1, 3, 4]

@@ -203,8 +203,7 @@ def _finite_figure(parts: Sequence[str], case: MeasureInput) -> float:
 
 def _benchmark_figure(parts: Sequence[str], case: MeasureInput) -> float:
     """Mean TPOT or TTFT (s), or tokens/s per NPU, of a benchmark from its first request on:
-    `clients` that send `prompts`, or `rate` requests a second, evenly, for `seconds` or
-    `prompts`."""
+    `clients` that send `prompts`, or `rate` requests/s, evenly, for `seconds` or `prompts`."""
     overrides: dict[str, Any] = {"start": "empty", "warmup_s": 0.0, "memory_pool.enabled": False,
                              "horizon_s": float(case.args.get("seconds", HOUR_S))}  # fmt: skip
     if "rate" in case.args:
@@ -225,8 +224,7 @@ def _benchmark_figure(parts: Sequence[str], case: MeasureInput) -> float:
 
 @lru_cache(maxsize=256)
 def _benchmark_run(scenario: Scenario, facts: Facts) -> tuple[float, float, Mapping[str, Any]]:
-    """Time (s) of a benchmark's last answer, tokens of all answers, and the run's summary; rows of
-    one benchmark share a run."""
+    """Time (s) of a benchmark's last answer, all output tokens, summary; its rows share a run."""
     from twin.engine.simulate import simulate  # a formula waits for no compiler
 
     run = simulate(scenario, facts)

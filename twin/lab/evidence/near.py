@@ -268,9 +268,8 @@ def known_ratios(
 
 
 def _known_ratio(figure: Figure, one: Scenario, other: Scenario, faster: float) -> KnownRatio:
-    """The comparison of a figure of two scenarios; faster: speed of `one` over that of `other`. On
-    the same machine, stack, serving mode and model errors mostly cancel; others count as
-    independent."""
+    """Comparison of a figure of two scenarios; faster: speed of `one` over `other`'s. On the same
+    machine, stack, serving mode and model errors mostly cancel; others count as independent."""
     errors, bands = error_record()
     levels, other_levels = _leaf_of(figure, one), _leaf_of(figure, other)
     model = one.deployment.model

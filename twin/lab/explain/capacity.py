@@ -218,8 +218,7 @@ def _run_both_ends(
     s: Scenario, low: _Load, missed: _Load, thorough: bool
 ) -> Generator[Scenario, Summary | None, int]:
     """Generator: runs both ends of the interval with several seeds; returns the number of runs.
-    thorough: more seeds while chance may explain the ends, as near capacity some runs fall behind
-    for good."""
+    thorough: more while chance may explain the ends, as near capacity some runs never catch up."""
     run_count = 0
     for end_load in (low, missed):
         run_count += yield from _run_load(s, end_load, [], least=_seed_count(s))
@@ -245,8 +244,7 @@ def _needs_more_seeds(low: _Load, missed: _Load) -> bool:
 
 def _probable_range(judged: Sequence[_Load], share: float) -> tuple[float, float]:
     """Low and high load between which the mean of runs probably falls to the share, from all longer
-    runs: the odds of a miss are logistic, of unknown steepness, and all seeds may meet it by
-    chance."""
+    runs: odds of a miss are logistic, of unknown steepness; all seeds may meet it by chance."""
     log_loads = np.log([level.load for level in judged])
     run_counts = np.array([len(level.shares) for level in judged])
     met_sums = np.array([sum(level.shares) for level in judged])

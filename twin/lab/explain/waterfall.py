@@ -108,9 +108,8 @@ def _piece_shares(
 def operator_seconds(
     operators: pl.DataFrame, phase: str, plan: Timeline | None
 ) -> list[tuple[str, str, float]]:
-    """(stream, operator, busy seconds) of a mean iteration of a phase, in order; '' is the time
-    outside the two concurrent streams. A run records only the longer stream; the plan adds the
-    other."""
+    """(stream, operator, busy seconds) of a mean iteration of a phase, in order; '' is time outside
+    the two concurrent streams. A run records only the longer stream; the plan adds the other."""
     rows = operators.filter(pl.col("phase") == phase)
     seconds_of = dict(zip(rows["operator"], rows["per_iteration_s"], strict=True))
     if plan is None:

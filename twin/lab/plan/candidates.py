@@ -271,9 +271,8 @@ class Space:
     def _never_full(
         self, settings: Settings, known: Curve, rate: float, npus: int, batches: list[int]
     ) -> bool:
-        """Whether even a smaller one of the batches would never be full (Poisson, three
-        deviations); known: curve of an instance; rate: requests/s of an instance with `npus`
-        NPUs."""
+        """Whether a smaller one of `batches` would never be full (Poisson, three deviations);
+        known: curve of an instance; rate: requests/s of an instance with `npus` NPUs."""
         if math.isinf(known.batches[-1]) or not math.isfinite(rate):  # prefill has no batch
             return False
         mean_requests = known.requests_at(rate) * npus

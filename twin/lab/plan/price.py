@@ -351,8 +351,7 @@ def _point(role: str, count: int, found: Prediction) -> Point:
 
 
 def _bound_point(own: Point, found: Prediction, traffic: Traffic, hot: Hot) -> Point:
-    """The point of an instance's bound: as if its prompts filled as few iterations as chunks allow.
-    own: its expected point."""
+    """A bound's point: prompts fill as few iterations as chunks allow. own: its expected point."""
     role, (rate_per_s, batch, tpot_s) = found.costs.colocated_role, own
     if role is None or found.decode is None or found.prefill is None:
         return rate_per_s, batch, tpot_s

@@ -1,5 +1,4 @@
-"""Where nothing fits: for each limit alone the smallest relaxation with which a deployment does, by
-searches of their own."""
+"""Where nothing fits: searches for the smallest relaxation of each limit alone that is enough."""
 
 import math
 import statistics
@@ -70,8 +69,7 @@ class Relax:
 
     def _max_load(self, rate: float) -> Generator[tuple[Scenario, ...], Any, float]:
         """Generator: about the largest load (requests/s) below `rate` that a deployment carries, 0
-        if none carries LEAST of it; by a search in which each has its own load, then by halving
-        with the nearest ones."""
+        if below LEAST of it; a search, each with its own load, then halving with the nearest."""
         search = Search(self._changed_space(goal="rate"), self.facts, self.search.over)
         yield from search.steps()
         self._note_loads(search.tested.values())
@@ -129,10 +127,9 @@ class Relax:
         return space_of(plan, self.facts, self.search.space)
 
     def _relax_least(self, limit: str, own: Any, key: str, scale: float) -> Steps:
-        """Generator: finds the smallest relaxation of a limit from its value `own`. The search
-        begins with the smallest value (with a negative scale the largest) that simulated
-        deployments need over all seeds. key: figure of a run; scale: from its unit to the
-        limit's."""
+        """Generator: finds the smallest relaxation of a limit from its value `own`. It begins with
+        the smallest value (with a negative scale the largest) that simulated deployments need over
+        all seeds. key: figure of a run; scale: from its unit to the limit's."""
         search, is_share = self.search, scale < 0.0
         is_resource = key in ("power_kw", "cost_per_million_tokens")
         needed_values = [
@@ -168,8 +165,7 @@ class Relax:
         self, limit: str, own: float, value: float, nearest: Candidate | None = None,
     ) -> Steps:  # fmt: skip
         """Generator: finds the smallest step of a geometric series from `own` through `value` with
-        which a search finds a deployment. `nearest` needs `value`; it is the answer if the plan's
-        seconds are used up."""
+        which a search finds a deployment. `nearest` needs `value`: the answer if time runs out."""
         fitting_by_step: dict[int, Candidate] = {}
         failing_steps: set[int] = set()
         step, stride = 1, 1

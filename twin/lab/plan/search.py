@@ -184,8 +184,7 @@ class Search:
 
     def _pick(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
         """At most `count` candidates with the largest gain beyond the front times their chance to
-        meet the limits; if none is likely to, those with the shortest TPOT and the largest
-        bounds."""
+        meet the limits; if none is likely to, those of shortest TPOT and largest bounds."""
         reached = self.formula_ratios
         proved_points = [p for t in self.tested.values() if (p := self.proved_point(t)) is not None]
         fitting_candidates = [c for c in left if self._may_carry_load(c)]

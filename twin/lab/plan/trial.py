@@ -1,5 +1,4 @@
-"""One simulation of a plan: a deployment at a load, what is stored of its run, and what the same
-run is under another SLO."""
+"""A plan's simulation: a deployment at a load, stored figures, the same run under another SLO."""
 
 import math
 from typing import Any, NamedTuple
@@ -146,8 +145,7 @@ def _latencies(run: Run) -> Latencies | None:
 
 def _needed_limits(latencies: Latencies | None, summary: Summary, s: Scenario) -> Trial:
     """Shortest limits (s) of TTFT and TPOT with which the run meets the SLO, each with the other
-    limit unchanged (None: no limit is enough), and the standard error of the share within the
-    SLO."""
+    unchanged (None: no limit is enough), and the standard error of the share within the SLO."""
     needs: Trial = {"needs_ttft_s": None, "needs_tpot_s": None, "share_error": 0.0}
     if latencies is None or not latencies.ttft_s.size:
         return needs

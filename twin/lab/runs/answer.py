@@ -87,8 +87,7 @@ def compare_named(
     names: Sequence[str], watching: Callable[[str], Watch], seeds: int = 1
 ) -> Comparison:
     """Comparison of runs by id, preset or file, the first as baseline; missing runs are simulated.
-    watching: the progress function for a name; seeds: number of pairs for intervals, from LEAST
-    on."""
+    watching: progress function for a name; seeds: number of pairs for intervals, from LEAST on."""
     check_count(len(names))
     with closing(open_store()) as store:
         questions = [run_or_scenario(store, name) for name in names]  # before any of them is run

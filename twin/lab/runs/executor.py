@@ -57,8 +57,7 @@ class Runner:
     def __init__(
         self, store: Store, *, processes: int | None = None, engine: str = ENGINE, standby: int = 1
     ):
-        """Take a store's runs; processes: None: by cores and memory; standby: those without
-        work."""
+        """Take a store's runs; processes None: by cores and memory; standby: those without work."""
         self._store, self._engine, self._size = store, engine, processes or _process_count()
         self._standby = standby  # processes that run without work too: the next run begins at once
         address = scheduler_address()

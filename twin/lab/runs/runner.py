@@ -36,8 +36,7 @@ def add_run(
     engine: str = ENGINE, waiting: Iterable[Budget] = (),
 ) -> str:  # fmt: skip
     """Store a scenario and a run of it; returns its id, with `again` false that of an equal run.
-    owner: that carries it out, None: it is queued; waiting: budgets of queued ones. Raises
-    StoreError, TooLarge."""
+    owner: runs it (None: queued); waiting: budgets of queued ones. Raises StoreError, TooLarge."""
     store.artefacts.require_space()
     save_linked_machine(store, scenario)
     if fault := store.absence(scenario):

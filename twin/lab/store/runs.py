@@ -316,9 +316,8 @@ class Runs:
         return [row.id for row in orphans if self._abandon(row, RunRow.id == row.id, message)]
 
     def recover(self, alive: Callable[[Owner, float], bool] = Owner.lives) -> list[str]:
-        """Mark runs of dead processes interrupted and give back those of a cluster; returns the ids
-        of the former. alive: gets an owner and the seconds without a new heartbeat; a heartbeat
-        meanwhile saves a run."""
+        """Mark runs of dead processes interrupted (returns their ids), give back those of a
+        cluster. alive: gets owner and seconds without a heartbeat; one meanwhile saves a run."""
         runs = RunRow
         with self._database.read() as session:
             # Most stores that are opened have none; SQL for whole rows takes long to compile.

@@ -238,8 +238,7 @@ def reseed(
 def with_pairs(
     compared: Comparison, summaries: Sequence[Sequence[Mapping[str, Any] | None]]
 ) -> Comparison:
-    """The comparison with paired differences over seeds (at least LEAST); summaries: of each run's
-    scenarios of `reseed`."""
+    """Comparison with paired differences of LEAST seeds or more; summaries: by run, of `reseed`."""
     rows = []
     for row in compared.metrics:
         verdicts: list[Verdict] = list(row.verdicts)

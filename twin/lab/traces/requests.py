@@ -367,8 +367,7 @@ class Layout:
 
 
 def _name_numbers(names: Sequence[pl.Series]) -> np.ndarray | None:
-    """A number for every name, i8[n], equal for equal names, another one for each row without; None
-    if no row has a name."""
+    """Number of each name, i8[n]: equal for equal names, unique without one; None without any."""
     every_name = pl.concat(names)
     if every_name.null_count() == len(every_name):
         return None

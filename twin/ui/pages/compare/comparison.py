@@ -337,8 +337,7 @@ def figures_of(rows: Sequence[MetricRow], group: str) -> list[MetricRow]:
 def change(name: str, value: float, base: float, verdict: str = "", pairs: str = "") -> str:
     """Text on how a figure stands against the baseline's, coloured in Markdown.
 
-    verdict: of its row; a figure that only spare NPUs made "different" is no worse. pairs: what
-    pairs of seeds say.
+    verdict: of its row; "different" only by spare NPUs is no worse. pairs: what pairs of seeds say.
 
     >>> change("ttft_s_p50", 0.9, 1.0), change("slo_attainment", 0.8, 0.9)
     (':green[−10.0 %, better]', ':red[−10.0 points, worse]')

@@ -243,20 +243,17 @@ class Attainment:
         """Share of choices that fall on the instance that ended an iteration last.
 
         It has just released requests, so a choice by load tends to select it; the more requests
-        join an instance in an iteration (`joining`), the longer it stays the emptiest. Fitted to a
-        simulation of 2 to 12 instances with random phases, Poisson arrivals and releases, and
-        choice of the fewest requests (tests/laws/test_outlook.py): mean wait within 0.02
-        iterations.
-        """
+        join in an iteration (`joining`), the longer it stays the emptiest. Fitted to a simulation
+        of 2 to 12 instances with random phases, Poisson arrivals and releases, and choice of the
+        fewest requests (tests/laws/test_outlook.py): mean wait within 0.02 iterations."""
         choices = self.choices
         return RECENT * choices / (choices + 1) * joining / (joining + JOINING / math.sqrt(choices))
 
     def _chance_within(self, iterations: int, most: float, variance: float, recent: float) -> float:
-        """Probability that a number of iterations and the wait for the first one take at most
-        `most` iterations. variance: relative, of their mean length, which follows a gamma law (its
-        quantiles by Wilson and Hilferty, PNAS 17, 1931). The wait is uniform over an iteration, or,
-        for a share `recent`, 1 minus the least of `choices` uniform draws: what is left of the
-        iteration that began last."""
+        """Probability that `iterations` and the wait for the first take at most `most` iterations.
+        variance: relative, of their mean length, which follows a gamma law (quantiles by Wilson and
+        Hilferty, PNAS 17, 1931). The wait is uniform over an iteration, or, for a share `recent`, 1
+        minus the least of `choices` uniform draws: the rest of the iteration that began last."""
         ninth = variance / 9.0
         lengths = [max(1.0 - ninth + math.sqrt(ninth) * z, 0.01) ** 3 for z in NORMAL]
         if self.colocated:
@@ -426,8 +423,7 @@ def _prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffi
 
 
 def front_routers(s: Scenario) -> int:
-    """Number of routers with instances and queues of their own: one, or with a front router one per
-    supernode."""
+    """Number of routers with own instances and queues: one, or with a front one per supernode."""
     return 1 if s.router.front == "none" else s.supernode.supernodes
 
 

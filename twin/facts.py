@@ -91,8 +91,7 @@ class Facts(Mapping[str, Fact]):
         return len(self._by_name)
 
     def si(self, name: str, without: float | None = None) -> float:
-        """The fact's value in SI units, or `without` if there is no such fact; FactError if it is
-        not one number."""
+        """The fact's SI value, or `without` if there is none; FactError if it is not one number."""
         if without is not None and name not in self:
             return without
         fact = self[name]

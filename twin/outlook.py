@@ -78,10 +78,9 @@ def state_at(
 
 
 def _prefill_wait_s(priced: Priced, rate: float) -> float:
-    """Approximate seconds from the router to the first token while `rate` requests/s arrive; 0
-    without a prefill pool. A batch takes all waiting prompts: its fixed seconds over the share of
-    time that prompts leave (the line of `batch_line`), at least one prompt's time and at most a
-    full batch's."""
+    """Approximate seconds from the router to the first token at `rate` requests/s; 0 without a
+    prefill pool. A batch takes all waiting prompts: its fixed seconds over the share of time that
+    prompts leave (by `batch_line`), at least one prompt's time and at most a full batch's."""
     parts, traffic = priced.parts, priced.traffic
     role = parts.costs.prefill_role
     if role is None:
@@ -98,8 +97,7 @@ def _prefill_wait_s(priced: Priced, rate: float) -> float:
 
 
 def outlook(prices: Priced) -> Outlook:
-    """TPOT (s) at the offered load, and the largest requests/s that meet the SLO. Raises as
-    `predict_steady`."""
+    """TPOT (s) at offered load, largest requests/s within the SLO. Raises as `predict_steady`."""
     full, rate, judgement = prices.prediction, prices.sample.rate_req_per_s, attainment(prices)
     slo_rate, limiting = _slo_rate(prices, judgement)
     sustained, tpot_s = min(full.requests_per_s, judgement.max_rate), None
@@ -115,8 +113,7 @@ def outlook(prices: Priced) -> Outlook:
 
 
 def _mean_tpot_s(judged: Attainment, state: Stationary) -> float:
-    """Seconds per token after the first, mean over requests; of mixed instances by their
-    population."""
+    """Seconds per token after the first, mean over requests; mixed instances: by population."""
     if judged.colocated is not None:
         return state.token_s
     rate = state.rate_req_per_s * judged.scenario.deployment.decode.instances
@@ -173,8 +170,7 @@ def _is_open_colocated(s: Scenario) -> bool:
 
 
 def _answers_slo_share(judged: Attainment, state: Stationary) -> float:
-    """Share of a mixed instance's answers within the SLO by their own times; 0 if more requests
-    arrive than it answers."""
+    """Share of a mixed instance's answers within the SLO by own times; 0 if overloaded."""
     waits_s, tokens_s = answer_times_s(state)
     if state.overloaded or not waits_s.size:
         return 0.0
@@ -204,9 +200,8 @@ def _mixed_rate(priced: Priced, judged: Attainment, rate: float) -> float:
 
 
 def _decode_at_slo(priced: Priced, judged: Attainment) -> Stationary | None:
-    """Steady state of decode at the largest load at which `slo.share` of the requests meet TPOT and
-    get a slot in time for TTFT; None: there is none. In a closed loop the number of clients is
-    free."""
+    """Steady state of decode at the largest load at which `slo.share` of requests meet TPOT and get
+    a slot in time for TTFT; None if none. In a closed loop the number of clients is free."""
     limits = [limit_s for _, limit_s, _ in judged.slo_by_tenant]
     patience_s, reserved_s, swings, mean_error = min(limits), None, Swings(), 0.0
     per_answer = 1.0  # an iteration as answers see it, mean over requests, over the mean iteration

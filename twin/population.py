@@ -311,8 +311,7 @@ def present_iteration_s(p: Population) -> float:
 
 @kernel
 def add_to_sums(p: Population, took_s: float, tokens: float) -> None:
-    """Add the present iteration, of `took_s` seconds over `tokens` of context, to the sums in
-    `seen`."""
+    """Add this iteration, `took_s` seconds over `tokens` of context, to the sums in `seen`."""
     p.seen[0] += 1.0
     p.seen[1] += took_s
     p.seen[2] += p.at[DECODES]
@@ -375,8 +374,7 @@ def add_requests(p: Population, count: int) -> None:
 def skip_iterations(p: Population, last: int) -> None:
     """Advance an instance without prompts to the iteration before the next one in which a request
     comes, joins or leaves; at most to the one before `last`. In between contexts grow evenly: the
-    seconds of iterations that are looked at lie on a line between the first and the last of them.
-    """
+    seconds of iterations looked at lie on a line between the first and the last."""
     now = p.at[ITERATION]
     is_full = p.at[WAITS] > 0
     if p.ahead[0] < 1.0 or (is_full and p.refused[0] > p.shortest):

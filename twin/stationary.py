@@ -296,9 +296,8 @@ def _even_mean_s(
 def _arrivals_at_load(
     p: Population, time_s: Callable[[float], float], arriving: Arriving, life: float, places: float
 ) -> tuple[float, bool]:
-    """(arrivals per iteration at the load, whether even full slots serve fewer than arrive).
-    time_s: seconds of an iteration by its arrivals; life: mean iterations of a request; places:
-    slots of all ranks."""
+    """(arrivals per iteration at the load, whether full slots serve fewer than arrive). time_s: an
+    iteration's seconds by arrivals; life: mean iterations of a request; places: all slots."""
 
     def excess_over_limits(each: float) -> float:
         """Relative excess over the nearest of three limits: request rate, number of clients, and

@@ -53,9 +53,8 @@ class Assembly:
 def assemble(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> Assembly:
-    """Network, costs and imbalance of a scenario. The last four results are cached, those with a
-    trace or imported counts are not. Raises HardwareError, ModelError, ExpertsError or
-    WorkloadError."""
+    """Network, costs and imbalance of a scenario. The last four are cached, none with a trace or
+    imported counts. Raises HardwareError, ModelError, ExpertsError or WorkloadError."""
     if trace is None and counts is None:  # needed again for the largest batch of the same question
         return _assemble(scenario, facts)
     return _assemble.__wrapped__(scenario, facts, trace, counts)
@@ -174,8 +173,7 @@ class Priced:
 
     @cached_property
     def traffic(self) -> Traffic:
-        """Mean tokens of prompts and answers, and the reused part of a prompt, without requests
-        that a run refuses."""
+        """Mean tokens of prompts and answers, reused part of a prompt, without refused requests."""
         if self.given is not None:
             return self.given
         traffic = traffic_of(self.scenario, self.facts, self.trace, self.parts.costs)
@@ -202,8 +200,7 @@ class Priced:
 
     @cached_property
     def room(self) -> Room:
-        """Which requests of `all_requests` find room in KV space. Raises ModelError if none
-        does."""
+        """Which of `all_requests` find room in KV space. Raises ModelError if none does."""
         requests = self.all_requests
         room = self.room_for(requests.prompts, requests.answers)
         if not room.ends.any():
@@ -256,8 +253,7 @@ class Priced:
 
 
 def predict_with_advice(priced: Priced) -> Prediction:
-    """The steady state at full load; if its TPOT exceeds the SLO's, its advice names a batch that
-    meets it."""
+    """Steady state at full load; if TPOT exceeds the SLO's, the advice names a batch within it."""
     full, bound_s = priced.prediction, priced.scenario.slo.tpot_ms * 1e-3
     if full.decode is None or full.decode.tpot_s <= bound_s:
         return full
@@ -376,8 +372,7 @@ def full_traffic(scenario: Scenario, facts: Facts, hit_share: float = 0.0) -> Tr
 
 @lru_cache(maxsize=128)
 def _cached_imbalance(*question: Any) -> Imbalance:
-    """Expert imbalance of an instance, by the arguments of `imbalance`; the last 128 results are
-    cached."""
+    """Expert imbalance of an instance, by arguments of `imbalance`; the last 128 are cached."""
     with without_compiling():
         return imbalance(*question)
 
@@ -435,8 +430,7 @@ def largest_batch(priced: Priced, tpot_s: float) -> Target:
         return _predict(replace(parts, costs=costs), traffic)
 
     def tpot_s_of(per_die: int) -> float:
-        """TPOT (s) of a number of slots per die; infinite if these, or their buffers, do not
-        fit."""
+        """TPOT (s) of a number of slots per die; infinite if these or their buffers do not fit."""
         try:
             decode = prediction_of(per_die).decode
         except ModelError:  # a batch whose buffers do not fit is no batch
@@ -461,9 +455,8 @@ def largest_batch(priced: Priced, tpot_s: float) -> Target:
 
 
 def _predict(parts: Assembly, traffic: Traffic) -> Prediction:
-    """Sustained rates of a deployment, of which `parts` has network, costs and expert imbalance,
-    under this traffic. Hits in the memory pool are left out if reading them takes longer than
-    computing them again."""
+    """Sustained rates of a deployment (`parts`) under this traffic. Hits in the memory pool are
+    left out if reading them takes longer than computing them again."""
     role, read_tokens = parts.costs.prefilling_role, traffic.read_tokens
     if role is not None and read_tokens > 0.0:
         saved_s = recompute_s(parts, role, traffic.input_tokens) * read_tokens
@@ -474,7 +467,6 @@ def _predict(parts: Assembly, traffic: Traffic) -> Prediction:
 
 
 def recompute_s(parts: Assembly, role: RoleCosts, input_tokens: float) -> float:
-    """Seconds for which a role's instance computes one token again, in prompts of
-    `input_tokens`."""
+    """Seconds in which a role's instance recomputes one token of prompts of `input_tokens`."""
     hot = (parts.prefill_imbalance if role.pool.role == "prefill" else parts.decode_imbalance).table
     return recompute_s_per_token(role, role.prompt_tokens, input_tokens, hot)

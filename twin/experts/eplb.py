@@ -11,9 +11,8 @@ Singles = NDArray[np.float32]
 
 
 def pack(load: Singles, packs: int) -> tuple[Ints, Ints]:
-    """Put items, heaviest first, into the lightest pack with room (ties: lowest). load f4[layers,
-    n], n divisible by packs -> (pack, place within the pack), i8[layers, n]; with one item a pack,
-    item i is in pack i."""
+    """Put items, heaviest first, in the lightest pack with room (ties: lowest). load f4[layers, n],
+    n divisible by packs -> (pack, place in it), i8[layers, n]; n = packs: item i in pack i."""
     layers, items = load.shape
     items_per_pack = items // packs
     pack_of = np.tile(np.arange(items), (layers, 1))

@@ -51,8 +51,7 @@ def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> 
 @kernel
 def joint_ratio(a: float, b: float, top_groups: int) -> float:
     """P(two groups are both reached) / (a b), for groups that a token reaches with chances a and b.
-    Exact for groups with equal chances: (m - 1) G / (m (G - 1)) for m = `top_groups` of G
-    groups."""
+    Exact for equal chances: (m - 1) G / (m (G - 1)) for m = `top_groups` of G groups."""
     groups_left = top_groups - 0.5 * (a + b)
     return 0.0 if groups_left <= 0.0 else min((top_groups - 1.0) / groups_left, 1.0 / max(a, b))
 
@@ -63,9 +62,8 @@ def grouped_deficit(
 ) -> Floats:
     """Mean minus variance of a token's picks on each die, f8[layers, dies], when its experts are in
     `top_groups` of the groups. chances f8[layers, experts]: that a token picks an expert; part
-    f8[layers, dies, slots]: share of its expert's tokens that each slot gets. Picks of dies depend
-    on each other, for their total is fixed: the variances are those of independent picks that given
-    this total vary as much."""
+    f8[layers, dies, slots]: share of its expert's tokens that each slot gets. Dies share a fixed
+    total of picks: variances are those of independent picks that vary as much given this total."""
     layers, dies, slots_each = slots.shape
     experts = chances.shape[1]
     group_size = experts // groups

@@ -44,8 +44,7 @@ class Curve(Sequence[float]):
     def __init__(
         self, point: Callable[[int], float], whole: Callable[[], Floats], size: int = GRID
     ) -> None:
-        """point: computes the value at an index; whole: computes all values; size: number of
-        values."""
+        """point: computes the value at an index; whole: computes all `size` values."""
         self._point, self._size = cache(point), size
         self.whole = whole  # all points, computed by compiled code
 

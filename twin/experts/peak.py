@@ -20,10 +20,9 @@ HOT_DIES = 24  # looked at first: far below their means the others decide nothin
 
 
 def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
-    """E[max] over the dies of each layer of independent integer counts, f8[layers]. mean f8[layers,
-    dies] >= 0, falling; spread = variance / mean. Binomial (spread < 1), Poisson (1) or negative
-    binomial (> 1), all by p(k) = p(k-1) (a + b/k) (Panjer 1981); E[max] = sum over k of 1 - P(all
-    <= k)."""
+    """E[max] over a layer's dies of independent integer counts, f8[layers]. mean f8[layers, dies]
+    >= 0, falling; spread = variance / mean. Binomial (spread < 1), Poisson (1) or negative binomial
+    (> 1), all by p(k) = p(k-1) (a + b/k) (Panjer 1981); E[max] = sum over k of 1 - P(all <= k)."""
     excess = np.where(mean > 0.0, spread - 1.0, 0.0)
     is_binomial = excess < -1e-9  # counts whole trials, or its chances do not sum to 1
     rounded_trials = np.floor(0.5 - mean / np.where(is_binomial, excess, -1.0))
@@ -96,8 +95,7 @@ def _chance_below(x: Floats, sd: Floats, skew: Floats, sure: Floats, mean: Float
 
 
 def _row_product(chance: Floats, least: float) -> Floats:
-    """Product of each row of chance f8[layers, n], f8[layers], die by die until it is below
-    `least`."""
+    """Product of each row of chance f8[layers, n], f8[layers], die by die until below `least`."""
     product = np.multiply.accumulate(chance, axis=1)
     is_small = product < least
     last_die = np.where(is_small.any(axis=1), is_small.argmax(axis=1), -1)

@@ -37,10 +37,9 @@ def log_loads(
     experts: Experts, routed_experts: int, layers: int, facts: Facts, seed: int,
     counts: Floats | None,
 ) -> Floats:  # fmt: skip
-    """Log of the long-run load of each expert, f8[layers, experts], up to a constant of its row.
-    counts: needed by imported popularity alone. The power law is NVIDIA's (aiconfigurator,
-    collector/helper.py `sample_power_law`): density x**-alpha between 1 and a largest load, at its
-    mid-rank quantiles."""
+    """Log of each expert's long-run load, f8[layers, experts], up to a constant of its row. counts:
+    for imported popularity alone. The power law is NVIDIA's (aiconfigurator, collector/helper.py
+    `sample_power_law`): density x**-alpha from 1 to a largest load, at mid-rank quantiles."""
     skew = log_scale(experts)
     log_load = np.zeros((layers, routed_experts))
     if experts.popularity == "imported":
@@ -60,8 +59,7 @@ def log_loads(
 
 
 def _check_counts(counts: Floats | None, layers: int, routed_experts: int, name: str) -> Floats:
-    """Counts f8[layers, experts] as an array; ExpertsError if they do not fit the model or are
-    invalid."""
+    """Counts as an array f8[layers, experts]; ExpertsError if invalid or unfit for the model."""
     subject = f"the expert counts {name}" if name else "the imported expert counts"
     if counts is None:
         raise ExpertsError(f"{subject} are not here: import their file first")
@@ -81,8 +79,7 @@ def _check_counts(counts: Floats | None, layers: int, routed_experts: int, name:
 def fill_ranked_loads(shape: int, scale: float, alpha: float, span: float, order_key: np.uint64,
                out: Floats) -> None:  # fmt: skip
     """Fill out f8[experts] with log loads at mid-rank quantiles, in an order drawn by a key.
-    SKEWED: logistic, times `scale`. POWER_LAW: density x**-alpha on [1, span], log times
-    `scale`."""
+    SKEWED: logistic; POWER_LAW: log for density x**-alpha on [1, span]; each times `scale`."""
     expert_order = np.argsort(uniforms(order_key, np.arange(out.size)), kind="mergesort")
     quantile = (np.arange(out.size) + 0.5) / out.size
     if shape == SKEWED:

@@ -65,8 +65,7 @@ class Routed:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """(groups, maximum of them that a token reaches); (1, 1) where its choice is not
-        limited."""
+        """(groups, most that a token reaches); (1, 1) where its choice is not limited."""
         return (self.groups, self.top_groups) if self.experts.group_limited else (1, 1)
 
 
@@ -77,8 +76,7 @@ def start_process(routed: Routed, counts: Floats | None = None) -> Process:
 
 
 def _draw_process(routed: Routed, counts: Floats | None = None) -> Process:
-    """The popularity process of a scenario, drawn anew; counts f8[layers, experts] when
-    imported."""
+    """A scenario's popularity process, drawn anew; counts f8[layers, experts] when imported."""
     experts, facts, seed = routed.experts, routed.facts, routed.seed
     layers, routed_experts, top_k = routed.layers, routed.routed_experts, routed.top_k
     if not min(1, routed_experts) <= top_k <= routed_experts:
@@ -137,8 +135,7 @@ def _chances_of_mix(process: Process, t_s: float, mix: tuple[float, ...]) -> Flo
 
 
 def mix_at(process: Process, t_s: float) -> Floats:
-    """Weights f8[topics] of the topic classes at `t_s`, sum 1; class k peaks at k / topics of a
-    period."""
+    """Topic class weights f8[topics] at `t_s`, sum 1; class k peaks at k / topics of a period."""
     if process.topics == 1:
         return np.ones(1)
     topic_weights = _topic_weights(process, np.array([t_s]))[:, 0]
@@ -236,15 +233,13 @@ def _shifted_loads(process: Process, t_s: float) -> Floats:
 
 
 def _normal_rows(keys: Keys, first: int, sd: float, experts: int) -> Floats:
-    """Normal numbers times `sd`, f8[layers, experts], from draw `first` of each layer's stream
-    on."""
+    """Normal numbers times `sd`, f8[layers, experts], of each layer's stream from draw `first`."""
     return sd * normals(keys[:, None], np.arange(first, first + experts))
 
 
 def _chances(base: Floats, noise: Floats, offset: Floats, mix: Floats, top_k: int) -> Floats:
-    """Chances f8[layers, experts] that a token picks an expert: those of the topic classes,
-    averaged by mix f8[topics]. base, noise f8[layers, experts] and offset f8[topics, layers,
-    experts]: log loads."""
+    """Chances f8[layers, experts] that a token picks an expert, mean over topics by mix f8[topics].
+    base, noise f8[layers, experts], offset f8[topics, layers, experts]: log loads."""
     mean_chance = np.zeros_like(base)
     for topic in np.flatnonzero(mix):
         topic_load = apply(math.exp, base + noise + offset[topic])

@@ -41,9 +41,8 @@ def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: Hot) -> float:
 def batch_line(
     role: RoleCosts, budget: float, prompt: float, hot: Hot
 ) -> tuple[float, float, float]:
-    """Linear prediction of a batch for routers: (fixed seconds, seconds per token, seconds per
-    query-key pair) from half-full and full batches. budget: tokens of a full batch; prompt: mean
-    tokens of a prompt."""
+    """Linear prediction of a batch for routers: (seconds fixed, per token, per query-key pair) from
+    half-full and full batches. budget: tokens of a full batch; prompt: mean tokens of one."""
     half, mean = 0.5 * budget, 0.5 * prompt
     half_s, all_s = batch_s(role, half, half * mean, hot), batch_s(role, budget, budget * mean, hot)
     pair_s = (batch_s(role, budget, 2.0 * budget * mean, hot) - all_s) / (budget * mean)
@@ -52,8 +51,7 @@ def batch_line(
 
 
 def attention_s_per_token(p: Prefill, tokens: float) -> float:
-    """Seconds that a token without query-key pairs adds to a layer's attention on a die with
-    `tokens`."""
+    """Seconds that a token without pairs adds to a layer's attention on a die with `tokens`."""
     products, half = (*p.before, *p.after), 0.5 * tokens
     added_s = sum(product_s(product, tokens) - product_s(product, half) for product in products)
     return float(added_s / half + p.exchange.token + p.context.token + p.gate.token - p.gate.saved)

@@ -85,8 +85,7 @@ def exchange(fabric: Wiring, dies: Sequence[int], operation: Operation = "write"
 
 @lru_cache(maxsize=256)
 def _exchange(net: Network, dies: range | tuple[int, ...], operation: Operation) -> Exchange:
-    """All-to-all over these dies of the graph: rate, latency, and share of messages between
-    nodes."""
+    """All-to-all over these dies of the graph: rate, latency, share of messages between nodes."""
     die_count = len(dies)
     if die_count < 2:
         return Exchange(1, float("inf"), 0.0, 0.0)
@@ -260,8 +259,7 @@ def gathered_traffic(
 ) -> MoeTraffic:  # fmt: skip
     """Coefficients of gathering all hidden states on all dies and reducing the experts' sums: an
     all-reduce in two halves (vLLM without expert parallelism). Every die counts as many tokens as
-    the one with most: engines pad. library: whether dies call NCCL; times: number of halves in
-    each."""
+    the fullest: engines pad. library: whether dies call NCCL; times: number of halves in each."""
     hidden_bytes = ACTIVATION_BYTES * s.hidden
     collective = half_all_reduce(m, facts, x, library).collective(x.peers * hidden_bytes * x.remote)
     transfer = Transfer(

@@ -207,8 +207,7 @@ class Costs:
 def build_costs(
     scenario: Scenario, facts: Facts, fabric: Wiring, clocks: Mapping[str, float] | None = None
 ) -> Costs:
-    """Costs of a scenario; clocks: share of the rated clock by role (None: 1). Raises
-    ModelError."""
+    """Costs of a scenario; clocks: share of rated clock by role (None: 1). Raises ModelError."""
     deployment, workload, front_end = scenario.deployment, scenario.workload, scenario.front_end
     pools = serving(scenario)
     chips = [pool.chip for pool in pools.values()]  # the last decodes, if any does

@@ -129,8 +129,7 @@ def launch_gap_s(
 
 @kernel
 def layers_in_sequence_s(p: Decode, layers: float, load: Pass, ops: np.ndarray) -> float:
-    """Seconds, also added to `ops`, of `layers` MoE layers with operators in sequence on all
-    cores."""
+    """Seconds, also added to `ops`, of `layers` MoE layers, operators in sequence on all cores."""
     attention_s = add_attention(p.sequence, layers, load, ops)
     return attention_s + _add_moe(p, p.sequence, layers, load, True, ops)
 
@@ -157,9 +156,8 @@ def best_split(p: Decode, load: Pass) -> tuple[int, float]:
 
 @kernel
 def _add_two_microbatches(p: Decode, m: Mode, layers: float, load: Pass, ops: np.ndarray) -> float:
-    """Add the seconds of `layers` MoE layers of two microbatches to `ops`; returns their sum. On
-    split cores the longer stream counts; otherwise all computing, and what it does not hide of the
-    exchange."""
+    """Add seconds of `layers` MoE layers of two microbatches to `ops`; returns the sum. Split
+    cores: the longer stream counts; otherwise all computing, and the exchange it does not hide."""
     if p.layout.expert_dies > 0.0:
         return _add_ring(p, m, layers, load, 2.0, ops)
     stage_s = stage_seconds(p, m, load)
@@ -268,8 +266,7 @@ def half_pass(load: Pass, domains: float, hot: float, wire: float) -> Pass:
 
 @kernel
 def dense_layers_s(p: Decode, load: Pass, ops: np.ndarray) -> float:
-    """Seconds, also added to `ops`, of the layers without experts: attention in sequence and a
-    dense FFN on every die."""
+    """Seconds, also added to `ops`, of layers with a dense FFN on every die, all in sequence."""
     attention_s = add_attention(p.sequence, p.dense_layers, load, ops)
     ffn_s = p.dense_layers * layer.dense_s(p, load.tokens)
     ops[_DENSE] += ffn_s

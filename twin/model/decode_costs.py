@@ -303,8 +303,7 @@ def moe_coefficients(
     x: Setting, t: MoeTraffic, cores: Cores = WHOLE, rate: float = 1.0, operator: str = "grouped"
 ) -> tuple[c.Gate, c.Transfer, c.Experts, c.Transfer]:
     """MoE coefficients of a layer on a stream's cores: (gate, dispatch, experts, combine). rate: of
-    the wire over that of writes; operator: kind of the product of a die's experts, `grouped` or
-    `contiguous`."""
+    the wire over that of writes; operator: of a die's experts, `grouped` or `contiguous`."""
     shape, formats, m, operator = x.shape, x.formats, x.machine, x.experts_operator(operator)
     gate_weight_s, gate_flop_s, gate_io_s, _ = x.seconds(o.gate(shape, formats), cores)
     weight_s, flop_s, io_s, vector_s = x.seconds(o.expert(shape, formats), cores, operator)

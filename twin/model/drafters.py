@@ -32,8 +32,7 @@ class Drafter:
 
     @property
     def wider_weights(self) -> int:
-        """Parameters of its attention's projections for the inputs beyond the first hidden
-        state."""
+        """Parameters of its attention's projections for inputs beyond the first hidden state."""
         return (self.inputs - 1) * self.shape.down_weights if self.shape else 0
 
     @property

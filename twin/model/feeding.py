@@ -49,9 +49,8 @@ def predict_at_load(full: Prediction, traffic: Traffic, hot: Hot, clients: int =
 
 
 def expected_max_decoding(ranks: int, places: float, share: float) -> float:
-    """Expected number of decoding requests on the rank with most, where each rank has `places`
-    slots reserved. Each reserved slot decodes independently with a probability of `share`: a
-    binomial number per rank."""
+    """Expected decoding requests on the rank with most, where each has `places` slots reserved.
+    Each slot decodes independently with probability `share`: a binomial number per rank."""
     least_places = math.floor(places)
     ranks_with_more = round((places - least_places) * ranks)
     fewer, more = (_cumulative_chances(least_places + k, share) for k in (0, 1))

@@ -95,8 +95,7 @@ FORMATS = {
 
 
 def format_on_chip(weights: str, peaks: Collection[str]) -> str:
-    """Number format of weights on a chip that computes in the formats `peaks`: if need be,
-    unpacked."""
+    """Number format of weights on a chip that computes in formats `peaks`: unpacked if need be."""
     packed = FORMATS[weights]
     return packed.unpacked if packed.unpacked and packed.operand not in peaks else weights
 

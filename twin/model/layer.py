@@ -117,8 +117,7 @@ def experts_read(experts: float, rows: float) -> float:
 
 @kernel
 def experts_read_by_class(at: Layout, experts: float, rows: float) -> float:
-    """Expected number of a die's `experts` used by `rows`, whose classes of equally many experts
-    have loads of their own."""
+    """Expected number of a die's `experts` used by `rows`; classes of equal size differ in load."""
     if at.classed <= 0.0 or experts <= 0.0:
         return experts_read(experts, rows)
     idle_experts = 0.0
@@ -210,8 +209,7 @@ def before_core_s(m: Mode, tokens: float) -> float:
 
 @kernel
 def attention_s(m: Mode, tokens: float, core: float) -> float:
-    """Seconds of a layer's attention for `tokens` of a rank; `core`: seconds of its core without
-    launch."""
+    """Seconds of a layer's attention for `tokens` of a rank; core: of its core without launch."""
     total_s = before_core_s(m, tokens) + m.core.fixed + core + collective_s(m.context, tokens)
     for k in range(len(m.after)):
         total_s += product_s(m.after[k], tokens)
@@ -220,15 +218,13 @@ def attention_s(m: Mode, tokens: float, core: float) -> float:
 
 @kernel
 def attended_tokens(reach: float, tokens: float, context: float) -> float:
-    """Context tokens read by the core for `tokens`: all if `reach` is 0, else at most `reach` for
-    each."""
+    """Context tokens read by the core for `tokens`: at most `reach` for each; all if it is 0."""
     return min(context, reach * tokens) if reach > 0.0 else context
 
 
 @kernel
 def idle_factor(w: DecodeCore, tokens: float) -> float:
-    """Factor by which rounds that leave cores of the die idle prolong the attention core of
-    `tokens`."""
+    """Factor by which rounds that leave cores idle prolong the attention core of `tokens`."""
     if w.lanes <= 0.0 or tokens <= 0.0:
         return 1.0
     return math.ceil(tokens / w.lanes - 1e-9) * w.lanes / tokens
@@ -236,8 +232,7 @@ def idle_factor(w: DecodeCore, tokens: float) -> float:
 
 @kernel
 def local_core_s(w: DecodeCore, tokens: float, context: float) -> float:
-    """Seconds of decode's attention core on the die itself without its launch, for all query
-    `tokens` of a pass."""
+    """Seconds without launch of decode's attention core on the die itself for a pass's `tokens`."""
     selected_s = w.context * attended_tokens(w.reach, tokens, context)
     window_s = w.windowed * attended_tokens(w.window, tokens, context)
     select_s = w.select if 0.0 < w.reach * tokens < context else 0.0
@@ -279,13 +274,12 @@ def core_s(w: DecodeCore, tokens: float, context: float) -> float:
 @kernel
 def prompt_pairs(w: PromptCore, tokens: float, pairs: float) -> tuple[float, float, float]:
     """(query-key pairs of prompt tokens in multi-head form, in latent form, pairs that an indexer
-    scores). A token attends to earlier tokens: pairs / tokens on average, evenly spread between
-    none and twice as many; of these an indexer selects reach - reach^2 / (4 pairs / tokens). Short
-    prompts attend to all. For longer ones the faster way counts: all pairs in multi-head form with
-    a mask, or the selected ones in latent form, which costs more per pair (DeepSeek-V3.2 report,
-    section 2.1). A kernel with `least` computes that number of keys for every token of a prompt
-    longer than `least_from`, whatever it attends to. With `every` no prompt is in multi-head
-    form."""
+    scores). A token attends to earlier ones: pairs / tokens on average, evenly spread between none
+    and twice as many; of these an indexer selects reach - reach^2 / (4 pairs / tokens). Short
+    prompts attend to all. For others the faster way counts: all in multi-head form with a mask, or
+    the selected ones in latent form, which costs more per pair (DeepSeek-V3.2 report, section 2.1).
+    A kernel with `least` computes that number of keys for every token of a prompt longer than
+    `least_from`, whatever it attends to. With `every` no prompt is in multi-head form."""
     reach, least = w.reach, w.least
     if least > 0.0:
         mean_pairs = pairs / tokens if tokens > 0.0 else 0.0
@@ -380,10 +374,9 @@ def pipeline_s(
     p: Decode, dense: float, moe: float, outside: float, gap: float, groups: float, tokens: float,
     ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """Seconds, also added to `ops`, of an iteration beyond one pass through all stages, which takes
+    """Seconds, also added to `ops`, of an iteration beyond a pass through all stages, which takes
     `dense` and `moe` in its layers, then `outside` in the last stage, and `gap` of the host. Hidden
-    states go from stage to stage; no stage begins a group's next pass before it has done those of
-    all groups."""
+    states go from stage to stage; none begins a group's next pass before it has done all."""
     pipeline = p.pipeline
     if pipeline.stages <= 1.0:
         return 0.0

@@ -38,10 +38,9 @@ def layer_stack_bytes(
     s: Shape, f: Formats, layout: ExpertLayout | None, mtp: bool, tp: int = 1, output: bool = False,
     vocabularies: int = 2,
 ) -> float:  # fmt: skip
-    """Bytes of the weights of one die; without a layout it has no experts. Up-projections, and the
-    output projection if `output`, are split by heads over `tp` dies. mtp: whether the MTP module is
-    among the weights; vocabularies: embedding and LM head, or one of them in the first and in the
-    last of several stages."""
+    """Bytes of one die's weights; without a layout it has no experts. Up-projections, and the
+    output projection if `output`, are split by heads over `tp` dies. mtp: whether with the MTP
+    module; vocabularies: embedding and LM head, or one of them in the first and last stage."""
     size = FORMATS[f.linear].weight_bytes
     split_weights = s.q_up_weights + s.kv_up_weights + (s.o_weights if output else 0)
     attention_bytes = s.attention_weights * size

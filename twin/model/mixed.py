@@ -39,8 +39,7 @@ def mixed_iteration_s(
     f8[R] prompt tokens of each rank and pairs f8[R] their query-key pairs; hot_*: load of the
     hottest die over the mean by tokens; ops f8[len(DECODE_OPERATORS)] gets the seconds of decode's
     operators as if alone added, and what the chunk adds as `prefill_chunk`. Where prompts have
-    passes of their own (`chunk.apart`), the iteration is one with the chunk alone and then one of
-    decode."""
+    passes of their own (`chunk.apart`), the iteration is one of the chunk, then one of decode."""
     has_prompts = has_answers = False
     if p.chunk.apart > 0.0:
         for rank in range(first, first + count):
@@ -163,9 +162,8 @@ def _pass_tokens(
 
 @kernel
 def mixed_hits_s(p: Decode, hit_tokens: float, ops: np.ndarray) -> float:
-    """Additional seconds of an iteration, also added to `ops`, for `hit_tokens` cached tokens that
-    its prompts attend to: latents are projected up to keys and values of all heads, on the dies
-    that share the prompts."""
+    """Seconds, also added to `ops`, that `hit_tokens` cached tokens of prompts add to an iteration:
+    latents are projected up to keys and values of all heads, on dies that share the prompts."""
     hits_s = p.chunk.hit * hit_tokens
     ops[_CHUNK] += hits_s
     return hits_s

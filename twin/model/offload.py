@@ -48,8 +48,7 @@ class Offload:
 
 
 def offload(at: Deployed) -> Offload:
-    """The offload of decode's attention, over the plane of the KV hand-off. Raises HardwareError if
-    no link is left."""
+    """Offload of decode's attention over the KV hand-off's plane; HardwareError without a link."""
     net, plane, pool = at.net, at.deployment.kv_transfer_plane, at.pools["decode"]
     assert pool.away is not None
     unlinked = dies_without(net, plane)

@@ -54,9 +54,8 @@ def formats(
     peaks: Collection[str] | None = None,
 ) -> Formats:  # fmt: skip
     """Formats by precision, with the steps of a chip family around the experts' products; peaks:
-    number formats that a chip computes in, else weights are those of the scenario, packed.
-    sum_bytes: of a number of an FFN's first product in INT8, which 8-bit KV scales and writes in
-    BF16."""
+    formats that a chip computes in, else weights are those of the scenario, packed. sum_bytes: of a
+    number of an FFN's first product in INT8, which 8-bit KV scales and writes in BF16."""
     weight_name = precision.weights if peaks is None else format_on_chip(precision.weights, peaks)
     weight_format = FORMATS[weight_name]
     linear_format = "bf16" if precision.attention == "bf16" else weight_format.linear or weight_name
@@ -255,8 +254,7 @@ def lm_head(s: Shape) -> Work:
 
 
 def sampling(s: Shape) -> Work:
-    """Work of sort, cumulative sum and filter on the NPU, over FP32 logits (arXiv 2506.12708v2
-    section 4.2.4)."""
+    """Sort, cumulative sum, filter of FP32 logits on the NPU (arXiv 2506.12708v2 section 4.2.4)."""
     return Work("bf16", 0.0, 0.0, 0.0, 4 * 4.0 * s.vocabulary)
 
 
@@ -267,8 +265,7 @@ def dispatch_bytes(s: Shape, early_quantisation: bool, scale_bytes: float) -> fl
 
 
 def combine_bytes(s: Shape) -> float:
-    """Bytes of one expert's answer for one token: BF16, unquantised (arXiv 2506.12708v2 section
-    4.2.1)."""
+    """Bytes of an expert's answer for one token, in BF16 (arXiv 2506.12708v2 section 4.2.1)."""
     return ACTIVATION_BYTES * s.hidden
 
 

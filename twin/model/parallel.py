@@ -73,8 +73,7 @@ def _result_bytes(x: Part) -> float:
 
 
 def _cached_bytes(x: Part) -> float:
-    """Bytes of KV, mean layer, of one token of each die (or group that splits heads) of a
-    context."""
+    """KV bytes, mean layer, of one token of each die (or group that splits heads) of a context."""
     head_share = x.whole.latent_of(x.heads) / x.whole.latent
     token_layer_bytes = x.whole.cached_bytes_per_token(x.kv) / x.whole.layers
     return x.context * x.heads * head_share * token_layer_bytes
@@ -92,8 +91,7 @@ def _stage_bytes_per_die(x: Part) -> float:
 
 
 def stage_of(s: Shape, pool: Pool) -> Shape:
-    """The shape of a pool's slowest pipeline stage: the most layers, with experts rather than dense
-    ones."""
+    """Shape of a pool's slowest pipeline stage: most layers, with experts rather than dense."""
     if pool.own.pp_stages == 1:
         return s
     layers = math.ceil(s.layers / pool.own.pp_stages)
@@ -164,8 +162,7 @@ def first_group(pool: Pool, name: str, dies: int) -> slice:
 
 
 def first_stage(pool: Pool, dies: tuple[int, ...]) -> tuple[int, ...]:
-    """Numbers of an instance's dies that have the first layers: in decode the first ones of every
-    rank."""
+    """Numbers of an instance's dies with the first layers: in decode each rank's first ones."""
     stage_dies = PARALLELISMS["layers"].stride(pool, len(dies))
     return tuple(die for k, die in enumerate(dies) if k // stage_dies % pool.own.pp_stages == 0)
 

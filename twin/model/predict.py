@@ -241,9 +241,8 @@ def _decode_figures(
     costs: Costs, role: RoleCosts, traffic: Traffic, iteration_s: float, ops: NDArray[np.float64],
     count: float, limited: str, totals: tuple[float, float], flops: float,
 ) -> DecodePrediction:  # fmt: skip
-    """Figures of an instance with an iteration of `iteration_s` and seconds `ops` by operator;
-    count: requests of a rank; totals: (requests, context tokens) of all; flops: of the
-    iteration."""
+    """Figures of an instance with iterations of `iteration_s` seconds, `ops` by operator; count:
+    requests of a rank; totals: (requests, context tokens) of all; flops: of the iteration."""
     tpot_s = iteration_s / costs.tokens_per_iteration
     npu_requests = count * (role.chip.dies_per_npu / role.pool.rank_dies)
     answers_per_iteration = role.pool.instances * npu_requests * role.npus
@@ -382,8 +381,7 @@ def _prompt_wait(slots: float, held: float, service: float, spread: float) -> fl
 def _advice(
     costs: Costs, rates: dict[str, float], limit: str, decode: DecodePrediction | None
 ) -> str:
-    """A sentence on whether prefill and decode are in balance, and what would help; rates:
-    requests/s by pool."""
+    """A sentence on balance of prefill and decode, and what helps; rates: requests/s by pool."""
     if "prefill" not in rates or "decode" not in rates:
         return f"The {limit} sustains {rates[limit]:,.1f} requests/s."
     prefill_rate, decode_rate = rates["prefill"], rates["decode"]

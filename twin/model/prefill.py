@@ -89,11 +89,10 @@ def prefill_batch_s(
     hot_factor: np.ndarray,
     ops: np.ndarray,
 ) -> float:
-    """Seconds to prefill one batch on one instance. new_tokens: computed in the batch; die_tokens:
-    of the most loaded die; die_pairs: its query-key pairs, sum over requests of new * (cached +
-    (new + 1) / 2); hot_tokens, hot_factor f8[G]: hottest die's MoE load over the mean by tokens,
-    then hot_factor [2 G] that of nodes; ops f8[len(PREFILL_OPERATORS)] gets the seconds of each
-    operator added."""
+    """Seconds to prefill a batch on an instance. new_tokens: to compute; die_tokens: of the fullest
+    die; die_pairs: its query-key pairs, sum over requests of new * (cached + (new + 1) / 2);
+    hot_tokens, hot_factor f8[G]: hottest die's MoE load over the mean by tokens, then hot_factor [2
+    G] that of nodes; ops f8[len(PREFILL_OPERATORS)] gets the seconds of each operator added."""
     if new_tokens <= 0.0:
         return 0.0
     total_s = _add_attention(p, p.dense_layers, new_tokens, die_tokens, die_pairs, ops)
@@ -188,10 +187,9 @@ def _overlapped_s(
 
 @kernel
 def prefill_hits_s(p: Prefill, hit_tokens: float, ops: np.ndarray) -> float:
-    """Additional seconds of a batch, also added to `ops`, for `hit_tokens` cached tokens that its
-    prompts attend to. Their latents, which every die has read or gathered from dies that split the
-    prompts, are projected up to keys and values of its heads as if computed: multi-head attention
-    does not absorb."""
+    """Seconds, also added to `ops`, that `hit_tokens` cached tokens of its prompts add to a batch.
+    Their latents, which each die has read or gathered from those that split prompts, are projected
+    up to keys and values of its heads as if computed: multi-head attention does not absorb."""
     layers = p.moe_layers + p.dense_layers
     projection_s = p.core.hit * hit_tokens * layers
     gather_s = p.context.token * hit_tokens / p.layout.dies * layers
@@ -202,9 +200,8 @@ def prefill_hits_s(p: Prefill, hit_tokens: float, ops: np.ndarray) -> float:
 
 @kernel
 def next_piece(first: float, evening: float, token_s: float, pair_s: float, held: float) -> float:
-    """Tokens of a prompt's next piece, after `held` tokens, when its first piece has `first`.
-    evening: 0: as many, 1: so many as take as long. token_s, pair_s: seconds per token and per
-    query-key pair."""
+    """Tokens of a prompt's next piece after `held`, when the first has `first`. evening: 0: as
+    many, 1: so many as take as long. token_s, pair_s: seconds per token and per query-key pair."""
     if evening <= 0.0 or pair_s <= 0.0:
         return first
     first_piece_s = first * (token_s + 0.5 * pair_s * first)
@@ -224,8 +221,7 @@ def layerwise_s(p: Prefill, read_s: float, compute_s: float) -> float:
 
 @kernel
 def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
-    """HBM bytes that all dies move for one batch (weights once, activations), without unused
-    experts."""
+    """HBM bytes of all dies for one batch (weights once, activations), without unused experts."""
     layout = p.layout
     used_experts = layer.experts_read(layout.slots, layer.routed_per_die(layout, new_tokens))
     shared_dies = layout.shared_dies if layout.shared_dies > 0.0 else layout.dies
@@ -249,9 +245,8 @@ def bandwidth_for_prefill(prefill: Machine, decode: Machine) -> float:
 
 
 def bandwidth_for_decode(p: Prefill, tokens: float, machine: Machine) -> float:
-    """Share of the sustained bandwidth that prefill leaves: a batch of `tokens` moves its bytes
-    over its time. Query-key pairs, which take time and few bytes, are left out: decode has at least
-    this."""
+    """Share of sustained bandwidth that prefill leaves: a batch of `tokens` moves its bytes over
+    its time. Query-key pairs, which take time and few bytes, are left out: decode has no less."""
     even_load, dies = np.ones(1), p.layout.dies
     batch_time_s = prefill_batch_s(
         p, tokens, tokens / dies, 0.0, even_load, even_load, np.zeros(len(PREFILL_OPERATORS))

@@ -239,8 +239,7 @@ def _moe_coefficients(x: Setting) -> tuple[c.Gate, c.Transfer, c.Experts, c.Tran
 
 
 def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
-    """FLOPs and bytes of a prefill batch, as coefficients; form: effect of the parallel form of
-    attention."""
+    """Coefficients of a prefill batch's FLOPs and bytes; form: effect of parallel attention."""
     s, f = x.shape, x.formats
     attention_works = [
         (o.prefill_down(s, f), 1.0),

@@ -71,8 +71,7 @@ def parts(kind: type[R], count: int) -> tuple[R, ...]:
 
 
 def walk(whole: Record, prefix: str = "") -> Iterator[tuple[Coefficient, float]]:
-    """Yield every number of a record with its declaration, in the order of storage; prefix: of
-    names."""
+    """Yield every number of a record with its declaration, in storage order; prefix: of names."""
     for member in _fields(type(whole)):  # type: ignore[arg-type]
         value = getattr(whole, member.name)
         name = prefix + member.name
@@ -137,8 +136,7 @@ def numbers(whole: Record) -> NDArray[np.float64]:
 
 
 def _values(whole: Record) -> list[float]:
-    """All numbers of a record in the order of storage, read faster than by `walk`: an engine reads
-    thousands of records."""
+    """All numbers of a record in storage order, faster than `walk`: an engine reads thousands."""
     values: list[float] = []
     for value in _reader(type(whole))(whole):  # type: ignore[arg-type]
         if isinstance(value, tuple):
@@ -151,8 +149,7 @@ def _values(whole: Record) -> list[float]:
 
 @cache
 def _reader(kind: type[Record]) -> Callable[[Record], tuple[Any, ...]]:
-    """Function that reads all numbers and tuples of records of a kind of record, in the order of
-    storage."""
+    """Function that reads all numbers and tuples of a kind of record, in storage order."""
     first_path, *more_paths = _paths(kind)
     if more_paths:
         return attrgetter(first_path, *more_paths)

@@ -31,8 +31,7 @@ LATEST = "latest"  # release of a kernel library; after any month as text
 
 
 def from_fact(fact: str, without: float | None = None) -> Any:
-    """A dataclass field whose value the chip's family states in data/operators.toml, otherwise
-    `without`."""
+    """A dataclass field with its chip family's value in data/operators.toml, or `without`."""
     return field(metadata={"fact": fact, "without": without})
 
 
@@ -151,9 +150,8 @@ class Machine:
         return replace(self, reaches=self.reaches | {f"gemm.{weights}": per_tensor_efficiency})
 
     def product_efficiency(self, fmt: str, operator: str = "gemm") -> Efficiency:
-        """Efficiency of matrix products of a number format, the family's if this chip was not
-        measured. operator: `gemm`, or of a die's experts `grouped` (decode) or `contiguous`
-        (prefill)."""
+        """Efficiency of matrix products of a number format, the family's for an unmeasured chip.
+        operator: `gemm`, or of experts `grouped` (decode) or `contiguous` (prefill)."""
         computed_in = product_format(fmt)
         contiguous = self.reaches.get(f"contiguous.{computed_in}")
         if operator == "contiguous" and contiguous:
@@ -251,8 +249,7 @@ def chip_of_tables(facts: Facts, chip: str, what: str = "operators") -> str:
 
 
 def stack_facts(facts: Facts, stack: str, table: str = "stacks") -> dict[str, Fact]:
-    """Facts of a serving stack in a table of facts, by the name of the fact that each replaces: its
-    own, and its base's."""
+    """A serving stack's own and its base's facts in a table, by name of the fact each replaces."""
     own_facts = facts.group(f"{table}.{stack}")
     base = own_facts.get("base")
     own_facts = {name: fact for name, fact in own_facts.items() if name not in ABOUT}
@@ -406,8 +403,7 @@ def roofline_s(computing: float, moving: float) -> float:
 
 @kernel
 def interpolate(x: float, xs: np.ndarray, ys: np.ndarray, first: int = 0) -> float:
-    """y at x on the polyline through xs f8[G], ascending, and ys[first:]; clamped at both ends; 1
-    without points."""
+    """y at x on the polyline of ascending xs f8[G] and ys[first:], clamped; 1 without points."""
     last_index = xs.shape[0] - 1
     if last_index < 0:
         return 1.0

@@ -43,8 +43,7 @@ class Stages(NamedTuple):
 
 @kernel
 def stage_seconds(p: Decode, m: Mode, load: Pass) -> Stages:
-    """Seconds of the stages of one microbatch; `shared` and `taken` are 0 where a schedule does not
-    need them."""
+    """Seconds of one microbatch's stages; `shared` and `taken` are 0 where not needed."""
     prepare_s = layer.before_core_s(m, load.tokens)
     core_s = layer.core_s(m.core, load.tokens, load.context)
     attention_s = layer.attention_s(m, load.tokens, core_s)

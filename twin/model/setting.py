@@ -82,8 +82,7 @@ class Setting:
 
     @property
     def hop(self) -> Collective:
-        """Coefficients of the transfer of hidden states to the next pipeline stage, per token of a
-        die or rank."""
+        """Coefficients of sending hidden states to the next stage, per token of a die or rank."""
         if (group := self.groups.get("layers")) is None:
             return Collective()
         (sent,) = self.collectives("layers", "after")
@@ -139,8 +138,7 @@ class Setting:
         return measured_s.get(f"{kind}{suffix}", 0.0) + indexer_s + self.mixing_s[0]
 
     def choice_s(self, operator: str) -> float:
-        """Seconds that the choice of experts takes beyond one kernel; operator: of the experts'
-        product."""
+        """Seconds of the choice of experts beyond one kernel; operator: of the experts' product."""
         return self.machine.choice_s if self._chooses_in_several(operator) else 0.0
 
     def _chooses_in_several(self, operator: str) -> bool:
@@ -154,8 +152,7 @@ class Setting:
 
     @property
     def mixing_s(self) -> tuple[float, float]:
-        """(seconds per pass, seconds per token) of mixing a layer's residual streams in own
-        kernels."""
+        """(seconds per pass, per token) of mixing a layer's residual streams in own kernels."""
         machine, shape = self.machine, self.shape
         efficiency = machine.measured_efficiency("mixing", "bf16")
         start_s = efficiency.start_s if efficiency is not None else machine.streams_start_s
@@ -166,8 +163,7 @@ class Setting:
 
     @property
     def decode_kernels(self) -> float:
-        """Number of kernels of a layer of decode that are launched one by one, by the model's
-        layers."""
+        """Number of kernels of a decode layer launched one by one, by the model's layers."""
         machine, shape = self.machine, self.whole
         if shape.moe_layers and shape.kind.kernels == "gqa":
             return machine.gqa_decode_kernels or machine.decode_kernels
@@ -175,8 +171,7 @@ class Setting:
 
     @property
     def prefill_kernels(self) -> float:
-        """Number of kernels of a layer of prefill that are launched one by one, by the model's
-        layers."""
+        """Number of kernels of a prefill layer launched one by one, by the model's layers."""
         machine = self.machine
         kernels = (self._is_dense_gqa and machine.dense_prefill_kernels) or machine.prefill_kernels
         return kernels + machine.linear_prefill_kernels * self.whole.linear_share
@@ -301,8 +296,7 @@ class Setting:
 
     @property
     def message_ratio(self) -> float:
-        """Ratio of a token's messages to those to routed experts: above 1 where shared experts have
-        dies of their own."""
+        """A token's messages over routed ones: above 1 where shared experts have own dies."""
         shape, is_apart = self.shape, self.layout.shared_dies > 0
         return 1.0 + (shape.shared_experts / shape.top_k if is_apart else 0.0)
 
@@ -326,8 +320,7 @@ class Setting:
     def seconds(
         self, w: o.Work, cores: Cores = WHOLE, operator: str = "gemm"
     ) -> tuple[float, float, float, float]:
-        """Seconds of work `w`: (weights, FLOPs, activations, vector work), the last three per
-        token."""
+        """Seconds of `w`: (weights, FLOPs, activations, vector work), the last three per token."""
         weight_bytes_per_s = self.machine.stream_bytes_per_s(cores.cube, w.format, operator)
         copy_bytes_per_s = self.machine.vector_bytes_per_s(cores.vector)
         hbm_bytes_per_s = self.machine.chip.hbm_bytes_per_s * self.machine.drawn_share(cores.cube)
@@ -341,8 +334,7 @@ class Setting:
         )
 
     def product(self, w: o.Work, launches: int, cores: Cores = WHOLE, name: str = "") -> Product:
-        """Coefficients of a product with its number of launches, whose seconds count for the
-        operator `name`."""
+        """Coefficients of a product and its launches, whose seconds count for operator `name`."""
         weight_s, flop_s, io_s, vector_s = self.seconds(w, cores)
         efficiency = self.machine.product_efficiency(w.format)
         return Product(
@@ -382,8 +374,7 @@ class Setting:
 
     @property
     def core_kind(self) -> str:
-        """Kind of decode's attention core: `latent` (MLA that attends to all of its context), `mla`
-        or `gqa`."""
+        """Decode's attention core: `latent` (MLA attending to all its context), `mla` or `gqa`."""
         s = self.shape
         is_all_latent = s.kind.kernels == "mla" and not (s.index_top_k or s.is_compressed)
         return "latent" if is_all_latent else s.kind.kernels
@@ -415,9 +406,8 @@ class Setting:
         return float((compute_s**power + read_s**power) ** (1.0 / power))
 
     def _computed_heads_ratio(self, prompt: bool, block: float) -> float:
-        """Heads that a sparse kernel computes, in whole blocks, as a multiple of those of a die;
-        prompt: the kernel of prompts, which dies with few heads do not use; block: heads of a
-        block."""
+        """Heads that a sparse kernel computes, in whole blocks, over a die's heads; prompt: the
+        kernel of prompts, which dies with few heads do not use; block: heads of a block."""
         head_count = self.shape.heads / (self.head_dies if self.pool.phase == "prefill" else 1)
         if prompt and head_count >= self.machine.sparse_prompt_from:
             block = max(block, self.machine.sparse_prompt_heads)
@@ -427,8 +417,7 @@ class Setting:
 
     @property
     def lanes(self) -> float:
-        """Number of a die's cores that each compute query tokens alone; 0: all cores share a
-        token."""
+        """Number of a die's cores that each compute query tokens alone; 0: all share a token."""
         is_sparse_alone = self.machine.sparse_alone > 0.0 and self.shape.index_top_k
         return float(self.machine.chip.cube_cores) * self.machine.cores if is_sparse_alone else 0.0
 

@@ -136,8 +136,7 @@ class Shape(Widths):
 
     @property
     def pool_keys(self) -> float:
-        """Keys that a mean layer caches for a context token where all keys are attended to
-        (`pool_layers`)."""
+        """Keys cached per context token, mean layer, where all are attended to (`pool_layers`)."""
         return self.pool_layers / self.pool_ratio / self.layers
 
     @property
@@ -151,8 +150,7 @@ class Shape(Widths):
         return self.index_top_k * self.select_ratio
 
     def cached_bytes_per_token(self, kv: str) -> float:
-        """KV bytes that a token of the context adds in all layers, windows and states left out; kv:
-        number format."""
+        """KV bytes of a context token, all layers, no windows or states; kv: number format."""
         pooled_bytes = self.layers * self.pool_keys * self.core_bytes_per_token_layer(kv)
         return self.all_layer_keys * self.kv_bytes_per_token_layer(kv) + pooled_bytes
 
@@ -178,14 +176,12 @@ class Shape(Widths):
 
     @property
     def core_query_width(self) -> int:
-        """Number of query values that enter decode's attention core; MLA's have absorbed the key
-        weights."""
+        """Query values that enter decode's attention core; MLA's have absorbed key weights."""
         return self.kind.core_query(self)
 
     @property
     def core_value_width(self) -> int:
-        """Number of values that leave decode's attention core, all heads; MLA's are still
-        latent."""
+        """Number of values that leave decode's attention core, all heads; MLA's are latent."""
         return self.kind.core_value(self)
 
     @property
@@ -263,8 +259,7 @@ class Shape(Widths):
         return self.core_bytes_per_token_layer(kv) + self.index_bytes_per_token_layer(kv)
 
     def index_bytes_per_token_layer(self, kv: str) -> float:
-        """Bytes of the indexer's key of a token in one layer; in 8 bits with a scale of 4 bytes for
-        128 numbers."""
+        """Bytes of a token's indexer key per layer; 8 bits add a 4-byte scale per 128 numbers."""
         return self.index_dim * (2.0 if kv == "bf16" else 1.0 + 4.0 / 128.0)
 
     def core_bytes_per_token_layer(self, kv: str) -> float:

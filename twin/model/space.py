@@ -47,8 +47,7 @@ def kv_bytes(shape: Shape, own: Drafter, kv: str) -> float:
 
 
 def space(x: Setting, at: Deployed, name: str) -> Space:
-    """HBM budget and KV tokens of a die of the instance `name`. Raises ModelError if it does not
-    fit."""
+    """HBM budget and KV tokens of a die of instance `name`; ModelError if it does not fit."""
     decode, chip, dies = at.deployment.decode, x.machine.chip, x.exchange.peers
     if x.pool.phase == "decode":  # a die stores its stage alone
         x = replace(x, shape=stage_of(x.shape, x.pool))
@@ -144,8 +143,7 @@ def _share_with_guest(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) ->
     shape_part, experts_tp = stages.shape_on_die(x.whole, guest), guest.own.experts_tp
 
     def guest_experts(npus: int) -> tuple[stages.ExpertLayout, float]:
-        """(layout of prefill's experts on `npus` NPUs, bytes of their weights on a die that
-        decode's do not serve)."""
+        """(prefill's expert layout on `npus` NPUs, bytes of weights on a die beyond decode's)."""
         slots = stages.expert_layout(
             shape_part, at.experts.redundant, npus * x.machine.chip.dies_per_npu, experts_tp
         )

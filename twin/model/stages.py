@@ -75,9 +75,8 @@ def with_class_loads(
     layout: ExpertLayout, experts: Experts, facts: Facts, classes: int
 ) -> ExpertLayout:
     """The layout with the load of each class of a die's experts over their mean. A die's experts
-    are as far apart in popularity as evenly spaced ranks of a layer are, as a placement that
-    balances leaves them; classes are pooled over layers. Imported popularity and a perfect
-    placement have none."""
+    differ in popularity like evenly spaced ranks of a layer, as balanced placement leaves them;
+    classes are pooled over layers. Imported popularity and a perfect placement have none."""
     skew, slots = experts.skew, layout.slots_per_die
     is_spread = experts.popularity in ("skewed", "power_law") and experts.placement != "perfect"
     if not is_spread or skew <= 0.0 or slots <= 1:

@@ -87,15 +87,13 @@ def _prefetch_weights(costs: Decode, x: Setting, on: bool) -> Decode:
 
 
 def _set_tiles(costs: Decode, x: Setting, on: bool) -> Decode:
-    """Coefficients with the number of tiles of the fused MoE operator, in which its stages overlap;
-    0 unless `on`."""
+    """Coefficients with tiles in which the fused MoE operator's stages overlap; 0 unless `on`."""
     tile_count = x.facts["operators.fused_deep_moe.tiles"].value if on else 0.0
     return replace(costs, tiles=float(tile_count))
 
 
 def _add_speculation(costs: Decode, x: Setting, kind: str) -> Decode:
-    """Coefficients with the overhead of the speculation framework (kind) in every drafting
-    iteration."""
+    """Coefficients with a speculation framework's (kind) overhead per drafting iteration."""
     extra_s = 0.0
     if costs.drafts and kind == "fusion_spec":
         extra_s = x.facts.si("operators.fusion_spec.overhead")

@@ -122,8 +122,7 @@ def _moe_layers_position(
 
 
 def _constant_imbalance(hot: float, wire: float) -> tuple[np.ndarray, np.ndarray]:
-    """Arguments hot_tokens and hot_factor with which `die_and_link_load` returns `hot` and `wire`
-    for any number of tokens."""
+    """(hot_tokens, hot_factor) with which `die_and_link_load` always returns `hot` and `wire`."""
     return np.array([1.0, 2.0]), np.array([hot, hot, wire, wire])
 
 

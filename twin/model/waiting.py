@@ -46,8 +46,7 @@ class Prompts:
         return Prompts(arrival_s, list(self.fresh) * times, list(self.cached) * times)
 
     def shuffled(self, times: int) -> Prompts:
-        """A number of copies of the sample, each in an order of its own, and its gaps in
-        another."""
+        """`times` copies of the sample, each in an order of its own, and its gaps in another."""
         count, mean_gap_s = len(self.fresh), self.arrival_s[-1] / max(len(self.fresh) - 1, 1)
         gaps_s = np.diff(np.array(self.arrival_s), append=self.arrival_s[-1] + mean_gap_s)
         draws = np.arange(2 * times * count).reshape(2, times, count)
@@ -86,15 +85,13 @@ class Pool:
 
 
 def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
-    """Seconds from the router to the end of prefill, for every request of the sample at `rate`
-    requests/s."""
+    """Seconds from router to end of prefill for each request of the sample at `rate` requests/s."""
     return waits_and_next_s(prompts, pool, rate)[0]
 
 
 def waits_and_next_s(prompts: Prompts, pool: Pool, rate: float) -> tuple[list[float], list[float]]:
-    """(seconds from the router to the end of prefill, seconds of the batch that the prompt's
-    instance begins at that end, 0 if no prompt waits there) for every request of the sample, at
-    `rate` requests/s."""
+    """(seconds from the router to the end of prefill, seconds of the batch that its instance begins
+    then, 0 if no prompt waits there) for each request of the sample, at `rate` requests/s."""
     n, count = len(prompts.arrival_s), pool.instances
     free_s, queues = [0.0] * count, [deque[int]() for _ in range(count)]
     waiting = [0.0] * count  # tokens

@@ -121,8 +121,7 @@ def _parents(
 def _arrivals(
     workload: Workload, horizon_s: float, stream: Streams, facts: Facts, count: int | None
 ) -> np.ndarray:
-    """Arrival times in seconds, f8[n], in order, at most `count`; +inf: waits for a client of a
-    closed loop."""
+    """Sorted arrival times (s), f8[n], at most `count`; +inf: waits for a closed loop's client."""
     most_requests = NO_LIMIT if count is None else count
     req_per_s = workload.rate_req_per_s
     if workload.arrivals == "closed_loop":

@@ -41,8 +41,7 @@ class Quantiles:
 
 
 def relative_lengths(tokens: np.ndarray) -> tuple[float, ...]:
-    """RELATIVE equally likely lengths, each over the mean, of token counts i4[n] that were drawn or
-    recorded."""
+    """RELATIVE equally likely lengths over the mean, of token counts i4[n] drawn or recorded."""
     sorted_tokens = np.sort(tokens).astype(np.float64)
     levels = np.linspace(0.0, 1.0, sorted_tokens.size)
     return _relative_to_mean(np.interp(MIDDLES, levels, sorted_tokens))
@@ -65,8 +64,7 @@ def _relative_to_mean(tokens: np.ndarray) -> tuple[float, ...]:
 
 
 def fitted_lengths(facts: Facts, name: str) -> tuple[Quantiles, Quantiles]:
-    """The (input, output) distributions of data/workloads/<name>.toml; FactError if there is
-    none."""
+    """(input, output) distributions of data/workloads/<name>.toml; FactError if there is none."""
     path = f"workloads.{name}"
     if f"{path}.levels" not in facts:
         names = ", ".join(facts.names("workloads")) or "none"
@@ -98,9 +96,8 @@ def drawn_lengths(facts: Facts, workload: Workload) -> tuple[Quantiles, Quantile
 
 
 def draw_lengths(table: Quantiles, key: np.uint64, count: int, *, even: bool = False) -> np.ndarray:
-    """Token counts i4[count] drawn from a distribution (table) with the stream `key`, at least 1
-    each. even: one of each of `count` equal parts of the distribution, in random order
-    (stratified)."""
+    """Token counts i4[count] drawn from a distribution (table) with stream `key`, at least 1 each.
+    even: one of each of `count` equal parts of it, in random order (stratified)."""
     levels, tokens = table.levels, table.tokens
     quantile = uniforms(key, np.arange(count))
     if even:

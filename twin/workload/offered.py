@@ -69,8 +69,7 @@ def _sample(
     workload: Workload, horizon_s: float, seed: int, block_tokens: int, facts: Facts,
     trace: TraceTable | None = None,
 ) -> Offered:  # fmt: skip
-    """Figures of a workload's traffic over `horizon_s`, from a sample with blocks of
-    `block_tokens`."""
+    """Figures of a workload's traffic over `horizon_s`, by a sample in blocks of `block_tokens`."""
     factor = mean_rate_factor(workload, horizon_s, facts)
     # Lengths and reuse do not hang on when requests come.
     workload = workload.model_copy(update={"profile": Profile()})

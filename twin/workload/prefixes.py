@@ -48,9 +48,8 @@ def shared_chains(
     input_tokens: np.ndarray, block_tokens: int, fraction: float, groups: int, key: np.uint64,
     after: np.ndarray,
 ) -> Chains:  # fmt: skip
-    """Chains of prompts i4[n] whose first `fraction` is the beginning of one of `groups` equally
-    popular prefixes, in whole blocks; the other blocks of a prompt are its own, with `after` i4[n]
-    more tokens."""
+    """Chains of prompts i4[n] whose first `fraction` is the start of one of `groups` equally
+    popular prefixes, in whole blocks; other blocks are its own, with `after` i4[n] more tokens."""
     request_count = input_tokens.size
     group_of = (uniforms(key, np.arange(request_count)) * groups).astype(np.int64)
     prefix_blocks = (input_tokens * fraction).astype(np.int64) // block_tokens
@@ -85,9 +84,8 @@ def first_turn(before: np.ndarray) -> np.ndarray:
 def session_chains(
     input_tokens: np.ndarray, parent: np.ndarray, block_tokens: int, head_tokens: int
 ) -> Chains:
-    """Chains of prompts i4[n] of sessions; parent i4[n] is the turn each extends, NONE for a first
-    turn. The first `head_tokens` of every prompt are the same (a system prompt), in whole
-    blocks."""
+    """Chains of prompts i4[n] of sessions; parent i4[n]: the turn each extends, NONE for a first
+    one. The first `head_tokens` of all prompts are the same (a system prompt), in whole blocks."""
     head_blocks, whole_blocks = head_tokens // block_tokens, input_tokens // block_tokens
     session_number = np.cumsum(parent == NONE) - 1
     session = session_number[first_turn(parent)].astype(np.int32)
@@ -102,8 +100,7 @@ def session_chains(
 
 @kernel
 def _longest_fit(tokens: np.ndarray, begin: int, end: int, room: int) -> int:
-    """Index of the turn in tokens[begin:end] with most tokens, at most `room`, or NONE;
-    vectorised."""
+    """Index of the turn in tokens[begin:end] with most tokens up to `room`, or NONE; vectorised."""
     longest_tokens = np.int32(0)
     most_tokens = np.int32(room)
     for j in range(begin, end):
@@ -117,8 +114,7 @@ def _longest_fit(tokens: np.ndarray, begin: int, end: int, room: int) -> int:
 
 @kernel
 def _nearest_open(tokens: np.ndarray, at: int, end: int, room: int) -> int:
-    """Index below `end`, nearest to `at`, of a turn without a follower with at most `room` tokens,
-    or NONE."""
+    """Index below `end` nearest to `at` of an unfollowed turn of at most `room` tokens, or NONE."""
     for distance in range(NEAREST_REACH):
         if at - distance >= 0 and tokens[at - distance] <= room:
             return at - distance

@@ -68,8 +68,7 @@ def _day_values(workload: Workload, t: np.ndarray, curve: np.ndarray) -> np.ndar
 
 
 def _piece_factors(workload: Workload, t: np.ndarray, name: str) -> np.ndarray:
-    """Factor `name` of the profile's piece in force at times t f8[n] (s), f8[n]; 1 before the first
-    piece."""
+    """Factor `name` of the profile's piece at times t f8[n] (s), f8[n]; 1 before the first."""
     begins_s = np.array([piece.at_s for piece in workload.profile.pieces])
     piece_factors = np.array([1.0, *(getattr(piece, name) for piece in workload.profile.pieces)])
     return piece_factors[np.searchsorted(begins_s, t, "right")]
@@ -78,8 +77,7 @@ def _piece_factors(workload: Workload, t: np.ndarray, name: str) -> np.ndarray:
 def scaled_lengths(
     workload: Workload, arrival_s: np.ndarray, tokens: np.ndarray, side: str, facts: Facts
 ) -> np.ndarray:
-    """Token counts i4[n] scaled by the profile's factor at arrival_s f8[n]; side: "input" or
-    "output"."""
+    """Token counts i4[n] times the profile's factor at arrival_s f8[n]; side: "input", "output"."""
     length_factor = length_factor_at(workload, arrival_s, side, facts)
     return np.maximum(np.rint(tokens * length_factor), 1.0).astype(np.int32)
 
@@ -174,7 +172,6 @@ def closed_loop_arrivals(concurrency: int, count: int, ramp_s: float = 0.0) -> n
 
 
 def first_turn_times_s(concurrency: int, ramp_s: float) -> np.ndarray:
-    """Seconds at which each client sends its first turn, f8[concurrency], evenly over a ramp; f8[0]
-    without one."""
+    """Times (s) of clients' first turns, f8[concurrency], evenly over a ramp; f8[0] without one."""
     ramped_clients = concurrency if ramp_s > 0.0 else 0
     return np.asarray(np.arange(ramped_clients) * (ramp_s / max(ramped_clients, 1)))

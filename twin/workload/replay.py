@@ -186,8 +186,7 @@ def copied_times(
     arrival_s: np.ndarray, quantum_s: float, copies: int, key_time: np.uint64, key_copy: np.uint64
 ) -> np.ndarray:
     """Arrival times f8[copies * n] in seconds, copy after copy, each but the first from a random
-    start on; with quantum_s = 0 times of a copy are unchanged, else equal ones are spread over
-    it."""
+    start; with quantum_s = 0 times of a copy are unchanged, else equal ones are spread over it."""
     rows = arrival_s.size
     spread_s = float(arrival_s[-1]) * min(1.0, COPY_SPREAD_REQUESTS / rows) if rows else 0.0
     offsets_s = spread_s * uniforms(key_copy, np.arange(copies))

@@ -36,8 +36,7 @@ class ReuseCurve:
         return self.hit_ratio(np.inf)
 
     def knee_blocks(self) -> int:
-        """The least capacity in blocks that gives 95 % of the ideal hit ratio; 0 where nothing is
-        reused."""
+        """Least capacity in blocks for 95 % of the ideal hit ratio; 0 where nothing is reused."""
         if not self.distance.size:
             return 0
         knee_index = int(np.searchsorted(self.hit_tokens, KNEE * self.hit_tokens[-1] * (1 - 1e-12)))
@@ -88,9 +87,8 @@ def _distances(  # type: ignore[no-untyped-def]
     block_tokens: int,
     share: float,
 ):
-    """(stack distance i8[touches] in blocks, -1 for a block's first touch; tokens of each touch
-    i4[touches]; tokens in all) of blocks with a hash below `share`, by a Fenwick tree with a one at
-    each block's last touch."""
+    """(stack distance i8[touches] in blocks, -1 for a first touch; tokens of a touch i4[touches];
+    tokens in all) of blocks with a hash below `share`, by a Fenwick tree of last touches."""
     touches = int(blocks.sum())
     fenwick_tree = np.zeros(touches + 1, np.int32)
     last_touch = np.zeros(distinct, np.int64)  # touch of each block, from 1

@@ -246,10 +246,8 @@ def outside_evidence(
     roles = [role for role, *_ in pools(scenario)]
     if roles == ["colocated"]:
         roles = ["prefill", "decode"]
-        on_same_chip = [
-            each for each in known if _pool_chip(each, facts) == chip_of(scenario, "decode")
-        ]
-        if all(each.scenario.deployment.mode != "colocated" for each in on_same_chip):
+        same_chip = [c for c in known if _pool_chip(c, facts) == chip_of(scenario, "decode")]
+        if all(each.scenario.deployment.mode != "colocated" for each in same_chip):
             texts.append(
                 "Prefill and decode share their iterations (colocated); every published row on "
                 "this chip measures the two pools apart."

@@ -186,19 +186,17 @@ def _finite_figure(parts: Sequence[str], case: MeasureInput) -> float:
         slots = int(decode.batch_per_npu * npus)
         iterations = tokens / decode.tokens_per_iteration
         spread, rank_tokens = prompts.moment(2) / prompts.mean**2, batch_tokens / role.ranks
-        outcome = finite.queue_run(
+        run = finite.queue_run(
             role, prompts.mean, iterations, slots, rank_tokens, hot, spread, prompts.multiples
         )
     else:
         tokens = np.full(requests, float(scenario.workload.output_tokens))
         answer_iterations = scenario.workload.output_tokens / decode.tokens_per_iteration
         prompt_tokens = float(scenario.workload.input_tokens)
-        outcome = finite.burst_run(
-            role, prompt_tokens, answer_iterations, requests, batch_tokens, hot
-        )
+        run = finite.burst_run(role, prompt_tokens, answer_iterations, requests, batch_tokens, hot)
     if parts[1] == "tpot":
-        return outcome.tpot_s / decode.tokens_per_iteration
-    return float(tokens.sum()) / outcome.seconds / npus
+        return run.tpot_s / decode.tokens_per_iteration
+    return float(tokens.sum()) / run.seconds / npus
 
 
 def _benchmark_figure(parts: Sequence[str], case: MeasureInput) -> float:

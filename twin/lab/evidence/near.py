@@ -312,10 +312,8 @@ def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
         low_log, high_log = bands[row.id].ends()
         if log_speed(row, 1.0) < 0.0:
             low_log, high_log = -high_log, -low_log
-        first_error = None if row.at_most else first_errors.get(row.id)
-        inside = (
-            None if first_error is None else bands[row.id].holds(log_speed(row, first_error.error))
-        )
+        first = None if row.at_most else first_errors.get(row.id)
+        inside = None if first is None else bands[row.id].holds(log_speed(row, first.error))
         ends_by_row[row.id] = (math.expm1(low_log), math.expm1(high_log), inside)
     return ends_by_row
 

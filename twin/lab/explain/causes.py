@@ -240,10 +240,8 @@ def propose_api_servers(v: View) -> Found:
     for servers in sorted({max(2 * front.api_servers, needed), 4 * max(front.api_servers, needed)}):
         yield Change({"front_end.api_servers": servers}, promise=v.gain_of(0.5, "front_end"))
     if front.service_ms > 4.0:  # what a request takes there, however many servers there are
-        saved_share = 1.0 - 4.0 / front.service_ms
-        yield Change(
-            {"front_end.service_ms": 4.0}, False, promise=v.gain_of(saved_share, "front_end")
-        )
+        saved = 1.0 - 4.0 / front.service_ms
+        yield Change({"front_end.service_ms": 4.0}, False, promise=v.gain_of(saved, "front_end"))
 
 
 @cause("links", "Bandwidth of the planes", "Build the planes as the machine is sold, or faster.")
@@ -388,8 +386,6 @@ def propose_shorter_prompts(v: View) -> Found:
     if scenario.workload.arrivals == "trace" or scenario.workload.lengths != "fixed":
         return
     if v.mode != "decode_only" and (v.ttft_ratio > 1 and prefill_s > 0.4 * scenario.slo.ttft_s):
-        for factor in (0.5, 0.25, 0.125):
-            tokens = max(1, round(factor * scenario.workload.input_tokens))
-            yield Change(
-                {"workload.input_tokens": tokens}, promise=v.gain_of(1 - factor, "prefill")
-            )
+        for share in (0.5, 0.25, 0.125):
+            tokens = max(1, round(share * scenario.workload.input_tokens))
+            yield Change({"workload.input_tokens": tokens}, promise=v.gain_of(1 - share, "prefill"))

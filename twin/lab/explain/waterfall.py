@@ -60,11 +60,9 @@ def _run_without(runs: Runs, view: View, settings: Settings) -> tuple[View, floa
         if not type(error).__module__.startswith("twin."):
             raise
         return view, 0.0
-    changed_view = View(scenario, view.facts, summary, view.full, view.operators)
-    saved_s = _request_s(runs, view) - _request_s(runs, changed_view)
-    return (
-        (changed_view, saved_s) if _request_s(runs, changed_view) and saved_s > 0 else (view, 0.0)
-    )
+    changed = View(scenario, view.facts, summary, view.full, view.operators)
+    saved_s = _request_s(runs, view) - _request_s(runs, changed)
+    return (changed, saved_s) if _request_s(runs, changed) and saved_s > 0 else (view, 0.0)
 
 
 def _request_s(runs: Runs, view: View) -> float:

@@ -40,10 +40,8 @@ def _field_text(path: str, value: Any, before: Scenario | None) -> str:
         return f"{label}: {len(value)} left" if value else f"{label}: none"
     field = field_info(path)
     label, unit = (field.label if field else path), field_unit(path)
-    shown_values = [value] if before is None else [read(before, path), value]
-    value_texts = [
-        choice_label(path, v) if isinstance(v, str) else value_text(v) for v in shown_values
-    ]
+    values = [value] if before is None else [read(before, path), value]
+    value_texts = [choice_label(path, v) if isinstance(v, str) else value_text(v) for v in values]
     return f"{label} {' → '.join(value_texts)} {unit if unit not in label.lower() else ''}".rstrip()
 
 

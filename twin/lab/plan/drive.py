@@ -87,14 +87,12 @@ def version_of(facts: Facts) -> str:
 def simulate_text(text: str) -> str:
     """Simulate for another process and return the figures as JSON; text: a line with the version,
     then the scenario. Raises PlanError for another version."""
-    version, _, scenario = text.partition("\n")
+    version, _, body = text.partition("\n")
     # First: a scenario of another version may not be readable here.
     if version != version_of(facts := load_facts()):
         problem = "a process of the cluster has another twin or other facts"
         raise PlanError(f"{problem}: install the same version")
-    return json.dumps(
-        simulate_one(scenario_from_canonical(scenario), facts), default=np.ndarray.tolist
-    )
+    return json.dumps(simulate_one(scenario_from_canonical(body), facts), default=np.ndarray.tolist)
 
 
 @dataclass
@@ -195,18 +193,16 @@ class Simulators:
             key = f"{version_of(self.facts)} {digest}"
             digest_by_key[key] = digest
             cluster.send(key, "trial", self._trial_text(scenario))
-        last_heard_s = time.monotonic()
+        heard_s = time.monotonic()
         while digest_by_key:
             beat()
             problem = f"nothing has joined {cluster.address} to simulate"
             try:
                 answers = cluster.answers(BEAT_S)
-                last_heard_s = (
-                    time.monotonic() if answers or cluster.worker_count() else last_heard_s
-                )
+                heard_s = time.monotonic() if answers or cluster.worker_count() else heard_s
             except ClusterError as error:
                 answers, problem = {}, str(error)
-            if time.monotonic() - last_heard_s > PATIENCE_S:
+            if time.monotonic() - heard_s > PATIENCE_S:
                 raise ClusterError(f"{problem}; go on later, and nothing is simulated twice")
             for key, answer in answers.items():
                 if isinstance(answer, Exception):

@@ -223,29 +223,27 @@ class Prices:
         npus_taken, npus_per_rate = 0, 0.0  # NPUs, and what a request/s of all pools takes of them
         for role in roles_of(mode):
             count, npus = pool_size(self.base, settings, role)
-            pool_curve, pool_best_case = pools[role]
-            if pool_curve.refused:
-                return Price(0.0, 0.0, role, 0.0, pool_curve.refused)
+            curve, best_case = pools[role]
+            if curve.refused:
+                return Price(0.0, 0.0, role, 0.0, curve.refused)
             limits = (math.inf, math.inf) if role == "prefill" else (batch, limit_s)
-            rate_per_s, rate_tpot_s = pool_curve.largest_rate(*limits)
+            rate_per_s, rate_tpot_s = curve.largest_rate(*limits)
             # TPOT with less than a request on each die is not priced: no bound is below that rate.
-            bound_per_s = max(pool_best_case.largest_rate(*limits)[0], pool_best_case.rates[0])
+            bound_per_s = max(best_case.largest_rate(*limits)[0], best_case.rates[0])
             bounds[role], rates[role] = LUCK * count * bound_per_s, count * rate_per_s
-            rates["front end"] = min(rates["front end"], count * pool_curve.tokenised)
+            rates["front end"] = min(rates["front end"], count * curve.tokenised)
             bounds["front end"] = LUCK * rates["front end"]
             npus_taken += count * npus
             npus_per_rate += npus / max(bound_per_s, 1e-12)
             if role != "prefill":
                 tpot_s = rate_tpot_s
                 if self.rate is not None:
-                    tpot_s = pool_curve.tpot_at(self.rate / count, batch, npus)
+                    tpot_s = curve.tpot_at(self.rate / count, batch, npus)
                 elif self.offered is None:
                     inflow = min(r for name, r in rates.items() if name != role) / count
-                    tpot_s = min(
-                        pool_curve.tpot_at(inflow, batch, npus), pool_curve.full_tpot_s(batch)
-                    )
-                    full_tpot_s = pool_best_case.full_tpot_s(batch)
-                    is_full = math.isinf(pool_curve.tpot_at(inflow / LUCK, batch, npus))
+                    tpot_s = min(curve.tpot_at(inflow, batch, npus), curve.full_tpot_s(batch))
+                    full_tpot_s = best_case.full_tpot_s(batch)
+                    is_full = math.isinf(curve.tpot_at(inflow / LUCK, batch, npus))
                     if is_full and len(roles_of(mode)) == 1 and full_tpot_s > LUCK * limit_s:
                         problem = f"TPOT is {1e3 * full_tpot_s:.4g} ms or more with a full batch, "
                         return Price(0.0, 0.0, role, 0.0, f"{problem}{1e3 * limit_s:g} are allowed")

@@ -129,10 +129,8 @@ class Search:
             yield from self.simulate_new(chosen_batch)
         # One choice at a time around the best deployments, with matching counts.
         while (runs_left := int(screening_budget) - self.runs) > 0 and not self.over():
-            best_tested = self.ranking()[:BEST]
-            neighbours = self._neighbours([t.candidate for t in best_tested])[
-                : min(BATCHED, runs_left)
-            ]
+            best = self.ranking()[:BEST]
+            neighbours = self._neighbours([t.candidate for t in best])[: min(BATCHED, runs_left)]
             if not neighbours:
                 break
             yield from self.simulate_new(neighbours)
@@ -223,9 +221,7 @@ class Search:
             limit_s, expected_s = self.space.prices.tpot_s / pace, c.price.tpot_s
             if expected_s <= limit_s:
                 return 1.0
-            prices = (
-                tested.candidate.price for tested in self.tested.values() if not tested.met_rate
-            )
+            prices = (t.candidate.price for t in self.tested.values() if not t.met_rate)
             return 0.0 if any(limit_s < p.tpot_s <= expected_s for p in prices) else UNLIKELY
         if rate_per_s is None or self.space.prices.offered is None:
             return 1.0

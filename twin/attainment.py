@@ -121,9 +121,8 @@ class Attainment:
         return met_count / (total_share * len(ttft_s))
 
     def _pass_wait_s(self, rate: float, iteration_s: float) -> float:
-        """Mean seconds from where a request joins decode to its first token, at `rate` requests/s,
-        where the router gets the token from prefill at the end of a batch; else 0. iteration_s:
-        mean of an iteration of decode."""
+        """Mean seconds from joining decode to the first token, at `rate` requests/s, where the
+        router gets the token from prefill at a batch's end; else 0. iteration_s: mean of decode."""
         if not self.after_pass or self.pool is None:
             return 0.0
         p, to_join_s = self.prompts, iteration_s * self.passes
@@ -350,9 +349,8 @@ def attainment(priced: Priced) -> Attainment:
 
 
 def _first_prompts(s: Scenario, sample: Offered, seen_tokens: np.ndarray, share: float) -> Prompts:
-    """The first requests of a sample, at one per second; clients of a closed loop arrive at random.
-    share: mean share of prompt tokens that hit. A prompt hits in proportion to `seen_tokens`, which
-    earlier ones left, f8[requests]."""
+    """First requests of a sample, one per second; closed-loop clients arrive at random. share: mean
+    hit share of prompt tokens, for each in proportion to `seen_tokens` f8[requests]."""
     arrivals = [float(v) for v in sample.arrivals[:SAMPLE]]
     if not arrivals or math.isinf(arrivals[-1]) or arrivals[-1] <= arrivals[0]:
         draw, draws = stream_key(s.seed, "arrivals"), range(min(SAMPLE, sample.prompts.size))
@@ -430,9 +428,8 @@ def front_routers(s: Scenario) -> int:
 def _later_stages_s(
     role: RoleCosts, d: Prefill, traffic: Traffic, hot: Hot, line: tuple[float, float]
 ) -> float:
-    """Seconds that the last piece of a prompt takes in all pipeline stages but the first. role:
-    costs of prefill; d: its settings; hot: the hottest die's tokens over the mean; line: seconds
-    per token and per query-key pair."""
+    """Seconds of a prompt's last piece in all stages but the first. role: costs of prefill; d: its
+    settings; hot: hottest die's tokens over the mean; line: seconds per token and pair."""
     if d.pp_stages == 1:
         return 0.0
     tokens = min(traffic.fresh_tokens, role.prompt_tokens)

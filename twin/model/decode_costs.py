@@ -23,9 +23,8 @@ from twin.model.switches import switch_decode, switch_mode
 
 
 def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = False) -> c.Decode:
-    """Coefficients of a decode instance with `drafts` draft tokens per iteration; microbatch:
-    `off`, `on` or `auto`. Where cores are not split between two streams, all of them compute during
-    the other microbatch's exchange."""
+    """Coefficients of a decode instance with `drafts` per iteration; microbatch: `off`, `on` or
+    `auto`. Unless cores are split, all compute during the other microbatch's exchange."""
     core_splits = [] if colocated else x.core_splits
     shape, query = x.shape, 1 + drafts
     in_turn = not core_splits or x.expert_dies > 0

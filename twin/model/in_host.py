@@ -77,9 +77,8 @@ class HostMemory:
 def host_kv_path(
     net: Network, dies: Sequence[int], part: InHost, block_tokens: int
 ) -> HostMemory | None:
-    """Bytes/s per die and latency with which attention dies copy KV to and from host memory, the
-    worst of their nodes; None where all KV is on dies. Raises HardwareError where a die does not
-    reach the CPUs of its node."""
+    """Bytes/s per die and latency of attention dies' copies of KV to and from host memory, on the
+    worst node; None if all KV is on dies. HardwareError if a die does not reach its node's CPUs."""
     if part.share <= 0.0:
         return None
     into = out = math.inf

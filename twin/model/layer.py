@@ -253,9 +253,8 @@ def fetch_wait_s(w: DecodeCore, tokens: float, context: float) -> float:
 def add_host_waits(
     p: Decode, dense: float, moe: float, context: float, ops: np.ndarray
 ) -> tuple[float, float]:
-    """(seconds of the layers without experts, of those with) with their waits for KV in host
-    memory, which is read while earlier layers compute; without waits they take `dense` and `moe`
-    seconds. Adds the waits to `ops`."""
+    """(seconds of the layers without experts, of those with) with waits for KV in host memory, read
+    while earlier layers compute; `dense`, `moe`: without waits. Adds the waits to `ops`."""
     read_s = p.sequence.core.ahead * context
     dense_wait_s = max(0.0, p.dense_layers * read_s - dense)
     moe_wait_s = max(0.0, p.moe_layers * read_s - moe)

@@ -113,9 +113,8 @@ def _linear_output(s: Shape, f: Formats) -> Work | None:
 
 
 def decode_prolog(s: Shape, f: Formats) -> Work:
-    """Work of norm, Q and KV projections, rotary embedding; key half of kv_up absorbed (MLA).
-
-    What absorption writes comes from the matrix product; only its rotary part is element-wise."""
+    """Work of norm, Q and KV projections, rotary embedding; key half of kv_up absorbed (MLA). What
+    absorption writes comes from the matrix product; only its rotary part is element-wise."""
     weights = s.down_weights + s.q_up_weights + s.kv_lora * s.heads * s.nope_dim + s.index_weights
     hidden_bytes = ACTIVATION_BYTES * s.hidden
     query_bytes = ACTIVATION_BYTES * s.query_width
@@ -283,9 +282,8 @@ def rank_bytes(s: Shape, dies: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """An operator that every token passes in every layer, other than the attention core.
-
-    Its words are an entry of `twin.metrics.operators`."""
+    """An operator that every token passes in every layer, other than the attention core. Its words
+    are an entry of `twin.metrics.operators`."""
 
     name: str
     where: Literal["before", "after"]  # the attention core

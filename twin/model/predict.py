@@ -147,9 +147,8 @@ def predict(
     costs: Costs, traffic: Traffic, prefill_hot: Hot = EVEN, decode_hot: Hot = EVEN
 ) -> Prediction:
     """Steady state of a deployment. prefill_hot, decode_hot: (tokens that enter an MoE layer, load
-    of the hottest die over the mean at these), f8[G] each.
-
-    Raises ModelError with one sentence when a single request does not fit."""
+    of the hottest die over the mean at these), f8[G] each. Raises ModelError with one sentence when
+    a single request does not fit."""
     front_requests_per_s = costs.front_end_requests_per_s
     if (prompt_role := costs.prefilling_role) is not None:
         prompts_per_s = costs.tokenised_prompts_per_s(traffic.input_tokens)

@@ -176,9 +176,8 @@ class Machine:
         return next((efficiency for efficiency in efficiencies if efficiency is not None), None)
 
     def attention_efficiency(self, kv: str, kind: str = "mla") -> Efficiency:
-        """Efficiency of decode's attention core. kv: number format of KV; kind: `mla`, `gqa`, or
-        `latent` (MLA that attends to all of its context). Kinds that were not measured on this chip
-        have the efficiency of `attention`."""
+        """Efficiency of decode's attention core. kv: number format; kind: `mla`, `gqa` or `latent`
+        (MLA attending to all its context). Unmeasured kinds have that of `attention`."""
         kv_format = "bf16" if kv == "bf16" else "8bit"
         return self.reaches.get(f"{kind}.{kv_format}") or self.reaches[f"attention.{kv_format}"]
 
@@ -276,9 +275,8 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
 
 @lru_cache(maxsize=16)
 def facts_of_stack(facts: Facts, stack: str, chip: str) -> Facts:
-    """The facts with those of a serving stack in place of the machine's (data/stacks.toml): host
-    times, starts of its own kernels; units stay. Raises ModelError for an unknown stack, or one of
-    another family of chips."""
+    """The facts with a serving stack's in place of the machine's (data/stacks.toml): host times,
+    own kernels' starts; units stay. ModelError for an unknown stack or another chip family's."""
     if stack == PLAIN:
         return facts
     if not facts.group(f"stacks.{stack}"):

@@ -130,8 +130,7 @@ def prefill_timeline(
     p: Prefill, tokens: float, pairs: float, hot: float, wire: float
 ) -> Timeline | None:
     """Timeline of prefill's streams for a batch of tokens and query-key pairs; hot: hottest die's
-    expert load over the mean, wire: that of the fullest link. None when the layers run in sequence
-    or there are no tokens."""
+    load over the mean, wire: the fullest link's. None for layers in sequence or no tokens."""
     if p.microbatch == 0.0 or not tokens > 0.0:
         return None
     layers_alone = replace(p, microbatch=0.0, dense_layers=0.0, head=0.0, launch=0.0)

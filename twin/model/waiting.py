@@ -152,9 +152,8 @@ def waits_and_next_s(prompts: Prompts, pool: Pool, rate: float) -> tuple[list[fl
 def _form_batch(
     prompts: Prompts, pool: Pool, queue: deque[int], tokens_left: list[float], die_of: list[int]
 ) -> tuple[float, float, float, float, float, list[int]]:
-    """Take the next batch from an instance's queue; returns (its tokens, its query-key pairs,
-    cached tokens, tokens of its fullest die, pairs of that die, prompts that it completes). die_of:
-    the die of each prompt, if drawn."""
+    """Take the next batch from `queue`; returns (tokens, query-key pairs, cached tokens, tokens and
+    pairs of its fullest die, prompts completed). die_of: each prompt's die, if drawn."""
     tokens, pairs, cached, (token_s, pair_s) = 0.0, 0.0, 0.0, pool.attention
     ending, in_part, fullest_die = list[int](), list[int](), (0.0, 0.0, 0.0)  # die, by attention
     die_sums = [(0.0, 0.0, 0.0)] * pool.dies  # load, tokens, pairs of each die

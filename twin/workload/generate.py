@@ -96,9 +96,8 @@ def _parents(
     workload: Workload, arrival_s: np.ndarray, input_tokens: np.ndarray, output_tokens: np.ndarray,
     stream: Streams, facts: Facts,
 ) -> np.ndarray:  # fmt: skip
-    """Index of the earlier turn that each request extends, i4[n], or -1; raises fixed inputs to
-    whole prompts. In a closed loop it is sought `concurrency` requests earlier, and `turn_gap_s`
-    has no effect."""
+    """Index i4[n] of the turn that each request extends, or -1; raises fixed inputs to whole
+    prompts. In a closed loop it is `concurrency` requests earlier; `turn_gap_s` has no effect."""
     is_fixed = workload.lengths == "fixed"
     is_closed = workload.arrivals == "closed_loop"
     turns = Turns(

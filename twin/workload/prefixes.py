@@ -48,8 +48,8 @@ def shared_chains(
     input_tokens: np.ndarray, block_tokens: int, fraction: float, groups: int, key: np.uint64,
     after: np.ndarray,
 ) -> Chains:  # fmt: skip
-    """Chains of prompts i4[n] whose first `fraction` is the start of one of `groups` equally
-    popular prefixes, in whole blocks; other blocks are its own, with `after` i4[n] more tokens."""
+    """Chains of prompts i4[n] whose first `fraction` begins like one of `groups` equally popular
+    prefixes, in whole blocks; other blocks are their own, with `after` i4[n] more tokens."""
     request_count = input_tokens.size
     group_of = (uniforms(key, np.arange(request_count)) * groups).astype(np.int64)
     prefix_blocks = (input_tokens * fraction).astype(np.int64) // block_tokens

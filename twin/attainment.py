@@ -350,7 +350,7 @@ def attainment(priced: Priced) -> Attainment:
 
 def _first_prompts(s: Scenario, sample: Offered, seen_tokens: np.ndarray, share: float) -> Prompts:
     """First requests of a sample, one per second; closed-loop clients arrive at random. share: mean
-    hit share of prompt tokens, for each in proportion to `seen_tokens` f8[requests]."""
+    hit share of prompt tokens, each in proportion to `seen_tokens` f8[requests] of earlier ones."""
     arrivals = [float(v) for v in sample.arrivals[:SAMPLE]]
     if not arrivals or math.isinf(arrivals[-1]) or arrivals[-1] <= arrivals[0]:
         draw, draws = stream_key(s.seed, "arrivals"), range(min(SAMPLE, sample.prompts.size))

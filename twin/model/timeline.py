@@ -57,9 +57,8 @@ class Timeline:
 def decode_timeline(
     p: Decode, requests: float, context: float, hot: float, wire: float
 ) -> Timeline | None:
-    """Timeline of decode's streams with a number of requests and context tokens on every rank; hot:
-    hottest die's expert load over the mean, wire: that of the fullest link. None when the layers
-    run in sequence or nothing is decoded."""
+    """Decode's streams over time with `requests` and `context` tokens per rank; hot: hottest die's
+    expert load over mean, wire: fullest link's. None for layers in sequence or no requests."""
     if p.microbatch == 0.0 or not requests > 0.0:
         return None
     groups = groups_of(p, requests * p.layout.dies / p.layout.rank_dies)
@@ -130,7 +129,7 @@ def prefill_timeline(
     p: Prefill, tokens: float, pairs: float, hot: float, wire: float
 ) -> Timeline | None:
     """Timeline of prefill's streams for a batch of tokens and query-key pairs; hot: hottest die's
-    load over the mean, wire: the fullest link's. None for layers in sequence or no tokens."""
+    expert load over mean, wire: fullest link's. None for layers in sequence or no tokens."""
     if p.microbatch == 0.0 or not tokens > 0.0:
         return None
     layers_alone = replace(p, microbatch=0.0, dense_layers=0.0, head=0.0, launch=0.0)

@@ -97,6 +97,9 @@ def test_prefill_that_lends_less_space_than_decode_gives_up_says_so(facts):
     (remark,) = remarks(**{SHARE: 0.35})
     assert "leaves a decode die 7,426 KV tokens of the 558,771" in remark
     assert "deployment.prefill.tokens_per_npu" in remark
+    # Below the longest prompt a smaller batch gives decode 1 to 2 % and no advice.
+    (remark,) = remarks(**{SHARE: 0.35, "deployment.prefill.tokens_per_npu": 8192})
+    assert remark.endswith("Lower the share.")
     assert not offloading(facts, 0.3).remarks
 
 

@@ -237,7 +237,7 @@ def build_costs(
     if deployment.decode.mtp_dataset != "as_stated":
         acceptance = facts.si(f"operators.mtp_acceptance.{deployment.decode.mtp_dataset}")
     redundant_experts = scenario.experts.redundant
-    notes = offload_notes(role_costs_of) + [
+    notes = offload_notes(role_costs_of, shape.max_context) + [
         f"{idle_count} of {role.layout.dies} dies of a {name} instance hold no routed expert: "
         f"experts.redundant = {redundant_experts + idle_count} gives one to each."
         for name, role in sorted(role_costs_of.items())

@@ -79,19 +79,23 @@ def offload(at: Deployed) -> Offload:
     )
 
 
-def offload_notes(roles: Mapping[str, RoleCosts]) -> list[str]:
-    """A sentence where offloaded attention leaves decode less KV space than it has of its own."""
+def offload_notes(roles: Mapping[str, RoleCosts], max_context: int) -> list[str]:
+    """A sentence where offloaded attention leaves decode less KV space than it has of its own.
+    max_context: tokens of the longest prompt of the model."""
     decode, prefill = roles.get("decode"), roles.get("prefill")
     if decode is None or prefill is None or decode.pool.away is None:
         return []
     own_tokens = int(decode.memory.kv / decode.kv_bytes_per_token)
     if decode.kv_tokens_per_rank >= own_tokens:
         return []
+    # Where the longest prompt needs more than a batch, a smaller batch frees next to nothing.
+    is_batch_larger = prefill.kv_tokens_per_rank > max_context
+    remedy = "deployment.prefill.tokens_per_npu, or the share" if is_batch_larger else "the share"
     return [
         f"deployment.decode.attention_offload = {decode.pool.away.requests:g} leaves a decode die "
         f"{decode.kv_tokens_per_rank:,} KV tokens of the {own_tokens:,} that it has without: a "
         "prefill die needs its own for a batch and the longest prompt, and lends "
-        f"{prefill.kv_tokens_lent:,}. Lower deployment.prefill.tokens_per_npu, or the share."
+        f"{prefill.kv_tokens_lent:,}. Lower {remedy}."
     ]
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from twin.experts import Imbalance, imbalance
 from twin.experts.process import Routed
 from twin.facts import Facts
-from twin.hardware.demands import dram
+from twin.hardware.demands import dram, lending_nodes
 from twin.hardware.fabric import network_of
 from twin.hardware.network import Network
 from twin.kernels.compiled import without_compiling
@@ -294,7 +294,7 @@ def pool_hit_tokens(
     if role is None:
         return np.zeros(sample.prompts.size)
     net, pool_count = network_of(scenario.supernode, facts), 1
-    lent_nodes = dram(net, np.unique(net.node[net.of_kind("cpu")]).tolist())
+    lent_nodes = dram(net, lending_nodes(net))
     if scenario.router.front != "none":
         pool_count = scenario.supernode.supernodes
         lent_nodes /= pool_count

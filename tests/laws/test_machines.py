@@ -86,3 +86,13 @@ def test_the_memory_pool_is_the_dram_of_nodes_with_cpus_with_or_without_npus():
     assert setup.pool_blocks == int(3e9 / block_bytes)
     run = simulate(small(asked), FACTS)
     assert run.valid and run.summary["hit_token_ratio"] > 0.1
+
+
+def test_a_node_taken_out_lends_no_dram():
+    asked = SHORT | {"workload.prefix": "shared", "memory_pool.gb_per_node": 1.0}
+    taken_out = asked | {"supernode.edits": [{"element": "node 3", "capacity_factor": 0.0}]}
+    whole, left = (set_up(small(settings), FACTS, None) for settings in (asked, taken_out))
+    assert (whole.pool_nodes(0), left.pool_nodes(0)) == ((0, 1, 2, 3), (0, 1, 2))
+    assert left.pool_blocks == pytest.approx(0.75 * whole.pool_blocks, abs=1)
+    run = simulate(small(taken_out), FACTS)
+    assert run.valid and set(run.tables["servers"]["node"]) == {0, 1, 2}

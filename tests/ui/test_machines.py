@@ -44,6 +44,14 @@ def shown(app, fields):
     return {metric.label: metric.value for metric in at.metric}
 
 
+def test_the_memory_pool_tile_leaves_out_the_dram_of_a_node_that_was_taken_out(app):
+    edits = [{"element": "node 3", "capacity_factor": 0.0}]
+    tiles = shown(app, {"supernode.nodes": 4, "supernode.edits": edits})
+    assert tiles["Memory pool, DRAM"] == "1.536 TB"
+    tile = next(metric for metric in app.metric if metric.label == "Memory pool, DRAM")
+    assert tile.help.endswith("1 node without a UB link of a CPU: nothing of these.")
+
+
 @pytest.mark.parametrize("recipe", ["dragonfly", "gb200-nvl72", "hgx-h20", "torus-3d"])
 def test_a_recipe_has_a_page(app, recipe):
     tiles = shown(app, as_sold(recipe, load_facts()))

@@ -14,7 +14,7 @@ from twin import experts as x
 from twin.engine.start import Residents, is_limited, residents, with_residents
 from twin.experts import Imbalance
 from twin.facts import Facts
-from twin.hardware.demands import dram
+from twin.hardware.demands import dram, lending_nodes
 from twin.hardware.faults import with_faults
 from twin.hardware.network import Network
 from twin.hardware.placement import Instance, further_instances, place
@@ -220,7 +220,7 @@ class Setup:
         return self.blocks(self.node_dram_bytes)
 
     def pool_nodes(self, row: int) -> tuple[int, ...]:
-        """Nodes whose DRAM is memory pool `row`: all nodes with CPUs, of its supernode behind a
+        """Nodes whose DRAM is memory pool `row`: all that lend some, of its supernode behind a
         front router; with local pools, those of prefill instance `row`."""
         if self.scenario.memory_pool.scope == "shared":
             return self._lending_nodes(row)
@@ -228,18 +228,16 @@ class Setup:
         return tuple(sorted({*own_nodes} & {*self._lending_nodes(0, 1)}))
 
     def _lending_nodes(self, supernode: int, apart: int = 0) -> tuple[int, ...]:
-        """Nodes with CPUs of one of `apart` supernodes (0: as many as the front router has); all
-        nodes if there is only one. Equal arguments return one object."""
+        """Nodes that lend DRAM of one of `apart` supernodes (0: as many as the front router has);
+        all such nodes if there is only one. Equal arguments return one object."""
         net, apart = self.fabric, apart or self.supernodes
 
-        def nodes_with_cpus() -> tuple[int, ...]:
-            """Nodes with CPUs, in order, computed anew."""
-            lending = np.unique(net.node[net.of_kind("cpu")])
-            if apart > 1:
-                lending = lending[lending // self.scenario.supernode.nodes == supernode]
-            return tuple(lending.tolist())
+        def lending() -> tuple[int, ...]:
+            """Nodes that lend DRAM, in order, computed anew."""
+            nodes, nodes_each = lending_nodes(net), self.scenario.supernode.nodes
+            return tuple(node for node in nodes if apart == 1 or node // nodes_each == supernode)
 
-        return net.once(("lending", apart, supernode), nodes_with_cpus)
+        return net.once(("lending", apart, supernode), lending)
 
     def blocks(self, bytes_per_node: float) -> int:
         """Number of KV blocks that one memory pool holds in a tier of these bytes per node."""

@@ -113,6 +113,12 @@ def pool_load(
     return None
 
 
+def lending_nodes(net: Network) -> list[int]:
+    """Nodes whose DRAM can hold blocks, ascending: a CPU of theirs has a UB link left."""
+    cpus = net.of_kind("cpu")
+    return np.unique(net.node[cpus[net.rate_out("ub", cpus) > 0.0]]).tolist()
+
+
 def dram(net: Network, nodes: Sequence[int]) -> float:
     """DRAM of these nodes, counted by their CPUs, as a multiple of that of the first NPU's node."""
     usual_cpus = net.cpus[net.node[net.dies[0]]] or net.cpus.max(initial=1)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from twin.hardware.chip import HardwareError
+from twin.hardware.demands import lending_nodes
 from twin.hardware.fabric import with_edits
 from twin.hardware.flows import Plane
 from twin.hardware.network import Network, Wiring, network
@@ -91,9 +92,7 @@ def dies_unfit(fabric: Wiring, deployment: Deployment) -> frozenset[int]:
 def servers_out(fabric: Wiring) -> frozenset[int]:
     """Nodes whose DRAM is lost, since none of their CPUs has a UB link left."""
     net = network(fabric)
-    cpus = net.of_kind("cpu")
-    serving_nodes = set(net.node[cpus[net.rate_out("ub", cpus) > 0.0]].tolist())
-    return frozenset(set(net.node[cpus].tolist()) - serving_nodes)
+    return frozenset(set(net.node[net.of_kind("cpu")].tolist()) - set(lending_nodes(net)))
 
 
 def _indices(dies: BOOLS) -> frozenset[int]:

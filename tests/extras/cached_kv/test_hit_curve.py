@@ -63,6 +63,12 @@ def test_inclusive_tiers_hold_as_much_as_the_larger():
     assert curve.pool_bytes == max(curve.dram_bytes, curve.ssd_bytes)
 
 
+def test_a_node_taken_out_lends_nothing_to_the_pool():
+    taken_out = REUSE | {"supernode.edits": [{"element": "node 3", "capacity_factor": 0.0}]}
+    whole, left = (hit_curve(small(asked), load_facts()) for asked in (REUSE, taken_out))
+    assert left.dram_bytes == pytest.approx(0.75 * whole.dram_bytes)
+
+
 def first(settings):
     return read_costs(small(READ | settings), load_facts())[0]
 

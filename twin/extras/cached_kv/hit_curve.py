@@ -12,7 +12,7 @@ import numpy as np
 
 from twin.engine.contention.flows import from_storage
 from twin.facts import Facts
-from twin.hardware.demands import dram
+from twin.hardware.demands import dram, lending_nodes
 from twin.model.fetch import node_dram_bytes
 from twin.scenario import Scenario, with_overrides
 from twin.steady import Counts, assemble, recompute_s
@@ -121,7 +121,7 @@ def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> Hit
     inputs = assemble(s, facts, trace)
     pool_nodes = 0.0
     if s.memory_pool.enabled:
-        pool_nodes = dram(inputs.net, range(inputs.net.nodes))
+        pool_nodes = dram(inputs.net, lending_nodes(inputs.net))
         if s.memory_pool.scope == "local":  # what one instance has
             prefill = inputs.costs.prefilling_role
             pool_nodes = prefill.dies / inputs.net.dies_per_node if prefill else 0.0

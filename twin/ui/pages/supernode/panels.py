@@ -9,7 +9,7 @@ import streamlit as st
 
 from twin.facts import Facts
 from twin.hardware.chip import Chip, HardwareError, load_chip
-from twin.hardware.demands import dram
+from twin.hardware.demands import dram, lending_nodes
 from twin.hardware.fabric import Fabric
 from twin.hardware.graph_text import forms
 from twin.hardware.machine_file import fabric_text
@@ -139,10 +139,13 @@ def _chip_tiles(
     supernodes_text = f" in {supernodes} supernodes" if supernodes > 1 else ""
     l1_chips, l2_chips, chip_count = total["l1_chips"], total["l2_chips"], total["switches"]
     l2_per_plane, port_share = total["l2_chips_per_sub_plane"], total["l2_port_utilisation"]
-    pool_tb = pool.gb_per_node * dram(net, range(net.nodes)) / 1e3 if pool.enabled else 0.0
+    lenders = lending_nodes(net)
+    pool_tb = pool.gb_per_node * dram(net, lenders) / 1e3 if pool.enabled else 0.0
     unit = "OPS" if best_format[:3] == "int" else "FLOPS"
     node_text = "a node with NPUs, of others by their CPUs" if np.ptp(net.cpus) else "every node"
     tooltip = f"{pool.gb_per_node:,.4g} GB of {node_text}." if pool_tb else "No blocks are stored."
+    if pool_tb and (cut_off := int(np.count_nonzero(net.cpus)) - len(lenders)):
+        tooltip += f" {numbered(cut_off, 'node')} without a UB link of a CPU: nothing of these."
     chips_tile = f"{chip_count:,}", "Of every level, scale-up and scale-out."
     if l1_chips + l2_chips == chip_count > 0:
         ports_text = f"{100 * port_share:.0f} % of the L2 ports are used"

@@ -107,6 +107,15 @@ def test_uneven_nodes_and_missing_parts_are_legal():
     assert network(fabric).node[network(fabric).dies].tolist() == [0, 0, 0, 0, 1, 1, 2]
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_a_cable_list_may_have_semicolons_or_tabs(separator):
+    text = HEAD + "die 0.0.0,switch,10.5,100,ub\ndie 1.0.0,switch,10.5,100,ub\n"
+    machine = read_machine(text, "file")
+    assert read_machine(text.replace(",", separator), "file").digest == machine.digest
+    with pytest.raises(FabricFileError, match=r"Line 2 is not .* written like 28.5"):
+        read_machine(text.replace(",", ";").replace(".5", ",5"), "file")
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

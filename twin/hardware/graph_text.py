@@ -122,11 +122,15 @@ def _refuse_constant(name: str) -> float:
 
 
 COLUMNS = ("from", "to", "GB/s", "ns", "plane")
+SEPARATORS = ",;\t"
 
 
 def _from_csv(text: str) -> GraphText:
-    """Graph of a cable list: a line per cable, both ways; a second line may state the reverse."""
-    rows = csv.reader(checked_lines(text.splitlines()))
+    """Graph of a cable list: a line per cable, both ways; a second line may state the reverse.
+    Columns are separated by what separates their names most often."""
+    lines = text.splitlines()
+    separator = max(SEPARATORS, key=lines[0].count) if lines else ","
+    rows = csv.reader(checked_lines(lines), delimiter=separator)
     try:
         links, faults = _cables(rows)
     except csv.Error as error:
@@ -171,7 +175,10 @@ def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
                 "plane": plane,
             }
         except (IndexError, ValueError):
-            errors.append(f"Line {lines.line_num} is not {', '.join(COLUMNS)} with two numbers.")
+            errors.append(
+                f"Line {lines.line_num} is not {', '.join(COLUMNS)} with two numbers, written like "
+                "28.5."
+            )
             if len(errors) > MOST_FAULTS:
                 break
             continue

@@ -77,3 +77,30 @@ def test_the_formula_expects_the_hits_of_the_memory_pool_that_there_is(name):
     rows = simulate(s, load_facts()).tables["requests"].filter(pl.col("hit_tokens") >= 0)
     hit = rows["hit_tokens"].sum() / rows["input_tokens"].sum()
     assert traffic.hit_tokens / traffic.input_tokens == pytest.approx(hit, abs=0.04)
+
+
+# Share of the prompt tokens that the runs hit, by workload: as many prefixes as requests in twelve
+# seconds; sessions with pauses of a minute; those of agents, whose answers stay.
+FILLING = {
+    "documents": SHARED | {"workload.prefix_groups": 500},
+    "sessions": SESSIONS | {"workload.turn_gap_s": 60.0},
+    "sessions in a small pool": SESSIONS | {"workload.turn_gap_s": 60.0} | SMALL,
+    "agents": SESSIONS | {
+        "workload.turn_gap_s": 60.0, "workload.tool_share": 0.7, "workload.tool_gap_s": 20.0,
+        "memory_pool.answers": True, "deployment.mode": "disaggregated",
+        "workload.lengths": "azure-2023-conv",  # of short answers: the next turn finds them
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("until_s", [100.0, 600.0])
+@pytest.mark.parametrize("name", some(list(FILLING)))
+def test_the_formula_expects_the_hits_of_a_run_of_any_length_after_its_warm_up(name, until_s):
+    s = with_overrides(Scenario(), {
+        "deployment.mode": "prefill_only", "workload.lengths": "deepseek-service",
+        "workload.rate_req_per_s": 40.0, "memory_pool.ssd_gb_per_node": 0.0,
+        "horizon_s": until_s, "warmup_s": 0.5 * until_s,
+    } | FILLING[name])  # fmt: skip
+    traffic = Priced(s, load_facts()).traffic
+    hit = simulate(s, load_facts()).summary["hit_token_ratio"]
+    assert traffic.hit_tokens / traffic.input_tokens == pytest.approx(hit, abs=0.03)

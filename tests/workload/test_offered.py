@@ -14,7 +14,8 @@ from twin.workload.reuse_curve import reuse_curve
 
 
 def test_each_prompt_says_what_earlier_ones_held():
-    scenario = Scenario(workload={"prefix": "shared"})
+    rate = Scenario().workload.rate_req_per_s
+    scenario = Scenario(workload={"prefix": "shared"}, horizon_s=4000 / rate, warmup_s=0.0)
     asked = offered(scenario, load_facts())
     stream = generate(
         scenario.workload, 2.0 * len(asked.prompts) / scenario.workload.rate_req_per_s,

@@ -1,9 +1,12 @@
 """A scenario's traffic in numbers, from a small sample of its requests, in milliseconds."""
 
+from __future__ import annotations
+
 import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +19,8 @@ from twin.workload.profile import mean_rate_factor
 from twin.workload.requests import Requests, TraceTable
 
 SAMPLE = 4000  # requests a sample holds
+MOST_WARM = 0.75  # share of what is drawn that comes before them and fills caches, at most
+APART = SAMPLE // 5  # requests between turns, or prefixes, of what is drawn of a closed loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +35,13 @@ class Offered:
     output_tokens_mean: float
     output_tokens_p50: float
     output_tokens_p95: float
-    reuse: float  # share of prompt tokens an endless memory pool would have seen before
+    reuse: float  # share of prompt tokens that an endless memory pool has seen before in the run
     prompts: np.ndarray = field(compare=False, repr=False)  # i4[requests], the sample's lengths
     answers: np.ndarray = field(compare=False, repr=False)
     arrivals: np.ndarray = field(compare=False, repr=False)  # f8[requests] s
-    # f8[requests]: of each prompt, tokens that earlier ones of the sample held
+    # f8[requests]: of each prompt, tokens that earlier ones held
     seen: np.ndarray = field(compare=False, repr=False)
-    blocks: int = 0  # of KV, distinct, of all of its prompts
+    blocks: int = 0  # of KV, distinct, of all prompts that it stands for
     block_tokens: int = 128
 
     @property
@@ -56,44 +61,110 @@ class Offered:
         return None if req_per_s is None else req_per_s * self.output_tokens_mean
 
 
+class _Question(NamedTuple):
+    """What a sample depends on."""
+
+    workload: Workload
+    run_requests: float  # of a run where prompts share blocks; 0: unknown, or of no effect
+    warm_share: float  # of these, before those that count
+    seed: int
+    block_tokens: int
+    answers: bool  # whether chains have the blocks of answers too
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """Requests that stand for those of a run."""
+
+    requests: Requests
+    first: int  # that counts; those before fill caches
+    each: float  # requests of the run that one stands for
+
+
 def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
-    """Figures of the scenario's traffic, from its first requests, or from all of a trace. They are
-    cached: one sample serves every question about the same traffic. Raises as `generate`."""
-    args = scenario.workload, scenario.horizon_s, scenario.seed, scenario.memory_pool.block_tokens
-    return (
-        _sampled(*args, facts) if trace is None else _sampled_trace(*args, facts, _by_value(trace))
-    )
+    """Figures of the scenario's traffic, from its first requests, where prompts share blocks from
+    those after the warm-up, or from all of a trace. They are cached: one sample serves every
+    question about the same traffic. Raises as `generate`."""
+    factor = mean_rate_factor(scenario.workload, scenario.horizon_s, facts)
+    if trace is None:
+        return _sampled(_question(scenario, factor), factor, facts)
+    return _sampled_trace(
+        scenario.workload, scenario.horizon_s, factor, scenario.seed,
+        scenario.memory_pool.block_tokens, facts, _by_value(trace),
+    )  # fmt: skip
 
 
-def _sample(
-    workload: Workload, horizon_s: float, seed: int, block_tokens: int, facts: Facts,
-    trace: TraceTable | None = None,
-) -> Offered:  # fmt: skip
-    """Figures of a workload's traffic over `horizon_s`, by a sample in blocks of `block_tokens`."""
-    factor = mean_rate_factor(workload, horizon_s, facts)
+def _question(scenario: Scenario, factor: float) -> _Question:
+    """What a scenario's sample depends on; factor: mean one on its rate."""
     # Lengths and reuse do not hang on when requests come.
-    workload = workload.model_copy(update={"profile": Profile()})
-    req_per_s: float | None = workload.rate_req_per_s * factor
-    run_s, count, horizon_s = horizon_s, SAMPLE, 2.0 * SAMPLE / workload.rate_req_per_s
-    if workload.arrivals == "closed_loop":
-        req_per_s = None
-    elif trace is not None:
-        # Taken whole, for the reuse of a part is less; copies and haste change its rate only.
-        count, horizon_s = len(trace), math.inf
-        trace_s = trace.duration_s if trace.has_time else len(trace) / workload.rate_req_per_s
-        options = workload.trace
-        trace_s = trace_s or run_s * options.rate_multiplier  # all at one time: over the run
-        req_per_s = len(trace) / trace_s * options.tree_copies * options.rate_multiplier * factor
-        one_copy = options.model_copy(update={"tree_copies": 1, "rate_multiplier": 1.0})
-        workload = workload.model_copy(update={"trace": one_copy})
+    workload, pool = (
+        scenario.workload.model_copy(update={"profile": Profile()}),
+        scenario.memory_pool,
+    )
+    run_requests, warm_share, shares_blocks = 0.0, 0.0, workload.prefix != "none"
+    if shares_blocks and workload.prompts:  # a finite benchmark counts from its first one
+        run_requests = float(workload.prompts)
+    elif shares_blocks and workload.arrivals != "closed_loop":
+        run_requests = workload.rate_req_per_s * factor * scenario.horizon_s
+        warm_share = min(scenario.warmup_s / scenario.horizon_s, MOST_WARM)
+    answers = pool.answers and shares_blocks
+    return _Question(workload, run_requests, warm_share, scenario.seed, pool.block_tokens, answers)
+
+
+def _draw(question: _Question, facts: Facts) -> _Drawn:
+    """Requests of a run. Where prompts share blocks, a run of any length is told by as many: pauses
+    between turns, the number of prefixes and (`Caches.scaled`) caches are smaller in proportion. Of
+    a closed loop, whose number of requests depends on the system, those are drawn that come once
+    most turns and prefixes have been seen."""
+    workload, run_requests, warm_share, seed, block_tokens, answers = question
+    first, count, each = 0, SAMPLE, 1.0
+    if workload.prefix != "none":
+        if run_requests > 0.0:
+            count = min(round(SAMPLE / (1.0 - warm_share)), 2 * SAMPLE)
+            first, each = int(warm_share * count), run_requests / count
+        else:
+            first, count = SAMPLE, 2 * SAMPLE
+            is_session = workload.prefix == "sessions"
+            apart = workload.concurrency if is_session else workload.prefix_groups
+            each = max(1.0, apart / APART)
+        if workload.prompts:
+            each = max(1.0, each)
+        workload = workload.model_copy(update={
+            "turn_gap_s": workload.turn_gap_s / each, "tool_gap_s": workload.tool_gap_s / each,
+            "prefix_groups": max(1, round(workload.prefix_groups / each)),
+            "concurrency": max(1, round(workload.concurrency / each)),
+        })  # fmt: skip
+    horizon_s = 2.0 * count / workload.rate_req_per_s
     with without_compiling():
-        sample = generate(workload, horizon_s, seed, block_tokens, facts, trace, count, even=True)
-    prompt_tokens, answer_tokens = sample.input_tokens, sample.output_tokens
-    reused_tokens = np.minimum(_seen_blocks(sample) * float(sample.block_tokens), prompt_tokens)
+        requests = generate(
+            workload, horizon_s, seed, block_tokens, facts, None, count, answers, even=True
+        )
+    return _Drawn(requests, first, each)
+
+
+_drawn = lru_cache(maxsize=4)(_draw)  # for what is offered, and for caches
+
+
+def _sample(question: _Question, factor: float, facts: Facts) -> Offered:
+    """Figures of the traffic of `question`; factor: mean one on its rate."""
+    is_closed = question.workload.arrivals == "closed_loop"
+    rate = None if is_closed else question.workload.rate_req_per_s * factor
+    return _figures(_drawn(question, facts), rate)
+
+
+_sampled = lru_cache(maxsize=32)(_sample)
+
+
+def _figures(drawn: _Drawn, req_per_s: float | None) -> Offered:
+    """Figures of requests that come at this rate (None: unknown)."""
+    requests, first = drawn.requests, drawn.first
+    prompt_tokens, answer_tokens = requests.input_tokens[first:], requests.output_tokens[first:]
+    seen_tokens = _seen_blocks(requests)[first:] * float(requests.block_tokens)
+    reused_tokens = np.minimum(seen_tokens, prompt_tokens)
     input_p50, input_p95 = np.quantile(prompt_tokens, (0.5, 0.95))
     output_p50, output_p95 = np.quantile(answer_tokens, (0.5, 0.95))
     return Offered(
-        requests=len(sample),
+        requests=prompt_tokens.size,
         rate_req_per_s=req_per_s,
         input_tokens_mean=float(prompt_tokens.mean()),
         input_tokens_p50=float(input_p50),
@@ -105,10 +176,10 @@ def _sample(
         reuse=float(reused_tokens.sum()) / float(prompt_tokens.sum()),
         prompts=prompt_tokens,
         answers=answer_tokens,
-        arrivals=sample.arrival_s,
+        arrivals=requests.arrival_s[first:],
         seen=reused_tokens,
-        blocks=sample.blocks,
-        block_tokens=sample.block_tokens,
+        blocks=math.ceil(requests.blocks * drawn.each),
+        block_tokens=requests.block_tokens,
     )
 
 
@@ -125,16 +196,24 @@ def _by_value(trace: TraceTable) -> _Recorded:
     return _Recorded(trace.digest, trace)
 
 
-_sampled = lru_cache(maxsize=32)(_sample)
-
-
 @lru_cache(maxsize=4)  # of traces, which are large
 def _sampled_trace(
-    workload: Workload, horizon_s: float, seed: int, block_tokens: int, facts: Facts,
-    trace: _Recorded,
+    workload: Workload, run_s: float, factor: float, seed: int, block_tokens: int, facts: Facts,
+    recorded: _Recorded,
 ) -> Offered:  # fmt: skip
-    """`_sample` of a trace."""
-    return _sample(workload, horizon_s, seed, block_tokens, facts, trace.table)
+    """Figures of a trace, whole: the reuse of a part is less, and copies and haste change its rate
+    only. run_s: of the run; factor: mean one on its rate."""
+    trace, options = recorded.table, workload.trace
+    trace_s = trace.duration_s if trace.has_time else len(trace) / workload.rate_req_per_s
+    trace_s = trace_s or run_s * options.rate_multiplier  # all at one time: over the run
+    req_per_s = len(trace) / trace_s * options.tree_copies * options.rate_multiplier * factor
+    one_copy = options.model_copy(update={"tree_copies": 1, "rate_multiplier": 1.0})
+    workload = workload.model_copy(update={"profile": Profile(), "trace": one_copy})
+    with without_compiling():
+        requests = generate(
+            workload, math.inf, seed, block_tokens, facts, trace, len(trace), even=True
+        )
+    return _figures(_Drawn(requests, 0, 1.0), req_per_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,31 +224,64 @@ class Caches:
     blocks: float  # that each has room for; infinite: all
     ttl_s: float = math.inf  # of a block, from its last use
 
+    def scaled(self, each: float) -> Caches:
+        """Caches for a sample of which each request stands for so many."""
+        return Caches(self.count, self.blocks / each, self.ttl_s / each)
+
 
 def lru_hit_tokens(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, caches: Caches,
     answers: bool = False,
 ) -> np.ndarray:  # fmt: skip
-    """Tokens of each prompt of a sample that hit in LRU caches, i8[requests]; answers: whether
-    caches store answers too. They are cached, as those of `offered`."""
-    sample_args = scenario.workload, scenario.seed, scenario.memory_pool.block_tokens
-    if trace is None:
-        return _cached_lru_hit_tokens(*sample_args, facts, None, caches, answers)
-    return _trace_lru_hit_tokens(*sample_args, facts, _by_value(trace), caches, answers)
+    """Tokens of each prompt of the sample that hit in LRU caches, i8[requests], of a trace those of
+    its first ones; answers: whether caches store answers too. They are cached, as those of
+    `offered`."""
+    if trace is not None:
+        args = scenario.workload, scenario.seed, scenario.memory_pool.block_tokens
+        return _trace_lru_hit_tokens(*args, facts, _by_value(trace), caches, answers)
+    factor = mean_rate_factor(scenario.workload, scenario.horizon_s, facts)
+    return _sample_lru_hit_tokens(_question(scenario, factor), facts, caches, answers)
 
 
-def _lru_hit_tokens(
-    workload: Workload, seed: int, block_tokens: int, facts: Facts, trace: TraceTable | None,
+@lru_cache(maxsize=32)
+def _sample_lru_hit_tokens(
+    question: _Question, facts: Facts, caches: Caches, answers: bool
+) -> np.ndarray:
+    """Tokens of each prompt of a sample that LRU caches hold, i8[requests]."""
+    drawn = _drawn(question, facts)
+    hits = _lru_hit_tokens(drawn.requests, caches.scaled(drawn.each), answers)
+    return hits[drawn.first :]
+
+
+@lru_cache(maxsize=8)
+def _trace_lru_hit_tokens(
+    workload: Workload, seed: int, block_tokens: int, facts: Facts, recorded: _Recorded,
     caches: Caches, answers: bool,
 ) -> np.ndarray:  # fmt: skip
-    """Tokens of each prompt of a sample that LRU caches hold, i8[requests]; requests are dealt to
-    the caches in turn. answers: whether caches hold answers too."""
+    """Tokens of the first prompts of a trace that LRU caches hold, i8[requests]."""
     workload = workload.model_copy(update={"profile": Profile()})
-    horizon_s = 2.0 * SAMPLE / workload.rate_req_per_s if trace is None else math.inf
     with without_compiling():
-        sample = generate(
-            workload, horizon_s, seed, block_tokens, facts, trace, SAMPLE, answers, even=True
+        requests = generate(
+            workload,
+            math.inf,
+            seed,
+            block_tokens,
+            facts,
+            recorded.table,
+            SAMPLE,
+            answers,
+            even=True,
         )
+    return _lru_hit_tokens(requests, caches, answers)
+
+
+def _lru_hit_tokens(sample: Requests, caches: Caches, answers: bool) -> np.ndarray:
+    """Tokens of each prompt that LRU caches hold, i8[requests]; requests are dealt to the caches in
+    turn. answers: whether caches hold answers too."""
+    block_tokens = sample.block_tokens
+    if caches.count == 1 and sample.blocks <= caches.blocks and math.isinf(caches.ttl_s):
+        seen_tokens = _seen_blocks(sample, answers) * block_tokens
+        return np.minimum(seen_tokens, sample.input_tokens - 1)
     # Block and last touch, the oldest first; a dict would look over all that it lost before its
     # first key.
     lru_caches = [OrderedDict[int, float]() for _ in range(caches.count)]
@@ -181,13 +293,13 @@ def _lru_hit_tokens(
         lru, oldest_s = lru_caches[i % caches.count], touches_s[i] - caches.ttl_s
         segments = range(segment_offset[i], segment_offset[i + 1])
         chain = [b for s in segments for b in range(first[s], first[s] + block_counts[s])]
-        looked_up = chain[: tokens // sample.block_tokens]
+        looked_up = chain[: tokens // block_tokens]
         hit_blocks = next(
             (k for k, b in enumerate(looked_up) if b not in lru or lru[b] < oldest_s),
             len(looked_up),
         )
-        hits[i] = min(hit_blocks * sample.block_tokens, tokens - 1)
-        for block in reversed(chain):
+        hits[i] = min(hit_blocks * block_tokens, tokens - 1)
+        for block in reversed(chain if answers else looked_up):
             lru[block] = touches_s[i]
             lru.move_to_end(block)
         while len(lru) > caches.blocks:
@@ -195,20 +307,9 @@ def _lru_hit_tokens(
     return hits
 
 
-_cached_lru_hit_tokens = lru_cache(maxsize=32)(_lru_hit_tokens)
-
-
-@lru_cache(maxsize=8)
-def _trace_lru_hit_tokens(
-    workload: Workload, seed: int, block_tokens: int, facts: Facts, trace: _Recorded,
-    caches: Caches, answers: bool,
-) -> np.ndarray:  # fmt: skip
-    """`_lru_hit_tokens` of a trace."""
-    return _lru_hit_tokens(workload, seed, block_tokens, facts, trace.table, caches, answers)
-
-
-def _seen_blocks(sample: Requests) -> np.ndarray:
-    """Number of blocks of each prompt that an earlier one has, i8[requests]."""
+def _seen_blocks(sample: Requests, answers: bool = False) -> np.ndarray:
+    """Number of blocks of each prompt that an earlier one has, i8[requests]; answers: or its
+    answer."""
     requests = len(sample)
     if not sample.segment_blocks.size:
         return np.zeros(requests, np.int64)
@@ -216,7 +317,12 @@ def _seen_blocks(sample: Requests) -> np.ndarray:
     run_blocks = sample.segment_blocks.astype(np.int64)
     block_ids = ranges(sample.segment_first, run_blocks)
     owner_of_block = np.repeat(np.repeat(np.arange(requests), run_count), run_blocks)
-    first_owner = np.empty(sample.blocks, np.int64)
+    prompt_blocks = sample.input_tokens // sample.block_tokens
+    chain_blocks = np.bincount(owner_of_block, minlength=requests)
+    in_prompt = ranges(np.zeros(requests, np.int64), chain_blocks) < prompt_blocks[owner_of_block]
+    first_owner = np.full(sample.blocks, requests)
     # Of equal ones the last assignment stays: the earliest prompt.
-    first_owner[block_ids[::-1]] = owner_of_block[::-1]
-    return np.bincount(owner_of_block[first_owner[block_ids] < owner_of_block], minlength=requests)
+    holds = slice(None) if answers else in_prompt
+    first_owner[block_ids[holds][::-1]] = owner_of_block[holds][::-1]
+    is_seen = (first_owner[block_ids] < owner_of_block) & in_prompt
+    return np.bincount(owner_of_block[is_seen], minlength=requests)

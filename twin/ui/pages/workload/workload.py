@@ -55,11 +55,11 @@ with facts, st.container(border=True):
             st.metric("Output tokens", amount(answers, "rate", "tokens/s"))
             st.metric("Output tokens per NPU", per_npu, help=says)
         says = (
-            f"Share of the prompt tokens of the first {demand.requests:,} requests that an endless "
-            "memory pool has seen before. It rises with time where sessions come back: a long run "
+            "Share of the prompt tokens that an endless memory pool has seen before, of a run's "
+            "requests after its warm-up. It rises with time where sessions come back: a long run "
             "can hit more."
         )
-        of_first = f"Reusable, first {demand.requests:,} requests"
+        of_first = f"Reusable, of {demand.requests:,} requests"
         st.metric(of_first, amount(demand.reuse, "share"), help=says)
     draw_sections("workload.facts", session.draft(), demand)
     about = f"workloads.{session.draft().workload.lengths}.about"

@@ -97,6 +97,14 @@ def test_a_fault_beyond_the_simulated_part_is_said_beside_its_figures(app, runni
     assert not any("what fails later is not in it" in m.value for m in app.markdown)
 
 
+def test_what_the_formula_leaves_out_is_said_below_its_answer(app):
+    drafted(app, {"faults": [{"at_s": 50.0, "element": "node 1"}]})
+    assert not app.exception
+    assert any(c.value == "Formulas leave out faults: a run has them." for c in app.caption)
+    drafted(app, {"faults": []})
+    assert not any("leave out" in c.value for c in app.caption)
+
+
 @pytest.mark.parametrize(
     ("state", "figure", "said"),
     [("steady", True, ""), ("filling", False, "still filling"), ("overloaded", True, "overloaded")],

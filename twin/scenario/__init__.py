@@ -1,7 +1,7 @@
 """The question: a frozen Scenario of sections. Every field is declared once; messages, forms, docs,
 comparisons and the digest come from the declaration."""
 
-from twin.scenario.agreement import remarks
+from twin.scenario.agreement import left_out_by_formulas, remarks
 from twin.scenario.clients import Admission, Tenant
 from twin.scenario.declaration import FORMS, SpecError
 from twin.scenario.deployment import Communication, Deployment, Optimisations, Precision

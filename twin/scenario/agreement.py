@@ -212,4 +212,25 @@ def remarks(s: Scenario) -> list[str]:
     return [f"after the end of the run at {s.horizon_s:,g} s, so never seen: {first_faults}{more}"]
 
 
+def left_out_by_formulas(s: Scenario) -> str:
+    """A sentence that names what changes a run of this scenario but no formula; '' without any."""
+    experts, clients = s.experts, s.clients
+    limits = [(s.admission.rate_req_per_s, s.admission.in_flight)]
+    limits += [(tenant.rate_req_per_s, tenant.in_flight) for tenant in s.tenants]
+    moves = experts.shift_every_s > 0.0 or experts.drift_s > 0.0 or experts.topics > 1
+    moves = moves and experts.popularity != "uniform" and experts.placement != "perfect"
+    refuses = any(map(any, limits))
+    names = broken_rules(
+        (any(fault.at_s < s.horizon_s for fault in s.faults), "faults"),
+        (is_elastic(s), "instances that come and go"),
+        (not s.workload.profile.flat, "the swings of the load, of which they take the mean"),
+        (moves and experts.balancing.policy != "oracle", "expert popularity that moves"),
+        (refuses or s.admission.shed_at > 0.0, "limits that refuse requests"),
+        (clients.timeout_s > 0.0 or clients.answer_timeout_s > 0.0, "clients that give up"),
+        (len(s.tenants) > 1 and s.admission.order != "fifo", "the order of waiting tenants"),
+    )
+    names_text = " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+    return f"Formulas leave out {names_text}: a run has them." if names else ""
+
+
 RULES.append(disagreements)

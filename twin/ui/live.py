@@ -16,7 +16,7 @@ from twin.lab.sweep import sweep
 from twin.metrics.measures import amount, numbered, seconds
 from twin.metrics.registry import shown
 from twin.outlook import Outlook
-from twin.scenario import Scenario, remarks, scenario_digest
+from twin.scenario import Scenario, left_out_by_formulas, remarks, scenario_digest
 from twin.ui import access, forms, formulas, session, words
 from twin.ui.fields import sentence
 
@@ -48,6 +48,8 @@ def draw_strip(draft: Scenario) -> Strip:
     outlook = formulas.outlook(formulas.without_faults(draft))
     for remark in () if session.refusal() or isinstance(outlook, str) else remarks(draft):
         head.warning(sentence(remark), icon=":material/event_busy:")
+    if left_out_text := left_out_by_formulas(draft):
+        head.caption(left_out_text)
     with st.container(key="second-answer"), st.container(key="simulated", **LINE):
         return Strip(verdict, st.empty(), st.container(width="content"))
 

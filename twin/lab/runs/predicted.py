@@ -6,7 +6,13 @@ from typing import Any
 from twin.attainment import attainment
 from twin.lab.evidence.near import figure_bands
 from twin.lab.library import load_facts
-from twin.scenario import Scenario, model_names, of_models, scenario_digest
+from twin.scenario import (
+    Scenario,
+    left_out_by_formulas,
+    model_names,
+    of_models,
+    scenario_digest,
+)
 from twin.steady import Priced, largest_batch
 
 
@@ -34,7 +40,7 @@ def _predict_one(scenario: Scenario) -> dict[str, Any]:
         rate, limit = min((rate, limit), (attainment(prices).max_rate, "prefill"))
     summary: dict[str, Any] = {"throughput_req_per_s": rate, "limit": limit}
     operators = {}
-    advice = prediction.advice
+    advice = " ".join(filter(None, (prediction.advice, left_out_by_formulas(scenario))))
     if scenario.deployment.mode != "prefill_only":
         target = largest_batch(prices, scenario.slo.tpot_ms * 1e-3)
         advice += f" {target.sentence}"

@@ -91,6 +91,21 @@ def test_handing_kv_on_drains_sooner_and_keeps_the_first_token():
     assert drained["hand_on"] < 0.8 * drained["finish"]
 
 
+def test_requests_from_before_the_run_are_handed_on_and_no_prefill_instance_waits_for_them():
+    """They name no prefill instance, so their transfers count for the first, and end there."""
+    rows = [{"at_s": 0.2, "prefill": 2, "decode": 1}, {"at_s": 2.0, "prefill": 1, "decode": 1}]
+    handed = {"elastic.drain": "hand_on", "start": "steady", "workload.output_tokens": 600}
+    shrinks = {"elastic.controller": "schedule", "elastic.schedule": rows}
+    found = run(BUSY | shrinks | handed | {"workload.rate_req_per_s": 30.0})
+    drains = found.tables["lives"].filter(pl.col("state") == "drain").sort("t_s")
+    assert drains["role"].to_list() == ["decode", "prefill"]
+    assert (drains["end_s"] - drains["t_s"] < 3.0).all()
+    moved = found.tables["traffic"].filter(pl.col("traffic") == "kv_hand_off")
+    assert set(zip(moved["plane"], moved["role"], strict=True)) == {("rdma", "prefill")}
+    by_first = moved.filter(moved["instance"] == 0, moved["t_s"] < 1.0)["bytes"].sum()
+    assert by_first > 2.0 * moved.filter(moved["instance"] == 1, moved["t_s"] < 1.0)["bytes"].sum()
+
+
 def test_what_a_start_takes_is_what_its_steps_take():
     spare = BUSY | {
         "elastic.controller": "schedule",

@@ -167,10 +167,17 @@ def die_bytes(world: World, i: int) -> float:
 
 
 @kernel
+def source_of(world: World, i: int) -> int:
+    """Prefill instance that request i's transfer counts for: the one that computed its prompt, else
+    the first (a request that decoded when the run began, handed on by its instance)."""
+    return max(int(world.request.prefill_instance[i]), 0)
+
+
+@kernel
 def undo_part(world: World, k: int) -> None:
     """End part k of the transfers early; its bytes count as not sent."""
     i = world.transfer.request[k]
-    instance, sender = world.request.prefill_instance[i], sender_of(world, i, world.transfer.die[k])
+    instance, sender = source_of(world, i), sender_of(world, i, world.transfer.die[k])
     world.prefill.sent_bytes[instance, sender] -= die_bytes(world, i)
     remove_part(world, k)
 
@@ -178,7 +185,7 @@ def undo_part(world: World, k: int) -> None:
 @kernel
 def begin_transfer(world: World, i: int, from_rank: int) -> None:
     """Start the KV transfer to each die of request i's rank, from prefill (NONE) or from a rank."""
-    request, transfers, source = world.request, world.transfer, world.request.prefill_instance[i]
+    request, transfers, source = world.request, world.transfer, source_of(world, i)
     part_bytes = die_bytes(world, i)
     for die in range(world.settings.rank_dies):
         sender, part_row = sender_of(world, i, die), transfers.active[0]
@@ -218,7 +225,7 @@ def remove_part(world: World, k: int) -> None:
     """Remove part k of the transfers from the list, after its arrival or a fault."""
     transfers = world.transfer
     world.request.parts[transfers.request[k]] -= 1
-    world.prefill.sending[world.request.prefill_instance[transfers.request[k]]] -= 1
+    world.prefill.sending[source_of(world, transfers.request[k])] -= 1
     transfers.crossing[OUT, transfers.port_out[k]] -= 1
     transfers.crossing[IN, transfers.port_in[k]] -= 1
     last_part = transfers.active[0] - 1
@@ -235,7 +242,7 @@ def count_arrived_part(world: World, i: int, now_s: float) -> None:
     settings, request, record = world.settings, world.request, world.record
     rank = request.rank[i]
     part_bytes = die_bytes(world, i)
-    begun_s, prefill_row = request.ready_s[i], request.prefill_instance[i]
+    begun_s, prefill_row = request.ready_s[i], source_of(world, i)
     record_traffic(world, w.KV_HAND_OFF, settings.kv_plane, prefill_row, begun_s, now_s, part_bytes)
     world.decode.received_bytes[rank] += part_bytes
     if request.parts[i] > 0:

@@ -89,7 +89,8 @@ def empty_transfers(
 
     def is_affected(i: int) -> bool:
         """Whether transfers of request i are to end."""
-        return request.prefill_instance[i] == prefill or int(request.rank[i]) in ranks
+        is_from_it = prefill != w.NONE and request.prefill_instance[i] == prefill
+        return is_from_it or int(request.rank[i]) in ranks
 
     while part_row < transfers.active[0]:
         i = transfers.request[part_row]

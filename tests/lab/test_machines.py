@@ -153,5 +153,5 @@ def test_the_paper_s_deployment_fits_a_machine_of_a_twelfth_and_one_of_twice_its
         ("prefill", 24, 16),
         ("decode", 1, 384),
     ]
-    with pytest.raises(SpecError, match="1 NPUs cannot hold 2 pools"):
+    with pytest.raises(SpecError, match="1 NPU cannot hold 2 pools"):
         fit_to_npus(Scenario(), 1)

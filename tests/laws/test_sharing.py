@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_refused_with_the_number_that_does():
     ("settings", "sentence"),
     [
         ({"deployment.prefill.instances": 3}, "take a multiple of 2 prefill instances"),
-        ({"deployment.prefill.instances": 6}, "take at most 1 NPUs a prefill instance"),
+        ({"deployment.prefill.instances": 6}, "take at most 1 NPU a prefill instance"),
         ({"deployment.decode.expert_npus": 2}, "needs deployment.decode.expert_npus = 0"),
         ({"elastic.controller": "queue"}, "needs elastic.controller = fixed"),
         ({"faults": [{"at_s": 0.6, "element": "node 0"}]}, "needs no faults"),

@@ -14,6 +14,7 @@ from twin.lab.library import load_facts
 from twin.lab.machines import build_machine, machine_rows, machine_summary, read_machine
 from twin.lab.store import open_store
 from twin.scenario import ROUTINGS
+from twin.scenario.words import numbered
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 
@@ -56,7 +57,7 @@ def import_machine(
     digest = open_store().machines.save(machine)
     end_with_json({"machine": digest, "npus": machine.npus}, as_json)
     advice = f"ask for it as supernode.machine={digest}"
-    out.print(escape(f"{machine.name}: {machine.npus:,} NPUs; {advice}"), soft_wrap=True)
+    out.print(escape(f"{machine.name}: {numbered(machine.npus, 'NPU')}; {advice}"), soft_wrap=True)
 
 
 @app.command("export")

@@ -24,6 +24,7 @@ from twin.metrics.latency import STAMPS
 from twin.metrics.steadiness import samples_of_stays
 from twin.policies.memory_pool import ABSENT
 from twin.scenario import npus_used
+from twin.scenario.words import numbered
 
 ROUNDING = 1e-9
 
@@ -301,7 +302,7 @@ def npus_not_shared(setup: Setup, life: Life) -> Check:
     npus = setup.fabric.npus_of(spans_of_die)
     npus_allowed = max(setup.scenario.elastic.npus, npus_used(setup.scenario))
     ok = overlaps == 0 and npus <= npus_allowed
-    detail = f"{overlaps} shared; {npus} of {npus_allowed} NPUs were used"
+    detail = f"{overlaps} shared; {npus} of {numbered(npus_allowed, 'NPU')} were used"
     return Check("I12", "an NPU belongs to one instance at a time", ok, detail)
 
 
@@ -315,7 +316,7 @@ def dies_not_shared(seats: pl.DataFrame) -> Check:
     for spans in spans_by_die.values():
         pairs = combinations(spans, 2) if len({model for _, _, model in spans}) > 1 else ()
         shared_dies += any(a[2] != b[2] and a[0] < b[1] and b[0] < a[1] for a, b in pairs)
-    detail = f"{shared_dies} dies served two models"
+    detail = f"{numbered(shared_dies, 'die')} served two models"
     return Check("I12", "a die serves one model at a time", shared_dies == 0, detail)
 
 

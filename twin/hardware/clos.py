@@ -7,6 +7,7 @@ from itertools import product
 from twin.hardware.chip import HardwareError
 from twin.hardware.draft import Draft
 from twin.scenario import Supernode
+from twin.scenario.words import numbered
 
 
 def draw_clos(draft: Draft) -> None:
@@ -106,9 +107,9 @@ def draw_one_hop(draft: Draft) -> None:
     die_count = s.npus_per_node * sum(draft.recipe_of(n).dies_per_npu for n in range(s.nodes))
     if die_count > s.l2_ports_per_chip:
         raise HardwareError(
-            f"supernode.nodes = {s.nodes:,} of {s.npus_per_node} NPUs have {die_count:,} dies, a "
-            f"switch chip has {s.l2_ports_per_chip} ports (l2_ports_per_chip), one a die: take "
-            "fewer nodes"
+            f"supernode.nodes = {s.nodes:,} of {numbered(s.npus_per_node, 'NPU')} have "
+            f"{die_count:,} dies, a switch chip has {s.l2_ports_per_chip} ports "
+            "(l2_ports_per_chip), one a die: take fewer nodes"
         )
     draft.add_nodes(lambda n: n // s.nodes, switches=False, die_forwards="ub vpc host")
     for g, p in product(range(s.supernodes), range(s.sub_planes)):

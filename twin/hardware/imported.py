@@ -19,6 +19,7 @@ from twin.hardware.chip import HardwareError, load_chip
 from twin.hardware.network import Plan
 from twin.hardware.recipes import measured_shares
 from twin.scenario import Supernode
+from twin.scenario.words import numbered
 
 if TYPE_CHECKING:
     from twin.hardware.graph_text import LinkRows, Rows
@@ -128,14 +129,15 @@ def plan_of(s: Supernode, facts: Facts) -> Plan:
     dies_per_npu, chip = machine.dies_per_npu, load_chip(facts, s.chip)
     if dies_per_npu != chip.dies_per_npu:
         raise HardwareError(
-            f"the NPUs of {machine.name} have {dies_per_npu} dies each, and {chip.title} has "
-            f"{chip.dies_per_npu}: choose another supernode.chip"
+            f"the NPUs of {machine.name} have {numbered(dies_per_npu, 'die')} each, and "
+            f"{chip.title} has {chip.dies_per_npu}: choose another supernode.chip"
         )
     for name, counts in machine.die_counts_by_chip.items():
         if counts != {expected := load_chip(facts, name).dies_per_npu}:
             raise HardwareError(
-                f"{machine.name} has NPUs of {name} with {max(counts - {expected})} dies, and such "
-                f"an NPU has {expected}: let their dies have another chip"
+                f"{machine.name} has NPUs of {name} with "
+                f"{numbered(max(counts - {expected}), 'die')}, and such an NPU has {expected}: let "
+                "their dies have another chip"
             )
     efficiency = {name: fact.si for name, fact in facts.group("fabric.efficiency").items()}
     efficiency |= measured_shares(s.chip, facts)

@@ -27,7 +27,7 @@ from twin.scenario import (
     sharing,
     supernodes_apart,
 )
-from twin.scenario.words import first_few
+from twin.scenario.words import first_few, numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ def _place_on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placeme
     if npus_needed > free_count:
         from_text = f" from number {npus.first} on" if npus.first else ""
         raise HardwareError(
-            f"the deployment needs {npus_needed:,} NPUs{with_chip} but the machine has "
+            f"the deployment needs {numbered(npus_needed, 'NPU')}{with_chip} but the machine has "
             f"{free_count:,}{from_text}: take fewer or smaller instances"
         )
     moves = s.deployment.when_off == "move"
@@ -236,7 +236,7 @@ def _place_on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placeme
         off = first_few(_off_names(np.flatnonzero(npus.fits & ~npus.on).tolist(), npus))
         edited_text = "take back an edit of the supernode, or " if s.supernode.edits else ""
         raise HardwareError(
-            f"the deployment needs {npus_needed:,} NPUs{with_chip} but only "
+            f"the deployment needs {numbered(npus_needed, 'NPU')}{with_chip} but only "
             f"{len(npus.usable):,} of {free_count:,} are on ({off} off): {edited_text}take fewer "
             "or smaller instances"
         )

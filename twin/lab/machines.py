@@ -15,6 +15,7 @@ from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab.files import decode_text, printable, read_bytes
 from twin.lab.store import Store
 from twin.scenario import Scenario, SpecError, Supernode, field_info, seated, with_overrides
+from twin.scenario.words import numbered
 
 COUNTED = ("npus", "dies", "nodes", "cpus", "switches", "sub_planes", "ub_links")
 RATES = (
@@ -42,7 +43,7 @@ def fit_to_npus(scenario: Scenario, npus: int) -> Scenario:
     pools_used = sorted(seated(scenario))  # decode before prefill, which takes what decode leaves
     npus_now, npus_left = sum(count * size for _, count, size in pools_used), npus
     if npus < len(pools_used):
-        raise SpecError(f"{npus} NPUs cannot hold {len(pools_used)} pools")
+        raise SpecError(f"{numbered(npus, 'NPU')} cannot hold {len(pools_used)} pools")
     changes: dict[str, Any] = {"deployment.placement": "packed"}
     for role, count, size in pools_used:
         is_last = role == pools_used[-1][0]

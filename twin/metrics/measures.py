@@ -3,8 +3,11 @@
 import math
 from typing import Literal
 
+from twin.scenario import words
+
 Kind = Literal["time", "share", "count", "rate", "bytes"]
 NOTHING = "–"
+numbered = words.numbered
 
 
 def amount(value: float | None, kind: Kind, unit: str = "") -> str:
@@ -39,15 +42,6 @@ def seconds(value: float) -> str:
     if magnitude_s >= 0.9995e-3:
         return f"{three_figures(value * 1e3)} ms"
     return f"{three_figures(value * 1e6)} µs"
-
-
-def numbered(count: int, noun: str) -> str:
-    """A count and the noun of the things, whose plural has an s.
-
-    >>> numbered(1, "NPU"), numbered(1536, "NPU")
-    ('1 NPU', '1,536 NPUs')
-    """
-    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def three_figures(value: float) -> str:

@@ -37,6 +37,7 @@ from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape, load_shape
 from twin.model.space import kv_bytes, kv_layers, space
 from twin.scenario import Deployment, Experts, Pool, Scenario, serving
+from twin.scenario.words import numbered
 
 T = TypeVar("T", float, NDArray[np.float64])
 Coefficients = c.Decode | c.Prefill
@@ -238,8 +239,8 @@ def build_costs(
         acceptance = facts.si(f"operators.mtp_acceptance.{deployment.decode.mtp_dataset}")
     redundant_experts = scenario.experts.redundant
     notes = offload_notes(role_costs_of, shape.max_context) + [
-        f"{idle_count} of {role.layout.dies} dies of a {name} instance hold no routed expert: "
-        f"experts.redundant = {redundant_experts + idle_count} gives one to each."
+        f"{idle_count} of {numbered(role.layout.dies, 'die')} of a {name} instance hold no routed "
+        f"expert: experts.redundant = {redundant_experts + idle_count} gives one to each."
         for name, role in sorted(role_costs_of.items())
         if (idle_count := stages.idle_dies(shape, role.layout, redundant_experts))
     ]
@@ -489,8 +490,8 @@ def _check_groups(pool: Pool, shape: Shape, dies: int) -> None:
     tp_dies = pool.own.tp_dies
     if dies % tp_dies or shape.heads % tp_dies:
         raise ModelError(
-            f"deployment.{pool.phase}.tp_dies = {tp_dies} must divide the {dies} dies with "
-            f"attention of a {pool.role} instance and the {shape.heads} heads of {shape.title}"
+            f"deployment.{pool.phase}.tp_dies = {tp_dies} must divide the {numbered(dies, 'die')} "
+            f"with attention of a {pool.role} instance and the {shape.heads} heads of {shape.title}"
         )
     if dies % pool.own.experts_tp:
         raise ModelError(

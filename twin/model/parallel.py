@@ -14,6 +14,7 @@ from twin.model.formats import ACTIVATION_BYTES
 from twin.model.shape import ModelError, Shape
 from twin.scenario import Pool
 from twin.scenario.groups import Phase
+from twin.scenario.words import numbered
 
 LSE_BYTES = 4.0  # log-sum-exp of a head, FP32
 CANDIDATE_BYTES = 8.0  # score and place of a token that an indexer selects on one die, 4 B each
@@ -216,7 +217,9 @@ def _stage_dies(pool: Pool, shape: Shape, dies: int) -> int:
             "layers: take 1, or give prefill NPUs of its own"
         )
     if dies % stage_count:
-        raise ModelError(f"{setting} must divide the {dies} dies of a {pool.role} instance")
+        raise ModelError(
+            f"{setting} must divide the {numbered(dies, 'die')} of a {pool.role} instance"
+        )
     if stage_count > shape.layers:
         raise ModelError(f"{setting} is more than the {shape.layers} layers of {shape.title}")
     return dies // stage_count
@@ -230,8 +233,8 @@ def refuse_bad_splits(pool: Pool, shape: Shape, draft: Shape | None, dies: int) 
         dies = _stage_dies(pool, shape, dies)
         if dies % pool.layer_dies:
             raise ModelError(
-                f"deployment.{pool.phase}.tp_dies = {own.tp_dies} must divide the {dies} dies of a "
-                f"pipeline stage of a {pool.role} instance"
+                f"deployment.{pool.phase}.tp_dies = {own.tp_dies} must divide the "
+                f"{numbered(dies, 'die')} of a pipeline stage of a {pool.role} instance"
             )
     if cp_dies == 1:
         return
@@ -244,8 +247,8 @@ def refuse_bad_splits(pool: Pool, shape: Shape, draft: Shape | None, dies: int) 
     if pool.phase == "prefill":
         if dies % (own.tp_dies * cp_dies):
             raise ModelError(
-                f"{field} times the {own.tp_dies} dies that split heads must divide the {dies} "
-                f"dies with attention of a {pool.role} instance"
+                f"{field} times the {numbered(own.tp_dies, 'die')} that split heads must divide "
+                f"the {dies} dies with attention of a {pool.role} instance"
             )
         return
     if pool.away:
@@ -261,7 +264,7 @@ def refuse_bad_splits(pool: Pool, shape: Shape, draft: Shape | None, dies: int) 
     for model, name in ((shape, shape.title), (draft, "its drafter")):
         if model and model.latent_of(own.tp_dies // cp_dies) != model.latent_of(own.tp_dies):
             raise ModelError(
-                f"{field}: the {own.tp_dies} dies of a rank have the {model.kv_heads} KV heads of "
-                f"{name} {max(1, own.tp_dies // model.kv_heads)} times, and only copies can be "
-                "shared out by tokens: take no more"
+                f"{field}: the {numbered(own.tp_dies, 'die')} of a rank have the {model.kv_heads} "
+                f"KV heads of {name} {max(1, own.tp_dies // model.kv_heads)} times, and only "
+                "copies can be shared out by tokens: take no more"
             )

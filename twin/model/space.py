@@ -14,6 +14,7 @@ from twin.model.parallel import stage_of
 from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape
 from twin.scenario import Deployment, Pool
+from twin.scenario.words import numbered
 
 FEWEST_TOKENS = 64  # of an NPU's batch of prompts
 
@@ -51,7 +52,8 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
     decode, chip, dies = at.deployment.decode, x.machine.chip, x.exchange.peers
     if x.pool.phase == "decode":  # a die stores its stage alone
         x = replace(x, shape=stage_of(x.shape, x.pool))
-    subject = f"{x.shape.title} on {dies} dies ({dies // chip.dies_per_npu} NPUs) of {name}"
+    npus_text = numbered(dies // chip.dies_per_npu, "NPU")
+    subject = f"{x.shape.title} on {numbered(dies, 'die')} ({npus_text}) of {name}"
     expert_layers = x.shape.moe_layers + x.drafter.module
     has_expert_dies = x.expert_dies > 0
     weights = hbm.layer_stack_bytes(
@@ -182,7 +184,7 @@ def _share_with_guest(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) ->
             "die has KV space for one request)"
         )
     elif least_npus := next((count for count in npu_counts if own.kv > guest_experts(count)[1]), 0):
-        remedy = f"take {least_npus} NPUs per prefill instance or more"
+        remedy = f"take {numbered(least_npus, 'NPU')} per prefill instance or more"
     else:
         remedy = "take more NPUs per decode instance or a smaller number format"
     raise ModelError(

@@ -17,6 +17,7 @@ from twin.scenario.groups import (
 )
 from twin.scenario.models import models_disagree, npus_used, of_models, own_npus
 from twin.scenario.scenario import RULES, Scenario
+from twin.scenario.words import numbered
 
 
 def disagreements(s: Scenario) -> list[str]:
@@ -30,8 +31,8 @@ def disagreements(s: Scenario) -> list[str]:
          f"step_s = {s.step_s:,g} s must not exceed horizon_s = {s.horizon_s:,g} s"),
         # The own count of an imported machine decides.
         (npus_needed > machine.npus and not machine.imported,
-         f"deployment needs {npus_needed:,} NPUs but supernode has {machine.npus:,} "
-         f"({machine.npus // machine.npus_per_node} nodes x {machine.npus_per_node}): "
+         f"deployment needs {numbered(npus_needed, 'NPU')} but supernode has {machine.npus:,} "
+         f"({numbered(machine.npus // machine.npus_per_node, 'node')} x {machine.npus_per_node}): "
          "add nodes or take fewer or smaller instances"),
     )  # fmt: skip
     problems += [
@@ -79,8 +80,9 @@ def _chip_disagreements(s: Scenario) -> list[str]:
     reads_over_ub = pool.enabled and pool.scope == "shared" and pool.plane == "ub"
     problems = broken_rules(
         (further_nodes > machine.nodes,
-         f"supernode.kinds has {further_nodes} nodes and the supernode {machine.nodes}: raise "
-         "supernode.nodes, which counts all kinds, or take fewer nodes of a kind"),
+         f"supernode.kinds has {numbered(further_nodes, 'node')} and the supernode "
+         f"{machine.nodes}: raise supernode.nodes, which counts all kinds, or take fewer nodes of "
+         "a kind"),
         (len({machine.chip, *(kind.chip for kind in machine.kinds)}) <= len(machine.kinds),
          "supernode.kinds has a chip twice, or that of supernode.chip: give each kind one row "
          "and a chip of its own"),
@@ -101,8 +103,8 @@ def _chip_disagreements(s: Scenario) -> list[str]:
             )
         elif len(machine.chips) > 1 and npus > (most := machine.npus_with(chip)):
             problems.append(
-                f"deployment needs {npus:,} NPUs of {chip} and the machine has {most:,}: add nodes "
-                "of that kind, or take fewer or smaller instances"
+                f"deployment needs {numbered(npus, 'NPU')} of {chip} and the machine has {most:,}: "
+                "add nodes of that kind, or take fewer or smaller instances"
             )
     return problems
 
@@ -129,7 +131,7 @@ def _front_disagreements(s: Scenario) -> list[str]:
     count, setting = s.supernode.supernodes, f"router.front = {s.router.front}"
     problems = [
         f"{setting} gives each of the {count} supernodes an equal part of the {role} pool, which "
-        f"has {instances} instances: take a multiple of {count}"
+        f"has {numbered(instances, 'instance')}: take a multiple of {count}"
         for role, instances, _ in pools(s)
         if instances % count
     ]
@@ -147,11 +149,11 @@ def _elastic_disagreements(s: Scenario) -> list[str]:
     where_text = " in each supernode" if supernodes else ""
     return broken_rules(
         (0 < elastic.npus < npus_at_start,
-         f"elastic.npus = {elastic.npus:,} is less than the {npus_at_start:,} NPUs that the "
-         "deployment starts with: raise it, or start with fewer instances"),
+         f"elastic.npus = {elastic.npus:,} is less than the {numbered(npus_at_start, 'NPU')} that "
+         "the deployment starts with: raise it, or start with fewer instances"),
         (elastic.npus > s.supernode.npus and not s.supernode.imported,
-         f"elastic.npus = {elastic.npus:,} is more than the {s.supernode.npus:,} NPUs of the "
-         "supernode"),
+         f"elastic.npus = {elastic.npus:,} is more than the {numbered(s.supernode.npus, 'NPU')} of "
+         "the supernode"),
         (min(count for _, count, _ in pools(s)) < elastic.least_instances * (supernodes or 1),
          f"each pool must start with elastic.least_instances = {elastic.least_instances} or "
          f"more{where_text}"),
@@ -180,9 +182,9 @@ def _sharing_disagreements(s: Scenario) -> list[str]:
         )
     elif per_decode * prefill.npus_per_instance > npus:
         problems.append(
-            f"{setting} needs {per_decode * prefill.npus_per_instance} NPUs of a decode instance, "
-            f"which has {npus}: take at most {npus // per_decode} NPUs a prefill instance, or "
-            "fewer of them"
+            f"{setting} needs {numbered(per_decode * prefill.npus_per_instance, 'NPU')} of a "
+            f"decode instance, which has {npus}: take at most "
+            f"{numbered(npus // per_decode, 'NPU')} a prefill instance, or fewer of them"
         )
     has_prefill_seats = any(row.role == "prefill" for row in s.deployment.seats)
     return problems + broken_rules(

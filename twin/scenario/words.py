@@ -52,6 +52,15 @@ def quoted(value: Any) -> str:
     return text if len(text) <= QUOTED_MOST else text[:QUOTED_MOST] + "..."
 
 
+def numbered(count: int, noun: str) -> str:
+    """A count and the noun of the things, whose plural has an s.
+
+    >>> numbered(1, "NPU"), numbered(1536, "NPU")
+    ('1 NPU', '1,536 NPUs')
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def first_few(names: Sequence[str], most: int = 3) -> str:
     """The first `most` names as text, and how many more there are.
 

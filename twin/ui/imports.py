@@ -305,7 +305,8 @@ def draw_machine_upload() -> None:
     used_npus, fitted_npus = npus_used(draft), npus_used(fitted_draft)
     if used_npus > can_serve or fitted_npus > used_npus:
         st.button(
-            f"Fit the deployment: {fitted_npus:,} of its {npus:,} NPUs instead of {used_npus:,}",
+            f"Fit the deployment: {fitted_npus:,} of its {numbered(npus, 'NPU')} instead of "
+            f"{used_npus:,}",
             icon=":material/fit_screen:", key="fit-deployment",
             on_click=session.set_draft, args=(fitted_draft,),
             help="Each pool keeps its part of the NPUs. Decode instances change their size, "
@@ -317,6 +318,6 @@ MACHINES = Import(
     one="machine", many="machines", says="The machine of **{}**", label="A cable list or a graph",
     help="Dies are called die NODE.NPU.DIE. A cable list, node-link JSON and other forms of graphs "
     "are distinguished by content.",
-    called=lambda row: f"{row.name} ({row.about.get('npus')} NPUs)",
+    called=lambda row: f"{row.name} ({numbered(row.about['npus'], 'NPU')})",
     look=_preview_machine, take=_with_machine, settle=_draw_routing_choice,
 )  # fmt: skip

@@ -35,6 +35,7 @@ from twin.model.shape import ModelError
 from twin.policies.memory_pool import lose_server, resize
 from twin.scenario import KINDS, Fault
 from twin.scenario.faults import Spans
+from twin.scenario.words import numbered
 
 Missing = Callable[[int, set[int]], int]  # expert weights that only these dies of it held
 
@@ -350,7 +351,7 @@ class Incidents:
             self.shrunk.pop(k).end_s = t_s
         elif die_count == instance.dies:
             return
-        sentence = f"{instance.name} serves with {die_count} of {instance.dies} dies"
+        sentence = f"{instance.name} serves with {die_count} of {numbered(instance.dies, 'die')}"
         event = self._log_event(k, kind, t_s, sentence)
         if die_count < instance.dies:
             event.end_s = math.inf

@@ -8,6 +8,7 @@ from twin.commands.terminal import AsJson, end_with_json, print_rows
 from twin.extras.allocation.study import allocated_shares
 from twin.lab.ask import scenario_named
 from twin.lab.library import load_facts
+from twin.scenario.words import numbered
 
 
 def allocate(
@@ -24,7 +25,7 @@ def allocate(
     deployment = scenario_named(instances_of) if instances_of else None
     table = allocated_shares(load_facts(), supernode or (), block or (), deployment, seed)
     end_with_json({"allocated": table}, as_json)
-    heads = [f"{npus} NPUs" for npus in next(iter(table.values()))]
+    heads = [numbered(npus, "NPU") for npus in next(iter(table.values()))]
     rows = [
         (name, *("no room" if share is None else f"{100 * share:.1f} %"
                  for share in share_by_npus.values()))

@@ -4,6 +4,7 @@ import streamlit as st
 
 from twin.extras.allocation.study import Shares, allocated_shares
 from twin.scenario import Scenario, seated
+from twin.scenario.words import numbered
 from twin.ui import session, theme
 from twin.ui.charts.base import Chart, add_line, chart, figure
 from twin.ui.show import plot
@@ -20,7 +21,7 @@ def allocation_chart(shares: Shares) -> Chart:
         npus, percents = zip(*points, strict=True) if points else ((), ())
         add_line(fig, npus, percents, colour, HOVER, mode="lines+markers", name=name)
         if points:
-            sentences.append(f"{name}: {percents[0]:.0f} % of {npus[0]} NPUs, "
+            sentences.append(f"{name}: {percents[0]:.0f} % of {numbered(npus[0], 'NPU')}, "
                         f"{percents[-1]:.0f} % of {npus[-1]}")  # fmt: skip
     sizes = sorted({npus for share_of in shares.values() for npus in share_of})
     return chart(

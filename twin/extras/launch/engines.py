@@ -15,6 +15,7 @@ from twin.model.roofline import family_of
 from twin.model.shape import load_shape
 from twin.scenario import Scenario, offloaded_share, serving, sharing
 from twin.scenario.groups import Pool
+from twin.scenario.words import numbered
 from twin.steady import assemble
 
 FIRST_PORT, RPC_PORT, KV_PORT = 7100, 12321, 36000
@@ -77,9 +78,9 @@ def _worker(s: Scenario, pool: Pool, dies: int, experts: bool) -> Worker:
     deployment, ranks, per_node = s.deployment, pool.npus * dies, s.supernode.npus_per_node * dies
     if ranks > per_node and ranks % per_node:
         raise LaunchError(
-            f"a {pool.role} instance of {pool.npus} NPUs does not fill nodes of "
+            f"a {pool.role} instance of {numbered(pool.npus, 'NPU')} does not fill nodes of "
             f"{s.supernode.npus_per_node}: engines start the same number of ranks on every node, "
-            f"take a multiple of {s.supernode.npus_per_node} NPUs"
+            f"take a multiple of {numbered(s.supernode.npus_per_node, 'NPU')}"
         )
     tp, drafts = pool.own.tp_dies * pool.prompt_ranks, deployment.decode.mtp_draft_tokens
     context_dies = pool.own.cp_dies
@@ -97,8 +98,8 @@ def _worker(s: Scenario, pool: Pool, dies: int, experts: bool) -> Worker:
         sequences *= pool.own.pp_stages  # of which a pass has a part
     if ranks // pool.own.pp_stages % (tp * prefill_cp):
         raise LaunchError(
-            f"{tp * prefill_cp} dies that share a prompt do not divide the {ranks} of a "
-            f"{pool.role} instance: take {math.gcd(tp * prefill_cp, ranks)}"
+            f"{numbered(tp * prefill_cp, 'die')} that share a prompt do not divide the {ranks} of "
+            f"a {pool.role} instance: take {math.gcd(tp * prefill_cp, ranks)}"
         )
     return Worker(pool.role, pool.instances, ranks, -(-ranks // per_node), tp, sequences, tokens,
                   drafts, experts, pool.precision.weights, pool.own.experts_tp, pool.own.pp_stages,

@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 
 from twin.extras.operator_tables.tables import Table
 from twin.model.formats import ACTIVATION_BYTES, FORMATS, product_format
+from twin.scenario.words import numbered
 
 Floats = NDArray[np.float64]
 HELD, SEED = 0.2, 26
@@ -317,7 +318,7 @@ def _collective(
         one_kernel_s, _ = _start_and_rate(sent_bytes)[0]
         candidates: Candidates = [(one_kernel_s, {"later": 0.0, "gain": 0.0}),
                                   (partial(_faster_s, sent_bytes), {})]  # fmt: skip
-        fits.append((f"{dies} dies", latency_ms * 1e-3, candidates, start_values))
+        fits.append((numbered(dies, "die"), latency_ms * 1e-3, candidates, start_values))
     return fits
 
 

@@ -12,6 +12,7 @@ from twin.lab.plan.space import CHOICES
 from twin.lab.sweep.sweep import published_points
 from twin.metrics.measures import Kind, amount
 from twin.scenario import field_info
+from twin.scenario.words import numbered
 
 Row = Mapping[str, Any]
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -124,7 +125,7 @@ def _front_chart(found: Row) -> Part:
         return Series(
             name, [(_user_speed(p), p["tokens_per_s_per_npu"]) for p in some], colour, joined, True,
             [ranks.get(p["key"], "") for p in some],
-            [f"{brief_text(dict(p['settings']))}, {p['npus']} NPUs" for p in some],
+            [f"{brief_text(dict(p['settings']))}, {numbered(p['npus'], 'NPU')}" for p in some],
         )  # fmt: skip
 
     series = [

@@ -33,6 +33,7 @@ from twin.lab.plan.space import (
 )
 from twin.scenario import Scenario, read
 from twin.scenario.deployment import AS_MACHINE
+from twin.scenario.words import numbered
 
 MOST = 12_000  # deployments of a ledger: of more, those with the best bound
 MATCHED = (0.75, 1.6)  # what prefill sustains over what decode does, or over the load
@@ -199,7 +200,7 @@ class Space:
         npus, npus_limit, prices = (npus_taken(self.base, settings), self.machine.npus, self.prices)
         price, rate = Price(0.0, 0.0, "", 0.0), prices.rate
         if npus > npus_limit:
-            reason = f"needs {npus:,} NPUs, and {npus_limit:,} may be taken"
+            reason = f"needs {numbered(npus, 'NPU')}, and {npus_limit:,} may be taken"
         elif not (reason := chip_shortage(self.base, settings)):
             price = prices.price(settings, pools)
             reason = price.refused
@@ -318,7 +319,9 @@ def chip_shortage(base: Scenario, settings: Settings) -> str:
         npus_by_chip[chip] += math.prod(pool_size(base, settings, role))
     for chip, npus in npus_by_chip.items() if base.supernode.kinds else ():
         if npus > (available_npus := base.supernode.npus_with(chip)):
-            return f"needs {npus:,} NPUs of {chip}, and the machine has {available_npus:,}"
+            return (
+                f"needs {numbered(npus, 'NPU')} of {chip}, and the machine has {available_npus:,}"
+            )
     return ""
 
 

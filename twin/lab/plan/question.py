@@ -16,6 +16,7 @@ from twin.scenario import (
     with_overrides,
 )
 from twin.scenario.declaration import Section
+from twin.scenario.words import numbered
 
 Goal = Literal["efficiency", "rate", "npus"]
 By = Literal["share", "mean"]
@@ -106,7 +107,7 @@ def brief_of(plan: Plan) -> str:
     share_text = f"met by {100 * scenario.slo.share:g} % of requests"
     rule = share_text if plan.by == "share" else "on the mean"
     limit_texts = [f"TTFT {scenario.slo.ttft_s:g} s and TPOT {scenario.slo.tpot_ms:g} ms {rule}"]
-    limit_texts += [f"{plan.npus:,} NPUs at most"] if plan.npus else []
+    limit_texts += [f"{numbered(plan.npus, 'NPU')} at most"] if plan.npus else []
     limit_texts += [f"{plan.power_kw:g} kW at most"] if plan.power_kw else []
     cost_limit = plan.cost_per_million_tokens
     limit_texts += [f"{cost_limit:g} per million tokens at most"] if cost_limit else []

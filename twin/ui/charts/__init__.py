@@ -8,6 +8,7 @@ import polars as pl
 
 from twin.metrics.measures import amount, seconds, three_figures
 from twin.metrics.registry import METRICS
+from twin.scenario.words import numbered
 from twin.ui import theme
 from twin.ui.charts import base
 from twin.ui.charts.base import Chart, Curve, empty_chart, figure
@@ -251,7 +252,8 @@ def dies(
     )  # fmt: skip
     low, high = (three_figures(float(value)) for value in (np.nanmin(values), np.nanmax(values)))
     return base.chart(
-        fig, f"{label} of {used_dies.height:,} dies in use, from {low}{unit} to {high}{unit}.",
+        fig,
+        f"{label} of {numbered(used_dies.height, 'die')} in use, from {low}{unit} to {high}{unit}.",
         "Each cell is a die: nodes across, the dies of a node down. Where instances share it, the "
         "highest figure is shown.",
         x={"title_text": "node", "constrain": "domain"}, margin={"t": 8},

@@ -44,9 +44,9 @@ def die_map(
         )  # fmt: skip
     top_layer, top_die = np.unravel_index(int(load.argmax()), load.shape)
     return base.chart(
-        fig, f"Load of {load.shape[1]} dies in {layers.size} layers. The hottest die over the mean "
-        f"is {load.max(axis=1).mean():.2f} on average over layers; the highest load is "
-        f"{load.max():.2f} times the mean, on die {top_die} in layer {layers[top_layer]}. "
+        fig, f"Load of {numbered(load.shape[1], 'die')} in {layers.size} layers. The hottest die "
+        f"over the mean is {load.max(axis=1).mean():.2f} on average over layers; the highest load "
+        f"is {load.max():.2f} times the mean, on die {top_die} in layer {layers[top_layer]}. "
         f"{int(replicas.sum()):,} redundant copies.",
         "A die that holds popular experts is hotter than its layer's mean, and every die waits "
         "for the hottest; EPLB adds copies of experts (dots) to even them out.",
@@ -170,7 +170,7 @@ def node_matrix(
     diagonal = float(np.trace(moved)) / float(moved.sum())
     receiver_index = int(moved.sum(axis=0).argmax())
     return base.chart(
-        fig, f"Expert exchange between {nodes.size} nodes {window}: "
+        fig, f"Expert exchange between {numbered(nodes.size, 'node')} {window}: "
         f"{amount(float(moved.sum()), 'bytes')} in all, {amount(diagonal, 'share')} within a node; "
         f"node {nodes[receiver_index]} receives most.",
         "The diagonal stays within a node.", x={"title_text": "to node", "type": "category"},

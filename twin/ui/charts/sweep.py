@@ -9,6 +9,7 @@ from twin.lab.plan.answer import brief_text
 from twin.lab.sweep.sweep import Axis, Published, knees
 from twin.metrics.registry import METRICS, shown
 from twin.metrics.steadiness import UNSTEADY as NOTES
+from twin.scenario.words import numbered
 from twin.ui import theme
 from twin.ui.charts import base
 from twin.ui.charts.base import Chart
@@ -287,4 +288,4 @@ def _label(point: Mapping[str, Any], ranks: Mapping[str, int]) -> str:
     ranks: these places, from 1, by key of a point."""
     rank = ranks.get(point["key"])
     rank_text = f"{rank}. " if rank else ""
-    return f"{rank_text}{brief_text(dict(point['settings']))} ({point['npus']} NPUs)"
+    return f"{rank_text}{brief_text(dict(point['settings']))} ({numbered(point['npus'], 'NPU')})"

@@ -134,7 +134,9 @@ def _chip_tiles(
     peaks = {p: sum(die_count * chip.flops[p] for chip, die_count in dies) for p in shared_formats}
     best_format = max(peaks, key=lambda p: (peaks[p], p))
     hbm_tb = sum(die_count * chip.hbm_bytes_per_die for chip, die_count in dies) / 1e12
-    chips_text = " and ".join(f"{chip.title}, {die_count:,} dies" for chip, die_count in dies)
+    chips_text = " and ".join(
+        f"{chip.title}, {numbered(die_count, 'die')}" for chip, die_count in dies
+    )
     nodes_text = numbered(int(nodes), "node")
     supernodes_text = f" in {supernodes} supernodes" if supernodes > 1 else ""
     l1_chips, l2_chips, chip_count = total["l1_chips"], total["l2_chips"], total["switches"]

@@ -18,6 +18,11 @@ QUESTION = {"scenario": "quickstart", "settings": SHORT}
 # Runs begin empty, so that they are few, and instances have one size, since every process of a plan
 # prices all sizes anew; a stop has to come between the first run and the last of eight.
 LIMITS = {"goal": "npus", "vary": ["instances", "decode_batch"], "simulations": 4, "finalists": 1}
+NOWHERE = {"scenario": {"supernode": {"machine": "nowhere"}}}
+UNSTORED = {
+    "scenario": "quickstart",
+    "settings": {"workload.arrivals": "trace", "workload.trace.digest": 64 * "0"},
+}
 PLAN = {"scenario": BASE | {"start": "empty"}, "limits": LIMITS}
 
 
@@ -81,7 +86,11 @@ def test_a_formula_answers_at_once(client):
         ("POST", "/plans", PLAN | {"limits": {"simulations": True}}, 422, "number"),
         ("POST", "/plans", PLAN | {"limits": {"vary": ["x"]}}, 422, "does not vary"),
         ("POST", "/plans", PLAN | {"limits": {"scenario": BASE}}, 422, "scenario"),
-        ("POST", "/plans", PLAN | {"limit": {}}, 422, "limit"),
+        ("POST", "/plans", PLAN | {"limit": {}}, 422, "a request has no 'limit'"),
+        ("POST", "/plans", PLAN | {"limits": {"survives": "node"}}, 422, "should be a list"),
+        ("POST", "/plans", PLAN | {"limits": 5}, 422, "limits should be a JSON object"),
+        ("POST", "/predict", NOWHERE, 422, "neither a recipe nor an imported machine"),
+        ("POST", "/predict", UNSTORED, 409, "trace"),
         ("POST", "/plans", PLAN | {"settings": {"horizon_s": 604_800.0}}, 413, "shorten"),
         ("GET", "/plans/none", None, 404, "plan"),
         ("DELETE", "/plans/..%2Fnone", None, 404, ""),

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from twin.engine.simulate import ENGINE_VERSION
+from twin.experts.popularity import ExpertsError
+from twin.hardware.chip import HardwareError
 from twin.lab.ask import scenario_named, with_settings
 from twin.lab.library import load_facts, presets
 from twin.lab.plan.question import Plan, PlanError, default_goal, plan_from
@@ -25,6 +27,7 @@ from twin.lab.store.errors import NoTable, UnknownId
 from twin.lab.store.statements import require
 from twin.model.shape import ModelError
 from twin.scenario import Scenario, SpecError, parse_scenario, scenario_digest
+from twin.workload.requests import WorkloadError
 
 
 def _visitor_store(request: Request) -> Store:
@@ -209,9 +212,14 @@ def application(
         ]
 
     @app.post("/predict")
-    def predict(question: Question, _seen: Seen) -> dict[str, Any]:
+    def predict(question: Question, seen: Seen) -> dict[str, Any]:
         """The steady state by formula: `summary`, seconds by operator, advice, known errors."""
-        return predict_all(question.to_scenario())
+        scenario = question.to_scenario()
+        if lacking := seen.absence(scenario):
+            raise StoreError(lacking)
+        counts = seen.counts.value_of(scenario)
+        trace = seen.traces.value_of(scenario)
+        return predict_all(scenario, trace, counts.counts if counts else None)
 
     @app.post("/runs", status_code=202)
     def submit(question: Question, seen: Seen) -> Run:
@@ -245,6 +253,9 @@ REFUSALS: dict[type[Exception], int] = {
     NoTable: 404,
     StoreError: 409,
     SpecError: 422,
+    HardwareError: 422,
+    ExpertsError: 422,
+    WorkloadError: 422,
     ModelError: 422,
     PlanError: 422,
     PlansBusy: 409,
@@ -266,7 +277,8 @@ def _refuse_malformed(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first_error = error.errors()[0]
     (_, *path), fault = first_error["loc"], first_error["msg"]
-    text = f"{'.'.join(map(str, path))}: {fault}"
+    place = ".".join(map(str, path))
+    text = f"{place}: {fault}"
     if first_error["type"] == "json_invalid":
         problem = first_error["ctx"]["error"]
         text = f"the request's body is no JSON: {problem} at character {path[0]}"
@@ -274,6 +286,10 @@ def _refuse_malformed(_request: Request, error: Exception) -> Response:
         text = "the request's body should be a JSON object, sent as content-type: application/json"
     elif path[0] == "scenario" and path[1:]:  # of a union: neither of its kinds
         text = "scenario: a preset's key or a table of fields"
+    elif first_error["type"] == "dict_type":
+        text = f"{place} should be a JSON object"
+    elif first_error["type"] == "extra_forbidden":
+        text = f"a request has no {place!r}: it has a scenario, settings and, of a plan, limits"
     return JSONResponse({"detail": text}, 422)
 
 

@@ -93,6 +93,8 @@ def plan_from(scenario: Scenario, given: dict[str, Any]) -> Plan:
     except ValidationError as error:
         fault = error.errors()[0]
         field_name = str(fault["loc"][0]) if fault["loc"] else "plan"
+        if fault["type"] == "tuple_type":
+            raise PlanError(f"{field_name} should be a list") from None
         raise PlanError(f"{field_name}: {fault['msg']}".replace("Value error, ", "")) from None
 
 

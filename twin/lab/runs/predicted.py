@@ -13,26 +13,32 @@ from twin.scenario import (
     of_models,
     scenario_digest,
 )
-from twin.steady import Priced, largest_batch
+from twin.steady import Counts, Priced, largest_batch
+from twin.workload.requests import TraceTable
 
 
-def predict_all(scenario: Scenario) -> dict[str, Any]:
+def predict_all(
+    scenario: Scenario, trace: TraceTable | None = None, counts: Counts | None = None
+) -> dict[str, Any]:
     """Steady state by formula as one object: a flat summary with a run's keys, seconds by operator,
-    advice; of several models those of the first, and in `models` each by its name."""
+    advice; of several models those of the first, and in `models` each by its name. counts: imported
+    expert counts, f8[layers, experts]."""
     if not scenario.models:
-        return _predict_one(scenario)
+        return _predict_one(scenario, trace, counts)
     named_scenarios = zip(model_names(scenario), of_models(scenario), strict=True)
-    answer_of = {name: _predict_one(model) for name, model in named_scenarios}
+    answer_of = {name: _predict_one(model, trace, counts) for name, model in named_scenarios}
     first = next(iter(answer_of.values()))
     wall_s = sum(answer["wall_s"] for answer in answer_of.values())
     return first | {"scenario": scenario_digest(scenario), "wall_s": wall_s, "models": answer_of}
 
 
-def _predict_one(scenario: Scenario) -> dict[str, Any]:
+def _predict_one(
+    scenario: Scenario, trace: TraceTable | None, counts: Counts | None
+) -> dict[str, Any]:
     """Formula figures of a scenario with one model as an object, with bands of known errors."""
     facts = load_facts()
     start_s = time.perf_counter()
-    prices = Priced(scenario, facts)
+    prices = Priced(scenario, facts, trace, counts)
     prediction = prices.prediction
     rate, limit = prediction.requests_per_s, prediction.limit
     if prediction.prefill is not None and scenario.deployment.prefill.attention == "dp":

@@ -136,7 +136,13 @@ def test_where_nothing_fits_the_relaxations_stand(app, stored):
     none = ANSWER | {"ranked": [], "relaxations": [RELAXED], "gap": None}
     opened(app, plan=stored(none, Scenario()))
     assert "Nothing fits" in app.subheader[0].value
-    assert list(app.dataframe[0].value["Fits from"]) == ["61"]
+    assert list(app.dataframe[0].value["Fits at"]) == ["61"]
+
+
+def test_relaxations_stand_while_others_are_looked_for(app, stored, monkeypatch):
+    key, so_far = stored(ANSWER, Scenario()), {"stage": "Nothing fits", "relaxations": [RELAXED]}
+    monkeypatch.setattr(Plans, "state_of", lambda *_: Look(True, 0.5, so_far, {}, ""))
+    assert list(opened(app, plan=key).dataframe[0].value["Fits at"]) == ["61"]
 
 
 def test_a_search_that_has_simulated_nothing_yet_judges_nothing(app, stored, monkeypatch):

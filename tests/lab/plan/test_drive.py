@@ -95,6 +95,7 @@ def test_a_plan_in_progress_says_that_nothing_fits_while_it_looks_for_what_would
     with pytest.raises(drive.Stopped):
         drive.carry_out(plan(small(slo__ttft_s=0.01)), facts(), note=note, helpers=0)
     assert "Searching" in stages
+    assert stages[-1] == "Nothing fits, looking for the smallest change of TPOT SLO (ms)"
 
 
 def test_it_is_told_in_sentences():

@@ -7,6 +7,7 @@ import pytest
 from tests.draws import some
 from tests.lab.plan.small import facts, plan, small
 from tests.lab.plan.test_search import driven
+from twin.lab.plan.answer import interim_answer, limit_name, stage_text
 from twin.lab.plan.candidates import space_of
 from twin.lab.plan.finish import Finish, first_missed_limit, most_missed_limit
 from twin.lab.plan.search import Search
@@ -66,6 +67,24 @@ def relaxations(over=lambda: False, **changes):
 def test_a_plan_without_time_relaxes_by_what_the_nearest_deployment_needs():
     rows = {row["limit"]: row["to"] for row in relaxations(lambda: True)}
     assert rows == {limit: ENOUGH[limit] for limit in ("slo.share", "slo.ttft_s")}
+
+
+def test_relaxations_are_reported_as_they_are_found_with_the_share_of_limits_that_are_done():
+    search = Search(space_of(plan(), facts()), facts())
+    finish, seen = Finish(search, facts()), {}
+    for steps in (search.steps(), finish.steps()):
+        with suppress(StopIteration):
+            scenarios = next(steps)
+            while True:
+                if finish.relax is not None:
+                    rows = interim_answer(finish)["relaxations"]
+                    seen[finish.relax.limit] = finish.relax.share_done(), len(rows)
+                    assert limit_name(finish.relax.limit) in stage_text(finish)
+                scenarios = steps.send([made_up(s) for s in scenarios])
+    assert seen == {
+        "slo.tpot_ms": (0.0, 0), "slo.ttft_s": (0.25, 0), "slo.share": (0.5, 1),
+        "load_req_per_s": (0.75, 2),
+    }  # fmt: skip
 
 
 def test_with_a_relaxation_a_search_finds_a_deployment_and_with_95_per_cent_of_it_none():

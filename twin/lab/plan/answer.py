@@ -59,16 +59,25 @@ def gap_text(gap: float, goal: str, npus: int) -> str:
     return f"Of those priced none beats the first{amount_text}."
 
 
-def interim_answer(search: Search) -> dict[str, Any]:
-    """The best five simulated deployments while the search goes on, and its counts so far."""
-    rows = []
+def stage_text(finish: Finish) -> str:
+    """What a plan does after its search, in words."""
+    if finish.relax is None or not finish.relax.limit:
+        return "Making sure"
+    return f"Nothing fits, looking for the smallest change of {limit_name(finish.relax.limit)}"
+
+
+def interim_answer(finish: Finish) -> dict[str, Any]:
+    """The best five simulated deployments while a plan goes on, relaxations, and counts so far."""
+    search, rows = finish.search, []
     for tested in search.ranking()[:5]:
         best_point = search.proved_point(tested)
         assert best_point is not None
         rows.append({"settings": tested.candidate.changes, "npus": tested.candidate.npus,
                      "score": best_point[0], "summary": tested.best_trial})  # fmt: skip
-    return _round_numbers({"so_far": rows, "simulations": search.runs, "front": _front_rows(search),
-                     "deployments": len(search.space.candidates)})  # fmt: skip
+    return _round_numbers({
+        "so_far": rows, "relaxations": finish.relaxations, "simulations": search.runs,
+        "front": _front_rows(search), "deployments": len(search.space.candidates),
+    })  # fmt: skip
 
 
 def ledger(search: Search) -> list[dict[str, Any]]:
@@ -270,7 +279,7 @@ def loss_text(after: Mapping[str, Any]) -> str:
 def relax_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows of a table: for each limit alone the smallest relaxation."""
     return [
-        {"Limit": limit_name(row["limit"]), "Now": limit_text(row["from"]), "Fits from":
+        {"Limit": limit_name(row["limit"]), "Now": limit_text(row["from"]), "Fits at":
          limit_text(row["to"]), "Then": brief_text(row["settings"]), "NPUs": row["npus"]}
         for row in rows
     ]  # fmt: skip

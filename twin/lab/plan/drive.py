@@ -14,7 +14,7 @@ import numpy as np
 from twin.engine.simulate import ENGINE_VERSION, simulate
 from twin.facts import Facts
 from twin.lab.library import load_facts
-from twin.lab.plan.answer import answer_of, interim_answer, ledger
+from twin.lab.plan.answer import answer_of, interim_answer, ledger, stage_text
 from twin.lab.plan.candidates import space_of
 from twin.lab.plan.finish import Finish
 from twin.lab.plan.price import imports_of
@@ -238,11 +238,11 @@ def carry_out(
         # A finalist's seeds, its largest load, and losses, about: 331 and 453 at the quick start
         # with seven finalists and a search of 96 (docs/studies/PLANS.md).
         expected_count = plan.simulations + plan.finalists * (34 + 17 * len(plan.survives))
-        simulated_count, latest_answer = 0, dict(NOTHING_YET)
+        simulated_count, share_done, latest_answer = 0, 0.0, dict(NOTHING_YET)
 
         def report_progress() -> None:
             """Report the progress. Raises Stopped if the plan has to stop."""
-            if not note(min(0.99, simulated_count / expected_count), latest_answer):
+            if not note(share_done, latest_answer):
                 raise Stopped
 
         space = space_of(plan, facts, beat=report_progress)
@@ -251,9 +251,13 @@ def carry_out(
         for generator in (search_phase := search.steps(), finish.steps()):
             scenarios = next(generator, None)
             while scenarios is not None:
-                stage = "Searching" if generator is search_phase else finish.stage
+                stage = "Searching" if generator is search_phase else stage_text(finish)
                 progress = {"stage": stage, "simulations": simulated_count}
-                latest_answer = interim_answer(search) | progress
+                latest_answer = interim_answer(finish) | progress
+                if finish.relax is None:
+                    share_done = min(0.99, simulated_count / expected_count)
+                else:  # by limits: simulations of searches anew are not known in advance
+                    share_done = max(share_done, finish.relax.share_done())
                 report_progress()
                 pairs = zip(simulators.simulate(scenarios, report_progress), scenarios, strict=True)
                 simulated_count += len(scenarios)

@@ -66,7 +66,7 @@ class Finish:
     fallen: list[Finalist] = field(default_factory=list)  # those that a loss takes out
     relaxations: list[dict[str, Any]] = field(default_factory=list)
     brief: bool = False  # whether it is enough to know that something fits
-    stage: str = "Making sure"  # in words
+    relax: Relax | None = None  # once nothing fits
 
     def steps(self) -> Steps:
         """Generator of scenarios to run: proves the finalists, else finds relaxations of limits."""
@@ -84,9 +84,8 @@ class Finish:
 
         hardiest = max(self.fallen, key=lambda f: len(_survived_losses(f)), default=None)
         hardiest_losses = (hardiest.candidate, _survived_losses(hardiest)) if hardiest else None
-        relax = Relax(self.search, self.facts, prove, hardiest_losses, self.relaxations)
-        self.stage = "Nothing fits, looking for the smallest change of each limit"
-        yield from relax.steps()
+        self.relax = Relax(self.search, self.facts, prove, hardiest_losses, self.relaxations)
+        yield from self.relax.steps()
 
     def _find_finalists(self) -> Steps:
         """Generator: finds finalists, else those that nearly suffice, and tries losses on them."""

@@ -36,36 +36,63 @@ class Relax:
     proved: Callable[[Search], Proved]  # the first deployment of a search that proofs leave
     fallen: tuple[Candidate, list[str]] | None = None  # one that losses take out; what it survives
     found: list[dict[str, Any]] = field(default_factory=list)
+    limit: str = ""  # that is being relaxed: a field's path, or a key of `answer.LIMITS`
     # Largest load (requests/s) that a deployment keeps, and least that it misses beyond chance, by
     # its settings:
     carried: dict[Any, float] = field(default_factory=dict)
     too_much: dict[Any, float] = field(default_factory=dict)
 
+    def limits(self) -> list[str]:
+        """The limits that are relaxed, in order: fields' paths, and keys of `answer.LIMITS`."""
+        plan, has_load = self.search.plan, self.search.space.rate is not None
+        asked = {
+            "power_kw": plan.power_kw, "cost_per_million_tokens": plan.cost_per_million_tokens,
+            "survives": self.fallen is not None, "npus": plan.npus,
+            LOAD: has_load and self.search.space.prices.offered is not None,
+        }  # fmt: skip
+        return [
+            "slo.tpot_ms",
+            "slo.ttft_s",
+            "slo.share",
+            *(key for key, has in asked.items() if has),
+        ]
+
+    def share_done(self) -> float:
+        """Share of the limits that are done."""
+        limits = self.limits()
+        return limits.index(self.limit) / len(limits) if self.limit else 0.0
+
     def steps(self) -> Steps:
         """Generator of scenarios to run: finds the smallest relaxation of each limit alone."""
+        for limit in self.limits():
+            self.limit = limit
+            yield from self._relax_limit(limit)
+
+    def _relax_limit(self, limit: str) -> Steps:
+        """Generator: finds the smallest relaxation of a limit alone."""
         search, base, plan = self.search, self.search.space.base, self.search.plan
-        for limit, key, scale in (
-            ("slo.tpot_ms", "needs_tpot_s", 1e3), ("slo.ttft_s", "needs_ttft_s", 1.0),
-        ):  # fmt: skip
+        if limit == "slo.tpot_ms":
             yield from self._try_fastest(limit)
-            present_limit = plan.scenario.slo.tpot_ms if scale > 1.0 else base.slo.ttft_s
-            yield from self._relax_least(limit, present_limit, key, scale)
-        yield from self._relax_least("slo.share", base.slo.share, "share", -1.0)
-        for name in ("power_kw", "cost_per_million_tokens"):
-            if getattr(plan, name):
-                yield from self._relax_least(name, getattr(plan, name), name, 1.0)
-        if self.fallen is not None:
+            yield from self._relax_least(limit, plan.scenario.slo.tpot_ms, "needs_tpot_s", 1e3)
+        elif limit == "slo.ttft_s":
+            yield from self._try_fastest(limit)
+            yield from self._relax_least(limit, base.slo.ttft_s, "needs_ttft_s", 1.0)
+        elif limit == "slo.share":
+            yield from self._relax_least(limit, base.slo.share, "share", -1.0)
+        elif limit == "survives" and self.fallen is not None:
             candidate, survived_losses = self.fallen
-            self._add_relaxation("survives", list(plan.survives), survived_losses, candidate)
-        if plan.npus:
+            self._add_relaxation(limit, list(plan.survives), survived_losses, candidate)
+        elif limit == "npus":
             any_size_search = Search(self._changed_space(npus=0), self.facts, search.over)
             yield from any_size_search.steps()
             if fitting := any_size_search.ranking():
                 candidate = min((t.candidate for t in fitting), key=lambda c: (c.npus, c.settings))
-                self._add_relaxation("npus", plan.npus, candidate.npus, candidate)
-        rate_per_s = search.space.rate if search.space.prices.offered is not None else None
-        if rate_per_s is not None and (carried_per_s := (yield from self._max_load(rate_per_s))):
-            yield from self._relax_steps(LOAD, rate_per_s, carried_per_s)
+                self._add_relaxation(limit, plan.npus, candidate.npus, candidate)
+        elif limit == LOAD and (rate_per_s := search.space.rate) is not None:
+            if carried_per_s := (yield from self._max_load(rate_per_s)):
+                yield from self._relax_steps(LOAD, rate_per_s, carried_per_s)
+        else:  # power or cost
+            yield from self._relax_least(limit, getattr(plan, limit), limit, 1.0)
 
     def _max_load(self, rate: float) -> Generator[tuple[Scenario, ...], Any, float]:
         """Generator: about the largest load (requests/s) below `rate` that a deployment carries, 0

@@ -24,10 +24,11 @@ LIMITED = {"prefill": "prefill", "decode": "decode", "colocated": "its instances
 
 
 def draw_progress(so_far: Mapping[str, Any]) -> None:
-    """Draw the best deployments and the front so far, while the search goes on."""
+    """Draw the best deployments, relaxations and the front so far, while a plan goes on."""
     if rows := so_far.get("so_far"):
         st.markdown("**Best so far**, with one seed")
         st.dataframe([_row_cells(k + 1, row, ()) for k, row in enumerate(rows)], hide_index=True)
+    _draw_relaxations(so_far.get("relaxations", ()))
     if front := so_far.get("front"):  # without: nothing is simulated yet
         plot(charts.plan_front(front, {}, published_points()), "plan-front")
 
@@ -46,9 +47,8 @@ def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
     if rows:
         _draw_ranking(plan, rows)
         runs.draw_error_bands({"the first": scenario_of(plan, rows[0])})
-    elif found["relaxations"]:
-        st.markdown("Each of these changes alone makes a deployment fit:")
-        st.dataframe(relax_rows(found["relaxations"]), hide_index=True)
+    else:
+        _draw_relaxations(found["relaxations"])
     ranks = {row["key"]: row["rank"] for row in rows}
     plot(charts.plan_front(found["front"], ranks, published_points()), "plan-front")
     if found["tornado"]:
@@ -72,6 +72,13 @@ def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
         f"2 x 16 prefill: two instances of 16 NPUs. {note}plan.json has every deployment with its "
         "bound by formula, status, reason, seed and digest."
     )
+
+
+def _draw_relaxations(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Draw the smallest relaxation of each limit; nothing if there is none."""
+    if rows:
+        st.markdown("Each of these changes alone makes a deployment fit:")
+        st.dataframe(relax_rows(rows), hide_index=True)
 
 
 def _draw_ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -56,7 +56,7 @@ def draw_form(shown: Plan | None) -> Plan:
                 format_func=lambda n: f"{BUDGETS.get(n, 'As before')} ({n})",
                 help="Short simulations of the search. Making sure of what it found takes some 30 "
                 "more for each of at most seven deployments, and some 15 for each loss. Where "
-                "nothing fits, it searches anew for each limit: several times as many.",
+                "nothing fits, it searches anew for each limit: up to thirty times as many.",
             )  # fmt: skip
         survived_losses = st.pills(
             "The SLO holds after the loss of", list(LOSSES), default=values.get("survives", ()),

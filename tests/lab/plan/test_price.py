@@ -17,8 +17,9 @@ from twin.lab.plan.candidates import space_of
 from twin.lab.plan.price import Prices
 from twin.lab.plan.question import Plan
 from twin.lab.plan.space import CONTROLLER, OFFLOAD
+from twin.model.shape import ModelError
 from twin.scenario import Scenario, parse_scenario, with_overrides
-from twin.steady import predict_steady
+from twin.steady import predict_steady, traffic_of
 
 LENGTHS = ("fixed", "sharegpt", "mooncake-conversation", "azure-2023-conv")
 
@@ -92,6 +93,19 @@ def test_none_does_that_offloads_attention_or_has_a_controller(seed, key):
     at = with_overrides(at, ELASTIC) if key == "controller" else at
     run = simulate(with_load(at, bound), facts())
     assert not slo_met(run.summary, run.scenario), (seed, bound, deployed.changes)
+
+
+def test_a_deployment_that_does_not_fit_into_memory_leaves_the_traffic_known():
+    model = {"supernode__nodes": 4, "deployment__model": "deepseek-r1"}
+    shared = model | {"workload__prefix": "shared"}
+    pools = {f"deployment__{role}__npus_per_instance": 4 for role in ("prefill", "decode")}
+    reused = small(**shared, **pools)
+    with pytest.raises(ModelError, match="does not fit"):
+        traffic_of(reused, facts())
+    fitting = traffic_of(small(**shared, **dict.fromkeys(pools, 16)), facts())
+    assert Prices(reused, facts(), None).traffic.hit_tokens == fitting.hit_tokens > 0.0
+    with pytest.raises(ModelError, match="8 NPUs. of colocated 0 does not fit"):
+        Prices(with_overrides(reused, {"supernode.nodes": 1}), facts(), None)
 
 
 @pytest.mark.parametrize("more", [{}, {CONTROLLER: "rebalance"}])

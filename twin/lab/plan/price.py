@@ -26,7 +26,9 @@ from twin.lab.plan.space import (
     OFFLOAD,
     PREFILL,
     SIZED,
+    Machine,
     Settings,
+    instance_sizes,
     pool_size,
     roles_of,
 )
@@ -35,6 +37,7 @@ from twin.model.batch import Hot
 from twin.model.costs import build_costs
 from twin.model.mixed import mixed_mean_s
 from twin.model.predict import Held, Prediction, Traffic, predict, rank_load
+from twin.model.shape import ModelError
 from twin.scenario import Scenario, SpecError, read, with_overrides
 from twin.steady import Assembly, assemble, traffic_of
 from twin.workload.offered import offered
@@ -175,7 +178,7 @@ class Prices:
     def __post_init__(self) -> None:
         """Load the imports, the traffic and the offered rate of the base scenario."""
         self.imports = imports_of(self.base)
-        self.traffic = traffic_of(self.base, self.facts, self.imports.trace)
+        self.traffic = self._traffic()
         offered_load = offered(self.base, self.facts, self.imports.trace)
         self.per_request = self.traffic.output_tokens
         if self.base.deployment.mode == "prefill_only":
@@ -184,6 +187,23 @@ class Prices:
         self.tpot_s = 1e-3 * self.base.slo.tpot_ms
         front_end = self.base.front_end
         self.front = front_end.api_servers / max(1e-3 * front_end.service_ms, 1e-9)
+
+    def _traffic(self) -> Traffic:
+        """Traffic of the base scenario; where its own deployment does not fit into memory, with one
+        instance of the smallest size that does. Raises ModelError if none does."""
+        own_mode, trace = self.base.deployment.mode, self.imports.trace
+        mode = own_mode if len(roles_of(own_mode)) == 1 else "colocated"
+        (role,) = roles_of(mode)
+        sizes = instance_sizes(role, self.base, Machine.of(self.base, self.facts))
+        tries = ({MODE: mode, COUNTED[role]: 1, SIZED[role]: npus} for npus in sizes)
+        problem = ModelError("no instance fits")
+        for settings in ({}, *tries):
+            try:
+                scenario = with_overrides(self.base, settings)
+                return traffic_of(scenario, self.facts, trace)
+            except (ModelError, SpecError) as error:
+                problem = error if isinstance(error, ModelError) else problem
+        raise problem
 
     def pool_key(self, role: str, settings: Settings) -> Key:
         """Key of what an instance of a pool sustains: its role, and the settings that change it."""

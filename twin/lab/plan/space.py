@@ -103,7 +103,7 @@ def _with_own(path: str, values: Callable[[Machine], Iterable[Any]]) -> Values:
     return lambda s, m: sorted({*values(m), read(s, path)})
 
 
-def _instance_sizes(role: str, s: Scenario, m: Machine) -> list[Any]:
+def instance_sizes(role: str, s: Scenario, m: Machine) -> list[Any]:
     """Sizes of an instance in NPUs: whole nodes, divisors of one, and the scenario's own."""
     node_npus, most_npus = m.npus_per_node, m.npus / (2 if role == "prefill" else 1)
     sizes = {npus for npus in SIZES if npus % node_npus == 0 or node_npus % npus == 0}
@@ -153,7 +153,7 @@ CHOICES: dict[str, Choice] = {
     "mode": Choice("Disaggregated or colocated", {MODE: _modes}),
     "instances": Choice("Instances of each pool", {}),
     "sizes": Choice("NPUs of an instance",
-                    {SIZED[role]: partial(_instance_sizes, role) for role in COUNTED}),
+                    {SIZED[role]: partial(instance_sizes, role) for role in COUNTED}),
     "decode_batch": Choice(
         "Decode batch",
         {BATCH: lambda s, m: [b for b in sorted({*BATCHES, s.deployment.decode.batch_per_npu})

@@ -79,6 +79,21 @@ def test_the_form_starts_the_plan_that_it_shows(app, monkeypatch):
     assert [(p.goal, p.npus, p.simulations) for p in begun] == [("rate", 100, requested.USUAL)]
 
 
+def test_a_machine_too_small_for_the_draft_can_be_planned(app, monkeypatch):
+    begun = []
+    monkeypatch.setattr(Plans, "start", lambda _, plan: begun.append(plan) or "none")
+    app.run()
+    app.session_state["pending"] = {"supernode.nodes": 1}
+    app.session_state["refusal"] = "deployment needs 256 NPUs but supernode has 8 (1 node x 8)"
+    opened(app)
+    assert app.button(key="find").disabled
+    app.button(key="plan-fitting").click().run()
+    assert not app.warning and app.number_input(key="plan-npus").value == 8
+    app.button(key="find").click().run()
+    (plan,) = begun
+    assert plan.scenario.supernode.nodes == 1
+
+
 def test_an_answer_is_shown_with_its_ranking_and_goes_into_the_draft(app, stored):
     opened(app, plan=stored(ANSWER, Scenario()))
     assert "192 NPUs" in app.subheader[0].value

@@ -34,6 +34,7 @@ except PlanError as error:
     refused = refused or str(error)
 if refused:
     st.warning(sentence(refused), icon=":material/error:")
+    requested.draw_fitting()
 
 
 def begin(plan: Plan) -> None:

@@ -5,9 +5,11 @@ from typing import Any
 import streamlit as st
 
 from twin.hardware.imported import npus_of
+from twin.lab.machines import fit_to_npus
 from twin.lab.plan.question import GOALS, LOSSES, Plan, default_goal, plan_from
 from twin.lab.plan.space import CHOICES, TICKED
 from twin.lab.plan.work import Plans, plans_of
+from twin.scenario import SpecError, npus_used
 from twin.ui import forms, session, words
 from twin.ui.fields import why_idle
 
@@ -21,6 +23,23 @@ BUDGETS = {48: "Quick look", USUAL: "Usual", 240: "Thorough"}  # simulations of 
 def plans() -> Plans:
     """The plans of this visitor's store, running and stored ones."""
     return plans_of(session.store().artefacts.folder, session.facts())
+
+
+def draw_fitting() -> None:
+    """Draw a button that scales the deployment of a refused draft to its machine, if that is
+    enough for the draft: a plan replaces the deployment."""
+    if not session.refusal():
+        return
+    draft = session.draft_with_pending()
+    try:
+        fitted_draft = fit_to_npus(draft, npus_of(draft.supernode))
+    except SpecError:
+        return
+    st.button(
+        f"Fit the deployment: {npus_used(fitted_draft):,} NPUs", icon=":material/fit_screen:",
+        key="plan-fitting", on_click=session.set_draft, args=(fitted_draft,),
+        help="The machine stays as you set it; a plan finds number and size of instances.",
+    )  # fmt: skip
 
 
 def draw_form(shown: Plan | None) -> Plan:

@@ -21,7 +21,7 @@ from twin.lab.ask import scenario_named, settings_from
 from twin.lab.evidence.judge import answer_row
 from twin.lab.evidence.rows import Row, load_published
 from twin.lab.files import read_text, write_text
-from twin.lab.library import CALIBRATION
+from twin.lab.library import CALIBRATION, published_table
 from twin.scenario import Scenario, SpecError, field_info, pools, values_by_path, with_overrides
 
 Vector = NDArray[np.float64]
@@ -30,42 +30,27 @@ DOUBT = {"a": 1.0, "d": 1.0, "b": 0.25}  # weight by mark: a figure read off a c
 
 @dataclass(frozen=True)
 class Constant:
-    """A fitted constant: its start, bounds and meaning."""
+    """A fitted constant, as data/calibration.toml declares it."""
 
     name: str
     unit: str
-    start: float
+    start: float  # of a fit
     low: float
     high: float
-    meaning: str
-    prefix: str  # ids of the rows that inform it most, for the file
+    note: str  # its meaning
+    informed_by: str  # beginnings of the ids of the rows that inform it most
 
     def informing_rows(self, rows: Iterable[str]) -> list[str]:
         """Those of the fitted rows, by id, that inform the constant most."""
-        prefixes = tuple(prefix.strip() for prefix in self.prefix.split(","))
+        prefixes = tuple(prefix.strip() for prefix in self.informed_by.split(","))
         return [row for row in rows if row.startswith(prefixes)]
 
 
-EXCHANGES = "cm384-dispatch, cm384-combine"
-CONSTANTS = (
-    Constant("comm_fixed", "us", 15, 10, 60, "launch of one dispatch or combine", EXCHANGES),
-    Constant("quantise", "us", 0.05, 0, 1,
-             "vector-core time to quantise one message before it is sent, all cores together",
-             EXCHANGES),
-    Constant("barrier_round", "us", 4, 0, 20,
-             "one of log2(peers) rounds of a collective's barrier", EXCHANGES),
-    Constant("vector_utilisation", "", 0.25, 0.02, 1,
-             "share of HBM bandwidth that element-wise kernels reach between matrix products",
-             "cm384-prefill-stage, cm384-stream, cm384-layer-no-mtp"),
-    Constant("kernel_gap", "us", 1, 0.5, 10,
-             "launch and tail of one kernel in a captured graph", "cm384-decode-8-4k-tpot"),
-    Constant("jitter", "", 0.03, 0, 0.2,
-             "relative standard deviation of a die's time between two barriers",
-             "cm384-microbatch-decode"),
-    Constant("copy_engine", "", 0.7, 0.3, 1,
-             "share of the vector cores' injection rate that copy engines reach in prefill",
-             "cm384-prefill-stage-exchange"),
-)  # fmt: skip
+DECLARED = ("unit", "start", "low", "high", "note", "informed_by")
+CONSTANTS = tuple(
+    Constant(name, **{key: table[key] for key in DECLARED})
+    for name, table in published_table(CALIBRATION).items()
+)
 
 
 @dataclass(frozen=True)
@@ -143,7 +128,7 @@ def calibration_text(
 ) -> str:
     """A fit as text of a calibration file: `head` as comment, then constants, as `described`."""
     tables = {
-        c.name: {"value": fit.values[c.name], "unit": c.unit, "mark": "f", "note": c.meaning}
+        c.name: {"value": fit.values[c.name], "unit": c.unit, "mark": "f", "note": c.note}
         | described(c)
         for c in CONSTANTS if c.name in fit.values
     }  # fmt: skip
@@ -154,12 +139,13 @@ def write_calibration(fit: Fit, path: Path = CALIBRATION) -> None:
     """Replace the calibration file by a fit's constants; raises NotWritten."""
     head = (
         "The fitted constants of the model, made by `python -m twin calibrate` from the rows of",
-        "data/published.toml that calibrate. Meaning, bounds: twin/extras/evidence/calibrate.py.",
+        "data/published.toml that calibrate; note, low, high, start and informed_by declare each.",
         f"Mean absolute error of these rows: {fit.error_mean:.1%}.",
     )
     text = calibration_text(fit, head, lambda c: {
-        "source": f"least squares over the calibrating rows; chiefly {c.prefix}",
-        "saw": c.informing_rows(fit.errors), "low": c.low, "high": c.high,
+        "source": f"least squares over the calibrating rows; chiefly {c.informed_by}",
+        "saw": c.informing_rows(fit.errors), "low": c.low, "high": c.high, "start": c.start,
+        "informed_by": c.informed_by,
     })  # fmt: skip
     write_text(path, text)
 
@@ -202,13 +188,6 @@ class CrossValidation:
 
     constants: list[Span]
     left_out: list[LeftOut]
-
-    def mean_error(self, by: str) -> float:
-        """Mean absolute error of rows left out of a fit; by: row, source or system."""
-        entries = [left_out for left_out in self.left_out if left_out.by == by]
-        return sum(entry.predicted * entry.rows for entry in entries) / sum(
-            entry.rows for entry in entries
-        )
 
 
 def cross_validate(

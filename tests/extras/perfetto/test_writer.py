@@ -19,8 +19,7 @@ from twin.engine.lifecycle.machine import Machine
 from twin.engine.loop import advance
 from twin.engine.setup import set_up
 from twin.engine.simulate import Run
-from twin.extras.perfetto.command import stages_of
-from twin.extras.perfetto.writer import TraceError, write_trace
+from twin.extras.perfetto.writer import TraceError, stages_of, write_trace
 from twin.lab.explain.streams import mean_load_timelines
 from twin.lab.files import NotWritten
 from twin.lab.library import load_facts

@@ -3,6 +3,6 @@
 from twin.hooks import Command, Section
 
 HOOKS = (
-    Command("allocate", "twin.extras.allocation.command:allocate"),
+    Command("allocate", "twin.extras.allocation.study:show_allocation"),
     Section("allocation", "twin.extras.allocation.section:draw_study", "deployment.pools"),
 )

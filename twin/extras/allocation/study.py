@@ -6,14 +6,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated
 
 import numpy as np
+import typer
 
+from twin.commands.terminal import AsJson, end_with_json, print_rows
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
 from twin.hardware.walks import FLOATS
 from twin.kernels import rng
+from twin.lab.ask import scenario_named
+from twin.lab.library import load_facts
 from twin.scenario import Scenario, seated
+from twin.scenario.words import numbered
 
 SEEDS = 3  # whose mean is given
 BLOCKS = 3000  # that come in one study
@@ -131,3 +137,26 @@ def allocated_shares(
                 means = [allocate(npus, mix, fleet_npus, seed + k).mean for k in range(SEEDS)]
                 shares[name][npus] = sum(means) / SEEDS
     return shares
+
+
+def show_allocation(
+    supernode: Annotated[list[int] | None, typer.Option(
+        min=1, max=100_000, metavar="NPUS", help="A size; repeat it for more.")] = None,
+    block: Annotated[list[float] | None, typer.Option(
+        metavar="NPUS", help="Mean size of tightly coupled blocks; repeat it.")] = None,
+    instances_of: Annotated[str, typer.Option(
+        metavar="SCENARIO", help="Also blocks as large as its instances.")] = "",
+    seed: Annotated[int, typer.Option(min=0, help="Of the blocks that come.")] = 1,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Show how full tightly coupled blocks fill supernodes of several sizes over time."""
+    deployment = scenario_named(instances_of) if instances_of else None
+    table = allocated_shares(load_facts(), supernode or (), block or (), deployment, seed)
+    end_with_json({"allocated": table}, as_json)
+    heads = [numbered(npus, "NPU") for npus in next(iter(table.values()))]
+    rows = [
+        (name, *("no room" if share is None else f"{100 * share:.1f} %"
+                 for share in share_by_npus.values()))
+        for name, share_by_npus in table.items()
+    ]  # fmt: skip
+    print_rows("NPUs of a supernode that are allocated, over time", ("blocks", *heads), rows)

@@ -6,13 +6,17 @@ conversations with 3 GB a node a run hits 9.23 %, the curve 9.01 %.
 What reading a cached token takes by its place, and computing it again, is by formula."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from twin.commands import terminal
 from twin.engine.contention.flows import from_storage
 from twin.facts import Facts
 from twin.hardware.demands import dram, lending_nodes
+from twin.lab.ask import scenario_and_trace
+from twin.lab.library import load_facts
+from twin.metrics.measures import amount
 from twin.model.fetch import node_dram_bytes
 from twin.scenario import Scenario, with_overrides
 from twin.steady import Counts, assemble, recompute_s
@@ -129,3 +133,44 @@ def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> Hit
     ssd_bytes = 1e9 * s.memory_pool.ssd_gb_per_node * pool_nodes
     block_bytes = inputs.costs.held_bytes(stream.block_tokens)
     return HitCurve(reuse_curve(stream), len(stream), block_bytes, dram_bytes, ssd_bytes)
+
+
+def show_hit_curve(
+    scenario: terminal.ScenarioName, settings: terminal.Settings = None,
+    trace: terminal.TraceFile = None, as_json: terminal.AsJson = False,
+) -> None:  # fmt: skip
+    """Hit ratio against the size of the memory pool, in one pass over the prompts, before a run."""
+    scenario_asked, recorded_trace = scenario_and_trace(scenario, settings or [], trace)
+    facts = load_facts()
+    curve = hit_curve(scenario_asked, facts, recorded_trace)
+    kv_reads = read_costs(scenario_asked, facts, recorded_trace)
+    sizes = {"DRAM": curve.dram_bytes, "DRAM and SSD": curve.pool_bytes}
+    terminal.end_with_json({
+        "requests": curve.requests, "blocks": curve.curve.blocks,
+        "block_bytes": curve.block_bytes, "sampled": curve.curve.sampled,
+        "ideal_hit_token_ratio": curve.curve.ideal_hit_ratio, "knee_bytes": curve.knee_bytes,
+        "pool": [{"tier": name, "bytes": size, "hit_token_ratio": curve.hit_ratio(size)}
+                 for name, size in sizes.items()],
+        "curve": [{"bytes": size, "hit_token_ratio": ratio} for size, ratio in curve.points()],
+        "reads": [asdict(read) | {"pays_from_tokens": read.pays_from_tokens} for read in kv_reads],
+    }, as_json)  # fmt: skip
+    rows = [(amount(size, "bytes"), amount(ratio, "share")) for size, ratio in curve.points()]
+    terminal.print_rows(
+        f"{scenario_asked.name}: hit ratio by size", ("memory pool", "hit ratio"), rows
+    )
+    pool_rows = [("requests looked at", f"{curve.requests:,}"),
+            ("endless", amount(curve.curve.ideal_hit_ratio, "share")),
+            ("95 % of that from", amount(curve.knee_bytes, "bytes"))]  # fmt: skip
+    for name, size in sizes.items():
+        hits_text = f"{amount(size, 'bytes')}: {amount(curve.hit_ratio(size), 'share')}"
+        pool_rows.append((f"this pool's {name}", hits_text))
+    terminal.print_rows("The pool", ("", ""), pool_rows)
+    read_rows = [
+        (read.place, amount(1e3 * read.s_per_token + read.latency_s, "time"),
+         amount(1e3 * read.computed_s_per_token, "time"), amount(read.bytes_per_s, "bytes", "B/s"),
+         amount(read.pays_above_bytes_per_s, "bytes", "B/s"))
+        for read in kv_reads
+    ]  # fmt: skip
+    heads = ("1,000 cached tokens from", "read", "computed again", "at", "break even at")
+    if read_rows:
+        terminal.print_rows("Read or compute again", heads, read_rows)

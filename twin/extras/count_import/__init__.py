@@ -3,6 +3,6 @@
 from twin.hooks import Command, Reader
 
 HOOKS = (
-    Command("import-counts", "twin.extras.count_import.command:import_counts"),
+    Command("import-counts", "twin.extras.count_import.reader:import_counts"),
     Reader("table of expert counts", "twin.extras.count_import.reader:read_counts"),
 )

@@ -7,13 +7,17 @@ import zipfile
 import zlib
 from pathlib import Path
 from struct import error as StructError
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
+from rich.markup import escape
 
+from twin.commands.terminal import AsJson, end_with_json, out
 from twin.lab.files import printable, read_bytes
 from twin.lab.kinds import CountsTable, Floats
+from twin.lab.store import open_store
 from twin.lab.traces.requests import Cells, csv_cells, decode_json, text_of
 from twin.lab.traces.source import LOCAL, UPLOAD, ZIP_MAGIC, Limits, Piece, TraceError, open_source
 
@@ -218,3 +222,18 @@ def _loads_of_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
         "a placement, not counts: the least loads for which greedy copying makes it, the other "
         "experts alike"
     )
+
+
+def import_counts(
+    counts: Annotated[Path, typer.Argument(help="Expert counts: .npy, .npz, JSON or CSV.")],
+    as_json: AsJson = False,
+) -> None:
+    """Import counts of how often each expert was picked."""
+    table = read_counts(counts)
+    digest = open_store().counts.save(table)
+    layers, experts = table.counts.shape
+    answer = {"counts": digest, "layers": layers, "experts": experts, "note": table.note}
+    end_with_json(answer, as_json)
+    description = f"{table.name}: {experts:,} experts of {layers} layers. {table.note}".rstrip()
+    settings_text = f"--set experts.popularity=imported --set experts.counts.digest={digest}"
+    out.print(escape(f"{description}\nAsk for it with {settings_text}"), soft_wrap=True)

@@ -3,7 +3,7 @@
 from twin.hooks import Command, Section
 
 HOOKS = (
-    Command("trace", "twin.extras.perfetto.command:trace_run"),
+    Command("trace", "twin.extras.perfetto.writer:trace_run"),
     Section("Trace (Perfetto)", "twin.extras.perfetto.section:download_trace", "run.download"),
     Section("Trace", "twin.extras.perfetto.section:how_to_trace", "run.request"),
 )

@@ -8,16 +8,21 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated
 
 import polars as pl
+import typer
+from rich.markup import escape
 
+from twin.commands.terminal import Settings, bytes_out, err, out, progress_bar
 from twin.engine.window import Window
 from twin.extras.perfetto import tracks
 from twin.extras.perfetto.tracks import FIRST_STREAM, ITERATIONS, KV_IN, Event, Instance, Track, ns
-from twin.lab.files import open_whole
-from twin.lab.runs.watched import Source
+from twin.lab.explain.streams import mean_load_timelines
+from twin.lab.files import check_writable, open_whole, printable
+from twin.lab.runs import watched
 from twin.metrics.events import Kind
+from twin.metrics.measures import seconds
 from twin.model.timeline import Timeline
 
 Sink = IO[bytes] | gzip.GzipFile  # where bytes go: a file, a pipe, a compressor
@@ -52,7 +57,7 @@ class Written:
 
 
 def write_trace(
-    run: Source, to: Path | Sink, begin_s: float | None = None, end_s: float | None = None,
+    run: watched.Source, to: Path | Sink, begin_s: float | None = None, end_s: float | None = None,
     most_events: int = MOST_EVENTS, *, may_be_empty: bool = False,
 ) -> Written:  # fmt: skip
     """Write a span (by default SPAN_S after the warm-up or at the first fault) to a file, which .gz
@@ -70,7 +75,8 @@ def write_trace(
     events_each = 1 + max((rows.height for rows in phases), default=0)  # a slice and its operators
     window = run.window(begin_s, end_s, int(ROOM_FOR_WORK * most_events / events_each))
     instances = _instances(run.tables, window)
-    streams = run.timeline_by_role()
+    # By role; those whose layers run in sequence have none.
+    streams = mean_load_timelines(run.scenario, run.facts, run.tables)
     metadata = {
         "scenario": run.scenario.name, "begin_s": begin_s, "end_s": end_s,
         "slices": "iterations and batches as the engine ran them; operators are seconds on the "
@@ -105,7 +111,7 @@ def check_span(begin_s: float | None, end_s: float | None) -> None:
         raise TraceError(f"a trace cannot end at {end_s:g} s, for it starts at {begin_s or 0:g} s")
 
 
-def span_of(run: Source, begin_s: float | None, end_s: float | None) -> tuple[float, float]:
+def span_of(run: watched.Source, begin_s: float | None, end_s: float | None) -> tuple[float, float]:
     """(begin, end) s of the span to write, within the run; raises TraceError without one."""
     check_span(begin_s, end_s)
     windows = run.tables["windows"]
@@ -234,3 +240,41 @@ def _slices_of_passes(one: Instance) -> Iterator[list[Event]]:
             if high_ns > low_ns:
                 events.append(track.slice(operator, low_ns, high_ns, layers="all, summed"))
         yield events
+
+
+def trace_run(
+    run: Annotated[str, typer.Argument(help="A preset, a scenario file or a run's id.")],
+    begin_s: Annotated[float | None, typer.Option(
+        "--from", metavar="S", help="Second of the run to begin at.")] = None,
+    end_s: Annotated[float | None, typer.Option(
+        "--to", metavar="S", help="Second of the run to end at.")] = None,
+    request: Annotated[int | None, typer.Option(
+        min=0, help="From a request's arrival to its end, by its number.")] = None,
+    to: Annotated[Path | None, typer.Option(
+        "--out", metavar="FILE", help="Write it here; .gz compresses it.")] = None,
+    settings: Settings = None,
+    most_events: Annotated[int, typer.Option(min=1000, help="At most so many events.")] = 200_000,
+) -> None:  # fmt: skip
+    """Write a span of a run as a trace that ui.perfetto.dev opens; print a request's stages."""
+    check_span(begin_s, end_s)
+    if to is not None:
+        check_writable(to)
+
+    with progress_bar(run) as watch:
+        source = watched.source_of(run, settings or [], watch)
+    if request is not None:
+        begin_s, end_s = watched.span_of_request(source, request)
+        err.print(escape(stages_of(source, request)))
+    target = to if to is not None else bytes_out()
+    err.print(escape(write_trace(source, target, begin_s, end_s, most_events).sentence))
+    if to is not None:
+        out.print(escape(f"{printable(str(to))} is written: open it in ui.perfetto.dev"))
+
+
+def stages_of(run: watched.Source, request: int) -> str:
+    """The stages of a request of the run, by its number, with their lengths, as a sentence."""
+    row = run.tables["requests"].row(by_predicate=pl.col("request_id") == request, named=True)
+    parts = ", ".join(
+        f"{name} {seconds(stage_s)}" for name, stage_s in watched.stage_times(row).items()
+    )
+    return f"Request {request}: {parts or 'still at the front end'}."

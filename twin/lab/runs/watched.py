@@ -12,14 +12,12 @@ import polars as pl
 from twin.engine.simulate import ENGINE_VERSION
 from twin.engine.window import Pass, Window, watch
 from twin.facts import Facts
-from twin.lab.explain.streams import mean_load_timelines
 from twin.lab.library import load_facts
 from twin.lab.runs.job import Watch
 from twin.lab.runs.runner import find_or_run, run_or_scenario
 from twin.lab.store import RunRow, Store, open_store
 from twin.lab.store.statements import require
 from twin.metrics.latency import STAMPS
-from twin.model.timeline import Timeline
 from twin.scenario import Scenario, SpecError
 from twin.workload.requests import TraceTable
 
@@ -44,11 +42,6 @@ class Source:
         """Passes (at most `most`) in a span (s): the run is repeated up to its end, watched."""
         span_s = begin_s, end_s
         return watch(self.scenario, self.facts, span_s, most, self.trace, self.counts)
-
-    def timeline_by_role(self) -> dict[str, Timeline]:
-        """Timeline of a layer's microbatches on two streams, by role (prefill, decode); roles whose
-        layers run in sequence have none."""
-        return mean_load_timelines(self.scenario, self.facts, self.tables)
 
 
 def source_of(name: str, settings: Sequence[str], progress: Watch) -> Source:

@@ -19,14 +19,15 @@ from twin.lab.evidence.bands import (
     batch_range,
     by_system,
     coverage,
+    coverages,
     error_of_ratio,
+    error_record,
     errors_of,
     levels_of,
     log_speed,
     quantity_of,
     student_t,
 )
-from twin.lab.evidence.near import coverages, error_record
 from twin.lab.evidence.rows import UNJUDGED, load_first_answers, load_published, scenario_of
 
 

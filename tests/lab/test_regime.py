@@ -4,17 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from twin.lab.evidence.bands import MOST, PRIOR
+from twin.lab.evidence.bands import MOST, PRIOR, coverage_texts, row_bands
 from twin.lab.evidence.judge import evidence, stored_errors, write_errors
 from twin.lab.evidence.near import (
     FIGURES,
     bands_by_run,
     bands_text,
-    coverage_texts,
     figure_bands,
     known_ratios,
     known_throughput_ratio,
-    row_bands,
     stack_of_scenario,
 )
 from twin.lab.evidence.rows import SUPERNODE, UNJUDGED, UNSEEN, load_published, scenario_of

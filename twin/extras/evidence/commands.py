@@ -17,9 +17,9 @@ from twin.extras.evidence.calibrate import (
     write_private,
 )
 from twin.extras.evidence.made import compute_made, keep_first, load_made, one_skew, write_made
+from twin.lab.evidence.bands import row_bands
 from twin.lab.evidence.judge import evidence as rows_of
 from twin.lab.evidence.judge import headlines, now_text, score_table, write_errors
-from twin.lab.evidence.near import row_bands
 from twin.lab.library import load_facts
 from twin.lab.share.shipped import current_evidence
 

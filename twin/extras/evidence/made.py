@@ -15,8 +15,8 @@ import tomli_w
 
 from twin.extras.evidence.calibrate import CrossValidation, LeftOut, Span, cross_validate
 from twin.facts import FactError, Facts
+from twin.lab.evidence.bands import coverage_texts
 from twin.lab.evidence.judge import answer_row, evidence, headlines, now_text, score_table
-from twin.lab.evidence.near import coverage_texts
 from twin.lab.evidence.rows import (
     FIRST,
     SUPERNODE,
@@ -250,20 +250,15 @@ def compute_made(facts: Facts) -> Made:
     errors = [abs(row["error"]) for row in evidence(facts, seen_rows)]
     return Made(
         facts.digest, rows_digest(rows),
-        [replace(effect, share=_round(effect.share)) for effect in effects], cross_validate(facts),
-        _round(sum(errors) / len(errors)), _round(max(errors)),
+        effects, cross_validate(facts), sum(errors) / len(errors), max(errors),
     )  # fmt: skip
 
 
 def write_made(made: Made) -> None:
     """Store the results in data/record/made.toml; raises NotWritten."""
-    table = asdict(made)
-    cross = table.pop("cross")
-    table["figure"] = table.pop("figures")
-    table |= {
-        "constant": _round_entries(cross["constants"]),
-        "left_out": _round_entries(cross["left_out"]),
-    }
+    table = asdict(made, dict_factory=_rounded)
+    cross, figures = table.pop("cross"), table.pop("figures")
+    table |= {"figure": figures, "constant": cross["constants"], "left_out": cross["left_out"]}
     write_text(MADE, HEAD + tomli_w.dumps(table))
 
 
@@ -277,14 +272,12 @@ def load_made() -> Made:
     return Made(figures=[Moved(**figure) for figure in figures], cross=cross, **table)
 
 
-def _round_entries(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Entries with every float rounded."""
-    return [{k: _round(v) if isinstance(v, float) else v for k, v in e.items()} for e in entries]
-
-
-def _round(value: float) -> float:
-    """A number rounded to four figures."""
-    return value if math.isinf(value) else float(f"{value:.4g}")
+def _rounded(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Fields of a record by name, with every finite float rounded to four figures."""
+    return {
+        name: float(f"{value:.4g}") if isinstance(value, float) and math.isfinite(value) else value
+        for name, value in pairs
+    }
 
 
 FIRST_HEAD = (

@@ -17,6 +17,7 @@ Student's). Where the twin stands today is known from today's errors, of rows in
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 from statistics import NormalDist
 from typing import Any
@@ -24,7 +25,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.lab.evidence.rows import SUPERNODE, UNJUDGED, First, Row, scenario_of
+from twin.lab.evidence.judge import stored_errors
+from twin.lab.evidence.rows import (
+    SUPERNODE,
+    UNJUDGED,
+    First,
+    Row,
+    load_first_answers,
+    load_published,
+    scenario_of,
+)
 from twin.scenario import Scenario, chip_of
 
 LEVELS = ("quantity", "machine", "stack and release", "serving mode", "batch range")
@@ -236,19 +246,15 @@ def _variance_factors(
     for groups in ([by_system(error) for error in errors], [by_source(error) for error in errors]):
         if len(set(groups)) == 1:  # no other is there to predict it
             continue
-        rows_by_group: dict[Hashable, list[int]] = {}
-        for row, group in enumerate(groups):
-            rows_by_group.setdefault(group, []).append(row)
-        for size in sorted({len(rows) for rows in rows_by_group.values()}):
-            group_rows = np.array([rows for rows in rows_by_group.values() if len(rows) == size])
-            inverses = np.linalg.pinv(projected[group_rows[:, :, None], group_rows[:, None, :]])
-            for rows, inverse in zip(group_rows, inverses, strict=True):
-                expected = today[rows] - inverse @ residuals[rows]
-                spread = np.sqrt(np.maximum(np.diag(inverse), 1e-12))
-                for i, row in enumerate(rows[rows < len(first)]):  # those come first in a group
-                    deviation = abs(first[row] - expected[i]) / spread[i]
-                    for key in (None, errors[row].levels[0]):
-                        misses_by_key.setdefault(key, []).append(deviation)
+        for group in dict.fromkeys(groups):
+            rows = np.flatnonzero([other == group for other in groups])
+            inverse = np.linalg.pinv(projected[np.ix_(rows, rows)])
+            expected = today[rows] - inverse @ residuals[rows]
+            spread = np.sqrt(np.maximum(np.diag(inverse), 1e-12))
+            for i, row in enumerate(rows[rows < len(first)]):  # those come first in a group
+                deviation = abs(first[row] - expected[i]) / spread[i]
+                for key in (None, errors[row].levels[0]):
+                    misses_by_key.setdefault(key, []).append(deviation)
     t_quantile = student_t(0.5 + 0.5 * MOST, PRIOR)
     return {
         key: max((float(np.quantile(misses, MOST, method="higher")) / t_quantile) ** 2, DIGITS)
@@ -366,6 +372,64 @@ def coverage(
             for share in (HALF, MOST)))
         for name, named_errors in errors_by_name.items() if named_errors
     ]  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def error_record() -> tuple[tuple[Error, ...], Bands]:
+    """Recorded errors and the bands made from them, computed once."""
+    errors = errors_of(load_published(), load_first_answers(), stored_errors()["today"])
+    return tuple(errors), Bands(errors)
+
+
+@lru_cache(maxsize=1)
+def _bands_without_system() -> dict[str, Band]:
+    """Band of every judged row by its id, made without rows of its system."""
+    errors, _ = error_record()
+    quantities = {error.levels[0] for error in errors}
+    rows = [r for r in load_published() if r.kind not in UNJUDGED and quantity_of(r) in quantities]
+    leaf_by_row = {
+        r.id: (r.system, levels_of(quantity_of(r), scenario_of(r.scenario), stack_of(r)))
+        for r in rows
+    }
+    return bands_without(errors, by_system, leaf_by_row)
+
+
+def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
+    """By row id: low and high end of twin / published - 1 in a band made without the row's system,
+    and whether its first error lies within (None: it has none)."""
+    bands, first_errors, ends_by_row = _bands_without_system(), load_first_answers(), {}
+    for row in load_published():
+        if row.id not in bands:
+            continue
+        low_log, high_log = bands[row.id].ends()
+        if log_speed(row, 1.0) < 0.0:
+            low_log, high_log = -high_log, -low_log
+        first = None if row.at_most else first_errors.get(row.id)
+        inside = None if first is None else bands[row.id].holds(log_speed(row, first.error))
+        ends_by_row[row.id] = (math.expm1(low_log), math.expm1(high_log), inside)
+    return ends_by_row
+
+
+@lru_cache(maxsize=1)
+def coverages() -> dict[str, list[Coverage]]:
+    """Coverage of bands by what was left out of them; first overall, then by quantity."""
+    errors, _ = error_record()
+    bands = _bands_without_system()
+    return {
+        "first errors, their system left out": coverage(errors, bands),
+        "first errors, their source left out": coverage(errors, bands_without(errors, by_source)),
+        "rows in sight, which flatter, their system left out": coverage(errors, bands, True),
+    }
+
+
+def coverage_texts() -> list[str]:
+    """Sentences on the coverage of bands, one for each way of leaving rows out."""
+    sentences = []
+    for subject, (overall, *quantities) in coverages().items():
+        quantity_text = ", ".join(f"{part.rows_of} {part.text}" for part in quantities)
+        shares_text = f"{100 * HALF:.0f} and {100 * MOST:.0f} %"
+        sentences.append(f"Bands of {shares_text} hold {overall.text} {subject} ({quantity_text}).")
+    return sentences
 
 
 # Ratios of two figures, where most of the error cancels.

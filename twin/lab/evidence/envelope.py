@@ -256,9 +256,7 @@ def outside_evidence(
     for role in roles:
         roles_by_chip.setdefault(chip_of(scenario, role), []).append(role)
     for chip, chip_roles in roles_by_chip.items():
-        for span in aspect_ranges(
-            facts, rows, chip
-        ):  # None: those of the published rows are stored
+        for span in aspect_ranges(facts, rows, chip):  # None: published rows, whose are stored
             pool = span.aspect.pool
             if pool and pool not in chip_roles:
                 continue

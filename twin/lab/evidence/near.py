@@ -17,29 +17,14 @@ from twin.lab.evidence.bands import (
     PRIOR,
     STACK,
     Band,
-    Bands,
-    Coverage,
     Error,
-    bands_without,
-    by_source,
-    by_system,
-    coverage,
     error_of_ratio,
-    errors_of,
+    error_record,
     levels_of,
-    log_speed,
-    quantity_of,
-    stack_of,
 )
 from twin.lab.evidence.judge import stored_errors
-from twin.lab.evidence.rows import (
-    SUPERNODE,
-    UNJUDGED,
-    load_first_answers,
-    load_published,
-    rows_digest,
-    scenario_of,
-)
+from twin.lab.evidence.rows import SUPERNODE, load_published, rows_digest
+from twin.metrics.measures import numbered
 from twin.metrics.registry import shown
 from twin.scenario import Scenario, chip_of, pools
 from twin.scenario.words import choice_label
@@ -105,29 +90,16 @@ class Near:
         """Rows from which the band is made, in words."""
         facts_text = ", with earlier facts" if self.stale else ""
         if not self.band.own:
-            sight_text = (
-                f"; its {_rows_text(self.seen)} were in sight of its making" if self.seen else ""
-            )
-            return f"as far as other systems were off at first{sight_text}{facts_text}"
+            seen_text = f"; its {numbered(self.seen, 'row')} were in sight of its making"
+            other_text = "as far as other systems were off at first"
+            return f"{other_text}{seen_text if self.seen else ''}{facts_text}"
         weight_text = "" if self.band.own >= PRIOR else f", other systems weigh as {PRIOR}"
-        return f"{_rows_text(self.band.own, 'unseen ')} of {self.where}{weight_text}{facts_text}"
+        return f"{numbered(self.band.own, 'unseen row')} of {self.where}{weight_text}{facts_text}"
 
 
 def _signed_percent(ratio: float) -> str:
     """A ratio's difference from 1 as a signed number of per cent: '+26' for 1.26."""
     return f"{100 * (ratio - 1):+.0f}".replace("-", "−")
-
-
-def _rows_text(count: int, kind: str = "") -> str:
-    """A number of rows in words: '3 unseen rows'."""
-    return f"{count} {kind}{'row' if count == 1 else 'rows'}"
-
-
-@lru_cache(maxsize=1)
-def error_record() -> tuple[tuple[Error, ...], Bands]:
-    """Recorded errors and the bands made from them, computed once."""
-    errors = errors_of(load_published(), load_first_answers(), stored_errors()["today"])
-    return tuple(errors), Bands(errors)
 
 
 @lru_cache(maxsize=4)
@@ -287,54 +259,3 @@ def known_throughput_ratio(one: Scenario, other: Scenario, ratio: float) -> Know
     """Comparison of the throughputs of two deployments; ratio: of the first over the second."""
     figure = next(candidate for candidate in figures_of(one) if not candidate.time)
     return _known_ratio(figure, one, other, ratio)
-
-
-@lru_cache(maxsize=1)
-def _bands_without_system() -> dict[str, Band]:
-    """Band of every judged row by its id, made without rows of its system."""
-    errors, _ = error_record()
-    quantities = {error.levels[0] for error in errors}
-    rows = [r for r in load_published() if r.kind not in UNJUDGED and quantity_of(r) in quantities]
-    leaf_by_row = {
-        r.id: (r.system, levels_of(quantity_of(r), scenario_of(r.scenario), stack_of(r)))
-        for r in rows
-    }
-    return bands_without(errors, by_system, leaf_by_row)
-
-
-def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
-    """By row id: low and high end of twin / published - 1 in a band made without the row's system,
-    and whether its first error lies within (None: it has none)."""
-    bands, first_errors, ends_by_row = _bands_without_system(), load_first_answers(), {}
-    for row in load_published():
-        if row.id not in bands:
-            continue
-        low_log, high_log = bands[row.id].ends()
-        if log_speed(row, 1.0) < 0.0:
-            low_log, high_log = -high_log, -low_log
-        first = None if row.at_most else first_errors.get(row.id)
-        inside = None if first is None else bands[row.id].holds(log_speed(row, first.error))
-        ends_by_row[row.id] = (math.expm1(low_log), math.expm1(high_log), inside)
-    return ends_by_row
-
-
-@lru_cache(maxsize=1)
-def coverages() -> dict[str, list[Coverage]]:
-    """Coverage of bands by what was left out of them; first overall, then by quantity."""
-    errors, _ = error_record()
-    bands = _bands_without_system()
-    return {
-        "first errors, their system left out": coverage(errors, bands),
-        "first errors, their source left out": coverage(errors, bands_without(errors, by_source)),
-        "rows in sight, which flatter, their system left out": coverage(errors, bands, True),
-    }
-
-
-def coverage_texts() -> list[str]:
-    """Sentences on the coverage of bands, one for each way of leaving rows out."""
-    sentences = []
-    for subject, (overall, *quantities) in coverages().items():
-        quantity_text = ", ".join(f"{part.rows_of} {part.text}" for part in quantities)
-        shares_text = f"{100 * HALF:.0f} and {100 * MOST:.0f} %"
-        sentences.append(f"Bands of {shares_text} hold {overall.text} {subject} ({quantity_text}).")
-    return sentences

@@ -125,14 +125,10 @@ class Bars:
         return self.exchange if row.family == "exchange" else self.worst[row.group]
 
 
-def load_published(path: Path = PUBLISHED) -> list[Row]:
-    """All published rows in the order of the file; raises EvidenceError for a malformed one."""
-    return list(_published_rows(path, path.stat().st_mtime_ns if path.exists() else 0))
-
-
 @lru_cache(maxsize=4)
-def _published_rows(path: Path, _: int) -> tuple[Row, ...]:
-    """Rows of a file, cached by path and change time: one prediction loads them seven times."""
+def load_published(path: Path = PUBLISHED) -> tuple[Row, ...]:
+    """All published rows in the order of the file, read once; raises EvidenceError for a malformed
+    one."""
     rows = []
     for entry in published_table(path)["row"]:
         try:

@@ -6,7 +6,7 @@ import io
 import json
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,8 @@ import polars.selectors as cs
 from twin.facts import Facts
 from twin.kernels.compiled import ANSWERS as ROOMS
 from twin.kernels.compiled import source_digest
+from twin.lab.evidence.bands import coverage_texts, row_bands
 from twin.lab.evidence.judge import evidence
-from twin.lab.evidence.near import coverage_texts, row_bands
 from twin.lab.library import ROOT, load_facts, preset
 from twin.lab.runs.executor import Runner
 from twin.lab.store import Store
@@ -55,31 +55,30 @@ class Shipped:
         return is_other or load_facts().digest != self.facts
 
 
+def _archives(folder: Path) -> Iterator[tuple[str, zipfile.ZipFile, dict[str, Any]]]:
+    """Yield each shipped result of a folder: its preset's key, its archive and its description."""
+    for path in sorted(folder.glob("*.zip")):
+        with zipfile.ZipFile(path) as archive:
+            yield path.stem, archive, json.loads(archive.read(ABOUT))
+
+
 def find_shipped(scenario: Scenario, folder: Path = FOLDER) -> Shipped | None:
     """The shipped result of exactly this scenario; None without one."""
     digest = scenario_digest(scenario)
-    for key in PRESETS:
-        path = folder / f"{key}.zip"
-        if path.exists():
-            with zipfile.ZipFile(path) as archive:
-                description = json.loads(archive.read(ABOUT))
-                if description["scenario"] == digest:
-                    tables = {
-                        name: pl.read_parquet(io.BytesIO(archive.read(f"{name}.parquet")))
-                        for name in description.pop("tables")
-                    }
-                    return Shipped(key=key, tables=tables, **description)
+    for key, archive, about in _archives(folder):
+        if about["scenario"] == digest:
+            tables = {
+                name: pl.read_parquet(io.BytesIO(archive.read(f"{name}.parquet")))
+                for name in about.pop("tables")
+            }
+            return Shipped(key=key, tables=tables, **about)
     return None
 
 
 def shipped_summaries() -> dict[str, dict[str, Any]]:
     """Summaries of all shipped results, by the digest of the scenario."""
     answers: dict[str, dict[str, Any]] = json.loads((FOLDER / ANSWERS).read_text("utf-8"))
-    for path in sorted(FOLDER.glob("*.zip")):
-        with zipfile.ZipFile(path) as archive:
-            description = json.loads(archive.read(ABOUT))
-            answers[description["scenario"]] = description["summary"]
-    return answers
+    return answers | {a["scenario"]: a["summary"] for _, _, a in _archives(FOLDER)}
 
 
 def write_run(key: str, scenario: Scenario, run: "Run", engine: str, folder: Path = FOLDER) -> Path:

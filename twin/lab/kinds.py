@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from types import SimpleNamespace as NoName
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -29,14 +30,6 @@ T = TypeVar("T", bound=Named)
 Floats = NDArray[np.float64]
 
 
-class Reference(Named, Protocol):
-    """A scenario's reference to a stored value, by its digest."""
-
-    @property
-    def name(self) -> str:
-        """Name of the value for people, as it was at its import."""
-
-
 @dataclass(frozen=True, slots=True)
 class Parts:
     """A value split into parts; `about` is JSON of at most some kilobytes, tables may be large."""
@@ -55,7 +48,7 @@ class Kind(Generic[T]):
     reader: Hook | None  # makes one of (bytes, name); ValueError: one sentence; None: none is here
     split: Callable[[T], Parts]
     join: Callable[[Parts], T]  # KeyError, TypeError, ValueError: another version made the parts
-    named: Callable[[Scenario], Reference | None] = lambda _: None  # the one that a scenario uses
+    named: Callable[[Scenario], Any] = lambda _: None  # `digest` and `name` of what a scenario uses
     absent: str = ""  # that one of that name is not stored here
     in_use: str = ""  # "this trace is": begins the sentence that says who uses it
     smaller: str = ""  # what to do with one that is too large
@@ -118,14 +111,6 @@ def _join_counts(parts: Parts) -> CountsTable:
     return CountsTable(parts.name, parts.format, counts.astype(np.float64), attrs["note"])
 
 
-@dataclass(frozen=True, slots=True)
-class MachineNamed:
-    """A scenario's reference to an imported machine: its digest."""
-
-    digest: str
-    name: str = ""
-
-
 def _machine_parts(machine: ImportedMachine) -> Parts:
     """Parts of a machine: a table of vertices and one of links, attributes as JSON."""
     vertex_rows = [(name, json.dumps(attrs, sort_keys=True)) for name, attrs in machine.vertices]
@@ -163,7 +148,7 @@ COUNTS = Kind(
 MACHINE = Kind(
     key="machine", reader=Hook("machine", "twin.lab.machines:read_machine"), split=_machine_parts,
     join=_join_machine,
-    named=lambda s: MachineNamed(s.supernode.machine) if s.supernode.imported else None,
+    named=lambda s: NoName(digest=s.supernode.machine, name="") if s.supernode.imported else None,
     absent="the machine {} is not stored here: ask for its file and import that first",
     in_use="this machine is", smaller="leave out what serves no NPU",
     at_hand=lambda digest: available_machine(digest) is not None,

@@ -82,8 +82,7 @@ def _costs_of_run(scenario: Scenario, facts: Facts, tables: Tables) -> Costs:
 
 def _mean(column: pl.Series) -> float:
     """Mean of a column; 0 for an empty one."""
-    mean = column.mean()
-    return float(mean) if isinstance(mean, int | float) else 0.0
+    return float(column.mean() or 0.0)  # type: ignore[arg-type]
 
 
 def _hottest_load(tables: Tables, role: str) -> float:

@@ -117,20 +117,17 @@ class Values(Generic[T]):
 
     def use_text(self, digest: str) -> str:
         """Sentence on the scenarios and runs that use a value; '' if none."""
-        with self._database.read() as session:
-            return self._use_sentence(session, digest)
-
-    def _use_sentence(self, session: Session, digest: str) -> str:
-        """Sentence on the scenarios and runs that use a value; '' if none."""
         # In a text, 64 hexadecimal digits occur only as a digest.
         names_it = ScenarioRow.body.contains(digest, autoescape=True)
         scenario_query = select(func.count()).select_from(ScenarioRow).where(names_it)
-        if not (scenario_count := session.scalar(scenario_query)):
-            return ""
         run_query = select(func.count(RunRow.id)).join(ScenarioRow).where(names_it)
-        count_text = numbered(scenario_count, "scenario")
-        if run_count := session.scalar(run_query):
-            count_text += f" with {numbered(run_count, 'run')}"
+        with self._database.read() as session:
+            scenarios, runs = session.scalar(scenario_query), session.scalar(run_query)
+        if not scenarios:
+            return ""
+        count_text = numbered(scenarios, "scenario") + (
+            f" with {numbered(runs, 'run')}" if runs else ""
+        )
         return f"{self.kind.in_use} used by {count_text}: delete those first"
 
     def delete(self, digest: str) -> None:
@@ -139,7 +136,7 @@ class Values(Generic[T]):
             require(self._row(session, digest), self.kind.key, digest)
             if not self._visitor.let_go(session, self.kind.key, digest):
                 return
-            if use_text := self._use_sentence(session, digest):
+            if use_text := self.use_text(digest):
                 raise StoreError(use_text)
             session.execute(delete(ImportRow).where(ImportRow.digest == digest))
 

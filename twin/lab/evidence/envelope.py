@@ -33,10 +33,14 @@ class Aspect:
     """One aspect in which a scenario can lie outside: numbers have a range, names a set."""
 
     name: str
-    unit: str
-    pool: str  # prefill, decode, or "" for every row
-    read: Callable[[Configuration, Facts], Value]
-    path: str = ""  # of the field whose options the names are
+    unit: str = ""
+    pool: str = ""  # prefill, decode, or "" for every row
+    path: str = ""  # of the field whose value it is, or whose options the names are
+    read: Callable[[Configuration, Facts], Value] | None = None  # None: the field's value
+
+    def value_of(self, c: Configuration, facts: Facts) -> Value:
+        """Value of a configuration in this aspect."""
+        return _field_value(self.path, c) if self.read is None else self.read(c, facts)
 
     @property
     def title(self) -> str:
@@ -133,49 +137,40 @@ def _reused_share(c: Configuration, facts: Facts) -> Value:
     return float(c.args.get("hit_share", reused_share))
 
 
-def _field_value(path: str, pool: str, c: Configuration, _facts: Facts) -> Value:
-    """Value of a field by its path, switches as 'on' or 'off'; None for a configuration without it,
-    or of another pool ('': any)."""
-    is_colocated = c.scenario.deployment.mode == "colocated"
-    if (pool and c.pool != pool) or (is_colocated and path.startswith("deployment.prefill")):
-        return None  # an exchange alone, or a colocated instance, has no such field
+def _field_value(path: str, c: Configuration) -> Value:
+    """Value of a field by its path, switches as 'on' or 'off'; None for a colocated instance that
+    has no such field."""
+    if c.scenario.deployment.mode == "colocated" and path.startswith("deployment.prefill"):
+        return None
     value = scenario_value(c.scenario, path)
     if isinstance(value, bool):
         return "on" if value else "off"
     return value if isinstance(value, str) else float(value)
 
 
-def _options_aspect(name: str, path: str, pool: str = "", unit: str = "") -> Aspect:
-    """The aspect of a field with options; name: of the aspect."""
-    return Aspect(name, unit, pool, partial(_field_value, path, ""), path)
-
-
 ASPECTS = (
-    Aspect("chip", "", "", _pool_chip, "supernode.chip"),
-    _options_aspect("model", "deployment.model"),
-    _options_aspect("weight precision", "deployment.precision.weights"),
-    _options_aspect("KV precision", "deployment.precision.kv"),
-    _options_aspect("scale-up network reaches", "supernode.scale_up"),
-    _options_aspect("fused dispatch and combine", "deployment.communication.fused"),
-    Aspect("decode batch", "requests/NPU", "decode",
-           partial(_field_value, "deployment.decode.batch_per_npu", "decode")),
-    Aspect("mean decode context", "tokens", "decode", partial(_mean_context, False)),
+    Aspect("chip", path="supernode.chip", read=_pool_chip),
+    Aspect("model", path="deployment.model"),
+    Aspect("weight precision", path="deployment.precision.weights"),
+    Aspect("KV precision", path="deployment.precision.kv"),
+    Aspect("scale-up network reaches", path="supernode.scale_up"),
+    Aspect("fused dispatch and combine", path="deployment.communication.fused"),
+    Aspect("decode batch", "requests/NPU", "decode", "deployment.decode.batch_per_npu"),
+    Aspect("mean decode context", "tokens", "decode", read=partial(_mean_context, False)),
     Aspect("mean decode context of sparse attention", "tokens", "decode",
-           partial(_mean_context, True)),
-    Aspect("drafter", "", "decode", partial(_draft_field, "drafter"), "deployment.decode.drafter"),
-    Aspect("decode EP degree", "dies", "decode", partial(_ep_dies, "decode")),
-    Aspect("MTP draft", "tokens", "decode",
-           partial(_field_value, "deployment.decode.mtp_draft_tokens", "decode")),
-    Aspect("MTP acceptance", "", "decode", partial(_draft_field, "mtp_acceptance")),
-    Aspect("expert skew in decode", "", "decode", _expert_skew),
-    Aspect("prompt length", "tokens", "prefill", _mean_prompt),
-    Aspect("prefill EP degree", "dies", "prefill", partial(_ep_dies, "prefill")),
-    Aspect("prefill batch", "tokens/NPU", "prefill",
-           partial(_field_value, "deployment.prefill.tokens_per_npu", "")),
-    _options_aspect("prefill attention", "deployment.prefill.attention", "prefill"),
-    Aspect("expert skew in prefill", "", "prefill", _expert_skew),
-    Aspect("reused share of a prompt", "", "prefill", _reused_share),
-    *(_options_aspect(info.label, path, unit=field_unit(path)) for path, info in fields().items()
+           read=partial(_mean_context, True)),
+    Aspect("drafter", "", "decode", "deployment.decode.drafter", partial(_draft_field, "drafter")),
+    Aspect("decode EP degree", "dies", "decode", read=partial(_ep_dies, "decode")),
+    Aspect("MTP draft", "tokens", "decode", "deployment.decode.mtp_draft_tokens"),
+    Aspect("MTP acceptance", "", "decode", read=partial(_draft_field, "mtp_acceptance")),
+    Aspect("expert skew in decode", "", "decode", read=_expert_skew),
+    Aspect("prompt length", "tokens", "prefill", read=_mean_prompt),
+    Aspect("prefill EP degree", "dies", "prefill", read=partial(_ep_dies, "prefill")),
+    Aspect("prefill batch", "tokens/NPU", "prefill", "deployment.prefill.tokens_per_npu"),
+    Aspect("prefill attention", "", "prefill", "deployment.prefill.attention"),
+    Aspect("expert skew in prefill", "", "prefill", read=_expert_skew),
+    Aspect("reused share of a prompt", "", "prefill", read=_reused_share),
+    *(Aspect(info.label, field_unit(path), path=path) for path, info in fields().items()
       if path.startswith("deployment.optimisations.")),
 )  # fmt: skip
 
@@ -209,7 +204,7 @@ def aspect_ranges(
         ] or configurations
     reaches = []
     for aspect in ASPECTS:
-        pairs = [(c.row, aspect.read(c, facts)) for c in configurations if _concerns(aspect, c)]
+        pairs = [(c.row, aspect.value_of(c, facts)) for c in configurations if _concerns(aspect, c)]
         readings = [(row, value) for row, value in pairs if value is not None]
         values = sorted({value for _, value in readings}, key=lambda v: (isinstance(v, str), v))
         if values:
@@ -230,7 +225,9 @@ def _concerns(aspect: Aspect, c: Configuration) -> bool:
     return bool(c.pool) and aspect.pool in ("", c.pool)
 
 
-NOT_OF_EXCHANGE = {"MTP acceptance", "expert skew in decode", "KV precision"}
+NOT_OF_EXCHANGE = {
+    "decode batch", "MTP draft", "MTP acceptance", "expert skew in decode", "KV precision",
+}  # fmt: skip
 
 
 def outside_evidence(
@@ -260,7 +257,9 @@ def outside_evidence(
             pool = span.aspect.pool
             if pool and pool not in chip_roles:
                 continue
-            value = span.aspect.read(Configuration("", pool or chip_roles[0], scenario, {}), facts)
+            value = span.aspect.value_of(
+                Configuration("", pool or chip_roles[0], scenario, {}), facts
+            )
             if value is not None and not span.holds(value):
                 unit = f" {span.aspect.unit}" if span.aspect.unit else ""
                 text, ranges = span.aspect.value_text(value, facts), span.text(facts)

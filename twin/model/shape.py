@@ -282,7 +282,8 @@ def load_shape(facts: Facts, name: str) -> Shape:
     """The model of that name; raises ModelError listing the known ones."""
     model_names = facts.names("models")
     if name not in model_names:
-        raise ModelError(f"deployment.model = {name!r} is not known: take one of {model_names}")
+        listed = ", ".join(model_names)
+        raise ModelError(f"deployment.model = {name!r} is not known: take one of {listed}")
     values = {
         field.name: facts[f"models.{name}.{field.name}"].value
         for field in fields(Shape)

@@ -165,6 +165,17 @@ def test_every_fault_has_its_sentence_up_to_a_screenful():
     assert refused.value.faults[-1] == "And 5 faults more."
 
 
+def test_faults_alike_are_one_sentence():
+    cables = [f"die {n}.0.0,switch 0,1,1,UB" for n in range(25)] + ["die 0.0.0,switch 0,1,1,ub"]
+    with pytest.raises(FabricFileError) as refused:
+        read_machine(HEAD + "\n".join(cables), "file")
+    assert str(refused.value.named("a.csv")) == (
+        "a.csv: The link of 'die 0.0.0' and 'switch 0' is on no plane: take one of ub, rdma, vpc, "
+        "package. 24 faults more like this. The link of 'die 0.0.0' and 'switch 0' stands there "
+        "twice: add up parallel cables in one line."
+    )
+
+
 def test_other_tools_read_what_is_written():
     fabric = build_fabric(small("cloudmatrix384"), FACTS)
     graph = nx.node_link_graph(json.loads(fabric_text(fabric, "json")), edges="edges")

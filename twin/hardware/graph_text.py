@@ -3,17 +3,22 @@
 Text in, text out: this module opens no file, and sizes are bounded before anything is parsed. What
 vertices and links mean is the matter of machine_file.py. Other forms are extras (`GraphForm`)."""
 
+from __future__ import annotations
+
 import csv
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from twin.hardware.chip import HardwareError
 from twin.hooks import GraphForm, hooks_of
+from twin.scenario.words import numbered
 
 LONGEST = 48_000_000  # characters of a file; eight supernodes of 384 NPUs take 35 million
 SHOWN = 20  # faults listed in full
+NAME_OR_NUMBER = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 MOST_FAULTS = 10_000  # after which reading stops
 MOST_CABLES = 500_000  # each is a link of two directions (`machine_file.MOST_LINKS`)
 LONGEST_LINE = 64 << 10  # characters of a row of a table
@@ -22,13 +27,26 @@ LinkRows: TypeAlias = Sequence[tuple[str, str, Mapping[str, Any]]]
 
 
 class FabricFileError(HardwareError):
-    """A file that describes no fabric; `faults` has one sentence for each fault."""
+    """A file that describes no fabric; `faults` has one sentence for each fault, up to `SHOWN`. Its
+    message has one for all faults that differ in names and numbers alone. name: of the file."""
 
-    def __init__(self, faults: Sequence[str]) -> None:
+    def __init__(self, faults: Sequence[str], name: str = "") -> None:
         self.faults = list(faults[:SHOWN])
         if len(faults) > SHOWN:
-            self.faults.append(f"And {len(faults) - SHOWN} faults more.")
-        super().__init__(" ".join(self.faults))
+            self.faults.append(f"And {numbered(len(faults) - SHOWN, 'fault')} more.")
+        self._all = faults
+        alike: dict[str, list[str]] = {}
+        for fault in faults:
+            alike.setdefault(NAME_OR_NUMBER.sub("", fault), []).append(fault)
+        message = " ".join(
+            first + (f" {numbered(len(more), 'fault')} more like this." if more else "")
+            for first, *more in list(alike.values())[:SHOWN]
+        )
+        super().__init__(f"{name}: {message}" if name else message)
+
+    def named(self, name: str) -> FabricFileError:
+        """The error with the file's name before its message."""
+        return FabricFileError(self._all, name)
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ STORED = {
 
 def read_machine(text: str, name: str) -> ImportedMachine:
     """The machine of a file's text: a form of graphs, recognised by its beginning, or a cable list.
-    Raises FabricFileError with a sentence for every fault."""
+    Raises FabricFileError with a sentence for every kind of fault."""
     first_letter = text.lstrip("\ufeff \t\r\n")[:1]
     graph = parse(text, next((k for k, f in forms().items() if f.begins == first_letter), "csv"))
     if len(graph.vertices) > MOST_VERTICES or len(graph.links) > MOST_LINKS:

@@ -34,7 +34,7 @@ def read_machine(source: Path | bytes, name: str | None = None) -> ImportedMachi
     try:
         return machine_of(text, name)
     except FabricFileError as error:
-        raise FabricFileError([f"{name}: {error.faults[0]}", *error.faults[1:]]) from None
+        raise error.named(name) from None
 
 
 def fit_to_npus(scenario: Scenario, npus: int) -> Scenario:

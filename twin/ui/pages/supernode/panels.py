@@ -204,13 +204,14 @@ def draw_files(fabric: Fabric) -> None:
             file = file_name(session.draft().name, f"-fabric.{kind}")
             download(form.title, partial(fabric_text, fabric, kind), file, f"fabric-{kind}")
     st.caption(
-        "Every element and link with its capacity in bytes/s and its latency in s, edits included. "
-        "networkx, Gephi and yEd read the graphs; the box below takes each back as a machine."
+        "Every link with its rate and latency, edits included: bytes/s and s in the graphs, which "
+        "networkx, Gephi and yEd read, GB/s and ns in the cable list. The box below takes each back "
+        "as a machine."
     )
     st.markdown("**Bring one in**")
     st.caption(
         "A cable list begins with the line from,to,GB/s,ns,plane and has a line a cable, as in "
-        "die 0.0.0,switch 0,28,200,ub. Graphs are read as networkx writes them; an edge has "
+        "die 0.0.0,switch 0,28,200,ub; semicolons or tabs may stand for the commas. Graphs are read as networkx writes them; an edge has "
         "capacity_bytes_per_s, latency_s and plane."
     )
     draw_machine_upload()

@@ -33,10 +33,15 @@ def test_a_cable_list_becomes_the_machine_of_the_draft_and_a_wrong_one_gets_one_
     expect(page.get_by_role("alert").filter(has_text="needs a rate of 0 to").first).to_be_visible()
     rest(page)
     page.locator("input[type=file]").last.set_input_files(str(CABLES))
+    expect(
+        page.get_by_text("Switches, as names of no other kind: board switch").first
+    ).to_be_visible()
+    expect(page.get_by_text("the chip becomes Ascend 910B (376T)").first).to_be_visible()
     page.get_by_role("button", name="Use this machine").first.click()
     page.wait_for_url("**/supernode?s=*")
     title = page.get_by_text("NPUs in 2 nodes").first
     title.wait_for()
+    expect(page.get_by_text("NPUs, 16 dies, ").first).to_contain_text("switches")
     page_elsewhere.goto(page.url)
     expect(page_elsewhere.get_by_text("NPUs in 2 nodes").first).to_be_visible()
 

@@ -71,7 +71,7 @@ def test_what_is_cut_off_is_said_so_and_who_moved_off_it(page):
     assert any("Prefill 2 moved off node 5" in c.value for c in page.caption)
     assert price(page, "Pool read")[1] == "unchanged"
     edit(page, *off("RDMA plane"))
-    assert price(page, "KV hand-off") == ("cut off", "was 21.5 GB/s")
+    assert price(page, "KV transfer") == ("cut off", "was 21.5 GB/s")
 
 
 def test_differences_are_listed_and_taken_back_one_by_one(page):

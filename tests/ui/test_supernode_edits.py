@@ -87,7 +87,7 @@ def test_headline_prices_are_those_of_the_slowest_instance(edits):
     assert told["All-to-all, decode die"] == pytest.approx(slowest("decode", all_to_all))
     assert told["Pool read, instance · UB"] == pytest.approx(slowest("prefill", pool_read))
     nics = [21.5e9 * (0.5 if e.element.startswith("NIC") else 1.0) for e in edits] or [21.5e9]
-    assert told["KV hand-off, die · RDMA"] == pytest.approx(min(nics))
+    assert told["KV transfer, die · RDMA"] == pytest.approx(min(nics))
 
 
 def test_a_cut_off_price_says_so():
@@ -96,7 +96,7 @@ def test_a_cut_off_price_says_so():
     assert all(h.bytes_per_s for h in headlines(Scenario(), broken))  # prefill 0 moves away
     told = headlines(stays, broken)
     cut = {h.label: h for h in told if h.bytes_per_s is None}
-    assert set(cut) == {"KV hand-off, die · RDMA", "Pool read, instance · UB"}
+    assert set(cut) == {"KV transfer, die · RDMA", "Pool read, instance · UB"}
     assert all("5" in h.where for h in cut.values())
 
 

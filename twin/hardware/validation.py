@@ -59,7 +59,7 @@ def unreachable_sentences(fabric: Wiring) -> list[str]:
     sentences = _sentences_on(npus(~is_linked), "has a die without a UB link", "it cannot serve")
     off_rdma = port_rates(net, "rdma") <= 0.0
     sentences += _sentences_on(
-        npus(off_rdma), "has a die off the RDMA plane", "it cannot hand off there"
+        npus(off_rdma), "has a die off the RDMA plane", "it cannot transfer KV there"
     )
     lost = _nodes_cut_off(net) if net.spans_nodes else []
     sentences += _sentences_on(

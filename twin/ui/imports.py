@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from twin.hardware.chip import HardwareError
+from twin.hardware.chip import HardwareError, load_chip
 from twin.hardware.fabric import build_fabric
 from twin.hardware.imported import ImportedMachine, npus_of
 from twin.hardware.placement import npus_on
@@ -18,6 +18,7 @@ from twin.lab.store.values import Values
 from twin.lab.traces import reader
 from twin.metrics.measures import amount, numbered
 from twin.scenario import ROUTINGS, Scenario, SpecError, npus_used, with_overrides
+from twin.scenario.words import first_few
 from twin.ui import forms, session, words
 from twin.ui.fields import sentence
 from twin.ui.show import plain
@@ -257,6 +258,17 @@ def _preview_machine(machine: ImportedMachine) -> Look:
         "CPUs": f"{kind_counts['cpu']:,}", "Links": f"{len(machine.links):,}",
     }  # fmt: skip
     notes = [] if _has_cpus(machine) else ["Without CPUs it has no DRAM: the memory pool goes off."]
+    facts, present_chip = session.facts(), session.draft().supernode.chip
+    if (chip := machines.fitting_chip(machine, facts, present_chip)) != present_chip:
+        dies_text = numbered(machine.dies_per_npu, "die")
+        notes.append(
+            f"Its NPUs have {dies_text} each: the chip becomes {load_chip(facts, chip).title}."
+        )
+    cables = Counter(end for *ends, _ in machine.links for end in ends)
+    switches = [name for name, attrs in machine.vertices if attrs["kind"] == "switch"]
+    if switches:  # a name with a typing error is one, and has few cables
+        few_first = first_few(sorted(switches, key=cables.__getitem__))
+        notes.append(f"Switches, as names of no other kind: {plain(few_first)}.")
     return Look(f"**{plain(machine.name)}**", figures, notes, {"Links": "Each direction counts."})
 
 

@@ -171,7 +171,7 @@ class View {
     if (!link) this.toggleOff("only")
     el.back.hidden = !picture.zoomed
     el.title.textContent = !box ? this.data.title : this.onlyLink ? [...picture.chosen].map((b) => b.name).join(" – ") : many > 1 ? `${number(many)} selected` : picture.label(box)
-    const inside = box && scene.inside(box), parts = box ? (many > 1 ? this.counted(picture.chosen) : this.counted(inside.filter((b) => b !== box && !["rack", "plane"].includes(b.kind)))) : this.counted(scene.boxes.filter((b) => ["rack", "node", "npu", "die", "l1", "l2", "cpu"].includes(b.kind)))
+    const inside = box && scene.inside(box), parts = box ? (many > 1 ? this.counted(picture.chosen) : this.counted(inside.filter((b) => b !== box && !["rack", "plane"].includes(b.kind)))) : this.counted(scene.boxes.filter((b) => !["plane", "port", "nic", "qingtian", "rdma", "vpc"].includes(b.kind)))
     el.about.textContent = this.message || (box && many === 1 && !parts.length ? `one ${box.one}${box.node ? ` of ${box.node.name}` : ""}` : parts.join(", "))
     el.state.textContent = box && many === 1 ? this.telling(box) : ""
     el.state.hidden = !el.state.textContent

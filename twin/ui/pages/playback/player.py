@@ -46,7 +46,7 @@ LASTING = (Kind.FAULT, Kind.INSTANCE_DOWN, Kind.SHRUNK, Kind.REJOINED)
 TRAFFIC = {
     "experts": "Exchange among dies",
     "attention": "Attention exchange",
-    "kv_hand_off": "KV hand-off",
+    "kv_hand_off": "KV transfer",
     "pool_read": "Memory pool, reads",
     "pool_write": "Memory pool, writes",
     "weights": "Weights moved",

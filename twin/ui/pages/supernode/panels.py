@@ -190,7 +190,7 @@ def _rate_tiles(total: dict[str, float], uneven: bool) -> dict[str, tuple[str, s
             "What one half of the nodes can send to the other half, one direction.",
         ),
         "RDMA · VPC": (
-            f"{rdma_tbps:,.3g} TB/s · {f'{vpc_tbps:,.3g} TB/s' if vpc_tbps else NOTHING}",
+            " · ".join(f"{tbps:,.3g} TB/s" if tbps else NOTHING for tbps in (rdma_tbps, vpc_tbps)),
             "All NICs together · all nodes' Qingtian DPUs together, one direction.",
         ),
     }
@@ -205,13 +205,13 @@ def draw_files(fabric: Fabric) -> None:
             download(form.title, partial(fabric_text, fabric, kind), file, f"fabric-{kind}")
     st.caption(
         "Every link with its rate and latency, edits included: bytes/s and s in the graphs, which "
-        "networkx, Gephi and yEd read, GB/s and ns in the cable list. The box below takes each back "
-        "as a machine."
+        "networkx, Gephi and yEd read, GB/s and ns in the cable list. The box below takes each "
+        "back as a machine."
     )
     st.markdown("**Bring one in**")
     st.caption(
         "A cable list begins with the line from,to,GB/s,ns,plane and has a line a cable, as in "
-        "die 0.0.0,switch 0,28,200,ub; semicolons or tabs may stand for the commas. Graphs are read as networkx writes them; an edge has "
-        "capacity_bytes_per_s, latency_s and plane."
+        "die 0.0.0,switch 0,28,200,ub; semicolons or tabs may stand for the commas. Graphs are "
+        "read as networkx writes them; an edge has capacity_bytes_per_s, latency_s and plane."
     )
     draw_machine_upload()

@@ -33,7 +33,7 @@ from twin.ui import formulas
 PLANES = {"ub": "UB", "rdma": "RDMA", "vpc": "VPC"}
 TRAFFIC = {  # classes whose load the picture can show
     "experts": "Load of the exchange among dies",
-    "kv_hand_off": "Load of the KV hand-off",
+    "kv_hand_off": "Load of the KV transfer",
     "pool_read": "Load of pool reads",
 }
 
@@ -77,7 +77,7 @@ def price_key(fabric: Fabric) -> Key:
 
 @lru_cache(maxsize=16)
 def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
-    """Rates that matter to the deployment: experts' exchange, KV hand-off, pool reads."""
+    """Rates that matter to the deployment: experts' exchange, KV transfer, pool reads."""
     try:
         instances = place(s, fabric).instances
     except HardwareError:  # the answer above the prices says why
@@ -96,7 +96,7 @@ def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
             fabric, i.die_of_rank)))  # fmt: skip
     if s.deployment.mode == "disaggregated":
         plane = s.deployment.kv_transfer_plane
-        label, per = f"KV hand-off, die · {PLANES[plane]}", "die" if plane != "vpc" else "node"
+        label, per = f"KV transfer, die · {PLANES[plane]}", "die" if plane != "vpc" else "node"
         prices.append(_slowest(label, per, pool("prefill", "decode"), key_of,
                                lambda i: _hand_off_price(fabric, instances, i, plane)))  # fmt: skip
     if s.memory_pool.enabled and s.deployment.mode != "decode_only":
@@ -140,7 +140,7 @@ def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) 
 def _hand_off_price(
     fabric: Fabric, placed: Sequence[Instance], instance: Instance, plane: Plane
 ) -> Price:
-    """Price of KV hand-off by an instance's slowest die, its rate over the mean hash collision."""
+    """Price of KV transfer by an instance's slowest die, its rate over the mean hash collision."""
     collision = transfer_collision(fabric, ((i.role, i.die_of_rank) for i in placed), plane)
     nic_rates = port_rates(fabric, plane)
     first_price = nic(fabric, instance.die_of_rank[0], plane)

@@ -20,6 +20,7 @@ from twin.ui.charts import elastic
 from twin.ui.charts import elastic as charts
 from twin.ui.pages import PAGES
 from twin.ui.pages.run.own_sections import starts_sentence
+from twin.ui.pages.run.sections import held_by_attention_dies
 
 
 @pytest.fixture(autouse=True)
@@ -325,3 +326,22 @@ def test_the_form_has_a_row_for_each_further_model(app):
     (table,) = (f.value for f in app.dataframe if "deployment.model" in f.value.columns)
     assert table["name"].to_list() == ["second"]
     assert table["workload.rate_req_per_s"].to_list() == [25.0]
+
+
+def test_where_experts_have_dies_of_their_own_the_others_hold_the_requests():
+    settings = {
+        "horizon_s": 6.0, "warmup_s": 2.0, "deployment.decode.npus_per_instance": 8,
+        "deployment.decode.expert_npus": 4, "deployment.decode.domains": 2,
+    }  # fmt: skip
+    ranks = simulate(small(settings), load_facts()).tables["ranks"]
+    shown = held_by_attention_dies(ranks).filter(pl.col("role") == "decode")
+    experts = shown["expert_load"].is_not_null()
+    assert 0 < experts.sum() < shown.height
+    assert (shown["requests_mean"].is_null() == experts).all()
+    decode = ranks.filter(pl.col("role") == "decode")
+    held = decode["requests_mean"].sum()
+    assert shown["requests_mean"].sum() == pytest.approx(held) and held > 0.0
+    used = decode["kv_used_fraction_mean"].mean()
+    assert shown["kv_used_fraction_mean"].mean() == pytest.approx(used) and used > 0.0
+    plain = ranks.filter(pl.col("role") == "prefill")
+    assert held_by_attention_dies(plain).equals(plain)

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+import polars as pl
 import streamlit as st
 
 from twin.lab.explain.words import PIECES
@@ -167,7 +169,7 @@ def draw_load(row: RunRow, scenario: Scenario) -> None:
         if "power_w" in windows.columns and windows["power_w"].max():  # not of earlier engines
             plot(charts.over_time("power", windows, scenario.warmup_s), "power")
     st.subheader("Die by die", anchor=False)
-    ranks = record.table(row.id, "ranks")
+    ranks = held_by_attention_dies(record.table(row.id, "ranks"))
     figures = [name for name, (key, _) in DIE_FIGURES.items() if not ranks[key].is_null().all()]
     figure = choose("Figure", figures, "die-figure", wrap=True)
     column, percent = DIE_FIGURES[figure]
@@ -176,6 +178,27 @@ def draw_load(row: RunRow, scenario: Scenario) -> None:
         "A die is busy while it computes, however few requests it holds; how full it is, requests "
         "held and KV space say."
     )
+
+
+def held_by_attention_dies(ranks: pl.DataFrame) -> pl.DataFrame:
+    """The table of dies with requests and KV on the dies that do attention. Where experts have dies
+    of their own (AFD), a run counts an even part of an instance's requests on each die of it."""
+    pieces = [ranks.clear()]
+    for piece in ranks.partition_by("role", "instance", maintain_order=True):
+        is_expert = piece["expert_load"].is_not_null().to_numpy()
+        dies, ranks_of_die = np.flatnonzero(~is_expert), piece.height / max((~is_expert).sum(), 1)
+        if 0 < dies.size < piece.height:
+            rows, first = np.arange(piece.height), np.arange(dies.size)[:, None] * ranks_of_die
+            # How much of each rank is on each attention die: ranks are dealt in order.
+            parts = np.minimum(rows + 1, first + ranks_of_die) - np.maximum(rows, first)
+            parts = np.maximum(parts, 0.0)
+            held, used = np.full((2, piece.height), np.nan)
+            held[dies] = parts @ piece["requests_mean"].to_numpy()
+            used[dies] = parts @ piece["kv_used_fraction_mean"].to_numpy() / ranks_of_die
+            columns = pl.Series("requests_mean", held), pl.Series("kv_used_fraction_mean", used)
+            piece = piece.with_columns(column.fill_nan(None) for column in columns)  # noqa: PLW2901
+        pieces.append(piece)
+    return pl.concat(pieces)
 
 
 def use_shares(summary: Mapping[str, Any]) -> list[tuple[str, float, str]]:

@@ -65,8 +65,9 @@ def opened(app, **query):
 @pytest.mark.parametrize("per_npu, count", [(800.0, 2), (18.0, 1)])
 def test_published_points_are_drawn_where_they_leave_the_plans_own_legible(per_npu, count):
     fast = [Published("one", 0.03, 2000.0, "a source")]
-    drawn = charts.plan_front([POINT | {"tokens_per_s_per_npu": per_npu}], {}, fast).figure
-    assert sum(len(trace.x) > 0 for trace in drawn.data) == count
+    chart = charts.plan_front([POINT | {"tokens_per_s_per_npu": per_npu}], {}, fast)
+    assert sum(len(trace.x) > 0 for trace in chart.figure.data) == count
+    assert ("Crosses are of one" in chart.reads) == (count == 2)
 
 
 def test_the_form_starts_the_plan_that_it_shows(app, monkeypatch):

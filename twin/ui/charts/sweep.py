@@ -269,9 +269,11 @@ def plan_front(
                if min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip
     _add_crosses(fig, crosses, "published, decode NPUs alone", mode="markers")
     text = "; ".join(f"{_label(p, ranks)}: {p['tokens_per_s_per_npu']:,.0f} per NPU" for p in best)
+    systems = ", ".join(dict.fromkeys(p.name.partition(",")[0] for p in crosses))
     return base.chart(
         fig, f"The front of throughput per NPU against speed for one user. {text}.",
-        "Up is cheaper, right is faster for a user; the line joins what nothing beats in both.",
+        "Up is cheaper, right is faster for a user; the line joins what nothing beats in both."
+        + (f" Crosses are of {systems}, whatever the plan's machine." if systems else ""),
         x={"title_text": "tokens/s for one user", "showgrid": True},
         y={"title_text": "tokens/s per NPU", "rangemode": "tozero"},
         hovermode="closest", showlegend=True,

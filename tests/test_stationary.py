@@ -81,6 +81,20 @@ def test_iterations_in_which_nothing_happens_are_run_at_once_with_equal_figures(
     assert at_once.swings.lasting == pytest.approx(one_by_one.swings.lasting, rel=0.01)
 
 
+@pytest.mark.parametrize("rate", [0.03, 0.5, 2.0, 11.0])
+def test_iterations_between_prompts_and_their_last_pieces_are_run_at_once(rate, monkeypatch):
+    """With prompts, arrivals follow seconds, so that one may come an iteration earlier or later:
+    figures agree within the errors of both."""
+    s = small({"deployment.mode": "colocated", "workload.output_tokens": 4000})
+    one_by_one = state_at(Priced(s, load_facts()), rate)
+    monkeypatch.setattr(stationary, "LONG_LIFE", 0)
+    at_once = state_at(Priced(s, load_facts()), rate)
+    assert at_once.population.skips > one_by_one.population.skips == 0
+    near = 2.0 * (at_once.error + one_by_one.error) + 1e-3
+    for name in ("iteration_s", "token_s", "rate_req_per_s"):
+        assert getattr(at_once, name) == pytest.approx(getattr(one_by_one, name), rel=near), name
+
+
 @pytest.mark.parametrize("share", [1e-4, 1e-2])
 def test_light_loads_of_mixed_serving_are_judged_by_many_answers(share):
     """A few answers of a light load said that all were in time, or a tenth of them not."""

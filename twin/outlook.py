@@ -102,9 +102,11 @@ def outlook(prices: Priced) -> Outlook:
     slo_rate, limiting = _slo_rate(prices, judgement)
     sustained, tpot_s = min(full.requests_per_s, judgement.max_rate), None
     if full.decode is not None:
-        tpot_s = _mean_tpot_s(judgement, state_at(prices, rate))
+        state = state_at(prices, rate)
+        tpot_s = _mean_tpot_s(judgement, state)
         if rate is None or rate > slo_rate:  # else it is not needed: uneven ranks lower it
-            state = state_at(prices, math.inf, reserved_s=_prefill_wait_s(prices, slo_rate))
+            if judgement.pool or not state.overloaded:  # else it is the same
+                state = state_at(prices, math.inf, reserved_s=_prefill_wait_s(prices, slo_rate))
             sustained = max(slo_rate, min(sustained, state.rate_req_per_s * prices.pool.instances))
     # Of all that is offered: what no KV space has room for is refused, and waits nowhere.
     share = prices.room.share

@@ -22,6 +22,8 @@ NONE = -1
 FREE, COMING, DECODING = range(3)  # status of a place
 LOOK_EVERY = 4  # iterations: neighbours are nearly alike, without prompts
 LEAST_LOOKS = 3  # of iterations that are run at once
+LEAST_QUIET = 4  # iterations with prompts that are run at once
+ENDLESS = 2**40  # iterations
 STRETCH = 16  # iterations with prompts: beyond it what one prolongs is over
 CLUMP = 0.6  # of a life: how far requests of one rank are apart at the begin, see `add_requests`
 ROUNDING = 1.0 - 1e-9  # more than sums of loads can be off
@@ -406,6 +408,63 @@ def skip_iterations(p: Population, last: int) -> None:
 
 
 @kernel
+def skip_mixed_iterations(p: Population, last: int, pace: float) -> float:
+    """Advance an instance that computes prompts to the iteration before the next one in which a
+    request comes, joins or leaves, or a prompt's last piece is computed; at most to the one before
+    `last`. pace: of the last iteration; returns that of the last one skipped. In between contexts
+    and pairs grow evenly: the seconds of iterations lie on a line."""
+    now = p.at[ITERATION]
+    if p.at[WAITS] > 0 or p.at[DECODES] == 0 or p.ahead[0] < LEAST_QUIET * pace:
+        return pace
+    count = min(last - 1 - now, int(p.ahead[0] / pace), full_pieces(p))
+    end = now + 1
+    while end <= now + count and p.ring[end % p.ring.size] == NONE:
+        end += 1
+    count = end - 1 - now
+    if count < LEAST_QUIET:
+        return pace
+    grow_contexts(p, 1)
+    compute_prompts(p)
+    first_s, first_tokens = present_iteration_s(p), context_tokens(p)
+    grow_contexts(p, count - 1)
+    for first in range(0, p.chunk.size, p.prompt_ranks):
+        if p.head[first] != NONE:
+            ranks = min(p.prompt_ranks, p.chunk.size - first)
+            p.to_compute[p.head[first]] -= p.chunk_most * ranks * (count - 2)
+    compute_prompts(p)
+    last_s, last_tokens = present_iteration_s(p), context_tokens(p)
+    for k in range(count):
+        share = k / (count - 1)
+        took_s, iteration = first_s + (last_s - first_s) * share, now + 1 + k
+        p.ahead[0] -= pace
+        p.now_s[0] += took_s
+        is_looked_at = iteration % LOOK_EVERY == 0 or p.prompt_delay > 0
+        if is_looked_at or p.expected_s > 0.0:
+            add_to_stretch(p, took_s)
+        if is_looked_at:
+            add_to_sums(p, took_s, first_tokens + (last_tokens - first_tokens) * share)
+        if p.expected_s > 0.0:
+            pace = 1.0 + p.own * (took_s / p.expected_s - 1.0)
+    p.now_s[1] = last_s
+    p.at[ITERATION] = end - 1
+    return pace
+
+
+@kernel
+def full_pieces(p: Population) -> int:
+    """Number of next iterations in which each group that computes a prompt takes all it can of that
+    one alone and does not end it; `ENDLESS` where none computes one, 0 where prompts are late."""
+    if p.at[TAKEN] == p.at[DECODES]:
+        return ENDLESS
+    pieces = ENDLESS if p.prompt_delay == 0 else 0
+    for first in range(0, p.head.size, p.prompt_ranks):
+        if p.head[first] != NONE:
+            room = p.chunk_most * min(p.prompt_ranks, p.head.size - first)
+            pieces = min(pieces, math.ceil(p.to_compute[p.head[first]] / room) - 1)
+    return pieces
+
+
+@kernel
 def grow_contexts(p: Population, iterations: int) -> None:
     """Add the growth of a number of iterations to the context of every rank, rounded as if they
     were run one by one: ranks of equal loads stay equal."""
@@ -436,7 +495,9 @@ def run_population(
         add_requests(p, first)
     pace, last_iteration = 1.0, p.at[ITERATION] + iterations
     while p.at[ITERATION] < last_iteration:
-        if p.skips:
+        if p.skips and p.colocated:
+            pace = skip_mixed_iterations(p, last_iteration, pace)
+        elif p.skips:
             skip_iterations(p, last_iteration)
         p.at[ITERATION] += 1
         grow_contexts(p, 1)

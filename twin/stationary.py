@@ -119,7 +119,7 @@ def _empty_population(priced: Priced, arriving: Arriving) -> Population:
         regular=1.0 / max(arriving.cv, LEAST_CV) ** 2,
         rank_choice=RANK_CHOICES[decode.rank_choice], draft_tokens=decode.mtp_draft_tokens,
         acceptance=acceptance,
-        skips=int(life > LONG_LIFE and not mixes), draw=stream_key(seed, "population.who"),
+        skips=int(life > LONG_LIFE), draw=stream_key(seed, "population.who"),
         gap=stream_key(seed, "population.when"), accept=stream_key(seed, "population.mtp"),
         round=stream_key(seed, "population.rounding"),
         offset=stream_key(seed, "population.offset"), slots=slots, following=next_slot,

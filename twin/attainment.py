@@ -40,6 +40,8 @@ from twin.workload.offered import Offered
 if TYPE_CHECKING:  # a formula waits for no compiler
     from twin.stationary import Swings
 
+FULL = 0.99  # of what prefill sustains: beyond it queues have no mean
+HAND_OFF = 1.5  # full batches that a request spends in prefill: half of one waiting, one computed
 CLOSE, LEAST = 0.01, 1 / 256  # of a rate; of the largest: lower ones are not tried
 SAFE = 0.95  # of the rate found: what samples and passes of this size leave open, see DESIGN.md
 SAMPLE, BEGINS = 4000, 200  # requests that the queue is followed over; of them, while it fills
@@ -47,6 +49,7 @@ ROUNDS, TIMES = 10, 2  # full batches of each instance, at least; of a full samp
 PIECES = 600_000  # of prompts that the queue is followed over, at most
 # Of the largest rate, beyond which queues last longer than the sample: more prompts are followed.
 BUSY, LONGER, HALVINGS = 0.5, 64_000, 4
+COPIES = 2  # of a sample whose mean wait beyond it is wanted
 DIGITS = 9  # of times in seconds: the same sample for every rate of a scenario
 NO_CHANCE = 1e-9  # smaller ones are neglected
 NORMAL = tuple(NormalDist().inv_cdf((i + 0.5) / 32) for i in range(32))  # its law, by mean weights
@@ -105,20 +108,49 @@ class Attainment:
             return 1.0
         if rate > self.max_rate:  # a queue that grows without end may be short in a short sample
             return 0.0
-        prompts = self.long_prompts if is_long and rate > BUSY * self.max_rate else self.prompts
+        is_busy = is_long and rate > BUSY * self.max_rate
+        prompts = self.long_prompts if is_busy else self.prompts
+        ttft_s = sorted(self._first_tokens_s(prompts, pool, rate, iteration_s))
+        total_share = math.fsum(share for share, _, _ in self.slo_by_tenant)
+        met_count = math.fsum(s * bisect_right(ttft_s, limit) for s, limit, _ in self.slo_by_tenant)
+        return met_count / (total_share * len(ttft_s))
+
+    def _first_tokens_s(
+        self, prompts: Prompts, pool: Pool, rate: float, iteration_s: float
+    ) -> list[float]:
+        """TTFT (s) of each of these prompts once queues have filled, at `rate` requests/s and this
+        mean time of an iteration."""
         waits, next_s = waits_and_next_s(prompts, pool, rate)
         start = BEGINS if len(waits) > 2 * BEGINS else 0
         fixed_s, to_join_s = self.extra_s + pool.delay_s, iteration_s * self.passes
         # Where the router gets it from prefill, a first token comes as the next batch there ends.
         next_s = next_s if self.after_pass else [0.0] * len(waits)
         rows = zip(waits, next_s, prompts.fresh, prompts.cached, strict=True)
-        ttft_s = sorted(
+        return [
             w + fixed_s + max(self.transfer_s * (fresh + cached) + to_join_s, held_s)
             for w, held_s, fresh, cached in list(rows)[start:]
+        ]
+
+    def reserved_s(self, rate: float) -> float:
+        """Mean seconds from the router to the begin of decode at `rate` requests/s, while a slot is
+        reserved; 0 without a prefill pool. Of one that is full, whose queue has no mean: half a
+        full batch that it waits for, and one in which it is computed. In two digits: nearly equal
+        waits have equal populations."""
+        if self.pool is None:
+            return 0.0
+        in_router_s, rate = (
+            1e-3 * self.scenario.front_end.service_ms,
+            max(rate, LEAST * self.max_rate),
         )
-        total_share = math.fsum(share for share, _, _ in self.slo_by_tenant)
-        met_count = math.fsum(s * bisect_right(ttft_s, limit) for s, limit, _ in self.slo_by_tenant)
-        return met_count / (total_share * len(ttft_s))
+        if rate < FULL * self.max_rate:
+            is_busy = rate > BUSY * self.max_rate
+            prompts = self.prompts.shuffled(COPIES) if is_busy else self.prompts
+            wait_s = fmean(self._first_tokens_s(prompts, self.pool, rate, 0.0))
+        else:
+            batch = max(1.0, self.pool.budget / fmean(self.prompts.fresh))
+            full_s = batch * self.pool.instances / self.max_rate
+            wait_s = self.extra_s + self.pool.delay_s + HAND_OFF * full_s
+        return float(f"{wait_s - in_router_s:.2g}")
 
     def _pass_wait_s(self, rate: float, iteration_s: float) -> float:
         """Mean seconds from joining decode to the first token, at `rate` requests/s, where the
@@ -384,7 +416,7 @@ def _prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffi
     line = token_s, pair_s
     token_s += pair_s * token_pairs
     if not by_data:  # a batch of mean prompts from a table, what differs from them by its slope
-        sizes = [budget * 2.0**k for k in range(-7, 2)]
+        sizes = [budget * 2.0**k for k in range(-12, 2)]
         batch_seconds = [batch_s(role, size, size * token_pairs, hot) for size in sizes]
 
         def interpolated_batch_s(

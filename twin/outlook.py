@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.attainment import SAFE, Attainment, attainment, front_routers
-from twin.model.batch import batch_line
+from twin.attainment import FULL, SAFE, Attainment, attainment, front_routers
 from twin.policies.router import ROUTERS, SEES_WAITS
 from twin.scenario import Scenario
 from twin.stationary import Arriving, Stationary, Swings, answer_times_s, stationary_state
@@ -18,12 +17,11 @@ MISSED = 1.02  # of the SLO: no load meets it
 ROUNDS = 3  # between the longest iteration that the SLO allows and what iterations swing there
 SURE = 2.0  # standard errors of an iteration's time that the answer is on the safe side by
 LESS, TRIES = 0.97, 8  # of a load at which requests wait for a place too long
-FULL = 0.99  # of what is sustained: beyond it queues have no mean
 SAME = 1.0 - 1e-6  # of what is sustained: all of it
 ENOUGH = 3000  # requests: thirty beyond the 99th percentile
 LEAST_S, MOST_S = 20.0, 7200.0  # of a warm-up; of what counts
+NEAR = 1.02  # of a rate of a closed loop
 LEAST, NEARLY = 1 / 64, 1.06  # of a rate of mixed serving: least one tried; close to the largest
-HAND_OFF = 1.5  # cycles of prefill that a request spends in it: half of one waiting, one computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,45 +53,58 @@ def state_at(
     if costs.prefill_role is not None:  # even slots answer no more, and prefill waits for them
         sustained = [p.requests_per_s for p in (full.prefill, full.decode) if p is not None]
         admitted_rate = min([admitted_rate, *sustained])
-    if reserved_s is None:
-        reserved_s = _prefill_wait_s(priced, admitted_rate)
     clients = math.inf
     if s.workload.arrivals == "closed_loop" and not math.isfinite(most_iteration_s):
         clients = s.workload.concurrency / instances
-    absent_s = reserved_s + s.workload.think_s + s.front_end.service_ms * 1e-3
+    away_s = s.workload.think_s + s.front_end.service_ms * 1e-3
     # Of a router's mixed instances that begins an iteration next which takes what comes; else it
     # takes turns, and gaps of an instance add up.
     sharing, cv = 1, {"gamma": s.workload.cv, "uniform": 0.0}.get(s.workload.arrivals, 1.0)
     if costs.colocated_role is not None:
-        absent_s += costs.tokenise_s * priced.traffic.input_tokens
+        away_s += costs.tokenise_s * priced.traffic.input_tokens
         own_instances = instances // front_routers(s)
         sharing = own_instances if ROUTERS[s.router.policy] in SEES_WAITS else 1
     inputs, outputs = lengths or (priced.sample.prompts, priced.sample.answers)
-    state = stationary_state(priced, Arriving(
-        inputs, outputs, admitted_rate / instances, reserved_s, clients, absent_s,
-        cv / math.sqrt(instances // sharing), most_iteration_s, patience_s, sharing,
-    ))  # fmt: skip
+
+    def state_with(slot_s: float) -> Stationary:
+        """The steady state where a slot is reserved for these seconds."""
+        return stationary_state(priced, Arriving(
+            inputs, outputs, admitted_rate / instances, slot_s, clients, slot_s + away_s,
+            cv / math.sqrt(instances // sharing), most_iteration_s, patience_s, sharing,
+        ))  # fmt: skip
+
+    is_known = reserved_s is not None or costs.prefill_role is None
+    judged = None if is_known else attainment(priced)
+    if judged is None:
+        state = state_with(reserved_s or 0.0)
+    elif math.isinf(clients):
+        # Where more come than prefill computes its queue has no mean.
+        state = state_with(judged.reserved_s(rate if full.limit == "prefill" else admitted_rate))
+    else:  # clients that wait for prefill are as many fewer that decode
+        state = state_with(0.0)
+        for _ in range(ROUNDS - 1):
+            stay_s = away_s + state.life * state.iteration_s
+            state = state_with(
+                _wait_of_clients_s(judged, admitted_rate, clients * instances, stay_s)
+            )
     state.overloaded |= rate > admitted_rate * (1.0 + 1e-9) and math.isfinite(rate)
     return state
 
 
-def _prefill_wait_s(priced: Priced, rate: float) -> float:
-    """Approximate seconds from the router to the first token at `rate` requests/s; 0 without a
-    prefill pool. A batch takes all waiting prompts: its fixed seconds over the share of time that
-    prompts leave (by `batch_line`), at least one prompt's time and at most a full batch's."""
-    parts, traffic = priced.parts, priced.traffic
-    role = parts.costs.prefill_role
-    if role is None:
-        return 0.0
-    budget, hot = role.prompt_tokens, parts.prefill_imbalance.table
-    fixed_s, token_s, pair_s = batch_line(role, budget, traffic.input_tokens, hot)
-    prompt_s = traffic.fresh_tokens * token_s + traffic.fresh_pairs * pair_s
-    prompts = max(1.0, budget / traffic.fresh_tokens)
-    busy_share = min(rate / role.pool.instances * prompt_s, 1.0)
-    full_s = fixed_s + prompts * prompt_s
-    cycle_s = full_s if busy_share >= 1.0 else min(full_s, fixed_s / (1.0 - busy_share))
-    tokenised_s = parts.costs.tokenise_s * traffic.input_tokens
-    return tokenised_s + HAND_OFF * max(cycle_s, fixed_s + prompt_s)
+def _wait_of_clients_s(
+    judged: Attainment, most_rate: float, clients: float, stay_s: float
+) -> float:
+    """Mean seconds that a slot is reserved for a request of one of `clients` of a closed loop, by
+    Little's law: clients = requests/s x (stay_s + these). most_rate: requests/s at most; stay_s:
+    seconds of a request elsewhere."""
+    high = min(most_rate, clients / stay_s)
+    wait_s = judged.reserved_s(high)
+    low = clients / (stay_s + wait_s)
+    while low * NEAR < high:
+        middle = math.sqrt(low * high)
+        wait_s = judged.reserved_s(middle)
+        low, high = (middle, high) if middle * (stay_s + wait_s) < clients else (low, middle)
+    return wait_s
 
 
 def outlook(prices: Priced) -> Outlook:
@@ -106,7 +117,7 @@ def outlook(prices: Priced) -> Outlook:
         tpot_s = _mean_tpot_s(judgement, state)
         if rate is None or rate > slo_rate:  # else it is not needed: uneven ranks lower it
             if judgement.pool or not state.overloaded:  # else it is the same
-                state = state_at(prices, math.inf, reserved_s=_prefill_wait_s(prices, slo_rate))
+                state = state_at(prices, math.inf, reserved_s=judgement.reserved_s(slo_rate))
             sustained = max(slo_rate, min(sustained, state.rate_req_per_s * prices.pool.instances))
     # Of all that is offered: what no KV space has room for is refused, and waits nowhere.
     share = prices.room.share
@@ -220,7 +231,7 @@ def _decode_at_slo(priced: Priced, judged: Attainment) -> Stationary | None:
         swings, rate = at_bound.swings, at_bound.rate_req_per_s * priced.pool.instances
         mean_error = at_bound.error if math.isfinite(at_bound.error) else 0.0
         # Where TTFT is met no mean wait is longer; near saturation of prefill it has no bound.
-        reserved_s = min(judged.mean_wait_s(rate), max(limits)) if judged.pool else None
+        reserved_s = min(judged.reserved_s(rate), max(limits))
     if at_bound.iteration_s > MISSED * longest_s:
         return None
     if at_bound.overloaded:  # places are full before TPOT is too long
@@ -242,7 +253,7 @@ def run_times(prices: Priced) -> tuple[float, float]:
     offered_rate = prices.sample.rate_req_per_s
     rate = prices.prediction.requests_per_s if offered_rate is None else offered_rate
     life_s = prices.scenario.front_end.service_ms * 1e-3
-    life_s += _prefill_wait_s(prices, min(rate, prices.prediction.requests_per_s))
+    life_s += attainment(prices).reserved_s(min(rate, prices.prediction.requests_per_s))
     if prices.prediction.decode is not None:
         state = state_at(prices, offered_rate)
         life_s += state.life * state.iteration_s

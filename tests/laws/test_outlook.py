@@ -37,7 +37,9 @@ def test_more_load_never_makes_tokens_faster_until_every_slot_is_full():
     assert paces == sorted(paces)
     full = steady.predict_steady(QUICK, load_facts())
     # Full slots, but ranks that are as uneven as the router leaves them.
-    assert full.decode.tpot_s <= paces[-1] == pytest.approx(full.decode.tpot_s, rel=0.02)
+    busy = {"workload.rate_req_per_s": 800.0, "horizon_s": 90.0, "warmup_s": 60.0}
+    run = simulate(with_overrides(QUICK, busy), load_facts()).summary
+    assert full.decode.tpot_s <= paces[-1] == pytest.approx(run["tpot_s_mean"], rel=0.02)
     assert {one.slo_req_per_s for one in found} == {found[0].slo_req_per_s}
 
 
@@ -263,6 +265,41 @@ def test_prompts_of_one_die_sustain_and_wait_as_in_a_run(case):
     assert outlook(priced).sustained_req_per_s <= found.max_rate
     mean_s = found.mean_wait_s(0.5 * found.max_rate)
     assert mean_s == pytest.approx(runs[1].summary["ttft_s_mean"], rel=0.15)
+
+
+WAITS = {
+    "batches": {},
+    "a long tail": {"workload.lengths": "azure-2023-conv", "workload.prefix": "none"},
+    "the next pass": {"deployment.stack": "sglang-npu", "workload.prefix": "none"},
+}
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.8])
+@pytest.mark.parametrize("name", some(list(WAITS)))
+def test_a_slot_is_reserved_as_long_as_in_a_run(name, part):
+    """From the router to the begin of decode, at a light, a half and a high load of prefill."""
+    s = with_overrides(QUICK, WAITS[name] | {"horizon_s": 300.0, "warmup_s": 60.0})
+    rate = part * attainment(Priced(s, load_facts())).max_rate
+    s = with_overrides(s, {"workload.rate_req_per_s": rate})
+    rows = simulate(s, load_facts()).tables["requests"]
+    rows = rows.filter((pl.col("routed_s") > 60.0) & pl.col("transfer_end_s").is_not_nan())
+    reserved_s = float((rows["transfer_end_s"] - rows["routed_s"]).mean())
+    expected_s = attainment(Priced(s, load_facts())).reserved_s(rate)
+    assert expected_s == pytest.approx(reserved_s, rel=0.1, abs=0.02)
+
+
+@pytest.mark.parametrize("clients", [16, 1024])
+@pytest.mark.parametrize("answer", [50, 1024])
+def test_clients_of_a_closed_loop_that_wait_for_prefill_do_not_decode(clients, answer):
+    """Their wait is that of the rate that they come at, not of full prefill."""
+    s = with_overrides(QUICK, {
+        "workload.arrivals": "closed_loop", "workload.concurrency": clients,
+        "workload.output_tokens": answer, "horizon_s": 180.0, "warmup_s": 80.0,
+    })  # fmt: skip
+    run = simulate(s, load_facts()).summary
+    state = state_at(priced := Priced(s, load_facts()), None)
+    rate = state.rate_req_per_s * priced.pool.instances
+    assert rate == pytest.approx(run["throughput_req_per_s"], rel=0.03)
 
 
 def test_requests_longer_than_a_rank_s_kv_space_are_refused_by_formula_as_in_a_run():

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.attainment import FULL, SAFE, Attainment, attainment, front_routers
+from twin.attainment import FULL, SAFE, Attainment, attainment
 from twin.policies.router import ROUTERS, SEES_WAITS
+from twin.prefill_queue import front_routers
 from twin.scenario import Scenario
 from twin.stationary import Arriving, Stationary, Swings, answer_times_s, stationary_state
 from twin.steady import Priced

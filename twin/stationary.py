@@ -16,15 +16,8 @@ from twin.model.record import dtype_of, numbers
 from twin.model.waiting import relative_variance_in_progress, share_left
 from twin.policies.batching import slots_of_ranks, tokens_per_iteration
 from twin.policies.router import BLOCK, RANK_CHOICES
-from twin.population import (
-    ITERATION,
-    LOOK_EVERY,
-    NONE,
-    Population,
-    even_iteration_s,
-    run_population,
-    stretch_size,
-)
+from twin.population import LOOK_EVERY, even_iteration_s, run_population, stretch_size
+from twin.slots import ITERATION, NONE, Population
 from twin.steady import Priced
 from twin.workload.lengths import elapsed_tokens, mean_square, relative_lengths
 

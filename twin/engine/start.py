@@ -10,8 +10,9 @@ import numpy as np
 from twin.engine import codes as w
 from twin.model.shape import ModelError
 from twin.outlook import state_at
-from twin.population import COMING, DECODING, ITERATION, run_population
+from twin.population import run_population
 from twin.scenario import Scenario, may_have_no_instance
+from twin.slots import COMING, DECODING, ITERATION
 from twin.stationary import Stationary
 from twin.steady import Priced
 from twin.workload.requests import Requests

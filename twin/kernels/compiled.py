@@ -30,13 +30,16 @@ KEPT = 4  # meanings of the sources whose compiled kernels stay on disk
 # Rooms that hold compiled code, and what its constants come from.
 KERNELS = (
     "kernels", "scenario", "hardware", "model", "workload", "experts", "policies",
-    "population.py", "engine",
+    "population.py", "slots.py", "engine",
 )  # fmt: skip
 # A division by zero gives what IEEE says and no exception: one that could leave at every division
 # keeps a loop from being vectorised. What is not finite fails a run's checks.
 ARITHMETIC: dict[str, Any] = {"error_model": "numpy"}
 # Rooms that decide what a run says.
-OTHERS = ("facts.py", "steady.py", "stationary.py", "outlook.py", "attainment.py", "metrics")
+OTHERS = (
+    "facts.py", "steady.py", "stationary.py", "outlook.py", "attainment.py", "prefill_queue.py",
+    "metrics",
+)  # fmt: skip
 ANSWERS = (*KERNELS, *OTHERS)
 
 # Functions to compile before a first run, by name, largest first, independent of each other; all

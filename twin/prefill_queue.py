@@ -1,0 +1,143 @@
+"""Pools of instances that compute prompts, as the queue of `model/waiting.py` needs them: from the
+prices of a deployment."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable
+
+import numpy as np
+
+from twin.model.batch import Hot, attention_s_per_token, batch_line, batch_s
+from twin.model.costs import RoleCosts
+from twin.model.layer import collective_s
+from twin.model.mixed import longest_wait, mixed_iteration_s
+from twin.model.predict import Traffic
+from twin.model.prefill import next_piece, prefill_batch_s, prefill_hits_s
+from twin.model.waiting import Pool
+from twin.scenario import Scenario
+from twin.scenario.deployment import Prefill
+from twin.steady import Assembly
+
+
+def prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Pool:
+    """The prefill pool as its queue needs it: number of instances and seconds of a batch."""
+    prefill, hot = s.deployment.prefill, parts.prefill_imbalance.table
+    ops, by_data, cp_dies = role.operator_sink(), prefill.attention == "dp", prefill.cp_dies
+    budget = role.prompt_tokens
+
+    def fullest_batch_s(tokens: float, _pairs: float, most: float, most_pairs: float) -> float:
+        """Seconds of a batch by the tokens and query-key pairs of its fullest group of dies."""
+        fullest = most / cp_dies, most_pairs / cp_dies
+        return float(prefill_batch_s(role.prefill, tokens, *fullest, *hot, ops))
+
+    full_s, token_s, pair_s = batch_line(role, budget, traffic.input_tokens, hot)
+    token_pairs = traffic.fresh_pairs / traffic.fresh_tokens  # pairs of a token, mean
+    line = token_s, pair_s
+    token_s += pair_s * token_pairs
+    if not by_data:  # a batch of mean prompts from a table, what differs from them by its slope
+        sizes = [budget * 2.0**k for k in range(-12, 2)]
+        batch_seconds = [batch_s(role, size, size * token_pairs, hot) for size in sizes]
+
+        def interpolated_batch_s(
+            tokens: float, pairs: float, _most: float, _most_pairs: float
+        ) -> float:
+            """Seconds of a batch by tokens and query-key pairs, interpolated between sizes."""
+            k = min(max(bisect_left(sizes, tokens), 1), len(sizes) - 1)
+            position = max((tokens - sizes[k - 1]) / (sizes[k] - sizes[k - 1]), 0.0)
+            low_s, high_s = batch_seconds[k - 1 : k + 1]
+            mean_s = low_s + position * (high_s - low_s)
+            return mean_s + pair_s * (pairs - tokens * token_pairs)
+
+    # Of a group of dies that split prompts, as the engine's `note_batch` compares them.
+    die_tokens, die_pair_s = budget / role.stage_dies, role.prefill.core.pair
+    die_token_s = attention_s_per_token(role.prefill, die_tokens)
+    share_s = math.inf
+    if by_data and prefill.dp_balance == "attention":
+        share_s = die_tokens * cp_dies * (die_token_s + token_pairs * die_pair_s)
+    read_s = 0.0
+    if traffic.hit_tokens > 0.0:
+        prompts = max(1.0, budget / traffic.fresh_tokens)  # of a batch
+        cached_tokens, servers = prompts * traffic.hit_tokens, parts.costs.servers
+        read_s = servers.read_s(role.fetch, prompts * traffic.read_tokens, prompts) / cached_tokens
+        read_s += float(prefill_hits_s(role.prefill, cached_tokens, ops)) / cached_tokens
+    return Pool(
+        prefill.instances, budget, float(prefill.chunk_tokens),
+        fullest_batch_s if by_data else interpolated_batch_s, full_s, token_s, read_s,
+        dies=role.stage_dies // cp_dies if by_data else 1,
+        delay_s=_later_stages_s(role, prefill, traffic, hot, line),
+        evening=prefill.chunk_evening, line=line, attention=(die_token_s, die_pair_s),
+        share_s=share_s, in_turn=s.router.policy == "round_robin", routers=front_routers(s),
+        report_s=s.router.front_report_s if s.router.front == "least_loaded" else 0.0,
+    )  # fmt: skip
+
+
+def front_routers(s: Scenario) -> int:
+    """Number of routers with own instances and queues: one, or with a front one per supernode."""
+    return 1 if s.router.front == "none" else s.supernode.supernodes
+
+
+def _later_stages_s(
+    role: RoleCosts, d: Prefill, traffic: Traffic, hot: Hot, line: tuple[float, float]
+) -> float:
+    """Seconds of a prompt's last piece in all stages but the first. role: costs of prefill; d: its
+    settings; hot: hottest die's tokens over the mean; line: seconds per token and pair."""
+    if d.pp_stages == 1:
+        return 0.0
+    tokens = min(traffic.fresh_tokens, role.prompt_tokens)
+    if d.chunk_tokens:
+        earlier_tokens = max(0.0, traffic.input_tokens - d.chunk_tokens)
+        piece = next_piece(float(d.chunk_tokens), d.chunk_evening, *line, earlier_tokens)
+        tokens = min(tokens, float(piece))
+    pairs = tokens * (traffic.input_tokens - 0.5 * tokens)
+    hop_s = collective_s(role.prefill.hop, tokens / role.stage_dies)
+    return (d.pp_stages - 1) * (batch_s(role, tokens, pairs, hot) + float(hop_s))
+
+
+def colocated_pool(
+    parts: Assembly, role: RoleCosts, traffic: Traffic, routers: int
+) -> Callable[[float, float], Pool]:
+    """A function of rate (requests/s) and iteration time (s) that returns the pool of colocated
+    instances, whose iterations continue while prompts prolong them. A prompt is computed by one
+    group of ranks, of which the one with most tokens and pairs sets the pace."""
+    pool, budget, hot = role.pool, role.prompt_tokens, parts.decode_imbalance.table
+    group = min(pool.prompt_ranks, role.ranks)
+    groups = math.ceil(role.ranks / group)
+    chunk = budget / groups  # tokens of a group in an iteration, at most
+    mean_pairs = traffic.fresh_pairs / traffic.fresh_tokens  # of a token
+
+    def group_s(tokens: float, pairs: float) -> float:
+        """Seconds of an iteration in which one group of ranks computes `tokens` of prompts with
+        `pairs` query-key pairs, and nothing decodes."""
+        tokens_of_rank, pairs_of_rank = np.zeros(role.ranks), np.zeros(role.ranks)
+        tokens_of_rank[:group], pairs_of_rank[:group] = tokens / group, pairs / group
+        ops, decoding = role.operator_sink(), (np.zeros(role.ranks, np.int64), np.zeros(role.ranks))
+        return float(mixed_iteration_s(
+            role.decode, *decoding, tokens_of_rank, pairs_of_rank, 0, role.ranks, *hot, ops
+        ))  # fmt: skip
+
+    alone_s, single_s = group_s(chunk, chunk * mean_pairs), group_s(1.0, mean_pairs)
+    all_s = batch_s(role, budget, budget * mean_pairs, hot)
+    most_s = (alone_s - single_s) / chunk  # that a token of the fullest group adds, and another's
+    token_s = (all_s - alone_s) / max(budget - chunk, 1.0)
+    pair_s = (group_s(chunk, 2.0 * chunk * mean_pairs) - alone_s) / (chunk * mean_pairs)
+
+    def prompts_s(tokens: float, pairs: float, most: float, most_pairs: float) -> float:
+        """Seconds that prompts add to an iteration; most, most_pairs: of the fullest group."""
+        beyond_mean = most_pairs - most * mean_pairs
+        return most_s * most + token_s * (tokens - most) + pair_s * beyond_mean
+
+    def pool_at(rate: float, iteration_s: float) -> Pool:
+        """The pool of colocated instances at this rate (requests/s) and iteration time (s)."""
+        prompts_each = rate / pool.instances * iteration_s  # prompts, in an iteration
+        tokens = min(prompts_each * traffic.fresh_tokens, budget)
+        fullest = min(tokens, chunk * -math.expm1(-tokens / chunk))  # groups take turns at random
+        added_s = prompts_s(tokens, 0.0, fullest, fullest * mean_pairs)
+        idle_s = max(iteration_s - added_s, 0.1 * iteration_s)
+        return Pool(
+            pool.instances, budget, chunk, lambda *batch: idle_s + prompts_s(*batch),
+            idle_s, (all_s - single_s) / budget, 0.0, idle_s, dies=groups,
+            delay_s=iteration_s * longest_wait(prompts_each, groups, pool.prompt_delay),
+            attention=(1.0, 0.0), share_s=chunk, is_dealt=True, routers=routers,
+        )  # fmt: skip
+
+    return pool_at

@@ -90,7 +90,7 @@ def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -
         return _sampled(_question(scenario, factor), factor, facts)
     return _sampled_trace(
         scenario.workload, scenario.horizon_s, factor, scenario.seed,
-        scenario.memory_pool.block_tokens, facts, _by_value(trace),
+        scenario.memory_pool.block_tokens, facts, trace,
     )  # fmt: skip
 
 
@@ -111,7 +111,8 @@ def _question(scenario: Scenario, factor: float) -> _Question:
     return _Question(workload, run_requests, warm_share, scenario.seed, pool.block_tokens, answers)
 
 
-def _draw(question: _Question, facts: Facts) -> _Drawn:
+@lru_cache(maxsize=4)  # for what is offered, and for caches
+def _drawn(question: _Question, facts: Facts) -> _Drawn:
     """Requests of a run. Where prompts share blocks, a run of any length is told by as many: pauses
     between turns, the number of prefixes and (`Caches.scaled`) caches are smaller in proportion. Of
     a closed loop, whose number of requests depends on the system, those are drawn that come once
@@ -142,17 +143,12 @@ def _draw(question: _Question, facts: Facts) -> _Drawn:
     return _Drawn(requests, first, each)
 
 
-_drawn = lru_cache(maxsize=4)(_draw)  # for what is offered, and for caches
-
-
-def _sample(question: _Question, factor: float, facts: Facts) -> Offered:
+@lru_cache(maxsize=32)
+def _sampled(question: _Question, factor: float, facts: Facts) -> Offered:
     """Figures of the traffic of `question`; factor: mean one on its rate."""
     is_closed = question.workload.arrivals == "closed_loop"
     rate = None if is_closed else question.workload.rate_req_per_s * factor
     return _figures(_drawn(question, facts), rate)
-
-
-_sampled = lru_cache(maxsize=32)(_sample)
 
 
 def _figures(drawn: _Drawn, req_per_s: float | None) -> Offered:
@@ -183,27 +179,14 @@ def _figures(drawn: _Drawn, req_per_s: float | None) -> Offered:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Recorded:
-    """A trace that its content identifies."""
-
-    digest: str
-    table: TraceTable = field(compare=False, repr=False)
-
-
-def _by_value(trace: TraceTable) -> _Recorded:
-    """A trace as the key of cached answers."""
-    return _Recorded(trace.digest, trace)
-
-
 @lru_cache(maxsize=4)  # of traces, which are large
 def _sampled_trace(
     workload: Workload, run_s: float, factor: float, seed: int, block_tokens: int, facts: Facts,
-    recorded: _Recorded,
+    trace: TraceTable,
 ) -> Offered:  # fmt: skip
     """Figures of a trace, whole: the reuse of a part is less, and copies and haste change its rate
     only. run_s: of the run; factor: mean one on its rate."""
-    trace, options = recorded.table, workload.trace
+    options = workload.trace
     trace_s = trace.duration_s if trace.has_time else len(trace) / workload.rate_req_per_s
     trace_s = trace_s or run_s * options.rate_multiplier  # all at one time: over the run
     req_per_s = len(trace) / trace_s * options.tree_copies * options.rate_multiplier * factor
@@ -238,7 +221,7 @@ def lru_hit_tokens(
     `offered`."""
     if trace is not None:
         args = scenario.workload, scenario.seed, scenario.memory_pool.block_tokens
-        return _trace_lru_hit_tokens(*args, facts, _by_value(trace), caches, answers)
+        return _trace_lru_hit_tokens(*args, facts, trace, caches, answers)
     factor = mean_rate_factor(scenario.workload, scenario.horizon_s, facts)
     return _sample_lru_hit_tokens(_question(scenario, factor), facts, caches, answers)
 
@@ -255,22 +238,14 @@ def _sample_lru_hit_tokens(
 
 @lru_cache(maxsize=8)
 def _trace_lru_hit_tokens(
-    workload: Workload, seed: int, block_tokens: int, facts: Facts, recorded: _Recorded,
+    workload: Workload, seed: int, block_tokens: int, facts: Facts, trace: TraceTable,
     caches: Caches, answers: bool,
 ) -> np.ndarray:  # fmt: skip
     """Tokens of the first prompts of a trace that LRU caches hold, i8[requests]."""
     workload = workload.model_copy(update={"profile": Profile()})
     with without_compiling():
         requests = generate(
-            workload,
-            math.inf,
-            seed,
-            block_tokens,
-            facts,
-            recorded.table,
-            SAMPLE,
-            answers,
-            even=True,
+            workload, math.inf, seed, block_tokens, facts, trace, SAMPLE, answers, even=True
         )
     return _lru_hit_tokens(requests, caches, answers)
 

@@ -4,6 +4,7 @@ blocks, stored as runs of consecutive ids (segments): a list of blocks would be 
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -48,9 +49,10 @@ class Requests(Stream):
     pause_s: np.ndarray | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class TraceTable(Stream):
-    """A recorded stream from time 0, with the file's blocks, in some formats the last partial."""
+    """A recorded stream from time 0, with the file's blocks, in some formats the last partial.
+    Tables of one content are equal: answers about a trace are cached by it."""
 
     has_time: bool  # False: the file holds lengths only
     source_row: np.ndarray  # i4[n], line or record number in the file, from 1
@@ -66,7 +68,13 @@ class TraceTable(Stream):
         """Seconds from the first arrival to the last."""
         return float(self.arrival_s[-1]) if self.arrival_s.size else 0.0
 
-    @property
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TraceTable) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of what a run depends on: times, lengths, sessions, blocks, think times."""
         full_hash = hashlib.sha256(self.plain_digest.encode())

@@ -14,7 +14,7 @@ from twin.experts import Imbalance, imbalance
 from twin.experts.process import Routed
 from twin.facts import Facts
 from twin.hardware.demands import dram, lending_nodes
-from twin.hardware.fabric import network_of
+from twin.hardware.fabric import build_fabric
 from twin.hardware.network import Network
 from twin.kernels.compiled import without_compiling
 from twin.model.batch import recompute_s_per_token
@@ -65,7 +65,7 @@ def _assemble(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> Assembly:
     """Network, costs and imbalance of a scenario; with a power cap, at the capped clocks."""
-    net = network_of(scenario.supernode, facts)
+    net = build_fabric(scenario.supernode, facts)
     mean_input, *_ = mean_lengths(scenario.workload, facts, trace)
     costs = build_costs(scenario, facts, net)
     reads_pool = scenario.memory_pool.enabled and costs.prefilling_role is not None
@@ -269,7 +269,7 @@ def traffic_of(
     if scenario.deployment.mode != "decode_only":
         sample = offered(scenario, facts, trace)
         if sample.reuse > 0.0:
-            costs = costs or build_costs(scenario, facts, network_of(scenario.supernode, facts))
+            costs = costs or build_costs(scenario, facts, build_fabric(scenario.supernode, facts))
         if costs and scenario.memory_pool.in_hbm:
             hbm_tokens = _hbm_hit_share(scenario, facts, trace, means, costs) * means.input_tokens
         if costs and scenario.memory_pool.enabled:
@@ -293,7 +293,7 @@ def pool_hit_tokens(
     stores_answers, role = pool.answers, costs.prefilling_role
     if role is None:
         return np.zeros(sample.prompts.size)
-    net, pool_count = network_of(scenario.supernode, facts), 1
+    net, pool_count = build_fabric(scenario.supernode, facts), 1
     lent_nodes = dram(net, lending_nodes(net))
     if scenario.router.front != "none":
         pool_count = scenario.supernode.supernodes

@@ -4,12 +4,11 @@ import itertools
 
 import pytest
 
-from tests.hardware.wired import edits_of
+from tests.hardware.wired import edited, edits_of, network
 from twin.hardware import spread
-from twin.hardware.fabric import build_fabric, edited, with_edits
+from twin.hardware.fabric import build_fabric, with_edits
 from twin.hardware.graph_text import forms
 from twin.hardware.machine_file import fabric_text, read_machine
-from twin.hardware.network import network
 from twin.hardware.prices import all_to_all
 from twin.hardware.recipes import as_sold
 from twin.lab.library import load_facts

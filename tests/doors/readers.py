@@ -19,9 +19,9 @@ from tests.hardware.test_machine_file import HEAD
 from tests.lab import test_traces as traces
 from twin.facts import FactError
 from twin.hardware.chip import HardwareError, load_chip
-from twin.hardware.fabric import Fabric
 from twin.hardware.graph_text import forms
 from twin.hardware.machine_file import fabric_text
+from twin.hardware.network import Network
 from twin.lab.ask import settings_from
 from twin.lab.kinds import CountsTable
 from twin.lab.library import (
@@ -123,7 +123,7 @@ for extra in brought():
     READERS |= getattr(extra, "READERS", {})
 
 
-def _machines(fabric: Fabric) -> list[tuple[str, bytes]]:
+def _machines(fabric: Network) -> list[tuple[str, bytes]]:
     small = (DATA / "examples" / "two-boards.csv").read_bytes()
     loaded = [({"graphml": "xml"}.get(form, form), fabric_text(fabric, form).encode())
               for form in forms()]  # fmt: skip

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from tests.hardware.wired import changed_bytes_per_s, edited, network
 from twin.hardware.additions import additions
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import build_fabric, built, changed_bytes_per_s, edited
-from twin.hardware.network import network
+from twin.hardware.fabric import build_fabric, built
 from twin.hardware.prices import all_to_all, price_between
 from twin.hardware.validation import problems
 from twin.lab.library import load_facts
@@ -36,7 +36,10 @@ def test_a_direct_link_comes_on_top_of_the_paths_over_switches(gb_per_s):
 
 def test_a_link_beside_others_joins_their_bundle():
     up = {"element": "L1 1.3", "to": "L2 3.0", "add": "link", "gb_per_s": 28.0}
-    before, after = WHOLE.edges["L1 1.3", "L2 3.0"], machine(up).edges["L1 1.3", "L2 3.0"]
+    before, after = (
+        WHOLE.graph().edges["L1 1.3", "L2 3.0"],
+        machine(up).graph().edges["L1 1.3", "L2 3.0"],
+    )
     assert after["links"] == before["links"] + 1
     assert after["capacity_bytes_per_s"] == before["capacity_bytes_per_s"] + 28e9
     assert network(machine(up)).capacity.size == network(WHOLE).capacity.size
@@ -44,11 +47,11 @@ def test_a_link_beside_others_joins_their_bundle():
 
 def test_re_wiring_is_to_take_one_out_and_add_another():
     """The uplinks of a node go over a new switch instead of an L2 chip."""
-    chips = sum(v.startswith("L2 3.") for v in WHOLE)
+    chips = sum(v.startswith("L2 3.") for v in WHOLE.vertices)
     rows = [{"element": "Spine 1", "add": "switch"}]
     for n in range(4):
         for i in range(chips):
-            rate = WHOLE.edges[f"L1 {n}.3", f"L2 3.{i}"]["capacity_bytes_per_s"] / 1e9
+            rate = WHOLE.graph().edges[f"L1 {n}.3", f"L2 3.{i}"]["capacity_bytes_per_s"] / 1e9
             rows += [
                 {"element": f"L1 {n}.3", "to": "Spine 1", "add": "link", "gb_per_s": rate},
                 {"element": f"L1 {n}.3", "to": f"L2 3.{i}", "capacity_factor": 0.0},
@@ -62,16 +65,16 @@ def test_re_wiring_is_to_take_one_out_and_add_another():
 
 def test_what_is_added_can_be_edited_and_taken_back_and_counts_as_built():
     slowed = machine(LINK, {**LINK, "add": "nothing", "capacity_factor": 0.25})
-    assert slowed.edges["die 0.0.0", "die 3.0.0"]["capacity_bytes_per_s"] == 100e9
+    assert slowed.graph().edges["die 0.0.0", "die 3.0.0"]["capacity_bytes_per_s"] == 100e9
     assert changed_bytes_per_s(slowed) == {("die 0.0.0", "die 3.0.0"): 100e9}
     assert changed_bytes_per_s(machine(LINK)) == {}
-    assert built(slowed).has_edge("die 3.0.0", "die 0.0.0")
+    assert built(slowed).graph().has_edge("die 3.0.0", "die 0.0.0")
 
 
 def test_a_link_that_joins_a_bundle_leaves_all_links_and_the_original_stays():
     before = network(WHOLE).capacity.copy()
     up = Edit(element="L1 1.3", to="L2 3.0", add="link")
-    assert edited(WHOLE, [up]).size() == WHOLE.size()
+    assert edited(WHOLE, [up]).tail.size == WHOLE.tail.size
     np.testing.assert_array_equal(network(WHOLE).capacity, before)
     assert additions([up, Edit(element="node 0")]) == (up,)
 

@@ -5,12 +5,11 @@ import pytest
 
 from tests.draws import some
 from tests.hardware.test_flows import DEMANDS, random_machine
-from tests.hardware.wired import all_to_all, demand, fabric, settled
+from tests.hardware.wired import all_to_all, demand, fabric, network, settled
 from twin.hardware import demands, flows, quotient
 from twin.hardware.alike import swap_of
 from twin.hardware.fabric import build_fabric, with_edits
 from twin.hardware.flows import load_of
-from twin.hardware.network import network
 from twin.hardware.quotient import Quotient
 from twin.hardware.reach import Usable
 from twin.lab.library import load_facts

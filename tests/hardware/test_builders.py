@@ -6,12 +6,12 @@ import networkx as nx
 import pytest
 
 from tests.hardware.linear import least_fullest
+from tests.hardware.wired import edited, network
 from twin.hardware.builders import SCALE_OUT, SCALE_UP
 from twin.hardware.chip import HardwareError
 from twin.hardware.demands import die_vertices, exchange_load
-from twin.hardware.fabric import build_fabric, edited
+from twin.hardware.fabric import build_fabric
 from twin.hardware.flows import Demand
-from twin.hardware.network import network
 from twin.hardware.prices import all_to_all, nic, pool_read, summary
 from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab.library import load_facts
@@ -35,7 +35,7 @@ def plain(recipe, **changes):
 
 def kinds(fabric):
     links = Counter()
-    for a, b, data in fabric.edges(data=True):
+    for a, b, data in fabric.graph().edges(data=True):
         links[data["kind"]] += data["links"] * (a < b)
     return links
 
@@ -43,11 +43,11 @@ def kinds(fabric):
 @pytest.mark.parametrize("name", [n for n in recipe_names(FACTS) if n != "ub-mesh"])
 def test_a_recipe_as_sold_is_one_machine_that_can_be_priced(name):
     fabric = machine(name)
-    made_of = fabric.graph["made_of"]
+    made_of = fabric.about["made_of"]
     assert made_of.scale_up in SCALE_UP and made_of.scale_out in SCALE_OUT
-    assert fabric.graph["layout"] in ("racks", "grid", "block", "free")
-    assert nx.is_strongly_connected(nx.DiGraph(fabric))
-    assert all(data["capacity_bytes_per_s"] > 0.0 for _, _, data in fabric.edges(data=True))
+    assert fabric.about["layout"] in ("racks", "grid", "block", "free")
+    assert nx.is_strongly_connected(fabric.graph())
+    assert (fabric.capacity > 0.0).all()
     prices = (all_to_all(fabric, range(16)), pool_read(fabric, range(4)), nic(fabric, 0))
     assert all(0.0 < p.bytes_per_s < 1e14 and p.bottleneck for p in prices)
 
@@ -60,11 +60,12 @@ def test_recipes_with_dimensions_are_those_the_field_applies_to():
 def test_a_ub_mesh_rack_has_448_direct_links_and_a_pod_48_pairs_of_racks():
     pod = machine("ub-mesh", nodes=128)
     assert kinds(pod)["port-port"] == 16 * 448
-    pairs = {frozenset((pod.nodes[a]["rack"], pod.nodes[b]["rack"]))
-             for a, b, d in pod.edges(data=True) if d["kind"] == "LRS-LRS"}  # fmt: skip
+    graph = pod.graph()
+    pairs = {frozenset((graph.nodes[a]["rack"], graph.nodes[b]["rack"]))
+             for a, b, d in graph.edges(data=True) if d["kind"] == "LRS-LRS"}  # fmt: skip
     assert len(pairs) == 48
     assert kinds(pod)["LRS-LRS"] == 48 * 32  # x128 lanes, four a link
-    assert pod.nodes["port 9.3"]["grid"] == (3, 1)
+    assert graph.nodes["port 9.3"]["grid"] == (3, 1)
     assert summary(pod)["npus"] == 1024
 
 
@@ -77,7 +78,7 @@ def test_an_nvl72_has_1296_links_to_18_switches():
 
 def test_a_rail_pod_is_non_blocking():
     fabric = machine("hgx-h100", nodes=64)
-    assert {fabric.nodes[v]["kind"] for v in fabric} >= {"leaf", "spine"}
+    assert {data["kind"] for data in fabric.vertex_data} >= {"leaf", "spine"}
     assert nic(fabric, 0, "rdma", "nominal").bytes_per_s == pytest.approx(50e9)
     rail = all_to_all(fabric, range(0, 64 * 8, 8), "rdma", "nominal")  # across two pods
     assert rail.bytes_per_s == pytest.approx(50e9)
@@ -120,13 +121,14 @@ def test_a_second_level_of_l2_switches_reaches_beyond_its_ports_without_blocking
     fabric = machine("cloudmatrix384", nodes=96, l2_levels=2)
     assert summary(fabric)["oversubscription"] == 1.0
     ports = Counter()
-    for a, _, data in fabric.edges(data=True):
-        if data["kind"] in ("L1-L2", "L2-L3") and fabric.nodes[a]["kind"] in ("l2", "l3"):
+    graph = fabric.graph()
+    for a, _, data in graph.edges(data=True):
+        if data["kind"] in ("L1-L2", "L2-L3") and graph.nodes[a]["kind"] in ("l2", "l3"):
             ports[a] += data["links"]
     assert max(ports.values()) <= 48
     every_sixth = range(0, 96 * 16, 6)
     assert all_to_all(fabric, every_sixth, operation="nominal").bytes_per_s == pytest.approx(
-        196e9 * fabric.graph["beyond_node"] ** 0, rel=0.03
+        196e9 * fabric.about["beyond_node"] ** 0, rel=0.03
     )
 
 

@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 
 from tests.draws import some
-from tests.hardware.wired import all_to_all, demand, fabric
+from tests.hardware.wired import all_to_all, demand, fabric, network
 from twin.hardware import demands
-from twin.hardware.fabric import build_fabric, network_of
+from twin.hardware.fabric import build_fabric
 from twin.hardware.flows import load_of
 from twin.hardware.imported import set_source
 from twin.hardware.machine_file import read_machine
-from twin.hardware.network import network
 from twin.hardware.prices import all_to_all as price_of
 from twin.hardware.prices import nic, pool_read, transfer_collision
 from twin.hardware.recipes import as_sold
@@ -185,15 +184,14 @@ def irregular(routing):
 
 
 def test_an_imported_irregular_tree():
-    graph = build_fabric(irregular("hashed"), FACTS)
-    net = network(graph)
+    net = build_fabric(irregular("hashed"), FACTS)
     ends = [net.vertices[v] for v in net.dies]
-    found = price_of(graph, range(len(ends))).collision
-    some = Oracle(graph, ends).factors(every_pair(ends, ends), 1500)
+    found = price_of(net, range(len(ends))).collision
+    some = Oracle(net.graph(), ends).factors(every_pair(ends, ends), 1500)
     assert found.mean == pytest.approx(np.mean(some), rel=TOLERANCE)
     assert is_p99(found.p99, some)
     even = build_fabric(irregular("ecmp"), FACTS)
-    assert price_of(graph, range(12)).bytes_per_s == pytest.approx(
+    assert price_of(net, range(12)).bytes_per_s == pytest.approx(
         price_of(even, range(12)).bytes_per_s / found.mean
     )
 
@@ -273,7 +271,7 @@ def test_only_flows_that_have_equal_paths_collide():
 
 
 def supernode(**fields):
-    return network_of(Supernode(nodes=6, **fields), FACTS)
+    return build_fabric(Supernode(nodes=6, **fields), FACTS)
 
 
 def test_an_answer_does_not_hang_on_what_was_asked_before():
@@ -313,7 +311,7 @@ def test_of_a_bundle_flows_take_the_cables_that_are_left():
     sold = as_sold("hgx-h800", FACTS) | {"supernode.nodes": 8, "supernode.rdma_routing": "hashed"}
     whole = Supernode(**{path.split(".")[1]: value for path, value in sold.items()})
     cut = Edit(element="leaf 0.0", to="spine 0.0", links_out=7)
-    net = network_of(whole.model_copy(update={"edits": (cut,)}), FACTS)
+    net = build_fabric(whole.model_copy(update={"edits": (cut,)}), FACTS)
     (link, *_) = net.links_at("leaf 0.0", "spine 0.0")
     assert (net.cables[link], net.bundle[link]) == (1, 8)
     assert net.capacity[link] / net.cables[link] == pytest.approx(50e9)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from tests.hardware.wired import changed_bytes_per_s, network
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import build_fabric, changed_bytes_per_s
+from twin.hardware.fabric import build_fabric
 from twin.hardware.faults import dies_out, dies_without, servers_out, speed_by_die, with_faults
-from twin.hardware.network import network
 from twin.hardware.prices import all_to_all
 from twin.lab.library import load_facts
 from twin.scenario import Fault, Supernode

@@ -10,9 +10,8 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
 
 from tests.draws import some
-from tests.hardware.wired import all_to_all, demand, fabric
+from tests.hardware.wired import all_to_all, demand, fabric, network
 from twin.hardware.flows import load_of
-from twin.hardware.network import network
 
 
 def random_machine(seed, **how):

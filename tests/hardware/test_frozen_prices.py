@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.draws import FACTOR, some
+from tests.hardware.wired import network
 from twin.hardware import demands
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, with_edits
 from twin.hardware.faults import dies_without
-from twin.hardware.network import network
 from twin.hardware.prices import all_to_all, nic, pool_read, price_between
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Supernode

@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
-from tests.hardware.wired import edits_of
-from twin.hardware.fabric import build_fabric, built, edited
+from tests.hardware.wired import edited, edits_of, network
+from twin.hardware.fabric import build_fabric, built
 from twin.hardware.graph_text import FabricFileError, forms
 from twin.hardware.imported import set_source
 from twin.hardware.machine_file import MOST_VERTICES, fabric_text, read_machine
-from twin.hardware.network import network
 from twin.hardware.prices import all_to_all, nic, pool_read, port_rates, summary
 from twin.hardware.recipes import as_sold
 from twin.lab.library import load_facts
@@ -61,7 +60,7 @@ def test_a_recipe_comes_back_as_it_was_built(recipe, kind):
     back = imported(fabric_text(fabric, kind), s.chip)
     assert prices(back) == pytest.approx(prices(fabric))
     assert summary(back) == pytest.approx(summary(fabric))
-    assert back.graph["layout"] == fabric.graph["layout"]
+    assert back.about["layout"] == fabric.about["layout"]
     assert built(back) is back
 
 
@@ -70,9 +69,9 @@ def test_a_cable_list_says_enough_to_price_a_machine(recipe):
     s = small(recipe)
     fabric = build_fabric(s, FACTS)
     back = imported(fabric_text(fabric, "csv"), s.chip)
-    lossless = nx.DiGraph(fabric)
+    lossless = fabric.graph()
     lossless.graph["beyond_node"] = 1.0  # a cable list knows no loss on the way out of a node
-    assert prices(back) == pytest.approx(prices(lossless))
+    assert prices(back) == pytest.approx(prices(network(lossless)))
 
 
 def test_the_order_of_a_file_and_its_name_are_not_part_of_the_machine():
@@ -179,7 +178,7 @@ def test_faults_alike_are_one_sentence():
 def test_other_tools_read_what_is_written():
     fabric = build_fabric(small("cloudmatrix384"), FACTS)
     graph = nx.node_link_graph(json.loads(fabric_text(fabric, "json")), edges="edges")
-    assert {*graph} == {*fabric} and {*graph.edges} == {*fabric.edges}
+    assert {*graph} == {*fabric.graph()} and {*graph.edges} == {*fabric.graph().edges}
 
 
 def test_a_million_vertices_are_refused_at_once():

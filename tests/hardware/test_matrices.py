@@ -9,9 +9,8 @@ import random
 import numpy as np
 import pytest
 
-from tests.hardware.wired import all_to_all, demand, fabric
+from tests.hardware.wired import all_to_all, demand, fabric, network
 from twin.hardware.flows import load_of
-from twin.hardware.network import network
 
 
 def switch(ends=64):

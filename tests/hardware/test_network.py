@@ -1,14 +1,12 @@
 """The graph is the machine: prices follow its links, whoever changed them and however."""
 
-import networkx as nx
 import numpy as np
 import pytest
 
 from tests.draws import some
-from tests.hardware.wired import edits_of
+from tests.hardware.wired import edited, edits_of, network
 from twin.hardware import demands
-from twin.hardware.fabric import build_fabric, edited, network_of
-from twin.hardware.network import network
+from twin.hardware.fabric import build_fabric
 from twin.hardware.prices import (
     all_to_all,
     nic,
@@ -50,10 +48,10 @@ def alone(fabric, made, *dies):
 @pytest.fixture(scope="module")
 def tenth():
     """The machine with a tenth of each link's capacity."""
-    slow = nx.DiGraph(FULL)
+    slow = FULL.graph()
     for _, _, link in slow.edges(data=True):
         link["capacity_bytes_per_s"] *= 0.1
-    return slow
+    return network(slow)
 
 
 @pytest.mark.parametrize("name", PRICES)
@@ -62,38 +60,40 @@ def test_every_price_is_read_from_the_links_of_the_graph(tenth, name):
 
 
 def test_a_hundredth_of_the_dies_links_is_a_hundredth_of_the_exchange():
-    weak = nx.DiGraph(FULL)
-    before = all_to_all(weak, range(320)).bytes_per_s
+    weak = FULL.graph()
+    before = all_to_all(network(weak), range(320)).bytes_per_s
     for _, _, link in weak.edges(data=True):
         link["capacity_bytes_per_s"] *= 0.01 if link["kind"] == "die-L1" else 1.0
-    assert all_to_all(weak, range(320)).bytes_per_s == pytest.approx(0.01 * before)
+    assert all_to_all(network(weak), range(320)).bytes_per_s == pytest.approx(0.01 * before)
 
 
 def test_no_price_needs_to_know_how_the_machine_was_counted():
-    bare = nx.DiGraph(FULL)
-    for known in ("supernode", "made_of", "l2_chips_per_sub_plane", "dies"):
+    bare = FULL.graph()
+    for known in ("supernode", "made_of", "l2_chips_per_sub_plane"):
         del bare.graph[known]
     for price in PRICES.values():
-        assert price(bare) == pytest.approx(price(FULL))
+        assert price(network(bare)) == pytest.approx(price(FULL))
 
 
 def test_one_direction_of_a_link_can_differ():
-    lame = nx.DiGraph(FULL)
+    lame = FULL.graph()
     for p in range(7):
         lame.edges["die 0.0.0", f"L1 0.{p}"]["capacity_bytes_per_s"] /= 2
-    assert price_between(lame, 0, 40).bytes_per_s == pytest.approx(
+    assert price_between(network(lame), 0, 40).bytes_per_s == pytest.approx(
         price_between(FULL, 0, 40).bytes_per_s / 2
     )
-    assert price_between(lame, 40, 0).bytes_per_s == pytest.approx(
+    assert price_between(network(lame), 40, 0).bytes_per_s == pytest.approx(
         price_between(FULL, 40, 0).bytes_per_s
     )
 
 
 def test_an_added_link_is_used_with_the_paths_over_switches():
-    wider = nx.DiGraph(FULL)
-    link = dict(FULL.edges["die 0.0.0", "L1 0.0"])
+    wider = FULL.graph()
+    link = dict(FULL.graph().edges["die 0.0.0", "L1 0.0"])
     wider.add_edge("die 0.0.0", "die 1.0.0", **link)
-    before, now = (price_between(fabric, "die 0.0.0", "die 1.0.0") for fabric in (FULL, wider))
+    before, now = (
+        price_between(fabric, "die 0.0.0", "die 1.0.0") for fabric in (FULL, network(wider))
+    )
     share = FACTS.si("fabric.efficiency.write") * FACTS.si("fabric.efficiency.beyond_node")
     assert now.bytes_per_s == pytest.approx(before.bytes_per_s + 28e9 * share)
     assert now.latency_s == before.latency_s
@@ -102,10 +102,10 @@ def test_an_added_link_is_used_with_the_paths_over_switches():
 def test_arrays_are_those_of_the_graph_edited_or_not():
     changed = edited(FULL, edits_of(["NPU 1.0"], {"node 5": 0.5}, {"L2 3.12": 2.0}))
     for fabric in (FULL, changed):
-        net = network(fabric)
-        assert [net.edge(i) for i in range(net.tail.size)] == list(fabric.edges)
+        net, graph = fabric, fabric.graph()
+        assert [net.edge(i) for i in range(net.tail.size)] == list(graph.edges)
         for values, name in ((net.capacity, "capacity_bytes_per_s"), (net.latency, "latency_s")):
-            assert values.tolist() == [data[name] for _, _, data in fabric.edges(data=True)]
+            assert values.tolist() == [data[name] for _, _, data in graph.edges(data=True)]
     assert network(FULL).vertices == network(changed).vertices
 
 
@@ -130,11 +130,11 @@ def test_a_machine_has_the_same_arrays_with_and_without_its_graph(machine):
     sold = {name.partition(".")[2]: value for name, value in as_sold(machine, FACTS).items()}
     for edits in ((), (Edit(element="node 0", capacity_factor=0.5),)):
         s = Supernode(**sold, edits=edits)
-        fabric = build_fabric(s, FACTS)
-        bare, read = network_of(s, FACTS), network(nx.DiGraph(fabric))
-        assert read is not bare
-        assert bare.vertices == tuple(fabric)
+        bare = build_fabric(s, FACTS)
+        graph = bare.graph()
+        read = network(graph)
+        assert bare.vertices == tuple(graph)
         for name, values in vars(read).items():
             if isinstance(values, np.ndarray):
                 np.testing.assert_array_equal(getattr(bare, name), values, name)
-        assert bare.about == fabric.graph
+        assert bare.about == graph.graph

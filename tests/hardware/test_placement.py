@@ -1,16 +1,15 @@
 """Who sits where: laws that every placement keeps, and what each of them is for."""
 
-import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
+from tests.hardware.wired import network
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric
 from twin.hardware.faults import dies_unfit
-from twin.hardware.network import network
 from twin.hardware.placement import PLACEMENTS, place
 from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab.library import load_facts
@@ -164,7 +163,7 @@ def test_rows_that_cannot_be_are_refused(rows, why):
 
 def test_a_machine_without_racks_is_told_so():
     s, _, _ = placed(deployment__placement="racks")
-    graph = nx.DiGraph(build_fabric(s.supernode, FACTS))
+    graph = build_fabric(s.supernode, FACTS).graph()
     for vertex in graph:
         graph.nodes[vertex].pop("rack", None)
     with pytest.raises(HardwareError, match="not every node of this machine is in a rack"):

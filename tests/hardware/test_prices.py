@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.hardware.wired import edits_of
+from tests.hardware.wired import edited, edits_of
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import build_fabric, edited
+from twin.hardware.fabric import build_fabric
 from twin.hardware.prices import all_to_all, nic, pool_read, price_between
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Supernode

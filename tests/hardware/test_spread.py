@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from tests.hardware.test_flows import DEMANDS, best_possible, fullest, random_machine
-from tests.hardware.wired import fabric
+from tests.hardware.wired import fabric, network
 from twin.hardware import demands, quotient, spread
 from twin.hardware.fabric import build_fabric, with_edits
-from twin.hardware.network import network
 from twin.hardware.walks import Walks
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Supernode

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from tests.draws import some
-from tests.hardware.wired import edits_of
+from tests.hardware.wired import changed_bytes_per_s, edited, edits_of, network
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import build_fabric, built, changed_bytes_per_s, edited
-from twin.hardware.network import network
+from twin.hardware.fabric import build_fabric, built
 from twin.hardware.prices import (
     all_to_all,
     nic,
@@ -39,12 +38,13 @@ def test_edits_are_built_in_order_and_multiply():
         {"element": "L1 20.3", "to": "L2 3.12", "capacity_factor": 0.5, "latency_factor": 2},
         {"element": "die 7.0.0", "capacity_factor": 0},
     )
-    assert fabric.edges["L1 20.3", "L2 3.12"]["capacity_bytes_per_s"] == 7e9
-    assert fabric.edges["L1 20.3", "L2 3.12"]["latency_s"] == pytest.approx(750e-9)
-    assert fabric.edges["L1 20.3", "L2 3.11"]["capacity_bytes_per_s"] == 14e9
-    assert not any(e["capacity_bytes_per_s"] for e in fabric.adj["die 7.0.0"].values())
+    graph = fabric.graph()
+    assert graph.edges["L1 20.3", "L2 3.12"]["capacity_bytes_per_s"] == 7e9
+    assert graph.edges["L1 20.3", "L2 3.12"]["latency_s"] == pytest.approx(750e-9)
+    assert graph.edges["L1 20.3", "L2 3.11"]["capacity_bytes_per_s"] == 14e9
+    assert not any(e["capacity_bytes_per_s"] for e in graph.adj["die 7.0.0"].values())
     assert changed_bytes_per_s(fabric)["die 7.0.0", "L1 7.0"] == 0.0
-    assert FULL.edges["L1 20.3", "L2 3.12"]["capacity_bytes_per_s"] == 28e9
+    assert FULL.graph().edges["L1 20.3", "L2 3.12"]["capacity_bytes_per_s"] == 28e9
     assert built(fabric) is build_fabric(Supernode(), FACTS)
 
 
@@ -92,8 +92,8 @@ def test_two_supernodes_number_through_and_meet_over_rdma_and_vpc_only():
     assert (counts["nodes"], counts["dies"], counts["l2_chips"]) == (96, 1536, 224)
     assert counts["bisection_bytes_per_s"] == summary(FULL)["bisection_bytes_per_s"]
     assert uplink_matrix(TWO).shape == (96, 7)
-    assert nx.is_strongly_connected(TWO)
-    ub = nx.Graph((a, b) for a, b, e in TWO.edges(data=True) if e["plane"] == "ub")
+    assert nx.is_strongly_connected(TWO.graph())
+    ub = nx.Graph((a, b) for a, b, e in TWO.graph().edges(data=True) if e["plane"] == "ub")
     assert nx.number_connected_components(ub) == 2
     with pytest.raises(HardwareError, match="cannot reach die 48.0.0 on the ub plane"):
         price_between(TWO, 0, "die 48.0.0")
@@ -109,7 +109,7 @@ def test_names_tell_supernodes_apart_where_it_matters():
     assert len(network(TWO).names.find("sub-plane 3")) == 2 * 64
     assert len(network(TWO).names.find("sub-plane 1:3")) == 64
     assert network(TWO).names.find("sub-plane 0:3") == network(FULL).names.find("sub-plane 3")
-    assert len(network(TWO).names.find("supernode 1")) == len(FULL) - 2
+    assert len(network(TWO).names.find("supernode 1")) == len(FULL.vertices) - 2
     half = with_edits({"element": "sub-plane 1:3", "capacity_factor": 0.5}, supernodes=2)
     assert uplink_matrix(half)[[0, 60], 3].tolist() == [448e9, 224e9]
 
@@ -190,7 +190,7 @@ def test_ten_random_edits_of_a_machine_raise_nothing_but_hardware_errors(machine
         for row in rows:
             try:
                 fabric = edited(fabric, edits=[row])
-                all_to_all(fabric, range(len(base.graph["dies"])))
+                all_to_all(fabric, range(len(base.dies)))
                 pool_read(fabric, range(3))
                 nic(fabric, 3)
                 price_between(fabric, 0, 5)

@@ -5,8 +5,10 @@ from dataclasses import replace
 import networkx as nx
 import numpy as np
 
+from twin.hardware.fabric import build_fabric, built
 from twin.hardware.flows import Demand, Moved, Pattern
-from twin.lab.library import presets
+from twin.hardware.network import Network, Plan, network_of_plan
+from twin.lab.library import load_facts, presets
 from twin.scenario import Edit
 
 # The machines of all presets, each once, by the first preset that has it.
@@ -30,6 +32,30 @@ def fabric(links, ends, *, forwarding=True, routing="adaptive", detour=0):
                 write_extra_s=0.0, added=sum(added),
             )  # fmt: skip
     return graph
+
+
+def network(machine):
+    """The arrays of a networkx graph with the attributes of a machine's, or of a machine itself."""
+    if isinstance(machine, Network):
+        return machine
+    links = tuple(zip(*machine.edges(data=True), strict=True)) or ((), (), ())
+    return network_of_plan(Plan(machine.graph, dict(machine.nodes(data=True)), links))
+
+
+def edited(net, edits):
+    """The machine with further edits, after those that it has."""
+    s = net.about["supernode"]
+    return build_fabric(s.model_copy(update={"edits": (*s.edits, *edits)}), load_facts())
+
+
+def changed_bytes_per_s(net):
+    """Bytes/s of each link whose capacity differs from that as built, once, by its two ends."""
+    changed = {}
+    for link in np.flatnonzero(net.capacity != built(net).capacity).tolist():
+        tail, head = net.edge(link)
+        if (head, tail) not in changed:
+            changed[tail, head] = float(net.capacity[link])
+    return changed
 
 
 def settled(load):

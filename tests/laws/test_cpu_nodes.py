@@ -8,7 +8,7 @@ from tests.engine.small import run, small
 from tests.laws.test_paths import STORED, astray, off_the_paths
 from twin.hardware.chip import HardwareError
 from twin.hardware.demands import dram, equal_parts
-from twin.hardware.fabric import build_fabric, network_of
+from twin.hardware.fabric import build_fabric
 from twin.hardware.imported import make_available
 from twin.hardware.machine_file import fabric_text, read_machine
 from twin.hardware.placement import place
@@ -50,7 +50,7 @@ def test_blocks_are_spread_by_dram_and_their_bytes_are_on_paths():
     s = run(REUSE | APART)
     assert off_the_paths(s.tables) == []
     assert astray(s.tables) < 1e-9
-    net = network_of(small(REUSE | APART).supernode, FACTS)
+    net = build_fabric(small(REUSE | APART).supernode, FACTS)
     parts = equal_parts(net, range(5))
     assert parts.tolist() == [0, 1, 2, 3, 4, 4, 4, 4]
     assert (dram(net, range(5)), dram(net, [4])) == (8.0, 4.0)
@@ -75,7 +75,7 @@ def test_a_read_takes_what_the_narrowest_ports_give_by_hand(cpus):
     }
     for plane, rate in by_hand.items():
         s = small(CPUS | alone(cpus=cpus) | {"memory_pool.plane": plane})
-        net = network_of(s.supernode, FACTS)
+        net = build_fabric(s.supernode, FACTS)
         dies = [die for i in place(s, net).instances for die in i.die_of_rank]
         assert pool_read(net, dies, plane).bytes_per_s == pytest.approx(rate, rel=1e-6)
 
@@ -87,7 +87,7 @@ def test_npus_are_numbered_as_without_such_nodes():
         {"chip": "ascend-950dt", "nodes": 2},
     ]
     s = small(settings)
-    net = network_of(s.supernode, FACTS)
+    net = build_fabric(s.supernode, FACTS)
     assert net.npus == s.supernode.npus == 2 * 5 * 8
     assert net.chips(s.supernode.chip) == (*["ascend-910c"] * 24, *["ascend-950dt"] * 16) * 2
     assert not (net.node[net.dies] % 6 == 3).any()
@@ -142,13 +142,13 @@ def test_a_machine_that_its_npus_hold_together_has_no_such_nodes(recipe):
     s = small(CPUS | {"supernode.machine": recipe, "supernode.dimensions": "8x5",
                       "supernode.l2_ports_per_chip": 96}).supernode  # fmt: skip
     with pytest.raises(HardwareError, match="joins nodes by their NPUs"):
-        network_of(s, FACTS)
+        build_fabric(s, FACTS)
 
 
 def test_a_machine_with_such_nodes_comes_back_from_its_file():
     drawn = small(APART).supernode
     read = read_machine(fabric_text(build_fabric(drawn, FACTS), "json"), "apart")
     make_available(read)
-    net = network_of(drawn.model_copy(update={"machine": read.digest, "kinds": ()}), FACTS)
+    net = build_fabric(drawn.model_copy(update={"machine": read.digest, "kinds": ()}), FACTS)
     assert net.cpus.tolist() == [2, 2, 2, 2, 8]
     assert net.dies.size == 64

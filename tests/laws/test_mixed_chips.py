@@ -12,7 +12,7 @@ from twin.engine.lifecycle.machine import Machine
 from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import build_fabric, network_of
+from twin.hardware.fabric import build_fabric
 from twin.hardware.imported import make_available
 from twin.hardware.machine_file import fabric_text, read_machine
 from twin.hardware.placement import further_instances, place
@@ -103,7 +103,7 @@ def test_what_does_not_fit_the_kinds_is_refused_in_a_sentence(changed, said):
 def test_instances_that_come_and_spares_are_of_their_pools_chip():
     elastic = {"elastic.controller": "queue", "elastic.npus": 32}
     s = small(MIXED | elastic)
-    net = network_of(s.supernode, FACTS)
+    net = build_fabric(s.supernode, FACTS)
     chips = net.chips(s.supernode.chip)
     own = {"prefill": "ascend-910c", "decode": "ascend-950dt"}
     found = [*place(s, net).instances, *further_instances(s, net)]
@@ -173,11 +173,12 @@ def test_dies_have_the_links_of_their_kind(recipe, dimensions):
     wiring = {"supernode.machine": recipe, "supernode.dimensions": dimensions}
     s = small(MIXED | wiring | {"supernode.kinds": [kind]}).supernode
     fabric = build_fabric(s, FACTS)
-    chips = [fabric.nodes[die].get("chip", s.chip) for die in fabric.graph["dies"]]
+    chips = [fabric.vertex_data[die].get("chip", s.chip) for die in fabric.dies]
     assert chips == ["ascend-910c"] * 16 + ["ascend-950dt"] * 24
-    rates = [fabric.edges[f"die {n}.0.0", f"NIC {n}.0.0"]["capacity_bytes_per_s"] for n in (0, 1)]
+    graph = fabric.graph()
+    rates = [graph.edges[f"die {n}.0.0", f"NIC {n}.0.0"]["capacity_bytes_per_s"] for n in (0, 1)]
     assert rates == [25e9, 100e9]
-    assert (network_of(s, FACTS).npus, network_of(s, FACTS).dies.size) == (32, 40)
+    assert (build_fabric(s, FACTS).npus, build_fabric(s, FACTS).dies.size) == (32, 40)
 
 
 def test_a_mixed_machine_comes_back_from_its_file():
@@ -197,4 +198,4 @@ def test_a_mixed_machine_comes_back_from_its_file():
              for v, d in read.vertices if d["kind"] != "nic"]  # fmt: skip
     make_available(bad := replace(read, vertices=wrong))
     with pytest.raises(HardwareError, match="NPUs of h800 with 2 dies, and such an NPU has 1"):
-        network_of(with_overrides(s, {"supernode.machine": bad.digest}).supernode, FACTS)
+        build_fabric(with_overrides(s, {"supernode.machine": bad.digest}).supernode, FACTS)

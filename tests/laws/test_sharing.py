@@ -13,7 +13,7 @@ import pytest
 from tests.engine.small import run, small
 from tests.laws.lawful import lawful
 from twin.facts import Facts
-from twin.hardware.fabric import network_of
+from twin.hardware.fabric import build_fabric
 from twin.hardware.placement import PLACEMENTS, place
 from twin.lab.library import load_facts
 from twin.outlook import outlook
@@ -40,7 +40,7 @@ def asked(**settings: Any) -> Scenario:
 def test_prefill_lies_over_decode_as_much_on_each_and_an_npu_counts_once(policy):
     s = small(ON | {"deployment.placement": policy, "deployment.decode.npus_per_instance": 8,
                     "deployment.prefill.instances": 4})  # fmt: skip
-    placed = place(s, network_of(s.supernode, FACTS)).instances
+    placed = place(s, build_fabric(s.supernode, FACTS)).instances
     prefill = [i for i in placed if i.role == "prefill"]
     decode = [set(i.die_of_rank) for i in placed if i.role == "decode"]
     assert npus_used(s) == 16 == len(set.union(*decode)) / 2

@@ -2,7 +2,7 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from twin.hardware.fabric import build_fabric, network_of
+from twin.hardware.fabric import build_fabric
 from twin.model.costs import build_costs, role_costs
 from twin.model.record import walk
 from twin.model.shape import ModelError
@@ -41,7 +41,7 @@ def test_another_batch_has_other_buffers_and_the_very_same_coefficients(facts):
 @pytest.mark.parametrize("role", ["prefill", "decode"])
 def test_on_a_share_of_the_cores_what_computes_is_slower_and_what_travels_is_not(facts, role):
     s = Scenario()
-    at = build_costs(s, facts, network_of(s.supernode, facts)).deployed
+    at = build_costs(s, facts, build_fabric(s.supernode, facts)).deployed
     first = next(i for i in at.instances if i.role == role)
     pool = at.pools[role]
     some = replace(pool, groups=(replace(pool.own, cores=0.7),), cores=0.7)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.engine.small import run, small
 from twin.engine.simulate import simulate
-from twin.hardware.fabric import network_of
+from twin.hardware.fabric import build_fabric
 from twin.hardware.placement import place
 from twin.model.costs import build_costs
 from twin.model.decode import decode_hbm_bytes, decode_iteration_s
@@ -28,7 +28,7 @@ DENSE = {"deployment.model": QWEN, TP: 4, "deployment.decode.npus_per_instance":
 
 def role_of(facts, stages, settings=DECODE):
     s = small(DECODE | settings | {STAGES: stages})
-    return build_costs(s, facts, network_of(s.supernode, facts)).decoding_role
+    return build_costs(s, facts, build_fabric(s.supernode, facts)).decoding_role
 
 
 def took(role, requests, context=1000.0):
@@ -154,8 +154,8 @@ def test_hidden_states_go_from_stage_to_stage(facts):
 
 def test_a_stage_of_all_ranks_is_an_unbroken_part_of_the_dies(facts):
     s = small(DECODE | {STAGES: 4, TP: 2})
-    (instance,) = place(s, network_of(s.supernode, facts)).instances
-    pool = build_costs(s, facts, network_of(s.supernode, facts)).decoding_role.pool
+    (instance,) = place(s, build_fabric(s.supernode, facts)).instances
+    pool = build_costs(s, facts, build_fabric(s.supernode, facts)).decoding_role.pool
     assert first_stage(pool, instance.die_of_rank) == tuple(range(8))
     assert instance.die_of_rank[: pool.rank_dies] == (0, 1, 8, 9, 16, 17, 24, 25)
     places = [place_in_stage(pool, k, 32) for k in range(32)]
@@ -207,4 +207,4 @@ def test_formula_and_simulation_agree(facts, settings, clients):
 def test_what_cannot_be_a_pipeline_is_refused_in_one_sentence(facts, settings, sentence):
     s = small(DECODE | settings)
     with pytest.raises(ModelError, match=sentence):
-        build_costs(s, facts, network_of(s.supernode, facts))
+        build_costs(s, facts, build_fabric(s.supernode, facts))

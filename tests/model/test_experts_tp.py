@@ -3,7 +3,7 @@
 import pytest
 
 from tests.engine.small import run, small
-from twin.hardware.fabric import network_of
+from twin.hardware.fabric import build_fabric
 from twin.model.costs import build_costs
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.model.mixed import mixed_flops
@@ -23,7 +23,7 @@ SPLIT = "deployment.decode.experts_tp"
 
 def costs_of(facts, **more):
     s = small(ONE | {name.replace("__", "."): value for name, value in more.items()})
-    return build_costs(s, facts, network_of(s.supernode, facts))
+    return build_costs(s, facts, build_fabric(s.supernode, facts))
 
 
 def role_of(facts, split, **more):

@@ -5,7 +5,7 @@ import pytest
 
 from tests.engine.small import small
 from twin.engine.setup import set_up
-from twin.hardware.fabric import network_of
+from twin.hardware.fabric import build_fabric
 from twin.lab.library import load_facts
 from twin.model.costs import build_costs
 from twin.model.fetch import fetch_figures, fullest_server_share, node_dram_bytes
@@ -76,7 +76,7 @@ def test_prompts_of_a_trace_read_no_popular_prefix_that_was_asked_for_before():
 
     def reads(**fields):
         s = small({name.replace("__", "."): value for name, value in fields.items()})
-        costs = build_costs(s, FACTS, network_of(s.supernode, FACTS))
+        costs = build_costs(s, FACTS, build_fabric(s.supernode, FACTS))
         read, servers = costs.prefill_role.fetch, costs.servers
         return servers.read_s(read, 2048.0, 8.0), servers.hottest_server_s(read, 2048.0, 8.0, 24)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.draws import draws
 from twin.hardware.chip import load_chip
-from twin.hardware.fabric import network_of
+from twin.hardware.fabric import build_fabric
 from twin.lab.library import load_facts
 from twin.model.alone import ALONE, grouped_product_s
 from twin.model.coefficients import Product
@@ -65,7 +65,7 @@ def product_on_h20(rows: float, experts: float = 16.0) -> float:
     fields = {"deployment.mode": "decode_only", "supernode.chip": "h20",
               "deployment.precision.weights": "fp8"}  # fmt: skip
     s = with_overrides(Scenario(), fields)
-    return grouped_product_s(build_costs(s, facts, network_of(s.supernode, facts)), experts, rows)
+    return grouped_product_s(build_costs(s, facts, build_fabric(s.supernode, facts)), experts, rows)
 
 
 @pytest.mark.parametrize("rows", [8.0, 32.0, 33.0, 64.0, 96.0, 160.0])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from twin.hardware.chip import load_chip
-from twin.hardware.fabric import network_of
+from twin.hardware.fabric import build_fabric
 from twin.metrics.operators import DECODE_OPERATORS
 from twin.model.alone import ALONE
 from twin.model.coefficients import Collective, Decode
@@ -41,7 +41,7 @@ def facts(facts):
 
 def costs(facts, **fields):
     s = with_overrides(Scenario(), NODE | {k.replace("__", "."): v for k, v in fields.items()})
-    return build_costs(s, facts, network_of(s.supernode, facts))
+    return build_costs(s, facts, build_fabric(s.supernode, facts))
 
 
 def prompts(facts, **fields):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.draws import draws
 from tests.engine.small import run, small
-from twin.hardware.fabric import network_of
+from twin.hardware.fabric import build_fabric
 from twin.lab.library import presets
 from twin.model.coefficients import DecodeCore
 from twin.model.costs import build_costs
@@ -27,7 +27,7 @@ SHARE, LENT = "deployment.decode.attention_offload", "deployment.prefill.lent_co
 
 def costs_of(facts, **fields):
     s = small({name.replace("__", "."): value for name, value in fields.items()})
-    return build_costs(s, facts, network_of(s.supernode, facts))
+    return build_costs(s, facts, build_fabric(s.supernode, facts))
 
 
 def offloading(facts, share, lent=0.25, **more):
@@ -64,7 +64,7 @@ def test_the_way_has_the_ports_of_the_busier_side(facts):
     ways = []
     for prefills in (1, 2):
         s = small({SHARE: 0.3, "deployment.prefill.instances": prefills})
-        ways.append(offload(build_costs(s, facts, network_of(s.supernode, facts)).deployed))
+        ways.append(offload(build_costs(s, facts, build_fabric(s.supernode, facts)).deployed))
     assert [way.served for way in ways] == [2.0, 1.0]
     assert ways[0].out_bytes_per_s == pytest.approx(0.5 * ways[1].out_bytes_per_s)
     cores = [offloading(facts, 0.3, **{"deployment.prefill.instances": n}).decode.sequence.core
@@ -172,7 +172,7 @@ def test_nothing_is_offloaded_to_prefill_on_the_same_npus():
 def test_a_capped_pool_computes_what_it_is_sent_at_its_own_clock(facts):
     """The core is bound by its products where its keys are read at the full rate all the same."""
     s = small({SHARE: 0.3})
-    net = network_of(s.supernode, facts)
+    net = build_fabric(s.supernode, facts)
     slow, full = (
         build_costs(s, facts, net, {"prefill": clock}).decode.sequence.core for clock in (0.5, 1.0)
     )

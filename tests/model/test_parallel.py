@@ -5,7 +5,7 @@ import pytest
 from tests.engine.small import run, small
 from tests.model.agreement import agree, iteration_s
 from twin.engine.simulate import result_digest, simulate
-from twin.hardware.fabric import network_of
+from twin.hardware.fabric import build_fabric
 from twin.model.collectives import exchange, half_all_reduce
 from twin.model.costs import build_costs
 from twin.model.decode import decode_flops, decode_hbm_bytes
@@ -30,7 +30,7 @@ PREFILL = {"deployment.mode": "prefill_only", "deployment.prefill.npus_per_insta
 
 def costs_of(facts, base, **more):
     s = small(base | {f"deployment.{name.replace('__', '.')}": v for name, v in more.items()})
-    return build_costs(s, facts, network_of(s.supernode, facts)), s
+    return build_costs(s, facts, build_fabric(s.supernode, facts)), s
 
 
 def decoding(facts, heads, pieces, **more):
@@ -48,7 +48,7 @@ def test_of_one_piece_nothing_changes(facts, mode):
     one = {"deployment.decode.cp_dies": 1, "deployment.prefill.cp_dies": 1}
     plain = small({"deployment.mode": mode})
     assert canonical(with_overrides(plain, one)) == canonical(plain)
-    costs = build_costs(plain, facts, network_of(plain.supernode, facts))
+    costs = build_costs(plain, facts, build_fabric(plain.supernode, facts))
     assert all(role.context_bytes_per_token == 0.0 for role in costs.roles.values())
     p = costs.decode
     assert p.sequence.context.fixed == p.sequence.context.token == 0.0
@@ -89,7 +89,7 @@ def test_a_layer_of_decode_sends_queries_and_partial_values(facts):
     role = decoding(facts, 8, 8)
     assert role.context_bytes_per_token == pytest.approx(8 * arriving * shape.layers)
     machine = load_machine(facts, role.chip)
-    group = exchange(network_of(small(DECODE).supernode, facts), range(8), "read")
+    group = exchange(build_fabric(small(DECODE).supernode, facts), range(8), "read")
     half, found = half_all_reduce(machine, facts, group), role.decode.sequence.context
     added_s = 8 * values / machine.vector_bytes_per_s()
     assert found.fixed == pytest.approx(2.0 * half.start_s)
@@ -103,7 +103,7 @@ def test_a_die_of_a_prompt_gathers_the_kv_of_the_other_pieces(facts):
     role = prefilling(facts, n)
     latent = BF16 * (512 + 64)
     assert role.context_bytes_per_token == pytest.approx((n - 1) * latent * shape.layers)
-    group = exchange(network_of(small(PREFILL).supernode, facts), range(n), "read")
+    group = exchange(build_fabric(small(PREFILL).supernode, facts), range(n), "read")
     token = role.prefill.context.token
     assert token == pytest.approx((n - 1) * latent / group.rate_bytes_per_s)
     heads = prefilling(facts, 4, prefill__attention="tp", prefill__tp_dies=8)

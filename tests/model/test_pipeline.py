@@ -7,7 +7,7 @@ import pytest
 
 from tests.engine.small import run, small
 from twin.engine.phases.prefill import set_stage_ends
-from twin.hardware.fabric import network_of
+from twin.hardware.fabric import build_fabric
 from twin.model.coefficients import Collective
 from twin.model.costs import build_costs
 from twin.model.layer import collective_s
@@ -27,7 +27,7 @@ STAGES = "deployment.prefill.pp_stages"
 
 def role_of(facts, stages, **more):
     s = small(PREFILL | {STAGES: stages} | {n.replace("__", "."): v for n, v in more.items()})
-    return build_costs(s, facts, network_of(s.supernode, facts)).prefill_role
+    return build_costs(s, facts, build_fabric(s.supernode, facts)).prefill_role
 
 
 def batch_s(role, tokens):
@@ -113,7 +113,7 @@ def test_a_lone_prompt_passes_all_stages(facts):
     found = {}
     for stages in (1, 4):
         s = small(settings | {STAGES: stages})
-        role = build_costs(s, facts, network_of(s.supernode, facts)).prefill_role
+        role = build_costs(s, facts, build_fabric(s.supernode, facts)).prefill_role
         result = run(settings | {STAGES: stages})
         assert all(check["ok"] for check in result.checks)
         requests = result.tables["requests"]
@@ -164,7 +164,7 @@ def test_hidden_states_go_from_stage_to_stage(facts):
 def test_what_cannot_be_a_pipeline_is_refused_in_one_sentence(facts, settings, sentence):
     s = small(PREFILL | settings)
     with pytest.raises(ModelError, match=sentence):
-        build_costs(s, facts, network_of(s.supernode, facts))
+        build_costs(s, facts, build_fabric(s.supernode, facts))
 
 
 def test_the_formula_counts_the_rate_of_a_stage(facts):
@@ -173,7 +173,7 @@ def test_the_formula_counts_the_rate_of_a_stage(facts):
     rates = {}
     for stages in (1, 4):
         s = small(PREFILL | {STAGES: stages, "deployment.prefill.tokens_per_npu": 8192})
-        costs = build_costs(s, facts, network_of(s.supernode, facts))
+        costs = build_costs(s, facts, build_fabric(s.supernode, facts))
         rates[stages] = predict(costs, traffic_of(s, facts)).prefill.requests_per_s
     assert 0.7 < rates[4] / rates[1] < 1.5
 
@@ -183,7 +183,7 @@ def test_a_dense_model_has_dense_stages(facts):
                "deployment.model": QWEN, "deployment.mode": "prefill_only"})  # fmt: skip
     stage = stage_of(load_shape(facts, QWEN), serving(s)["prefill"])
     assert stage.layers == stage.dense_layers == 16
-    assert build_costs(s, facts, network_of(s.supernode, facts)).prefill_role.stages == 4.0
+    assert build_costs(s, facts, build_fabric(s.supernode, facts)).prefill_role.stages == 4.0
 
 
 @pytest.mark.parametrize("evening", [0.0, 0.5, 1.0])

@@ -4,7 +4,7 @@ import pytest
 
 from tests.engine.small import run, small
 from tests.model.agreement import iteration_s
-from twin.hardware.fabric import network_of
+from twin.hardware.fabric import build_fabric
 from twin.model.alone import collective_alone_s
 from twin.model.collectives import exchange, half_all_reduce
 from twin.model.costs import build_costs
@@ -23,7 +23,7 @@ ONE = {"deployment.mode": "decode_only", "deployment.decode.npus_per_instance": 
 
 def role_of(facts, dies, **more):
     s = small(ONE | {TP: dies} | {name.replace("__", "."): v for name, v in more.items()})
-    return build_costs(s, facts, network_of(s.supernode, facts)).decode_role
+    return build_costs(s, facts, build_fabric(s.supernode, facts)).decode_role
 
 
 @pytest.mark.parametrize("name", [R1, QWEN])
@@ -131,7 +131,7 @@ def test_prefill_over_ranks_of_decode_has_its_own_attention_and_whole_kv(facts):
     held = {}
     for dies in (1, 4):
         s = small(ONE | fields | {TP: dies})
-        budget = build_costs(s, facts, network_of(s.supernode, facts)).decode_role.memory
+        budget = build_costs(s, facts, build_fabric(s.supernode, facts)).decode_role.memory
         held[dies] = budget.weights + budget.others
     assert held[4] == pytest.approx(held[1], rel=0.01)
 
@@ -164,9 +164,9 @@ def test_sampling_of_a_served_engine_takes_its_kernels_time_for_every_logit(fact
 
 def test_a_collective_alone_starts_once_and_brings_the_bytes_of_all_other_dies(facts):
     s = small(ONE | {TP: 8})
-    costs = build_costs(s, facts, network_of(s.supernode, facts))
+    costs = build_costs(s, facts, build_fabric(s.supernode, facts))
     machine = load_machine(facts, costs.decoding_role.chip)
-    group = exchange(network_of(s.supernode, facts), range(8), "read")
+    group = exchange(build_fabric(s.supernode, facts), range(8), "read")
     half = half_all_reduce(machine, facts, group)
     gathered = collective_alone_s(costs, "gather", 1e6)
     assert gathered == pytest.approx(half.start_s + 7e6 / half.bytes_per_s)

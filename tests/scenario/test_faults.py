@@ -6,11 +6,11 @@ import pytest
 
 from docs.make import fault_table
 from tests.engine.small import run, small
+from tests.hardware.wired import network
 from twin.commands import runs
 from twin.engine.simulate import simulate
 from twin.hardware.fabric import build_fabric
 from twin.hardware.faults import with_faults
-from twin.hardware.network import network
 from twin.lab.library import load_facts, scenario_from_toml, scenario_to_toml
 from twin.scenario import KINDS, Fault, FaultKind, SpecError, fields, parse_scenario, remarks
 from twin.ui.charts import faults as charts

@@ -2,12 +2,12 @@
 
 from itertools import combinations
 
-import networkx as nx
 import pytest
 
-from twin.hardware.fabric import Fabric, build_fabric
+from tests.hardware.wired import network
+from twin.hardware.fabric import build_fabric
 from twin.hardware.imported import make_available
-from twin.hardware.network import network
+from twin.hardware.network import Network
 from twin.lab.library import load_facts
 from twin.lab.machines import read_machine
 from twin.scenario import Supernode
@@ -17,14 +17,14 @@ FACTS = load_facts()
 MACHINES = [Supernode(), Supernode(nodes=7, supernodes=2), Supernode(scale_up="node", nodes=3)]
 
 
-def wished(layout: str) -> Fabric:
+def wished(layout: str) -> Network:
     """A small machine that asks for another layout; its nodes are in a grid of four columns."""
-    graph = nx.DiGraph(build_fabric(Supernode(nodes=12), FACTS))
+    graph = build_fabric(Supernode(nodes=12), FACTS).graph()
     graph.graph["layout"] = layout
     for data in graph.nodes.values():
         if "node" in data:
             data["grid"] = (data["node"] % 4, data["node"] // 4)
-    return nx.freeze(graph)
+    return network(graph)
 
 
 def apart(one, other):
@@ -59,13 +59,13 @@ def test_racks_are_those_the_graph_names_and_planes_stand_between_them():
 
 
 def test_switches_of_a_rack_of_nodes_stand_in_it_and_place_it_on_the_grid():
-    graph = nx.DiGraph(build_fabric(Supernode(nodes=16), FACTS))
+    graph = build_fabric(Supernode(nodes=16), FACTS).graph()
     graph.graph["layout"] = "grid"
     for k, home in enumerate(("rack 0", "rack 1", "rack 2", "rack 3")):
         own = {"kind": "lrs", "rack": home, "grid": (k % 2, k // 2), "forwards": "ub"}
         graph.add_node(f"LRS {k}", **own)
         graph.add_edge(f"LRS {k}", "L1 0.0", **graph.edges["L1 0.0", "L2 0.0"])
-    sheet = boxes(nx.freeze(graph))
+    sheet = boxes(network(graph))
     at = {sheet.name[box]: sheet.rect[box][:2] for box, _, _ in sheet.blocks}
     assert {"rack 0", "rack 3"} <= at.keys()
     assert "node 0" not in at

@@ -7,9 +7,9 @@ import zlib
 import numpy as np
 import pytest
 
+from tests.hardware.wired import network
 from twin.hardware.fabric import build_fabric, built
 from twin.hardware.imported import make_available
-from twin.hardware.network import network
 from twin.hardware.recipes import as_sold
 from twin.lab.library import load_facts
 from twin.lab.machines import read_machine
@@ -52,7 +52,7 @@ def test_every_link_of_an_edited_fabric_is_told():
     assert seen == pytest.approx(
         {
             frozenset((a, b)): edge["capacity_bytes_per_s"] / 1e9
-            for a, b, edge in fabric.edges(data=True)
+            for a, b, edge in fabric.graph().edges(data=True)
             if edge["capacity_bytes_per_s"] > 0.0
         },
         rel=1e-5,
@@ -128,13 +128,13 @@ def test_cells_of_the_matrix_sum_what_leaves_a_node_or_enters_a_plane_that_ends_
 def test_values_of_a_runs_cells_reach_the_links_of_their_plane(name):
     sold = {path.partition(".")[2]: value for path, value in as_sold(name, FACTS).items()}
     fabric = build_fabric(Supernode(**sold), FACTS)
-    s = fabric.graph["supernode"]
+    s = fabric.about["supernode"]
     cells = np.zeros((s.all_nodes, s.sub_planes + 2))
     cells[3, :-2], cells[3, -2], cells[3, -1] = 10.0, 20.0, 30.0
     known, each = layout(fabric), np.array(link_values(fabric, cells), float)
     plane = {"ub": 10.0, "rdma": 20.0, "vpc": 30.0}
     first, _ = known.net.pairs
-    counted = [d["plane"] for _, _, d in fabric.edges(data=True)]
+    counted = [d["plane"] for _, _, d in fabric.graph().edges(data=True)]
     for k in np.flatnonzero(each > 0.0):
         assert each[k] == plane[counted[first[k]]]
         assert 3 in known.net.node[known.ends[k]]

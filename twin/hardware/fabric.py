@@ -1,9 +1,9 @@
 """The machine as one graph: dies, CPUs, switch chips and the links between them.
 
-`build_fabric(supernode, facts)` gives a frozen networkx DiGraph; every price is read from it, so a
-graph with other links is another machine. A vertex is an element with a name that people use
-("die 20.1.0": node 20, NPU 1, die 0; "L1 20.3": node 20, sub-plane 3; "L2 3.12": sub-plane 3,
-chip 12). Its attributes:
+`build_fabric(supernode, facts)` gives its arrays (network.py), of which `graph()` is the networkx
+DiGraph; every price is read from it, so a graph with other links is another machine. A vertex is an
+element with a name that people use ("die 20.1.0": node 20, NPU 1, die 0; "L1 20.3": node 20,
+sub-plane 3; "L2 3.12": sub-plane 3, chip 12). Its attributes:
 
     chip      of a die: that of its node's kind, where it is not the supernode's own
     kind      die (computes), cpu (offers its DRAM), nic, qingtian (DPU), or a switch: l1, l2, ...
@@ -32,10 +32,9 @@ hierarchy, "grid" of a mesh or torus, "block" of one switched domain, "free"), t
 what it was built from.
 
 Several supernodes are one graph: nodes number through, each supernode has L2 chips of its own
-("L2 1:3.12" is of the second), and the RDMA and VPC networks join them. Change a fabric with
-`edited`. What it does not know: traffic (flows.py), how switch chips queue, the paths inside the
-RDMA and VPC networks (each is one non-blocking vertex), the CPUs' own full mesh (its bandwidth is
-not published), and DRAM sizes."""
+("L2 1:3.12" is of the second), and the RDMA and VPC networks join them. What it does not know:
+traffic (flows.py), how switch chips queue, the paths inside the RDMA and VPC networks (each is one
+non-blocking vertex), the CPUs' own full mesh (its bandwidth is not published), and DRAM sizes."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -45,12 +44,11 @@ from typing import Any
 import numpy as np
 
 from twin.facts import Facts
-from twin.hardware import network
 from twin.hardware.additions import additions, with_additions
 from twin.hardware.builders import plan_of_recipe
 from twin.hardware.chip import HardwareError
 from twin.hardware.imported import plan_of
-from twin.hardware.names import Edge, Fabric
+from twin.hardware.network import Network, Plan, network_of_plan
 from twin.hardware.recipes import Recipe, recipe
 from twin.scenario import Edit, Supernode
 
@@ -58,15 +56,10 @@ MOST_BYTES_PER_S = 1e18  # beyond these an edit is a slip of the pen
 MOST_LATENCY_S = 3600.0
 
 
-def build_fabric(supernode: Supernode, facts: Facts) -> Fabric:
-    """The frozen graph of a supernode with its edits; equal supernodes share one graph. Raises
-    HardwareError when wiring leaves a node out, or for an unknown element or imported machine."""
-    return _graph_of(supernode, _recipe_or_facts(supernode, facts))
-
-
-def network_of(supernode: Supernode, facts: Facts) -> network.Network:
-    """The network (arrays) of a supernode with its edits, without a graph. Raises HardwareError."""
-    return _arrays_of(supernode, _recipe_or_facts(supernode, facts))
+def build_fabric(supernode: Supernode, facts: Facts) -> Network:
+    """The network of a supernode with its edits; equal supernodes share one. Raises HardwareError
+    when wiring leaves a node out, or for an unknown element or imported machine."""
+    return _network_of(supernode, _recipe_or_facts(supernode, facts))
 
 
 def _recipe_or_facts(s: Supernode, facts: Facts) -> Recipe | Facts:
@@ -85,50 +78,27 @@ def _supernode_as_built(s: Supernode) -> Supernode:
 
 
 @lru_cache(maxsize=16)
-def _graph_of(s: Supernode, made_of: Recipe | Facts) -> Fabric:
-    """The graph of a machine with all its edits in force; made_of: its recipe, or the facts."""
-    net, as_built = _arrays_of(s, made_of), _arrays_of(_supernode_as_built(s), made_of)
-    graph = _plan(_supernode_as_built(s), made_of).graph()
-    graph.graph["supernode"] = s
-    is_changed = (net.capacity != as_built.capacity) | (net.latency != as_built.latency)
-    for link in np.flatnonzero(is_changed).tolist():
-        edge_data = graph.edges[net.edge(link)]
-        edge_data[network.CAPACITY] = float(net.capacity[link])
-        edge_data[network.LATENCY] = float(net.latency[link])
-    return network.freeze(graph, net)
-
-
-@lru_cache(maxsize=16)
-def _arrays_of(s: Supernode, made_of: Recipe | Facts) -> network.Network:
+def _network_of(s: Supernode, made_of: Recipe | Facts) -> Network:
     """The network of a machine with all its edits in force; made_of: its recipe, or the facts."""
     if (as_built := _supernode_as_built(s)) is s:
-        return network.network_of_plan(_plan(s, made_of))
-    net = with_edits(_arrays_of(as_built, made_of), s.edits)
+        return network_of_plan(_plan(s, made_of))
+    net = with_edits(_network_of(as_built, made_of), s.edits)
     return replace(net, about={**net.about, "supernode": s}, memo={})
 
 
 @lru_cache(maxsize=8)
-def _plan(s: Supernode, made_of: Recipe | Facts) -> network.Plan:
+def _plan(s: Supernode, made_of: Recipe | Facts) -> Plan:
     """The plan of a machine as built (`made_of`), with links and switches that its edits add."""
     if s.edits:
         plan = with_additions(_plan(s.model_copy(update={"edits": ()}), made_of), s.edits)
     else:
         plan = plan_of_recipe(s, made_of) if isinstance(made_of, Recipe) else plan_of(s, made_of)
-        die_names = tuple(vertex for vertex, data in plan.vertices.items() if data["kind"] == "die")
-        plan.about.update(made_of=made_of, dies=die_names)
+        plan.about["made_of"] = made_of
     plan.about["supernode"] = s
     return plan
 
 
-def edited(fabric: Fabric, edits: Iterable[Edit]) -> Fabric:
-    """The fabric with further edits in force: additions first, then the others in order. A link of
-    capacity 0 stays, for the numbering of dies. Raises HardwareError for unknown names or links."""
-    s: Supernode = fabric.graph["supernode"]
-    new_supernode = s.model_copy(update={"edits": (*s.edits, *edits)})
-    return _graph_of(new_supernode, fabric.graph["made_of"])
-
-
-def with_edits(net: network.Network, edits: Iterable[Edit]) -> network.Network:
+def with_edits(net: Network, edits: Iterable[Edit]) -> Network:
     """The network with edits in force, in order; added elements exist already (additions.py)."""
     edits = tuple(edit for edit in edits if edit.add == "nothing")
     if not edits:
@@ -154,19 +124,6 @@ def _refuse_out_of_bounds(rates: Any, waits: Any, what: str) -> None:
         )
 
 
-def built(fabric: network.Wiring) -> Fabric:
-    """The fabric as built: with added links and switches, before any change of a link."""
-    about = network.network(fabric).about
-    return _graph_of(_supernode_as_built(about["supernode"]), about["made_of"])
-
-
-def changed_bytes_per_s(fabric: network.Wiring) -> dict[Edge, float]:
-    """Current bytes/s (0: removed) of each link whose capacity differs from the fabric as built.
-    Each link is listed once, by its reverse direction if only that differs."""
-    present_network, built_network = network.network(fabric), network.network(built(fabric))
-    bytes_per_s: dict[Edge, float] = {}
-    for link in np.flatnonzero(present_network.capacity != built_network.capacity).tolist():
-        tail, head = present_network.edge(link)
-        if (head, tail) not in bytes_per_s:
-            bytes_per_s[tail, head] = float(present_network.capacity[link])
-    return bytes_per_s
+def built(net: Network) -> Network:
+    """The machine as built: with added links and switches, before any change of a link."""
+    return _network_of(_supernode_as_built(net.about["supernode"]), net.about["made_of"])

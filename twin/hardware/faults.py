@@ -12,12 +12,12 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.demands import lending_nodes
 from twin.hardware.fabric import with_edits
 from twin.hardware.flows import Plane
-from twin.hardware.network import Network, Wiring, network
+from twin.hardware.network import Network
 from twin.hardware.walks import BOOLS
 from twin.scenario import KINDS, Deployment, Edit, Fault
 
 
-def with_faults(fabric: Wiring, faults: Sequence[Fault]) -> Network:
+def with_faults(net: Network, faults: Sequence[Fault]) -> Network:
     """The fabric with these faults in force; the same object if no fault touches a link. Faults of
     one link multiply. Raises HardwareError for an unknown element."""
     edits: list[Edit] = []
@@ -29,19 +29,18 @@ def with_faults(fabric: Wiring, faults: Sequence[Fault]) -> Network:
                 "ends: name the other one with `to`, such as L1 20.3 and sub-plane 3"
             )
         if kind.speed is not None:
-            dies_slowed(fabric, fault)
+            dies_slowed(net, fault)
         edits += kind.edits(fault)
-    return with_edits(network(fabric), edits)
+    return with_edits(net, edits)
 
 
-def dies_slowed(fabric: Wiring, fault: Fault) -> list[int]:
+def dies_slowed(net: Network, fault: Fault) -> list[int]:
     """Numbers of the dies that a fault slows; raises HardwareError for what has no dies."""
     if fault.to:
         raise HardwareError(
             f"the link of {fault.element} and {fault.to} does not compute, so it cannot be slow: "
             "name dies alone, or take kind = derate"
         )
-    net = network(fabric)
     dies = np.flatnonzero(np.isin(net.dies, net.members(fault.element))).tolist()
     if not dies:
         raise HardwareError(
@@ -51,47 +50,43 @@ def dies_slowed(fabric: Wiring, fault: Fault) -> list[int]:
     return dies
 
 
-def speed_by_die(fabric: Wiring, faults: Sequence[Fault]) -> dict[int, float]:
+def speed_by_die(net: Network, faults: Sequence[Fault]) -> dict[int, float]:
     """Remaining share of computing speed by die number; factors of one die multiply."""
     speed_factors: dict[int, float] = {}
     for fault in faults:
         speed_share = KINDS[fault.kind].speed
         if speed_share is not None:
-            for die in dies_slowed(fabric, fault):
+            for die in dies_slowed(net, fault):
                 speed_factors[die] = speed_factors.get(die, 1.0) * speed_share(fault)
     return speed_factors
 
 
-def dies_out(fabric: Wiring) -> frozenset[int]:
+def dies_out(net: Network) -> frozenset[int]:
     """Dies that cannot serve in an instance over several nodes: without a UB link, or unable to
     reach another node although their UB plane spans nodes."""
-    net = network(fabric)
     return net.once(
         "dies_out",
         lambda: _indices(_is_cut_off(net, "ub") if net.spans_nodes else ~_has_link(net, "ub")),
     )
 
 
-def dies_without(fabric: Wiring, plane: Plane) -> frozenset[int]:
+def dies_without(net: Network, plane: Plane) -> frozenset[int]:
     """Dies that cannot send to another node on a plane (through NICs, outside the UB plane)."""
-    net = network(fabric)
     used_plane = "rdma" if plane == "ub" and not net.spans_nodes else plane
     return net.once(("dies_without", used_plane), lambda: _indices(_is_cut_off(net, used_plane)))
 
 
-def dies_unfit(fabric: Wiring, deployment: Deployment) -> frozenset[int]:
+def dies_unfit(net: Network, deployment: Deployment) -> frozenset[int]:
     """Dies that cannot serve in a deployment: without a usable UB plane, or without a path for KV
     while others have one. If no die has a path for KV, all wait until it is repaired."""
-    net = network(fabric)
     if deployment.mode != "disaggregated":
         return dies_out(net)
     unfit_dies = dies_without(net, deployment.kv_transfer_plane)
     return dies_out(net) | (unfit_dies if len(unfit_dies) < net.dies.size else frozenset())
 
 
-def servers_out(fabric: Wiring) -> frozenset[int]:
+def servers_out(net: Network) -> frozenset[int]:
     """Nodes whose DRAM is lost, since none of their CPUs has a UB link left."""
-    net = network(fabric)
     return frozenset(set(net.node[net.of_kind("cpu")].tolist()) - set(lending_nodes(net)))
 
 

@@ -19,8 +19,7 @@ from twin.hardware.graph_text import (
 )
 from twin.hardware.imported import ImportedMachine
 from twin.hardware.kinds import BETWEEN, INSIDE, VERTICES
-from twin.hardware.names import Fabric
-from twin.hardware.network import lazy_networkx
+from twin.hardware.network import Network, lazy_networkx
 from twin.scenario import ROUTINGS
 
 MOST_VERTICES, MOST_LINKS = 100_000, 1_000_000  # links of one direction
@@ -304,23 +303,24 @@ def machine_text(machine: ImportedMachine) -> str:
     return compose(GraphText(machine.about, vertices, machine.links, directed=True), "json")
 
 
-def fabric_text(fabric: Fabric, kind: str) -> str:
-    """A fabric as the text of a file, attributes and edits included; kind "csv": a cable list."""
+def fabric_text(net: Network, kind: str) -> str:
+    """A machine as the text of a file, attributes and edits included; kind "csv": a cable list."""
+    graph = net.graph()
     if kind == "csv":
         return cable_list(
             (tail, head, data["capacity_bytes_per_s"], data["latency_s"],
              "package" if data["serves"] == "package" else data["plane"])
-            for tail, head, data in fabric.edges(data=True)
+            for tail, head, data in graph.edges(data=True)
         )  # fmt: skip
     vertices = []
-    for vertex, data in fabric.nodes(data=True):
+    for vertex, data in graph.nodes(data=True):
         stored = {k: data[k] for k in STORED["vertex"] if k in data}
         if "grid" in data:
             stored["grid"] = "x".join(map(str, data["grid"]))
         vertices.append((vertex, stored))
     links = [
         (tail, head, {k: data[k] for k in STORED["link"] if k in data})
-        for tail, head, data in fabric.edges(data=True)
+        for tail, head, data in graph.edges(data=True)
     ]
-    attributes = {k: fabric.graph[k] for k in STORED["graph"] if k in fabric.graph}
+    attributes = {k: net.about[k] for k in STORED["graph"] if k in net.about}
     return compose(GraphText(attributes, vertices, links, directed=True), kind)

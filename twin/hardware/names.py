@@ -9,15 +9,11 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.kinds import LINKS
 
-if TYPE_CHECKING:
-    import networkx as nx
-
-Fabric: TypeAlias = "nx.DiGraph"  # frozen; see hardware/fabric.py
 Edge: TypeAlias = tuple[str, str]
 
 EXAMPLES = (

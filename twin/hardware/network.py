@@ -1,8 +1,8 @@
-"""A fabric's graph as arrays: what routing reads.
+"""A machine's graph as arrays: what routing reads.
 
-`network_of_plan` makes them of a machine's plan, `network` of its graph; those of a frozen graph
-are made once. Links are directed and numbered in the graph's own order. Which way bytes take
-stands in flows.py, what that costs in prices.py."""
+`network_of_plan` makes them of a machine's plan, and `Network.graph` the networkx graph. Links are
+directed and numbered in the graph's own order. Which way bytes take stands in flows.py, what that
+costs in prices.py."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from types import ModuleType
-from typing import Any, NamedTuple, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.names import Edge, Fabric, Names, port_label
+from twin.hardware.names import Edge, Names, port_label
 from twin.hardware.walks import BOOLS, FLOATS, INTS, hops_from
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 COUNTED = {"ub": 1, "rdma": 2, "vpc": 3}  # planes whose bytes are counted at a node's ends
 CAPACITY, LATENCY = "capacity_bytes_per_s", "latency_s"
@@ -84,6 +86,7 @@ class Network:
     cables: INTS  # parallel links in each that are left
     capacity: FLOATS  # bytes/s of one direction now
     latency: FLOATS  # s
+    link_data: tuple[Mapping[str, Any], ...]  # attributes of each link as built
     memo: dict[Any, Any] = field(default_factory=dict, repr=False)  # answers, by question
 
     def with_rates(self, capacity: FLOATS, latency: FLOATS, cables: INTS | None = None) -> Network:
@@ -293,6 +296,16 @@ class Network:
         _, one_link, pair_index = np.unique(ends, return_index=True, return_inverse=True)
         return one_link, pair_index
 
+    def graph(self) -> nx.DiGraph:
+        """The machine as a networkx graph, with the capacities and latencies of now."""
+        graph = lazy_networkx().DiGraph(**self.about)
+        graph.add_nodes_from(zip(self.vertices, self.vertex_data, strict=True))
+        rates = zip(self.capacity.tolist(), self.latency.tolist(), strict=True)
+        for link, (bytes_per_s, latency_s) in enumerate(rates):
+            now = {**self.link_data[link], CAPACITY: bytes_per_s, LATENCY: latency_s}
+            graph.add_edge(*self.edge(link), **now)
+        return graph
+
     def edge(self, link: int) -> Edge:
         """Names of the two ends of a link."""
         return self.vertices[self.tail[link]], self.vertices[self.head[link]]
@@ -346,46 +359,14 @@ def _hashes(total: NDArray[np.uint64], *columns: NDArray[Any]) -> NDArray[np.uin
     return total
 
 
-Wiring: TypeAlias = "Fabric | Network"  # a graph, or its arrays
-
-_compiled: WeakKeyDictionary[Fabric, Network] = WeakKeyDictionary()
-
-
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A machine as built: rows of vertices and links from which arrays and graph are made."""
+    """A machine as built: rows of vertices and links from which the arrays are made."""
 
     about: dict[str, Any]  # the graph's own attributes
     vertices: Mapping[str, Mapping[str, Any]]
     # Tails, heads and attributes of one-way links: Python would search a tuple of each for garbage.
     links: tuple[Sequence[str], Sequence[str], Sequence[Mapping[str, Any]]]
-
-    def graph(self) -> Fabric:
-        """The machine's networkx graph."""
-        graph: Fabric = lazy_networkx().DiGraph(**self.about)
-        graph.add_nodes_from(self.vertices.items())
-        graph.add_edges_from(zip(*self.links, strict=True))
-        return graph
-
-
-def network(fabric: Wiring) -> Network:
-    """The arrays of a graph; those of a frozen graph are made once."""
-    if isinstance(fabric, Network):
-        return fabric
-    net = _compiled.get(fabric)
-    if net is None or not getattr(fabric, "frozen", False):
-        vertices, links = fabric.nodes(data=True), zip(*fabric.edges(data=True), strict=True)
-        tails, heads, attributes = tuple(links) or ((), (), ())
-        plan = Plan(fabric.graph, dict(vertices), (tails, heads, attributes))
-        net = _compiled[fabric] = network_of_plan(plan)
-    return net
-
-
-def freeze(graph: Fabric, net: Network) -> Fabric:
-    """The graph made immutable, with its arrays."""
-    _compiled[graph] = net
-    frozen_graph: Fabric = lazy_networkx().freeze(graph)
-    return frozen_graph
 
 
 def lazy_networkx() -> ModuleType:
@@ -452,6 +433,7 @@ def network_of_plan(plan: Plan) -> Network:
         added=column("added", np.int64, 0),
         capacity=column(CAPACITY, np.float64),
         latency=column(LATENCY, np.float64),
+        link_data=tuple(map(rows.__getitem__, row.tolist())),
     )
 
 

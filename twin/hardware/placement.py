@@ -15,7 +15,7 @@ import numpy as np
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.faults import dies_unfit
-from twin.hardware.network import Network, Wiring, network
+from twin.hardware.network import Network
 from twin.hardware.walks import BOOLS, INTS
 from twin.scenario import (
     Scenario,
@@ -144,10 +144,9 @@ class Needed:
 Policy = Callable[[Sequence[Needed], Npus, Scenario], list[list[int]]]
 
 
-def place(s: Scenario, fabric: Wiring) -> Placement:
+def place(s: Scenario, net: Network) -> Placement:
     """The deployment's instances on the dies of a machine. Raises HardwareError with one sentence
     when NPUs do not suffice or rows of `deployment.seats` are impossible."""
-    net = network(fabric)
     deployed, prefill = s.deployment, s.deployment.prefill
     chips = {role: pool.chip for role, pool in serving(s).items()}
     pool_dies = tuple((pool.layer_dies, pool.rank_dies) for pool in serving(s).values())
@@ -172,16 +171,15 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
     return net.once(key, placed_by_chip)
 
 
-def npus_on(s: Scenario, fabric: Wiring) -> int:
+def npus_on(s: Scenario, net: Network) -> int:
     """Number of the machine's NPUs that can serve in the scenario's deployment, taken or not."""
-    return int(_npus(s, network(fabric)).on.sum())
+    return int(_npus(s, net).on.sum())
 
 
-def further_instances(s: Scenario, fabric: Wiring) -> list[Instance]:
+def further_instances(s: Scenario, net: Network) -> list[Instance]:
     """Instances that may start later: of each pool on the NPUs of other pools' instances and on as
     many free NPUs as `elastic.npus` adds. Only one of them uses an NPU at a time. Behind a front
     router each lies in one supernode, and each supernode has an equal part of the free NPUs."""
-    net = network(fabric)
     npus = _npus(s, net)
     seated_instances = place(s, net).instances
     npus_of_role: dict[str, list[int]] = {role: [] for role, _, _ in pools(s)}
@@ -209,9 +207,9 @@ def further_instances(s: Scenario, fabric: Wiring) -> list[Instance]:
     return later_instances
 
 
-def place_models(s: Scenario, fabric: Wiring) -> Placement:
+def place_models(s: Scenario, net: Network) -> Placement:
     """The instances of all models of a scenario, numbered on from model to model."""
-    placements = [place(model_scenario, fabric) for model_scenario in of_models(s)]
+    placements = [place(model_scenario, net) for model_scenario in of_models(s)]
     instances = tuple(
         replace(instance, index=numbers[instance.role] + instance.index)
         for placement, numbers in zip(placements, first_numbers(s), strict=True)

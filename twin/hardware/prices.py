@@ -18,8 +18,7 @@ from twin.hardware.collisions import Collision
 from twin.hardware.faults import dies_without
 from twin.hardware.flows import Demand, Load, Operation, Plane, load_of
 from twin.hardware.kinds import is_switch
-from twin.hardware.names import Fabric
-from twin.hardware.network import Network, Wiring, network
+from twin.hardware.network import Network
 from twin.hardware.walks import FLOATS, INTS
 
 
@@ -65,13 +64,12 @@ def _price(net: Network, load: Load, what: str, **more: Any) -> Price:
 
 
 def price_between(
-    fabric: Wiring, src: int | str, dst: int | str, operation: Operation = "write",
+    net: Network, src: int | str, dst: int | str, operation: Operation = "write",
     plane: Plane = "ub",
 ) -> Price:  # fmt: skip
     """Price between two elements (a vertex name, or a die's number) over all parallel paths. On the
     VPC plane a die goes over its own node's UB links to the CPU with the DPU; dies of one node stay
     in it, dies of one NPU use their link. Raises HardwareError if the plane does not join them."""
-    net = network(fabric)
     start, end = _vertex_of(net, src), _vertex_of(net, dst)
     if start == end:
         raise HardwareError(f"{net.vertices[start]} to itself needs no link: name two elements")
@@ -95,24 +93,22 @@ def _vertex_of(net: Network, element: int | str) -> int:
 
 
 def all_to_all(
-    fabric: Wiring, dies: Sequence[int], plane: Plane = "ub",
+    net: Network, dies: Sequence[int], plane: Plane = "ub",
     operation: Operation = "write",
 ) -> Price:  # fmt: skip
     """Price for a die when each of `dies` sends equally to all others. The slowest link sets the
     bytes/s, the farthest pair the latency. Raises HardwareError for a die that is cut off."""
-    net = network(fabric)
     load = demands.exchange_load(net, dies, plane, operation)
     name_text, port_share = f"all-to-all over {plane}", load.port_time_share(net)
     return _price(net, load, name_text, peers=len(dies) - 1, ports=port_share)
 
 
 def pool_read(
-    fabric: Wiring, dies: Sequence[int], plane: Plane = "ub",
+    net: Network, dies: Sequence[int], plane: Plane = "ub",
     nodes: Sequence[int] | None = None,
 ) -> Price:  # fmt: skip
     """Price of all of `dies` together reading from the DRAM of the CPUs of `nodes` (default: all).
     Blocks outside a UB plane enter through the dies' NICs. Raises HardwareError without any."""
-    net = network(fabric)
     pool_load = demands.pool_load(net, dies, plane, nodes)
     if pool_load is None:
         die_vertices = demands.die_vertices(net, dies)
@@ -133,10 +129,9 @@ def pool_read(
     )
 
 
-def host_copy_rates(fabric: Wiring, dies: Sequence[int], plane: Plane) -> tuple[float, float]:
+def host_copy_rates(net: Network, dies: Sequence[int], plane: Plane) -> tuple[float, float]:
     """Bytes/s of all of `dies` together into the DRAM of their own nodes, and back from it. Raises
     HardwareError where a die does not reach it."""
-    net = network(fabric)
     nodes = net.nodes_of(dies)
     write_load = demands.pool_load(net, dies, plane, nodes, "write")
     from_host = pool_read(net, dies, plane, nodes)
@@ -146,10 +141,9 @@ def host_copy_rates(fabric: Wiring, dies: Sequence[int], plane: Plane) -> tuple[
 
 
 def server_port_rate(
-    fabric: Wiring, dies: Sequence[int], plane: Plane = "ub", nodes: Sequence[int] | None = None,
+    net: Network, dies: Sequence[int], plane: Plane = "ub", nodes: Sequence[int] | None = None,
 ) -> float:  # fmt: skip
     """Bytes/s out of each equal part of the DRAM of the median memory server; 0 without any."""
-    net = network(fabric)
     pool_load = demands.pool_load(net, dies, plane, nodes)
     if pool_load is None:
         return 0.0
@@ -167,10 +161,9 @@ def server_port_rate(
     return net.once(("server port", load.pattern, plane), rate)
 
 
-def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = "write") -> Price:
+def nic(net: Network, die: int, plane: Plane = "rdma", operation: Operation = "write") -> Price:
     """Price of one die's sending to (or receiving from) other nodes on a plane. Where the limiting
     links are not its own, the `shared_by_dies` dies of the node share them."""
-    net = network(fabric)
     used_plane = "rdma" if plane == "ub" and not net.spans_nodes else plane
     load = demands.one_to_others(net, die, used_plane, operation)
     sharing_dies = net.dies_per_node if used_plane == "vpc" and net.storage_ports != "nic" else 1
@@ -178,34 +171,33 @@ def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = 
     return _price(net, load, name_text, off_node_fraction=1.0, shared_by_dies=sharing_dies)
 
 
-def ports_of(fabric: Wiring, dies: Sequence[int], price: Price) -> INTS:
+def ports_of(net: Network, dies: Sequence[int], price: Price) -> INTS:
     """Index in the result of `port_rates` of each die's port: the die, or its node if dies share
     one (`price`: of a die on that plane, by `nic`)."""
-    net, die_numbers = network(fabric), np.array(dies, np.int64)
+    die_numbers = np.array(dies, np.int64)
     return net.node[net.dies[die_numbers]] if price.shared_by_dies > 1 else die_numbers
 
 
 def hand_off_bytes_per_s(
-    fabric: Wiring, price: Price, instances: Iterable[tuple[str, Sequence[int]]], plane: Plane
+    net: Network, price: Price, instances: Iterable[tuple[str, Sequence[int]]], plane: Plane
 ) -> float:
     """Bytes/s of a KV transfer, limited by the slower pool's best port; price: of `nic` for the
     first die; instances: (role, dies)."""
-    port_bytes_per_s, best_of_role = port_rates(fabric, plane), dict[str, float]()
+    port_bytes_per_s, best_of_role = port_rates(net, plane), dict[str, float]()
     for role, dies in instances:
-        best_bytes_per_s = float(port_bytes_per_s[ports_of(fabric, dies, price)].max())
+        best_bytes_per_s = float(port_bytes_per_s[ports_of(net, dies, price)].max())
         best_of_role[role] = max(best_of_role.get(role, 0.0), best_bytes_per_s)
-    first_bytes_per_s = float(port_bytes_per_s[ports_of(fabric, [0], price)[0]])
+    first_bytes_per_s = float(port_bytes_per_s[ports_of(net, [0], price)[0]])
     share_left = min(best_of_role.values()) / first_bytes_per_s if first_bytes_per_s > 0.0 else 1.0
     return price.bytes_per_s * share_left / price.shared_by_dies
 
 
 def transfer_collision(
-    fabric: Wiring, instances: Iterable[tuple[str, Sequence[int]]], plane: Plane
+    net: Network, instances: Iterable[tuple[str, Sequence[int]]], plane: Plane
 ) -> Collision:
     """Collision factor of KV transfers on a plane that hashes whole flows, between instances by
     role and dies: that of the worst prefill instance, each of whose dies sends to a different die
     of decode. No factor on other planes or without linked dies."""
-    net = network(fabric)
     planes = ("ub", "rdma") if plane == "ub" else (plane,)
     if all(net.routing(plane_name) != "hashed" for plane_name in planes):
         return Collision()
@@ -218,11 +210,10 @@ def transfer_collision(
     )  # fmt: skip
 
 
-def port_rates(fabric: Wiring, plane: Plane) -> FLOATS:
+def port_rates(net: Network, plane: Plane) -> FLOATS:
     """Bytes/s f8[ports], the lesser of both directions, of every die's port on a plane: its own
     scale-up links, its NIC, or what reaches storage (its NIC, else its node's DPU). Shared between
     equal questions: do not change it."""
-    net = network(fabric)
     return net.once(("port rates", plane), lambda: _port_rates(net, plane))
 
 
@@ -245,10 +236,9 @@ def _port_rates(net: Network, plane: Plane) -> FLOATS:
     return np.asarray(np.min(rate_sums, axis=0)) if rate_sums else np.zeros(port_vertices.size)
 
 
-def uplink_matrix(fabric: Wiring) -> FLOATS:
+def uplink_matrix(net: Network) -> FLOATS:
     """Nominal bytes/s, one direction, out of each node by sub-plane, f8[nodes, sub-planes]. Where
     the UB plane ends at the node, of its dies into the switches instead."""
-    net = network(fabric)
     plane_links = net.links_of("ub")
     is_uplink = plane_links & (net.node[net.tail] >= 0) & (net.node[net.tail] != net.node[net.head])
     if not is_uplink.any():
@@ -261,19 +251,18 @@ def uplink_matrix(fabric: Wiring) -> FLOATS:
     return bytes_per_s
 
 
-def summary(fabric: Fabric) -> dict[str, float]:
+def summary(net: Network) -> dict[str, float]:
     """Counts of every element and headline capacities, nominal bytes/s of one direction.
     bisection_bytes_per_s: from half of a supernode's nodes to the other half over UB;
     oversubscription: what a node's NPUs can send over its uplinks' capacity (0: no uplinks)."""
-    net = network(fabric)
     count_of_kind = Counter(data["kind"] for data in net.vertex_data)
     links: Counter[str] = Counter()
     links_of_plane: Counter[str] = Counter()
-    for tail, head, edge in fabric.edges(data=True):
-        if edge["capacity_bytes_per_s"] > 0.0 and net.number[tail] < net.number[head]:
-            links[edge["kind"]] += edge["links"]
-            links_of_plane[edge["plane"]] += edge["links"]
-    uplinks = uplink_matrix(fabric).sum(axis=1) * net.spans_nodes
+    for link in np.flatnonzero((net.capacity > 0.0) & (net.tail < net.head)).tolist():
+        edge = net.link_data[link]
+        links[edge["kind"]] += edge["links"]
+        links_of_plane[edge["plane"]] += edge["links"]
+    uplinks = uplink_matrix(net).sum(axis=1) * net.spans_nodes
     node_of_die = net.node[net.dies]
     is_from_die = net.links_of("ub") & np.isin(net.tail, net.dies)
     is_from_die &= ~np.isin(net.head, net.of_kind("cpu"))
@@ -291,7 +280,7 @@ def summary(fabric: Fabric) -> dict[str, float]:
         "cpus": count_of_kind["cpu"],
         "l1_chips": count_of_kind["l1"],
         "l2_chips": count_of_kind["l2"],
-        "l2_chips_per_sub_plane": fabric.graph["l2_chips_per_sub_plane"],
+        "l2_chips_per_sub_plane": net.about["l2_chips_per_sub_plane"],
         "switches": sum(count for kind, count in count_of_kind.items() if is_switch(kind)),
         "sub_planes": net.sub_planes,
         "nics": count_of_kind["nic"],
@@ -343,10 +332,9 @@ def _bisection_rate(net: Network) -> float:
     return least_rate
 
 
-def point_to_point(fabric: Fabric) -> dict[tuple[str, Operation, str], Price]:
+def point_to_point(net: Network) -> dict[tuple[str, Operation, str], Price]:
     """Price for the first die by (npu_npu | npu_cpu, operation, intra_node | inter_node): the rows
     of arXiv 2506.12708v2 Table 1, without pairs that the machine lacks."""
-    net = network(fabric)
     last_cpu = int((net.node[net.of_kind("cpu")] == 0).sum()) - 1
     end_of_row = {
         ("npu_npu", "intra_node"): "die 0.1.0",
@@ -358,6 +346,6 @@ def point_to_point(fabric: Fabric) -> dict[tuple[str, Operation, str], Price]:
     return {
         (pair, operation, plane_name): price_between(net, "die 0.0.0", end, operation)
         for (pair, plane_name), end in end_of_row.items()
-        if end in fabric and (net.spans_nodes or plane_name == "intra_node")
+        if end in net.number and (net.spans_nodes or plane_name == "intra_node")
         for operation in operations
     }

@@ -10,9 +10,9 @@ import numpy as np
 from twin.facts import Facts
 from twin.hardware.additions import additions
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import network_of, with_edits
+from twin.hardware.fabric import build_fabric, with_edits
 from twin.hardware.faults import servers_out
-from twin.hardware.network import Network, Wiring, network
+from twin.hardware.network import Network
 from twin.hardware.prices import port_rates
 from twin.hardware.walks import BOOLS
 from twin.scenario import Supernode
@@ -25,7 +25,7 @@ def problems(supernode: Supernode, facts: Facts) -> list[str]:
     3.3.3), edits with unknown names, and NPUs or servers that their planes do not reach."""
     try:
         as_built = supernode.model_copy(update={"edits": additions(supernode.edits)})
-        base_network = network_of(as_built, facts)
+        base_network = build_fabric(as_built, facts)
     except HardwareError as error:
         return [_as_sentence(str(error))]
     sentences = []
@@ -45,9 +45,8 @@ def problems(supernode: Supernode, facts: Facts) -> list[str]:
     return sentences + unreachable_sentences(edited_network)
 
 
-def unreachable_sentences(fabric: Wiring) -> list[str]:
+def unreachable_sentences(net: Network) -> list[str]:
     """A sentence for each kind of element that a plane does not reach."""
-    net = network(fabric)
     die = [net.vertex_data[vertex] for vertex in net.dies.tolist()]
 
     def npus(lost: BOOLS) -> list[str]:

@@ -6,10 +6,11 @@ from typing import Any
 
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import Fabric, build_fabric
+from twin.hardware.fabric import build_fabric
 from twin.hardware.graph_text import LONGEST, FabricFileError
 from twin.hardware.imported import ImportedMachine, available_machine
 from twin.hardware.machine_file import read_machine as machine_of
+from twin.hardware.network import Network
 from twin.hardware.prices import summary
 from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab.files import decode_text, printable, read_bytes
@@ -115,12 +116,12 @@ def machine_rows(facts: Facts, store: Store) -> list[dict[str, Any]]:
     return rows
 
 
-def machine_summary(fabric: Fabric) -> dict[str, float]:
+def machine_summary(fabric: Network) -> dict[str, float]:
     """Counts of a machine's parts and its headline rates (bytes/s), by key."""
     figures = summary(fabric)
     return {key: figures[key] for key in (*COUNTED, *RATES)}
 
 
-def build_machine(name: str, facts: Facts, store: Store | None = None) -> Fabric:
+def build_machine(name: str, facts: Facts, store: Store | None = None) -> Network:
     """The fabric of a recipe as sold, or of a stored machine by its name or digest."""
     return build_fabric(supernode_of(name, facts, store), facts)

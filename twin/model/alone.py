@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from twin.facts import Facts
 from twin.hardware.chip import load_chip
-from twin.hardware.fabric import network_of
+from twin.hardware.fabric import build_fabric
 from twin.metrics.operators import names_of
 from twin.model import layer
 from twin.model.batch import Hot
@@ -32,7 +32,7 @@ def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: flo
     loaded, on the first `dies` of the supernode."""
     shape = load_shape(facts, s.deployment.model)
     machine = load_machine(facts, load_chip(facts, s.supernode.chip))
-    exchange_price = exchange(network_of(s.supernode, facts), range(dies))
+    exchange_price = exchange(build_fabric(s.supernode, facts), range(dies))
     if machine.family == "nvidia":
         exchange_price = direct_exchange(exchange_price, machine.chip.name, facts)
     traffic = moe_traffic(shape, s.deployment.communication, machine, facts, exchange_price)

@@ -14,7 +14,7 @@ import numpy as np
 
 from twin.facts import Facts
 from twin.hardware.flows import Operation
-from twin.hardware.network import Network, Wiring, network
+from twin.hardware.network import Network
 from twin.hardware.prices import all_to_all
 from twin.model.coefficients import Collective, Transfer
 from twin.model.formats import ACTIVATION_BYTES
@@ -77,10 +77,10 @@ class MoeTraffic(NamedTuple):
     host_s: float = 0.0  # that the host waits for counts before each dispatch: nothing hides it
 
 
-def exchange(fabric: Wiring, dies: Sequence[int], operation: Operation = "write") -> Exchange:
+def exchange(net: Network, dies: Sequence[int], operation: Operation = "write") -> Exchange:
     """All-to-all of these dies over the scale-up plane (or its replacement between nodes): rates,
     latency, peers; operation: `write` or `read`."""
-    return _exchange(network(fabric), dies if isinstance(dies, range) else tuple(dies), operation)
+    return _exchange(net, dies if isinstance(dies, range) else tuple(dies), operation)
 
 
 @lru_cache(maxsize=256)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from twin.facts import Facts
 from twin.hardware.chip import Chip, load_chip
-from twin.hardware.network import Network, Wiring, network
+from twin.hardware.network import Network
 from twin.hardware.placement import place
 from twin.metrics.operators import names_of
 from twin.model import coefficients as c
@@ -206,7 +206,7 @@ class Costs:
 
 
 def build_costs(
-    scenario: Scenario, facts: Facts, fabric: Wiring, clocks: Mapping[str, float] | None = None
+    scenario: Scenario, facts: Facts, net: Network, clocks: Mapping[str, float] | None = None
 ) -> Costs:
     """Costs of a scenario; clocks: share of rated clock by role (None: 1). Raises ModelError."""
     deployment, workload, front_end = scenario.deployment, scenario.workload, scenario.front_end
@@ -217,11 +217,11 @@ def build_costs(
     own_drafter = drafter(deployment, shape, facts)  # refused before anything is placed
     stages.refuse_bad_settings(pools.values(), shape)
     at = Deployed(
-        net=network(fabric),
+        net=net,
         facts=facts,
         deployment=deployment,
         pools=pools,
-        instances=place(scenario, fabric).instances,
+        instances=place(scenario, net).instances,
         shape=shape,
         drafter=own_drafter,
         memory_pool=scenario.memory_pool,

@@ -11,9 +11,8 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from twin.hardware.fabric import Fabric
 from twin.hardware.kinds import VERTICES, is_switch
-from twin.hardware.network import Network, network
+from twin.hardware.network import Network
 
 # Units of the picture; a screen shows one as half a px to some tens.
 NPU_W, NPU_H, STEP, GUTTER = 24.0, 29.0, 26.0, 27.0
@@ -63,9 +62,8 @@ class Boxes:
 
 
 @lru_cache(maxsize=8)
-def boxes(fabric: Fabric) -> Boxes:
-    """Boxes that draw a fabric as built, one for every vertex and for what contains vertices."""
-    net = network(fabric)
+def boxes(net: Network) -> Boxes:
+    """Boxes that draw a machine as built, one for every vertex and for what contains vertices."""
     sheet = Boxes(net)
     nodes: dict[int, list[int]] = defaultdict(list)
     rack_switches: dict[str, list[int]] = defaultdict(list)
@@ -81,7 +79,7 @@ def boxes(fabric: Fabric) -> Boxes:
                 "sub_plane", net.vertices[vertex] if attrs["kind"] in PLANES else None
             )
             switches[attrs.get("supernode", -1), (attrs["kind"], plane)].append(vertex)
-    layout_name = fabric.graph.get("layout", "racks")
+    layout_name = net.about.get("layout", "racks")
     sheet.fixed = layout_name in ("grid", "free")
     sheet.apart = layout_name == "free" and sum(map(len, switches.values())) <= SWITCHES_APART
     if sheet.apart:

@@ -17,9 +17,8 @@ import streamlit as st
 
 from twin.hardware import fabric as hardware
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import Fabric
 from twin.hardware.kinds import VERTICES
-from twin.hardware.network import network
+from twin.hardware.network import Network
 from twin.hardware.placement import Instance
 from twin.scenario import NO_CHIP, Edit
 from twin.ui import session, theme
@@ -40,11 +39,11 @@ Array = np.ndarray[Any, Any]
 class Layout:
     """A fabric as built: boxes, links with both directions as one, cells of the matrix."""
 
-    fabric: Fabric
+    net: Network
 
     def __post_init__(self) -> None:
         """Read the arrays and boxes; a link's two vertices by number."""
-        self.net, self.boxes = network(self.fabric), boxes(self.fabric)
+        self.boxes = boxes(self.net)
         first_links, _ = self.net.pairs
         ends = np.stack([self.net.tail[first_links], self.net.head[first_links]], axis=1)
         self.ends: Array = np.sort(ends, axis=1)  # i8[links, 2]
@@ -95,12 +94,12 @@ layout = lru_cache(maxsize=8)(Layout)
 
 
 @lru_cache(maxsize=8)
-def machine_message(fabric: Fabric) -> dict[str, Any]:
+def machine_message(fabric: Network) -> dict[str, Any]:
     """Message of everything in the picture: boxes with their places, links in GB/s as built."""
     picture = layout(fabric)
     sheet, net = picture.boxes, picture.net
     kinds = {kind: k for k, kind in enumerate(dict.fromkeys([*KINDS, *sheet.kind]))}
-    planes_and_links = [(attrs["plane"], attrs["links"]) for _, _, attrs in fabric.edges(data=True)]
+    planes_and_links = [(attrs["plane"], attrs["links"]) for attrs in net.link_data]
     first_links, _ = net.pairs
     tail_kinds = (net.vertex_data[v]["kind"] for v in net.tail.tolist())
     plane_of = dict(zip(tail_kinds, (plane for plane, _ in planes_and_links), strict=True))
@@ -109,7 +108,7 @@ def machine_message(fabric: Fabric) -> dict[str, Any]:
     sort_index = {sort: k for k, sort in enumerate(dict.fromkeys(link_sorts))}
     box_of = np.array([sheet.of[v] for v in range(len(net.vertices))])
     boxes_in = {name: {sheet.of[int(v)] for v in members} for name, members in picture.elements}
-    main_chip = fabric.graph["supernode"].chip
+    main_chip = net.about["supernode"].chip
     nodes_and_chips = zip(net.node[net.first_dies].tolist(), net.chips(main_chip), strict=True)
     chip_of = {f"node {node}": chip for node, chip in nodes_and_chips}
     node_chips = [chip_of.get(name, NO_CHIP) for name in picture.nodes]
@@ -139,20 +138,21 @@ def machine_message(fabric: Fabric) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=8)
-def machine_text(fabric: Fabric) -> str:
+def machine_text(fabric: Network) -> str:
     """Message of a machine as it is sent: base64 of deflated JSON."""
     return deflate(machine_message(fabric))
 
 
 @lru_cache(maxsize=16)
-def edits_message(fabric: Fabric) -> dict[str, Any]:
+def edits_message(fabric: Network) -> dict[str, Any]:
     """Message of edits: changed links in GB/s, factors of elements, boxes that contain these."""
     picture = layout(built(fabric))
-    edited_rates = picture.least(network(fabric).capacity)
+    edited_rates = picture.least(fabric.capacity)
     changed_links = np.flatnonzero(edited_rates != picture.rates)
-    factors_of, holders = _edit_marks(picture, fabric.graph["supernode"].edits)
+    edits = fabric.about["supernode"].edits
+    factors_of, holders = _edit_marks(picture, edits)
     return {
-        "edits": len(fabric.graph["supernode"].edits),
+        "edits": len(edits),
         "links": np.diff(changed_links, prepend=0).tolist(),
         "gb": [float(f"{gb:.6g}") for gb in edited_rates[changed_links] / 1e9], "marks": factors_of,
         "within": sorted(holders),
@@ -192,7 +192,7 @@ def columns(plane: str, sub_plane: int | None, planes: int) -> list[int]:
     return list(range(planes)) if sub_plane is None else [sub_plane]
 
 
-def link_values(fabric: Fabric, cells: Array) -> list[float | None]:
+def link_values(fabric: Network, cells: Array) -> list[float | None]:
     """Value of each link, by the cell of its node and plane in `cells` f8[nodes, planes + 2]."""
     picture = layout(built(fabric))
     planes = cells.shape[1] - 2
@@ -209,7 +209,7 @@ def link_values(fabric: Fabric, cells: Array) -> list[float | None]:
     return _rounded(np.append(row_values.ravel(), np.nan)[picture.cell])
 
 
-def link_loads(fabric: Fabric, each: Array) -> list[float | None]:
+def link_loads(fabric: Network, each: Array) -> list[float | None]:
     """Load of the busier direction of every link in %, of shares f8[directed links] (`each`)."""
     return _rounded(0.0 - 100.0 * layout(built(fabric)).least(-each))
 
@@ -266,7 +266,7 @@ _canvas = component("fabric_picture", _HERE, "view", ["view"])
 
 
 def draw_fabric(
-    fabric: Fabric, *, title: str, key: str, instances: Sequence[Instance] = (),
+    fabric: Network, *, title: str, key: str, instances: Sequence[Instance] = (),
     carried: Sequence[float | None] | None = None, unit: str = "% of capacity",
     modes: Mapping[str, str] | None = None,
     on_act: Callable[[Sequence[dict[str, Any]]], None] | None = None, acted: int = 0,
@@ -306,7 +306,7 @@ def draw_fabric(
     return dict(result.selection or {})
 
 
-def send_geometry(fabric: Fabric, picture: str) -> str:
+def send_geometry(fabric: Network, picture: str) -> str:
     """Send the machine as built; returns the name under which picture `picture` finds it."""
     message_text = machine_text(built(fabric))
     digest = f"{crc32(message_text.encode()):08x}"
@@ -321,10 +321,9 @@ def chosen_colours(key: str) -> str:
 
 
 def cells_of_links(
-    fabric: Fabric, links: pl.DataFrame, column: str = "utilisation_mean"
+    net: Network, links: pl.DataFrame, column: str = "utilisation_mean"
 ) -> np.ndarray[Any, Any]:
     """A `column` of a run's links as f8[nodes, sub_planes + 2]: the busier direction, or NaN."""
-    net = network(fabric)
     cells = np.full((net.nodes, net.sub_planes + 2), np.nan)
     for row in links.iter_rows(named=True):
         if row["node"] is not None and row[column] is not None:

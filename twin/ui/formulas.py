@@ -10,7 +10,7 @@ from twin import outlook as load
 from twin import steady
 from twin.facts import FactError
 from twin.hardware.chip import HardwareError
-from twin.hardware.network import Wiring
+from twin.hardware.network import Network
 from twin.hardware.placement import Placement, place_models
 from twin.lab.explain.streams import full_load_timelines
 from twin.lab.kinds import TRACE
@@ -91,7 +91,7 @@ def without_faults(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"faults": (), "recovery": Recovery()})
 
 
-def place_instances(scenario: Scenario, fabric: Wiring) -> tuple[Placement, str]:
+def place_instances(scenario: Scenario, fabric: Network) -> tuple[Placement, str]:
     """(placement of the instances, '') or (an empty one, the reason) where it is impossible."""
     try:
         return place_models(scenario, fabric), ""

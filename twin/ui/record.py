@@ -7,7 +7,8 @@ import polars as pl
 import streamlit as st
 
 from twin.facts import Facts
-from twin.hardware.fabric import Fabric, build_fabric
+from twin.hardware.fabric import build_fabric
+from twin.hardware.network import Network
 from twin.lab.explain.explain import as_json
 from twin.lab.explain.streams import mean_load_timelines
 from twin.lab.explain.waterfall import operator_seconds
@@ -145,7 +146,7 @@ def passes_inside(run: str, number: int) -> watched.Inside:
     return watched.request_work(watched.stored_source(session.store(), run), row)
 
 
-def fabric(row: RunRow, scenario: Scenario) -> Fabric:
+def fabric(row: RunRow, scenario: Scenario) -> Network:
     """The run's machine as a graph, built by the run's facts."""
     return build_fabric(scenario.supernode, _facts(row.facts_digest))
 

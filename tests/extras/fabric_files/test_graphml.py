@@ -35,7 +35,7 @@ def test_what_is_no_machine_is_told_why(text, sentence):
 
 def test_other_tools_read_what_is_written():
     graph = nx.read_graphml(io.BytesIO(fabric_text(FABRIC, "graphml").encode()))
-    assert {*graph} == {*FABRIC} and {*graph.edges} == {*FABRIC.edges}
+    assert {*graph} == {*FABRIC.vertices} and {*graph.edges} == {*FABRIC.graph().edges}
     assert graph.edges["L1 0.1", "L2 1.2"]["capacity_bytes_per_s"] == 28e9
 
 
@@ -44,7 +44,7 @@ def test_what_networkx_writes_is_read():
     graph.remove_edge("L1 0.1", "L2 1.2")
     read = read_machine("\n".join(nx.generate_graphml(graph)), "file")
     links = {(a, b) for a, b, _ in read.links}
-    assert links == {*FABRIC.edges} - {("L1 0.1", "L2 1.2")}
+    assert links == {*FABRIC.graph().edges} - {("L1 0.1", "L2 1.2")}
 
 
 def test_a_file_with_a_hole_anywhere_is_refused_or_read_and_nothing_else():

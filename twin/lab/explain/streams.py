@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from twin.facts import Facts
-from twin.hardware.fabric import network_of
+from twin.hardware.fabric import build_fabric
 from twin.model.costs import Costs, build_costs
 from twin.model.layer import die_and_link_load
 from twin.model.predict import rank_load
@@ -69,7 +69,7 @@ def full_load_timelines(
 def _costs_of_run(scenario: Scenario, facts: Facts, tables: Tables) -> Costs:
     """Costs of a scenario; for a trace under a power cap, those at the run's mean lengths."""
     if scenario.cost.cap_w <= 0.0:
-        return build_costs(scenario, facts, network_of(scenario.supernode, facts))
+        return build_costs(scenario, facts, build_fabric(scenario.supernode, facts))
     if scenario.workload.arrivals == "trace":
         mean_lengths = {
             f"workload.{column}": max(1, round(_mean(tables["requests"][column])))

@@ -10,7 +10,7 @@ from typing import Any
 
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import network_of
+from twin.hardware.fabric import build_fabric
 from twin.hardware.faults import with_faults
 from twin.hardware.placement import Instance, place
 from twin.lab.explain.capacity import Capacity, search_steps, steady_by_itself, with_load, with_span
@@ -310,7 +310,7 @@ def lost_elements(
     s: Scenario, facts: Facts, loss: str
 ) -> Iterator[tuple[str, tuple[dict[str, Any], ...]]]:
     """(name, faults) of one element of each pool for a kind of loss; none without such elements."""
-    fabric = network_of(s.supernode, facts)
+    fabric = build_fabric(s.supernode, facts)
     first_by_role: dict[str, Instance] = {}
     for instance in place(s, fabric).instances:
         first_by_role.setdefault(instance.role, instance)

@@ -7,9 +7,9 @@ from typing import Any
 import streamlit as st
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import Fabric, build_fabric
+from twin.hardware.fabric import build_fabric
 from twin.hardware.faults import with_faults
-from twin.hardware.network import network
+from twin.hardware.network import Network
 from twin.hardware.placement import Instance
 from twin.scenario import KINDS, Fault, Scenario, form_groups, remarks, with_overrides
 from twin.ui import forms, session
@@ -54,7 +54,7 @@ def draw_form() -> None:
         forms.draw_group(recovery)
 
 
-def _draw_buttons(rows: list[Row], draft: Scenario, fabric: Fabric) -> None:
+def _draw_buttons(rows: list[Row], draft: Scenario, fabric: Network) -> None:
     """Draw the buttons that add faults or remove all of them."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         with st.popover("Typical faults", icon=":material/bolt:"):
@@ -75,7 +75,7 @@ def _offer(text: str, key: str, rows: list[Row], **look: Any) -> None:
     st.button(text, key=key, on_click=change, **look)
 
 
-def _draw_rows(rows: list[Row], fabric: Fabric) -> None:
+def _draw_rows(rows: list[Row], fabric: Network) -> None:
     """Draw the rows of faults, in pages of ROWS_SHOWN."""
     first_row = 0
     if len(rows) > ROWS_SHOWN:
@@ -86,7 +86,7 @@ def _draw_rows(rows: list[Row], fabric: Fabric) -> None:
         _draw_row(rows, number, fabric)
 
 
-def _draw_row(rows: list[Row], number: int, fabric: Fabric) -> None:
+def _draw_row(rows: list[Row], number: int, fabric: Network) -> None:
     """Draw one fault: its widgets, a menu to copy or remove it, and why it is refused."""
     row = rows[number]
     with st.container(border=True):
@@ -113,7 +113,7 @@ def _draw_row(rows: list[Row], number: int, fabric: Fabric) -> None:
             forms.draw_problem(reason)
 
 
-def _draw_widget(row: Row, number: int, field: str, fabric: Fabric) -> None:
+def _draw_widget(row: Row, number: int, field: str, fabric: Network) -> None:
     """Draw the widget of one field of the fault in a row, and write its edits to the draft."""
     path = f"faults[].{field}"
     kinds_text = "\n".join(f"- **{kind.label}**: {kind.help}" for kind in KINDS.values())
@@ -133,7 +133,7 @@ def key(number: int, field: str) -> str:
     return session.field_key(f"faults.{number}.{field}")
 
 
-def _apply(number: int, field: str, fabric: Fabric) -> None:
+def _apply(number: int, field: str, fabric: Network) -> None:
     """Write the widget of a field of a row to the draft, or show a sentence below the row."""
     if session.is_gone(key(number, field)):
         return
@@ -160,7 +160,7 @@ LEFT_OUT = ("NIC", "Qingtian")  # too many to choose from; their names can be ty
 
 
 def typical_faults(
-    s: Scenario, fabric: Fabric, instances: Iterable[Instance]
+    s: Scenario, fabric: Network, instances: Iterable[Instance]
 ) -> dict[str, list[Row]]:
     """Typical faults by name, as rows, each possible on this machine."""
     at_s = float(f"{s.warmup_s + 0.3 * (s.horizon_s - s.warmup_s):.3g}")
@@ -170,11 +170,11 @@ def typical_faults(
         row = {"at_s": at_s, "element": element, "kind": kind, "to": to} | more
         return Fault.model_validate(row).model_dump()
 
-    dies: tuple[str, ...] = fabric.graph["dies"]
+    dies = [fabric.vertices[vertex] for vertex in fabric.dies.tolist()]
     # A decode instance where there is one; where none can be placed, any die.
     instance = [Instance("machine", 0, tuple(range(len(dies)))), *instances][-1]
     die = dies[instance.die_of_rank[0]]
-    node = int(fabric.nodes[dies[instance.die_of_rank[-1]]]["node"])
+    node = int(fabric.node[fabric.dies[instance.die_of_rank[-1]]])
     switch, switch_text = f"L1 {node}.3", f"of an L1 switch of node {node}"
     cpu_faults = [fault(f"CPU {node}.{cpu}") for cpu in range(s.supernode.cpus_per_node)]
     typical = {
@@ -192,7 +192,7 @@ def typical_faults(
     return {n: rows for n, rows in typical.items() if not any(fault_error(fabric, r) for r in rows)}
 
 
-def fault_error(fabric: Fabric, row: Row) -> str:
+def fault_error(fabric: Network, row: Row) -> str:
     """Sentence why a fault is impossible on this machine; '' if it is possible."""
     try:
         with_faults(fabric, [Fault.model_validate(row)])
@@ -202,6 +202,6 @@ def fault_error(fabric: Fabric, row: Row) -> str:
 
 
 @lru_cache(maxsize=4)
-def element_names(fabric: Fabric) -> list[str]:
+def element_names(fabric: Network) -> list[str]:
     """Elements to choose from: groups first, then chips by kind."""
-    return [name for name in network(fabric).names.shown() if not name.startswith(LEFT_OUT)]
+    return [name for name in fabric.names.shown() if not name.startswith(LEFT_OUT)]

@@ -3,12 +3,12 @@
 import streamlit as st
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import Fabric
+from twin.hardware.network import Network
 from twin.hardware.prices import point_to_point
 from twin.ui import session
 
 
-def draw_measured(fabric: Fabric) -> None:
+def draw_measured(fabric: Network) -> None:
     """Draw rates and latencies from the first die next to the published ones, when opened."""
     expander = st.expander(
         "Point to point: this fabric next to the published measurement", key="supernode-measured",

@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 import streamlit as st
 
-from twin.hardware.fabric import Fabric, build_fabric
-from twin.hardware.network import network
+from twin.hardware.fabric import build_fabric
+from twin.hardware.network import Network
 from twin.hardware.placement import Instance
 from twin.lab.share.shipped import Shipped
 from twin.lab.store import RunRow
@@ -61,10 +61,9 @@ Array = np.ndarray[Any, Any]
 
 def message(
     scenario: Scenario, tables: Mapping[str, pl.DataFrame], instances: Sequence[Instance],
-    fabric: Fabric,
+    net: Network,
 ) -> dict[str, Any]:  # fmt: skip
     """The player's message of a run: `tables` has TABLES, maybe "seats"; `instances`: placed."""
-    net = network(fabric)
     windows = tables["windows"]
     window_count = windows.height
     instance_number = {(i.role, i.index): k for k, i in enumerate(instances)}
@@ -90,7 +89,7 @@ def message(
         if scenario.memory_pool.enabled and POOL in windows.columns
         else "",
         "events": event_rows(tables["events"], scenario.horizon_s),
-        "changes": deflate(edits_message(fabric)),
+        "changes": deflate(edits_message(net)),
         "colours": theme.PLANE | theme.ROLE,
     }
 
@@ -278,7 +277,7 @@ def draw_player(row: RunRow, scenario: Scenario) -> None:
         st.session_state[key]["now"] = _address_view()
 
 
-def _draw_film(data: dict[str, Any], fabric: Fabric, key: str) -> dict[str, Any]:
+def _draw_film(data: dict[str, Any], fabric: Network, key: str) -> dict[str, Any]:
     """Draw a film (`data`) on its machine; returns the view at rest, {} before there is one."""
     with st.container(gap=None):
         data |= {"machine": send_geometry(fabric, key)}
@@ -293,7 +292,7 @@ def shipped_film(_scenario: Scenario, _run: Shipped, digest: str) -> dict[str, A
     return message(_scenario, _run.tables, instances.instances, fabric)
 
 
-def draw_brief(name: str, film: dict[str, Any], fabric: Fabric) -> None:
+def draw_brief(name: str, film: dict[str, Any], fabric: Network) -> None:
     """Draw a run on its machine's picture without controls; its view is not sent back."""
     _draw_film({"run": name, "film": film, "start": {}, "brief": True}, fabric, "playback-brief")
 

@@ -11,8 +11,8 @@ from streamlit.delta_generator import DeltaGenerator
 from twin import outlook as load
 from twin.facts import FactError
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import Fabric
 from twin.hardware.imported import npus_of
+from twin.hardware.network import Network
 from twin.lab.share.shipped import Shipped, find_shipped
 from twin.lab.sweep import sweep
 from twin.metrics.measures import numbered
@@ -126,7 +126,7 @@ def use_idle_npus(draft: Scenario) -> str:
     return session.propose({f"deployment.{role}.instances": count + idle_npus // npus})
 
 
-def _play_stored(draft: Scenario, fabric: Fabric) -> bool:
+def _play_stored(draft: Scenario, fabric: Network) -> bool:
     """Draw a stored run of exactly this scenario on the machine; returns False without one."""
     digest = scenario_digest(draft)
     row = session.store().runs.latest([digest]).get(digest)

@@ -9,9 +9,9 @@ import streamlit as st
 from pydantic import ValidationError
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import Fabric, build_fabric
+from twin.hardware.fabric import build_fabric
 from twin.hardware.names import spelling
-from twin.hardware.network import network
+from twin.hardware.network import Network
 from twin.hardware.placement import Instance, place
 from twin.scenario import Edit, Supernode, read, with_overrides
 from twin.scenario.words import explain
@@ -21,12 +21,12 @@ from twin.ui.fields import sentence
 Element = str | tuple[str, str]  # a name, or the two ends of a link
 
 
-def fabric_of(supernode: Supernode) -> Fabric:
+def fabric_of(supernode: Supernode) -> Network:
     """The fabric with its edits; raises HardwareError when it cannot be wired."""
     return build_fabric(supernode, session.facts())
 
 
-def shown_fabric() -> tuple[Fabric | None, str]:
+def shown_fabric() -> tuple[Network | None, str]:
     """(the draft's fabric, ''); if it cannot be wired, (the last valid one or None, why)."""
     supernode, state = session.draft().supernode, st.session_state
     try:
@@ -122,10 +122,9 @@ def seat_by_hand(instance: str, element: str) -> bool:
     return propose(fields(rows))
 
 
-def _seat_rows(instance: Instance, fabric: Fabric) -> Iterator[dict[str, Any]]:
+def _seat_rows(instance: Instance, net: Network) -> Iterator[dict[str, Any]]:
     """Rows of `deployment.seats` that put an instance where it is: one for its last unbroken part,
     and one for each NPU before it."""
-    net = network(fabric)
     last_part = net.npu[instance.spans()[-1][0]]
     for npu in sorted({*net.npu[[*instance.die_of_rank]].tolist()}):
         if npu <= last_part:
@@ -212,11 +211,11 @@ def changed_edits(
 
 
 def edits_without(
-    edits: Sequence[Edit], names: Iterable[str], fabric: Fabric
+    edits: Sequence[Edit], names: Iterable[str], fabric: Network
 ) -> tuple[tuple[Edit, ...], list[Edit]]:
     """Edits without those of named elements and of what is within them; and, of the remaining ones,
     those of elements that contain a named one."""
-    vertices_of = network(fabric).names.find
+    vertices_of = fabric.names.find
     vertices = {vertex for name in names for vertex in vertices_of(name)}
     edits_left, wider_edits = [], []
     for edit in edits:

@@ -10,10 +10,9 @@ import streamlit as st
 from twin.facts import Facts
 from twin.hardware.chip import Chip, HardwareError, load_chip
 from twin.hardware.demands import dram, lending_nodes
-from twin.hardware.fabric import Fabric
 from twin.hardware.graph_text import forms
 from twin.hardware.machine_file import fabric_text
-from twin.hardware.network import Network, network
+from twin.hardware.network import Network
 from twin.hardware.prices import summary
 from twin.hardware.validation import problems
 from twin.metrics.measures import NOTHING, numbered
@@ -26,7 +25,7 @@ from twin.ui.pages.supernode.prices import PLANES, Headline, headlines
 from twin.ui.show import download, file_name
 
 
-def draw_prices(draft: Scenario, fabric: Fabric) -> None:
+def draw_prices(draft: Scenario, fabric: Network) -> None:
     """Draw the deployment's prices on this fabric, and their change since the draft began."""
     preset_machine = session.preset().supernode
     begun_draft = draft.model_copy(update={"supernode": preset_machine})
@@ -106,14 +105,14 @@ ADDED = {
 ADDED["hashed"] = ADDED["ecmp"]
 
 
-def draw_totals(fabric: Fabric, facts: Facts, draft: Scenario) -> None:
+def draw_totals(net: Network, facts: Facts, draft: Scenario) -> None:
     """Draw counts and capacities of the whole machine, each with its unit."""
-    net, pool = network(fabric), draft.memory_pool
+    pool = draft.memory_pool
     chip_of_npu = net.chips(draft.supernode.chip)
     dies_by_chip = Counter(chip_of_npu[npu] for npu in net.npu.tolist())
     chips = [(load_chip(facts, name), die_count) for name, die_count in dies_by_chip.items()]
     st.subheader("In all", anchor=False)
-    figures, edits = totals(fabric), fabric.graph["supernode"].edits
+    figures, edits = totals(net), net.about["supernode"].edits
     tiles = _chip_tiles(figures, chips, pool, net) | _rate_tiles(figures, bool(edits))
     with st.grid(5, min_column_width=160):
         for name, (value_text, note) in tiles.items():
@@ -196,7 +195,7 @@ def _rate_tiles(total: dict[str, float], uneven: bool) -> dict[str, tuple[str, s
     }
 
 
-def draw_files(fabric: Fabric) -> None:
+def draw_files(fabric: Network) -> None:
     """Draw downloads of the fabric, and an upload that replaces the draft's machine."""
     st.markdown("**Take it elsewhere**")
     with st.container(horizontal=True):

@@ -13,9 +13,8 @@ import streamlit as st
 from twin.hardware import demands
 from twin.hardware.chip import HardwareError
 from twin.hardware.collisions import Collision
-from twin.hardware.fabric import Fabric
 from twin.hardware.flows import Load, Plane
-from twin.hardware.network import Network, network
+from twin.hardware.network import Network
 from twin.hardware.placement import Instance, place
 from twin.hardware.prices import (
     Price,
@@ -51,10 +50,9 @@ class Headline(NamedTuple):
 Key = Callable[[Instance], tuple[bytes, ...]]
 
 
-def price_key(fabric: Fabric) -> Key:
+def price_key(net: Network) -> Key:
     """Function that returns a key of an instance, equal for instances with equal prices: same
     places in alike nodes, or, with links from node to node, the same dies."""
-    net = network(fabric)
     tail_node, head_node = net.node[net.tail], net.node[net.head]
     has_direct_links = bool(((tail_node >= 0) & (head_node >= 0) & (tail_node != head_node)).any())
     node_of_link = np.maximum(tail_node, head_node)
@@ -76,7 +74,7 @@ def price_key(fabric: Fabric) -> Key:
 
 
 @lru_cache(maxsize=16)
-def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
+def headlines(s: Scenario, fabric: Network) -> list[Headline]:
     """Rates that matter to the deployment: experts' exchange, KV transfer, pool reads."""
     try:
         instances = place(s, fabric).instances
@@ -107,11 +105,10 @@ def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
     return prices
 
 
-def link_shares(s: Scenario, fabric: Fabric, traffic: str) -> np.ndarray[Any, Any]:
+def link_shares(s: Scenario, net: Network, traffic: str) -> np.ndarray[Any, Any]:
     """Used share of each directed link, f8[links], if all instances send such traffic at once."""
-    net = network(fabric)
     shares = np.zeros(net.capacity.size)
-    for load in _loads(s, net, place(s, fabric).instances, traffic):
+    for load in _loads(s, net, place(s, net).instances, traffic):
         bytes_per_s, _ = load.rate_alone(net)
         if 0.0 < bytes_per_s < np.inf:
             shares[load.links] += bytes_per_s * load.amounts / net.capacity[load.links]
@@ -138,7 +135,7 @@ def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) 
 
 
 def _hand_off_price(
-    fabric: Fabric, placed: Sequence[Instance], instance: Instance, plane: Plane
+    fabric: Network, placed: Sequence[Instance], instance: Instance, plane: Plane
 ) -> Price:
     """Price of KV transfer by an instance's slowest die, its rate over the mean hash collision."""
     collision = transfer_collision(fabric, ((i.role, i.die_of_rank) for i in placed), plane)
@@ -172,13 +169,13 @@ WAY = {"ub": "ub", "rdma": "rdma", "host": "rdma"}  # plane of a demand -> plane
 Collisions = dict[tuple[str, str], Collision]  # by kind of traffic and plane of FIELDS
 
 
-def hashed_planes(fabric: Fabric) -> list[str]:
+def hashed_planes(fabric: Network) -> list[str]:
     """Names of a machine's planes that hash whole flows to paths."""
-    return [plane for plane in FIELDS if network(fabric).routing(plane) == "hashed"]
+    return [plane for plane in FIELDS if fabric.routing(plane) == "hashed"]
 
 
 @lru_cache(maxsize=16)
-def collisions(s: Scenario, fabric: Fabric) -> Collisions:
+def collisions(s: Scenario, fabric: Network) -> Collisions:
     """The collision factors of the deployment: by traffic and plane those of the worst instance."""
     worst_by: Collisions = {}
     for traffic, load in _traffic_loads(s, fabric):
@@ -189,10 +186,10 @@ def collisions(s: Scenario, fabric: Fabric) -> Collisions:
     return worst_by
 
 
-def _traffic_loads(s: Scenario, fabric: Fabric) -> Iterator[tuple[str, Load]]:
+def _traffic_loads(s: Scenario, net: Network) -> Iterator[tuple[str, Load]]:
     """(kind of traffic, its load) for one of all equivalent instances."""
-    net, key_of = network(fabric), price_key(fabric)
-    instances = place(s, fabric).instances
+    key_of = price_key(net)
+    instances = place(s, net).instances
     distinct_instances = list({(i.role, key_of(i)): i for i in reversed(instances)}.values())[::-1]
     decode_dies = [die for i in instances if i.role == "decode" for die in i.die_of_rank]
     for instance in distinct_instances:
@@ -207,7 +204,7 @@ def _traffic_loads(s: Scenario, fabric: Fabric) -> Iterator[tuple[str, Load]]:
                 yield "Pool reads", pool_load[0]
 
 
-def draw_hashed_flows(draft: Scenario, fabric: Fabric) -> None:
+def draw_hashed_flows(draft: Scenario, fabric: Network) -> None:
     """Draw collisions of flows and their cost; nothing if no plane hashes flows."""
     planes = hashed_planes(fabric)
     if not planes:

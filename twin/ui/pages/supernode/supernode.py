@@ -2,7 +2,6 @@
 
 import streamlit as st
 
-from twin.hardware.network import network
 from twin.hooks import draw_sections
 from twin.metrics.measures import numbered
 from twin.scenario import form_groups
@@ -38,10 +37,10 @@ fabric, fault = editor.shown_fabric()
 # of it stands below: above, it would move the picture, which then loses selection and zoom.
 selected = {}
 if fabric is not None:
-    machine, (placed, no_place) = network(fabric), place_instances(draft, fabric)
+    placed, no_place = place_instances(draft, fabric)
     mode = ROLE if fault or no_place else chosen_colours(PICTURE)
     selected = draw_fabric(
-        fabric, title=f"{numbered(machine.npus, 'NPU')} in {numbered(machine.nodes, 'node')}",
+        fabric, title=f"{numbered(fabric.npus, 'NPU')} in {numbered(fabric.nodes, 'node')}",
         instances=() if fault else placed.instances,
         carried=None if mode == ROLE else link_loads(fabric, link_shares(draft, fabric, mode)),
         modes={ROLE: "Role"} | TRAFFIC, key=PICTURE, on_act=editor.act_all, acted=editor.last_act(),

@@ -11,9 +11,8 @@ import numpy as np
 import polars as pl
 import streamlit as st
 
-from twin.hardware.fabric import Fabric
 from twin.hardware.names import spelling
-from twin.hardware.network import network
+from twin.hardware.network import Network
 from twin.metrics.measures import numbered
 from twin.ui import session
 from twin.ui.fabric_message import Layout, built, layout
@@ -27,7 +26,7 @@ SHARE, RATE, WAIT = "% of built", "GB/s", "× latency"
 
 
 @lru_cache(maxsize=8)
-def elements(fabric: Fabric) -> dict[str, list[str]]:
+def elements(fabric: Network) -> dict[str, list[str]]:
     """Names of a fabric's elements by kind, groups first; pass a fabric as built."""
     picture, names_of = layout(fabric), defaultdict(list)
     for name in [*(name for name, _ in picture.elements), *picture.net.vertices]:
@@ -36,12 +35,12 @@ def elements(fabric: Fabric) -> dict[str, list[str]]:
 
 
 @lru_cache(maxsize=16)
-def rows_of(fabric: Fabric, kind: str) -> pl.DataFrame:
+def rows_of(net: Network, kind: str) -> pl.DataFrame:
     """Rows of all elements of a kind, or of the links: GB/s that leave each, as built and now."""
-    picture, net = layout(built(fabric)), network(fabric)
+    picture = layout(built(net))
     if kind == LINKS:
-        return _link_rows(fabric, picture)
-    names = elements(built(fabric))[kind]
+        return _link_rows(net, picture)
+    names = elements(built(net))[kind]
     element_of = np.full(len(net.vertices), -1)
     for k, name in enumerate(names):
         element_of[net.members(name)] = k
@@ -55,9 +54,9 @@ def rows_of(fabric: Fabric, kind: str) -> pl.DataFrame:
     return pl.DataFrame({NAME: names} | {column: gb_out(rate) for column, rate in rates.items()})
 
 
-def _link_rows(fabric: Fabric, known: Layout) -> pl.DataFrame:
+def _link_rows(net: Network, known: Layout) -> pl.DataFrame:
     """All links: their ends, rates as built and now in GB/s, and latency over that as built."""
-    net, (first_links, _) = network(fabric), known.net.pairs
+    first_links, _ = known.net.pairs
     with np.errstate(invalid="ignore", divide="ignore"):
         latency_factor = net.latency[first_links] / known.net.latency[first_links]
     end_names = np.array(net.vertices, object)[known.ends]
@@ -66,7 +65,7 @@ def _link_rows(fabric: Fabric, known: Layout) -> pl.DataFrame:
     return pl.DataFrame(ends | rates | {DELAY: np.nan_to_num(latency_factor, nan=1.0)})
 
 
-def selection_rows(fabric: Fabric, names: Sequence[str]) -> pl.DataFrame:
+def selection_rows(fabric: Network, names: Sequence[str]) -> pl.DataFrame:
     """The rows of elements selected in the picture; of a single one, with its links."""
     kind_items = elements(built(fabric)).items()
     selected_kinds = [kind for kind, members in kind_items if not set(members).isdisjoint(names)]
@@ -90,7 +89,7 @@ def matching_rows(frame: pl.DataFrame, typed: str) -> pl.DataFrame:
     return frame.filter(pl.any_horizontal(matches))
 
 
-def draw_parts_table(fabric: Fabric, selection: Sequence[str]) -> None:
+def draw_parts_table(fabric: Network, selection: Sequence[str]) -> None:
     """Draw the choice of a kind, the search, the table, and tools for selected rows."""
     by_kind = elements(built(fabric))
     names = [name for name in selection if any(name in k for k in by_kind.values())]

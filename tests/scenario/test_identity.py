@@ -21,7 +21,7 @@ from twin.scenario import (
     scenario_from_canonical,
     with_overrides,
 )
-from twin.scenario.identity import MIGRATIONS
+from twin.scenario.identity import BEFORE
 
 FROZEN = Path(__file__).parents[1] / "frozen"
 DEFAULTS = Path(__file__).parent / "defaults.json"
@@ -92,8 +92,9 @@ def test_a_text_of_before_a_default_changed_means_what_it_meant(schema, turns):
     assert hashlib.sha256(text.encode()).hexdigest() in legacy_digests(scenario)
 
 
-def test_every_older_schema_has_its_migration():
-    assert sorted(MIGRATIONS) == list(range(1, SCHEMA_VERSION))
+def test_old_defaults_are_of_fields_and_of_schemas_that_changed_them():
+    assert set(BEFORE) <= set(range(3, SCHEMA_VERSION + 1))
+    assert {path for old in BEFORE.values() for path in old} <= fields().keys()
 
 
 def test_a_changed_default_is_a_new_schema():
@@ -102,17 +103,14 @@ def test_a_changed_default_is_a_new_schema():
     assert written["schema"] == SCHEMA_VERSION
     known = {path: field.default for path, field in fields().items() if field.kind is not tuple}
     changed = {path for path, value in written["defaults"].items() if known.get(path) != value}
-    assert not changed, "raise SCHEMA_VERSION, add a migration, and write the defaults anew"
+    assert not changed, (
+        "raise SCHEMA_VERSION, add the old ones to BEFORE, and write the defaults anew"
+    )
 
 
-def test_a_text_goes_through_every_migration_after_its_schema(monkeypatch):
-    """As if schema 2's default rate had been 55: the one after it must say so for old texts."""
-
-    def with_old_rate(plain):
-        workload = {"rate_req_per_s": 55.0} | plain.get("workload", {})
-        return plain | {"workload": workload}
-
-    monkeypatch.setitem(MIGRATIONS, SCHEMA_VERSION, with_old_rate)
+def test_a_text_has_every_default_that_changed_after_its_schema(monkeypatch):
+    """As if the default rate had been 55 up to this schema: the next one says so for old texts."""
+    monkeypatch.setitem(BEFORE, SCHEMA_VERSION + 1, {"workload.rate_req_per_s": 55.0})
     monkeypatch.setattr("twin.scenario.identity.SCHEMA_VERSION", SCHEMA_VERSION + 1)
     for schema in range(1, SCHEMA_VERSION + 1):
         text = f'{{"schema":{schema},"scenario":{{"workload":{{"cv":2.0}}}}}}'

@@ -1,12 +1,11 @@
 """Canonical text, digest, and how older texts are read. The text holds the schema's number and what
 differs from defaults, so a new field (with `since`) renames no scenario. A changed default raises
-`SCHEMA_VERSION` and needs a function in `MIGRATIONS` that writes the old one. And a scenario from
-plain values, as files, links, the command line and forms bring them."""
+`SCHEMA_VERSION`, and `BEFORE` has the old one. And a scenario from plain values, as files, links,
+the command line and forms bring them."""
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,25 +16,11 @@ from twin.scenario.scenario import Scenario
 from twin.scenario.words import explain, no_field_sentence, quoted
 
 SCHEMA_VERSION = 4
-# What a text of an older schema means where it says nothing, by the schema that changed it.
+# What a text of an older schema means where it says nothing, by the schema that changed it. Schema
+# 1 stated every field, with the defaults that schema 2 still has.
 BEFORE: dict[int, dict[str, Any]] = {3: {"start": "empty"}, 4: {"workload.turns": "timed"}}
 
 Fields = dict[str, Any]
-
-
-def with_old_defaults(schema: int, plain: Fields) -> Fields:
-    """A copy of nested fields, with defaults from before `schema` for fields that are missing."""
-    fields_with_defaults: Fields = json.loads(json.dumps(plain))
-    for path, value in BEFORE[schema].items():
-        _state_field(fields_with_defaults, path, value)
-    return fields_with_defaults
-
-
-MIGRATIONS: dict[int, Callable[[Fields], Fields]] = {  # from schema: how
-    1: dict,  # it stated every field, with the defaults that schema 2 still has
-    2: partial(with_old_defaults, 3),
-    3: partial(with_old_defaults, 4),
-}
 
 
 def canonical(s: Scenario) -> str:
@@ -90,8 +75,9 @@ def scenario_from_canonical(text: str) -> Scenario:
         )
     if not isinstance(values, dict):
         raise SpecError("the scenario's JSON must hold fields below 'scenario'")
-    for version in range(schema, SCHEMA_VERSION):
-        values = MIGRATIONS[version](values)
+    for since_schema, old_defaults in BEFORE.items():
+        for path, value in old_defaults.items() if since_schema > schema else ():
+            _state_field(values, path, value)
     return parse_scenario(values)
 
 

@@ -2,7 +2,7 @@
 a dip, which ends with recovered output, the next fault, or the run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -37,13 +37,56 @@ class Dip:
     end_tokens_per_s: float | None  # last windows of the span
     recovery_s: float | None  # from the fault; 0: no dip; None: not within the span
     cut_short: bool  # another fault came before output was back
-    until_s: float  # end of what is counted here: recovery, next fault or end of run
+    until_s: float  # end of what is counted here: recovery, else the next fault or end of run
     goodput_before_req_per_s: float | None
     goodput_during_req_per_s: float | None
     down: tuple[tuple[str, float], ...]  # instance, seconds out of service; longest first
     retried: int  # requests thrown out and tried again
     lost: int  # requests given up
-    what: str  # the same for people
+
+    @property
+    def what(self) -> str:
+        """Sentences: the fault, how deep output fell, when it recovered, affected requests."""
+        names_all = all(name in self.detail for name in self.element.split(" and ")[0].split(", "))
+        fault_text = f"{self.element} ({self.detail})" if self.detail else self.element
+        fault_text = self.detail if names_all else fault_text
+        sentences = [f"{fault_text} at {seconds(self.at_s)}: {self._output_text()}."]
+        if self.down:
+            outages = [f"{name} was down for {seconds(down_s)}" for name, down_s in self.down]
+            listed_outages = _join_names(outages)
+            sentences.append(listed_outages[0].upper() + listed_outages[1:] + ".")
+        if self.retried or self.lost:
+            lost_text = f"{self.lost:,}" if self.lost else "none"
+            is_one = self.retried == 1
+            retried_text = "1 request was" if is_one else f"{self.retried:,} requests were"
+            sentences.append(f"{retried_text} tried again, {lost_text} given up.")
+        usual_rate, dip_rate = self.goodput_before_req_per_s, self.goodput_during_req_per_s
+        if self.recovery_s != 0.0 and usual_rate is not None and dip_rate is not None:
+            sentences.append(
+                f"Goodput until then was {three_figures(dip_rate)} req/s, "
+                f"against {three_figures(usual_rate)} before."
+            )
+        return " ".join(sentences)
+
+    def _output_text(self) -> str:
+        """A clause on output: its usual and lowest rate, and whether it recovered."""
+        usual_rate, low_rate = self.before_tokens_per_s, self.lowest_tokens_per_s
+        if low_rate is None:
+            return "the run ends too soon to say what it did"
+        if usual_rate is None:
+            low_text = _rate_text(low_rate)
+            return f"too early in the run to say what was usual; {self.phase} fell to {low_text}"
+        if self.recovery_s == 0.0:
+            return f"{self.phase} kept its {_rate_text(usual_rate)}, within 5 % or the usual noise"
+        fall = f"{self.phase} fell from {_rate_text(usual_rate)} to {three_figures(low_rate)}"
+        if usual_rate > 0:
+            fall += f" ({amount(1 - low_rate / usual_rate, 'share')} less) at its lowest"
+        if self.recovery_s is not None:
+            return f"{fall} and was back within 5 % after {seconds(self.recovery_s)}"
+        end_rate, rest_text = self.end_tokens_per_s, seconds(self.until_s - self.at_s)
+        end_rate_text = "" if end_rate is None else f", at {_rate_text(end_rate)}"
+        end_text = "the next fault came" if self.cut_short else "the run ended"
+        return f"{fall} and was not back{end_rate_text} when {end_text} {rest_text} later"
 
 
 def dips_of_faults(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
@@ -82,7 +125,7 @@ def dips_of_faults(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> 
         last_tokens_per_s = tokens_per_s[in_span][-SUSTAINED:]
         usual_from_s = float(begin_s[usual_windows][0]) if usual_windows.any() else at_s
         broken = faults.filter(pl.col("t_s") == at_s)
-        dip = Dip(
+        dips.append(Dip(
             at_s=at_s, phase=phase, element=_join_names(broken["element"].to_list()),
             detail=_join_names(sorted({str(d) for d in broken["detail"].to_list() if d})),
             before_tokens_per_s=usual_tokens_per_s, lowest_tokens_per_s=lowest_tokens_per_s,
@@ -91,10 +134,9 @@ def dips_of_faults(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> 
             cut_short=recovery_s is None and k + 1 < len(fault_times_s), until_s=dip_end_s,
             goodput_before_req_per_s=_goodput(good_ends_s, usual_from_s, at_s),
             goodput_during_req_per_s=_goodput(good_ends_s, at_s, dip_end_s),
-            down=_outages_in_span(outages, at_s, stop_s, end_s), what="",
+            down=_outages_in_span(outages, at_s, stop_s, end_s),
             retried=victim_counts[k][0], lost=victim_counts[k][1],
-        )  # fmt: skip
-        dips.append(replace(dip, what=_dip_text(dip, stop_s)))
+        ))  # fmt: skip
         outage_goes_on = ((outages["t_s"] < stop_s) & (outages["end_s"] > stop_s)).any()
         earlier_tokens_per_s = usual_tokens_per_s if outage_goes_on else None
     return dips
@@ -214,53 +256,6 @@ def _join_names(names: Sequence[str]) -> str:
     if len(names) > FEW:
         return first_few(names, FEW)
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
-
-
-def _dip_text(dip: Dip, stop_s: float) -> str:
-    """Sentences on a dip: the fault, how deep output fell, when it recovered, affected requests."""
-    names_all = all(name in dip.detail for name in dip.element.split(" and ")[0].split(", "))
-    fault_text = (
-        dip.detail if names_all else f"{dip.element} ({dip.detail})" if dip.detail else dip.element
-    )
-    sentences = [f"{fault_text} at {seconds(dip.at_s)}: {_output_text(dip, stop_s)}."]
-    if dip.down:
-        outages = [f"{name} was down for {seconds(down_time_s)}" for name, down_time_s in dip.down]
-        listed_outages = _join_names(outages)
-        sentences.append(listed_outages[0].upper() + listed_outages[1:] + ".")
-    if dip.retried or dip.lost:
-        lost_text = f"{dip.lost:,}" if dip.lost else "none"
-        retried_text = "1 request was" if dip.retried == 1 else f"{dip.retried:,} requests were"
-        sentences.append(f"{retried_text} tried again, {lost_text} given up.")
-    usual_rate, dip_rate = dip.goodput_before_req_per_s, dip.goodput_during_req_per_s
-    if dip.recovery_s != 0.0 and usual_rate is not None and dip_rate is not None:
-        sentences.append(
-            f"Goodput until then was {three_figures(dip_rate)} req/s, "
-            f"against {three_figures(usual_rate)} before."
-        )
-    return " ".join(sentences)
-
-
-def _output_text(dip: Dip, stop_s: float) -> str:
-    """A clause on output: its usual and lowest rate, and whether it recovered by stop_s."""
-    usual_rate, low_rate = dip.before_tokens_per_s, dip.lowest_tokens_per_s
-    if low_rate is None:
-        return "the run ends too soon to say what it did"
-    if usual_rate is None:
-        low_text = _rate_text(low_rate)
-        return f"too early in the run to say what was usual; {dip.phase} fell to {low_text}"
-    if dip.recovery_s == 0.0:
-        return f"{dip.phase} kept its {_rate_text(usual_rate)}, within 5 % or the usual noise"
-    fall = f"{dip.phase} fell from {_rate_text(usual_rate)} to {three_figures(low_rate)}"
-    if usual_rate > 0:
-        fall += f" ({amount(1 - low_rate / usual_rate, 'share')} less) at its lowest"
-    if dip.recovery_s is not None:
-        return f"{fall} and was back within 5 % after {seconds(dip.recovery_s)}"
-    rest_text = seconds(stop_s - dip.at_s)
-    end_rate = dip.end_tokens_per_s
-    end_rate_text = "" if end_rate is None else f", at {_rate_text(end_rate)}"
-    if dip.cut_short:
-        return f"{fall} and was not back{end_rate_text} when the next fault came {rest_text} later"
-    return f"{fall} and was not back{end_rate_text} when the run ended {rest_text} later"
 
 
 def _rate_text(value: float) -> str:

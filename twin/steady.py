@@ -69,7 +69,7 @@ def _assemble(
     mean_input, *_ = mean_lengths(scenario.workload, facts, trace)
     costs = build_costs(scenario, facts, net)
     reads_pool = scenario.memory_pool.enabled and costs.prefilling_role is not None
-    if reads_pool and not net.rate_out("ub", net.of_kind("cpu")).any():
+    if reads_pool and not net.rates_out("ub")[net.of_kind("cpu")].any():
         costs.servers.prices()  # raises HardwareError, as every run of the scenario does
     shape, experts = costs.shape, experts_of(scenario.experts, costs.shape)
     routed = Routed(

@@ -19,6 +19,11 @@ FACTS = load_facts()
 DIES = 32  # of an instance: two nodes
 
 
+def exchanged(net, ours, theirs):
+    """The exchange of vertices for others, if one is found."""
+    return swap_of(net, tuple(ours), tuple(theirs))
+
+
 def machine(nodes, edits=(), **how):
     """The arrays of a supernode of so many nodes, with no answer known."""
     wired = network(build_fabric(Supernode(nodes=nodes, **how), FACTS))
@@ -80,8 +85,8 @@ def test_groups_whose_uplinks_are_dealt_to_other_switches_are_alike():
     dealt = {"l2_levels": 2, "l2_ports_per_chip": 8}  # 4 uplinks of a switch, dealt to 3 in turn
     net = machine(20, **dealt)
     one, two, third = (net.dies[k * 64 : k * 64 + DIES].tolist() for k in (0, 1, 2))
-    assert swap_of(net, one, two) is not None
-    assert swap_of(net, one, third) is None  # two groups are dealt as the first is, one as this
+    assert exchanged(net, one, two) is not None
+    assert exchanged(net, one, third) is None  # two groups are dealt as the first is, one as this
     loads = [KINDS["read"](net, range(k * 64, k * 64 + DIES)) for k in (0, 1)]
     own = KINDS["read"](machine(20, **dealt), range(64, 64 + DIES))
     np.testing.assert_allclose(by_link(net, loads[1]), by_link(net, own), rtol=1e-12)
@@ -90,7 +95,7 @@ def test_groups_whose_uplinks_are_dealt_to_other_switches_are_alike():
 def test_a_load_of_which_much_moves_is_stored_with_its_own_links(monkeypatch):
     net = machine(20, l2_levels=2, l2_ports_per_chip=8)
     listed = KINDS["read"](net, range(DIES)).with_ends_swapped(
-        swap_of(net, net.dies[:DIES].tolist(), net.dies[64 : 64 + DIES].tolist())
+        exchanged(net, net.dies[:DIES].tolist(), net.dies[64 : 64 + DIES].tolist())
     )
     assert listed.with_own_pattern() is listed
     monkeypatch.setattr(flows, "MANY", 100)
@@ -196,11 +201,11 @@ def test_places_are_exchanged_only_where_all_links_at_them_agree():
     spokes += [(f"leaf {i}", "spine", 1.0 if i < 3 else 1.0 + 1e-12) for i in range(4)]
     net = network(fabric(spokes, [f"end {i}" for i in range(4)], forwarding=False))
     at = net.number
-    swap = swap_of(net, [at["end 0"]], [at["end 2"]])
+    swap = exchanged(net, [at["end 0"]], [at["end 2"]])
     assert {net.vertices[v] for v in swap.vertices} == {"end 0", "end 2", "leaf 0", "leaf 2"}
-    assert swap_of(net, [at["end 0"]], [at["end 3"]]) is None
-    assert swap_of(net, [at["end 0"]], [at["leaf 2"]]) is None
-    assert swap_of(net, [at["end 0"], at["end 1"]], [at["end 1"], at["end 2"]]) is None
+    assert exchanged(net, [at["end 0"]], [at["end 3"]]) is None
+    assert exchanged(net, [at["end 0"]], [at["leaf 2"]]) is None
+    assert exchanged(net, [at["end 0"], at["end 1"]], [at["end 1"], at["end 2"]]) is None
 
 
 @pytest.mark.parametrize("seed", some([*range(4)], *range(4, 20)))

@@ -282,7 +282,7 @@ def capacities(setup: Setup, pools: Sequence[str] = ()) -> dict[str, float]:
         hbm += len(dies) * setup.costs.roles[roles[0]].chip.hbm_bytes_per_s
         cube += len(dies) * setup.flops_per_s(roles[0])
     return {
-        "ub": max(float(net.rate_out("ub", net.dies).sum()), 1.0),  # as edited; 1: plane taken out
+        "ub": max(float(net.rates_out("ub")[net.dies].sum()), 1.0),  # as edited; 1: plane taken out
         "rdma": max(float(port_rates(net, "rdma").sum()), 1.0),
         "vpc": max(float(port_rates(net, "vpc").sum()), 1.0),
         "hbm": hbm,

@@ -7,14 +7,13 @@ dies: neighbours that two exchanged vertices share by links of one kind stay, th
 in order, by kind of link. That may find none where there is one; what it finds is checked link by
 link, so a link that is gone tells two places apart."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.hardware.network import Network
+from twin.hardware.network import Network, cached_by_network
 from twin.hardware.walks import INTS
 
 SHORT = NDArray[np.int32]
@@ -45,18 +44,12 @@ def as_int32(numbers: NUMBERS) -> SHORT:
     return numbers.astype(np.int32)
 
 
-def swap_of(net: Network, ours: Iterable[int], theirs: Iterable[int]) -> Swap | None:
-    """An exchange that maps the vertices `ours` to `theirs`, in order; None if none is found."""
-    sources, images = tuple(ours), tuple(theirs)
-    return net.once(
-        ("swap", sources, images), lambda: _swap(net, np.array(sources), np.array(images))
-    )
-
-
-def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
-    """The exchange of two sets of dies and all around them; None if the wiring differs."""
+@cached_by_network
+def swap_of(net: Network, ours: tuple[int, ...], theirs: tuple[int, ...]) -> Swap | None:
+    """An exchange that maps the vertices `ours`, and all around them, to `theirs`, in order; None
+    if the wiring differs."""
     image = np.full(len(net.vertices), -1)
-    count, front, images = 0, ours, theirs
+    count, front, images = 0, np.array(ours), np.array(theirs)
     while front.size:
         image[front], image[images] = images, front
         count += front.size

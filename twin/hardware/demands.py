@@ -6,13 +6,12 @@ per byte/s of the class: what EACH die sends to all others in an exchange, else 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.flows import Demand, Load, Operation, Pattern, Side, Whole, load_of
-from twin.hardware.network import Network
+from twin.hardware.network import Network, cached_by_network
 from twin.hardware.walks import BOOLS, FLOATS, INTS
 
 WAYS = {"ub": ("ub", "host"), "rdma": ("host",), "vpc": ("vpc",)}  # of CPUs' DRAM, by plane
@@ -46,16 +45,11 @@ def _shares(ends: INTS) -> FLOATS:
     return np.full(ends.size, 1.0 / ends.size)
 
 
-def _side_of(net: Network, dies: Sequence[int]) -> Side:
+@cached_by_network
+def _side_of(net: Network, dies: tuple[int, ...]) -> Side:
     """(vertices, equal shares) of dies, one side of a demand; equal arguments share one object."""
-    dies_key = tuple(dies)
-
-    def side() -> Side:
-        """Vertices of the dies and the share of each."""
-        ends = die_vertices(net, dies_key)
-        return tuple(ends.tolist()), tuple(_shares(ends).tolist() if ends.size else ())
-
-    return net.once(("evenly", dies_key), side)
+    ends = die_vertices(net, dies)
+    return tuple(ends.tolist()), tuple(_shares(ends).tolist() if ends.size else ())
 
 
 def exchange_load(
@@ -91,11 +85,11 @@ def pool_load(
     """Load of reading blocks from (or writing them to) the DRAM of the CPUs of `nodes` (default:
     all), and these nodes; None without any node or die. Blocks are spread over reachable nodes by
     their DRAM (consistent hashing), and over a node's CPUs by their links."""
-    readers, reader_shares = _side_of(net, dies)
+    readers, reader_shares = _side_of(net, tuple(dies))
     own_nodes = set(net.node[list(readers)].tolist())
     node_key, cut_off = None if nodes is None else tuple(nodes), frozenset[int]()
     while readers:
-        lent = net.once(("lent", node_key, cut_off), partial(_lenders, net, node_key, cut_off))
+        lent = _lenders(net, node_key, cut_off)
         if lent is None:
             return None
         dram_nodes, cpus, cpu_shares = lent
@@ -116,7 +110,7 @@ def pool_load(
 def lending_nodes(net: Network) -> list[int]:
     """Nodes whose DRAM can hold blocks, ascending: a CPU of theirs has a UB link left."""
     cpus = net.of_kind("cpu")
-    return np.unique(net.node[cpus[net.rate_out("ub", cpus) > 0.0]]).tolist()
+    return np.unique(net.node[cpus[net.rates_out("ub")[cpus] > 0.0]]).tolist()
 
 
 def dram(net: Network, nodes: Sequence[int]) -> float:
@@ -132,13 +126,14 @@ def equal_parts(net: Network, nodes: Sequence[int] | INTS) -> INTS:
     return np.repeat(node_numbers, cpus // max(1, np.gcd.reduce(cpus, initial=0)))
 
 
+@cached_by_network
 def _lenders(
     net: Network, nodes: tuple[int, ...] | None, lost: frozenset[int]
 ) -> tuple[INTS, tuple[int, ...], tuple[float, ...]] | None:
     """Nodes with memory servers, their CPUs, and each CPU's share of the bytes; None without.
     nodes: None for all; lost: nodes left out."""
     cpus = net.of_kind("cpu")
-    rates = net.rate_out("ub", cpus)
+    rates = net.rates_out("ub")[cpus]
     if nodes is not None:
         rates = np.where(np.isin(net.node[cpus], np.asarray(nodes)), rates, 0.0)
     rates = np.where(np.isin(net.node[cpus], list(lost)), 0.0, rates)
@@ -154,15 +149,11 @@ def _lenders(
     return sources, tuple(cpus[is_lending].tolist()), tuple(shares.tolist())
 
 
-def server_ports(net: Network, load: Load, plane: str) -> tuple[BOOLS, BOOLS]:
+@cached_by_network
+def server_ports(net: Network, read: Pattern, plane: str) -> tuple[BOOLS, BOOLS]:
     """Whether each link of a pool read's pattern is the port of its node; whether it is on the
     server's side, bool[links]. A server's port is the narrowest of the links that only it sends
     over: into its node's DPU and NICs, out of the node, and, but for VPC, out of its CPUs."""
-    return net.once(("ports", load.pattern, plane), lambda: _server_ports(net, load.pattern, plane))
-
-
-def _server_ports(net: Network, read: Pattern, plane: str) -> tuple[BOOLS, BOOLS]:
-    """Whether links of a read are their nodes' narrowest ports; whether on the server's side."""
     tail, head = net.tail[read.links], net.head[read.links]
     tail_node = net.node[tail]
     port_vertices = np.concatenate([net.of_kind("qingtian"), net.of_kind("nic")])
@@ -181,7 +172,8 @@ def kv_load(
 ) -> Load:  # fmt: skip
     """Load of a KV cache transfer from some dies to others, spread evenly over both. Hashed planes:
     single transfers, one per sending die, or all pairs at once (`flows`)."""
-    (source, sent_shares), (sink, received_shares) = _side_of(net, out_dies), _side_of(net, in_dies)
+    source, sent_shares = _side_of(net, tuple(out_dies))
+    sink, received_shares = _side_of(net, tuple(in_dies))
     if not source or not sink:
         raise HardwareError("a hand-off needs at least one die that sends and one that receives")
     planes = ("ub", "rdma") if plane == "ub" else (plane,)
@@ -190,7 +182,7 @@ def kv_load(
 
 def storage_read(net: Network, dies: Sequence[int]) -> Load:
     """Load of reading volumes and objects (EVS, OBS) over the VPC plane into `dies`."""
-    receivers, received_shares = _side_of(net, dies)
+    receivers, received_shares = _side_of(net, tuple(dies))
     if not receivers:
         raise HardwareError("storage is read into at least one die")
     storage = net.of_kind("vpc")

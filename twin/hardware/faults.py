@@ -12,7 +12,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.demands import lending_nodes
 from twin.hardware.fabric import with_edits
 from twin.hardware.flows import Plane
-from twin.hardware.network import Network
+from twin.hardware.network import Network, cached_by_network
 from twin.hardware.walks import BOOLS
 from twin.scenario import KINDS, Deployment, Edit, Fault
 
@@ -61,19 +61,19 @@ def speed_by_die(net: Network, faults: Sequence[Fault]) -> dict[int, float]:
     return speed_factors
 
 
+@cached_by_network
 def dies_out(net: Network) -> frozenset[int]:
     """Dies that cannot serve in an instance over several nodes: without a UB link, or unable to
     reach another node although their UB plane spans nodes."""
-    return net.once(
-        "dies_out",
-        lambda: _indices(_is_cut_off(net, "ub") if net.spans_nodes else ~_has_link(net, "ub")),
-    )
+    is_out = _is_cut_off(net, "ub") if net.spans_nodes else net.rates_out("ub")[net.dies] <= 0.0
+    return frozenset(np.flatnonzero(is_out).tolist())
 
 
+@cached_by_network
 def dies_without(net: Network, plane: Plane) -> frozenset[int]:
     """Dies that cannot send to another node on a plane (through NICs, outside the UB plane)."""
     used_plane = "rdma" if plane == "ub" and not net.spans_nodes else plane
-    return net.once(("dies_without", used_plane), lambda: _indices(_is_cut_off(net, used_plane)))
+    return frozenset(np.flatnonzero(_is_cut_off(net, used_plane)).tolist())
 
 
 def dies_unfit(net: Network, deployment: Deployment) -> frozenset[int]:
@@ -90,19 +90,9 @@ def servers_out(net: Network) -> frozenset[int]:
     return frozenset(set(net.node[net.of_kind("cpu")].tolist()) - set(lending_nodes(net)))
 
 
-def _indices(dies: BOOLS) -> frozenset[int]:
-    """Positions where `dies` is true, as a set."""
-    return frozenset(np.flatnonzero(dies).tolist())
-
-
-def _has_link(net: Network, plane: str) -> BOOLS:
-    """Whether each die has an open link on a plane, bool[dies]."""
-    return net.rate_out(plane, net.dies) > 0.0
-
-
 def _is_cut_off(net: Network, plane: str) -> BOOLS:
     """Whether each die reaches no other node (or, on a single node, has no link), bool[dies]."""
-    is_apart = ~_has_link(net, plane)
+    is_apart = net.rates_out(plane)[net.dies] <= 0.0
     node_of_die = net.node[net.dies]
     if np.unique(node_of_die).size > 1:
         for is_in_part in net.linked_parts(plane):

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from twin.hardware.alike import SHORT, Swap, as_int32, renumber, swap_of
 from twin.hardware.collisions import Collision
-from twin.hardware.network import Network
+from twin.hardware.network import Network, cached_by_network
 from twin.hardware.quotient import Quotient, Route
 from twin.hardware.reach import Usable
 from twin.hardware.walks import FLOATS, INTS
@@ -182,12 +182,13 @@ class Load:
         return net.once(("ports", self.pattern), share) if self.pattern.links.size else 1.0
 
 
+@cached_by_network
 def load_of(net: Network, demand: Demand) -> Load:
     """The load of a demand on a network; equal demands share one result, and equivalent ones its
     arrays. Hashed demands are computed one by one: the draw of an equivalent demand may differ, and
     a result must not depend on earlier demands."""
     is_hashed = any(net.routing(plane) == "hashed" for plane in demand.planes)
-    return net.once(demand, lambda: (_load if is_hashed else _load_by_symmetry)(net, demand))
+    return (_load if is_hashed else _load_by_symmetry)(net, demand)
 
 
 def _load_by_symmetry(net: Network, demand: Demand) -> Load:
@@ -240,7 +241,7 @@ def _swap_between(net: Network, one: Demand, two: Demand) -> Swap | None:
         for vertex, image in zip(ours[0], theirs[0], strict=True)
         if vertex != image
     }
-    swap = swap_of(net, image_of, image_of.values())
+    swap = swap_of(net, tuple(image_of), tuple(image_of.values()))
     fits = swap is not None and all(_maps_side(net, swap, *pair) for pair in sides)
     return swap if fits else None
 

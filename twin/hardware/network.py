@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, wraps
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,20 @@ if TYPE_CHECKING:
 
 COUNTED = {"ub": 1, "rdma": 2, "vpc": 3}  # planes whose bytes are counted at a node's ends
 CAPACITY, LATENCY = "capacity_bytes_per_s", "latency_s"
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def cached_by_network(
+    answer: Callable[Concatenate[Network, P], T],
+) -> Callable[Concatenate[Network, P], T]:
+    """The function or method, with its answer cached by network and further arguments."""
+
+    @wraps(answer)
+    def cached(net: Network, /, *args: P.args, **more: P.kwargs) -> T:
+        return net.once((answer, args, *more.items()), lambda: answer(net, *args, **more))
+
+    return cached
 
 
 class Place(NamedTuple):
@@ -153,10 +166,10 @@ class Network:
         """Vertex of the first die of each NPU package."""
         return self.dies[self.dies_of_npu.items[self.dies_of_npu.start[:-1]]]
 
+    @cached_by_network
     def chips(self, own: str) -> tuple[str, ...]:
         """Name of the chip of each NPU package; own: that of dies that name none."""
-        names = (self.vertex_data[vertex].get("chip", own) for vertex in self.first_dies.tolist())
-        return self.once(("chips", own), lambda: tuple(names))
+        return tuple(self.vertex_data[die].get("chip", own) for die in self.first_dies.tolist())
 
     @property
     def sub_planes(self) -> int:
@@ -174,13 +187,10 @@ class Network:
         is_to_storage = self.links_of("vpc") & np.isin(self.tail, self.of_kind("nic"))
         return "nic" if is_to_storage.any() else "qingtian"
 
+    @cached_by_network
     def of_kind(self, kind: str) -> INTS:
         """Vertices of a kind, in the graph's order."""
-        vertex_kinds = (data["kind"] for data in self.vertex_data)
-        return self.once(
-            ("kind", kind),
-            lambda: np.array([i for i, each in enumerate(vertex_kinds) if each == kind], np.int64),
-        )
+        return np.flatnonzero([data["kind"] == kind for data in self.vertex_data])
 
     @cached_property
     def link_lists(self) -> tuple[Rows, Rows]:
@@ -191,9 +201,10 @@ class Network:
         """Whether bytes of a plane may use each link, bool[links]."""
         return self.serves & self.bit(plane) > 0
 
+    @cached_by_network
     def open_links(self, plane: str) -> BOOLS:
         """Whether bytes of a plane may use each link and it has capacity, bool[links]."""
-        return self.once(("open", plane), lambda: self.links_of(plane) & (self.capacity > 0.0))
+        return self.links_of(plane) & (self.capacity > 0.0)
 
     @cached_property
     def link_prints(self) -> NDArray[np.uint64]:
@@ -319,18 +330,12 @@ class Network:
             f"{self.kind[link]} link from {' to '.join(self.edge(link))}"
         )
 
-    def rate_out(self, plane: str, vertices: INTS) -> FLOATS:
-        """Bytes/s of all open links of a plane out of each of these vertices, f8."""
-
-        def offered() -> FLOATS:
-            """Bytes/s of the open links out of each vertex, f8[vertices]."""
-            open_links = np.flatnonzero(self.open_links(plane))
-            bytes_per_s = np.bincount(
-                self.tail[open_links], self.capacity[open_links], len(self.vertices)
-            )
-            return bytes_per_s.astype(np.float64)  # of no links there are whole numbers
-
-        return self.once(("offers", plane), offered)[vertices]
+    @cached_by_network
+    def rates_out(self, plane: str) -> FLOATS:
+        """Bytes/s of all open links of a plane out of each vertex, f8[vertices]."""
+        links = np.flatnonzero(self.open_links(plane))
+        bytes_per_s = np.bincount(self.tail[links], self.capacity[links], len(self.vertices))
+        return bytes_per_s.astype(np.float64)  # of no links there are whole numbers
 
     def reachable(self, plane: str, start: INTS) -> BOOLS:
         """Whether each vertex is in `start` or reached from it over open links of a plane."""
@@ -341,7 +346,7 @@ class Network:
 
     def linked_parts(self, plane: str) -> Iterator[BOOLS]:
         """Yield sets of linked dies that reach each other on a plane, bool[dies]."""
-        is_unassigned = self.rate_out(plane, self.dies) > 0.0
+        is_unassigned = self.rates_out(plane)[self.dies] > 0.0
         is_linked = is_unassigned.copy()
         while is_unassigned.any():
             start = self.dies[np.flatnonzero(is_unassigned)[:1]]

@@ -18,7 +18,7 @@ from twin.hardware.collisions import Collision
 from twin.hardware.faults import dies_without
 from twin.hardware.flows import Demand, Load, Operation, Plane, load_of
 from twin.hardware.kinds import is_switch
-from twin.hardware.network import Network
+from twin.hardware.network import Network, cached_by_network
 from twin.hardware.walks import FLOATS, INTS
 
 
@@ -112,9 +112,9 @@ def pool_read(
     pool_load = demands.pool_load(net, dies, plane, nodes)
     if pool_load is None:
         die_vertices = demands.die_vertices(net, dies)
-        unlinked_dies = die_vertices[net.rate_out(plane, die_vertices) <= 0.0]
+        unlinked_dies = die_vertices[net.rates_out(plane)[die_vertices] <= 0.0]
         cause = (
-            "no CPU is on the plane" if not net.rate_out(plane, net.of_kind("cpu")).any() else ""
+            "no CPU is on the plane" if not net.rates_out(plane)[net.of_kind("cpu")].any() else ""
         )
         if unlinked_dies.size:
             cause = f"{net.vertices[unlinked_dies[0]]} has no link left"
@@ -151,7 +151,7 @@ def server_port_rate(
 
     def rate() -> float:  # the same for all that are alike
         """Bytes/s out of each equal part of the median server, read from its port."""
-        is_port, _ = demands.server_ports(net, load, plane)
+        is_port, _ = demands.server_ports(net, load.pattern, plane)
         bytes_per_s, links = np.full(net.nodes, np.inf), load.links[is_port]
         np.minimum.at(
             bytes_per_s, net.node[net.tail[links]], net.capacity[links] / load.amounts[is_port]
@@ -210,15 +210,11 @@ def transfer_collision(
     )  # fmt: skip
 
 
+@cached_by_network
 def port_rates(net: Network, plane: Plane) -> FLOATS:
     """Bytes/s f8[ports], the lesser of both directions, of every die's port on a plane: its own
     scale-up links, its NIC, or what reaches storage (its NIC, else its node's DPU). Shared between
     equal questions: do not change it."""
-    return net.once(("port rates", plane), lambda: _port_rates(net, plane))
-
-
-def _port_rates(net: Network, plane: Plane) -> FLOATS:
-    """Bytes/s f8[ports], the lesser of both directions, of each die's or node's port on a plane."""
     ports = {"ub": "die" if net.spans_nodes else "nic", "rdma": "nic", "vpc": net.storage_ports}
     port_kind = ports[plane]
     port_vertices = net.of_kind(port_kind)

@@ -54,7 +54,7 @@ def unreachable_sentences(net: Network) -> list[str]:
         npu_names = (f"NPU {die[i]['node']}.{die[i]['npu']}" for i in np.flatnonzero(lost).tolist())
         return list(dict.fromkeys(npu_names))
 
-    is_linked = net.rate_out("ub", net.dies) > 0.0
+    is_linked = net.rates_out("ub")[net.dies] > 0.0
     sentences = _sentences_on(npus(~is_linked), "has a die without a UB link", "it cannot serve")
     off_rdma = port_rates(net, "rdma") <= 0.0
     sentences += _sentences_on(

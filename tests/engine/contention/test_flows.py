@@ -162,7 +162,7 @@ def test_flows_that_share_a_pattern_are_laid_out_as_if_each_had_its_own(settings
         load = settled(flow.load)
         if flow.port is None:
             return replace(flow, load=load)
-        port, side = demands.server_ports(net, load, plane)
+        port, side = demands.server_ports(net, load.pattern, plane)
         return replace(flow, load=load, port=port, beyond=~side)
 
     own = [apart(flow) for flow in found.flows]

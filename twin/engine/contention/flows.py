@@ -160,7 +160,7 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
         )
         if pool_read is not None:
             read_load, server_nodes = pool_read
-            is_port, is_near = demands.server_ports(net, read_load, plane)
+            is_port, is_near = demands.server_ports(net, read_load.pattern, plane)
             add_flow(w.POOL_READ, seat, read_load, sources=server_nodes, nodes=seat.pool_nodes,
                 port=is_port, beyond=~is_near)  # fmt: skip
             pool_write = demands.pool_load(net, seat.dies, plane, seat.pool_nodes, "write")

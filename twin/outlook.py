@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.attainment import FULL, SAFE, Attainment, attainment
+from twin.policies.batching import tokens_per_iteration
 from twin.policies.router import ROUTERS, SEES_WAITS
 from twin.prefill_queue import front_routers
 from twin.scenario import Scenario
@@ -88,7 +89,12 @@ def state_at(
             state = state_with(
                 _wait_of_clients_s(judged, admitted_rate, clients * instances, stay_s)
             )
-    state.overloaded |= rate > admitted_rate * (1.0 + 1e-9) and math.isfinite(rate)
+    if rate > admitted_rate * (1.0 + 1e-9) and math.isfinite(rate):
+        state.overloaded = True
+        if costs.colocated_role is None:  # what is full hands on evenly
+            state.token_s = state.iteration_s / tokens_per_iteration(
+                s.deployment.decode.mtp_draft_tokens, costs.mtp_acceptance
+            )
     return state
 
 
@@ -131,7 +137,7 @@ def _mean_tpot_s(judged: Attainment, state: Stationary) -> float:
     if judged.colocated is not None:
         return state.token_s
     rate = state.rate_req_per_s * judged.scenario.deployment.decode.instances
-    return judged.mean_tpot_s(rate, state.iteration_s, state.swings.joining)
+    return judged.mean_tpot_s(rate, state.token_s * judged.per_iteration, state.swings.joining)
 
 
 def latencies_and_slo_share(priced: Priced, rate: float) -> tuple[float, float, float]:

@@ -4,6 +4,7 @@ agree: with even ranks by formula, what uneven ranks add by the population, repe
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,9 @@ NONE_COMES = 1e-9  # arrivals of an iteration
 FEW = 30  # answers whose seconds a token have a mean
 OVER = 0.02  # more than full places answer, so that they stay full
 NEAR = 0.05  # of the load: how much longer an iteration gets with it
+WINDOW = 20.0  # square roots of the requests in progress: how far from them others are likely
+LEAST_IDLE = 1e-3  # of all places, with requests that wait for one
+KNOTS_APART = 1.25  # requests between which an iteration's seconds are interpolated
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +185,10 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
     pace = (total_s / count, decoding / count) if is_full and count else (time_s(each), each * life)
     iteration_s, decoding = pace
     rate = decoding / life / iteration_s
-    slow_square, lasting_share = 0.0, 0.0
+    slow_square, lasting_share, seen = 0.0, 0.0, 1.0
     if math.isinf(arriving.clients) and not is_full:
-        growth_s = 0.5 * (time_s(each * (1.0 + NEAR)) - time_s(each * (1.0 - NEAR))) / NEAR
-        slow_square, lasting_share = _slow_swing(arriving, decoding, growth_s / iteration_s)
+        numbers_inside = decoding, context_tokens, slots
+        slow_square, lasting_share, seen = _slow_swing(p, arriving, time_s, each, numbers_inside)
     lasting_square = max(_mean(lasting_squares) / unevenness**2 - 1.0, 0.0)
     # Iterations with and without prompts average out within an answer; what ranks add does not.
     lasting_swing = math.sqrt(
@@ -192,10 +196,9 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
     )
     p.expected_s = iteration_s if by_seconds else 0.0
     swings = Swings(lasting_swing, _mean(own_squares), rate * iteration_s)
-    return Stationary(
-        p, iteration_s, _mean_token_s(p, answers, iteration_s), swings, _mean(late_shares), rate,
-        life, arriving.reserved_s, is_full, _std_error(ratios),
-    )  # fmt: skip
+    token_s, late = _mean_token_s(p, answers, seen * iteration_s), _mean(late_shares)
+    error, reserved_s = _std_error(ratios), arriving.reserved_s
+    return Stationary(p, iteration_s, token_s, swings, late, rate, life, reserved_s, is_full, error)
 
 
 def answer_times_s(state: Stationary) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -242,16 +245,63 @@ def _std_error(factors: list[float]) -> float:
     return math.sqrt(math.fsum((x / mean_factor - 1.0) ** 2 for x in factors) / (count - 1) / count)
 
 
-def _slow_swing(arriving: Arriving, decoding: float, growth: float) -> tuple[float, float]:
-    """(relative variance of an iteration's time by the number of requests in progress, share of it
-    that outlasts a pass and is not measured there). decoding: mean requests in progress; growth:
-    relative growth of an iteration's time over that of the load."""
+def _slow_swing(
+    p: Population, arriving: Arriving, time_s: Callable[[float], float], each: float,
+    in_progress: tuple[float, float, float],
+) -> tuple[float, float, float]:  # fmt: skip
+    """(relative variance of an iteration's time by the number of requests in progress; share of it
+    that outlasts a pass and is not measured there; an iteration as answers see it over the mean).
+    time_s: seconds of an iteration by arrivals, which are `each`; in_progress: mean requests in
+    progress, context tokens of one, and the most there may be."""
+    decoding, held, slots = in_progress
+    growth_s = 0.5 * (time_s(each * (1.0 + NEAR)) - time_s(each * (1.0 - NEAR))) / NEAR
+    growth = growth_s / time_s(each)
     iterations, counts = np.unique(np.maximum(arriving.outputs - 1, 1), return_counts=True)
     answers_count = float(arriving.outputs.size)
     lives = [(float(t), float(n) / answers_count) for t, n in zip(iterations, counts, strict=True)]
     mean_life = math.fsum(life * share for life, share in lives)
-    squared_deviation = growth**2 * relative_variance_in_progress(lives, decoding, arriving.cv)
-    return squared_deviation, share_left(lives, MEASURED * mean_life)
+    variance = relative_variance_in_progress(lives, decoding, arriving.cv)
+    lasting_share, seen = share_left(lives, MEASURED * mean_life), 1.0
+    if not p.colocated and decoding > NONE_COMES:  # in passes they come by the iteration
+        mean, spread = _in_progress(partial(_even_s, p, held), decoding, slots)
+        seen += (mean - 1.0) * min(variance * decoding, 1.0)
+        lasting_share = max(lasting_share + spread - 1.0, 0.0)
+    return growth**2 * variance, lasting_share, seen
+
+
+def _in_progress(
+    time_s: Callable[[float], float], decoding: float, slots: float
+) -> tuple[float, float]:
+    """(mean, variance) of the requests in progress, over `decoding` each, where they come by the
+    second: a longer iteration brings more of them. By Little's law answers see iterations as much
+    longer as the mean is above `decoding`, which it is where requests come by the iteration.
+    time_s: seconds of an iteration by requests in progress; slots: the most there may be.
+
+    Requests share an instance by iterations, so that n of them have the probability p(n) = p(n - 1)
+    load time_s(n) / n, whatever their lives are (processor sharing is insensitive to them)."""
+    around = WINDOW * math.sqrt(decoding) + WINDOW
+    first, last = max(int(decoding - around), 0), max(int(min(decoding + around, slots)), 2)
+    load, knot, knot_s = decoding / time_s(decoding), first, time_s(float(max(first, 1)))
+    weight, count_sum, square_sum, weight_sum = 1.0, 0.0, 0.0, 0.0
+    while knot <= last:
+        next_knot = max(knot + 1, math.ceil(KNOTS_APART * knot))
+        next_s = time_s(float(next_knot))
+        for n in range(knot, min(next_knot, last + 1)):
+            mean_s = knot_s + (next_s - knot_s) * (n + 1 - knot) / (next_knot - knot)
+            if n + 1 > slots:  # more wait for a place, and are none the fewer soon
+                weight /= max(1.0 - load * mean_s / n, LEAST_IDLE)
+            weight_sum += weight
+            count_sum += weight * n
+            square_sum += weight * n * n
+            weight *= load * mean_s / (n + 1)
+        knot, knot_s = next_knot, next_s
+    mean = count_sum / weight_sum
+    return mean / decoding, (square_sum / weight_sum - mean**2) / decoding
+
+
+def _even_s(p: Population, held: float, requests: float) -> float:
+    """Seconds of an iteration of `requests` on equal ranks, each with `held` context tokens."""
+    return _even_mean_s(p, requests, held, 0.0, None)
 
 
 def _mean_prompt(p: Population) -> tuple[float, float, tuple[float, ...]] | None:

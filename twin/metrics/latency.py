@@ -116,13 +116,6 @@ def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     return np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)
 
 
-def since_first_attempt_s(requests: pl.DataFrame) -> np.ndarray | float:
-    """Seconds from a turn's first attempt to each request, f8[n]; 0 where no client retries."""
-    if "asked_s" not in requests.columns:
-        return 0.0
-    return np.asarray((requests["arrival_s"] - requests["asked_s"]).to_numpy())
-
-
 def slo_limits_s(scenario: Scenario, requests: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """(TTFT, TPOT) SLO of each request, its tenant's, f8[n] in s; without tenants two scalars."""
     tenants, default_slo = scenario.tenants, scenario.slo

@@ -127,8 +127,8 @@ class Observed:
         ttft_limit_s, tpot_limit_s = latency.slo_limits_s(self.scenario, self.requests)
         if self.scenario.tenants:
             tpot_limit_s = tpot_limit_s[self.finished]
-        if "asked_s" in self.requests.columns:
-            ttft_s = ttft_s + latency.since_first_attempt_s(self.requests)
+        if "asked_s" in self.requests.columns:  # of a turn's first attempt
+            ttft_s = ttft_s + (self.requests["arrival_s"] - self.requests["asked_s"]).to_numpy()
         return ttft_s <= ttft_limit_s, np.isnan(self.tpot) | (self.tpot <= tpot_limit_s)
 
     @cached_property

@@ -48,7 +48,7 @@ from twin.hardware.additions import additions, with_additions
 from twin.hardware.builders import plan_of_recipe
 from twin.hardware.chip import HardwareError
 from twin.hardware.imported import plan_of
-from twin.hardware.network import Network, Plan, network_of_plan
+from twin.hardware.network import Network, network_of_plan
 from twin.hardware.recipes import Recipe, recipe
 from twin.scenario import Edit, Supernode
 
@@ -81,21 +81,11 @@ def _supernode_as_built(s: Supernode) -> Supernode:
 def _network_of(s: Supernode, made_of: Recipe | Facts) -> Network:
     """The network of a machine with all its edits in force; made_of: its recipe, or the facts."""
     if (as_built := _supernode_as_built(s)) is s:
-        return network_of_plan(_plan(s, made_of))
+        plan = plan_of_recipe(s, made_of) if isinstance(made_of, Recipe) else plan_of(s, made_of)
+        plan.about.update(made_of=made_of, supernode=s)
+        return network_of_plan(with_additions(plan, s.edits) if s.edits else plan)
     net = with_edits(_network_of(as_built, made_of), s.edits)
     return replace(net, about={**net.about, "supernode": s}, memo={})
-
-
-@lru_cache(maxsize=8)
-def _plan(s: Supernode, made_of: Recipe | Facts) -> Plan:
-    """The plan of a machine as built (`made_of`), with links and switches that its edits add."""
-    if s.edits:
-        plan = with_additions(_plan(s.model_copy(update={"edits": ()}), made_of), s.edits)
-    else:
-        plan = plan_of_recipe(s, made_of) if isinstance(made_of, Recipe) else plan_of(s, made_of)
-        plan.about["made_of"] = made_of
-    plan.about["supernode"] = s
-    return plan
 
 
 def with_edits(net: Network, edits: Iterable[Edit]) -> Network:

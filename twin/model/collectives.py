@@ -7,14 +7,13 @@ arXiv 2506.12708v2 over EP degree; other families take data/operators.toml."""
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from twin.facts import Facts
 from twin.hardware.flows import Operation
-from twin.hardware.network import Network
+from twin.hardware.network import Network, cached_by_network
 from twin.hardware.prices import all_to_all
 from twin.model.coefficients import Collective, Transfer
 from twin.model.formats import ACTIVATION_BYTES
@@ -77,15 +76,10 @@ class MoeTraffic(NamedTuple):
     host_s: float = 0.0  # that the host waits for counts before each dispatch: nothing hides it
 
 
+@cached_by_network
 def exchange(net: Network, dies: Sequence[int], operation: Operation = "write") -> Exchange:
-    """All-to-all of these dies over the scale-up plane (or its replacement between nodes): rates,
-    latency, peers; operation: `write` or `read`."""
-    return _exchange(net, dies if isinstance(dies, range) else tuple(dies), operation)
-
-
-@lru_cache(maxsize=256)
-def _exchange(net: Network, dies: range | tuple[int, ...], operation: Operation) -> Exchange:
-    """All-to-all over these dies of the graph: rate, latency, share of messages between nodes."""
+    """All-to-all of these dies (a range or a tuple) over the scale-up plane, or its replacement
+    between nodes: rates, latency, peers; operation: `write` or `read`."""
     die_count = len(dies)
     if die_count < 2:
         return Exchange(1, float("inf"), 0.0, 0.0)

@@ -24,6 +24,7 @@ def disagreements(s: Scenario) -> list[str]:
     """Sentences about fields that are each in bounds but cannot hold together; none: all can."""
     npus_needed, machine, pool = s.deployment.first_npu + npus_used(s), s.supernode, s.memory_pool
     quotas = sum(tenant.pool_share for tenant in s.tenants)
+    flaps = {i: _flap_count(f, s.horizon_s) for i, f in enumerate(s.faults) if f.kind == "flap"}
     problems = broken_rules(
         (s.warmup_s >= s.horizon_s,
          f"warmup_s = {s.warmup_s:,g} s must end before horizon_s = {s.horizon_s:,g} s"),
@@ -34,14 +35,9 @@ def disagreements(s: Scenario) -> list[str]:
          f"deployment needs {numbered(npus_needed, 'NPU')} but supernode has {machine.npus:,} "
          f"({numbered(machine.npus // machine.npus_per_node, 'node')} x {machine.npus_per_node}): "
          "add nodes or take fewer or smaller instances"),
-    )  # fmt: skip
-    problems += [
-        f"faults.{i} flaps {count:,} times: take a longer period_s or a shorter duration_s, for at "
-        f"most {MOST_FLAPS:,}"
-        for i, fault in enumerate(s.faults)
-        if fault.kind == "flap" and (count := _flap_count(fault, s.horizon_s)) > MOST_FLAPS
-    ]
-    problems += broken_rules(
+        *((count > MOST_FLAPS,
+           f"faults.{i} flaps {count:,} times: take a longer period_s or a shorter duration_s, for "
+           f"at most {MOST_FLAPS:,}") for i, count in flaps.items()),
         (len({tenant.name for tenant in s.tenants}) < len(s.tenants),
          "two tenants have one name: give each its own"),
         (quotas > 1.0 + 1e-9,
@@ -129,18 +125,16 @@ def _offload_disagreements(s: Scenario) -> list[str]:
 def _front_disagreements(s: Scenario) -> list[str]:
     """Sentences about settings that a front router of several supernodes does not allow."""
     count, setting = s.supernode.supernodes, f"router.front = {s.router.front}"
-    problems = [
-        f"{setting} gives each of the {count} supernodes an equal part of the {role} pool, which "
-        f"has {numbered(instances, 'instance')}: take a multiple of {count}"
-        for role, instances, _ in pools(s)
-        if instances % count
-    ]
     is_prefill_only = any(model.deployment.mode == "prefill_only" for model in of_models(s))
-    needed_text = "models that all decode, for it counts requests with a decode slot"
-    return problems + broken_rules(
+    return broken_rules(
+        *((instances % count,
+           f"{setting} gives each of the {count} supernodes an equal part of the {role} pool, "
+           f"which has {numbered(instances, 'instance')}: take a multiple of {count}")
+          for role, instances, _ in pools(s)),
         (s.supernode.imported, f"{setting} needs a machine of a recipe"),
-        (is_prefill_only, f"{setting} needs {needed_text}"),
-    )
+        (is_prefill_only,
+         f"{setting} needs models that all decode, for it counts requests with a decode slot"),
+    )  # fmt: skip
 
 
 def _elastic_disagreements(s: Scenario) -> list[str]:
@@ -173,21 +167,17 @@ def _sharing_disagreements(s: Scenario) -> list[str]:
     """Sentences about settings that prefill on decode's dies does not allow."""
     prefill, decode = s.deployment.prefill, s.deployment.decode
     setting = "deployment.prefill.on = decode_npus"
-    per_decode, npus = prefill.instances // decode.instances, decode.npus_per_instance
-    problems = []
-    if prefill.instances % decode.instances:
-        problems.append(
-            f"{setting} lays as many prefill instances on each of the {decode.instances} decode "
-            f"instances: take a multiple of {decode.instances} prefill instances"
-        )
-    elif per_decode * prefill.npus_per_instance > npus:
-        problems.append(
-            f"{setting} needs {numbered(per_decode * prefill.npus_per_instance, 'NPU')} of a "
-            f"decode instance, which has {npus}: take at most "
-            f"{numbered(npus // per_decode, 'NPU')} a prefill instance, or fewer of them"
-        )
+    per_decode, left_over = divmod(prefill.instances, decode.instances)
+    npus, npus_needed = decode.npus_per_instance, per_decode * prefill.npus_per_instance
     has_prefill_seats = any(row.role == "prefill" for row in s.deployment.seats)
-    return problems + broken_rules(
+    return broken_rules(
+        (left_over,
+         f"{setting} lays as many prefill instances on each of the {decode.instances} decode "
+         f"instances: take a multiple of {decode.instances} prefill instances"),
+        (not left_over and npus_needed > npus,
+         f"{setting} needs {numbered(npus_needed, 'NPU')} of a decode instance, which has {npus}: "
+         f"take at most {numbered(npus // max(per_decode, 1), 'NPU')} a prefill instance, or fewer "
+         "of them"),
         (decode.expert_npus > 0, f"{setting} needs deployment.decode.expert_npus = 0"),
         (prefill.chip not in (AS_MACHINE, decode.chip),
          f"{setting} needs deployment.prefill.chip = as_machine"),

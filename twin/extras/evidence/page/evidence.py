@@ -227,7 +227,7 @@ with st.expander(f"All {len(answers)} rows: search, kinds", expanded=named_rows)
             "First error, %": number(format="%+.1f", width=95),
             "Band, %": st.column_config.TextColumn(width=110),
             "Scenario": st.column_config.LinkColumn(display_text="open", width=75),
-        } | text_columns(Bar=80, Kind=85, Others=180, System=190, Note=340, Source=340, Mark=55),
+        } | text_columns(Bar=80, Kind=150, Others=180, System=190, Note=340, Source=340, Mark=55),
     )  # fmt: skip
     st.caption(
         f"{HOW} Die and NPU differ by two on a 910C. Band: where four of five errors are "

@@ -188,6 +188,8 @@ def test_changes_and_gains_read_as_sentences_do():
     assert changes_text({"faults": []}) == "Faults: none"
     was = Scenario()
     assert changes_text({"deployment.prefill.instances": 10}, was) == "Prefill instances 6 → 10"
+    size = {"deployment.decode.npus_per_instance": 192}
+    assert changes_text(size) == "NPUs per decode instance 192"
     assert changes_text({"recovery.policy": "shrink"}, was) == "Recovery policy In place → Shrink"
     gain = {"metric": "ttft_s_p99", "before": 31.2, "after": 0.82, "attained_before": 0.12,
             "attained_after": 1.0}  # fmt: skip

@@ -115,9 +115,18 @@ def explain(error: ValidationError, within: str = "") -> str:
 
 def titled(known: ScenarioField) -> str:
     """A field's label with its unit, unless the label says it: 'Request rate (req/s)'."""
-    unit = known.unit
-    is_in_label = re.search(rf"\b{re.escape(unit)}\b", known.label, re.IGNORECASE)
-    return known.label if not unit or is_in_label else f"{known.label} ({unit})"
+    unit = unit_beside(known.label, known.unit)
+    return f"{known.label} ({unit})" if unit else known.label
+
+
+def unit_beside(label: str, unit: str) -> str:
+    """The unit to write beside a label: '' if the label says it.
+
+    >>> unit_beside("NPUs per decode instance", "NPUs"), unit_beside("Request rate", "req/s")
+    ('', 'req/s')
+    """
+    is_in_label = re.search(rf"\b{re.escape(unit)}\b", label, re.IGNORECASE)
+    return "" if is_in_label else unit
 
 
 def choice_label(path: str, option: Any) -> str:

@@ -98,7 +98,9 @@ def text_of(value: Any, path: str = "") -> str:
 
 def change_line(path: str, before: str, now: str) -> str:
     """A changed field as a line of Markdown, from its values as texts."""
-    return f"{field_name(path)}: :gray[{before}] → **{now}** {field_unit(path)}".rstrip()
+    label = field_name(path)
+    unit = scenario_words.unit_beside(label, field_unit(path))
+    return f"{label}: :gray[{before}] → **{now}** {unit}".rstrip()
 
 
 def tooltip(path: str) -> str:

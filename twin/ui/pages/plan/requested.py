@@ -71,7 +71,8 @@ def draw_form(shown: Plan | None) -> Plan:
             budget = values.get("simulations", USUAL)
             budgets = sorted({*BUDGETS, budget})
             simulations = st.selectbox(
-                "Search", budgets, budgets.index(budget), key="plan-budget", width=150,
+                "Simulations of the search", budgets, budgets.index(budget), key="plan-budget",
+                width=190,
                 format_func=lambda n: f"{BUDGETS.get(n, 'As before')} ({n})",
                 help="Short simulations of the search. Making sure of what it found takes some 30 "
                 "more for each of at most seven deployments, and some 15 for each loss. Where "

@@ -15,7 +15,7 @@ from twin.lab.share import links
 from twin.lab.store import Owner
 from twin.metrics.observed import Observed
 from twin.metrics.registry import METRICS
-from twin.scenario import SpecError
+from twin.scenario import Scenario, SpecError
 from twin.ui import progress, record, session
 from twin.ui.pages import PAGES
 from twin.ui.pages.run import results, sections
@@ -226,6 +226,14 @@ def test_a_figure_says_where_most_measurements_are_expected():
     assert re.fullmatch(r"80 % band: [\d,]+ to [\d,]+", throughput["delta"])
     assert "four of five measurements" in tpot["help"]
     assert "delta" not in open_loop[throughput["label"]]  # the load sets it
+
+
+def test_a_share_below_the_slo_with_percentiles_within_it_is_explained():
+    s = Scenario()
+    kept = {"slo_attainment": 0.806, "ttft_s_p99": 1.6, "tpot_s_p99": 0.03}
+    assert "longer warm-up" in results.missed_early_sentence(kept, s)
+    for other in ({"slo_attainment": 0.985}, {"slo_attainment": None}, {"ttft_s_p99": 5.1}):
+        assert not results.missed_early_sentence(kept | other, s)
 
 
 def test_what_was_left_out_is_said(app, store):

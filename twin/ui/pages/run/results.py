@@ -130,6 +130,8 @@ def draw_validity(row: RunRow, scenario: Scenario) -> None:
                 detail_text = f" :gray[{check['detail']}]" if check.get("detail") else ""
                 st.markdown(f"{sign_icon} **{check['id']}** {check['statement']}{detail_text}")
         st.caption(_span_sentence(scenario), width="content")
+    if early_sentence := missed_early_sentence(row.summary, scenario):
+        st.caption(f":material/info: {early_sentence}")
     for note in row.notes:
         if note not in UNSTEADY.values() and not note.startswith("Steady-state figures leave out"):
             model = note.partition(":")[0] if scenario.models else ""  # a key, as tables have it
@@ -146,6 +148,22 @@ def draw_validity(row: RunRow, scenario: Scenario) -> None:
                 st.markdown(f"- {respect}")
             if "evidence" in PAGES:  # an extra's
                 link_page("evidence", "How far the evidence reaches")
+
+
+def missed_early_sentence(summary: Mapping[str, Any], s: Scenario) -> str:
+    """Sentence for a run whose percentiles keep the SLO and whose share of requests does not: TTFT
+    is of first tokens after the warm-up, the share of requests that finish after it; or ''."""
+    share, limits = summary.get("slo_attainment"), (
+        ("ttft_s_p99", s.slo.ttft_s), ("tpot_s_p99", 1e-3 * s.slo.tpot_ms),
+    )  # fmt: skip
+    is_kept = all((summary.get(key) or 0.0) <= limit for key, limit in limits)
+    # Each percentile leaves one request in a hundred open.
+    if share is None or share >= 0.98 or not is_kept or s.tenants or s.models or s.clients.retries:
+        return ""
+    return (
+        "Requests that missed the SLO finished after the warm-up and had their first token during "
+        "it, when TTFT was longer. A longer warm-up leaves them out."
+    )
 
 
 def _span_sentence(s: Scenario) -> str:

@@ -95,6 +95,16 @@ def test_a_machine_too_small_for_the_draft_can_be_planned(app, monkeypatch):
     assert plan.scenario.supernode.nodes == 1
 
 
+def test_a_limit_of_power_needs_watts_before_anything_is_searched(app):
+    app.run()
+    app.session_state["history"] = [with_overrides(Scenario(), {"supernode.chip": "ascend-950dt"})]
+    opened(app)
+    app.number_input(key="plan-power").set_value(100.0).run()
+    (warning,) = app.warning
+    assert "rated power of" in warning.value and app.button(key="find").disabled
+    assert app.number_input(key="plan-power").value == 100.0
+
+
 def test_an_answer_is_shown_with_its_ranking_and_goes_into_the_draft(app, stored):
     opened(app, plan=stored(ANSWER, Scenario()))
     assert "192 NPUs" in app.subheader[0].value

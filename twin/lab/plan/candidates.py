@@ -12,7 +12,7 @@ from typing import Any, Literal
 from twin.facts import Facts
 from twin.lab.explain.view import load_of
 from twin.lab.plan.price import LUCK, Curve, Pool, Price, Prices
-from twin.lab.plan.question import Plan, PlanError, base_scenario, freed_paths
+from twin.lab.plan.question import Plan, PlanError, base_scenario, check_power, freed_paths
 from twin.lab.plan.space import (
     BATCH,
     CHOICES,
@@ -286,6 +286,7 @@ def space_of(
 ) -> Space:
     """The space of a plan's priced candidates; like: a space whose prices and length of runs are
     reused; beat: called before each price. Raises PlanError."""
+    check_power(plan, facts)
     base, notes = base_scenario(plan)
     prices = Prices(base, facts, None, like.prices.known if like else {}, beat=beat)
     machine = Machine.of(base, facts, plan.npus)

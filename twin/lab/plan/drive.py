@@ -235,9 +235,9 @@ def carry_out(
     children = [Child() for _ in range(helper_count)]
     simulators = Simulators(facts, children, memory or Memory(), cluster)
     try:
-        # A finalist's seeds, its largest load, and losses, about: 331 and 453 at the quick start
-        # with seven finalists and a search of 96 (docs/studies/PLANS.md).
-        expected_count = plan.simulations + plan.finalists * (34 + 17 * len(plan.survives))
+        # A finalist's seeds, its largest load, and losses, about: seven took 235 to 400, and 120
+        # more for each loss (docs/studies/PLANS.md).
+        expected_count = plan.simulations + plan.finalists * (45 + 17 * len(plan.survives))
         simulated_count, share_done, latest_answer = 0, 0.0, dict(NOTHING_YET)
 
         def report_progress() -> None:

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from twin.facts import Facts
+from twin.hardware.power import power
 from twin.lab.plan.space import CHOICES, CONTROLLER, OFFLOAD, TICKED
 from twin.scenario import (
     Scenario,
@@ -13,6 +15,7 @@ from twin.scenario import (
     read,
     require_one_model,
     scenario_from_canonical,
+    serving,
     with_overrides,
 )
 from twin.scenario.declaration import Section
@@ -96,6 +99,15 @@ def plan_from(scenario: Scenario, given: dict[str, Any]) -> Plan:
         if fault["type"] == "tuple_type":
             raise PlanError(f"{field_name} should be a list") from None
         raise PlanError(f"{field_name}: {fault['msg']}".replace("Value error, ", "")) from None
+
+
+def check_power(plan: Plan, facts: Facts) -> None:
+    """Check that the watts of a limit of power are known. Raises PlanError."""
+    roles = serving(plan.scenario)
+    for chip in sorted({instance.chip for instance in roles.values()} if plan.power_kw else ()):
+        if power(plan.scenario, facts, chip=chip) is None:
+            problem = f"a limit of power needs the rated power of {chip}, which is not known"
+            raise PlanError(f"{problem}: set cost.npu_w")
 
 
 def default_goal(s: Scenario) -> Goal:

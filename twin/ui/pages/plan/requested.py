@@ -6,7 +6,7 @@ import streamlit as st
 
 from twin.hardware.imported import npus_of
 from twin.lab.machines import fit_to_npus
-from twin.lab.plan.question import GOALS, LOSSES, Plan, default_goal, plan_from
+from twin.lab.plan.question import GOALS, LOSSES, Plan, check_power, default_goal, plan_from
 from twin.lab.plan.space import CHOICES, TICKED
 from twin.lab.plan.work import Plans, plans_of
 from twin.scenario import SpecError, npus_used
@@ -74,7 +74,7 @@ def draw_form(shown: Plan | None) -> Plan:
                 "Simulations of the search", budgets, budgets.index(budget), key="plan-budget",
                 width=190,
                 format_func=lambda n: f"{BUDGETS.get(n, 'As before')} ({n})",
-                help="Short simulations of the search. Making sure of what it found takes some 30 "
+                help="Short simulations of the search. Making sure of what it found takes 30 to 60 "
                 "more for each of at most seven deployments, and some 15 for each loss. Where "
                 "nothing fits, it searches anew for each limit: up to thirty times as many.",
             )  # fmt: skip
@@ -103,7 +103,7 @@ def draw_form(shown: Plan | None) -> Plan:
                     values.get("cost_per_million_tokens", 0.0), key="plan-cost", width=220,
                     help="0: no limit. It needs a price of an NPU-hour, set on Workload.",
                 )  # fmt: skip
-    return plan_from(
+    plan = plan_from(
         session.named_draft(),
         {
             "goal": goal, "by": goal_by, "npus": 0 if npus == most_npus else npus,
@@ -112,3 +112,5 @@ def draw_form(shown: Plan | None) -> Plan:
             "power_kw": power_kw, "cost_per_million_tokens": cost_limit,
         },
     )  # fmt: skip
+    check_power(plan, session.facts())
+    return plan

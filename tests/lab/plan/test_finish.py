@@ -51,7 +51,7 @@ def made_up(s):
     }  # fmt: skip
 
 
-def relaxations(over=lambda: False, **changes):
+def relaxations(over=lambda: False, figures=made_up, **changes):
     """Those of a plan for which nothing fits, by figures that are made up."""
     search = Search(space_of(plan(small(**changes)), facts()), facts(), over)
     finish = Finish(search, facts())
@@ -59,7 +59,7 @@ def relaxations(over=lambda: False, **changes):
         with suppress(StopIteration):
             scenarios = next(steps)
             while True:
-                scenarios = steps.send([made_up(s) for s in scenarios])
+                scenarios = steps.send([figures(s) for s in scenarios])
     assert not finish.finalists
     return finish.relaxations
 
@@ -93,6 +93,29 @@ def test_with_a_relaxation_a_search_finds_a_deployment_and_with_95_per_cent_of_i
     for row in rows:
         assert suffices(row["limit"], row["to"])
         assert not suffices(row["limit"], row["from"] + 0.95 * (row["to"] - row["from"]))
+
+
+def test_tpot_is_relaxed_also_where_runs_end_before_a_request_of_such_a_tpot():
+    """In a made-up machine that needs a TPOT of 50 ms, which only runs of 25 s can tell."""
+
+    def figures(s):
+        is_met, is_long = s.slo.tpot_ms >= 50.0, s.horizon_s - s.warmup_s >= 25.0
+        return dict.fromkeys(STORED) | {
+            "share": float(is_met), "holds": is_met, "share_error": 0.01, "steady_state": "steady",
+            "needs_tpot_s": 0.05 if is_long else None, "needs_ttft_s": None,
+        }  # fmt: skip
+
+    rows = relaxations(figures=figures, slo__tpot_ms=3.0, workload__output_tokens=1000)
+    assert {row["limit"]: row["to"] for row in rows} == {"slo.tpot_ms": 50.0}
+
+
+def test_no_relaxation_is_tried_beyond_what_a_scenario_can_have():
+    """In a made-up machine in which no TPOT helps, although runs need 60 ms."""
+
+    def figures(s):
+        return made_up(s) | {"share": 0.0, "holds": False, "needs_tpot_s": 0.06}
+
+    assert relaxations(figures=figures, slo__tpot_ms=3.0) == []
 
 
 def test_no_longer_tpot_is_tried_than_a_scenario_can_have():

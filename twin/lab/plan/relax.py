@@ -12,12 +12,13 @@ from twin.lab.explain.runs import with_seeds
 from twin.lab.plan.candidates import Candidate, Space, space_of
 from twin.lab.plan.search import FRESH, Search, Steps, Tested, simulate_pairs
 from twin.lab.plan.trial import SEEDS, chance_error, scenario_at
-from twin.scenario import Scenario, with_overrides
+from twin.scenario import Scenario, field_info, with_overrides
 
 NEAREST = 3  # deployments of which more seeds say what they need of a limit
 RELAXED = 12  # simulations for each limit, where nothing fits
 LONGER, LONGEST_S = 1.2, 10.0  # a TPOT that is tried after another; beyond, nothing helps
 LEVELS = 2  # of these with deployments: a formula may promise what simulations do not reach
+DOUBLINGS = 4  # of a TPOT, while no deployment meets TTFT
 PART, TRIED = 0.95, 12  # of a relaxation, the next smaller one; searches for each limit
 DIGITS = 5  # of a relaxation
 LOAD, LEAST = "load_req_per_s", 0.1  # the least that is tried, of the load
@@ -195,9 +196,11 @@ class Relax:
         which a search finds a deployment. `nearest` needs `value`: the answer if time runs out."""
         fitting_by_step: dict[int, Candidate] = {}
         failing_steps: set[int] = set()
-        step, stride = 1, 1
+        step, stride, declared = 1, 1, field_info(limit)
+        highest = declared.high if declared and declared.high else math.inf
         for _ in range(TRIED):
-            if (tried_limit := _relaxed_limit(own, value, step)) <= 0.0 or self.search.over():
+            tried_limit = _relaxed_limit(own, value, step)
+            if not 0.0 < tried_limit <= highest or self.search.over():
                 break
             candidate = yield from self._find_fit(limit, tried_limit)
             if candidate is None:
@@ -268,9 +271,25 @@ class Relax:
             levels_left -= bool(best_first)
             tpot_s *= LONGER
             if not levels_left or tpot_s > LONGEST_S:
-                return
-            looser_scenario = with_overrides(search.plan.scenario, {limit: 1e3 * tpot_s})
-            space = self._changed_space(scenario=looser_scenario)
+                break
+            space = self._space_within(tpot_s)
+        life_s = search.space.life_s
+        for _ in range(DOUBLINGS):  # so far runs were too short for it, or TTFT was missed by all
+            trials = (trial for t in search.tested.values() for _, trial in t.trials)
+            tpot_s *= 2.0
+            if tpot_s > LONGEST_S or any(trial["needs_tpot_s"] is not None for trial in trials):
+                break
+            space = self._space_within(tpot_s)
+            best_first = sorted(unproved(), key=lambda c: (-c.price.bound, c.npus, c.settings))
+            # Runs in which requests of such a TPOT begin and end.
+            search.space.life_s = life_s * tpot_s / search.space.prices.tpot_s
+            yield from search.simulate_new(best_first[:RELAXED])
+        search.space.life_s = life_s
+
+    def _space_within(self, tpot_s: float) -> Space:
+        """The priced deployments of the plan with another SLO of TPOT (s)."""
+        changes = {"slo.tpot_ms": 1e3 * tpot_s}
+        return self._changed_space(scenario=with_overrides(self.search.plan.scenario, changes))
 
     def _add_relaxation(self, limit: str, own: Any, value: Any, c: Candidate) -> None:
         """Note a relaxation: a limit, its present value, and the value with which `c` fits."""

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from twin.lab.plan.question import Plan, PlanError
+from twin.lab.plan.question import Plan, PlanError, check_power
 from twin.ui import access, session, words
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link
@@ -30,6 +30,7 @@ if READS:
     refused = "this server is read-only: what others have found is shown, nothing is searched here"
 try:
     wanted = requested.draw_form(shown)
+    check_power(wanted, session.facts())
 except PlanError as error:
     refused = refused or str(error)
 if refused:

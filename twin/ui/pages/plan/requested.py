@@ -6,7 +6,7 @@ import streamlit as st
 
 from twin.hardware.imported import npus_of
 from twin.lab.machines import fit_to_npus
-from twin.lab.plan.question import GOALS, LOSSES, Plan, check_power, default_goal, plan_from
+from twin.lab.plan.question import GOALS, LOSSES, Plan, default_goal, plan_from
 from twin.lab.plan.space import CHOICES, TICKED
 from twin.lab.plan.work import Plans, plans_of
 from twin.scenario import SpecError, npus_used
@@ -103,7 +103,7 @@ def draw_form(shown: Plan | None) -> Plan:
                     values.get("cost_per_million_tokens", 0.0), key="plan-cost", width=220,
                     help="0: no limit. It needs a price of an NPU-hour, set on Workload.",
                 )  # fmt: skip
-    plan = plan_from(
+    return plan_from(
         session.named_draft(),
         {
             "goal": goal, "by": goal_by, "npus": 0 if npus == most_npus else npus,
@@ -112,5 +112,3 @@ def draw_form(shown: Plan | None) -> Plan:
             "power_kw": power_kw, "cost_per_million_tokens": cost_limit,
         },
     )  # fmt: skip
-    check_power(plan, session.facts())
-    return plan

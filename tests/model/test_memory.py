@@ -47,3 +47,21 @@ def test_all_weights_of_a_model_are_somewhere(ask):
     parameters = everywhere - embedding - gates + 58 * 257 * expert
     assert parameters == pytest.approx(671.03e9, rel=1e-3)
     assert everywhere == 61 * 187_105_280 + 3 * 3 * 7_168 * 18_432 + 2 * (embedding + gates)
+
+
+@pytest.mark.parametrize("mode", ["disaggregated", "colocated"])
+def test_experts_that_arrive_in_the_background_take_the_kv_space_of_one_layer_of_them(ask, mode):
+    """A 58th of what experts take on a die, for DeepSeek-R1; the rates by formula have no more."""
+    fields = {
+        "deployment__mode": mode, "deployment__decode__npus_per_instance": 16,
+        "deployment__colocated__npus_per_instance": 16, "experts__balancing__policy": "periodic",
+    }  # fmt: skip
+    stalled, swapped = (
+        ask(**fields, experts__balancing__swap=swap).costs.decoding_role
+        for swap in ("stall", "background")
+    )
+    layer_bytes = stalled.layout.slots_per_die * 3 * 7168 * 2048  # INT8
+    token_bytes = stalled.memory.kv / stalled.kv_tokens_per_rank
+    fewer = stalled.kv_tokens_per_rank - swapped.kv_tokens_per_rank
+    assert fewer == pytest.approx(layer_bytes / token_bytes, rel=0.01)
+    assert fewer > 0.02 * stalled.kv_tokens_per_rank

@@ -123,13 +123,7 @@ class Setup:
 
     def kv_tokens(self, costs: RoleCosts) -> float:
         """Tokens whose KV fits on a rank, less space for arriving experts of one layer."""
-        balancing = self.routed.experts.balancing
-        if balancing.policy in ("none", "oracle") or balancing.swap == "stall":
-            return float(costs.kv_tokens_per_rank)
-        expert_bytes = self.expert_bytes(costs.pool.role)
-        layer_bytes = costs.layout.slots_per_die * expert_bytes / costs.layout.split
-        token_bytes = (costs.kv_bytes_per_token - costs.kv_spared) * costs.die_kv  # of each die
-        return float(int(costs.kv_tokens_per_rank - layer_bytes / token_bytes))
+        return float(costs.kv_tokens_per_rank)
 
     def expert_bytes(self, role: str) -> float:
         """Bytes of the weights of one routed expert in one layer, as a pool stores them."""

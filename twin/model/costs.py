@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import mul
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -35,7 +36,7 @@ from twin.model.record import in_network, map_numbers
 from twin.model.roofline import facts_of_stack, family_of, laid_out_bytes_per_s, load_machine
 from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape, load_shape
-from twin.model.space import kv_bytes, kv_layers, space
+from twin.model.space import arriving_expert_bytes, kv_bytes, kv_layers, space
 from twin.scenario import Deployment, Experts, Pool, Scenario, serving
 from twin.scenario.words import numbered
 
@@ -288,23 +289,23 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
             f"deployment.decode.attention_offload: {setting.shape.title} attends to a part of the "
             "context in some layers, and offloaded attention reads all of it: take 0"
         )
-    space_of_die = space(setting, at, name)
-    kv_tokens = space_of_die.kv_tokens
+    kv_tokens = (space_of_die := space(setting, at, name)).kv_tokens
     if offloaded is not None:
-        host_instance = next(i for i in at.instances if i.role == offloaded.lender)
-        lender_args = host_instance.role, host_instance.die_of_rank, host_instance.name
-        lender = role_costs(replace(at, clocks={}), *lender_args)
+        host = next(i for i in at.instances if i.role == offloaded.lender)
+        lender = role_costs(replace(at, clocks={}), host.role, host.die_of_rank, host.name)
         ranks_per_die = setting.concentration / pool.layer_dies
         kv_tokens = offloaded.kv_tokens(kv_tokens, lender.kv_tokens_lent, ranks_per_die)
+    spared_bytes = host_kv.spared_bytes(at.shape, pool.precision.kv) if host_kv else 0.0
+    layer_ranks = pool.own.cp_dies * pool.rank_dies // pool.layer_dies
+    die_kv = kv_bytes(setting.shape, setting.drafter, pool.precision.kv) / token_bytes / layer_ranks
+    if role != "prefill" and (arriving_bytes := arriving_expert_bytes(setting, at.experts)):
+        kv_tokens = int(kv_tokens - arriving_bytes / ((token_bytes - spared_bytes) * die_kv))
     route, gather = setting.route, setting.groups.get("heads", setting.gather)
     other_groups = {name: group for name, group in setting.groups.items() if name != "heads"}
     moved_bytes = [parallel.sent_bytes(pool, name, setting.part) for name in other_groups]
-    far_bytes = [
-        group_bytes * group.off_node * group.slow_between
-        for group_bytes, group in zip(moved_bytes, other_groups.values(), strict=True)
-    ]
+    sum_moved, sent_bytes = math.fsum(moved_bytes), setting.exchange_bytes * setting.layer_ratio
+    far_shares = [group.off_node * group.slow_between for group in other_groups.values()]
     dies_per_node = _dies_per_node(net, dies)
-    exchange_bytes = setting.exchange_bytes * setting.layer_ratio
     return RoleCosts(
         pool=pool,
         chip=load_chip(at.facts, pool.chip),
@@ -317,21 +318,20 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         kv_tokens_per_rank=kv_tokens,
         kv_tokens_lent=space_of_die.lent_tokens,
         kv_bytes_per_token=token_bytes,
-        die_kv=kv_bytes(setting.shape, setting.drafter, pool.precision.kv)
-        / token_bytes / (pool.own.cp_dies * pool.rank_dies // pool.layer_dies),
+        die_kv=die_kv,
         die_state=setting.shape.state_bytes / at.shape.state_bytes / pool.own.pp_stages
         if at.shape.linear_layers else 1.0,
         kv_in_host=host_kv.token_bytes(at.shape, pool.precision.kv) if host_kv else 0.0,
-        kv_spared=host_kv.spared_bytes(at.shape, pool.precision.kv) if host_kv else 0.0,
+        kv_spared=spared_bytes,
         exchange_bytes_per_s=setting.exchange.rate_bytes_per_s,
         gather_bytes_per_s=gather.rate_bytes_per_s,
-        exchange_bytes_per_token=exchange_bytes * (net.npus_of(dies) > 1),
+        exchange_bytes_per_token=sent_bytes * (net.npus_of(dies) > 1),
         dispatched=setting.dispatch_share,
         off_node_fraction=route.off_node if route.slow_between else 0.0,
         gather_off_node=gather.off_node if gather.slow_between else 0.0,
         rank_bytes_per_token=rank_bytes(setting.whole, pool.layer_dies),
-        context_bytes_per_token=math.fsum(moved_bytes),
-        context_off_node=math.fsum(far_bytes) / max(math.fsum(moved_bytes), 1.0),
+        context_bytes_per_token=sum_moved,
+        context_off_node=math.fsum(map(mul, moved_bytes, far_shares)) / max(sum_moved, 1.0),
         stages=setting.layer_ratio,
         dies_per_node=dies_per_node,
         fetch=fetch_figures(

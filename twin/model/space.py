@@ -10,10 +10,11 @@ from twin.model import memory as hbm
 from twin.model import stages
 from twin.model.deployed import Deployed
 from twin.model.drafters import Drafter
+from twin.model.formats import FORMATS
 from twin.model.parallel import stage_of
 from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape
-from twin.scenario import Deployment, Pool
+from twin.scenario import Deployment, Experts, Pool
 from twin.scenario.words import numbered
 
 FEWEST_TOKENS = 64  # of an NPU's batch of prompts
@@ -96,6 +97,16 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
         own_tokens = min(kv_tokens, _own_tokens(x, at.deployment))
         return Space(budget, own_tokens, kv_tokens - own_tokens)
     return Space(budget, kv_tokens)
+
+
+def arriving_expert_bytes(x: Setting, experts: Experts) -> float:
+    """Bytes of a die for the experts of one layer that arrive while those in place serve; 0 unless
+    rebalancing swaps them in the background."""
+    balancing = experts.balancing
+    if balancing.policy in ("none", "oracle") or balancing.swap == "stall":
+        return 0.0
+    weight_bytes = x.shape.expert_weights * FORMATS[x.pool.precision.weights].weight_bytes
+    return x.layout.slots_per_die * weight_bytes / x.layout.split
 
 
 def _buffer_bytes(x: Setting, d: Deployment) -> float:

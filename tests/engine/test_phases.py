@@ -10,7 +10,10 @@ import pytest
 from tests.draws import some
 from tests.engine.small import end_of, facts_with_kv_space, run, small
 from twin.engine import codes as w
+from twin.engine.build import build_world
+from twin.engine.phases.decode import deliver_first_token
 from twin.engine.phases.router import refresh_view, reserve
+from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
 from twin.hardware.prices import pool_read
 from twin.lab.library import load_facts
@@ -311,6 +314,18 @@ def test_decode_s_loop_gives_the_first_token_as_a_request_joins(mode):
     assert both.min() >= -1e-9 and both.max() > 0.0  # some prefill pass was under way
     assert (last["finish_s"] >= last["first_token_s"]).all()
     assert last["finish_s"].equals(loop["finish_s"])  # decode itself goes on
+
+
+def test_the_first_token_of_a_request_from_before_the_run_waits_for_no_pass():
+    """It names no prefill instance; the last one, and what lies before a column, are not its."""
+    loops = {f"{LOOPS}first_by_decode": 1, f"{LOOPS}first_after_pass": 1}
+    world = build_world(set_up(small(), load_facts().replaced(loops), None))
+    world.instance.running[:] = 1
+    world.instance.ends_s[:] = 9.0
+    for prefill_instance, first_s in ((w.NONE, 2.0), (1, 9.0)):
+        world.request.prefill_instance[0], world.request.ready_s[0] = prefill_instance, 1.0
+        deliver_first_token(world, 0, 2.0)
+        assert world.request.transfer_end_s[0] == first_s
 
 
 @pytest.mark.parametrize("mode", ["disaggregated", "colocated", "prefill_only"])

@@ -84,9 +84,11 @@ def deliver_first_token(world: World, i: int, now_s: float) -> None:
     if world.settings.colocated:
         return
     prefill_row, first_s = request.prefill_instance[i], now_s
-    pass_is_older = world.prefill.begin_s[prefill_row] <= request.ready_s[i]
-    if world.settings.first_after_pass and world.instance.running[prefill_row] and pass_is_older:
-        first_s = max(first_s, world.instance.ends_s[prefill_row])
+    # None computed the prompt of a request that was inside when the run began.
+    if world.settings.first_after_pass and prefill_row != w.NONE:
+        pass_is_older = world.prefill.begin_s[prefill_row] <= request.ready_s[i]
+        if world.instance.running[prefill_row] and pass_is_older:
+            first_s = max(first_s, world.instance.ends_s[prefill_row])
     request.transfer_end_s[i] = first_s
 
 

@@ -137,6 +137,13 @@ def test_a_wrong_name_is_said_and_a_right_one_selected(visited):
     assert data(found)["selection"] == "L2 3.4"
 
 
+def test_requests_at_decode_join_and_those_at_prefill_wait(visited):
+    for name, word in (("decode 0", " to join · "), ("prefill 0", " waiting · ")):
+        visited.locator("#search").fill(name)
+        visited.locator("#search").press("Enter")
+        expect(visited.get_by_text(word).first).to_be_visible()
+
+
 def test_a_player_without_room_goes_on_and_fails_in_nothing(visited):
     """As while its page is left: what is hidden has no width."""
     page, found, failures = visited, visited.locator("#player[data-draw]"), []

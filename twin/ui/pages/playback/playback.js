@@ -319,7 +319,7 @@ class Player {
       pen.fillText(b.name, b.x + 10, b.y + 12)
       pen.font = this.style.font
       right(down ? "▼ down" : Number.isFinite(get("iteration_s")) ? duration(get("iteration_s")) : "", b.y + 12, down ? OFF : this.style.quiet)
-      for (const [k, name, word] of [[0, "running", "in batch"], [1, "queue", "waiting"]]) {
+      for (const [k, name, word] of [[0, "running", "in batch"], [1, "queue", queued(b.role)]]) {
         const v = get(name), x = b.x + 10 + (k * (b.w - 12)) / 2, wide = (b.w - 12) / 2 - 8, part = most[name] ? (v || 0) / most[name] : 0
         pen.fillStyle = this.style.quiet
         pen.fillText(`${count(v)} ${word}`, x, b.y + 32, wide)

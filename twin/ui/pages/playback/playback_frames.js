@@ -89,7 +89,7 @@ class Frames {
       return planes.map((p) => ({ title: `${name}: ${PLANES[p]} links, busiest`, unit: "% of capacity", colour: this.colours[p], values: Float32Array.from(range(this.windows), (w) => this.busiest(cells, w, p, used)) }))
     }
     const own = (figure, title, unit, factor = 1) => this.figures[figure] && { title: `${name}: ${title}`, unit, colour: this.colours[this.instances[index][0]], values: Float32Array.from(range(this.windows), (w) => factor * this.figure(figure, w, index)) }
-    return [own("queue", "waiting", "requests"), own("running", "in its batch", "requests"), own("iteration_s", "iteration", "ms", 1000), own("up", "in service", "%", 100)].filter((c) => c && c.values.some(Number.isFinite))
+    return [own("queue", queued(this.instances[index][0]), "requests"), own("running", "in its batch", "requests"), own("iteration_s", "iteration", "ms", 1000), own("up", "in service", "%", 100)].filter((c) => c && c.values.some(Number.isFinite))
   }
 
   find(typed) { // an instance's name, a number for a node, any element's name; "node 3, sub-plane 1": the first

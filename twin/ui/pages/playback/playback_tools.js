@@ -1,6 +1,8 @@
 // What the player draws beside the picture and says below it: the way of a request with tokens that
 // move along it, sizes, and sentences. Functions of what they are given; they keep nothing.
 
+const queued = (role) => (role === "decode" ? "to join" : "waiting") // decode: the next iteration
+
 function told(player, found) { // [name, facts] of an element at the cursor; of nothing: what goes on
   const { frames: f, window: at, now } = player
   if (!found) {
@@ -17,11 +19,11 @@ function told(player, found) { // [name, facts] of an element at the cursor; of 
   const get = (name) => f.figure(name, at, found.index), parts = [f.down(at, found.index) ? "down" : "in service"]
   const put = (name, words) => { if (Number.isFinite(get(name))) parts.push(words(get(name))) }
   put("running", (v) => `${count(v)} in its batch`)
-  put("queue", (v) => `${count(v)} waiting`)
+  put("queue", (v) => `${count(v)} ${queued(f.instances[found.index][0])}`)
   put("iteration_s", (v) => `iteration ${duration(v)}`)
   put("busy", (v) => `busy ${number(100 * v)} % of the time`)
-  put("hot_factor", (v) => `hottest die ${number(v)} of the mean`)
-  put("contention", (v) => `expert exchange ${number(v)}x as long for sharing its links`)
+  put("hot_factor", (v) => `hottest die ${number(v)} × the mean`)
+  put("contention", (v) => `expert exchange ${number(v)} × as long for sharing its links`)
   put("dies", (v) => `${number(v)} dies`)
   return [found.name, parts.join(" · ")]
 }

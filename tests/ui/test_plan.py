@@ -132,6 +132,16 @@ def test_a_stopped_plan_of_another_engine_promises_no_simulation_that_is_kept(ap
         assert app.button(key="resume-plan")
 
 
+def test_a_plan_that_was_refused_is_not_offered_again(app, stored, monkeypatch):
+    key, refusal = stored({}, Scenario()), "it does not fit: use more NPUs per instance"
+    for is_refused in (False, True):
+        look = Look(False, 0.0, {}, {}, refusal, refused=is_refused)
+        monkeypatch.setattr(Plans, "state_of", lambda *_, look=look: look)
+        opened(app, plan=key)
+        assert [w.value for w in app.warning] == [refusal]
+        assert any(b.key == "resume-plan" for b in app.button) != is_refused
+
+
 def test_a_page_of_a_stopped_plan_notices_that_another_browser_goes_on(app, stored, monkeypatch):
     periods = []
     monkeypatch.setattr("streamlit.fragment", lambda drawn, run_every: periods.append(run_every)

@@ -12,7 +12,8 @@ import pytest
 from tests.draws import some
 from tests.lab.plan.small import as_bytes, brief, brief_answer, facts, plan, small
 from twin.engine.simulate import ENGINE_VERSION
-from twin.lab.plan.work import Plans
+from twin.lab.plan.drive import version_of
+from twin.lab.plan.work import Plans, carry_out_folder
 
 PATIENCE_S = 300.0
 
@@ -71,3 +72,16 @@ def test_a_plan_is_stopped_from_elsewhere_and_keeps_what_it_has(tmp_path):
 def test_a_plan_that_is_not_known_has_not_begun(tmp_path):
     plans = Plans(tmp_path, "one version")
     assert plans.stored_plan("../etc") is None and not plans.state_of("../etc").working
+
+
+def test_a_plan_that_no_machine_of_its_size_can_hold_is_refused(tmp_path):
+    pools = {f"deployment__{role}__npus_per_instance": 4 for role in ("prefill", "decode")}
+    large = {"deployment__model": "deepseek-r1", "workload__prefix": "shared"}
+    wanted = plan(small(supernode__nodes=1, **pools, **large))
+    plans = Plans(tmp_path, version_of(facts()))
+    key = plans.key(wanted)
+    (tmp_path / key).mkdir()
+    plans.write_question(key, wanted)
+    carry_out_folder(tmp_path / key)
+    state = plans.state_of(key)
+    assert state.refused and "does not fit" in state.problem

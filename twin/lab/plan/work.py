@@ -17,6 +17,7 @@ from twin.lab.files import try_lock, write_text
 from twin.lab.library import ROOT, facts_environment, load_facts
 from twin.lab.plan.drive import Memory, Stopped, carry_out, version_of
 from twin.lab.plan.question import Plan, PlanError, plan_digest, plan_from_text, question_text
+from twin.lab.runs.cluster import ClusterError
 from twin.lab.runs.process import command_of
 
 QUESTION, STATUS, ANSWER, MEMORY, STOP, LOCK, LOG = (
@@ -41,6 +42,7 @@ class Look:
     answer: Mapping[str, Any]  # `answer.answered` with its ledger; empty before the end
     problem: str  # why it ended without an answer
     stopping: bool = False  # a stop was requested, and it still works
+    refused: bool = False  # it cannot be carried out: begun again it ends the same way
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,9 @@ class Plans:
             problem = str(status.get("problem", default_problem))
         progress = float(status.get("progress", 0.0))
         is_stopping = is_working and (folder / STOP).exists()
-        return Look(is_working, progress, status.get("so_far", {}), answer, problem, is_stopping)
+        is_refused = bool(problem) and bool(status.get("refused"))
+        so_far = status.get("so_far", {})
+        return Look(is_working, progress, so_far, answer, problem, is_stopping, is_refused)
 
     def stored_plan(self, key: str) -> Plan | None:
         """The plan that is stored under a key; None if it is unknown or cannot be read."""
@@ -139,7 +143,8 @@ def carry_out_folder(here: Path) -> None:
         except (Stopped, ValueError) as error:
             stop_text = "It was stopped; go on, and nothing is simulated twice."
             problem = stop_text if isinstance(error, Stopped) else str(error)
-            status = _json_object(here / STATUS) | {"problem": problem}
+            is_refused = not isinstance(error, Stopped | ClusterError)
+            status = _json_object(here / STATUS) | {"problem": problem, "refused": is_refused}
             write_text(here / STATUS, json.dumps(status))
         else:
             write_text(here / ANSWER, json.dumps(answer, sort_keys=True))

@@ -97,8 +97,9 @@ def draw_results() -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             stale_text = "It did not end, and is of another engine or other facts: it begins anew."
             st.warning(stale_text if STALE else plain(status.problem), icon=":material/info:")
-            st.button("Go on", icon=":material/play_arrow:", key="resume-plan", disabled=READS,
-                      on_click=begin, args=(shown,))  # fmt: skip
+            if STALE or not status.refused:
+                st.button("Go on", icon=":material/play_arrow:", key="resume-plan", disabled=READS,
+                          on_click=begin, args=(shown,))  # fmt: skip
     if status.so_far:
         found.draw_progress(status.so_far)
 

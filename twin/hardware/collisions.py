@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from twin.hardware.network import cached_answer
 from twin.hardware.walks import FLOATS, INTS, Walks, numbering
 from twin.kernels.rng import stream_key, uniforms
 
@@ -229,11 +230,10 @@ def collision(walks: Walks, paths: Paths, flows: Flows, even: FLOATS) -> Collisi
         return Collision()
     problem_key = walks.digest(paths.capacity, flows.beyond, False) + flows.digest()
     problem_key += paths.members.tobytes() + paths.cables.tobytes()
-    if problem_key not in _known:
-        if len(_known) >= KNOWN:
-            _known.pop(next(iter(_known)))
-        _known[problem_key] = _collision_of_draws(_Hashing(walks, paths), flows, fullest_link_s)
-    return _known[problem_key]
+    return cached_answer(
+        _known, problem_key,
+        lambda: _collision_of_draws(_Hashing(walks, paths), flows, fullest_link_s), KNOWN,
+    )  # fmt: skip
 
 
 def _collision_of_draws(hashing: _Hashing, flows: Flows, fullest: float) -> Collision:

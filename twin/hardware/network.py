@@ -6,6 +6,7 @@ costs in prices.py."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, wraps
@@ -26,6 +27,17 @@ COUNTED = {"ub": 1, "rdma": 2, "vpc": 3}  # planes whose bytes are counted at a 
 CAPACITY, LATENCY = "capacity_bytes_per_s", "latency_s"
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def cached_answer(
+    known: dict[Any, T], question: Hashable, answer: Callable[[], T], most: float = 8
+) -> T:
+    """The answer stored for a question, else a new one, stored; at most `most` are stored."""
+    if question not in known:
+        known[question] = answer()
+        if len(known) > most:
+            del known[next(iter(known))]
+    return known[question]
 
 
 def cached_by_network(
@@ -109,10 +121,7 @@ class Network:
 
     def once(self, question: Hashable, answer: Callable[[], T]) -> T:
         """The result of `answer`, computed at the first call for this question and cached."""
-        if question not in self.memo:
-            self.memo[question] = answer()
-        cached_answer: T = self.memo[question]
-        return cached_answer
+        return cached_answer(self.memo, question, answer, most=math.inf)
 
     @cached_property
     def place_ends(self) -> tuple[INTS, INTS]:

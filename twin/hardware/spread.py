@@ -9,6 +9,7 @@ from types import ModuleType
 
 import numpy as np
 
+from twin.hardware.network import cached_answer
 from twin.hardware.walks import FLOATS, INTS, Walks, hops_from
 from twin.kernels.rng import apply_to_distinct
 
@@ -49,11 +50,8 @@ def spread(
     count, fan = np.ones((2, capacity.size)) if alike is None else alike
     key = walks.digest(capacity, beyond, adaptive) + count.tobytes() + fan.tobytes()
     key += b"" if members is None else members.tobytes()
-    if key not in _solved:
-        if len(_solved) >= SOLVED:
-            _solved.pop(next(iter(_solved)))
-        _solved[key] = _spread(walks, capacity, beyond, adaptive, members, count, fan)
-    return _solved[key]
+    problem = walks, capacity, beyond, adaptive, members, count, fan
+    return cached_answer(_solved, key, lambda: _spread(*problem), SOLVED)
 
 
 def _spread(

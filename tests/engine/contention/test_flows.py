@@ -12,11 +12,12 @@ from tests.hardware.max_min import max_min_rates
 from tests.hardware.wired import settled
 from twin.engine import codes as w
 from twin.engine.build import build_world
-from twin.engine.contention.flows import cached_answer, from_storage, lay_out
+from twin.engine.contention.flows import from_storage, lay_out
 from twin.engine.contention.traffic import price_exchange, settle_links
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.setup import set_up
 from twin.hardware import demands
+from twin.hardware.network import cached_answer
 from twin.hardware.prices import all_to_all, pool_read
 from twin.lab.library import load_facts
 from twin.scenario import Fault

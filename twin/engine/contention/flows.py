@@ -5,7 +5,7 @@ computes prompts. Links that only one flow crosses
 are left out: they are in that flow's rate alone. Links that the same flows cross in the same
 proportion count as one, and those that all flows together cannot fill as none."""
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from twin.engine.contention.shared_links import Traffic
 from twin.hardware import demands
 from twin.hardware.faults import dies_without
 from twin.hardware.flows import Load, Moved, Operation, Pattern
-from twin.hardware.network import Network
+from twin.hardware.network import Network, cached_answer
 from twin.hardware.quotient import mix
 from twin.hardware.walks import BOOLS, FLOATS, INTS
 from twin.scenario import Scenario, copies_kv, offloaded_share
@@ -104,17 +104,6 @@ class Seat:
     pool_nodes: tuple[int, ...]  # whose DRAM holds its part of the memory pool
     coming: Coming | None = None  # weights from beyond its dies; else they move among these
     supernode: int = 0  # behind a front router: no KV crosses from one to another
-
-
-def cached_answer(
-    known: dict[Hashable, T], state: Hashable, answer: Callable[[], T], most: int = 8
-) -> T:
-    """The answer stored for a state, else a new one, stored; at most `most` are stored."""
-    if state not in known:
-        known[state] = answer()
-        if len(known) > most:
-            del known[next(iter(known))]
-    return known[state]
 
 
 def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> list[Flow]:

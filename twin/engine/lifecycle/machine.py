@@ -14,14 +14,14 @@ import numpy as np
 from twin.engine import codes as w
 from twin.engine.build import slots_of_decode_ranks
 from twin.engine.columns import World
-from twin.engine.contention.flows import Coming, Flow, Seat, cached_answer, flows_of, lay_out
+from twin.engine.contention.flows import Coming, Flow, Seat, flows_of, lay_out
 from twin.engine.contention.traffic import load_servers
 from twin.engine.setup import Setup
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
 from twin.hardware.demands import equal_parts
 from twin.hardware.faults import dies_unfit, speed_by_die, with_faults
-from twin.hardware.network import Network
+from twin.hardware.network import Network, cached_answer
 from twin.hardware.prices import host_copy_rates, nic, port_rates, ports_of, transfer_collision
 from twin.model.batch import attention_s_per_token, batch_line, recompute_s_per_token
 from twin.model.costs import RoleCosts, role_costs

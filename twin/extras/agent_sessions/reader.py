@@ -1,8 +1,8 @@
 """Recorded agent sessions, WEKA / kv-cache-tester JSON or parquet. Seconds and hashes count within
 a session; starts are drawn evenly over a day from a seed."""
 
-import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +36,23 @@ NO_CLOCK = (
 )
 
 
-NO_ROWS = pl.DataFrame(schema={
-    "t": pl.Float64, "session": pl.Int64, "scope": pl.Int64, "input_tokens": pl.Int64,
-    "output_tokens": pl.Int64, "think_s": pl.Float64, "hash_ids": pl.List(pl.Int64),
-})  # fmt: skip
 Request = tuple[float, dict[str, Any], str]  # s since its session's start, body, place in the file
+
+
+@dataclass(slots=True)
+class _Sessions:
+    """Sessions read so far, with their requests in one list."""
+
+    requests: list[Request] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)  # requests of each session
+    scopes: list[int] = field(default_factory=list)  # of its hashes; -1: of all sessions alike
+    left_out: int = 0  # requests
 
 
 def read_weka(reading: Reading) -> Columns:
     """Columns of the sessions of JSON files, each one object, or one a line. Raises TraceError."""
-    sessions = [NO_ROWS]
-    left_out, most_tokens = 0, _most_tokens(reading.limits)
-    block_tokens = reading.block_tokens or 0
+    sessions = _Sessions()
+    block_tokens, most_tokens = reading.block_tokens or 0, _most_tokens(reading.limits)
     for piece in reading.pieces():
         for where, body in _session_objects(piece):
             block_size = body.get("block_size")
@@ -60,17 +65,24 @@ def read_weka(reading: Reading) -> Columns:
             block_tokens = reading.block_tokens or block_size
             rows = list(_session_requests(where, body["requests"], 0.0, 0))
             short_rows = [rows[i] for i in np.flatnonzero(_cells(rows).tokens("in") <= most_tokens)]
-            left_out += len(rows) - len(short_rows)
+            sessions.left_out += len(rows) - len(short_rows)
             if short_rows:
-                cells, number = _cells(short_rows), len(sessions) - 1
-                sessions.append(pl.DataFrame({
-                    "t": [time_s for time_s, _, _ in short_rows], "session": number,
-                    "scope": -1 if body.get("hash_id_scope") == "global" else number,
-                    "input_tokens": cells.tokens("in"), "output_tokens": cells.tokens("out"),
-                    "think_s": cells.times_if_known("think_time"), "hash_ids": c.hash_lists(cells),
-                }))  # fmt: skip
-    all_rows = pl.concat(sessions, how="vertical_relaxed").with_row_index("source_row", 1)
-    return _on_one_clock(all_rows, left_out, most_tokens, block_tokens)
+                is_global = body.get("hash_id_scope") == "global"
+                sessions.scopes.append(-1 if is_global else len(sessions.scopes))
+                sessions.lengths.append(len(short_rows))
+                sessions.requests += short_rows
+    cells = _cells(sessions.requests)
+    session_of = np.repeat(np.arange(len(sessions.lengths)), sessions.lengths)
+    offsets, hashes = c.hash_array(c.hash_lists(cells), cells.where)
+    columns = Columns(
+        ticks=_clock_s(np.array([time_s for time_s, _, _ in sessions.requests]), session_of),
+        ticks_per_s=1.0, in_order=False,
+        input_tokens=cells.tokens("in"), output_tokens=cells.tokens("out"),
+        source_row=np.arange(1, session_of.size + 1), session=session_of,
+        hash_offset=offsets, hashes=hashes, scope=np.array(sessions.scopes, np.int64)[session_of],
+        block_tokens=block_tokens, think_s=cells.times_if_known("think_time"),
+    )  # fmt: skip
+    return _with_remarks(columns, sessions.left_out, len(sessions.lengths), most_tokens)
 
 
 def _most_tokens(limits: Limits) -> int:
@@ -81,19 +93,14 @@ def _most_tokens(limits: Limits) -> int:
     return max(int(facts.si(f"models.{name}.max_context")) for name in facts.names("models"))
 
 
-def _on_one_clock(rows: pl.DataFrame, left_out: int, most: int, block_tokens: int) -> Columns:
-    """Columns of sessions (numbers from 0 on) whose times `t` (s) begin with each: a single one
-    starts at 0, several within a day. left_out: number of prompts above `most` tokens."""
-    sessions = int(rows["session"].max() or 0) + 1  # type: ignore[arg-type]
-    key = stream_key(SEED, "session starts")
-    starts = [DAY_S * uniform(key, i) if sessions > 1 else 0.0 for i in range(sessions)]
-    starts_s = np.array(starts)[rows["session"].to_numpy()]
-    return Columns(
-        rows.with_columns(ticks=pl.Series(starts_s) + pl.col("t")), ticks_per_s=1.0,
-        in_order=False, block_tokens=block_tokens,
-        counts={f"dropped: prompts beyond {most:,} tokens": left_out} if left_out else {},
-        warnings=[NO_CLOCK] if sessions > 1 else [],
-    )  # fmt: skip
+def _with_remarks(columns: Columns, left_out: int, sessions: int, most: int) -> Columns:
+    """The columns with the number of requests left out (prompts above `most` tokens) and, for
+    several sessions, the warning on clocks; both are added in place."""
+    if left_out:
+        columns.counts[f"dropped: prompts beyond {most:,} tokens"] = left_out
+    if sessions > 1:
+        columns.warnings.append(NO_CLOCK)
+    return columns
 
 
 def _session_objects(piece: Piece) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -132,6 +139,14 @@ def _session_requests(
             yield time_s, body, location
 
 
+def _clock_s(t: np.ndarray, session: np.ndarray) -> np.ndarray:
+    """Seconds f8[n] on one clock: a single session starts at 0, several within a day. t: s."""
+    count = int(session.max()) + 1 if session.size else 0
+    key = stream_key(SEED, "session starts")
+    starts_s = np.array([DAY_S * uniform(key, i) if count > 1 else 0.0 for i in range(count)])
+    return starts_s[session] + t if count else t
+
+
 def read_session_table(reading: Reading) -> Columns:
     """Columns of the parquet of kv-cache-tester, on disk only, one request a row; a called agent's
     times count from its session's last request. Raises TraceError with the row."""
@@ -139,14 +154,32 @@ def read_session_table(reading: Reading) -> Columns:
     if piece.path is None:
         raise TraceError(f"{piece.name}: parquet is read from disk only, not from an upload")
     try:
-        rows, row_count = _session_rows(piece.name, piece.path, reading.limits, most)
+        chosen_rows, hash_lists, rows = _session_rows(piece.name, piece.path, reading.limits, most)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
         raise TraceError(f"{piece.name} is not a sound parquet file: copy it again") from None
-    return _on_one_clock(rows, row_count - rows.height, most, PARQUET_BLOCK_TOKENS)
+    session = chosen_rows["trace"].rank("dense").cast(pl.Int64).to_numpy() - 1
+    offsets = np.zeros(chosen_rows.height + 1, np.int64)
+    np.cumsum(hash_lists.list.len().cast(pl.Int64).to_numpy(), out=offsets[1:])
+    hashes = hash_lists.explode().drop_nulls()  # of an empty list a null comes out
+    if hashes.len() != offsets[-1]:
+        raise TraceError(f"{piece.name}: hash_ids must hold whole numbers, and some are missing")
+    hashes = hashes.reinterpret(signed=True) if hashes.dtype == pl.UInt64 else hashes.cast(pl.Int64)
+    lengths = chosen_rows.select(pl.col("input_length", "output_length", "row").cast(pl.Int64))
+    columns = Columns(
+        ticks=_clock_s(chosen_rows["t"].to_numpy(), session), ticks_per_s=1.0, in_order=False,
+        input_tokens=lengths["input_length"].to_numpy(),
+        output_tokens=lengths["output_length"].to_numpy(), source_row=lengths["row"].to_numpy(),
+        session=session, hash_offset=offsets, scope=session, block_tokens=PARQUET_BLOCK_TOKENS,
+        hashes=np.array(hashes, np.int64),  # a copy that may be overwritten
+        think_s=chosen_rows["think_time"].cast(pl.Float64).fill_null(np.nan).to_numpy(),
+    )  # fmt: skip
+    return _with_remarks(columns, rows - chosen_rows.height, int(session.max(initial=-1)) + 1, most)
 
 
-def _session_rows(name: str, path: Path, limits: Limits, most: int) -> tuple[pl.DataFrame, int]:
-    """(checked rows of prompts of at most `most` tokens, rows in the file)."""
+def _session_rows(
+    name: str, path: Path, limits: Limits, most: int
+) -> tuple[pl.DataFrame, pl.Series, int]:
+    """(checked rows of prompts of at most `most` tokens, their block hashes, rows in the file)."""
     scan = pl.scan_parquet(path)
     row_count = scan.select(pl.len()).collect().item()
     if row_count > limits.rows:
@@ -175,19 +208,7 @@ def _session_rows(name: str, path: Path, limits: Limits, most: int) -> tuple[pl.
     lists = scan.filter(pl.col("input_length") <= most).select("hash_ids").collect()["hash_ids"]
     if lists.null_count():
         raise TraceError(f"{name}: every row must have a list of hash_ids, if an empty one")
-    if lists.list.eval(pl.element().is_null().any()).list.first().any():
-        raise TraceError(f"{name}: hash_ids must hold whole numbers, and some are missing")
-    if hashes.inner == pl.UInt64:
-        lists = lists.list.eval(pl.element().reinterpret(signed=True))
-    session = pl.col("trace").rank("dense").cast(pl.Int64) - 1
-    rows = timed_rows.select(
-        pl.col("t").cast(pl.Float64), session=session, scope=session,
-        input_tokens=pl.col("input_length").cast(pl.Int64),
-        output_tokens=pl.col("output_length").cast(pl.Int64), source_row="row",
-        think_s=pl.col("think_time").cast(pl.Float64).fill_null(math.nan),
-        hash_ids=lists.cast(pl.List(pl.Int64)),
-    )  # fmt: skip
-    return rows, row_count
+    return timed_rows, lists, row_count
 
 
 WEKA = Format(

@@ -5,7 +5,6 @@ import re
 from dataclasses import dataclass, field
 
 import numpy as np
-import polars as pl
 
 from twin.kernels.compiled import lazy_entry
 from twin.kernels.rng import exponential, gamma, stream_key, uniform, weibull
@@ -124,8 +123,8 @@ def _lengths_and_chances(text: str, where: str) -> tuple[np.ndarray, np.ndarray]
 
 def _sample(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
     """Columns of all clients' requests, drawn from a seed. Raises TraceError beyond `most_rows`."""
-    request_count, schema = 0, {"ticks": pl.Float64, **dict.fromkeys(FIELDS, pl.Int64)}
-    frames = [pl.DataFrame(schema=schema)]
+    times_s, request_count = [np.zeros(0)], 0
+    lengths = {name: [np.zeros(0, np.int64)] for name in FIELDS}
     for number, client in sorted(clients.items()):
         stream_name = f"servegen/{number}"
         width_s = min(np.diff([window[0] for window in client.windows]), default=DAY_S)
@@ -141,12 +140,17 @@ def _sample(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
             _set_times(stream_key(SEED, f"{stream_name}/arrivals/{index}"), pattern, shape, shares)
             arrivals.append(start_s + width_s * shares)
         if arrivals:
-            times_s = np.concatenate(arrivals)
-            keys = {name: stream_key(SEED, f"{stream_name}/{name}") for name in FIELDS}
-            lengths = {k: _lengths_of(client.lengths[k], times_s, key) for k, key in keys.items()}
-            frames.append(pl.DataFrame({"ticks": times_s, **lengths}))
-    rows = pl.concat(frames).with_row_index("source_row", 1)
-    return Columns(rows, ticks_per_s=1.0, in_order=False, warnings=[SAMPLED])
+            times_s.append(np.concatenate(arrivals))
+            for column, lengths_drawn in lengths.items():
+                key = stream_key(SEED, f"{stream_name}/{column}")
+                lengths_drawn.append(_lengths_of(client.lengths[column], times_s[-1], key))
+    all_times_s = np.concatenate(times_s)
+    return Columns(
+        ticks=all_times_s, ticks_per_s=1.0, in_order=False,
+        input_tokens=np.concatenate(lengths["input_tokens"]),
+        output_tokens=np.concatenate(lengths["output_tokens"]),
+        source_row=np.arange(1, all_times_s.size + 1), warnings=[SAMPLED],
+    )  # fmt: skip
 
 
 @lazy_entry

@@ -90,14 +90,19 @@ BLOCK_SIZES = (512, 16, 32, 64, 128, 256, 1024)
 
 @dataclass(slots=True)
 class Columns:
-    """Requests of a trace in the order of the file, a row each, and what is said of them all."""
+    """Columns of a trace, one row per request, in the order of the file."""
 
-    # Columns: `ticks` (int or f8: when, in units of 1 / ticks_per_s seconds), `input_tokens`,
-    # `output_tokens`, `source_row`; and, where the format has them, `session` (null: of its own),
-    # `hash_ids` (lists of i8), `scope` (hashes mean the same within one only) and `think_s` (f8).
-    rows: pl.DataFrame
+    ticks: np.ndarray  # i8[n] or f8[n]: when, in units of 1 / ticks_per_s seconds
     ticks_per_s: float
+    input_tokens: np.ndarray  # i8[n]
+    output_tokens: np.ndarray  # i8[n]
+    source_row: np.ndarray  # i8[n]
+    session: np.ndarray | None = None  # i8[n], any numbers
+    hash_offset: np.ndarray | None = None  # i8[n + 1]
+    hashes: np.ndarray | None = None  # i8[refs]: consumed, overwritten
+    scope: np.ndarray | None = None  # i8[n]: hashes mean the same within one scope only
     block_tokens: int = 0  # 0: found out from the counts of hashes
+    think_s: np.ndarray | None = None  # f8[n]
     has_time: bool = True
     in_order: bool = True  # whether rows should come in order of time
     time_unit: str = "s"
@@ -110,48 +115,48 @@ class Columns:
 def build_table(c: Columns, most_rows: int) -> TraceTable:
     """The table of a reader's columns, sorted by time, without requests of no input or output
     tokens; raises TraceError for no rows or too many."""
-    if c.rows.height > most_rows:
-        row_text = f"{c.rows.height:,} requests, more than {most_rows:,}"
-        raise TraceError(f"{c.name} holds {row_text}: cut it")
-    counts, rows = Counter(c.counts), c.rows.with_row_index("place")
-    for kind in ("input", "output"):
-        has_none = pl.col(f"{kind}_tokens") < 1
-        counts[f"dropped: no {kind} tokens"] += rows.filter(has_none).height
-        rows = rows.filter(~has_none)
-    rows = rows.sort("ticks", maintain_order=True)
-    if c.in_order and not rows["place"].is_sorted():
+    row_count = c.input_tokens.size
+    if row_count > most_rows:
+        raise TraceError(f"{c.name} holds {row_count:,} requests, more than {most_rows:,}: cut it")
+    counts = Counter(c.counts)
+    has_no_input = c.input_tokens < 1
+    has_no_output = ~has_no_input & (c.output_tokens < 1)
+    counts["dropped: no input tokens"] += int(has_no_input.sum())
+    counts["dropped: no output tokens"] += int(has_no_output.sum())
+    chosen_rows = np.flatnonzero(~(has_no_input | has_no_output))
+    chosen_rows = chosen_rows[np.argsort(c.ticks[chosen_rows], kind="stable")]
+    if c.in_order and (np.diff(chosen_rows) < 0).any():
         c.warnings.append("rows were not in order of time and have been sorted")
-    if not rows.height:
+    if chosen_rows.size == 0:
         reasons = "".join(f"; {count:,} {reason}" for reason, count in (+counts).items())
         raise TraceError(f"{c.name} holds no request to keep{reasons}")
-    ticks, no_value = rows["ticks"].to_numpy(), np.full(rows.height, np.nan)
-    segment_offset, first_blocks, blocks, id_count, block_tokens = _chains(c, rows, counts)
+    arrival_s = (c.ticks[chosen_rows] - c.ticks[chosen_rows[0]]) / c.ticks_per_s
+    segment_offset, first_blocks, blocks, id_count, block_tokens = _chains(c, chosen_rows, counts)
+    session = np.arange(chosen_rows.size) if c.session is None else _numbers(c.session[chosen_rows])
     return TraceTable(
-        arrival_s=((ticks - ticks[0]) / c.ticks_per_s).astype(np.float64),
-        input_tokens=rows["input_tokens"].to_numpy().astype(np.int32),
-        output_tokens=rows["output_tokens"].to_numpy().astype(np.int32),
-        session=_numbers(rows, "session").astype(np.int32), segment_offset=segment_offset,
-        segment_first=first_blocks, segment_blocks=blocks, blocks=id_count,
-        block_tokens=block_tokens, has_prefix="hash_ids" in rows.columns, has_time=c.has_time,
-        source_row=rows["source_row"].to_numpy().astype(np.int64),
-        think_s=rows["think_s"].to_numpy() if "think_s" in rows.columns else no_value,
+        arrival_s=arrival_s.astype(np.float64),
+        input_tokens=c.input_tokens[chosen_rows].astype(np.int32),
+        output_tokens=c.output_tokens[chosen_rows].astype(np.int32),
+        session=session.astype(np.int32), segment_offset=segment_offset, segment_first=first_blocks,
+        segment_blocks=blocks, blocks=id_count, block_tokens=block_tokens,
+        has_prefix=c.hashes is not None, has_time=c.has_time,
+        source_row=c.source_row[chosen_rows].astype(np.int64),
+        think_s=np.full(chosen_rows.size, np.nan) if c.think_s is None else c.think_s[chosen_rows],
         counts=dict(+counts), name=c.name, format=c.format, time_unit=c.time_unit,
         warnings=tuple(c.warnings),
     )  # fmt: skip
 
 
 def _chains(
-    c: Columns, rows: pl.DataFrame, counts: Counter[str]
+    c: Columns, chosen: np.ndarray, counts: Counter[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
-    """Chains of KV blocks of the rows: segment_offset i8[n + 1], segment_first i8[segments],
+    """Chains of KV blocks of the chosen rows: segment_offset i8[n + 1], segment_first i8[segments],
     segment_blocks i4[segments], number of distinct blocks, tokens of a block (0: no hashes)."""
-    if "hash_ids" not in rows.columns:
+    if c.hashes is None or c.hash_offset is None:
         no_ids = np.zeros(0, np.int64)
-        return np.zeros(rows.height + 1, np.int64), no_ids, no_ids.astype(np.int32), 0, 0
-    hash_counts = rows["hash_ids"].list.len().cast(pl.Int64).to_numpy()
-    hashes = rows["hash_ids"].explode().drop_nulls()  # of an empty list a null comes out
-    hash_array = np.array(hashes, np.int64)  # a copy that is overwritten
-    prompt_tokens = rows["input_tokens"].to_numpy()
+        return np.zeros(chosen.size + 1, np.int64), no_ids, no_ids.astype(np.int32), 0, 0
+    hash_counts = np.diff(c.hash_offset)[chosen]
+    prompt_tokens = c.input_tokens[chosen]
     # Else the size whose whole or started blocks count the hashes of most prompts.
     block_tokens = c.block_tokens or max(
         BLOCK_SIZES,
@@ -168,20 +173,16 @@ def _chains(
     counts["clipped: hashes beyond the prompt"] += int((hash_counts > most_hashes).sum())
     too_few_count = int((hash_counts < prompt_tokens // block_tokens).sum())
     counts["kept: prompts with fewer hashes than whole blocks"] += too_few_count
-    ends = np.cumsum(hash_counts)
-    begins = ends - hash_counts
+    begins = c.hash_offset[:-1][chosen]
     ends = begins + np.minimum(hash_counts, most_hashes)
-    scope = _numbers(rows, "scope") if "scope" in rows.columns else np.zeros(rows.height, np.int64)
-    id_count = chain_ids(begins, ends, scope, hash_array)
-    return (*runs_of(begins, ends, hash_array), id_count, block_tokens)
+    scope = np.zeros(chosen.size, np.int64) if c.scope is None else _numbers(c.scope[chosen])
+    id_count = chain_ids(begins, ends, scope, c.hashes)
+    return (*runs_of(begins, ends, c.hashes), id_count, block_tokens)
 
 
-def _numbers(rows: pl.DataFrame, column: str) -> np.ndarray:
-    """Numbers i8[n] from 0 on, equal for equal values of a column, in order of first appearance;
-    rows without a value, or a table without the column, have numbers of their own."""
-    index = pl.col("index")
-    if column in rows.columns:
-        is_missing, first_index = pl.col(column).is_null(), index.min().over(column)
-        index = pl.when(is_missing).then(index).otherwise(first_index)
-    numbers = rows.with_row_index("index").select(index.rank("dense").cast(pl.Int64) - 1)
-    return numbers.to_series().to_numpy()
+def _numbers(values: np.ndarray) -> np.ndarray:
+    """Numbers i8[n] from 0 on, equal for equal values, in order of first appearance."""
+    _, first_index, inverse = np.unique(values, return_index=True, return_inverse=True)
+    number_by_value = np.empty(first_index.size, np.int64)
+    number_by_value[np.argsort(first_index, kind="stable")] = np.arange(first_index.size)
+    return number_by_value[inverse]

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ MOST_TICKS = 1e15  # milliseconds of 30,000 years
 MISSING = object()
 TOKENS = f"a whole number of tokens from 0 to {MOST_TOKENS:,}"
 TIME = "a time from 0 on"
-HASHES = "a list of block hashes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,20 +183,34 @@ def json_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
         yield cells, np.array(numbers, np.int64)
 
 
-def hash_lists(cells: Cells) -> pl.Series:
-    """The block hashes of each row, lists of i8; large ones without a sign become negative. Raises
-    TraceError for a row without a list of whole numbers of 64 bits."""
+def hash_lists(cells: Cells) -> list[list[int]]:
+    """The list of block hashes of each row; the hashes are not checked. Raises TraceError."""
     lists_by_row = [cells.value("hash_ids", i) for i in range(cells.size)]
     for i, hashes in enumerate(lists_by_row):
         if type(hashes) is not list:
-            raise cells.error_at("hash_ids", i, HASHES)
-        is_whole = not {*map(type, hashes)} - {int}
-        low, high = (min(hashes), max(hashes)) if hashes and is_whole else (0, 0)
-        if not is_whole or low < -(2**63) or high >= 2**64:
-            raise TraceError(f"{cells.where(i)}: hash_ids must hold whole numbers of 64 bits")
-        if high >= 2**63:
-            lists_by_row[i] = [x - 2**64 if x >= 2**63 else x for x in hashes]
-    return pl.Series(lists_by_row, dtype=pl.List(pl.Int64))
+            raise cells.error_at("hash_ids", i, "a list of block hashes")
+    return lists_by_row
+
+
+def hash_array(
+    lists: list[list[int]], where: Callable[[int], str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(offset i8[n + 1], hashes i8[refs]) of lists; TraceError names an invalid list by `where`."""
+    offset = np.zeros(len(lists) + 1, np.int64)
+    np.cumsum([len(ids) for ids in lists], out=offset[1:])
+    all_hashes = [*chain.from_iterable(lists)]
+    if not all_hashes:
+        return offset, np.zeros(0, np.int64)
+    try:
+        flat_hashes = np.array(all_hashes)
+    except ValueError:  # a list within the list
+        flat_hashes = np.array(["nested"])
+    if flat_hashes.dtype.kind not in "iu":
+        for i, ids in enumerate(lists):
+            if not all(type(x) is int and -(2**63) <= x < 2**64 for x in ids):
+                raise TraceError(f"{where(i)}: hash_ids must hold whole numbers of 64 bits")
+        flat_hashes = np.array([x & (2**64 - 1) for x in all_hashes], np.uint64)
+    return offset, flat_hashes.astype(np.int64, copy=False)
 
 
 MOST_ROW_BYTES = 64 << 10
@@ -304,37 +318,41 @@ class Layout:
     def read(self, reading: Reading) -> Columns:
         """The requests of a file; raises TraceError with the line of the first bad value."""
         root_by_chat: dict[str, str] = {}  # chats that others continue, and theirs
-        portions_read: list[pl.DataFrame] = []
-        piece = reading.only_piece()
-        for cells, lines in self.opened(piece):
+        portions_read: list[tuple[Any, ...]] = []
+        hash_portions: list[tuple[np.ndarray, np.ndarray]] = []  # lengths and hashes
+        missing_hashes_error: TraceError | None = None  # a portion none of whose rows has hashes
+        for cells, lines in self.opened(reading.only_piece()):
+            number_columns = self._ticks(cells), cells.tokens(self.input), cells.tokens(self.output)
             names = _root_chats(cells, root_by_chat) if self.parents else cells.texts(self.session)
-            columns: dict[str, Any] = {
-                "ticks": self._ticks(cells), "input_tokens": cells.tokens(self.input),
-                "output_tokens": cells.tokens(self.output), "source_row": lines,
-                "session": [None] * cells.size if names is None else names,
-            }  # fmt: skip
-            if self.block_tokens is not None and any(
-                cells.value("hash_ids", i) is not MISSING for i in range(cells.size)
-            ):
-                columns["hash_ids"] = hash_lists(cells)
-            portions_read.append(pl.DataFrame(columns, schema_overrides={"session": pl.String}))
-        rows = pl.concat(portions_read, how="diagonal")
-        if "hash_ids" in rows.columns and rows["hash_ids"].null_count():
-            line = rows.filter(pl.col("hash_ids").is_null())["source_row"][0]
-            raise TraceError(f"{piece.name} line {line} has no hash_ids: it must be {HASHES}")
+            if names is None:
+                names = pl.Series([None] * cells.size, dtype=pl.String)
+            portions_read.append((*number_columns, lines, names))
+            if self.block_tokens is None:
+                continue
+            if any(cells.value("hash_ids", i) is not MISSING for i in range(cells.size)):
+                offset, hashes = hash_array(hash_lists(cells), cells.where)
+                hash_portions.append((np.diff(offset), hashes))
+            elif cells.size and missing_hashes_error is None:
+                missing_hashes_error = cells.error_at("hash_ids", 0, "a list of block hashes")
+            if hash_portions and missing_hashes_error is not None:
+                raise missing_hashes_error
+        *columns, sessions = zip(*portions_read, strict=True)
+        ticks, input_tokens, output_tokens, file_rows = map(np.concatenate, columns)
         columns_read = Columns(
-            rows, TICKS_PER_S[self.unit],
-            has_time=bool(self.time), time_unit=self.unit,
+            ticks, TICKS_PER_S[self.unit], input_tokens, output_tokens, file_rows,
+            _name_numbers(sessions), has_time=bool(self.time), time_unit=self.unit,
             warnings=[self.warning] if self.warning else [],
-            block_tokens=reading.block_tokens or self.block_tokens or 0,
         )  # fmt: skip
         other_unit, factor, result = OTHER_UNITS.get(self.unit, ("", 1.0, ""))
-        first_ticks = float(rows["ticks"].to_numpy().min())
-        if other_unit and 1.0 <= first_ticks / (factor * SINCE_1970_S) < 4.0:
+        if other_unit and 1.0 <= ticks.min() / (factor * SINCE_1970_S) < 4.0:
             columns_read.warnings.append(
                 f"times look like {other_unit} since 1970, but this format has {self.unit}: the "
                 f"trace is replayed 1,000 times too {result}"
             )
+        if hash_portions:
+            lengths, columns_read.hashes = map(np.concatenate, zip(*hash_portions, strict=True))
+            columns_read.hash_offset = np.append(0, np.cumsum(lengths))
+            columns_read.block_tokens = reading.block_tokens or self.block_tokens or 0
         return columns_read
 
     def _ticks(self, cells: Cells) -> np.ndarray:
@@ -346,6 +364,15 @@ class Layout:
         if self.text_time and (texts := cells.texts(self.time)) is not None:
             cells = replace(cells, floats=lambda _: numbers_in(texts))
         return cells.times(self.time)
+
+
+def _name_numbers(names: Sequence[pl.Series]) -> np.ndarray | None:
+    """Number of each name, i8[n]: equal for equal names, unique without one; None without any."""
+    every_name = pl.concat(names)
+    if every_name.null_count() == len(every_name):
+        return None
+    codes = every_name.cast(pl.Categorical).to_physical().cast(pl.Int64)
+    return codes.fill_null(-1 - pl.int_range(len(codes), eager=True)).to_numpy()
 
 
 def _root_chats(cells: Cells, root: dict[str, str]) -> pl.Series:

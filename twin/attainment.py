@@ -132,10 +132,8 @@ class Attainment:
         waits have equal populations."""
         if self.pool is None:
             return 0.0
-        in_router_s, rate = (
-            1e-3 * self.scenario.front_end.service_ms,
-            max(rate, LEAST * self.max_rate),
-        )
+        in_router_s = 1e-3 * self.scenario.front_end.service_ms
+        rate = max(rate, LEAST * self.max_rate)
         if rate < FULL * self.max_rate:
             is_busy = rate > BUSY * self.max_rate
             prompts = self.prompts.shuffled(COPIES) if is_busy else self.prompts

@@ -13,8 +13,8 @@ MANY = 1000  # scenarios of any field
 def test_compiled_code_stays_within_its_columns(tmp_path):
     """Requests that were inside when a run began name no prefill instance: -1 was once a row."""
     checks = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
-    told = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-m", "tests.laws.any_scenario", str(MANY)],
         env=os.environ | checks, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert " 0 broken" in told.stdout.splitlines()[-1], told.stdout[-3000:]
+    assert " 0 broken" in finished.stdout.splitlines()[-1], finished.stdout[-3000:]

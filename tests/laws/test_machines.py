@@ -38,12 +38,12 @@ def test_a_recipe_serves(name):
 
 @pytest.mark.parametrize(("name", "kind"), [("full-mesh", "json"), ("gb200-nvl72", "csv")])
 def test_a_machine_serves_as_well_from_its_file(name, kind):
-    asked = SHORT | of_recipe(name)
-    text = fabric_text(build_fabric(small(asked).supernode, FACTS), kind)
+    overrides = SHORT | of_recipe(name)
+    text = fabric_text(build_fabric(small(overrides).supernode, FACTS), kind)
     machine = read_machine(text, "file")
     set_source({machine.digest: machine}.__getitem__)
-    again = small(asked | {"supernode.machine": machine.digest})
-    one, other = (simulate(s, FACTS) for s in (small(asked), again))
+    again = small(overrides | {"supernode.machine": machine.digest})
+    one, other = (simulate(s, FACTS) for s in (small(overrides), again))
     assert result_digest({"requests": one.tables["requests"]}) == result_digest(
         {"requests": other.tables["requests"]}
     )
@@ -55,15 +55,15 @@ def test_counts_of_an_imported_machine_are_its_own():
     lines += ["switch 0,switch 1,400,300,ub"]
     machine = read_machine("\n".join(lines), "own.csv")
     set_source({machine.digest: machine}.__getitem__)
-    asked = SHORT | {
+    overrides = SHORT | {
         "supernode": Supernode(machine=machine.digest, chip="h800", nodes=1).model_dump(),
         "deployment.kv_transfer_plane": "ub",
         "memory_pool.enabled": False,
     }
-    run = simulate(small(asked), FACTS)
+    run = simulate(small(overrides), FACTS)
     assert run.valid and run.tables["links"].filter(plane="ub").height == 2 * 5
     with pytest.raises(ValueError, match="needs 24 NPUs but the machine has 20"):
-        simulate(small(asked | {"deployment.prefill.npus_per_instance": 8}), FACTS)
+        simulate(small(overrides | {"deployment.prefill.npus_per_instance": 8}), FACTS)
 
 
 def test_the_memory_pool_is_the_dram_of_nodes_with_cpus_with_or_without_npus():
@@ -74,24 +74,24 @@ def test_the_memory_pool_is_the_dram_of_nodes_with_cpus_with_or_without_npus():
     lines += ["switch 0,switch 1,400,300,ub"]
     machine = read_machine("\n".join(lines), "pooled.csv")
     set_source({machine.digest: machine}.__getitem__)
-    asked = SHORT | {
+    overrides = SHORT | {
         "supernode": Supernode(machine=machine.digest, chip="h800", nodes=1).model_dump(),
         "deployment.kv_transfer_plane": "ub",
         "workload.prefix": "shared",
         "memory_pool.gb_per_node": 1.0,
     }
-    setup = set_up(small(asked), FACTS, None)
+    setup = set_up(small(overrides), FACTS, None)
     assert setup.pool_nodes(0) == (0, 1, 5)
     block_bytes = setup.requests.block_tokens * setup.costs.kv_bytes_per_token
     assert setup.pool_blocks == int(3e9 / block_bytes)
-    run = simulate(small(asked), FACTS)
+    run = simulate(small(overrides), FACTS)
     assert run.valid and run.summary["hit_token_ratio"] > 0.1
 
 
 def test_a_node_taken_out_lends_no_dram():
-    asked = SHORT | {"workload.prefix": "shared", "memory_pool.gb_per_node": 1.0}
-    taken_out = asked | {"supernode.edits": [{"element": "node 3", "capacity_factor": 0.0}]}
-    whole, left = (set_up(small(settings), FACTS, None) for settings in (asked, taken_out))
+    overrides = SHORT | {"workload.prefix": "shared", "memory_pool.gb_per_node": 1.0}
+    taken_out = overrides | {"supernode.edits": [{"element": "node 3", "capacity_factor": 0.0}]}
+    whole, left = (set_up(small(settings), FACTS, None) for settings in (overrides, taken_out))
     assert (whole.pool_nodes(0), left.pool_nodes(0)) == ((0, 1, 2, 3), (0, 1, 2))
     assert left.pool_blocks == pytest.approx(0.75 * whole.pool_blocks, abs=1)
     run = simulate(small(taken_out), FACTS)

@@ -106,7 +106,7 @@ def test_back_in_the_very_last_windows_is_too_soon_to_tell():
 def test_noise_is_no_dip():
     rng = np.random.default_rng(1)
     (dip,) = dips(windows(1000 * (1 + 0.04 * rng.uniform(-1, 1, 100))), FAULT)
-    assert dip.recovery_s == 0.0 and "kept its" in dip.what
+    assert dip.recovery_s == 0.0 and "stayed at its" in dip.what
 
 
 def test_a_fault_before_anything_is_usual_has_no_rate_before():
@@ -144,7 +144,7 @@ def test_faults_of_one_moment_are_one_dip():
 
 def test_what_broke_is_said_once():
     (dip,) = dips(windows(np.full(90, 9.0)), {**FAULT, "detail": "NPU 1.0 fails"})
-    assert dip.what.startswith("NPU 1.0 fails at 40.0 s: output kept its")
+    assert dip.what.startswith("NPU 1.0 fails at 40.0 s: output stayed at its")
 
 
 def test_who_paid_is_told_by_instance_and_request():

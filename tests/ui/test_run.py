@@ -230,10 +230,10 @@ def test_a_figure_says_where_most_measurements_are_expected():
 
 def test_a_share_below_the_slo_with_percentiles_within_it_is_explained():
     s = Scenario()
-    kept = {"slo_attainment": 0.806, "ttft_s_p99": 1.6, "tpot_s_p99": 0.03}
-    assert "longer warm-up" in results.missed_early_sentence(kept, s)
+    summary = {"slo_attainment": 0.806, "ttft_s_p99": 1.6, "tpot_s_p99": 0.03}
+    assert "longer warm-up" in results.missed_early_sentence(summary, s)
     for other in ({"slo_attainment": 0.985}, {"slo_attainment": None}, {"ttft_s_p99": 5.1}):
-        assert not results.missed_early_sentence(kept | other, s)
+        assert not results.missed_early_sentence(summary | other, s)
 
 
 def test_what_was_left_out_is_said(app, store):

@@ -77,7 +77,8 @@ class Dip:
             low_text = _rate_text(low_rate)
             return f"too early in the run to say what was usual; {self.phase} fell to {low_text}"
         if self.recovery_s == 0.0:
-            return f"{self.phase} kept its {_rate_text(usual_rate)}, within 5 % or the usual noise"
+            usual_text = _rate_text(usual_rate)
+            return f"{self.phase} stayed at its {usual_text}, within 5 % or the usual noise"
         fall = f"{self.phase} fell from {_rate_text(usual_rate)} to {three_figures(low_rate)}"
         if usual_rate > 0:
             fall += f" ({amount(1 - low_rate / usual_rate, 'share')} less) at its lowest"

@@ -115,14 +115,14 @@ def explain(error: ValidationError, within: str = "") -> str:
 
 def titled(known: ScenarioField) -> str:
     """A field's label with its unit, unless the label says it: 'Request rate (req/s)'."""
-    unit = unit_beside(known.label, known.unit)
+    unit = unit_after(known.label, known.unit)
     return f"{known.label} ({unit})" if unit else known.label
 
 
-def unit_beside(label: str, unit: str) -> str:
-    """The unit to write beside a label: '' if the label says it.
+def unit_after(label: str, unit: str) -> str:
+    """The unit to write after a label: '' if the label says it.
 
-    >>> unit_beside("NPUs per decode instance", "NPUs"), unit_beside("Request rate", "req/s")
+    >>> unit_after("NPUs per decode instance", "NPUs"), unit_after("Request rate", "req/s")
     ('', 'req/s')
     """
     is_in_label = re.search(rf"\b{re.escape(unit)}\b", label, re.IGNORECASE)

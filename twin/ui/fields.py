@@ -99,7 +99,7 @@ def text_of(value: Any, path: str = "") -> str:
 def change_line(path: str, before: str, now: str) -> str:
     """A changed field as a line of Markdown, from its values as texts."""
     label = field_name(path)
-    unit = scenario_words.unit_beside(label, field_unit(path))
+    unit = scenario_words.unit_after(label, field_unit(path))
     return f"{label}: :gray[{before}] → **{now}** {unit}".rstrip()
 
 

@@ -97,10 +97,8 @@ def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -
 def _question(scenario: Scenario, factor: float) -> _Question:
     """What a scenario's sample depends on; factor: mean one on its rate."""
     # Lengths and reuse do not hang on when requests come.
-    workload, pool = (
-        scenario.workload.model_copy(update={"profile": Profile()}),
-        scenario.memory_pool,
-    )
+    workload = scenario.workload.model_copy(update={"profile": Profile()})
+    pool = scenario.memory_pool
     run_requests, warm_share, shares_blocks = 0.0, 0.0, workload.prefix != "none"
     if shares_blocks and workload.prompts:  # a finite benchmark counts from its first one
         run_requests = float(workload.prompts)
@@ -113,7 +111,7 @@ def _question(scenario: Scenario, factor: float) -> _Question:
 
 @lru_cache(maxsize=4)  # for what is offered, and for caches
 def _drawn(question: _Question, facts: Facts) -> _Drawn:
-    """Requests of a run. Where prompts share blocks, a run of any length is told by as many: pauses
+    """Requests of a run. Where prompts share blocks, these stand for a run of any length: pauses
     between turns, the number of prefixes and (`Caches.scaled`) caches are smaller in proportion. Of
     a closed loop, whose number of requests depends on the system, those are drawn that come once
     most turns and prefixes have been seen."""

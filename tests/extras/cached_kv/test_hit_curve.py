@@ -65,7 +65,7 @@ def test_inclusive_tiers_hold_as_much_as_the_larger():
 
 def test_a_node_taken_out_lends_nothing_to_the_pool():
     taken_out = REUSE | {"supernode.edits": [{"element": "node 3", "capacity_factor": 0.0}]}
-    whole, left = (hit_curve(small(asked), load_facts()) for asked in (REUSE, taken_out))
+    whole, left = (hit_curve(small(settings), load_facts()) for settings in (REUSE, taken_out))
     assert left.dram_bytes == pytest.approx(0.75 * whole.dram_bytes)
 
 

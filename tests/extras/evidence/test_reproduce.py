@@ -19,21 +19,21 @@ def rows():
 
 def test_every_row_of_a_pool_can_be_run_and_keeps_its_configuration(rows):
     for each in rows:
-        asked = reproduce.closed_loop(each)
-        assert (asked is None) == (each.measure.split(".")[0] not in ("decode", "prefill"))
-        if asked is not None:
-            assert asked.workload.arrivals == "closed_loop"
+        replayed = reproduce.closed_loop(each)
+        assert (replayed is None) == (each.measure.split(".")[0] not in ("decode", "prefill"))
+        if replayed is not None:
+            assert replayed.workload.arrivals == "closed_loop"
             for field in ("input_tokens", "output_tokens", "lengths"):
                 stated = each.scenario.get(f"workload.{field}")
-                assert stated is None or getattr(asked.workload, field) == stated
+                assert stated is None or getattr(replayed.workload, field) == stated
             assert (reproduce.closed_loop(each, against=True) is None) == (each.against is None)
 
 
 def test_a_row_that_a_preset_asks_opens_that_preset(rows):
     by_id = {each.id: each for each in rows}
     known = [(p.key, p.scenario) for p in presets()]
-    asked = reproduce.closed_loop(by_id["cm384-decode-96-4k-tpot"])
-    assert reproduce.matching_preset(asked, known) == dict(known)["paper-decode-50ms-4k"]
+    replayed = reproduce.closed_loop(by_id["cm384-decode-96-4k-tpot"])
+    assert reproduce.matching_preset(replayed, known) == dict(known)["paper-decode-50ms-4k"]
     other = reproduce.closed_loop(by_id["cm384-layer-no-mtp"])
     assert reproduce.matching_preset(other, known) == other
 
@@ -58,6 +58,6 @@ def test_rows_of_one_configuration_share_one_run(rows):
 
 def test_a_colocated_row_fills_the_slots_of_its_colocated_instances():
     row = next(r for r in load_published() if r.id == "mlperf-gb200-server-tpot")
-    asked = reproduce.closed_loop(row)
-    assert asked is not None
-    assert asked.workload.concurrency == 143 * 8 * 9
+    replayed = reproduce.closed_loop(row)
+    assert replayed is not None
+    assert replayed.workload.concurrency == 143 * 8 * 9

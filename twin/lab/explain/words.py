@@ -6,7 +6,7 @@ from typing import Any
 from twin.metrics.registry import METRICS, shown
 from twin.scenario import Scenario, field_info, field_unit, read
 from twin.scenario.fields import value_text
-from twin.scenario.words import choice_label, unit_beside
+from twin.scenario.words import choice_label, unit_after
 
 # Pieces of the time of a request, from ideal to actual.
 PIECES = {
@@ -40,7 +40,7 @@ def _field_text(path: str, value: Any, before: Scenario | None) -> str:
         return f"{label}: {len(value)} left" if value else f"{label}: none"
     field = field_info(path)
     label = field.label if field else path
-    unit = unit_beside(label, field_unit(path))
+    unit = unit_after(label, field_unit(path))
     values = [value] if before is None else [read(before, path), value]
     value_texts = [choice_label(path, v) if isinstance(v, str) else value_text(v) for v in values]
     return f"{label} {' → '.join(value_texts)} {unit}".rstrip()

@@ -46,7 +46,7 @@ class Relax:
     def limits(self) -> list[str]:
         """The limits that are relaxed, in order: fields' paths, and keys of `answer.LIMITS`."""
         plan, has_load = self.search.plan, self.search.space.rate is not None
-        asked = {
+        in_force = {
             "power_kw": plan.power_kw, "cost_per_million_tokens": plan.cost_per_million_tokens,
             "survives": self.fallen is not None, "npus": plan.npus,
             LOAD: has_load and self.search.space.prices.offered is not None,
@@ -55,7 +55,7 @@ class Relax:
             "slo.tpot_ms",
             "slo.ttft_s",
             "slo.share",
-            *(key for key, has in asked.items() if has),
+            *(key for key, has in in_force.items() if has),
         ]
 
     def share_done(self) -> float:

@@ -49,7 +49,7 @@ def error_chart(rows: Rows) -> Chart:
         fig, f"Signed error of {len(rows)} rows; the largest is {100 * worst['error']:+.1f} % for "
         f"{worst['quantity']}, {worst['system']}.",
         "Errors of today; unseen rows count above with their first ones. Hollow are rows that a "
-        "fit, another row or a setting nobody stated helped. Above zero the twin says "
+        "fit, another row or an unstated setting helped. Above zero the twin says "
         "more than was published; the band is 10 % to each side, and the axis is logarithmic "
         "beyond it.", hovermode="closest", legend_traceorder="normal",
         x={"title_text": PUBLISHED, "type": "log", "dtick": 1, "tickformat": ",~r",

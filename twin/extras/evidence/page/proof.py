@@ -11,7 +11,7 @@ from twin.lab.evidence.judge import HONEST
 from twin.lab.evidence.rows import KINDS, Beyond, Row, error_limits
 from twin.metrics.measures import three_figures
 from twin.scenario import field_unit
-from twin.scenario.words import unit_beside
+from twin.scenario.words import unit_after
 from twin.ui.fields import field_name, text_of
 from twin.ui.show import plain
 
@@ -143,7 +143,7 @@ def differences(row: Row) -> list[str]:
     field_texts = []
     for path, value in row.scenario.items():
         label = field_name(path)
-        unit = unit_beside(label, field_unit(path))
+        unit = unit_after(label, field_unit(path))
         field_texts.append(f"{label}: {text_of(value, path)} {unit}".rstrip())
     sizes = (f"{k.replace('_', ' ')}: {shorten(v)}" for k, v in row.args.items() if k != "weight")
     return [*field_texts, *sizes]

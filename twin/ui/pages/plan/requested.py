@@ -10,6 +10,7 @@ from twin.lab.plan.question import GOALS, LOSSES, Plan, default_goal, plan_from
 from twin.lab.plan.space import CHOICES, TICKED
 from twin.lab.plan.work import Plans, plans_of
 from twin.scenario import SpecError, npus_used
+from twin.scenario.words import numbered
 from twin.ui import forms, session, words
 from twin.ui.fields import why_idle
 
@@ -36,8 +37,9 @@ def draw_fitting() -> None:
     except SpecError:
         return
     st.button(
-        f"Fit the deployment: {npus_used(fitted_draft):,} NPUs", icon=":material/fit_screen:",
-        key="plan-fitting", on_click=session.set_draft, args=(fitted_draft,),
+        f"Fit the deployment: {numbered(npus_used(fitted_draft), 'NPU')}",
+        icon=":material/fit_screen:", key="plan-fitting", on_click=session.set_draft,
+        args=(fitted_draft,),
         help="The machine stays as you set it; a plan finds number and size of instances.",
     )  # fmt: skip
 

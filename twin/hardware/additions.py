@@ -22,13 +22,13 @@ def additions(edits: Iterable[Edit]) -> tuple[Edit, ...]:
     return tuple(edit for edit in edits if edit.add != "nothing")
 
 
-def with_additions(plan: Plan, added: Iterable[Edit]) -> Plan:
+def with_additions(plan: Plan, adding_edits: Iterable[Edit]) -> Plan:
     """The plan with the links and switches that edits add, in order. Raises HardwareError for a
     link without two single ends, a used name, or a plane that the machine lacks."""
     tails, heads, attributes = plan.links
     vertices = dict(plan.vertices)
     links = dict(zip(zip(tails, heads, strict=True), attributes, strict=True))
-    for edit_number, edit in enumerate(added, 1):
+    for edit_number, edit in enumerate(adding_edits, 1):
         if edit.add == "switch":
             if spelling(edit.element) in Names(vertices).vertices:
                 raise HardwareError(
@@ -43,18 +43,18 @@ def with_additions(plan: Plan, added: Iterable[Edit]) -> Plan:
 
 def _add_link(vertices: Vertices, links: Links, edit: Edit, order: int) -> None:
     """Add the link of edit number `order` in both directions, like links between such elements."""
-    end, other = _single_vertex(vertices, edit.element), _single_vertex(vertices, edit.to)
-    if end == other:
-        raise HardwareError(f"{end} to itself needs no link: name two elements")
+    end_a, end_b = _single_vertex(vertices, edit.element), _single_vertex(vertices, edit.to)
+    if end_a == end_b:
+        raise HardwareError(f"{end_a} to itself needs no link: name two elements")
     bytes_per_s, latency_s = edit.gb_per_s * 1e9, edit.latency_ns * 1e-9
-    for ends in ((end, other), (other, end)):
+    for ends in ((end_a, end_b), (end_b, end_a)):
         if (bundle := links.get(ends)) is None:
             new_attributes = {CAPACITY: bytes_per_s, LATENCY: latency_s, "links": 1, "added": order}
             links[ends] = {**_attributes(vertices, links, ends, edit.plane), **new_attributes}
             continue
         if bundle["plane"] != edit.plane:
             raise HardwareError(
-                f"{end} and {other} are joined on the {bundle['plane']} plane already: an added "
+                f"{end_a} and {end_b} are joined on the {bundle['plane']} plane already: an added "
                 f"link of {edit.plane} cannot join that bundle"
             )
         sums = {CAPACITY: bundle[CAPACITY] + bytes_per_s, LATENCY: max(bundle[LATENCY], latency_s)}

@@ -33,10 +33,10 @@ class Swap:
     to_places: SHORT
 
 
-def renumber(numbers: NUMBERS, of: NUMBERS, to: NUMBERS) -> NUMBERS:
-    """The numbers, each that is in the ascending `of` replaced by its counterpart in `to`."""
+def renumber(numbers: NUMBERS, of: NUMBERS, images: NUMBERS) -> NUMBERS:
+    """The numbers, each that is in the ascending `of` replaced by its counterpart in `images`."""
     positions = np.minimum(np.searchsorted(of, numbers), max(of.size - 1, 0))
-    return np.where(of[positions] == numbers, to[positions], numbers) if of.size else numbers
+    return np.where(of[positions] == numbers, images[positions], numbers) if of.size else numbers
 
 
 def as_int32(numbers: NUMBERS) -> SHORT:
@@ -49,11 +49,11 @@ def swap_of(net: Network, ours: tuple[int, ...], theirs: tuple[int, ...]) -> Swa
     """An exchange that maps the vertices `ours`, and all around them, to `theirs`, in order; None
     if the wiring differs."""
     image = np.full(len(net.vertices), -1)
-    count, front, images = 0, np.array(ours), np.array(theirs)
+    mapped, front, images = 0, np.array(ours), np.array(theirs)
     while front.size:
         image[front], image[images] = images, front
-        count += front.size
-        if (image[front] != images).any() or (image[images] != front).any() or count > MOST_MOVED:
+        mapped += front.size
+        if (image[front] != images).any() or (image[images] != front).any() or mapped > MOST_MOVED:
             return None
         neighbours = _neighbours(net, image, front, images)
         if neighbours is None:
@@ -100,27 +100,27 @@ def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[I
         open_links = [np.flatnonzero(image[ends[links]] < 0) for links in (our_links, their_links)]
         if open_links[0].size != open_links[1].size:
             return None
-        sides = []
+        columns_of = []
         for links, free_links in zip((our_links, their_links), open_links, strict=True):
-            ordered = free_links[np.lexsort((net.link_kinds[links[free_links]], pair[free_links]))]
-            sides.append((pair[ordered], net.link_kinds[links[ordered]], ends[links[ordered]]))
-        columns = zip(sides[0][:2], sides[1][:2], strict=True)
+            by_kind = free_links[np.lexsort((net.link_kinds[links[free_links]], pair[free_links]))]
+            columns_of.append((pair[by_kind], net.link_kinds[links[by_kind]], ends[links[by_kind]]))
+        columns = zip(columns_of[0][:2], columns_of[1][:2], strict=True)
         if any((our_column != their_column).any() for our_column, their_column in columns):
             return None
-        neighbours.append((sides[0][2], sides[1][2]))
-        image[sides[0][2]], image[sides[1][2]] = sides[1][2], sides[0][2]
-    vertices, images = (np.concatenate(side) for side in zip(*neighbours, strict=True))
+        neighbours.append((columns_of[0][2], columns_of[1][2]))
+        image[columns_of[0][2]], image[columns_of[1][2]] = columns_of[1][2], columns_of[0][2]
+    vertices, images = (np.concatenate(pair_side) for pair_side in zip(*neighbours, strict=True))
     _, first_index = np.unique(vertices, return_index=True)
     if (image[vertices] != images).any() or (image[images] != vertices).any():
         return None
     return vertices[first_index], images[first_index]
 
 
-def _whole_nodes(net: Network, vertices: INTS, to: INTS) -> bool:
-    """Whether vertices that change their node do so with all of it, and to one node (`to`)."""
-    leaves = net.node[vertices] != net.node[to]
-    nodes, moved_counts = np.unique(net.node[vertices[leaves]], return_counts=True)
-    from_nodes, _ = _pairs(net.node[vertices[leaves]], net.node[to[leaves]] + 1, net.nodes + 1)
+def _whole_nodes(net: Network, vertices: INTS, images: INTS) -> bool:
+    """Whether vertices that change their node do so with all of it, and to one node (`images`)."""
+    moves = net.node[vertices] != net.node[images]
+    nodes, moved_counts = np.unique(net.node[vertices[moves]], return_counts=True)
+    from_nodes, _ = _pairs(net.node[vertices[moves]], net.node[images[moves]] + 1, net.nodes + 1)
     node_sizes = np.bincount(net.node[net.node >= 0], minlength=net.nodes)
     return nodes.size == from_nodes.size and bool((node_sizes[nodes] == moved_counts).all())
 

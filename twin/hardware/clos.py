@@ -37,13 +37,13 @@ def draw_clos(draft: Draft) -> None:
         for i, links in deal_uplinks(n % s.nodes % nodes_per_group(s), s.l1_uplinks, chips):
             rate = links * draft.link_bytes_per_s
             for p, switch in switches:
-                above = switch_name("L2", n // s.nodes, p, group * chips + i)
-                draft.link(switch, above, "L1-L2", rate, p, links)
+                upper = switch_name("L2", n // s.nodes, p, group * chips + i)
+                draft.link(switch, upper, "L1-L2", rate, p, links)
     uplinks = s.l2_ports_per_chip - nodes_per_group(s)  # of an L2 chip
     for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(chips * groups)):
         for j, links in deal_uplinks(i // chips, uplinks, l3_per_l2):
-            above, rate = switch_name("L3", g, p, i % chips * l3_per_l2 + j), draft.link_bytes_per_s
-            draft.link(switch_name("L2", g, p, i), above, "L2-L3", links * rate, p, links)
+            upper, rate = switch_name("L3", g, p, i % chips * l3_per_l2 + j), draft.link_bytes_per_s
+            draft.link(switch_name("L2", g, p, i), upper, "L2-L3", links * rate, p, links)
 
 
 def nodes_per_group(s: Supernode) -> int:
@@ -97,7 +97,7 @@ def deal_uplinks(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
     if not chips:
         return []
     links, remainder = divmod(uplinks, chips)
-    wider_chips = {(turn * uplinks + k) % chips for k in range(remainder)}
+    wider_chips = {(turn * uplinks + extra_link) % chips for extra_link in range(remainder)}
     return [(i, links + (i in wider_chips)) for i in range(chips) if links or i in wider_chips]
 
 
@@ -121,9 +121,9 @@ def draw_one_hop(draft: Draft) -> None:
         for i in range(s.npus_per_node):
             draft.link_package(n, i)
             for die, p in product(range(dies_per_npu), range(s.sub_planes)):
-                rate, chip = draft.die_link_bytes_per_s(n), switch_name("NVSwitch", g, p)
-                draft.link(f"die {n}.{i}.{die}", chip, "die-NVSwitch", rate, p)
+                bytes_per_s, chip = draft.die_link_bytes_per_s(n), switch_name("NVSwitch", g, p)
+                draft.link(f"die {n}.{i}.{die}", chip, "die-NVSwitch", bytes_per_s, p)
         npus_per_cpu = math.ceil(s.npus_per_node / len(draft.cpus(n)))  # NPUs of one CPU
-        rate = draft.recipe.cpu_bytes_per_s / npus_per_cpu / dies_per_npu
+        bytes_per_s = draft.recipe.cpu_bytes_per_s / npus_per_cpu / dies_per_npu
         for i, die in product(range(s.npus_per_node), range(dies_per_npu)):
-            draft.link(f"CPU {n}.{i // npus_per_cpu}", f"die {n}.{i}.{die}", "CPU-die", rate)
+            draft.link(f"CPU {n}.{i // npus_per_cpu}", f"die {n}.{i}.{die}", "CPU-die", bytes_per_s)

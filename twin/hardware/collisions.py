@@ -105,9 +105,9 @@ class Flows:
         rows_per_piece = max(1, BALLS // max(1, end_count * draws))
         for first_row in range(0, row_count, rows_per_piece):
             row_ids = np.arange(first_row, min(first_row + rows_per_piece, row_count))
-            axes = np.arange(draws), row_ids, np.arange(end_count)
-            draw, row, end = (grid.ravel() for grid in np.meshgrid(*axes, indexing="ij"))
-            yield draw, row, end
+            index_axes = np.arange(draws), row_ids, np.arange(end_count)
+            placement, row, end = (grid.ravel() for grid in np.meshgrid(*index_axes, indexing="ij"))
+            yield placement, row, end
 
     def sizes(self, row: INTS, end: INTS) -> FLOATS:
         """Bytes of the flows from each row to its end; bytes that leave the node are multiplied by
@@ -163,39 +163,39 @@ class _Hashing:
         groups = flows.ends.group[end], flows.rows.group[row]
         path_hops, flow_state = self.walks.hops[groups], self.arrival[groups].copy()
         number_in_group = flows.ends.rank[end]  # of the head of each flow's next link
-        for h in range(len(self.levels), 0, -1):
-            moving = np.flatnonzero(path_hops >= h)
-            level, share_sums, share_offsets, share_spans, last_step = self.levels[h - 1]
+        for hop in range(len(self.levels), 0, -1):
+            flow_ids = np.flatnonzero(path_hops >= hop)
+            level, share_sums, share_offsets, share_spans, last_step = self.levels[hop - 1]
 
-            def chance(of: str, at: INTS = moving, h: int = h) -> FLOATS:
+            def chance(of: str, at: INTS = flow_ids, hop: int = hop) -> FLOATS:
                 """Uniform random number of each of the flows `at` for one choice (`of`)."""
-                return uniforms(stream_key(0, f"{of} at hop {h}"), number[at])
+                return uniforms(stream_key(0, f"{of} at hop {hop}"), number[at])
 
-            states = flow_state[moving]
-            level_step = last_step[states]
+            state = flow_state[flow_ids]
+            level_step = last_step[state]
             if share_sums.size > last_step.size:  # else every state is reached by one link only
-                drawn_shares = share_offsets[states] + chance("link") * share_spans[states]
+                drawn_shares = share_offsets[state] + chance("link") * share_spans[state]
                 level_step = np.searchsorted(share_sums, drawn_shares, side="right")
-                level_step = np.clip(level_step, level.head_start[states], last_step[states])
-            link, flow_state[moving] = level.links[level_step], level.tail[level_step]
+                level_step = np.clip(level_step, level.head_start[state], last_step[state])
+            link, flow_state[flow_ids] = level.links[level_step], level.tail[level_step]
             tail_count = self.members[self.walks.tail[link]]
-            tail_number = flows.rows.rank[row[moving]]
-            if h > 1:
-                tail_number = np.zeros(moving.size, np.int64)
+            tail_number = flows.rows.rank[row[flow_ids]]
+            if hop > 1:
+                tail_number = np.zeros(flow_ids.size, np.int64)
                 if tail_count.max(initial=1) > 1:
                     tail_number = (chance("switch") * tail_count).astype(np.int64)
-            offset = tail_number * self.members[self.walks.head[link]] + number_in_group[moving]
+            offset = tail_number * self.members[self.walks.head[link]] + number_in_group[flow_ids]
             offset *= self.cables[link]
             if self.cables[link].max(initial=1) > 1:
                 offset += (chance("cable") * self.cables[link]).astype(np.int64)
-            number_in_group[moving] = tail_number
-            yield moving, self.base[link] + offset
+            number_in_group[flow_ids] = tail_number
+            yield flow_ids, self.base[link] + offset
 
     def seconds(self, flows: Flows, first: int, draws: int) -> FLOATS:
         """Seconds until each of `draws` placements from `first` on, or each transfer, is done."""
         busy_s, ends_count = np.zeros(draws * self.bins), flows.ends.vertex.size
         cable_bytes_per_s = np.repeat(self.cable_rate, np.diff(np.append(self.base, self.bins)))
-        landings: list[tuple[INTS, INTS]] = []
+        hop_landings: list[tuple[INTS, INTS]] = []
         flow_bytes = np.zeros(0)
         for flow_columns in flows.random_placements(first, draws):
             flow_bytes = flows.sizes(*flow_columns[1:])
@@ -208,11 +208,11 @@ class _Hashing:
                     bin_index, flow_bytes[hop_flows] / cable_bytes_per_s[cable], busy_s.size
                 )
                 if flows.each:
-                    landings.append((hop_flows, bin_index))
+                    hop_landings.append((hop_flows, bin_index))
         if not flows.each:
             return np.asarray(busy_s.reshape(draws, self.bins).max(axis=1, initial=0.0))
         flow_s = np.zeros(flow_bytes.size)
-        for hop_flows, bin_index in landings:
+        for hop_flows, bin_index in hop_landings:
             flow_s[hop_flows] = np.maximum(flow_s[hop_flows], busy_s[bin_index])
         return flow_s
 
@@ -221,11 +221,11 @@ _known: dict[bytes, Collision] = {}  # problem -> answer, as `spread.spread` hol
 KNOWN = 64
 
 
-def collision(walks: Walks, paths: Paths, flows: Flows, even: FLOATS) -> Collision:
-    """Collision factor of a hashed demand over the even split, at least 1: less is chance. even:
-    bytes of the even split on each link, far bytes times their longer time per byte; over
-    `paths.capacity` (bytes/s) they are seconds."""
-    fullest_link_s = float((even / paths.capacity).max(initial=0.0))
+def collision(walks: Walks, paths: Paths, flows: Flows, even_bytes: FLOATS) -> Collision:
+    """Collision factor of a hashed demand over the even split, at least 1: less is chance.
+    even_bytes: bytes of the even split on each link, far bytes times their longer time per byte;
+    over `paths.capacity` (bytes/s) they are seconds."""
+    fullest_link_s = float((even_bytes / paths.capacity).max(initial=0.0))
     if fullest_link_s <= 0.0:
         return Collision()
     problem_key = walks.digest(paths.capacity, flows.beyond, False) + flows.digest()
@@ -236,14 +236,14 @@ def collision(walks: Walks, paths: Paths, flows: Flows, even: FLOATS) -> Collisi
     )  # fmt: skip
 
 
-def _collision_of_draws(hashing: _Hashing, flows: Flows, fullest: float) -> Collision:
-    """Mean, 99th percentile and number of flows of a collision, over random placements; fullest:
-    seconds of the fullest link by the even split."""
-    draws = int(np.clip(BALLS // flows.most, FEWEST, MOST))
-    draws_at_once = int(np.clip(min(BALLS // flows.most, BINS // hashing.bins), 1, draws))
+def _collision_of_draws(hashing: _Hashing, flows: Flows, fullest_link_s: float) -> Collision:
+    """Mean, 99th percentile and number of flows of a collision, over random placements;
+    fullest_link_s: seconds of the fullest link by the even split."""
+    placements = int(np.clip(BALLS // flows.most, FEWEST, MOST))
+    at_once = int(np.clip(min(BALLS // flows.most, BINS // hashing.bins), 1, placements))
     factors = np.concatenate([
-        hashing.seconds(flows, first_draw, min(draws_at_once, draws - first_draw)) / fullest
-        for first_draw in range(0, draws, draws_at_once)
+        hashing.seconds(flows, first_draw, min(at_once, placements - first_draw)) / fullest_link_s
+        for first_draw in range(0, placements, at_once)
     ])  # fmt: skip
     if flows.each:  # one that keeps clear of the fullest link is as fast as by the even split
         factors = np.maximum(factors, 1.0)

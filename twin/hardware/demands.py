@@ -30,13 +30,13 @@ def die_vertices(net: Network, dies: Sequence[int]) -> INTS:
 
 
 def _demand(
-    senders: INTS, receivers: INTS, out: FLOATS, into: FLOATS, planes: Sequence[str],
+    senders: INTS, receivers: INTS, sent: FLOATS, received: FLOATS, planes: Sequence[str],
     operation: Operation, flows: Whole = "pairs",
 ) -> Demand:  # fmt: skip
-    """A demand from arrays: vertices that send and receive, and the amounts of each (out, into)."""
+    """A demand from arrays: the vertices that send and receive, and the amount of each."""
     return Demand(
-        tuple(senders.tolist()), tuple(receivers.tolist()), tuple(out.tolist()),
-        tuple(into.tolist()), tuple(planes), operation, flows,
+        tuple(senders.tolist()), tuple(receivers.tolist()), tuple(sent.tolist()),
+        tuple(received.tolist()), tuple(planes), operation, flows,
     )  # fmt: skip
 
 
@@ -86,13 +86,13 @@ def pool_load(
     all), and these nodes; None without any node or die. Blocks are spread over reachable nodes by
     their DRAM (consistent hashing), and over a node's CPUs by their links."""
     readers, reader_shares = _side_of(net, tuple(dies))
-    own_nodes = set(net.node[list(readers)].tolist())
+    reader_nodes = set(net.node[list(readers)].tolist())
     node_key, cut_off = None if nodes is None else tuple(nodes), frozenset[int]()
     while readers:
-        lent = _lenders(net, node_key, cut_off)
-        if lent is None:
+        lenders = _lenders(net, node_key, cut_off)
+        if lenders is None:
             return None
-        dram_nodes, cpus, cpu_shares = lent
+        dram_nodes, cpus, cpu_shares = lenders
         is_read = operation == "read"
         ends = (cpus, readers) if is_read else (readers, cpus)
         shares = (cpu_shares, reader_shares) if is_read else (reader_shares, cpu_shares)
@@ -100,7 +100,7 @@ def pool_load(
         newly_cut = {int(net.node[pair[0 if is_read else 1]]) for pair in load.unreached}
         if not newly_cut:
             return load, dram_nodes
-        far_nodes = set(dram_nodes.tolist()) - own_nodes
+        far_nodes = set(dram_nodes.tolist()) - reader_nodes
         if far_nodes and not far_nodes - newly_cut:
             return None  # it is the dies that are cut off
         cut_off |= newly_cut
@@ -128,25 +128,25 @@ def equal_parts(net: Network, nodes: Sequence[int] | INTS) -> INTS:
 
 @cached_by_network
 def _lenders(
-    net: Network, nodes: tuple[int, ...] | None, lost: frozenset[int]
+    net: Network, nodes: tuple[int, ...] | None, lost_nodes: frozenset[int]
 ) -> tuple[INTS, tuple[int, ...], tuple[float, ...]] | None:
     """Nodes with memory servers, their CPUs, and each CPU's share of the bytes; None without.
-    nodes: None for all; lost: nodes left out."""
+    nodes: None for all; lost_nodes: nodes left out."""
     cpus = net.of_kind("cpu")
     rates = net.rates_out("ub")[cpus]
     if nodes is not None:
         rates = np.where(np.isin(net.node[cpus], np.asarray(nodes)), rates, 0.0)
-    rates = np.where(np.isin(net.node[cpus], list(lost)), 0.0, rates)
+    rates = np.where(np.isin(net.node[cpus], list(lost_nodes)), 0.0, rates)
     if not rates.any():
         return None
     node_rates = np.bincount(net.node[cpus], rates)
-    sources = np.flatnonzero(node_rates)
+    dram_nodes = np.flatnonzero(node_rates)
     is_lending = rates > 0.0
     cpu_node = net.node[cpus][is_lending]
-    shares = (
-        rates[is_lending] / node_rates[cpu_node] / (net.cpus[sources].sum() / net.cpus[cpu_node])
+    cpu_shares = (
+        rates[is_lending] / node_rates[cpu_node] / (net.cpus[dram_nodes].sum() / net.cpus[cpu_node])
     )
-    return sources, tuple(cpus[is_lending].tolist()), tuple(shares.tolist())
+    return dram_nodes, tuple(cpus[is_lending].tolist()), tuple(cpu_shares.tolist())
 
 
 @cached_by_network
@@ -161,9 +161,9 @@ def server_ports(net: Network, read: Pattern, plane: str) -> tuple[BOOLS, BOOLS]
     if plane != "vpc":  # what comes from there goes through a CPU of the reader's node
         is_server_side |= np.isin(tail, net.of_kind("cpu"))
     rate_bound = net.capacity[read.links] / read.amounts
-    narrowest = np.full(net.nodes, np.inf)
-    np.minimum.at(narrowest, tail_node[is_server_side], rate_bound[is_server_side])
-    return is_server_side & (rate_bound <= narrowest[tail_node] * (1.0 + 1e-9)), is_server_side
+    narrowest_rate = np.full(net.nodes, np.inf)
+    np.minimum.at(narrowest_rate, tail_node[is_server_side], rate_bound[is_server_side])
+    return is_server_side & (rate_bound <= narrowest_rate[tail_node] * (1.0 + 1e-9)), is_server_side
 
 
 def kv_load(
@@ -172,12 +172,12 @@ def kv_load(
 ) -> Load:  # fmt: skip
     """Load of a KV cache transfer from some dies to others, spread evenly over both. Hashed planes:
     single transfers, one per sending die, or all pairs at once (`flows`)."""
-    source, sent_shares = _side_of(net, tuple(out_dies))
-    sink, received_shares = _side_of(net, tuple(in_dies))
-    if not source or not sink:
+    senders, out_shares = _side_of(net, tuple(out_dies))
+    receivers, in_shares = _side_of(net, tuple(in_dies))
+    if not senders or not receivers:
         raise HardwareError("a hand-off needs at least one die that sends and one that receives")
     planes = ("ub", "rdma") if plane == "ub" else (plane,)
-    return load_of(net, Demand(source, sink, sent_shares, received_shares, planes, "write", flows))
+    return load_of(net, Demand(senders, receivers, out_shares, in_shares, planes, "write", flows))
 
 
 def storage_read(net: Network, dies: Sequence[int]) -> Load:

@@ -87,7 +87,7 @@ class Draft:
     ) -> dict[str, Any]:
         """Attributes of a link; capacity: bytes/s one way; number: kind of its dies' node, or 0."""
         link_kind, efficiency = LINKS[kind], dict(self._recipes[number].efficiency)
-        plane, serves = link_kind.plane, link_kind.serves
+        plane, served_planes = link_kind.plane, link_kind.serves
         if plane == "ub":
             read_efficiency = efficiency["cpu_read" if kind.startswith("CPU") else "npu_read"]
             write_efficiency = efficiency["write"]
@@ -95,7 +95,7 @@ class Draft:
             read_efficiency = write_efficiency = efficiency[plane]
         sub_plane_entry = {} if sub_plane is None else {"sub_plane": sub_plane}
         if self.recipe.scale_out == "unified" and plane == "rdma":
-            serves += " vpc"
+            served_planes += " vpc"
         return {
             "kind": kind,
             "plane": plane,
@@ -103,7 +103,7 @@ class Draft:
             "latency_s": self.hop[link_kind.hop],
             **sub_plane_entry,
             "links": links,
-            "serves": serves,
+            "serves": served_planes,
             "read_efficiency": read_efficiency,
             "write_efficiency": write_efficiency,
             "write_extra_s": self.hop["write_extra"] if link_kind.write_waits else 0.0,
@@ -125,8 +125,8 @@ class Draft:
             )
         nic_forwards = "rdma host vpc" if self.recipe.scale_out == "unified" else ""
         for n in range(s.all_nodes):
-            number = n // s.nodes * racks_per_supernode + n % s.nodes // nodes_per_rack
-            place: dict[str, Any] = {"supernode": n // s.nodes, "node": n, "rack": f"rack {number}"}
+            rack = n // s.nodes * racks_per_supernode + n % s.nodes // nodes_per_rack
+            place: dict[str, Any] = {"supernode": n // s.nodes, "node": n, "rack": f"rack {rack}"}
             end_place = place | {"domain": domain(n)}
             kind = self.kind(n)
             chip = {"chip": kind.chip} if kind else {}
@@ -151,10 +151,9 @@ class Draft:
     def link_package(self, n: int, i: int) -> None:
         """Add the links between the dies of NPU i of node n."""
         recipe = self.recipe_of(n)
-        for d, e in combinations(range(recipe.dies_per_npu), 2):
-            self.link(
-                f"die {n}.{i}.{d}", f"die {n}.{i}.{e}", "die-die", recipe.cross_die_bytes_per_s
-            )
+        for pair in combinations(range(recipe.dies_per_npu), 2):
+            ends = (f"die {n}.{i}.{die_index}" for die_index in pair)
+            self.link(*ends, "die-die", recipe.cross_die_bytes_per_s)
 
     def link_inside(self, n: int) -> None:
         """Add the links inside node n, whose dies and CPUs meet at its L1 switches."""

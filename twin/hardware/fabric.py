@@ -78,13 +78,13 @@ def _supernode_as_built(s: Supernode) -> Supernode:
 
 
 @lru_cache(maxsize=16)
-def _network_of(s: Supernode, made_of: Recipe | Facts) -> Network:
-    """The network of a machine with all its edits in force; made_of: its recipe, or the facts."""
+def _network_of(s: Supernode, source: Recipe | Facts) -> Network:
+    """The network of a machine with all its edits in force; source: its recipe, or the facts."""
     if (as_built := _supernode_as_built(s)) is s:
-        plan = plan_of_recipe(s, made_of) if isinstance(made_of, Recipe) else plan_of(s, made_of)
-        plan.about.update(made_of=made_of, supernode=s)
+        plan = plan_of_recipe(s, source) if isinstance(source, Recipe) else plan_of(s, source)
+        plan.about.update(made_of=source, supernode=s)
         return network_of_plan(with_additions(plan, s.edits) if s.edits else plan)
-    net = with_edits(_network_of(as_built, made_of), s.edits)
+    net = with_edits(_network_of(as_built, source), s.edits)
     return replace(net, about={**net.about, "supernode": s}, memo={})
 
 
@@ -104,10 +104,10 @@ def with_edits(net: Network, edits: Iterable[Edit]) -> Network:
     return net.with_rates(rates, latency_s, np.rint(net.cables * shares).astype(np.int64))
 
 
-def _refuse_out_of_bounds(rates: Any, waits: Any, what: str) -> None:
+def _refuse_out_of_bounds(bytes_per_s: Any, latency_s: Any, what: str) -> None:
     """Raise HardwareError for rates (bytes/s) or latencies (s) out of bounds; what: the element."""
-    rates_fit = (rates >= 0.0) & (rates <= MOST_BYTES_PER_S)
-    if not (rates_fit & (waits >= 0.0) & (waits <= MOST_LATENCY_S)).all():
+    rates_fit = (bytes_per_s >= 0.0) & (bytes_per_s <= MOST_BYTES_PER_S)
+    if not (rates_fit & (latency_s >= 0.0) & (latency_s <= MOST_LATENCY_S)).all():
         raise HardwareError(
             f"{what} gives a link less than 0 or more than {MOST_BYTES_PER_S:g} bytes/s, or a "
             f"latency beyond {MOST_LATENCY_S:g} s: use factors nearer to 1"

@@ -81,8 +81,8 @@ def dies_unfit(net: Network, deployment: Deployment) -> frozenset[int]:
     while others have one. If no die has a path for KV, all wait until it is repaired."""
     if deployment.mode != "disaggregated":
         return dies_out(net)
-    unfit_dies = dies_without(net, deployment.kv_transfer_plane)
-    return dies_out(net) | (unfit_dies if len(unfit_dies) < net.dies.size else frozenset())
+    cut_off_dies = dies_without(net, deployment.kv_transfer_plane)
+    return dies_out(net) | (cut_off_dies if len(cut_off_dies) < net.dies.size else frozenset())
 
 
 def servers_out(net: Network) -> frozenset[int]:

@@ -88,9 +88,9 @@ class Moved:
             is_gone[self.at] = True
             is_exchanged &= ~is_gone[positions]
         moved_positions = np.concatenate([self.at, positions[is_exchanged]])
-        images = np.concatenate([renumber(self.to, of, to), to[is_exchanged]])
-        is_changed = images != numbers[moved_positions]
-        return Moved(as_int32(moved_positions[is_changed]), as_int32(images[is_changed]))
+        replacements = np.concatenate([renumber(self.to, of, to), to[is_exchanged]])
+        is_changed = replacements != numbers[moved_positions]
+        return Moved(as_int32(moved_positions[is_changed]), as_int32(replacements[is_changed]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,8 +157,8 @@ class Load:
         def fullest() -> tuple[float, INTS]:
             """The highest bytes/s that no link exceeds; positions of the links that bound it."""
             link_bytes_per_s = net.capacity[self.pattern.links] / self.amounts
-            lowest = float(link_bytes_per_s.min())
-            return lowest, np.flatnonzero(link_bytes_per_s <= lowest * (1.0 + 1e-9))
+            lowest_rate = float(link_bytes_per_s.min())
+            return lowest_rate, np.flatnonzero(link_bytes_per_s <= lowest_rate * (1.0 + 1e-9))
 
         bytes_per_s, positions = net.once(("fullest", self.pattern), fullest)
         links = self.links[positions]
@@ -226,11 +226,11 @@ def _hash_at(net: Network, ends: tuple[int, ...]) -> int:
     )
 
 
-def _swap_between(net: Network, one: Demand, two: Demand) -> Swap | None:
+def _swap_between(net: Network, old: Demand, new: Demand) -> Swap | None:
     """The exchange of equal vertices that maps one demand to the other, if one is found."""
     sides: list[tuple[Side, Side]] = [
-        ((one.senders, one.out), (two.senders, two.out)),
-        ((one.receivers, one.into), (two.receivers, two.into)),
+        ((old.senders, old.out), (new.senders, new.out)),
+        ((old.receivers, old.into), (new.receivers, new.into)),
     ]
     if any(ours != theirs and ours[1] != theirs[1] for ours, theirs in sides):
         return None
@@ -242,22 +242,22 @@ def _swap_between(net: Network, one: Demand, two: Demand) -> Swap | None:
         if vertex != image
     }
     swap = swap_of(net, tuple(image_of), tuple(image_of.values()))
-    fits = swap is not None and all(_maps_side(net, swap, *pair) for pair in sides)
-    return swap if fits else None
+    maps_demand = swap is not None and all(_maps_side(net, swap, *pair) for pair in sides)
+    return swap if maps_demand else None
 
 
-def _maps_side(net: Network, swap: Swap, one: Side, two: Side) -> bool:
+def _maps_side(net: Network, swap: Swap, old: Side, new: Side) -> bool:
     """Whether an exchange maps one side (vertices and their amounts) to the other."""
-    if one != two:
-        return renumber(np.array(one[0]), swap.vertices, swap.to_vertices).tolist() == list(two[0])
+    if old != new:
+        return renumber(np.array(old[0]), swap.vertices, swap.to_vertices).tolist() == list(new[0])
 
     def amounts() -> FLOATS:
         """Bytes/s that each vertex sends or receives, f8[vertices]."""
         amounts_by_vertex = np.zeros(len(net.vertices))
-        amounts_by_vertex[list(one[0])] = one[1]
+        amounts_by_vertex[list(old[0])] = old[1]
         return amounts_by_vertex
 
-    vertex_amounts = net.once(("amounts", one), amounts)
+    vertex_amounts = net.once(("amounts", old), amounts)
     return bool((vertex_amounts[swap.vertices] == vertex_amounts[swap.to_vertices]).all())
 
 
@@ -269,11 +269,11 @@ def _load(net: Network, demand: Demand) -> Load:
         is_used[route.links] = True
     links, position_of = np.flatnonzero(is_used), np.cumsum(is_used) - 1
     link_weighted_bytes, place_bytes = np.zeros(links.size), np.zeros(len(net.places))
-    latency_s = sum_bytes = off_node = 0.0
+    latency_s = total_bytes = off_node_bytes = 0.0
     unreached: list[tuple[int, int]] = []
     for route in routes:
-        sum_bytes += float(route.part.near.sum() + route.part.far.sum())
-        off_node += float(route.part.far.sum())
+        total_bytes += float(route.part.near.sum() + route.part.far.sum())
+        off_node_bytes += float(route.part.far.sum())
         near_on_link, far_on_link = np.zeros(links.size), np.zeros(links.size)
         positions = position_of[route.links]
         near_on_link[positions], far_on_link[positions] = route.near, route.far
@@ -301,7 +301,7 @@ def _load(net: Network, demand: Demand) -> Load:
     return Load(
         Pattern(links[valid], link_weighted_bytes[valid], places, place_bytes[places]),
         latency_s=latency_s,
-        off_node=off_node / sum_bytes if sum_bytes > 0.0 else 0.0,
+        off_node=off_node_bytes / total_bytes if total_bytes > 0.0 else 0.0,
         unreached=tuple(unreached),
         collisions=tuple((r.part.usable.plane, r.collision) for r in routes if r.collision.flows),
     )
@@ -334,26 +334,26 @@ def _route(net: Network, demand: Demand, plane: str, same_domain: bool | None) -
     """Bytes of a demand on the links of a plane; links near its ends are tried first. The part of
     the network that was routed last serves other operations between the same ends. A demand to many
     ends is routed in reverse, where each link has its equal in the opposite direction."""
-    out, into = np.zeros((2, len(net.vertices)))
-    out[list(demand.senders)], into[list(demand.receivers)] = demand.out, demand.into
+    sent, received = np.zeros((2, len(net.vertices)))
+    sent[list(demand.senders)], received[list(demand.receivers)] = demand.out, demand.into
     reverse_links = None
     if len(demand.receivers) > max(WIDE, len(demand.senders)) and net.routing(plane) == "adaptive":
         reverse_links = net.once("opposite", lambda: _reverse_links(net))
     if reverse_links is not None:
-        out, into = into, out
+        sent, received = received, sent
     routed_last = net.once("routed last", dict[tuple[str, bool | None], Quotient])
     quotient, route = routed_last.pop((plane, same_domain), None), None
     if quotient and all(
-        map(np.array_equal, (quotient.usable.out, quotient.usable.into), (out, into))
+        map(np.array_equal, (quotient.usable.out, quotient.usable.into), (sent, received))
     ):
         route = quotient.route(demand.operation, demand.flows)
     if route is None:
-        usable = Usable(net, plane, out, into)
+        usable = Usable(net, plane, sent, received)
         quotients = (
             Quotient(usable, same_domain, *links) for links in usable.link_sets(same_domain)
         )
         routes = (candidate.route(demand.operation, demand.flows) for candidate in quotients)
-        route = next(each for each in routes if each is not None)  # all links reach far enough
+        route = next(one for one in routes if one is not None)  # all links reach far enough
     routed_last[plane, same_domain] = route.part
     if reverse_links is None:
         return route

@@ -35,12 +35,12 @@ class FabricFileError(HardwareError):
         if len(faults) > SHOWN:
             self.faults.append(f"And {numbered(len(faults) - SHOWN, 'fault')} more.")
         self._all = faults
-        alike: dict[str, list[str]] = {}
+        faults_by_form: dict[str, list[str]] = {}
         for fault in faults:
-            alike.setdefault(NAME_OR_NUMBER.sub("", fault), []).append(fault)
+            faults_by_form.setdefault(NAME_OR_NUMBER.sub("", fault), []).append(fault)
         message = " ".join(
-            first + (f" {numbered(len(more), 'fault')} more like this." if more else "")
-            for first, *more in list(alike.values())[:SHOWN]
+            first_fault + (f" {numbered(len(others), 'fault')} more like this." if others else "")
+            for first_fault, *others in list(faults_by_form.values())[:SHOWN]
         )
         super().__init__(f"{name}: {message}" if name else message)
 
@@ -116,9 +116,9 @@ def _from_json(text: str) -> GraphText:
         ) from None
     except ValueError as error:
         raise FabricFileError([f"The file is not JSON: {str(error)[:100]}."]) from None
-    members = [body.get(key) if isinstance(body, dict) else None for key in ("graph", "nodes")]
+    json_members = [body.get(key) if isinstance(body, dict) else None for key in ("graph", "nodes")]
     link_rows = (body.get("edges", body.get("links"))) if isinstance(body, dict) else None
-    graph, nodes = members
+    graph, nodes = json_members
     if not (isinstance(graph, dict) and isinstance(nodes, list) and isinstance(link_rows, list)):
         raise FabricFileError(
             ["The file is no node-link JSON: it needs an object `graph` and lists `nodes` and "
@@ -176,16 +176,16 @@ def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
             [f"The cable list has no column {', '.join(missing_columns)}: begin with the line "
              f"{','.join(COLUMNS)}."]
         )  # fmt: skip
-    positions = [header.index(name.lower()) for name in COLUMNS]
-    spelling: dict[str, str] = {}  # each name once, however many cables it has
-    cables: dict[tuple[str, ...], dict[str, Any]] = {}
+    column_positions = [header.index(name.lower()) for name in COLUMNS]
+    name_of: dict[str, str] = {}  # each name once, however many cables it has
+    known_cables: dict[tuple[str, ...], dict[str, Any]] = {}
     links: list[tuple[str, str, Mapping[str, Any]]] = []
     errors: list[str] = []
     for row in lines:
         if not any(cell.strip() for cell in row):
             continue
         try:
-            tail, head, *attributes = (row[i].strip() for i in positions)
+            tail, head, *attributes = (row[i].strip() for i in column_positions)
             gb_per_s, latency_ns, plane = attributes
             link_data = {
                 "capacity_bytes_per_s": float(gb_per_s) * 1e9,
@@ -200,8 +200,8 @@ def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
             if len(errors) > MOST_FAULTS:
                 break
             continue
-        link_data = cables.setdefault((*attributes,), link_data)
-        links.append((spelling.setdefault(tail, tail), spelling.setdefault(head, head), link_data))
+        link_data = known_cables.setdefault((*attributes,), link_data)
+        links.append((name_of.setdefault(tail, tail), name_of.setdefault(head, head), link_data))
         if len(links) > MOST_CABLES:
             raise FabricFileError(
                 [f"A cable list of more than {MOST_CABLES:,} cables is more than a machine has."]

@@ -132,12 +132,12 @@ def plan_of(s: Supernode, facts: Facts) -> Plan:
             f"the NPUs of {machine.name} have {numbered(dies_per_npu, 'die')} each, and "
             f"{chip.title} has {chip.dies_per_npu}: choose another supernode.chip"
         )
-    for name, counts in machine.die_counts_by_chip.items():
-        if counts != {expected := load_chip(facts, name).dies_per_npu}:
+    for name, die_counts in machine.die_counts_by_chip.items():
+        if die_counts != {expected := load_chip(facts, name).dies_per_npu}:
             raise HardwareError(
                 f"{machine.name} has NPUs of {name} with "
-                f"{numbered(max(counts - {expected}), 'die')}, and such an NPU has {expected}: let "
-                "their dies have another chip"
+                f"{numbered(max(die_counts - {expected}), 'die')}, and such an NPU has {expected}: "
+                "let their dies have another chip"
             )
     efficiency = {name: fact.si for name, fact in facts.group("fabric.efficiency").items()}
     efficiency |= measured_shares(s.chip, facts)

@@ -52,13 +52,13 @@ def read_machine(text: str, name: str) -> ImportedMachine:
     links = dict(_read_links(graph))
     vertices = _read_vertices(graph.vertices, links)
     _refuse_unusable(vertices, links)
-    ordered = dict(sorted(vertices.items(), key=lambda item: _sort_key(item[0], item[1])))
-    position = {vertex: i for i, vertex in enumerate(ordered)}
-    link_rows = sorted(links.items(), key=lambda item: (position[item[0][0]], position[item[0][1]]))
+    by_name = dict(sorted(vertices.items(), key=lambda item: _sort_key(item[0], item[1])))
+    place_of = {vertex: i for i, vertex in enumerate(by_name)}
+    link_rows = sorted(links.items(), key=lambda item: (place_of[item[0][0]], place_of[item[0][1]]))
     attributes = {k: graph.about[k] for k in STORED["graph"] if k in graph.about}
     _check_about(attributes)
     return ImportedMachine(
-        name[:200], attributes, list(ordered.items()), [(a, b, data) for (a, b), data in link_rows]
+        name[:200], attributes, list(by_name.items()), [(a, b, data) for (a, b), data in link_rows]
     )
 
 
@@ -202,9 +202,9 @@ def _derive_planes(vertices: Vertices, links: Links) -> None:
                 planes_at[vertex] |= serves
     for vertex, attributes in vertices.items():
         kind = attributes["kind"]
-        of_kind = VERTICES[kind].forwards.split() if kind in ENDS else []
-        of_links = planes_at[vertex] if kind == "die" or not of_kind else set()
-        attributes.setdefault("forwards", " ".join(sorted(of_links.union(of_kind))))
+        kind_planes = VERTICES[kind].forwards.split() if kind in ENDS else []
+        link_planes = planes_at[vertex] if kind == "die" or not kind_planes else set()
+        attributes.setdefault("forwards", " ".join(sorted(link_planes.union(kind_planes))))
 
 
 def _is_whole(value: Any, most: int = MOST_NODES) -> bool:
@@ -288,8 +288,8 @@ def _refuse_unusable(vertices: Vertices, links: Links) -> None:
                  "as many as others of its chip, numbered from 0."]
             )  # fmt: skip
     nx = lazy_networkx()
-    live = nx.Graph(ends for ends, link in links.items() if link["capacity_bytes_per_s"] > 0.0)
-    part_dies = (len(part.intersection(dies)) for part in nx.connected_components(live))
+    graph = nx.Graph(ends for ends, link in links.items() if link["capacity_bytes_per_s"] > 0.0)
+    part_dies = (len(part.intersection(dies)) for part in nx.connected_components(graph))
     if len(dies) > 1 and max(part_dies, default=0) < 2:
         raise FabricFileError(["No path of links joins any two dies of the machine."])
 

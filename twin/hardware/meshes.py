@@ -124,10 +124,10 @@ def _draw_mesh_of_nodes(draft: Draft) -> None:
     for n in range(s.all_nodes):
         draft.link_inside(n)
     pairs = list(PAIRS[recipe.scale_up](shape, links))
-    for g, (lower, upper, count) in product(range(s.supernodes), pairs):
+    for g, (node_a, node_b, count) in product(range(s.supernodes), pairs):
         for plane in range(s.sub_planes):
             draft.link(
-                f"L1 {g * s.nodes + lower}.{plane}", f"L1 {g * s.nodes + upper}.{plane}", "L1-L1",
+                f"L1 {g * s.nodes + node_a}.{plane}", f"L1 {g * s.nodes + node_b}.{plane}", "L1-L1",
                 count * draft.link_bytes_per_s, plane, count,
             )  # fmt: skip
 
@@ -155,9 +155,9 @@ def _draw_mesh_of_npus(draft: Draft) -> None:
         _add_rack_switches(draft)
     draft.add_networks()
     links_per_cell = [0] * math.prod(shape)
-    for near, far, count in pairs:
-        links_per_cell[near] += count
-        links_per_cell[far] += count
+    for cell_a, cell_b, link_count in pairs:
+        links_per_cell[cell_a] += link_count
+        links_per_cell[cell_b] += link_count
     for npu in range(s.npus):
         n, i = divmod(npu, s.npus_per_node)
         port, cell = f"port {n}.{i}", npu % math.prod(shape)
@@ -169,11 +169,11 @@ def _draw_mesh_of_npus(draft: Draft) -> None:
             rate = max(1, port_links) * draft.die_link_bytes_per_s(n) / dies_per_npu
             draft.link(f"die {n}.{i}.{die}", port, "die-port", rate, links=max(1, port_links))
     for first_npu in range(0, s.npus, math.prod(shape)):
-        for near, far, count in pairs:
-            first_end, second_end = (divmod(first_npu + c, s.npus_per_node) for c in (near, far))
+        for cell_a, cell_b, link_count in pairs:
+            port_a, port_b = (divmod(first_npu + c, s.npus_per_node) for c in (cell_a, cell_b))
             draft.link(
-                "port {}.{}".format(*first_end), "port {}.{}".format(*second_end), "port-port",
-                count * draft.link_bytes_per_s, links=count,
+                "port {}.{}".format(*port_a), "port {}.{}".format(*port_b), "port-port",
+                link_count * draft.link_bytes_per_s, links=link_count,
             )  # fmt: skip
     if recipe.racks_across:
         _link_racks(draft)
@@ -230,16 +230,16 @@ def _link_racks(draft: Draft) -> None:
     rack_pairs = list(full_mesh_pairs(recipe.racks_across, [recipe.rack_links] * 8))
     for g, pod_start in product(range(s.supernodes), range(0, racks, racks_per_pod)):
         first_rack = g * racks + pod_start
-        for (near, far, count), p in product(rack_pairs, range(s.sub_planes)):
+        for (rack_a, rack_b, link_count), p in product(rack_pairs, range(s.sub_planes)):
             draft.link(
-                f"LRS {first_rack + near}.{p}", f"LRS {first_rack + far}.{p}", "LRS-LRS",
-                count * link_bytes_per_s, p, count,
+                f"LRS {first_rack + rack_a}.{p}", f"LRS {first_rack + rack_b}.{p}", "LRS-LRS",
+                link_count * link_bytes_per_s, p, link_count,
             )  # fmt: skip
     if racks > racks_per_pod:
         rack_switches = product(range(s.supernodes), range(racks), range(s.sub_planes))
         for (g, r, p), k in product(rack_switches, range(recipe.spine_links)):
-            above = switch_name("HRS", g, p, k)
-            draft.link(f"LRS {g * racks + r}.{p}", above, "LRS-HRS", link_bytes_per_s, p)
+            upper_switch = switch_name("HRS", g, p, k)
+            draft.link(f"LRS {g * racks + r}.{p}", upper_switch, "LRS-HRS", link_bytes_per_s, p)
 
 
 def draw_mesh(draft: Draft) -> None:

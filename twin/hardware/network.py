@@ -30,14 +30,14 @@ T = TypeVar("T")
 
 
 def cached_answer(
-    known: dict[Any, T], question: Hashable, answer: Callable[[], T], most: float = 8
+    answers: dict[Any, T], question: Hashable, compute: Callable[[], T], most: float = 8
 ) -> T:
     """The answer stored for a question, else a new one, stored; at most `most` are stored."""
-    if question not in known:
-        known[question] = answer()
-        if len(known) > most:
-            del known[next(iter(known))]
-    return known[question]
+    if question not in answers:
+        answers[question] = compute()
+        if len(answers) > most:
+            del answers[next(iter(answers))]
+    return answers[question]
 
 
 def cached_by_network(
@@ -154,7 +154,7 @@ class Network:
         """Number of the NPU package of each die, in the order of dies."""
         npu_keys = ((d["node"], d["npu"]) for d in map(self.vertex_data.__getitem__, self.dies))
         number_of: dict[Any, int] = {}
-        return np.array([number_of.setdefault(home, len(number_of)) for home in npu_keys], np.int64)
+        return np.array([number_of.setdefault(key, len(number_of)) for key in npu_keys], np.int64)
 
     @property
     def npus(self) -> int:
@@ -176,9 +176,9 @@ class Network:
         return self.dies[self.dies_of_npu.items[self.dies_of_npu.start[:-1]]]
 
     @cached_by_network
-    def chips(self, own: str) -> tuple[str, ...]:
-        """Name of the chip of each NPU package; own: that of dies that name none."""
-        return tuple(self.vertex_data[die].get("chip", own) for die in self.first_dies.tolist())
+    def chips(self, default: str) -> tuple[str, ...]:
+        """Name of the chip of each NPU package; default: that of dies that name none."""
+        return tuple(self.vertex_data[die].get("chip", default) for die in self.first_dies.tolist())
 
     @property
     def sub_planes(self) -> int:
@@ -322,8 +322,8 @@ class Network:
         graph.add_nodes_from(zip(self.vertices, self.vertex_data, strict=True))
         rates = zip(self.capacity.tolist(), self.latency.tolist(), strict=True)
         for link, (bytes_per_s, latency_s) in enumerate(rates):
-            now = {**self.link_data[link], CAPACITY: bytes_per_s, LATENCY: latency_s}
-            graph.add_edge(*self.edge(link), **now)
+            attributes = {**self.link_data[link], CAPACITY: bytes_per_s, LATENCY: latency_s}
+            graph.add_edge(*self.edge(link), **attributes)
         return graph
 
     def edge(self, link: int) -> Edge:
@@ -412,7 +412,7 @@ def network_of_plan(plan: Plan) -> Network:
     planes = tuple(sorted({word for data in rows for word in data["serves"].split()}))
     bit_of = {word: 1 << i for i, word in enumerate(planes)}
     mask_of = cache(lambda words: sum(bit_of.get(word, 0) for word in words.split()))
-    node = np.array([d.get("node", -1) for d in vertex_data], np.int64)
+    node = np.array([data.get("node", -1) for data in vertex_data], np.int64)
     sub_plane = column("sub_plane", np.int64, -1)
     plane = np.array([COUNTED.get(data["plane"], 0) for data in rows], np.int64)[row]
     places, leaves, enters = _places(vertex_data, node, tail, head, sub_plane, plane)
@@ -422,10 +422,10 @@ def network_of_plan(plan: Plan) -> Network:
         vertices=vertices,
         number=number_of,
         vertex_data=vertex_data,
-        dies=np.flatnonzero([d["kind"] == "die" for d in vertex_data]),
+        dies=np.flatnonzero([data["kind"] == "die" for data in vertex_data]),
         node=node,
-        domain=np.array([d.get("domain", -1) for d in vertex_data], np.int64),
-        forwards=np.array([mask_of(d.get("forwards", "")) for d in vertex_data], np.int64),
+        domain=np.array([data.get("domain", -1) for data in vertex_data], np.int64),
+        forwards=np.array([mask_of(data.get("forwards", "")) for data in vertex_data], np.int64),
         tail=tail,
         head=head,
         kind=column("kind", np.str_),
@@ -457,16 +457,16 @@ def _places(
 ) -> tuple[tuple[Place, ...], INTS, INTS]:  # fmt: skip
     """Places where a link's bytes are counted when they leave, and enter, a node's ends; plane: of
     each link in COUNTED, 0 of others."""
-    near, far = np.stack([tail, head], 1), np.stack([head, tail], 1)  # as they leave, enter
+    end, other_end = np.stack([tail, head], 1), np.stack([head, tail], 1)  # as they leave, enter
     is_chip, is_nic = (
         np.array([data["kind"] in kinds for data in vertex_data])
         for kinds in (("die", "cpu"), ("nic", "qingtian"))
     )
-    is_counted = np.where(plane[:, None] == 1, is_chip[near], is_nic[near] & ~is_chip[far])
-    links, direction = np.nonzero(is_counted & (plane[:, None] > 0) & (node[near] >= 0))
+    is_counted = np.where(plane[:, None] == 1, is_chip[end], is_nic[end] & ~is_chip[other_end])
+    links, direction = np.nonzero(is_counted & (plane[:, None] > 0) & (node[end] >= 0))
     shape = len(COUNTED) + 1, node.max() + 1, sub_plane.max(initial=-1) + 2, 2
     keys = np.ravel_multi_index(
-        (plane[links], node[near[links, direction]], sub_plane[links] + 1, direction), shape
+        (plane[links], node[end[links, direction]], sub_plane[links] + 1, direction), shape
     )
     distinct_keys, first_at, place_index = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first_at, kind="stable")  # as the graph's links come to them
@@ -476,7 +476,9 @@ def _places(
     place_of[direction, links] = place_rank[place_index]
     plane_names = ("", *COUNTED)
     places = tuple(
-        Place(plane_names[p], n, sub - 1 if sub else None, ("out", "in")[w])
-        for p, n, sub, w in np.stack(np.unravel_index(distinct_keys[order], shape), 1).tolist()
+        Place(plane_names[number], n, sub - 1 if sub else None, ("out", "in")[way])
+        for number, n, sub, way in np.stack(
+            np.unravel_index(distinct_keys[order], shape), 1
+        ).tolist()
     )
     return places, place_of[0], place_of[1]

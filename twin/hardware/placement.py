@@ -162,8 +162,8 @@ def place(s: Scenario, net: Network) -> Placement:
         """The instances placed chip by chip, then prefill on decode's NPUs."""
         npus = _npus(s, net)
         placements = [
-            _place_on_chip(s, npus.of_chip(chip), [one for one in to_place if one.chip == chip])
-            for chip in dict.fromkeys(one.chip for one in to_place)
+            _place_on_chip(s, npus.of_chip(chip), [each for each in to_place if each.chip == chip])
+            for chip in dict.fromkeys(each.chip for each in to_place)
         ]
         instances = Placement.of(placements)
         return _with_prefill(s, instances) if prefill_on_decode else instances
@@ -185,17 +185,17 @@ def further_instances(s: Scenario, net: Network) -> list[Instance]:
     npus_of_role: dict[str, list[int]] = {role: [] for role, _, _ in pools(s)}
     for seat in seated_instances:
         npus_of_role[seat.role] += dict.fromkeys(net.npu[list(seat.die_of_rank)].tolist())
-    used_npus = {npu for of_role in npus_of_role.values() for npu in of_role}
-    free_npus = [n for n in npus.usable if n not in used_npus]
+    used_npus = {npu for npu_list in npus_of_role.values() for npu in npu_list}
+    free_npus = [npu for npu in npus.usable if npu not in used_npus]
     later_instances, supernodes = list[Instance](), supernodes_apart(s) or 1
     home_of = npus.node // s.supernode.nodes if supernodes > 1 else np.zeros(npus.count, np.int64)
-    most_free = max(0, s.elastic.npus - len(used_npus)) // supernodes
+    free_per_supernode = max(0, s.elastic.npus - len(used_npus)) // supernodes
     by_home = _group_by(free_npus, home_of)
-    free_npus = [n for g in range(supernodes) for n in by_home.get(g, [])[:most_free]]
+    free_npus = [npu for g in range(supernodes) for npu in by_home.get(g, [])[:free_per_supernode]]
     for role, _, npus_per_instance in pools(s):
         chip = serving(s)[role].chip
         candidates = [
-            npu for other, of_role in npus_of_role.items() if other != role for npu in of_role
+            npu for other, npu_list in npus_of_role.items() if other != role for npu in npu_list
         ] + free_npus
         candidates = [npu for npu in candidates if npus.chips[npu] == chip]
         next_index = sum(instance.role == role for instance in seated_instances)
@@ -264,13 +264,13 @@ def dies_by_rank(dies: Sequence[int], s: Scenario, role: str) -> tuple[int, ...]
 def _with_prefill(s: Scenario, decode: Placement) -> Placement:
     """Placement of decode's instances, and of prefill's on their first NPUs, as many on each."""
     prefill = s.deployment.prefill
-    per_host = prefill.instances // len(decode.instances)
+    prefill_per_decode = prefill.instances // len(decode.instances)
     decode_npus = s.deployment.decode.npus_per_instance
     dies = prefill.npus_per_instance * decode.instances[0].dies // decode_npus
     prefill_instances = [
-        Instance("prefill", k, decode_instance.die_of_rank[k % per_host * dies :][:dies])
+        Instance("prefill", k, decode_instance.die_of_rank[k % prefill_per_decode * dies :][:dies])
         for k in range(prefill.instances)
-        for decode_instance in [decode.instances[k // per_host]]
+        for decode_instance in [decode.instances[k // prefill_per_decode]]
     ]
     return replace(decode, instances=(*prefill_instances, *decode.instances))
 
@@ -347,19 +347,19 @@ def place_by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[li
 def place_by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]]:
     """NPUs of each instance by `deployment.seats`, other instances packed around. An instance
     whose rows name fewer NPUs than it needs continues on the following ones."""
-    row_of = {(instance.role, instance.index): index for index, instance in enumerate(needed)}
+    index_of = {(instance.role, instance.index): index for index, instance in enumerate(needed)}
     allowed_npus = {*npus.free}
     seats: list[list[int]] = [[] for _ in needed]
     owner_of: dict[int, int] = {}
     for row in s.deployment.seats:
         if row.role in serving(s) and serving(s)[row.role].chip != npus.chip:
             continue  # placed with those of its chip
-        if (row.role, row.index) not in row_of:
+        if (row.role, row.index) not in index_of:
             raise HardwareError(
                 f"deployment.seats has a row for {row.role} {row.index}, and there is no such "
                 "instance: take the row out or add instances"
             )
-        index = row_of[row.role, row.index]
+        index = index_of[row.role, row.index]
         free_npus = [npu for npu in npus.npus_of(row.element) if npu not in seats[index]]
         for npu in free_npus[: needed[index].npus - len(seats[index])]:
             if owner_of.setdefault(npu, index) != index:
@@ -368,9 +368,9 @@ def place_by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[lis
                     f"to {needed[index].name}: name another element"
                 )
             seats[index].append(npu)
-    placed_first = [index for index, placed_npus in enumerate(seats) if placed_npus]
-    to_be_placed = [index for index, placed_npus in enumerate(seats) if not placed_npus]
-    for index in [*placed_first, *to_be_placed]:
+    named = [index for index, placed_npus in enumerate(seats) if placed_npus]
+    unnamed = [index for index, placed_npus in enumerate(seats) if not placed_npus]
+    for index in [*named, *unnamed]:
         next_npu = seats[index][-1] + 1 if seats[index] else 0
         candidates = [n % npus.count for n in range(next_npu, next_npu + npus.count)]
         free = [n for n in candidates if n not in owner_of and n in allowed_npus]
@@ -417,16 +417,16 @@ def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[
 def _replacements(group: Sequence[int], free: Sequence[int], npus: Npus) -> list[int]:
     """Free NPUs in place of a group's, the nearest ones, in one node if possible."""
     own_domain = npus.domain[group[0]]
-    nearest = sorted(free, key=lambda n: (npus.domain[n] != own_domain, n))
+    nearest = sorted(free, key=lambda npu: (npus.domain[npu] != own_domain, npu))
     rooms = _group_by(nearest, npus.node).values()
     return next((list(room) for room in rooms if len(room) >= len(group)), nearest)[: len(group)]
 
 
-def _group_by(numbers: Iterable[int], of: INTS) -> dict[int, list[int]]:
-    """Numbers grouped by their value of `of`, both in the given order."""
+def _group_by(numbers: Iterable[int], key_of: INTS) -> dict[int, list[int]]:
+    """Numbers grouped by their value of `key_of`, both in the given order."""
     groups: dict[int, list[int]] = {}
     for number in numbers:
-        groups.setdefault(int(of[number]), []).append(number)
+        groups.setdefault(int(key_of[number]), []).append(number)
     return groups
 
 

@@ -96,11 +96,11 @@ def power(
         return None
     supernode = scenario.supernode
 
-    def around(name: str) -> float:
+    def watts_of(name: str) -> float:
         """Watts for an NPU of host, switches or optics: the machine's, or the general figure."""
         return facts.si(f"machines.{supernode.machine}.{name}", facts.si(f"power.{name}"))
 
-    host_w, switches_w, optics_w = (around(name) for name in ("host", "switches", "optics"))
+    host_w, switches_w, optics_w = (watts_of(name) for name in ("host", "switches", "optics"))
     further_w = 0.0
     for row, nodes in supernode.cpu_nodes_per_npu:  # every NPU has an equal part of them
         host = host_w * (row.cpus_per_node or supernode.cpus_per_node) / supernode.cpus_per_node
@@ -108,16 +108,16 @@ def power(
 
     # A share of the rated peak at a lower clock is more of the time: watts of a FLOP go with one
     # power of the clock less than watts of a second.
-    exponent, clock_of = facts.si("power.clock_exponent"), dict(clocks or {})
+    clock_power, clock_of = facts.si("power.clock_exponent"), dict(clocks or {})
     mixed_clock = clock_of.get("colocated", 1.0)
-    decode, prefill = clock_of.get("decode", mixed_clock), clock_of.get("prefill", mixed_clock)
+    decode_clock, prefill_clock = (clock_of.get(k, mixed_clock) for k in ("decode", "prefill"))
     return Power(
         idle_w=tdp_w * facts.si("power.idle"),
-        prefill_w=tdp_w * facts.si("power.prefill") * prefill**exponent,
-        cube_w=tdp_w * facts.si("power.cube") * decode ** (exponent - 1.0),
+        prefill_w=tdp_w * facts.si("power.prefill") * prefill_clock**clock_power,
+        cube_w=tdp_w * facts.si("power.cube") * decode_clock ** (clock_power - 1.0),
         hbm_w=tdp_w * facts.si("power.hbm"),
         host_w=host_w + further_w,
         switches_w=switches_w,
         optics_w=optics_w,
-        prefill_cube=(prefill / decode) ** (exponent - 1.0) - 1.0,
+        prefill_cube=(prefill_clock / decode_clock) ** (clock_power - 1.0) - 1.0,
     )

@@ -43,24 +43,24 @@ class Price:
 def worst_collision(loads: Iterable[Load]) -> Collision:
     """The collision factor with the largest mean, of some loads and all their planes."""
     collisions = [collision for load in loads for _, collision in load.collisions]
-    return max(collisions, key=lambda found: found.mean, default=Collision())
+    return max(collisions, key=lambda one: one.mean, default=Collision())
 
 
-def _price(net: Network, load: Load, what: str, **more: Any) -> Price:
-    """Price of a load without other traffic; what: its name in messages; more: further fields.
-    Raises HardwareError where a path is cut."""
+def _price(net: Network, load: Load, subject: str, **further_fields: Any) -> Price:
+    """Price of a load without other traffic; subject: its name in messages. Raises HardwareError
+    where a path is cut."""
     bytes_per_s, link = load.rate_alone(net)
     if load.unreached:
         sender, receiver = (net.vertices[vertex] for vertex in load.unreached[0])
         raise HardwareError(
-            f"{what} is cut off: no path of links from {sender} to {receiver} is left; "
+            f"{subject} is cut off: no path of links from {sender} to {receiver} is left; "
             "restore a link there"
         )
     price_fields: dict[str, Any] = {
         "off_node_fraction": load.off_node,
         "collision": worst_collision([load]),
     }
-    return Price(bytes_per_s, load.latency_s, net.label(link), **price_fields | more)
+    return Price(bytes_per_s, load.latency_s, net.label(link), **price_fields | further_fields)
 
 
 def price_between(
@@ -220,8 +220,8 @@ def port_rates(net: Network, plane: Plane) -> FLOATS:
     port_vertices = net.of_kind(port_kind)
     plane_links = net.links_of("rdma" if port_kind == "nic" else plane)
     link_sets = [plane_links] if port_kind == "die" else [
-        plane_links & (net.kind == k)
-        for k in np.unique(net.kind[plane_links & np.isin(net.tail, port_vertices)])
+        plane_links & (net.kind == link_kind)
+        for link_kind in np.unique(net.kind[plane_links & np.isin(net.tail, port_vertices)])
     ]  # fmt: skip
     vertex_count = len(net.vertices)
     rate_sums = [
@@ -318,9 +318,9 @@ def _bisection_rate(net: Network) -> float:
     least_rate = math.inf
     for supernode in np.unique(supernode_of).tolist():
         nodes = np.flatnonzero(supernode_of == supernode)
-        in_half = np.isin(np.arange(net.nodes), nodes[: nodes.size // 2])
-        other_half = np.isin(np.arange(net.nodes), nodes[nodes.size // 2 :])
-        is_link_out = node_to_node & in_half[net.node[net.tail]] & other_half[net.node[net.head]]
+        in_first = np.isin(np.arange(net.nodes), nodes[: nodes.size // 2])
+        in_second = np.isin(np.arange(net.nodes), nodes[nodes.size // 2 :])
+        is_link_out = node_to_node & in_first[net.node[net.tail]] & in_second[net.node[net.head]]
         weaker_half_bytes_per_s = np.sort(bytes_per_s_to_switches[nodes])[: nodes.size // 2].sum()
         least_rate = min(
             least_rate, float(weaker_half_bytes_per_s + net.capacity[is_link_out].sum())

@@ -194,24 +194,24 @@ class Quotient:
         for start in range(0, problem.rows.size if problem.parts.any() else 0, rows_at_once):
             walks = self._walks(start, rows_at_once)
             pairs_cut_off = [
-                (i, k)
-                for i, j in walks.pairs_apart(start)
-                for k in np.flatnonzero(problem.end_of == j)
+                (row, k)
+                for row, end in walks.pairs_apart(start)
+                for k in np.flatnonzero(problem.end_of == end)
             ]
             if self.reach < FAR and (pairs_cut_off or walks.most.max() + walks.detour > self.reach):
                 return None
-            balanced = problem.rows.size <= rows_at_once and routing == "adaptive"
+            balances = problem.rows.size <= rows_at_once and routing == "adaptive"
             sizes = None if routing == "adaptive" else self._group_sizes()
             links, weights = walks.used, (problem.number[walks.used], problem.fan[walks.used])
-            walk_bytes = spread.spread(walks, capacity[links], beyond, balanced, sizes, weights)
+            walk_bytes = spread.spread(walks, capacity[links], beyond, balances, sizes, weights)
             link_bytes[:, links] += walk_bytes
             if routing == "hashed" and flows != "none":
                 collision = self._collision(walks, bytes_per_s, walk_bytes, flows == "each", beyond)
             longest_s = max(longest_s, walks.longest_latency_s(latency_s[problem.first][links]))
             unreached += [
-                (int(self.sender[j]), int(self.receiver[i])) if problem.turned
-                else (int(self.sender[i]), int(self.receiver[j]))
-                for i, j in pairs_cut_off
+                (int(self.sender[end]), int(self.receiver[row])) if problem.turned
+                else (int(self.sender[row]), int(self.receiver[end]))
+                for row, end in pairs_cut_off
             ]  # fmt: skip
         link_bytes /= problem.number * self.count[problem.first]
         near, far = link_bytes[:, problem.link[self.whole]]
@@ -231,8 +231,8 @@ class Quotient:
         is_adaptive = self.usable.net.routing(self.usable.plane) == "adaptive"
         if not (is_adaptive and tail.size > MANY):
             link_ones, link = np.ones(tail.size), np.arange(tail.size)
-            fields = self.size, tail, head, rows, ends, parts, self.added, turned
-            return Problem(*fields, link, link, link_ones, link_ones, np.arange(ends.size))
+            common_fields = self.size, tail, head, rows, ends, parts, self.added, turned
+            return Problem(*common_fields, link, link, link_ones, link_ones, np.arange(ends.size))
         class_of, link_hashes = self._find_classes(tail, head, rows, ends, parts)
         size = int(class_of.max()) + 1
         link_key = mix((class_of[tail] * size + class_of[head]).astype(np.uint64)) + link_hashes
@@ -271,24 +271,24 @@ class Quotient:
             (class_of, size), last_size = numbering(colours), size
         return class_of, link_hashes
 
-    def _walks(self, start: int, each: int) -> Walks:
+    def _walks(self, start: int, row_count: int) -> Walks:
         """Walks from rows start to start + each; those of a problem in which one link represents
         equal ones are stored for other operations."""
-        problem, rows = self.problem, slice(start, start + each)
+        problem, rows = self.problem, slice(start, start + row_count)
         walks = self.stored or Walks(
             problem.size, problem.tail, problem.head, problem.rows[rows], problem.ends,
             problem.parts[:, rows], self.usable.detour, problem.added,
         )  # fmt: skip
-        is_stored = problem.tail.size < self.tail.size and each >= problem.rows.size
+        is_stored = problem.tail.size < self.tail.size and row_count >= problem.rows.size
         self.stored = walks if is_stored else None
         return walks
 
     def _collision(
-        self, walks: Walks, rates: FLOATS, link_bytes: FLOATS, each: bool, beyond: float
+        self, walks: Walks, rates: FLOATS, link_bytes: FLOATS, single_transfers: bool, beyond: float
     ) -> Collision:
         """Collision factor when each flow uses one of its equal paths. rates: bytes/s of groups of
-        links; link_bytes: of the even split, f8[near and far, links]; each: single transfers;
-        beyond: share of a link's rate for far bytes."""
+        links; link_bytes: of the even split, f8[near and far, links]; single_transfers:
+        whether each flow is one; beyond: share of a link's rate for far bytes."""
         members = self._group_sizes()
         by_group = np.argsort(self.group, kind="stable")
         rank_in_group = np.empty_like(by_group)
@@ -297,7 +297,7 @@ class Quotient:
         senders = self._side(self.rows, self.enter, self.usable.out, rank_in_group)
         receivers = self._side(self.columns, self.leave, self.usable.into, rank_in_group)
         rows, ends = (receivers, senders) if self.problem.turned else (senders, receivers)
-        flows = Flows(rows, ends, each, self.same_domain, beyond)
+        flows = Flows(rows, ends, single_transfers, self.same_domain, beyond)
         cables = np.maximum(self.usable.net.cables[self.first[walks.used]], 1)
         paths = Paths(rates[walks.used], members, cables)
         return collision(walks, paths, flows, link_bytes[0] + link_bytes[1] / beyond)
@@ -348,10 +348,10 @@ def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
     return colours.ravel()
 
 
-def _add_links(by: np.ufunc, colour: HASHES, prints: HASHES, tail: INTS, head: INTS) -> None:
+def _add_links(ufunc: np.ufunc, colour: HASHES, prints: HASHES, tail: INTS, head: INTS) -> None:
     """Add to (or subtract from) every vertex a hash of each of its links, from the link's `prints`
     and the vertex at its other end. Sums do not depend on the order of links; 11 and 13 let links
     in and out differ. Two vertices get the same sum with a chance of 2**-64."""
     with np.errstate(over="ignore"):  # whole numbers wrap round, as in every hash
-        by.at(colour, tail, mix(prints + mix(head.astype(np.uint64) + np.uint64(11))))
-        by.at(colour, head, mix(prints ^ mix(tail.astype(np.uint64) + np.uint64(13))))
+        ufunc.at(colour, tail, mix(prints + mix(head.astype(np.uint64) + np.uint64(11))))
+        ufunc.at(colour, head, mix(prints ^ mix(tail.astype(np.uint64) + np.uint64(13))))

@@ -74,8 +74,8 @@ class Usable:
         """Yield (links, maximum hops for which paths in them are complete): those near enough for
         the last demand with as many ends, then for the farthest of some pairs, then all."""
         end_counts = int(np.count_nonzero(self.out)), int(np.count_nonzero(self.into))
-        question = "farthest", self.plane, same_domain
-        hop_counts = self.net.once(question, dict[tuple[int, int], int])
+        memo_key = "farthest", self.plane, same_domain
+        hop_counts = self.net.once(memo_key, dict[tuple[int, int], int])
         last_hops = hop_counts.get(end_counts, FAR)
         if 0 < last_hops < FAR and self.net.routing(self.plane) != "hashed":
             yield self._near_links(last_hops), last_hops
@@ -88,21 +88,22 @@ class Usable:
         """Links on walks of at most `most` hops from a sender to a receiver: the first half is
         searched from the senders, the second back from the receivers."""
         net, half_hops = self.net, (most + 1) // 2
-        ahead = self._hops(np.flatnonzero(self.out), 0, half_hops)
-        behind = self._hops(np.flatnonzero(self.into), 1, most - half_hops)
-        near_vertices = [np.flatnonzero(hops < FAR) for hops in (ahead, behind)]
+        hops_out = self._hops(np.flatnonzero(self.out), 0, half_hops)
+        hops_in = self._hops(np.flatnonzero(self.into), 1, most - half_hops)
+        near_vertices = [np.flatnonzero(hops < FAR) for hops in (hops_out, hops_in)]
         links = np.concatenate(list(map(self.links, near_vertices, (0, 1))))
-        ahead, behind = np.minimum(ahead, half_hops + 1), np.minimum(behind, most - half_hops + 1)
+        hops_out = np.minimum(hops_out, half_hops + 1)
+        hops_in = np.minimum(hops_in, most - half_hops + 1)
         on_walk = np.zeros(net.tail.size, bool)
-        on_walk[links[ahead[net.tail[links]] + 1 + behind[net.head[links]] <= most]] = True
+        on_walk[links[hops_out[net.tail[links]] + 1 + hops_in[net.head[links]] <= most]] = True
         return np.flatnonzero(on_walk)
 
-    def _hops(self, start: INTS, way: int, most: int, targets: INTS | None = None) -> HOPS:
-        """Fewest hops of every vertex from `start` (way 0) or to it (way 1), counted up to `most`
-        or until all targets are reached; FAR for vertices not reached."""
+    def _hops(self, start: INTS, way: int, most_hops: int, targets: INTS | None = None) -> HOPS:
+        """Fewest hops of every vertex from `start` (way 0) or to it (way 1), counted up to
+        `most_hops` or until all targets are reached; FAR for vertices not reached."""
         hops = np.full(len(self.net.vertices), FAR, np.int32)
         hops[start] = 0
-        for hop in range(1, most + 1):
+        for hop in range(1, most_hops + 1):
             if targets is not None and (hops[targets] < FAR).all():
                 break
             next_vertices = (self.net.head, self.net.tail)[way][self.links(start, way)]

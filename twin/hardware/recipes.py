@@ -88,7 +88,7 @@ def measured_shares(chip: str, facts: Facts) -> dict[str, float]:
 def _figures(group: str, own: dict[str, Fact], facts: Facts) -> dict[str, float]:
     """Figures (SI) of a group by name: the recipe's own, otherwise those of data/fabric.toml."""
     prefix = group + "."
-    values = {k.removeprefix(prefix): f.si for k, f in own.items() if k.startswith(prefix)}
+    values = {name.removeprefix(prefix): f.si for name, f in own.items() if name.startswith(prefix)}
     return {name: fact.si for name, fact in facts.group(f"fabric.{group}").items()} | values
 
 

@@ -46,13 +46,13 @@ def max_min_levels(
     overloaded, in any order (scratch). load f8[links]: for these the sum of parts times most,
     brought down to what is carried. Scratch: full_at, outdated (at first 1), stopped (0)."""
     while True:
-        lowest_level, lowest_link, unsettled = np.inf, -1, 0
+        lowest_level, lowest_link, open_count = np.inf, -1, 0
         for j in range(count):
             link = full[j]
             if load[link] <= NO_CRUMB:
                 continue
-            full[unsettled] = link
-            unsettled += 1
+            full[open_count] = link
+            open_count += 1
             # What stops can only raise the level at which a link is full.
             if outdated[link] and full_at[link] * WELL_BELOW <= lowest_level:
                 full_at[link] = _full_at(
@@ -65,7 +65,7 @@ def max_min_levels(
                 lowest_level, lowest_link = full_at[link], link
         if lowest_link < 0:
             return
-        count = unsettled
+        count = open_count
         for j in range(link_start[lowest_link], link_end[lowest_link]):
             flow = owners[j]
             if stopped[flow]:

@@ -10,17 +10,17 @@ from twin.hardware.walks import BOOLS, FLOATS, INTS
 TINY = 1e-300  # bytes/s
 
 
-def mixture(uses: list[FLOATS]) -> FLOATS | None:
-    """Weights f8[splits], sum 1, with which splits together load the fullest link least; uses: load
-    f8[links] of each split, in one unit. None: the solver finds none."""
-    loads = np.stack(uses, axis=1)
+def mixture(link_loads: list[FLOATS]) -> FLOATS | None:
+    """Weights f8[splits], sum 1, with which splits together load the fullest link least;
+    link_loads: load f8[links] of each split, in one unit. None: the solver finds none."""
+    loads = np.stack(link_loads, axis=1)
     loads /= loads.max(axis=0).min()
     loaded_links = loads[loads.max(axis=1) > 0.5]
     solution = linprog(
-        np.append(1.0, np.zeros(len(uses))),
+        np.append(1.0, np.zeros(len(link_loads))),
         A_ub=np.hstack([np.full((len(loaded_links), 1), -1.0), loaded_links]),
         b_ub=np.zeros(len(loaded_links)),
-        A_eq=np.append(0.0, np.ones(len(uses)))[None, :],
+        A_eq=np.append(0.0, np.ones(len(link_loads)))[None, :],
         b_eq=[1.0],
     )
     if solution.x is None:  # splits that hardly differ: the solver gives up

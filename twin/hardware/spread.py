@@ -47,11 +47,11 @@ def spread(
     """Bytes/s on every link, f8[near and far, links], adaptive or by capacity; far bytes take 1 /
     beyond as long. members: vertices that each vertex represents; alike: equal links that each link
     represents, and of those into each vertex. Equal problems are solved once."""
-    count, fan = np.ones((2, capacity.size)) if alike is None else alike
-    key = walks.digest(capacity, beyond, adaptive) + count.tobytes() + fan.tobytes()
-    key += b"" if members is None else members.tobytes()
-    problem = walks, capacity, beyond, adaptive, members, count, fan
-    return cached_answer(_solved, key, lambda: _spread(*problem), SOLVED)
+    link_count, fan = np.ones((2, capacity.size)) if alike is None else alike
+    problem_key = walks.digest(capacity, beyond, adaptive) + link_count.tobytes() + fan.tobytes()
+    problem_key += b"" if members is None else members.tobytes()
+    problem = walks, capacity, beyond, adaptive, members, link_count, fan
+    return cached_answer(_solved, problem_key, lambda: _spread(*problem), SOLVED)
 
 
 def _spread(
@@ -79,7 +79,7 @@ def _spread(
     if not adaptive or sent_bytes <= 0.0:
         return best_split
     splits, loads = [best_split], weighted(best_split) / capacity
-    full, bound, last_price_slope = loads, 0.0, None
+    full, bound, last_slope = loads, 0.0, None
     last_full, proved_bound = math.inf, 0.0  # fullest link and bound MIX rounds ago
     walk_steps = sum(float(count[level.links].sum()) for level in walks.levels)
     is_large, is_slow = count.sum() > LARGE, walk_steps > SLOW
@@ -101,12 +101,12 @@ def _spread(
             if full.max() > last_full * (1.0 - STALL) and bound <= proved_bound * (1.0 + STALL):
                 break
             last_full, proved_bound = float(full.max()), bound
-        if last_price_slope is None:
+        if last_slope is None:
             log_weight = START * apply_to_distinct(math.log, link_capacity / link_capacity.max())
             log_weight += apply_to_distinct(math.log, fan)
         price_slope = prices() / capacity
-        slope = price_slope if last_price_slope is None else 2.0 * price_slope - last_price_slope
-        last_price_slope, bound_s = price_slope, max(bound, LEAST_BOUND * full.max())
+        slope = price_slope if last_slope is None else 2.0 * price_slope - last_slope
+        last_slope, bound_s = price_slope, max(bound, LEAST_BOUND * full.max())
         log_weight = log_weight - LINK_STEP * slope * sent_bytes / bound_s
         splits.append(walks.split_by_weight(log_weight))
         new_loads = weighted(splits[-1]) / capacity
@@ -152,13 +152,13 @@ def _guess_link_prices(walks: Walks, capacity: FLOATS, full: FLOATS, turn: int) 
     on the fullest links, and on all links into or out of one vertex. full: seconds of load on each
     link; turn: number of the round, of which every fifth (`turn % 5 == 4`) is not asked for."""
     full_link = int(full.argmax())
-    guesses = (
+    link_choices = (
         lambda: full >= full[full_link] * (1.0 - 1e-9),
         lambda: walks.tail == walks.tail[full_link],
         lambda: walks.head == walks.head[full_link],
         lambda: full >= full[full_link] * 0.97,
     )
-    prices = guesses[turn % 5]() * capacity
+    prices = link_choices[turn % 5]() * capacity
     return np.asarray(prices / prices.sum())
 
 
@@ -177,15 +177,15 @@ def _cut_prices(walks: Walks, capacity: FLOATS, full: FLOATS) -> FLOATS:
     # What ends before it may be little, and a way around the cut.
     if head[far_link] not in walks.ends:
         in_sink[walks.ends] = False
-    forward = np.flatnonzero(hops[tail] < np.minimum(most_hops, hops[head]))
+    links = np.flatnonzero(hops[tail] < np.minimum(most_hops, hops[head]))
     # The vertices of the sink are one vertex, number `size`.
-    merged_head = np.where(in_sink[head[forward]], size, head[forward])
+    merged_head = np.where(in_sink[head[links]], size, head[links])
     source_side = _solvers().source_side(
-        size, tail[forward], merged_head, capacity[forward], walks.rows[is_behind[walks.rows]]
+        size, tail[links], merged_head, capacity[links], walks.rows[is_behind[walks.rows]]
     )
-    crosses = forward[source_side[tail[forward]] & ~source_side[merged_head]]
+    cut = links[source_side[tail[links]] & ~source_side[merged_head]]
     prices = np.zeros(tail.size)
-    prices[crosses if crosses.size else is_full] = capacity[crosses if crosses.size else is_full]
+    prices[cut if cut.size else is_full] = capacity[cut if cut.size else is_full]
     return np.asarray(prices / prices.sum())
 
 

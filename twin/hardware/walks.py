@@ -126,9 +126,9 @@ class Walks:
                 np.any(is_needed, 1)[head_in_order] & np.any(reach[hops - 1], 1)[tail_in_order]
             )
             heads, sources = head_in_order[live_links], tail_in_order[live_links]
-            is_step = is_needed.T.take(heads, axis=1) & reach[hops - 1].T.take(sources, axis=1)
+            is_walked = is_needed.T.take(heads, axis=1) & reach[hops - 1].T.take(sources, axis=1)
             # States are numbered by row, so steps are in the order of their states.
-            row_index, link = np.divmod(np.flatnonzero(is_step), max(live_links.size, 1))
+            row_index, link = np.divmod(np.flatnonzero(is_walked), max(live_links.size, 1))
             source, states = sources[link], row_index * self.size
             steps.append((order[live_links[link]], states + source, states + heads[link], end, row))
             is_needed = np.zeros_like(is_needed)
@@ -189,7 +189,7 @@ class Walks:
         None: 1), and a link for several equal links (fan: how many of them enter each vertex)."""
         shares = self.shares_by_capacity(capacity, members, fan)
         return self._split(
-            [self.hops[v.end, v.row] == h for h, v in enumerate(self.levels, 1)], shares
+            [self.hops[level.end, level.row] == h for h, level in enumerate(self.levels, 1)], shares
         )
 
     def shares_by_capacity(
@@ -235,17 +235,17 @@ class Walks:
         log2_weight = np.floor(log_weight / LOG_2)  # a whole number: the power of two
         link_fraction = apply_to_distinct(math.exp, log_weight - log2_weight * LOG_2)
         link_power = log2_weight.astype(np.int32)
-        fraction, state_power = np.ones(self.rows.size), np.zeros(self.rows.size, np.int32)
+        state_fraction, state_power = np.ones(self.rows.size), np.zeros(self.rows.size, np.int32)
         weights, shares = [], []
         for level in self.levels:
-            step_weight = fraction[level.tail] * link_fraction[level.links]
+            step_weight = state_fraction[level.tail] * link_fraction[level.links]
             step_power = state_power[level.tail] + link_power[level.links]
             top_power = np.maximum.reduceat(step_power, level.head_start)
             step_weight = np.ldexp(step_weight, step_power - top_power[level.head])
             state_weight = np.add.reduceat(step_weight, level.head_start)
-            fraction, state_power = np.frexp(state_weight)
+            state_fraction, state_power = np.frexp(state_weight)
             state_power += top_power
-            weights.append((fraction, state_power))
+            weights.append((state_fraction, state_power))
             shares.append(step_weight / state_weight[level.head])
         return weights, shares
 
@@ -255,15 +255,15 @@ class Walks:
         if lengths == 1:
             return [np.ones(level.end.size) for level in self.levels]
         fraction = np.zeros((lengths, *self.hops.shape))  # of all walks of `hops` + 0, 1, ... hops
-        log2 = np.zeros(fraction.shape, np.int32)
+        powers = np.zeros(fraction.shape, np.int32)
         for h, v in enumerate(self.levels, 1):
-            arrival = h - self.hops[v.end, v.row], v.end, v.row
-            fraction[arrival], log2[arrival] = (part[v.state] for part in weights[h - 1])
-        top_log2 = np.where(fraction > 0.0, log2, np.iinfo(np.int32).min // 2)[1:].max(axis=0)
-        by_detour = np.ldexp(fraction[1:], log2[1:] - top_log2)
+            index = h - self.hops[v.end, v.row], v.end, v.row
+            fraction[index], powers[index] = (part[v.state] for part in weights[h - 1])
+        top_log2 = np.where(fraction > 0.0, powers, np.iinfo(np.int32).min // 2)[1:].max(axis=0)
+        by_detour = np.ldexp(fraction[1:], powers[1:] - top_log2)
         longer_sum = by_detour.sum(axis=0)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            longer_ratio = np.ldexp(longer_sum / fraction[0], top_log2 - log2[0])
+            longer_ratio = np.ldexp(longer_sum / fraction[0], top_log2 - powers[0])
             shortest_share = np.where(self.hops > 0, 1.0 / (1.0 + longer_ratio), 0.0)
             share = np.stack([shortest_share, *(1.0 - shortest_share) * (by_detour / longer_sum)])
         return [
@@ -305,10 +305,10 @@ def hops_from(start: INTS, tail: INTS, head: INTS, size: int) -> INTS:
     return hops
 
 
-def numbers_in(size: int, *some: INTS) -> INTS:
+def numbers_in(size: int, *number_lists: INTS) -> INTS:
     """Numbers below `size` that occur in any of some arrays, ascending."""
     is_member = np.zeros(size, bool)
-    for member_numbers in some:
+    for member_numbers in number_lists:
         is_member[member_numbers] = True
     return np.flatnonzero(is_member)
 
@@ -320,11 +320,11 @@ def numbering(values: NDArray[Any]) -> tuple[INTS, int]:
     return np.argsort(np.argsort(first_at, kind="stable"), kind="stable")[index], first_at.size
 
 
-def _one_hop(here: BOOLS, tail: INTS, head: INTS) -> BOOLS:
+def _one_hop(is_here: BOOLS, tail: INTS, head: INTS) -> BOOLS:
     """Whether each vertex is one more hop away, bool[vertices, rows]; links are ordered by head."""
-    is_reached = np.zeros_like(here)
-    live = np.flatnonzero(np.any(here, axis=1)[tail])
+    is_reached = np.zeros_like(is_here)
+    live = np.flatnonzero(np.any(is_here, axis=1)[tail])
     if live.size:
         starts = _run_starts(head[live])
-        is_reached[head[live][starts]] = np.logical_or.reduceat(here[tail[live]], starts, axis=0)
+        is_reached[head[live][starts]] = np.logical_or.reduceat(is_here[tail[live]], starts, axis=0)
     return is_reached

@@ -19,6 +19,14 @@ QUESTION = {"scenario": "quickstart", "settings": SHORT}
 # prices all sizes anew; a stop has to come between the first run and the last of eight.
 LIMITS = {"goal": "npus", "vary": ["instances", "decode_batch"], "simulations": 4, "finalists": 1}
 NOWHERE = {"scenario": {"supernode": {"machine": "nowhere"}}}
+UNKNOWN = {  # by what names nothing
+    "model": {"deployment.model": "gpt-9"},
+    "stack": {"deployment.stack": "none-such"},
+    "lengths": {"workload.lengths": "none-such"},
+    "node 999": {"faults": [{"element": "node 999", "at_s": 2.0}]},
+    "no dies": {"faults": [{"element": "L1 0.0", "kind": "slow", "at_s": 2.0}]},
+    "wombat 3": {"supernode.edits": [{"element": "wombat 3", "capacity_factor": 0.5}]},
+}
 UNSTORED = {
     "scenario": "quickstart",
     "settings": {"workload.arrivals": "trace", "workload.trace.digest": 64 * "0"},
@@ -101,6 +109,14 @@ def test_a_refusal_is_one_sentence(client, method, path, body, status, says):
     answer = client.request(method, path, json=body)
     assert answer.status_code == status, answer.text
     assert says in answer.json()["detail"] and "\n" not in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("path", ["/runs", "/predict", "/plans"])
+@pytest.mark.parametrize("says", UNKNOWN)
+def test_what_names_nothing_is_refused_before_it_is_queued(client, path, says):
+    answer = client.post(path, json={"scenario": "quickstart", "settings": UNKNOWN[says]})
+    assert answer.status_code == 422, answer.text
+    assert says in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from twin.scenario import (
     with_overrides,
 )
 from twin.scenario.identity import BEFORE
+from twin.scenario.words import no_field_sentence
 
 FROZEN = Path(__file__).parents[1] / "frozen"
 DEFAULTS = Path(__file__).parent / "defaults.json"
@@ -172,6 +173,25 @@ def test_a_refusal_names_the_field_and_what_would_be_right(path, value, sentence
     said = str(refusal.value)
     assert path in said and sentence in said
     assert len(said) < 240 and "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("deployment.decode.mode", "deployment.mode"),
+        ("input_tokens", "workload.input_tokens"),
+        ("faults.element", "faults[].element"),
+        ("deployment.decode.foo", ""),
+        ("deployment.router", ""),
+        ("supernode.foo", ""),
+        ("memory_pool.size_gb", ""),
+        ("workload.qps", ""),
+        ("deployment", ""),
+        ("a", ""),
+    ],
+)
+def test_only_a_field_whose_name_is_like_an_unknown_one_is_proposed(path, meant):
+    assert no_field_sentence(path).partition(", perhaps ")[2] == meant
 
 
 @pytest.mark.parametrize(

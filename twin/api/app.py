@@ -14,8 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from twin.engine.simulate import ENGINE_VERSION
 from twin.experts.popularity import ExpertsError
+from twin.facts import FactError
 from twin.hardware.chip import HardwareError
-from twin.lab.ask import scenario_named, with_settings
+from twin.lab.ask import require_known, scenario_named, with_settings
 from twin.lab.library import load_facts, presets
 from twin.lab.plan.question import Plan, PlanError, default_goal, plan_from
 from twin.lab.plan.work import Plans, PlansBusy, plans_of
@@ -107,8 +108,7 @@ def plan_router() -> APIRouter:
         """Begin a plan, or go on with one that was stopped; the same question is the same plan."""
         plan = question.to_plan()
         seen.require_writes()
-        if lacking := seen.absence(plan.scenario):
-            raise StoreError(lacking)
+        _require_whole(seen, plan.scenario)
         require_fits(budget_of(seen, plan.scenario, load_facts()))
         return _plan_state(seen, _plans(seen).start(plan))
 
@@ -134,6 +134,14 @@ def plan_router() -> APIRouter:
         return dict(state.answer)
 
     return paths
+
+
+def _require_whole(seen: Store, scenario: Scenario) -> None:
+    """Check that a scenario's files are stored, and that all it names exists. Raises StoreError,
+    HardwareError, ModelError or FactError."""
+    if lacking := seen.absence(scenario):
+        raise StoreError(lacking)
+    require_known(scenario, load_facts())
 
 
 def _plans(seen: Store) -> Plans:
@@ -215,8 +223,7 @@ def application(
     def predict(question: Question, seen: Seen) -> dict[str, Any]:
         """The steady state by formula: `summary`, seconds by operator, advice, known errors."""
         scenario = question.to_scenario()
-        if lacking := seen.absence(scenario):
-            raise StoreError(lacking)
+        _require_whole(seen, scenario)
         counts = seen.counts.value_of(scenario)
         trace = seen.traces.value_of(scenario)
         return predict_all(scenario, trace, counts.counts if counts else None)
@@ -224,7 +231,9 @@ def application(
     @app.post("/runs", status_code=202)
     def submit(question: Question, seen: Seen) -> Run:
         """Queue a run; a question that was answered before is that run, done."""
-        return _run_state(seen, runner().submit(question.to_scenario(), seen))
+        scenario = question.to_scenario()
+        _require_whole(seen, scenario)
+        return _run_state(seen, runner().submit(scenario, seen))
 
     @app.get("/runs/{run}")
     def status(run: str, seen: Seen) -> Run:
@@ -257,6 +266,7 @@ REFUSALS: dict[type[Exception], int] = {
     ExpertsError: 422,
     WorkloadError: 422,
     ModelError: 422,
+    FactError: 422,
     PlanError: 422,
     PlansBusy: 409,
 }

@@ -79,12 +79,28 @@ def cut(path: str) -> str:
 
 def no_field_sentence(path: str) -> str:
     """Sentence that a path is no field of a scenario, with a field that was perhaps meant."""
-    similar: list[str] = []
-    if len(path) <= QUOTED_MOST:
-        completions = [field_path for field_path in fields() if field_path.startswith(path)]
-        similar = completions or difflib.get_close_matches(path, list(fields()), n=1, cutoff=0.75)
-    hint_text = f", perhaps {similar[0]}" if similar else ""
+    similar = _field_like(path) if len(path) <= QUOTED_MOST else ""
+    hint_text = f", perhaps {similar}" if similar else ""
     return f"{cut(path)} is not a field of a scenario{hint_text}"
+
+
+LIKE = 0.75  # least similarity of two names, 0 to 1
+
+
+def _field_like(path: str) -> str:
+    """The field that was perhaps meant: it begins so, has this name in another section, or section
+    and name are both similar; '' without one."""
+    begun = [one for one in fields() if one.startswith(path) and "." not in one[len(path) :]]
+    section, _, name = path.rpartition(".")
+    same_name = [one for one in fields() if one.rpartition(".")[2] == name and "[]" not in one]
+    if found := begun or difflib.get_close_matches(path, same_name, n=1, cutoff=0.0):
+        return found[0]
+    for one in difflib.get_close_matches(path, list(fields()), n=3, cutoff=LIKE):
+        own_section, _, own_name = one.rpartition(".")
+        pairs = (section, own_section), (name, own_name)
+        if all(difflib.SequenceMatcher(None, *pair).ratio() >= LIKE for pair in pairs):
+            return one
+    return ""
 
 
 def explain(error: ValidationError, within: str = "") -> str:

@@ -191,7 +191,11 @@ class Priced:
         """The steady state with all slots taken, and decode at the rate its limit lets through."""
         workload, imbalance = self.scenario.workload, self.parts.decode_imbalance.table
         clients = workload.concurrency if workload.arrivals == "closed_loop" else 0
-        return predict_at_load(_predict(self.parts, self.traffic), self.traffic, imbalance, clients)
+        parts, costs = self.parts, self.parts.costs
+        if self.given is None and not self.room.all_fit:  # API servers process refused ones too
+            admitted_per_s = costs.front_end_requests_per_s * self.room.share
+            parts = replace(parts, costs=replace(costs, front_end_requests_per_s=admitted_per_s))
+        return predict_at_load(_predict(parts, self.traffic), self.traffic, imbalance, clients)
 
     @cached_property
     def all_requests(self) -> Offered:

@@ -322,6 +322,18 @@ def test_requests_longer_than_a_rank_s_kv_space_are_refused_by_formula_as_in_a_r
     assert found.tpot_s == pytest.approx(run.summary["tpot_s_mean"], rel=0.05)
 
 
+def test_the_front_end_processes_refused_requests_too():
+    """API servers that take 30 requests/s carry 30 of what is offered, refused ones included."""
+    s = small({
+        "deployment.mode": "decode_only", "workload.lengths": "azure-2023-conv",
+        "workload.rate_req_per_s": 20.0, "front_end.api_servers": 3, "front_end.service_ms": 100.0,
+    })  # fmt: skip
+    priced = Priced(s, facts_with_kv_space(s, 2500))
+    assert priced.room.share < 0.9 and priced.prediction.limit == "front end"
+    found = outlook(priced)
+    assert 28.0 < found.slo_req_per_s <= found.sustained_req_per_s <= 30.0 + 1e-9
+
+
 def test_where_kv_space_has_room_for_no_request_there_is_no_answer_by_formula():
     lengths = {"workload.input_tokens": 2000, "workload.output_tokens": 900}  # in mean it fits
     s = small(lengths | {"deployment.mode": "decode_only"})

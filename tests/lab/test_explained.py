@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from types import SimpleNamespace
 
@@ -6,6 +7,7 @@ import pytest
 from tests.draws import some
 from tests.lab.searched import ends_soon
 from tests.laws.advice import LITE, varied
+from twin.engine.codes import REASONS, TOO_LATE
 from twin.lab.explain import explain as engine
 from twin.lab.explain.capacity import Capacity
 from twin.lab.explain.causes import CAUSES, is_possible
@@ -21,6 +23,7 @@ from twin.lab.explain.runs import (
     shorten,
     with_seeds,
 )
+from twin.lab.explain.view import View
 from twin.lab.explain.words import changes_text, effect_text
 from twin.lab.library import load_facts
 from twin.lab.runs.job import EXPLAIN
@@ -182,6 +185,34 @@ def test_every_cause_says_in_the_imperative_what_to_do_about_it():
     for known in CAUSES.values():
         assert known.label[0].isupper() and known.advice.endswith(".")
         assert "Try" not in known.advice
+
+
+@pytest.mark.parametrize(
+    ("limits", "named", "reads"),
+    [
+        ({"admission.rate_req_per_s": 10.0}, "10 requests/s", "Rate limit: none"),
+        ({"admission.in_flight": 2}, "2 requests at a time", "Concurrency limit: none"),
+        ({"tenants": [{"name": "one", "rate_req_per_s": 9.0}, {"name": "two"}]},
+         "9 requests/s of one", "Limits of tenants: none"),
+    ],
+)  # fmt: skip
+def test_a_limit_that_refuses_requests_is_named_and_removed(short_of_servers, limits, named, reads):
+    limited = with_overrides(short_of_servers, {"front_end.api_servers": 8} | limits)
+    answer = explained(limited, load_facts())
+    first = json.loads(answer.tables["causes"]["cause"][0])
+    assert (first["key"], first["named"]) == ("admission", named)
+    assert f"First cause: admission limits ({named})." in answer.summary["verdict"]
+    assert changes_text(first["suggestion"]["settings"]) == reads
+    assert first["suggestion"]["attained_after"] == 1.0
+
+
+def test_only_a_limit_that_refused_requests_is_looked_into(short_of_servers):
+    view = View(with_overrides(short_of_servers, {"admission.shed_at": 1.0}), load_facts(), GOOD,
+                None, {}, refused={REASONS[TOO_LATE]: 0.5})  # fmt: skip
+    changes = list(CAUSES["admission"].changes(view))
+    assert [change.settings for change in changes] == [{"admission.shed_at": 0.0}]
+    none_refused = dataclasses.replace(view, refused={})
+    assert not list(CAUSES["admission"].changes(none_refused))
 
 
 def test_changes_and_gains_read_as_sentences_do():

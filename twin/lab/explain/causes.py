@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from twin.engine import codes
 from twin.hardware.recipes import as_sold
 from twin.lab.explain.view import BEHIND, SERVED, Settings, View, finished_share, share_met
 from twin.outlook import latencies_and_slo_share
 from twin.scenario import KINDS, Fault, Scenario, SpecError, read, with_overrides
+from twin.scenario.words import first_few
 from twin.steady import Priced
 
 FAULT, CAUSE, DEMAND = 0, 1, 2  # what breaks; what limits; demand
@@ -103,7 +105,10 @@ def expected_figures(view: View, s: Scenario) -> Expected | None:
         servers["prefill_queue"] = (prediction.prefill.requests_per_s, prefill_s)
     if prediction.decode is not None:
         servers["router"] = (prediction.decode.requests_per_s, tpot_s)
-    waits_s = {part: _wait_s(view, *rate_and_time_s) for part, rate_and_time_s in servers.items()}
+    share = prices.room.share  # the rates are of what is not refused
+    waits_s = {
+        part: _wait_s(view, rate / share, time_s) for part, (rate, time_s) in servers.items()
+    }
     if prefill_s:
         waits_s |= {"prefill_queue": prefill_s, "prefill": prefill_s}
     return Expected(tpot_s, met_share, prediction.requests_per_s, waits_s)
@@ -228,6 +233,32 @@ def propose_router_policies(v: View) -> Found:
     if v.role_npus.get(role, (1, 0))[0] > 1 and is_waiting:
         for policy in ("least_loaded", "prefix_affinity", "power_of_two"):
             yield Change({"router.policy": policy}, promise=v.gain_of(0.5, "prefill_queue"))
+
+
+# By reason: field of `admission`, its value without a limit, and the limit in words.
+LIMITS: dict[int, tuple[str, float, str]] = {
+    codes.ABOVE_RATE: ("rate_req_per_s", 0.0, "{:g} requests/s"),
+    codes.ABOVE_CONCURRENCY: ("in_flight", 0, "{:,} requests at a time"),
+    codes.TOO_LATE: ("shed_at", 0.0, "a predicted TTFT of {:g} times its SLO"),
+}
+
+
+@cause("admission", "Admission limits", "Raise or remove the limit that refuses requests.")
+def propose_no_limits(v: View) -> Found:
+    """Propose to remove each limit that refused requests, the scenario's own and tenants'."""
+    scenario = v.scenario
+    for code, (name, none, text) in LIMITS.items():
+        if not (refused_share := v.refused.get(codes.REASONS[code], 0.0)):
+            continue
+        own_limit, of_tenants = read(scenario, f"admission.{name}"), name != "shed_at"
+        tenants = [t for t in scenario.tenants if of_tenants and getattr(t, name)]
+        settings: Settings = {f"admission.{name}": none} if own_limit else {}
+        if tenants:
+            free = {t: t.model_copy(update={name: none}) for t in tenants}
+            settings["tenants"] = _json_rows([free.get(t, t) for t in scenario.tenants])
+        named = [text.format(own_limit)] if own_limit else []
+        named += [f"{text.format(getattr(t, name))} of {t.name}" for t in tenants]
+        yield Change(settings, named=first_few(named), promise=SERVED * refused_share)
 
 
 @cause("front_end", "Front end", "Start more API servers.")

@@ -106,11 +106,14 @@ def explain(
         full_prediction = predict_steady(brief, facts, trace, counts)
     except ModelError:  # a single request of mean length does not fit
         full_prediction = None
-    waits_s = waiting_s(runs.tables[brief]["requests"], brief.horizon_s)
+    requests = runs.tables[brief]["requests"]
+    waits_s = waiting_s(requests, brief.horizon_s)
+    reasons = requests["reason"].cast(pl.String).value_counts(normalize=True)
     rows = [row for row in runs.tables[brief]["operators"].to_dicts() if row["phase"] == "decode"]
     total_s = sum(row["total_s"] for row in rows)
     shares = {row["operator"]: row["total_s"] / total_s for row in rows} if total_s else {}
-    view = View(brief, facts, base_summary, full_prediction, shares, trace, counts, waiting=waits_s)
+    view = View(brief, facts, base_summary, full_prediction, shares, trace, counts,
+                waiting=waits_s, refused=dict(reasons.iter_rows()))  # fmt: skip
     pieces = waterfall(runs, view)  # first: its re-runs are looks, too
     even_summary = runs.summaries.get(with_overrides(brief, EVEN))
     view = replace(view, uneven=score(base_summary, even_summary, brief) if even_summary else 0.0)

@@ -38,6 +38,7 @@ class View:
     counts: np.ndarray | None = None
     uneven: float = 0.0  # score of the re-run with even experts
     waiting: Mapping[str, float] = field(default_factory=dict)  # s so far at the end, by part
+    refused: Mapping[str, float] = field(default_factory=dict)  # share of the requests, by reason
 
     def figure(self, key: str) -> float:
         """A figure of the run in SI by its key; 0 if it is missing."""

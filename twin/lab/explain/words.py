@@ -35,11 +35,15 @@ def changes_text(settings: Mapping[str, Any], before: Scenario | None = None) ->
 
 def _field_text(path: str, value: Any, before: Scenario | None) -> str:
     """A field as text with its new value, and with its value in `before` if there is one."""
+    if path == "tenants":
+        return "Limits of tenants: none"
     if isinstance(value, list):
         label = ROWS.get(path, path)
         return f"{label}: {len(value)} left" if value else f"{label}: none"
     field = field_info(path)
     label = field.label if field else path
+    if path.startswith("admission.") and not value:
+        return f"{label}: none"
     unit = unit_after(label, field_unit(path))
     values = [value] if before is None else [read(before, path), value]
     value_texts = [choice_label(path, v) if isinstance(v, str) else value_text(v) for v in values]

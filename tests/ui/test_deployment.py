@@ -1,13 +1,17 @@
 """The deployment page: an instant estimate beside the form, and refusals in sentences."""
 
+from urllib.parse import parse_qsl
+
 import pytest
 import streamlit as st
 
 from tests.draws import some
 from twin.lab.library import DATA
+from twin.lab.share import links
 from twin.scenario import Scenario, form_groups, with_overrides
 from twin.ui.forms.instances import schedule_warnings
 from twin.ui.pages import PAGES
+from twin.ui.session import initial_draft
 
 UNITS = ("req/s", "%", " s", "ms", "µs", "tokens/s", "tokens", "requests")
 
@@ -76,6 +80,23 @@ def test_more_npus_than_there_are_hold_the_run_back_until_it_fits(page):
     page.button(key="undo").click().run()
     assert not page.button(key="run-draft").disabled
     assert page.session_state["history"][-1] == first
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("deployment.decode.npus_per_instance", 2, "does not fit"),
+        ("deployment.model", "gpt-9", "not known"),
+        ("faults", [{"element": "node 999", "at_s": 20.0}], "No element is named"),
+    ],
+)
+def test_a_run_that_cannot_be_says_why_and_leaves_the_page_as_it_is(app, begun, path, value, says):
+    unfit = with_overrides(initial_draft(), {path: value})
+    app.query_params.update(dict(parse_qsl(links.draft_url(unfit, "deployment").partition("?")[2])))
+    app.switch_page(PAGES["deployment"].script).run()
+    app.button(key="run-draft").click().run()
+    assert not app.exception and begun == []
+    assert [says in toast.value for toast in app.toast] == [True]
 
 
 def test_changes_are_told_against_the_preset_and_can_be_taken_back(page):

@@ -1,6 +1,7 @@
 """The page Plan: its form makes the plan, an answer is shown, a deployment goes on from it."""
 
 import json
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -8,6 +9,7 @@ from twin.engine.simulate import ENGINE_VERSION
 from twin.lab.library import load_facts
 from twin.lab.plan.question import Plan
 from twin.lab.plan.work import Look, Plans
+from twin.lab.share import links
 from twin.lab.sweep.sweep import Published
 from twin.scenario import Scenario, with_overrides
 from twin.ui import access
@@ -221,3 +223,11 @@ def test_a_read_only_server_shows_what_was_found_and_searches_nothing(app, store
     assert app.button(key="find").disabled
     assert any("read-only" in warning.value for warning in app.warning)
     assert "192 NPUs" in app.subheader[0].value
+
+
+def test_a_plan_of_an_unknown_model_is_refused_before_it_is_begun(app, monkeypatch):
+    monkeypatch.setattr(Plans, "start", lambda *_: pytest.fail("begun"))
+    unknown = with_overrides(Scenario(), {"deployment.model": "gpt-9"})
+    query = dict(parse_qsl(links.draft_url(unknown, "plan").partition("?")[2]))
+    opened(app, **query).button(key="find").click().run()
+    assert not app.exception and "not known" in app.toast[0].value

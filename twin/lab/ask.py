@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 from twin.lab.files import printable, toml_table
 from twin.lab.library import load_facts, load_scenario_file, preset, presets
 from twin.lab.schedulers import AS_STACK, SCHEDULER, with_scheduler
-from twin.scenario import Scenario, SpecError, fields, of_models, serving, with_overrides
+from twin.scenario import Scenario, SpecError, fields, with_overrides
 from twin.scenario.fields import value_text
 from twin.scenario.words import condition_text, no_field_sentence, quoted
 
 if TYPE_CHECKING:
-    from twin.facts import Facts
     from twin.lab.kinds import CountsTable
     from twin.workload.generate import TraceTable
 
@@ -72,26 +71,6 @@ def scenario_named(name: str) -> Scenario:
     similar_keys = difflib.get_close_matches(name, [p.key for p in presets()], n=1)
     hint = f", perhaps {similar_keys[0]}" if similar_keys else "; the command presets lists them"
     raise UnknownScenario(f"{printable(name)} is neither a .toml file nor a preset{hint}")
-
-
-def require_known(s: Scenario, facts: "Facts") -> None:
-    """Raise HardwareError, ModelError or FactError if a scenario names what does not exist: a
-    model, chip, stack or distribution of lengths, or an element that its machine lacks."""
-    from twin.hardware.fabric import build_fabric
-    from twin.hardware.faults import with_faults
-    from twin.model.roofline import facts_of_stack
-    from twin.model.shape import load_shape
-    from twin.workload.generate import mean_lengths
-
-    fabric = build_fabric(s.supernode, facts)
-    for one in of_models(s):
-        load_shape(facts, one.deployment.model)
-        for pool in serving(one).values():
-            facts_of_stack(facts, one.deployment.stack, pool.chip)
-        if one.workload.arrivals != "trace":
-            mean_lengths(one.workload, facts)
-    for fault in s.faults:
-        with_faults(fabric, [fault])
 
 
 def fields_like(text: str) -> list[dict[str, str]]:

@@ -14,6 +14,7 @@ from twin.hardware.network import Network
 from twin.hardware.placement import Placement, place_models
 from twin.lab.explain.streams import full_load_timelines
 from twin.lab.kinds import TRACE
+from twin.lab.runs.budget import require_known
 from twin.scenario import Recovery, Scenario, canonical
 from twin.ui import session
 from twin.ui.fields import sentence
@@ -84,6 +85,14 @@ times = formula("times", lambda s: load.run_times(steady.Priced(s, session.facts
 # Which batch meets the SLO's TPOT, or that none does and why, as one sentence.
 bound = formula("bound", lambda s: steady.largest_batch(
     _priced(s), 1e-3 * s.slo.tpot_ms).sentence, no_file)  # fmt: skip
+
+
+def why_impossible(scenario: Scenario) -> str:
+    """Sentence why no run of a scenario is possible: it names what does not exist, or formulas have
+    no answer, such as a model that does not fit; '' if it is possible."""
+    named = answer_or_reason(lambda: require_known(scenario, session.facts()))
+    answer = named or outlook(without_faults(scenario))
+    return answer if isinstance(answer, str) else ""
 
 
 def without_faults(scenario: Scenario) -> Scenario:

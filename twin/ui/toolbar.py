@@ -109,7 +109,10 @@ def draw_run_button() -> None:
         label, type="primary", icon=":material/play_arrow:", disabled=bool(reason), help=tooltip,
         key="run-draft",
     ):  # fmt: skip
-        open_run(session.named_draft())
+        if impossible := formulas.why_impossible(draft):
+            st.toast(fields.sentence(impossible), icon=":material/error:", duration="long")
+        else:
+            open_run(session.named_draft())
 
 
 def open_run(scenario: Scenario) -> None:

@@ -1,15 +1,20 @@
-"""Memory and time of a run by rough upper rates from `bench` (factor of three), and refusals."""
+"""What a run takes, memory and time, by rough upper rates from `bench` (factor of three); refusals
+of runs that take too much or name what does not exist."""
 
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from twin.facts import Facts
+from twin.hardware.fabric import build_fabric
+from twin.hardware.faults import with_faults
 from twin.lab.runs.process import PEAK_BYTES_MAX, total_bytes
 from twin.lab.store import Store
 from twin.lab.store.errors import StoreError
 from twin.metrics.measures import amount
-from twin.scenario import Scenario, of_models
+from twin.model.roofline import facts_of_stack
+from twin.model.shape import load_shape
+from twin.scenario import Scenario, of_models, serving
 from twin.workload.generate import mean_lengths
 from twin.workload.profile import mean_rate_factor
 
@@ -96,6 +101,20 @@ def budget_of(store: Store, scenario: Scenario, facts: Facts) -> Budget:
 def limit_bytes(budget: Budget) -> float:
     """Memory in bytes at which a background run is ended; at least what an idle process may use."""
     return min(max(PEAK_BYTES_MAX, OVER * budget.memory_bytes), SHARE * total_bytes())
+
+
+def require_known(s: Scenario, facts: Facts) -> None:
+    """Raise HardwareError, ModelError or FactError if a scenario names what does not exist: a
+    model, chip, stack or distribution of lengths, or an element that its machine lacks."""
+    fabric = build_fabric(s.supernode, facts)
+    for one in of_models(s):
+        load_shape(facts, one.deployment.model)
+        for pool in serving(one).values():
+            facts_of_stack(facts, one.deployment.stack, pool.chip)
+        if one.workload.arrivals != "trace":
+            mean_lengths(one.workload, facts)
+    for fault in s.faults:
+        with_faults(fabric, [fault])
 
 
 def require_fits(budget: Budget, waiting: Iterable[Budget] = ()) -> None:

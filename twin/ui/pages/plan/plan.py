@@ -3,7 +3,8 @@
 import streamlit as st
 
 from twin.lab.plan.question import Plan, PlanError, check_power
-from twin.ui import access, session, words
+from twin.lab.runs.budget import require_known
+from twin.ui import access, formulas, session, words
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link
 from twin.ui.pages.plan import found, requested
@@ -40,7 +41,10 @@ if refused:
 
 def begin(plan: Plan) -> None:
     """Callback: start or continue a plan, and write its key to the address."""
+    unknown = formulas.answer_or_reason(lambda: require_known(plan.scenario, session.facts()))
     try:
+        if unknown:
+            raise PlanError(unknown)
         st.query_params.from_dict({requested.PLAN: plans.start(plan)})
     except (PlanError, OSError) as error:
         st.toast(sentence(str(error)), icon=":material/error:")

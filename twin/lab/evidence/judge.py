@@ -255,18 +255,25 @@ GROUPS = (SUPERNODE, OTHER)
 Judged = Sequence[Mapping[str, Any]]
 
 
-def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, Any]]:
+def evidence(
+    facts: Facts, rows: Sequence[Row] | None = None, note: Callable[[int], None] = lambda _: None
+) -> list[dict[str, Any]]:
     """Judged rows (None: the published ones), each with `twin` in the row's unit and `error` = twin
     / published - 1; `judged_error`: the error that counts (of an unseen row the first; None of a
-    circular or unstated one); `outside`: it exceeds the row's `bar`."""
+    circular or unstated one); `outside`: it exceeds the row's `bar`. note: gets the number of rows
+    so far."""
     if rows is None:
-        return [dict(answer) for answer in _published_answers(facts)]
+        judged_rows = _published_answers(facts)
+        if not judged_rows:
+            judged_rows[:] = evidence(facts, load_published(), note)
+        return [dict(answer) for answer in judged_rows]
     first_errors = load_first_answers()
     others_of_row: dict[str, list[list[Any]]] = {}
     for other in load_others():
         others_of_row.setdefault(other.row, []).append([other.simulator, other.error])
     answers = []
-    for row in rows:
+    for row_count, row in enumerate(rows):
+        note(row_count)
         twin_value = answer_row(row, facts)
         error = twin_value / row.value - 1.0
         first_error = first_errors.get(row.id)
@@ -288,13 +295,14 @@ def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, 
                 "others": others_of_row.get(row.id, []),
             }
         )
+    note(len(rows))
     return answers
 
 
 @lru_cache(maxsize=1)
 def _published_answers(facts: Facts) -> list[dict[str, Any]]:
-    """Answers to the published rows, computed once."""
-    return evidence(facts, load_published())
+    """The answers to the published rows, empty until `evidence` has judged them."""
+    return []
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import io
 import json
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from twin.scenario import Scenario, scenario_digest
 if TYPE_CHECKING:
     from twin.engine.simulate import Run
 
+Note = Callable[[int], None]
 FOLDER = ROOT / "data" / "shipped"
 PRESETS = ("quickstart", "deepseek-service", "fault-node", "r1-reasoning", "colocated-contrast")
 TABLES = ("windows", "instances", "traffic", "shares", "events", "links", "seats")
@@ -106,10 +107,12 @@ def write_run(key: str, scenario: Scenario, run: "Run", engine: str, folder: Pat
     return path
 
 
-def judge_rows(facts: Facts) -> dict[str, Any]:
-    """Published rows (`rows`), each with error and `band`; sentences on the bands (`held`)."""
+def judge_rows(facts: Facts, note: Note = lambda _: None) -> dict[str, Any]:
+    """Published rows (`rows`), each with error and `band`; sentences on the bands (`held`). note:
+    gets the number of rows so far."""
+    answers = evidence(facts, None, note)
     band_by_row = row_bands()
-    rows = [{**row, "band": band_by_row.get(row["id"])} for row in evidence(facts)]
+    rows = [{**row, "band": band_by_row.get(row["id"])} for row in answers]
     return {"rows": rows, "held": coverage_texts()}
 
 
@@ -122,9 +125,10 @@ def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> dict[str, Any] | No
     return stored if stored["of"] == _evidence_digest(facts) else None
 
 
-def current_evidence(facts: Facts) -> dict[str, Any]:
-    """The judged rows: the shipped ones, or computed if sources or figures have changed."""
-    return shipped_evidence(facts) or judge_rows(facts)
+def current_evidence(facts: Facts, note: Note = lambda _: None) -> dict[str, Any]:
+    """The judged rows: the shipped ones, or computed if sources or figures have changed (`note`
+    gets the number of rows so far)."""
+    return shipped_evidence(facts) or judge_rows(facts, note)
 
 
 def _evidence_digest(facts: Facts) -> str:

@@ -1,6 +1,7 @@
 """How far the twin is from what was measured: every published row, its error, what it rests on."""
 
 import re
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import streamlit as st
@@ -24,15 +25,38 @@ from twin.ui.toolbar import open_run
 
 HOW = ("By formula, the closed steady state with every slot taken; benchmarks as clients run them "
        "are simulated.")  # fmt: skip
+LOOK_S = 0.5  # between two looks at how many rows are done
 UNIT = re.compile(r" (?=%|rows)")  # no line is broken there
 SEARCHED = ("quantity", "system", "kind", "regime", "source", "note")  # of a row
 
 
-@st.cache_resource(show_spinner="Working out every published row", max_entries=2)
-def judged_evidence(digest: str) -> dict[str, Any]:
-    """The judged rows and what bands hold, by digest of the facts; shared, so never changed."""
-    evidence = shipped.current_evidence(session.facts())
-    return {**evidence, "rows": proof.sorted_by_regime(evidence["rows"])}
+@st.cache_resource(show_spinner=False, max_entries=2)
+def evidence_work(digest: str) -> tuple[Future[dict[str, Any]], list[int]]:
+    """What judges the rows in a thread, by digest of the facts, and the number of rows so far: it
+    goes on when a visitor leaves."""
+    facts, row_counts = session.facts(), [0]
+
+    def judge() -> dict[str, Any]:
+        """The judged rows, in the order of regimes, and what bands hold."""
+        evidence = shipped.current_evidence(facts, row_counts.append)
+        return {**evidence, "rows": proof.sorted_by_regime(evidence["rows"])}
+
+    return ThreadPoolExecutor(1).submit(judge), row_counts
+
+
+def judged_evidence(digest: str, row_count: int) -> dict[str, Any]:
+    """The judged rows and what bands hold, by digest of the facts; shared, so never changed. Draws
+    how many of `row_count` are done while they are computed. Raises EvidenceError."""
+    work, row_counts = evidence_work(digest)
+    place = st.empty()
+    while wait([work], LOOK_S).not_done:
+        count_text = f"{row_counts[-1]:,} of {row_count:,} rows are worked out anew"
+        text = f"The engine or its facts have changed: {count_text}, then their bands"
+        place.progress(row_counts[-1] / row_count, text)
+    place.empty()
+    if work.exception():
+        evidence_work.clear(digest)
+    return work.result()
 
 
 @st.cache_data(show_spinner=False, max_entries=4)
@@ -78,7 +102,7 @@ st.title("Evidence", anchor=False)
 st.caption("How far the twin is from what was measured and published, and where it stops holding.")
 try:
     published = {row.id: row for row in load_published()}
-    found = judged_evidence(facts.digest)
+    found = judged_evidence(facts.digest, len(published))
 except EvidenceError as error:
     st.error(sentence(str(error)), icon=":material/fact_check:")
     st.stop()

@@ -72,6 +72,8 @@ def test_an_imported_machine_has_a_page(app):
     digest = session.store().machines.save(read_machine(RING.encode(), "ring.csv"))
     tiles = shown(app, {"supernode.machine": digest, "supernode.chip": "h800"})
     assert tiles["NPUs"] == "8"
+    wiring = next(box for box in app.selectbox if box.label == "Wiring")
+    assert "Imported: ring.csv" in wiring.options
     assert not {"Nodes", "UB link (GB/s)"} & {number.label for number in app.number_input}
 
 

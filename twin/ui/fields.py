@@ -7,6 +7,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from twin.facts import Facts
+from twin.hardware.imported import find_machine
 from twin.lab.library import load_facts, terms_in
 from twin.metrics.measures import numbered
 from twin.scenario import (
@@ -61,7 +62,8 @@ def label(path: str) -> str:
 def choice_label(path: str, option: str, facts: Facts | None = None) -> str:
     """Label of an option: 'sp_tp_sp' -> 'SP-TP-SP'; with facts, of a name in data/ its title."""
     if path == "supernode.machine" and IMPORTED.fullmatch(option):
-        return f"Imported: {option[:8]}"
+        machine = find_machine(option)
+        return f"Imported: {machine.name if machine else option[:8]}"
     title_fact = f"{field_of(path).files}.{option}.title"
     if facts is not None and title_fact in facts:
         return str(facts[title_fact].value)

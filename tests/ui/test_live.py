@@ -1,5 +1,7 @@
 """The second answer: the formula's chip, then the simulation's, on every page that is edited."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from twin.lab.runs.live import Look
@@ -51,6 +53,14 @@ def test_each_edit_is_simulated_and_says_what_broke(app, running, name):
     asked = len(running.asked)
     app.run()
     assert len(running.asked) == asked  # the same question is not asked twice
+
+
+def test_a_page_says_what_it_prices_while_it_does(app, monkeypatch):
+    texts = []
+    monkeypatch.setattr(live.st, "spinner", lambda text: texts.append(text) or nullcontext())
+    app.switch_page(PAGES["deployment"].script).run()
+    assert not app.exception
+    assert texts == ["Pricing 384 NPUs, their links and experts"]
 
 
 def test_what_takes_too_long_leaves_the_formula_s_answer(app, running, monkeypatch):

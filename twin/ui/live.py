@@ -9,6 +9,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from twin.attainment import SAFE
+from twin.hardware.imported import npus_of
 from twin.lab.explain.view import has_one_slo, load_of
 from twin.lab.runs.live import Live, Look, shortened_draft
 from twin.lab.runs.warm import is_compiled as ready  # before that a live run delays a stored one
@@ -43,7 +44,10 @@ def _live() -> Live:
 def draw_strip(draft: Scenario) -> Strip:
     """Draw the verdict by formula; returns the containers for the simulation's answer."""
     _begin(draft)  # concurrent with the formulas, which take as long
-    head = st.container(key="verdict")
+    head, npus = st.container(key="verdict"), npus_of(draft.supernode)
+    if not session.refusal():  # 8,192 NPUs take 10 s at first
+        with head, st.spinner(f"Pricing {numbered(npus, 'NPU')}, their links and experts"):
+            formulas.outlook(formulas.without_faults(draft))
     verdict = _draw_verdict(head, draft)  # replaced, and never empty between two answers
     outlook = formulas.outlook(formulas.without_faults(draft))
     for remark in () if session.refusal() or isinstance(outlook, str) else remarks(draft):

@@ -85,12 +85,8 @@ def log_pass(
     log.count[0] += 1
     if log_row >= log.instance.size:
         return
-    log.instance[log_row] = column
-    log.begin_s[log_row] = begin_s
-    log.end_s[log_row] = end_s
-    log.requests[log_row] = requests
-    log.tokens[log_row] = tokens
-    log.hot[log_row] = w.NONE
+    log.instance[log_row], log.requests[log_row], log.tokens[log_row] = column, requests, tokens
+    log.begin_s[log_row], log.end_s[log_row], log.hot[log_row] = begin_s, end_s, w.NONE
     if requests == 0 or world.settings.colocated:  # it may have read of the memory pool
         reader, streams = column % world.settings.prefills, world.streams
         log.hot[log_row], log.held_s[log_row] = streams.hot[reader], streams.held_s[reader]
@@ -104,10 +100,8 @@ def record_busy(world: World, column: int, begin_s: float, end_s: float, sign: f
     if end_s <= begin_s:
         return
     world.instance.busy_s[column] += sign * max(0.0, min(end_s, settings.horizon_s) - begin_s)
-    busy_column = w.PREFILL_BUSY_S if column < settings.prefills else w.DECODE_BUSY_S
-    for sums, field in (
-        (record.windows, busy_column),
-        (record.instances, column * w.AT_FIELDS + w.AT_BUSY_S),
-    ):
+    machine_field = w.PREFILL_BUSY_S if column < settings.prefills else w.DECODE_BUSY_S
+    instance_field = column * w.AT_FIELDS + w.AT_BUSY_S
+    for sums, field in ((record.windows, machine_field), (record.instances, instance_field)):
         record_amount(world, sums, begin_s, end_s, field, sign * (end_s - begin_s))
         np.maximum(sums[:, field], 0.0, out=sums[:, field])  # what rounding leaves

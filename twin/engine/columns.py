@@ -4,7 +4,8 @@ From a declaration come the array and what compiled code sees of it. Stamps are 
 the event happens. `by` names the modules of the engine that write a column once the run has begun;
 a test holds it against their assignments. The state does not know how it is filled or moves."""
 
-from math import nan
+from functools import partial
+from math import inf, nan
 
 from twin.engine.codes import COUNTERS, NONE, WAITING
 from twin.engine.contention.shared_links import Streams, Traffic
@@ -18,6 +19,8 @@ from twin.policies.memory_pool import BlockPool, PrefixCache
 from twin.policies.router import View
 
 LINK = "Link of the list that holds it."
+stamp = partial(f8, "requests", unit="s", fill=nan)
+ends = partial(i4, fill=NONE)  # head and tail of a list of requests
 
 
 class Requests(Columns):
@@ -30,28 +33,21 @@ class Requests(Columns):
     segment_offset = i8("requests + 1", "First segment of its prompt.", fill=None)
     segment_first = i8("segments", "First block of a segment.", fill=None)
     segment_blocks = i4("segments", "Blocks of a segment.", fill=None)
-    front_end_s = f8("requests", "Left its API server.", "s", fill=nan, by="arrivals, recorder")
-    routed_s = f8("requests", "Left the router.", "s", fill=nan, by="recorder, router")
-    prefill_start_s = f8(
-        "requests", "First batch began.", "s", fill=nan, by="faults, prefill, recorder, router"
-    )
-    prefill_end_s = f8(
-        "requests", "Last batch ended.", "s", fill=nan, by="faults, prefill, recorder, router"
-    )
-    transfer_end_s = f8(
-        "requests", "First token delivered.", "s", fill=nan,
+    front_end_s = stamp("Left its API server.", by="arrivals, recorder")
+    routed_s = stamp("Left the router.", by="recorder, router")
+    prefill_start_s = stamp("First batch began.", by="faults, prefill, recorder, router")
+    prefill_end_s = stamp("Last batch ended.", by="faults, prefill, recorder, router")
+    transfer_end_s = stamp(
+        "First token delivered.",
         by="colocated, decode, faults, kv_transfer, prefill, recorder, router",
-    )  # fmt: skip
-    finish_s = f8("requests", "Last token out.", "s", fill=nan, by="decode, prefill, recorder")
-    ready_s = f8(
-        "requests", "When the next phase may take it.", "s", fill=nan,
+    )
+    finish_s = stamp("Last token out.", by="decode, prefill, recorder")
+    ready_s = stamp(
+        "When the next phase may take it.",
         by="admission, arrivals, colocated, decode, faults, kv_transfer, prefill, returns, router",
-    )  # fmt: skip
-    hit_tokens = i4("requests", "Prompt tokens found in the pool.", "tokens", by="prefill")
-    progress = i4(
-        "requests", "Prompt tokens with KV in place.", "tokens", fill=NONE,
-        by="faults, prefill, router",
-    )  # fmt: skip
+    )
+    hit_tokens = i4("requests", "Cached prompt tokens.", "tokens", by="prefill")
+    progress = i4("requests", "Prompt tokens with KV.", fill=NONE, by="faults, prefill, router")
     work_s = f4("requests", "Its prefill time, predicted.", "s", by="router")
     fresh_tokens = i4("requests", "Uncached tokens, predicted.", "tokens", by="router")
     emitted = i4("requests", "Output tokens out so far.", "tokens", by="decode, faults")
@@ -106,7 +102,7 @@ class Front(Columns):
     known = f8("supernodes", "Requests in progress, as last reported.", by="router")
     due_s = f8("1", "When the next report is due.", "s", by="router")
     sent = i8("1", "Requests that it has sent.", by="router")
-    wait = i4("supernodes, 2", "Requests that wait at a supernode.", fill=NONE, by="router")
+    wait = ends("supernodes, 2", "Requests that wait at a supernode.", by="router")
     waiting = i8("supernodes", "Length of that list.", by="router")
 
 
@@ -114,10 +110,8 @@ class Prefill(Columns):
     """One row per prefill (or colocated) instance."""
 
     pool = i4("prefills", "Memory pool of the instance.", fill=None)
-    queue = i4(
-        "prefills, 2", "Requests that wait.", fill=NONE, by="arrivals, faults, prefill, router"
-    )
-    batch = i4("prefills, 2", "Requests whose last chunk runs.", fill=NONE, by="faults, prefill")
+    queue = ends("prefills, 2", "Requests that wait.", by="arrivals, faults, prefill, router")
+    batch = ends("prefills, 2", "Requests whose last chunk runs.", by="faults, prefill")
     queued_tokens = i8("prefills", "Tokens waiting or in prefill.", "tokens", by="prefill, router")
     ending_tokens = i8("prefills", "`queued_tokens` of the running batch.", "tokens", by="prefill")
     queued_s = f8("prefills", "Predicted time of these.", "s", by="prefill, router")
@@ -136,21 +130,13 @@ class Prefill(Columns):
     most_tokens = f8("prefills", "Tokens of the die that takes longest.", "tokens", by="prefill")
     most_pairs = f8("prefills", "Pairs of attention of the die that takes longest.", by="prefill")
     read_bytes_per_token = f8("prefills", "Bytes read for each hit token.", "B", by="machine")
-    read_bytes_per_s = f8(
-        "prefills", "Rate of reads from the pool, of all its servers.", "B/s", fill=1, by="machine"
-    )
-    ahead_s_per_token = f8(
-        "prefills", "Lookup and copy of a hit token, not overlapped.", "s", by="machine"
-    )
-    recompute_s_per_token = f8(
-        "prefills", "Time to compute a token in a full batch.", "s", by="machine"
-    )
+    read_bytes_per_s = f8("prefills", "Reads from all servers.", "B/s", fill=1, by="machine")
+    ahead_s_per_token = f8("prefills", "Lookup and copy before a batch.", "s", by="machine")
+    recompute_s_per_token = f8("prefills", "To compute it in a full batch.", "s", by="machine")
     pass_s = f8("prefills", "Fixed time of a batch.", "s", by="machine")
     s_per_token = f8("prefills", "Time that a token adds to a batch.", "s", by="machine")
     s_per_pair = f8("prefills", "Time that a pair of attention adds to a batch.", "s", by="machine")
-    attention_s_per_token = f8(
-        "prefills", "Time that a token adds to attention in a layer of its die.", "s", by="machine"
-    )
+    attention_s_per_token = f8("prefills", "Of a layer of its die.", "s", by="machine")
     computed_tokens = f8("prefills", "Tokens of all batches so far.", "tokens", by="prefill")
     computed_pairs = f8("prefills", "Pairs of attention in all batches so far.", by="prefill")
     full_s = f8("prefills", "Time of all batches that were at least half full.", "s", by="prefill")
@@ -177,19 +163,14 @@ class Transfers(Columns):
     rate = f8("parts_sent", "Rate at present.", "B/s", fill=1, by="kv_transfer")
     active = i8("1", "Parts of transfers in flight.", by="kv_transfer")
     now_s = f8("1", "Time up to which `left_bytes` is right.", "s", by="kv_transfer")
-    unsent = i4(
-        "1, 2", "List of prefilled requests whose transfer has not begun.", fill=NONE,
-        by="arrivals, faults, kv_transfer, prefill",
-    )  # fmt: skip
+    unsent = ends("1, 2", "Transfer not begun.", by="arrivals, faults, kv_transfer, prefill")
     fresh = i4("transfers", "Scratch: requests of `unsent` in order of time.", by="kv_transfer")
     crossing = i4("2, ports", "Parts that leave by a port, that enter by it.", by="kv_transfer")
     rest = f8("2, ports", "What they leave of it, each way.", "B/s", by="kv_transfer")
     growing = i4("parts_sent", "Scratch: parts whose rate is not yet known.", by="kv_transfer")
     open = i4("2, ports", "Scratch: of these, those at a port.", by="kv_transfer")
     limited = i4("2, ports", "Scratch: of these, those it limits.", by="kv_transfer")
-    capacity = f8(
-        "ports", "Rate that other traffic leaves.", "B/s", fill=None, by="machine, traffic"
-    )
+    capacity = f8("ports", "Left by other traffic.", "B/s", fill=None, by="machine, traffic")
     granted = f8("ports", "Rate of a port without other traffic.", "B/s", fill=None, by="machine")
     port_of_prefill = i4("prefills, prefill_ranks", "Port of a rank.", fill=None, by="machine")
     port_of_decode = i4("ranks, rank_dies", "Of each die.", fill=None, by="machine")
@@ -199,51 +180,38 @@ class Decode(Columns):
     """One row per decode (or colocated) instance, and one per decode rank."""
 
     iteration = i8("decodes", "Iterations begun.", by="decode")
-    wait = i4(
-        "decodes, 2", "List of requests that wait with their KV in place.", fill=NONE,
+    wait = ends(
+        "decodes, 2", "Requests that wait with their KV in place.",
         by="arrivals, decode, faults, kv_transfer, router",
     )  # fmt: skip
     in_batch = i8("decodes", "Requests in the running batch.", by="decode")
     taken = i8("decodes", "Slots running or reserved.", by="decode, router")
     room = i8("decodes", "Slots of the ranks in service.", fill=None, by="machine")
-    kv_tokens = f8(
-        "decodes", "Tokens of KV that a rank holds.", "tokens", fill=float("inf"), by="machine"
-    )
+    kv_tokens = f8("decodes", "KV that fits on a rank.", "tokens", fill=inf, by="machine")
     calendar = i4("decodes, ring", "First request due at an iteration.", fill=NONE, by="decode")
     requests = i8("ranks", "Requests that run.", by="decode")
     context = f8("ranks", "Context of the running requests.", "tokens", by="arrivals, decode")
     growth = f8("ranks", "Tokens that an iteration adds to `context`.", "tokens", by="decode")
     prompt_tokens = f8("ranks", "Prompt tokens of a mixed iteration.", "tokens", by="prefill")
-    prompt_pairs = f8("ranks", "Pairs of attention in all batches so far.", by="prefill")
-    tenant_growth = f8(
-        "decodes, tenants", "`growth` by tenant, over all ranks.", "tokens", by="fair"
-    )
+    prompt_pairs = f8("ranks", "Pairs of attention of a mixed iteration.", by="prefill")
+    tenant_growth = f8("decodes, tenants", "`growth` by tenant.", "tokens", by="fair")
     slots = i8("ranks", "Requests it may hold; 0 when out of service.", fill=None, by="machine")
     taken_slots = i8("ranks", "Slots running or reserved on it.", by="decode, router")
-    reserved_tokens = f8(
-        "ranks", "KV of requests on their way.", "tokens", by="decode, faults, router, swap"
-    )
+    reserved_tokens = f8("ranks", "KV expected.", "tokens", by="decode, faults, router, swap")
     taken_tokens = f8("ranks", "KV that the router counts.", "tokens", by="router")
     all_tokens = f8("decodes", "`taken_tokens` of all its ranks.", "tokens", by="router")
-    changed = i1(
-        "decodes", "The router must read its load anew.", fill=1, by="decode, router, swap"
-    )
+    changed = i1("decodes", "The router reads its load anew.", fill=1, by="decode, router, swap")
     price = f8("ranks", "Scratch of the choice of a rank.", by="router")
-    floor = f8(
-        "decodes, rank_blocks", "Load that no rank of a block is below.",
-        by="decode, machine, router, swap",
-    )  # fmt: skip
+    floor = f8("decodes, rank_blocks", "Bound of loads.", by="decode, machine, router, swap")
     refused = f8(
-        "decodes", "Need of KV for which no rank had room, until one may.", "tokens",
-        fill=float("inf"), by="decode, machine, router",
+        "decodes", "KV for which no rank had room, until one may.", "tokens", fill=inf,
+        by="decode, machine, router",
     )  # fmt: skip
     slot_table = i4("ranks, slots", "Request of a slot.", fill=NONE, by="decode")
     request_s = f8("ranks", "Integral of requests over busy time.", "s", by="decode")
     context_s = f8("ranks", "Integral of context over busy time.", "tokens s", by="decode")
     received_bytes = f8("ranks", "Bytes of KV received.", "B", by="kv_transfer")
-    swapped = i4(
-        "ranks, 2", "List of those with KV in host memory.", fill=NONE, by="arrivals, faults, swap"
-    )
+    swapped = ends("ranks, 2", "Requests with KV in host memory.", by="arrivals, faults, swap")
     swapped_out = i8("decodes", "Requests with KV in host memory.", by="swap")
     swapped_tokens = f8("ranks", "Of these, in `reserved_tokens`.", "tokens", by="swap")
     swapped_bytes = f8("ranks, 4", "As in codes HELD to DROPPED, of each die.", "B", by="swap")
@@ -253,15 +221,9 @@ class Decode(Columns):
     written = f8("ranks", "KV of each die for host memory since the pass before.", "B", by="swap")
     streaming = f8("decodes, hosts", "As `copying`, while the pass runs.", "B", by="swap")
     host = i4("ranks", "Node of a rank, of those of its instance.", by="machine")
-    host_bytes_per_s = f8(
-        "decodes, 2", "Of copies of all its nodes both ways; mean of one of these.", by="machine",
-        fill=1,
-    )  # fmt: skip
+    host_bytes_per_s = f8("decodes, 2", "Copies of all nodes; of one.", fill=1, by="machine")
     s_per_host_byte = f8("decodes, 2", "Out of and into host memory, of a die.", by="machine")
-    returned = i4(
-        "1, 2", "List of requests that go back to the router.", fill=NONE,
-        by="arrivals, decode, faults, router",
-    )  # fmt: skip
+    returned = ends("1, 2", "Back to the router.", by="arrivals, decode, faults, router")
 
 
 class Costs(Columns):
@@ -269,33 +231,19 @@ class Costs(Columns):
 
     prefill = column(dtype_of(PrefillPrices), "prefills", "Prices at present.", fill=None)
     decode = column(dtype_of(DecodePrices), "decodes", "Prices at present.", fill=None)
-    # The same memory, number by number.
-    prefill_now = f8(
-        "prefills, coefficients", "Prices at present.", fill=None, by="machine, traffic"
-    )
-    decode_now = f8(
-        "decodes, coefficients", "Prices at present.", fill=None, by="machine, swap, traffic"
-    )
-    prefill_alone = f8(
-        "prefills, coefficients", "Prices without other traffic.", fill=None, by="machine"
-    )
-    decode_alone = f8(
-        "decodes, coefficients", "Prices without other traffic.", fill=None, by="machine"
-    )
+    # The same memory, number by number; then prices without other traffic.
+    prefill_now = f8("prefills, coefficients", "At present.", fill=None, by="machine, traffic")
+    decode_now = f8("decodes, coefficients", "Present.", fill=None, by="machine, swap, traffic")
+    prefill_alone = f8("prefills, coefficients", "Without others.", fill=None, by="machine")
+    decode_alone = f8("decodes, coefficients", "Without others.", fill=None, by="machine")
     priced = f8("instances", "Present factor on the wire's times.", fill=1, by="machine, traffic")
     prefill_carried = i8("carried", "Places of the coefficients that links carry.", fill=None)
     decode_carried = i8("carried", "Places of the coefficients that links carry.", fill=None)
-    decode_copied = i8(
-        "copied", "Places of the coefficients that links to host memory carry.", fill=None
-    )
+    decode_copied = i8("copied", "Places of those that links to host memory carry.", fill=None)
     prefill_hot_tokens = f8("points", "Tokens at the points of a table.", fill=None)
-    prefill_hot_factor = f8(
-        "prefills, prefill_loads", "Imbalance of experts there.", fill=None, by="balancing"
-    )
+    prefill_hot_factor = f8("prefills, prefill_loads", "Imbalance.", fill=None, by="balancing")
     decode_hot_tokens = f8("points", "Tokens at the points of a table.", fill=None)
-    decode_hot_factor = f8(
-        "decodes, decode_loads", "Imbalance of experts there.", fill=None, by="balancing"
-    )
+    decode_hot_factor = f8("decodes, decode_loads", "Imbalance.", fill=None, by="balancing")
     sent = f8(
         "instances, 4", "Bytes for a token: dispatch and combine within a node (UB) and beyond it "
         "(RDMA), what prefill's attention gathers within and beyond.", "B", by="machine",
@@ -308,10 +256,7 @@ class Loop(Columns):
     """Clients that send again: a binary heap of times, and the turn of each."""
 
     due_s = f8("clients", "When a client comes.", "s", by="arrivals, returns")
-    turn = i8(
-        "clients", "Turn and attempt it comes for; NONE: the next one.", fill=-1,
-        by="arrivals, returns",
-    )  # fmt: skip
+    turn = i8("clients", "Turn and attempt; NONE: the next.", fill=NONE, by="arrivals, returns")
     size = i8("1", "Clients that are due.", by="arrivals, returns")
     expired = i8("2", "Requests whose time-outs were looked at.", by="arrivals")
 
@@ -338,23 +283,19 @@ class Gate(Columns):
     most = i8("tenants + 1", "Requests that may be inside; 0: all.", fill=None)
     inside = i8("tenants + 1", "Requests inside.", by="admission, returns")
     tokens = f8("tenants + 1", "Requests that may come at once.", fill=1, by="admission")
-    filled_s = f8(
-        "tenants + 1", "When that was worked out; full at the start.", "s", fill=-1, by="admission"
-    )
+    filled_s = f8("tenants + 1", "When that was worked out.", "s", fill=-1, by="admission")
     served = f8("tenants", "Tokens served, over its weight.", by="fair")
     waiting = i8("tenants", "Requests that have not begun.", by="fair, returns")
     handed = f8("tenants", "Prompts of those behind the router.", "tokens", by="fair, returns")
     last = i8("1", "The tenant whose request began last.", by="fair")
     reached = f8("tenants", "Scratch of places in a queue.", by="fair")
-    wait = i4("1, 2", "List of who may be routed.", fill=-1, by="admission, arrivals, router")
+    wait = ends("1, 2", "Requests that may be routed.", by="admission, arrivals, router")
 
 
 class Record(Columns):
     """Sums and counts of a run; the last row of windows is the steady state."""
 
-    windows = f8(
-        "windows + 1, fields", "Sums of the machine.", by="books, colocated, decode, loop, prefill"
-    )
+    windows = f8("windows + 1, fields", "Total.", by="books, colocated, decode, loop, prefill")
     counters = i8(
         f"{COUNTERS}", "Events so far.",
         by="admission, arrivals, colocated, decode, faults, kv_transfer, prefill, returns, router",

@@ -169,7 +169,7 @@ def pool_consistent(world: World) -> Check:
     ok = True
     for tier in (pool, world.ssd):
         for row in range(tier.used.size):
-            resident_blocks = int((tier.newer[row] != -2).sum())
+            resident_blocks = int((tier.newer[row] != ABSENT).sum())
             ok = ok and resident_blocks == tier.used[row] <= max(tier.capacity[row], 0)
     used_blocks, capacity = int(pool.used.sum()), int(pool.capacity.sum())
     law_text = "memory pool: resident blocks = counted blocks <= capacity"

@@ -22,6 +22,7 @@ from twin.metrics.registry import Summary
 from twin.scenario import Scenario, first_numbers
 
 Tables = dict[str, pl.DataFrame]
+Offsets = Sequence[dict[str, int]]  # number of the first instance of each role, for each model
 
 OF_INSTANCES = (
     "ranks", "instances", "traffic", "shares", "seats", "hottest", "die_load", "lives", "decisions",
@@ -114,9 +115,7 @@ def _model_column(result: ModelResult, results: Sequence[ModelResult]) -> pl.Exp
     return pl.lit(pl.Series([result.name], dtype=names)).first().alias("model")
 
 
-def _stack_tables(
-    results: Sequence[ModelResult], name: str, offsets: Sequence[dict[str, int]]
-) -> pl.DataFrame:
+def _stack_tables(results: Sequence[ModelResult], name: str, offsets: Offsets) -> pl.DataFrame:
     """A table of all models, instance numbers offset by role; a model without it adds no rows."""
     tables = []
     for result, first in zip(results, offsets, strict=True):
@@ -143,9 +142,7 @@ def _renumber_events(result: ModelResult, first: dict[str, int]) -> pl.DataFrame
     return pl.DataFrame(rows, schema=result.tables["events"].schema)
 
 
-def _merge_requests(
-    results: Sequence[ModelResult], offsets: Sequence[dict[str, int]]
-) -> pl.DataFrame:
+def _merge_requests(results: Sequence[ModelResult], offsets: Offsets) -> pl.DataFrame:
     """Requests of all models in order of arrival; sessions and instances are numbered through."""
     tables, session_count = [], 0
     for result, first_by_role in zip(results, offsets, strict=True):

@@ -170,13 +170,11 @@ def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) ->
     """Write the blocks stored at instance p since the counts `before` (DRAM, SSD) to DRAM, and on
     to the SSD tier, during the next batch."""
     settings = world.settings
-    kept_blocks, ssd_blocks = blocks_stored(world, p)
-    for kind, new_blocks in (
-        (w.WRITES, kept_blocks - before[0]),
-        (w.ARCHIVES, ssd_blocks - before[1]),
-    ):
-        if new_blocks > 0:
-            new_bytes = new_blocks * settings.block_bytes
+    dram_blocks, ssd_blocks = blocks_stored(world, p)
+    new_blocks = (w.WRITES, dram_blocks - before[0]), (w.ARCHIVES, ssd_blocks - before[1])
+    for kind, block_count in new_blocks:
+        if block_count > 0:
+            new_bytes = block_count * settings.block_bytes
             add_to_stream(world, kind * settings.prefills + p, now_s, new_bytes)
 
 
@@ -204,11 +202,11 @@ def store_answer(world: World, i: int, now_s: float) -> None:
     set_pool_clock(world, prefill_instance, now_s)
     blocks_before = blocks_stored(world, prefill_instance)
     store_blocks(world, prefill_instance, i, request.input_tokens[i] + request.output_tokens[i])
-    kept_blocks, _ = blocks_stored(world, prefill_instance)
-    write_blocks(world, prefill_instance, now_s, (kept_blocks, blocks_before[1]))
+    dram_blocks, _ = blocks_stored(world, prefill_instance)
+    write_blocks(world, prefill_instance, now_s, (dram_blocks, blocks_before[1]))
     column = settings.prefills + request.rank[i] // settings.decode_ranks
     begin_s = request.transfer_end_s[i]
-    stored_bytes = (kept_blocks - blocks_before[0]) * settings.block_bytes
+    stored_bytes = (dram_blocks - blocks_before[0]) * settings.block_bytes
     record_traffic(world, w.POOL_WRITE, settings.pool_plane, column, begin_s, now_s, stored_bytes)
 
 

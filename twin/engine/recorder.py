@@ -299,9 +299,8 @@ def operators_table(world: World) -> pl.DataFrame:
         ("decode", DECODE_OPERATORS, decode_s, steady_row[w.ITERATIONS]),
         ("prefill", PREFILL_COLUMNS, prefill_s, steady_row[w.PREFILL_BATCHES]),
     ):
-        indices = [
-            k for k, name in enumerate(names) if seconds[k] > 0.0 or not OPERATORS[name].optional
-        ]
+        is_optional = [OPERATORS[name].optional for name in names]
+        indices = [k for k in range(len(names)) if seconds[k] > 0.0 or not is_optional[k]]
         total_s = float(seconds[indices].sum())
         for k in indices:
             time_share = float(seconds[k]) / total_s if total_s > 0 else 0.0

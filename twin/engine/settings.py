@@ -189,9 +189,7 @@ class Settings(Columns):
     data_parallel_attention = number(int, "A prompt's, on one die.", lambda f: f.data_parallel)
     even_attention = number(int, "Dies get equal attention, prompts in pieces.", lambda f: f.even)
     prompt_kv_tokens = number(float, "Longest prompt that fits.", lambda f: f.kv_tokens(1))
-    batch_kv_tokens = number(
-        float, "KV of a prefill batch.", lambda f: f.kv_tokens(f.setup.kv_cells)
-    )
+    batch_kv_tokens = number(float, "KV of a batch.", lambda f: f.kv_tokens(f.setup.kv_cells))
     draft_tokens = from_scenario(int, "deployment.decode.mtp_draft_tokens")
     acceptance = number(float, "Share of drafts accepted.", lambda f: f.costs.mtp_acceptance)
 

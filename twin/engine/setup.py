@@ -21,7 +21,7 @@ from twin.hardware.placement import Instance, further_instances, place
 from twin.hardware.power import Power, power_by_role
 from twin.metrics.measures import numbered
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
-from twin.model.costs import Costs, RoleCosts
+from twin.model.costs import Costs
 from twin.model.decode import decode_iteration_s
 from twin.model.fetch import node_dram_bytes
 from twin.model.formats import FORMATS, product_format
@@ -120,10 +120,6 @@ class Setup:
     def of_role(self, role: str) -> list[Instance]:
         """Instances of a role; colocated ones count as both."""
         return [instance for instance in self.instances if instance.role in (role, "colocated")]
-
-    def kv_tokens(self, costs: RoleCosts) -> float:
-        """Tokens whose KV fits on a rank, less space for arriving experts of one layer."""
-        return float(costs.kv_tokens_per_rank)
 
     def expert_bytes(self, role: str) -> float:
         """Bytes of the weights of one routed expert in one layer, as a pool stores them."""

@@ -100,8 +100,7 @@ def subtract_swapped(world: World, i: int) -> None:
     decode.swapped_tokens[rank] -= float(request.input_tokens[i] + request.emitted[i])
     decode.swapped_out[rank // world.settings.decode_ranks] -= 1
     if decode.swapped[rank, w.HEAD] == w.NONE:  # no rounding outlives the last
-        decode.swapped_bytes[rank, w.HELD] = 0.0
-        decode.swapped_tokens[rank] = 0.0
+        decode.swapped_bytes[rank, w.HELD] = decode.swapped_tokens[rank] = 0.0
 
 
 @kernel

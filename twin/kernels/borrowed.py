@@ -20,6 +20,7 @@ from twin.kernels.compiled import entry
 
 BLOCK = cgutils.intp_t.as_pointer()
 SEVERAL: Any = types.BaseTuple  # indices
+NUMBERS = {int: types.int64, float: types.float64}
 
 
 class GroupType(types.Type):
@@ -109,14 +110,12 @@ def _element_pointer(
         raise IndexError("an index of a column counts from its front")
     array_model = context.data_model_manager[kind]
     shape = cgutils.unpack_tuple(builder, array_model.get(builder, array, "shape"), kind.ndim)
-    offset = None
+    offset = cgutils.intp_t(0)
     for axis, (axis_kind, index_of_axis) in enumerate(zip(axis_kinds, places, strict=True)):
         position = context.cast(builder, index_of_axis, axis_kind, types.intp)
         if context.enable_boundscheck:
             cgutils.do_boundscheck(context, builder, position, shape[axis], axis)
-        offset = (
-            position if offset is None else builder.add(builder.mul(offset, shape[axis]), position)
-        )
+        offset = builder.add(builder.mul(offset, shape[axis]), position) if axis else position
     return cgutils.gep_inbounds(builder, array_model.get(builder, array, "data"), offset)
 
 
@@ -209,7 +208,7 @@ def compile_entry(compiled: Any, *kinds: type) -> None:
     """Compile an entry for arguments of these types (int, float, groups of columns), or load it
     from disk, without running it."""
     if hasattr(compiled, "compile"):  # else numba is switched off
-        compiled.compile(tuple(_NUMBERS[k] if k in _NUMBERS else GroupType(k) for k in kinds))
+        compiled.compile(tuple(NUMBERS[k] if k in NUMBERS else GroupType(k) for k in kinds))
 
 
 class Piece:
@@ -276,6 +275,3 @@ def _run_piece(code: Any, group: Any, time: Any) -> Any:
         return _call(code, group, time)
 
     return run
-
-
-_NUMBERS = {int: types.int64, float: types.float64}

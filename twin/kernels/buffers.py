@@ -128,9 +128,8 @@ class Columns:
             block[column.place] = value.address
         elif not column.shape:
             assert column.dtype is not None
-            value = (
-                column.dtype.type(value).item() if column.dtype.kind != "u" else np.uint64(value)
-            )
+            number = column.dtype.type(value)
+            value = number if column.dtype.kind == "u" else number.item()
             block[column.place : column.place + 1].view(column.dtype)[0] = value
         else:
             value = np.ascontiguousarray(value, column.dtype)

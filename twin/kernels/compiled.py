@@ -96,14 +96,8 @@ def _merge_texts(parts: list[Any]) -> list[Any]:
 @functools.cache
 def source_digest(rooms: Sequence[str] = KERNELS) -> str:
     """SHA-256 (hex) over path and syntax tree of all sources of these rooms of twin/."""
-    paths = [
-        path
-        for room in rooms
-        for path in (
-            [SOURCES / room] if room.endswith(".py") else sorted((SOURCES / room).rglob("*.py"))
-        )
-        if path.exists()
-    ]
+    patterns = (room if room.endswith(".py") else f"{room}/**/*.py" for room in rooms)
+    paths = [path for pattern in patterns for path in sorted(SOURCES.glob(pattern))]
     source_of_path = {path.relative_to(SOURCES).as_posix(): path.read_bytes() for path in paths}
     bytes_hash = hashlib.sha256()
     for path_name, source in source_of_path.items():

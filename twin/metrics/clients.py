@@ -19,11 +19,12 @@ def fair_shares(total: float, offered: np.ndarray, weight: np.ndarray) -> np.nda
     while is_short.any() and total > 1e-9 * offered.sum():
         share_by_weight = (total / weight[is_short].sum()) * weight
         is_full = is_short & (offered - granted <= share_by_weight)
+        if not is_full.any():
+            return granted + np.where(is_short, share_by_weight, 0.0)
         missing_amount = np.where(is_full, offered - granted, 0.0)
-        granted_more = missing_amount if is_full.any() else np.where(is_short, share_by_weight, 0.0)
-        granted += granted_more
-        total -= float(granted_more.sum())
-        is_short &= ~is_full if is_full.any() else False
+        granted += missing_amount
+        total -= float(missing_amount.sum())
+        is_short &= ~is_full
     return granted
 
 

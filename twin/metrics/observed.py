@@ -318,9 +318,7 @@ class Observed:
 
 def _joined_arrays(name: str) -> Any:
     """Property of a run of several models: their arrays of this name, joined in order."""
-    return cached_property(
-        lambda run: np.concatenate([getattr(model, name) for model in run.parts])
-    )
+    return cached_property(lambda run: np.concatenate([getattr(m, name) for m in run.parts]))
 
 
 def _summed(name: str, number: type[float] = float) -> Any:

@@ -53,8 +53,8 @@ class Dip:
         sentences = [f"{fault_text} at {seconds(self.at_s)}: {self._output_text()}."]
         if self.down:
             outages = [f"{name} was down for {seconds(down_s)}" for name, down_s in self.down]
-            listed_outages = _join_names(outages)
-            sentences.append(listed_outages[0].upper() + listed_outages[1:] + ".")
+            outage_text = _join_names(outages)
+            sentences.append(f"{outage_text[0].upper()}{outage_text[1:]}.")
         if self.retried or self.lost:
             lost_text = f"{self.lost:,}" if self.lost else "none"
             is_one = self.retried == 1
@@ -114,10 +114,8 @@ def dips_of_faults(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> 
         usual_windows = _usual_windows(begin_s, length_s, at_s, fault_times_s[k - 1] if k else 0.0)
         usual_tokens_per_s, sd = earlier_tokens_per_s, 0.0
         if earlier_tokens_per_s is None and usual_windows.sum() >= FEWEST_WINDOWS:
-            usual_tokens_per_s, sd = (
-                float(tokens_per_s[usual_windows].mean()),
-                float(tokens_per_s[usual_windows].std()),
-            )
+            usual_rates = tokens_per_s[usual_windows]
+            usual_tokens_per_s, sd = float(usual_rates.mean()), float(usual_rates.std())
         in_span = (begin_s >= at_s - 1e-9) & (begin_s + length_s <= stop_s + 1e-9)
         recovery_s, lowest_tokens_per_s = _recovery_and_lowest(
             begin_s[in_span], tokens_per_s[in_span], usual_tokens_per_s, sd, at_s
@@ -156,8 +154,8 @@ def _usual_windows(
     begin: np.ndarray, length: np.ndarray, at_s: float, since_s: float
 ) -> np.ndarray:
     """Mask of the windows that define the usual rate: after the fault at since_s, before at_s."""
-    span_s = min(BEFORE_S, BEFORE_WINDOWS * float(length[0]))
-    span_s = max(span_s, FEWEST_WINDOWS * float(length[0]))
+    window_s = float(length[0])
+    span_s = max(min(BEFORE_S, BEFORE_WINDOWS * window_s), FEWEST_WINDOWS * window_s)
     usual_from_s = max(since_s, at_s - span_s)
     return np.asarray((begin >= usual_from_s - 1e-9) & (begin + length <= at_s + 1e-9))
 
@@ -218,10 +216,10 @@ def _retried_and_lost(
 def _detection_times(events: pl.DataFrame, moments: Sequence[float]) -> np.ndarray:
     """Detection time (s) of each fault: the last 'detected' before the next, or its own time."""
     detected_s = events.filter(pl.col("kind") == Kind.DETECTED)["t_s"].to_list()
-    noticed_s = []
-    for fault_s, next_s in pairwise((*moments, np.inf)):
-        noticed_s.append(max([fault_s, *(t_s for t_s in detected_s if fault_s <= t_s < next_s)]))
-    return np.array(noticed_s)
+    return np.array([
+        max([fault_s, *(t_s for t_s in detected_s if fault_s <= t_s < next_s)])
+        for fault_s, next_s in pairwise((*moments, np.inf))
+    ])  # fmt: skip
 
 
 def is_lost(requests: pl.DataFrame) -> np.ndarray:

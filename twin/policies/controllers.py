@@ -93,11 +93,9 @@ def rebalance(seen: Seen, rule: Rule) -> Wanted:
     if not rule.keep and npus(needed_split) <= seen.npus:
         return needed_split
     *sizes, last_npus = (pool.npus_per_instance for pool in pools)
-    heads = product(*(range(rule.least, seen.npus // size + 1) for size in sizes))
-    rests = (
-        (head, seen.npus - sum(n * s for n, s in zip(head, sizes, strict=True))) for head in heads
-    )
-    splits = [(*head, rest // last_npus) for head, rest in rests if rest // last_npus >= rule.least]
+    heads = list(product(*(range(rule.least, seen.npus // size + 1) for size in sizes)))
+    last_counts = ((seen.npus - npus((*head, 0))) // last_npus for head in heads)
+    splits = [(*head, n) for head, n in zip(heads, last_counts, strict=True) if n >= rule.least]
     choice = min(splits, key=lambda split: (lack(split), -npus(split), split), default=split_now)
     if all(best_count >= n for best_count, n in zip(choice, split_now, strict=True)):
         return choice

@@ -28,7 +28,7 @@ from twin.kernels.rng import bits
 
 LRU, LFU, S3_FIFO, TTL = range(4)
 POLICIES = {"lru": LRU, "lfu": LFU, "s3_fifo": S3_FIFO, "ttl": TTL, "infinite": LRU}
-LEVELS = {0: 1, 1: 16, 2: 2, 3: 1}  # lists of a policy, by its code
+LEVELS = {LRU: 1, LFU: 16, S3_FIFO: 2, TTL: 1}  # lists of a policy, by its code
 SMALL, MAIN = 0, 1  # queues of S3-FIFO
 SMALL_SHARE = 10  # the small queue has one block in so many
 ABSENT = -2  # in `newer`: the block is not resident
@@ -90,9 +90,8 @@ def empty_pool(
         "ranked": blocks if LEVELS[policy_code] > 1 else 1,
         "timed": blocks if policy == "ttl" else 1,
     }
-    pool_capacity = np.empty(pools, np.int64)
-    pool_capacity[:] = capacity_blocks
-    return BlockPool(sizes, capacity=pool_capacity, policy=policy_code, ttl_s=ttl_s)
+    capacity = np.full(pools, capacity_blocks, np.int64)
+    return BlockPool(sizes, capacity=capacity, policy=policy_code, ttl_s=ttl_s)
 
 
 @kernel
@@ -279,7 +278,7 @@ def find_s3_fifo_victim(pool: BlockPool, row: int) -> int:
 @kernel
 def set_clock(pool: BlockPool, row: int, now_s: float) -> None:
     """With a time to live: set the pool's clock, and evict blocks not used for so long."""
-    if pool.policy != 3:
+    if pool.policy != TTL:
         return
     pool.now_s[row] = now_s
     while pool.oldest[row, 0] != NONE:

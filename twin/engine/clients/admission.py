@@ -74,9 +74,7 @@ def admit_request(world: World, i: int) -> None:
 def refuse(world: World, i: int, reason: int, now_s: float, is_final: bool) -> None:
     """Refuse request i with a reason code; its client may retry unless that is_final."""
     request = world.request
-    request.status[i] = w.REJECTED
-    request.reason[i] = reason
-    request.ready_s[i] = now_s
+    request.status[i], request.reason[i], request.ready_s[i] = w.REJECTED, reason, now_s
     world.record.counters[w.REJECTED_ROUTER] += 1
     if is_final:
         schedule_next(world, i, now_s)

@@ -53,8 +53,7 @@ def schedule_retry(world: World, i: int, left_s: float, now_s: float) -> None:
 def cancel(world: World, i: int, now_s: float) -> None:
     """Mark request i, already removed from its place, as cancelled by its client."""
     request, counters = world.request, world.record.counters
-    request.status[i] = w.CANCELLED
-    request.ready_s[i] = now_s
+    request.status[i], request.ready_s[i] = w.CANCELLED, now_s
     computed_tokens = max(request.progress[i] - request.hit_tokens[i], 0)
     counters[w.WASTED_TOKENS] += computed_tokens + request.emitted[i]
     counters[w.CANCELLED_BY_CLIENT] += 1

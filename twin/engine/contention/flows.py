@@ -108,8 +108,8 @@ class Seat:
 
 def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> list[Flow]:
     """All flows of the serving instances. first i8[classes]: number of each class's first flow."""
-    plane, kv_plane = s.memory_pool.read_plane, s.deployment.kv_transfer_plane
-    cut_dies = dies_without(net, kv_plane)
+    pool, kv_plane = s.memory_pool, s.deployment.kv_transfer_plane
+    plane, cut_dies = pool.read_plane, dies_without(net, kv_plane)
     decode_dies: dict[int, list[int]] = {seat.supernode: [] for seat in seats}
     pool_nodes: dict[int, set[int]] = {seat.supernode: set() for seat in seats}
     for seat in seats:
@@ -138,16 +138,13 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
                 add_flow(w.WEIGHTS, seat, exchange)
         if seat.role == "decode":
             nodes = sorted(pool_nodes[seat.supernode])
-            if s.memory_pool.enabled and s.memory_pool.answers and nodes:
+            if pool.enabled and pool.answers and nodes:
                 answers = demands.pool_load(net, seat.dies, plane, nodes, "write")
                 if answers is not None:  # no share of bandwidth: a die writes some tens of MB/s
                     flows.append(Flow(w.NONE, w.POOL_WRITE, seat.role, seat.index, answers[0]))
             continue
-        pool_enabled = s.memory_pool.enabled
-        pool_read = (
-            demands.pool_load(net, seat.dies, plane, seat.pool_nodes) if pool_enabled else None
-        )
-        if pool_read is not None:
+        pool_read = pool.enabled and demands.pool_load(net, seat.dies, plane, seat.pool_nodes)
+        if pool_read:
             read_load, server_nodes = pool_read
             is_port, is_near = demands.server_ports(net, read_load.pattern, plane)
             add_flow(w.POOL_READ, seat, read_load, sources=server_nodes, nodes=seat.pool_nodes,

@@ -192,24 +192,22 @@ def begin_transfer(world: World, i: int, from_rank: int) -> None:
         port_out = transfers.port_of_prefill[source, sender]
         if from_rank != w.NONE:
             port_out = transfers.port_of_decode[from_rank, die]
+        port_in = transfers.port_of_decode[request.rank[i], die]
         transfers.active[0] += 1
-        transfers.request[part_row] = i
-        transfers.die[part_row] = die
-        transfers.port_out[part_row] = port_out
-        transfers.port_in[part_row] = transfers.port_of_decode[request.rank[i], die]
+        transfers.request[part_row], transfers.die[part_row] = i, die
+        transfers.port_out[part_row], transfers.port_in[part_row] = port_out, port_in
         transfers.left_bytes[part_row] = part_bytes
         request.parts[i] += 1
         world.prefill.sending[source] += 1
-        transfers.crossing[OUT, transfers.port_out[part_row]] += 1
-        transfers.crossing[IN, transfers.port_in[part_row]] += 1
+        transfers.crossing[OUT, port_out] += 1
+        transfers.crossing[IN, port_in] += 1
         world.prefill.sent_bytes[source, sender] += part_bytes
 
 
 @kernel
 def end_transfers(world: World, now_s: float) -> None:
     """Remove complete parts of transfers, and hand over requests whose last part arrived."""
-    transfers = world.transfer
-    part_row = 0
+    transfers, part_row = world.transfer, 0
     while part_row < transfers.active[0]:
         # A nanosecond of traffic counts as arrived: rounding must not leave an endless crumb.
         if transfers.left_bytes[part_row] > transfers.rate[part_row] * 1e-9:
@@ -239,8 +237,7 @@ def remove_part(world: World, k: int) -> None:
 @kernel
 def count_arrived_part(world: World, i: int, now_s: float) -> None:
     """Count a part of request i's KV as arrived; after the last, let decode take the request."""
-    settings, request, record = world.settings, world.request, world.record
-    rank = request.rank[i]
+    settings, request, rank = world.settings, world.request, world.request.rank[i]
     part_bytes = die_bytes(world, i)
     begun_s, prefill_row = request.ready_s[i], source_of(world, i)
     record_traffic(world, w.KV_HAND_OFF, settings.kv_plane, prefill_row, begun_s, now_s, part_bytes)
@@ -249,8 +246,6 @@ def count_arrived_part(world: World, i: int, now_s: float) -> None:
         return
     if request.emitted[i] == 0 and not settings.first_by_decode:
         request.transfer_end_s[i] = now_s
-    request.ready_s[i] = now_s
-    request.status[i] = w.DECODING
-    record.counters[w.TRANSFERRED] += 1
-    decode_instance = rank // settings.decode_ranks
-    append(world.decode.wait, decode_instance, request.following, i)
+    request.ready_s[i], request.status[i] = now_s, w.DECODING
+    world.record.counters[w.TRANSFERRED] += 1
+    append(world.decode.wait, rank // settings.decode_ranks, request.following, i)

@@ -28,9 +28,7 @@ class Traffic(Columns):
     owner_parts = f8("crossings", "What it takes alone.", by="levels")
     is_listed = i1("flows", "Whether it is in these lists.", by="levels")
     alone = f8("flows", "Rate without other flows.", "B/s", fill=1, by="traffic")
-    pace = f8(
-        "flows", "Most it takes; 0 of weights that rest.", "B/s", fill=inf, by="machine, traffic"
-    )
+    pace = f8("flows", "Its own limit; 0: at rest.", "B/s", fill=inf, by="machine, traffic")
     wish = f8("flows", "Share of `alone` that it takes if it may.", fill=1, by="machine, traffic")
     active = i1("flows", "Whether it is under way.", by="traffic")
     most = f8("flows", "Share of `alone` that it would take.", by="levels")

@@ -45,10 +45,9 @@ def settle_stream(world: World, v: int, now_s: float) -> None:
     streams.since_s[v] = now_s
     if left_bytes <= 0.0 or streams.rate[v] <= 0.0:
         return
-    end_s = since_s + left_bytes / streams.rate[v]
-    sent_bytes = (
-        left_bytes if end_s <= now_s else min(left_bytes, streams.rate[v] * (now_s - since_s))
-    )
+    end_s, sent_bytes = since_s + left_bytes / streams.rate[v], left_bytes
+    if end_s > now_s:
+        sent_bytes = min(left_bytes, streams.rate[v] * (now_s - since_s))
     streams.left_bytes[v] = left_bytes - sent_bytes
     settings, instances = world.settings, world.settings.prefills
     kind, prefill_instance = v // instances, v % instances
@@ -88,8 +87,7 @@ def enlist(world: World, v: int) -> None:
 def drop_stream(world: World, v: int, now_s: float) -> None:
     """Record what stream v has moved and cancel its remaining bytes."""
     settle_stream(world, v, now_s)
-    world.streams.left_bytes[v] = 0.0
-    world.streams.rate[v] = 0.0
+    world.streams.left_bytes[v] = world.streams.rate[v] = 0.0
 
 
 @kernel

@@ -129,9 +129,7 @@ class Elastic:
                 wanted, recent_counts, self._committed_by_role(), strict=True
             )
         )
-        npus = sum(
-            count * self._size[role] for count, role in zip(raised_targets, self.roles, strict=True)
-        )
+        npus = sum(n * self._size[role] for n, role in zip(raised_targets, self.roles, strict=True))
         return raised_targets if npus <= self._npus else wanted
 
     def _follow(self, wanted: Wanted, t_s: float) -> None:
@@ -165,9 +163,7 @@ class Elastic:
     ) -> None:
         """Begin changes towards counts `now` by role: starts and role changes before stops. calm:
         pools past their cool-down; seen, wanted: for the row of the decision (None: no row)."""
-        missing = {
-            pool: count - self._committed(pool) for pool, count in self._targets(now).items()
-        }
+        missing = {pool: n - self._committed(pool) for pool, n in self._targets(now).items()}
         start_count = stop_count = role_changes = 0
         obstacle = ""
         for pool in self.pools:

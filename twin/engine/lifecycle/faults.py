@@ -33,16 +33,13 @@ def send_back(world: World, i: int, now_s: float, came_from: int) -> None:
     request.ready_s[i] = now_s
     request.retries[i] += 1
     if request.retries[i] > world.settings.retries:
-        request.status[i] = w.LOST
-        request.reason[i] = w.OUT_OF_RETRIES
+        request.status[i], request.reason[i] = w.LOST, w.OUT_OF_RETRIES
         counters[w.GIVEN_UP] += 1
         schedule_next(world, i, now_s)
         return
     request.status[i] = w.WAITING
     if request.emitted[i] == 0:  # its first token comes, or comes again, with the next prefill
-        request.prefill_start_s[i] = np.nan
-        request.prefill_end_s[i] = np.nan
-        request.transfer_end_s[i] = np.nan
+        request.prefill_start_s[i] = request.prefill_end_s[i] = request.transfer_end_s[i] = np.nan
     append(world.decode.returned, 0, request.following, i)
 
 
@@ -142,10 +139,9 @@ def send_from_prefill(world: World, p: int, i: int, now_s: float) -> None:
 
 def free_rank(world: World, rank: int, now_s: float) -> int:
     """Send back every request on a lost decode rank or in transfer to it; returns their number."""
-    one_rank = range(rank, rank + 1)
-    request_count = empty_decode(world, one_rank, now_s)
+    request_count = empty_decode(world, range(rank, rank + 1), now_s)
     if world.settings.has_prefill and not world.settings.colocated:
-        request_count += empty_transfers(world, now_s, ranks=one_rank)
+        request_count += empty_transfers(world, now_s, ranks=(rank,))
         request_count += free_prefill_of_rank(world, rank, now_s)
     return request_count
 
@@ -177,8 +173,7 @@ def is_empty_prefill(world: World, p: int) -> bool:
 
 def is_empty_decode(world: World, d: int) -> bool:
     """Whether no slot of instance d is taken or reserved, and no iteration runs."""
-    is_running = world.instance.running[world.settings.prefills + d]
-    return not (world.decode.taken[d] or is_running)
+    return not (world.decode.taken[d] or world.instance.running[world.settings.prefills + d])
 
 
 def empty_by_moving(world: World, d: int, now_s: float) -> int:
@@ -226,8 +221,7 @@ def hand_over(world: World, d: int, i: int, now_s: float) -> int:
     world.record.rounded_tokens[0] += 1.0
     request.rank[i] = rank
     world.decode.reserved_tokens[rank] += request.input_tokens[i] + emitted_tokens
-    request.ready_s[i] = now_s
-    request.status[i] = w.TRANSFERRING
+    request.ready_s[i], request.status[i] = now_s, w.TRANSFERRING
     for counter in (w.BACK_FROM_DECODE, w.ROUTED, w.PREFILL_BEGUN, w.PREFILLED):
         world.record.counters[counter] += 1
     begin_transfer(world, i, from_rank)

@@ -59,8 +59,6 @@ class Life:
         if self.rule.graphs == "compiled":
             self._process_s += facts.si("startup.compile")
         self._regroup_s = facts.si("startup.regroup")
-        self._bucket_bytes_per_s = facts.si("startup.bucket")
-        self._loader_bytes_per_s = facts.si("startup.loader")
         self.loading = Loading(machine, agenda)
         self._weights_of = {  # format of the stored model that a pool reads, and its bytes
             role: (pool.precision.weights,
@@ -181,8 +179,7 @@ class Life:
         """Change instance k's state and begin the span of the new one."""
         if k in self._span:
             self._span[k].end_s = t_s
-        self.state[k] = state
-        machine = self.machine
+        machine, self.state[k] = self.machine, state
         machine.off = machine.off | {k} if state == "off" else machine.off - {k}
         is_absent = state == "off" or state in STARTS
         machine.absent = machine.absent | {k} if is_absent else machine.absent - {k}
@@ -214,8 +211,7 @@ class Life:
 
         if over == "role" and len({*self._weights_of.values()}) == 1:
             self._store_model(k)
-        graphs_s = self._regroup_s if over else 0.0
-        after_s = 0.0 if over else self._process_s
+        graphs_s, process_s = (self._regroup_s, 0.0) if over else (0.0, self._process_s)
 
         def make_graphs(now_s: float) -> None:
             """Capture graphs, where that takes time, then serve."""
@@ -247,8 +243,8 @@ class Life:
                 self._fetch(waiting_loads, now_s)
             return None
 
-        if after_s:
-            self.agenda.at(t_s + after_s, void_if_aborted(find_weights))
+        if process_s:
+            self.agenda.at(t_s + process_s, void_if_aborted(find_weights))
         else:
             find_weights(t_s)
 
@@ -303,7 +299,8 @@ class Life:
         """Seconds from a start on free NPUs to serving, of the slower of the two pools."""
         fetch_s = 0.0
         if self.rule.weights == "object_storage":
-            fetch_s = max(size for _, size in self._weights_of.values()) / self._bucket_bytes_per_s
+            largest_bytes = max(size for _, size in self._weights_of.values())
+            fetch_s = largest_bytes / self.loading.bucket_bytes_per_s
         first_by_role = {i.role: k for k, i in reversed(list(enumerate(self.setup.instances)))}
         load_s = max(self._weight_load(k)[1] for k in first_by_role.values())
         return self._process_s + fetch_s + load_s
@@ -314,7 +311,7 @@ class Life:
         weight_bytes = float(self.machine.roles[k].memory.weights * i.dies)
         nodes = self.setup.nodes_with_weights(i)
         link_rate = float(pool_read(self.machine.fabric, i.die_of_rank, plane, nodes).bytes_per_s)
-        return weight_bytes, weight_bytes / min(link_rate, self._loader_bytes_per_s * i.dies)
+        return weight_bytes, weight_bytes / min(link_rate, self.loading.loader_bytes_per_s * i.dies)
 
     def _send_weights(self, way: Send, k: int, size: float, t_s: float, then: Then) -> None:
         """Start a transfer of `size` bytes to instance k by `Loading`; no path: it stays off."""

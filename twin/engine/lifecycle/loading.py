@@ -98,7 +98,6 @@ class _Transfer:
     left: float
     since_s: float
     then: Then
-    turn: int = 0
 
 
 class Loading:
@@ -106,12 +105,11 @@ class Loading:
 
     def __init__(self, machine: Machine, agenda: Agenda) -> None:
         self._machine, self._agenda = machine, agenda
-        self._bucket_bytes_per_s = machine.facts.si("startup.bucket")
-        self._loader_bytes_per_s = machine.facts.si("startup.loader")  # of a die
+        self.bucket_bytes_per_s = machine.facts.si("startup.bucket")
+        self.loader_bytes_per_s = machine.facts.si("startup.loader")  # of a die
         self.together: list[Loading] = [self]  # of all models: they share the bucket
         self._under_way: dict[int, _Transfer] = {}
         self._plane = w.PLANES.index(machine.setup.scenario.memory_pool.read_plane)
-        self._turn = 0
 
     def fetch(self, k: int, dies: Sequence[int], size: float, t_s: float, then: Then) -> None:
         """Fetch `size` bytes from object storage, then call `then`; no path: HardwareError."""
@@ -138,8 +136,7 @@ class Loading:
         """Begin a transfer of `size` bytes to instance k; `then` is called at its end."""
         if k in self._under_way:
             self._settle(k, t_s)
-        self._turn += 1
-        self._under_way[k] = _Transfer(size, size, t_s, then, self._turn)
+        self._under_way[k] = _Transfer(size, size, t_s, then)
         self._machine.coming[k] = coming
         self._machine.lay_flows(t_s)
         if self._machine.world.traffic.alone[self._machine.weights_flow(k)] >= IDLE:
@@ -154,9 +151,9 @@ class Loading:
         transfers = [(loading._machine, k) for loading in self.together for k in loading._under_way]
         fetch_count = sum(machine.coming[k].stored for machine, k in transfers)
         for machine, k in transfers:
-            bytes_per_s = self._loader_bytes_per_s * len(machine.coming[k].dies)
+            bytes_per_s = self.loader_bytes_per_s * len(machine.coming[k].dies)
             if machine.coming[k].stored:
-                bytes_per_s = self._bucket_bytes_per_s / fetch_count
+                bytes_per_s = self.bucket_bytes_per_s / fetch_count
             machine.set_pace(machine.weights_flow(k), bytes_per_s)
 
     def _bytes_per_s(self, k: int) -> float:
@@ -179,21 +176,20 @@ class Loading:
     def _plan_check(self, k: int, t_s: float) -> None:
         """Plan the next check of a transfer: at its end, or earlier if rates may change."""
         transfer, bytes_per_s = self._under_way[k], self._bytes_per_s(k)
-        transfer_turn = transfer.turn
         after_s = min(LOOK_S, transfer.left / bytes_per_s) if bytes_per_s > 0.0 else LOOK_S
 
         def check_transfer(now_s: float) -> None:
             """Record arrived bytes, then end the transfer or plan the next check."""
-            if k not in self._under_way or self._under_way[k].turn != transfer_turn:
-                return None
+            if self._under_way.get(k) is not transfer:
+                return
             self._settle(k, now_s)
             if transfer.left > DONE * transfer.size:
                 self._set_paces()  # a rebalance may have stopped the flow
-                return self._plan_check(k, now_s)
+                self._plan_check(k, now_s)
+                return
             self._end(k)
             transfer.then(now_s)
             self._machine.lay_flows(now_s)
-            return None
 
         self._agenda.at(t_s + after_s, check_transfer)
 

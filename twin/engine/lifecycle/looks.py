@@ -95,10 +95,9 @@ class Look:
         for role, numbers in instances.items():
             columns, measures = np.array(numbers, np.int64), []
             if role != "decode":
-                measurement, handed_on_per_s = self._measure_prefill(
-                    columns, starting[role], t_s, span_s
-                )
-                measures.append(measurement)
+                measured_prefill = self._measure_prefill(columns, starting[role], t_s, span_s)
+                handed_on_per_s = measured_prefill[1]
+                measures.append(measured_prefill[0])
             if role != "prefill":
                 measures.append(self._measure_decode(columns, handed_on_per_s, t_s))
             pools[role] = measures[0] if len(measures) == 1 else _combine(*measures)

@@ -214,7 +214,7 @@ class Machine:
         prices_now[instance_row] = prices_alone[instance_row] = coefficients
         if instance.role != "prefill":
             self._set_slots(k)
-            self.world.decode.kv_tokens[instance_row] = self.setup.kv_tokens(costs)
+            self.world.decode.kv_tokens[instance_row] = costs.kv_tokens_per_rank
             self._price_copies(k)
         if instance.role != "decode":
             self._price_reads(instance_row, costs)

@@ -6,19 +6,13 @@ An iteration touches ranks, not requests: a request that joins knows at which it
 import numpy as np
 
 from twin.engine import codes as w
+from twin.engine import in_hbm
 from twin.engine.books import add_at, add_evenly, log_pass, record_traffic
 from twin.engine.clients.fair import add_tenant_growth, charge, charge_iteration
 from twin.engine.clients.returns import schedule_next, tenant_of
 from twin.engine.clock import bin_of
 from twin.engine.columns import World
 from twin.engine.contention.traffic import hand_off_slowdown, price_exchange, record_exchange
-from twin.engine.in_hbm import (
-    end_begun_tokens,
-    release_cell,
-    shared_tokens,
-    store_computed,
-    trim_cell,
-)
 from twin.engine.lists import append, fill, pop, total
 from twin.engine.pool import store_answer
 from twin.engine.swap import add_written_bytes, begin_kv_streams, copies_s, swap_in, swap_out
@@ -72,8 +66,7 @@ def admit(world: World, d: int, now_s: float) -> None:
                 enter(world, d, returned_request)
                 returned_request = swap_in(world, d, rank)
     while decode.wait[d, w.HEAD] != w.NONE and request.ready_s[decode.wait[d, w.HEAD]] <= now_s:
-        request_row = pop(decode.wait, d, request.following)
-        join(world, d, request_row, now_s)
+        join(world, d, pop(decode.wait, d, request.following), now_s)
 
 
 @kernel
@@ -102,7 +95,7 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
         deliver_first_token(world, i, now_s)
     decode.changed[d] = 1
     decode.reserved_tokens[rank] -= kv_tokens
-    end_begun_tokens(world, i)
+    in_hbm.end_begun_tokens(world, i)
     world.record.counters[w.JOINED] += 1
     request.emitted[i] += 1  # the token that prefill computed
     if settings.order == w.FAIR:
@@ -169,8 +162,7 @@ def record_rank_load(world: World, d: int, begin_s: float, end_s: float) -> tupl
     counted_s = max(0.0, min(end_s, settings.horizon_s) - max(begin_s, settings.warmup_s))
     growth, context, requests = decode.growth, decode.context, decode.requests
     request_s, context_s = decode.request_s, decode.context_s
-    tokens = 0.0
-    context_tokens = 0.0
+    tokens = context_tokens = 0.0
     first_rank = d * settings.decode_ranks
     for rank in range(first_rank, first_rank + settings.decode_ranks):
         tokens += growth[rank]
@@ -246,7 +238,7 @@ def end_iteration(world: World, d: int, now_s: float) -> None:
         next_due = request.following[due_row]
         subtract_request(world, d, due_row)
         kv_tokens = request.input_tokens[due_row] + request.output_tokens[due_row]
-        store_computed(world, due_row, kv_tokens)
+        in_hbm.store_computed(world, due_row, kv_tokens)
         free_slot(world, d, due_row)
         request.emitted[due_row] = request.output_tokens[due_row]
         end_request(world, due_row, now_s)
@@ -262,12 +254,13 @@ def make_room(world: World, d: int, now_s: float) -> None:
     kv_space = world.decode.kv_tokens[d]
     first_rank = d * settings.decode_ranks
     for rank in range(first_rank, first_rank + settings.decode_ranks):
-        while requests[rank] > 0 and context[rank] + requests[
-            rank
-        ] * half_page > kv_space + shared_tokens(world, rank):
+        while requests[rank] > 0:
+            space_tokens = kv_space + in_hbm.shared_tokens(world, rank)
+            if context[rank] + requests[rank] * half_page <= space_tokens:
+                break
             preempt(world, d, rank, now_s)
-        if world.settings.colocated:
-            trim_cell(world, rank)
+        if settings.colocated:
+            in_hbm.trim_cell(world, rank)
 
 
 @kernel
@@ -291,14 +284,13 @@ def subtract_request(world: World, d: int, i: int) -> None:
     decode.slot_table[rank, request.slot[i]] = last_request
     request.slot[last_request] = request.slot[i]
     if decode.requests[rank] == 0:  # no rounding outlives an empty rank
-        decode.context[rank] = 0.0
-        decode.growth[rank] = 0.0
+        decode.context[rank] = decode.growth[rank] = 0.0
 
 
 @kernel
 def free_slot(world: World, d: int, i: int) -> None:
     """Free the slot of request i on instance d, and its blocks in a prefix cache."""
-    release_cell(world, i)
+    in_hbm.release_cell(world, i)
     world.decode.changed[d] = 1
     world.decode.taken[d] -= 1
     world.decode.taken_slots[world.request.rank[i]] -= 1
@@ -321,10 +313,10 @@ def end_request(world: World, i: int, now_s: float) -> None:
     """Finish request i after its last token."""
     request = world.request
     request.finish_s[i] = now_s
-    first_s = request.transfer_end_s[i]
-    if first_s > now_s:  # all of a short answer comes at once
+    first_token_s = request.transfer_end_s[i]
+    if first_token_s > now_s:  # all of a short answer comes at once
         request.transfer_end_s[i] = now_s
-    world.request.status[i] = w.FINISHED
+    request.status[i] = w.FINISHED
     world.record.counters[w.FINISHED_DECODE] += 1
     if world.settings.keep_answers:
         store_answer(world, i, now_s)
@@ -348,8 +340,7 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
         free_slot(world, d, victim)
         request.ready_s[victim] = now_s
     if is_last:
-        request.status[victim] = w.REJECTED
-        request.reason[victim] = w.OUTGREW_DECODE
+        request.status[victim], request.reason[victim] = w.REJECTED, w.OUTGREW_DECODE
         world.record.counters[w.REJECTED_DECODE] += 1
         schedule_next(world, victim, now_s)
         return

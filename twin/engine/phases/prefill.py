@@ -3,20 +3,12 @@
 import math
 
 from twin.engine import codes as w
-from twin.engine import pool
+from twin.engine import in_hbm, pool
 from twin.engine.books import add_at, add_evenly, log_pass, record_amount
 from twin.engine.clients.fair import bring_forward, charge_prompt
 from twin.engine.clients.returns import cancel, schedule_next
 from twin.engine.columns import World
 from twin.engine.contention.traffic import price_exchange, record_exchange, restore_ports
-from twin.engine.in_hbm import (
-    cell_blocks,
-    claim_cell,
-    first_kv_cell,
-    lightest_cell,
-    release_cell,
-    store_computed,
-)
 from twin.engine.lists import append, fill, length, pop, remove_after
 from twin.engine.phases.decode import free_reserved_slot
 from twin.kernels.compiled import kernel
@@ -62,8 +54,7 @@ def begin_pass(world: World, i: int, hit: int, read: int, now_s: float) -> None:
     prompt_tokens = request.input_tokens[i] + request.emitted[i]
     request.progress[i] = hit
     if request.emitted[i] == 0:
-        request.hit_tokens[i] = hit
-        request.prefill_start_s[i] = now_s
+        request.hit_tokens[i], request.prefill_start_s[i] = hit, now_s
     if request.emitted[i] == 0 and request.retries[i] == 0:
         add_at(world.record.windows, now_s, w.PROMPT_TOKENS, float(prompt_tokens), settings)
         add_at(world.record.windows, now_s, w.HIT_TOKENS, float(hit), settings)
@@ -100,12 +91,11 @@ def form_batch(world: World, p: int, now_s: float) -> int:
             last_kept, i = i, request.following[i]
             continue
         die = die_for(world, p, i, is_first_piece) if settings.data_parallel_attention else 0
-        cell = request.rank[i] if settings.colocated else first_kv_cell(world, p) + die
-        if is_first_piece and settings.in_hbm:
-            hbm_blocks = cell_blocks(world, cell, i)
-        cached_tokens = (
-            pool.cached_tokens(world, p, i, hbm_blocks) if is_first_piece else request.progress[i]
-        )
+        cell = request.rank[i] if settings.colocated else in_hbm.first_kv_cell(world, p) + die
+        cached_tokens = request.progress[i]
+        if is_first_piece:
+            hbm_blocks = in_hbm.cell_blocks(world, cell, i) if settings.in_hbm else 0
+            cached_tokens = pool.cached_tokens(world, p, i, hbm_blocks)
         tokens_left = request.input_tokens[i] + request.emitted[i] - cached_tokens
         piece_tokens = next_piece_tokens(world, p, i, die, cached_tokens, tokens_left, batch_tokens)
         new_kv_tokens = kv_tokens + cached_tokens + piece_tokens
@@ -115,7 +105,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         if is_first_piece:
             not_in_hbm = max(cached_tokens - hbm_blocks * settings.block_tokens, 0)
             begin_pass(world, i, cached_tokens, not_in_hbm, now_s)
-            claim_cell(world, cell, i, hbm_blocks)
+            in_hbm.claim_cell(world, cell, i, hbm_blocks)
             hit_tokens += cached_tokens
             read_tokens += not_in_hbm
             if not_in_hbm > 0:
@@ -207,7 +197,7 @@ def die_for(world: World, p: int, i: int, begins: bool) -> int:
     """Die of p, or group of dies that split prompts, that takes request i's next piece: with least
     attention work. If the router looks for hits in HBM, they are weighed against a die's load."""
     if begins and world.settings.in_hbm and world.settings.router_policy in SEES_HITS:
-        return lightest_cell(world, p, i, world.prefill.die_tokens)
+        return in_hbm.lightest_cell(world, p, i, world.prefill.die_tokens)
     state, lightest_die, layout = world.prefill, 0, world.costs.prefill[p].layout
     for die in range(1, int(layout.dies / layout.context_dies)):
         is_lighter = state.die_tokens[die] < state.die_tokens[lightest_die]
@@ -298,8 +288,7 @@ def note_ending(world: World, p: int) -> None:
         ending_tokens += request.input_tokens[batch_request] + request.emitted[batch_request]
         work_s += request.work_s[batch_request]
         batch_request = request.following[batch_request]
-    state.ending_tokens[p] = ending_tokens
-    state.ending_s[p] = work_s
+    state.ending_tokens[p], state.ending_s[p] = ending_tokens, work_s
 
 
 @kernel
@@ -307,7 +296,7 @@ def leave_queue(world: World, p: int, i: int) -> None:
     """Subtract from the queue of instance p a request that no longer waits or computes there."""
     state, request = world.prefill, world.request
     if not world.settings.colocated:
-        release_cell(world, i)
+        in_hbm.release_cell(world, i)
     state.queued_tokens[p] -= request.input_tokens[i] + request.emitted[i]
     state.queued_s[p] -= request.work_s[i]
 
@@ -316,10 +305,8 @@ def leave_queue(world: World, p: int, i: int) -> None:
 def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pairs: float) -> None:
     """Store a batch's tokens (computed, cached) and attention pairs, also of its slowest die."""
     state = world.prefill
-    state.begin_s[p] = now_s
-    state.batch_tokens[p] = taken
-    state.batch_hits[p] = hits
-    state.batch_pairs[p] = pairs
+    state.begin_s[p], state.batch_tokens[p] = now_s, taken
+    state.batch_hits[p], state.batch_pairs[p] = hits, pairs
     if world.settings.colocated:  # priced over all its dies
         return
     state.computed_tokens[p] += taken
@@ -355,9 +342,7 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
     if settings.layerwise:
         end_s = state.begin_s[p] + physics.layerwise_s(prices, now_s - state.begin_s[p], compute_s)
     pool.record_read_delay(world, p)
-    state.reading[p] = 0
-    world.instance.running[p] = 1
-    world.instance.ends_s[p] = end_s
+    state.reading[p], world.instance.running[p], world.instance.ends_s[p] = 0, 1, end_s
     set_stage_ends(world, p, end_s, compute_s)
     world.instance.busy_s[p] += min(end_s, settings.horizon_s) - state.begin_s[p]
     if 2.0 * state.batch_tokens[p] >= settings.prefill_budget:
@@ -425,7 +410,7 @@ def take_computed(world: World, p: int, now_s: float, last_stage_end_s: float) -
         i = pop(state.batch, p, request.following)
         if i == w.NONE:
             return i
-        store_computed(world, i, request.input_tokens[i])
+        in_hbm.store_computed(world, i, request.input_tokens[i])
         leave_queue(world, p, i)
         if world.settings.patient and request.gone[i]:
             free_reserved_slot(world, i)

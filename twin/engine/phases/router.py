@@ -168,10 +168,10 @@ def enqueue_at_supernode(world: World, i: int) -> None:
 
 
 @kernel
-def dequeue_at_supernode(world: World, g: int) -> int:
-    """Take the first request that waits in supernode g out of its list; returns it."""
-    world.front.waiting[g] -= 1
-    return pop(world.front.wait, g, world.request.following)
+def dequeue_at_supernode(world: World, supernode: int) -> None:
+    """Take the first request that waits at a supernode out of its list."""
+    world.front.waiting[supernode] -= 1
+    pop(world.front.wait, supernode, world.request.following)
 
 
 @kernel
@@ -195,12 +195,10 @@ def may_take(world: World, is_open: int, supernode: int, i: int) -> bool:
 @kernel
 def refresh_view(world: World) -> None:
     """Refresh the router's counts of tokens on decode ranks to their loads at this border."""
-    decode = world.decode
+    decode, floor, ranks = world.decode, world.decode.floor, world.settings.decode_ranks
     tokens_seen, context = decode.taken_tokens, decode.context
     reserved, taken = decode.reserved_tokens, decode.taken_slots
-    floor = decode.floor
     half_page = 0.5 * world.settings.page_tokens
-    ranks = world.settings.decode_ranks
     for instance in range(decode.taken.size):
         if not decode.changed[instance]:
             continue
@@ -481,9 +479,6 @@ def enqueue_routed(world: World, i: int, now_s: float) -> None:
     if settings.order == w.FAIR:
         charge_prompt(world, i)
     if first_pass:
-        request.prefill_start_s[i] = now_s
-        request.prefill_end_s[i] = now_s
-        request.transfer_end_s[i] = now_s
+        request.prefill_start_s[i] = request.prefill_end_s[i] = request.transfer_end_s[i] = now_s
     world.record.counters[w.TRANSFERRED] += 1
-    decode_instance = request.rank[i] // settings.decode_ranks
-    append(world.decode.wait, decode_instance, request.following, i)
+    append(world.decode.wait, request.rank[i] // settings.decode_ranks, request.following, i)

@@ -152,8 +152,8 @@ class Draft:
         """Add the links between the dies of NPU i of node n."""
         recipe = self.recipe_of(n)
         for pair in combinations(range(recipe.dies_per_npu), 2):
-            ends = (f"die {n}.{i}.{die_index}" for die_index in pair)
-            self.link(*ends, "die-die", recipe.cross_die_bytes_per_s)
+            die_a, die_b = (f"die {n}.{i}.{die_index}" for die_index in pair)
+            self.link(die_a, die_b, "die-die", recipe.cross_die_bytes_per_s)
 
     def link_inside(self, n: int) -> None:
         """Add the links inside node n, whose dies and CPUs meet at its L1 switches."""

@@ -48,9 +48,9 @@ def replicate(load: Singles, slots: int) -> tuple[Ints, Ints]:
     return expert_of_slot, copies
 
 
-def place_eplb(load: Floats, physical: int, groups: int, nodes: int, slots: Ints) -> None:
+def place_eplb(load: Floats, copy_count: int, groups: int, nodes: int, slots: Ints) -> None:
     """Place experts by EPLB: fills slots i8[layers, dies, slots_per_die] with the expert of each,
-    by load f8[layers, experts]. physical: copies in all, one more on the first nodes if nodes do
+    by load f8[layers, experts]. copy_count: copies in all, one more on the first nodes if nodes do
     not divide them; other slots stay EMPTY. groups = nodes = 1: the global policy."""
     layers, dies, die_slots = slots.shape
     experts = load.shape[1]
@@ -59,18 +59,18 @@ def place_eplb(load: Floats, physical: int, groups: int, nodes: int, slots: Ints
     load_f4 = load.astype(np.float32)
     group_loads = load_f4.reshape(layers, groups, group_size)
     node_of_group, group_in_node = pack(np.add.accumulate(group_loads, axis=2)[:, :, -1], nodes)
-    first_place = (node_of_group * (groups // nodes) + group_in_node) * group_size  # of each group
-    new_index = (first_place[:, :, None] + np.arange(group_size)).reshape(layers, experts)
-    expert_order = np.empty((layers, experts), np.int64)  # experts by node
-    expert_order[rows, new_index] = np.arange(experts)
+    group_start = (node_of_group * (groups // nodes) + group_in_node) * group_size  # of each group
+    place_of_expert = (group_start[:, :, None] + np.arange(group_size)).reshape(layers, experts)
+    expert_by_place = np.empty((layers, experts), np.int64)  # experts by node
+    expert_by_place[rows, place_of_expert] = np.arange(experts)
     for node in range(nodes):
-        node_experts = expert_order[:, node * experts_of_node : (node + 1) * experts_of_node]
-        slots_used = physical // nodes + (1 if node < physical % nodes else 0)
+        node_experts = expert_by_place[:, node * experts_of_node : (node + 1) * experts_of_node]
+        node_slots = copy_count // nodes + (1 if node < copy_count % nodes else 0)
         node_load = load_f4[rows, node_experts]
-        slot_expert, copies = replicate(node_load, slots_used)
+        slot_expert, copies = replicate(node_load, node_slots)
         slot_load = np.zeros((layers, node_dies * die_slots), np.float32)
         slot_copies = copies[rows, slot_expert].astype(np.float32)
-        slot_load[:, :slots_used] = node_load[rows, slot_expert] / slot_copies
-        die_of_slot, slot_in_die = (place[:, :slots_used] for place in pack(slot_load, node_dies))
-        dies_of_slots = node * node_dies + die_of_slot
-        slots[rows, dies_of_slots, slot_in_die] = node_experts[rows, slot_expert]
+        slot_load[:, :node_slots] = node_load[rows, slot_expert] / slot_copies
+        die_in_node, slot_in_die = (place[:, :node_slots] for place in pack(slot_load, node_dies))
+        die_of_slot = node * node_dies + die_in_node
+        slots[rows, die_of_slot, slot_in_die] = node_experts[rows, slot_expert]

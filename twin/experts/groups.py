@@ -24,28 +24,28 @@ def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> 
             least_chance[g] = max(least_chance[g], min(1.0, chance[i]))
     is_fixed = np.zeros(groups, np.bool_)
     group_picks = out.copy()
-    groups_left = float(top_groups)
+    groups_to_reach = float(top_groups)
     for _ in range(groups):
         free_picks = 0.0
         for g in range(groups):
             if not is_fixed[g]:
                 free_picks += group_picks[g]
-        has_fixed = False
+        fixes_group = False
         for g in range(groups):
             if not is_fixed[g]:
-                out[g] = group_picks[g] * groups_left / free_picks if free_picks > 0.0 else 0.0
+                out[g] = group_picks[g] * groups_to_reach / free_picks if free_picks > 0.0 else 0.0
         for g in range(groups):
             if not is_fixed[g] and (out[g] > 1.0 or out[g] < least_chance[g]):
                 out[g] = 1.0 if out[g] > 1.0 else least_chance[g]
                 is_fixed[g] = True
-                has_fixed = True
-        if not has_fixed:
+                fixes_group = True
+        if not fixes_group:
             return
-        groups_left = float(top_groups)
+        groups_to_reach = float(top_groups)
         for g in range(groups):
             if is_fixed[g]:
-                groups_left -= out[g]
-        groups_left = max(groups_left, 0.0)
+                groups_to_reach -= out[g]
+        groups_to_reach = max(groups_to_reach, 0.0)
 
 
 @kernel
@@ -58,7 +58,7 @@ def joint_ratio(a: float, b: float, top_groups: int) -> float:
 
 @lazy_entry
 def grouped_deficit(
-    chances: Floats, slots: Ints, part: Floats, groups: int, top_groups: int
+    chances: Floats, slots: Ints, slot_share: Floats, groups: int, top_groups: int
 ) -> Floats:
     """Mean minus variance of a token's picks on each die, f8[layers, dies], when its experts are in
     `top_groups` of the groups. chances f8[layers, experts]: that a token picks an expert; part
@@ -71,7 +71,7 @@ def grouped_deficit(
     group_chance = np.empty(groups)
     group_var = np.empty(groups)
     group_picks = np.empty(groups)
-    var_of_part = np.empty(groups)
+    group_pick_var = np.empty(groups)
     die_var = np.empty(dies)
     for layer in range(layers):
         group_chances(chances[layer], groups, top_groups, group_chance)
@@ -84,28 +84,28 @@ def grouped_deficit(
         var_sum = 0.0
         for die in range(dies):
             group_picks[:] = 0.0
-            var_of_part[:] = 0.0
+            group_pick_var[:] = 0.0
             die_var[die] = 0.0
             for i in range(slots_each):
-                if part[layer, die, i] <= 0.0:
+                if slot_share[layer, die, i] <= 0.0:
                     continue
                 expert = slots[layer, die, i]
                 g = expert // group_size
-                picks = chances[layer, expert] * part[layer, die, i]
+                picks = chances[layer, expert] * slot_share[layer, die, i]
                 chance = min(1.0, chances[layer, expert] / max(group_chance[g], 1e-12))
-                pick_var = chance * (1.0 - chance) * part[layer, die, i]
+                pick_var = chance * (1.0 - chance) * slot_share[layer, die, i]
                 # Of this expert, and what the pairs below count of it.
                 die_var[die] += picks - picks * picks
                 die_var[die] -= picks * picks * (1.0 / max(group_chance[g], 1e-12) - 1.0)
                 die_var[die] += group_chance[g] * (1.0 - EVEN) * pick_var * pick_var / group_var[g]
                 group_picks[g] += picks
-                var_of_part[g] += pick_var
+                group_pick_var[g] += pick_var
             for g in range(groups):
                 if group_picks[g] == 0.0:
                     continue
                 die_var[die] += group_picks[g] * group_picks[g] * (1.0 / group_chance[g] - 1.0)
                 even_share = group_chance[g] * (1.0 - EVEN)
-                die_var[die] -= even_share * var_of_part[g] * var_of_part[g] / group_var[g]
+                die_var[die] -= even_share * group_pick_var[g] * group_pick_var[g] / group_var[g]
                 for other_group in range(g):
                     ratio = joint_ratio(group_chance[g], group_chance[other_group], top_groups)
                     die_var[die] += 2.0 * group_picks[g] * group_picks[other_group] * (ratio - 1.0)
@@ -114,9 +114,9 @@ def grouped_deficit(
         for die in range(dies):
             mean_picks = 0.0
             for i in range(slots_each):
-                if part[layer, die, i] > 0.0:
-                    mean_picks += chances[layer, slots[layer, die, i]] * part[layer, die, i]
+                if slot_share[layer, die, i] > 0.0:
+                    mean_picks += chances[layer, slots[layer, die, i]] * slot_share[layer, die, i]
             other_variance = max(var_sum - die_var[die], 0.1 * var_sum)
-            free_var = die_var[die] * var_sum / other_variance if other_variance > 0.0 else 0.0
-            deficits[layer, die] = mean_picks - free_var
+            unbound_var = die_var[die] * var_sum / other_variance if other_variance > 0.0 else 0.0
+            deficits[layer, die] = mean_picks - unbound_var
     return deficits

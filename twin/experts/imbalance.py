@@ -98,7 +98,7 @@ def imbalance(
 
     def all_points() -> Floats:
         """All values of the curve, computed together, f8[G] or [2 G]."""
-        return np.concatenate([level.factors(batch_tokens, *request_args) for level in peaks])
+        return np.concatenate([peak.factors(batch_tokens, *request_args) for peak in peaks])
 
     picks, _, _ = die_moments(chances, slots, copy_shares(slots, routed.routed_experts, near_nodes))
     lazy_curve = Curve(point, all_points, GRID * len(peaks))

@@ -74,8 +74,8 @@ class Peaks:
     def factors(self, tokens: Floats, tokens_per_request: float, correlation: float) -> Floats:
         """Expected load of the hottest die over the mean, averaged over layers, f8[g], for tokens
         f8[g]; correlation: between tokens of one request."""
-        of_requests = tokens_per_request, correlation
-        return np.array([self._mean_factor(peaks, float(n), *of_requests) for n in tokens])
+        request_args = tokens_per_request, correlation
+        return np.array([self._mean_factor(peaks, float(n), *request_args) for n in tokens])
 
     def factor(self, tokens: float, tokens_per_request: float, correlation: float) -> float:
         """Expected load of the hottest die over the mean, averaged over layers, for one batch of
@@ -159,15 +159,15 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
     return np.where(is_first, copies_on_die * (near_share + far_share) / nearest, 0.0)
 
 
-def die_moments(chances: Floats, slots: Ints, part: Floats) -> tuple[Floats, Floats, Floats]:
-    """Moments of one token on each die for part of `copy_shares`: (picks: mean number of experts,
-    own: squared chances, by which picking an expert once at most lowers variance, alike: variance
-    per unit of topic correlation, x (1 - x) for an expert of chance x), each f8[layers, dies]."""
+def die_moments(chances: Floats, slots: Ints, shares: Floats) -> tuple[Floats, Floats, Floats]:
+    """Moments of one token on each die for part of `copy_shares`: (mean number of experts,
+    squared chances, by which picking an expert once at most lowers variance, variance per unit of
+    topic correlation, x (1 - x) for an expert of chance x), each f8[layers, dies]."""
     layers, dies, die_slots = slots.shape
     picks, own_variance, common_variance = (np.zeros((layers, dies)) for _ in range(3))
     chance_of_slot = chances[np.arange(layers)[:, None, None], slots]
     for i in range(die_slots):  # slot by slot, so that the order of the sums is fixed
-        slot_share, slot_chance = part[:, :, i], chance_of_slot[:, :, i]
+        slot_share, slot_chance = shares[:, :, i], chance_of_slot[:, :, i]
         picks += slot_chance * slot_share
         own_variance += slot_chance * slot_share * slot_chance * slot_share
         common_variance += slot_chance * (1.0 - slot_chance) * slot_share * slot_share

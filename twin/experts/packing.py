@@ -12,7 +12,7 @@ SLACK = 1.01  # load of a node over its part, up to which experts stay where the
 
 
 def place_spread(
-    load: Floats, physical: int, node_of: Ints, nodes: int, current: Ints, slots: Ints
+    load: Floats, copies: int, node_of: Ints, nodes: int, current: Ints, slots: Ints
 ) -> None:
     """Copy the hottest experts and put each copy on a node with few copies of its expert, on a
     light die without one. load f8[layers, experts], node_of i8[dies] rising: fills slots i8[layers,
@@ -22,15 +22,15 @@ def place_spread(
     experts = load.shape[1]
     rows = np.arange(layers)
     copies_of = np.ones((layers, experts), np.int64)
-    copy_count = min(physical, experts * dies)
+    copy_count = min(copies, experts * dies)
     for _ in range(experts, copy_count):
         hottest_expert = np.where(copies_of < dies, load / copies_of, -1.0).argmax(axis=1)
         copies_of[rows, hottest_expert] += 1
-    had_copy = np.zeros((layers, experts, nodes), np.bool_)
+    had_expert = np.zeros((layers, experts, nodes), np.bool_)
     if nodes > 1 and current.shape[0] > 0:
         layer_index, die, _ = np.nonzero(current >= 0)
-        had_copy[layer_index, current[current >= 0], node_of[die]] = True
-    node_copies = _copies_by_node(load, copies_of, node_of, had_copy, die_slots, copy_count)
+        had_expert[layer_index, current[current >= 0], node_of[die]] = True
+    node_copies = _copies_by_node(load, copies_of, node_of, had_expert, die_slots, copy_count)
     # Expert by expert, node by node: which copy goes where, and what it weighs.
     expert_and_node = np.repeat(np.tile(np.arange(experts * nodes), layers), node_copies.ravel())
     expert, node = np.divmod(expert_and_node.reshape(layers, copy_count), nodes)
@@ -44,19 +44,19 @@ def place_spread(
 
 
 def _copies_by_node(
-    load: Floats, count: Ints, node_of: Ints, was: Bools, room: int, copies: int
+    load: Floats, count: Ints, node_of: Ints, had_copy: Bools, die_slots: int, copies: int
 ) -> Ints:
     """Number of copies of each expert on each node, i8[layers, experts, nodes]; count i8[layers,
     experts]: on all nodes. Copies are dealt one by one, those of the heaviest experts first, to the
     node with the fewest of the expert, then to the lightest; preferably to one that has the expert
-    (`was`) while its load is below SLACK times its part. room: slots of a die."""
-    layers, experts, nodes = was.shape
+    (`had_copy`) while its load is below SLACK times its part. die_slots: slots of a die."""
+    layers, experts, nodes = had_copy.shape
     if nodes == 1:
         return count[:, :, None].copy()
     rows = np.arange(layers)
-    node_slots = np.bincount(node_of, minlength=nodes) * room
+    node_slots = np.bincount(node_of, minlength=nodes) * die_slots
     free_slots = np.tile(node_slots, (layers, 1))
-    stay_load = SLACK * np.add.accumulate(load, axis=1)[:, -1] / (node_of.size * room)
+    stay_load = SLACK * np.add.accumulate(load, axis=1)[:, -1] / (node_of.size * die_slots)
     copies_of_node = np.zeros((layers, experts, nodes), np.int64)
     node_load = np.zeros((layers, nodes))
     order = np.argsort(-load / count, axis=1, kind="mergesort")
@@ -69,10 +69,10 @@ def _copies_by_node(
         node = np.where(has_fewest, node_load / np.maximum(node_slots, 1), np.inf).argmin(axis=1)
         may_stay = (
             has_fewest
-            & was[rows, expert]
+            & had_copy[rows, expert]
             & (node_load + copy_load[:, None] <= stay_load[:, None] * node_slots)
         )
-        stays_on_node = may_stay.any(axis=1) & ~was[rows, expert, node]
+        stays_on_node = may_stay.any(axis=1) & ~had_copy[rows, expert, node]
         node = np.where(stays_on_node, may_stay.argmax(axis=1), node)
         copies_of_node[rows, expert, node] += 1
         free_slots[rows, node] -= 1
@@ -81,7 +81,7 @@ def _copies_by_node(
 
 
 def _pack_apart(
-    share: Floats, expert: Ints, node: Ints, node_of: Ints, experts: int, slots: Ints
+    copy_load: Floats, expert: Ints, node: Ints, node_of: Ints, experts: int, slots: Ints
 ) -> None:
     """Fill `slots` with copies, heaviest first, each on its node's lightest die with room, if
     possible one without its expert; by copy, [layers, copies]: share (its load), expert, node."""
@@ -90,7 +90,7 @@ def _pack_apart(
     die_load = np.zeros((layers, dies))
     copies_on_die = np.zeros((layers, dies), np.int64)
     holds_expert = np.zeros((experts, layers, dies), np.bool_)
-    for copy_of_layer in np.argsort(-share, axis=1, kind="mergesort").T:
+    for copy_of_layer in np.argsort(-copy_load, axis=1, kind="mergesort").T:
         expert_of_copy = expert[rows, copy_of_layer]
         has_room = (node_of == node[rows, copy_of_layer][:, None]) & (copies_on_die < slots_per_die)
         fits_apart = has_room & ~holds_expert[expert_of_copy, rows]
@@ -98,7 +98,7 @@ def _pack_apart(
         best_die = np.where(is_candidate, die_load, np.inf).argmin(axis=1)
         slots[rows, best_die, copies_on_die[rows, best_die]] = expert_of_copy
         copies_on_die[rows, best_die] += 1
-        die_load[rows, best_die] += share[rows, copy_of_layer]
+        die_load[rows, best_die] += copy_load[rows, copy_of_layer]
         holds_expert[expert_of_copy, rows, best_die] = True
 
 
@@ -130,8 +130,8 @@ def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
                     chosen_die = i
                 elif level != 0:
                     for die in range(dies):
-                        fits_level = level < 0 or in_common[i, die] == level
-                        if fits_level and node_of[die] == node_of[i] and not is_taken[die]:
+                        has_as_many = level < 0 or in_common[i, die] == level
+                        if has_as_many and node_of[die] == node_of[i] and not is_taken[die]:
                             chosen_die = die
                             break
                 if chosen_die >= 0:

@@ -95,10 +95,10 @@ def received_experts(old: Ints, new: Ints) -> Ints:
 
 
 def choose_layers(
-    policy: Policy, measured: Floats, slots: Ints, threshold: float, layers: int, nearest: int = 1
+    policy: Policy, measured: Floats, slots: Ints, threshold: float, budget: int, nearest: int = 1
 ) -> Ints:
     """Layers that a decision changes, i8[k], rising. periodic: all; threshold: those whose hottest
-    die over the mean exceeds it; layer_budget: the `layers` worst; none and oracle: none."""
+    die over the mean exceeds it; layer_budget: the `budget` worst; none and oracle: none."""
     if policy in ("none", "oracle"):
         return np.empty(0, np.int64)
     if policy == "periodic":
@@ -106,4 +106,4 @@ def choose_layers(
     hottest_over_mean = hottest_by_layer(measured, slots, nearest)
     if policy == "threshold":
         return np.flatnonzero(hottest_over_mean > threshold)
-    return np.sort(np.argsort(-hottest_over_mean, kind="stable")[: max(0, layers)])
+    return np.sort(np.argsort(-hottest_over_mean, kind="stable")[: max(0, budget)])

@@ -96,15 +96,15 @@ def to_chances(load: Floats, top_k: float) -> Floats:
     """Each row of load f8[layers, experts] scaled to chances of at most 1 that sum to top_k."""
     load = load.copy()
     is_full = np.zeros(load.shape, np.bool_)
-    count_before = np.full(load.shape[0], -1)
+    last_count = np.full(load.shape[0], -1)
     while True:
         free_load = np.add.accumulate(np.where(is_full, 0.0, load), axis=1)[:, -1]
         full_count = is_full.sum(axis=1)
-        is_scaled = (full_count != count_before) & (free_load > 0.0)
+        is_scaled = (full_count != last_count) & (free_load > 0.0)
         if not is_scaled.any():
             return np.where(is_full, 1.0, load)
         picks_left = top_k - full_count
         row_scale = np.divide(picks_left, free_load, np.ones(free_load.size), where=is_scaled)
         load = np.where(is_full, 1.0, load * row_scale[:, None])
-        count_before = np.where(is_scaled, full_count, count_before)
+        last_count = np.where(is_scaled, full_count, last_count)
         is_full |= (load >= 1.0) & is_scaled[:, None]

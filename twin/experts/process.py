@@ -117,12 +117,12 @@ def chances_at(process: Process, t_s: float, mix: Floats | None = None) -> Float
     array is shared between equal questions: do not write it."""
     if t_s < 0:
         raise popularity.ExpertsError(f"t_s = {t_s:g}: popularity begins at 0 s")
-    weights = mix_at(process, t_s) if mix is None else np.asarray(mix, np.float64)
-    if weights.shape != (process.topics,) or weights.sum() <= 0:
+    class_weights = mix_at(process, t_s) if mix is None else np.asarray(mix, np.float64)
+    if class_weights.shape != (process.topics,) or class_weights.sum() <= 0:
         raise popularity.ExpertsError(
-            f"mix has shape {weights.shape}: give {process.topics} weights with a sum above 0"
+            f"mix has shape {class_weights.shape}: give {process.topics} weights with a sum above 0"
         )
-    topic_shares = weights / weights.sum()
+    topic_shares = class_weights / class_weights.sum()
     return _chances_of_mix(process, t_s if process.changes else 0.0, tuple(topic_shares.tolist()))
 
 
@@ -157,14 +157,14 @@ def topics_of(
     request_count = arrival_s.size
     if process.topics == 1 or request_count == 0:
         return np.zeros(request_count, np.int8)
-    first_row = np.arange(request_count)
+    class_row = np.arange(request_count)
     in_session = np.flatnonzero(session != NO_SESSION)
     if in_session.size:
         order = in_session[np.lexsort((in_session, arrival_s[in_session], session[in_session]))]
         is_first_turn = np.concatenate(([True], np.diff(session[order]) != 0))
-        first_row[order] = order[is_first_turn][np.cumsum(is_first_turn) - 1]
-    weight = _topic_weights(process, arrival_s[first_row].astype(np.float64))
-    draw = uniforms(stream_key(seed, "experts/topic_of"), first_row) * np.cumsum(weight, axis=0)[-1]
+        class_row[order] = order[is_first_turn][np.cumsum(is_first_turn) - 1]
+    weight = _topic_weights(process, arrival_s[class_row].astype(np.float64))
+    draw = uniforms(stream_key(seed, "experts/topic_of"), class_row) * np.cumsum(weight, axis=0)[-1]
     topic_class = np.zeros(request_count, np.int8)
     for topic_k in range(process.topics - 1):
         is_later = (topic_class == topic_k) & (draw >= weight[topic_k])
@@ -201,8 +201,8 @@ def _shift_number(process: Process, t_s: float) -> int:
 def _drift(process: Process, t_s: float) -> Floats:
     """Drift of the log loads at `t_s`, f8[layers, experts], before any topic."""
     layers = process.base.shape[0]
-    epoch = _shift_number(process, t_s)
-    stream_name = "experts/drift" if epoch == 0 else f"experts/drift/after/{epoch}"
+    shift_number = _shift_number(process, t_s)
+    stream_name = "experts/drift" if shift_number == 0 else f"experts/drift/after/{shift_number}"
     keys = _keys(process.seed, stream_name, layers)
     experts = process.base.shape[1]
     if process.drift_sd == 0.0:
@@ -219,11 +219,11 @@ def _drift(process: Process, t_s: float) -> Floats:
 
 def _shifted_loads(process: Process, t_s: float) -> Floats:
     """Long-run log loads after the last shift, which rotated a share of each row by one place."""
-    epoch, log_load = _shift_number(process, t_s), process.base
-    if epoch == 0 or process.shift_share == 0.0:
+    shift_number, log_load = _shift_number(process, t_s), process.base
+    if shift_number == 0 or process.shift_share == 0.0:
         return log_load
     layers, experts = log_load.shape
-    order_draws = uniforms(_keys(process.seed, f"experts/shift/{epoch}", layers)[:, None],
+    order_draws = uniforms(_keys(process.seed, f"experts/shift/{shift_number}", layers)[:, None],
                      np.arange(experts))  # fmt: skip
     expert_order = np.argsort(order_draws, axis=1, kind="mergesort")
     moved_experts = expert_order[:, : round(process.shift_share * experts)]

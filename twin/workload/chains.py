@@ -77,18 +77,18 @@ def regroup(
 
 @lazy_entry
 def extended_chains(
-    offset: np.ndarray, first: np.ndarray, blocks: np.ndarray, distinct: int, child: np.ndarray,
+    offset: np.ndarray, first: np.ndarray, blocks: np.ndarray, distinct: int, next_row: np.ndarray,
     wanted: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:  # fmt: skip
-    """Chains extended to wanted i8[n] blocks: first by those of child i8[n], the row whose prompt
-    extends this one and its answer (or EMPTY), then by new ones. Returns (segment offset i8[n + 1],
-    first i8[m], blocks i4[m], distinct ids)."""
+    """Chains extended to wanted i8[n] blocks: first by those of next_row i8[n], the row whose
+    prompt extends this one and its answer (or EMPTY), then by new ones. Returns (segment offset
+    i8[n + 1], first i8[m], blocks i4[m], distinct ids)."""
     rows = offset.size - 1
     new_offset = np.zeros(rows + 1, np.int64)
     segment_limit = first.size + rows
     for i in range(rows):
-        if child[i] != EMPTY:
-            segment_limit += offset[child[i] + 1] - offset[child[i]]
+        if next_row[i] != EMPTY:
+            segment_limit += offset[next_row[i] + 1] - offset[next_row[i]]
     new_first = np.empty(segment_limit, np.int64)
     new_blocks = np.empty(segment_limit, np.int32)
     segment = 0
@@ -100,8 +100,8 @@ def extended_chains(
             last_id = first[old_segment] + blocks[old_segment] - 1
             segment += 1
         own_blocks, blocks_before, is_extension = filled_blocks, 0, filled_blocks == 0
-        if child[i] != EMPTY:
-            for old_segment in range(offset[child[i]], offset[child[i] + 1]):
+        if next_row[i] != EMPTY:
+            for old_segment in range(offset[next_row[i]], offset[next_row[i] + 1]):
                 skipped = min(max(own_blocks - blocks_before, 0), blocks[old_segment])
                 blocks_before += blocks[old_segment]
                 if skipped > 0 and blocks_before - blocks[old_segment] + skipped == own_blocks:

@@ -98,13 +98,13 @@ def _parents(
 ) -> np.ndarray:  # fmt: skip
     """Index i4[n] of the turn that each request extends, or -1; raises fixed inputs to whole
     prompts. In a closed loop it is `concurrency` requests earlier; `turn_gap_s` has no effect."""
-    is_fixed = workload.lengths == "fixed"
+    has_fixed_lengths = workload.lengths == "fixed"
     is_closed = workload.arrivals == "closed_loop"
     turns = Turns(
         workload.follow_up_probability,
         float(workload.concurrency) if is_closed else workload.turn_gap_s,
         0.0 if is_closed else _session_fact(facts, workload, "turn_gap_sigma"),
-        1 if is_fixed else int(_session_fact(facts, workload, "candidates")),
+        1 if has_fixed_lengths else int(_session_fact(facts, workload, "candidates")),
         0.0 if is_closed else workload.tool_share,
         workload.tool_gap_s,
     )
@@ -112,7 +112,7 @@ def _parents(
     find_parents(
         stream("sessions"), stream("turn gaps"),
         np.arange(arrival_s.size, dtype=np.float64) if is_closed else arrival_s, input_tokens,
-        output_tokens, turns, is_fixed, parent,
+        output_tokens, turns, has_fixed_lengths, parent,
     )  # fmt: skip
     return parent
 

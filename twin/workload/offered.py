@@ -73,29 +73,29 @@ class _Question(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Drawn:
+class _Sample:
     """Requests that stand for those of a run."""
 
     requests: Requests
     first: int  # that counts; those before fill caches
-    each: float  # requests of the run that one stands for
+    weight: float  # requests of the run that one stands for
 
 
 def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
     """Figures of the scenario's traffic, from its first requests, where prompts share blocks from
     those after the warm-up, or from all of a trace. They are cached: one sample serves every
     question about the same traffic. Raises as `generate`."""
-    factor = mean_rate_factor(scenario.workload, scenario.horizon_s, facts)
+    rate_factor = mean_rate_factor(scenario.workload, scenario.horizon_s, facts)
     if trace is None:
-        return _sampled(_question(scenario, factor), factor, facts)
-    return _sampled_trace(
-        scenario.workload, scenario.horizon_s, factor, scenario.seed,
+        return _sample_figures(_question(scenario, rate_factor), rate_factor, facts)
+    return _trace_figures(
+        scenario.workload, scenario.horizon_s, rate_factor, scenario.seed,
         scenario.memory_pool.block_tokens, facts, trace,
     )  # fmt: skip
 
 
-def _question(scenario: Scenario, factor: float) -> _Question:
-    """What a scenario's sample depends on; factor: mean one on its rate."""
+def _question(scenario: Scenario, rate_factor: float) -> _Question:
+    """What a scenario's sample depends on; rate_factor: mean one on its rate."""
     # Lengths and reuse do not hang on when requests come.
     workload = scenario.workload.model_copy(update={"profile": Profile()})
     pool = scenario.memory_pool
@@ -103,55 +103,55 @@ def _question(scenario: Scenario, factor: float) -> _Question:
     if shares_blocks and workload.prompts:  # a finite benchmark counts from its first one
         run_requests = float(workload.prompts)
     elif shares_blocks and workload.arrivals != "closed_loop":
-        run_requests = workload.rate_req_per_s * factor * scenario.horizon_s
+        run_requests = workload.rate_req_per_s * rate_factor * scenario.horizon_s
         warm_share = min(scenario.warmup_s / scenario.horizon_s, MOST_WARM)
     answers = pool.answers and shares_blocks
     return _Question(workload, run_requests, warm_share, scenario.seed, pool.block_tokens, answers)
 
 
 @lru_cache(maxsize=4)  # for what is offered, and for caches
-def _drawn(question: _Question, facts: Facts) -> _Drawn:
+def _sample_of(question: _Question, facts: Facts) -> _Sample:
     """Requests of a run. Where prompts share blocks, these stand for a run of any length: pauses
     between turns, the number of prefixes and (`Caches.scaled`) caches are smaller in proportion. Of
     a closed loop, whose number of requests depends on the system, those are drawn that come once
     most turns and prefixes have been seen."""
     workload, run_requests, warm_share, seed, block_tokens, answers = question
-    first, count, each = 0, SAMPLE, 1.0
+    first, count, weight = 0, SAMPLE, 1.0
     if workload.prefix != "none":
         if run_requests > 0.0:
             count = min(round(SAMPLE / (1.0 - warm_share)), 2 * SAMPLE)
-            first, each = int(warm_share * count), run_requests / count
+            first, weight = int(warm_share * count), run_requests / count
         else:
             first, count = SAMPLE, 2 * SAMPLE
             is_session = workload.prefix == "sessions"
-            apart = workload.concurrency if is_session else workload.prefix_groups
-            each = max(1.0, apart / APART)
+            distance = workload.concurrency if is_session else workload.prefix_groups
+            weight = max(1.0, distance / APART)
         if workload.prompts:
-            each = max(1.0, each)
+            weight = max(1.0, weight)
         workload = workload.model_copy(update={
-            "turn_gap_s": workload.turn_gap_s / each, "tool_gap_s": workload.tool_gap_s / each,
-            "prefix_groups": max(1, round(workload.prefix_groups / each)),
-            "concurrency": max(1, round(workload.concurrency / each)),
+            "turn_gap_s": workload.turn_gap_s / weight, "tool_gap_s": workload.tool_gap_s / weight,
+            "prefix_groups": max(1, round(workload.prefix_groups / weight)),
+            "concurrency": max(1, round(workload.concurrency / weight)),
         })  # fmt: skip
     horizon_s = 2.0 * count / workload.rate_req_per_s
     with without_compiling():
         requests = generate(
             workload, horizon_s, seed, block_tokens, facts, None, count, answers, even=True
         )
-    return _Drawn(requests, first, each)
+    return _Sample(requests, first, weight)
 
 
 @lru_cache(maxsize=32)
-def _sampled(question: _Question, factor: float, facts: Facts) -> Offered:
-    """Figures of the traffic of `question`; factor: mean one on its rate."""
+def _sample_figures(question: _Question, rate_factor: float, facts: Facts) -> Offered:
+    """Figures of the traffic of `question`; rate_factor: mean one on its rate."""
     is_closed = question.workload.arrivals == "closed_loop"
-    rate = None if is_closed else question.workload.rate_req_per_s * factor
-    return _figures(_drawn(question, facts), rate)
+    rate = None if is_closed else question.workload.rate_req_per_s * rate_factor
+    return _figures(_sample_of(question, facts), rate)
 
 
-def _figures(drawn: _Drawn, req_per_s: float | None) -> Offered:
+def _figures(sample: _Sample, req_per_s: float | None) -> Offered:
     """Figures of requests that come at this rate (None: unknown)."""
-    requests, first = drawn.requests, drawn.first
+    requests, first = sample.requests, sample.first
     prompt_tokens, answer_tokens = requests.input_tokens[first:], requests.output_tokens[first:]
     seen_tokens = _seen_blocks(requests)[first:] * float(requests.block_tokens)
     reused_tokens = np.minimum(seen_tokens, prompt_tokens)
@@ -172,13 +172,13 @@ def _figures(drawn: _Drawn, req_per_s: float | None) -> Offered:
         answers=answer_tokens,
         arrivals=requests.arrival_s[first:],
         seen=reused_tokens,
-        blocks=math.ceil(requests.blocks * drawn.each),
+        blocks=math.ceil(requests.blocks * sample.weight),
         block_tokens=requests.block_tokens,
     )
 
 
 @lru_cache(maxsize=4)  # of traces, which are large
-def _sampled_trace(
+def _trace_figures(
     workload: Workload, run_s: float, factor: float, seed: int, block_tokens: int, facts: Facts,
     trace: TraceTable,
 ) -> Offered:  # fmt: skip
@@ -194,7 +194,7 @@ def _sampled_trace(
         requests = generate(
             workload, math.inf, seed, block_tokens, facts, trace, len(trace), even=True
         )
-    return _figures(_Drawn(requests, 0, 1.0), req_per_s)
+    return _figures(_Sample(requests, 0, 1.0), req_per_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +205,9 @@ class Caches:
     blocks: float  # that each has room for; infinite: all
     ttl_s: float = math.inf  # of a block, from its last use
 
-    def scaled(self, each: float) -> Caches:
-        """Caches for a sample of which each request stands for so many."""
-        return Caches(self.count, self.blocks / each, self.ttl_s / each)
+    def scaled(self, weight: float) -> Caches:
+        """Caches for a sample each of whose requests stands for `weight` of the run."""
+        return Caches(self.count, self.blocks / weight, self.ttl_s / weight)
 
 
 def lru_hit_tokens(
@@ -218,10 +218,10 @@ def lru_hit_tokens(
     its first ones; answers: whether caches store answers too. They are cached, as those of
     `offered`."""
     if trace is not None:
-        args = scenario.workload, scenario.seed, scenario.memory_pool.block_tokens
-        return _trace_lru_hit_tokens(*args, facts, trace, caches, answers)
-    factor = mean_rate_factor(scenario.workload, scenario.horizon_s, facts)
-    return _sample_lru_hit_tokens(_question(scenario, factor), facts, caches, answers)
+        trace_args = scenario.workload, scenario.seed, scenario.memory_pool.block_tokens
+        return _trace_lru_hit_tokens(*trace_args, facts, trace, caches, answers)
+    rate_factor = mean_rate_factor(scenario.workload, scenario.horizon_s, facts)
+    return _sample_lru_hit_tokens(_question(scenario, rate_factor), facts, caches, answers)
 
 
 @lru_cache(maxsize=32)
@@ -229,9 +229,9 @@ def _sample_lru_hit_tokens(
     question: _Question, facts: Facts, caches: Caches, answers: bool
 ) -> np.ndarray:
     """Tokens of each prompt of a sample that LRU caches hold, i8[requests]."""
-    drawn = _drawn(question, facts)
-    hits = _lru_hit_tokens(drawn.requests, caches.scaled(drawn.each), answers)
-    return hits[drawn.first :]
+    sample = _sample_of(question, facts)
+    hits = _lru_hit_tokens(sample.requests, caches.scaled(sample.weight), answers)
+    return hits[sample.first :]
 
 
 @lru_cache(maxsize=8)
@@ -258,26 +258,26 @@ def _lru_hit_tokens(sample: Requests, caches: Caches, answers: bool) -> np.ndarr
     # Block and last touch, the oldest first; a dict would look over all that it lost before its
     # first key.
     lru_caches = [OrderedDict[int, float]() for _ in range(caches.count)]
-    hits, first = np.zeros(len(sample), np.int64), sample.segment_first.tolist()
+    hit_tokens, first_ids = np.zeros(len(sample), np.int64), sample.segment_first.tolist()
     block_counts, segment_offset = sample.segment_blocks.tolist(), sample.segment_offset.tolist()
     # Clients of a closed loop have no times.
     touches_s = np.where(np.isfinite(sample.arrival_s), sample.arrival_s, 0.0).tolist()
     for i, tokens in enumerate(sample.input_tokens.tolist()):
-        lru, oldest_s = lru_caches[i % caches.count], touches_s[i] - caches.ttl_s
+        cache, oldest_s = lru_caches[i % caches.count], touches_s[i] - caches.ttl_s
         segments = range(segment_offset[i], segment_offset[i + 1])
-        chain = [b for s in segments for b in range(first[s], first[s] + block_counts[s])]
-        looked_up = chain[: tokens // block_tokens]
+        chain = [b for s in segments for b in range(first_ids[s], first_ids[s] + block_counts[s])]
+        prompt_chain = chain[: tokens // block_tokens]
         hit_blocks = next(
-            (k for k, b in enumerate(looked_up) if b not in lru or lru[b] < oldest_s),
-            len(looked_up),
+            (k for k, b in enumerate(prompt_chain) if b not in cache or cache[b] < oldest_s),
+            len(prompt_chain),
         )
-        hits[i] = min(hit_blocks * block_tokens, tokens - 1)
-        for block in reversed(chain if answers else looked_up):
-            lru[block] = touches_s[i]
-            lru.move_to_end(block)
-        while len(lru) > caches.blocks:
-            lru.popitem(last=False)
-    return hits
+        hit_tokens[i] = min(hit_blocks * block_tokens, tokens - 1)
+        for block in reversed(chain if answers else prompt_chain):
+            cache[block] = touches_s[i]
+            cache.move_to_end(block)
+        while len(cache) > caches.blocks:
+            cache.popitem(last=False)
+    return hit_tokens
 
 
 def _seen_blocks(sample: Requests, answers: bool = False) -> np.ndarray:
@@ -286,16 +286,16 @@ def _seen_blocks(sample: Requests, answers: bool = False) -> np.ndarray:
     requests = len(sample)
     if not sample.segment_blocks.size:
         return np.zeros(requests, np.int64)
-    run_count = np.diff(sample.segment_offset)
-    run_blocks = sample.segment_blocks.astype(np.int64)
-    block_ids = ranges(sample.segment_first, run_blocks)
-    owner_of_block = np.repeat(np.repeat(np.arange(requests), run_count), run_blocks)
+    segment_counts = np.diff(sample.segment_offset)
+    segment_blocks = sample.segment_blocks.astype(np.int64)
+    block_ids = ranges(sample.segment_first, segment_blocks)
+    owner_of_block = np.repeat(np.repeat(np.arange(requests), segment_counts), segment_blocks)
     prompt_blocks = sample.input_tokens // sample.block_tokens
     chain_blocks = np.bincount(owner_of_block, minlength=requests)
     in_prompt = ranges(np.zeros(requests, np.int64), chain_blocks) < prompt_blocks[owner_of_block]
     first_owner = np.full(sample.blocks, requests)
     # Of equal ones the last assignment stays: the earliest prompt.
-    holds = slice(None) if answers else in_prompt
-    first_owner[block_ids[holds][::-1]] = owner_of_block[holds][::-1]
+    is_counted = slice(None) if answers else in_prompt
+    first_owner[block_ids[is_counted][::-1]] = owner_of_block[is_counted][::-1]
     is_seen = (first_owner[block_ids] < owner_of_block) & in_prompt
     return np.bincount(owner_of_block[is_seen], minlength=requests)

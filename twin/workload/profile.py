@@ -140,24 +140,24 @@ def _renewal_times(
 
 
 def renewal_arrivals(
-    key: np.uint64, process: int, rate_per_s: float, cv: float, horizon_s: float, most: int
+    key: np.uint64, process: int, rate_per_s: float, cv: float, horizon_s: float, most_arrivals: int
 ) -> np.ndarray:
-    """Arrival times f8[n] in [0, horizon_s) of a Poisson or Gamma renewal stream, at most `most`,
-    with gaps of mean 1/rate and coefficient of variation `cv` (1 for Poisson)."""
+    """Arrival times f8[n] in [0, horizon_s) of a Poisson or Gamma renewal stream, at most
+    `most_arrivals`, with gaps of mean 1/rate and coefficient of variation `cv` (1 for Poisson)."""
     gamma_shape = 1.0 / (cv * cv)
     mean_count = rate_per_s * horizon_s
-    most_arrivals = mean_count + 6.0 * max(cv, 1.0) * math.sqrt(mean_count) + 16.0
+    room = mean_count + 6.0 * max(cv, 1.0) * math.sqrt(mean_count) + 16.0
     while True:
-        arrival_s = np.empty(int(min(most_arrivals, most)))
+        arrival_s = np.empty(int(min(room, most_arrivals)))
         arrival_count = _renewal_times(key, process, rate_per_s, gamma_shape, horizon_s, arrival_s)
-        if arrival_count < arrival_s.size or arrival_count == most:
+        if arrival_count < arrival_s.size or arrival_count == most_arrivals:
             return arrival_s[:arrival_count]
-        most_arrivals *= 2.0  # seldom: the same draws again, into more room
+        room *= 2.0  # seldom: the same draws again, into more room
 
 
-def uniform_arrivals(rate_per_s: float, horizon_s: float, most: int) -> np.ndarray:
-    """Arrival times f8[n] in [0, horizon_s), evenly spaced from 0 on, at most `most`."""
-    arrival_count = min(math.ceil(horizon_s * rate_per_s), most)
+def uniform_arrivals(rate_per_s: float, horizon_s: float, most_arrivals: int) -> np.ndarray:
+    """Arrival times f8[n] in [0, horizon_s), evenly spaced from 0 on, at most `most_arrivals`."""
+    arrival_count = min(math.ceil(horizon_s * rate_per_s), most_arrivals)
     arrival_s: np.ndarray = np.arange(arrival_count) / rate_per_s
     return arrival_s[arrival_s < horizon_s]
 

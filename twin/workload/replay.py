@@ -83,46 +83,46 @@ def earlier_turn(session: np.ndarray) -> np.ndarray:
     return turn_before
 
 
-def _index_among(chosen: np.ndarray, wanted: np.ndarray, some: np.ndarray) -> np.ndarray:
+def _index_among(chosen: np.ndarray, wanted: np.ndarray, is_wanted: np.ndarray) -> np.ndarray:
     """Index of each wanted row among the chosen ones; NONE for others."""
     order = np.argsort(chosen, kind="stable")
     index = order[np.minimum(np.searchsorted(chosen[order], wanted), max(chosen.size - 1, 0))]
-    return np.where(some, index, NONE)
+    return np.where(is_wanted, index, NONE)
 
 
 def _trace_chains(
-    table: TraceTable, block_tokens: int, before: np.ndarray | None
+    table: TraceTable, block_tokens: int, turn_before: np.ndarray | None
 ) -> tuple[Chains, int]:
-    """(chains of every row, tokens of a block); before i8[n]: the earlier turn of each row, if
+    """(chains of every row, tokens of a block); turn_before i8[n]: the earlier turn of each row, if
     chains include answers, else None."""
-    answer_tokens = 0 if before is None else table.output_tokens
+    answer_tokens = 0 if turn_before is None else table.output_tokens
     if not table.has_prefix:
         return own_chains(table.input_tokens + answer_tokens, block_tokens), block_tokens
     chains, block_size = _prompt_chains(table, block_tokens)
-    if before is None:
+    if turn_before is None:
         return chains, block_size
     next_turn = np.full(len(table), NONE)
-    next_turn[before[before >= 0]] = np.flatnonzero(before >= 0)
+    next_turn[turn_before[turn_before >= 0]] = np.flatnonzero(turn_before >= 0)
     whole_blocks = (table.input_tokens.astype(np.int64) + answer_tokens) // block_size
     return Chains(table.session, *extended_chains(*chains[1:], next_turn, whole_blocks)), block_size
 
 
-def _replay_counts(table: TraceTable, offered: int, inside: int, chosen: int) -> dict[str, int]:
-    """Number of the trace's rows that were left out or changed, by reason; offered, inside, chosen:
-    rows in all, before the horizon, in the run."""
+def _replay_counts(table: TraceTable, all_rows: int, inside: int, chosen: int) -> dict[str, int]:
+    """Number of the trace's rows that were left out or changed, by reason; all_rows, inside,
+    chosen: rows in all, before the horizon, in the run."""
     counts = dict(table.counts)
-    if offered > inside:
-        counts["after the horizon"] = offered - inside
+    if all_rows > inside:
+        counts["after the horizon"] = all_rows - inside
     if inside > chosen:
         counts["beyond max_requests"] = inside - chosen
     return counts
 
 
 def _replay_notes(
-    workload: Workload, table: TraceTable, quantum_s: float, used: int, wanted: int
+    workload: Workload, table: TraceTable, quantum_s: float, block_size: int, pool_tokens: int
 ) -> tuple[str, ...]:
-    """Sentences about assumptions of the replay where the trace has no information; used, wanted:
-    tokens of a block in the replay and in the memory pool."""
+    """Sentences about assumptions of the replay where the trace has no information; block_size,
+    pool_tokens: tokens of a block in the replay and in the memory pool."""
     notes = []
     if not table.has_time:
         notes.append(
@@ -142,10 +142,10 @@ def _replay_notes(
         )
     if not table.has_prefix:
         notes.append(f"{table.name} has no prefix information: no prompt shares a block")
-    elif used != wanted:
+    elif block_size != pool_tokens:
         notes.append(
-            f"{table.name} has blocks of {table.block_tokens} tokens, which {wanted} does not "
-            "hold whole: the memory pool keeps the trace's blocks"
+            f"{table.name} has blocks of {table.block_tokens} tokens, which {pool_tokens} does "
+            "not hold whole: the memory pool keeps the trace's blocks"
         )
     return tuple(notes)
 

@@ -61,10 +61,10 @@ def reuse_curve(stream: Stream, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
     distance, tokens = distance[is_repeated][distance_order], tokens[is_repeated][distance_order]
     last_of_run = np.flatnonzero(np.diff(distance, append=-1))  # of equal distances
     all_tokens = _tokens_in_blocks(stream) if share < 1.0 else followed_tokens
-    scale = all_tokens / max(followed_tokens, 1)
+    token_scale = all_tokens / max(followed_tokens, 1)
     return ReuseCurve(
         (distance[last_of_run] / share).astype(np.int64),
-        np.cumsum(tokens, dtype=np.int64)[last_of_run] * scale,
+        np.cumsum(tokens, dtype=np.int64)[last_of_run] * token_scale,
         input_tokens, stream.blocks, stream.block_tokens, share,
     )  # fmt: skip
 
@@ -93,9 +93,9 @@ def _distances(  # type: ignore[no-untyped-def]
     fenwick_tree = np.zeros(touches + 1, np.int32)
     last_touch = np.zeros(distinct, np.int64)  # touch of each block, from 1
     touch_distance = np.full(touches, -1, np.int64)
-    touch_tokens, block_at = np.zeros(touches, np.int32), np.empty(touches, np.int64)
+    touch_tokens, touched_block = np.zeros(touches, np.int32), np.empty(touches, np.int64)
     hash_limit = np.uint64(min(share, 1.0) * 4294967295.0)
-    touch, resident_blocks, followed_tokens = 0, 0, 0
+    touch, distinct_touched, followed_tokens = 0, 0, 0
     for row in range(offset.size - 1):
         first_touch = touch
         blocks_before = 0  # in the chain
@@ -109,9 +109,9 @@ def _distances(  # type: ignore[no-untyped-def]
                 tokens_left = input_tokens[row] - blocks_before * block_tokens
                 tokens_in_block = max(0, min(block_tokens, tokens_left))
                 followed_tokens += tokens_in_block
-                touch_tokens[touch], block_at[touch] = tokens_in_block, block
+                touch_tokens[touch], touched_block[touch] = tokens_in_block, block
                 if last_touch[block] > 0:
-                    newer_blocks = resident_blocks
+                    newer_blocks = distinct_touched
                     tree_node = last_touch[block]
                     while tree_node > 0:
                         newer_blocks -= fenwick_tree[tree_node]
@@ -120,14 +120,14 @@ def _distances(  # type: ignore[no-untyped-def]
                 touch += 1
         # Looked up first, touched after: the distances above are of the moment before.
         for touch_number in range(first_touch + 1, touch + 1):
-            block = block_at[touch_number - 1]
+            block = touched_block[touch_number - 1]
             tree_node = last_touch[block]
             if tree_node > 0:
                 while tree_node <= touches:
                     fenwick_tree[tree_node] -= 1
                     tree_node += tree_node & -tree_node
             else:
-                resident_blocks += 1
+                distinct_touched += 1
             last_touch[block] = touch_number
             tree_node = touch_number
             while tree_node <= touches:

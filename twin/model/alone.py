@@ -36,11 +36,11 @@ def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: flo
     if machine.family == "nvidia":
         exchange_price = direct_exchange(exchange_price, machine.chip.name, facts)
     traffic = moe_traffic(shape, s.deployment.communication, machine, facts, exchange_price)
-    host_s, transfer = (
+    host_s, moe_transfer = (
         (traffic.host_s, traffic.dispatch) if operation == "dispatch" else (0.0, traffic.combine)
     )
-    wire_s = max(tokens * transfer.token, tokens * shape.top_k * transfer.row)
-    return host_s + transfer.fixed + tokens * transfer.message + wire_s
+    wire_s = max(tokens * moe_transfer.token, tokens * shape.top_k * moe_transfer.row)
+    return host_s + moe_transfer.fixed + tokens * moe_transfer.message + wire_s
 
 
 def decode_streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
@@ -69,9 +69,9 @@ def attention_core_s(costs: Costs, context: float) -> float:
 
 def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
     """Seconds of the grouped product of a die's experts over a number of rows, without waits."""
-    product = _mode_without_waits(costs).experts
-    flop_per_row = product.flop * experts * layer.whole_tile_rows(product, rows / experts) / rows
-    even_product = replace(product, flop=flop_per_row, tile_small=0.0, tile_large=0.0)
+    grouped = _mode_without_waits(costs).experts
+    flop_per_row = grouped.flop * experts * layer.whole_tile_rows(grouped, rows / experts) / rows
+    even_product = replace(grouped, flop=flop_per_row, tile_small=0.0, tile_large=0.0)
     return layer.ffn_rows_s(even_product, layer.experts_read(experts, rows), 0.0, rows)
 
 
@@ -89,11 +89,11 @@ def _mode_without_waits(costs: Costs) -> Mode:
     return costs.decode.splits[0] if costs.decode.hides > 0.0 else costs.decode.sequence
 
 
-def profile_of_mean_die(full: Prediction, traffic: Traffic, facts: Facts) -> dict[str, float]:
+def profile_of_mean_die(prediction: Prediction, traffic: Traffic, facts: Facts) -> dict[str, float]:
     """Seconds of an iteration by operator on a die of mean load, without microbatches. Its
     attention and experts take their mean time; it waits in dispatch until the slowest die has sent
     and in combine until the hottest has computed."""
-    decode, role = full.decode, full.costs.decode_role
+    decode, role = prediction.decode, prediction.costs.decode_role
     assert decode is not None and role is not None
     rank_requests = int(role.slots(int(decode.batch_per_npu)))
     requests, context_tokens = rank_load(rank_requests, role.ranks, traffic)

@@ -127,8 +127,8 @@ def direct_exchange(x: Exchange, chip: str, facts: Facts) -> Exchange:
     networks, inside a node and across (`operators.exchange` of data/chips, or of the chip that
     `exchange_of` names), else the family's share of the NIC's rate without a proxy."""
     crosses_nodes = x.slow_between and x.nodes > 1
-    where = "across" if crosses_nodes else "inside"
-    path = f"chips.{chip_of_tables(facts, chip, 'exchange')}.operators.exchange.{where}"
+    place_name = "across" if crosses_nodes else "inside"
+    path = f"chips.{chip_of_tables(facts, chip, 'exchange')}.operators.exchange.{place_name}"
     share_name = "fabric.efficiency.rdma" if crosses_nodes else f"chips.{chip}.link_efficiency"
     copy_share = facts.si(share_name)
     if f"{path}.dispatch_rate" in facts:
@@ -193,13 +193,13 @@ def half_all_reduce(m: Machine, facts: Facts, x: Exchange, library: bool = False
 
 
 def _faster_kernel(
-    link: float, start_s: float, share: float, later_s: float, large_share: float
+    link_bytes_per_s: float, start_s: float, share: float, later_s: float, large_share: float
 ) -> Half:
-    """The faster of two kernels over a link of `link` bytes/s: one that reaches `share` of it, and
-    one for large messages that starts `later_s` later and reaches `large_share`."""
-    saved_s_per_byte = max(0.0, 1.0 / share - 1.0 / large_share) / link
+    """The faster of two kernels over a link of `link_bytes_per_s` bytes/s: one that reaches `share`
+    of it, and one for large messages that starts `later_s` later and reaches `large_share`."""
+    saved_s_per_byte = max(0.0, 1.0 / share - 1.0 / large_share) / link_bytes_per_s
     break_even_bytes = later_s / saved_s_per_byte if saved_s_per_byte > 0.0 else 0.0
-    return Half(start_s, share * link, break_even_bytes, saved_s_per_byte)
+    return Half(start_s, share * link_bytes_per_s, break_even_bytes, saved_s_per_byte)
 
 
 def adding_bytes_per_s(m: Machine, facts: Facts, vector_share: float) -> float:

@@ -212,8 +212,8 @@ def build_costs(
     """Costs of a scenario; clocks: share of rated clock by role (None: 1). Raises ModelError."""
     deployment, workload, front_end = scenario.deployment, scenario.workload, scenario.front_end
     pools = serving(scenario)
-    chips = [pool.chip for pool in pools.values()]  # the last decodes, if any does
-    facts = [facts_of_stack(facts, deployment.stack, chip) for chip in chips][-1]
+    chip_names = [pool.chip for pool in pools.values()]  # the last decodes, if any does
+    facts = [facts_of_stack(facts, deployment.stack, chip) for chip in chip_names][-1]
     shape = load_shape(facts, deployment.model)
     own_drafter = drafter(deployment, shape, facts)  # refused before anything is placed
     stages.refuse_bad_settings(pools.values(), shape)
@@ -239,7 +239,7 @@ def build_costs(
     if deployment.decode.mtp_dataset != "as_stated":
         acceptance = facts.si(f"operators.mtp_acceptance.{deployment.decode.mtp_dataset}")
     redundant_experts = scenario.experts.redundant
-    notes = offload_notes(role_costs_of, shape.max_context) + [
+    sentences = offload_notes(role_costs_of, shape.max_context) + [
         f"{idle_count} of {numbered(role.layout.dies, 'die')} of a {name} instance hold no routed "
         f"expert: experts.redundant = {redundant_experts + idle_count} gives one to each."
         for name, role in sorted(role_costs_of.items())
@@ -247,7 +247,7 @@ def build_costs(
     ]
     shares_prefixes = workload.prefix == "shared" and workload.arrivals != "trace"
     prefix_count = workload.prefix_groups if shares_prefixes else 0
-    family_path = f"operators.{family_of(facts, chips[-1])}"  # of the stack's loops
+    family_path = f"operators.{family_of(facts, chip_names[-1])}"  # of the stack's loops
     service_s = front_end.service_ms * 1e-3
     served_per_s = front_end.api_servers / service_s if service_s > 0.0 else math.inf
     ranks_by_role = {name: role.ranks for name, role in role_costs_of.items()}
@@ -263,8 +263,8 @@ def build_costs(
         tokens_per_iteration=1.0 + accepted_tokens(deployment.decode.mtp_draft_tokens, acceptance),
         servers=Servers(at.net, reader.die_of_rank if reader else (), at.memory_pool, prefix_count),
         front_end_requests_per_s=served_per_s,
-        remarks=(*notes, *stages.setting_notes(pools.values(), shape, ranks_by_role)),
-        laid_out_bytes_per_s=laid_out_bytes_per_s(facts, chips, kv_ratio),
+        remarks=(*sentences, *stages.setting_notes(pools.values(), shape, ranks_by_role)),
+        laid_out_bytes_per_s=laid_out_bytes_per_s(facts, chip_names, kv_ratio),
         tokenise_s=facts.si(f"{family_path}.tokenise", 0.0),
         **{name: facts.si(f"{family_path}.{name}", 0.0) > 0.0 for name in LOOPS},
     )
@@ -291,10 +291,10 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         )
     kv_tokens = (space_of_die := space(setting, at, name)).kv_tokens
     if offloaded is not None:
-        host = next(i for i in at.instances if i.role == offloaded.lender)
-        lender = role_costs(replace(at, clocks={}), host.role, host.die_of_rank, host.name)
+        host = next(instance for instance in at.instances if instance.role == offloaded.lender)
+        lender_costs = role_costs(replace(at, clocks={}), host.role, host.die_of_rank, host.name)
         ranks_per_die = setting.concentration / pool.layer_dies
-        kv_tokens = offloaded.kv_tokens(kv_tokens, lender.kv_tokens_lent, ranks_per_die)
+        kv_tokens = offloaded.kv_tokens(kv_tokens, lender_costs.kv_tokens_lent, ranks_per_die)
     spared_bytes = host_kv.spared_bytes(at.shape, pool.precision.kv) if host_kv else 0.0
     layer_ranks = pool.own.cp_dies * pool.rank_dies // pool.layer_dies
     die_kv = kv_bytes(setting.shape, setting.drafter, pool.precision.kv) / token_bytes / layer_ranks
@@ -407,16 +407,16 @@ def _price(key: _InstanceKey, net: Network, dies: tuple[int, ...]) -> tuple[Sett
 def _price_over_exchanges(
     key: _InstanceKey,
     dies: int,
-    sending: Exchange,
+    exchange: Exchange,
     gather: Exchange,
     groups: tuple[tuple[str, Exchange], ...],
 ) -> tuple[Setting, Coefficients]:
     """Setting and coefficients of an instance with these exchanges; equal arguments share one."""
-    deployment, expert_settings, facts, pool, clock, hbm_share, away_pool, host = key
+    deployment, expert_settings, facts, pool, clock_share, hbm_share, offloaded, host = key
     model_shape, chip = load_shape(facts, deployment.model), load_chip(facts, pool.chip)
     if pool.role != "decode":
-        clock = min(clock, facts.si(f"chips.{pool.chip}.sustained_clock", clock))
-    chip = replace(chip, clock=clock)
+        clock_share = min(clock_share, facts.si(f"chips.{pool.chip}.sustained_clock", clock_share))
+    chip = replace(chip, clock=clock_share)
     shape = stages.shape_on_die(model_shape, pool)
     expert_dies = _expert_dies(pool, chip, dies)
     attention_kernel = deployment.optimisations.attention_kernel
@@ -431,8 +431,8 @@ def _price_over_exchanges(
     for fmt in (formats_of_part.linear, formats_of_part.expert):  # refused with what was chosen
         chip.peak(product_format(fmt), pool.precision.weights)
     lender = None
-    if away_pool is not None and pool.away is not None:
-        chip_away = replace(load_chip(facts, pool.away.chip), clock=away_pool.clock)
+    if offloaded is not None and pool.away is not None:
+        chip_away = replace(load_chip(facts, pool.away.chip), clock=offloaded.clock)
         lender = load_machine(facts, chip_away, attention_kernel)
     setting = Setting(
         pool=pool,
@@ -444,11 +444,11 @@ def _price_over_exchanges(
         communication=deployment.communication,
         optimisations=deployment.optimisations,
         layout=layout,
-        exchange=sending,
+        exchange=exchange,
         gather=gather,
         groups=dict(groups),
         expert_dies=expert_dies,
-        offload=away_pool,
+        offload=offloaded,
         lender=lender,
         host=host,
         drafter=drafter(deployment, model_shape, facts).split(pool.layer_dies),

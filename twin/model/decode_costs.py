@@ -26,16 +26,16 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
     """Coefficients of a decode instance with `drafts` per iteration; microbatch: `off`, `on` or
     `auto`. Unless cores are split, all compute during the other microbatch's exchange."""
     core_splits = [] if colocated else x.core_splits
-    shape, query = x.shape, 1 + drafts
+    shape, query_tokens = x.shape, 1 + drafts
     in_turn = not core_splits or x.expert_dies > 0
     splits = [
-        _layer_coefficients(x, query, *cores, in_turn=in_turn)
+        _layer_coefficients(x, query_tokens, *cores, in_turn=in_turn)
         for cores in core_splits or [(WHOLE, WHOLE)]
     ]
     dense_work, head_work = o.dense_ffn(shape, x.formats), o.lm_head(shape)
     costs = c.Decode(
         sequence=_wait_for_slowest(
-            _layer_coefficients(x, query, WHOLE, WHOLE, in_sequence=True), x
+            _layer_coefficients(x, query_tokens, WHOLE, WHOLE, in_sequence=True), x
         ),
         splits=(*splits, *(c.Mode(),) * (c.SPLITS - len(splits))),
         dense=x.product(dense_work, 3),
@@ -49,11 +49,11 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
         host=_host_costs(x),
         pipeline=_pipeline_costs(x),
         layout=layout(x),
-        demand=_demand(x, query, dense_work, head_work),
+        demand=_demand(x, query_tokens, dense_work, head_work),
         ways=float(len(splits)),
         hides=float(not core_splits),
         microbatch={"off": 0.0, "on": 1.0, "auto": 2.0}[microbatch] * x.sends_to_experts,
-        query_tokens=float(query),
+        query_tokens=float(query_tokens),
         drafts=float(drafts),
         passes=float(x.drafter.passes),
         modules=float(x.drafter.passes if x.drafter.module else 0),
@@ -62,31 +62,31 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
         buffer_tokens=float(x.communication.buffer_tokens_per_die),
         concentration=x.concentration,
     )
-    return _add_drafter(switch_decode(costs, x), x, query)
+    return _add_drafter(switch_decode(costs, x), x, query_tokens)
 
 
 def _add_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
     """The costs with those of the layer that drafts: the MTP module, or a drafter's own layer;
     query: tokens per request that an iteration verifies."""
-    if (drafting := x.drafter_setting) is None:
+    if (own_setting := x.drafter_setting) is None:
         start_product = x.product(o.mtp_projection(x.shape, x.formats), 3)
         return replace(
             costs, drafter=_without_host_kv(costs.sequence), mtp=start_product, later=start_product,
             later_core=_later_pass_core(x, x), draft_head=costs.head, draft_share=1.0,
         )  # fmt: skip
-    s, f, extra_weights = drafting.shape, drafting.formats, x.drafter.wider_weights
-    first, *_ = o.operators_outside_core("decode", "before")
-    prolog = drafting.product(
-        o.with_further_inputs(first.work(s, f), s, f, extra_weights),
-        first.launches,
-        name=first.name,
+    shape, f, extra_weights = own_setting.shape, own_setting.formats, x.drafter.wider_weights
+    first_operator, *_ = o.operators_outside_core("decode", "before")
+    prolog = own_setting.product(
+        o.with_further_inputs(first_operator.work(shape, f), shape, f, extra_weights),
+        first_operator.launches,
+        name=first_operator.name,
     )
-    drafter_mode = _attention_coefficients(drafting, query, WHOLE)
+    drafter_mode = _attention_coefficients(own_setting, query, WHOLE)
     drafter_mode = replace(drafter_mode, before=(prolog, *drafter_mode.before[1:]))
-    join_work, dense_work = o.joining_product(s, f, x.drafter.joined), o.dense_ffn(s, f)
-    head_work = o.lm_head(s)
+    join_work, dense_work = o.joining_product(shape, f, x.drafter.joined), o.dense_ffn(shape, f)
+    head_work = o.lm_head(shape)
     drafter_works = [
-        *(operator.work(s, f) for operator in o.operators_outside_core("decode")),
+        *(operator.work(shape, f) for operator in o.operators_outside_core("decode")),
         dense_work,
     ]
     widened_weights = 2.0 * extra_weights
@@ -94,20 +94,20 @@ def _add_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
         costs.demand,
         draft_bytes=x.drafter.weight_bytes - join_work.weight_bytes,
         draft_first_bytes=join_work.weight_bytes,
-        draft_context_bytes=s.kv_bytes_per_token_layer(f.kv) / x.pool.own.cp_dies,
+        draft_context_bytes=shape.kv_bytes_per_token_layer(f.kv) / x.pool.own.cp_dies,
         draft_flops=sum(work.flops_per_token for work in drafter_works) + widened_weights,
         draft_first_flops=join_work.flops_per_token,
-        draft_context_flops=s.decode_core_flops,
+        draft_context_flops=shape.decode_core_flops,
         draft_head_flops=head_work.flops_per_token,
     )
     return replace(
         costs,
         drafter=_wait_for_slowest(drafter_mode, x),
-        later_core=_later_pass_core(drafting, x),
-        mtp=drafting.product(join_work, 1),
-        draft_dense=drafting.product(dense_work, 3),
-        draft_head=drafting.product(head_work, 1),
-        draft_share=s.vocabulary / x.shape.vocabulary,
+        later_core=_later_pass_core(own_setting, x),
+        mtp=own_setting.product(join_work, 1),
+        draft_dense=own_setting.product(dense_work, 3),
+        draft_head=own_setting.product(head_work, 1),
+        draft_share=shape.vocabulary / x.shape.vocabulary,
         demand=demand,
     )
 
@@ -117,11 +117,11 @@ def _without_host_kv(mode: c.Mode) -> c.Mode:
     return replace(mode, core=replace(mode.core, ahead=0.0, fetch=0.0, fetch_start=0.0))
 
 
-def _later_pass_core(own: Setting, x: Setting) -> c.DecodeCore:
+def _later_pass_core(drafter_setting: Setting, x: Setting) -> c.DecodeCore:
     """The attention core of drafting passes after the first one, whose selection of tokens they
-    use; own: setting of the layer that drafts."""
+    use; drafter_setting: setting of the layer that drafts."""
     whole_mode = _without_host_kv(
-        _wait_for_slowest(c.Mode(core=_core_coefficients(own, 1, WHOLE)), x)
+        _wait_for_slowest(c.Mode(core=_core_coefficients(drafter_setting, 1, WHOLE)), x)
     )
     return replace(whole_mode.core, select=0.0)
 
@@ -174,7 +174,7 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
     """Coefficients of a colocated instance: decode in sequence, and what a prompt's piece adds.
     delay: iterations that prompts wait for ranks without one. Such ranks decode while another
     computes a prompt, so passes are apart where there is one rank or all have prompts at once."""
-    is_same_dies = x.pool.layer_dies == x.exchange.peers or delay > 0
+    shares_dies = x.pool.layer_dies == x.exchange.peers or delay > 0
     ranks = x.layout.dies / x.pool.layer_dies
     cached_work = o.cached_up(x.shape, x.formats)
     up_projection_s = 0.0 if uses_sparse_kernel(x) else x.many_rows_s(cached_work)
@@ -186,7 +186,7 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
     chunk = c.Chunk(
         **prompt_core_coefficients(x, x.shape.layers),
         hit=cached_token_s * x.shape.layers,
-        apart=x.machine.prompts_apart * is_same_dies,
+        apart=x.machine.prompts_apart * shares_dies,
         sums=_prompt_sum_collective(x),
     )
     return replace(decode_costs(x, drafts, "off", colocated=True), chunk=chunk)
@@ -233,14 +233,14 @@ def _layer_coefficients(
     gate, dispatch, experts, combine = moe_coefficients(x, traffic, moe)
     mode = _attention_coefficients(x, query, attention)
     gather_collective = replace(mode.gather, fixed=mode.gather.fixed + _norms_s(x))
-    prolog, *others = mode.before
+    prolog, *other_products = mode.before
     prolog = replace(
         prolog, fixed=prolog.fixed + x.small_kernels_s, vector=prolog.vector + x.mixing_s[1]
     )
     mode = replace(
         mode,
         gather=gather_collective,
-        before=(prolog, *others),
+        before=(prolog, *other_products),
         gate=gate,
         dispatch=dispatch,
         experts=experts,
@@ -406,7 +406,7 @@ def _host_kv_bytes(x: Setting, query: float) -> tuple[float, float]:
     return read_bytes, read_share * host.token_bytes(x.shape, kv_format)
 
 
-def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> c.Demand:
+def _demand(x: Setting, query: float, dense_work: o.Work, head_work: o.Work) -> c.Demand:
     """Bytes and FLOPs of an iteration, as coefficients for figures of utilisation."""
     s, formats = x.shape, x.formats
     gate_work, expert_work = o.gate(s, formats), o.expert(s, formats)
@@ -423,8 +423,8 @@ def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> c.Demand:
         attention_bytes=sum(work.weight_bytes for work in works),
         expert_bytes=expert_work.weight_bytes,
         shared_more_bytes=formats.shared_more_bytes * s.expert_weights,
-        dense_bytes=dense.weight_bytes,
-        head_bytes=head.weight_bytes,
+        dense_bytes=dense_work.weight_bytes,
+        head_bytes=head_work.weight_bytes,
         context_bytes=cached_bytes * s.mean_keys / context_dies,
         windowed_bytes=cached_bytes * s.window_share,
         windowed_flops=s.decode_core_flops * s.window_share,
@@ -434,8 +434,8 @@ def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> c.Demand:
         attention_flops=sum(work.flops_per_token for work in works) + state_flops,
         context_flops=s.decode_core_flops * s.mean_keys,
         expert_flops=expert_work.flops_per_token,
-        dense_flops=dense.flops_per_token,
-        head_flops=head.flops_per_token,
+        dense_flops=dense_work.flops_per_token,
+        head_flops=head_work.flops_per_token,
         mtp_flops=o.mtp_projection(s, formats).flops_per_token,
         host_bytes=read_bytes,
         host_s=1.0 / host.read_bytes_per_s(s, formats.kv, x.facts) if host else 0.0,

@@ -24,14 +24,14 @@ def predict_at_load(full: Prediction, traffic: Traffic, hot: Hot, clients: int =
     if decode is None or role is None or full.limit == "decode":
         return full
     fewest_requests = 1.0 / role.ranks  # one request alone: there is no part of one
-    last_count = role.slots(decode.batch_per_npu)
-    last_stay_s = last_count / decode.requests_per_s
+    last_requests = role.slots(decode.batch_per_npu)
+    last_stay_s = last_requests / decode.requests_per_s
     count, decode_at_load = max(rate * last_stay_s, fewest_requests), decode
     ranks, reserved = role.ranks, 0.0  # mean requests with a reserved slot, also those in prefill
     if clients and full.limit == "prefill":  # those that wait for an API server have none
-        reserved = min(clients / (ranks * role.pool.instances), last_count)
+        reserved = min(clients / (ranks * role.pool.instances), last_requests)
     for _ in range(STEPS):
-        if count == last_count:
+        if count == last_requests:
             break
         max_rank_requests = (
             expected_max_decoding(ranks, reserved, count / reserved) if reserved > count else 0.0
@@ -40,11 +40,11 @@ def predict_at_load(full: Prediction, traffic: Traffic, hot: Hot, clients: int =
         if abs(decode_at_load.requests_per_s / rate - 1.0) < CLOSE:
             break
         stay_s = count / decode_at_load.requests_per_s
-        slope = (stay_s - last_stay_s) / (count - last_count)
-        last_count, last_stay_s = count, stay_s
-        next_count = rate * (stay_s - slope * count) / max(1e-3, 1.0 - rate * slope)
+        stay_slope = (stay_s - last_stay_s) / (count - last_requests)
+        last_requests, last_stay_s = count, stay_s
+        next_count = rate * (stay_s - stay_slope * count) / max(1e-3, 1.0 - rate * stay_slope)
         # A step in the time (one request more on the fullest die) may point far off the line.
-        count = min(max(next_count, 0.5 * last_count, fewest_requests), 2.0 * last_count)
+        count = min(max(next_count, 0.5 * last_requests, fewest_requests), 2.0 * last_requests)
     return replace(full, fed=decode_at_load)
 
 
@@ -53,9 +53,9 @@ def expected_max_decoding(ranks: int, places: float, share: float) -> float:
     Each slot decodes independently with probability `share`: a binomial number per rank."""
     least_places = math.floor(places)
     ranks_with_more = round((places - least_places) * ranks)
-    fewer, more = (_cumulative_chances(least_places + k, share) for k in (0, 1))
-    chance_at_most = apply(lambda x: x ** (ranks - ranks_with_more), fewer)
-    chance_at_most *= apply(lambda x: x**ranks_with_more, more[:-1])
+    few_chances, more_chances = (_cumulative_chances(least_places + k, share) for k in (0, 1))
+    chance_at_most = apply(lambda x: x ** (ranks - ranks_with_more), few_chances)
+    chance_at_most *= apply(lambda x: x**ranks_with_more, more_chances[:-1])
     return float((1.0 - chance_at_most).sum())  # over k the chance that some rank has more than k
 
 

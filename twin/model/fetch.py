@@ -64,7 +64,7 @@ def fullest_server_share(blocks: float, servers: int) -> float:
     if servers < 2 or blocks <= 1.0:
         return 1.0
     mean = blocks / servers
-    factor = math.exp(math.lgamma(blocks + 1.0) + blocks - blocks * math.log(blocks))
+    poisson_factor = math.exp(math.lgamma(blocks + 1.0) + blocks - blocks * math.log(blocks))
     most_blocks = max(0, int(mean - 10.0 * math.sqrt(mean) - 10.0))
     expected_blocks, sum_0, sum_1, sum_2, within_chance = float(most_blocks), 0.0, 0.0, 0.0, 0.0
     while within_chance < 1.0 - 1e-9:  # that no server has more than `most_blocks`
@@ -76,7 +76,7 @@ def fullest_server_share(blocks: float, servers: int) -> float:
             mean_blocks = blocks - servers * sum_1 / sum_0
             density = math.exp(-0.5 * mean_blocks**2 / variance)
             density /= math.sqrt(2.0 * math.pi * variance)
-            within_chance = min(1.0, factor * sum_0**servers * density)
+            within_chance = min(1.0, poisson_factor * sum_0**servers * density)
         expected_blocks, most_blocks = expected_blocks + 1.0 - within_chance, most_blocks + 1
     return min(1.0, expected_blocks / blocks)
 
@@ -95,12 +95,12 @@ class Servers:
         memory pool, limited by its links and by the fullest server."""
         if cached <= 0.0:
             return 0.0
-        price, port = self.prices()
+        price, server_rate = self.prices()
         equal_prompts = (prompts - 1.0) / self.prefixes if self.prefixes else 0.0
         # Prompts of one prefix read the same blocks: the effective size of a weighted sample.
         different_blocks = cached / self.pool.block_tokens / (1.0 + max(0.0, equal_prompts))
         bytes_per_s = min(
-            price.bytes_per_s, port / fullest_server_share(different_blocks, price.peers)
+            price.bytes_per_s, server_rate / fullest_server_share(different_blocks, price.peers)
         )
         return read.seconds(cached, price.latency_s, bytes_per_s)
 

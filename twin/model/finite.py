@@ -54,10 +54,10 @@ def queue_run(
     # Of those under way at an iteration: how many, and the sum and the sum of squares of `first`;
     # first what each iteration changes, then the running sums.
     moment_changes = [np.zeros(iterations + 1) for _ in range(3)]
-    for power, change in enumerate(moment_changes):
-        np.add.at(change, first_iterations, first_iterations.astype(np.float64) ** power)
-        np.add.at(change, end_iteration, -(first_iterations.astype(np.float64) ** power))
-    in_progress, ages_sum, squares = (np.cumsum(change)[:iterations] for change in moment_changes)
+    for power, changes in enumerate(moment_changes):
+        np.add.at(changes, first_iterations, first_iterations.astype(np.float64) ** power)
+        np.add.at(changes, end_iteration, -(first_iterations.astype(np.float64) ** power))
+    in_progress, ages_sum, squares = (np.cumsum(changes)[:iterations] for changes in moment_changes)
     joining_requests = np.bincount(first_iterations, minlength=iterations)
     operator_s = role.operator_sink()
     total_s = token_s = 0.0
@@ -65,18 +65,18 @@ def queue_run(
         window = slice(start, min(start + WINDOW, iterations))
         window_iterations = window.stop - window.start
         now = 0.5 * (window.start + window.stop)
-        running = float(in_progress[window].mean())
-        mean_age = now - float(ages_sum[window].mean()) / running
-        square = now * now - 2.0 * now * (now - mean_age) + float(squares[window].mean()) / running
+        in_pass = float(in_progress[window].mean())
+        mean_age = now - float(ages_sum[window].mean()) / in_pass
+        square = now * now - 2.0 * now * (now - mean_age) + float(squares[window].mean()) / in_pass
         held_tokens = Held(mean_age, float(np.sqrt(max(0.0, square - mean_age * mean_age))))
         traffic = Traffic(prompt, 0.0, held=held_tokens)
-        requests, context = rank_load(running / role.ranks, role.ranks, traffic)
+        requests, context = rank_load(in_pass / role.ranks, role.ranks, traffic)
         prompt_tokens = float(joining_requests[window].sum()) * prompt / window_iterations
         pairs = 0.5 * prompt_tokens * (spread * prompt + 1.0)
         prompts = prompts_by_rank(prompt_tokens, pairs, prompt, most, role.ranks, lengths=lengths)
         mean_s = mixed_mean_s(role.decode, requests, context, prompts, hot, operator_s)
         total_s += window_iterations * mean_s
-        token_s += window_iterations * mean_s * running
+        token_s += window_iterations * mean_s * in_pass
     return Finite(total_s, token_s / float((end_iteration - first_iterations).sum()))
 
 
@@ -90,11 +90,11 @@ def burst_run(
     # Whole prompts, as many as fit the tokens of a rank; where none does, of some ranks one each.
     per_rank = batch_tokens / role.ranks // prompt
     prompts = per_rank * role.ranks if per_rank else max(1.0, batch_tokens // prompt)
-    zeros = np.zeros(role.ranks, np.int64)
+    no_request = np.zeros(role.ranks, np.int64)
     chunk = prompt * np.floor((prompts - np.arange(role.ranks) - 1.0) / role.ranks + 1.0)
     pass_count = int(np.ceil(requests / prompts))
     pass_s = mixed_iteration_s(
-        role.decode, zeros, zeros.astype(np.float64), chunk, 0.5 * chunk * (prompt + 1.0),
+        role.decode, no_request, no_request.astype(np.float64), chunk, 0.5 * chunk * (prompt + 1.0),
         0, role.ranks, *hot, operator_s,
     )  # fmt: skip
     traffic = Traffic(prompt, answer, held=Held(0.0, 0.0))

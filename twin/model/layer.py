@@ -150,8 +150,8 @@ def moe_stages_s(p: Decode, m: Mode, load: Pass) -> tuple[float, float, float, f
     beyond the static buffers go in further rounds."""
     gate_s = collective_s(m.gate, load.busiest)
     rounds = max(1.0, math.ceil(load.busiest / p.buffer_tokens)) if p.buffer_tokens > 0.0 else 1.0
-    busiest, total = load.busiest / rounds, load.total / rounds
-    dispatch_s, experts_s, combine_s = _round_s(p, m, busiest, total, load)
+    busiest_tokens, total_tokens = load.busiest / rounds, load.total / rounds
+    dispatch_s, experts_s, combine_s = _round_s(p, m, busiest_tokens, total_tokens, load)
     return gate_s, dispatch_s * rounds, experts_s * rounds, combine_s * rounds
 
 
@@ -279,15 +279,15 @@ def prompt_pairs(w: PromptCore, tokens: float, pairs: float) -> tuple[float, flo
     the selected ones in latent form, which costs more per pair (DeepSeek-V3.2 report, section 2.1).
     A kernel with `least` computes that number of keys for every token of a prompt longer than
     `least_from`, whatever it attends to. With `every` no prompt is in multi-head form."""
-    reach, least = w.reach, w.least
+    reach_tokens, least = w.reach, w.least
     if least > 0.0:
         mean_pairs = pairs / tokens if tokens > 0.0 else 0.0
         # Whole prompts, or a later piece of one: it ends half of itself beyond its mean.
         mean_length = min(2.0 * mean_pairs - 1.0, mean_pairs + 0.5 * (tokens - 1.0))
         return (0.0, least * tokens, pairs) if mean_length > w.least_from else (pairs, 0.0, 0.0)
-    if reach <= 0.0 or 2.0 * pairs <= (reach + 1.0) * tokens:
+    if reach_tokens <= 0.0 or 2.0 * pairs <= (reach_tokens + 1.0) * tokens:
         return (0.0, pairs, pairs) if w.every > 0.0 else (pairs, 0.0, 0.0)
-    selected = tokens * (reach - 0.25 * reach * reach * tokens / pairs)
+    selected = tokens * (reach_tokens - 0.25 * reach_tokens * reach_tokens * tokens / pairs)
     if w.every > 0.0:
         return 0.0, selected, pairs
     return (pairs, 0.0, pairs) if w.pair * pairs < w.latent * selected else (0.0, selected, pairs)

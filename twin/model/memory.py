@@ -41,23 +41,23 @@ def layer_stack_bytes(
     """Bytes of one die's weights; without a layout it has no experts. Up-projections, and the
     output projection if `output`, are split by heads over `tp` dies. mtp: whether with the MTP
     module; vocabularies: embedding and LM head, or one of them in the first and last stage."""
-    size = FORMATS[f.linear].weight_bytes
+    weight_size = FORMATS[f.linear].weight_bytes
     split_weights = s.q_up_weights + s.kv_up_weights + (s.o_weights if output else 0)
-    attention_bytes = s.attention_weights * size
-    attention_bytes -= split_weights * size * (1.0 - 1.0 / min(tp, s.heads))
+    attention_bytes = s.attention_weights * weight_size
+    attention_bytes -= split_weights * weight_size * (1.0 - 1.0 / min(tp, s.heads))
     experts_bytes = expert_bytes(s, f, layout) if layout else 0.0
     draft_layers = 1 if mtp else 0
     gate_bytes = s.hidden * s.routed_experts * FORMATS["bf16"].weight_bytes
     total_bytes = attention_bytes * (s.layers + draft_layers - s.linear_layers)
     total_bytes += (gate_bytes + experts_bytes) * (s.moe_layers + draft_layers)
     if s.linear_layers:
-        outputs = s.linear_kind.out_values(s) * s.hidden if output else 0
-        die_weights = s.linear_weights - outputs * (1.0 - 1.0 / min(tp, s.heads))
-        total_bytes += die_weights * size * s.linear_layers
-    total_bytes += s.dense_layers * s.dense_weights * size
+        output_weights = s.linear_kind.out_values(s) * s.hidden if output else 0
+        die_weights = s.linear_weights - output_weights * (1.0 - 1.0 / min(tp, s.heads))
+        total_bytes += die_weights * weight_size * s.linear_layers
+    total_bytes += s.dense_layers * s.dense_weights * weight_size
     total_bytes += vocabularies * s.vocabulary * s.hidden * FORMATS["bf16"].weight_bytes
     if mtp:
-        total_bytes += 2.0 * s.hidden * s.hidden * size
+        total_bytes += 2.0 * s.hidden * s.hidden * weight_size
     return total_bytes
 
 

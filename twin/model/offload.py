@@ -47,18 +47,18 @@ class Offload:
         return int(min(own / (1.0 - self.share), lent / (self.share * self.served * concentration)))
 
 
-def offload(at: Deployed) -> Offload:
+def offload(deployed: Deployed) -> Offload:
     """Offload of decode's attention over the KV hand-off's plane; HardwareError without a link."""
-    net, plane, pool = at.net, at.deployment.kv_transfer_plane, at.pools["decode"]
+    net, plane, pool = deployed.net, deployed.deployment.kv_transfer_plane, deployed.pools["decode"]
     assert pool.away is not None
-    unlinked = dies_without(net, plane)
+    unlinked_dies = dies_without(net, plane)
     linked_dies: dict[str, list[int]] = {"decode": [], "prefill": []}
-    for i in at.instances:
+    for i in deployed.instances:
         expert_dies = 0
         if pool.experts and i.role == pool.role:
             expert_dies = i.dies * pool.experts.npus // pool.npus
         senders = i.die_of_rank[: len(i.die_of_rank) - expert_dies]  # experts send no queries
-        linked_dies[i.role] += [die for die in senders if die not in unlinked]
+        linked_dies[i.role] += [die for die in senders if die not in unlinked_dies]
     if not all(linked_dies.values()):
         raise HardwareError(
             f"attention cannot be offloaded: no link of the {plane} plane is left to "
@@ -71,7 +71,7 @@ def offload(at: Deployed) -> Offload:
         share=pool.away.requests,
         lender=pool.away.over,
         cores=pool.away.cores,
-        clock=at.clocks.get(pool.away.over, 1.0),
+        clock=deployed.clocks.get(pool.away.over, 1.0),
         served=decode_dies / len(linked_dies["prefill"]),
         out_bytes_per_s=load_out.rate_alone(net)[0] / decode_dies,
         back_bytes_per_s=load_back.rate_alone(net)[0] / decode_dies,

@@ -76,9 +76,9 @@ def matmul(fmt: str, weights: float, read: float, write: float, vector: float = 
     return Work(fmt, weights * FORMATS[fmt].weight_bytes, 2.0 * weights, read + write, vector)
 
 
-def _weighted_sum(a: float, one: Work, b: float, other: Work) -> Work:
-    """Work of `a` times `one` plus `b` times `other`, in the number format of `one`."""
-    (fmt, *amounts), (_, *other_amounts) = astuple(one), astuple(other)
+def _weighted_sum(a: float, work: Work, b: float, other: Work) -> Work:
+    """Work of `a` times `work` plus `b` times `other`, in the number format of `work`."""
+    (fmt, *amounts), (_, *other_amounts) = astuple(work), astuple(other)
     return Work(fmt, *(a * x + b * y for x, y in zip(amounts, other_amounts, strict=True)))
 
 
@@ -301,4 +301,4 @@ PLAIN = [
 def operators_outside_core(phase: str, where: str = "") -> list[Plain]:
     """Operators of a phase that every token passes in every layer, except the attention core.
     where: "before" or "after" that core; "" for both."""
-    return [x for x in PLAIN if phase in x.phases and where in ("", x.where)]
+    return [entry for entry in PLAIN if phase in entry.phases and where in ("", entry.where)]

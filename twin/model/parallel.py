@@ -179,8 +179,8 @@ def kv_holders(pool: Pool, dies: int) -> int:
     it decodes too; dies, or groups that split prompts, with data-parallel attention; else one."""
     if pool.role == "colocated":
         return dies // pool.rank_dies
-    settings = pool.own
-    return dies // (settings.pp_stages * settings.cp_dies) if settings.attention == "dp" else 1
+    own = pool.own
+    return dies // (own.pp_stages * own.cp_dies) if own.attention == "dp" else 1
 
 
 def kv_senders(pool: Pool, dies: int, receivers: int) -> int:
@@ -225,9 +225,9 @@ def _stage_dies(pool: Pool, shape: Shape, dies: int) -> int:
     return dies // stage_count
 
 
-def refuse_bad_splits(pool: Pool, shape: Shape, draft: Shape | None, dies: int) -> None:
-    """Raise ModelError where a context or layers cannot be split as stated; draft: a drafter's own
-    layer; dies: with attention, of an instance."""
+def refuse_bad_splits(pool: Pool, shape: Shape, draft_shape: Shape | None, dies: int) -> None:
+    """Raise ModelError where a context or layers cannot be split as stated; draft_shape: a
+    drafter's own layer; dies: with attention, of an instance."""
     own, cp_dies, stage_count = pool.own, pool.own.cp_dies, pool.own.pp_stages
     if stage_count > 1:
         dies = _stage_dies(pool, shape, dies)
@@ -261,7 +261,7 @@ def refuse_bad_splits(pool: Pool, shape: Shape, draft: Shape | None, dies: int) 
             f"{field} must divide deployment.decode.tp_dies = {own.tp_dies}: dies that split the "
             "heads of a request share out its context"
         )
-    for model, name in ((shape, shape.title), (draft, "its drafter")):
+    for model, name in ((shape, shape.title), (draft_shape, "its drafter")):
         if model and model.latent_of(own.tp_dies // cp_dies) != model.latent_of(own.tp_dies):
             raise ModelError(
                 f"{field}: the {numbered(own.tp_dies, 'die')} of a rank have the {model.kv_heads} "

@@ -42,10 +42,10 @@ def _experts_s(p: Prefill, tokens: float, hot: float) -> float:
 
 
 @kernel
-def _transfer_s(w: Transfer, die_tokens: float, rows: float, moved: float) -> float:
-    """Seconds of a dispatch or a combine: launch, ordering of `rows`, and the wire; moved: rows
-    that the fullest link carries."""
-    wire_s = max(w.token * die_tokens, w.row * moved)
+def _transfer_s(w: Transfer, die_tokens: float, rows: float, moved_rows: float) -> float:
+    """Seconds of a dispatch or a combine: launch, ordering of `rows`, and the wire; moved_rows:
+    rows that the fullest link carries."""
+    wire_s = max(w.token * die_tokens, w.row * moved_rows)
     wire_s -= w.saved * max(0.0, die_tokens - w.beyond)
     return w.fixed + (w.message * die_tokens + w.order * rows) + wire_s
 
@@ -63,16 +63,16 @@ def _add_attention(
     exchange_s = layer.collective_s(p.exchange, die_tokens)
     total_s = 0.0
     for k in range(len(p.before)):
-        time_s = layer.product_s(p.before[k], die_tokens)
-        ops[int(p.before[k].place)] += time_s * layers
-        total_s += time_s
+        product_s = layer.product_s(p.before[k], die_tokens)
+        ops[int(p.before[k].place)] += product_s * layers
+        total_s += product_s
     total_s += gather_s
     total_s += core_s
     total_s += exchange_s
     for k in range(len(p.after)):
-        time_s = layer.product_s(p.after[k], die_tokens)
-        ops[int(p.after[k].place)] += time_s * layers
-        total_s += time_s
+        product_s = layer.product_s(p.after[k], die_tokens)
+        ops[int(p.after[k].place)] += product_s * layers
+        total_s += product_s
     ops[_GATHER] += gather_s * layers
     ops[_CORE] += core_s * layers
     ops[_EXCHANGE] += exchange_s * layers
@@ -158,13 +158,13 @@ def _moe_layers_s(
 
 @kernel
 def _overlapped_s(
-    p: Prefill, before: float, sent: float, experts: float, answered: float, die_tokens: float,
-    rows: float,
+    p: Prefill, before_s: float, dispatch_s: float, experts_s: float, combine_s: float,
+    die_tokens: float, rows: float,
 ) -> float:  # fmt: skip
-    """Seconds of a layer of two microbatches that overlap; before, sent, experts, answered: seconds
-    of the stages of one microbatch, of `die_tokens` and `rows`, on the remaining cores. Rows are
-    ordered and gathered in the computing stream (`routing`), or by vector cores concurrently: then
-    this work delays both streams equally."""
+    """Seconds of a layer of two microbatches that overlap; before_s, dispatch_s, experts_s,
+    combine_s: stages of one microbatch, of `die_tokens` and `rows`, on the remaining cores. Rows
+    are ordered and gathered in the computing stream (`routing`), or by vector cores concurrently:
+    then this work delays both streams equally."""
     message_s = p.dispatch.message * die_tokens
     order_s = p.dispatch.order * rows
     gather_s = p.combine.message * die_tokens
@@ -172,16 +172,16 @@ def _overlapped_s(
     if p.routing > 0.0:
         stretch = 1.0 / p.compute_share
         return pipeline(
-            before + stretch * (message_s + gather_s),
-            sent - (message_s + order_s),
-            experts + stretch * (order_s + restore_s),
-            answered - (gather_s + restore_s),
+            before_s + stretch * (message_s + gather_s),
+            dispatch_s - (message_s + order_s),
+            experts_s + stretch * (order_s + restore_s),
+            combine_s - (gather_s + restore_s),
         ).period
     return pipeline(
-        before + message_s + gather_s,
-        sent + message_s + order_s,
-        experts + order_s + restore_s,
-        answered + gather_s + restore_s,
+        before_s + message_s + gather_s,
+        dispatch_s + message_s + order_s,
+        experts_s + order_s + restore_s,
+        combine_s + gather_s + restore_s,
     ).period
 
 

@@ -183,7 +183,7 @@ def _staged_attention(x: Setting) -> _Attention:
 
 
 def _tensor_parallel_attention(x: Setting) -> _Attention:
-    """Coefficients of attention split by heads over the dies of a group that has all of its tokens.
+    """Coefficients of attention split by group over the dies of a group that has all of its tokens.
     An all-reduce in two halves: hidden states are gathered before it, partial sums reduced and
     scattered after it. Latents are not split: each die projects all tokens down."""
     shape, group = x.shape, x.groups["heads"]
@@ -249,13 +249,13 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
         *((operator.work(s, f), 1.0) for operator in o.operators_outside_core("prefill")),
     ]
     works = [work for work, _ in attention_works]
-    up_work, pieces = o.cached_up(s, f), x.pool.own.cp_dies - 1  # projected up by each other die
+    up_work, more_dies = o.cached_up(s, f), x.pool.own.cp_dies - 1  # projected up by each other die
     expert, dense_work = o.expert(s, f), o.dense_ffn(s, f)
     experts_used = (s.top_k + s.shared_experts) * x.layout.split
     layers = moe_layers + s.dense_layers
     moved_bytes = sum(w.io_bytes_per_token + w.vector_bytes_per_token for w in works)
-    moved_bytes += pieces * (up_work.io_bytes_per_token + up_work.vector_bytes_per_token)
-    flops = sum(w.flops_per_token for w in works) + pieces * up_work.flops_per_token
+    moved_bytes += more_dies * (up_work.io_bytes_per_token + up_work.vector_bytes_per_token)
+    flops = sum(w.flops_per_token for w in works) + more_dies * up_work.flops_per_token
     dies_of_split = float(x.split_dies)  # each computes its share of a token
     state_flops = s.linear_share * s.linear_kind.prompt_flops(s) if s.linear_layers else 0.0
     demand = c.PrefillDemand(

@@ -76,8 +76,8 @@ def walk(whole: Record, prefix: str = "") -> Iterator[tuple[Coefficient, float]]
         value = getattr(whole, member.name)
         name = prefix + member.name
         if isinstance(value, tuple):
-            for index, record in enumerate(value):
-                yield from walk(record, f"{name}[{index}].")
+            for index, inner in enumerate(value):
+                yield from walk(inner, f"{name}[{index}].")
         elif isinstance(value, Record):
             yield from walk(value, f"{name}.")
         else:
@@ -121,8 +121,8 @@ def in_network(whole: R, slowdown: float) -> R:
     """A copy of the record whose kernels and exchanges take `slowdown` times as long as alone."""
     if slowdown == 1.0:
         return whole
-    kernels = ("computed", "carried", "started")  # not the host, nor copies to its memory
-    return map_numbers(whole, lambda c, v: v * slowdown if c.scale in kernels else v)
+    kernel_scales = ("computed", "carried", "started")  # not the host, nor copies to its memory
+    return map_numbers(whole, lambda c, v: v * slowdown if c.scale in kernel_scales else v)
 
 
 def without_cause(whole: R, cause: str) -> R:
@@ -140,8 +140,8 @@ def _values(whole: Record) -> list[float]:
     values: list[float] = []
     for value in _reader(type(whole))(whole):  # type: ignore[arg-type]
         if isinstance(value, tuple):
-            for record in value:
-                values += _values(record)
+            for inner in value:
+                values += _values(inner)
         else:
             values.append(value)
     return values

@@ -268,8 +268,8 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
     measured_chip = chip_of_tables(facts, chip)
     for library in entry["kernels"].value:
         table = f"chips.{measured_chip}.kernels.{library}"
-        for later_month in [released for released in facts.names(table) if released >= month][:1]:
-            kernel_table |= facts.group(f"{table}.{later_month}")
+        for library_month in [released for released in facts.names(table) if released >= month][:1]:
+            kernel_table |= facts.group(f"{table}.{library_month}")
     return {f"chips.{measured_chip}.operators.{name}": fact for name, fact in kernel_table.items()}
 
 
@@ -386,9 +386,9 @@ def _eager_layer_s(facts: Facts, chip: Chip, table: str, share: float) -> dict[s
         return {}
     attention_s = facts.si(f"{measured_path}.mla.host")
     part_names = facts.names(f"{table}.eager_layer")
-    layer_s = {part: attention_s * facts.si(f"{table}.eager_layer.{part}") for part in part_names}
+    layer_s = {name: attention_s * facts.si(f"{table}.eager_layer.{name}") for name in part_names}
     layer_s["moe"] = facts.si(f"{measured_path}.moe.host")
-    return {part: share * part_s for part, part_s in layer_s.items()}
+    return {name: share * part_s for name, part_s in layer_s.items()}
 
 
 @kernel

@@ -85,15 +85,15 @@ class Setting:
         """Coefficients of sending hidden states to the next stage, per token of a die or rank."""
         if (group := self.groups.get("layers")) is None:
             return Collective()
-        (sent,) = self.collectives("layers", "after")
-        die_bytes = sent.together(self.part) / group.peers
+        (collective,) = self.collectives("layers", "after")
+        die_bytes = collective.together(self.part) / group.peers
         return Collective(group.latency_s + self.gap, die_bytes / group.rate_bytes_per_s)
 
     def collectives(self, name: str, where: parallel.Where) -> list[parallel.Sent]:
         """Collectives of a parallelism at a place of a layer, in the phase of this instance."""
         collectives = parallel.PARALLELISMS[name].sends
         return [
-            each for each in collectives if each.phase == self.pool.phase and each.where == where
+            sent for sent in collectives if sent.phase == self.pool.phase and sent.where == where
         ]
 
     def exchanged_bytes(self, name: str, where: parallel.Where) -> float:
@@ -333,10 +333,10 @@ class Setting:
             w.vector_bytes_per_token / copy_bytes_per_s + row_bytes / hbm_bytes_per_s,
         )
 
-    def product(self, w: o.Work, launches: int, cores: Cores = WHOLE, name: str = "") -> Product:
+    def product(self, work: o.Work, launches: int, cores: Cores = WHOLE, name: str = "") -> Product:
         """Coefficients of a product and its launches, whose seconds count for operator `name`."""
-        weight_s, flop_s, io_s, vector_s = self.seconds(w, cores)
-        efficiency = self.machine.product_efficiency(w.format)
+        weight_s, flop_s, io_s, vector_s = self.seconds(work, cores)
+        efficiency = self.machine.product_efficiency(work.format)
         return Product(
             launches * efficiency.start_s, weight_s, flop_s, io_s, vector_s,
             self.operator_index(name), efficiency.tile_small, efficiency.tile_large,
@@ -390,14 +390,14 @@ class Setting:
         m, shape, kv_format = machine or self.machine, self.shape, self.formats.kv
         efficiency, block_heads = m.attention_efficiency(kv_format, self.core_kind), m.sparse_heads
         if prompt and shape.index_top_k:  # its kernel, where that was measured
-            sparse = m.reaches.get(f"sparse.{'bf16' if kv_format == 'bf16' else '8bit'}")
-            if sparse is not None:
-                efficiency, block_heads = sparse, sparse.tile_small
+            sparse_efficiency = m.reaches.get(f"sparse.{'bf16' if kv_format == 'bf16' else '8bit'}")
+            if sparse_efficiency is not None:
+                efficiency, block_heads = sparse_efficiency, sparse_efficiency.tile_small
         flops_per_s = m.chip.peak(efficiency.peak) * m.cores * efficiency.compute * cores.cube
         head_count = self._computed_heads_ratio(prompt, block_heads)
         compute_s = query_tokens * shape.decode_core_flops * head_count / flops_per_s
-        reads = query_tokens if shape.index_top_k else 1.0
-        bytes_read = shape.core_bytes_per_token_layer(kv_format) * reads
+        read_count = query_tokens if shape.index_top_k else 1.0
+        bytes_read = shape.core_bytes_per_token_layer(kv_format) * read_count
         bytes_read *= self.prompt_copies if prompt else 1
         read_s = bytes_read / m.read_bytes_per_s(efficiency.bandwidth, cores.cube)
         if self.lanes > 0.0:

@@ -33,19 +33,19 @@ ATTENTION_REMEDY = "lower deployment.decode.expert_npus"
 EXPERT_REMEDY = "raise deployment.decode.expert_npus, use fewer redundant experts"
 
 
-def kv_layers(shape: Shape, own: Drafter) -> int:
+def kv_layers(shape: Shape, drafter: Drafter) -> int:
     """Number of layers that store KV, the one that drafts among them."""
-    return shape.layers + (1 if own.passes else 0)
+    return shape.layers + (1 if drafter.passes else 0)
 
 
-def kv_bytes(shape: Shape, own: Drafter, kv: str) -> float:
+def kv_bytes(shape: Shape, drafter: Drafter, kv: str) -> float:
     """KV bytes of a token in all layers that store it for the whole request; kv: their format."""
-    if own.shape is None:
-        draft_layers = kv_layers(shape, own) - shape.layers
+    if drafter.shape is None:
+        draft_layers = kv_layers(shape, drafter) - shape.layers
         # An MTP module is a layer like the others; that of a compressed model has a window alone.
         drafter_bytes = 0.0 if shape.is_compressed else shape.kv_bytes_per_token_layer(kv)
         return shape.cached_bytes_per_token(kv) + drafter_bytes * draft_layers
-    return shape.cached_bytes_per_token(kv) + own.shape.kv_bytes_per_token_layer(kv)
+    return shape.cached_bytes_per_token(kv) + drafter.shape.kv_bytes_per_token_layer(kv)
 
 
 def space(x: Setting, at: Deployed, name: str) -> Space:
@@ -165,20 +165,20 @@ def _share_with_guest(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) ->
 
     layout, weight_bytes = guest_experts(guest.npus)
     guest_setting = replace(x, pool=guest, layout=layout)
-    separate_dies = stages.split_dies(guest, x.whole)
+    parts_of_model = stages.split_dies(guest, x.whole)
     if host_pool.rank_dies > 1:  # decode has a part of the heads, which prefill has in another way
-        full_bytes, decode_bytes = (
+        prefill_bytes, decode_bytes = (
             hbm.layer_stack_bytes(shape, x.formats, None, x.drafter.module, dies, output=dies > 1)
             for shape, dies in (
-                (x.whole.split(separate_dies), guest_setting.head_dies // separate_dies),
+                (x.whole.split(parts_of_model), guest_setting.head_dies // parts_of_model),
                 (x.whole.split(host_pool.rank_dies), 1),
             )
         )
-        weight_bytes += max(0.0, full_bytes - decode_bytes)
+        weight_bytes += max(0.0, prefill_bytes - decode_bytes)
     buffers = _buffer_bytes(guest_setting, deployment)
     # Every die holds KV of all prompts, unless each has its own or a piece of them.
     holding_dies = layout.dies if prefill.attention == "dp" else guest.own.cp_dies
-    prompt_token_bytes = kv_bytes(x.whole.split(separate_dies), x.drafter, guest.precision.kv)
+    prompt_token_bytes = kv_bytes(x.whole.split(parts_of_model), x.drafter, guest.precision.kv)
     batch_bytes = prefill.tokens_per_npu * guest.npus / holding_dies * prompt_token_bytes
     if x.pool.over:
         return replace(own, others=own.kv - batch_bytes)

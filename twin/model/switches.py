@@ -22,12 +22,12 @@ class Switch:
     decode: Callable[[Decode, Setting, Any], Decode] | None = None
 
 
-def switch_mode(mode: Mode, x: Setting, cores: Cores, sequence: bool) -> Mode:
+def switch_mode(mode: Mode, x: Setting, cores: Cores, in_sequence: bool) -> Mode:
     """Coefficients of a layer of decode with the effect of all optimisation switches; cores: of its
-    attention stream; sequence: whether operators run in sequence."""
+    attention stream; in_sequence: whether operators run in sequence."""
     for name, switch in SWITCHES.items():
         if switch.mode is not None:
-            mode = switch.mode(mode, x, getattr(x.optimisations, name), cores, sequence)
+            mode = switch.mode(mode, x, getattr(x.optimisations, name), cores, in_sequence)
     return mode
 
 
@@ -39,15 +39,15 @@ def switch_decode(costs: Decode, x: Setting) -> Decode:
     return costs
 
 
-def _fuse_attention(mode: Mode, x: Setting, on: bool, cores: Cores, _: bool) -> Mode:
+def _fuse_attention(mode: Mode, x: Setting, is_on: bool, cores: Cores, _: bool) -> Mode:
     """Coefficients of a layer with FusedDeepMLA: fewer launches, and queries bypass HBM between its
-    parts; unchanged unless `on`."""
-    if not on:
+    parts; unchanged unless `is_on`."""
+    if not is_on:
         return mode
     shape, m = x.shape, x.machine
     query_bytes = ACTIVATION_BYTES * shape.query_width
     written_bytes = 2 * query_bytes + ACTIVATION_BYTES * shape.core_query_width
-    prolog, *others = mode.before
+    prolog, *other_products = mode.before
     prolog = replace(
         prolog,
         fixed=prolog.fixed - 2 * x.product_start_s,
@@ -55,32 +55,32 @@ def _fuse_attention(mode: Mode, x: Setting, on: bool, cores: Cores, _: bool) -> 
         vector=prolog.vector - query_bytes / m.vector_bytes_per_s(cores.vector),
     )
     gate = replace(mode.gate, fixed=mode.gate.fixed - 2 * x.gap)  # its weights are still read
-    return replace(mode, before=(prolog, *others), gate=gate)
+    return replace(mode, before=(prolog, *other_products), gate=gate)
 
 
-def _overlap_kv_branch(mode: Mode, x: Setting, on: bool, cores: Cores, sequence: bool) -> Mode:
+def _overlap_kv_branch(mode: Mode, x: Setting, is_on: bool, cores: Cores, sequence: bool) -> Mode:
     """Coefficients of a layer in which the KV branch of the prolog runs at the same time as the
-    query branch (multi-stream); unchanged unless `on` and in sequence."""
-    if not on or not sequence:
+    query branch (multi-stream); unchanged unless `is_on` and in sequence."""
+    if not is_on or not sequence:
         return mode
     saved_bytes = 4 * ACTIVATION_BYTES * (x.shape.kv_lora + x.shape.rope_dim)
-    prolog, *others = mode.before
+    prolog, *other_products = mode.before
     vector_s = prolog.vector - saved_bytes / x.machine.vector_bytes_per_s(cores.vector)
-    return replace(mode, before=(replace(prolog, vector=vector_s), *others))
+    return replace(mode, before=(replace(prolog, vector=vector_s), *other_products))
 
 
-def _prefetch_weights(costs: Decode, x: Setting, on: bool) -> Decode:
+def _prefetch_weights(costs: Decode, x: Setting, is_on: bool) -> Decode:
     """Coefficients of an instance that reads weights during a collective's start and wait, as far
-    as they fit the on-chip cache; unchanged unless `on`."""
-    if not on:
+    as they fit the on-chip cache; unchanged unless `is_on`."""
+    if not is_on:
         return costs
     mode = costs.sequence
     cache_s = x.facts.si("operators.weight_prefetch.bytes") / x.machine.stream_bytes_per_s()
-    prolog, *others = mode.before
+    prolog, *other_products = mode.before
     weight_s = max(0.0, prolog.weight - min(cache_s, mode.combine.fixed))
     mode = replace(
         mode,
-        before=(replace(prolog, weight=weight_s), *others),
+        before=(replace(prolog, weight=weight_s), *other_products),
         experts=replace(mode.experts, ahead=min(cache_s, mode.dispatch.fixed)),
     )
     return replace(costs, sequence=mode)

@@ -86,11 +86,11 @@ def decode_timeline(
     return Timeline(streams, int(p.moe_layers), *begin_and_end, pieces)
 
 
-def _attention_operators(m: Mode, half: Pass) -> Operators:
+def _attention_operators(m: Mode, half_load: Pass) -> Operators:
     """(name, seconds) of each operator of a microbatch's attention, in order; selected KV comes
     from host memory before the core."""
     operators = np.zeros(len(names_of("decode")))
-    add_attention(m, 1.0, half, operators)
+    add_attention(m, 1.0, half_load, operators)
     seconds_of = dict(zip(names_of("decode"), operators.tolist(), strict=True))
     kv_fetch = ("kv_swap", seconds_of.pop("kv_swap"))
     in_order = [(name, seconds) for name, seconds in seconds_of.items() if seconds > 0.0]

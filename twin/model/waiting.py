@@ -40,8 +40,8 @@ class Prompts:
 
     def repeated(self, times: int) -> Prompts:
         """The sample repeated a number of times, one copy after the other."""
-        gaps = len(self.arrival_s) - 1  # one alone has none
-        span_s = self.arrival_s[-1] * (1.0 + 1.0 / gaps) if gaps else 1.0
+        gap_count = len(self.arrival_s) - 1  # one alone has none
+        span_s = self.arrival_s[-1] * (1.0 + 1.0 / gap_count) if gap_count else 1.0
         arrival_s = [moment + k * span_s for k in range(times) for moment in self.arrival_s]
         return Prompts(arrival_s, list(self.fresh) * times, list(self.cached) * times)
 
@@ -52,7 +52,7 @@ class Prompts:
         draws = np.arange(2 * times * count).reshape(2, times, count)
         orders, gap_orders = np.argsort(uniforms(SHUFFLED, draws), axis=-1, kind="stable")
         arrival_s = np.cumsum(gaps_s[gap_orders])
-        tokens = (np.array(v)[orders].ravel().tolist() for v in (self.fresh, self.cached))
+        tokens = (np.array(column)[orders].ravel().tolist() for column in (self.fresh, self.cached))
         return Prompts((arrival_s - arrival_s[0]).tolist(), *tokens)
 
 
@@ -94,24 +94,24 @@ def waits_and_next_s(prompts: Prompts, pool: Pool, rate: float) -> tuple[list[fl
     then, 0 if no prompt waits there) for each request of the sample, at `rate` requests/s."""
     n, count = len(prompts.arrival_s), pool.instances
     free_s, queues = [0.0] * count, [deque[int]() for _ in range(count)]
-    waiting = [0.0] * count  # tokens
+    waiting_tokens = [0.0] * count
     tokens_left = list(prompts.fresh)
-    waited_s, next_s, ended = [0.0] * n, [0.0] * n, [list[int]() for _ in range(count)]
-    arrivals = [moment / rate for moment in prompts.arrival_s]
+    waited_s, next_s, ended_prompts = [0.0] * n, [0.0] * n, [list[int]() for _ in range(count)]
+    arrivals = [arrival / rate for arrival in prompts.arrival_s]
     die_of = [int(uniform(DEALT, i) * pool.dies) for i in range(n)] if pool.is_dealt else []
 
     def start_batch(p: int, at_s: float) -> None:
         """Form and compute one batch of the prompts that wait at instance p from `at_s` on."""
-        tokens, pairs, cached, most, most_pairs, ending = _form_batch(
+        tokens, pairs, cached, die_tokens, die_pairs, ending_prompts = _form_batch(
             prompts, pool, queues[p], tokens_left, die_of
         )
-        waiting[p] -= tokens
-        took_s = pool.seconds(tokens, pairs, most, most_pairs) + cached * pool.read_s
+        waiting_tokens[p] -= tokens
+        took_s = pool.seconds(tokens, pairs, die_tokens, die_pairs) + cached * pool.read_s
         if at_s == free_s[p]:
-            for prompt in ended[p]:
+            for prompt in ended_prompts[p]:
                 next_s[prompt] = took_s
-        free_s[p], ended[p] = at_s + took_s, ending
-        for prompt in ending:
+        free_s[p], ended_prompts[p] = at_s + took_s, ending_prompts
+        for prompt in ending_prompts:
             waited_s[prompt] = free_s[p] - arrivals[prompt]
 
     def start_batches(p: int, until_s: float) -> None:
@@ -129,8 +129,8 @@ def waits_and_next_s(prompts: Prompts, pool: Pool, rate: float) -> tuple[list[fl
             p = first + (own_turn + k) % own_count
             if queues[p] and free_s[p] <= now_s:
                 start_batches(p, now_s)
-            ahead_s = max(0.0, free_s[p] - now_s) + waiting[p] * pool.token_s
-            ahead_s += waiting[p] // pool.budget * pool.full_s
+            ahead_s = max(0.0, free_s[p] - now_s) + waiting_tokens[p] * pool.token_s
+            ahead_s += waiting_tokens[p] // pool.budget * pool.full_s
             if ahead_s < least_s:
                 chosen, least_s = p, ahead_s
         return chosen
@@ -138,7 +138,7 @@ def waits_and_next_s(prompts: Prompts, pool: Pool, rate: float) -> tuple[list[fl
     for i, now_s in enumerate(arrivals):
         chosen = choose_instance(i, now_s)
         queues[chosen].append(i)
-        waiting[chosen] += tokens_left[i]
+        waiting_tokens[chosen] += tokens_left[i]
         if free_s[chosen] <= now_s:
             if pool.idle_s:  # it ends an iteration first
                 free_s[chosen] += -((free_s[chosen] - now_s) // pool.idle_s) * pool.idle_s
@@ -154,22 +154,22 @@ def _form_batch(
 ) -> tuple[float, float, float, float, float, list[int]]:
     """Take the next batch from `queue`; returns (tokens, query-key pairs, cached tokens, tokens and
     pairs of its fullest die, prompts completed). die_of: each prompt's die, if drawn."""
-    tokens, pairs, cached, (token_s, pair_s) = 0.0, 0.0, 0.0, pool.attention
-    ending, in_part, fullest_die = list[int](), list[int](), (0.0, 0.0, 0.0)  # die, by attention
+    tokens, pairs, cached_tokens, (token_s, pair_s) = 0.0, 0.0, 0.0, pool.attention
+    completed, in_part, fullest_die = list[int](), list[int](), (0.0, 0.0, 0.0)  # die, by attention
     die_sums = [(0.0, 0.0, 0.0)] * pool.dies  # load, tokens, pairs of each die
     while queue and tokens < pool.budget:
         prompt = queue[0]
-        earlier = prompts.cached[prompt] + prompts.fresh[prompt] - tokens_left[prompt]
+        earlier_tokens = prompts.cached[prompt] + prompts.fresh[prompt] - tokens_left[prompt]
         sums_of_die = die_sums[die_of[prompt]] if pool.is_dealt else die_sums[0]
-        piece_tokens = _piece_tokens(pool, tokens_left[prompt], earlier, tokens, sums_of_die)
+        piece_tokens = _piece_tokens(pool, tokens_left[prompt], earlier_tokens, tokens, sums_of_die)
         if piece_tokens <= 0.0 and not pool.is_dealt:
             break
         if piece_tokens <= 0.0:  # others may be on dies that have room
             in_part.append(queue.popleft())
             continue
         if tokens_left[prompt] == prompts.fresh[prompt]:
-            cached += prompts.cached[prompt]
-        new_pairs = piece_tokens * (earlier + 0.5 * (piece_tokens + 1.0))
+            cached_tokens += prompts.cached[prompt]
+        new_pairs = piece_tokens * (earlier_tokens + 0.5 * (piece_tokens + 1.0))
         tokens += piece_tokens
         pairs += new_pairs
         die_tokens, die_pairs = sums_of_die[1] + piece_tokens, sums_of_die[2] + new_pairs
@@ -181,16 +181,16 @@ def _form_batch(
         else:
             heapreplace(die_sums, (load, die_tokens, die_pairs))
         tokens_left[prompt] -= piece_tokens
-        (in_part if tokens_left[prompt] > 0.0 else ending).append(queue.popleft())
+        (in_part if tokens_left[prompt] > 0.0 else completed).append(queue.popleft())
     queue.extendleft(reversed(in_part))
-    return tokens, pairs, cached, *fullest_die[1:], ending
+    return tokens, pairs, cached_tokens, *fullest_die[1:], completed
 
 
 def _piece_tokens(
-    pool: Pool, left: float, earlier: float, taken: float, die: tuple[float, float, float]
+    pool: Pool, left: float, earlier: float, taken: float, die_load: tuple[float, float, float]
 ) -> float:
     """Tokens of a prompt with `left` tokens after `earlier` ones that join a batch of `taken`
-    tokens; 0: none. die: load, tokens and pairs of the die that would compute them."""
+    tokens; 0: none. die_load: load, tokens and pairs of the die that would compute them."""
     room = pool.budget - taken
     if pool.chunk:
         piece_tokens = min(left, float(next_piece(pool.chunk, pool.evening, *pool.line, earlier)))
@@ -200,7 +200,7 @@ def _piece_tokens(
         piece_tokens = left
     if pool.share_s == math.inf:
         return min(piece_tokens, room)
-    (token_s, pair_s), left_s = pool.attention, pool.share_s - die[0]
+    (token_s, pair_s), left_s = pool.attention, pool.share_s - die_load[0]
     if left_s <= 0.0:
         return 0.0
     next_token_s = token_s + earlier * pair_s  # of the piece's first token
@@ -242,10 +242,10 @@ def share_left(lives: Lives, n: float) -> float:
     time n, in the unit of the lives. lives: (life, share of requests). The autocorrelation of an
     M/G/infinity queue at a distance d is E[(life - d)+] / E[life] (Cox & Miller, The Theory of
     Stochastic Processes, 1965)."""
-    mean, parts = math.fsum(life * share for life, share in lives), []
+    mean, variance_parts = math.fsum(life * share for life, share in lives), []
     for life, share in lives:
         overlap = min(n, life)
-        parts.append(
+        variance_parts.append(
             share * (n * life * overlap - 0.5 * (n + life) * overlap * overlap + overlap**3 / 3.0)
         )
-    return 2.0 * math.fsum(parts) / (n * n * mean)
+    return 2.0 * math.fsum(variance_parts) / (n * n * mean)

@@ -45,7 +45,7 @@ def bench_price(benchmark, recipe, dies):
     net = network(build_fabric(Supernode(**sold), FACTS))
 
     def fresh():  # a network that has answered nothing yet, and no problem is known
-        spread.forget_solved()
+        spread.solved.clear()
         return (net.with_rates(net.capacity, net.latency), range(dies)), {}
 
     benchmark.pedantic(all_to_all, setup=fresh, rounds=3)

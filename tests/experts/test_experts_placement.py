@@ -56,7 +56,7 @@ def test_every_expert_lives_on_a_die_and_load_is_conserved(data):
     if placement in ("greedy", "topology", "perfect"):  # no more copies than dies
         most = min(most, 64 * dies)
     assert held.min() >= 1 and (held.sum(axis=1) == most).all()
-    assert replicas(slots).sum(axis=1).tolist() == (held.sum(axis=1) - 64).tolist()
+    assert replicas(slots, 64).sum(axis=1).tolist() == (held.sum(axis=1) - 64).tolist()
     for nearest in {1, nodes}:
         load = die_load(measured, slots, nearest)
         assert np.allclose(load.mean(axis=1), 1.0)
@@ -162,7 +162,7 @@ def test_moves_count_new_experts_and_not_their_order():
 
 def test_replicas_are_all_copies_but_the_first():
     slots = np.array([[[0, 1], [1, 0], [2, EMPTY]]])
-    assert replicas(slots).tolist() == [[0, 2, 0]]
+    assert replicas(slots, 3).tolist() == [[0, 2, 0]]
 
 
 def test_which_layers_a_decision_changes():

@@ -72,20 +72,19 @@ def grouped_deficit(
     group_var = np.empty(groups)
     group_picks = np.empty(groups)
     group_pick_var = np.empty(groups)
-    die_var = np.empty(dies)
+    die_var, mean_picks = np.empty(dies), np.empty(dies)
     for layer in range(layers):
         group_chances(chances[layer], groups, top_groups, group_chance)
         group_var[:] = 1e-12
         for expert in range(experts):
-            chance = min(
-                1.0, chances[layer, expert] / max(group_chance[expert // group_size], 1e-12)
-            )
-            group_var[expert // group_size] += chance * (1.0 - chance)
+            g = expert // group_size
+            chance = min(1.0, chances[layer, expert] / max(group_chance[g], 1e-12))
+            group_var[g] += chance * (1.0 - chance)
         var_sum = 0.0
         for die in range(dies):
             group_picks[:] = 0.0
             group_pick_var[:] = 0.0
-            die_var[die] = 0.0
+            die_var[die] = mean_picks[die] = 0.0
             for i in range(slots_each):
                 if slot_share[layer, die, i] <= 0.0:
                     continue
@@ -94,6 +93,7 @@ def grouped_deficit(
                 picks = chances[layer, expert] * slot_share[layer, die, i]
                 chance = min(1.0, chances[layer, expert] / max(group_chance[g], 1e-12))
                 pick_var = chance * (1.0 - chance) * slot_share[layer, die, i]
+                mean_picks[die] += picks
                 # Of this expert, and what the pairs below count of it.
                 die_var[die] += picks - picks * picks
                 die_var[die] -= picks * picks * (1.0 / max(group_chance[g], 1e-12) - 1.0)
@@ -112,11 +112,7 @@ def grouped_deficit(
             die_var[die] = max(0.0, die_var[die])
             var_sum += die_var[die]
         for die in range(dies):
-            mean_picks = 0.0
-            for i in range(slots_each):
-                if slot_share[layer, die, i] > 0.0:
-                    mean_picks += chances[layer, slots[layer, die, i]] * slot_share[layer, die, i]
             other_variance = max(var_sum - die_var[die], 0.1 * var_sum)
             unbound_var = die_var[die] * var_sum / other_variance if other_variance > 0.0 else 0.0
-            deficits[layer, die] = mean_picks - unbound_var
+            deficits[layer, die] = mean_picks[die] - unbound_var
     return deficits

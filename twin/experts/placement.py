@@ -59,13 +59,12 @@ def place(
     return slots
 
 
-def replicas(slots: Ints, experts: int | None = None) -> NDArray[np.int32]:
-    """Number of redundant copies on each die, i4[layers, dies]: all copies of an expert but its
-    first. experts: number of routed experts (None: as many as the slots name)."""
-    expert_count = int(slots.max()) + 1 if experts is None else experts
+def replicas(slots: Ints, experts: int) -> NDArray[np.int32]:
+    """Number of redundant copies on each die, i4[layers, dies]: all but the first copy of each of
+    the routed `experts`."""
     layers = slots.shape[0]
     is_filled = (slots >= 0).reshape(layers, -1)
-    expert = (slots.reshape(layers, -1) + np.arange(layers)[:, None] * expert_count)[is_filled]
+    expert = (slots.reshape(layers, -1) + np.arange(layers)[:, None] * experts)[is_filled]
     is_first = np.zeros(expert.size, np.bool_)
     is_first[np.unique(expert, return_index=True)[1]] = True
     is_repeated = is_filled.copy()

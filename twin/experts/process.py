@@ -128,8 +128,7 @@ def chances_at(process: Process, t_s: float, mix: Floats | None = None) -> Float
 
 @lru_cache(maxsize=8)
 def _chances_of_mix(process: Process, t_s: float, mix: tuple[float, ...]) -> Floats:
-    """Chance that a token picks each expert at `t_s`, f8[layers, experts], for these shares of the
-    topic classes, which sum to 1."""
+    """Chance that a token picks each expert at `t_s`, f8[layers, experts]; mix: topics' shares."""
     noise, log_load = _drift(process, t_s), _shifted_loads(process, t_s)
     return _chances(log_load, noise, process.offset, np.array(mix), process.top_k)
 

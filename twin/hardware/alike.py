@@ -46,8 +46,7 @@ def as_int32(numbers: NUMBERS) -> SHORT:
 
 @cached_by_network
 def swap_of(net: Network, ours: tuple[int, ...], theirs: tuple[int, ...]) -> Swap | None:
-    """An exchange that maps the vertices `ours`, and all around them, to `theirs`, in order; None
-    if the wiring differs."""
+    """Exchange of vertices `ours`, and all around them, with `theirs`; None if wiring differs."""
     image = np.full(len(net.vertices), -1)
     mapped, front, images = 0, np.array(ours), np.array(theirs)
     while front.size:
@@ -70,9 +69,7 @@ def swap_of(net: Network, ours: tuple[int, ...], theirs: tuple[int, ...]) -> Swa
     same_ends = net.vertex_kinds[vertices] == net.vertex_kinds[image[vertices]]
     if not (same_kind.all() and same_ends.all() and _whole_nodes(net, vertices, image[vertices])):
         return None
-    place_pairs = [
-        np.concatenate([net.leaves[side], net.enters[side]]) for side in (links, image_links)
-    ]
+    place_pairs = [np.concatenate([net.leaves[k], net.enters[k]]) for k in (links, image_links)]
     is_touched = place_pairs[0] >= 0
     places = _pairs(place_pairs[0][is_touched], place_pairs[1][is_touched], len(net.places))
     return Swap(*map(as_int32, (vertices, image[vertices], links, image_links, *places)))

@@ -143,9 +143,8 @@ def _lenders(
     dram_nodes = np.flatnonzero(node_rates)
     is_lending = rates > 0.0
     cpu_node = net.node[cpus][is_lending]
-    cpu_shares = (
-        rates[is_lending] / node_rates[cpu_node] / (net.cpus[dram_nodes].sum() / net.cpus[cpu_node])
-    )
+    dram_ratio = net.cpus[dram_nodes].sum() / net.cpus[cpu_node]  # of all nodes to a CPU's node
+    cpu_shares = rates[is_lending] / node_rates[cpu_node] / dram_ratio
     return dram_nodes, tuple(cpus[is_lending].tolist()), tuple(cpu_shares.tolist())
 
 

@@ -164,9 +164,8 @@ class Load:
         links = self.links[positions]
         between_switches = links[(net.leaves[links] < 0) & (net.enters[links] < 0)]
         # Twelve digits: the order in which shares of a link were added up is no physics.
-        return float(f"{bytes_per_s:.12g}"), int(
-            min(between_switches if between_switches.size else links)
-        )
+        links = between_switches if between_switches.size else links
+        return float(f"{bytes_per_s:.12g}"), int(min(links))
 
     def port_time_share(self, net: Network) -> float:
         """Time on the fullest link at an end (a port of a die, CPU or NIC) as a share of that on
@@ -316,9 +315,8 @@ def _planes_of(net: Network, demand: Demand) -> list[tuple[str, bool | None]]:
     near_plane, far_plane = demand.planes[0], demand.planes[-1]
     if near_plane == far_plane:
         return [(near_plane, None)]
-    out_domains, in_domains = (
-        set(net.domain[list(ends)]) for ends in (demand.senders, demand.receivers)
-    )
+    sides = demand.senders, demand.receivers
+    out_domains, in_domains = (set(net.domain[list(ends)]) for ends in sides)
     planes: list[tuple[str, bool | None]] = [(near_plane, True)] if out_domains & in_domains else []
     return [*planes, (far_plane, False)] if len(out_domains | in_domains) > 1 else planes
 

@@ -147,9 +147,8 @@ def _draw_mesh_of_npus(draft: Draft) -> None:
     cells = s.npus_per_node if in_node else s.nodes * s.npus_per_node
     cells_per_rack = recipe.nodes_per_rack * s.npus_per_node if recipe.racks_across else cells
     shape = shape_of(s, recipe, min(cells, cells_per_rack))
-    draft.add_nodes(
-        (lambda n: n) if in_node else (lambda n: n // s.nodes), switches=False, ports=True
-    )
+    nodes_per_domain = 1 if in_node else s.nodes
+    draft.add_nodes(lambda n: n // nodes_per_domain, switches=False, ports=True)
     pairs = list(PAIRS[recipe.scale_up](shape, recipe.links or (1,) * len(shape)))
     if recipe.racks_across:
         _add_rack_switches(draft)

@@ -47,8 +47,7 @@ def worst_collision(loads: Iterable[Load]) -> Collision:
 
 
 def _price(net: Network, load: Load, subject: str, **further_fields: Any) -> Price:
-    """Price of a load without other traffic; subject: its name in messages. Raises HardwareError
-    where a path is cut."""
+    """Price of a load without other traffic; subject: its name. HardwareError if a path is cut."""
     bytes_per_s, link = load.rate_alone(net)
     if load.unreached:
         sender, receiver = (net.vertices[vertex] for vertex in load.unreached[0])
@@ -56,11 +55,8 @@ def _price(net: Network, load: Load, subject: str, **further_fields: Any) -> Pri
             f"{subject} is cut off: no path of links from {sender} to {receiver} is left; "
             "restore a link there"
         )
-    price_fields: dict[str, Any] = {
-        "off_node_fraction": load.off_node,
-        "collision": worst_collision([load]),
-    }
-    return Price(bytes_per_s, load.latency_s, net.label(link), **price_fields | further_fields)
+    fields = dict[str, Any](off_node_fraction=load.off_node, collision=worst_collision([load]))
+    return Price(bytes_per_s, load.latency_s, net.label(link), **fields | further_fields)
 
 
 def price_between(
@@ -93,9 +89,8 @@ def _vertex_of(net: Network, element: int | str) -> int:
 
 
 def all_to_all(
-    net: Network, dies: Sequence[int], plane: Plane = "ub",
-    operation: Operation = "write",
-) -> Price:  # fmt: skip
+    net: Network, dies: Sequence[int], plane: Plane = "ub", operation: Operation = "write"
+) -> Price:
     """Price for a die when each of `dies` sends equally to all others. The slowest link sets the
     bytes/s, the farthest pair the latency. Raises HardwareError for a die that is cut off."""
     load = demands.exchange_load(net, dies, plane, operation)
@@ -104,18 +99,16 @@ def all_to_all(
 
 
 def pool_read(
-    net: Network, dies: Sequence[int], plane: Plane = "ub",
-    nodes: Sequence[int] | None = None,
-) -> Price:  # fmt: skip
+    net: Network, dies: Sequence[int], plane: Plane = "ub", nodes: Sequence[int] | None = None
+) -> Price:
     """Price of all of `dies` together reading from the DRAM of the CPUs of `nodes` (default: all).
     Blocks outside a UB plane enter through the dies' NICs. Raises HardwareError without any."""
     pool_load = demands.pool_load(net, dies, plane, nodes)
     if pool_load is None:
         die_vertices = demands.die_vertices(net, dies)
         unlinked_dies = die_vertices[net.rates_out(plane)[die_vertices] <= 0.0]
-        cause = (
-            "no CPU is on the plane" if not net.rates_out(plane)[net.of_kind("cpu")].any() else ""
-        )
+        has_cpu = net.rates_out(plane)[net.of_kind("cpu")].any()
+        cause = "" if has_cpu else "no CPU is on the plane"
         if unlinked_dies.size:
             cause = f"{net.vertices[unlinked_dies[0]]} has no link left"
         raise HardwareError(
@@ -123,10 +116,8 @@ def pool_read(
             f"{cause and ', and '}{cause}: link them, or let memory_pool.enabled be off"
         )
     load, sources = pool_load
-    part_count = demands.equal_parts(net, sources).size
-    return _price(
-        net, load, f"a pool read over {plane}", peers=part_count, shared_by_dies=len(dies)
-    )
+    peers = demands.equal_parts(net, sources).size
+    return _price(net, load, f"a pool read over {plane}", peers=peers, shared_by_dies=len(dies))
 
 
 def host_copy_rates(net: Network, dies: Sequence[int], plane: Plane) -> tuple[float, float]:
@@ -153,9 +144,8 @@ def server_port_rate(
         """Bytes/s out of each equal part of the median server, read from its port."""
         is_port, _ = demands.server_ports(net, load.pattern, plane)
         bytes_per_s, links = np.full(net.nodes, np.inf), load.links[is_port]
-        np.minimum.at(
-            bytes_per_s, net.node[net.tail[links]], net.capacity[links] / load.amounts[is_port]
-        )
+        link_bytes_per_s = net.capacity[links] / load.amounts[is_port]
+        np.minimum.at(bytes_per_s, net.node[net.tail[links]], link_bytes_per_s)
         return float(np.median(bytes_per_s[sources])) / demands.equal_parts(net, sources).size
 
     return net.once(("server port", load.pattern, plane), rate)
@@ -321,10 +311,8 @@ def _bisection_rate(net: Network) -> float:
         in_first = np.isin(np.arange(net.nodes), nodes[: nodes.size // 2])
         in_second = np.isin(np.arange(net.nodes), nodes[nodes.size // 2 :])
         is_link_out = node_to_node & in_first[net.node[net.tail]] & in_second[net.node[net.head]]
-        weaker_half_bytes_per_s = np.sort(bytes_per_s_to_switches[nodes])[: nodes.size // 2].sum()
-        least_rate = min(
-            least_rate, float(weaker_half_bytes_per_s + net.capacity[is_link_out].sum())
-        )
+        weaker_half_rate = np.sort(bytes_per_s_to_switches[nodes])[: nodes.size // 2].sum()
+        least_rate = min(least_rate, float(weaker_half_rate + net.capacity[is_link_out].sum()))
     return least_rate
 
 

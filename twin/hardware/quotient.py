@@ -131,11 +131,9 @@ class Quotient:
 
     def _link_sums(self) -> HASHES:
         """Sum of the hashes of each vertex's links between forwarding vertices, u8[vertices]."""
-        net, inner_links = self.usable.net, np.flatnonzero(self.usable.inner)
+        net, links = self.usable.net, np.flatnonzero(self.usable.inner)
         sums = np.zeros(self.usable.passes.size, np.uint64)
-        _add_links(
-            np.add, sums, net.link_prints[inner_links], net.tail[inner_links], net.head[inner_links]
-        )
+        _add_links(np.add, sums, net.link_prints[links], net.tail[links], net.head[links])
         return sums
 
     def _set_pair_bytes(self, group: INTS, same_domain: bool | None) -> None:

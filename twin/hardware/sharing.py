@@ -18,23 +18,10 @@ FLAGS = np.ndarray[tuple[int], np.dtype[np.int8]]
 
 @kernel
 def max_min_levels(
-    start: INTS,
-    end: INTS,
-    links: INDICES,
-    parts: FLOATS,
-    link_start: INTS,
-    link_end: INTS,
-    owners: INDICES,
-    owner_parts: FLOATS,
-    most: FLOATS,
-    full: INDICES,
-    count: int,
-    load: FLOATS,
-    full_at: FLOATS,
-    outdated: FLAGS,
-    stopped: FLAGS,
-    level: FLOATS,
-) -> None:
+    start: INTS, end: INTS, links: INDICES, parts: FLOATS, link_start: INTS, link_end: INTS,
+    owners: INDICES, owner_parts: FLOATS, most: FLOATS, full: INDICES, count: int, load: FLOATS,
+    full_at: FLOATS, outdated: FLAGS, stopped: FLAGS, level: FLOATS,
+) -> None:  # fmt: skip
     """Bring `level` f8[flows] down to the max-min fair levels of flows that share links.
 
     When called, `level` holds `most`, the bound of each flow. A flow at level x takes x times its
@@ -59,10 +46,9 @@ def max_min_levels(
                     link_start[link], link_end[link], owners, owner_parts, most, level, stopped
                 )
                 outdated[link] = 0
-            if full_at[link] < lowest_level or (
-                full_at[link] == lowest_level and link < lowest_link
-            ):
-                lowest_level, lowest_link = full_at[link], link
+            link_level = full_at[link]
+            if link_level < lowest_level or (link_level == lowest_level and link < lowest_link):
+                lowest_level, lowest_link = link_level, link
         if lowest_link < 0:
             return
         count = open_count
@@ -81,14 +67,9 @@ def max_min_levels(
 
 @kernel
 def _full_at(
-    first: int,
-    end: int,
-    owners: INDICES,
-    owner_parts: FLOATS,
-    most: FLOATS,
-    level: FLOATS,
+    first: int, end: int, owners: INDICES, owner_parts: FLOATS, most: FLOATS, level: FLOATS,
     stopped: FLAGS,
-) -> float:
+) -> float:  # fmt: skip
     """Level at which the link is full that owners[first:end] cross; flows with a lower bound `most`
     take less, stopped ones keep their level."""
     level_now = 0.0

@@ -35,9 +35,8 @@ def source_side(size: int, tail: INTS, head: INTS, capacity: FLOATS, rows: INTS)
     source, unlimited = np.full(rows.size, size + 1), np.full(rows.size, 1 << 30, np.int32)
     integer_capacity = np.maximum(capacity / capacity.max(initial=TINY) * 1e6, 1.0).astype(np.int32)
     tails_heads = np.append(tail, source), np.append(head, rows)
-    graph = csr_array(
-        (np.append(integer_capacity, unlimited), tails_heads), shape=(size + 2, size + 2)
-    )
+    capacities = np.append(integer_capacity, unlimited)
+    graph = csr_array((capacities, tails_heads), shape=(size + 2, size + 2))
     residual = graph - maximum_flow(graph, size + 1, size).flow
     residual.eliminate_zeros()
     on_source_side = np.zeros(size + 2, bool)

@@ -32,12 +32,7 @@ SHARPNESS = 8.0  # the first price of an unused link is exp(-8) of the fullest o
 LEAST_LOG_PRICE = -200.0  # so that exp() stays above 0, and a link that fills up can come back
 LEAST_BOUND = 0.3  # of the fullest link: the bound that scales steps is too low in early rounds
 
-_solved: dict[bytes, FLOATS] = {}  # problem -> answer: instances alike in alike places share it
-
-
-def forget_solved() -> None:
-    """Clear the cache of solved problems."""
-    _solved.clear()
+solved: dict[bytes, FLOATS] = {}  # problem -> answer: instances alike in alike places share it
 
 
 def spread(
@@ -51,7 +46,7 @@ def spread(
     problem_key = walks.digest(capacity, beyond, adaptive) + link_count.tobytes() + fan.tobytes()
     problem_key += b"" if members is None else members.tobytes()
     problem = walks, capacity, beyond, adaptive, members, link_count, fan
-    return cached_answer(_solved, problem_key, lambda: _spread(*problem), SOLVED)
+    return cached_answer(solved, problem_key, lambda: _spread(*problem), SOLVED)
 
 
 def _spread(
@@ -127,14 +122,9 @@ def _spread(
 
 
 def _guesses(
-    walks: Walks,
-    capacity: FLOATS,
-    full: FLOATS,
-    turn: int,
-    prices: Callable[[], FLOATS],
-    large: bool,
-    slow: bool,
-) -> Iterator[FLOATS]:
+    walks: Walks, capacity: FLOATS, full: FLOATS, turn: int, prices: Callable[[], FLOATS],
+    large: bool, slow: bool,
+) -> Iterator[FLOATS]:  # fmt: skip
     """Yield link prices f8[links], sum 1: each proves a lower bound of the fullest link's seconds.
     capacity: bytes/s; full: seconds of load of each link; turn: number of the round; prices: gives
     the solver's own of now; large: many links; slow: many steps of walks."""

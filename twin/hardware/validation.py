@@ -68,8 +68,8 @@ def unreachable_sentences(net: Network) -> list[str]:
     sentences += _sentences_on(server_nodes, "has no CPU on the UB plane", "its DRAM is lost")
     port_vertices = net.of_kind(net.storage_ports)
     nodes_off_vpc = np.unique(net.node[port_vertices[port_rates(net, "vpc") <= 0.0]]).tolist()
-    server_nodes = [f"Node {node}" for node in nodes_off_vpc]
-    return sentences + _sentences_on(server_nodes, "is off the VPC plane", "it reads no storage")
+    vpc_nodes = [f"Node {node}" for node in nodes_off_vpc]
+    return sentences + _sentences_on(vpc_nodes, "is off the VPC plane", "it reads no storage")
 
 
 def _nodes_cut_off(net: Network) -> list[str]:

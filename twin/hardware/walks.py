@@ -285,9 +285,8 @@ class Walks:
         latency_s = np.zeros(self.rows.size)
         longest_s = 0.0
         for hops, level in enumerate(self.levels, 1):
-            latency_s = np.maximum.reduceat(
-                latency_s[level.tail] + latency[level.links], level.head_start
-            )
+            step_latency_s = latency_s[level.tail] + latency[level.links]
+            latency_s = np.maximum.reduceat(step_latency_s, level.head_start)
             is_no_detour = self.most[level.end, level.row] >= hops
             longest_s = max(longest_s, float(latency_s[level.state[is_no_detour]].max(initial=0.0)))
         return longest_s

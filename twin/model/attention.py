@@ -153,8 +153,7 @@ class Linear:
 
 
 def _kda_weights(s: Widths) -> int:
-    """Parameters of Kimi Delta Attention, whose decay and gate have a low-rank step (arXiv
-    2510.26692 section 4)."""
+    """Parameters of Kimi Delta Attention, with a low-rank decay and gate (arXiv 2510.26692 4)."""
     rank, mixed_values = s.linear_key_dim, 2 * _key_width(s) + _value_width(s)
     direct_weights = s.hidden * (mixed_values + s.linear_value_heads + 2 * rank)
     return direct_weights + rank * (_key_width(s) + _value_width(s)) + s.linear_conv * mixed_values

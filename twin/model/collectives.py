@@ -92,17 +92,10 @@ def exchange(net: Network, dies: Sequence[int], operation: Operation = "write") 
         inside_rate = all_to_all(net, dies[: die_count // node_count], "ub", operation).bytes_per_s
         beyond_bytes_per_s = price.bytes_per_s * price.off_node_fraction
     return Exchange(
-        die_count,
-        price.bytes_per_s,
-        price.latency_s,
-        (die_count - 1) / die_count,
-        price.off_node_fraction,
-        nodes=node_count,
-        slow_between=is_slow_between,
-        inside_bytes_per_s=inside_rate,
-        beyond_bytes_per_s=beyond_bytes_per_s,
-        ports=price.ports,
-    )
+        die_count, price.bytes_per_s, price.latency_s, (die_count - 1) / die_count,
+        price.off_node_fraction, nodes=node_count, slow_between=is_slow_between,
+        inside_bytes_per_s=inside_rate, beyond_bytes_per_s=beyond_bytes_per_s, ports=price.ports,
+    )  # fmt: skip
 
 
 def two_level_exchange(x: Exchange, top_k: int, most_nodes: int) -> Exchange:

@@ -405,12 +405,9 @@ def _price(key: _InstanceKey, net: Network, dies: tuple[int, ...]) -> tuple[Sett
 
 @lru_cache(maxsize=64)
 def _price_over_exchanges(
-    key: _InstanceKey,
-    dies: int,
-    exchange: Exchange,
-    gather: Exchange,
+    key: _InstanceKey, dies: int, exchange: Exchange, gather: Exchange,
     groups: tuple[tuple[str, Exchange], ...],
-) -> tuple[Setting, Coefficients]:
+) -> tuple[Setting, Coefficients]:  # fmt: skip
     """Setting and coefficients of an instance with these exchanges; equal arguments share one."""
     deployment, expert_settings, facts, pool, clock_share, hbm_share, offloaded, host = key
     model_shape, chip = load_shape(facts, deployment.model), load_chip(facts, pool.chip)
@@ -422,9 +419,8 @@ def _price_over_exchanges(
     attention_kernel = deployment.optimisations.attention_kernel
     machine = load_machine(facts, chip, attention_kernel, pool.own.cores, hbm_share)
     machine = machine.for_model(shape.kind.kernels, pool.precision.weights)
-    layout = stages.expert_layout(
-        shape, expert_settings.redundant, expert_dies or dies, pool.own.experts_tp
-    )
+    expert_dies_or_all, redundant = expert_dies or dies, expert_settings.redundant
+    layout = stages.expert_layout(shape, redundant, expert_dies_or_all, pool.own.experts_tp)
     if pool.role != "prefill":  # a batch of prompts uses all of a die's experts
         layout = stages.with_class_loads(layout, expert_settings, facts, c.CLASSES)
     formats_of_part = formats(pool.precision, machine.sum_bytes, machine.family, chip.flops)

@@ -47,10 +47,8 @@ def fetch_figures(
     """Figures of an instance's reads from the memory pool; readers: dies that need one prompt's
     latents; dies, layers: of the instance and the model; kv_bytes: of a token."""
     pieces = layers * int(facts.si(f"stores.{pool.store}.pieces")) if pool.layout == "layer" else 1
-    copies_in_flight = facts.si("operators.pool_copy.in_flight")
-    copy_bytes = pool.block_tokens * kv_bytes / pieces
-    copy_rate = copies_bytes_per_s(facts, copy_bytes, dies)
-    lookups_in_flight = copies_in_flight * pool.block_tokens
+    copy_rate = copies_bytes_per_s(facts, pool.block_tokens * kv_bytes / pieces, dies)
+    lookups_in_flight = facts.si("operators.pool_copy.in_flight") * pool.block_tokens
     if pool.read_plane == "ub":
         return Fetch(kv_bytes * readers, copy_rate, 0.0, lookups_in_flight)
     nodes = math.ceil(min(readers, dies) / dies_per_node)

@@ -29,8 +29,7 @@ def answer_iterations(
     answers: NDArray[np.float64], slots: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(first, end) iteration of each answer when it takes the first free slot, i8[N] each; answers
-    f8[N]: iterations of each. Every request in progress emits in every iteration, so time can be
-    counted in iterations."""
+    f8[N]: iterations of each. Time is counted in iterations: every request emits in each."""
     free_at = [0] * min(slots, answers.size)
     first_iteration = np.empty(answers.size, np.int64)
     answer_lengths = np.maximum(1, np.rint(answers)).astype(np.int64)

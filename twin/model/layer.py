@@ -48,8 +48,7 @@ def product_s(w: Product, rows: float) -> float:
 
 @kernel
 def collective_s(w: Collective | Gate, tokens: float) -> float:
-    """Seconds of a collective of a rank's dies with a number of tokens, 0 for one die; or of the
-    choice of experts for these."""
+    """Seconds of a collective of a rank's dies (0 for one), or of the choice of experts."""
     return w.fixed + w.token * tokens - w.saved * max(0.0, tokens - w.beyond)
 
 

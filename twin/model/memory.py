@@ -70,13 +70,9 @@ def expert_bytes(s: Shape, f: Formats, layout: ExpertLayout) -> float:
 
 
 def exchange_buffer_bytes(
-    s: Shape,
-    layout: ExpertLayout,
-    tokens_per_die: float,
-    early_quantisation: bool,
-    scale_bytes: float,
-    gathered: bool = False,
-) -> float:
+    s: Shape, layout: ExpertLayout, tokens_per_die: float, early_quantisation: bool,
+    scale_bytes: float, gathered: bool = False,
+) -> float:  # fmt: skip
     """Bytes of a die's static dispatch and combine buffers: peers x tokens x message. arXiv
     2506.12708v2 section 4.2.1: max tokens of a peer = local batch x min(top_k, experts). With split
     experts, or tokens gathered: all tokens' hidden states, and the sums of their results."""
@@ -88,13 +84,9 @@ def exchange_buffer_bytes(
 
 
 def budget(
-    chip: Chip,
-    facts: Facts,
-    weights: float,
-    buffers: float,
-    what: str,
+    chip: Chip, facts: Facts, weights: float, buffers: float, what: str,
     remedy: str = "use more NPUs per instance, fewer redundant experts, a smaller batch",
-) -> Budget:
+) -> Budget:  # fmt: skip
     """A die's HBM split into `weights`, `buffers`, a reserve and KV (bytes). Raises ModelError with
     `what` does not fit and the `remedy` when nothing is left for KV."""
     memory = Budget(chip.hbm_bytes_per_die, weights, buffers, facts.si("operators.memory.reserve"))

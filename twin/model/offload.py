@@ -111,7 +111,5 @@ def bytes_per_token(at: Deployed, kv_bytes: float) -> tuple[float, float]:
     iteration): means over requests, all layers; kv_bytes: of a token."""
     decode, shape, kv = at.pools.get("decode"), at.shape, at.stored_kv
     away_share = decode.away.requests if decode and decode.away else 0.0
-    moved_bytes = sum(core_message_bytes(shape, kv)) * (
-        kv_bytes / shape.kv_bytes_per_token_layer(kv)
-    )
-    return (1.0 - away_share) * kv_bytes, away_share * moved_bytes
+    layers = kv_bytes / shape.kv_bytes_per_token_layer(kv)
+    return (1.0 - away_share) * kv_bytes, away_share * (sum(core_message_bytes(shape, kv)) * layers)

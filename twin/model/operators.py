@@ -61,13 +61,9 @@ def formats(
     linear_format = "bf16" if precision.attention == "bf16" else weight_format.linear or weight_name
     has_sums = weight_format.computes == "int8" and precision.kv != "int8"
     return Formats(
-        linear_format,
-        weight_name,
-        weight_format.shared or weight_name,
-        precision.kv,
-        sum_bytes if has_sums else ACTIVATION_BYTES,
-        weight_format.steps.get(family, Steps()),
-    )
+        linear_format, weight_name, weight_format.shared or weight_name, precision.kv,
+        sum_bytes if has_sums else ACTIVATION_BYTES, weight_format.steps.get(family, Steps()),
+    )  # fmt: skip
 
 
 def matmul(fmt: str, weights: float, read: float, write: float, vector: float = 0.0) -> Work:
@@ -211,9 +207,8 @@ def _ffn_work(hidden: int, inner: int, fmt: str, product_bytes: float, steps: St
     """Work of a feed-forward network per token: FLOPs, weights and bytes. product_bytes: of each
     number of the first product where it is in INT8; steps: of a chip family around the products."""
     weight_format = FORMATS[fmt]
-    inner_bytes = (
-        (product_bytes if weight_format.computes == "int8" else ACTIVATION_BYTES) * 2 * inner
-    )
+    number_bytes = product_bytes if weight_format.computes == "int8" else ACTIVATION_BYTES
+    inner_bytes = number_bytes * 2 * inner
     output_bytes, extra_bytes = ACTIVATION_BYTES * hidden, 0.0
     if steps.halves:
         extra_bytes = (steps.halves + ACTIVATION_BYTES) * hidden
@@ -258,8 +253,7 @@ def sampling(s: Shape) -> Work:
 
 
 def dispatch_bytes(s: Shape, early_quantisation: bool, scale_bytes: float) -> float:
-    """Bytes of one message to one expert: 8-bit with its scales, or BF16 (arXiv 2506.12708v2
-    section 4.2.1)."""
+    """Bytes of a message to one expert: 8-bit with scales, or BF16 (arXiv 2506.12708v2 4.2.1)."""
     return s.hidden + scale_bytes if early_quantisation else ACTIVATION_BYTES * s.hidden
 
 

@@ -27,8 +27,7 @@ SHORTEST = 0.25  # of a prompt's first piece, which later ones have at least (SG
 
 @kernel
 def _experts_s(p: Prefill, tokens: float, hot: float) -> float:
-    """Seconds of routed and shared experts on the hottest die for `tokens` of all dies; hot: its
-    load over the mean."""
+    """Seconds of all experts of the hottest die for `tokens` of all dies; hot: load over mean."""
     layout = p.layout
     routed_rows, shared_count = layer.routed_per_die(layout, tokens) * hot, layout.shared_experts
     if shared_count > 0.0 and layout.shared_dies > 0.0:
@@ -81,14 +80,9 @@ def _add_attention(
 
 @kernel
 def prefill_batch_s(
-    p: Prefill,
-    new_tokens: float,
-    die_tokens: float,
-    die_pairs: float,
-    hot_tokens: np.ndarray,
-    hot_factor: np.ndarray,
-    ops: np.ndarray,
-) -> float:
+    p: Prefill, new_tokens: float, die_tokens: float, die_pairs: float, hot_tokens: np.ndarray,
+    hot_factor: np.ndarray, ops: np.ndarray,
+) -> float:  # fmt: skip
     """Seconds to prefill a batch on an instance. new_tokens: to compute; die_tokens: of the fullest
     die; die_pairs: its query-key pairs, sum over requests of new * (cached + (new + 1) / 2);
     hot_tokens, hot_factor f8[G]: hottest die's MoE load over the mean by tokens, then hot_factor [2

@@ -139,8 +139,7 @@ def _drafter_product(x: Setting) -> c.Product:
 
 
 def _products_outside_core(x: Setting, where: str) -> list[c.Product]:
-    """Coefficients of prefill's operators that all tokens pass, except projections; where: `before`
-    or `after` the attention core."""
+    """Coefficients of prefill's operators of every token, no projections; where: see `Plain`."""
     return [
         c.Product(
             operator.launches * x.gap,
@@ -166,9 +165,8 @@ def _wire_bytes(x: Setting) -> float:
 def _staged_attention(x: Setting) -> _Attention:
     """Coefficients of sequence parallel attention, split by heads in the core: two collectives."""
     shape = x.shape
-    latent_bytes = (
-        _wire_bytes(x) * (shape.q_lora + shape.kv_lora) + ACTIVATION_BYTES * shape.rope_dim
-    )
+    latent_bytes = _wire_bytes(x) * (shape.q_lora + shape.kv_lora)
+    latent_bytes += ACTIVATION_BYTES * shape.rope_dim
     token_s = latent_bytes * _gather_s_per_byte(x.gather) / x.layout.dies
     value_bytes = _wire_bytes(x) * shape.heads * shape.value_dim
     if not x.optimisations.layer_in_parallel:
@@ -189,10 +187,8 @@ def _tensor_parallel_attention(x: Setting) -> _Attention:
     shape, group = x.shape, x.groups["heads"]
     s_per_byte = _gather_s_per_byte(group) / x.layout.dies
     sum_bytes = ACTIVATION_BYTES * shape.hidden * group.peers  # a die's sums for all of the group
-    sum_s = (
-        sum_bytes * (group.remote / group.rate_bytes_per_s)
-        + sum_bytes / x.machine.vector_bytes_per_s()
-    )
+    sum_s = sum_bytes * (group.remote / group.rate_bytes_per_s)
+    sum_s += sum_bytes / x.machine.vector_bytes_per_s()
     start_s = group.latency_s + x.gap
     share_of_group = x.split_dies / group.peers
     return _Attention(
@@ -209,9 +205,8 @@ def _context_collective(x: Setting) -> c.Collective:
     if (group := x.groups.get("context")) is None:
         return c.Collective()
     group_bytes = x.exchanged_bytes("context", "before")
-    return c.Collective(
-        group.latency_s + x.gap, group_bytes * (group.remote / group.rate_bytes_per_s)
-    )
+    s_per_token = group_bytes * (group.remote / group.rate_bytes_per_s)
+    return c.Collective(group.latency_s + x.gap, s_per_token)
 
 
 def _moe_coefficients(x: Setting) -> tuple[c.Gate, c.Transfer, c.Experts, c.Transfer]:

@@ -91,8 +91,7 @@ def _declaration(declared: Field[Any]) -> Coefficient:
 
 
 def map_numbers(whole: R, value_of: Callable[[Coefficient, float], float]) -> R:
-    """A copy of the record with each number replaced by value_of(declaration, number); the
-    declaration has no name there."""
+    """A copy of the record, each number replaced by value_of(declaration without name, number)."""
 
     def mapped(declared: Field[Any]) -> Any:
         """The new value of a field: its number, or its records, replaced."""
@@ -157,8 +156,7 @@ def _reader(kind: type[Record]) -> Callable[[Record], tuple[Any, ...]]:
 
 
 def _paths(kind: type[Record], prefix: str = "") -> Iterator[str]:
-    """Yield the dotted names of all numbers and tuples of records of a kind of record, in the order
-    of storage; prefix: of names."""
+    """Yield dotted names of a record's numbers and tuples of records, in storage order."""
     for declared in _fields(kind):  # type: ignore[arg-type]
         name, value = prefix + declared.name, declared.default
         if isinstance(value, Record):

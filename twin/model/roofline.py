@@ -340,10 +340,8 @@ def load_machine(
 ) -> Machine:
     """Peaks and efficiencies of a share of a die's cores, with one of its decode attention kernels
     and `hbm` of the sustained bandwidth. Raises FactError when the family lacks the figures."""
-    family, path = (
-        family_of(facts, chip.name),
-        f"chips.{chip_of_tables(facts, chip.name)}.core_cycle",
-    )
+    family = family_of(facts, chip.name)
+    path = f"chips.{chip_of_tables(facts, chip.name)}.core_cycle"
     if family not in facts.names("operators"):
         raise FactError(
             f"chips.{chip.name}.family = {family!r} has no table in data/operators.toml: "

@@ -75,10 +75,8 @@ class Setting:
     @property
     def part(self) -> parallel.Part:
         """The `Part` that formulas of parallelisms read: shapes, format of KV and group sizes."""
-        own = self.pool.own
-        return parallel.Part(
-            self.shape, self.whole, self.formats.kv, own.tp_dies, own.cp_dies, own.pp_stages
-        )
+        group_sizes = self.pool.own.tp_dies, self.pool.own.cp_dies, self.pool.own.pp_stages
+        return parallel.Part(self.shape, self.whole, self.formats.kv, *group_sizes)
 
     @property
     def hop(self) -> Collective:
@@ -91,10 +89,8 @@ class Setting:
 
     def collectives(self, name: str, where: parallel.Where) -> list[parallel.Sent]:
         """Collectives of a parallelism at a place of a layer, in the phase of this instance."""
-        collectives = parallel.PARALLELISMS[name].sends
-        return [
-            sent for sent in collectives if sent.phase == self.pool.phase and sent.where == where
-        ]
+        phase, collectives = self.pool.phase, parallel.PARALLELISMS[name].sends
+        return [sent for sent in collectives if (sent.phase, sent.where) == (phase, where)]
 
     def exchanged_bytes(self, name: str, where: parallel.Where) -> float:
         """Bytes of a token that all dies of a group exchange in the collectives of a parallelism at

@@ -58,14 +58,10 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
     expert_layers = x.shape.moe_layers + x.drafter.module
     has_expert_dies = x.expert_dies > 0
     weights = hbm.layer_stack_bytes(
-        x.shape,
-        x.formats,
-        None if has_expert_dies else x.layout,
-        x.drafter.module,
-        x.head_dies // x.split_dies if x.pool.phase == "prefill" else 1,
-        x.pool.own.tp_dies > 1,
+        x.shape, x.formats, None if has_expert_dies else x.layout, x.drafter.module,
+        x.head_dies // x.split_dies if x.pool.phase == "prefill" else 1, x.pool.own.tp_dies > 1,
         vocabularies=2 if x.pool.own.pp_stages == 1 else 1,
-    )
+    )  # fmt: skip
     weights += x.drafter.weight_bytes
     buffer_bytes = _buffer_bytes(x, at.deployment)
     attention_error_subject, remedies = subject, stages.weight_advice(x.pool, x.whole)
@@ -115,15 +111,10 @@ def _buffer_bytes(x: Setting, d: Deployment) -> float:
 
     def buffers_for(tokens: float) -> float:
         """Bytes of a die's buffers for `tokens` of each die."""
-        scale_bytes = x.machine.message_scale_bytes
         return hbm.exchange_buffer_bytes(
-            x.shape,
-            x.layout,
-            tokens,
-            communication.early_quantisation,
-            scale_bytes,
-            x.gathers_tokens,
-        )
+            x.shape, x.layout, tokens, communication.early_quantisation,
+            x.machine.message_scale_bytes, x.gathers_tokens,
+        )  # fmt: skip
 
     if x.pool.phase == "prefill":
         tokens = d.prefill.tokens_per_npu / dies_per_npu * x.pool.own.pp_stages

@@ -64,14 +64,10 @@ def decode_timeline(
     groups = groups_of(p, requests * p.layout.dies / p.layout.rank_dies)
     tokens, rank_dies = p.query_tokens * requests / groups, p.layout.rank_dies
     load = Pass(
-        p.concentration * tokens,
-        p.concentration * context / groups,
-        p.concentration * tokens / rank_dies,
-        tokens * (p.layout.dies / rank_dies),
-        p.layout.dies,
-        hot,
-        wire,
-    )
+        p.concentration * tokens, p.concentration * context / groups,
+        p.concentration * tokens / rank_dies, tokens * (p.layout.dies / rank_dies), p.layout.dies,
+        hot, wire,
+    )  # fmt: skip
     half_load = half_pass(load, p.layout.domains, hot, wire)
     split_index, split_s = best_split(p, half_load)
     if p.microbatch == 2.0 and sum(layer_s(p, p.sequence, load)) <= split_s:
@@ -137,9 +133,8 @@ def prefill_timeline(
     operators = np.zeros(len(names))
     half_tokens, die_share = 0.5 * tokens, 0.5 / p.layout.dies
     imbalance = _constant_imbalance(hot, wire)
-    prefill_batch_s(
-        layers_alone, half_tokens, die_share * tokens, die_share * pairs, *imbalance, operators
-    )
+    die_load = die_share * tokens, die_share * pairs
+    prefill_batch_s(layers_alone, half_tokens, *die_load, *imbalance, operators)
     seconds_of = dict(zip(names, (operators / p.moe_layers).tolist(), strict=True))
     attention_names = (*names_of("prefill", "attention"), "gate")
     for name in (*attention_names, "experts"):

@@ -239,9 +239,8 @@ def relative_variance_in_progress(lives: Lives, mean_requests: float, cv: float)
 
 def share_left(lives: Lives, n: float) -> float:
     """Share of the variance of the number of requests in progress that remains in its mean over a
-    time n, in the unit of the lives. lives: (life, share of requests). The autocorrelation of an
-    M/G/infinity queue at a distance d is E[(life - d)+] / E[life] (Cox & Miller, The Theory of
-    Stochastic Processes, 1965)."""
+    time n, in the unit of the lives. lives: (life, share of requests). An M/G/infinity
+    queue's autocorrelation at a distance d is E[(life - d)+] / E[life] (Cox & Miller, 1965)."""
     mean, variance_parts = math.fsum(life * share for life, share in lives), []
     for life, share in lives:
         overlap = min(n, life)

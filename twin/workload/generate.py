@@ -11,10 +11,8 @@ from twin.scenario import Workload
 from twin.workload import profile
 from twin.workload.lengths import draw_lengths, drawn_lengths, relative_lengths
 from twin.workload.prefixes import Turns, find_parents, own_chains, session_chains, shared_chains
-from twin.workload.replay import replay
+from twin.workload.replay import NO_LIMIT, replay
 from twin.workload.requests import MOST_REQUESTS, Requests, Streams, TraceTable, WorkloadError
-
-NO_LIMIT = 2**62
 
 
 def generate(

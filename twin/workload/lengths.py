@@ -48,8 +48,7 @@ def relative_lengths(tokens: np.ndarray) -> tuple[float, ...]:
 
 
 def elapsed_tokens(outputs: np.ndarray) -> float:
-    """Mean emitted tokens of a request in progress: E[a^2] / (2 E[a]); outputs i4[n]: tokens of
-    answers."""
+    """Mean emitted tokens of a request in progress: E[a^2] / (2 E[a]) of answers' tokens i4[n]."""
     return mean_square(outputs) / (2.0 * float(outputs.mean()))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from twin.workload.requests import Requests, TraceTable
 
 SAMPLE = 4000  # requests a sample holds
 MOST_WARM = 0.75  # share of what is drawn that comes before them and fills caches, at most
+_generate = partial(without_compiling()(generate), even=True)  # few requests: not worth compiling
 APART = SAMPLE // 5  # requests between turns, or prefixes, of what is drawn of a closed loop
 
 
@@ -134,10 +135,7 @@ def _sample_of(question: _Question, facts: Facts) -> _Sample:
             "concurrency": max(1, round(workload.concurrency / weight)),
         })  # fmt: skip
     horizon_s = 2.0 * count / workload.rate_req_per_s
-    with without_compiling():
-        requests = generate(
-            workload, horizon_s, seed, block_tokens, facts, None, count, answers, even=True
-        )
+    requests = _generate(workload, horizon_s, seed, block_tokens, facts, None, count, answers)
     return _Sample(requests, first, weight)
 
 
@@ -190,10 +188,7 @@ def _trace_figures(
     req_per_s = len(trace) / trace_s * options.tree_copies * options.rate_multiplier * factor
     one_copy = options.model_copy(update={"tree_copies": 1, "rate_multiplier": 1.0})
     workload = workload.model_copy(update={"profile": Profile(), "trace": one_copy})
-    with without_compiling():
-        requests = generate(
-            workload, math.inf, seed, block_tokens, facts, trace, len(trace), even=True
-        )
+    requests = _generate(workload, math.inf, seed, block_tokens, facts, trace, len(trace))
     return _figures(_Sample(requests, 0, 1.0), req_per_s)
 
 
@@ -215,8 +210,7 @@ def lru_hit_tokens(
     answers: bool = False,
 ) -> np.ndarray:  # fmt: skip
     """Tokens of each prompt of the sample that hit in LRU caches, i8[requests], of a trace those of
-    its first ones; answers: whether caches store answers too. They are cached, as those of
-    `offered`."""
+    its first ones; answers: whether caches store answers too. Cached like `offered`."""
     if trace is not None:
         trace_args = scenario.workload, scenario.seed, scenario.memory_pool.block_tokens
         return _trace_lru_hit_tokens(*trace_args, facts, trace, caches, answers)
@@ -241,10 +235,7 @@ def _trace_lru_hit_tokens(
 ) -> np.ndarray:  # fmt: skip
     """Tokens of the first prompts of a trace that LRU caches hold, i8[requests]."""
     workload = workload.model_copy(update={"profile": Profile()})
-    with without_compiling():
-        requests = generate(
-            workload, math.inf, seed, block_tokens, facts, trace, SAMPLE, answers, even=True
-        )
+    requests = _generate(workload, math.inf, seed, block_tokens, facts, trace, SAMPLE, answers)
     return _lru_hit_tokens(requests, caches, answers)
 
 
@@ -281,8 +272,7 @@ def _lru_hit_tokens(sample: Requests, caches: Caches, answers: bool) -> np.ndarr
 
 
 def _seen_blocks(sample: Requests, answers: bool = False) -> np.ndarray:
-    """Number of blocks of each prompt that an earlier one has, i8[requests]; answers: or its
-    answer."""
+    """Number of blocks of each prompt that an earlier one has, i8[n]; answers: or its answer."""
     requests = len(sample)
     if not sample.segment_blocks.size:
         return np.zeros(requests, np.int64)

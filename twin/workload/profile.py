@@ -105,8 +105,7 @@ class Clock:
             raise WorkloadError("workload.profile leaves no load at all: raise its high factor")
 
     def seconds(self, own_s: np.ndarray) -> np.ndarray:
-        """Times in the run, f8[n], of times `own_s` f8[n] (sorted) of arrivals at their mean rate;
-        inf beyond the horizon."""
+        """Run seconds f8[n] of sorted times `own_s` at the mean rate; inf beyond the horizon."""
         if self.constant:
             return own_s
         within_horizon = own_s < self.own_horizon_s

@@ -9,16 +9,14 @@ from twin.kernels.compiled import lazy_entry
 from twin.kernels.rng import exponential, uniforms
 from twin.scenario import Workload
 from twin.workload.chains import expand_runs, extended_chains, ranges, regroup, runs_of
-from twin.workload.prefixes import Chains, first_turn, own_chains
+from twin.workload.prefixes import NONE, Chains, first_turn, own_chains
 from twin.workload.profile import POISSON, Clock, renewal_arrivals
 from twin.workload.requests import MOST_REQUESTS, Requests, Streams, TraceTable, WorkloadError
 
 COPY_SPREAD_REQUESTS = 100  # copies start within the time of so many requests of the trace
 COARSE_SHARE = 0.01  # share of requests with an equal timestamp above which time is coarse
 NANOSECOND = 1e-9
-NEVER = math.inf
 NO_LIMIT = 2**62
-NONE = -1
 
 
 def replay(
@@ -39,7 +37,7 @@ def replay(
     arrival_s = table.arrival_s
     if not table.has_time:
         arrival_key, req_per_s = stream("arrivals"), workload.rate_req_per_s
-        arrival_s = renewal_arrivals(arrival_key, POISSON, req_per_s, 1.0, NEVER, rows)
+        arrival_s = renewal_arrivals(arrival_key, POISSON, req_per_s, 1.0, math.inf, rows)
     quantum_s = timestamp_quantum(arrival_s) if settings.dequantise else 0.0
     keys = stream("spread"), stream("copies")
     times_s = copied_times(arrival_s, quantum_s, settings.tree_copies, *keys)

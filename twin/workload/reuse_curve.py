@@ -79,14 +79,9 @@ def _tokens_in_blocks(stream: Stream) -> int:
 
 @lazy_entry
 def _distances(  # type: ignore[no-untyped-def]
-    offset: np.ndarray,
-    first: np.ndarray,
-    blocks: np.ndarray,
-    distinct: int,
-    input_tokens: np.ndarray,
-    block_tokens: int,
-    share: float,
-):
+    offset: np.ndarray, first: np.ndarray, blocks: np.ndarray, distinct: int,
+    input_tokens: np.ndarray, block_tokens: int, share: float,
+):  # fmt: skip
     """(stack distance i8[touches] in blocks, -1 for a first touch; tokens of a touch i4[touches];
     tokens in all) of blocks with a hash below `share`, by a Fenwick tree of last touches."""
     touches = int(blocks.sum())

@@ -66,10 +66,8 @@ class Peaks:
         elif groups > 1:
             own_variance = grouped_deficit(chances, slots, copy_share, groups, top_groups)
         by_picks = np.argsort(-picks, axis=1, kind="mergesort")
-        self._picks, self._own, self._alike = (
-            np.take_along_axis(moment, by_picks, 1)
-            for moment in (picks, own_variance, common_variance)
-        )
+        moments = picks, own_variance, common_variance
+        self._picks, self._own, self._alike = (np.take_along_axis(k, by_picks, 1) for k in moments)
 
     def factors(self, tokens: Floats, tokens_per_request: float, correlation: float) -> Floats:
         """Expected load of the hottest die over the mean, averaged over layers, f8[g], for tokens

@@ -204,9 +204,8 @@ class _Hashing:
             flow_id = ((first + draw_number) * flows.rows.vertex.size + row) * ends_count + end
             for hop_flows, cable in self.walk(flows, flow_id, row, end):
                 bin_index = draw_number[hop_flows] * self.bins + cable
-                busy_s += np.bincount(
-                    bin_index, flow_bytes[hop_flows] / cable_bytes_per_s[cable], busy_s.size
-                )
+                sent_s = flow_bytes[hop_flows] / cable_bytes_per_s[cable]
+                busy_s += np.bincount(bin_index, sent_s, busy_s.size)
                 if flows.each:
                     hop_landings.append((hop_flows, bin_index))
         if not flows.each:

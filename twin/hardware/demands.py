@@ -229,7 +229,5 @@ def one_to_others(net: Network, die: int, plane: str, operation: Operation = "wr
             f"{net.vertices[sender[0]]} has no link left on the {plane} plane: restore or add one, "
             "or choose another deployment.kv_transfer_plane"
         )
-    return load_of(
-        net,
-        _demand(sender, receivers, np.ones(1), _shares(receivers), (plane,), operation, "none"),
-    )
+    shares = np.ones(1), _shares(receivers)
+    return load_of(net, _demand(sender, receivers, *shares, (plane,), operation, "none"))

@@ -465,9 +465,8 @@ def _places(
     is_counted = np.where(plane[:, None] == 1, is_chip[end], is_nic[end] & ~is_chip[other_end])
     links, direction = np.nonzero(is_counted & (plane[:, None] > 0) & (node[end] >= 0))
     shape = len(COUNTED) + 1, node.max() + 1, sub_plane.max(initial=-1) + 2, 2
-    keys = np.ravel_multi_index(
-        (plane[links], node[end[links, direction]], sub_plane[links] + 1, direction), shape
-    )
+    place_numbers = plane[links], node[end[links, direction]], sub_plane[links] + 1, direction
+    keys = np.ravel_multi_index(place_numbers, shape)
     distinct_keys, first_at, place_index = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first_at, kind="stable")  # as the graph's links come to them
     place_rank = np.empty_like(order)

@@ -166,9 +166,8 @@ class Quotient:
         bytes_per_s = capacity[self.first] * efficiency[self.first]
         has_merged = self.second >= 0
         port_links = self.second[has_merged]
-        bytes_per_s[has_merged] = np.minimum(
-            bytes_per_s[has_merged], capacity[port_links] * efficiency[port_links]
-        )
+        port_rates = capacity[port_links] * efficiency[port_links]
+        bytes_per_s[has_merged] = np.minimum(bytes_per_s[has_merged], port_rates)
         return np.asarray(bytes_per_s * self.count)
 
     def route(self, operation: str, flows: str = "none") -> Route | None:

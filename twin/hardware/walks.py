@@ -187,10 +187,8 @@ class Walks:
         """Bytes/s on every link, f8[near and far bytes, links], if every vertex splits by the
         capacity of the paths ahead. A vertex may stand for several equal ones (members: how many,
         None: 1), and a link for several equal links (fan: how many of them enter each vertex)."""
-        shares = self.shares_by_capacity(capacity, members, fan)
-        return self._split(
-            [self.hops[level.end, level.row] == h for h, level in enumerate(self.levels, 1)], shares
-        )
+        arriving = [self.hops[level.end, level.row] == h for h, level in enumerate(self.levels, 1)]
+        return self._split(arriving, self.shares_by_capacity(capacity, members, fan))
 
     def shares_by_capacity(
         self, capacity: FLOATS, members: INTS | None, fan: FLOATS | float = 1.0

@@ -175,9 +175,8 @@ def half_all_reduce(m: Machine, facts: Facts, x: Exchange, library: bool = False
         )
         link = x.rate_bytes_per_s / facts.si(f"chips.{m.chip.name}.link_efficiency")
         scale = 1.0 if is_gather else 0.5  # of the starts that were measured
-        return _faster_kernel(
-            link, scale * start, rate_share, scale * max(0.0, large_start_s - start), large_share
-        )
+        later_s = scale * max(0.0, large_start_s - start)
+        return _faster_kernel(link, scale * start, rate_share, later_s, large_share)
     if f"{table}.dies" in facts:
         die_counts, start_s_by_dies = facts[f"{table}.dies"].value, facts[f"{table}.start"].list_si
         return Half(float(np.interp(x.peers, die_counts, start_s_by_dies)), x.rate_bytes_per_s)

@@ -85,10 +85,8 @@ def _add_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
     drafter_mode = replace(drafter_mode, before=(prolog, *drafter_mode.before[1:]))
     join_work, dense_work = o.joining_product(shape, f, x.drafter.joined), o.dense_ffn(shape, f)
     head_work = o.lm_head(shape)
-    drafter_works = [
-        *(operator.work(shape, f) for operator in o.operators_outside_core("decode")),
-        dense_work,
-    ]
+    drafter_works = [entry.work(shape, f) for entry in o.operators_outside_core("decode")]
+    drafter_works.append(dense_work)
     widened_weights = 2.0 * extra_weights
     demand = replace(
         costs.demand,
@@ -120,10 +118,8 @@ def _without_host_kv(mode: c.Mode) -> c.Mode:
 def _later_pass_core(drafter_setting: Setting, x: Setting) -> c.DecodeCore:
     """The attention core of drafting passes after the first one, whose selection of tokens they
     use; drafter_setting: setting of the layer that drafts."""
-    whole_mode = _without_host_kv(
-        _wait_for_slowest(c.Mode(core=_core_coefficients(drafter_setting, 1, WHOLE)), x)
-    )
-    return replace(whole_mode.core, select=0.0)
+    first_mode = c.Mode(core=_core_coefficients(drafter_setting, 1, WHOLE))
+    return replace(_without_host_kv(_wait_for_slowest(first_mode, x)).core, select=0.0)
 
 
 def _host_costs(x: Setting) -> c.Host:

@@ -97,10 +97,8 @@ class Servers:
         equal_prompts = (prompts - 1.0) / self.prefixes if self.prefixes else 0.0
         # Prompts of one prefix read the same blocks: the effective size of a weighted sample.
         different_blocks = cached / self.pool.block_tokens / (1.0 + max(0.0, equal_prompts))
-        bytes_per_s = min(
-            price.bytes_per_s, server_rate / fullest_server_share(different_blocks, price.peers)
-        )
-        return read.seconds(cached, price.latency_s, bytes_per_s)
+        servers_rate = server_rate / fullest_server_share(different_blocks, price.peers)
+        return read.seconds(cached, price.latency_s, min(price.bytes_per_s, servers_rate))
 
     def hottest_server_s(self, read: Fetch, cached: float, prompts: float, instances: int) -> float:
         """Seconds in which the hottest memory server sends the reads of one batch of each instance:

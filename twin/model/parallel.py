@@ -194,11 +194,8 @@ def sent_bytes(pool: Pool, name: str, part: Part) -> float:
     of a parallelism (`name`), all layers."""
     parallelism = PARALLELISMS[name]
     group_dies = parallelism.size(pool)
-    group_bytes = sum(
-        sent.together(part) * sent.layers(part.whole)
-        for sent in parallelism.sends
-        if sent.phase == pool.phase
-    )
+    sends = [sent for sent in parallelism.sends if sent.phase == pool.phase]
+    group_bytes = sum(sent.together(part) * sent.layers(part.whole) for sent in sends)
     return pool.layer_dies * group_bytes * (group_dies - 1) / group_dies * part.whole.layers
 
 

@@ -107,10 +107,8 @@ def _core_coefficients(x: Setting) -> c.PrefillCore:
     )
     if x.drafter_setting is None:
         return core
-    return replace(
-        core,
-        pair_flops=core.pair_flops + x.layer_ratio * x.drafter_setting.shape.prefill_core_flops,
-    )
+    drafter_flops = x.layer_ratio * x.drafter_setting.shape.prefill_core_flops
+    return replace(core, pair_flops=core.pair_flops + drafter_flops)
 
 
 def _draft_works(x: Setting, own: Setting) -> list[o.Work]:

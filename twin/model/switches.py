@@ -114,8 +114,7 @@ SWITCHES: dict[str, Switch] = {
     "shared_expert_scheduling": Switch(decode=lambda c, _, on: replace(c, in_cast=float(not on))),
     "weight_prefetch": Switch(decode=_prefetch_weights),
     "multi_stream": Switch(
-        mode=_overlap_kv_branch,
-        decode=lambda costs, _, on: replace(costs, shared_early=float(on)),
+        mode=_overlap_kv_branch, decode=lambda costs, _, on: replace(costs, shared_early=float(on))
     ),
     "flash_comm": Switch(),
     "layer_in_parallel": Switch(),

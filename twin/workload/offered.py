@@ -258,10 +258,8 @@ def _lru_hit_tokens(sample: Requests, caches: Caches, answers: bool) -> np.ndarr
         segments = range(segment_offset[i], segment_offset[i + 1])
         chain = [b for s in segments for b in range(first_ids[s], first_ids[s] + block_counts[s])]
         prompt_chain = chain[: tokens // block_tokens]
-        hit_blocks = next(
-            (k for k, b in enumerate(prompt_chain) if b not in cache or cache[b] < oldest_s),
-            len(prompt_chain),
-        )
+        misses = (k for k, b in enumerate(prompt_chain) if b not in cache or cache[b] < oldest_s)
+        hit_blocks = next(misses, len(prompt_chain))
         hit_tokens[i] = min(hit_blocks * block_tokens, tokens - 1)
         for block in reversed(chain if answers else prompt_chain):
             cache[block] = touches_s[i]

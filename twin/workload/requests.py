@@ -77,24 +77,19 @@ class TraceTable(Stream):
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of what a run depends on: times, lengths, sessions, blocks, think times."""
-        full_hash = hashlib.sha256(self.plain_digest.encode())
         if np.isnan(self.think_s).all():
             return self.plain_digest
-        full_hash.update(np.ascontiguousarray(self.think_s, dtype="<f8").tobytes())
-        return full_hash.hexdigest()
+        think_bytes = np.ascontiguousarray(self.think_s, dtype="<f8").tobytes()
+        return hashlib.sha256(self.plain_digest.encode() + think_bytes).hexdigest()
 
     @property
     def plain_digest(self) -> str:
         """The digest without think times, by which traces were stored before turns could wait."""
         content_hash = hashlib.sha256(f"trace 1 {self.block_tokens} {self.has_time}".encode())
         for column, dtype in (
-            (self.arrival_s, "<f8"),
-            (self.input_tokens, "<i4"),
-            (self.output_tokens, "<i4"),
-            (self.session, "<i4"),
-            (self.segment_offset, "<i8"),
-            (self.segment_first, "<i8"),
+            (self.arrival_s, "<f8"), (self.input_tokens, "<i4"), (self.output_tokens, "<i4"),
+            (self.session, "<i4"), (self.segment_offset, "<i8"), (self.segment_first, "<i8"),
             (self.segment_blocks, "<i4"),
-        ):
+        ):  # fmt: skip
             content_hash.update(np.ascontiguousarray(column, dtype=dtype).tobytes())
         return content_hash.hexdigest()

@@ -6,7 +6,13 @@ import pytest
 from tests.hardware.wired import changed_bytes_per_s, network
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric
-from twin.hardware.faults import dies_out, dies_without, servers_out, speed_by_die, with_faults
+from twin.hardware.faults import (
+    dies_without_path,
+    nodes_without_dram,
+    speed_by_die,
+    unusable_dies,
+    with_faults,
+)
 from twin.hardware.prices import all_to_all
 from twin.lab.library import load_facts
 from twin.scenario import Fault, Supernode
@@ -31,28 +37,28 @@ FULL = build_fabric(Supernode(), FACTS)
 )
 def test_a_failure_takes_out_what_it_names(element, dies, servers):
     left = with_faults(FULL, [Fault(element=element)])
-    assert dies_out(left) == dies
-    assert servers_out(left) == servers
+    assert unusable_dies(left) == dies
+    assert nodes_without_dram(left) == servers
     assert not left.capacity[left.links_at(element)].any()
 
 
 def test_a_node_without_any_uplink_cannot_serve():
     left = with_faults(FULL, [Fault(element=f"L1 7.{p}") for p in range(7)])
-    assert dies_out(left) == set(range(112, 128))
+    assert unusable_dies(left) == set(range(112, 128))
 
 
 def test_a_server_is_lost_with_the_last_of_its_cpus():
     faults = [Fault(element=f"CPU 3.{i}") for i in range(4)]
-    assert servers_out(with_faults(FULL, faults[:3])) == set()
-    assert servers_out(with_faults(FULL, faults)) == {3}
+    assert nodes_without_dram(with_faults(FULL, faults[:3])) == set()
+    assert nodes_without_dram(with_faults(FULL, faults)) == {3}
 
 
 def test_what_a_plane_lost_is_known_by_die():
     left = with_faults(FULL, [Fault(element="NIC 2.0.1"), Fault(element="CPU 4.0")])
-    assert dies_without(left, "rdma") == {33}
-    assert dies_without(left, "vpc") == set(range(64, 80))
-    assert dies_without(left, "ub") == set()
-    assert len(dies_without(with_faults(FULL, [Fault(element="RDMA network")]), "rdma")) == 768
+    assert dies_without_path(left, "rdma") == {33}
+    assert dies_without_path(left, "vpc") == set(range(64, 80))
+    assert dies_without_path(left, "ub") == set()
+    assert len(dies_without_path(with_faults(FULL, [Fault(element="RDMA network")]), "rdma")) == 768
 
 
 def test_a_derated_link_keeps_its_share_and_a_slow_die_all_its_links():
@@ -128,4 +134,4 @@ def test_a_module_needs_both_its_ends():
 
 def test_a_rack_takes_its_nodes_with_it():
     left = with_faults(FULL, [Fault(element="rack 1")])
-    assert dies_out(left) == set(range(64, 128)) and servers_out(left) == {4, 5, 6, 7}
+    assert unusable_dies(left) == set(range(64, 128)) and nodes_without_dram(left) == {4, 5, 6, 7}

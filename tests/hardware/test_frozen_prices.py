@@ -17,7 +17,7 @@ from tests.hardware.wired import network
 from twin.hardware import demands
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, with_edits
-from twin.hardware.faults import dies_without
+from twin.hardware.faults import dies_without_path
 from twin.hardware.prices import all_to_all, nic, pool_read, price_between
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Supernode
@@ -56,11 +56,11 @@ def load_of(net, kind, asked, dies, nodes):
     if kind == "weights":
         return demands.exchange_load(net, dies)
     if kind == "hand_off":  # the engine asks for dies whose way is open
-        no_way = dies_without(net, asked["plane"])
+        no_way = dies_without_path(net, asked["plane"])
         ends = ([d for d in some if d not in no_way] for some in (dies, range(*asked["to"])))
         return demands.kv_load(net, *ends, asked["plane"])
     if kind == "storage_read":
-        no_way = dies_without(net, "vpc")
+        no_way = dies_without_path(net, "vpc")
         return demands.storage_read(net, [die for die in dies if die not in no_way])
     return demands.storage_write(net)
 

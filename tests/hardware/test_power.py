@@ -16,10 +16,12 @@ FACTS = load_facts()
 def test_a_cloudmatrix384_at_rated_power_draws_what_was_published():
     p = power(Scenario(), FACTS)
     rated_w = p.idle_w / FACTS.si("power.idle")
-    assert (rated_w + p.around_w) * 384 == pytest.approx(559_378, rel=1e-3)
+    assert (rated_w + p.surroundings_w) * 384 == pytest.approx(559_378, rel=1e-3)
     assert p.switches_w + p.optics_w == 159
-    assert p.drawn_w(1.0, 1.0, 0.0) - p.around_w <= rated_w  # prefill at its peak
-    assert p.drawn_w(0.0, 0.0, 1.0) - p.around_w <= 0.45 * rated_w  # decode that reads all it can
+    assert p.drawn_w(1.0, 1.0, 0.0) - p.surroundings_w <= rated_w  # prefill at its peak
+    assert (
+        p.drawn_w(0.0, 0.0, 1.0) - p.surroundings_w <= 0.45 * rated_w
+    )  # decode that reads all it can
 
 
 @pytest.mark.parametrize("chip", FACTS.names("chips"))
@@ -95,8 +97,8 @@ def test_a_flop_of_a_slower_pool_takes_less_energy():
     both = power(Scenario(), FACTS, {"prefill": 0.5, "decode": 1.0})
     assert both.prefill_w == power(Scenario(), FACTS).prefill_w / 8  # clock to the third power
     decode_w, prefill_w = both.drawn_w(0.0, 0.4, 0.0), both.drawn_w(0.0, 0.4, 0.0, of_prefill=0.4)
-    assert prefill_w - both.idle_w - both.around_w == pytest.approx(
-        0.25 * (decode_w - both.idle_w - both.around_w)
+    assert prefill_w - both.idle_w - both.surroundings_w == pytest.approx(
+        0.25 * (decode_w - both.idle_w - both.surroundings_w)
     )
 
 
@@ -110,7 +112,7 @@ def test_a_capped_pool_keeps_its_cap_and_memory_bound_decode_does_not_feel_it():
     assert share <= gone < 1.0  # at most what the clock lost, for HBM and links kept their rates
     (use,) = full_load(slow).values()
     p = power(capped, FACTS, slow.costs.deployed.clocks)
-    drawn_w = p.drawn_w(use.prefilling, use.cube, use.hbm, use.cube) - p.around_w
+    drawn_w = p.drawn_w(use.prefilling, use.cube, use.hbm, use.cube) - p.surroundings_w
     # The clock is found for units as busy as at the full clock: links that kept their rates leave
     # them a little busier.
     assert drawn_w == pytest.approx(CAPPED["cost.cap_w"], rel=0.01)

@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 
 from twin.hardware.fabric import build_fabric, built
-from twin.hardware.flows import Demand, Moved, Pattern
+from twin.hardware.flows import Changes, Demand, Pattern
 from twin.hardware.network import Network, Plan, network_of_plan
 from twin.lab.library import load_facts, presets
 from twin.scenario import Edit
@@ -62,7 +62,7 @@ def settled(load):
     """The load with a pattern of its own."""
     links = np.argsort(load.links, kind="stable")
     own = Pattern(load.links[links], load.amounts[links], load.places, load.placed)
-    return replace(load, pattern=own, moved=Moved(), moved_places=Moved())
+    return replace(load, pattern=own, moved=Changes(), moved_places=Changes())
 
 
 def demand(net, senders, receivers, out=None, into=None):

@@ -111,11 +111,11 @@ def test_watts_and_price_of_such_nodes_are_parts_of_every_npu():
     cost = {"cost.price_per_npu_hour": 2.0}
     bare = power(small(), FACTS)
     found = power(small(CPUS), FACTS)  # of a node of eight NPUs what stands around them
-    assert found.around_w - bare.around_w == pytest.approx(bare.around_w / 4)
+    assert found.surroundings_w - bare.surroundings_w == pytest.approx(bare.surroundings_w / 4)
     doubled = power(small(CPUS | alone(cpus=8)), FACTS)
     assert doubled.host_w - found.host_w == pytest.approx(bare.host_w / 4)
     stated = power(small(CPUS | alone(npu_w=320.0)), FACTS)
-    assert stated.around_w - bare.around_w == pytest.approx(10.0)
+    assert stated.surroundings_w - bare.surroundings_w == pytest.approx(10.0)
     one, dear = (run(REUSE | cost | more) for more in (CPUS, CPUS | alone(price_per_npu_hour=64.0)))
     assert dear.summary["cost_per_million_tokens"] == pytest.approx(
         2.0 * one.summary["cost_per_million_tokens"]

@@ -30,7 +30,7 @@ class Imbalance:
     @cached_property
     def factor(self) -> Floats:
         """The curve as an array, f8[G] or [2 G]; computed by compiled code unless it is known."""
-        return self.curve.whole() if isinstance(self.curve, Curve) else np.asarray(self.curve)
+        return self.curve.all_points() if isinstance(self.curve, Curve) else np.asarray(self.curve)
 
     @property
     def table(self) -> tuple[Floats, Any]:
@@ -42,11 +42,11 @@ class Curve(Sequence[float]):
     """`Imbalance.curve`: a sequence whose points are computed once each, or all at once."""
 
     def __init__(
-        self, point: Callable[[int], float], whole: Callable[[], Floats], size: int = GRID
+        self, point: Callable[[int], float], all_points: Callable[[], Floats], size: int = GRID
     ) -> None:
-        """point: computes the value at an index; whole: computes all `size` values."""
+        """point: computes the value at an index; all_points: computes all `size` values."""
         self._point, self._size = cache(point), size
-        self.whole = whole  # all points, computed by compiled code
+        self.all_points = all_points  # all points, computed by compiled code
 
     def __len__(self) -> int:
         return self._size

@@ -60,7 +60,7 @@ class Peaks:
         copy_share = copy_shares(slots, experts, nearest)
         picks, own_variance, common_variance = die_moments(chances, slots, copy_share)
         top_k = round(float(chances[0].sum()))
-        self._most = float(min(top_k, slots.shape[2]) if distinct else top_k)  # of one token
+        self._most_picks = float(min(top_k, slots.shape[2]) if distinct else top_k)  # of one token
         if not distinct:  # counts of Poisson variance, given their total, are a multinomial's
             own_variance[:] = 0.0
         elif groups > 1:
@@ -94,7 +94,7 @@ class Peaks:
         spread = np.maximum(1e-6, 1.0 + (correlated_tokens * self._alike - self._own) / safe_picks)
         peak_tokens = peaks_of(self._picks * tokens, spread)
         mean_tokens = np.add.accumulate(self._picks, axis=1)[:, -1] * (tokens / dies)
-        factor_of_layer = np.minimum(peak_tokens, self._most * tokens) / mean_tokens
+        factor_of_layer = np.minimum(peak_tokens, self._most_picks * tokens) / mean_tokens
         return float(np.add.accumulate(factor_of_layer)[-1]) / layers
 
 

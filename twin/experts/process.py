@@ -72,7 +72,7 @@ class Routed:
 def start_process(routed: Routed, counts: Floats | None = None) -> Process:
     """The popularity process of a scenario; counts f8[layers, experts] when imported. Raises
     ExpertsError for fewer experts than a token picks, or counts that do not fit the model."""
-    return _known(routed) if counts is None else _draw_process(routed, counts)
+    return _cached_process(routed) if counts is None else _draw_process(routed, counts)
 
 
 def _draw_process(routed: Routed, counts: Floats | None = None) -> Process:
@@ -101,7 +101,7 @@ def _draw_process(routed: Routed, counts: Floats | None = None) -> Process:
 
 
 # Runs that a plan or a sweep makes one after the other share experts, and what was drawn of them.
-_known = lru_cache(maxsize=8)(_draw_process)
+_cached_process = lru_cache(maxsize=8)(_draw_process)
 
 
 def long_run_chances(process: Process) -> Floats:

@@ -216,7 +216,7 @@ class _Hashing:
         return flow_s
 
 
-_known: dict[bytes, Collision] = {}  # problem -> answer, as `spread.spread` holds its own
+_collisions: dict[bytes, Collision] = {}  # problem -> answer, as `spread.spread` holds its own
 KNOWN = 64
 
 
@@ -230,7 +230,7 @@ def collision(walks: Walks, paths: Paths, flows: Flows, even_bytes: FLOATS) -> C
     problem_key = walks.digest(paths.capacity, flows.beyond, False) + flows.digest()
     problem_key += paths.members.tobytes() + paths.cables.tobytes()
     return cached_answer(
-        _known, problem_key,
+        _collisions, problem_key,
         lambda: _collision_of_draws(_Hashing(walks, paths), flows, fullest_link_s), KNOWN,
     )  # fmt: skip
 

@@ -89,7 +89,7 @@ def pool_load(
     reader_nodes = set(net.node[list(readers)].tolist())
     node_key, cut_off = None if nodes is None else tuple(nodes), frozenset[int]()
     while readers:
-        lenders = _lenders(net, node_key, cut_off)
+        lenders = _memory_servers(net, node_key, cut_off)
         if lenders is None:
             return None
         dram_nodes, cpus, cpu_shares = lenders
@@ -127,7 +127,7 @@ def equal_parts(net: Network, nodes: Sequence[int] | INTS) -> INTS:
 
 
 @cached_by_network
-def _lenders(
+def _memory_servers(
     net: Network, nodes: tuple[int, ...] | None, lost_nodes: frozenset[int]
 ) -> tuple[INTS, tuple[int, ...], tuple[float, ...]] | None:
     """Nodes with memory servers, their CPUs, and each CPU's share of the bytes; None without.

@@ -62,7 +62,7 @@ def speed_by_die(net: Network, faults: Sequence[Fault]) -> dict[int, float]:
 
 
 @cached_by_network
-def dies_out(net: Network) -> frozenset[int]:
+def unusable_dies(net: Network) -> frozenset[int]:
     """Dies that cannot serve in an instance over several nodes: without a UB link, or unable to
     reach another node although their UB plane spans nodes."""
     is_out = _is_cut_off(net, "ub") if net.spans_nodes else net.rates_out("ub")[net.dies] <= 0.0
@@ -70,7 +70,7 @@ def dies_out(net: Network) -> frozenset[int]:
 
 
 @cached_by_network
-def dies_without(net: Network, plane: Plane) -> frozenset[int]:
+def dies_without_path(net: Network, plane: Plane) -> frozenset[int]:
     """Dies that cannot send to another node on a plane (through NICs, outside the UB plane)."""
     used_plane = "rdma" if plane == "ub" and not net.spans_nodes else plane
     return frozenset(np.flatnonzero(_is_cut_off(net, used_plane)).tolist())
@@ -80,12 +80,12 @@ def dies_unfit(net: Network, deployment: Deployment) -> frozenset[int]:
     """Dies that cannot serve in a deployment: without a usable UB plane, or without a path for KV
     while others have one. If no die has a path for KV, all wait until it is repaired."""
     if deployment.mode != "disaggregated":
-        return dies_out(net)
-    cut_off_dies = dies_without(net, deployment.kv_transfer_plane)
-    return dies_out(net) | (cut_off_dies if len(cut_off_dies) < net.dies.size else frozenset())
+        return unusable_dies(net)
+    cut_off_dies = dies_without_path(net, deployment.kv_transfer_plane)
+    return unusable_dies(net) | (cut_off_dies if len(cut_off_dies) < net.dies.size else frozenset())
 
 
-def servers_out(net: Network) -> frozenset[int]:
+def nodes_without_dram(net: Network) -> frozenset[int]:
     """Nodes whose DRAM is lost, since none of their CPUs has a UB link left."""
     return frozenset(set(net.node[net.of_kind("cpu")].tolist()) - set(lending_nodes(net)))
 

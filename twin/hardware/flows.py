@@ -66,21 +66,21 @@ class Pattern:
 
 
 @dataclass(frozen=True, eq=False)
-class Moved:
+class Changes:
     """Positions in a list of numbers, and the numbers that stand there instead."""
 
     at: SHORT = field(default_factory=lambda: np.zeros(0, np.int32))
     to: SHORT = field(default_factory=lambda: np.zeros(0, np.int32))
 
-    def applied(self, numbers: INTS) -> INTS:
+    def apply(self, numbers: INTS) -> INTS:
         """The numbers, with those at positions `at` replaced."""
         if self.at.size:
             numbers = numbers.copy()
             numbers[self.at] = self.to
         return numbers
 
-    def then(self, numbers: INTS, of: SHORT, to: SHORT) -> Moved:
-        """This replacement in `numbers`, followed by an exchange of the ascending `of` for `to`."""
+    def swap(self, numbers: INTS, of: SHORT, to: SHORT) -> Changes:
+        """These changes of `numbers`, followed by an exchange of the ascending `of` for `to`."""
         positions = np.minimum(np.searchsorted(numbers, of), max(numbers.size - 1, 0))
         is_exchanged = numbers[positions] == of if numbers.size else np.zeros(of.size, bool)
         if self.at.size:  # what had gone is no longer there to be exchanged
@@ -90,7 +90,7 @@ class Moved:
         moved_positions = np.concatenate([self.at, positions[is_exchanged]])
         replacements = np.concatenate([renumber(self.to, of, to), to[is_exchanged]])
         is_changed = replacements != numbers[moved_positions]
-        return Moved(as_int32(moved_positions[is_changed]), as_int32(replacements[is_changed]))
+        return Changes(as_int32(moved_positions[is_changed]), as_int32(replacements[is_changed]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,13 +104,13 @@ class Load:
     off_node: float  # share of the bytes between different nodes
     unreached: tuple[tuple[int, int], ...]  # some pairs (sender, receiver) that no path joins
     collisions: tuple[tuple[str, Collision], ...] = ()  # by plane, of those that hash whole flows
-    moved: Moved = Moved()  # links of the pattern that are others here
-    moved_places: Moved = Moved()
+    moved: Changes = Changes()  # links of the pattern that are others here
+    moved_places: Changes = Changes()
 
     @property
     def links(self) -> INTS:
         """Links with a load, i8, each once, in the order of `amounts`."""
-        return self.moved.applied(self.pattern.links)
+        return self.moved.apply(self.pattern.links)
 
     @property
     def amounts(self) -> FLOATS:
@@ -120,12 +120,12 @@ class Load:
     @property
     def places(self) -> INTS:
         """Numbers in Network.places where bytes leave or enter ends of the network, ascending."""
-        return np.sort(self.moved_places.applied(self.pattern.places))
+        return np.sort(self.moved_places.apply(self.pattern.places))
 
     @property
     def placed(self) -> FLOATS:
         """Bytes at each of `places`, f8, per unit of the demand."""
-        order = np.argsort(self.moved_places.applied(self.pattern.places), kind="stable")
+        order = np.argsort(self.moved_places.apply(self.pattern.places), kind="stable")
         return self.pattern.placed[order]
 
     def with_ends_swapped(self, swap: Swap) -> Load:
@@ -133,8 +133,8 @@ class Load:
         unreached = renumber(np.array(self.unreached, np.int64), swap.vertices, swap.to_vertices)
         return replace(
             self,
-            moved=self.moved.then(self.pattern.links, swap.links, swap.to_links),
-            moved_places=self.moved_places.then(self.pattern.places, swap.places, swap.to_places),
+            moved=self.moved.swap(self.pattern.links, swap.links, swap.to_links),
+            moved_places=self.moved_places.swap(self.pattern.places, swap.places, swap.to_places),
             unreached=tuple((sender, receiver) for sender, receiver in unreached.tolist()),
         )
 
@@ -144,7 +144,7 @@ class Load:
             return self
         order = np.argsort(self.links, kind="stable")
         pattern = Pattern(self.links[order], self.amounts[order], self.places, self.placed)
-        return replace(self, pattern=pattern, moved=Moved(), moved_places=Moved())
+        return replace(self, pattern=pattern, moved=Changes(), moved_places=Changes())
 
     def rate_alone(self, net: Network) -> tuple[float, int]:
         """Bytes/s without other traffic, and the link that limits it: (0, -1) where the path is
@@ -286,7 +286,7 @@ def _load(net: Network, demand: Demand) -> Load:
         latency_s = max(latency_s, route.longest_s)
         unreached += route.apart
         # A byte counts on its own plane; on the way there only what never leaves the node.
-        counted_planes = net.about.get("counted", COUNTED)
+        counted_planes = net.about.get("counted", COUNTED_AS)
         plane = route.part.usable.plane
         at_plane = net.place_plane == plane
         if (counted_as := counted_planes.get(plane)) is not None:
@@ -306,7 +306,7 @@ def _load(net: Network, demand: Demand) -> Load:
     )
 
 
-COUNTED = {"host": "rdma"}  # plane of a demand -> plane its bytes are counted on
+COUNTED_AS = {"host": "rdma"}  # plane of a demand -> plane its bytes are counted on
 
 
 def _planes_of(net: Network, demand: Demand) -> list[tuple[str, bool | None]]:

@@ -24,7 +24,7 @@ from twin.scenario.words import numbered
 if TYPE_CHECKING:
     from twin.hardware.graph_text import LinkRows, Rows
 
-UNTOLD = {
+UNSTATED = {
     "beyond_node": 1.0, "routing": "adaptive", "detour_hops": 0, "layout": "free",
     "l2_chips_per_sub_plane": 0,
 }  # fmt: skip
@@ -48,7 +48,7 @@ class ImportedMachine:
     @property
     def routing(self) -> str:
         """Name of the rule that splits traffic over paths, a key of scenario.ROUTINGS."""
-        return str(self.about.get("routing", UNTOLD["routing"]))
+        return str(self.about.get("routing", UNSTATED["routing"]))
 
     def with_routing(self, routing: str) -> ImportedMachine:
         """The machine with another routing rule: a new machine unless the rule is the same."""
@@ -151,4 +151,4 @@ def plan_of(s: Supernode, facts: Facts) -> Plan:
         heads.append(head)
         attributes.append({**defaults, **link_data})
     links = tails, heads, attributes
-    return Plan(UNTOLD | dict(machine.about), dict(machine.vertices), links)
+    return Plan(UNSTATED | dict(machine.about), dict(machine.vertices), links)

@@ -30,7 +30,7 @@ class Power:
     prefill_cube: float = 0.0  # how much more a FLOP of prefill draws than one of decode
 
     @property
-    def around_w(self) -> float:
+    def surroundings_w(self) -> float:
         """Watts of host, switches and optics, independent of the NPU's load."""
         return self.host_w + self.switches_w + self.optics_w
 
@@ -39,7 +39,7 @@ class Power:
         in prefill; cube, hbm: shares of their peaks; of_prefill: prefill's part of `cube`."""
         cube = cube + self.prefill_cube * of_prefill
         busy_w = self.prefill_w * prefilling + self.cube_w * cube + self.hbm_w * hbm
-        return self.idle_w + busy_w + self.around_w
+        return self.idle_w + busy_w + self.surroundings_w
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy as np
 from twin.hardware import demands
 from twin.hardware.chip import HardwareError
 from twin.hardware.collisions import Collision
-from twin.hardware.faults import dies_without
+from twin.hardware.faults import dies_without_path
 from twin.hardware.flows import Demand, Load, Operation, Plane, load_of
 from twin.hardware.kinds import is_switch
 from twin.hardware.network import Network, cached_by_network
@@ -191,7 +191,7 @@ def transfer_collision(
     planes = ("ub", "rdma") if plane == "ub" else (plane,)
     if all(net.routing(plane_name) != "hashed" for plane_name in planes):
         return Collision()
-    unlinked_dies = dies_without(net, plane)
+    unlinked_dies = dies_without_path(net, plane)
     linked = [(role, [die for die in dies if die not in unlinked_dies]) for role, dies in instances]
     decode_dies = [die for role, dies in linked if role == "decode" for die in dies]
     return worst_collision(

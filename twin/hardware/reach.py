@@ -28,18 +28,18 @@ class Usable:
             ("inner", plane),
             lambda: net.open_links(plane) & self.passes[net.tail] & self.passes[net.head],
         )
-        self.there = self.inner.copy()
+        self.is_usable = self.inner.copy()
         may_leave, may_enter = self.passes | (out > 0.0), self.passes | (into > 0.0)
         for direction, ends in enumerate((out, into)):
             links = net.link_lists[direction].at(np.flatnonzero(~self.passes & (ends > 0.0)))[0]
             may_carry = may_leave[net.tail[links]] & may_enter[net.head[links]]
-            self.there[links] = net.open_links(plane)[links] & may_carry
-        self.at_ends = np.flatnonzero(self.there & ~self.inner)
+            self.is_usable[links] = net.open_links(plane)[links] & may_carry
+        self.at_ends = np.flatnonzero(self.is_usable & ~self.inner)
 
     def links(self, vertices: INTS, way: int) -> INTS:
         """Links out of vertices (way 0) or into them (way 1)."""
         links = self.net.link_lists[way].at(vertices)[0]
-        return links[self.there[links]]
+        return links[self.is_usable[links]]
 
     def port_links(self) -> tuple[INTS, INTS] | None:
         """Link of every end's own port (its NIC) to its network, and the link back, both
@@ -82,7 +82,7 @@ class Usable:
         most_hops = hop_counts[end_counts] = self._most_hops(same_domain) + self.detour
         if 0 < most_hops < FAR and most_hops != last_hops:
             yield self._near_links(most_hops), most_hops
-        yield np.flatnonzero(self.there), FAR
+        yield np.flatnonzero(self.is_usable), FAR
 
     def _near_links(self, most: int) -> INTS:
         """Links on walks of at most `most` hops from a sender to a receiver: the first half is

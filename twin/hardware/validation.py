@@ -11,7 +11,7 @@ from twin.facts import Facts
 from twin.hardware.additions import additions
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, with_edits
-from twin.hardware.faults import servers_out
+from twin.hardware.faults import nodes_without_dram
 from twin.hardware.network import Network
 from twin.hardware.prices import port_rates
 from twin.hardware.walks import BOOLS
@@ -64,7 +64,7 @@ def unreachable_sentences(net: Network) -> list[str]:
     sentences += _sentences_on(
         lost, "cannot reach the rest of its UB plane", "restore uplinks to L2 chips"
     )
-    server_nodes = [f"Node {node}" for node in sorted(servers_out(net))]
+    server_nodes = [f"Node {node}" for node in sorted(nodes_without_dram(net))]
     sentences += _sentences_on(server_nodes, "has no CPU on the UB plane", "its DRAM is lost")
     port_vertices = net.of_kind(net.storage_ports)
     nodes_off_vpc = np.unique(net.node[port_vertices[port_rates(net, "vpc") <= 0.0]]).tolist()

@@ -180,7 +180,7 @@ class Walks:
     def split_by_weight(self, log_weight: FLOATS) -> FLOATS:
         """Bytes/s on every link, f8[parts, links]: the bytes of a pair are split over its paths in
         proportion to the product of their links' weights. log_weight: their natural logarithms."""
-        weights, shares = self._shares(log_weight)
+        weights, shares = self._walk_weights(log_weight)
         return self._split(self._arrival_shares(weights), shares)
 
     def split_by_capacity(self, capacity: FLOATS, members: INTS | None, fan: FLOATS) -> FLOATS:
@@ -225,7 +225,7 @@ class Walks:
                 at_state[level.tails] = np.add.reduceat(step_bytes[level.by_tail], level.tail_start)
         return link_bytes
 
-    def _shares(self, log_weight: FLOATS) -> tuple[list[SCALED], list[FLOATS]]:
+    def _walk_weights(self, log_weight: FLOATS) -> tuple[list[SCALED], list[FLOATS]]:
         """By level: the sum of the weights of all walks to each state, and each step's share of it.
         log_weight: natural logarithms of the links' weights."""
         # `top_power` of a state is the largest power among its steps: scaled to it, sums neither
@@ -318,7 +318,7 @@ def numbering(values: NDArray[Any]) -> tuple[INTS, int]:
 
 
 def _one_hop(is_here: BOOLS, tail: INTS, head: INTS) -> BOOLS:
-    """Whether each vertex is one more hop away, bool[vertices, rows]; links are ordered by head."""
+    """Whether a link leads there from a vertex that `is_here`, bool[vertices, rows]; links by head."""
     is_reached = np.zeros_like(is_here)
     live = np.flatnonzero(np.any(is_here, axis=1)[tail])
     if live.size:

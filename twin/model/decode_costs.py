@@ -48,7 +48,7 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
         ),
         host=_host_costs(x),
         pipeline=_pipeline_costs(x),
-        layout=layout(x),
+        layout=layout_coefficients(x),
         demand=_demand(x, query_tokens, dense_work, head_work),
         ways=float(len(splits)),
         hides=float(not core_splits),
@@ -199,7 +199,7 @@ def _prompt_sum_collective(x: Setting) -> c.Collective:
     return c.Collective(fixed_s, s_per_token, dispatch.beyond, 2.0 * dispatch.saved)
 
 
-def layout(x: Setting) -> c.Layout:
+def layout_coefficients(x: Setting) -> c.Layout:
     """Numbers of experts and dies, as kernels read them."""
     return c.Layout(
         dies=float(x.layout.dies),

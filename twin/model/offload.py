@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from twin.hardware import demands
 from twin.hardware.chip import HardwareError
-from twin.hardware.faults import dies_without
+from twin.hardware.faults import dies_without_path
 from twin.model.deployed import Deployed
 from twin.model.formats import ACTIVATION_BYTES
 from twin.model.shape import ModelError, Shape
@@ -51,7 +51,7 @@ def offload(deployed: Deployed) -> Offload:
     """Offload of decode's attention over the KV hand-off's plane; HardwareError without a link."""
     net, plane, pool = deployed.net, deployed.deployment.kv_transfer_plane, deployed.pools["decode"]
     assert pool.away is not None
-    unlinked_dies = dies_without(net, plane)
+    unlinked_dies = dies_without_path(net, plane)
     linked_dies: dict[str, list[int]] = {"decode": [], "prefill": []}
     for i in deployed.instances:
         expert_dies = 0

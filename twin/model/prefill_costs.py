@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from twin.model import coefficients as c
 from twin.model import operators as o
 from twin.model.collectives import Exchange
-from twin.model.decode_costs import layout, moe_coefficients
+from twin.model.decode_costs import layout_coefficients, moe_coefficients
 from twin.model.formats import ACTIVATION_BYTES
 from twin.model.prompts import pair_s, prompt_core_coefficients, uses_sparse_kernel
 from twin.model.record import map_numbers
@@ -79,7 +79,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
         ),
         drafter=_drafter_product(x),
         drafter_pair=pair_s(x.drafter_setting) if x.drafter_setting else 0.0,
-        layout=layout(x),
+        layout=layout_coefficients(x),
         hop=x.hop,
         demand=map_numbers(_demand(x, moe_layers, form), lambda _, v: x.layer_ratio * v),
         head=head_work.weight_bytes / machine.stream_bytes_per_s(fmt=head_work.format) + 2 * x.gap,

@@ -96,7 +96,7 @@ def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -
 
 
 def _question(scenario: Scenario, rate_factor: float) -> _Question:
-    """What a scenario's sample depends on; rate_factor: mean one on its rate."""
+    """What a scenario's sample depends on; rate_factor: the profile's mean one."""
     # Lengths and reuse do not hang on when requests come.
     workload = scenario.workload.model_copy(update={"profile": Profile()})
     pool = scenario.memory_pool
@@ -141,7 +141,7 @@ def _sample_of(question: _Question, facts: Facts) -> _Sample:
 
 @lru_cache(maxsize=32)
 def _sample_figures(question: _Question, rate_factor: float, facts: Facts) -> Offered:
-    """Figures of the traffic of `question`; rate_factor: mean one on its rate."""
+    """Figures of the traffic of `question`; rate_factor: the profile's mean one."""
     is_closed = question.workload.arrivals == "closed_loop"
     rate = None if is_closed else question.workload.rate_req_per_s * rate_factor
     return _figures(_sample_of(question, facts), rate)

@@ -52,7 +52,7 @@ def reuse_curve(stream: Stream, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
         empty = np.zeros(0, np.int64)
         return ReuseCurve(empty, empty.astype(float), input_tokens, 0, stream.block_tokens, 1.0)
     share = min(1.0, most_touches / touches)
-    distance, tokens, followed_tokens = _distances(
+    distance, tokens, followed_tokens = _stack_distances(
         stream.segment_offset, stream.segment_first, stream.segment_blocks, stream.blocks,
         stream.input_tokens, stream.block_tokens, share,
     )  # fmt: skip
@@ -78,7 +78,7 @@ def _tokens_in_blocks(stream: Stream) -> int:
 
 
 @lazy_entry
-def _distances(  # type: ignore[no-untyped-def]
+def _stack_distances(  # type: ignore[no-untyped-def]
     offset: np.ndarray, first: np.ndarray, blocks: np.ndarray, distinct: int,
     input_tokens: np.ndarray, block_tokens: int, share: float,
 ):  # fmt: skip

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from twin.engine import codes as w
 from twin.engine.contention.shared_links import Traffic
 from twin.hardware import demands
-from twin.hardware.faults import dies_without
-from twin.hardware.flows import Load, Moved, Operation, Pattern
+from twin.hardware.faults import dies_without_path
+from twin.hardware.flows import Changes, Load, Operation, Pattern
 from twin.hardware.network import Network, cached_answer
 from twin.hardware.quotient import mix
 from twin.hardware.walks import BOOLS, FLOATS, INTS
@@ -109,7 +109,7 @@ class Seat:
 def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> list[Flow]:
     """All flows of the serving instances. first i8[classes]: number of each class's first flow."""
     pool, kv_plane = s.memory_pool, s.deployment.kv_transfer_plane
-    plane, cut_dies = pool.read_plane, dies_without(net, kv_plane)
+    plane, cut_dies = pool.read_plane, dies_without_path(net, kv_plane)
     decode_dies: dict[int, list[int]] = {seat.supernode: [] for seat in seats}
     pool_nodes: dict[int, set[int]] = {seat.supernode: set() for seat in seats}
     for seat in seats:
@@ -215,7 +215,7 @@ def _join_loads(loads: Sequence[tuple[Load, float]]) -> tuple[Load, INTS]:
     by_link, by_place = (np.argsort(keys, kind="stable") for keys in (links, places))
     link_amounts = amounts[by_link] / len(loads)
     pattern = Pattern(links[by_link], link_amounts, places[by_place], place_bytes[by_place])
-    joined_load = replace(loads[0][0], pattern=pattern, moved=Moved(), moved_places=Moved())
+    joined_load = replace(loads[0][0], pattern=pattern, moved=Changes(), moved_places=Changes())
     return joined_load, load_of_link[by_link]
 
 
@@ -238,7 +238,7 @@ def _offload_flows(
 def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
     """Load of an instance's reads from the SSD tier; None if no node reaches it. They enter through
     the DPUs of its own nodes, or, if none of these works, through DPUs of as many other dies."""
-    cut_dies = dies_without(net, "vpc")
+    cut_dies = dies_without_path(net, "vpc")
     linked_dies = [die for die in dies if die not in cut_dies]
     if not linked_dies:
         linked_dies = [die for die in range(net.dies.size) if die not in cut_dies][: len(dies)]

@@ -28,7 +28,7 @@ from twin.engine.phases.decode import end_iteration
 from twin.experts import ExpertsError
 from twin.hardware.chip import HardwareError
 from twin.hardware.demands import dram, equal_parts
-from twin.hardware.faults import servers_out
+from twin.hardware.faults import nodes_without_dram
 from twin.metrics.events import Event, Kind
 from twin.model.parallel import place_in_stage
 from twin.model.shape import ModelError
@@ -370,13 +370,13 @@ class MemoryServers:
 
     def __init__(self, machine: Machine, log: list[Event]) -> None:
         self._machine, self._log = machine, log
-        self._out = servers_out(machine.fabric)
+        self._out = nodes_without_dram(machine.fabric)
         if self._out:
             self._resize()
 
     def adjust(self, t_s: float) -> None:
         """Drop the blocks of servers that failed and resize the pool when the machine changed."""
-        out_now = servers_out(self._machine.fabric)
+        out_now = nodes_without_dram(self._machine.fabric)
         lost_nodes, back_nodes = out_now - self._out, self._out - out_now
         if self._machine.world.settings.pool_enabled:
             for node in sorted(lost_nodes):

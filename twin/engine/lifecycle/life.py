@@ -21,7 +21,7 @@ from twin.engine.lifecycle.loading import Dram, Loading, Residency, Then
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.loop import requests_inside
 from twin.hardware.chip import HardwareError
-from twin.hardware.faults import servers_out
+from twin.hardware.faults import nodes_without_dram
 from twin.hardware.prices import pool_read
 from twin.model.memory import whole_model_bytes
 from twin.model.operators import formats
@@ -125,7 +125,7 @@ class Life:
 
     def lose_dies(self, dies: Set[int], t_s: float) -> None:
         """Handle failed dies: instances starting on them stop, failed DRAM loses its models."""
-        self.residency.lose_nodes(servers_out(self.machine.fabric))
+        self.residency.lose_nodes(nodes_without_dram(self.machine.fabric))
         for number, state in enumerate(self.state):
             if state in STARTS and self.dies[number] & dies:
                 self._begun[number] += 1

@@ -71,6 +71,6 @@ def place_eplb(load: Floats, copy_count: int, groups: int, nodes: int, slots: In
         slot_load = np.zeros((layers, node_dies * die_slots), np.float32)
         slot_copies = copies[rows, slot_expert].astype(np.float32)
         slot_load[:, :node_slots] = node_load[rows, slot_expert] / slot_copies
-        die_in_node, slot_in_die = (place[:, :node_slots] for place in pack(slot_load, node_dies))
+        die_in_node, slot_in_die = (index[:, :node_slots] for index in pack(slot_load, node_dies))
         die_of_slot = node * node_dies + die_in_node
         slots[rows, die_of_slot, slot_in_die] = node_experts[rows, slot_expert]

@@ -36,15 +36,15 @@ def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
     chance = np.where(poisson, apply(math.exp, -mean), chance)
     cdf = chance.copy()
     expected_max = np.zeros(mean.shape[0])
-    open_rows = np.arange(mean.shape[0])
+    unfinished_rows = np.arange(mean.shape[0])
     for k in range(1, MOST_COUNTS):
         chance_above = 1.0 - _row_product(cdf, 1e-10)
-        expected_max[open_rows] += chance_above
+        expected_max[unfinished_rows] += chance_above
         is_open = chance_above >= 1e-7
         if not is_open.all():
             if not is_open.any():
                 break
-            open_rows = open_rows[is_open]
+            unfinished_rows = unfinished_rows[is_open]
             a, b, chance, cdf = a[is_open], b[is_open], chance[is_open], cdf[is_open]
         chance = chance * np.maximum(0.0, a + b / k)
         cdf = np.minimum(1.0, cdf + chance)

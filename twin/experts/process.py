@@ -165,9 +165,9 @@ def topics_of(
     weight = _topic_weights(process, arrival_s[class_row].astype(np.float64))
     draw = uniforms(stream_key(seed, "experts/topic_of"), class_row) * np.cumsum(weight, axis=0)[-1]
     topic_class = np.zeros(request_count, np.int8)
-    for topic_k in range(process.topics - 1):
-        is_later = (topic_class == topic_k) & (draw >= weight[topic_k])
-        draw -= np.where(is_later, weight[topic_k], 0.0)
+    for topic in range(process.topics - 1):
+        is_later = (topic_class == topic) & (draw >= weight[topic])
+        draw -= np.where(is_later, weight[topic], 0.0)
         topic_class += is_later
     return topic_class
 

@@ -92,10 +92,10 @@ def nodes_without_dram(net: Network) -> frozenset[int]:
 
 def _is_cut_off(net: Network, plane: str) -> BOOLS:
     """Whether each die reaches no other node (or, on a single node, has no link), bool[dies]."""
-    is_apart = net.rates_out(plane)[net.dies] <= 0.0
+    is_cut_off = net.rates_out(plane)[net.dies] <= 0.0
     node_of_die = net.node[net.dies]
     if np.unique(node_of_die).size > 1:
         for is_in_part in net.linked_parts(plane):
             if np.unique(node_of_die[is_in_part]).size == 1:
-                is_apart |= is_in_part
-    return is_apart
+                is_cut_off |= is_in_part
+    return is_cut_off

@@ -263,10 +263,10 @@ def _maps_side(net: Network, swap: Swap, old: Side, new: Side) -> bool:
 def _load(net: Network, demand: Demand) -> Load:
     """Load of a demand on all its planes, added up by link, without regard to stored loads."""
     routes = [_route(net, demand, plane, same) for plane, same in _planes_of(net, demand)]
-    is_used = np.zeros(net.tail.size, bool)
+    has_bytes = np.zeros(net.tail.size, bool)
     for route in routes:
-        is_used[route.links] = True
-    links, position_of = np.flatnonzero(is_used), np.cumsum(is_used) - 1
+        has_bytes[route.links] = True
+    links, position_of = np.flatnonzero(has_bytes), np.cumsum(has_bytes) - 1
     link_weighted_bytes, place_bytes = np.zeros(links.size), np.zeros(len(net.places))
     latency_s = total_bytes = off_node_bytes = 0.0
     unreached: list[tuple[int, int]] = []
@@ -339,8 +339,8 @@ def _route(net: Network, demand: Demand, plane: str, same_domain: bool | None) -
         reverse_links = net.once("opposite", lambda: _reverse_links(net))
     if reverse_links is not None:
         sent, received = received, sent
-    routed_last = net.once("routed last", dict[tuple[str, bool | None], Quotient])
-    quotient, route = routed_last.pop((plane, same_domain), None), None
+    last_quotients = net.once("routed last", dict[tuple[str, bool | None], Quotient])
+    quotient, route = last_quotients.pop((plane, same_domain), None), None
     if quotient and all(
         map(np.array_equal, (quotient.usable.out, quotient.usable.into), (sent, received))
     ):
@@ -352,7 +352,7 @@ def _route(net: Network, demand: Demand, plane: str, same_domain: bool | None) -
         )
         routes = (candidate.route(demand.operation, demand.flows) for candidate in quotients)
         route = next(one for one in routes if one is not None)  # all links reach far enough
-    routed_last[plane, same_domain] = route.part
+    last_quotients[plane, same_domain] = route.part
     if reverse_links is None:
         return route
     return replace(route, links=reverse_links[route.links], apart=[(a, b) for b, a in route.apart])

@@ -143,11 +143,11 @@ def _too_few_uplinks(s: Supernode, needed: int) -> HardwareError:
 def _draw_mesh_of_npus(draft: Draft) -> None:
     """Draws a mesh or torus of NPUs, each with a port that forwards; racks may be joined too."""
     s, recipe = draft.s, draft.recipe
-    in_node = s.scale_up == "node"
-    cells = s.npus_per_node if in_node else s.nodes * s.npus_per_node
+    is_node_mesh = s.scale_up == "node"
+    cells = s.npus_per_node if is_node_mesh else s.nodes * s.npus_per_node
     cells_per_rack = recipe.nodes_per_rack * s.npus_per_node if recipe.racks_across else cells
     shape = shape_of(s, recipe, min(cells, cells_per_rack))
-    nodes_per_domain = 1 if in_node else s.nodes
+    nodes_per_domain = 1 if is_node_mesh else s.nodes
     draft.add_nodes(lambda n: n // nodes_per_domain, switches=False, ports=True)
     pairs = list(PAIRS[recipe.scale_up](shape, recipe.links or (1,) * len(shape)))
     if recipe.racks_across:

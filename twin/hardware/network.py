@@ -288,9 +288,9 @@ class Network:
         first, in the graph's order, equal both ways. Raises HardwareError if `what` has fewer."""
         if not lost:
             return np.ones(links.size)
-        _, pair_of = self.pairs
+        _, pair_of_link = self.pairs
         distinct_pairs, link_of_pair, pair_index = np.unique(
-            pair_of[links], return_index=True, return_inverse=True
+            pair_of_link[links], return_index=True, return_inverse=True
         )
         cables = self.bundle[links[link_of_pair]]
         if lost > cables.sum():
@@ -468,16 +468,16 @@ def _places(
     place_numbers = plane[links], node[end[links, direction]], sub_plane[links] + 1, direction
     keys = np.ravel_multi_index(place_numbers, shape)
     distinct_keys, first_at, place_index = np.unique(keys, return_index=True, return_inverse=True)
-    order = np.argsort(first_at, kind="stable")  # as the graph's links come to them
-    place_rank = np.empty_like(order)
-    place_rank[order] = np.arange(order.size)
+    place_order = np.argsort(first_at, kind="stable")  # as the graph's links come to them
+    place_rank = np.empty_like(place_order)
+    place_rank[place_order] = np.arange(place_order.size)
     place_of = np.full((2, tail.size), -1, np.int64)
     place_of[direction, links] = place_rank[place_index]
     plane_names = ("", *COUNTED)
     places = tuple(
         Place(plane_names[number], n, sub - 1 if sub else None, ("out", "in")[way])
         for number, n, sub, way in np.stack(
-            np.unravel_index(distinct_keys[order], shape), 1
+            np.unravel_index(distinct_keys[place_order], shape), 1
         ).tolist()
     )
     return places, place_of[0], place_of[1]

@@ -375,9 +375,9 @@ def place_by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[lis
         candidates = [n % npus.count for n in range(next_npu, next_npu + npus.count)]
         free = [n for n in candidates if n not in owner_of and n in allowed_npus]
         free.sort(key=lambda n: not npus.on[n])  # what is off last, and only where nothing moves
-        npus_taken = free[: needed[index].npus - len(seats[index])]
-        owner_of.update(dict.fromkeys(npus_taken, index))
-        seats[index] += npus_taken
+        seat_npus = free[: needed[index].npus - len(seats[index])]
+        owner_of.update(dict.fromkeys(seat_npus, index))
+        seats[index] += seat_npus
     return seats
 
 

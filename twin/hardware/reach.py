@@ -47,11 +47,11 @@ class Usable:
         link to the network, and returns from the same vertex."""
         net, vertex_count = self.net, len(self.net.vertices)
         tail, head = net.tail[self.at_ends], net.head[self.at_ends]
-        is_out, is_in = ~self.passes[tail], ~self.passes[head]
+        from_end, to_end = ~self.passes[tail], ~self.passes[head]
         # End and port of each.
-        out_pair, in_pair = (tail[is_out], head[is_out]), (head[is_in], tail[is_in])
+        out_pair, in_pair = (tail[from_end], head[from_end]), (head[to_end], tail[to_end])
         owners = [np.bincount(port, minlength=vertex_count) for _, port in (out_pair, in_pair)]
-        if not self.at_ends.size or (is_out & is_in).any() or np.max(owners) > 1:
+        if not self.at_ends.size or (from_end & to_end).any() or np.max(owners) > 1:
             return None
         ports = np.flatnonzero(owners[0] + owners[1])
         links_by_way = [self.links(ports, way) for way in (0, 1)]

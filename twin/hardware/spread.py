@@ -74,8 +74,8 @@ def _spread(
     if not adaptive or sent_bytes <= 0.0:
         return best_split
     splits, loads = [best_split], weighted(best_split) / capacity
-    full, bound, last_slope = loads, 0.0, None
-    last_full, proved_bound = math.inf, 0.0  # fullest link and bound MIX rounds ago
+    full, bound, last_price_slope = loads, 0.0, None
+    earlier_full, proved_bound = math.inf, 0.0  # fullest link and bound MIX rounds ago
     walk_steps = sum(float(count[level.links].sum()) for level in walks.levels)
     is_large, is_slow = count.sum() > LARGE, walk_steps > SLOW
     mix_interval = LARGE_MIX if is_large else MIX
@@ -93,15 +93,15 @@ def _spread(
         if full.max() <= bound * (1.0 + GAP):
             break
         if round_number % MIX == 0 and is_slow:
-            if full.max() > last_full * (1.0 - STALL) and bound <= proved_bound * (1.0 + STALL):
+            if full.max() > earlier_full * (1.0 - STALL) and bound <= proved_bound * (1.0 + STALL):
                 break
-            last_full, proved_bound = float(full.max()), bound
-        if last_slope is None:
+            earlier_full, proved_bound = float(full.max()), bound
+        if last_price_slope is None:
             log_weight = START * apply_to_distinct(math.log, link_capacity / link_capacity.max())
             log_weight += apply_to_distinct(math.log, fan)
         price_slope = prices() / capacity
-        slope = price_slope if last_slope is None else 2.0 * price_slope - last_slope
-        last_slope, bound_s = price_slope, max(bound, LEAST_BOUND * full.max())
+        slope = price_slope if last_price_slope is None else 2.0 * price_slope - last_price_slope
+        last_price_slope, bound_s = price_slope, max(bound, LEAST_BOUND * full.max())
         log_weight = log_weight - LINK_STEP * slope * sent_bytes / bound_s
         splits.append(walks.split_by_weight(log_weight))
         new_loads = weighted(splits[-1]) / capacity

@@ -163,11 +163,11 @@ class Walks:
         """SHA-1 of all that decides how bytes spread, equal for instances at equivalent places.
         capacity: bytes/s of links; beyond: share of it for far bytes."""
         digest = hashlib.sha1(f"{beyond} {adaptive} {self.detour}".encode(), usedforsecurity=False)
-        position_of = np.zeros(self.size, np.int64)
+        vertex_position = np.zeros(self.size, np.int64)
         vertices = numbers_in(self.size, self.tail, self.head)
-        position_of[vertices] = np.arange(vertices.size)
+        vertex_position[vertices] = np.arange(vertices.size)
         # All walks follow from these.
-        ends = position_of[np.concatenate([self.tail, self.head, self.rows, self.ends])]
+        ends = vertex_position[np.concatenate([self.tail, self.head, self.rows, self.ends])]
         for array in (capacity, ends, self.hops, self.most, self.parts):
             digest.update(np.ascontiguousarray(array).data)
         return digest.digest()
@@ -318,7 +318,7 @@ def numbering(values: NDArray[Any]) -> tuple[INTS, int]:
 
 
 def _one_hop(is_here: BOOLS, tail: INTS, head: INTS) -> BOOLS:
-    """Whether a link leads there from a vertex that `is_here`, bool[vertices, rows]; links by head."""
+    """Whether a link leads there from a vertex that `is_here`, bool[vertices, rows]; heads rise."""
     is_reached = np.zeros_like(is_here)
     live = np.flatnonzero(np.any(is_here, axis=1)[tail])
     if live.size:

@@ -419,8 +419,8 @@ def _price_over_exchanges(
     attention_kernel = deployment.optimisations.attention_kernel
     machine = load_machine(facts, chip, attention_kernel, pool.own.cores, hbm_share)
     machine = machine.for_model(shape.kind.kernels, pool.precision.weights)
-    expert_dies_or_all, redundant = expert_dies or dies, expert_settings.redundant
-    layout = stages.expert_layout(shape, redundant, expert_dies_or_all, pool.own.experts_tp)
+    dies_with_experts, redundant = expert_dies or dies, expert_settings.redundant
+    layout = stages.expert_layout(shape, redundant, dies_with_experts, pool.own.experts_tp)
     if pool.role != "prefill":  # a batch of prompts uses all of a die's experts
         layout = stages.with_class_loads(layout, expert_settings, facts, c.CLASSES)
     formats_of_part = formats(pool.precision, machine.sum_bytes, machine.family, chip.flops)

@@ -269,12 +269,12 @@ def _collective_coefficients(x: Setting, name: str, where: Where, cores: Cores) 
     collectives = x.collectives(name, where)
     moved_bytes = x.exchanged_bytes(name, where) * group.remote
     start_count = sum(sent.layers(x.shape) for sent in collectives)
-    added_bytes = sum(sent.added(x.part) * sent.layers(x.shape) for sent in collectives)
+    summed_bytes = sum(sent.added(x.part) * sent.layers(x.shape) for sent in collectives)
     adding_rate = x.machine.vector_bytes_per_s(cores.vector)
     if name == "heads":
         adding_rate = adding_bytes_per_s(x.machine, x.facts, cores.vector)
     collective = half_all_reduce(x.machine, x.facts, group).collective(moved_bytes, start_count)
-    return replace(collective, token=collective.token + added_bytes / adding_rate)
+    return replace(collective, token=collective.token + summed_bytes / adding_rate)
 
 
 def _norms_s(x: Setting) -> float:

@@ -63,19 +63,19 @@ def fullest_server_share(blocks: float, servers: int) -> float:
         return 1.0
     mean = blocks / servers
     poisson_factor = math.exp(math.lgamma(blocks + 1.0) + blocks - blocks * math.log(blocks))
-    most_blocks = max(0, int(mean - 10.0 * math.sqrt(mean) - 10.0))
-    expected_blocks, sum_0, sum_1, sum_2, within_chance = float(most_blocks), 0.0, 0.0, 0.0, 0.0
-    while within_chance < 1.0 - 1e-9:  # that no server has more than `most_blocks`
-        chance = math.exp(most_blocks * math.log(mean) - mean - math.lgamma(most_blocks + 1.0))
-        sum_0, sum_1 = sum_0 + chance, sum_1 + most_blocks * chance
-        sum_2 += most_blocks**2 * chance
-        if sum_0 > 0.0 and most_blocks >= mean:
+    limit_blocks = max(0, int(mean - 10.0 * math.sqrt(mean) - 10.0))
+    expected_blocks, sum_0, sum_1, sum_2, chance_within = float(limit_blocks), 0.0, 0.0, 0.0, 0.0
+    while chance_within < 1.0 - 1e-9:  # that no server has more than `limit_blocks`
+        chance = math.exp(limit_blocks * math.log(mean) - mean - math.lgamma(limit_blocks + 1.0))
+        sum_0, sum_1 = sum_0 + chance, sum_1 + limit_blocks * chance
+        sum_2 += limit_blocks**2 * chance
+        if sum_0 > 0.0 and limit_blocks >= mean:
             variance = servers * (sum_2 / sum_0 - (sum_1 / sum_0) ** 2)
             mean_blocks = blocks - servers * sum_1 / sum_0
             density = math.exp(-0.5 * mean_blocks**2 / variance)
             density /= math.sqrt(2.0 * math.pi * variance)
-            within_chance = min(1.0, poisson_factor * sum_0**servers * density)
-        expected_blocks, most_blocks = expected_blocks + 1.0 - within_chance, most_blocks + 1
+            chance_within = min(1.0, poisson_factor * sum_0**servers * density)
+        expected_blocks, limit_blocks = expected_blocks + 1.0 - chance_within, limit_blocks + 1
     return min(1.0, expected_blocks / blocks)
 
 

@@ -30,12 +30,12 @@ def answer_iterations(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(first, end) iteration of each answer when it takes the first free slot, i8[N] each; answers
     f8[N]: iterations of each. Time is counted in iterations: every request emits in each."""
-    free_at = [0] * min(slots, answers.size)
+    free_iterations = [0] * min(slots, answers.size)
     first_iteration = np.empty(answers.size, np.int64)
     answer_lengths = np.maximum(1, np.rint(answers)).astype(np.int64)
     for i, answer_length in enumerate(answer_lengths.tolist()):
-        first_iteration[i] = heapq.heappop(free_at)
-        heapq.heappush(free_at, int(first_iteration[i]) + answer_length)
+        first_iteration[i] = heapq.heappop(free_iterations)
+        heapq.heappush(free_iterations, int(first_iteration[i]) + answer_length)
     return first_iteration, first_iteration + answer_lengths
 
 

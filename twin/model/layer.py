@@ -165,18 +165,18 @@ def _round_s(
     receiving_dies = layout.expert_dies if layout.expert_dies > 0.0 else load.dies
     mean_rows = routed_per_die(layout, tokens)
     rows, wire_rows = mean_rows * load.hot, mean_rows * load.wire
-    is_shared_apart = layout.shared_experts > 0.0 and layout.shared_dies > 0.0
-    shared_dies = layout.shared_dies if is_shared_apart else receiving_dies
+    has_shared_dies = layout.shared_experts > 0.0 and layout.shared_dies > 0.0
+    shared_dies = layout.shared_dies if has_shared_dies else receiving_dies
     shared_rows = layout.shared_experts * tokens * layout.split / shared_dies
-    sent_rows = shared_rows if is_shared_apart else 0.0
+    sent_rows = shared_rows if has_shared_dies else 0.0
     dispatch_s = exchange_s(p, m.dispatch, busiest, wire_rows, sent_rows)
     combine_s = exchange_s(p, m.combine, busiest, wire_rows, sent_rows)
-    if is_shared_apart or p.shared_early > 0.0:
+    if has_shared_dies or p.shared_early > 0.0:
         shared_time_s = shared_experts_s(layout, m.experts, shared_rows)
         used_experts = experts_read_by_class(layout, layout.slots, rows)
         routed_s = ffn_rows_s(m.experts, used_experts, 0.0, rows)
         late_s = max(0.0, shared_time_s - start_s - dispatch_s)
-        experts_s = max(routed_s, shared_time_s) if is_shared_apart else routed_s + late_s
+        experts_s = max(routed_s, shared_time_s) if has_shared_dies else routed_s + late_s
     else:
         slots_per_die = layout.slots + layout.shared_experts
         used_experts = experts_read_by_class(layout, slots_per_die, rows + shared_rows)

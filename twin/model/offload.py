@@ -64,8 +64,8 @@ def offload(deployed: Deployed) -> Offload:
             f"attention cannot be offloaded: no link of the {plane} plane is left to "
             "the NPUs of prefill or of decode"
         )
-    load_out = demands.kv_load(net, linked_dies["decode"], linked_dies["prefill"], plane, "pairs")
-    load_back = demands.kv_load(net, linked_dies["prefill"], linked_dies["decode"], plane, "pairs")
+    out_load = demands.kv_load(net, linked_dies["decode"], linked_dies["prefill"], plane, "pairs")
+    back_load = demands.kv_load(net, linked_dies["prefill"], linked_dies["decode"], plane, "pairs")
     decode_dies = len(linked_dies["decode"])
     return Offload(
         share=pool.away.requests,
@@ -73,9 +73,9 @@ def offload(deployed: Deployed) -> Offload:
         cores=pool.away.cores,
         clock=deployed.clocks.get(pool.away.over, 1.0),
         served=decode_dies / len(linked_dies["prefill"]),
-        out_bytes_per_s=load_out.rate_alone(net)[0] / decode_dies,
-        back_bytes_per_s=load_back.rate_alone(net)[0] / decode_dies,
-        latency_s=load_out.latency_s + load_back.latency_s,
+        out_bytes_per_s=out_load.rate_alone(net)[0] / decode_dies,
+        back_bytes_per_s=back_load.rate_alone(net)[0] / decode_dies,
+        latency_s=out_load.latency_s + back_load.latency_s,
     )
 
 

@@ -128,10 +128,10 @@ def _moe_layers_s(
     tokens = batch_share * new_tokens
     pass_tokens = batch_share * die_tokens
     hot_load, wire_load = layer.die_and_link_load(p.layout, tokens, hot_tokens, hot_factor)
-    computed_passes = passes / p.compute_share if is_split else passes
-    before_s = _add_attention(p, computed_passes, tokens, pass_tokens, batch_share * die_pairs, ops)
-    gate_s = layer.collective_s(p.gate, pass_tokens) * computed_passes
-    experts_s = _experts_s(p, tokens, hot_load) * computed_passes
+    compute_passes = passes / p.compute_share if is_split else passes
+    before_s = _add_attention(p, compute_passes, tokens, pass_tokens, batch_share * die_pairs, ops)
+    gate_s = layer.collective_s(p.gate, pass_tokens) * compute_passes
+    experts_s = _experts_s(p, tokens, hot_load) * compute_passes
     before_s += gate_s
     mean_rows = layer.routed_per_die(p.layout, tokens)
     rows, wire_rows = mean_rows * hot_load, mean_rows * wire_load

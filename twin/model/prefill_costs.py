@@ -244,7 +244,7 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
     works = [work for work, _ in attention_works]
     up_work, more_dies = o.cached_up(s, f), x.pool.own.cp_dies - 1  # projected up by each other die
     expert, dense_work = o.expert(s, f), o.dense_ffn(s, f)
-    experts_used = (s.top_k + s.shared_experts) * x.layout.split
+    token_experts = (s.top_k + s.shared_experts) * x.layout.split
     layers = moe_layers + s.dense_layers
     moved_bytes = sum(w.io_bytes_per_token + w.vector_bytes_per_token for w in works)
     moved_bytes += more_dies * (up_work.io_bytes_per_token + up_work.vector_bytes_per_token)
@@ -257,9 +257,9 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
         expert_bytes=expert.weight_bytes * moe_layers,
         shared_more_bytes=f.shared_more_bytes * s.expert_weights * moe_layers,
         token_bytes=dies_of_split * moved_bytes * layers
-        + experts_used * (expert.io_bytes_per_token + expert.vector_bytes_per_token) * moe_layers,
+        + token_experts * (expert.io_bytes_per_token + expert.vector_bytes_per_token) * moe_layers,
         token_flops=dies_of_split * (flops + state_flops) * layers
-        + experts_used * expert.flops_per_token * moe_layers
+        + token_experts * expert.flops_per_token * moe_layers
         + dies_of_split * dense_work.flops_per_token * s.dense_layers,
     )
     if (drafter_model := x.drafter_setting) is None:

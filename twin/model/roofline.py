@@ -152,14 +152,14 @@ class Machine:
     def product_efficiency(self, fmt: str, operator: str = "gemm") -> Efficiency:
         """Efficiency of matrix products of a number format, the family's for an unmeasured chip.
         operator: `gemm`, or of experts `grouped` (decode) or `contiguous` (prefill)."""
-        computed_in = product_format(fmt)
-        contiguous = self.reaches.get(f"contiguous.{computed_in}")
+        computed_format = product_format(fmt)
+        contiguous = self.reaches.get(f"contiguous.{computed_format}")
         if operator == "contiguous" and contiguous:
             # The host's part of a start is that of a pass that is launched kernel by kernel.
             start_s = contiguous.start_s or self.product_efficiency(fmt, "grouped").start_s
             return replace(contiguous, start_s=start_s)
         kernel_gap_s = self.fitted["kernel_gap"]
-        added_s = {"int8": self.int8_start_s, "bf16": self.bf16_start_s}.get(computed_in, 0.0)
+        added_s = {"int8": self.int8_start_s, "bf16": self.bf16_start_s}.get(computed_format, 0.0)
         return self.measured_efficiency(operator, fmt) or Efficiency(
             self.gemm_utilisation,
             self.gemm_bandwidth_utilisation,

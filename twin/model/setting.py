@@ -213,8 +213,8 @@ class Setting:
     @property
     def is_one_rank(self) -> bool:
         """Whether an instance's dies are one rank that sums experts' results, as on NVIDIA."""
-        is_alone = self.pool.layer_dies == self.exchange.peers > 1 and not self.expert_dies
-        return is_alone and self.machine.family == "nvidia" and self.sends_to_experts
+        is_single_rank = self.pool.layer_dies == self.exchange.peers > 1 and not self.expert_dies
+        return is_single_rank and self.machine.family == "nvidia" and self.sends_to_experts
 
     def experts_operator(self, operator: str) -> str:
         """Name of the operator of a die's experts: `grouped` or `contiguous` (operator) where
@@ -293,8 +293,8 @@ class Setting:
     @property
     def message_ratio(self) -> float:
         """A token's messages over routed ones: above 1 where shared experts have own dies."""
-        shape, is_apart = self.shape, self.layout.shared_dies > 0
-        return 1.0 + (shape.shared_experts / shape.top_k if is_apart else 0.0)
+        shape, has_own_dies = self.shape, self.layout.shared_dies > 0
+        return 1.0 + (shape.shared_experts / shape.top_k if has_own_dies else 0.0)
 
     def traffic(
         self, own_streams: bool, cores: Cores = WHOLE, prompts: bool = False

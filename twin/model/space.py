@@ -73,14 +73,14 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
         slot_count = decode.batch_per_npu / chip.dies_per_npu * x.pool.rank_dies * x.concentration
         # A state after each verified token, so that drafts can be taken back.
         states_bytes = (1 + decode.mtp_draft_tokens) * x.shape.state_bytes * x.shape.linear_layers
-        state_bytes = x.shape.window_bytes(x.pool.precision.kv) + states_bytes
-        budget = replace(budget, slots=slot_count * state_bytes)
+        bytes_on_die = x.shape.window_bytes(x.pool.precision.kv) + states_bytes
+        budget = replace(budget, slots=slot_count * bytes_on_die)
     if at.guest is not None:
         budget = _share_with_guest(budget, x, at, at.guest)
     if has_expert_dies:
-        state_bytes = hbm.expert_bytes(x.shape, x.formats, x.layout) * expert_layers
+        bytes_on_die = hbm.expert_bytes(x.shape, x.formats, x.layout) * expert_layers
         expert_subject = f"An expert die's part of {subject}"
-        hbm.budget(chip, x.facts, state_bytes, 0.0, expert_subject, EXPERT_REMEDY)
+        hbm.budget(chip, x.facts, bytes_on_die, 0.0, expert_subject, EXPERT_REMEDY)
     # A rank stands for its share of the instance: with expert dies less than a die's KV.
     token_bytes = kv_bytes(x.shape, x.drafter, x.pool.precision.kv)
     die_tokens = budget.kv / token_bytes
@@ -88,11 +88,11 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
         kv_format = x.pool.precision.kv
         die_tokens = budget.kv / (token_bytes - x.host.spared_bytes(x.shape, kv_format))
         die_tokens = min(die_tokens, x.host.fitting_tokens(x.shape, kv_format, at.request_tokens))
-    kv_tokens = int(die_tokens * (1.0 - x.expert_dies / dies)) * x.pool.own.cp_dies
+    rank_tokens = int(die_tokens * (1.0 - x.expert_dies / dies)) * x.pool.own.cp_dies
     if x.pool.own.cores < x.pool.cores:  # it lends the rest, and KV space with them
-        own_tokens = min(kv_tokens, _own_tokens(x, at.deployment))
-        return Space(budget, own_tokens, kv_tokens - own_tokens)
-    return Space(budget, kv_tokens)
+        own_tokens = min(rank_tokens, _own_tokens(x, at.deployment))
+        return Space(budget, own_tokens, rank_tokens - own_tokens)
+    return Space(budget, rank_tokens)
 
 
 def arriving_expert_bytes(x: Setting, experts: Experts) -> float:

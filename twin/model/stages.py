@@ -58,14 +58,14 @@ def expert_layout(s: Shape, redundant: int, dies: int, split: int = 1) -> Expert
     slot_count = s.routed_experts + redundant
     if split > 1:
         return ExpertLayout(dies, dies, math.ceil(slot_count / (dies // split)), 0, split)
-    fair_dies = max(1, round(dies / (s.top_k + 1)))
+    fair_share_dies = max(1, round(dies / (s.top_k + 1)))
     if s.shared_experts == 0:
         return ExpertLayout(dies, dies, math.ceil(slot_count / dies), 0)
     if dies > slot_count:
-        shared_dies = min(dies - slot_count, fair_dies)
+        shared_dies = min(dies - slot_count, fair_share_dies)
         return ExpertLayout(dies, dies - shared_dies, 1, shared_dies)
-    if dies > s.routed_experts and dies - s.routed_experts >= fair_dies // 2:
-        shared_dies = min(dies - s.routed_experts, fair_dies)
+    if dies > s.routed_experts and dies - s.routed_experts >= fair_share_dies // 2:
+        shared_dies = min(dies - s.routed_experts, fair_share_dies)
         routed_dies = dies - shared_dies
         return ExpertLayout(dies, routed_dies, math.ceil(slot_count / routed_dies), shared_dies)
     return ExpertLayout(dies, dies, math.ceil(slot_count / dies), 0)

@@ -87,9 +87,9 @@ def _attention_operators(m: Mode, half_load: Pass) -> Operators:
     from host memory before the core."""
     operators = np.zeros(len(names_of("decode")))
     add_attention(m, 1.0, half_load, operators)
-    seconds_of = dict(zip(names_of("decode"), operators.tolist(), strict=True))
-    kv_fetch = ("kv_swap", seconds_of.pop("kv_swap"))
-    in_order = [(name, seconds) for name, seconds in seconds_of.items() if seconds > 0.0]
+    seconds_by_operator = dict(zip(names_of("decode"), operators.tolist(), strict=True))
+    kv_fetch = ("kv_swap", seconds_by_operator.pop("kv_swap"))
+    in_order = [(name, seconds) for name, seconds in seconds_by_operator.items() if seconds > 0.0]
     if kv_fetch[1] > 0.0:
         in_order.insert([name for name, _ in in_order].index("attention_core"), kv_fetch)
     return tuple(in_order)
@@ -135,15 +135,15 @@ def prefill_timeline(
     imbalance = _constant_imbalance(hot, wire)
     die_load = die_share * tokens, die_share * pairs
     prefill_batch_s(layers_alone, half_tokens, *die_load, *imbalance, operators)
-    seconds_of = dict(zip(names, (operators / p.moe_layers).tolist(), strict=True))
+    seconds_by_operator = dict(zip(names, (operators / p.moe_layers).tolist(), strict=True))
     attention_names = (*names_of("prefill", "attention"), "gate")
     for name in (*attention_names, "experts"):
-        seconds_of[name] /= p.compute_share
+        seconds_by_operator[name] /= p.compute_share
     pieces = pipeline_pieces(
-        tuple((name, seconds_of[name]) for name in attention_names),
-        (("dispatch", seconds_of["dispatch"]),),
-        (("experts", seconds_of["experts"]),),
-        (("combine", seconds_of["combine"]),),
+        tuple((name, seconds_by_operator[name]) for name in attention_names),
+        (("dispatch", seconds_by_operator["dispatch"]),),
+        (("experts", seconds_by_operator["experts"]),),
+        (("combine", seconds_by_operator["combine"]),),
     )
     # Dense layers before, head after: as many layers' worth as there are dense ones.
     dense_share = p.dense_layers / (p.moe_layers + p.dense_layers)

@@ -92,25 +92,25 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
 def waits_and_next_s(prompts: Prompts, pool: Pool, rate: float) -> tuple[list[float], list[float]]:
     """(seconds from the router to the end of prefill, seconds of the batch that its instance begins
     then, 0 if no prompt waits there) for each request of the sample, at `rate` requests/s."""
-    n, count = len(prompts.arrival_s), pool.instances
-    free_s, queues = [0.0] * count, [deque[int]() for _ in range(count)]
-    waiting_tokens = [0.0] * count
+    n, instances = len(prompts.arrival_s), pool.instances
+    free_s, queues = [0.0] * instances, [deque[int]() for _ in range(instances)]
+    waiting_tokens = [0.0] * instances
     tokens_left = list(prompts.fresh)
-    waited_s, next_s, ended_prompts = [0.0] * n, [0.0] * n, [list[int]() for _ in range(count)]
+    waited_s, next_s, ended_prompts = [0.0] * n, [0.0] * n, [list[int]() for _ in range(instances)]
     arrivals = [arrival / rate for arrival in prompts.arrival_s]
-    die_of = [int(uniform(DEALT, i) * pool.dies) for i in range(n)] if pool.is_dealt else []
+    die_of_prompt = [int(uniform(DEALT, i) * pool.dies) for i in range(n)] if pool.is_dealt else []
 
     def start_batch(p: int, at_s: float) -> None:
         """Form and compute one batch of the prompts that wait at instance p from `at_s` on."""
         tokens, pairs, cached, die_tokens, die_pairs, ending_prompts = _form_batch(
-            prompts, pool, queues[p], tokens_left, die_of
+            prompts, pool, queues[p], tokens_left, die_of_prompt
         )
         waiting_tokens[p] -= tokens
-        took_s = pool.seconds(tokens, pairs, die_tokens, die_pairs) + cached * pool.read_s
+        batch_s = pool.seconds(tokens, pairs, die_tokens, die_pairs) + cached * pool.read_s
         if at_s == free_s[p]:
             for prompt in ended_prompts[p]:
-                next_s[prompt] = took_s
-        free_s[p], ended_prompts[p] = at_s + took_s, ending_prompts
+                next_s[prompt] = batch_s
+        free_s[p], ended_prompts[p] = at_s + batch_s, ending_prompts
         for prompt in ending_prompts:
             waited_s[prompt] = free_s[p] - arrivals[prompt]
 
@@ -122,7 +122,7 @@ def waits_and_next_s(prompts: Prompts, pool: Pool, rate: float) -> tuple[list[fl
     def choose_instance(i: int, now_s: float) -> int:
         """Index of the instance for prompt i: the one of the next turn, or the one that is free
         first, equal ones in turn; among those of one router."""
-        chosen, least_s, own_count = 0, float("inf"), count // pool.routers
+        instance, least_s, own_count = 0, float("inf"), instances // pool.routers
         turn = i if pool.report_s == 0.0 else int(now_s / pool.report_s)
         first, own_turn = turn % pool.routers * own_count, i // pool.routers
         for k in range(1 if pool.in_turn else own_count):
@@ -132,19 +132,19 @@ def waits_and_next_s(prompts: Prompts, pool: Pool, rate: float) -> tuple[list[fl
             ahead_s = max(0.0, free_s[p] - now_s) + waiting_tokens[p] * pool.token_s
             ahead_s += waiting_tokens[p] // pool.budget * pool.full_s
             if ahead_s < least_s:
-                chosen, least_s = p, ahead_s
-        return chosen
+                instance, least_s = p, ahead_s
+        return instance
 
     for i, now_s in enumerate(arrivals):
-        chosen = choose_instance(i, now_s)
-        queues[chosen].append(i)
-        waiting_tokens[chosen] += tokens_left[i]
-        if free_s[chosen] <= now_s:
+        instance = choose_instance(i, now_s)
+        queues[instance].append(i)
+        waiting_tokens[instance] += tokens_left[i]
+        if free_s[instance] <= now_s:
             if pool.idle_s:  # it ends an iteration first
-                free_s[chosen] += -((free_s[chosen] - now_s) // pool.idle_s) * pool.idle_s
+                free_s[instance] += -((free_s[instance] - now_s) // pool.idle_s) * pool.idle_s
                 continue
-            start_batch(chosen, now_s)
-    for p in range(count):
+            start_batch(instance, now_s)
+    for p in range(instances):
         start_batches(p, float("inf"))
     return waited_s, next_s
 

@@ -99,12 +99,12 @@ def extended_chains(
             filled_blocks += blocks[old_segment]
             last_id = first[old_segment] + blocks[old_segment] - 1
             segment += 1
-        own_blocks, blocks_before, is_extension = filled_blocks, 0, filled_blocks == 0
+        prompt_blocks, blocks_before, is_extension = filled_blocks, 0, filled_blocks == 0
         if next_row[i] != EMPTY:
             for old_segment in range(offset[next_row[i]], offset[next_row[i] + 1]):
-                skipped = min(max(own_blocks - blocks_before, 0), blocks[old_segment])
+                skipped = min(max(prompt_blocks - blocks_before, 0), blocks[old_segment])
                 blocks_before += blocks[old_segment]
-                if skipped > 0 and blocks_before - blocks[old_segment] + skipped == own_blocks:
+                if skipped > 0 and blocks_before - blocks[old_segment] + skipped == prompt_blocks:
                     is_extension = first[old_segment] + skipped - 1 == last_id
                 taken = min(blocks[old_segment] - skipped, wanted[i] - filled_blocks)
                 if is_extension and taken > 0:

@@ -101,7 +101,7 @@ def draw_lengths(table: Quantiles, key: np.uint64, count: int, *, even: bool = F
     quantile = uniforms(key, np.arange(count))
     if even:
         quantile[np.argsort(quantile, kind="stable")] = (np.arange(count) + 0.5) / max(count, 1)
-    level_cell = np.minimum(np.searchsorted(levels, quantile, "right") - 1, levels.size - 2)
-    share_of_cell = (quantile - levels[level_cell]) / (levels[level_cell + 1] - levels[level_cell])
-    lengths = tokens[level_cell] + share_of_cell * (tokens[level_cell + 1] - tokens[level_cell])
+    cell = np.minimum(np.searchsorted(levels, quantile, "right") - 1, levels.size - 2)
+    share_of_cell = (quantile - levels[cell]) / (levels[cell + 1] - levels[cell])
+    lengths = tokens[cell] + share_of_cell * (tokens[cell + 1] - tokens[cell])
     return (lengths + 0.5).astype(np.int32)

@@ -56,9 +56,9 @@ def shared_chains(
     own_blocks = (input_tokens + after) // block_tokens - prefix_blocks
     longest_blocks = np.zeros(groups, np.int64)
     np.maximum.at(longest_blocks, group_of, prefix_blocks)
-    prefix_first = np.cumsum(longest_blocks) - longest_blocks
-    own_first = longest_blocks.sum() + np.cumsum(own_blocks) - own_blocks
-    segments = _join_runs(prefix_first[group_of], prefix_blocks, own_first, own_blocks)
+    first_prefix_block = np.cumsum(longest_blocks) - longest_blocks
+    first_own_block = longest_blocks.sum() + np.cumsum(own_blocks) - own_blocks
+    segments = _join_runs(first_prefix_block[group_of], prefix_blocks, first_own_block, own_blocks)
     session = np.arange(request_count, dtype=np.int32)
     return Chains(session, *segments, int(longest_blocks.sum() + own_blocks.sum()))
 
@@ -67,10 +67,10 @@ def _join_runs(
     first: np.ndarray, blocks: np.ndarray, next_first: np.ndarray, next_blocks: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(segment_offset, segment_first, segment_blocks) of two runs per row, without empty ones."""
-    run_first, run_blocks = np.stack([first, next_first], 1), np.stack([blocks, next_blocks], 1)
+    first_blocks, run_blocks = np.stack([first, next_first], 1), np.stack([blocks, next_blocks], 1)
     not_empty = run_blocks > 0
     offset = np.concatenate(([0], np.cumsum(not_empty.sum(axis=1))))
-    return offset, run_first[not_empty], run_blocks[not_empty].astype(np.int32)
+    return offset, first_blocks[not_empty], run_blocks[not_empty].astype(np.int32)
 
 
 def first_turn(before: np.ndarray) -> np.ndarray:
@@ -93,8 +93,8 @@ def session_chains(
     np.maximum.at(own_blocks, session, whole_blocks - head_blocks)
     first_own_block = (head_blocks + np.cumsum(own_blocks) - own_blocks)[session]
     shared_blocks = np.minimum(head_blocks, whole_blocks)
-    head_first, blocks_after = np.zeros_like(first_own_block), whole_blocks - head_blocks
-    segments = _join_runs(head_first, shared_blocks, first_own_block, blocks_after)
+    first_head_block, own_chain_blocks = np.zeros_like(first_own_block), whole_blocks - head_blocks
+    segments = _join_runs(first_head_block, shared_blocks, first_own_block, own_chain_blocks)
     return Chains(session, *segments, int(head_blocks + own_blocks.sum()))
 
 
@@ -175,8 +175,8 @@ def _unseen_turns(key: np.uint64, index: int, probability: float) -> int:
     """Number of turns of a session before the run began: geometric from 1, at most 1,000."""
     turns = 1
     draw = uniform(key, index)
-    chance_of_more = probability
-    while draw < chance_of_more and turns < 1000:
+    continue_chance = probability
+    while draw < continue_chance and turns < 1000:
         turns += 1
-        chance_of_more *= probability
+        continue_chance *= probability
     return turns

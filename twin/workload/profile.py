@@ -108,12 +108,12 @@ class Clock:
         """Run seconds f8[n] of sorted times `own_s` at the mean rate; inf beyond the horizon."""
         if self.constant:
             return own_s
-        within_horizon = own_s < self.own_horizon_s
+        is_inside = own_s < self.own_horizon_s
         # The last edge of its own time: a stretch without load has one own time only.
-        cell_of_time = np.searchsorted(self.own_s, own_s[within_horizon], "right") - 1
+        cell = np.searchsorted(self.own_s, own_s[is_inside], "right") - 1
         run_s = np.full(own_s.size, np.inf)
-        own_since_s = own_s[within_horizon] - self.own_s[cell_of_time]
-        run_s[within_horizon] = self.edges_s[cell_of_time] + own_since_s / self.factor[cell_of_time]
+        own_since_s = own_s[is_inside] - self.own_s[cell]
+        run_s[is_inside] = self.edges_s[cell] + own_since_s / self.factor[cell]
         return run_s
 
 

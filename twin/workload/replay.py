@@ -43,23 +43,23 @@ def replay(
     times_s = copied_times(arrival_s, quantum_s, settings.tree_copies, *keys)
     times_s = clock.seconds(times_s / settings.rate_multiplier)
     time_order = np.argsort(times_s, kind="stable")
-    turn_before = earlier_turn(table.session)
-    turns_wait = workload.turns == "wait" and bool((turn_before >= 0).any())
+    earlier_row = earlier_turn(table.session)
+    turns_wait = workload.turns == "wait" and bool((earlier_row >= 0).any())
     arriving_rows = time_order[: int(np.searchsorted(times_s[time_order], horizon_s))]
     if turns_wait:
-        session_begin_s = times_s.reshape(-1, rows)[:, first_turn(turn_before)].reshape(-1)
+        session_begin_s = times_s.reshape(-1, rows)[:, first_turn(earlier_row)].reshape(-1)
         arriving_rows = time_order[session_begin_s[time_order] < horizon_s]
     most_requests = min(count if count is not None else NO_LIMIT, settings.max_requests or NO_LIMIT)
     chosen_rows = arriving_rows[:most_requests]
     copy, row = np.divmod(chosen_rows, max(rows, 1))
-    chains, block_size = _trace_chains(table, block_tokens, turn_before if answers else None)
+    chains, block_size = _trace_chains(table, block_tokens, earlier_row if answers else None)
     offset, first, blocks, distinct = chains_of_copies(chains, copy, row)
     sessions = int(table.session.max()) + 1 if rows else 0
     waits_for, pause_s = None, None
     if turns_wait:
-        waits_for = _index_among(chosen_rows, copy * rows + turn_before[row], turn_before[row] >= 0)
+        waits_for = _index_among(chosen_rows, copy * rows + earlier_row[row], earlier_row[row] >= 0)
         # Think times if the trace has them, otherwise gaps.
-        turn_gaps_s = arrival_s - arrival_s[turn_before]
+        turn_gaps_s = arrival_s - arrival_s[earlier_row]
         pause_s = np.where(np.isnan(table.think_s), turn_gaps_s, table.think_s)[row]
     return Requests(
         times_s[chosen_rows], table.input_tokens[row], table.output_tokens[row],

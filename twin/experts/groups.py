@@ -19,9 +19,9 @@ def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> 
     least_chance = np.zeros(groups)
     for g in range(groups):
         out[g] = 0.0
-        for i in range(g * group_size, (g + 1) * group_size):
-            out[g] += chance[i]
-            least_chance[g] = max(least_chance[g], min(1.0, chance[i]))
+        for expert in range(g * group_size, (g + 1) * group_size):
+            out[g] += chance[expert]
+            least_chance[g] = max(least_chance[g], min(1.0, chance[expert]))
     is_fixed = np.zeros(groups, np.bool_)
     group_picks = out.copy()
     groups_to_reach = float(top_groups)
@@ -85,14 +85,14 @@ def grouped_deficit(
             group_picks[:] = 0.0
             group_pick_var[:] = 0.0
             die_var[die] = mean_picks[die] = 0.0
-            for i in range(slots_each):
-                if slot_share[layer, die, i] <= 0.0:
+            for slot in range(slots_each):
+                if slot_share[layer, die, slot] <= 0.0:
                     continue
-                expert = slots[layer, die, i]
+                expert = slots[layer, die, slot]
                 g = expert // group_size
-                picks = chances[layer, expert] * slot_share[layer, die, i]
+                picks = chances[layer, expert] * slot_share[layer, die, slot]
                 chance = min(1.0, chances[layer, expert] / max(group_chance[g], 1e-12))
-                pick_var = chance * (1.0 - chance) * slot_share[layer, die, i]
+                pick_var = chance * (1.0 - chance) * slot_share[layer, die, slot]
                 mean_picks[die] += picks
                 # Of this expert, and what the pairs below count of it.
                 die_var[die] += picks - picks * picks

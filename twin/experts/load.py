@@ -73,7 +73,7 @@ class Peaks:
         """Expected load of the hottest die over the mean, averaged over layers, f8[g], for tokens
         f8[g]; correlation: between tokens of one request."""
         request_args = tokens_per_request, correlation
-        return np.array([self._mean_factor(peaks, float(n), *request_args) for n in tokens])
+        return np.array([self._mean_factor(peaks, float(batch), *request_args) for batch in tokens])
 
     def factor(self, tokens: float, tokens_per_request: float, correlation: float) -> float:
         """Expected load of the hottest die over the mean, averaged over layers, for one batch of
@@ -164,8 +164,8 @@ def die_moments(chances: Floats, slots: Ints, shares: Floats) -> tuple[Floats, F
     layers, dies, die_slots = slots.shape
     picks, own_variance, common_variance = (np.zeros((layers, dies)) for _ in range(3))
     chance_of_slot = chances[np.arange(layers)[:, None, None], slots]
-    for i in range(die_slots):  # slot by slot, so that the order of the sums is fixed
-        slot_share, slot_chance = shares[:, :, i], chance_of_slot[:, :, i]
+    for slot in range(die_slots):  # slot by slot, so that the order of the sums is fixed
+        slot_share, slot_chance = shares[:, :, slot], chance_of_slot[:, :, slot]
         picks += slot_chance * slot_share
         own_variance += slot_chance * slot_share * slot_chance * slot_share
         common_variance += slot_chance * (1.0 - slot_chance) * slot_share * slot_share

@@ -37,7 +37,7 @@ def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
     cdf = chance.copy()
     expected_max = np.zeros(mean.shape[0])
     unfinished_rows = np.arange(mean.shape[0])
-    for k in range(1, MOST_COUNTS):
+    for count in range(1, MOST_COUNTS):
         chance_above = 1.0 - _row_product(cdf, 1e-10)
         expected_max[unfinished_rows] += chance_above
         is_open = chance_above >= 1e-7
@@ -46,7 +46,7 @@ def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
                 break
             unfinished_rows = unfinished_rows[is_open]
             a, b, chance, cdf = a[is_open], b[is_open], chance[is_open], cdf[is_open]
-        chance = chance * np.maximum(0.0, a + b / k)
+        chance = chance * np.maximum(0.0, a + b / count)
         cdf = np.minimum(1.0, cdf + chance)
     return expected_max
 
@@ -66,8 +66,8 @@ def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
     certain_above = np.where(has_load, np.minimum(12.0, np.maximum(certain_above, 0.0)), -np.inf)
     die_moments = np.where(has_load, np.maximum(sd, 1e-300), np.inf), skew, certain_above, mean
     expected_max = lowest_count.copy()
-    for i in range(STEPS):
-        count = lowest_count + (i + 0.5) * step_width
+    for step in range(STEPS):
+        count = lowest_count + (step + 0.5) * step_width
         all_below = np.ones(count.size)
         rows = np.arange(count.size)
         for die_block in (slice(HOT_DIES), slice(HOT_DIES, None)):
@@ -136,7 +136,7 @@ def _peak_of_counts(mean: Floats, spread: Floats) -> float:
             chance[die] = math.exp(-mean[die] * math.log(1.0 + excess) / excess)
         chance_below[die] = chance[die]
     expected_max = 0.0
-    for k in range(1, MOST_COUNTS):
+    for count in range(1, MOST_COUNTS):
         all_below = 1.0
         for die in range(dies):
             all_below *= chance_below[die]
@@ -146,7 +146,7 @@ def _peak_of_counts(mean: Floats, spread: Floats) -> float:
         if 1.0 - all_below < 1e-7:
             break
         for die in range(dies):
-            chance[die] *= max(0.0, a[die] + b[die] / k)
+            chance[die] *= max(0.0, a[die] + b[die] / count)
             chance_below[die] = min(1.0, chance_below[die] + chance[die])
     return expected_max
 

@@ -25,10 +25,10 @@ def draw_clos(draft: Draft) -> None:
         name = switch_name("L2", g, p, i)
         draft.add(name, "l2", supernode=g, sub_plane=p, index=i, rack=rack)
     l3_per_l2 = _l3_per_l2(s, groups) if chips and groups > 1 else 0
-    for g, p, k in product(range(s.supernodes), range(s.sub_planes), range(chips * l3_per_l2)):
-        rack = f"communication rack L3 {g}.{k % l3_per_l2}"
-        name = switch_name("L3", g, p, k)
-        draft.add(name, "l3", supernode=g, sub_plane=p, index=k, rack=rack)
+    for g, p, l3 in product(range(s.supernodes), range(s.sub_planes), range(chips * l3_per_l2)):
+        rack = f"communication rack L3 {g}.{l3 % l3_per_l2}"
+        name = switch_name("L3", g, p, l3)
+        draft.add(name, "l3", supernode=g, sub_plane=p, index=l3, rack=rack)
     draft.add_networks()
     for n in range(s.all_nodes):
         draft.link_inside(n)

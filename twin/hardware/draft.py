@@ -130,15 +130,15 @@ class Draft:
             end_place = place | {"domain": domain(n)}
             kind = self.kind(n)
             chip = {"chip": kind.chip} if kind else {}
-            for i in self.npus(n):
+            for npu in self.npus(n):
                 for die_index in range(self.recipe_of(n).dies_per_npu):
-                    die_place = end_place | {"npu": i, "die": die_index}
-                    add(f"die {n}.{i}.{die_index}", "die", die_forwards, **die_place, **chip)
-                    add(f"NIC {n}.{i}.{die_index}", "nic", nic_forwards, **die_place)
-            for i in self.cpus(n):
-                add(f"CPU {n}.{i}", "cpu", **end_place, index=i)
-            for i in range(s.npus_per_node * ports):
-                add(f"port {n}.{i}", "port", **place, npu=i)
+                    die_place = end_place | {"npu": npu, "die": die_index}
+                    add(f"die {n}.{npu}.{die_index}", "die", die_forwards, **die_place, **chip)
+                    add(f"NIC {n}.{npu}.{die_index}", "nic", nic_forwards, **die_place)
+            for cpu in self.cpus(n):
+                add(f"CPU {n}.{cpu}", "cpu", **end_place, index=cpu)
+            for npu in range(s.npus_per_node * ports):
+                add(f"port {n}.{npu}", "port", **place, npu=npu)
             for sub_plane in range(s.sub_planes * switches):
                 add(f"L1 {n}.{sub_plane}", "l1", **place, sub_plane=sub_plane)
             add(f"Qingtian {n}", "qingtian", **place)
@@ -167,16 +167,16 @@ class Draft:
             )
         switches = [(p, f"L1 {n}.{p}") for p in range(s.sub_planes)]
         rate = self.die_link_bytes_per_s(n)
-        for i in self.npus(n):
-            self.link_package(n, i)
+        for npu in self.npus(n):
+            self.link_package(n, npu)
             for die_index in range(self.recipe_of(n).dies_per_npu):
-                die = f"die {n}.{i}.{die_index}"
+                die = f"die {n}.{npu}.{die_index}"
                 for p, switch in switches:
                     self.link(die, switch, "die-L1", link_counts[p] * rate, p, link_counts[p])
         rate = self.recipe.cpu_bytes_per_s / s.sub_planes
-        for i in self.cpus(n):
+        for cpu in self.cpus(n):
             for p, switch in switches:
-                self.link(f"CPU {n}.{i}", switch, "CPU-L1", rate, p)
+                self.link(f"CPU {n}.{cpu}", switch, "CPU-L1", rate, p)
 
     def link_nics(self, beyond: Callable[[int, int], tuple[str, str]]) -> None:
         """Add the links of every die to its NIC and of that to another vertex; beyond: gives
@@ -186,11 +186,11 @@ class Draft:
             kind_row, dies = self.kind(node), self.recipe_of(node).dies_per_npu
             own_gb_per_s = kind_row.rdma_gb_per_s_per_npu if kind_row else 0.0
             nic_bytes_per_s = (own_gb_per_s or supernode.rdma_gb_per_s_per_npu) * 1e9 / dies
-            for i in self.npus(node):
+            for npu in self.npus(node):
                 for die_index in range(dies):
-                    nic = f"NIC {node}.{i}.{die_index}"
-                    self.link(f"die {node}.{i}.{die_index}", nic, "die-NIC", nic_bytes_per_s)
-                    vertex, kind = beyond(node, i * dies + die_index)
+                    nic = f"NIC {node}.{npu}.{die_index}"
+                    self.link(f"die {node}.{npu}.{die_index}", nic, "die-NIC", nic_bytes_per_s)
+                    vertex, kind = beyond(node, npu * dies + die_index)
                     self.link(nic, vertex, kind, nic_bytes_per_s)
 
     def link_storage(self) -> None:

@@ -185,7 +185,7 @@ def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
         if not any(cell.strip() for cell in row):
             continue
         try:
-            tail, head, *attributes = (row[i].strip() for i in column_positions)
+            tail, head, *attributes = (row[position].strip() for position in column_positions)
             gb_per_s, latency_ns, plane = attributes
             link_data = {
                 "capacity_bytes_per_s": float(gb_per_s) * 1e9,

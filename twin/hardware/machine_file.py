@@ -53,7 +53,7 @@ def read_machine(text: str, name: str) -> ImportedMachine:
     vertices = _read_vertices(graph.vertices, links)
     _refuse_unusable(vertices, links)
     by_name = dict(sorted(vertices.items(), key=lambda item: _sort_key(item[0], item[1])))
-    place_of = {vertex: i for i, vertex in enumerate(by_name)}
+    place_of = {vertex: place for place, vertex in enumerate(by_name)}
     link_rows = sorted(links.items(), key=lambda item: (place_of[item[0][0]], place_of[item[0][1]]))
     attributes = {k: graph.about[k] for k in STORED["graph"] if k in graph.about}
     _check_about(attributes)
@@ -79,7 +79,7 @@ def _check_about(about: Mapping[str, Any]) -> None:
 
 
 def _read_links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
-    """Yield ((tail, head), attributes) of every directed link; two of one for both directions."""
+    """Yield ((tail, head), attributes) of every directed link, and of a cable both ways."""
     given_links: dict[tuple[str, str], dict[str, Any]] = {}
     names, errors = {vertex for vertex, _ in graph.vertices}, []
     for tail, head, cells in graph.links:
@@ -314,13 +314,13 @@ def fabric_text(net: Network, kind: str) -> str:
         )  # fmt: skip
     vertices = []
     for vertex, data in graph.nodes(data=True):
-        stored = {k: data[k] for k in STORED["vertex"] if k in data}
+        stored = {key: data[key] for key in STORED["vertex"] if key in data}
         if "grid" in data:
             stored["grid"] = "x".join(map(str, data["grid"]))
         vertices.append((vertex, stored))
     links = [
-        (tail, head, {k: data[k] for k in STORED["link"] if k in data})
+        (tail, head, {key: data[key] for key in STORED["link"] if key in data})
         for tail, head, data in graph.edges(data=True)
     ]
-    attributes = {k: net.about[k] for k in STORED["graph"] if k in net.about}
+    attributes = {key: net.about[key] for key in STORED["graph"] if key in net.about}
     return compose(GraphText(attributes, vertices, links, directed=True), kind)

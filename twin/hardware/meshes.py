@@ -29,18 +29,18 @@ def grid_of(shape: Sequence[int], cell: int) -> tuple[int, ...]:
 
 def full_mesh_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
     """Yield (cell, cell, links) of all pairs that differ in one coordinate only (nD full mesh)."""
-    for cell, (k, length) in product(range(math.prod(shape)), enumerate(shape)):
-        stride = math.prod(shape[:k])  # from a cell to the next in this dimension
+    for cell, (axis, length) in product(range(math.prod(shape)), enumerate(shape)):
+        stride = math.prod(shape[:axis])  # from a cell to the next in this dimension
         for steps in range(1, length - cell // stride % length):
-            yield cell, cell + steps * stride, links[k]
+            yield cell, cell + steps * stride, links[axis]
 
 
 def torus_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
     """Yield (cell, next cell, links) in each dimension, cyclic; two cells have one bundle."""
-    for cell, (k, length) in product(range(math.prod(shape)), enumerate(shape)):
-        stride, coordinate = math.prod(shape[:k]), cell // math.prod(shape[:k]) % length
+    for cell, (axis, length) in product(range(math.prod(shape)), enumerate(shape)):
+        stride, coordinate = math.prod(shape[:axis]), cell // math.prod(shape[:axis]) % length
         if length > 1 and (length > 2 or coordinate == 0):
-            yield cell, cell + ((coordinate + 1) % length - coordinate) * stride, links[k]
+            yield cell, cell + ((coordinate + 1) % length - coordinate) * stride, links[axis]
 
 
 def dragonfly_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
@@ -158,15 +158,15 @@ def _draw_mesh_of_npus(draft: Draft) -> None:
         links_per_cell[cell_a] += link_count
         links_per_cell[cell_b] += link_count
     for npu in range(s.npus):
-        n, i = divmod(npu, s.npus_per_node)
-        port, cell = f"port {n}.{i}", npu % math.prod(shape)
+        n, index = divmod(npu, s.npus_per_node)
+        port, cell = f"port {n}.{index}", npu % math.prod(shape)
         draft.vertices[port]["grid"] = grid_of(shape, cell)
-        draft.link_package(n, i)
+        draft.link_package(n, index)
         port_links = links_per_cell[cell] + s.sub_planes * bool(recipe.racks_across)
         dies_per_npu = draft.recipe_of(n).dies_per_npu
         for die in range(dies_per_npu):
             rate = max(1, port_links) * draft.die_link_bytes_per_s(n) / dies_per_npu
-            draft.link(f"die {n}.{i}.{die}", port, "die-port", rate, links=max(1, port_links))
+            draft.link(f"die {n}.{index}.{die}", port, "die-port", rate, links=max(1, port_links))
     for first_npu in range(0, s.npus, math.prod(shape)):
         for cell_a, cell_b, link_count in pairs:
             port_a, port_b = (divmod(first_npu + c, s.npus_per_node) for c in (cell_a, cell_b))
@@ -179,8 +179,8 @@ def _draw_mesh_of_npus(draft: Draft) -> None:
         return
     bytes_per_s = recipe.cpu_bytes_per_s / s.npus_per_node
     for n in range(s.all_nodes):
-        for i, k in product(draft.cpus(n), range(s.npus_per_node)):
-            draft.link(f"CPU {n}.{i}", f"port {n}.{k}", "CPU-port", bytes_per_s)
+        for cpu, index in product(draft.cpus(n), range(s.npus_per_node)):
+            draft.link(f"CPU {n}.{cpu}", f"port {n}.{index}", "CPU-port", bytes_per_s)
 
 
 def _add_rack_switches(draft: Draft) -> None:
@@ -220,10 +220,10 @@ def _link_racks(draft: Draft) -> None:
     for node in range(s.all_nodes):
         rack = node // s.nodes * racks + node % s.nodes // recipe.nodes_per_rack
         for p in range(s.sub_planes):
-            for i in range(s.npus_per_node):
-                draft.link(f"port {node}.{i}", f"LRS {rack}.{p}", "port-LRS", link_bytes_per_s, p)
-            for i in draft.cpus(node):
-                draft.link(f"CPU {node}.{i}", f"LRS {rack}.{p}", "CPU-LRS", cpu_rate, p)
+            for npu in range(s.npus_per_node):
+                draft.link(f"port {node}.{npu}", f"LRS {rack}.{p}", "port-LRS", link_bytes_per_s, p)
+            for cpu in draft.cpus(node):
+                draft.link(f"CPU {node}.{cpu}", f"LRS {rack}.{p}", "CPU-LRS", cpu_rate, p)
     if racks == 1:
         return
     rack_pairs = list(full_mesh_pairs(recipe.racks_across, [recipe.rack_links] * 8))
@@ -236,8 +236,8 @@ def _link_racks(draft: Draft) -> None:
             )  # fmt: skip
     if racks > racks_per_pod:
         rack_switches = product(range(s.supernodes), range(racks), range(s.sub_planes))
-        for (g, r, p), k in product(rack_switches, range(recipe.spine_links)):
-            upper_switch = switch_name("HRS", g, p, k)
+        for (g, r, p), number in product(rack_switches, range(recipe.spine_links)):
+            upper_switch = switch_name("HRS", g, p, number)
             draft.link(f"LRS {g * racks + r}.{p}", upper_switch, "LRS-HRS", link_bytes_per_s, p)
 
 

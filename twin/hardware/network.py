@@ -393,7 +393,7 @@ def lazy_networkx() -> ModuleType:
 def network_of_plan(plan: Plan) -> Network:
     """The network of a machine's plan; links in the order in which its graph has them."""
     vertices, vertex_data = tuple(plan.vertices), tuple(plan.vertices.values())
-    number_of = {vertex: i for i, vertex in enumerate(vertices)}
+    number_of = {vertex: number for number, vertex in enumerate(vertices)}
     tails, heads, attributes = plan.links
     ends = [np.fromiter(map(number_of.__getitem__, at), np.int64, len(at)) for at in (tails, heads)]
     order = np.argsort(ends[0], kind="stable")
@@ -401,7 +401,7 @@ def network_of_plan(plan: Plan) -> Network:
     # Links that are built alike share their attributes: each is read once.
     ids = list(map(id, attributes))
     by_id = dict(zip(ids, attributes, strict=True))
-    row_of_id, rows = {key: i for i, key in enumerate(by_id)}, list(by_id.values())
+    row_of_id, rows = {key: number for number, key in enumerate(by_id)}, list(by_id.values())
     row = np.fromiter(map(row_of_id.__getitem__, ids), np.int64, len(ids))[order]
 
     def column(name: str, kind: type[Any], *default: Any) -> Any:
@@ -410,7 +410,7 @@ def network_of_plan(plan: Plan) -> Network:
         return np.array(values, kind)[row]
 
     planes = tuple(sorted({word for data in rows for word in data["serves"].split()}))
-    bit_of = {word: 1 << i for i, word in enumerate(planes)}
+    bit_of = {word: 1 << number for number, word in enumerate(planes)}
     mask_of = cache(lambda words: sum(bit_of.get(word, 0) for word in words.split()))
     node = np.array([data.get("node", -1) for data in vertex_data], np.int64)
     sub_plane = column("sub_plane", np.int64, -1)
@@ -475,8 +475,8 @@ def _places(
     place_of[direction, links] = place_rank[place_index]
     plane_names = ("", *COUNTED)
     places = tuple(
-        Place(plane_names[number], n, sub - 1 if sub else None, ("out", "in")[way])
-        for number, n, sub, way in np.stack(
+        Place(plane_names[number], node_number, sub - 1 if sub else None, ("out", "in")[way])
+        for number, node_number, sub, way in np.stack(
             np.unravel_index(distinct_keys[place_order], shape), 1
         ).tolist()
     )

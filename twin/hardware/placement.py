@@ -282,7 +282,7 @@ def _npus(s: Scenario, net: Network) -> Npus:
     is_on, fits = np.ones((2, dies.size), bool)
     is_on[net.npu[unfit_dies]] = False
     racks = [net.vertex_data[vertex].get("rack", "") for vertex in dies.tolist()]
-    rack_number = {name: i if name else -1 for i, name in enumerate(dict.fromkeys(racks))}
+    rack_number = {name: number if name else -1 for number, name in enumerate(dict.fromkeys(racks))}
     rack = np.array([rack_number[name] for name in racks], np.int64)
     first_npu, place = s.deployment.first_npu, np.arange(dies.size)
     if count := supernodes_apart(s):  # each has an equal part of what is left free

@@ -191,9 +191,9 @@ class Quotient:
         for start in range(0, problem.rows.size if problem.parts.any() else 0, rows_at_once):
             walks = self._walks(start, rows_at_once)
             pairs_cut_off = [
-                (row, k)
+                (row, end_index)
                 for row, end in walks.pairs_apart(start)
-                for k in np.flatnonzero(problem.end_of == end)
+                for end_index in np.flatnonzero(problem.end_of == end)
             ]
             if self.reach < FAR and (pairs_cut_off or walks.most.max() + walks.detour > self.reach):
                 return None

@@ -34,8 +34,8 @@ def max_min_levels(
     brought down to what is carried. Scratch: full_at, outdated (at first 1), stopped (0)."""
     while True:
         lowest_level, lowest_link, open_count = np.inf, -1, 0
-        for j in range(count):
-            link = full[j]
+        for position in range(count):
+            link = full[position]
             if load[link] <= NO_CRUMB:
                 continue
             full[open_count] = link
@@ -52,15 +52,15 @@ def max_min_levels(
         if lowest_link < 0:
             return
         count = open_count
-        for j in range(link_start[lowest_link], link_end[lowest_link]):
-            flow = owners[j]
+        for position in range(link_start[lowest_link], link_end[lowest_link]):
+            flow = owners[position]
             if stopped[flow]:
                 continue
             stopped[flow] = 1
-            for k in range(start[flow], end[flow]):
-                outdated[links[k]] = 1
+            for crossing in range(start[flow], end[flow]):
+                outdated[links[crossing]] = 1
                 if level[flow] > lowest_level:
-                    load[links[k]] -= parts[k] * (level[flow] - lowest_level)
+                    load[links[crossing]] -= parts[crossing] * (level[flow] - lowest_level)
             level[flow] = min(level[flow], lowest_level)
         load[lowest_link] = 1.0  # no crumb of rounding keeps it overloaded
 
@@ -75,8 +75,8 @@ def _full_at(
     level_now = 0.0
     while True:
         capacity_left, rising_parts, next_bound = 1.0, 0.0, np.inf
-        for j in range(first, end):
-            flow, flow_part = owners[j], owner_parts[j]
+        for position in range(first, end):
+            flow, flow_part = owners[position], owner_parts[position]
             if stopped[flow]:
                 capacity_left -= flow_part * level[flow]
             elif most[flow] <= level_now:

@@ -30,14 +30,14 @@ def problems(supernode: Supernode, facts: Facts) -> list[str]:
         return [_as_sentence(str(error))]
     sentences = []
     changing_edits = []
-    for i, edit in enumerate(supernode.edits):
+    for number, edit in enumerate(supernode.edits):
         if edit.add != "nothing":
             continue
         try:
             base_network.links_at(edit.element, edit.to)
             changing_edits.append(edit)
         except HardwareError as error:
-            sentences.append(_as_sentence(f"edit {i + 1} changes nothing: {error}"))
+            sentences.append(_as_sentence(f"edit {number + 1} changes nothing: {error}"))
     try:
         edited_network = with_edits(base_network, changing_edits)
     except HardwareError as error:

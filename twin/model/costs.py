@@ -272,7 +272,7 @@ def build_costs(
 
 def accepted_tokens(drafts: int, acceptance: float) -> float:
     """Mean accepted draft tokens of an iteration: each counts only if all before it were."""
-    return math.fsum(acceptance**k for k in range(1, drafts + 1))
+    return math.fsum(acceptance**draft for draft in range(1, drafts + 1))
 
 
 def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> RoleCosts:

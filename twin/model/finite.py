@@ -33,9 +33,9 @@ def answer_iterations(
     free_iterations = [0] * min(slots, answers.size)
     first_iteration = np.empty(answers.size, np.int64)
     answer_lengths = np.maximum(1, np.rint(answers)).astype(np.int64)
-    for i, answer_length in enumerate(answer_lengths.tolist()):
-        first_iteration[i] = heapq.heappop(free_iterations)
-        heapq.heappush(free_iterations, int(first_iteration[i]) + answer_length)
+    for answer, answer_length in enumerate(answer_lengths.tolist()):
+        first_iteration[answer] = heapq.heappop(free_iterations)
+        heapq.heappush(free_iterations, int(first_iteration[answer]) + answer_length)
     return first_iteration, first_iteration + answer_lengths
 
 

@@ -120,8 +120,8 @@ def experts_read_by_class(at: Layout, experts: float, rows: float) -> float:
     if at.classed <= 0.0 or experts <= 0.0:
         return experts_read(experts, rows)
     idle_experts = 0.0
-    for k in range(len(at.classes)):
-        idle_experts += math.exp(-rows / experts * at.classes[k].load)
+    for index in range(len(at.classes)):
+        idle_experts += math.exp(-rows / experts * at.classes[index].load)
     return experts * (1.0 - idle_experts / len(at.classes))
 
 
@@ -201,8 +201,8 @@ def moe_s(p: Decode, m: Mode, load: Pass) -> float:
 def before_core_s(m: Mode, tokens: float) -> float:
     """Seconds of a layer's attention before its core, for `tokens` of a rank."""
     total_s = collective_s(m.gather, tokens)
-    for k in range(len(m.before)):
-        total_s += product_s(m.before[k], tokens)
+    for index in range(len(m.before)):
+        total_s += product_s(m.before[index], tokens)
     return total_s
 
 
@@ -210,8 +210,8 @@ def before_core_s(m: Mode, tokens: float) -> float:
 def attention_s(m: Mode, tokens: float, core: float) -> float:
     """Seconds of a layer's attention for `tokens` of a rank; core: of its core without launch."""
     total_s = before_core_s(m, tokens) + m.core.fixed + core + collective_s(m.context, tokens)
-    for k in range(len(m.after)):
-        total_s += product_s(m.after[k], tokens)
+    for index in range(len(m.after)):
+        total_s += product_s(m.after[index], tokens)
     return total_s + collective_s(m.scatter, tokens)
 
 
@@ -359,8 +359,8 @@ def groups_of(p: Decode, requests: float) -> float:
 
 @kernel
 def share_in_group(requests: float, groups: float, ranks: int) -> float:
-    """Share of a rank's requests in one of `groups`, evenly dealt, as passes wait for: odd ones
-    fill up groups, and the more of the `ranks` have some, the more passes have one of them."""
+    """Share of a rank's requests that a pass has when they are dealt evenly to `groups`: what does
+    not divide goes to some groups, and the more `ranks` there are, the more passes have one."""
     if groups <= 1.0 or requests <= 0.0:
         return 1.0
     least_requests = requests // groups

@@ -53,12 +53,12 @@ def offload(deployed: Deployed) -> Offload:
     assert pool.away is not None
     unlinked_dies = dies_without_path(net, plane)
     linked_dies: dict[str, list[int]] = {"decode": [], "prefill": []}
-    for i in deployed.instances:
+    for one in deployed.instances:
         expert_dies = 0
-        if pool.experts and i.role == pool.role:
-            expert_dies = i.dies * pool.experts.npus // pool.npus
-        senders = i.die_of_rank[: len(i.die_of_rank) - expert_dies]  # experts send no queries
-        linked_dies[i.role] += [die for die in senders if die not in unlinked_dies]
+        if pool.experts and one.role == pool.role:
+            expert_dies = one.dies * pool.experts.npus // pool.npus
+        senders = one.die_of_rank[: len(one.die_of_rank) - expert_dies]  # experts send no queries
+        linked_dies[one.role] += [die for die in senders if die not in unlinked_dies]
     if not all(linked_dies.values()):
         raise HardwareError(
             f"attention cannot be offloaded: no link of the {plane} plane is left to "

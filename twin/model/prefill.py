@@ -61,16 +61,16 @@ def _add_attention(
     core_s += p.core.edge * die_tokens
     exchange_s = layer.collective_s(p.exchange, die_tokens)
     total_s = 0.0
-    for k in range(len(p.before)):
-        product_s = layer.product_s(p.before[k], die_tokens)
-        ops[int(p.before[k].place)] += product_s * layers
+    for index in range(len(p.before)):
+        product_s = layer.product_s(p.before[index], die_tokens)
+        ops[int(p.before[index].place)] += product_s * layers
         total_s += product_s
     total_s += gather_s
     total_s += core_s
     total_s += exchange_s
-    for k in range(len(p.after)):
-        product_s = layer.product_s(p.after[k], die_tokens)
-        ops[int(p.after[k].place)] += product_s * layers
+    for index in range(len(p.after)):
+        product_s = layer.product_s(p.after[index], die_tokens)
+        ops[int(p.after[index].place)] += product_s * layers
         total_s += product_s
     ops[_GATHER] += gather_s * layers
     ops[_CORE] += core_s * layers

@@ -246,9 +246,9 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
     expert, dense_work = o.expert(s, f), o.dense_ffn(s, f)
     token_experts = (s.top_k + s.shared_experts) * x.layout.split
     layers = moe_layers + s.dense_layers
-    moved_bytes = sum(w.io_bytes_per_token + w.vector_bytes_per_token for w in works)
+    moved_bytes = sum(entry.io_bytes_per_token + entry.vector_bytes_per_token for entry in works)
     moved_bytes += more_dies * (up_work.io_bytes_per_token + up_work.vector_bytes_per_token)
-    flops = sum(w.flops_per_token for w in works) + more_dies * up_work.flops_per_token
+    flops = sum(entry.flops_per_token for entry in works) + more_dies * up_work.flops_per_token
     dies_of_split = float(x.split_dies)  # each computes its share of a token
     state_flops = s.linear_share * s.linear_kind.prompt_flops(s) if s.linear_layers else 0.0
     demand = c.PrefillDemand(

@@ -42,7 +42,7 @@ class Prompts:
         """The sample repeated a number of times, one copy after the other."""
         gap_count = len(self.arrival_s) - 1  # one alone has none
         span_s = self.arrival_s[-1] * (1.0 + 1.0 / gap_count) if gap_count else 1.0
-        arrival_s = [moment + k * span_s for k in range(times) for moment in self.arrival_s]
+        arrival_s = [moment + copy * span_s for copy in range(times) for moment in self.arrival_s]
         return Prompts(arrival_s, list(self.fresh) * times, list(self.cached) * times)
 
     def shuffled(self, times: int) -> Prompts:
@@ -125,8 +125,8 @@ def waits_and_next_s(prompts: Prompts, pool: Pool, rate: float) -> tuple[list[fl
         instance, least_s, own_count = 0, float("inf"), instances // pool.routers
         turn = i if pool.report_s == 0.0 else int(now_s / pool.report_s)
         first, own_turn = turn % pool.routers * own_count, i // pool.routers
-        for k in range(1 if pool.in_turn else own_count):
-            p = first + (own_turn + k) % own_count
+        for offset in range(1 if pool.in_turn else own_count):
+            p = first + (own_turn + offset) % own_count
             if queues[p] and free_s[p] <= now_s:
                 start_batches(p, now_s)
             ahead_s = max(0.0, free_s[p] - now_s) + waiting_tokens[p] * pool.token_s
@@ -217,8 +217,8 @@ def saturated_rate(prompts: Prompts, pool: Pool) -> float:
     adds, so that batches before its first and after its last long prompt do not count."""
     one_instance = replace(pool, instances=1, routers=1)
     one_copy_s, two_copies_s = (
-        max(waits_s(Prompts([0.0] * len(p.fresh), p.fresh, p.cached), one_instance, 1.0))
-        for p in (prompts, prompts.repeated(2))
+        max(waits_s(Prompts([0.0] * len(one.fresh), one.fresh, one.cached), one_instance, 1.0))
+        for one in (prompts, prompts.repeated(2))
     )
     return pool.instances * len(prompts.fresh) / (two_copies_s - one_copy_s)
 

@@ -17,9 +17,9 @@ def chain_ids(
     row_end i8[n]: row i's hashes are raw[row_begin[i]:row_end[i]], raw i8[refs]. scope i8[n]:
     hashes mean the same only within one scope."""
     ids = {(k, k): k for k in range(0)}  # (chain before a block, hash) -> chain; empty, but typed
-    for i in range(row_begin.size):
-        parent_chain = -1 - scope[i]  # a root of its own for every scope
-        for k in range(row_begin[i], row_end[i]):
+    for row in range(row_begin.size):
+        parent_chain = -1 - scope[row]  # a root of its own for every scope
+        for k in range(row_begin[row], row_end[row]):
             parent_and_hash = (parent_chain, raw[k])
             if parent_and_hash not in ids:
                 ids[parent_and_hash] = len(ids)
@@ -86,34 +86,34 @@ def extended_chains(
     rows = offset.size - 1
     new_offset = np.zeros(rows + 1, np.int64)
     segment_limit = first.size + rows
-    for i in range(rows):
-        if next_row[i] != EMPTY:
-            segment_limit += offset[next_row[i] + 1] - offset[next_row[i]]
+    for row in range(rows):
+        if next_row[row] != EMPTY:
+            segment_limit += offset[next_row[row] + 1] - offset[next_row[row]]
     new_first = np.empty(segment_limit, np.int64)
     new_blocks = np.empty(segment_limit, np.int32)
     segment = 0
-    for i in range(rows):
+    for row in range(rows):
         filled_blocks, last_id = 0, -1
-        for old_segment in range(offset[i], offset[i + 1]):
+        for old_segment in range(offset[row], offset[row + 1]):
             new_first[segment], new_blocks[segment] = first[old_segment], blocks[old_segment]
             filled_blocks += blocks[old_segment]
             last_id = first[old_segment] + blocks[old_segment] - 1
             segment += 1
         prompt_blocks, blocks_before, is_extension = filled_blocks, 0, filled_blocks == 0
-        if next_row[i] != EMPTY:
-            for old_segment in range(offset[next_row[i]], offset[next_row[i] + 1]):
+        if next_row[row] != EMPTY:
+            for old_segment in range(offset[next_row[row]], offset[next_row[row] + 1]):
                 skipped = min(max(prompt_blocks - blocks_before, 0), blocks[old_segment])
                 blocks_before += blocks[old_segment]
                 if skipped > 0 and blocks_before - blocks[old_segment] + skipped == prompt_blocks:
                     is_extension = first[old_segment] + skipped - 1 == last_id
-                taken = min(blocks[old_segment] - skipped, wanted[i] - filled_blocks)
+                taken = min(blocks[old_segment] - skipped, wanted[row] - filled_blocks)
                 if is_extension and taken > 0:
                     new_first[segment], new_blocks[segment] = first[old_segment] + skipped, taken
                     filled_blocks += taken
                     segment += 1
-        if filled_blocks < wanted[i]:
-            new_first[segment], new_blocks[segment] = distinct, wanted[i] - filled_blocks
-            distinct += wanted[i] - filled_blocks
+        if filled_blocks < wanted[row]:
+            new_first[segment], new_blocks[segment] = distinct, wanted[row] - filled_blocks
+            distinct += wanted[row] - filled_blocks
             segment += 1
-        new_offset[i + 1] = segment
+        new_offset[row + 1] = segment
     return new_offset, new_first[:segment], new_blocks[:segment], distinct

@@ -30,7 +30,7 @@ class Quantiles:
         # Between levels p and q tokens rise from a to b.
         level_steps = zip(self.levels, self.levels[1:], self.tokens, self.tokens[1:], strict=False)
         return float(sum(
-            (q - p) * sum(a**i * b ** (k - i) for i in range(k + 1)) / (k + 1)
+            (q - p) * sum(a**power * b ** (k - power) for power in range(k + 1)) / (k + 1)
             for p, q, a, b in level_steps
         ))  # fmt: skip
 

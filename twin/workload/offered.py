@@ -253,16 +253,16 @@ def _lru_hit_tokens(sample: Requests, caches: Caches, answers: bool) -> np.ndarr
     block_counts, segment_offset = sample.segment_blocks.tolist(), sample.segment_offset.tolist()
     # Clients of a closed loop have no times.
     touches_s = np.where(np.isfinite(sample.arrival_s), sample.arrival_s, 0.0).tolist()
-    for i, tokens in enumerate(sample.input_tokens.tolist()):
-        cache, oldest_s = lru_caches[i % caches.count], touches_s[i] - caches.ttl_s
-        segments = range(segment_offset[i], segment_offset[i + 1])
+    for request, tokens in enumerate(sample.input_tokens.tolist()):
+        cache, oldest_s = lru_caches[request % caches.count], touches_s[request] - caches.ttl_s
+        segments = range(segment_offset[request], segment_offset[request + 1])
         chain = [b for s in segments for b in range(first_ids[s], first_ids[s] + block_counts[s])]
         prompt_chain = chain[: tokens // block_tokens]
         misses = (k for k, b in enumerate(prompt_chain) if b not in cache or cache[b] < oldest_s)
         hit_blocks = next(misses, len(prompt_chain))
-        hit_tokens[i] = min(hit_blocks * block_tokens, tokens - 1)
+        hit_tokens[request] = min(hit_blocks * block_tokens, tokens - 1)
         for block in reversed(chain if answers else prompt_chain):
-            cache[block] = touches_s[i]
+            cache[block] = touches_s[request]
             cache.move_to_end(block)
         while len(cache) > caches.blocks:
             cache.popitem(last=False)

@@ -127,14 +127,14 @@ def _renewal_times(
 ) -> int:  # fmt: skip
     """Fill `arrival_s` f8[room] (s) with arrivals before `horizon_s`; returns how many fit."""
     t_s = 0.0
-    for i in range(arrival_s.size):
+    for arrival in range(arrival_s.size):
         if process == POISSON:
-            t_s += exponential(key, i) / rate_per_s
+            t_s += exponential(key, arrival) / rate_per_s
         else:
-            t_s += gamma(key, i, shape) / (shape * rate_per_s)
+            t_s += gamma(key, arrival, shape) / (shape * rate_per_s)
         if t_s >= horizon_s:
-            return i
-        arrival_s[i] = t_s
+            return arrival
+        arrival_s[arrival] = t_s
     return arrival_s.size
 
 

@@ -171,12 +171,12 @@ def _spread_equal_times(
         while end_equal < rows and arrival_s[end_equal] - arrival_s[first_equal] < 0.5 * NANOSECOND:
             end_equal += 1
         gap_sum = 0.0
-        for i in range(first_equal, end_equal):
-            gap_sum += exponential(key, first_index + i)
-            out[i] = gap_sum
+        for row in range(first_equal, end_equal):
+            gap_sum += exponential(key, first_index + row)
+            out[row] = gap_sum
         gap_sum += exponential(key, -1 - first_index - first_equal)
-        for i in range(first_equal, end_equal):
-            out[i] = arrival_s[first_equal] + quantum_s * (out[i] / gap_sum)
+        for row in range(first_equal, end_equal):
+            out[row] = arrival_s[first_equal] + quantum_s * (out[row] / gap_sum)
         first_equal = end_equal
 
 

@@ -58,7 +58,7 @@ class Flows:
     beyond: float  # far bytes take 1 / beyond as long
 
     @property
-    def most(self) -> int:
+    def most_flows(self) -> int:
         """Largest number of flows of one placement, including those from an end to itself."""
         end_counts = self.rows.vertex.size, self.ends.vertex.size
         return min(end_counts) if self.each else end_counts[0] * end_counts[1]
@@ -68,12 +68,12 @@ class Flows:
         """Number of flows of one placement."""
         rows, ends = self.rows, self.ends
         if self.each:
-            return self.most
+            return self.most_flows
         self_pairs = np.intersect1d(rows.vertex, ends.vertex).size
         if self.same_domain is None:
-            return self.most - self_pairs
+            return self.most_flows - self_pairs
         same_domain = int((rows.domain[:, None] == ends.domain).sum())
-        return same_domain - self_pairs if self.same_domain else self.most - same_domain
+        return same_domain - self_pairs if self.same_domain else self.most_flows - same_domain
 
     def digest(self) -> bytes:
         """SHA-1 of all that decides which links flows take; equal for ends at equivalent places."""
@@ -117,7 +117,7 @@ class Flows:
         if self.each:
             pair_bytes = np.outer(rows.amount, ends.amount)
             pair_bytes[rows.vertex[:, None] == ends.vertex] = 0.0
-            flow_bytes = np.full(row.size, pair_bytes.sum() / self.most)
+            flow_bytes = np.full(row.size, pair_bytes.sum() / self.most_flows)
         flow_bytes = np.where(rows.vertex[row] == ends.vertex[end], 0.0, flow_bytes)
         if self.same_domain is not None:
             is_same_domain = rows.domain[row] == ends.domain[end]
@@ -238,8 +238,8 @@ def collision(walks: Walks, paths: Paths, flows: Flows, even_bytes: FLOATS) -> C
 def _collision_of_draws(hashing: _Hashing, flows: Flows, fullest_link_s: float) -> Collision:
     """Mean, 99th percentile and number of flows of a collision, over random placements;
     fullest_link_s: seconds of the fullest link by the even split."""
-    placements = int(np.clip(BALLS // flows.most, FEWEST, MOST))
-    at_once = int(np.clip(min(BALLS // flows.most, BINS // hashing.bins), 1, placements))
+    placements = int(np.clip(BALLS // flows.most_flows, FEWEST, MOST))
+    at_once = int(np.clip(min(BALLS // flows.most_flows, BINS // hashing.bins), 1, placements))
     factors = np.concatenate([
         hashing.seconds(flows, first_draw, min(at_once, placements - first_draw)) / fullest_link_s
         for first_draw in range(0, placements, at_once)

@@ -171,7 +171,7 @@ def place(s: Scenario, net: Network) -> Placement:
     return net.once(key, placed_by_chip)
 
 
-def npus_on(s: Scenario, net: Network) -> int:
+def usable_npu_count(s: Scenario, net: Network) -> int:
     """Number of the machine's NPUs that can serve in the scenario's deployment, taken or not."""
     return int(_npus(s, net).on.sum())
 

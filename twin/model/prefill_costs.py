@@ -137,7 +137,7 @@ def _drafter_product(x: Setting) -> c.Product:
 
 
 def _products_outside_core(x: Setting, where: str) -> list[c.Product]:
-    """Coefficients of prefill's operators of every token, no projections; where: see `Plain`."""
+    """Coefficients of prefill's operators `before` or `after` (where) the core, no projections."""
     return [
         c.Product(
             operator.launches * x.gap,

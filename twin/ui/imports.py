@@ -9,7 +9,7 @@ import streamlit as st
 from twin.hardware.chip import HardwareError, load_chip
 from twin.hardware.fabric import build_fabric
 from twin.hardware.imported import ImportedMachine, npus_of
-from twin.hardware.placement import npus_on
+from twin.hardware.placement import usable_npu_count
 from twin.lab import ask, machines
 from twin.lab.kinds import TRACE, CountsTable, Kind
 from twin.lab.runs.apart import Refused, read_apart
@@ -309,7 +309,7 @@ def draw_machine_upload() -> None:
     if not draft.supernode.imported or not (npus := npus_of(draft.supernode)):
         return
     try:
-        can_serve = npus_on(draft, build_fabric(draft.supernode, session.facts()))
+        can_serve = usable_npu_count(draft, build_fabric(draft.supernode, session.facts()))
         fitted_draft = machines.fit_to_npus(draft, can_serve)
     except (SpecError, HardwareError) as error:
         st.caption(f":material/info: No deployment of this kind fits: {sentence(str(error))}")

@@ -82,7 +82,7 @@ def earlier_turn(session: np.ndarray) -> np.ndarray:
 
 
 def _index_among(chosen: np.ndarray, wanted: np.ndarray, is_wanted: np.ndarray) -> np.ndarray:
-    """Index of each wanted row among the chosen ones; NONE for others."""
+    """Index of each wanted row among the chosen ones; NONE where not `is_wanted`."""
     order = np.argsort(chosen, kind="stable")
     index = order[np.minimum(np.searchsorted(chosen[order], wanted), max(chosen.size - 1, 0))]
     return np.where(is_wanted, index, NONE)

@@ -367,7 +367,7 @@ class History:
             if process.alive and process.name != "check":
                 self.world.kill(process)
         store = handle.open_store("the store")
-        store.sweep(older_than_s=-1e9)
+        store.delete_unused(older_than_s=-1e9)
         rows = {row.id: row for row in store.runs.search(limit=10_000).rows}
         for run in sorted(rows):
             self._check_run(store, rows[run])

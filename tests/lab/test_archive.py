@@ -30,7 +30,7 @@ from twin.lab.store.archive import (
     write_archive,
 )
 from twin.lab.store.models import DONE, HoldingRow, ImportRow, ScenarioRow
-from twin.lab.store.runs import ANSWER, seal
+from twin.lab.store.runs import SEALED, seal
 from twin.scenario import Scenario, legacy_digests
 
 
@@ -95,7 +95,7 @@ def members(data: bytes):
 def test_everything_comes_back_and_a_second_time_nothing_is_new(filled, new_store):
     data, other = exported(filled), new_store()
     moved = taken(other, data)
-    assert moved.left_out == [] and moved.here.total() == 0
+    assert moved.left_out == [] and moved.present.total() == 0
     assert moved.new == {"scenario": 7, "import": 3, "facts": 1, "run": 5}
     assert other.find_damage() == []
     assert exported(other) == data
@@ -107,7 +107,7 @@ def test_everything_comes_back_and_a_second_time_nothing_is_new(filled, new_stor
     with other.database.read() as session:
         assert session.scalars(select(HoldingRow.visitor)).all() == ["ann"]
     again = taken(other, data)
-    assert again.new.total() == 0 and again.here == moved.new
+    assert again.new.total() == 0 and again.present == moved.new
     assert exported(other) == data
 
 
@@ -146,7 +146,7 @@ def test_any_flipped_byte_costs_only_what_it_is_part_of(library, new_store):
         moved = taken(other, bytes(rotten))
         # A table, what names it and the runs of a scenario: never all of it.
         assert len(moved.left_out) <= 8
-        assert moved.left_out or moved.here == whole.here
+        assert moved.left_out or moved.present == whole.present
 
     taken(other, data)
     whole = taken(other, data)
@@ -308,7 +308,7 @@ def test_a_forged_run_with_a_sound_seal_is_refused_by_what_is_wrong(library, wit
     rows = [json.loads(data) for name, data in whole.items() if "/run/" in name]
     forged = next(row for row in rows if row["state"] == DONE) | changes
     if case != "nan":  # no seal covers what is no number
-        forged["seal"] = seal({key: forged[key] for key in ANSWER}, forged["files"])
+        forged["seal"] = seal({key: forged[key] for key in SEALED}, forged["files"])
     kept = [(name, data) for name, data in whole.items() if "/run/" not in name]
     told = taken(other, packed(*kept, row_of("run", forged)))
     assert len(told.left_out) == 1
@@ -338,7 +338,7 @@ def test_a_file_with_holes_is_refused_before_they_are_read(file_store, tmp_path,
         file.truncate(512 + info.size + 1024)
     if path.stat().st_blocks * 512 > 1 << 20:
         pytest.skip("no holes on this file system")
-    monkeypatch.setattr(file_store.artefacts, "take", None)
+    monkeypatch.setattr(file_store.artefacts, "put_bytes", None)
     with pytest.raises(StoreError, match="says 1,074 MB and takes 0.00 MB on the disk"):
         read_archive_file(file_store, path)
 

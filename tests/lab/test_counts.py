@@ -18,7 +18,7 @@ def test_stored_counts_come_back_and_are_no_trace(store):
     assert (row.name, row.about["layers"], row.about["experts"]) == ("my.csv", 2, 4)
     assert store.counts.get(digest).name == row.name and store.counts.get("0" * 64) is None
     assert store.traces.search().total == 0 and store.traces.get(digest) is None
-    store.sweep(older_than_s=-1)
+    store.delete_unused(older_than_s=-1)
     again = store.counts.load(digest)
     assert again.counts.tolist() == table.counts.tolist()
     assert (again.name, again.format, again.note) == (table.name, table.format, table.note)

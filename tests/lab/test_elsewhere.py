@@ -103,7 +103,7 @@ def test_a_sweep_passes_over_files_that_vanish_and_those_used_again(store):
     stored = [store.artefacts.put(frame) for frame in frames]
     for one in stored:
         os.utime(store.artefacts.path(one.sha256), (0, 0))
-    old = store.artefacts.old()
+    old = store.artefacts.old_files()
     assert len(old) == 3
     store.artefacts.path(stored[0].sha256).unlink()
     store.artefacts.put(frames[1])  # a run that names it is about to be stored
@@ -117,7 +117,7 @@ def test_a_sweep_looks_at_the_disk_before_it_keeps_others_from_writing(store, mo
         return []
 
     monkeypatch.setattr(store.artefacts, "old", slow)
-    assert store.sweep() == 0
+    assert store.delete_unused() == 0
 
 
 def test_a_database_never_sweeps_the_results_of_another(tmp_path):
@@ -131,7 +131,7 @@ def test_a_database_never_sweeps_the_results_of_another(tmp_path):
         one.artefacts.put(frame)
         kept.append((one, run))
     for one, _ in kept:
-        assert one.sweep(older_than_s=-1) == 1  # its own orphan, and no more
+        assert one.delete_unused(older_than_s=-1) == 1  # its own orphan, and no more
     for one, run in kept:
         again = open_store(one.environment["TWIN_DB_URL"])
         assert again.artefacts.folder == one.artefacts.folder

@@ -129,7 +129,7 @@ def test_kills_break_nothing_and_lose_no_finished_run(store, tmp_path, kills):
         else:
             assert (stored, row.summary, row.seal) == ({}, {}, "")
     assert store.find_damage() == []
-    assert store.sweep(older_than_s=-1) >= 0
+    assert store.delete_unused(older_than_s=-1) >= 0
     assert store.find_damage() == []
 
 

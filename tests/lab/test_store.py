@@ -129,7 +129,7 @@ def test_a_scenario_is_found_by_what_older_schemas_call_it(store, add_run, monke
     assert store.scenarios.get(old).digest == digest
     run = add_run(owner=ME)
     finish(store, run)
-    assert store.runs.latest([old])[old].id == run
+    assert store.runs.latest_runs([old])[old].id == run
     facts = store.runs.get(run).facts_digest
     assert store.runs.find(old, facts, "fake-1") == run
 
@@ -408,7 +408,7 @@ def test_a_trace_in_use_stays(store):
     store.scenarios.delete(user)
     store.traces.delete(digest)
     assert store.traces.get(digest) is None
-    assert store.sweep(older_than_s=-1) == 2
+    assert store.delete_unused(older_than_s=-1) == 2
 
 
 def test_expert_counts_are_deleted_unless_a_scenario_uses_them(store):
@@ -584,8 +584,8 @@ def test_a_sweep_takes_what_nobody_names_and_is_old(store, add_run):
     finish(store, gone, Scenario(seed=2))
     store.artefacts.put(pl.DataFrame({"orphan": [1]}))
     store.runs.delete(gone)
-    assert store.sweep() == 0
-    assert store.sweep(older_than_s=-1) == 3
+    assert store.delete_unused() == 0
+    assert store.delete_unused(older_than_s=-1) == 3
     assert store.runs.table(kept, "requests").height == 100
     assert store.find_damage() == []
 
@@ -611,10 +611,10 @@ def test_a_sweep_deletes_files_only_when_their_rows_are_gone_for_good(store, add
 
     monkeypatch.setattr(store.artefacts, "delete", killed)
     with pytest.raises(KeyboardInterrupt):
-        store.sweep(older_than_s=-1)
+        store.delete_unused(older_than_s=-1)
     monkeypatch.undo()
     assert store.find_damage() == []
-    assert store.sweep(older_than_s=-1) == 2
+    assert store.delete_unused(older_than_s=-1) == 2
 
 
 def test_a_full_disk_is_named(store, monkeypatch):
@@ -636,7 +636,7 @@ def test_a_full_disk_is_named(store, monkeypatch):
             store.artefacts.put(pl.DataFrame({"a": [1]}))
         assert "parquet:" not in str(refusal.value)
     with pytest.raises(StoreError, match="MB are free"):
-        store.artefacts.require_space(free_bytes=1e18)
+        store.artefacts.require_space(needed_bytes=1e18)
 
 
 # The file.

@@ -11,7 +11,7 @@ from twin.commands.terminal import AsJson, out, print_answer, print_json, progre
 from twin.lab.files import open_whole
 from twin.lab.runs.runner import verify_runs
 from twin.lab.store import open_store
-from twin.lab.store.archive import Moved, read_archive_file, write_archive
+from twin.lab.store.archive import Report, read_archive_file, write_archive
 from twin.lab.traces.reader import preview, read_trace
 from twin.lab.traces.source import LOCAL
 
@@ -29,7 +29,7 @@ def export_library(
     store = open_store()
     with open_whole(file) as target:
         counts = write_archive(store, target, run)
-    _print_moved(f"written to {file.name}", counts, as_json)
+    _print_report(f"written to {file.name}", counts, as_json)
 
 
 @app.command("import")
@@ -38,24 +38,24 @@ def import_library(
     as_json: AsJson = False,
 ) -> None:
     """Import an archive; values that are here already stay unchanged."""
-    _print_moved(f"taken from {file.name}", read_archive_file(open_store(), file), as_json)
+    _print_report(f"taken from {file.name}", read_archive_file(open_store(), file), as_json)
 
 
-def _print_moved(what: str, moved: Moved, as_json: bool) -> None:
-    """Print what an archive's export or import moved and left out, after the words `what`; exit
+def _print_report(done: str, report: Report, as_json: bool) -> None:
+    """Print what an archive's export or import moved and left out, after the words `done`; exit
     status 1 if something was left out."""
     if as_json:
-        print_json({"new": moved.new, "here": moved.here, "left_out": moved.left_out})
+        print_json({"new": report.new, "here": report.present, "left_out": report.left_out})
     else:
-        for reason in moved.left_out:
+        for reason in report.left_out:
             out.print(escape(f"left out: {reason}"), soft_wrap=True)
         counts = [
             f"{count:,} {kind}{'' if count == 1 or kind.endswith('s') else 's'}"
-            for kind, count in sorted(moved.new.items())
+            for kind, count in sorted(report.new.items())
         ]
-        present = f"; {moved.here.total():,} were here" if moved.here else ""
-        out.print(escape(f"{what}: {', '.join(counts) or 'nothing new'}{present}"), soft_wrap=True)
-    if moved.left_out:
+        present = f"; {report.present.total():,} were here" if report.present else ""
+        out.print(escape(f"{done}: {', '.join(counts) or 'nothing new'}{present}"), soft_wrap=True)
+    if report.left_out:
         raise typer.Exit(1)
 
 

@@ -151,7 +151,7 @@ class Runner:
                 if kill:
                     process.kill()
                     process.wait()
-                    self._store.runs.disown(name, "the server was stopped")
+                    self._store.runs.end_runs(name, "the server was stopped")
             self._helpers.clear()
             self._processes.clear()
 
@@ -189,7 +189,7 @@ class Runner:
             )
         if now_s >= self._sweep_at_s:
             self._sweep_at_s = now_s + SWEEP_S
-            self._store.sweep()
+            self._store.delete_unused()
         if self._cluster is not None:
             return self._tick_cluster(self._cluster)
         with self._lock:
@@ -253,8 +253,8 @@ class Runner:
             del self._processes[name]
             process.close_input()
             end_text = exit_text(exit_status)
-            orphans = self._store.runs.disown(name, f"its process ended unexpectedly ({end_text})")
-            self._stillborn = 0 if orphans or exit_status == 0 else self._stillborn + 1
+            ids = self._store.runs.end_runs(name, f"its process ended unexpectedly ({end_text})")
+            self._stillborn = 0 if ids or exit_status == 0 else self._stillborn + 1
             if self._stillborn >= STILLBORN_MAX:
                 self._rested_at_s = time.monotonic() + REST_S
                 self.trouble = f"no run can be started ({end_text}): the server's log says why"

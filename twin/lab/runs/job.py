@@ -223,7 +223,7 @@ def carry_out(text: str) -> str:
     another process has it, restarts it after a dead one. Raises StoreError."""
     module, _, run = text.partition(" ")
     store, owner = _cluster_owner()
-    store.runs.disown(owner.name, "how it ended could not be stored")
+    store.runs.end_runs(owner.name, "how it ended could not be stored")
     engine = load_engine(module)
     while (row := store.runs.claim(owner, run)) is None:
         run_row = store.runs.get(run)
@@ -242,7 +242,7 @@ def carry_out(text: str) -> str:
         log.info("run %s was stopped on request", run)
     except Exception as error:
         log.error("%s", error)
-        store.runs.disown(owner.name, str(error))
+        store.runs.end_runs(owner.name, str(error))
     return require(store.runs.get(run), "run", run).state
 
 
@@ -254,7 +254,7 @@ def serve(store: Store, owner: Owner, engine: ModuleType, parent: Parent, idle_s
         claimed_run = None
         try:
             if unstored_reason:
-                store.runs.disown(owner.name, unstored_reason)
+                store.runs.end_runs(owner.name, unstored_reason)
                 unstored_reason = ""
             claimed_run = store.runs.claim(owner)
             if claimed_run is not None:

@@ -23,7 +23,7 @@ from twin.lab.store.engines import json_text
 from twin.lab.store.errors import StoreError, StoreFull
 from twin.lab.store.handle import Store
 from twin.lab.store.models import Cell, Seconds
-from twin.lab.store.runs import ANSWER, facts_of_text, seal
+from twin.lab.store.runs import SEALED, facts_of_text, seal
 from twin.lab.store.statements import add_file, insert_once, require
 from twin.lab.store.values import files_of, seal_of
 from twin.lab.store.visitors import join_tags, require_bounded, split_tags
@@ -37,7 +37,7 @@ KINDS: dict[str, type[models.Row]] = {
 }  # fmt: skip
 MEMBER = re.compile(rf"twin-([0-9]+)/({'|'.join((TABLE, *KINDS))})/([0-9a-f]{{64}})\.[a-z]+")
 # What a scenario's text says too, and what has no use once a run has ended.
-UNWRITTEN: dict[type[models.Row], tuple[str, ...]] = {
+LEFT_OUT: dict[type[models.Row], tuple[str, ...]] = {
     models.ScenarioRow: ("name", "question", "source", "trace_digest"),
     models.RunRow: ("live", "beat_s", "owner_name", "owner_host", "owner_pid", "owner_started"),
 }
@@ -47,11 +47,11 @@ LEFT_OUT_MAX = 100  # parts, after which an archive is given up
 
 
 @dataclass
-class Moved:
+class Report:
     """Numbers of exported or imported things by kind, and reasons for what was left out."""
 
     new: Counter[str] = field(default_factory=Counter)
-    here: Counter[str] = field(default_factory=Counter)  # was there before, and stays as it was
+    present: Counter[str] = field(default_factory=Counter)  # was there before, and stays as it was
     left_out: list[str] = field(default_factory=list)
 
     def leave_out(self, sentence: str) -> None:
@@ -61,7 +61,7 @@ class Moved:
             raise StoreError(f"{LEFT_OUT_MAX} parts were damaged, the last: {sentence}; given up")
 
 
-def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = None) -> Moved:
+def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = None) -> Report:
     """Write the visitor's visible contents of a store, or some runs and what they depend on, to a
     file; returns what was written and left out."""
     writer = _Writer(store, file, holders=runs is None and not store.visitor)
@@ -69,10 +69,10 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
         scenario_rows, import_rows, r = models.ScenarioRow, models.ImportRow, models.RunRow
         has_ended = r.state.in_(models.ENDED_STATES)
         queries = (
-            store.scenarios.visible(select(scenario_rows.digest)),
-            store.runs.visible(select(r.scenario).where(has_ended)).distinct(),
-            store.traces.visible(select(import_rows.digest)).order_by(import_rows.digest),
-            store.runs.visible(select(r.id).where(has_ended)).order_by(r.queued_s, r.id),
+            store.scenarios.limit_to_visible(select(scenario_rows.digest)),
+            store.runs.limit_to_visible(select(r.scenario).where(has_ended)).distinct(),
+            store.traces.limit_to_visible(select(import_rows.digest)).order_by(import_rows.digest),
+            store.runs.limit_to_visible(select(r.id).where(has_ended)).order_by(r.queued_s, r.id),
         )
         with store.database.read() as session:
             own_digests, run_digests, imports, run_ids = (list(session.scalars(q)) for q in queries)
@@ -82,12 +82,12 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
         digests, imports, run_ids = [row.scenario for row in rows], [], [row.id for row in rows]
     for digest in dict.fromkeys(digests):
         writer.attempt(writer.write_scenario, digest)
-    for digest in dict.fromkeys((*imports, *writer.used)):
+    for digest in dict.fromkeys((*imports, *writer.used_imports)):
         writer.attempt(writer.write_import, digest)
     for run in dict.fromkeys(run_ids):
         writer.attempt(writer.write_run, run)
     file.write(bytes(2 * tarfile.BLOCKSIZE))
-    return writer.moved
+    return writer.report
 
 
 def export_runs(store: Store, *runs: str) -> bytes:
@@ -103,8 +103,8 @@ class _Writer:
 
     def __init__(self, store: Store, file: IO[bytes], *, holders: bool):
         """Write a store's parts to a file; holders: with the visitors that hold each."""
-        self.store, self.moved = store, Moved()
-        self.used: list[str] = []  # imported files that scenarios name
+        self.store, self.report = store, Report()
+        self.used_imports: list[str] = []  # imported files that scenarios name
         self._file, self._holders = file, holders
         self._written: set[str] = set()
 
@@ -115,14 +115,14 @@ class _Writer:
         except StoreFull:
             raise
         except ValueError as error:
-            self.moved.leave_out(str(error))
+            self.report.leave_out(str(error))
 
     def write_scenario(self, digest: str) -> None:
         """Write a scenario's row by its digest and note the imported values that it names."""
         scenario = self.store.scenarios.load(digest)
         refs = (part.kind.named(scenario) for part in self.store.imports.values())
         digests, parts = [v.digest for v in refs if v is not None], self.store.imports.values()
-        self.used += [d for d in digests if any(part.get(d) for part in parts)]
+        self.used_imports += [d for d in digests if any(part.get(d) for part in parts)]
         self._write_row(SCENARIO, digest, {})
 
     def write_import(self, digest: str) -> None:
@@ -163,8 +163,8 @@ class _Writer:
             query = select(*columns).where(inspect(model).primary_key[0] == name)
             fields = dict(require(session.execute(query).mappings().first(), kind, name))
             if self._holders:
-                of_holders = select(models.HoldingRow.visitor).where(models.HoldingRow.name == name)
-                fields[HOLDERS] = list(session.scalars(of_holders))
+                holders = select(models.HoldingRow.visitor).where(models.HoldingRow.name == name)
+                fields[HOLDERS] = list(session.scalars(holders))
             # The exporter's notes; in a full export all, else without the visitor's name.
             n, hidden_visitor = models.NoteRow, {} if self._holders else {"visitor": ""}
             query = select(*(getattr(n, key) for key in columns_of(n))).where(n.name == name)
@@ -178,7 +178,7 @@ class _Writer:
         body = json_text(fields).encode()
         self._write_member(kind, hashlib.sha256(body).hexdigest(), len(body), io.BytesIO(body))
         self._written.add(name)
-        self.moved.new[kind] += 1
+        self.report.new[kind] += 1
 
     def _write_member(self, kind: str, sha256: str, size: int, source: Source) -> None:
         """Write one member of the tar: its header, bytes and padding; size in bytes."""
@@ -196,7 +196,7 @@ def columns_of(model: type[models.Row]) -> dict[str, Column[Any]]:
     """Exported columns of a class of rows, by attribute name."""
     column_by_key = {a.key: a.columns[0] for a in inspect(model).column_attrs}
     return {key: column for key, column in column_by_key.items()
-            if isinstance(column, Column) and key not in UNWRITTEN.get(model, ())}  # fmt: skip
+            if isinstance(column, Column) and key not in LEFT_OUT.get(model, ())}  # fmt: skip
 
 
 ROW_BYTES_MAX, TABLE_BYTES_MAX = 16 << 20, 1 << 30
@@ -205,33 +205,33 @@ HOLES_MIN, WHOLE_BYTES = 10, 1 << 20
 INTEGER_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
-def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
+def read_archive(store: Store, file: IO[bytes], name: str) -> Report:
     """Add the archive's parts that the store does not have, except damaged ones; returns what was
     added, present and left out. Raises StoreError."""
     _refuse_sparse(file, name)
-    tally, has_part = Moved(), False
-    for kind, sha256, reader in _members(file, name, tally):
+    report, has_part = Report(), False
+    for kind, sha256, reader in _members(file, name, report):
         has_part = True
         try:
             if kind == TABLE:
-                artefact = store.artefacts.take(reader, sha256)
+                artefact = store.artefacts.put_bytes(reader, sha256)
                 with store.database.write() as session:
                     add_file(session, store.artefacts, artefact)
                 continue
             is_new = _store_row(store, kind, _read_row(reader, sha256))
-            (tally.new if is_new else tally.here)[kind] += 1
+            (report.new if is_new else report.present)[kind] += 1
         except StoreFull:
             raise
         except StoreError as error:
-            tally.leave_out(str(error))
+            report.leave_out(str(error))
         except (ValueError, RecursionError) as error:
-            tally.leave_out(f"the {kind} {sha256} cannot be read: {error}")
+            report.leave_out(f"the {kind} {sha256} cannot be read: {error}")
     if not has_part:
         raise StoreError(f"{name} is no library: `library export` writes one")
-    return tally
+    return report
 
 
-def read_archive_file(store: Store, path: Path) -> Moved:
+def read_archive_file(store: Store, path: Path) -> Report:
     """Add an archive file's parts that the store does not have. Raises StoreError."""
     name = printable(path.name)
     try:
@@ -262,24 +262,24 @@ class _Part:
 
     def __init__(self, file: IO[bytes], size: int):
         """Read the next `size` bytes of a file."""
-        self._file, self.left = file, size
+        self._file, self.bytes_left = file, size
 
-    def read(self, most: int) -> bytes:
+    def read(self, limit: int) -> bytes:
         """Read at most a number of bytes of the member; empty at its end."""
-        chunk = self._file.read(min(most, self.left))
-        self.left = self.left - len(chunk) if chunk else 0
+        chunk = self._file.read(min(limit, self.bytes_left))
+        self.bytes_left = self.bytes_left - len(chunk) if chunk else 0
         return chunk
 
     def skip(self) -> None:
         """Move to the member's end, by seeking if the file can."""
         if self._file.seekable():
-            self._file.seek(self.left, os.SEEK_CUR)
-            self.left = 0
+            self._file.seek(self.bytes_left, os.SEEK_CUR)
+            self.bytes_left = 0
         while self.read(1 << 20):
             pass
 
 
-def _members(file: IO[bytes], name: str, moved: Moved) -> Iterator[tuple[str, str, _Part]]:
+def _members(file: IO[bytes], name: str, report: Report) -> Iterator[tuple[str, str, _Part]]:
     """Kind, SHA-256 and reader of every member; after a damaged header, from the next one on."""
     is_end_block = after_damage = False
     while len(block := file.read(tarfile.BLOCKSIZE)) == tarfile.BLOCKSIZE:
@@ -290,7 +290,7 @@ def _members(file: IO[bytes], name: str, moved: Moved) -> Iterator[tuple[str, st
             header = tarfile.TarInfo.frombuf(block, "ascii", "strict")
         except (tarfile.HeaderError, ValueError):
             if not after_damage:
-                moved.leave_out(f"a part of {name} is damaged")
+                report.leave_out(f"a part of {name} is damaged")
             after_damage = True
             continue
         after_damage = False
@@ -299,15 +299,15 @@ def _members(file: IO[bytes], name: str, moved: Moved) -> Iterator[tuple[str, st
         if name_match and int(name_match[1]) > VERSION:
             raise StoreError(f"{name} was written by a newer twin: update this one")
         if not name_match or not header.isreg():
-            moved.leave_out(f"{printable(header.name)} in {name} is no part of a library")
+            report.leave_out(f"{printable(header.name)} in {name} is no part of a library")
         elif header.size > (TABLE_BYTES_MAX if name_match[2] == TABLE else ROW_BYTES_MAX):
-            moved.leave_out(f"{header.name} in {name} is larger than any part of a library")
+            report.leave_out(f"{header.name} in {name} is larger than any part of a library")
         else:
             yield name_match[2], name_match[3], reader
         reader.skip()
         file.read(-max(header.size, 0) % tarfile.BLOCKSIZE)
     if not is_end_block:
-        moved.leave_out(f"{name} is cut off: what came before is taken, the rest is missing")
+        report.leave_out(f"{name} is cut off: what came before is taken, the rest is missing")
 
 
 def _read_row(part: _Part, sha256: str) -> dict[str, Any]:
@@ -337,7 +337,7 @@ def _fault_of(column: Column[Any], value: Any) -> str:
     if value is None:
         return "" if column.nullable else "is missing"
     if isinstance(column_type, (Cell, Seconds)):
-        return column_type.wrong(value)
+        return column_type.fault_of(value)
     if isinstance(value, bool) != (column_type.python_type is bool):
         return "is of another type"
     if column_type.python_type is int:
@@ -360,7 +360,7 @@ def _store_row(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
         body, digest = values["body"], values["digest"]
         if hashlib.sha256(body.encode()).hexdigest() != digest:
             raise StoreError(f"the scenario {digest} is damaged (its SHA-256 is not its digest)")
-        name, is_new = store.scenarios.keep(scenario_from_canonical(body), **values)
+        name, is_new = store.scenarios.store_if_new(scenario_from_canonical(body), **values)
     else:
         row = {FACTS: _facts_row, IMPORT: _import_row, RUN: _run_row}[kind](store, values, files)
         name = str(inspect(KINDS[kind]).primary_key_from_instance(row)[0])
@@ -426,7 +426,7 @@ def _run_row(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) 
         facts_digest = values["facts_digest"]
         require(session.get(models.FactsRow, facts_digest), "set of facts", facts_digest)
     no_seal = state != models.DONE and not values["seal"] and not files
-    answer = {key: values[key] for key in ANSWER}
+    answer = {key: values[key] for key in SEALED}
     if state not in models.ENDED_STATES or not (no_seal or seal(answer, files) == values["seal"]):
         raise StoreError(f"run {printable(run)} is damaged: its seal is broken")
     no_owner = {"owner_name": "", "owner_host": "", "owner_pid": 0, "owner_started": ""}

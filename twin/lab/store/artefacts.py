@@ -25,7 +25,7 @@ MAGIC = b"PAR1"  # of a Parquet file
 UNFINISHED = ".tmp-"
 SWEEP_AGE_S = 3600.0  # a file younger than this may belong to a row about to be written
 FREE_BYTES_MIN = 512e6
-FULL, BOUNDED = (errno.ENOSPC,), (errno.EDQUOT, errno.EFBIG)
+FULL_ERRORS, QUOTA_ERRORS = (errno.ENOSPC,), (errno.EDQUOT, errno.EFBIG)
 OS_ERROR = re.compile(r"os error ([0-9]+)")
 WRITERS = 8  # files on their way to the disk at once
 
@@ -33,7 +33,7 @@ WRITERS = 8  # files on their way to the disk at once
 class Source(Protocol):
     """A source of bytes; empty at its end."""
 
-    def read(self, most: int, /) -> bytes:
+    def read(self, limit: int, /) -> bytes:
         """Read at most a number of bytes; empty at the end."""
 
 
@@ -52,7 +52,7 @@ class Artefacts:
     def __init__(self, folder: Path):
         """Use a folder, which is made when the first artefact is stored."""
         self.folder = folder
-        self._made: set[Path] = set()  # folders whose names the disk holds
+        self._synced_folders: set[Path] = set()  # folders whose names the disk holds
 
     def path(self, sha256: str) -> Path:
         """Path of the artefact with this SHA-256."""
@@ -71,7 +71,7 @@ class Artefacts:
         with ThreadPoolExecutor(WRITERS) as writers:
             return dict(zip(frames, writers.map(self.put, frames.values()), strict=True))
 
-    def take(self, source: Source, sha256: str) -> Artefact:
+    def put_bytes(self, source: Source, sha256: str) -> Artefact:
         """Store a Parquet file from a reader; raises StoreError if its SHA-256 differs."""
         with self._draft() as draft:
             with draft.open("wb") as file:
@@ -149,36 +149,36 @@ class Artefacts:
 
     def _make_folder(self, folder: Path) -> None:
         """Make a folder if it does not exist, and force its name to disk."""
-        if folder in self._made and folder.is_dir():
+        if folder in self._synced_folders and folder.is_dir():
             return
         folder.mkdir(parents=True, exist_ok=True)
         _sync_folder(folder.parent)
-        self._made.add(folder)
+        self._synced_folders.add(folder)
 
-    def old(self, older_than_s: float = SWEEP_AGE_S) -> list[Path]:
+    def old_files(self, older_than_s: float = SWEEP_AGE_S) -> list[Path]:
         """Artefact files and drafts older than an age, which may go if no row names them."""
         files = [*self.folder.glob(f"*/*{SUFFIX}"), *self.folder.glob(UNFINISHED + "*")]
         return [path for path in files if _is_older(path, older_than_s)]
 
-    def delete(self, files: Sequence[Path], named: Collection[str], older_than_s: float) -> int:
-        """Delete files, if still old, whose SHA-256 is not in `named`; returns their number."""
-        unused_files = [p for p in files if p.stem not in named and _is_older(p, older_than_s)]
+    def delete(self, files: Sequence[Path], hashes: Collection[str], older_than_s: float) -> int:
+        """Delete files, if still old, whose SHA-256 is not in `hashes`; returns their number."""
+        unused_files = [p for p in files if p.stem not in hashes and _is_older(p, older_than_s)]
         for path in unused_files:
             path.unlink(missing_ok=True)
         return len(unused_files)
 
-    def require_space(self, free_bytes: float = FREE_BYTES_MIN) -> None:
+    def require_space(self, needed_bytes: float = FREE_BYTES_MIN) -> None:
         """Raise StoreFull if the folder cannot be written or has less space, before a run."""
         folder = self.folder
         while not folder.exists():
             folder = folder.parent
         if not os.access(folder, os.W_OK | os.X_OK):
             raise StoreFull(f"{folder} cannot be written: give this user the right to write in it")
-        bytes_now = shutil.disk_usage(folder).free
-        if bytes_now < free_bytes:
+        free_bytes = shutil.disk_usage(folder).free
+        if free_bytes < needed_bytes:
             raise StoreFull(
-                f"only {bytes_now / 1e6:.0f} MB are free on the disk of {self.folder}: a run needs "
-                f"{free_bytes / 1e6:.0f} MB, delete old runs or free some space"
+                f"only {free_bytes / 1e6:.0f} MB are free on the disk of {self.folder}: a run "
+                f"needs {needed_bytes / 1e6:.0f} MB, delete old runs or free some space"
             )
 
     def _error_sentence(self, error: Exception) -> str:
@@ -186,9 +186,9 @@ class Artefacts:
         # What polars says of the system's error ends with its number.
         error_match = OS_ERROR.search(str(error))
         error_number = getattr(error, "errno", None) or (error_match and int(error_match[1]))
-        if error_number in FULL:
+        if error_number in FULL_ERRORS:
             return f"the disk of {self.folder} is full: free some space and try again"
-        if error_number in BOUNDED:
+        if error_number in QUOTA_ERRORS:
             return f"{self.folder} has reached a quota or limit: free some space or raise it"
         reason = os.strerror(error_number) if error_number else str(error).splitlines()[0]
         return f"{self.folder} cannot be written: {reason}"

@@ -35,7 +35,7 @@ REFUSALS = {  # what a driver says: the sentence for a person
     "unable to open": "{where} cannot be opened: give this user the right to read and write it "
     "and in its folder",
 }
-UNWRITTEN = ("is full", "readonly", "disk I/O error")
+NO_ROOM_PHRASES = ("is full", "readonly", "disk I/O error")
 SOUND_SQLITE = (3, 51, 3)  # the first release without the WAL-reset corruption bug
 
 
@@ -96,7 +96,7 @@ class Database:
             return StoreError("what this belongs to was deleted meanwhile" if is_orphan else reason)
         for phrase, sentence in REFUSALS.items():
             if phrase in reason:
-                error_class = StoreFull if phrase in UNWRITTEN else StoreError
+                error_class = StoreFull if phrase in NO_ROOM_PHRASES else StoreError
                 return error_class(sentence.format(where=location))
         return StoreError(f"{location} refused: {reason}")
 
@@ -265,7 +265,7 @@ def execute_raw(database: Database, statement: str, *values: str) -> None:
             raw_connection.close()
 
 
-def stamp(connection: Connection) -> None:
+def write_application_id(connection: Connection) -> None:
     """Write the twin's application id into the header of an SQLite file."""
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")

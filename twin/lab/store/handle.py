@@ -74,14 +74,14 @@ class Store:
         """Sentence on a value that a scenario names and that is not stored here; '' if all are."""
         return next(filter(None, (part.absence(scenario) for part in self.imports.values())), "")
 
-    def sweep(self, older_than_s: float = SWEEP_AGE_S) -> int:
+    def delete_unused(self, older_than_s: float = SWEEP_AGE_S) -> int:
         """Delete old artefacts that no run or imported value uses; returns their number."""
-        before_s = time.time() - older_than_s
-        hashes = select(models.RunTableRow.sha256).union_all(select(models.ImportTableRow.sha256))
-        files = self.artefacts.old(older_than_s)  # before the lock: no writer waits for a slow disk
+        cutoff_s = time.time() - older_than_s
+        used = select(models.RunTableRow.sha256).union_all(select(models.ImportTableRow.sha256))
+        files = self.artefacts.old_files(older_than_s)  # before the lock: a disk may be slow
         row = models.ArtefactRow
         with self.database.write(durable=True) as session:
-            session.execute(delete(row).where(row.created_s < before_s, row.sha256.not_in(hashes)))
+            session.execute(delete(row).where(row.created_s < cutoff_s, row.sha256.not_in(used)))
         # Files go when the disk has forgotten their rows, else a loss of power would bring these
         # back without them; and while the lock is held, so that no row naming one comes in between.
         with self.database.write() as session:
@@ -100,10 +100,10 @@ class Store:
         ]
         for check, column in checks:
             with self.database.read() as session:
-                names = session.scalars(select(column)).all()
-            for name in names:
+                keys = session.scalars(select(column)).all()
+            for key in keys:
                 try:
-                    check(name)
+                    check(key)
                 except ValueError as error:
                     faults.append(str(error))
         return faults

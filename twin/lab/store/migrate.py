@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
-from twin.lab.store.engines import Database, execute_raw, migration_connection, stamp
+from twin.lab.store.engines import Database, execute_raw, migration_connection, write_application_id
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import ENDED_STATES, TRANSITIONS, Row
 
@@ -27,19 +27,19 @@ def revisions(versions: Path = VERSIONS) -> list[str]:
 def revision_of(database: Database) -> str:
     """The revision that a database is at, '' if it is new."""
     with database.read() as session:
-        return _revision_of(session.connection())
+        return _connection_revision(session.connection())
 
 
 def upgrade(database: Database, versions: Path = VERSIONS) -> None:
     """Migrate a database to the newest revision, after a backup. Raises StoreError if newer."""
-    known_revisions = revisions(versions)
+    all_revisions = revisions(versions)
     revision = revision_of(database)
-    if revision and revision not in known_revisions:
+    if revision and revision not in all_revisions:
         raise StoreError(
             f"{database.path or 'the database'} was written by a newer twin (schema {revision}, "
-            f"this one knows up to {known_revisions[-1]}): update the twin"
+            f"this one knows up to {all_revisions[-1]}): update the twin"
         )
-    if revision == known_revisions[-1]:
+    if revision == all_revisions[-1]:
         return
     if revision and (path := database.path) is not None:  # PostgreSQL has tools of its own
         backup_stem = f"{path.name}.before-migration-"
@@ -50,14 +50,14 @@ def upgrade(database: Database, versions: Path = VERSIONS) -> None:
         for backup in backups[:-BACKUPS_MOST]:
             backup.unlink()
     with migration_connection(database) as connection:
-        if _revision_of(connection) != known_revisions[-1]:
+        if _connection_revision(connection) != all_revisions[-1]:
             drop_guards(connection)
             _run_alembic(connection, versions)
             make_guards(connection)
-            stamp(connection)
+            write_application_id(connection)
 
 
-def _revision_of(connection: Connection) -> str:
+def _connection_revision(connection: Connection) -> str:
     """The revision that the database of a connection is at; '' if it is new."""
     if not inspect(connection).has_table("alembic_version"):
         return ""
@@ -75,7 +75,7 @@ def _run_alembic(connection: Connection, versions: Path) -> None:
     config.set_main_option("version_locations", str(versions).replace("%", "%%"))
     config.set_main_option("path_separator", "newline")
     config.attributes["connection"] = connection
-    if _revision_of(connection):
+    if _connection_revision(connection):
         command.upgrade(config, "head")
     else:
         Row.metadata.create_all(connection)
@@ -100,7 +100,7 @@ class Guard:
 
 
 SHARED = "this {one} was shared: its link must keep working"
-ENDED_RUN = (
+RESULT = (
     "state, cancel_s, progress, live, started_s, beat_s, owner, finished_s, wall_s, message, "
     "valid, result_digest, summary, checks, notes, seal"
 )
@@ -130,7 +130,7 @@ GUARDS = (
            "id, scenario, facts_digest, engine_version, seed, queued_s"),
     Guard("state_follows_the_rules", "runs", "UPDATE OF state", f"NOT ({ALLOWED})",
           "a run cannot change its state that way"),
-    Guard("ended_run_is_a_value", "runs", f"UPDATE OF {ENDED_RUN}", f"OLD.state IN ({ENDED})",
+    Guard("ended_run_is_a_value", "runs", f"UPDATE OF {RESULT}", f"OLD.state IN ({ENDED})",
           "this run has ended: its result is a value"),
     *_publication_guards("scenario"),
     *_publication_guards("run"),

@@ -22,22 +22,22 @@ class Cell(sa.TypeDecorator[Any]):
 
     def __init__(
         self,
-        empty: type[dict[str, Any]] | type[list[Any]],
-        wrong: Callable[[Any], str] = lambda _: "",
+        json_type: type[dict[str, Any]] | type[list[Any]],
+        fault_of: Callable[[Any], str] = lambda _: "",
     ) -> None:
         """Hold values of a type; wrong: says what is wrong with one, '' if nothing is."""
         super().__init__()
-        self.empty, self._wrong = empty, wrong
+        self.json_type, self._fault_of_content = json_type, fault_of
 
-    def wrong(self, value: Any) -> str:
+    def fault_of(self, value: Any) -> str:
         """What is wrong with a value, '' if nothing is."""
-        if not isinstance(value, self.empty):
-            return "is no table" if self.empty is dict else "is no list"
-        return self._wrong(value)
+        if not isinstance(value, self.json_type):
+            return "is no table" if self.json_type is dict else "is no list"
+        return self._fault_of_content(value)
 
     def process_result_value(self, value: Any, _dialect: Any) -> Any:
         """A stored value, or an empty one of the right type if it is invalid."""
-        return self.empty() if self.wrong(value) else value
+        return self.json_type() if self.fault_of(value) else value
 
 
 class Seconds(sa.TypeDecorator[float]):
@@ -45,7 +45,7 @@ class Seconds(sa.TypeDecorator[float]):
 
     impl, cache_ok = sa.Double, True
 
-    def wrong(self, value: Any) -> str:
+    def fault_of(self, value: Any) -> str:
         """What is wrong with a value, '' if nothing is."""
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         is_valid = is_number and 0 <= value < SECONDS_MAX
@@ -53,10 +53,10 @@ class Seconds(sa.TypeDecorator[float]):
 
     def process_result_value(self, value: Any, _dialect: Any) -> float | None:
         """A stored value; 0 if it is invalid."""
-        return value if value is None or not self.wrong(value) else 0.0
+        return value if value is None or not self.fault_of(value) else 0.0
 
 
-def wrong_figures(summary: dict[str, Any]) -> str:
+def fault_of_figures(summary: dict[str, Any]) -> str:
     """What is wrong with a summary, '' if nothing: figures are numbers, or states as text."""
     for key, value in summary.items():
         metric = METRICS.get(key)
@@ -67,7 +67,7 @@ def wrong_figures(summary: dict[str, Any]) -> str:
     return ""
 
 
-def wrong_checks(checks: list[Any]) -> str:
+def fault_of_checks(checks: list[Any]) -> str:
     """What is wrong with a result's checks, '' if nothing is."""
     type_by_key = {"id": str, "statement": str, "ok": bool, "detail": str}
     for check in checks:
@@ -77,7 +77,7 @@ def wrong_checks(checks: list[Any]) -> str:
     return ""
 
 
-def wrong_notes(notes: list[Any]) -> str:
+def fault_of_notes(notes: list[Any]) -> str:
     """What is wrong with a result's notes, '' if nothing is."""
     return "" if all(isinstance(note, str) for note in notes) else "has a note that is no text"
 
@@ -211,9 +211,9 @@ class RunRow(Row):
     message: Mapped[str] = mapped_column(default="")
     valid: Mapped[bool] = mapped_column(default=False)
     result_digest: Mapped[str] = mapped_column(DIGEST, default="")
-    summary: Mapped[dict[str, Any]] = mapped_column(Cell(dict, wrong_figures), default=dict)
-    checks: Mapped[list[dict[str, Any]]] = mapped_column(Cell(list, wrong_checks), default=list)
-    notes: Mapped[list[str]] = mapped_column(Cell(list, wrong_notes), default=list)
+    summary: Mapped[dict[str, Any]] = mapped_column(Cell(dict, fault_of_figures), default=dict)
+    checks: Mapped[list[dict[str, Any]]] = mapped_column(Cell(list, fault_of_checks), default=list)
+    notes: Mapped[list[str]] = mapped_column(Cell(list, fault_of_notes), default=list)
     seal: Mapped[str] = mapped_column(DIGEST, default="")  # SHA-256 over the answer and its tables
     published_s: Mapped[float | None]
 

@@ -34,14 +34,14 @@ from twin.lab.store.models import (
     ScenarioRow,
 )
 from twin.lab.store.owner import CLUSTER, Owner
-from twin.lab.store.scenarios import has_digest, stored_digest_by_name
+from twin.lab.store.scenarios import digests_in_store, has_digest
 from twin.lab.store.statements import PAGE, Page, add_file, insert_once, page_of, publish, require
-from twin.lab.store.visitors import WRITTEN, Undo, Visitor, delete_note, join_notes, undo_of
+from twin.lab.store.visitors import NOTE_COLUMNS, Undo, Visitor, delete_note, join_notes, undo_of
 
 if TYPE_CHECKING:
     from twin.engine.simulate import Run
 
-ANSWER = ("summary", "checks", "notes", "result_digest", "valid")  # what the seal covers
+SEALED = ("summary", "checks", "notes", "result_digest", "valid")  # what the seal covers
 
 
 def seal(answer: Mapping[str, Any], tables: Mapping[str, str]) -> str:
@@ -67,9 +67,9 @@ def tables_of(session: Session, run: str) -> dict[str, Artefact]:
 
 def newest_run_query(scenario: str, facts: str, version: str) -> Select[str]:
     """Query for the id of a question's newest run: scenario and facts (digests), engine version."""
-    is_same = has_digest(RunRow.scenario, scenario) & (RunRow.facts_digest == facts)
-    is_same &= RunRow.engine_version == version
-    return select(RunRow.id).where(is_same).order_by(RunRow.queued_s.desc(), RunRow.id).limit(1)
+    is_equal = has_digest(RunRow.scenario, scenario) & (RunRow.facts_digest == facts)
+    is_equal &= RunRow.engine_version == version
+    return select(RunRow.id).where(is_equal).order_by(RunRow.queued_s.desc(), RunRow.id).limit(1)
 
 
 FACT = ("value", "unit", "source", "mark", "note")
@@ -111,7 +111,7 @@ class Runs:
         """Use a database and a folder of artefacts for a visitor."""
         self._database, self._artefacts, self._visitor = database, artefacts, visitor
         # Of running runs: the last heartbeat, and when it was first seen here (monotonic s).
-        self._heard: dict[str, tuple[float | None, float]] = {}
+        self._heartbeats: dict[str, tuple[float | None, float]] = {}
 
     # Finding and opening.
 
@@ -121,7 +121,7 @@ class Runs:
             row = self._visible_row(session, run)
             if row and row.seal:
                 digest_by_table = {name: a.sha256 for name, a in tables_of(session, run).items()}
-                if seal({key: getattr(row, key) for key in ANSWER}, digest_by_table) != row.seal:
+                if seal({key: getattr(row, key) for key in SEALED}, digest_by_table) != row.seal:
                     raise StoreError(
                         f"the result of run {run} is damaged: restore a backup, or "
                         "delete it in the library"
@@ -141,27 +141,27 @@ class Runs:
         """Runs whose scenario, note or id prefix contains every word and tag, newest first."""
         query = select(RunRow).join(ScenarioRow, RunRow.scenario == ScenarioRow.digest)
         query = join_notes(query, RunRow.id, self._visitor.name, tags)
-        query = self.visible(query.where(~RunRow.engine_version.startswith(EXPLAINED)))
+        query = self.limit_to_visible(query.where(~RunRow.engine_version.startswith(EXPLAINED)))
         if states:
             query = query.where(RunRow.state.in_(list(states)))
         order = (RunRow.queued_s.desc(), RunRow.id)
-        columns = (ScenarioRow.name, ScenarioRow.question, *WRITTEN, RunRow.id)
+        columns = (ScenarioRow.name, ScenarioRow.question, *NOTE_COLUMNS, RunRow.id)
         return page_of(self._database, query, text, columns, order, limit, offset)
 
-    def latest(self, scenarios: Sequence[str]) -> dict[str, RunRow]:
+    def latest_runs(self, scenarios: Sequence[str]) -> dict[str, RunRow]:
         """Newest finished run of each scenario by the given digest, without explanations."""
         conditions = (RunRow.state == DONE, ~RunRow.engine_version.startswith(EXPLAINED))
         with self._database.read() as session:
-            stored_digests = stored_digest_by_name(session, scenarios)
+            stored_digests = digests_in_store(session, scenarios)
             query = select(RunRow).where(*conditions, RunRow.scenario.in_(stored_digests.values()))
-            query = self.visible(query).order_by(RunRow.queued_s)
+            query = self.limit_to_visible(query).order_by(RunRow.queued_s)
             # Oldest first: later pairs replace earlier ones.
             pairs = session.execute(query.with_only_columns(RunRow.scenario, RunRow.id))
             runs = session.scalars(select(RunRow).where(RunRow.id.in_(dict(pairs.all()).values())))
             run_of = {run.scenario: run for run in runs}
         return {name: run_of[key] for name, key in stored_digests.items() if key in run_of}
 
-    def visible(self, query: Select[Any]) -> Select[Any]:
+    def limit_to_visible(self, query: Select[Any]) -> Select[Any]:
         """The query, limited to rows that this visitor holds."""
         return self._visitor.limit(query, RunRow.id)
 
@@ -241,13 +241,13 @@ class Runs:
         r, now_s = RunRow, time.time()
         values = {r.started_s: now_s, r.beat_s: now_s, r.owner: owner}
         with self._database.write() as session:
-            for condition, extra in ((GIVEN_BACK, {}), (r.state == QUEUED, {r.state: RUNNING})):
+            for condition, state in ((GIVEN_BACK, {}), (r.state == QUEUED, {r.state: RUNNING})):
                 conditions = (condition, r.id == run) if run else (condition,)
                 oldest_run = select(r.id).where(*conditions).order_by(r.queued_s, r.id).limit(1)
                 claimed_row = (r.id == oldest_run.scalar_subquery()) & condition
-                statement = update(r).where(claimed_row).values({**values, **extra}).returning(r.id)
-                if taken_run := session.scalar(statement):
-                    return session.get(r, taken_run)
+                statement = update(r).where(claimed_row).values({**values, **state}).returning(r.id)
+                if claimed_run := session.scalar(statement):
+                    return session.get(r, claimed_run)
         return None
 
     def release(self, run: str, owner: Owner) -> bool:
@@ -310,37 +310,37 @@ class Runs:
 
     # Ending what dead processes left.
 
-    def disown(self, owner_name: str, message: str) -> list[str]:
+    def end_runs(self, owner_name: str, message: str) -> list[str]:
         """End the running runs of a dead process, by its owner's name; returns their ids."""
         orphans = self.running_rows([owner_name])
         return [row.id for row in orphans if self._abandon(row, RunRow.id == row.id, message)]
 
-    def recover(self, alive: Callable[[Owner, float], bool] = Owner.lives) -> list[str]:
+    def recover(self, lives: Callable[[Owner, float], bool] = Owner.lives) -> list[str]:
         """Mark runs of dead processes interrupted (returns their ids), give back those of a
-        cluster. alive: gets owner and seconds without a heartbeat; one meanwhile saves a run."""
+        cluster. lives: gets owner and seconds without a heartbeat; one meanwhile saves a run."""
         runs = RunRow
         with self._database.read() as session:
             # Most stores that are opened have none; SQL for whole rows takes long to compile.
-            any_running = session.scalar(select(runs.id).where(runs.state == RUNNING).limit(1))
+            running_id = session.scalar(select(runs.id).where(runs.state == RUNNING).limit(1))
             running_query = select(runs).where(runs.state == RUNNING, ~GIVEN_BACK)
-            rows = session.scalars(running_query).all() if any_running else []
+            rows = session.scalars(running_query).all() if running_id else []
         # Not the heartbeat's own time: clocks of two machines differ, and a machine that slept
         # wakes to old heartbeats of processes that are well.
         now_s = time.monotonic()
         last_heard = {row.id: (row.beat_s, now_s) for row in rows}
-        for run, heartbeat in self._heard.items():
+        for run, heartbeat in self._heartbeats.items():
             if run in last_heard and last_heard[run][0] == heartbeat[0]:
                 last_heard[run] = heartbeat
-        self._heard = last_heard
+        self._heartbeats = last_heard
         ended_ids = []
         for row in rows:
-            if alive(row.owner, now_s - last_heard[row.id][1]):
+            if lives(row.owner, now_s - last_heard[row.id][1]):
                 continue
             if row.owner.is_of_cluster:
                 self.release(row.id, row.owner)
                 continue
-            silence = (runs.id == row.id) & (runs.beat_s == row.beat_s)
-            if self._abandon(row, silence, "the process that ran it ended before it was finished"):
+            silent = (runs.id == row.id) & (runs.beat_s == row.beat_s)
+            if self._abandon(row, silent, "the process that ran it ended before it was finished"):
                 ended_ids.append(row.id)
         return ended_ids
 

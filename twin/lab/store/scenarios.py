@@ -15,7 +15,7 @@ from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import AliasRow, RunRow, ScenarioRow
 from twin.lab.store.statements import PAGE, Page, insert_once, page_of, publish, require
-from twin.lab.store.visitors import WRITTEN, Undo, Visitor, delete_note, join_notes, undo_of
+from twin.lab.store.visitors import NOTE_COLUMNS, Undo, Visitor, delete_note, join_notes, undo_of
 from twin.metrics.measures import numbered
 from twin.scenario import (
     SCHEMA_VERSION,
@@ -38,7 +38,7 @@ class Scenarios:
 
     def save(self, scenario: Scenario, *, preset: str = "") -> str:
         """Store a scenario once; returns its stored digest. preset: key, if it is one."""
-        stored_digest, is_new = self.keep(
+        stored_digest, is_new = self.store_if_new(
             scenario, digest=scenario_digest(scenario), schema_version=SCHEMA_VERSION,
             body=canonical(scenario), preset=preset, created_s=time.time(),
         )  # fmt: skip
@@ -49,28 +49,28 @@ class Scenarios:
                 session.execute(statement.values(preset=preset))
         return stored_digest
 
-    def keep(self, scenario: Scenario, **columns: Any) -> tuple[str, bool]:
+    def store_if_new(self, scenario: Scenario, **columns: Any) -> tuple[str, bool]:
         """Store a scenario with columns if it is new; returns its digest, and whether it was."""
-        own_digest = columns["digest"]
-        digests = (own_digest, scenario_digest(scenario), *legacy_digests(scenario))
+        given_digest = columns["digest"]
+        digests = (given_digest, scenario_digest(scenario), *legacy_digests(scenario))
         row = ScenarioRow(**_columns(scenario), **columns)
         with self._database.write(durable=not columns["preset"]) as session:
             query = select(ScenarioRow.digest).where(ScenarioRow.digest.in_(digests))
-            known_digests = session.scalars(query).all()
-            stored_digest = known_digests[0] if known_digests else own_digest
-            if not known_digests:
+            present_digests = session.scalars(query).all()
+            stored_digest = present_digests[0] if present_digests else given_digest
+            if not present_digests:
                 session.add(row)
                 session.flush()
             self._visitor.hold(session, stored_digest)
-            for digest in sorted(set(digests) - {*known_digests, stored_digest}):
+            for digest in sorted(set(digests) - {*present_digests, stored_digest}):
                 insert_once(session, digest, AliasRow(digest=digest, scenario=stored_digest))
-        return stored_digest, not known_digests
+        return stored_digest, not present_digests
 
     def load(self, digest: str) -> Scenario:
         """The scenario of a digest. Raises UnknownId, or StoreError if it was changed on disk."""
         with self._database.read() as session:
             body_option = undefer(ScenarioRow.body)
-            row = require(self._visible(session, digest, body_option), "scenario", digest)
+            row = require(self._find(session, digest, body_option), "scenario", digest)
             stored_digest, body = row.digest, row.body
         if hashlib.sha256(body.encode()).hexdigest() != stored_digest:
             raise StoreError(f"scenario {digest} is damaged on disk: restore a backup")
@@ -87,9 +87,9 @@ class Scenarios:
     def get(self, digest: str) -> ScenarioRow | None:
         """The row of a scenario; None: unknown, or another visitor's and not shared."""
         with self._database.read() as session:
-            return self._visible(session, digest)
+            return self._find(session, digest)
 
-    def _visible(self, session: Session, digest: str, *options: LoaderOption) -> ScenarioRow | None:
+    def _find(self, session: Session, digest: str, *options: LoaderOption) -> ScenarioRow | None:
         """The row of a scenario by any of its digests, if the visitor may see it, or None."""
         statement = select(ScenarioRow).where(has_digest(ScenarioRow.digest, digest))
         row = session.scalar(statement.options(*options))
@@ -105,14 +105,14 @@ class Scenarios:
     ) -> Page[ScenarioRow]:  # fmt: skip
         """Scenarios whose name, question, note or digest contains every word, newest first."""
         r = ScenarioRow
-        query = join_notes(select(r), r.digest, self._visitor.name, tags)
+        query = self.limit_to_visible(join_notes(select(r), r.digest, self._visitor.name, tags))
         if kind != "all":
             query = query.where(r.preset != "" if kind == "presets" else r.preset == "")
         order = (r.preset, r.digest) if kind == "presets" else (r.created_s.desc(), r.digest)
-        columns = (r.name, r.question, r.source, *WRITTEN, r.digest)
-        return page_of(self._database, self.visible(query), text, columns, order, limit, offset)
+        columns = (r.name, r.question, r.source, *NOTE_COLUMNS, r.digest)
+        return page_of(self._database, query, text, columns, order, limit, offset)
 
-    def visible(self, query: Select[Any]) -> Select[Any]:
+    def limit_to_visible(self, query: Select[Any]) -> Select[Any]:
         """The query, limited to presets and the rows that this visitor holds."""
         return self._visitor.limit(query, ScenarioRow.digest, ScenarioRow.preset != "")
 
@@ -134,7 +134,7 @@ class Scenarios:
     def delete(self, digest: str) -> Undo:
         """Delete a scenario; returns its undo. Raises StoreError if preset, shared or run."""
         with self._database.write(durable=True) as session:
-            row = require(self._visible(session, digest), "scenario", digest)
+            row = require(self._find(session, digest), "scenario", digest)
             is_own_row, is_alias = ScenarioRow.digest == row.digest, AliasRow.scenario == row.digest
             rows = {ScenarioRow: is_own_row, AliasRow: is_alias}
             undo = undo_of(self._database, session, ("scenario", row.digest), rows, self._visitor)
@@ -173,7 +173,7 @@ def has_digest(column: InstrumentedAttribute[str], digest: str) -> ColumnElement
     return or_(column == digest, column == aliased_digest)
 
 
-def stored_digest_by_name(session: Session, digests: Sequence[str]) -> dict[str, str]:
+def digests_in_store(session: Session, digests: Sequence[str]) -> dict[str, str]:
     """Digest under which a scenario is stored, from its digests of all schemas."""
     alias_query = select(AliasRow.digest, AliasRow.scenario).where(AliasRow.digest.in_(digests))
     return dict(zip(digests, digests, strict=True)) | dict(session.execute(alias_query).all())

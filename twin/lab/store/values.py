@@ -106,21 +106,21 @@ class Values(Generic[T]):
 
     def search(self, text: str = "", *, limit: int = PAGE, offset: int = 0) -> Page[ImportRow]:
         """A page of values whose name or format contains every word, newest first."""
-        query = self.visible(select(ImportRow).where(ImportRow.kind == self.kind.key))
+        query = self.limit_to_visible(select(ImportRow).where(ImportRow.kind == self.kind.key))
         order = (ImportRow.created_s.desc(), ImportRow.digest)
         columns = (ImportRow.name, ImportRow.format, ImportRow.digest)
         return page_of(self._database, query, text, columns, order, limit, offset)
 
-    def visible(self, query: Select[Any]) -> Select[Any]:
+    def limit_to_visible(self, query: Select[Any]) -> Select[Any]:
         """The query, limited to rows that this visitor holds."""
         return self._visitor.limit(query, ImportRow.digest)
 
     def use_text(self, digest: str) -> str:
         """Sentence on the scenarios and runs that use a value; '' if none."""
         # In a text, 64 hexadecimal digits occur only as a digest.
-        names_it = ScenarioRow.body.contains(digest, autoescape=True)
-        scenario_query = select(func.count()).select_from(ScenarioRow).where(names_it)
-        run_query = select(func.count(RunRow.id)).join(ScenarioRow).where(names_it)
+        names_value = ScenarioRow.body.contains(digest, autoescape=True)
+        scenario_query = select(func.count()).select_from(ScenarioRow).where(names_value)
+        run_query = select(func.count(RunRow.id)).join(ScenarioRow).where(names_value)
         with self._database.read() as session:
             scenarios, runs = session.scalar(scenario_query), session.scalar(run_query)
         if not scenarios:

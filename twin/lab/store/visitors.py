@@ -42,8 +42,8 @@ class Visitor:
 
     def sees(self, session: Session, name: str) -> bool:
         """Whether this visitor may see a run or a scenario: they hold it, or see everything."""
-        is_bounded = self.known and self.writes
-        return not is_bounded or self.name in self._holders(session, name)
+        is_limited = self.known and self.writes
+        return not is_limited or self.name in self._holders(session, name)
 
     def hold(self, session: Session, name: str) -> None:
         """Record that this visitor holds a run (id), a scenario or a file (digest)."""
@@ -76,14 +76,14 @@ class Visitor:
 
 
 def undo_of(
-    database: Database, session: Session, named: tuple[str, str],
-    rows: Mapping[type[Row], ColumnElement[bool]], visitor: Visitor,
+    database: Database, session: Session, subject: tuple[str, str],
+    deleted: Mapping[type[Row], ColumnElement[bool]], visitor: Visitor,
 ) -> Undo:  # fmt: skip
-    """Function that undoes the deletion of rows (condition by table) and of the visitor's note;
-    named: kind and key of the first."""
+    """Function that undoes the deletion of rows (`deleted`: condition by table) and of the
+    visitor's note; subject: kind and key of the first row."""
     deletions: list[tuple[type[Row], Table, dict[str, Any]]] = []
-    own_notes = (NoteRow.name == named[1]) & (NoteRow.visitor == visitor.name)
-    conditions: dict[type[Row], ColumnElement[bool]] = {**rows, NoteRow: own_notes}
+    own_notes = (NoteRow.name == subject[1]) & (NoteRow.visitor == visitor.name)
+    conditions: dict[type[Row], ColumnElement[bool]] = {**deleted, NoteRow: own_notes}
     for row_class, condition in conditions.items():
         table = cast(Table, row_class.__table__)
         deleted_rows = session.execute(select(table).where(condition)).mappings()
@@ -96,14 +96,14 @@ def undo_of(
                 key = tuple(row[column.name] for column in table.primary_key)
                 if new_session.get(row_class, key) is None:
                     new_session.execute(insert(table), row)
-            require(new_session.get(next(iter(rows)), named[1]), *named)
-            visitor.hold(new_session, named[1])
+            require(new_session.get(next(iter(deleted)), subject[1]), *subject)
+            visitor.hold(new_session, subject[1])
 
     return undo
 
 
 TITLE_CHARS, TEXT_CHARS, TAG_CHARS, TAGS_MAX = 120, 10_000, 40, 20
-WRITTEN = (NoteRow.title, NoteRow.tags, NoteRow.text)  # where a search looks
+NOTE_COLUMNS = (NoteRow.title, NoteRow.tags, NoteRow.text)  # where a search looks
 
 
 class Notes:

@@ -129,7 +129,7 @@ def use_idle_npus(draft: Scenario) -> str:
 def _play_stored(draft: Scenario, fabric: Network) -> bool:
     """Draw a stored run of exactly this scenario on the machine; returns False without one."""
     digest = scenario_digest(draft)
-    row = session.store().runs.latest([digest]).get(digest)
+    row = session.store().runs.latest_runs([digest]).get(digest)
     if row and row.summary and not player.missing_tables(row.id):
         player.draw_brief(row.id, player.film_of_run(row.id, row, draft), fabric)
         link_page("run", f"A run of {words.ago(time.time() - row.queued_s)}", {"run": row.id})

@@ -113,7 +113,7 @@ def picture_svg(s: Scenario) -> str:
 def draw_cards(presets: Sequence[Named]) -> None:
     """Draw presets, each with its latest or its shipped result."""
     digests = {key: scenario_digest(scenario) for key, scenario in presets}
-    latest_runs = session.store().runs.latest([*digests.values()])
+    latest_runs = session.store().runs.latest_runs([*digests.values()])
     with st.grid(3, min_column_width=290, gap="medium"):
         for key, scenario in presets:
             run = latest_runs.get(digests[key])

@@ -116,7 +116,7 @@ def test_a_sweep_looks_at_the_disk_before_it_keeps_others_from_writing(store, mo
         store.scenarios.save(Scenario())  # would wait for the lock, and in vain
         return []
 
-    monkeypatch.setattr(store.artefacts, "old", slow)
+    monkeypatch.setattr(store.artefacts, "old_files", slow)
     assert store.delete_unused() == 0
 
 

@@ -119,8 +119,8 @@ def plan(scenario: Scenario, **limits: Any) -> Plan:
     return Plan(carry_out(plan_from(scenario, {"goal": default_goal(scenario)} | limits)))
 
 
-def _markdown(title: str, heads: tuple[str, ...], rows: Rows, said: Sequence[str]) -> str:
-    """A table in Markdown with a title, and sentences (`said`) as a list after it."""
+def _markdown(title: str, heads: tuple[str, ...], rows: Rows, sentences: Sequence[str]) -> str:
+    """A table in Markdown with a title, and sentences as a list after it."""
     lines = [f"**{title}**", "", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([*lines, "", *(f"- {sentence}" for sentence in said)])
+    return "\n".join([*lines, "", *(f"- {sentence}" for sentence in sentences)])

@@ -82,24 +82,24 @@ def _fact_table(path: Path, name: str) -> dict[str, Any]:
     return toml_table(text, name, FactError)
 
 
-def _with_private_constants(path: Path, known: dict[str, Any]) -> dict[str, Any]:
-    """Tables of fitted constants (`known`) with the values of a private file. Raises FactError."""
+def _with_private_constants(path: Path, fitted: dict[str, Any]) -> dict[str, Any]:
+    """Tables of fitted constants (`fitted`) with the values of a private file. Raises FactError."""
     subject = f"{CALIBRATION_VARIABLE} = {path}"
     try:
         private_table = _fact_table(path, path.name)
     except FactError as error:
         raise FactError(f"{CALIBRATION_VARIABLE}: {error}") from None
     for name, table in private_table.items():
-        if name not in known:
+        if name not in fitted:
             problem = f"{subject}: {printable(name)} is no constant"
-            raise FactError(f"{problem}: take some of {', '.join(known)}")
-        low, high, unit = (known[name][key] for key in ("low", "high", "unit"))
+            raise FactError(f"{problem}: take some of {', '.join(fitted)}")
+        low, high, unit = (fitted[name][key] for key in ("low", "high", "unit"))
         value = table.get("value") if isinstance(table, dict) else None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise FactError(f"{subject}: {name} has no value that is a number")
         if not low <= value <= high or table.get("unit") != unit:
             raise FactError(f"{subject}: {name} must be {low:g} to {high:g} in unit {unit!r}")
-    return known | private_table
+    return fitted | private_table
 
 
 @lru_cache(maxsize=4)

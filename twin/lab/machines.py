@@ -18,7 +18,7 @@ from twin.lab.store import Store
 from twin.scenario import Scenario, SpecError, Supernode, field_info, seated, with_overrides
 from twin.scenario.words import numbered
 
-COUNTED = ("npus", "dies", "nodes", "cpus", "switches", "sub_planes", "ub_links")
+COUNTS = ("npus", "dies", "nodes", "cpus", "switches", "sub_planes", "ub_links")
 RATES = (
     "npu_bytes_per_s", "node_uplink_bytes_per_s", "bisection_bytes_per_s", "rdma_bytes_per_s",
     "vpc_bytes_per_s",
@@ -97,11 +97,11 @@ def machine_fields(
     return {"supernode.machine": supernode.machine, "supernode.chip": supernode.chip}
 
 
-def fitting_chip(machine: ImportedMachine, facts: Facts, wanted: str) -> str:
+def fitting_chip(machine: ImportedMachine, facts: Facts, preferred: str) -> str:
     """Name of the wanted chip, or of the first with as many dies per NPU as the machine."""
     fitting_chips = [chip for chip in facts.names("chips")
             if facts[f"chips.{chip}.dies_per_npu"].value == machine.dies_per_npu]  # fmt: skip
-    return wanted if wanted in fitting_chips or not fitting_chips else fitting_chips[0]
+    return preferred if preferred in fitting_chips or not fitting_chips else fitting_chips[0]
 
 
 def machine_rows(facts: Facts, store: Store) -> list[dict[str, Any]]:
@@ -119,7 +119,7 @@ def machine_rows(facts: Facts, store: Store) -> list[dict[str, Any]]:
 def machine_summary(fabric: Network) -> dict[str, float]:
     """Counts of a machine's parts and its headline rates (bytes/s), by key."""
     figures = summary(fabric)
-    return {key: figures[key] for key in (*COUNTED, *RATES)}
+    return {key: figures[key] for key in (*COUNTS, *RATES)}
 
 
 def build_machine(name: str, facts: Facts, store: Store | None = None) -> Network:

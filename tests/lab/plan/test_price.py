@@ -136,7 +136,7 @@ def test_larger_batches_than_the_slo_allows_change_no_price(monkeypatch, tpot_ms
 def test_a_curve_goes_on_where_a_longer_tpot_is_allowed():
     tight = Prices(small(slo__tpot_ms=3.0), facts(), None)
     few = tight.pools({})["decode"][0]
-    loose = Prices(small(slo__tpot_ms=300.0), facts(), None, tight.known)
+    loose = Prices(small(slo__tpot_ms=300.0), facts(), None, tight.pool_by_key)
     assert len(loose.pools({})["decode"][0].batches) > len(few.batches)
 
 

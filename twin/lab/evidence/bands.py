@@ -116,13 +116,13 @@ def log_speed(row: Row, error: float) -> float:
 
 
 def errors_of(
-    rows: Sequence[Row], first: Mapping[str, First], today: Mapping[str, float]
+    rows: Sequence[Row], firsts: Mapping[str, First], today: Mapping[str, float]
 ) -> list[Error]:
-    """Errors of judged rows and of rows in sight; `first`: first answers by row id; `today`:
+    """Errors of judged rows and of rows in sight; `firsts`: first answers by row id; `today`:
     today's errors by row id, as twin / published - 1 (a missing one: the first)."""
     errors = []
     for row in rows:
-        first_entry = first.get(row.id)
+        first_entry = firsts.get(row.id)
         if row.kind in UNJUDGED or row.at_most or (first_entry is None and row.kind != "seen"):
             continue
         if (error := today.get(row.id, None if first_entry is None else first_entry.error)) is None:
@@ -197,12 +197,12 @@ class Bands:
         np.fill_diagonal(covariance, self._variogram[0])
         inverse = np.linalg.inv(covariance + 1e-9 * np.eye(len(scaled)))
         self._weight = inverse.sum(axis=1)
-        self._all = float(self._weight.sum())
-        self._mean = float(self._weight @ scaled) / self._all
+        self._weight_sum = float(self._weight.sum())
+        self._mean = float(self._weight @ scaled) / self._weight_sum
         self._pull = inverse @ (scaled - self._mean)
         self._inverse = inverse
         # Each row as the others predict it (Dubrule, Mathematical geology 15, 1983).
-        projection = inverse - np.outer(self._weight, self._weight) / self._all
+        projection = inverse - np.outer(self._weight, self._weight) / self._weight_sum
         residual_variance = np.maximum(np.diag(projection)[: len(unseen)], 1e-12)
         predicted = scaled[: len(unseen)] - (projection @ scaled)[: len(unseen)] / residual_variance
         self._apart = (first - predicted) * np.sqrt(residual_variance)
@@ -215,7 +215,7 @@ class Bands:
         centre = self._mean + float(covariance @ self._pull)
         weight_gap = 1.0 - float(covariance @ self._weight)
         explained_share = covariance @ self._inverse @ covariance
-        variance = float(self._variogram[0] - explained_share + weight_gap**2 / self._all)
+        variance = float(self._variogram[0] - explained_share + weight_gap**2 / self._weight_sum)
         residuals = self._apart[self._codes[: len(self._apart), STACK - 1] == leaf_codes[STACK - 1]]
         prior = self._priors.get(levels[0], max(self._priors.values()))
         variance_factor = (PRIOR * prior + float(residuals @ residuals)) / (PRIOR + len(residuals))
@@ -242,7 +242,7 @@ def _variance_factors(
     al., Annals of statistics 49, 2021); 1 without other groups. Quantities of fewer than PRIOR rows
     are left out. projected: matrix f8[rows, rows]; today, first: scaled errors."""
     residuals = projected @ today
-    misses_by_key: dict[Hashable, list[float]] = {}
+    deviations_by_key: dict[Hashable, list[float]] = {}
     for groups in ([by_system(error) for error in errors], [by_source(error) for error in errors]):
         if len(set(groups)) == 1:  # no other is there to predict it
             continue
@@ -254,19 +254,19 @@ def _variance_factors(
             for i, row in enumerate(rows[rows < len(first)]):  # those come first in a group
                 deviation = abs(first[row] - expected[i]) / spread[i]
                 for key in (None, errors[row].levels[0]):
-                    misses_by_key.setdefault(key, []).append(deviation)
+                    deviations_by_key.setdefault(key, []).append(deviation)
     t_quantile = student_t(0.5 + 0.5 * MOST, PRIOR)
     return {
-        key: max((float(np.quantile(misses, MOST, method="higher")) / t_quantile) ** 2, DIGITS)
-        for key, misses in misses_by_key.items()
-        if key is None or len(misses) >= 2 * PRIOR  # each row once without its system, its source
+        key: max((float(np.quantile(values, MOST, method="higher")) / t_quantile) ** 2, DIGITS)
+        for key, values in deviations_by_key.items()
+        if key is None or len(values) >= 2 * PRIOR  # each row once without its system, its source
     } or {None: 1.0}
 
 
-def _scales(unseen: Sequence[Error]) -> dict[Hashable, float]:
+def _scales(first_errors: Sequence[Error]) -> dict[Hashable, float]:
     """Root mean square first error by quantity: each system once, with PRIOR rows of the worst."""
     squares_by_quantity: dict[Hashable, dict[str, list[float]]] = {}
-    for error in unseen:
+    for error in first_errors:
         squares_by_system = squares_by_quantity.setdefault(error.levels[0], {})
         squares_by_system.setdefault(error.system, []).append(error.first_or_today**2)
     mean_squares = {

@@ -202,14 +202,14 @@ def aspect_ranges(
         configurations = [
             c for c in configurations if _pool_chip(c, facts) == chip
         ] or configurations
-    reaches = []
+    ranges = []
     for aspect in ASPECTS:
-        pairs = [(c.row, aspect.value_of(c, facts)) for c in configurations if _concerns(aspect, c)]
+        pairs = [(c.row, aspect.value_of(c, facts)) for c in configurations if _applies(aspect, c)]
         readings = [(row, value) for row, value in pairs if value is not None]
         values = sorted({value for _, value in readings}, key=lambda v: (isinstance(v, str), v))
         if values:
-            reaches.append(AspectRange(aspect, tuple(values), len({row for row, _ in readings})))
-    return reaches
+            ranges.append(AspectRange(aspect, tuple(values), len({row for row, _ in readings})))
+    return ranges
 
 
 @lru_cache(maxsize=16)
@@ -218,7 +218,7 @@ def _published_ranges(facts: Facts, chip: str) -> tuple[AspectRange, ...]:
     return tuple(aspect_ranges(facts, _published_configurations(), chip))
 
 
-def _concerns(aspect: Aspect, c: Configuration) -> bool:
+def _applies(aspect: Aspect, c: Configuration) -> bool:
     """Whether an aspect applies to a configuration."""
     if c.pool == "exchange":
         return aspect.pool in ("", "decode") and aspect.name not in NOT_OF_EXCHANGE
@@ -243,8 +243,8 @@ def outside_evidence(
     roles = [role for role, *_ in pools(scenario)]
     if roles == ["colocated"]:
         roles = ["prefill", "decode"]
-        same_chip = [c for c in known if _pool_chip(c, facts) == chip_of(scenario, "decode")]
-        if all(each.scenario.deployment.mode != "colocated" for each in same_chip):
+        on_chip = [c for c in known if _pool_chip(c, facts) == chip_of(scenario, "decode")]
+        if all(each.scenario.deployment.mode != "colocated" for each in on_chip):
             texts.append(
                 "Prefill and decode share their iterations (colocated); every published row on "
                 "this chip measures the two pools apart."
@@ -253,17 +253,17 @@ def outside_evidence(
     for role in roles:
         roles_by_chip.setdefault(chip_of(scenario, role), []).append(role)
     for chip, chip_roles in roles_by_chip.items():
-        for span in aspect_ranges(facts, rows, chip):  # None: published rows, whose are stored
-            pool = span.aspect.pool
+        for extent in aspect_ranges(facts, rows, chip):  # None: published rows, whose are stored
+            pool = extent.aspect.pool
             if pool and pool not in chip_roles:
                 continue
-            value = span.aspect.value_of(
+            value = extent.aspect.value_of(
                 Configuration("", pool or chip_roles[0], scenario, {}), facts
             )
-            if value is not None and not span.holds(value):
-                unit = f" {span.aspect.unit}" if span.aspect.unit else ""
-                text, ranges = span.aspect.value_text(value, facts), span.text(facts)
-                texts.append(f"{span.aspect.title}: {text}{unit}; published rows have {ranges}.")
+            if value is not None and not extent.holds(value):
+                unit = f" {extent.aspect.unit}" if extent.aspect.unit else ""
+                text, ranges = extent.aspect.value_text(value, facts), extent.text(facts)
+                texts.append(f"{extent.aspect.title}: {text}{unit}; published rows have {ranges}.")
     for has_feature, sentence in UNCOMMON:
         if has_feature(scenario) and not any(has_feature(each.scenario) for each in known):
             texts.append(f"No published row {sentence}.")
@@ -280,10 +280,10 @@ UNCOMMON: tuple[tuple[Callable[[Scenario], object], str], ...] = (
 )  # fmt: skip
 
 
-def _traffic_remarks(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:
+def _traffic_remarks(s: Scenario, configurations: Sequence[Configuration]) -> Iterator[str]:
     """Sentences on features of a scenario's traffic that no published row has."""
     lengths_vary = s.workload.arrivals == "trace" or s.workload.lengths != "fixed"
-    if lengths_vary and all(each.scenario.workload.lengths == "fixed" for each in known):
+    if lengths_vary and all(each.scenario.workload.lengths == "fixed" for each in configurations):
         yield "Lengths vary from request to request; in every published row they are all alike."
     if s.workload.prefix == "sessions" or s.workload.arrivals == "trace":
         yield (

@@ -185,9 +185,9 @@ def _finite_figure(parts: Sequence[str], case: MeasureInput) -> float:
         tokens = np.interp(quantiles, answer_lengths.levels, answer_lengths.tokens)
         slots = int(decode.batch_per_npu * npus)
         iterations = tokens / decode.tokens_per_iteration
-        spread, rank_tokens = prompts.moment(2) / prompts.mean**2, batch_tokens / role.ranks
+        variation, rank_tokens = prompts.moment(2) / prompts.mean**2, batch_tokens / role.ranks
         run = finite.queue_run(
-            role, prompts.mean, iterations, slots, rank_tokens, hot, spread, prompts.multiples
+            role, prompts.mean, iterations, slots, rank_tokens, hot, variation, prompts.multiples
         )
     else:
         tokens = np.full(requests, float(scenario.workload.output_tokens))
@@ -212,9 +212,9 @@ def _benchmark_figure(parts: Sequence[str], case: MeasureInput) -> float:
                   "workload.concurrency": int(case.args["clients"])}  # fmt: skip
     if "prompts" in case.args:
         overrides["workload.prompts"] = int(case.args["prompts"])
-    ended_s, tokens, summary = _benchmark_run(with_overrides(case.scenario, overrides), case.facts)
+    last_s, tokens, summary = _benchmark_run(with_overrides(case.scenario, overrides), case.facts)
     if parts[0] == "throughput":  # until the last answer has ended
-        return tokens / ended_s / npus_used(case.scenario)
+        return tokens / last_s / npus_used(case.scenario)
     seconds = summary[{"tpot": "tpot_s_mean", "ttft": "ttft_s_mean"}[parts[0]]]
     assert isinstance(seconds, float)
     return seconds
@@ -226,9 +226,9 @@ def _benchmark_run(scenario: Scenario, facts: Facts) -> tuple[float, float, Mapp
     from twin.engine.simulate import simulate  # a formula waits for no compiler
 
     run = simulate(scenario, facts)
-    ended_s = run.tables["requests"]["finish_s"].max()
-    assert isinstance(ended_s, float)
-    return ended_s, float(run.tables["requests"]["output_tokens"].to_numpy().sum()), run.summary
+    last_s = run.tables["requests"]["finish_s"].max()
+    assert isinstance(last_s, float)
+    return last_s, float(run.tables["requests"]["output_tokens"].to_numpy().sum()), run.summary
 
 
 MEASURES: dict[str, Callable[[Sequence[str], MeasureInput], float]] = {

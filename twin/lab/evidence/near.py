@@ -49,7 +49,7 @@ FIGURES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class FigureBand:
     """The band of one figure of a scenario."""
 
     figure: Figure
@@ -121,7 +121,7 @@ def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
     return [figure for figure in FIGURES if exists[figure.quantity] and (with_rates or figure.time)]
 
 
-def figure_bands(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
+def figure_bands(scenario: Scenario, facts: Facts, run: bool = False) -> list[FigureBand]:
     """Band of each headline figure of a scenario, with the reasons why the rows may not reach so
     far; run: without throughputs if arrivals determine them."""
     bands, (errors, tree) = [], error_record()
@@ -129,7 +129,7 @@ def figure_bands(scenario: Scenario, facts: Facts, run: bool = False) -> list[Ne
         levels = _leaf_of(figure, scenario)
         stack_errors = [error for error in errors if error.levels[:STACK] == levels[:STACK]]
         chip_title = load_chip(facts, str(levels[1])).title
-        bands.append(Near(
+        bands.append(FigureBand(
             figure, tree.of(levels), f"{_stack_label(str(levels[2]))}, {chip_title}",
             sum(error.first is None for error in stack_errors),
             tuple(_gap_texts(figure, scenario, chip_title, stack_errors)), _is_stale(facts),
@@ -159,16 +159,16 @@ def _stack_label(stack: str) -> str:
     return choice_label("deployment.stack", stack)
 
 
-def _gap_texts(figure: Figure, scenario: Scenario, title: str, same: Sequence[Error]) -> list[str]:
-    """Parts of a figure's regime that no row has, in words; title: of the chip; same: errors of
+def _gap_texts(figure: Figure, scenario: Scenario, chip: str, same: Sequence[Error]) -> list[str]:
+    """Parts of a figure's regime that no row has, in words; chip: its title; same: errors of
     rows of the same stack and chip."""
     if not any(e.levels[0] == figure.quantity for e in error_record()[0]):
         return [f"no row of {figure.name} was published, so this is the band of other figures"]
     if not same:
         stack = stack_of_scenario(scenario)
         if not stack:
-            return [f"the scenario names no stack, and rows on {title} are of engines by name"]
-        return [f"no row of {figure.name} is of {_stack_label(stack)} on {title}"]
+            return [f"the scenario names no stack, and rows on {chip} are of engines by name"]
+        return [f"no row of {figure.name} is of {_stack_label(stack)} on {chip}"]
     reasons = []
     mode = _leaf_of(figure, scenario)[STACK]
     if all(e.levels[STACK] != mode for e in same):
@@ -185,9 +185,9 @@ def _gap_texts(figure: Figure, scenario: Scenario, title: str, same: Sequence[Er
 
 def bands_by_run(
     scenarios: Mapping[str, Scenario], facts: Facts
-) -> list[tuple[tuple[str, ...], list[Near]]]:
+) -> list[tuple[tuple[str, ...], list[FigureBand]]]:
     """Groups of runs with equal bands: names of the runs, and their bands."""
-    groups: dict[tuple[str, ...], tuple[list[str], list[Near]]] = {}
+    groups: dict[tuple[str, ...], tuple[list[str], list[FigureBand]]] = {}
     for name, scenario in scenarios.items():
         estimates = figure_bands(scenario, facts, run=True)
         names, _ = groups.setdefault(tuple(band.sentence for band in estimates), ([], estimates))
@@ -195,7 +195,7 @@ def bands_by_run(
     return [(tuple(names), estimates) for names, estimates in groups.values()]
 
 
-def bands_text(bands: Sequence[Near]) -> str:
+def bands_text(bands: Sequence[FigureBand]) -> str:
     """'TPOT −21 to +28 %, TTFT −40 to +85 % (extrapolated)': bands that contain MOST."""
     return ", ".join(
         f"{band.figure.name} {band.percents(MOST)}{' (extrapolated)' if band.extrapolated else ''}"
@@ -231,10 +231,10 @@ def known_ratios(
     ratio, and whether the figures are equal within it."""
     comparisons = []
     for figure in figures_of(one[0], run=True):
-        value, base = one[1].get(figure.metric), other[1].get(figure.metric)
+        value, other_value = one[1].get(figure.metric), other[1].get(figure.metric)
         of_both = figure in figures_of(other[0], run=True) and figure.quantity in (DECODE, PREFILL)
-        if of_both and value and base and value != base:
-            faster = base / value if figure.time else value / base
+        if of_both and value and other_value and value != other_value:
+            faster = other_value / value if figure.time else value / other_value
             comparisons.append(_known_ratio(figure, one[0], other[0], faster))
     return comparisons
 

@@ -60,15 +60,15 @@ class Capacity:
 
 
 def capacity(
-    s: Scenario, facts: Facts, simulated: Simulated, *, thorough: bool = False
+    s: Scenario, facts: Facts, summary_of: Simulated, *, thorough: bool = False
 ) -> Capacity:
-    """Largest load at which a scenario meets its SLO; simulated: returns the summary of a
+    """Largest load at which a scenario meets its SLO; summary_of: returns the summary of a
     scenario's run, None if it cannot run; its errors are raised. thorough: more seeds."""
     search = search_steps(s, facts, thorough=thorough)
     scenario = next(search)
     while True:
         try:
-            scenario = search.send(simulated(scenario))
+            scenario = search.send(summary_of(scenario))
         except StopIteration as ended:
             return ended.value
 
@@ -94,7 +94,7 @@ def search_steps(
         trial_load = _Load(load, s.slo.share)
         tried.append(trial_load)
         if is_at_ends:
-            run_count += yield from _run_load(long_run, trial_load, [], least=_seed_count(long_run))
+            run_count += yield from _run_load(long_run, trial_load, [], seeds=_seed_count(long_run))
         else:
             run_count += yield from _run_load(short_run, trial_load, share_variances)
         if trial_load.meets:
@@ -221,14 +221,14 @@ def _run_both_ends(
     thorough: more while chance may explain the ends, as near capacity some runs never catch up."""
     run_count = 0
     for end_load in (low, missed):
-        run_count += yield from _run_load(s, end_load, [], least=_seed_count(s))
+        run_count += yield from _run_load(s, end_load, [], seeds=_seed_count(s))
     thorough = thorough and steady_by_itself(s)
     while thorough and low.meets and not missed.meets and _needs_more_seeds(low, missed):
         open_ends = [end_load for end_load in (low, missed) if len(end_load.shares) < MANY]
         if not open_ends:
             break
         for end_load in open_ends:
-            run_count += yield from _run_load(s, end_load, [], least=2 * len(end_load.shares))
+            run_count += yield from _run_load(s, end_load, [], seeds=2 * len(end_load.shares))
     return run_count
 
 
@@ -242,13 +242,13 @@ def _needs_more_seeds(low: _Load, missed: _Load) -> bool:
     return error * math.log(missed.load / low.load) > SETTLED * (low.excess - missed.excess)
 
 
-def _probable_range(judged: Sequence[_Load], share: float) -> tuple[float, float]:
+def _probable_range(loads: Sequence[_Load], share: float) -> tuple[float, float]:
     """Low and high load between which the mean of runs probably falls to the share, from all longer
     runs: odds of a miss are logistic, of unknown steepness; all seeds may meet it by chance."""
-    log_loads = np.log([level.load for level in judged])
-    run_counts = np.array([len(level.shares) for level in judged])
-    met_sums = np.array([sum(level.shares) for level in judged])
-    misses = 1.0 - np.concatenate([level.shares for level in judged])
+    log_loads = np.log([level.load for level in loads])
+    run_counts = np.array([len(level.shares) for level in loads])
+    met_sums = np.array([sum(level.shares) for level in loads])
+    misses = 1.0 - np.concatenate([level.shares for level in loads])
     loss = float(misses @ misses / misses.sum())  # that a run loses: its variance over its mean
     log_grid = np.arange(log_loads.min() - BEYOND, log_loads.max() + BEYOND, FINE)
     steepness = np.geomspace(*FALLS, 25)[:, None, None]
@@ -261,15 +261,15 @@ def _probable_range(judged: Sequence[_Load], share: float) -> tuple[float, float
 
 
 def _run_load(
-    s: Scenario, at: _Load, variances: list[float], *, least: int = 0
+    s: Scenario, at: _Load, variances: list[float], *, seeds: int = 0
 ) -> Generator[Scenario, Summary | None, int]:
-    """Generator: runs a load until it is sure whether the SLO is met (least: that many seeds, no
+    """Generator: runs a load until it is sure whether the SLO is met (seeds: that many seeds, no
     more); returns the number of runs. variances: of shares over seeds at earlier loads; they count
     too, as two seeds may agree by chance, and this one is added."""
     if at.runs_of is not s:
         at.runs_of, at.shares, at.overloaded, at.sure = s, [], 0, False
     seeds_before, own_variance = len(at.shares), 0.0
-    most_seeds, every = least or _seed_count(s), least > 0
+    most_seeds, every = seeds or _seed_count(s), seeds > 0
     try:
         scenario = with_load(s, at.load)
     except SpecError:

@@ -29,7 +29,7 @@ class Change:
     promise: float = 0.0  # score that the run's record leaves to gain, where no formula says it
 
 
-Found = Iterator[Change]
+Changes = Iterator[Change]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Cause:
     key: str
     label: str
     advice: str  # imperative, for the one who operates the machine
-    changes: Callable[[View], Found]
+    changes: Callable[[View], Changes]
     kind: int = CAUSE
 
 
@@ -48,10 +48,10 @@ CAUSES: dict[str, Cause] = {}
 
 def cause(
     key: str, label: str, advice: str, kind: int = CAUSE
-) -> Callable[[Callable[[View], Found]], Callable[[View], Found]]:
+) -> Callable[[Callable[[View], Changes]], Callable[[View], Changes]]:
     """Decorator that registers a function as the one that proposes changes against a cause."""
 
-    def register(changes: Callable[[View], Found]) -> Callable[[View], Found]:
+    def register(changes: Callable[[View], Changes]) -> Callable[[View], Changes]:
         """Register a function as the entry of the cause; returns it unchanged."""
         CAUSES[key] = Cause(key, label, advice, changes, kind)
         return changes
@@ -149,7 +149,7 @@ BALANCED = 0.7  # of what even experts bring: what a better balancing of moving 
 
 
 @cause("fault", "Fault", "Repair it, or replace the element by a spare.", FAULT)
-def propose_repairs(v: View) -> Found:
+def propose_repairs(v: View) -> Changes:
     """Propose to remove each of the first three faults, and all faults."""
     scenario = v.scenario
     faults = [f for f in scenario.faults if f.at_s < scenario.horizon_s]
@@ -163,7 +163,7 @@ def propose_repairs(v: View) -> Found:
 
 
 @cause("recovery", "Recovery after a fault", "Change how the stack recovers.")
-def propose_recovery_policies(v: View) -> Found:
+def propose_recovery_policies(v: View) -> Changes:
     """Propose other recovery policies; each promises the share of the outage that it saves."""
     if not any(f.kind == "fail" and f.at_s < v.scenario.horizon_s for f in v.scenario.faults):
         return
@@ -180,12 +180,12 @@ def propose_recovery_policies(v: View) -> Found:
 
 
 @cause("edits", "Links out of order", "Bring the links back to what was built.", FAULT)
-def propose_intact_links(v: View) -> Found:
+def propose_intact_links(v: View) -> Changes:
     """Propose the fabric without the edits that lower rates, raise latencies or remove links."""
     edits = v.scenario.supernode.edits
-    intact = [e for e in edits if e.capacity_factor >= 1 >= e.latency_factor and not e.links_out]
-    if len(intact) < len(edits):
-        yield Change({"supernode.edits": _json_rows(intact)})
+    unchanged = [e for e in edits if e.capacity_factor >= 1 >= e.latency_factor and not e.links_out]
+    if len(unchanged) < len(edits):
+        yield Change({"supernode.edits": _json_rows(unchanged)})
 
 
 def _json_rows(rows: list[Any]) -> list[dict[str, Any]]:
@@ -193,13 +193,13 @@ def _json_rows(rows: list[Any]) -> list[dict[str, Any]]:
     return [row.model_dump(mode="json") for row in rows]
 
 
-def _fault_text(broken: Fault) -> str:
+def _fault_text(fault: Fault) -> str:
     """A fault in words: element, what happens, and when (s)."""
-    return f"{broken.where} {KINDS[broken.kind].says(broken)} at {broken.at_s:g} s"
+    return f"{fault.where} {KINDS[fault.kind].says(fault)} at {fault.at_s:g} s"
 
 
 @cause("imbalance", "Expert imbalance", "Balance the experts.")
-def propose_even_experts(v: View) -> Found:
+def propose_even_experts(v: View) -> Changes:
     """Propose perfectly even experts, and placements and rebalancing that approach them."""
     e, path = v.scenario.experts, "experts"
     even = e.popularity == "uniform" or e.placement == "perfect" or e.balancing.policy == "oracle"
@@ -226,7 +226,7 @@ def propose_even_experts(v: View) -> Found:
 
 
 @cause("router", "Choice of the prefill instance", "Let another router choose the instance.")
-def propose_router_policies(v: View) -> Found:
+def propose_router_policies(v: View) -> Changes:
     """Propose other router policies, if there is a choice of instances."""
     role = "prefill" if "prefill" in v.role_npus else "colocated"
     is_waiting = v.ttft_shares["prefill_queue"] > WAITS or v.ttft_ratio > 0.5
@@ -262,13 +262,13 @@ def propose_no_limits(v: View) -> Found:
 
 
 @cause("front_end", "Front end", "Start more API servers.")
-def propose_api_servers(v: View) -> Found:
+def propose_api_servers(v: View) -> Changes:
     """Propose more API servers, the least that keep up and more, and a shorter service time."""
     front = v.scenario.front_end
     if v.ttft_shares["front_end"] < WAITS and v.figure("ttft_front_end_s_mean") < 0.1:
         return
-    needed = math.ceil(1.5e-3 * v.arrived_per_s * front.service_ms)
-    for servers in sorted({max(2 * front.api_servers, needed), 4 * max(front.api_servers, needed)}):
+    need = math.ceil(1.5e-3 * v.arrived_per_s * front.service_ms)
+    for servers in sorted({max(2 * front.api_servers, need), 4 * max(front.api_servers, need)}):
         yield Change({"front_end.api_servers": servers}, promise=v.gain_of(0.5, "front_end"))
     if front.service_ms > 4.0:  # what a request takes there, however many servers there are
         saved = 1.0 - 4.0 / front.service_ms
@@ -276,7 +276,7 @@ def propose_api_servers(v: View) -> Found:
 
 
 @cause("links", "Bandwidth of the planes", "Build the planes as the machine is sold, or faster.")
-def propose_plane_rates(v: View) -> Found:
+def propose_plane_rates(v: View) -> Changes:
     """Propose the planes' rates as the machine is sold, if lower now, else a faster UB plane."""
     supernode = v.scenario.supernode
     if supernode.imported:
@@ -294,7 +294,7 @@ def propose_plane_rates(v: View) -> Found:
 
 
 @cause("kv_transfer", "KV transfer", "Move KV over another plane.")
-def propose_kv_planes(v: View) -> Found:
+def propose_kv_planes(v: View) -> Changes:
     """Propose other planes for the KV transfer."""
     if v.mode == "disaggregated" and v.ttft_shares["kv_transfer"] > 0.1:
         for plane in ("ub", "rdma"):
@@ -303,7 +303,7 @@ def propose_kv_planes(v: View) -> Found:
 
 
 @cause("memory_pool", "Memory pool", "Give the memory pool what it lacks.")
-def propose_memory_pools(v: View) -> Found:
+def propose_memory_pools(v: View) -> Changes:
     """Propose a memory pool if there is none, else a larger, shared, faster or other one."""
     scenario, path = v.scenario, "memory_pool"
     has_reuse = scenario.workload.prefix != "none" or scenario.workload.arrivals == "trace"
@@ -323,7 +323,7 @@ def propose_memory_pools(v: View) -> Found:
 
 
 @cause("acceptance", "MTP acceptance", "Draft otherwise: fewer tokens, or with a better module.")
-def propose_drafts(v: View) -> Found:
+def propose_drafts(v: View) -> Changes:
     """Propose the acceptance that the paper assumes, and other numbers of draft tokens."""
     decode = v.scenario.deployment.decode
     if not decode.mtp_draft_tokens or v.mode == "prefill_only":
@@ -336,7 +336,7 @@ def propose_drafts(v: View) -> Found:
 
 
 @cause("host", "Host", "Take the host out of the way of the iterations.")
-def propose_host_options(v: View) -> Found:
+def propose_host_options(v: View) -> Changes:
     """Propose no gap of the host between iterations, and graphs that are launched ahead."""
     path = "deployment.optimisations"
     if v.scenario.deployment.optimisations.host_gap_ms > 0:
@@ -345,7 +345,7 @@ def propose_host_options(v: View) -> Found:
 
 
 @cause("switches", "Optimisations that are off", "Switch them on.")
-def propose_optimisations(v: View) -> Found:
+def propose_optimisations(v: View) -> Changes:
     """Propose each usual optimisation that is off, and all of these together."""
     usual_values = {
         "deployment.optimisations.attention_kernel": "fused_mla",
@@ -371,20 +371,20 @@ def propose_optimisations(v: View) -> Found:
 
 
 @cause("weights", "Number format of the weights", "Serve in INT8.")
-def propose_int8_weights(v: View) -> Found:
+def propose_int8_weights(v: View) -> Changes:
     """Propose INT8 weights if they are BF16."""
     if v.scenario.deployment.precision.weights == "bf16":
         yield Change({"deployment.precision.weights": "int8"})
 
 
 @cause("seats", "Where instances sit", "Place each instance in one unbroken row of NPUs.")
-def propose_packed_placement(v: View) -> Found:
+def propose_packed_placement(v: View) -> Changes:
     """Propose, always, that each instance sits in one unbroken row of NPUs."""
     yield Change({"deployment.placement": "packed"})
 
 
 @cause("supernodes", "An instance across supernodes", "Keep each instance within one supernode.")
-def propose_fewer_supernodes(v: View) -> Found:
+def propose_fewer_supernodes(v: View) -> Changes:
     """Propose smaller instances in larger number, and one supernode with all nodes."""
     machine = v.scenario.supernode
     if machine.imported or machine.supernodes == 1:
@@ -399,7 +399,7 @@ def propose_fewer_supernodes(v: View) -> Found:
 
 
 @cause("afd", "NPUs that hold experts alone", "Change how many NPUs hold experts alone.")
-def propose_expert_npus(v: View) -> Found:
+def propose_expert_npus(v: View) -> Changes:
     """Propose no NPUs for experts alone (AFD), half as many, or twice as many."""
     npus = v.scenario.deployment.decode.expert_npus
     if npus:
@@ -410,7 +410,7 @@ def propose_expert_npus(v: View) -> Found:
 @cause(
     "prompts", "Long prompts", "Cap the length of prompts, or serve long ones elsewhere.", DEMAND
 )
-def propose_shorter_prompts(v: View) -> Found:
+def propose_shorter_prompts(v: View) -> Changes:
     """Propose shorter prompts, if the prefill of one takes much of the TTFT limit."""
     scenario = v.scenario
     prefill_s = v.figure("ttft_prefill_s_mean")

@@ -44,7 +44,7 @@ from twin.workload.requests import TraceTable
 LOOKS = 5  # changes that are run, without those of faults
 AGAIN = 0.5  # factor on what a change promises, for each earlier run for the same cause
 WORTH_A_RUN = 0.03  # of the best that was measured: least promise of a change that is run
-LOOKED_INTO = 5  # causes that may be confirmed on more seeds, the group_order first,
+LOOKED_INTO = 5  # causes that may be confirmed on more seeds, the most promising first,
 CONFIRMED = 3  # until so many are confirmed
 TRIED = 2  # changes of a cause that may be confirmed
 NEARLY = 0.9  # of the best: from here on the less intrusive change is advised
@@ -69,7 +69,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Look:
+class Option:
     """A change that promises a gain, or that gains on the scenario's own seed."""
 
     worth: float  # the score that it promises, or has
@@ -134,24 +134,24 @@ def _confirmed_causes(runs: Runs, view: View, limit: Capacity) -> list[Measured]
     path, load = load_of(scenario)
     if not view.meets_slo and 0.0 < limit.low < load:
         less_load = Change({path: load_of(with_load(scenario, limit.low))[1]})
-        candidates.append(Look(math.inf, LOAD, less_load))
-    looks_by_cause: dict[str, list[Look]] = {}
-    for look in _run_changes(runs, view, candidates):
-        looks_by_cause.setdefault(look.cause.key, []).append(look)
+        candidates.append(Option(math.inf, LOAD, less_load))
+    options_by_cause: dict[str, list[Option]] = {}
+    for option in _run_changes(runs, view, candidates):
+        options_by_cause.setdefault(option.cause.key, []).append(option)
 
-    def group_order(group: list[Look]) -> tuple[bool, float]:
-        """Sort key of a cause's looks: faults first, then the largest worth."""
-        return group[0].cause.kind != FAULT, -max(look.worth for look in group)
+    def group_order(group: list[Option]) -> tuple[bool, float]:
+        """Sort key of a cause's options: faults first, then the largest worth."""
+        return group[0].cause.kind != FAULT, -max(option.worth for option in group)
 
     measured: list[Measured] = []
-    for group in sorted(looks_by_cause.values(), key=group_order)[:LOOKED_INTO]:
+    for group in sorted(options_by_cause.values(), key=group_order)[:LOOKED_INTO]:
         cause = _confirm_cause(runs, view, group) if len(measured) < CONFIRMED else None
         if cause and all(cause.removal.settings != past.removal.settings for past in measured):
             measured.append(cause)
     return measured
 
 
-def _candidates(view: View) -> list[Look]:
+def _candidates(view: View) -> list[Option]:
     """Changes that causes propose, with expected scores (faults: infinite), without tiny ones."""
     base_figures, candidates = expected_figures(view, view.scenario), []
     for cause in CAUSES.values():
@@ -160,7 +160,7 @@ def _candidates(view: View) -> list[Look]:
                 gain = math.inf if cause.kind == FAULT else score_of(view, change, base_figures)
                 net_gain = _net_gain(view, change, gain)
                 if net_gain >= FELT:
-                    candidates.append(Look(net_gain, cause, change))
+                    candidates.append(Option(net_gain, cause, change))
     return candidates
 
 
@@ -171,9 +171,9 @@ def _net_gain(view: View, change: Change, gain: float) -> float:
     return (gain - added_cost) * (1.0 if change.doable else IDEAL)
 
 
-def _run_changes(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
+def _run_changes(runs: Runs, view: View, candidates: list[Option]) -> list[Option]:
     """Changes that improve the run on the scenario's seed, in the order in which causes propose."""
-    helpful_looks, looks_left, best_gain = [], LOOKS, FELT
+    helpful, runs_left, best_gain = [], LOOKS, FELT
     runs_by_cause: dict[str, int] = {}
     gain_of: dict[str, float] = {}
 
@@ -183,88 +183,90 @@ def _run_changes(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
         return (candidates[k].worth - gain_of.get(key, 0.0)) * AGAIN ** runs_by_cause.get(key, 0)
 
     indices = list(range(len(candidates)))
-    while looks_left and indices:
+    while runs_left and indices:
         best_index = max(indices, key=weight)
         if weight(best_index) < max(FELT, WORTH_A_RUN * best_gain):
             break
         k = next(k for k in indices if candidates[k].cause is candidates[best_index].cause
                  and weight(k) >= NEARLY * weight(best_index))  # fmt: skip
         indices.remove(k)
-        look, runs_before = candidates[k], len(runs.summaries)
-        summary = runs.summary_with(view.scenario, look.change.settings)
-        if look.worth < math.inf and len(runs.summaries) > runs_before:
-            runs_by_cause[look.cause.key] = runs_by_cause.get(look.cause.key, 0) + 1
-            looks_left -= 1
+        option, runs_before = candidates[k], len(runs.summaries)
+        summary = runs.summary_with(view.scenario, option.change.settings)
+        if option.worth < math.inf and len(runs.summaries) > runs_before:
+            runs_by_cause[option.cause.key] = runs_by_cause.get(option.cause.key, 0) + 1
+            runs_left -= 1
         if summary is None:
             continue
-        gain = _net_gain(view, look.change, score(view.summary, summary, view.scenario))
+        gain = _net_gain(view, option.change, score(view.summary, summary, view.scenario))
         if gain >= FELT:
-            best_gain = max(best_gain, gain if look.cause.kind != DEMAND else 0.0)
-            if look.change.doable:
-                gain_of[look.cause.key] = max(gain, gain_of.get(look.cause.key, 0.0))
-            helpful_looks.append((k, Look(gain, look.cause, look.change)))
+            best_gain = max(best_gain, gain if option.cause.kind != DEMAND else 0.0)
+            if option.change.doable:
+                gain_of[option.cause.key] = max(gain, gain_of.get(option.cause.key, 0.0))
+            helpful.append((k, Option(gain, option.cause, option.change)))
     if not view.meets_slo:
-        helpful_looks += _smaller_steps(runs, view, candidates, helpful_looks)
-    return [look for _, look in sorted(helpful_looks, key=lambda pair: pair[0])]
+        helpful += _smaller_steps(runs, view, candidates, helpful)
+    return [option for _, option in sorted(helpful, key=lambda pair: pair[0])]
 
 
 def _smaller_steps(
-    runs: Runs, view: View, candidates: list[Look], helped: list[tuple[int, Look]]
-) -> list[tuple[int, Look]]:
-    """Smaller steps of the changes in `helped` that still meet the SLO, so that no more is added
-    than needed; both are pairs of the index among candidates and the look."""
-    smaller_steps, seen_indices = [], {k for k, _ in helped}
-    for k, look in helped:
-        if not (look.change.doable and _meets(runs, view, look.change)):
+    runs: Runs, view: View, candidates: list[Option], helpful: list[tuple[int, Option]]
+) -> list[tuple[int, Option]]:
+    """Smaller steps of the changes in `helpful` that still meet the SLO, so that no more is added
+    than needed; both are pairs of the index among candidates and the option."""
+    smaller_steps, seen_indices = [], {k for k, _ in helpful}
+    for k, option in helpful:
+        if not (option.change.doable and _meets_slo(runs, view, option.change)):
             continue
         for j in range(k):
             candidate = candidates[j]
-            is_smaller = candidate.change.settings.keys() == look.change.settings.keys()
-            is_smaller = is_smaller and candidate.cause is look.cause
-            if j in seen_indices or not is_smaller or not _meets(runs, view, candidate.change):
+            is_smaller = candidate.change.settings.keys() == option.change.settings.keys()
+            is_smaller = is_smaller and candidate.cause is option.cause
+            if j in seen_indices or not is_smaller or not _meets_slo(runs, view, candidate.change):
                 continue
             summary = runs.summary_with(view.scenario, candidate.change.settings) or {}
             gain = _net_gain(view, candidate.change, score(view.summary, summary, view.scenario))
-            smaller_steps.append((j, Look(gain, candidate.cause, candidate.change)))
+            smaller_steps.append((j, Option(gain, candidate.cause, candidate.change)))
             break
     return smaller_steps
 
 
-def _meets(runs: Runs, view: View, change: Change) -> bool:
+def _meets_slo(runs: Runs, view: View, change: Change) -> bool:
     """Whether the run with a change meets its SLO."""
     summary = runs.summary_with(view.scenario, change.settings)
     return summary is not None and slo_met(summary, with_overrides(view.scenario, change.settings))
 
 
-def _confirm_cause(runs: Runs, view: View, group: list[Look]) -> Measured | None:
-    """The cause of a group of looks with its least intrusive change that helps on every seed and
+def _confirm_cause(runs: Runs, view: View, group: list[Option]) -> Measured | None:
+    """The cause of a group of options with its least intrusive change that helps on every seed and
     meets the SLO or is nearly the best; None if none helps."""
     scenario = view.scenario
     doable = [option for option in group if option.change.doable]
-    good = [option for option in doable if not view.meets_slo and _meets(runs, view, option.change)]
+    good = [
+        option for option in doable if not view.meets_slo and _meets_slo(runs, view, option.change)
+    ]
     best_worth = max((option.worth for option in doable), default=0.0)
     good = good or [option for option in doable if option.worth >= NEARLY * best_worth]
-    others = sorted((option for option in doable if option not in good), key=lambda k: -k.worth)
-    best_doable = _first_gain(runs, scenario, [*good, *others][:TRIED])
-    ideals = [option for option in group if not option.change.doable]
-    ideal = max(ideals, key=lambda k: k.worth, default=None)
-    if ideal and best_doable and ideal.worth <= best_doable[0].worth:
-        ideal = None  # what can be done removes enough of it
-    best_ideal = _first_gain(runs, scenario, [ideal] if ideal else [])
+    rest = sorted((option for option in doable if option not in good), key=lambda k: -k.worth)
+    best_doable = _first_gain(runs, scenario, [*good, *rest][:TRIED])
+    ideal_options = [option for option in group if not option.change.doable]
+    ideal_option = max(ideal_options, key=lambda k: k.worth, default=None)
+    if ideal_option and best_doable and ideal_option.worth <= best_doable[0].worth:
+        ideal_option = None  # what can be done removes enough of it
+    best_ideal = _first_gain(runs, scenario, [ideal_option] if ideal_option else [])
     if not (best_doable or best_ideal):
         return None
-    top_look, removal = max(filter(None, (best_doable, best_ideal)), key=lambda row: row[0].worth)
-    score_gain = best_doable[0].worth if best_doable else top_look.worth
+    top_option, removal = max(filter(None, (best_doable, best_ideal)), key=lambda row: row[0].worth)
+    score_gain = best_doable[0].worth if best_doable else top_option.worth
     suggestion = best_doable[1] if best_doable else None
-    if ideal is None and suggestion is not None:
+    if ideal_option is None and suggestion is not None:
         removal = suggestion
-    return Measured(top_look.cause, top_look.change.named, score_gain, removal, suggestion)
+    return Measured(top_option.cause, top_option.change.named, score_gain, removal, suggestion)
 
 
-def _first_gain(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[Look, Gain] | None:
-    """The first look whose change improves the run on every seed, with its gain; or None."""
-    gains = ((look, gain_on_seeds(runs, s, look.change.settings)) for look in looks)
-    return next(((look, gain) for look, gain in gains if gain is not None), None)
+def _first_gain(runs: Runs, s: Scenario, options: Sequence[Option]) -> tuple[Option, Gain] | None:
+    """The first option whose change improves the run on every seed, with its gain; or None."""
+    gains = ((option, gain_on_seeds(runs, s, option.change.settings)) for option in options)
+    return next(((option, gain) for option, gain in gains if gain is not None), None)
 
 
 def rank_causes(measured: list[Measured]) -> tuple[Measured, ...]:
@@ -272,7 +274,7 @@ def rank_causes(measured: list[Measured]) -> tuple[Measured, ...]:
     removable_causes = [m for m in measured if m.cause.kind == CAUSE and m.suggestion is not None]
     best_score = max((m.score for m in removable_causes), default=0.0)
 
-    def order(m: Measured) -> tuple[int, float]:
+    def sort_key(m: Measured) -> tuple[int, float]:
         """Sort key of a cause: place of its kind, then the higher score."""
         if m.cause.kind == CAUSE and m.suggestion is None:
             return (4, -m.score)
@@ -282,7 +284,7 @@ def rank_causes(measured: list[Measured]) -> tuple[Measured, ...]:
             return (3 if best_score >= OUTRANKS * m.score else 1, -m.score)
         return (2, -m.score)
 
-    return tuple(sorted(measured, key=order))
+    return tuple(sorted(measured, key=sort_key))
 
 
 def verdict(view: View, limit: Capacity, ranks: Sequence[Measured]) -> str:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from twin.lab.explain.causes import WAITS, Change, Found, cause
+from twin.lab.explain.causes import WAITS, Change, Changes, cause
 from twin.lab.explain.view import Settings, View
 from twin.model.stages import idle_dies
 from twin.scenario import Scenario, serving, sharing
@@ -15,7 +15,7 @@ SPARE = 1.15  # of what arrives: a pool that computes just as much has queues wi
 
 
 @cause("prefill", "Prefill capacity", "Give prefill more instances or cores.")
-def propose_prefill_instances(v: View) -> Found:
+def propose_prefill_instances(v: View) -> Changes:
     """Propose more prefill instances, on idle NPUs or on some of decode's."""
     deployment = v.scenario.deployment
     is_busy = v.ttft_ratio > 0.5 or not v.meets_slo or v.figure("prefill_utilisation") > BUSY
@@ -25,40 +25,40 @@ def propose_prefill_instances(v: View) -> Found:
         yield from _propose_cores(v, 1.25, 1.5)
         return
     count, npus = v.role_npus["prefill"]
-    needed = count + 1
+    need = count + 1
     if rate_per_s := v.sustained_per_s.get("prefill"):
-        needed = max(needed, math.ceil(SPARE * v.arrived_per_s / (rate_per_s / count)))
+        need = max(need, math.ceil(SPARE * v.arrived_per_s / (rate_per_s / count)))
     largest = count + v.free_npus // npus
-    for instances in sorted({min(count + 1, largest), min(needed, largest), largest} - {count}):
+    for instances in sorted({min(count + 1, largest), min(need, largest), largest} - {count}):
         yield Change({"deployment.prefill.instances": instances})
     if v.mode == "disaggregated":  # what prefill hands on is to be decoded
-        yield from _propose_both(v, range(min(needed, largest), min(needed + 1, largest) + 1))
-    if v.mode != "disaggregated" or needed <= largest:
+        yield from _propose_pools(v, range(min(need, largest), min(need + 1, largest) + 1))
+    if v.mode != "disaggregated" or need <= largest:
         return
-    for added in sorted({largest - count + 1, needed - count}):
-        freed_npus = _shrunken_pool(v, "decode", added * npus - v.free_npus)
-        yield Change({"deployment.prefill.instances": count + added} | freed_npus)
+    for added_instances in sorted({largest - count + 1, need - count}):
+        freed_npus = _shrunken_pool(v, "decode", added_instances * npus - v.free_npus)
+        yield Change({"deployment.prefill.instances": count + added_instances} | freed_npus)
     if deployment.prefill.npus_per_instance > 1:
         yield Change({"deployment.prefill.instances": 2 * count,
                       "deployment.prefill.npus_per_instance": npus // 2})  # fmt: skip
 
 
 @cause("decode", "Decode capacity", "Give decode more NPUs.")
-def propose_decode_capacity(v: View) -> Found:
+def propose_decode_capacity(v: View) -> Changes:
     """Propose more NPUs for decode, idle ones or some of prefill's, unless KV space is short."""
     is_short = v.ttft_shares["router"] >= WAITS or v.tpot_ratio > CLOSE
     if "decode" in v.role_npus and is_short and not _lacks_kv_space(v):
         yield from _propose_cores(v, 0.8, 0.6) if sharing(v.scenario) else _propose_decode(v)
 
 
-def _propose_cores(v: View, *factors: float) -> Found:
+def _propose_cores(v: View, *factors: float) -> Changes:
     """Propose prefill's share of a die's cores times each of these factors."""
     core_share = v.scenario.deployment.prefill.core_share
     for factor in factors:
         yield Change({"deployment.prefill.core_share": min(0.95, round(factor * core_share, 2))})
 
 
-def _propose_decode(v: View) -> Found:
+def _propose_decode(v: View) -> Changes:
     """Propose more or larger decode instances, on idle NPUs or in place of prefill's."""
     count, npus = v.role_npus["decode"]
     for added in _doubling_counts(v.free_npus // npus):
@@ -70,15 +70,15 @@ def _propose_decode(v: View) -> Found:
         prefill_count, _ = v.role_npus["prefill"]
         rate_per_s = v.sustained_per_s.get("prefill", 0.0) / prefill_count
         needed = math.ceil(SPARE * v.arrived_per_s / rate_per_s) if rate_per_s else prefill_count
-        yield from _propose_both(v, {max(1, prefill_count - 2), max(1, prefill_count - 1), needed})
+        yield from _propose_pools(v, {max(1, prefill_count - 2), max(1, prefill_count - 1), needed})
 
 
-def _doubling_counts(most: int) -> list[int]:
-    """Counts 1, 2, 4, ... up to `most`, and `most` itself; the smallest that suffices counts."""
-    return sorted({*(1 << k for k in range(most.bit_length())), most} - {0})
+def _doubling_counts(limit: int) -> list[int]:
+    """Counts 1, 2, 4, ... up to `limit`, and `limit` itself; the smallest that suffices counts."""
+    return sorted({*(1 << k for k in range(limit.bit_length())), limit} - {0})
 
 
-def _propose_both(v: View, prefills: Iterable[int]) -> Found:
+def _propose_pools(v: View, prefills: Iterable[int]) -> Changes:
     """Propose these numbers of prefill instances, with all other NPUs for decode."""
     (prefill_count, prefill_npus), (count, npus) = v.role_npus["prefill"], v.role_npus["decode"]
     for instances in prefills:
@@ -100,7 +100,7 @@ def _shrunken_pool(v: View, role: str, npus: int) -> Settings:
 
 
 @cause("colocated", "Capacity of colocated instances", "Add colocated instances.")
-def propose_colocated_instances(v: View) -> Found:
+def propose_colocated_instances(v: View) -> Changes:
     """Propose more colocated instances on idle NPUs."""
     if "colocated" not in v.role_npus or (v.meets_slo and max(v.ttft_ratio, v.tpot_ratio) < CLOSE):
         return
@@ -110,7 +110,7 @@ def propose_colocated_instances(v: View) -> Found:
 
 
 @cause("chunk", "Prefill next to decode", "Change how many prompt tokens an iteration may prefill.")
-def propose_chunk_lengths(v: View) -> Found:
+def propose_chunk_lengths(v: View) -> Changes:
     """Propose longer or shorter chunks of prompts in mixed iterations."""
     if "colocated" not in v.role_npus:
         return
@@ -124,7 +124,7 @@ def propose_chunk_lengths(v: View) -> Found:
 
 
 @cause("ranks", "Prompts on single ranks", "Change how long prompts wait for other ranks.")
-def propose_prompt_delays(v: View) -> Found:
+def propose_prompt_delays(v: View) -> Changes:
     """Propose longer delays of prompts if TPOT is farther off its limit than TTFT, else shorter."""
     if "colocated" not in v.role_npus:
         return
@@ -135,7 +135,7 @@ def propose_prompt_delays(v: View) -> Found:
 
 
 @cause("prefill_batch", "Prefill batches", "Change how prompts are put into prefill batches.")
-def propose_prefill_batches(v: View) -> Found:
+def propose_prefill_batches(v: View) -> Changes:
     """Propose larger or smaller batches, prompts in chunks or whole, other attention."""
     if "prefill" not in v.role_npus or v.ttft_ratio < 0.25:
         return
@@ -149,7 +149,7 @@ def propose_prefill_batches(v: View) -> Found:
 
 
 @cause("batch", "Decode batch", "Change the largest decode batch.")
-def propose_decode_batches(v: View) -> Found:
+def propose_decode_batches(v: View) -> Changes:
     """Propose smaller decode batches if TPOT is near its limit, larger if requests wait."""
     if "decode" not in v.role_npus and "colocated" not in v.role_npus:
         return
@@ -166,7 +166,7 @@ def propose_decode_batches(v: View) -> Found:
 
 
 @cause("ep", "Expert-parallel degree", "Serve with instances of another size.")
-def propose_instance_sizes(v: View) -> Found:
+def propose_instance_sizes(v: View) -> Changes:
     """Propose instances of twice or half the size, and an expert for each die without one."""
     if not v.has_experts:
         return
@@ -187,7 +187,7 @@ def propose_instance_sizes(v: View) -> Found:
 
 
 @cause("kv_space", "KV space of the decode dies", "Make room for more KV on the decode dies.")
-def propose_kv_space(v: View) -> Found:
+def propose_kv_space(v: View) -> Changes:
     """Propose smaller KV or weights, no redundant experts, or more dies."""
     is_full, decode = _lacks_kv_space(v), v.full.decode if v.full is not None else None
     is_kv_limited = decode is not None and decode.limited_by == "KV space"  # by formula
@@ -203,7 +203,7 @@ def propose_kv_space(v: View) -> Found:
 
 
 @cause("offload", "Attention offloaded to prefill NPUs", "Offload less, or to other cores.")
-def propose_offload(v: View) -> Found:
+def propose_offload(v: View) -> Changes:
     """Propose less offload or more lent cores if decode waits for it, fewer if prompts do."""
     pool = serving(v.scenario).get("decode")
     if pool is None or pool.away is None:

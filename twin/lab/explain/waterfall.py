@@ -32,10 +32,10 @@ def waterfall(runs: Runs, view: View) -> dict[str, float]:
     if view.has_experts and view.scenario.experts.popularity != "uniform":
         clean_view, removed_s["imbalance"] = _run_without(runs, clean_view, EVEN)
     tables = runs.tables[clean_view.scenario]
-    spans = _mean_stage_s(tables["requests"], clean_view.scenario.warmup_s)
-    if not mean_s or spans is None:
+    stage_s = _mean_stage_s(tables["requests"], clean_view.scenario.warmup_s)
+    if not mean_s or stage_s is None:
         return {}
-    front_s, router_s, queue_s, prefill_s, transfer_s, decode_s = spans
+    front_s, router_s, queue_s, prefill_s, transfer_s, decode_s = stage_s
     served_s = min(front_s, 1e-3 * view.scenario.front_end.service_ms)
     seconds = dict.fromkeys(PIECES, 0.0)
     seconds |= {"host": served_s, "kv": transfer_s}
@@ -67,8 +67,8 @@ def _run_without(runs: Runs, view: View, settings: Settings) -> tuple[View, floa
 
 def _request_s(runs: Runs, view: View) -> float:
     """Mean seconds of a finished request of a view's run; 0 if none finished."""
-    spans = _mean_stage_s(runs.tables[view.scenario]["requests"], view.scenario.warmup_s)
-    return float(sum(spans)) if spans is not None else 0.0
+    stage_s = _mean_stage_s(runs.tables[view.scenario]["requests"], view.scenario.warmup_s)
+    return float(sum(stage_s)) if stage_s is not None else 0.0
 
 
 def _mean_stage_s(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
@@ -104,18 +104,18 @@ def _piece_shares(
 
 
 def operator_seconds(
-    operators: pl.DataFrame, phase: str, plan: Timeline | None
+    operators: pl.DataFrame, phase: str, timeline: Timeline | None
 ) -> list[tuple[str, str, float]]:
     """(stream, operator, busy seconds) of a mean iteration of a phase, in order; '' is time outside
     the two concurrent streams. A run records only the longer stream; the plan adds the other."""
     rows = operators.filter(pl.col("phase") == phase)
     seconds_of = dict(zip(rows["operator"], rows["per_iteration_s"], strict=True))
-    if plan is None:
+    if timeline is None:
         return [("", name, seconds) for name, seconds in seconds_of.items() if seconds > 0]
-    iteration_s, layers_share = sum(seconds_of.values()), plan.end - plan.begin
+    iteration_s, layers_share = sum(seconds_of.values()), timeline.end - timeline.begin
     layer_rows = [
         (stream, name, layer_share * layers_share * iteration_s)
-        for stream, name, layer_share in layer_shares(plan)
+        for stream, name, layer_share in layer_shares(timeline)
     ]
     inside = {name for _, name, _ in layer_rows}
     outer_s = {n: s for n, s in seconds_of.items() if s > 0 and (n not in inside or n in _OUTSIDE)}
@@ -123,12 +123,12 @@ def operator_seconds(
     return layer_rows + [("", name, seconds * outer_scale) for name, seconds in outer_s.items()]
 
 
-def layer_shares(plan: Timeline) -> list[tuple[str, str, float]]:
+def layer_shares(timeline: Timeline) -> list[tuple[str, str, float]]:
     """(stream, operator, share of a layer's time) of both streams, each with its slack last."""
     rows = []
-    for stream_number, stream in enumerate(plan.streams):
+    for stream_number, stream in enumerate(timeline.streams):
         share_by_operator: dict[str, float] = {}
-        for piece in plan.pieces:
+        for piece in timeline.pieces:
             piece_s = sum(seconds for _, seconds in piece.operators)
             if piece.stream == stream_number and piece_s > 0:
                 for name, seconds in piece.operators:

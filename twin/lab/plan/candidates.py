@@ -152,12 +152,12 @@ class Space:
         candidates += self._new_candidate(base_settings)
         goal = self.plan.goal
 
-        def order(c: Candidate) -> tuple[Any, ...]:
+        def sort_key(c: Candidate) -> tuple[Any, ...]:
             """Sort key: candidates not excluded first, then by bound and expected score."""
             expected_score = score(goal, c.price.expected, c.npus)
             return c.status != "untested", -c.bound(goal), -expected_score, c.settings
 
-        candidates.sort(key=order)
+        candidates.sort(key=sort_key)
         self.candidates, self.left_out = candidates[:MOST], len(candidates[MOST:])
 
     def add_neighbours(self, c: Candidate) -> None:
@@ -238,17 +238,17 @@ class Space:
             if count * sizes[role] > machine.npus - sum(sizes[pool] for pool in other_roles):
                 break
             rate_per_s = count * rate_by_role[role]
-            if self._never_full(settings, pools[role][0], load / count, sizes[role], batches):
+            if self._is_never_full(settings, pools[role][0], load / count, sizes[role], batches):
                 continue
             # Fewer cannot carry a load that is given, and many more are never the fewest NPUs.
             if math.isfinite(load) and not load / LUCK <= rate_per_s <= SPARE * load and count > 1:
                 continue
             choices: list[Settings] = [{COUNTED[role]: count}]
             for pool in other_roles:
-                needed = min(rate_per_s, load) / rate_by_role[pool]
-                low_count, high = MATCHED[0] * needed, MATCHED[1] * needed
-                near_counts = [c for c in _counts_with(COUNTS, needed) if low_count <= c <= high]
-                near_counts = near_counts or [min(COUNTS, key=lambda c: abs(c - needed))]
+                need = min(rate_per_s, load) / rate_by_role[pool]
+                low_count, high = MATCHED[0] * need, MATCHED[1] * need
+                near_counts = [c for c in _counts_with(COUNTS, need) if low_count <= c <= high]
+                near_counts = near_counts or [min(COUNTS, key=lambda c: abs(c - need))]
                 choices = [counts | {COUNTED[pool]: c} for counts in choices for c in near_counts]
             for counts in choices:
                 if npus_taken(base, settings | counts) <= machine.npus:
@@ -261,34 +261,34 @@ class Space:
         lenders, users = (
             pool_size(self.base, c.changes, role)[0] for role in ("prefill", "decode")
         )
-        added = 1 if "instances" in self.plan.vary else 0
+        extra = 1 if "instances" in self.plan.vary else 0
         candidates = []
-        for prefills, decodes in product((lenders, lenders + added), (users, users - added)):
+        for prefills, decodes in product((lenders, lenders + extra), (users, users - extra)):
             counts = {COUNTED["prefill"]: prefills, COUNTED["decode"]: decodes}
             if decodes > 0 and npus_taken(self.base, settings | counts) <= self.machine.npus:
                 candidates += self._new_candidate(settings | counts)  # empty for what is known
         return candidates
 
-    def _never_full(
-        self, settings: Settings, known: Curve, rate: float, npus: int, batches: list[int]
+    def _is_never_full(
+        self, settings: Settings, curve: Curve, rate: float, npus: int, batches: list[int]
     ) -> bool:
         """Whether a smaller one of `batches` would never be full (Poisson, three deviations);
-        known: curve of an instance; rate: requests/s of an instance with `npus` NPUs."""
-        if math.isinf(known.batches[-1]) or not math.isfinite(rate):  # prefill has no batch
+        curve: curve of an instance; rate: requests/s of an instance with `npus` NPUs."""
+        if math.isinf(curve.batches[-1]) or not math.isfinite(rate):  # prefill has no batch
             return False
-        mean_requests = known.requests_at(rate) * npus
+        mean_requests = curve.requests_at(rate) * npus
         most_per_npu = (mean_requests + 3.0 * math.sqrt(mean_requests)) / npus
         return any(most_per_npu <= batch < settings.get(BATCH, 0) for batch in batches)
 
 
 def space_of(
-    plan: Plan, facts: Facts, like: Space | None = None, beat: Callable[[], None] = lambda: None
+    plan: Plan, facts: Facts, old: Space | None = None, beat: Callable[[], None] = lambda: None
 ) -> Space:
-    """The space of a plan's priced candidates; like: a space whose prices and length of runs are
+    """The space of a plan's priced candidates; old: a space whose prices and length of runs are
     reused; beat: called before each price. Raises PlanError."""
     check_power(plan, facts)
     base, notes = base_scenario(plan)
-    prices = Prices(base, facts, None, like.prices.known if like else {}, beat=beat)
+    prices = Prices(base, facts, None, old.prices.pool_by_key if old else {}, beat=beat)
     machine = Machine.of(base, facts, plan.npus)
     output_tokens = prices.traffic.output_tokens
     if plan.is_load_fixed:
@@ -298,7 +298,7 @@ def space_of(
             rate_per_s = load_of(base)[1] / (decode_s + base.slo.ttft_s)
         prices.rate = rate_per_s * (1.0 + plan.more)
     life_s = base.slo.ttft_s * STARTED + prices.tpot_s * output_tokens
-    space = Space(plan, base, machine, prices, tuple(notes), life_s=like.life_s if like else life_s)
+    space = Space(plan, base, machine, prices, tuple(notes), life_s=old.life_s if old else life_s)
     space.add_crossed()
     if not space.candidates:
         raise PlanError("no deployment fits the NPUs of this plan: raise the limit or vary sizes")

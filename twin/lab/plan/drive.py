@@ -52,16 +52,16 @@ class Memory:
     def __init__(self, path: Path | None = None, version: str = ""):
         """Read the stored lines; an incomplete line is ignored."""
         self._path, self._version = path, version
-        self.known: dict[str, Trial | str] = {}
+        self.trials: dict[str, Trial | str] = {}
         for line in path.read_text("utf-8").splitlines() if path and path.exists() else ():
             with suppress(ValueError):
                 entry = json.loads(line)
                 if entry.get("version") == version:
-                    self.known[entry["scenario"]] = entry["trial"]
+                    self.trials[entry["scenario"]] = entry["trial"]
 
     def put(self, digest: str, trial: Trial | str) -> None:
         """Store the figures of a simulation, or why it is impossible, by scenario digest."""
-        self.known[digest] = trial
+        self.trials[digest] = trial
         if self._path is not None:
             entry = {"version": self._version, "scenario": digest, "trial": trial}
             with self._path.open("a", encoding="utf-8") as file:
@@ -111,7 +111,7 @@ class Simulators:
     ) -> list[Trial | str]:
         """Figures of each scenario, or why it is impossible, in order; `beat` is called before each
         simulation, and may raise."""
-        digests, stored = [scenario_digest(s) for s in scenarios], self.memory.known
+        digests, stored = [scenario_digest(s) for s in scenarios], self.memory.trials
         to_run = {sha: s for sha, s in zip(digests, scenarios, strict=True) if sha not in stored}
         run_keys = {sha: digest_without_slo(s) for sha, s in to_run.items() if slo_only_judges(s)}
         lock = threading.Lock()
@@ -128,9 +128,9 @@ class Simulators:
                 store(digest, rejudge(*self.runs[key], to_run.pop(digest)))
         remaining_runs = list(to_run.items())
         if self.cluster is not None:
-            self._simulate_there(self.cluster, remaining_runs, store, beat)
+            self._simulate_on_cluster(self.cluster, remaining_runs, store, beat)
         else:
-            self._simulate_here(remaining_runs, store, beat)
+            self._simulate_locally(remaining_runs, store, beat)
         return [stored[sha] for sha in digests]
 
     def _without_latencies(self, key: str, trial: Trial) -> Trial:
@@ -146,13 +146,13 @@ class Simulators:
             self.runs[key] = figures, latencies
         return figures
 
-    def _simulate_here(
-        self, left: list[tuple[str, Scenario]], store: Callable[[str, Trial | str], None],
+    def _simulate_locally(
+        self, rest: list[tuple[str, Scenario]], store: Callable[[str, Trial | str], None],
         beat: Callable[[], None],
     ) -> None:  # fmt: skip
         """Simulate pairs of digest and scenario in this process and in each helper; what a helper
         fails at is simulated here."""
-        queue, undone = iter(left), list[tuple[str, Scenario]]()  # all threads take of one iterator
+        queue, failed = iter(rest), list[tuple[str, Scenario]]()  # all threads take of one iterator
 
         def help_out(helper: Child) -> None:
             """Have a helper process simulate until nothing is left or it fails."""
@@ -160,7 +160,7 @@ class Simulators:
                 try:
                     store(digest, json.loads(helper.answer("trial", self._trial_text(scenario))))
                 except (OSError, ValueError):
-                    undone.append((digest, scenario))
+                    failed.append((digest, scenario))
                     return
 
         threads = [threading.Thread(target=help_out, args=(child,)) for child in self.helpers]
@@ -168,41 +168,41 @@ class Simulators:
             thread.start()
 
         try:
-            for pairs in (queue, undone):
+            for pairs in (queue, failed):
                 for digest, scenario in pairs:
                     beat()
                     store(digest, simulate_one(scenario, self.facts))
                 for thread in threads:  # of which the last gives back what it failed at
                     thread.join()
         except BaseException:
-            left.clear()
+            rest.clear()
             raise
 
     def _trial_text(self, scenario: Scenario) -> str:
         """The text of a simulation for another process: version and scenario on two lines."""
         return f"{version_of(self.facts)}\n{canonical(scenario)}"
 
-    def _simulate_there(
-        self, cluster: Cluster, left: Sequence[tuple[str, Scenario]],
+    def _simulate_on_cluster(
+        self, cluster: Cluster, remaining: Sequence[tuple[str, Scenario]],
         store: Callable[[str, Trial | str], None], beat: Callable[[], None],
     ) -> None:  # fmt: skip
         """Simulate pairs of digest and scenario on a cluster. Raises ClusterError, also after
         PATIENCE_S without workers."""
         digest_by_key = {}
-        for digest, scenario in left:
+        for digest, scenario in remaining:
             key = f"{version_of(self.facts)} {digest}"
             digest_by_key[key] = digest
             cluster.send(key, "trial", self._trial_text(scenario))
-        heard_s = time.monotonic()
+        contact_s = time.monotonic()
         while digest_by_key:
             beat()
             problem = f"nothing has joined {cluster.address} to simulate"
             try:
                 answers = cluster.answers(BEAT_S)
-                heard_s = time.monotonic() if answers or cluster.worker_count() else heard_s
+                contact_s = time.monotonic() if answers or cluster.worker_count() else contact_s
             except ClusterError as error:
                 answers, problem = {}, str(error)
-            if time.monotonic() - heard_s > PATIENCE_S:
+            if time.monotonic() - contact_s > PATIENCE_S:
                 raise ClusterError(f"{problem}; go on later, and nothing is simulated twice")
             for key, answer in answers.items():
                 if isinstance(answer, Exception):

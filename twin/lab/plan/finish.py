@@ -110,11 +110,11 @@ class Finish:
         # One is enough to know that something fits, unless losses take it out.
         finalist_limit = 1 if self.brief and not search.plan.survives else search.plan.finalists
         while not self.finalists or not search.over():
-            by_kind: dict[Any, Tested] = {f.candidate.family: f.tested for f in self.finalists}
+            by_family: dict[Any, Tested] = {f.candidate.family: f.tested for f in self.finalists}
             for tested in search.ranking():
                 if tested.candidate.settings not in tried_settings:
-                    by_kind.setdefault(tested.candidate.family, tested)
-            untried = [t for t in by_kind.values() if t.candidate.settings not in tried_settings]
+                    by_family.setdefault(tested.candidate.family, tested)
+            untried = [t for t in by_family.values() if t.candidate.settings not in tried_settings]
             untried = untried[: finalist_limit - len(self.finalists)]
             if not untried:
                 return
@@ -160,9 +160,9 @@ class Finish:
             rate = self.search.answered_per_s(t.candidate, t.best_trial)
         return Finalist(t, rate, with_span(scenario, self.facts, rate))
 
-    def _run_seeds(self, chosen: Sequence[Finalist], which: slice = slice(None)) -> Steps:
+    def _run_seeds(self, chosen: Sequence[Finalist], part: slice = slice(None)) -> Steps:
         """Generator: simulates finalists at their loads with several seeds, or a slice of them."""
-        pairs = [(f, scenario) for f in chosen for scenario in with_seeds(f.scenario, SEEDS)[which]]
+        pairs = [(f, scenario) for f in chosen for scenario in with_seeds(f.scenario, SEEDS)[part]]
         for (finalist, _), trial in (yield from simulate_pairs(pairs)):
             if not isinstance(trial, str):
                 finalist.seeds.append(trial | {"within": not self.search.missed_limits(trial)})
@@ -183,8 +183,8 @@ class Finish:
 
     def _find_loads(self, finalists: Sequence[Finalist]) -> Steps:
         """Generator: finds the largest load of each finalist, with all searches interleaved."""
-        space, are_needed = self.search.space, not (self.brief and self.search.has_one_load)
-        if not are_needed or not steady_by_itself(space.base) or space.prices.offered is None:
+        space, is_needed = self.search.space, not (self.brief and self.search.has_one_load)
+        if not is_needed or not steady_by_itself(space.base) or space.prices.offered is None:
             return
         in_progress: list[tuple[Finalist, Any, Scenario, list[tuple[float, Trial]]]] = []
         for finalist in finalists:
@@ -201,15 +201,17 @@ class Finish:
                     scenario = search.send(None if isinstance(trial, str) else trial)
                     still_open.append((finalist, search, scenario, misses))
                 except StopIteration as ended:
-                    finalist.capacity, held = ended.value, ended.value.held
+                    finalist.capacity, met_load = ended.value, ended.value.held
                     # Loads were run as `with_load` rounds them.
-                    rounded_held = load_of(with_load(finalist.scenario, held))[1] if held else 0.0
-                    loads = [load for load, _ in misses if load > rounded_held]
+                    rounded_load = (
+                        load_of(with_load(finalist.scenario, met_load))[1] if met_load else 0.0
+                    )
+                    loads = [load for load, _ in misses if load > rounded_load]
                     if loads:  # of the least load that is too much
                         trials = [trial for load, trial in misses if load == min(loads)]
                         finalist.breaks = most_missed_limit(trials, self.search.plan)
-                    if held and not self.search.has_one_load:
-                        finalist.rate = held
+                    if met_load and not self.search.has_one_load:
+                        finalist.rate = met_load
                         finalist.scenario = self.search.steady_at(finalist.candidate, finalist.rate)
             in_progress = still_open
 
@@ -253,10 +255,10 @@ class Finish:
             if any(finalist.survives for finalist in self.finalists):
                 return
             candidate_by_kind: dict[Any, Candidate] = {}
-            by_size = sorted(
+            smallest_first = sorted(
                 search.space.open_candidates, key=lambda c: (c.npus, c.price.tpot_s, c.settings)
             )
-            for candidate in by_size:
+            for candidate in smallest_first:
                 is_enough = candidate.price.expected * FRESH >= reserve * (rate_per_s or 0.0)
                 if is_enough and candidate.price.tpot_s < search.space.prices.tpot_s:
                     candidate_by_kind.setdefault(candidate.family, candidate)
@@ -335,10 +337,10 @@ def lost_elements(
 
 def with_loss(s: Scenario, faults: Sequence[dict[str, Any]]) -> Scenario:
     """The scenario with a loss at the end of its warm-up, and a horizon to judge what follows."""
-    spec = s.recovery
+    rules = s.recovery
     fault_s = min(s.warmup_s, 20.0)
-    recovery_s = {"restart": spec.restart_s, "in_place": spec.in_place_s}.get(spec.policy, 0.0)
-    judged_from_s = fault_s + spec.detection_s + recovery_s + AFTER_S
+    recovery_s = {"restart": rules.restart_s, "in_place": rules.in_place_s}.get(rules.policy, 0.0)
+    judged_from_s = fault_s + rules.detection_s + recovery_s + AFTER_S
     judged_s = max(s.horizon_s - s.warmup_s, JUDGED_S)
     fault_rows = [{**fault, "at_s": fault_s} for fault in faults]
     times = {"warmup_s": math.ceil(judged_from_s), "horizon_s": math.ceil(judged_from_s + judged_s)}

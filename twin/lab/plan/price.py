@@ -171,7 +171,7 @@ class Prices:
     base: Scenario
     facts: Facts
     rate: float | None  # requests/s where every deployment gets the same; None: its own largest
-    known: dict[Key, Pool] = field(default_factory=dict)
+    pool_by_key: dict[Key, Pool] = field(default_factory=dict)
     parts: dict[tuple[Any, ...], Assembly] = field(default_factory=dict)
     beat: Callable[[], None] = lambda: None  # called before each price, and may raise to stop
 
@@ -180,9 +180,9 @@ class Prices:
         self.imports = imports_of(self.base)
         self.traffic = self._traffic()
         offered_load = offered(self.base, self.facts, self.imports.trace)
-        self.per_request = self.traffic.output_tokens
+        self.request_tokens = self.traffic.output_tokens
         if self.base.deployment.mode == "prefill_only":
-            self.per_request = self.traffic.input_tokens
+            self.request_tokens = self.traffic.input_tokens
         self.offered = offered_load.rate_req_per_s  # None in a closed loop
         self.tpot_s = 1e-3 * self.base.slo.tpot_ms
         front_end = self.base.front_end
@@ -225,11 +225,11 @@ class Prices:
         pools = {}
         for role in roles_of(settings.get(MODE, self.base.deployment.mode)):
             key = self.pool_key(role, settings)
-            curves = self.known.get(key)
+            curves = self.pool_by_key.get(key)
             if curves is None or curves[0].until_s < self.tpot_s:
                 self.beat()
                 until_s = math.inf if curves else BEYOND * self.tpot_s
-                curves = self.known[key] = self._price_curves(role, dict(key[1:]), until_s)
+                curves = self.pool_by_key[key] = self._price_curves(role, dict(key[1:]), until_s)
             pools[role] = curves
         return pools
 
@@ -260,10 +260,10 @@ class Prices:
                 if self.rate is not None:
                     tpot_s = curve.tpot_at(self.rate / count, batch, npus)
                 elif self.offered is None:
-                    inflow = min(r for name, r in rates.items() if name != role) / count
-                    tpot_s = min(curve.tpot_at(inflow, batch, npus), curve.full_tpot_s(batch))
+                    inflow_per_s = min(r for name, r in rates.items() if name != role) / count
+                    tpot_s = min(curve.tpot_at(inflow_per_s, batch, npus), curve.full_tpot_s(batch))
                     full_tpot_s = best_case.full_tpot_s(batch)
-                    is_full = math.isinf(curve.tpot_at(inflow / LUCK, batch, npus))
+                    is_full = math.isinf(curve.tpot_at(inflow_per_s / LUCK, batch, npus))
                     if is_full and len(roles_of(mode)) == 1 and full_tpot_s > LUCK * limit_s:
                         problem = f"TPOT is {1e3 * full_tpot_s:.4g} ms or more with a full batch, "
                         return Price(0.0, 0.0, role, 0.0, f"{problem}{1e3 * limit_s:g} are allowed")
@@ -274,38 +274,38 @@ class Prices:
         return Price(min(bounds.values()), rates[limiting_pool], limiting_pool, tpot_s)
 
     def batch_matters(
-        self, role: str, settings: Settings, batches: Sequence[int], known: Curve
+        self, role: str, settings: Settings, batches: Sequence[int], curve: Curve
     ) -> bool:
         """Whether a batch differs from the next smaller one: TPOT or KV may limit both alike."""
         own_batch = settings.get(BATCH)
         smaller_batches = [b for b in batches if own_batch is not None and b < own_batch]
         if not smaller_batches or role == "prefill":
             return True
-        if known.refused:
+        if curve.refused:
             return False
-        rate_per_s, tpot_s = known.largest_rate(float(smaller_batches[-1]), self.tpot_s)
-        return rate_per_s > 0.0 and tpot_s < self.tpot_s and smaller_batches[-1] < known.batches[-1]
+        rate_per_s, tpot_s = curve.largest_rate(float(smaller_batches[-1]), self.tpot_s)
+        return rate_per_s > 0.0 and tpot_s < self.tpot_s and smaller_batches[-1] < curve.batches[-1]
 
-    def _price_curves(self, role: str, own: Settings, until_s: float) -> Pool:
+    def _price_curves(self, role: str, fields: Settings, until_s: float) -> Pool:
         """Expected and best-case curve of an instance of a role: capacity and TPOT by batch, up to
-        the first TPOT beyond `until_s`. own: its settings."""
+        the first TPOT beyond `until_s`. fields: its settings."""
         mode = {"prefill": "prefill_only", "decode": "decode_only"}.get(role, "colocated")
         # Attention that is offloaded does not make experts less even: parts are those without.
-        own_fields = {path: value for path, value in own.items() if _concerns(role, path)}
-        one_instance = {**own_fields, MODE: mode, COUNTED[role]: 1, BATCH: CURVE[0], OFFLOAD: 0.0}
-        one_of_each = {MODE: "disaggregated", COUNTED["prefill"]: 1, COUNTED["decode"]: 1} | own
+        role_fields = {path: value for path, value in fields.items() if _concerns(role, path)}
+        one_instance = {**role_fields, MODE: mode, COUNTED[role]: 1, BATCH: CURVE[0], OFFLOAD: 0.0}
+        one_of_each = {MODE: "disaggregated", COUNTED["prefill"]: 1, COUNTED["decode"]: 1} | fields
         try:
             base = with_overrides(self.base, one_instance)
             # Pools that differ in draft tokens alone share their imbalance, which is slow to
             # compute and hardly depends on them.
             draft_tokens = self.base.deployment.decode.mtp_draft_tokens
-            shared_settings = own_fields | {OFFLOAD: 0.0, DRAFTS: draft_tokens}
+            shared_settings = role_fields | {OFFLOAD: 0.0, DRAFTS: draft_tokens}
             key = (role, *sorted(shared_settings.items()))
             if key not in self.parts:
                 scenario = with_overrides(base, shared_settings)
                 self.parts[key] = assemble(scenario, self.facts, *self.imports)
             assembly = self.parts[key]
-            base = with_overrides(base, one_of_each) if own.get(OFFLOAD) else base
+            base = with_overrides(base, one_of_each) if fields.get(OFFLOAD) else base
             instances = getattr(base.deployment, role).instances
         except ValueError as error:
             if not isinstance(error, SpecError) and not type(error).__module__.startswith("twin."):
@@ -360,27 +360,27 @@ def _interp(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
 Point = tuple[float, float, float]  # requests/s of an instance, requests per NPU, TPOT
 
 
-def _point(role: str, count: int, found: Prediction) -> Point:
+def _point(role: str, count: int, answer: Prediction) -> Point:
     """(requests/s, requests per NPU, TPOT in s) of one of `count` predicted instances."""
-    if role == "prefill" or found.decode is None:
-        assert found.prefill is not None
-        return found.prefill.requests_per_s / count, math.inf, 0.0
-    return found.decode.requests_per_s / count, found.decode.batch_per_npu, found.decode.tpot_s
+    if role == "prefill" or answer.decode is None:
+        assert answer.prefill is not None
+        return answer.prefill.requests_per_s / count, math.inf, 0.0
+    return answer.decode.requests_per_s / count, answer.decode.batch_per_npu, answer.decode.tpot_s
 
 
-def _bound_point(own: Point, found: Prediction, traffic: Traffic, hot: Hot) -> Point:
+def _bound_point(own: Point, prediction: Prediction, traffic: Traffic, hot: Hot) -> Point:
     """A bound's point: prompts fill as few iterations as chunks allow. own: its expected point."""
-    role, (rate_per_s, batch, tpot_s) = found.costs.colocated_role, own
-    if role is None or found.decode is None or found.prefill is None:
+    role, (rate_per_s, batch, tpot_s) = prediction.costs.colocated_role, own
+    if role is None or prediction.decode is None or prediction.prefill is None:
         return rate_per_s, batch, tpot_s
     chunk_tokens = role.prompt_tokens
-    fill = min(1.0, found.prefill.batch_tokens / chunk_tokens)
+    fill = min(1.0, prediction.prefill.batch_tokens / chunk_tokens)
     pairs = chunk_tokens / traffic.fresh_tokens * traffic.fresh_pairs
     requests, context_tokens = rank_load(role.slots(batch), role.ranks, traffic)
-    split = np.full(role.ranks, 1.0 / role.ranks)
-    mixes = [(fill, chunk_tokens * split, pairs * split), (1.0 - fill, 0.0 * split, 0.0 * split)]
-    least_s = mixed_mean_s(role.decode, requests, context_tokens, mixes, hot, role.operator_sink())
-    time_ratio = min(1.0, least_s / found.decode.iteration_s)
+    parts = np.full(role.ranks, 1.0 / role.ranks)
+    mixes = [(fill, chunk_tokens * parts, pairs * parts), (1.0 - fill, 0.0 * parts, 0.0 * parts)]
+    mean_s = mixed_mean_s(role.decode, requests, context_tokens, mixes, hot, role.operator_sink())
+    time_ratio = min(1.0, mean_s / prediction.decode.iteration_s)
     return rate_per_s / time_ratio, batch, tpot_s * time_ratio
 
 

@@ -89,10 +89,10 @@ class Plan(Section):
         return self.goal == "npus"
 
 
-def plan_from(scenario: Scenario, given: dict[str, Any]) -> Plan:
+def plan_from(scenario: Scenario, fields: dict[str, Any]) -> Plan:
     """The plan of a scenario and other fields by name. Raises PlanError with one sentence."""
     try:
-        return Plan.model_validate({"scenario": scenario, **given})
+        return Plan.model_validate({"scenario": scenario, **fields})
     except ValidationError as error:
         fault = error.errors()[0]
         field_name = str(fault["loc"][0]) if fault["loc"] else "plan"

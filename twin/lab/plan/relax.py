@@ -36,7 +36,7 @@ class Relax:
     facts: Facts
     proved: Callable[[Search], Proved]  # the first deployment of a search that proofs leave
     fallen: tuple[Candidate, list[str]] | None = None  # one that losses take out; what it survives
-    found: list[dict[str, Any]] = field(default_factory=list)
+    relaxations: list[dict[str, Any]] = field(default_factory=list)
     limit: str = ""  # that is being relaxed: a field's path, or a key of `answer.LIMITS`
     # Largest load (requests/s) that a deployment keeps, and least that it misses beyond chance, by
     # its settings:
@@ -104,7 +104,7 @@ class Relax:
         carried_rate = max((t.met_rate for t in search.tested.values()), default=0.0)
         missed_per_s = rate
         tested = [Tested(candidate) for candidate in self._nearest_candidates()]
-        nearest = tested.copy()
+        nearest_tested = tested.copy()
         for _ in range(HALVED if tested else 0):
             load_per_s = (max(carried_rate, LEAST * rate) + missed_per_s) / 2.0
             runs = [scenario_at(self.search.space, t.candidate.changes, load_per_s) for t in tested]
@@ -117,7 +117,7 @@ class Relax:
                 carried_rate, tested = load_per_s, carriers
             else:
                 missed_per_s = load_per_s
-        self._note_loads(nearest)
+        self._note_loads(nearest_tested)
         if carried_rate:
             return min(carried_rate, PART * rate)  # up from there, little of each search is new
         least_carrier = yield from self._find_fit(LOAD, LEAST * rate)
@@ -196,8 +196,8 @@ class Relax:
         which a search finds a deployment. `nearest` needs `value`: the answer if time runs out."""
         fitting_by_step: dict[int, Candidate] = {}
         failing_steps: set[int] = set()
-        step, stride, declared = 1, 1, field_info(limit)
-        highest = declared.high if declared and declared.high else math.inf
+        step, stride, field = 1, 1, field_info(limit)
+        highest = field.high if field and field.high else math.inf
         for _ in range(TRIED):
             tried_limit = _relaxed_limit(own, value, step)
             if not 0.0 < tried_limit <= highest or self.search.over():
@@ -215,9 +215,9 @@ class Relax:
                 break
             else:
                 step = (max(fitting_by_step) + min(failing_steps)) // 2
-        last_fitting = max(fitting_by_step, default=0)
-        if candidate := fitting_by_step.get(last_fitting, nearest if self.search.over() else None):
-            self._add_relaxation(limit, own, _relaxed_limit(own, value, last_fitting), candidate)
+        last_step = max(fitting_by_step, default=0)
+        if candidate := fitting_by_step.get(last_step, nearest if self.search.over() else None):
+            self._add_relaxation(limit, own, _relaxed_limit(own, value, last_step), candidate)
 
     def _find_fit(
         self, limit: str, value: float
@@ -255,18 +255,18 @@ class Relax:
         search = self.search
         space, rate_per_s = search.space, (search.space.rate or 0.0)
 
-        def unproved() -> list[Candidate]:
+        def options() -> list[Candidate]:
             """Deployments without a simulation that may carry the load by formula."""
             untried = [c for c in space.open_candidates if c.settings not in search.tested]
             return [c for c in untried if c.price.expected > FRESH * rate_per_s]
 
         if limit != "slo.tpot_ms":
-            best_first = sorted(unproved(), key=lambda c: (-c.price.bound, c.npus, c.settings))
+            best_first = sorted(options(), key=lambda c: (-c.price.bound, c.npus, c.settings))
             yield from search.simulate_new(best_first[:RELAXED])
             return
         tpot_s, levels_left = space.prices.tpot_s, LEVELS
         while True:
-            best_first = sorted(unproved(), key=lambda c: (c.price.tpot_s, c.npus, c.settings))
+            best_first = sorted(options(), key=lambda c: (c.price.tpot_s, c.npus, c.settings))
             yield from search.simulate_new(best_first[:RELAXED])
             levels_left -= bool(best_first)
             tpot_s *= LONGER
@@ -280,7 +280,7 @@ class Relax:
             if tpot_s > LONGEST_S or any(trial["needs_tpot_s"] is not None for trial in trials):
                 break
             space = self._space_within(tpot_s)
-            best_first = sorted(unproved(), key=lambda c: (-c.price.bound, c.npus, c.settings))
+            best_first = sorted(options(), key=lambda c: (-c.price.bound, c.npus, c.settings))
             # Runs in which requests of such a TPOT begin and end.
             search.space.life_s = life_s * tpot_s / search.space.prices.tpot_s
             yield from search.simulate_new(best_first[:RELAXED])
@@ -294,7 +294,7 @@ class Relax:
     def _add_relaxation(self, limit: str, own: Any, value: Any, c: Candidate) -> None:
         """Note a relaxation: a limit, its present value, and the value with which `c` fits."""
         relaxation = {"limit": limit, "from": own, "to": value}
-        self.found.append(relaxation | {"settings": c.changes, "npus": c.npus})
+        self.relaxations.append(relaxation | {"settings": c.changes, "npus": c.npus})
 
 
 def _relaxed_limit(own: float, value: float, step: int) -> float:

@@ -37,7 +37,7 @@ FLOATS = NDArray[np.float64]
 Steps = Generator[tuple[Scenario, ...], Sequence[Trial | str], None]
 
 
-class Reached(NamedTuple):
+class FormulaRatios(NamedTuple):
     """Ratios of simulated to formula figures."""
 
     rates: dict[str, float]  # of its largest rate, by limiting pool
@@ -138,7 +138,7 @@ class Search:
             yield from self._narrow_down(run_budget)
 
     @property
-    def formula_ratios(self) -> Reached:
+    def formula_ratios(self) -> FormulaRatios:
         """Median ratios of simulated to formula figures."""
         ratios_by_pool: dict[str, list[float]] = {}
         tpot_ratios: list[float] = []
@@ -150,7 +150,7 @@ class Search:
                 ratios.append(tested.likely_rate / max(price.expected, 1e-12))
             if trial and trial["tpot_s_mean"] and 0.0 < price.tpot_s < math.inf:
                 tpot_ratios.append(trial["tpot_s_mean"] / price.tpot_s)
-        return Reached(
+        return FormulaRatios(
             {pool: statistics.median(values) for pool, values in ratios_by_pool.items()},
             statistics.median(tpot_ratios) if tpot_ratios else 1.0,
         )
@@ -159,10 +159,10 @@ class Search:
         """The scenario of a deployment at a load (requests/s), long enough for a steady state."""
         return with_span(scenario_at(self.space, c.changes, rate), self.facts, rate)
 
-    def expected_point(self, c: Candidate, reached: Reached) -> tuple[float, float]:
+    def expected_point(self, c: Candidate, ratios: FormulaRatios) -> tuple[float, float]:
         """Expected (score, tokens/s per user), by formula times the ratios of earlier runs."""
-        rate_per_s = c.price.expected * reached.rates.get(c.price.limit, FRESH)
-        tpot_s = reached.tpot * c.price.tpot_s
+        rate_per_s = c.price.expected * ratios.rates.get(c.price.limit, FRESH)
+        tpot_s = ratios.tpot * c.price.tpot_s
         if not math.isfinite(tpot_s) or tpot_s <= 0.0:
             tpot_s = self.space.prices.tpot_s
         return score(self.plan.goal, rate_per_s, c.npus), 1.0 / tpot_s
@@ -178,24 +178,24 @@ class Search:
 
     def answered_per_s(self, c: Candidate, trial: Trial) -> float:
         """Requests/s from a run's tokens/s, as answers end in waves in a short one."""
-        return (trial["tokens_per_s_per_npu"] or 0.0) * c.npus / self.space.prices.per_request
+        return (trial["tokens_per_s_per_npu"] or 0.0) * c.npus / self.space.prices.request_tokens
 
-    def _pick(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
+    def _pick(self, untried: Sequence[Candidate], count: int) -> list[Candidate]:
         """At most `count` candidates with the largest gain beyond the front times their chance to
         meet the limits; if none is likely to, those of shortest TPOT and largest bounds."""
-        reached = self.formula_ratios
+        ratios = self.formula_ratios
         proved_points = [p for t in self.tested.values() if (p := self.proved_point(t)) is not None]
-        fitting_candidates = [c for c in left if self._may_carry_load(c)]
+        fitting_candidates = [c for c in untried if self._may_carry_load(c)]
         fitting_candidates.sort(key=lambda c: (-c.price.expected, c.settings))
-        chances = np.array([self._chance(c, reached.tpot) for c in fitting_candidates])
+        chances = np.array([self._chance(c, ratios.tpot) for c in fitting_candidates])
         if not proved_points and not (chances > UNLIKELY).any():
             # None is expected to fit: half by the shortest TPOT, half by the largest bounds.
-            by_tpot = sorted(left, key=lambda c: (c.price.tpot_s, c.npus, c.settings))
-            by_bound = sorted(left, key=lambda c: (-c.price.bound, c.npus, c.settings))
+            by_tpot = sorted(untried, key=lambda c: (c.price.tpot_s, c.npus, c.settings))
+            by_bound = sorted(untried, key=lambda c: (-c.price.bound, c.npus, c.settings))
             both_orders = itertools.chain.from_iterable(zip(by_tpot, by_bound, strict=True))
             return list({c.settings: c for c in itertools.islice(both_orders, count)}.values())
         expected_points = np.array(
-            [self.expected_point(c, reached) for c in fitting_candidates]
+            [self.expected_point(c, ratios) for c in fitting_candidates]
         ).reshape(-1, 2)
         for promise_factor in PROMISING:
             points = promise_factor * expected_points
@@ -225,16 +225,16 @@ class Search:
             return 0.0 if any(limit_s < p.tpot_s <= expected_s for p in prices) else UNLIKELY
         if rate_per_s is None or self.space.prices.offered is None:
             return 1.0
-        lowest, highest = 1.0 / FRESH, 0.0  # ratios of expected to offered rates
+        least_met, most_missed = 1.0 / FRESH, 0.0  # ratios of expected to offered rates
         for tested in self.tested.values():
             if tested.trials and tested.candidate.price.limit == c.price.limit:
                 ratio = tested.candidate.price.expected / rate_per_s
                 if tested.met_rate:
-                    lowest = min(lowest, ratio)
+                    least_met = min(least_met, ratio)
                 else:
-                    highest = max(highest, ratio)
+                    most_missed = max(most_missed, ratio)
         ratio = c.price.expected / rate_per_s
-        return 0.5 * float(ratio >= lowest) + 0.5 * float(ratio > highest) or UNLIKELY
+        return 0.5 * float(ratio >= least_met) + 0.5 * float(ratio > most_missed) or UNLIKELY
 
     def _may_carry_load(self, c: Candidate) -> bool:
         """Whether the largest rate that is possible by formula reaches the rate that all
@@ -248,7 +248,7 @@ class Search:
         """For each of the best and each single change, the most promising untried candidate."""
         for best_candidate in best:
             self.space.add_neighbours(best_candidate)
-        reached, candidates_by_kind = self.formula_ratios, defaultdict(list)
+        ratios, candidates_by_kind = self.formula_ratios, defaultdict(list)
         for candidate in self.space.open_candidates:
             candidates_by_kind[candidate.kind].append(candidate)
         best_of: dict[Any, tuple[float, Candidate]] = {}
@@ -259,9 +259,9 @@ class Search:
                 if len(changed_settings) > 1 or (changed_settings and len(untried) < len(members)):
                     continue
                 scores = [
-                    (self.expected_point(c, reached)[0], c)
+                    (self.expected_point(c, ratios)[0], c)
                     for c in untried
-                    if self._may_carry_load(c) and self._chance(c, reached.tpot) > 0.0
+                    if self._may_carry_load(c) and self._chance(c, ratios.tpot) > 0.0
                 ]
                 if scores:
                     top_pair = max(scores, key=lambda pair: (pair[0], pair[1].price.expected))
@@ -271,15 +271,15 @@ class Search:
     def _narrow_down(self, budget: int) -> Steps:
         """Generator: simulates further loads of the best half of deployments, of its best half, and
         so on, until the budget (simulations) is used up."""
-        kept_share = 0.5
+        top_share = 0.5
         while self.runs < budget and not self.over():
             best_first = sorted(
                 self.tested.values(),
                 key=lambda t: (-score(self.plan.goal, t.likely_rate, t.candidate.npus),
                                t.candidate.settings),
             )  # fmt: skip
-            kept_half = best_first[: max(2 * BATCHED, int(kept_share * len(best_first)))]
-            still_open = [tested for tested in kept_half if not tested.is_closed]
+            top_half = best_first[: max(2 * BATCHED, int(top_share * len(best_first)))]
+            still_open = [tested for tested in top_half if not tested.is_closed]
             batch_limit = BATCHED
             if not self.ranking():  # the load of the same few is lowered until one carries it
                 still_open.sort(key=lambda t: -len(t.trials))
@@ -287,7 +287,7 @@ class Search:
             still_open = still_open[: min(batch_limit, budget - self.runs)]
             if not still_open:
                 return
-            kept_share = max(0.5 * kept_share, 0.05)
+            top_share = max(0.5 * top_share, 0.05)
             yield from self._simulate([(tested, _next_load(tested)) for tested in still_open])
 
     def simulate_new(self, candidates: Iterable[Candidate]) -> Steps:
@@ -351,16 +351,16 @@ class Search:
         best_first = sorted(points, key=lambda x: (-x[0][0], -x[0][1], x[1].candidate.settings))
         return [tested for _, tested in best_first]
 
-    def gap(self, best: float, sure: Container[Any]) -> float:
-        """Largest share by which a deployment outside `sure` may exceed the best score."""
-        best_possible = best
+    def gap(self, best_score: float, proved: Container[Any]) -> float:
+        """Largest share by which a deployment outside `proved` may exceed the best score."""
+        best_possible = best_score
         for candidate in self.space.open_candidates:
             rate_per_s, tested = candidate.price.bound, self.tested.get(candidate.settings)
-            if candidate.settings in sure or (tested and (tested.failed or self.has_one_load)):
+            if candidate.settings in proved or (tested and (tested.failed or self.has_one_load)):
                 continue
             rate_per_s = min(rate_per_s, LUCK * tested.missed_rate) if tested else rate_per_s
             best_possible = max(best_possible, score(self.plan.goal, rate_per_s, candidate.npus))
-        return best_possible / best - 1.0
+        return best_possible / best_score - 1.0
 
 
 def excess(points: FLOATS, x: float, y: float) -> FLOATS:

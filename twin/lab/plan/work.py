@@ -33,7 +33,7 @@ class PlansBusy(PlanError):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PlanStatus:
     """State of a plan."""
 
     working: bool
@@ -89,7 +89,7 @@ class Plans:
         if folder.is_dir():
             (folder / STOP).touch()
 
-    def state_of(self, key: str) -> Look:
+    def state_of(self, key: str) -> PlanStatus:
         """State of a plan by its key; an unknown plan has not begun."""
         folder = self._folder_of(key)
         status, answer = _json_object(folder / STATUS), _json_object(folder / ANSWER)
@@ -101,7 +101,7 @@ class Plans:
         is_stopping = is_working and (folder / STOP).exists()
         is_refused = bool(problem) and bool(status.get("refused"))
         so_far = status.get("so_far", {})
-        return Look(is_working, progress, so_far, answer, problem, is_stopping, is_refused)
+        return PlanStatus(is_working, progress, so_far, answer, problem, is_stopping, is_refused)
 
     def stored_plan(self, key: str) -> Plan | None:
         """The plan that is stored under a key; None if it is unknown or cannot be read."""
@@ -120,14 +120,14 @@ def plans_of(artefacts: Path, facts: Facts) -> Plans:
     return Plans(artefacts / "plans", version_of(facts))
 
 
-def carry_out_folder(here: Path) -> None:
+def carry_out_folder(folder: Path) -> None:
     """Carry out the plan of a folder, and write its answer; nothing if another process does."""
-    with try_lock(here / LOCK, patience_s=2.0) as has_lock:  # who only looks has it for a moment
+    with try_lock(folder / LOCK, patience_s=2.0) as has_lock:  # who only looks has it for a moment
         if not has_lock:
             return
         facts = load_facts()
-        plan = plan_from_text((here / QUESTION).read_text("utf-8"))
-        memory = Memory(here / MEMORY, version_of(facts))
+        plan = plan_from_text((folder / QUESTION).read_text("utf-8"))
+        memory = Memory(folder / MEMORY, version_of(facts))
         last_note_s, server_pid = 0.0, os.getppid()
 
         def note_progress(share: float, so_far: Mapping[str, Any]) -> bool:
@@ -135,8 +135,8 @@ def carry_out_folder(here: Path) -> None:
             nonlocal last_note_s
             if time.monotonic() - last_note_s > NOTED_S:
                 last_note_s = time.monotonic()
-                write_text(here / STATUS, json.dumps({"progress": share, "so_far": so_far}))
-            return not (here / STOP).exists() and os.getppid() == server_pid
+                write_text(folder / STATUS, json.dumps({"progress": share, "so_far": so_far}))
+            return not (folder / STOP).exists() and os.getppid() == server_pid
 
         try:
             answer = carry_out(plan, facts, note_progress, memory=memory)
@@ -144,10 +144,10 @@ def carry_out_folder(here: Path) -> None:
             stop_text = "It was stopped; go on, and nothing is simulated twice."
             problem = stop_text if isinstance(error, Stopped) else str(error)
             is_refused = not isinstance(error, Stopped | ClusterError)
-            status = _json_object(here / STATUS) | {"problem": problem, "refused": is_refused}
-            write_text(here / STATUS, json.dumps(status))
+            status = _json_object(folder / STATUS) | {"problem": problem, "refused": is_refused}
+            write_text(folder / STATUS, json.dumps(status))
         else:
-            write_text(here / ANSWER, json.dumps(answer, sort_keys=True))
+            write_text(folder / ANSWER, json.dumps(answer, sort_keys=True))
 
 
 def _json_object(path: Path) -> dict[str, Any]:
@@ -159,11 +159,11 @@ def _json_object(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _is_locked(here: Path) -> bool:
+def _is_locked(folder: Path) -> bool:
     """Whether a process is carrying out the plan of a folder."""
-    if not (here / LOCK).exists():
+    if not (folder / LOCK).exists():
         return False
-    with try_lock(here / LOCK, shared=True) as has_lock:
+    with try_lock(folder / LOCK, shared=True) as has_lock:
         return not has_lock
 
 

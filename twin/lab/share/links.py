@@ -119,7 +119,7 @@ def open_scenario(query: Mapping[str, str], store: Store, hold: Hold) -> Scenari
     """The scenario of an address; `hold` receives a machine inside it. Raises ShareError."""
     if query.get(PORTABLE):
         return _unpack_scenario(query[PORTABLE], hold)
-    digest = _bare(query.get(SCENARIO, ""))
+    digest = _without_punctuation(query.get(SCENARIO, ""))
     if not DIGEST.fullmatch(digest):
         raise ShareError("this link names no scenario: its id must be 64 characters of 0-9 and a-f")
     try:
@@ -132,17 +132,17 @@ def open_scenario(query: Mapping[str, str], store: Store, hold: Hold) -> Scenari
 
 def open_run(query: Mapping[str, str], store: Store) -> RunRow | NotHere | None:
     """The run that an address names, or why it cannot be shown; None if it names none."""
-    name = _bare(query.get(RUN, ""))
+    name = _without_punctuation(query.get(RUN, ""))
     return _find_run(name, store) if name else None
 
 
 def open_runs(query: Mapping[str, str], store: Store) -> list[RunRow | NotHere]:
     """The runs of a comparison's address, each once, baseline first. Raises ShareError."""
-    run_texts = _bare(query.get(RUNS, "")[:LINK_CHARS_MAX]).split(",")
+    run_texts = _without_punctuation(query.get(RUNS, "")[:LINK_CHARS_MAX]).split(",")
     run_ids = list(dict.fromkeys(filter(None, run_texts)))
     if len(run_ids) > COMPARED_MAX:
         raise ShareError(f"this link compares {len(run_ids)} runs: at most {COMPARED_MAX} can be")
-    baseline = _bare(query.get(BASELINE, ""))
+    baseline = _without_punctuation(query.get(BASELINE, ""))
     if baseline in run_ids:
         run_ids.remove(baseline)
         run_ids.insert(0, baseline)
@@ -186,7 +186,7 @@ def _unpack_scenario(text: str, hold: Hold) -> Scenario:
     return scenario
 
 
-def _bare(text: str) -> str:
+def _without_punctuation(text: str) -> str:
     """A value of a query without the punctuation of a sentence behind it; that alone unchanged."""
     return text.rstrip(PUNCTUATION) or text
 
@@ -195,7 +195,7 @@ def unpack_text(text: str) -> str:
     """The text inside a link. Raises ShareError if it is damaged or too long."""
     if len(text) > LINK_CHARS_MAX:
         raise ShareError(f"this link is longer than the {LINK_CHARS_MAX:,} characters of any")
-    text = _bare(text)
+    text = _without_punctuation(text)
     try:
         raw_bytes = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         inflater = zlib.decompressobj()

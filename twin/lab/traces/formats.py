@@ -132,7 +132,7 @@ def build_table(c: Columns, most_rows: int) -> TraceTable:
         raise TraceError(f"{c.name} holds no request to keep{reasons}")
     arrival_s = (c.ticks[chosen_rows] - c.ticks[chosen_rows[0]]) / c.ticks_per_s
     segment_offset, first_blocks, blocks, id_count, block_tokens = _chains(c, chosen_rows, counts)
-    session = np.arange(chosen_rows.size) if c.session is None else _numbers(c.session[chosen_rows])
+    session = np.arange(chosen_rows.size) if c.session is None else _indices(c.session[chosen_rows])
     return TraceTable(
         arrival_s=arrival_s.astype(np.float64),
         input_tokens=c.input_tokens[chosen_rows].astype(np.int32),
@@ -175,12 +175,12 @@ def _chains(
     counts["kept: prompts with fewer hashes than whole blocks"] += too_few_count
     begins = c.hash_offset[:-1][chosen]
     ends = begins + np.minimum(hash_counts, most_hashes)
-    scope = np.zeros(chosen.size, np.int64) if c.scope is None else _numbers(c.scope[chosen])
+    scope = np.zeros(chosen.size, np.int64) if c.scope is None else _indices(c.scope[chosen])
     id_count = chain_ids(begins, ends, scope, c.hashes)
     return (*runs_of(begins, ends, c.hashes), id_count, block_tokens)
 
 
-def _numbers(values: np.ndarray) -> np.ndarray:
+def _indices(values: np.ndarray) -> np.ndarray:
     """Numbers i8[n] from 0 on, equal for equal values, in order of first appearance."""
     _, first_index, inverse = np.unique(values, return_index=True, return_inverse=True)
     number_by_value = np.empty(first_index.size, np.int64)

@@ -34,29 +34,29 @@ class Cells:
     texts: Callable[[str], pl.Series | None]  # a column as text, null where a row has none
     where: Callable[[int], str]  # a row for people: 'x.csv line 3'
 
-    def error_at(self, column: str, row: int, wanted: str) -> TraceError:
-        """The error for a missing or invalid cell; wanted: what it must be."""
+    def error_at(self, column: str, row: int, rule: str) -> TraceError:
+        """The error for a missing or invalid cell; rule: what it must be."""
         value = self.value(column, row)
         if value is MISSING:
-            return TraceError(f"{self.where(row)} has no {column}: it must be {wanted}")
+            return TraceError(f"{self.where(row)} has no {column}: it must be {rule}")
         if value is None:
-            return TraceError(f"{self.where(row)}: {column} is empty: it must be {wanted}")
+            return TraceError(f"{self.where(row)}: {column} is empty: it must be {rule}")
         value_text = repr(value)
         value_text = value_text if len(value_text) <= 40 else value_text[:37] + "..."
-        return TraceError(f"{self.where(row)}: {column} = {value_text} must be {wanted}")
+        return TraceError(f"{self.where(row)}: {column} = {value_text} must be {rule}")
 
-    def refuse(self, column: str, bad: np.ndarray, wanted: str) -> None:
-        """Raise TraceError for the first bad row, b[n], if any; wanted: what it must be."""
-        if bad.any():
-            raise self.error_at(column, int(np.argmax(bad)), wanted)
+    def refuse(self, column: str, invalid: np.ndarray, rule: str) -> None:
+        """Raise TraceError for the first row where `invalid`, b[n], if any; rule: what it must be."""
+        if invalid.any():
+            raise self.error_at(column, int(np.argmax(invalid)), rule)
 
-    def numbers(self, column: str, wanted: str, most: float, *, whole: bool = False) -> np.ndarray:
+    def numbers(self, column: str, rule: str, most: float, *, whole: bool = False) -> np.ndarray:
         """Values of a column, f8[n]; refuses what is not in 0..`most`, and fractions if `whole`."""
         values = self.floats(column)
         is_invalid = ~((values >= 0) & (values <= most))
         if whole:
             is_invalid |= values != np.floor(values)
-        self.refuse(column, is_invalid, wanted)
+        self.refuse(column, is_invalid, rule)
         return values
 
     def tokens(self, column: str) -> np.ndarray:
@@ -86,7 +86,7 @@ def cells_of_rows(rows: Sequence[dict[str, Any]], where: Callable[[int], str]) -
 
     return Cells(
         len(rows),
-        lambda key: np.array([_float(row.get(key, MISSING)) for row in rows], np.float64),
+        lambda key: np.array([_json_float(row.get(key, MISSING)) for row in rows], np.float64),
         lambda key, i: rows[i].get(key, MISSING), texts, where,
     )  # fmt: skip
 
@@ -104,7 +104,7 @@ def numbers_in(column: pl.Series) -> np.ndarray:
     return column.cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
 
 
-def _float(value: Any) -> float:
+def _json_float(value: Any) -> float:
     """A JSON number as a float: NaN if missing, -1 if it is no number, infinite if too large."""
     if type(value) not in (int, float):
         return math.nan if value is MISSING else -1.0
@@ -126,12 +126,12 @@ def refuse_constant(word: str) -> float:
 DECODER = json.JSONDecoder(parse_constant=refuse_constant)
 
 
-def text_of(piece: Piece, first: int = 1) -> str:
-    """The text of a piece; first: its first line's number. Raises TraceError if not UTF-8."""
+def text_of(piece: Piece, first_line: int = 1) -> str:
+    """The text of a piece; first_line: its first line's number. Raises TraceError if not UTF-8."""
     try:
-        return piece.data.decode("utf-8-sig" if first == 1 else "utf-8")
+        return piece.data.decode("utf-8-sig" if first_line == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        line_number = piece.data.count(b"\n", 0, error.start) + first
+        line_number = piece.data.count(b"\n", 0, error.start) + first_line
         raise TraceError(f"{piece.name} line {line_number} is not UTF-8 text") from None
 
 
@@ -146,14 +146,14 @@ def portions(piece: Piece) -> Iterator[tuple[int, list[str]]]:
         begin_byte, first_line = end_byte + 1, first_line + len(lines)
 
 
-def decode_json(text: str, where: str, wanted: str = "one request {...}") -> Any:
-    """The value of a JSON text; raises TraceError with `where` and what is `wanted`."""
+def decode_json(text: str, where: str, rule: str = "one request {...}") -> Any:
+    """The value of a JSON text; raises TraceError with `where` and what is `rule`."""
     try:
         return DECODER.decode(text)
     except json.JSONDecodeError as error:
         line_text = f" line {error.lineno}" if " line " not in where else ""
         raise TraceError(
-            f"{where}{line_text} is not JSON: {error.msg} at column {error.colno}; {wanted} must "
+            f"{where}{line_text} is not JSON: {error.msg} at column {error.colno}; {rule} must "
             "stand there"
         ) from None
     except RecursionError:
@@ -252,7 +252,7 @@ def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
         if filled_indices:
             line_nos = np.array(filled_indices) + first_line
             row_count += line_nos.size
-            yield _csv_block(piece, header, [lines[i] for i in filled_indices], line_nos), line_nos
+            yield _line_cells(piece, header, [lines[i] for i in filled_indices], line_nos), line_nos
     if not row_count:
         raise TraceError(f"{piece.name} holds a header and no row")
 
@@ -262,14 +262,14 @@ def unquoted(line: str) -> str:
     return ",".join(cell.replace(",", COMMA) for cell in next(csv.reader([line])))
 
 
-def _csv_block(piece: Piece, header: list[str], body: list[str], numbers: np.ndarray) -> Cells:
-    """Cells of some lines of a CSV file; numbers: of these lines in the file, i8[n]."""
+def _line_cells(piece: Piece, header: list[str], lines: list[str], line_nos: np.ndarray) -> Cells:
+    """Cells of some lines of a CSV file; line_nos: of these lines in the file, i8[n]."""
     frame = pl.read_csv(
-        io.BytesIO("\n".join(body).encode()), has_header=False, new_columns=header,
+        io.BytesIO("\n".join(lines).encode()), has_header=False, new_columns=header,
         infer_schema=False, quote_char=None, eol_char="\n",
     )  # fmt: skip
     frame = frame.with_columns(pl.all().str.strip_chars(BLANK + '"'))
-    return cells_of_frame(frame, lambda row: f"{piece.name} line {numbers[row]}")
+    return cells_of_frame(frame, lambda row: f"{piece.name} line {line_nos[row]}")
 
 
 def clock_ns(cells: Cells, column: str) -> np.ndarray:
@@ -323,10 +323,10 @@ class Layout:
         missing_hashes_error: TraceError | None = None  # a portion none of whose rows has hashes
         for cells, lines in self.opened(reading.only_piece()):
             number_columns = self._ticks(cells), cells.tokens(self.input), cells.tokens(self.output)
-            names = _root_chats(cells, root_by_chat) if self.parents else cells.texts(self.session)
-            if names is None:
-                names = pl.Series([None] * cells.size, dtype=pl.String)
-            portions_read.append((*number_columns, lines, names))
+            chats = _root_chats(cells, root_by_chat) if self.parents else cells.texts(self.session)
+            if chats is None:
+                chats = pl.Series([None] * cells.size, dtype=pl.String)
+            portions_read.append((*number_columns, lines, chats))
             if self.block_tokens is None:
                 continue
             if any(cells.value("hash_ids", i) is not MISSING for i in range(cells.size)):
@@ -343,11 +343,11 @@ class Layout:
             _name_numbers(sessions), has_time=bool(self.time), time_unit=self.unit,
             warnings=[self.warning] if self.warning else [],
         )  # fmt: skip
-        other_unit, factor, result = OTHER_UNITS.get(self.unit, ("", 1.0, ""))
+        other_unit, factor, speed = OTHER_UNITS.get(self.unit, ("", 1.0, ""))
         if other_unit and 1.0 <= ticks.min() / (factor * SINCE_1970_S) < 4.0:
             columns_read.warnings.append(
                 f"times look like {other_unit} since 1970, but this format has {self.unit}: the "
-                f"trace is replayed 1,000 times too {result}"
+                f"trace is replayed 1,000 times too {speed}"
             )
         if hash_portions:
             lengths, columns_read.hashes = map(np.concatenate, zip(*hash_portions, strict=True))

@@ -52,12 +52,12 @@ class Budget:
 
     def __init__(self, name: str, limits: Limits) -> None:
         """Begin with the limit of unpacked bytes; name: of the source, in errors."""
-        self.name, self.limits, self.left = name, limits, limits.unpacked_bytes
+        self.name, self.limits, self.bytes_left = name, limits, limits.unpacked_bytes
 
     def spend(self, count: int) -> None:
         """Subtract `count` bytes; raises TraceError if fewer are left."""
-        self.left -= count
-        if self.left < 0:
+        self.bytes_left -= count
+        if self.bytes_left < 0:
             raise TraceError(
                 f"{self.name} unpacks to more than {self.limits.unpacked_bytes >> 20} MB, the most "
                 "that is read: cut it into parts"
@@ -112,13 +112,13 @@ def _unpack(name: str, data: bytes, limits: Limits, path: Path | None = None) ->
 
 
 def _inflate(
-    name: str, data: bytes, budget: Budget, *, counted: bool = False
+    name: str, data: bytes, budget: Budget, *, is_counted: bool = False
 ) -> tuple[bytes, bool]:
-    """Contents, unpacked at most once, and whether they were packed; counted: in the budget."""
+    """Contents, unpacked at most once, and whether they were packed; is_counted: in the budget."""
     if data.startswith(ZIP_MAGIC):
         raise TraceError(f"{name} is a zip archive: unpack it, or pack it as gzip or tar.gz")
     if not data.startswith(GZIP_MAGIC):
-        budget.spend(0 if counted else len(data))
+        budget.spend(0 if is_counted else len(data))
         return data, False
     content = gunzip(name, data, budget)
     if content.startswith((GZIP_MAGIC, ZIP_MAGIC)):
@@ -165,7 +165,7 @@ def _tar_pieces(name: str, data: bytes, budget: Budget, packed: bool) -> Iterato
                 if packed and content.startswith((GZIP_MAGIC, ZIP_MAGIC)):
                     raise TraceError(f"{name} holds {printable(member.name)} compressed twice")
                 member_name = printable(member.name)
-                yield Piece(member_name, _inflate(member_name, content, budget, counted=True)[0])
+                yield Piece(member_name, _inflate(member_name, content, budget, is_counted=True)[0])
     except (tarfile.TarError, EOFError, OverflowError, KeyError):
         raise TraceError(f"{name} is not a sound tar archive: pack it again") from None
 
@@ -190,8 +190,8 @@ def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") for part in name.split("/"))
 
 
-def _count_file(name: str, seen: int) -> int:
+def _count_file(name: str, count: int) -> int:
     """The number of files seen plus one. Raises TraceError if they are too many."""
-    if seen >= MOST_PIECES:
+    if count >= MOST_PIECES:
         raise TraceError(f"{name} holds more than {MOST_PIECES:,} files, the most that are read")
-    return seen + 1
+    return count + 1

@@ -269,4 +269,4 @@ def test_a_comparison_that_cannot_be_is_refused_before_it_is_run(
     monkeypatch.setenv("TWIN_DB_URL", str(store.database.url))
     monkeypatch.setattr("twin.lab.runs.runner.run_now", lambda *a, **k: pytest.fail("it was run"))
     with pytest.raises(error, match=said):
-        answer.compare_named(names, lambda name: lambda fraction, live: True)
+        answer.compare_by_name(names, lambda name: lambda fraction, live: True)

@@ -143,7 +143,7 @@ def upload_form() -> None:
 
 
 def test_a_machines_file_is_read_by_a_process_apart(store, monkeypatch):
-    read, seen = imports.read_apart, []
+    read, seen = imports.read_in_process, []
     monkeypatch.setattr(
         imports, "read_apart", lambda *asked: seen.append(asked[-1]) or read(*asked)
     )

@@ -8,7 +8,7 @@ import pytest
 from twin.engine.simulate import ENGINE_VERSION
 from twin.lab.library import load_facts
 from twin.lab.plan.question import Plan
-from twin.lab.plan.work import Look, Plans
+from twin.lab.plan.work import Plans, PlanStatus
 from twin.lab.share import links
 from twin.lab.sweep.sweep import Published
 from twin.scenario import Scenario, with_overrides
@@ -137,7 +137,7 @@ def test_a_stopped_plan_of_another_engine_promises_no_simulation_that_is_kept(ap
 def test_a_plan_that_was_refused_is_not_offered_again(app, stored, monkeypatch):
     key, refusal = stored({}, Scenario()), "it does not fit: use more NPUs per instance"
     for is_refused in (False, True):
-        look = Look(False, 0.0, {}, {}, refusal, refused=is_refused)
+        look = PlanStatus(False, 0.0, {}, {}, refusal, refused=is_refused)
         monkeypatch.setattr(Plans, "state_of", lambda *_, look=look: look)
         opened(app, plan=key)
         assert [w.value for w in app.warning] == [refusal]
@@ -179,17 +179,19 @@ def test_where_nothing_fits_the_relaxations_stand(app, stored):
 
 def test_relaxations_stand_while_others_are_looked_for(app, stored, monkeypatch):
     key, so_far = stored(ANSWER, Scenario()), {"stage": "Nothing fits", "relaxations": [RELAXED]}
-    monkeypatch.setattr(Plans, "state_of", lambda *_: Look(True, 0.5, so_far, {}, ""))
+    monkeypatch.setattr(Plans, "state_of", lambda *_: PlanStatus(True, 0.5, so_far, {}, ""))
     assert list(opened(app, plan=key).dataframe[0].value["Fits at"]) == ["61"]
 
 
 def test_a_search_that_has_simulated_nothing_yet_judges_nothing(app, stored, monkeypatch):
     key = stored(ANSWER, Scenario())
-    monkeypatch.setattr(Plans, "state_of", lambda *_: Look(True, 0.1, {"stage": "Search"}, {}, ""))
+    monkeypatch.setattr(
+        Plans, "state_of", lambda *_: PlanStatus(True, 0.1, {"stage": "Search"}, {}, "")
+    )
     opened(app, plan=key)
     assert not app.get("plotly_chart")
     so_far = {"stage": "Search", "front": [POINT]}
-    monkeypatch.setattr(Plans, "state_of", lambda *_: Look(True, 0.5, so_far, {}, ""))
+    monkeypatch.setattr(Plans, "state_of", lambda *_: PlanStatus(True, 0.5, so_far, {}, ""))
     assert opened(app, plan=key).get("plotly_chart")
 
 
@@ -198,13 +200,13 @@ def test_a_plan_says_what_it_does_before_its_first_simulation_and_that_it_stops(
 ):
     key = stored(ANSWER, Scenario())
     so_far = {"stage": "Searching", "simulations": 0, "deployments": 9626}
-    monkeypatch.setattr(Plans, "state_of", lambda *_: Look(True, 0.0, so_far, {}, ""))
+    monkeypatch.setattr(Plans, "state_of", lambda *_: PlanStatus(True, 0.0, so_far, {}, ""))
     button = opened(app, plan=key).button(key="stop-plan")
     assert (button.label, button.disabled) == ("Stop", False)
     said = app.get("progress")[0].proto.text
     assert said == "Searching: 0 simulated, 9,626 priced by formula"
     monkeypatch.setattr(
-        Plans, "state_of", lambda *_: Look(True, 0.0, so_far, {}, "", stopping=True)
+        Plans, "state_of", lambda *_: PlanStatus(True, 0.0, so_far, {}, "", stopping=True)
     )
     button = opened(app, plan=key).button(key="stop-plan")
     assert (button.label, button.disabled) == ("Stopping", True)

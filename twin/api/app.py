@@ -37,7 +37,7 @@ def _visitor_store(request: Request) -> Store:
     return store
 
 
-Seen = Annotated[Store, Depends(_visitor_store)]
+VisitorStore = Annotated[Store, Depends(_visitor_store)]
 
 
 class Question(BaseModel):
@@ -104,31 +104,31 @@ def plan_router() -> APIRouter:
     paths = APIRouter(prefix="/plans", tags=["plans"])
 
     @paths.post("", status_code=202)
-    def submit(question: PlanQuestion, seen: Seen) -> PlanState:
+    def submit(question: PlanQuestion, store: VisitorStore) -> PlanState:
         """Begin a plan, or go on with one that was stopped; the same question is the same plan."""
         plan = question.to_plan()
-        seen.require_writes()
-        _require_whole(seen, plan.scenario)
-        require_fits(budget_of(seen, plan.scenario, load_facts()))
-        return _plan_state(seen, _plans(seen).start(plan))
+        store.require_writes()
+        _require_whole(store, plan.scenario)
+        require_fits(budget_of(store, plan.scenario, load_facts()))
+        return _plan_state(store, _plans(store).start(plan))
 
     @paths.get("/{plan}")
-    def status(plan: str, seen: Seen) -> PlanState:
+    def status(plan: str, store: VisitorStore) -> PlanState:
         """State of a plan by its key: progress, best so far, whether it has answered."""
-        return _plan_state(seen, plan)
+        return _plan_state(store, plan)
 
     @paths.delete("/{plan}")
-    def stop(plan: str, seen: Seen) -> PlanState:
+    def stop(plan: str, store: VisitorStore) -> PlanState:
         """Request that a plan stops; its simulations stay stored, and it can be resumed."""
-        plans, _ = _require_plan(seen, plan)
-        seen.require_writes()
+        plans, _ = _require_plan(store, plan)
+        store.require_writes()
         plans.stop(plan)
-        return _plan_state(seen, plan)
+        return _plan_state(store, plan)
 
     @paths.get("/{plan}/result")
-    def result(plan: str, seen: Seen) -> dict[str, Any]:
+    def result(plan: str, store: VisitorStore) -> dict[str, Any]:
         """What `plan --json` prints: `ranked`, `gap`, `relaxations`, `front`, `ledger`."""
-        state = _require_plan(seen, plan)[0].state_of(plan)
+        state = _require_plan(store, plan)[0].state_of(plan)
         if not state.answer:
             raise StoreError(state.problem or f"plan {plan} is at work: its answer is to come")
         return dict(state.answer)
@@ -136,30 +136,30 @@ def plan_router() -> APIRouter:
     return paths
 
 
-def _require_whole(seen: Store, scenario: Scenario) -> None:
+def _require_whole(store: Store, scenario: Scenario) -> None:
     """Check that a scenario's files are stored, and that all it names exists. Raises StoreError,
     HardwareError, ModelError or FactError."""
-    if lacking := seen.absence(scenario):
-        raise StoreError(lacking)
+    if absence := store.absence(scenario):
+        raise StoreError(absence)
     require_known(scenario, load_facts())
 
 
-def _plans(seen: Store) -> Plans:
+def _plans(store: Store) -> Plans:
     """The plans of the store that a visitor sees, running and stored ones."""
-    return plans_of(seen.artefacts.folder, load_facts())
+    return plans_of(store.artefacts.folder, load_facts())
 
 
-def _require_plan(seen: Store, key: str) -> tuple[Plans, Plan]:
+def _require_plan(store: Store, key: str) -> tuple[Plans, Plan]:
     """The plans of a visitor's store, and the one plan with this key. Raises UnknownId."""
-    plans = _plans(seen)
+    plans = _plans(store)
     if (question := plans.stored_plan(key)) is None:
         raise UnknownId("plan", key)
     return plans, question
 
 
-def _plan_state(seen: Store, key: str) -> PlanState:
+def _plan_state(store: Store, key: str) -> PlanState:
     """A plan by its key as the API returns it: state, progress, limits and best answer so far."""
-    plans, question = _require_plan(seen, key)
+    plans, question = _require_plan(store, key)
     state = plans.state_of(key)
     return PlanState(
         plan=key, name=question.scenario.name,
@@ -212,7 +212,7 @@ def application(
     app.include_router(plan_router())
 
     @app.get("/presets")
-    def list_presets(_seen: Seen) -> list[dict[str, str]]:
+    def list_presets(_store: VisitorStore) -> list[dict[str, str]]:
         """Key, question and digest of every preset."""
         return [
             {"key": p.key, "question": p.scenario.question, "scenario": scenario_digest(p.scenario)}
@@ -220,37 +220,37 @@ def application(
         ]
 
     @app.post("/predict")
-    def predict(question: Question, seen: Seen) -> dict[str, Any]:
+    def predict(question: Question, store: VisitorStore) -> dict[str, Any]:
         """The steady state by formula: `summary`, seconds by operator, advice, known errors."""
         scenario = question.to_scenario()
-        _require_whole(seen, scenario)
-        counts = seen.counts.value_of(scenario)
-        trace = seen.traces.value_of(scenario)
+        _require_whole(store, scenario)
+        counts = store.counts.value_of(scenario)
+        trace = store.traces.value_of(scenario)
         return predict_all(scenario, trace, counts.counts if counts else None)
 
     @app.post("/runs", status_code=202)
-    def submit(question: Question, seen: Seen) -> Run:
+    def submit(question: Question, store: VisitorStore) -> Run:
         """Queue a run; a question that was answered before is that run, done."""
         scenario = question.to_scenario()
-        _require_whole(seen, scenario)
-        return _run_state(seen, runner().submit(scenario, seen))
+        _require_whole(store, scenario)
+        return _run_state(store, runner().submit(scenario, store))
 
     @app.get("/runs/{run}")
-    def status(run: str, seen: Seen) -> Run:
+    def status(run: str, store: VisitorStore) -> Run:
         """State of a run by its id; its figures once it is done."""
-        return _run_state(seen, run)
+        return _run_state(store, run)
 
     @app.delete("/runs/{run}")
-    def cancel(run: str, seen: Seen) -> Run:
+    def cancel(run: str, store: VisitorStore) -> Run:
         """Stop a queued or running run; its row stays."""
-        runner().cancel(run, seen)
-        return _run_state(seen, run)
+        runner().cancel(run, store)
+        return _run_state(store, run)
 
     @app.get("/runs/{run}/tables/{table}")
-    def rows(run: str, table: str, seen: Seen) -> Response:
+    def rows(run: str, table: str, store: VisitorStore) -> Response:
         """One table of a run as JSON rows."""
-        require(seen.runs.get(run), "run", run)
-        return Response(seen.runs.table(run, table).write_json(), media_type="application/json")
+        require(store.runs.get(run), "run", run)
+        return Response(store.runs.table(run, table).write_json(), media_type="application/json")
 
     return app
 
@@ -303,10 +303,10 @@ def _refuse_malformed(_request: Request, error: Exception) -> Response:
     return JSONResponse({"detail": text}, 422)
 
 
-def _run_state(seen: Store, run: str) -> Run:
+def _run_state(store: Store, run: str) -> Run:
     """A run by its id as the API returns it: state, figures, digest and names of its tables."""
-    row = require(seen.runs.get(run), "run", run)
-    fields = {"run": row.id, "digest": row.result_digest, "tables": sorted(seen.runs.tables(run))}
+    row = require(store.runs.get(run), "run", run)
+    fields = {"run": row.id, "digest": row.result_digest, "tables": sorted(store.runs.tables(run))}
     columns = {name: getattr(row, name) for name in Run.model_fields if name not in fields}
     return Run(**fields, **columns)
 

@@ -67,7 +67,7 @@ def compare(
 ) -> None:  # fmt: skip
     """Compare runs with the first one; scenarios without a run are simulated first."""
     with terminal.progress_bar("compare") as watch:
-        comparison = load_lab("runs.answer:compare_named")(runs, lambda name: watch, seeds)
+        comparison = load_lab("runs.answer:compare_by_name")(runs, lambda name: watch, seeds)
     terminal.end_with_json(asdict(comparison), as_json)
     heads = [f"{i + 1} {name}" for i, name in enumerate(comparison.names)]
     differing = [r for r in comparison.inputs if r.path not in {"name", "question", "source"}]

@@ -12,7 +12,7 @@ from twin.hardware.imported import ImportedMachine, npus_of
 from twin.hardware.placement import usable_npu_count
 from twin.lab import ask, machines
 from twin.lab.kinds import TRACE, CountsTable, Kind
-from twin.lab.runs.apart import Refused, read_apart
+from twin.lab.runs.apart import Refused, read_in_process
 from twin.lab.store import ImportRow, StoreError, UnknownId
 from twin.lab.store.values import Values
 from twin.lab.traces import reader
@@ -100,7 +100,7 @@ def draw_upload(kind: Import) -> None:
 @st.cache_data(show_spinner="Reading the file", max_entries=4)
 def _read_upload(one: str, data: bytes, name: str, _kind: Kind[Any]) -> Any:
     """The value in an uploaded file, cached. Raises Refused."""
-    return read_apart(_kind, data, name)
+    return read_in_process(_kind, data, name)
 
 
 def _draw_choice(kind: Import, own: str) -> None:

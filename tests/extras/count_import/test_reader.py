@@ -18,7 +18,7 @@ from twin.lab.kinds import COUNTS as KIND
 from twin.lab.kinds import CountsTable
 from twin.lab.library import ROOT, presets
 from twin.lab.runs.answer import answer_scenario
-from twin.lab.runs.apart import read_apart
+from twin.lab.runs.apart import read_in_process
 from twin.lab.traces.source import Limits
 from twin.scenario import with_overrides
 
@@ -172,7 +172,7 @@ def test_real_patterns():
 
 
 def test_a_process_apart_reads_the_same():
-    assert read_apart(KIND, AS_JSON, "c.json").digest == read_counts(AS_JSON, "c.json").digest
+    assert read_in_process(KIND, AS_JSON, "c.json").digest == read_counts(AS_JSON, "c.json").digest
 
 
 def test_counts_are_imported_by_command_and_asked_for_as_it_says(tmp_path, monkeypatch):

@@ -29,10 +29,10 @@ from twin.workload.requests import TraceTable
 
 def answer_scenario(
     scenario: Scenario, trace: TraceTable | None, watch: Watch, *, keep: bool = True,
-    tables: Sequence[str] = (), also: Callable[[Run], object] = lambda _: None,
+    tables: Sequence[str] = (), on_run: Callable[[Run], object] = lambda _: None,
 ) -> dict[str, Any]:  # fmt: skip
     """Simulate a scenario in this process; returns its figures as one object. keep: store the run;
-    tables: names of tables included as rows; also: called with the run. Raises ValueErrors of the
+    tables: names of tables included as rows; on_run: called with the run. Raises ValueErrors of the
     simulation, SpecError for an unknown table."""
     begun_at_s, run_id = time.perf_counter(), None
     if keep:
@@ -48,7 +48,7 @@ def answer_scenario(
     if missing_tables := [name for name in tables if name not in run.tables]:
         table_names = ", ".join(sorted(run.tables))
         raise SpecError(f"this run has no table {missing_tables[0]}; it has {table_names}")
-    also(run)
+    on_run(run)
     requests = run.tables.get("requests")
     tenants_seen = None
     if scenario.tenants and requests is not None:
@@ -83,7 +83,7 @@ def _load_named(scenario: Scenario) -> np.ndarray | None:
     return None if table is None else table.counts
 
 
-def compare_named(
+def compare_by_name(
     names: Sequence[str], watching: Callable[[str], Watch], seeds: int = 1
 ) -> Comparison:
     """Comparison of runs by id, preset or file, the first as baseline; missing runs are simulated.

@@ -20,7 +20,7 @@ class Refused(ValueError):
     """A file that is not accepted: the reader's own sentence, or the exceeded limit."""
 
 
-def read_apart(
+def read_in_process(
     kind: Kind[T], data: bytes, name: str, *, memory_bytes: int = MEMORY_BYTES,
     seconds: float = SECONDS,
 ) -> T:  # fmt: skip

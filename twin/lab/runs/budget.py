@@ -57,8 +57,8 @@ class Budget:
 
 def estimate_budget(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
     """Estimated budget of a scenario's run; trace_requests: those of its recorded stream."""
-    budgets = [_budget_of_one(budget, facts, trace_requests) for budget in of_models(s)]
-    memory_bytes = BASE_BYTES + sum(budget.memory_bytes - BASE_BYTES for budget in budgets)
+    budgets = [_budget_of_one(model, facts, trace_requests) for model in of_models(s)]
+    memory_bytes = BASE_BYTES + sum(model.memory_bytes - BASE_BYTES for model in budgets)
     return Budget(sum(o.requests for o in budgets), memory_bytes, sum(o.seconds for o in budgets))
 
 
@@ -135,7 +135,7 @@ def require_fits(budget: Budget, waiting: Iterable[Budget] = ()) -> None:
             f"{most_s / 60.0:,.0f} that are allowed here ({LIMIT}): shorten horizon_s, or let "
             "experts shift or be balanced less often"
         )
-    queued_s = sum(budget_waiting.seconds for budget_waiting in waiting)
+    queued_s = sum(waiting_budget.seconds for waiting_budget in waiting)
     if queued_s + budget.seconds > QUEUE * most_s:
         raise TooLarge(
             f"runs of about {queued_s / 60.0:,.0f} minutes are waiting already: let some finish, "

@@ -72,9 +72,9 @@ class Cluster:
         self._sent: dict[str, tuple[str, str]] = {}  # what is under way, by key
         self._futures: dict[str, Any] = {}  # of what this connection has sent
 
-    def send(self, key: str, what: str, text: str) -> None:
+    def send(self, key: str, task: str, text: str) -> None:
         """Note a task (a name of DONE) on a text, which `answers` submits, once, by its key."""
-        self._sent.setdefault(key, (what, text))
+        self._sent.setdefault(key, (task, text))
 
     def answers(self, wait_s: float = 0.0) -> dict[str, str | Exception]:
         """Results or errors by key since the last call, within `wait_s`. Raises ClusterError."""
@@ -94,9 +94,9 @@ class Cluster:
                 if time.monotonic() >= deadline_s:
                     return {}
                 time.sleep(LOOK_S)
-            return self._take_ended()
+            return self._take_answers()
 
-    def _take_ended(self) -> dict[str, str | Exception]:
+    def _take_answers(self) -> dict[str, str | Exception]:
         """Answers of ended tasks, or their errors, by key."""
         answer_by_key: dict[str, str | Exception] = {}
         for key, future in list(self._futures.items()):
@@ -169,7 +169,7 @@ class Cluster:
 log = logging.getLogger(__name__)
 
 # What can be done: text in, text out.
-DONE = {
+TASKS = {
     "warm": "twin.lab.runs.job:warm_up",
     "run": "twin.lab.runs.job:carry_out",
     "trial": "twin.lab.plan.drive:simulate_text",
@@ -193,7 +193,7 @@ class Child:
         self._replies: SimpleQueue[Message | None] = SimpleQueue()
         self._key = ""
 
-    def answer(self, what: str, text: str, key: str = "") -> str:
+    def answer(self, task: str, text: str, key: str = "") -> str:
         """Result of a task (a name of DONE) on a text; key: to stop it by. Raises ClusterError."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
@@ -201,7 +201,7 @@ class Child:
                 self._process = Piped(start_process("twin.lab.runs.cluster"), self._replies.put)
             self._key = key
             try:
-                self._process.say({"what": what, "text": text})
+                self._process.say({"what": task, "text": text})
                 reply = self._wait_for_reply(self._process)
             finally:
                 self._key = ""
@@ -238,9 +238,9 @@ class Child:
 CHILD = Child()  # of this worker
 
 
-def run_task(key: str, what: str, text: str) -> str:
+def run_task(key: str, task: str, text: str) -> str:
     """Run a task (a name of DONE) on a text in this worker's process; called by the scheduler."""
-    return CHILD.answer(what, text, key)
+    return CHILD.answer(task, text, key)
 
 
 def stop(keys: Collection[str]) -> None:
@@ -288,7 +288,7 @@ def main() -> None:
     while not is_last:
         task = texts.get()
         try:
-            reply = {"answer": Hook("done", DONE[task["what"]]).load()(task["text"])}
+            reply = {"answer": Hook("done", TASKS[task["what"]]).load()(task["text"])}
         except ValueError as error:
             if not type(error).__module__.startswith("twin."):
                 log.exception("a process that simulates failed")

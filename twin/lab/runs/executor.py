@@ -118,9 +118,9 @@ class Runner:
         """The run's present row; raises UnknownId."""
         return require(self._store.runs.get(run), "run", run)
 
-    def cancel(self, run: str, seen: Store | None = None) -> str:
+    def cancel(self, run: str, visitor_store: Store | None = None) -> str:
         """Request the end of a run (within two seconds); returns its state. Raises StoreError."""
-        state = (seen or self._store).runs.request_stop(run)
+        state = (visitor_store or self._store).runs.request_stop(run)
         self._wake_all()
         return state
 
@@ -277,16 +277,16 @@ class Runner:
             idle_s = float("inf") if not self._processes else IDLE_S
             self._processes[name] = self._start_process(name, idle_s)
 
-    def _start_process(self, name: str, idle_s: float, *more: str) -> Piped:
+    def _start_process(self, name: str, idle_s: float, *options: str) -> Piped:
         """Start a process that takes runs under a name until idle for `idle_s`; listen to it."""
-        arguments = (f"--owner={name}", f"--engine={self._engine}", f"--idle-s={idle_s}", *more)
+        arguments = (f"--owner={name}", f"--engine={self._engine}", f"--idle-s={idle_s}", *options)
         process = start_process("twin.lab.runs.job", *arguments, **self._store.environment)
         return Piped(process, self._note_stage)
 
-    def _note_stage(self, news: Message | None) -> None:
+    def _note_stage(self, message: Message | None) -> None:
         """Note that a process began or ended a stage of preparation."""
-        if news is not None:
-            stage, took_s = news[0]["stage"], news[0]["took_s"]
+        if message is not None:
+            stage, took_s = message[0]["stage"], message[0]["took_s"]
             began_s = self.stages.get(stage, Stage(time.monotonic())).began_s
             self.stages[stage] = Stage(began_s, took_s)
 

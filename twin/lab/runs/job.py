@@ -58,17 +58,17 @@ def start_heartbeat(
     takes progress and returns whether to continue. With a budget the thread ends the run and this
     process if they take far more memory."""
     latest_progress: tuple[float, dict[str, Any]] = (0.0, {})
-    order: Beat = "go"
+    reply: Beat = "go"
     is_over = threading.Event()
 
     def beat_until_over() -> None:
         """Store progress as a heartbeat, and read whether to stop, until the run is over."""
-        nonlocal order
+        nonlocal reply
         while not is_over.wait(PULSE_S):
             if budget is not None and (taken_bytes := resident_bytes()) > limit_bytes(budget):
                 _give_up(store, run, owner, budget, taken_bytes)
             try:
-                order = store.runs.beat(run, owner, *latest_progress)
+                reply = store.runs.beat(run, owner, *latest_progress)
             except StoreError as error:
                 # The next beat may get through; a run outlives many missed ones.
                 log.warning("progress of run %s was not stored: %s", run, error)
@@ -77,7 +77,7 @@ def start_heartbeat(
         """Note progress for the next heartbeat; returns whether the run goes on."""
         nonlocal latest_progress
         latest_progress = (fraction, dict(live))
-        return order == "go"
+        return reply == "go"
 
     thread = threading.Thread(target=beat_until_over, daemon=True)
     thread.start()

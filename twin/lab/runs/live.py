@@ -165,9 +165,9 @@ class Answering:
         self._found: OrderedDict[str, Mapping[str, Any]] = OrderedDict()  # by that
         self._say = listen(self._take_question)
 
-    def _take_question(self, word: tuple[str, str | None]) -> None:
+    def _take_question(self, message: tuple[str, str | None]) -> None:
         """Queue a question from the server, or note that its run was dropped (text None)."""
-        run, text = word
+        run, text = message
         if text is None:
             self._dropped.add(run)
         else:

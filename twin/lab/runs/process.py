@@ -116,27 +116,27 @@ class Piped:
     """The starter's side of a process."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], hear: Callable[[Message | None], object]
+        self, process: subprocess.Popen[bytes], receive: Callable[[Message | None], object]
     ) -> None:
-        """Begin to listen: `hear` gets each message, None at the end, on a thread."""
+        """Begin to listen: `receive` gets each message, None at the end, on a thread."""
         self.pid, self.poll, self.wait = process.pid, process.poll, process.wait
         self.kill = process.kill
         self._process = process
         self._lines = 0
         self._seen = (0, "")
         self._silent_s = 0.0
-        threading.Thread(target=self._listen, args=(hear,), daemon=True).start()
+        threading.Thread(target=self._listen, args=(receive,), daemon=True).start()
 
-    def _listen(self, hear: Callable[[Message | None], object]) -> None:
-        """Pass messages to `hear` until the output ends; runs on a thread."""
+    def _listen(self, receive: Callable[[Message | None], object]) -> None:
+        """Pass messages to `receive` until the output ends; runs on a thread."""
         stream = self._process.stdout
         assert stream is not None
         with stream:
             for line in stream:
                 self._lines += 1
                 if line.strip():
-                    hear(unpack(line, stream))
-        hear(None)
+                    receive(unpack(line, stream))
+        receive(None)
 
     def say(self, value: object = None) -> None:
         """Send a value to the process as a line of JSON; nothing happens if it is gone."""
@@ -189,8 +189,8 @@ def listen(hear: Callable[[Any], object], end: Callable[[], object] = end_now) -
             write(b"\n")
             time.sleep(BEAT_S)
 
-    for work in (read, beat):
-        threading.Thread(target=work, daemon=True).start()
+    for task in (read, beat):
+        threading.Thread(target=task, daemon=True).start()
     return lambda head, tables={}: write(pack(head, tables))
 
 

@@ -125,8 +125,8 @@ def _verify_run(store: Store, row: RunRow, watch: Watch) -> Verified:
         return Verified(row.id, row.name, "not compared", row.message or f"it is {row.state}")
     engine = load_engine()
     version = engine.ENGINE_VERSION
-    is_other = row.engine_version != version
-    engine_note = f"by engine {row.engine_version} then, {version} now" if is_other else ""
+    is_other_engine = row.engine_version != version
+    engine_note = f"by engine {row.engine_version} then, {version} now" if is_other_engine else ""
     try:
         run = compute_run(store, row, engine, watch)
     except (StoreError, ValueError) as refusal:

@@ -125,10 +125,10 @@ def request_work(run: Source, row: Mapping[str, Any]) -> Inside:
         prefill_s = row["prefill_end_s"] - row["prefill_start_s"] if row["prefill_end_s"] else 0.0
         seconds_by_operator[""] = max(0.0, prefill_s - sum(seconds_by_operator.values()))
     iterations = passes("decode", "transfer_end_s", "finish_s")
-    wait_s = iterations[0].begin_s - row["transfer_end_s"] if iterations else 0.0
+    decode_wait_s = iterations[0].begin_s - row["transfer_end_s"] if iterations else 0.0
     mean_iteration_s = sum(p.end_s - p.begin_s for p in iterations) / max(1, len(iterations))
     operators, hot_reads = tuple(seconds_by_operator.items()), tuple(held_s.items())
-    return Inside(operators, wait_s, len(iterations), mean_iteration_s, hot_reads)
+    return Inside(operators, decode_wait_s, len(iterations), mean_iteration_s, hot_reads)
 
 
 def span_of_request(run: Source, request: int) -> tuple[float, float]:

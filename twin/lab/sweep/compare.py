@@ -179,14 +179,14 @@ def _excuse_npus(row: MetricRow, runs: Sequence[RunRow], baseline: int) -> Metri
         return row
     base = runs[baseline].summary
 
-    def spare(run: RunRow) -> bool:
+    def has_spare(run: RunRow) -> bool:
         """Whether a run has more NPUs than the baseline and finishes at least as many requests."""
         has_more_npus = (run.summary.get("npus") or 0) > (base.get("npus") or 0)
         rate_per_s, base_per_s = (s.get("throughput_req_per_s") or 0.0 for s in (run.summary, base))
         return has_more_npus and rate_per_s >= (1 - SAME_LOAD) * base_per_s
 
     verdicts: list[Verdict] = [
-        "different" if verdict == "worse" and spare(run) else verdict
+        "different" if verdict == "worse" and has_spare(run) else verdict
         for run, verdict in zip(runs, row.verdicts, strict=True)
     ]
     return replace(row, verdicts=tuple(verdicts))
@@ -236,20 +236,20 @@ def reseed(
 
 
 def with_pairs(
-    compared: Comparison, summaries: Sequence[Sequence[Mapping[str, Any] | None]]
+    comparison: Comparison, summaries: Sequence[Sequence[Mapping[str, Any] | None]]
 ) -> Comparison:
     """Comparison with paired differences of LEAST seeds or more; summaries: by run, of `reseed`."""
     rows = []
-    for row in compared.metrics:
+    for row in comparison.metrics:
         verdicts: list[Verdict] = list(row.verdicts)
         differences: list[Paired | None] = [None] * len(summaries)
         for run, seed_summaries in enumerate(summaries):
             value_pairs = [
                 (float(own[row.name]), float(other[row.name]))
-                for own, other in zip(seed_summaries, summaries[compared.baseline], strict=True)
+                for own, other in zip(seed_summaries, summaries[comparison.baseline], strict=True)
                 if own and other and is_number(own.get(row.name)) and is_number(other.get(row.name))
             ]
-            if run == compared.baseline or len(value_pairs) < LEAST:
+            if run == comparison.baseline or len(value_pairs) < LEAST:
                 continue
             differences[run] = pair = pair_difference(value_pairs)
             if math.isclose(pair.base + abs(pair.mean) + pair.half, pair.base):
@@ -259,15 +259,15 @@ def with_pairs(
             elif row.verdicts[run] != "different":
                 verdicts[run] = _verdict(row.name, pair.base + pair.mean, pair.base)
         rows.append(replace(row, verdicts=tuple(verdicts), paired=tuple(differences)))
-    return replace(compared, metrics=rows)
+    return replace(comparison, metrics=rows)
 
 
-def pair_difference(both: Sequence[tuple[float, float]]) -> Paired:
+def pair_difference(pairs: Sequence[tuple[float, float]]) -> Paired:
     """Mean difference of (value, baseline) pairs with its interval, by Student's t."""
     from scipy.special import stdtrit  # a seventh of the imports of `twin run`, which has no pairs
 
-    differences = [value - base for value, base in both]
-    error_of_mean = statistics.stdev(differences) / math.sqrt(len(both))
-    half_width = float(stdtrit(len(both) - 1, 0.5 + 0.5 * SURE)) * error_of_mean
-    base_mean = statistics.fmean(base for _, base in both)
-    return Paired(len(both), base_mean, statistics.fmean(differences), half_width)
+    differences = [value - base for value, base in pairs]
+    error_of_mean = statistics.stdev(differences) / math.sqrt(len(pairs))
+    half_width = float(stdtrit(len(pairs) - 1, 0.5 + 0.5 * SURE)) * error_of_mean
+    base_mean = statistics.fmean(base for _, base in pairs)
+    return Paired(len(pairs), base_mean, statistics.fmean(differences), half_width)

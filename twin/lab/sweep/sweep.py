@@ -173,15 +173,15 @@ def points(
     return new_points
 
 
-def _rename(question: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scenario:
+def _rename(point_scenario: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scenario:
     """The scenario of a point, named after the values that differ from the sweep's scenario."""
     change_texts = [
         f"{axis.label} {axis.text_of(value)}"
         for axis in axes
-        if (value := read(question, axis.path)) != read(origin, axis.path)
+        if (value := read(point_scenario, axis.path)) != read(origin, axis.path)
     ]
     name = " · ".join([origin.name, *change_texts])[:80]
-    return question.model_copy(update={"name": name})
+    return point_scenario.model_copy(update={"name": name})
 
 
 def run_points(runner: Runner, points: Sequence[Point]) -> Iterator[RunRow | None]:
@@ -217,14 +217,14 @@ def meets_slo(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
     return view.slo_met(summary, scenario)
 
 
-def knees(held: Sequence[bool | None]) -> list[int]:
-    """Indices along an axis before each change between SLO met and missed; held: by point."""
-    judged_indices = [i for i, is_met in enumerate(held) if is_met is not None]
-    return [i for i, j in itertools.pairwise(judged_indices) if held[i] != held[j]]
+def knees(met: Sequence[bool | None]) -> list[int]:
+    """Indices along an axis before each change between SLO met and missed; met: by point."""
+    judged_indices = [i for i, is_met in enumerate(met) if is_met is not None]
+    return [i for i, j in itertools.pairwise(judged_indices) if met[i] != met[j]]
 
 
 def conclusion(
-    over: Axis, scenarios: Sequence[Scenario], summaries: Sequence[dict[str, Any]]
+    axis: Axis, scenarios: Sequence[Scenario], summaries: Sequence[dict[str, Any]]
 ) -> str:
     """Sentence on where a sweep of one field meets its SLO; '' with fewer than two known points."""
     pairs = list(zip(scenarios, summaries, strict=True))
@@ -232,21 +232,21 @@ def conclusion(
     known_indices = [i for i, is_met in enumerate(meets) if is_met is not None]
     if len(known_indices) < 2:
         return ""
-    change_indices, texts = knees(meets), [over.text_of(value) for value in over.values]
+    change_indices, texts = knees(meets), [axis.text_of(value) for value in axis.values]
     if not change_indices:
         verdict_text = "The SLO holds" if meets[known_indices[0]] else "The SLO is not met"
         first, last = known_indices[0], known_indices[-1]
         return f"{verdict_text} anywhere from {texts[first]} to {texts[last]}."
     index_before = change_indices[0]  # of the last value before the first change
     next_index = next(i for i in known_indices if i > index_before)
-    met, miss = sorted((index_before, next_index), key=lambda i: not meets[i])
-    metric, limit = broken_limits(*pairs[miss])[0]
-    figure, bound = shown(metric.key, summaries[miss][metric.key]), shown(metric.key, limit)
-    reason = f"at {texts[miss]} {metric.label} is {figure}, {bound} is the limit"
+    met_index, miss_index = sorted((index_before, next_index), key=lambda i: not meets[i])
+    metric, limit = broken_limits(*pairs[miss_index])[0]
+    figure, bound = shown(metric.key, summaries[miss_index][metric.key]), shown(metric.key, limit)
+    reason = f"at {texts[miss_index]} {metric.label} is {figure}, {bound} is the limit"
     direction = "up to" if meets[index_before] else "from"
     change_count = len(change_indices)
     change_text = "" if change_count == 1 else f" It changes {change_count} times along the way."
-    return f"Holds its SLO {direction} {texts[met]}; {reason}.{change_text}"
+    return f"Holds its SLO {direction} {texts[met_index]}; {reason}.{change_text}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,9 +185,8 @@ def test_relaxations_stand_while_others_are_looked_for(app, stored, monkeypatch)
 
 def test_a_search_that_has_simulated_nothing_yet_judges_nothing(app, stored, monkeypatch):
     key = stored(ANSWER, Scenario())
-    monkeypatch.setattr(
-        Plans, "state_of", lambda *_: PlanStatus(True, 0.1, {"stage": "Search"}, {}, "")
-    )
+    status = PlanStatus(True, 0.1, {"stage": "Search"}, {}, "")
+    monkeypatch.setattr(Plans, "state_of", lambda *_: status)
     opened(app, plan=key)
     assert not app.get("plotly_chart")
     so_far = {"stage": "Search", "front": [POINT]}

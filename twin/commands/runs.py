@@ -50,7 +50,7 @@ def run(
     print_remarks(resolved)
     with terminal.progress_bar(resolved.name) as watch:
         answer = load_lab("runs.answer:answer_scenario")(
-            resolved, recorded, watch, keep=not no_store, tables=table or (), also=report
+            resolved, recorded, watch, keep=not no_store, tables=table or (), on_run=report
         )
     if as_json:
         terminal.print_json(answer)

@@ -54,8 +54,7 @@ def decode_text(data: bytes, name: str, most_bytes: int, error: type[Exception],
 
 def read_text(path: Path, most_bytes: int, error: type[Exception], kind: str) -> str:
     """The text of a UTF-8 file; raises `error` with one sentence. kind: what it should be."""
-    contents = read_bytes(path, most_bytes, error)
-    return decode_text(contents, path.name, most_bytes, error, kind)
+    return decode_text(read_bytes(path, most_bytes, error), path.name, most_bytes, error, kind)
 
 
 def toml_table(text: str, name: str, error: type[Exception]) -> dict[str, Any]:

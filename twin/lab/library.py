@@ -78,8 +78,7 @@ def published_table(path: Path = PUBLISHED) -> dict[str, Any]:
 
 def _fact_table(path: Path, name: str) -> dict[str, Any]:
     """The TOML table of a file of facts; name: in error messages. Raises FactError."""
-    text = read_text(path, FACTS_BYTES_MAX, FactError, "TOML file")
-    return toml_table(text, name, FactError)
+    return toml_table(read_text(path, FACTS_BYTES_MAX, FactError, "TOML file"), name, FactError)
 
 
 def _with_private_constants(path: Path, fitted: dict[str, Any]) -> dict[str, Any]:
@@ -111,8 +110,8 @@ def presets(folder: Path = SCENARIOS) -> tuple[Preset, ...]:
 
 def preset(key: str) -> Scenario | None:
     """The scenario of a preset; None: no preset has that key."""
-    path_by_key = {path.stem: path for path in SCENARIOS.glob("*.toml")}
-    return load_scenario_file(path_by_key[key]) if key in path_by_key else None
+    path = next((path for path in SCENARIOS.glob("*.toml") if path.stem == key), None)
+    return load_scenario_file(path) if path else None
 
 
 def load_scenario_file(path: Path) -> Scenario:

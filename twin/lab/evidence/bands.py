@@ -111,8 +111,7 @@ def stack_of(row: Row) -> str:
 
 def log_speed(row: Row, error: float) -> float:
     """ln of the twin's speed over the published one, from a row's error (twin / published - 1)."""
-    is_rate = row.measure.split(".")[-1] in RATES
-    return math.log1p(error) if is_rate else -math.log1p(error)
+    return math.log1p(error) if row.measure.split(".")[-1] in RATES else -math.log1p(error)
 
 
 def errors_of(

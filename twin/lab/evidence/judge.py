@@ -58,8 +58,7 @@ class MeasureInput:
     @property
     def steady_state(self) -> Prediction:
         """Steady state by formula with every slot taken."""
-        hit_share = float(self.args.get("hit_share", 0.0))
-        traffic = full_traffic(self.scenario, self.facts, hit_share)
+        traffic = full_traffic(self.scenario, self.facts, float(self.args.get("hit_share", 0.0)))
         return predict_steady(self.scenario, self.facts, traffic=traffic)
 
     @property
@@ -373,11 +372,11 @@ def _skew_clause(group: str) -> str:
     return f"; the paper's rows at benchmark balance: skew {skew_text}, a calibrating constant"
 
 
-def score_table(rows: Judged, by: str = "group") -> list[dict[str, str]]:
-    """A line for each group or system (`by`): mean, worst and number of rows of every kind."""
+def score_table(rows: Judged) -> list[dict[str, str]]:
+    """A line for each group of machines: mean, worst and number of rows of every kind."""
     table = []
-    for name in dict.fromkeys(row[by] for row in rows):
-        own_rows = [row for row in rows if row[by] == name]
+    for name in dict.fromkeys(row["group"] for row in rows):
+        own_rows = [row for row in rows if row["group"] == name]
         score_by_kind = {kind: score(own_rows, name, kind) for kind in JUDGED}
         table.append(
             {"rows of": name}

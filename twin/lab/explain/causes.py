@@ -329,8 +329,7 @@ def propose_drafts(v: View) -> Changes:
     if not decode.mtp_draft_tokens or v.mode == "prefill_only":
         return
     if decode.mtp_dataset == "as_stated" and decode.mtp_acceptance < REFERENCE_ACCEPTANCE:
-        settings = {"deployment.decode.mtp_acceptance": REFERENCE_ACCEPTANCE}
-        yield Change(settings, doable=False)
+        yield Change({"deployment.decode.mtp_acceptance": REFERENCE_ACCEPTANCE}, doable=False)
     yield Change({"deployment.decode.mtp_draft_tokens": 0})
     yield Change({"deployment.decode.mtp_draft_tokens": decode.mtp_draft_tokens + 1})
 

@@ -36,7 +36,7 @@ def propose_prefill_instances(v: View) -> Changes:
     if v.mode != "disaggregated" or need <= largest:
         return
     for added_instances in sorted({largest - count + 1, need - count}):
-        freed_npus = _shrunken_pool(v, "decode", added_instances * npus - v.free_npus)
+        freed_npus = _shrunken_decode(v, added_instances * npus - v.free_npus)
         yield Change({"deployment.prefill.instances": count + added_instances} | freed_npus)
     if deployment.prefill.npus_per_instance > 1:
         yield Change({"deployment.prefill.instances": 2 * count,
@@ -88,15 +88,15 @@ def _propose_pools(v: View, prefills: Iterable[int]) -> Changes:
                           "deployment.decode.npus_per_instance": decode_npus})  # fmt: skip
 
 
-def _shrunken_pool(v: View, role: str, npus: int) -> Settings:
-    """Settings of a pool that gives up a number of NPUs: fewer instances, or smaller ones."""
-    count, instance_npus = v.role_npus[role]
+def _shrunken_decode(v: View, npus: int) -> Settings:
+    """Settings of a decode pool that gives up some NPUs: fewer instances, or smaller ones."""
+    count, instance_npus = v.role_npus["decode"]
     if npus <= 0:
         return {}
     fewer_instances = math.ceil(npus / instance_npus)
     if count > fewer_instances:
-        return {f"deployment.{role}.instances": count - fewer_instances}
-    return {f"deployment.{role}.npus_per_instance": max(1, instance_npus - math.ceil(npus / count))}
+        return {"deployment.decode.instances": count - fewer_instances}
+    return {"deployment.decode.npus_per_instance": max(1, instance_npus - math.ceil(npus / count))}
 
 
 @cause("colocated", "Capacity of colocated instances", "Add colocated instances.")

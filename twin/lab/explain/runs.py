@@ -142,8 +142,7 @@ def score(before: Summary, after: Summary, s: Scenario) -> float:
     ratios = [ttft_share(summary, s) + tpot_share(summary, s) + 1e-3 for summary in (before, after)]
     gain = SERVED * (share_met(after) - share_met(before)) + math.log(ratios[0] / ratios[1])
     if catches_up(before, after, s):
-        finished_before = max(finished_share(before, s), LEAST_FINISHED)
-        gain += math.log(finished_share(after, s) / finished_before)
+        gain += math.log(finished_share(after, s) / max(finished_share(before, s), LEAST_FINISHED))
     return gain
 
 

@@ -48,8 +48,7 @@ class View:
     @property
     def has_experts(self) -> bool:
         """Whether the model has routed experts."""
-        model = self.scenario.deployment.model
-        return "experts" in load_shape(self.facts, model).stages
+        return "experts" in load_shape(self.facts, self.scenario.deployment.model).stages
 
     @property
     def mode(self) -> str:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Literal
@@ -234,7 +234,7 @@ class Space:
             else pools[pool][0].largest_rate(batch, prices.tpot_s)[0]
             for pool in roles
         }  # fmt: skip
-        for count in _counts_with(COUNTS, load / rate_by_role[role]):
+        for count in _counts_with(load / rate_by_role[role]):
             if count * sizes[role] > machine.npus - sum(sizes[pool] for pool in other_roles):
                 break
             rate_per_s = count * rate_by_role[role]
@@ -247,7 +247,7 @@ class Space:
             for pool in other_roles:
                 need = min(rate_per_s, load) / rate_by_role[pool]
                 low_count, high = MATCHED[0] * need, MATCHED[1] * need
-                near_counts = [c for c in _counts_with(COUNTS, need) if low_count <= c <= high]
+                near_counts = [c for c in _counts_with(need) if low_count <= c <= high]
                 near_counts = near_counts or [min(COUNTS, key=lambda c: abs(c - need))]
                 choices = [counts | {COUNTED[pool]: c} for counts in choices for c in near_counts]
             for counts in choices:
@@ -339,6 +339,6 @@ def _mode_values(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]
     }
 
 
-def _counts_with(counts: Sequence[int], need: float) -> list[int]:
-    """The counts and the least whole number that reaches `need`, sorted."""
-    return sorted({*counts, math.ceil(need)} if 0.0 < need < math.inf else counts)
+def _counts_with(need: float) -> list[int]:
+    """COUNTS and the least whole number that reaches `need`, sorted."""
+    return sorted({*COUNTS, math.ceil(need)} if 0.0 < need < math.inf else COUNTS)

@@ -199,8 +199,7 @@ class Prices:
         problem = ModelError("no instance fits")
         for settings in ({}, *tries):
             try:
-                scenario = with_overrides(self.base, settings)
-                return traffic_of(scenario, self.facts, trace)
+                return traffic_of(with_overrides(self.base, settings), self.facts, trace)
             except (ModelError, SpecError) as error:
                 problem = error if isinstance(error, ModelError) else problem
         raise problem
@@ -333,8 +332,7 @@ class Prices:
                 curve, bound_curve = both_curves
                 return replace(curve, until_s=until_s), replace(bound_curve, until_s=until_s)
             try:
-                batch_scenario = with_overrides(base, {BATCH: batch})
-                costs = build_costs(batch_scenario, self.facts, assembly.net)
+                costs = build_costs(with_overrides(base, {BATCH: batch}), self.facts, assembly.net)
                 # What is read of a prefix may take longer than computing it.
                 predicted = [(traffic, predict(costs, traffic, *tables)) for traffic in traffics]
             except ValueError as error:

@@ -51,12 +51,8 @@ class Relax:
             "survives": self.fallen is not None, "npus": plan.npus,
             LOAD: has_load and self.search.space.prices.offered is not None,
         }  # fmt: skip
-        return [
-            "slo.tpot_ms",
-            "slo.ttft_s",
-            "slo.share",
-            *(key for key, has in in_force.items() if has),
-        ]
+        always = ("slo.tpot_ms", "slo.ttft_s", "slo.share")
+        return [*always, *(key for key, is_set in in_force.items() if is_set)]
 
     def share_done(self) -> float:
         """Share of the limits that are done."""
@@ -120,8 +116,7 @@ class Relax:
         self._note_loads(nearest_tested)
         if carried_rate:
             return min(carried_rate, PART * rate)  # up from there, little of each search is new
-        least_carrier = yield from self._find_fit(LOAD, LEAST * rate)
-        return LEAST * rate if least_carrier else 0.0
+        return LEAST * rate if (yield from self._find_fit(LOAD, LEAST * rate)) else 0.0
 
     def _nearest_candidates(self) -> list[Candidate]:
         """Simulated deployments that are nearest to the limits."""

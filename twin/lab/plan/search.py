@@ -124,9 +124,8 @@ class Search:
         while untried and self.runs < screening_end and not self.over():
             if not (chosen_batch := self._pick(untried, min(BATCHED, screening_end - self.runs))):
                 break
-            taken_settings = {c.settings for c in chosen_batch}
-            untried = [c for c in untried if c.settings not in taken_settings]
             yield from self.simulate_new(chosen_batch)
+            untried = [c for c in untried if c.settings not in self.tested]
         # One choice at a time around the best deployments, with matching counts.
         while (runs_left := int(screening_budget) - self.runs) > 0 and not self.over():
             best = self.ranking()[:BEST]

@@ -77,19 +77,13 @@ def trial_of(run: Run) -> Trial:
     trial = stored_figures | slo_figures | {"digest": run.digest, "seed": s.seed}
     if latencies is None or not latencies.ttft_s.size or not slo_only_judges(s):
         return trial
-    if rejudge(trial, latencies, s) != trial:
-        return trial
-    return trial | {"latencies": latencies}
+    return trial if rejudge(trial, latencies, s) != trial else trial | {"latencies": latencies}
 
 
 def _slo_figures(summary: Summary, latencies: Latencies | None, valid: bool, s: Scenario) -> Trial:
     """Figures that depend on the SLO: share within it, whether it is met, limits that would be."""
-    return {
-        "share": share_met(summary),
-        "holds": bool(slo_met(summary, s)) and valid,
-        **_needed_limits(latencies, summary, s),
-        "scenario": scenario_digest(s),
-    }
+    figures = {"share": share_met(summary), "holds": bool(slo_met(summary, s)) and valid}
+    return figures | _needed_limits(latencies, summary, s) | {"scenario": scenario_digest(s)}
 
 
 def slo_only_judges(s: Scenario) -> bool:

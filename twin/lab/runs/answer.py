@@ -50,24 +50,20 @@ def answer_scenario(
         raise SpecError(f"this run has no table {missing_tables[0]}; it has {table_names}")
     on_run(run)
     requests = run.tables.get("requests")
-    tenants_seen = None
-    if scenario.tenants and requests is not None:
-        tenants_seen = Observed.by_requests(scenario, requests)
-    return {
-        "run": run_id,
-        "scenario": scenario_digest(scenario),
-        "digest": run.digest,
+    answer: dict[str, Any] = {
+        "run": run_id, "scenario": scenario_digest(scenario), "digest": run.digest,
         "wall_s": round(time.perf_counter() - begun_at_s, 3),
-        "requests": int(run.summary["requests"] or 0),
-        "name": scenario.name,
-        "valid": run.valid,
+        "requests": int(run.summary["requests"] or 0), "name": scenario.name, "valid": run.valid,
         "broken_checks": [check for check in run.checks if not check["ok"]],
-        "notes": list(run.notes),
-        "summary": dict(run.summary),
-        **({"tenants": tenant_rows(tenants_seen)} if tenants_seen else {}),
-        **({"models": run.tables["models"].to_dicts()} if scenario.models else {}),
-        **({"tables": {name: run.tables[name].to_dicts() for name in tables}} if tables else {}),
-    }
+        "notes": list(run.notes), "summary": dict(run.summary),
+    }  # fmt: skip
+    if scenario.tenants and requests is not None:
+        answer["tenants"] = tenant_rows(Observed.by_requests(scenario, requests))
+    if scenario.models:
+        answer["models"] = run.tables["models"].to_dicts()
+    if tables:
+        answer["tables"] = {name: run.tables[name].to_dicts() for name in tables}
+    return answer
 
 
 def _load_named(scenario: Scenario) -> np.ndarray | None:

@@ -69,8 +69,7 @@ def _budget_of_one(s: Scenario, facts: Facts, trace_requests: int) -> Budget:
         trace_requests_used = min(trace_requests, workload.trace.max_requests or trace_requests)
         requests = float(trace_requests_used * workload.trace.tree_copies)
     elif workload.arrivals == "closed_loop":
-        output_tokens = mean_lengths(workload, facts).output_tokens
-        turn_s = max(output_tokens, 1.0) * FASTEST_TOKEN_S
+        turn_s = max(mean_lengths(workload, facts).output_tokens, 1.0) * FASTEST_TOKEN_S
         requests = workload.concurrency * (s.horizon_s / turn_s + 1.0)
     else:
         requests = (

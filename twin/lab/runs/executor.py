@@ -228,8 +228,7 @@ class Runner:
             return False
         for run, answer in answer_by_run.items():
             if isinstance(answer, Exception):
-                owner = Owner.current()
-                run_row = self._store.runs.claim(owner, run) or self._store.runs.get(run)
+                run_row = self._store.runs.claim(Owner.current(), run) or self._store.runs.get(run)
                 if run_row is not None:
                     self._store.runs.fail(run, run_row.owner, f"the cluster gave it up: {answer}")
         return bool(running_rows or waiting_ids)

@@ -193,9 +193,7 @@ def set_up_once() -> None:
 
 def stages_of(name: str) -> warm.Stages:
     """Independent stages of compiling an engine, by name; empty for another than ENGINE."""
-    if name != ENGINE:
-        return {}
-    return {**compiled.STAGES, "set-up": set_up_once}
+    return {**compiled.STAGES, "set-up": set_up_once} if name == ENGINE else {}
 
 
 def compile_once(tell: warm.Tell) -> None:

@@ -58,9 +58,8 @@ def start_process(module: str, *words: str, **environment: str) -> subprocess.Po
 
 def cores() -> int:
     """Number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    has_affinity = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 def exit_text(code: int) -> str:

@@ -40,8 +40,7 @@ class Source:
 
     def window(self, begin_s: float, end_s: float, most: int) -> Window:
         """Passes (at most `most`) in a span (s): the run is repeated up to its end, watched."""
-        span_s = begin_s, end_s
-        return watch(self.scenario, self.facts, span_s, most, self.trace, self.counts)
+        return watch(self.scenario, self.facts, (begin_s, end_s), most, self.trace, self.counts)
 
 
 def source_of(name: str, settings: Sequence[str], progress: Watch) -> Source:

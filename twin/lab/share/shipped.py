@@ -89,12 +89,9 @@ def write_run(key: str, scenario: Scenario, run: "Run", engine: str, folder: Pat
     to_f32 = (cs.float() - time_columns).cast(pl.Float32)
     tables = {name: run.tables[name].with_columns(to_f32) for name in TABLES if name in run.tables}
     description = {
-        "scenario": scenario_digest(scenario),
-        "engine": engine,
-        "facts": load_facts().digest,
-        "summary": dict(run.summary),
-        "tables": list(tables),
-    }
+        "scenario": scenario_digest(scenario), "engine": engine, "facts": load_facts().digest,
+        "summary": dict(run.summary), "tables": list(tables),
+    }  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{key}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:

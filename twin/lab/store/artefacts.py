@@ -205,8 +205,7 @@ def _is_older(path: Path, age_s: float) -> bool:
 def _hash_file(path: Path) -> tuple[str, int]:
     """SHA-256 and size in bytes of a file."""
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return digest, file.tell()
+        return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
 
 
 def _sync_folder(folder: Path) -> None:

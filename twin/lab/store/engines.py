@@ -103,8 +103,7 @@ class Database:
 
 def _session(engine: Engine) -> Session:
     """A session whose rows keep their values after updates and commits."""
-    options = {"synchronize_session": False}
-    return Session(engine, expire_on_commit=False, execution_options=options)
+    return Session(engine, expire_on_commit=False, execution_options={"synchronize_session": False})
 
 
 def open_database(url: str) -> Database:

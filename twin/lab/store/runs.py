@@ -78,8 +78,7 @@ FACT = ("value", "unit", "source", "mark", "note")
 @lru_cache(maxsize=4)
 def facts_text(facts: Facts) -> str:
     """Stored text of facts as JSON, without notes, which the digest does not cover."""
-    rows = {name: [f.value, f.unit, f.source, f.mark, ""] for name, f in facts.items()}
-    return json_text(rows)
+    return json_text({name: [f.value, f.unit, f.source, f.mark, ""] for name, f in facts.items()})
 
 
 def facts_of_text(text: str, digest: str) -> Facts:
@@ -422,5 +421,4 @@ def new_id() -> str:
 
 def _held_by(run: str, owner: Owner) -> ColumnElement[bool]:
     """Condition that an owner has a run, and that it runs."""
-    runs = RunRow
-    return (runs.id == run) & (runs.state == RUNNING) & (runs.owner_name == owner.name)
+    return (RunRow.id == run) & (RunRow.state == RUNNING) & (RunRow.owner_name == owner.name)

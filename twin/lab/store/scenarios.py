@@ -43,10 +43,9 @@ class Scenarios:
             body=canonical(scenario), preset=preset, created_s=time.time(),
         )  # fmt: skip
         if preset and not is_new:
-            rows = ScenarioRow
-            statement = update(rows).where(rows.digest == stored_digest, rows.preset != preset)
+            is_other = (ScenarioRow.digest == stored_digest) & (ScenarioRow.preset != preset)
             with self._database.write() as session:
-                session.execute(statement.values(preset=preset))
+                session.execute(update(ScenarioRow).where(is_other).values(preset=preset))
         return stored_digest
 
     def store_if_new(self, scenario: Scenario, **columns: Any) -> tuple[str, bool]:
@@ -154,10 +153,9 @@ class Scenarios:
     def store_presets(self) -> list[str]:
         """Store every preset and unmark former ones; returns the presets' digests in order."""
         digests = [self.save(entry.scenario, preset=entry.key) for entry in presets()]
-        rows = ScenarioRow
-        statement = update(rows).where(rows.preset != "", rows.digest.not_in(digests))
+        is_former = (ScenarioRow.preset != "") & ScenarioRow.digest.not_in(digests)
         with self._database.write() as session:
-            session.execute(statement.values(preset=""))
+            session.execute(update(ScenarioRow).where(is_former).values(preset=""))
         return digests
 
 

@@ -125,10 +125,9 @@ class Values(Generic[T]):
             scenarios, runs = session.scalar(scenario_query), session.scalar(run_query)
         if not scenarios:
             return ""
-        count_text = numbered(scenarios, "scenario") + (
-            f" with {numbered(runs, 'run')}" if runs else ""
-        )
-        return f"{self.kind.in_use} used by {count_text}: delete those first"
+        runs_text = f" with {numbered(runs, 'run')}" if runs else ""
+        users = f"{numbered(scenarios, 'scenario')}{runs_text}"
+        return f"{self.kind.in_use} used by {users}: delete those first"
 
     def delete(self, digest: str) -> None:
         """Delete a value that no scenario names. Raises StoreError if one does, UnknownId."""
@@ -153,6 +152,5 @@ def seal_of(row: ImportRow, files: dict[str, str]) -> str:
 
 def files_of(session: Session, digest: str) -> dict[str, str]:
     """SHA-256 of the tables of a value, by name."""
-    tables = ImportTableRow
-    query = select(tables.name, tables.sha256).where(tables.digest == digest)
-    return {name: sha256 for name, sha256 in session.execute(query)}
+    columns = ImportTableRow.name, ImportTableRow.sha256
+    return dict(session.execute(select(*columns).where(ImportTableRow.digest == digest)).all())

@@ -42,8 +42,7 @@ class Visitor:
 
     def sees(self, session: Session, name: str) -> bool:
         """Whether this visitor may see a run or a scenario: they hold it, or see everything."""
-        is_limited = self.known and self.writes
-        return not is_limited or self.name in self._holders(session, name)
+        return not (self.known and self.writes) or self.name in self._holders(session, name)
 
     def hold(self, session: Session, name: str) -> None:
         """Record that this visitor holds a run (id), a scenario or a file (digest)."""
@@ -59,8 +58,8 @@ class Visitor:
         holders = self._holders(session, name)
         if self.name not in holders:
             raise StoreError(f"this {kind} is somebody else's: only who requested it may do that")
-        is_own = (HoldingRow.name == name) & (HoldingRow.visitor == self.name)
-        session.execute(delete(HoldingRow).where(is_own))
+        own_key = {"name": name, "visitor": self.name}
+        session.execute(delete(HoldingRow).filter_by(**own_key))
         return len(holders) == 1
 
     def require_held(self, session: Session, kind: str, name: str) -> None:
@@ -151,8 +150,7 @@ def join_notes(
     query: Select[Any], column: InstrumentedAttribute[str], visitor: str, tags: Iterable[str]
 ) -> Select[Any]:
     """A query joined with a visitor's notes, limited to rows that have all these tags."""
-    is_of_row = (NoteRow.name == column) & (NoteRow.visitor == visitor)
-    query = query.outerjoin(NoteRow, is_of_row)
+    query = query.outerjoin(NoteRow, (NoteRow.name == column) & (NoteRow.visitor == visitor))
     for tag in tags:
         query = query.where(NoteRow.tags.contains(f"\n{tag}\n", autoescape=True))
     return query

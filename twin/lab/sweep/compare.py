@@ -199,9 +199,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 def _verdict(name: str, value: float | None, base: float | None) -> Verdict:
     """Verdict of a figure against the baseline's; without a better direction, 'different'."""
-    if value is None or base is None:
-        return "unknown"
-    return verdict(name, value, base) or "different"
+    return "unknown" if value is None or base is None else verdict(name, value, base) or "different"
 
 
 def _notes(runs: Sequence[RunRow], titles: Sequence[str], inputs: Sequence[InputRow]) -> list[str]:

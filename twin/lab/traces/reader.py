@@ -77,26 +77,18 @@ def preview(table: TraceTable) -> dict[str, Any]:
         problem = f"timestamps are rounded to {quantum_s:.4g} s"
         warnings.append(f"{problem}: spread the requests over that step")
     return {
-        "name": table.name,
-        "format": table.format,
-        "digest": table.digest,
-        "rows": request_count,
+        "name": table.name, "format": table.format, "digest": table.digest, "rows": request_count,
         "sessions": int(np.unique(table.session).size),
-        "duration_s": duration_s if table.has_time else None,
-        "rate_req_per_s": rate_per_s,
-        "interarrival_cv": gap_variation,
-        "time_unit": table.time_unit,
-        "timestamp_step_s": quantum_s or None,
-        "input_tokens": _percentiles(input_tokens),
+        "duration_s": duration_s if table.has_time else None, "rate_req_per_s": rate_per_s,
+        "interarrival_cv": gap_variation, "time_unit": table.time_unit,
+        "timestamp_step_s": quantum_s or None, "input_tokens": _percentiles(input_tokens),
         "output_tokens": _percentiles(output_tokens),
         "prefill_decode_ratio": float(input_tokens.sum() / output_tokens.sum()),
-        "block_tokens": table.block_tokens or None,
-        "blocks": table.blocks,
+        "block_tokens": table.block_tokens or None, "blocks": table.blocks,
         "ideal_hit_token_ratio": ideal_ratio,
         "think_s_p50": float(np.median(think_s)) if think_s.size else None,
-        "counts": dict(table.counts),
-        "warnings": warnings,
-    }
+        "counts": dict(table.counts), "warnings": warnings,
+    }  # fmt: skip
 
 
 def _percentiles(values: np.ndarray) -> dict[str, float]:

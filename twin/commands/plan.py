@@ -49,7 +49,7 @@ def plan(
     base_scenario, recorded_trace = scenario_and_trace(scenario, settings or [], trace)
     if recorded_trace is not None:
         open_store().traces.save(recorded_trace)  # where processes of the plan find it
-    settings_given = {
+    limits = {
         "goal": goal or default_goal(base_scenario), "by": by, "npus": npus, "power_kw": power_kw,
         "cost_per_million_tokens": cost, "survives": survives or (), "simulations": simulations,
         "seconds": seconds, "more": more,
@@ -57,7 +57,7 @@ def plan(
     if ledger is not None and not ledger.absolute().parent.is_dir():
         raise typer.BadParameter(f"{ledger.parent} is no folder to write the ledger to")
     report = terminal.report_writer("plan", html)
-    new_plan = plan_from(base_scenario, settings_given | ({"vary": vary} if vary else {}))
+    new_plan = plan_from(base_scenario, limits | ({"vary": vary} if vary else {}))
     with terminal.progress_bar(base_scenario.name) as watch:
 
         def note(share: float, so_far: Mapping[str, Any]) -> bool:
@@ -73,7 +73,7 @@ def plan(
     _print_answer(base_scenario.name, new_plan, answer)
 
 
-def _print_answer(name: str, wanted: Plan, answer: Mapping[str, Any]) -> None:
+def _print_answer(name: str, question: Plan, answer: Mapping[str, Any]) -> None:
     """Print a plan's ranked deployments as a table, and its sentences."""
     rows = [
         (f"{row['rank']}{' =' if row['equal_to_first'] else ''}", brief_text(row["settings"]),
@@ -81,11 +81,11 @@ def _print_answer(name: str, wanted: Plan, answer: Mapping[str, Any]) -> None:
          amount(row["summary"]["tpot_s_mean"] or 0.0, "time"),
          amount(row["summary"]["ttft_s_p99"] or 0.0, "time"),
          *("yes" if row["losses"].get(failure, {}).get("status") == "feasible" else "no"
-           for failure in wanted.survives))
+           for failure in question.survives))
         for row in answer["ranked"]
     ]  # fmt: skip
     columns = ("", "deployment", "NPUs", "tokens/s/NPU", "TPOT", "TTFT p99",
-             *(f"without a {failure}" for failure in wanted.survives))  # fmt: skip
+             *(f"without a {failure}" for failure in question.survives))  # fmt: skip
     if rows:
         terminal.print_rows(f"{name}: what to deploy", columns, rows)
     for sentence in answer_sentences(dict(answer)):

@@ -44,13 +44,13 @@ def run(
     report = terminal.report_writer("run", html)
     if table and not as_json:
         raise SpecError("--table adds rows to one JSON object: say --json too")
-    resolved, recorded = scenario_and_trace(
+    question, trace_table = scenario_and_trace(
         scenario, settings or [], trace, rate_multiplier, tree_copies
     )
-    print_remarks(resolved)
-    with terminal.progress_bar(resolved.name) as watch:
+    print_remarks(question)
+    with terminal.progress_bar(question.name) as watch:
         answer = load_lab("runs.answer:answer_scenario")(
-            resolved, recorded, watch, keep=not no_store, tables=table or (), on_run=report
+            question, trace_table, watch, keep=not no_store, tables=table or (), on_run=report
         )
     if as_json:
         terminal.print_json(answer)
@@ -114,9 +114,9 @@ def sweep(
         "--csv", help="CSV on standard output; SI units.")] = False,
 ) -> None:  # fmt: skip
     """Simulate a scenario over a range of one or two fields, and say where its SLO breaks."""
-    resolved, _ = scenario_and_trace(scenario, settings or [])
-    with terminal.progress_bar(resolved.name) as watch:
-        answer = load_lab("runs.answer:sweep_fields")(resolved, over, watch)
+    question, _ = scenario_and_trace(scenario, settings or [])
+    with terminal.progress_bar(question.name) as watch:
+        answer = load_lab("runs.answer:sweep_fields")(question, over, watch)
     terminal.end_with_json(answer, as_json)
     if as_csv:
         terminal.out.file.write(load_lab("sweep.sweep:csv_text")(answer["points"]))
@@ -132,7 +132,7 @@ def sweep(
         )
         for row in answer["points"]
     ]
-    terminal.print_rows(f"{resolved.name} over {' and '.join(axis.label for axis in axes)}",
+    terminal.print_rows(f"{question.name} over {' and '.join(axis.label for axis in axes)}",
                (*(axis.label for axis in axes), "SLO", *keys, "run"), cells)  # fmt: skip
     if answer["conclusion"]:
         terminal.out.print(answer["conclusion"])
@@ -144,11 +144,11 @@ def predict(
     as_json: terminal.AsJson = False,
 ) -> None:
     """The steady state by formula alone: no arrivals, no queues, milliseconds of wall time."""
-    resolved, _ = scenario_and_trace(scenario, settings or [])
-    prediction = load_lab("runs.predicted:predict_all")(resolved)
+    question, _ = scenario_and_trace(scenario, settings or [])
+    prediction = load_lab("runs.predicted:predict_all")(question)
     terminal.end_with_json(prediction, as_json)
     for model, answer in prediction.get("models", {"": prediction}).items():
-        print_prediction(": ".join(filter(None, (resolved.name, model))), answer)
+        print_prediction(": ".join(filter(None, (question.name, model))), answer)
     time_text = f"{seconds(prediction['wall_s'])} of wall time"
     terminal.out.print(f"{time_text}, compiling left out", style="dim")
 
@@ -189,9 +189,9 @@ def worker(
     )
 
 
-def print_remarks(named: Scenario) -> None:
+def print_remarks(question: Scenario) -> None:
     """Print settings without effect to standard error, before the run."""
-    for remark in remarks(named):
+    for remark in remarks(question):
         terminal.err.print(escape(remark))
 
 

@@ -86,9 +86,9 @@ def test_a_first_error_is_never_asked_for_twice_and_belongs_to_a_commit(tmp_path
     monkeypatch.setattr(made, "load_published", lambda: [unseen])
     monkeypatch.setattr(made, "clean_commit", lambda root: "c" * 40)
     path = tmp_path / "first.toml"
-    assert [new["id"] for new in made.keep_first(load_facts(), path)] == [row.id]
+    assert [new["id"] for new in made.add_first(load_facts(), path)] == [row.id]
     before = path.read_text("utf-8")
-    assert made.keep_first(load_facts(), path) == []
+    assert made.add_first(load_facts(), path) == []
     assert path.read_text("utf-8") == before
 
 

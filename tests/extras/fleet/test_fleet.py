@@ -88,7 +88,7 @@ def test_scenarios_have_the_load_that_their_shares_say(spill):
     """And what was inside a lost supernode comes to the others, all of it and once."""
     fleet = of(EAST, WEST, BOTH, regions=REGIONS, lost=LOST, spill=spill, resend_s=1.0)
     found = lives_of(fleet, named, FACTS, lambda _: 60)
-    laid = found.laid
+    laid = found.layout
     t = np.arange(0.5, 24000.0) / 1000.0
     served = np.zeros((t.size, len(laid.units)))
     for life in found.lives:
@@ -109,12 +109,12 @@ def test_requests_of_a_run_of_a_fleet_are_those_of_its_load():
     fleet = of(EAST, WEST, regions=REGIONS, lost=LOST[:1], rate_req_per_s=2000.0)
     found = lives_of(fleet, named, FACTS, lambda _: 500)
     come = sum(
-        found.laid.units[life.unit].count
+        found.layout.units[life.unit].count
         * len(generate(life.scenario.workload, life.scenario.horizon_s, 1, 128, FACTS))
         for life in found.lives
     )
     t = np.arange(0.5, 24000.0) / 1000.0
-    wanted = found.laid.req_per_s_by_region(t, FACTS).sum() / 1000.0 + 500
+    wanted = found.layout.req_per_s_by_region(t, FACTS).sum() / 1000.0 + 500
     assert come == pytest.approx(wanted, abs=5.0 * np.sqrt(2.0 * wanted))
 
 

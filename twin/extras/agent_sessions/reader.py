@@ -93,11 +93,11 @@ def _most_tokens(limits: Limits) -> int:
     return max(int(facts.si(f"models.{name}.max_context")) for name in facts.names("models"))
 
 
-def _with_remarks(columns: Columns, left_out: int, sessions: int, most: int) -> Columns:
-    """The columns with the number of requests left out (prompts above `most` tokens) and, for
+def _with_remarks(columns: Columns, left_out: int, sessions: int, limit: int) -> Columns:
+    """The columns with the number of requests left out (prompts above `limit` tokens) and, for
     several sessions, the warning on clocks; both are added in place."""
     if left_out:
-        columns.counts[f"dropped: prompts beyond {most:,} tokens"] = left_out
+        columns.counts[f"dropped: prompts beyond {limit:,} tokens"] = left_out
     if sessions > 1:
         columns.warnings.append(NO_CLOCK)
     return columns
@@ -177,17 +177,17 @@ def read_session_table(reading: Reading) -> Columns:
 
 
 def _session_rows(
-    name: str, path: Path, limits: Limits, most: int
+    name: str, path: Path, limits: Limits, limit: int
 ) -> tuple[pl.DataFrame, pl.Series, int]:
-    """(checked rows of prompts of at most `most` tokens, their block hashes, rows in the file)."""
+    """(checked rows of prompts of at most `limit` tokens, their block hashes, rows in the file)."""
     scan = pl.scan_parquet(path)
     row_count = scan.select(pl.len()).collect().item()
     if row_count > limits.rows:
         raise TraceError(f"{name} holds {row_count:,} requests, more than {limits.rows:,}")
     schema = scan.collect_schema()
-    hashes = schema["hash_ids"]
-    if not (isinstance(hashes, pl.List) and hashes.inner in SMALL_INTEGERS):
-        raise TraceError(f"{name}: hash_ids is of type {hashes}, it must be lists of integers")
+    hash_type = schema["hash_ids"]
+    if not (isinstance(hash_type, pl.List) and hash_type.inner in SMALL_INTEGERS):
+        raise TraceError(f"{name}: hash_ids is of type {hash_type}, it must be lists of integers")
     if schema["trace"] != pl.String and not schema["trace"].is_integer():
         raise TraceError(f"{name}: trace is of type {schema['trace']}, it must be names or numbers")
     for column in ("subagent", *CHECKS):
@@ -201,11 +201,11 @@ def _session_rows(
     cells.numbers("subagent", "a whole number, 0 for the session itself", 1e9, whole=True)
     for column, check in CHECKS.items():
         check(cells, column)
-    session_t = pl.when(pl.col("subagent") == 0).then(pl.col("t"))
-    agent_t = session_t.forward_fill().over("trace").fill_null(0.0) + pl.col("t")
+    session_t_s = pl.when(pl.col("subagent") == 0).then(pl.col("t"))
+    agent_t = session_t_s.forward_fill().over("trace").fill_null(0.0) + pl.col("t")
     timed_rows = frame.with_columns(t=pl.when(pl.col("subagent") == 0).then("t").otherwise(agent_t))
-    timed_rows = timed_rows.filter(pl.col("input_length") <= most)
-    lists = scan.filter(pl.col("input_length") <= most).select("hash_ids").collect()["hash_ids"]
+    timed_rows = timed_rows.filter(pl.col("input_length") <= limit)
+    lists = scan.filter(pl.col("input_length") <= limit).select("hash_ids").collect()["hash_ids"]
     if lists.null_count():
         raise TraceError(f"{name}: every row must have a list of hash_ids, if an empty one")
     return timed_rows, lists, row_count

@@ -52,21 +52,21 @@ def allocate(
     supernodes = max(1, fleet_npus // supernode_npus)
     free_npus = [supernode_npus] * supernodes
     departures: list[tuple[float, int, int]] = []  # when, which supernode, NPUs
-    now, used_npus = 0.0, 0
+    time, used_npus = 0.0, 0
     times, used_levels = [0.0], [0]
     for size, stay in zip(sizes.tolist(), stay_times.tolist(), strict=True):
         while max(free_npus) < size:
-            now, left_supernode, freed_npus = heapq.heappop(departures)
+            time, left_supernode, freed_npus = heapq.heappop(departures)
             free_npus[left_supernode] += freed_npus
             used_npus -= freed_npus
-            times.append(now)
+            times.append(time)
             used_levels.append(used_npus)
         # The supernode in which the block leaves the least room, ties to the first.
         _, supernode = min((npus, k) for k, npus in enumerate(free_npus) if npus >= size)
         free_npus[supernode] -= size
         used_npus += size
         used_levels[-1] = used_npus
-        heapq.heappush(departures, (now + stay, supernode, size))
+        heapq.heappush(departures, (time + stay, supernode, size))
     total_npus = supernodes * supernode_npus
     moments, shares = np.array(times), np.array(used_levels) / total_npus
     begin = min(int(FILLING * moments.size), moments.size - 1)  # index from which it is counted
@@ -130,11 +130,11 @@ def allocated_shares(
     fleet_npus = int(facts["allocation.fleet"].value)
     supernode_sizes = supernodes or facts["allocation.supernode_sizes"].value
     shares: Shares = {}
-    for name, mix in mixes.items():
+    for name, blocks in mixes.items():
         shares[name] = dict.fromkeys(supernode_sizes)
         for npus in supernode_sizes:
-            if max(size for size, _ in mix) <= npus:
-                means = [allocate(npus, mix, fleet_npus, seed + k).mean for k in range(SEEDS)]
+            if max(size for size, _ in blocks) <= npus:
+                means = [allocate(npus, blocks, fleet_npus, seed + k).mean for k in range(SEEDS)]
                 shares[name][npus] = sum(means) / SEEDS
     return shares
 

@@ -122,16 +122,16 @@ def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> Hit
     most_requests = LOOKED_AT if trace is None else None
     block_tokens = s.memory_pool.block_tokens
     stream = generate(s.workload, s.horizon_s, s.seed, block_tokens, facts, trace, most_requests)
-    inputs = assemble(s, facts, trace)
-    pool_nodes = 0.0
+    assembly = assemble(s, facts, trace)
+    node_count = 0.0
     if s.memory_pool.enabled:
-        pool_nodes = dram(inputs.net, lending_nodes(inputs.net))
+        node_count = dram(assembly.net, lending_nodes(assembly.net))
         if s.memory_pool.scope == "local":  # what one instance has
-            prefill = inputs.costs.prefilling_role
-            pool_nodes = prefill.dies / inputs.net.dies_per_node if prefill else 0.0
-    dram_bytes = node_dram_bytes(s.memory_pool, facts, inputs.net.dies_per_node) * pool_nodes
-    ssd_bytes = 1e9 * s.memory_pool.ssd_gb_per_node * pool_nodes
-    block_bytes = inputs.costs.held_bytes(stream.block_tokens)
+            prefill = assembly.costs.prefilling_role
+            node_count = prefill.dies / assembly.net.dies_per_node if prefill else 0.0
+    dram_bytes = node_dram_bytes(s.memory_pool, facts, assembly.net.dies_per_node) * node_count
+    ssd_bytes = 1e9 * s.memory_pool.ssd_gb_per_node * node_count
+    block_bytes = assembly.costs.held_bytes(stream.block_tokens)
     return HitCurve(reuse_curve(stream), len(stream), block_bytes, dram_bytes, ssd_bytes)
 
 
@@ -140,10 +140,10 @@ def show_hit_curve(
     trace: terminal.TraceFile = None, as_json: terminal.AsJson = False,
 ) -> None:  # fmt: skip
     """Hit ratio against the size of the memory pool, in one pass over the prompts, before a run."""
-    scenario_asked, recorded_trace = scenario_and_trace(scenario, settings or [], trace)
+    question, recorded_trace = scenario_and_trace(scenario, settings or [], trace)
     facts = load_facts()
-    curve = hit_curve(scenario_asked, facts, recorded_trace)
-    kv_reads = read_costs(scenario_asked, facts, recorded_trace)
+    curve = hit_curve(question, facts, recorded_trace)
+    kv_reads = read_costs(question, facts, recorded_trace)
     sizes = {"DRAM": curve.dram_bytes, "DRAM and SSD": curve.pool_bytes}
     terminal.end_with_json({
         "requests": curve.requests, "blocks": curve.curve.blocks,
@@ -155,9 +155,7 @@ def show_hit_curve(
         "reads": [asdict(read) | {"pays_from_tokens": read.pays_from_tokens} for read in kv_reads],
     }, as_json)  # fmt: skip
     rows = [(amount(size, "bytes"), amount(ratio, "share")) for size, ratio in curve.points()]
-    terminal.print_rows(
-        f"{scenario_asked.name}: hit ratio by size", ("memory pool", "hit ratio"), rows
-    )
+    terminal.print_rows(f"{question.name}: hit ratio by size", ("memory pool", "hit ratio"), rows)
     pool_rows = [("requests looked at", f"{curve.requests:,}"),
             ("endless", amount(curve.curve.ideal_hit_ratio, "share")),
             ("95 % of that from", amount(curve.knee_bytes, "bytes"))]  # fmt: skip

@@ -70,12 +70,12 @@ def draw_cost(draft: Scenario) -> None:
     )
 
 
-def break_even_chart(found: Sequence[Read]) -> Chart:
+def break_even_chart(reads: Sequence[Read]) -> Chart:
     """Chart with a bar per place: milliseconds per thousand cached tokens, a line at break-even."""
-    fig, recompute_s = figure(height=110 + 34 * len(found)), found[0].computed_s_per_token
-    read_ms = [1e6 * read.s_per_token + 1e3 * read.latency_s for read in found]
+    fig, recompute_s = figure(height=110 + 34 * len(reads)), reads[0].computed_s_per_token
+    read_ms = [1e6 * read.s_per_token + 1e3 * read.latency_s for read in reads]
     texts = [amount(1e-3 * ms, "time") for ms in read_ms]
-    places = [read.place for read in found]
+    places = [read.place for read in reads]
     add_bars(fig, places, read_ms, theme.ROLE["memory_pool"], text=texts, textposition="outside")
     mark_at(fig, "computed again", "top left", x=1e6 * recompute_s)
     listing = "; ".join(f"{place} {text}" for place, text in zip(places, texts, strict=True))

@@ -157,12 +157,12 @@ def _array_of_csv(piece: Piece) -> NDArray[Any]:
     return counts
 
 
-def _column(name: str, cells: Cells, what: str) -> str:
-    """Name in this file of the column layer, expert or count (`what`). Raises CountsError."""
-    for column_name in COLUMNS[what]:
+def _column(name: str, cells: Cells, kind: str) -> str:
+    """Name in this file of the column layer, expert or count (`kind`). Raises CountsError."""
+    for column_name in COLUMNS[kind]:
         if cells.texts(column_name) is not None:
             return column_name
-    raise CountsError(f"{name} line 1 has no column {what}: begin with the line layer,expert,count")
+    raise CountsError(f"{name} line 1 has no column {kind}: begin with the line layer,expert,count")
 
 
 def _checked_table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
@@ -214,10 +214,10 @@ def _loads_of_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
         )
     bound = (copies - 1.0) * experts / slots
     is_hot = bound > 1.0
-    cold = (experts - (bound * is_hot).sum(axis=1, keepdims=True)) / (~is_hot).sum(
+    cold_load = (experts - (bound * is_hot).sum(axis=1, keepdims=True)) / (~is_hot).sum(
         axis=1, keepdims=True
     )
-    load = np.where(is_hot, bound, np.maximum(cold, 0.0))
+    load = np.where(is_hot, bound, np.maximum(cold_load, 0.0))
     return load, (
         "a placement, not counts: the least loads for which greedy copying makes it, the other "
         "experts alike"

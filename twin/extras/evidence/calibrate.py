@@ -222,10 +222,10 @@ def cross_validate(
     return CrossValidation(spans, left_out_errors)
 
 
-def _jacobian(space: Space, x: Vector, at_x: Vector, difference: float = DIFFERENCE) -> Vector:
-    """Derivatives of the errors (`at_x` at x) by each scaled constant, f8[errors, constants]."""
+def _jacobian(space: Space, x: Vector, errors: Vector, difference: float = DIFFERENCE) -> Vector:
+    """Derivatives of the errors (`errors` at x) by each scaled constant, f8[errors, constants]."""
     steps = np.diag(np.where(x < 0.5, difference, -difference))
-    return np.array([(space.errors(x + step) - at_x) / step.sum() for step in steps]).T
+    return np.array([(space.errors(x + step) - errors) / step.sum() for step in steps]).T
 
 
 def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[int]) -> Vector:
@@ -233,9 +233,9 @@ def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[i
     start; slopes: the Jacobian for each step; weights: of all rows."""
     start = space.start
 
-    def residuals(at: Vector) -> Vector:
+    def residuals(x: Vector) -> Vector:
         """Weighted errors of the remaining rows, and the pull back to the start."""
-        return np.append(weights[rows] * space.errors(at, rows), PULL * (at - start))
+        return np.append(weights[rows] * space.errors(x, rows), PULL * (x - start))
 
     best_x, best_residual = start, residuals(start)
     for slope in slopes:
@@ -414,15 +414,15 @@ def _row_of(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts)
     )  # fmt: skip
 
 
-def _positive_number(filled: Mapping[str, str], name: str, here: str, absent: str = "") -> float:
-    """The cell `name`, or `absent` if it is empty, as a number above 0. Raises PointsError."""
-    text = filled.get(name, absent)
+def _positive_number(texts: Mapping[str, str], name: str, where: str, default: str = "") -> float:
+    """The cell `name`, or `default` if it is empty, as a number above 0. Raises PointsError."""
+    text = texts.get(name, default)
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not 0.0 < value < 1e15:
-        raise PointsError(f"{here}: {name} {text[:40]!r} must be a number above 0")
+        raise PointsError(f"{where}: {name} {text[:40]!r} must be a number above 0")
     return value
 
 

@@ -16,7 +16,7 @@ from twin.extras.evidence.calibrate import (
     write_calibration,
     write_private,
 )
-from twin.extras.evidence.made import compute_made, keep_first, load_made, one_skew, write_made
+from twin.extras.evidence.made import add_first, compute_made, load_made, one_skew, write_made
 from twin.lab.evidence.bands import row_bands
 from twin.lab.evidence.judge import evidence as rows_of
 from twin.lab.evidence.judge import headlines, now_text, score_table, write_errors
@@ -34,7 +34,7 @@ def evidence(
     """Put published figures next to the twin's own, with the error of each."""
     facts = load_facts()
     if first:
-        new_rows = keep_first(facts)
+        new_rows = add_first(facts)
         error_rows = [(row["id"], f"{100 * row['error']:+.1f} %") for row in new_rows]
         if as_json:
             print_json([{**row, "band": row_bands().get(row["id"])} for row in new_rows])

@@ -63,7 +63,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class Effect:
     """A figure, and the change of the row that its change moves most."""
 
     name: str
@@ -91,15 +91,15 @@ def figures(facts: Facts) -> list[Figure]:
 
 
 def largest_move(
-    figure: Figure, facts: Facts, rows: Sequence[Row], known: Mapping[str, float]
-) -> Moved:
-    """The row that a change of the figure moves most; known: the present answers by row."""
-    largest_effect = Moved(figure.name, figure.kind, "", 0.0)
+    figure: Figure, facts: Facts, rows: Sequence[Row], answers: Mapping[str, float]
+) -> Effect:
+    """The row that a change of the figure moves most; answers: the present answers by row."""
+    largest_effect = Effect(figure.name, figure.kind, "", 0.0)
     for row in rows:
         if not _may_depend(figure, row):
             continue
         try:
-            share = abs(_answer_changed(figure, facts, row) / known[row.id] - 1.0)
+            share = abs(_answer_changed(figure, facts, row) / answers[row.id] - 1.0)
         except (ValueError, FactError):  # without this value the twin has no answer at all
             share = float("inf")
         if share > largest_effect.share:
@@ -150,11 +150,11 @@ def _with_other_value(figure: Figure, scenario: Mapping[str, Any]) -> dict[str, 
     return {**scenario, figure.field: value}
 
 
-def _increase(value: Any, counted: bool) -> Any:
-    """A number, or each in a table, increased by a tenth; counted: rounded to whole numbers."""
+def _increase(value: Any, is_counted: bool) -> Any:
+    """A number, or each in a table, increased by a tenth; is_counted: rounded to whole numbers."""
     if isinstance(value, tuple):
-        return tuple(_increase(part, counted) for part in value)
-    return round(CHANGE * value) if counted else CHANGE * value
+        return tuple(_increase(part, is_counted) for part in value)
+    return round(CHANGE * value) if is_counted else CHANGE * value
 
 
 def _is_numeric(value: Any) -> bool:
@@ -167,11 +167,11 @@ def _is_numeric(value: Any) -> bool:
 def one_skew(facts: Facts) -> str:
     """Sentence on the headline point: its tokens/s/NPU at the chosen skew and at the default."""
     row = next(row for row in load_published() if row.id == HEADLINE)
-    at_default = answer_row(at_default_skew(row), facts)
+    at_default = answer_row(with_default_skew(row), facts)
     return ONE_SKEW.format(default=at_default, chosen=answer_row(row, facts))
 
 
-def at_default_skew(row: Row) -> Row:
+def with_default_skew(row: Row) -> Row:
     """A row with the default skew of experts, instead of the chosen one."""
     scenario, against = (
         {path: value for path, value in settings.items() if path != "experts.skew"}
@@ -193,7 +193,7 @@ class Made:
 
     facts: str
     rows: str
-    figures: list[Moved]
+    figures: list[Effect]
     cross: CrossValidation
     skew_mean: float  # absolute errors of the supernode's seen rows, all at the default skew
     skew_worst: float
@@ -246,7 +246,7 @@ def compute_made(facts: Facts) -> Made:
     answers = {row.id: answer_row(row, facts) for row in judged_rows}
     effects = [largest_move(figure, facts, judged_rows, answers) for figure in figures(facts)]
     effects.sort(key=lambda effect: (-effect.share, effect.name))
-    seen_rows = [at_default_skew(r) for r in rows if r.group == SUPERNODE and r.kind == "seen"]
+    seen_rows = [with_default_skew(r) for r in rows if r.group == SUPERNODE and r.kind == "seen"]
     errors = [abs(row["error"]) for row in evidence(facts, seen_rows)]
     return Made(
         facts.digest, rows_digest(rows),
@@ -256,7 +256,7 @@ def compute_made(facts: Facts) -> Made:
 
 def write_made(made: Made) -> None:
     """Store the results in data/record/made.toml; raises NotWritten."""
-    table = asdict(made, dict_factory=_rounded)
+    table = asdict(made, dict_factory=_rounded_fields)
     cross, figures = table.pop("cross"), table.pop("figures")
     table |= {"figure": figures, "constant": cross["constants"], "left_out": cross["left_out"]}
     write_text(MADE, HEAD + tomli_w.dumps(table))
@@ -269,10 +269,10 @@ def load_made() -> Made:
     cross = CrossValidation(
         [Span(**span) for span in spans], [LeftOut(**rows) for rows in left_out]
     )
-    return Made(figures=[Moved(**figure) for figure in figures], cross=cross, **table)
+    return Made(figures=[Effect(**figure) for figure in figures], cross=cross, **table)
 
 
-def _rounded(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _rounded_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Fields of a record by name, with every finite float rounded to four figures."""
     return {
         name: float(f"{value:.4g}") if isinstance(value, float) and math.isfinite(value) else value
@@ -286,7 +286,7 @@ FIRST_HEAD = (
 )
 
 
-def keep_first(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict[str, Any]]:
+def add_first(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict[str, Any]]:
     """Store first errors of unseen rows; returns the new ones. Raises EvidenceError, NotWritten."""
     stored_first = load_first_answers(path)
     rows = [row for row in load_published() if row.kind in UNSEEN and row.id not in stored_first]

@@ -53,9 +53,9 @@ def closed_loop(row: Row, *, against: bool = False) -> Scenario | None:
     })  # fmt: skip
 
 
-def matching_preset(wanted: Scenario, presets: Sequence[tuple[str, Scenario]]) -> Scenario:
-    """The first preset that equals `wanted` but for name, question, source, SLO, seed, step,
-    horizon and warm-up; `wanted` itself if none does."""
+def matching_preset(target: Scenario, presets: Sequence[tuple[str, Scenario]]) -> Scenario:
+    """The first preset that equals `target` but for name, question, source, SLO, seed, step,
+    horizon and warm-up; `target` itself if none does."""
     ignored_fields = {
         "name": "", "question": "", "source": "", "horizon_s": 1.0, "warmup_s": 0.0, "seed": 1,
         "step_s": 0.05,
@@ -63,9 +63,9 @@ def matching_preset(wanted: Scenario, presets: Sequence[tuple[str, Scenario]]) -
 
     def without_ignored(s: Scenario) -> Scenario:
         """A scenario with the fields that may differ from the wanted one set alike."""
-        return s.model_copy(update={**ignored_fields, "slo": wanted.slo})
+        return s.model_copy(update={**ignored_fields, "slo": target.slo})
 
-    return next((s for _, s in presets if without_ignored(s) == without_ignored(wanted)), wanted)
+    return next((s for _, s in presets if without_ignored(s) == without_ignored(target)), target)
 
 
 def simulated_value(row: Row, summary: Mapping[str, Any]) -> float | None:
@@ -94,21 +94,21 @@ def layer_parts(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
     pool = row.measure.split(".")[0]
     if pool not in OPERATORS:
         return []
-    heads = (f"{pool}.layer.", f"{pool}.profile.")
+    prefixes = (f"{pool}.layer.", f"{pool}.profile.")
     siblings = [
         other for other in rows
-        if other.measure.startswith(heads) and other.against is None
+        if other.measure.startswith(prefixes) and other.against is None
         and other.scenario == row.scenario and other.facts == row.facts
     ]  # fmt: skip
-    head = heads[any(other.measure.startswith(heads[1]) for other in siblings)]
+    head = prefixes[any(other.measure.startswith(prefixes[1]) for other in siblings)]
     operator_order = list(OPERATORS[pool])
-    open_names, parts = set(operator_order), list[tuple[list[str], float | None]]()
+    names_left, parts = set(operator_order), list[tuple[list[str], float | None]]()
     for other in sorted(siblings, key=lambda r: r.measure.count("+")):  # single operators first
         names = other.measure.removeprefix(head).split("+")
-        if open_names.issuperset(names):
-            open_names -= set(names)
+        if names_left.issuperset(names):
+            names_left -= set(names)
             parts.append((names, other.value / TO_UNIT.get(other.unit, 1.0)))
-    parts += [([name], None) for name in open_names]
+    parts += [([name], None) for name in names_left]
     parts.sort(key=lambda part: operator_order.index(part[0][0]))
     layer = replace(row, unit="s", against=None, args={})
     return [

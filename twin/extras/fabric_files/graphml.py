@@ -25,12 +25,12 @@ def parse(text: str) -> GraphText:
     if re.search(r"<!\s*(DOCTYPE|ENTITY)", text, re.IGNORECASE):
         raise FabricFileError(["A GraphML file with a DOCTYPE or entities is not read."])
     try:
-        copy = nx.parse_graphml(text)
+        nx_graph = nx.parse_graphml(text)
     except UNSOUND as error:
         raise FabricFileError([f"The file is no GraphML: {str(error)[:100]}."]) from None
     return GraphText(
-        copy.graph, list(copy.nodes(data=True)), list(copy.edges(data=True)),
-        copy.is_directed(),
+        nx_graph.graph, list(nx_graph.nodes(data=True)), list(nx_graph.edges(data=True)),
+        nx_graph.is_directed(),
     )  # fmt: skip
 
 

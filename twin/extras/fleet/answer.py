@@ -173,18 +173,18 @@ def fleet_answer(
     facts: Facts | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The answer of a fleet as plain values, of runs by `run`. Raises FleetError, SpecError."""
-    known_runs: dict[str, Served] = {}  # by the digest of their scenario
+    run_by_digest: dict[str, Served] = {}  # by the digest of their scenario
 
     def requests_left(s: Scenario) -> int | None:
         """Number of unfinished requests at the end of a scenario's run; None without a run."""
-        served_run = known_runs.get(scenario_digest(s))
+        served_run = run_by_digest.get(scenario_digest(s))
         return None if served_run is None else int(served_run.summary["running"])
 
     facts = facts or load_facts()
     while (state := find_wanted(fleet, named, facts, requests_left)).missing:
         for scenario, served_run in zip(state.missing, run(state.missing), strict=True):
-            known_runs[scenario_digest(scenario)] = served_run
-    return answer_of(state, known_runs)
+            run_by_digest[scenario_digest(scenario)] = served_run
+    return answer_of(state, run_by_digest)
 
 
 def stored_run(store: Store, row: RunRow, scenario: Scenario) -> Served:
@@ -214,17 +214,17 @@ def runs_from_store(
     return run
 
 
-def answer_of(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
-    """The answer of a fleet as plain values; known: all its runs, by digest of their scenarios."""
-    layout, traffic = found.lives.laid, found.lives.laid.traffic
+def answer_of(wanted: Wanted, runs: Mapping[str, Served]) -> dict[str, Any]:
+    """The answer of a fleet as plain values; runs: all its runs, by digest of their scenarios."""
+    layout, traffic = wanted.lives.layout, wanted.lives.layout.traffic
     steady_s = traffic.horizon_s - traffic.warmup_s
     length_s = hour_s(traffic) or traffic.horizon_s / HOURS
     hour_count = int(np.ceil(traffic.horizon_s / length_s - 1e-9))
-    served_lives = _runs_of_spans(found.lives, known)
+    served_lives = _runs_of_spans(wanted.lives, runs)
     rows = []
     for k, unit in enumerate(layout.units):
         runs_of_unit = [(life.begin_s, run) for _, life, run in served_lives if life.unit == k]
-        row = _unit_row(found.fleet, unit, [run for _, run in runs_of_unit], steady_s)
+        row = _unit_row(wanted.fleet, unit, [run for _, run in runs_of_unit], steady_s)
         rows.append(row | _by_hour(runs_of_unit, length_s, hour_count))
         if not runs_of_unit:
             rows[-1]["npu_hours"] = npus_used(layout.kinds[unit.kind]) * traffic.horizon_s / 3600.0
@@ -234,13 +234,13 @@ def answer_of(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
         summary["npu_hours"] += sum(row["supernodes"] * row["npu_hours"] for row in idle_rows)
         summary |= {"energy_kwh": None, "joules_per_token": None}
     without_loss = None
-    if found.without is not None:
-        no_loss_runs = _runs_of_spans(found.without, known)
+    if wanted.without is not None:
+        no_loss_runs = _runs_of_spans(wanted.without, runs)
         without_loss = merged_figures([(count, run) for count, _, run in no_loss_runs], steady_s)
     digests = sorted(f"{count} {life.begin_s!r} {run.digest}" for count, life, run in served_lives)
     return {
-        "name": found.fleet.name, "supernodes": found.fleet.supernodes,
-        "runs": len(found.scenarios()),
+        "name": wanted.fleet.name, "supernodes": wanted.fleet.supernodes,
+        "runs": len(wanted.scenarios()),
         "digest": hashlib.sha256("\n".join(digests).encode()).hexdigest(), "hour_s": length_s,
         "began_again": sum(burst.requests for burst in layout.bursts),
         "summary": summary, "without_loss": without_loss, "rows": rows,
@@ -273,11 +273,11 @@ def answer_in_words(answer: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-def _runs_of_spans(lives: Lives, known: Mapping[str, Served]) -> list[tuple[int, Life, Served]]:
+def _runs_of_spans(lives: Lives, runs: Mapping[str, Served]) -> list[tuple[int, Life, Served]]:
     """(number of supernodes, span, run) of each span of time in which equal supernodes serve one
-    scenario. known: runs by digest of their scenarios."""
+    scenario. runs: runs by digest of their scenarios."""
     return [
-        (lives.laid.units[life.unit].count, life, known[scenario_digest(life.scenario)])
+        (lives.layout.units[life.unit].count, life, runs[scenario_digest(life.scenario)])
         for life in lives.lives
     ]
 
@@ -302,9 +302,9 @@ def _by_hour(runs: Sequence[tuple[float, Served]], length_s: float, hours: int) 
     totals = {name: sum((hour_sums[name] for hour_sums in sums), np.zeros(hours))
              for name in ("requests", "finished", "met", "tpot_s", "answers")}  # fmt: skip
 
-    def ratios(above: str, below: str) -> list[float | None]:
-        """The sum `above` over the sum `below` by hour; None where the second is 0."""
-        return list(map(quotient, totals[above].tolist(), totals[below].tolist()))
+    def ratios(top: str, base: str) -> list[float | None]:
+        """The sum `top` over the sum `base` by hour; None where the second is 0."""
+        return list(map(quotient, totals[top].tolist(), totals[base].tolist()))
 
     req_per_s = (totals["requests"] / length_s).tolist()
     tpot_s, slo_share = ratios("tpot_s", "answers"), ratios("met", "finished")

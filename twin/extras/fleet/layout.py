@@ -166,13 +166,13 @@ def _units_of_fleet(fleet: Fleet, traffic: Scenario) -> list[Unit]:
     tenants_of = _tenants_of(fleet, traffic)
     for k, kind in enumerate(fleet.kinds):
         units_by_key: dict[tuple[Any, ...], list[int]] = {}
-        outs: dict[int, list[tuple[float, float]]] = {}
+        gaps: dict[int, list[tuple[float, float]]] = {}
         for row in sorted((r for r in fleet.lost if r.kind == kind.name), key=lambda r: r.from_s):
-            outs.setdefault(row.number, []).append((row.from_s, min(row.to_s or end_s, end_s)))
+            gaps.setdefault(row.number, []).append((row.from_s, min(row.to_s or end_s, end_s)))
         for number in range(kind.count):
             tenants = None if tenants_of is None else tuple(tenants_of.get((k, number), ()))
             seed = 0 if tenants == () else number % fleet.seeds
-            units_by_key.setdefault((seed, tuple(outs.get(number, ())), tenants), []).append(number)
+            units_by_key.setdefault((seed, tuple(gaps.get(number, ())), tenants), []).append(number)
         units += [
             Unit(k, tuple(numbers), fleet.seed + seed, lost, tenants)
             for (seed, lost, tenants), numbers in units_by_key.items()
@@ -203,8 +203,10 @@ def _score(tenant: str, kind: str, number: int, weight: float) -> float:
     return -weight / math.log(uniform)
 
 
-def _shares(fleet: Fleet, units: Sequence[Unit], traffic: Scenario, live: np.ndarray) -> np.ndarray:
-    """Share of each region's traffic by supernode, f8[regions, units]; live: units not lost."""
+def _shares(
+    fleet: Fleet, units: Sequence[Unit], traffic: Scenario, alive: np.ndarray
+) -> np.ndarray:
+    """Share of each region's traffic by supernode, f8[regions, units]; alive: units not lost."""
     regions = [area.name for area in fleet.regions] or [""]
     may_take = np.array([[fleet.kinds[unit.kind].region in ("", name) for unit in units]
                       for name in regions])  # fmt: skip
@@ -215,14 +217,14 @@ def _shares(fleet: Fleet, units: Sequence[Unit], traffic: Scenario, live: np.nda
     weight = np.array([fleet.kinds[unit.kind].weight for unit in units])
     count = np.array([unit.count for unit in units])
     share = np.where(may_take, weight / (may_take * weight * count).sum(axis=1, keepdims=True), 0.0)
-    lost_share = (share * count)[:, ~live].sum(axis=1, keepdims=True)
-    share[:, ~live] = 0.0
-    takers = np.where(may_take & live, weight, 0.0) if fleet.spill == "region" else weight * live
-    takers = np.where((takers * count).sum(axis=-1, keepdims=True) > 0.0, takers, weight * live)
-    if not live.any():
+    lost_share = (share * count)[:, ~alive].sum(axis=1, keepdims=True)
+    share[:, ~alive] = 0.0
+    weights = np.where(may_take & alive, weight, 0.0) if fleet.spill == "region" else weight * alive
+    weights = np.where((weights * count).sum(axis=-1, keepdims=True) > 0.0, weights, weight * alive)
+    if not alive.any():
         raise FleetError("lost: at one time every supernode is lost, and nothing takes the traffic")
-    spill_total = (takers * count).sum(axis=-1, keepdims=True)
-    result: np.ndarray = share + lost_share * takers / spill_total
+    spill_total = (weights * count).sum(axis=-1, keepdims=True)
+    result: np.ndarray = share + lost_share * weights / spill_total
     return result
 
 
@@ -246,7 +248,7 @@ class Life:
 class Lives:
     """All spans of a fleet; while a lost one's requests are unknown, those that determine them."""
 
-    laid: Layout
+    layout: Layout
     lives: list[Life] = field(default_factory=list)
 
     @property
@@ -293,14 +295,14 @@ class _Maker:
     """Builder of the scenarios of a layout."""
 
     fleet: Fleet
-    laid: Layout
+    layout: Layout
     facts: Facts
     empty: bool
 
     def life(self, u: int, begin_s: float, end_s: float) -> Life:
         """Span in which the supernodes of unit u serve, with its scenario."""
-        unit, traffic = self.laid.units[u], self.laid.traffic
-        kind, values = self.laid.kinds[unit.kind], traffic.model_dump(mode="json")
+        unit, traffic = self.layout.units[u], self.layout.traffic
+        kind, values = self.layout.kinds[unit.kind], traffic.model_dump(mode="json")
         tenants = values["tenants"]
         overrides = {name: values[name] for name in OF_TRAFFIC} | {
             "seed": unit.seed,
@@ -326,7 +328,7 @@ class _Maker:
 
     def _workload_fields(self, u: int, begin_s: float, end_s: float) -> dict[str, Any]:
         """Fields of `workload` of unit u in a span that differ from the whole fleet's."""
-        layout, workload = self.laid, self.laid.traffic.workload
+        layout, workload = self.layout, self.layout.traffic.workload
         region_indices = np.flatnonzero(layout.whole[:, u] + layout.share[:, :, u].sum(axis=0))
         one_clock = len({layout.regions[region] for region in region_indices}) == 1
         scaled = (
@@ -338,14 +340,14 @@ class _Maker:
         if self.fleet.router == "round_robin":
             taken_share = float(layout.whole[region_indices[0], u])
             drawn_share /= taken_share
-        stream = _thinned(workload.arrivals, workload.cv, drawn_share, taken_share)
+        stream = _thinned_stream(workload.arrivals, workload.cv, drawn_share, taken_share)
         return {"rate_req_per_s": mean_rate, "profile": profile} | stream
 
     def _scaled_profile(
         self, u: int, region: int, begin_s: float, end_s: float
     ) -> tuple[float, dict[str, Any]] | None:
         """(mean req/s, profile) if one region's profile can be cut to the span; otherwise None."""
-        layout, workload = self.laid, self.laid.regions[region]
+        layout, workload = self.layout, self.layout.regions[region]
         profile, is_whole = workload.profile, (begin_s, end_s) == (0.0, layout.traffic.horizon_s)
         if profile.pieces or not (is_whole or profile.shape in (*DAILY, "constant")):
             return None
@@ -365,7 +367,7 @@ class _Maker:
 
     def _table_profile(self, u: int, begin_s: float, end_s: float) -> tuple[float, dict[str, Any]]:
         """(mean req/s, profile) as a table: of several regions, or of a part of a profile."""
-        layout, p = self.laid, self.laid.traffic.workload.profile
+        layout, p = self.layout, self.layout.traffic.workload.profile
         own_edges = {p.at_s, p.at_s + p.lasts_s, *(piece.at_s for piece in p.pieces)}
         edges_s = self._load_edges(u, begin_s, end_s, {*self._minutes(begin_s, end_s), *own_edges})
         middle_s = 0.5 * (edges_s[1:] + edges_s[:-1])
@@ -387,15 +389,15 @@ class _Maker:
         self, u: int, begin_s: float, end_s: float, more: Iterable[float]
     ) -> np.ndarray:
         """Times f8[n] (s) in a span at which unit u's load may change, ends too; more: further."""
-        inner_s = {*self.laid.edges.tolist(), *more}
-        for burst in self.laid.bursts:
+        inner_s = {*self.layout.edges.tolist(), *more}
+        for burst in self.layout.bursts:
             if burst.rate[u]:
                 inner_s |= {burst.begin_s, burst.end_s, *self._minutes(burst.begin_s, burst.end_s)}
         return np.array([begin_s, *sorted(t for t in inner_s if begin_s < t < end_s), end_s])
 
     def _minutes(self, begin_s: float, end_s: float) -> list[float]:
         """Minutes of the day, or of a run without one, from `begin_s` to `end_s`, in seconds."""
-        traffic = self.laid.traffic
+        traffic = self.layout.traffic
         profile = traffic.workload.profile
         minute_s = (profile.period_s if profile.shape in DAILY else traffic.horizon_s) / MINUTES
         minutes = range(math.ceil(begin_s / minute_s), math.ceil(end_s / minute_s))
@@ -403,7 +405,7 @@ class _Maker:
 
     def _restarts_per_s(self, u: int, t: np.ndarray) -> np.ndarray:
         """Restarted requests per second at each supernode of unit u at times t f8[n] (s), f8[n]."""
-        bursts = self.laid.bursts
+        bursts = self.layout.bursts
         rates = (burst.rate[u] * ((t >= burst.begin_s) & (t < burst.end_s)) for burst in bursts)
         return sum(rates, np.zeros_like(t))
 
@@ -419,7 +421,7 @@ def _piece_rows(edges: np.ndarray, factors: dict[str, np.ndarray]) -> list[dict[
     return rows
 
 
-def _thinned(arrivals: str, cv: float, part: float, turn: float) -> dict[str, Any]:
+def _thinned_stream(arrivals: str, cv: float, part: float, turn: float) -> dict[str, Any]:
     """Fields `arrivals` and `cv` of a stream of which the share `part` is drawn at random, and of
     that every 1/turn-th request taken; {} where they stay. cv: coefficient of variation of the
     gaps.

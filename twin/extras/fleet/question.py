@@ -210,8 +210,8 @@ def fleet_to_toml(fleet: Fleet) -> str:
 def load_fleet(path: Path) -> tuple[Fleet, Named]:
     """The fleet of a file, and a finder of presets and files next to it. Raises FleetError."""
 
-    def named(name: str) -> Scenario:
+    def scenario_of(name: str) -> Scenario:
         """The scenario of a preset's key or of a file next to the fleet's."""
         return scenario_named(str(path.parent / name) if name.endswith(".toml") else name)
 
-    return fleet_of_toml(read_bytes(path, FILE_BYTES_MAX, FleetError), path.name), named
+    return fleet_of_toml(read_bytes(path, FILE_BYTES_MAX, FleetError), path.name), scenario_of

@@ -24,8 +24,8 @@ def launch(
     """Launch files of a deployment for an engine, what they leave out, and a start check."""
     from twin.extras.launch.engines import launch_files
 
-    scenario_asked, _ = scenario_and_trace(scenario, settings or [])
-    files = launch_files(scenario_asked, load_facts(), engine)
+    question, _ = scenario_and_trace(scenario, settings or [])
+    files = launch_files(question, load_facts(), engine)
     if folder is not None:
         if not folder.is_dir():
             raise typer.BadParameter(f"{folder} is no folder to write to")

@@ -152,10 +152,10 @@ def left_out(s: Scenario) -> list[str]:
     return [sentence for sentence, applies in sentences.items() if applies]
 
 
-def start_check(s: Scenario, facts: Facts, found: list[Worker]) -> list[str]:
+def start_check(s: Scenario, facts: Facts, kinds: list[Worker]) -> list[str]:
     """Sentences on a die's memory by pool, captured graphs and ports. Raises ValueError."""
     costs, notes = assemble(s, facts).costs, []
-    for worker in found:
+    for worker in kinds:
         memory = getattr(costs, f"{worker.role}_role").memory
         notes.append(
             f"{worker.role}: weights {memory.weights / 1e9:.1f} GB, exchange buffers "
@@ -172,7 +172,7 @@ def start_check(s: Scenario, facts: Facts, found: list[Worker]) -> list[str]:
                     if too_many_rows else "one request more falls back to eager launches."
                 )
             )  # fmt: skip
-    ports = max(worker.data_parallel // worker.nodes for worker in found)
+    ports = max(worker.data_parallel // worker.nodes for worker in kinds)
     notes.append(f"Ports of a node: {FIRST_PORT} to {FIRST_PORT + ports - 1}, {RPC_PORT}, and from "
                 f"{KV_PORT} on one a rank for KV.")  # fmt: skip
     return notes
@@ -220,12 +220,12 @@ def _script(worker: Worker, command: str, options: Mapping[str, Value]) -> str:
     return text + " \\\n  ".join([command, *filter(None, lines)]) + "\n"
 
 
-def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str]:
+def vllm_ascend(s: Scenario, kinds: list[Worker], _family: str) -> dict[str, str]:
     """Scripts by file name: for each pool `vllm serve` on every node of an instance."""
     files, is_balancing = {}, s.experts.balancing.policy not in ("none", "oracle")
     has_cache = s.memory_pool.enabled or s.memory_pool.in_hbm
-    sizes = {w.role: {"dp_size": w.data_parallel, "tp_size": w.tensor_parallel} for w in found}
-    for w in found:
+    sizes = {w.role: {"dp_size": w.data_parallel, "tp_size": w.tensor_parallel} for w in kinds}
+    for w in kinds:
         local_dp = max(1, w.data_parallel // w.nodes)
         options: dict[str, Value] = {
             "--host": "0.0.0.0",  # noqa: S104 - the proxy and other nodes have to reach it
@@ -253,7 +253,7 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
             "--additional-config": w.experts and is_balancing and {"eplb_config": {
                 "dynamic_eplb": True, "num_redundant_experts": s.experts.redundant,
             }},
-            "--kv-transfer-config": len(found) > 1 and {  # KV goes from one pool to the other
+            "--kv-transfer-config": len(kinds) > 1 and {  # KV goes from one pool to the other
                 "kv_connector": "MooncakeConnectorV1", "kv_port": str(KV_PORT),
                 "kv_role": "kv_producer" if w.role == "prefill" else "kv_consumer",
                 "engine_id": "@INSTANCE@", "kv_connector_extra_config": sizes,
@@ -268,7 +268,7 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
     or "nvidia"; disaggregated: prefill and decode are apart."""
     is_ascend, prefill, d = family == "ascend", w.role == "prefill", s.deployment
     size, is_colocated = w.ranks // w.stages, w.role == "colocated"
-    gathers = w.experts_tp > 1 or not (is_ascend or d.communication.fused)  # tokens on all ranks
+    gathered = w.experts_tp > 1 or not (is_ascend or d.communication.fused)  # tokens on all ranks
     is_balancing = w.experts and s.experts.balancing.policy not in ("none", "oracle")
     return {
         "--model-path": MODEL, "--served-model-name": SERVED, "--trust-remote-code": True,
@@ -285,9 +285,9 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
         "--tp-size": size if w.experts else w.tensor_parallel * w.prefill_cp,
         "--ep-size": w.experts and size // w.experts_tp,
         "--enable-dp-attention": w.experts and w.data_parallel > 1,
-        "--moe-a2a-backend": w.experts and not gathers and "deepep",
+        "--moe-a2a-backend": w.experts and not gathered and "deepep",
         "--deepep-mode":
-            w.experts and not gathers and ("normal" if prefill else "low_latency"),
+            w.experts and not gathered and ("normal" if prefill else "low_latency"),
         "--pp-size": w.stages > 1 and w.stages,
         "--enable-dynamic-chunking": prefill and d.prefill.chunk_evening > 0.0,
         "--dcp-size": w.decode_cp > 1 and w.decode_cp,
@@ -314,21 +314,21 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
     }  # fmt: skip
 
 
-def sglang(s: Scenario, found: list[Worker], family: str) -> dict[str, str]:
+def sglang(s: Scenario, kinds: list[Worker], family: str) -> dict[str, str]:
     """Scripts by file name: for each pool `sglang.launch_server` on every node of an instance."""
     command = "python3 -m sglang.launch_server"
     return {
-        f"{w.role}.sh": _script(w, command, sglang_options(s, w, family, len(found) > 1))
-        for w in found
+        f"{w.role}.sh": _script(w, command, sglang_options(s, w, family, len(kinds) > 1))
+        for w in kinds
     }
 
 
-def dynamo(s: Scenario, found: list[Worker], family: str) -> dict[str, str]:
+def dynamo(s: Scenario, kinds: list[Worker], family: str) -> dict[str, str]:
     """Text by file name: a manifest for `kubectl apply -f`; its operator adds rank and address."""
     own_options = ("--dist-init-addr", "--nnodes", "--node-rank")
     services: dict[str, Any] = {"Frontend": {"componentType": "frontend", "replicas": 1}}
-    for worker in found:
-        options = sglang_options(s, worker, family, len(found) > 1)
+    for worker in kinds:
+        options = sglang_options(s, worker, family, len(kinds) > 1)
         args = command_words(
             {key: value for key, value in options.items() if key not in own_options}
         )

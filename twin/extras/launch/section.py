@@ -32,11 +32,11 @@ def draw_launch_files(draft: Scenario) -> None:
         st.markdown("\n".join(f"- {plain(sentence)}" for sentence in sentences))
 
 
-def tar_bytes(found: Launch) -> bytes:
+def tar_bytes(launch: Launch) -> bytes:
     """The launch files as the bytes of a tar archive; the same bytes for the same files."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, text in found.files.items():
+        for name, text in launch.files.items():
             member, contents = tarfile.TarInfo(name), text.encode()
             member.size, member.mode = len(contents), 0o755
             archive.addfile(member, io.BytesIO(contents))

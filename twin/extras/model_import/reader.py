@@ -156,7 +156,7 @@ class _Config:
     def figures(self, title: str) -> dict[str, Fact]:
         """Facts by field of Shape, as far as the model has them, with places in the config."""
         self._refuse_other_layers()
-        attention = {"mla": self._mla, "shared_kv": self._compressed}
+        attention = {"mla": self._mla, "shared_kv": self._compressed_attention}
         figures = {"title": Fact(title, "", f"name given to {self.file}", "e")}
         figures["attention"] = self._derived(self.family.attention, f"model_type {self.named}")
         figures |= attention.get(self.family.attention, self._gqa)()
@@ -209,13 +209,13 @@ class _Config:
             **{name: self._count(key) for name, key in keys.items()},
         }  # fmt: skip
 
-    def _compressed(self) -> dict[str, Fact]:
+    def _compressed_attention(self) -> dict[str, Fact]:
         """Facts of attention over compressed tokens, one key and value for all heads."""
         layers, ratios = self._count("num_hidden_layers").value, self.table.get("compress_ratios")
         ratios = ratios[:layers] if isinstance(ratios, list) and len(ratios) >= layers else []
-        above_1 = [ratio for ratio in ratios if type(ratio) is not int or ratio > 1]
-        pair = sorted({*above_1}) if all(type(ratio) is int for ratio in above_1) else []
-        if len(pair) != 2:
+        big_ratios = [ratio for ratio in ratios if type(ratio) is not int or ratio > 1]
+        both = sorted({*big_ratios}) if all(type(ratio) is int for ratio in big_ratios) else []
+        if len(both) != 2:
             self._fail("compress_ratios", f"must give each of the {layers} layers a number, two of "
                        "them above 1, like [0, 4, 128, 4]")  # fmt: skip
         if self._count("num_key_value_heads").value != 1:
@@ -232,9 +232,9 @@ class _Config:
             "kv_heads": self._count("num_key_value_heads"), "value_dim": head_dim, "rope_dim": rope,
             "nope_dim": derived(head_dim.value - rope.value, "head_dim - qk_rope_head_dim"),
             **{name: self._count(key) for name, key in keys.items()},
-            "select_ratio": derived(pair[0], source), "pool_ratio": derived(pair[1], source),
-            "select_layers": derived(above_1.count(pair[0]), source),
-            "pool_layers": derived(above_1.count(pair[1]), source),
+            "select_ratio": derived(both[0], source), "pool_ratio": derived(both[1], source),
+            "select_layers": derived(big_ratios.count(both[0]), source),
+            "pool_layers": derived(big_ratios.count(both[1]), source),
             "window_layers": derived(layers, "every layer has a window besides"),
         }  # fmt: skip
 
@@ -257,10 +257,10 @@ class _Config:
     def _experts(self) -> dict[str, Fact]:
         """Facts of routed and shared experts and of the router, by field of Shape."""
         experts_key = self._first_of("n_routed_experts", "num_experts", "num_local_experts")
-        picks_key = self._first_of("num_experts_per_tok", "num_experts_per_token")
-        routed_experts, top_k = self._count(experts_key), self._count(picks_key)
+        top_k_key = self._first_of("num_experts_per_tok", "num_experts_per_token")
+        routed_experts, top_k = self._count(experts_key), self._count(top_k_key)
         if top_k.value > routed_experts.value:
-            self._fail(picks_key, f"must be at most {experts_key}, {routed_experts.value}")
+            self._fail(top_k_key, f"must be at most {experts_key}, {routed_experts.value}")
         width = self._count(width_key := self.family.width)
         shared_key = self._first_of("n_shared_experts", "num_shared_experts")
         shared_experts = self._count(shared_key, low=0, absent=0)
@@ -371,11 +371,11 @@ class _Config:
         """A fact that follows from the config (mark d)."""
         return Fact(value, "", source, "d")
 
-    def _fail(self, name: str, why: str) -> NoReturn:
+    def _fail(self, name: str, problem: str) -> NoReturn:
         """Raise ConfigError with the field, its value and what is wrong."""
         value = self.table.get(name)
-        value_text = "" if value is None or why.startswith("is ") else f" = {str(value)[:40]}"
-        raise ConfigError(f"{self.file}: {name}{value_text} {why}")
+        value_text = "" if value is None or problem.startswith("is ") else f" = {str(value)[:40]}"
+        raise ConfigError(f"{self.file}: {name}{value_text} {problem}")
 
 
 def show_model(

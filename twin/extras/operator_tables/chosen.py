@@ -42,11 +42,11 @@ FACTS = {
 PARTS = {"mla": "attention"}  # names in data/chips, where they differ from those of tables
 
 
-def choose_tables(found: Iterable[Fitted], engine: str = "") -> list[Fitted]:
+def choose_tables(fits: Iterable[Fitted], engine: str = "") -> list[Fitted]:
     """The best table of each operator, number format and exchange. Preferred, in this order: the
     first engine (or `engine`), the kernel of experts that are spread over dies, the newest release,
     most rows. Tables of experts on one rank also stand for the operators `fused`, `fused_gqa`."""
-    engine_fits = [fit for fit in found if fit.engine.partition(" ")[0] == engine or not engine]
+    engine_fits = [fit for fit in fits if fit.engine.partition(" ")[0] == engine or not engine]
     if engine != SCALED:
         engine_fits = [fit for fit in engine_fits if fit.operator != "gemm_gqa"]
     rank_fits = [replace(fit, operator="fused", part=fit.part.removesuffix(SUMMED))
@@ -69,82 +69,82 @@ def choose_tables(found: Iterable[Fitted], engine: str = "") -> list[Fitted]:
     ]  # fmt: skip
 
 
-def _is_compiled(each: Fitted) -> bool:
+def _is_compiled(fit: Fitted) -> bool:
     """Whether a table is of the kernel for experts that SGLang compiles itself (Triton). Models of
     DeepSeek's family have a faster one (pull request 38374), so it is for models without MLA."""
-    return each.operator == "fused" and TRITON in each.part and each.engine.startswith(ENGINES[0])
+    return fit.operator == "fused" and TRITON in fit.part and fit.engine.startswith(ENGINES[0])
 
 
-def _is_fused(each: Fitted) -> bool:
+def _is_fused(fit: Fitted) -> bool:
     """Whether a table is of experts to which no all-to-all (DeepEP) dispatches tokens."""
-    return each.operator == "grouped" and each.part != SPREAD
+    return fit.operator == "grouped" and fit.part != SPREAD
 
 
-def _is_good_enough(each: Fitted) -> bool:
+def _is_good_enough(fit: Fitted) -> bool:
     """Whether a fit has small enough errors, and enough of the peak that binds it, for facts."""
-    fact = "bandwidth" if each.format in PACKED else BINDS.get(each.operator)
-    is_high_enough = fact is None or each.facts[fact] >= FALLBACK
-    error_max = SUMS if each.operator in COLLECTIVES else WORTH
-    return each.operator in ORDER and each.mean <= error_max and is_high_enough
+    peak_share = "bandwidth" if fit.format in PACKED else BINDS.get(fit.operator)
+    is_high_enough = peak_share is None or fit.facts[peak_share] >= FALLBACK
+    error_max = SUMS if fit.operator in COLLECTIVES else WORTH
+    return fit.operator in ORDER and fit.mean <= error_max and is_high_enough
 
 
-def _preference(each: Fitted) -> tuple[object, ...]:
+def _preference(fit: Fitted) -> tuple[object, ...]:
     """Sort key of fits: preferred engine first, kernel of spread experts, newest release, rows."""
-    engine, _, release = each.engine.partition(" ")
+    engine, _, release = fit.engine.partition(" ")
     releases = tuple(-int(number) for number in re.findall(r"\d+", release))
     engine_rank = ENGINES.index(engine) if engine in ENGINES else len(ENGINES)
-    return engine_rank, each.part != SPREAD, releases, -each.rows, round(each.mean, 3), each.part
+    return engine_rank, fit.part != SPREAD, releases, -fit.rows, round(fit.mean, 3), fit.part
 
 
-def library_facts(found: Iterable[Fitted], source: str, name: str, link: float = 0.0) -> str:
+def library_facts(fits: Iterable[Fitted], source: str, name: str, link: float = 0.0) -> str:
     """TOML of the operators and exchange inside a node of a kernel library's latest release, as
     data/chips has them; source: where tables are; link: GB/s of a die inside a node."""
-    found = list(found)
+    fits = list(fits)
     kernels = [
-        fit for fit in found
+        fit for fit in fits
         if fit.operator not in APART and fit.part != "host" and not _is_fused(fit)
     ]  # fmt: skip
     tables = [_op_text(fit, source, f"kernels.{name}.latest") for fit in kernels]
-    if exchange_lines := _exchange_lines(found, "inside a node", source, link, "alltoall"):
+    if exchange_lines := _exchange_lines(fits, "inside a node", source, link, "alltoall"):
         tables.append(f"[kernels.{name}.latest.exchange.inside]\n{exchange_lines}")
     return "\n\n".join(tables)
 
 
 def fact_lines(
-    found: Iterable[Fitted], source: str, links: Mapping[str, float] | None = None
+    fits: Iterable[Fitted], source: str, links: Mapping[str, float] | None = None
 ) -> str:
     """TOML of a chip's operators and collectives, as data/chips has them; source: where tables are;
     links: GB/s of a die, `inside` a node and `across` nodes."""
-    found = list(found)
-    compiled_formats = {fit.format for fit in found if fit.operator == "fused_gqa"}
+    fits = list(fits)
+    compiled_formats = {fit.format for fit in fits if fit.operator == "fused_gqa"}
     tables = [
-        _op_text(fit, source, apart=fit.operator == "fused" and fit.format in compiled_formats)
-        for fit in found if fit.operator not in APART and fit.part != "host"
+        _op_text(fit, source, mla_only=fit.operator == "fused" and fit.format in compiled_formats)
+        for fit in fits if fit.operator not in APART and fit.part != "host"
     ]  # fmt: skip
-    tables += [_host_text(fit, source) for fit in found if fit.part == "host"]
-    texts = {name: _exchange_lines(found, network, source, (links or {}).get(name, 0.0))
+    tables += [_host_text(fit, source) for fit in fits if fit.part == "host"]
+    texts = {name: _exchange_lines(fits, network, source, (links or {}).get(name, 0.0))
             for network, name in NETWORKS.items()}  # fmt: skip
     exchanges = [f"[operators.exchange.{name}]\n{text}" for name, text in texts.items() if text]
     link = (links or {}).get("inside", 0.0)
     for operator in COLLECTIVES:
-        if link and (operator_fits := [fit for fit in found if fit.operator == operator]):
+        if link and (operator_fits := [fit for fit in fits if fit.operator == operator]):
             exchanges.append(_collective_text(operator_fits, source, link))
     return "\n\n".join((*tables, *exchanges))
 
 
-def _host_text(each: Fitted, source: str) -> str:
+def _host_text(fit: Fitted, source: str) -> str:
     """TOML of the host's time (us) for a part of a layer that is launched kernel by kernel."""
-    origin = {"source": f"{source}: {each.name}", "mark": "d"}
-    lines = [_toml("host", round(1e6 * each.facts["host"]), "us", origin),
-            _held_line("held_back", each, origin)]  # fmt: skip
-    return "\n".join((f"[operators.eager.{HOSTS[each.operator]}]", *lines))
+    origin = {"source": f"{source}: {fit.name}", "mark": "d"}
+    lines = [_toml("host", round(1e6 * fit.facts["host"]), "us", origin),
+            _held_line("held_back", fit, origin)]  # fmt: skip
+    return "\n".join((f"[operators.eager.{HOSTS[fit.operator]}]", *lines))
 
 
-def _collective_text(sums: list[Fitted], source: str, link: float) -> str:
+def _collective_text(tables: list[Fitted], source: str, link: float) -> str:
     """TOML of collectives inside a node by number of dies: start (us) and share of the link's rate,
     of small and of large messages; link: GB/s of a die."""
-    name, sizes_text = COLLECTIVES[sums[0].operator]
-    by_dies = sorted(sums, key=lambda each: int(each.part.split()[0]))
+    name, sizes_text = COLLECTIVES[tables[0].operator]
+    by_dies = sorted(tables, key=lambda each: int(each.part.split()[0]))
     engines = ", ".join(dict.fromkeys(each.engine for each in by_dies))
     entry = {"source": f"{source}: {sizes_text}, {engines}", "mark": "d"}
     rate_entry, error = entry | {"note": f"of {link:g} GB/s"}, max(each.mean for each in by_dies)
@@ -165,12 +165,12 @@ def _collective_text(sums: list[Fitted], source: str, link: float) -> str:
 
 
 def _exchange_lines(
-    found: Iterable[Fitted], where: str, source: str, link: float, operator: str = "exchange"
+    fits: Iterable[Fitted], where: str, source: str, link: float, operator: str = "exchange"
 ) -> str:
     """TOML lines of a network (`where`): fixed time (us) of dispatch and of combine, and the share
     of a link's GB/s that they reach; operator: `exchange`, DeepEP's, or `alltoall`, a library's."""
     lines = []
-    for fit in found:
+    for fit in fits:
         phase, _, place = fit.part.partition(" ")
         if fit.operator != operator or place != where or not link:
             continue
@@ -185,47 +185,47 @@ def _exchange_lines(
     return "\n".join(lines)
 
 
-def _op_text(each: Fitted, source: str, above: str = "operators", apart: bool = False) -> str:
-    """TOML of one operator's facts, with source and error of the fit; above: the table that it is
-    in; apart: models without latent attention have another kernel for experts."""
-    operator = PARTS.get(each.operator, each.operator)
+def _op_text(fit: Fitted, source: str, table: str = "operators", mla_only: bool = False) -> str:
+    """TOML of one operator's facts, with source and error of the fit; table: the table that it is
+    in; mla_only: models without latent attention have another kernel for experts."""
+    operator = PARTS.get(fit.operator, fit.operator)
     is_by_cache = operator in ("attention", "gqa", "prefill_mla", "prefill_gqa", "sparse")
-    name = "8bit" if is_by_cache and each.format != "bf16" else each.format
-    origin = {"source": f"{source}: {each.name}", "mark": "d"}
+    name = "8bit" if is_by_cache and fit.format != "bf16" else fit.format
+    origin = {"source": f"{source}: {fit.name}", "mark": "d"}
     lines = [
-        _toml(fact, round(factor * each.facts[fact], digits), unit, origin)
+        _toml(fact, round(factor * fit.facts[fact], digits), unit, origin)
         for fact, (factor, digits, unit) in FACTS.items()
         # The start of some is the host's (`eager`).
-        if fact in each.facts and not (fact == "start" and operator in ("contiguous", "sparse"))
+        if fact in fit.facts and not (fact == "start" and operator in ("contiguous", "sparse"))
     ]
-    if "edge" in each.facts or "power" in each.facts:
-        lines.append(_toml("peak", each.part.removeprefix("computed in "), "", origin))
+    if "edge" in fit.facts or "power" in fit.facts:
+        lines.append(_toml("peak", fit.part.removeprefix("computed in "), "", origin))
         if operator == "sparse":  # heads that are computed together
-            lines.append(_toml("tile_small", int(each.facts["tile_small"]), "heads", origin))
+            lines.append(_toml("tile_small", int(fit.facts["tile_small"]), "heads", origin))
     else:
-        rows = [int(each.facts[k]) for k in TILES]
+        rows = [int(fit.facts[k]) for k in TILES]
         in_tiles = rows[1] > 1  # else it computes no more than its rows
-        if in_tiles or above != "operators":  # a library says what replaces other tiles
+        if in_tiles or table != "operators":  # a library says what replaces other tiles
             lines += [
                 _toml(k, size * in_tiles, "rows", origin)
                 for k, size in zip(TILES, rows, strict=True)
             ]
-    if apart:
+    if mla_only:
         lines.append(_toml("serves", "mla", "", SERVED))
-    elif operator == "fused" and above != "operators":
+    elif operator == "fused" and table != "operators":
         lines.append(_toml("serves", "all", "", origin))
-    lines.append(_held_line("held_back", each, origin))
-    return "\n".join((f"[{above}.{operator}.{name}]", *lines))
+    lines.append(_held_line("held_back", fit, origin))
+    return "\n".join((f"[{table}.{operator}.{name}]", *lines))
 
 
-def _held_line(name: str, each: Fitted, named: dict[str, str]) -> str:
-    """TOML line of the mean error (%) on rows left out of the fit; named: source and mark."""
-    note = f"of {each.held:,} of {each.rows:,} rows; {100 * each.worst:.0f} % at worst"
-    return _toml(name, round(100 * each.mean, 1), "%", named | {"note": note})
+def _held_line(name: str, fit: Fitted, origin: dict[str, str]) -> str:
+    """TOML line of the mean error (%) on rows left out of the fit; origin: source and mark."""
+    note = f"of {fit.held:,} of {fit.rows:,} rows; {100 * fit.worst:.0f} % at worst"
+    return _toml(name, round(100 * fit.mean, 1), "%", origin | {"note": note})
 
 
-def _toml(name: str, value: object, unit: str, named: dict[str, str]) -> str:
-    """TOML line of a fact: value, unit, and the entries of `named`, as source and mark."""
-    fact = {"value": value, "unit": unit, **named}
+def _toml(name: str, value: object, unit: str, origin: dict[str, str]) -> str:
+    """TOML line of a fact: value, unit, and the entries of `origin`, as source and mark."""
+    fact = {"value": value, "unit": unit, **origin}
     inline_table = ", ".join(f"{key} = {json.dumps(entry)}" for key, entry in fact.items())
     return f"{name} = {{ {inline_table} }}"

@@ -56,13 +56,13 @@ def operator_facts(
     print_rows("Facts", heads, [_printed_row(fit_row) for fit_row in fits])
 
 
-def _printed_row(each: "Fitted") -> tuple[str, ...]:
+def _printed_row(fit: "Fitted") -> tuple[str, ...]:
     """Texts of one fit for the printed table, by column."""
-    facts = each.facts
+    facts = fit.facts
     rate = f"{facts['rate'] / 1e9:.0f} GB/s" if "rate" in facts else f"{facts['compute']:.3f}"
     tiles = [f"{facts[key]:.0f}" for key in ("tile_small", "tile_large", "power") if key in facts]
     memory = f"{facts['bandwidth']:.3f}" if "bandwidth" in facts else ""
     return (
-        each.name.replace(", ", "\n", 1), f"{1e6 * facts.get('start', 0.0):.1f} us", rate, memory,
-        "/".join(tiles), str(each.rows), f"{100 * each.mean:.1f} %", f"{100 * each.worst:.0f} %",
+        fit.name.replace(", ", "\n", 1), f"{1e6 * facts.get('start', 0.0):.1f} us", rate, memory,
+        "/".join(tiles), str(fit.rows), f"{100 * fit.mean:.1f} %", f"{100 * fit.worst:.0f} %",
     )  # fmt: skip

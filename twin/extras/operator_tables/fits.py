@@ -60,15 +60,15 @@ class Fitted:
         return f"{name}, {self.part}" if self.part else name
 
 
-def fit(table: Table, peaks: Peaks, held: float = HELD, seed: int = SEED) -> list[Fitted]:
-    """Facts of the parts of a table; empty if it has too few rows or no peak for its format. held:
+def fit(table: Table, peaks: Peaks, share: float = HELD, seed: int = SEED) -> list[Fitted]:
+    """Facts of the parts of a table; empty if it has too few rows or no peak for its format. share:
     share of rows left out of the fit, drawn by `seed`."""
     if table.operator not in SENT and product_format(table.format) not in peaks.flops:
         return []
     if any(fmt.unpacked == table.format and fmt.operand in peaks.flops for fmt in FORMATS.values()):
         return []  # how chips without such weights compute, which this one is not
     parts = FITS[table.operator](table.rows, peaks, table.format)
-    return [_fit(table, part, held, seed) for part in parts if part[1].size >= FEWEST]
+    return [_fit(table, part, share, seed) for part in parts if part[1].size >= FEWEST]
 
 
 # A way to predict: from the parameters by name to the seconds of every row.
@@ -78,10 +78,10 @@ Begin = Mapping[str, float]
 Part = tuple[str, Floats, Candidates, Begin]
 
 
-def _fit(table: Table, part: Part, held: float, seed: int) -> Fitted:
-    """Facts of a part by the candidate of least log error; held: share of rows left out."""
+def _fit(table: Table, part: Part, held_share: float, seed: int) -> Fitted:
+    """Facts of a part by the candidate of least log error; held_share: share of rows left out."""
     name, measured_s, candidates, start_values = part
-    held_rows = np.random.default_rng(seed).random(measured_s.size) < held
+    held_rows = np.random.default_rng(seed).random(measured_s.size) < held_share
     names = list(start_values)
     best_fit: tuple[float, Mapping[str, float], Floats] | None = None
     for predict, chosen in candidates:
@@ -139,11 +139,11 @@ def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str, scaled: bool = False) -> l
     scaling_s /= peaks.memory * VECTOR
     value_s = m * k / peaks.memory
 
-    def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
-        """Seconds f8[rows] by the parameters `at`; tile: sizes of the small and the large one."""
+    def predict(values: Mapping[str, float], tile: tuple[int, int]) -> Floats:
+        """Seconds f8[rows] by the `values` of parameters; tile: sizes of the small and the large one."""
         compute_s = 2.0 * computed_rows(m, tile) * n * k / peaks.flops[product_format(fmt)]
-        roofs_s = _roofline_s(compute_s / at["compute"], moving_s / at["bandwidth"], 2.0)
-        return np.asarray(at["start"] + roofs_s + scaling_s + at.get("row", 0.0) * value_s)
+        roofs_s = _roofline_s(compute_s / values["compute"], moving_s / values["bandwidth"], 2.0)
+        return np.asarray(values["start"] + roofs_s + scaling_s + values.get("row", 0.0) * value_s)
 
     guess = {"start": 5e-6, "compute": 0.6, "bandwidth": 0.8} | ({"row": 3.0} if scaled else {})
     return [("", latency_ms * 1e-3, _by_tile(predict), guess)]
@@ -196,13 +196,16 @@ def _grouped_part(
         copied_bytes = 2.0 * entry * hidden + ACTIVATION_BYTES * hidden * (1.0 + 1.0 / top_k)
         between_s = between_s + pairs * copied_bytes / (peaks.memory * VECTOR)
 
-    def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
-        """Seconds f8[rows] by the parameters `at`; tile: sizes of the small and the large one."""
+    def predict(values: Mapping[str, float], tile: tuple[int, int]) -> Floats:
+        """Seconds f8[rows] by the `values` of parameters; tile: sizes of the small and the large one."""
         rows_each = computed_rows(pairs / experts_used, tile)
         compute_s = 2.0 * experts_used * rows_each * weights / peaks.flops[product_format(fmt)]
-        roofs_s = _roofline_s(compute_s / at["compute"], moving_s / at["bandwidth"], 2.0)
-        add_s = at.get("passing", 0.0) * tokens + at.get("row", 0.0) * pairs * hidden / peaks.memory
-        start_s = at["start"] + at.get("each", 0.0) * experts_here
+        roofs_s = _roofline_s(compute_s / values["compute"], moving_s / values["bandwidth"], 2.0)
+        add_s = (
+            values.get("passing", 0.0) * tokens
+            + values.get("row", 0.0) * pairs * hidden / peaks.memory
+        )
+        start_s = values["start"] + values.get("each", 0.0) * experts_here
         return np.asarray(start_s + roofs_s + between_s + add_s)
 
     start_values = {"start": 2e-5, "compute": 0.6, "bandwidth": 0.8}
@@ -236,10 +239,10 @@ def _core(computed: str, computing: Floats, moving: Floats, latency: Floats, beg
     """Part to fit: a decode attention core in the format `computed`, by start s, shares of peak and
     memory, sharpness of the roof; computing, moving: s at the peaks; latency: ms measured."""
 
-    def predict(at: Mapping[str, float], power: float) -> Floats:
-        """Seconds f8[rows] by the parameters `at`; power: sharpness of the roof."""
-        roofs_s = _roofline_s(computing / at["compute"], moving / at["bandwidth"], power)
-        return np.asarray(at["start"] + roofs_s)
+    def predict(values: Mapping[str, float], power: float) -> Floats:
+        """Seconds f8[rows] by the `values` of parameters; power: sharpness of the roof."""
+        roofs_s = _roofline_s(computing / values["compute"], moving / values["bandwidth"], power)
+        return np.asarray(values["start"] + roofs_s)
 
     candidates: Candidates = [(partial(predict, power=sharp), {"power": sharp}) for sharp in POWERS]
     return f"computed in {computed}", latency * 1e-3, candidates, begin
@@ -263,19 +266,19 @@ def _gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 
 def _prompt_core(
-    values: float, chosen: pl.Expr, rows: pl.DataFrame, peaks: Peaks, fmt: str
+    values: float, is_chosen: pl.Expr, rows: pl.DataFrame, peaks: Peaks, fmt: str
 ) -> list[Part]:
     """Part to fit: a prefill attention core of whole prompts. values: of a query-key pair and head;
-    chosen: filter of rows. Parameters: start s, share of peak, further pairs per token."""
+    is_chosen: filter of rows. Parameters: start s, share of peak, further pairs per token."""
     names = ("num_heads", "batch_size", "isl", "latency")
-    heads, batch, isl, latency_ms = _columns(rows.filter(chosen), *names)
+    heads, batch, isl, latency_ms = _columns(rows.filter(is_chosen), *names)
     pair_s = heads * 2.0 * values / peaks.flops["bf16"]
     tokens = batch * isl
 
-    def predict(at: Mapping[str, float]) -> Floats:
-        """Seconds f8[rows] by the parameters `at`."""
-        pairs = tokens * (0.5 * (isl + 1.0) + at["edge"])
-        return np.asarray(at["start"] + pair_s * pairs / at["compute"])
+    def predict(parameters: Mapping[str, float]) -> Floats:
+        """Seconds f8[rows] by the `parameters`."""
+        pairs = tokens * (0.5 * (isl + 1.0) + parameters["edge"])
+        return np.asarray(parameters["start"] + pair_s * pairs / parameters["compute"])
 
     start_values = {"start": 1.5e-5, "compute": 0.6, "edge": 500.0}
     return [("computed in bf16", latency_ms * 1e-3, [(predict, {})], start_values)]
@@ -322,15 +325,17 @@ def _collective(
     return fits
 
 
-def _faster_s(moving: Floats, at: Mapping[str, float]) -> Floats:
+def _faster_s(sent_bytes: Floats, values: Mapping[str, float]) -> Floats:
     """Seconds of the faster of two kernels; the second starts `later` s on and gains in bytes/s."""
-    wire_s = moving / at["rate"]
-    return np.asarray(at["start"] + np.minimum(wire_s, at["later"] + wire_s / (1.0 + at["gain"])))
+    wire_s = sent_bytes / values["rate"]
+    return np.asarray(
+        values["start"] + np.minimum(wire_s, values["later"] + wire_s / (1.0 + values["gain"]))
+    )
 
 
-def _start_and_rate(moving: Floats) -> Candidates:
-    """One candidate, which predicts start (s) plus `moving` bytes over rate (bytes/s)."""
-    return [(lambda at: np.asarray(at["start"] + moving / at["rate"]), {})]
+def _start_and_rate(sent_bytes: Floats) -> Candidates:
+    """One candidate, which predicts start (s) plus `sent_bytes` bytes over rate (bytes/s)."""
+    return [(lambda values: np.asarray(values["start"] + sent_bytes / values["rate"]), {})]
 
 
 def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
@@ -397,14 +402,14 @@ def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     moving_s = tokens * SELECTED * bytes_per_token / peaks.memory
     pairs_s = is_scored * pairs * 2.0 * index_heads * 129.0 / peaks.flops["fp8"]
 
-    def predict(at: Mapping[str, float], block: int) -> Floats:
-        """Seconds f8[rows] by the parameters `at`, with heads in blocks."""
+    def predict(values: Mapping[str, float], block: int) -> Floats:
+        """Seconds f8[rows] by the `values` of parameters, with heads in blocks."""
         flops = tokens * SELECTED * np.ceil(heads / block) * block * 2.0 * (2 * 512 + 64)
         compute_s = flops / peaks.flops["bf16"]
-        core_s = _roofline_s(compute_s / at["compute"], moving_s / at["bandwidth"], 3.0)
-        gemm_s = 2.0 * tokens * weight_values / peaks.flops["fp8"] / at["linear"]
+        core_s = _roofline_s(compute_s / values["compute"], moving_s / values["bandwidth"], 3.0)
+        gemm_s = 2.0 * tokens * weight_values / peaks.flops["fp8"] / values["linear"]
         return np.asarray(
-            core_s + gemm_s + pairs_s / at["index"] + at["passing"] * tokens * is_scored
+            core_s + gemm_s + pairs_s / values["index"] + values["passing"] * tokens * is_scored
         )
 
     candidates: Candidates = [

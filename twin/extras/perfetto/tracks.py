@@ -247,12 +247,12 @@ def event_marks(
 
 
 def counter_events(
-    tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float, most: int
+    tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float, limit: int
 ) -> Iterator[list[Event]]:
-    """Yield means of the span's windows, of run and instances; every n-th if more than `most`."""
-    most = max(1, most // (len(WINDOW_COUNTERS) + len(INSTANCE_COUNTERS) * len(instances)))
+    """Yield means of the span's windows, of run and instances; every n-th if more than `limit`."""
+    limit = max(1, limit // (len(WINDOW_COUNTERS) + len(INSTANCE_COUNTERS) * len(instances)))
     for name, columns in WINDOW_COUNTERS.items():
-        yield _counter(Track(RUN), name, tables["windows"], columns, (begin_s, end_s), most)
+        yield _counter(Track(RUN), name, tables["windows"], columns, (begin_s, end_s), limit)
     table = tables.get("instances")
     if table is None:
         return
@@ -260,7 +260,7 @@ def counter_events(
         is_instance = (pl.col("role") == instance.role) & (pl.col("instance") == instance.index)
         rows = table.filter(is_instance).sort("t_s")
         for name, columns in INSTANCE_COUNTERS.items():
-            yield _counter(Track(instance.pid), name, rows, columns, (begin_s, end_s), most)
+            yield _counter(Track(instance.pid), name, rows, columns, (begin_s, end_s), limit)
 
 
 def _counter(

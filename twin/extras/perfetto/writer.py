@@ -82,7 +82,7 @@ def write_trace(
         "slices": "iterations and batches as the engine ran them; operators are seconds on the "
         "critical path, all layers together, laid out one after the other",
     }  # fmt: skip
-    with _open(to) as file:
+    with _open_sink(to) as file:
         header = f'{{"displayTimeUnit":"ms","otherData":{_json(metadata)},"traceEvents":['
         file.write(header.encode())
         sink = _Events(file, most_events, left_out=window.left_out * events_each)
@@ -131,7 +131,7 @@ def span_of(run: watched.Source, begin_s: float | None, end_s: float | None) -> 
 
 
 @contextmanager
-def _open(to: Path | Sink) -> Iterator[Sink]:
+def _open_sink(to: Path | Sink) -> Iterator[Sink]:
     """Output stream of a path, compressed if that ends in .gz; a stream as it is."""
     if not isinstance(to, Path):
         yield to
@@ -170,17 +170,17 @@ def _json(value: object) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
-def _put_streams(sink: _Events, one: Instance, plan: Timeline) -> None:
+def _put_streams(sink: _Events, instance: Instance, plan: Timeline) -> None:
     """Write an instance's layers on its streams' tracks until the file is full; plan: one pass."""
     event_count = 0
-    for iteration in one.passes:
+    for iteration in instance.passes:
         if event_count > sink.room:  # not even made
             sink.left_out += event_count
             continue
         begin_ns, length_ns = ns(iteration.begin_s), ns(iteration.end_s) - ns(iteration.begin_s)
         events = []
         for turn in plan.turns():
-            track = Track(one.pid, FIRST_STREAM + turn.stream)
+            track = Track(instance.pid, FIRST_STREAM + turn.stream)
             turn_ns = [begin_ns + int(turn.low * length_ns), begin_ns + int(turn.high * length_ns)]
             name = f"layer {turn.layer} microbatch {turn.microbatch}"
             events.append(track.slice(name, *turn_ns, of="formula at the mean load"))
@@ -219,12 +219,12 @@ def _naming_events(
         yield tracks.naming_events(instance.pid, instance.name, lanes)
 
 
-def _slices_of_passes(one: Instance) -> Iterator[list[Event]]:
+def _slices_of_passes(instance: Instance) -> Iterator[list[Event]]:
     """Yield the slices of each iteration or batch of an instance, with its operators inside."""
-    track = Track(one.pid, ITERATIONS)
-    name = "prefill batch" if one.role == "prefill" else f"{one.role} iteration"
+    track = Track(instance.pid, ITERATIONS)
+    name = "prefill batch" if instance.role == "prefill" else f"{instance.role} iteration"
     for iteration, begin_ns, end_ns in zip(
-        one.passes, *(edges.tolist() for edges in one.edges), strict=True
+        instance.passes, *(edges.tolist() for edges in instance.edges), strict=True
     ):
         if end_ns <= begin_ns:
             continue

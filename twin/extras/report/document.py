@@ -115,25 +115,25 @@ def plot(
     x_low, x_high = min(xticks[0], *xs), max(xticks[-1], *xs)
     y_high = max(yticks[-1], y_most or max(ys))
 
-    def on_drawing(px: float, py: float) -> Point:
+    def place_of(px: float, py: float) -> Point:
         """Place on the drawing, in its own units, of a point of the chart."""
         right, up = WIDE - LEFT - RIGHT, HIGH - TOP - BOTTOM
         return LEFT + right * (px - x_low) / (x_high - x_low), TOP + up * (1.0 - py / y_high)
 
     drawing: list[Part] = []
     for value in yticks:  # grid lines and numbers of y, numbers of x, and the title of x
-        x_left, y_line = on_drawing(xticks[0], value)
+        x_left, y_line = place_of(xticks[0], value)
         drawing.append(tag("line", cls="grid", x1=x_left, y1=y_line, x2=WIDE - RIGHT, y2=y_line))
         drawing.append(tag("text", _number(value), x=x_left - 6, y=y_line + 4, text_anchor="end"))
     for value in xticks:
-        x_tick, y_axis = on_drawing(value, 0.0)
+        x_tick, y_axis = place_of(value, 0.0)
         drawing.append(tag("text", _number(value), x=x_tick, y=y_axis + 17, text_anchor="middle"))
     drawing.append(tag("text", x, x=(LEFT + WIDE - RIGHT) / 2, y=HIGH - 6, text_anchor="middle"))
     if limit is not None:
-        (x_line, y_low), (_, y_top) = on_drawing(limit, 0.0), on_drawing(limit, y_high)
+        (x_line, y_low), (_, y_top) = place_of(limit, 0.0), place_of(limit, y_high)
         drawing.append(tag("line", cls="limit", x1=x_line, y1=y_low, x2=x_line, y2=y_top))
     for curve in curves:
-        drawing += _series_elements(curve, [on_drawing(*p) for p in curve.points])
+        drawing += _series_elements(curve, [place_of(*p) for p in curve.points])
     svg = tag("svg", tag("title", title), *drawing, viewBox=f"0 0 {WIDE:g} {HIGH:g}", role="img")
     legend = [tag("span", tag("span", cls=f"key k{curve.colour}"), curve.name, cls="whole")
            for curve in curves if curve.name]  # fmt: skip

@@ -33,25 +33,25 @@ NEAR = 4.0  # times the slowest or fastest deployment: published points beyond a
 LEDGER_MOST = 400  # rows of what was not simulated that are listed; the rest is counted
 
 
-def plan_report(plan: Plan, found: Row) -> str:
+def plan_report(plan: Plan, answer: Row) -> str:
     """The answer of a plan, the list of all its deployments included, as one HTML file."""
-    texts = [s for s in answer_sentences(dict(found)) if s]
+    texts = [s for s in answer_sentences(dict(answer)) if s]
     body: list[Part] = [tag("p", plan.scenario.name, ": ", brief_of(plan), cls="soft")]
     body += [tag("p", sentence) for sentence in texts[1:]]
-    if ranked := found["ranked"]:
+    if ranked := answer["ranked"]:
         equal_note = tag("p", f"{equality_note(ranked)}. Five seeds each.", cls="soft")
         body += [tag("h2", "Ranking"), _ranking_table(plan, ranked), equal_note]
-    if found["relaxations"]:
-        entries = [row | {"NPUs": f"{row['NPUs']:,}"} for row in relax_rows(found["relaxations"])]
+    if answer["relaxations"]:
+        entries = [row | {"NPUs": f"{row['NPUs']:,}"} for row in relax_rows(answer["relaxations"])]
         rows = [list(row.values()) for row in entries]
         body += [tag("h2", "What would have to give"), table(list(entries[0]), rows, right=(4,))]
-    body += [tag("h2", "Throughput against speed"), _front_chart(found)]
+    body += [tag("h2", "Throughput against speed"), _front_chart(answer)]
     body += [_deployment_section(row) for row in ranked]
-    if found["tornado"]:
-        body += [tag("h2", "What each choice alone does to the first"), _tornado(found["tornado"])]
-    body += [tag("h2", "Every deployment"), *_ledger_elements(found)]
+    if answer["tornado"]:
+        body += [tag("h2", "What each choice alone does to the first"), _tornado(answer["tornado"])]
+    body += [tag("h2", "Every deployment"), *_ledger_elements(answer)]
     varied_text = ", ".join(CHOICES[key].label for key in plan.vary)
-    made_by = ", ".join(f"{key} {found[key][:16]}" for key in ("engine", "facts") if key in found)
+    made_by = ", ".join(f"{key} {answer[key][:16]}" for key in ("engine", "facts") if key in answer)
     identity = tag(
         "p", f"What may vary: {varied_text}. {plan.simulations} simulations of a search, seed "
         f"{plan.scenario.seed}. The question {plan_digest(plan)[:16]} gives the same bytes with "
@@ -111,10 +111,10 @@ def _deployment_section(row: Row) -> Part:
     )  # fmt: skip
 
 
-def _front_chart(found: Row) -> Part:
+def _front_chart(answer: Row) -> Part:
     """The chart of tokens/s for one user against tokens/s per NPU, simulated and published."""
-    ranks = {row["key"]: str(row["rank"]) for row in found["ranked"]}
-    decoding_points = [p for p in found["front"] if p["tokens_per_s_per_user"]]
+    ranks = {row["key"]: str(row["rank"]) for row in answer["ranked"]}
+    decoding_points = [p for p in answer["front"] if p["tokens_per_s_per_user"]]
     front_points = sorted((p for p in decoding_points if p["on_front"]), key=_user_speed)
     speeds = [_user_speed(p) for p in decoding_points]
     near_points = [p for p in published_points()
@@ -153,14 +153,14 @@ def _tornado(rows: Sequence[Row]) -> Part:
     ])  # fmt: skip
 
 
-def _ledger_elements(found: Row) -> Iterable[Part]:
+def _ledger_elements(answer: Row) -> Iterable[Part]:
     """Yield counts of deployments by state, and folded tables of simulated and of priced ones."""
-    counts = {k: count for k, count in found["counts"].items() if k != "simulations"}
+    counts = {k: count for k, count in answer["counts"].items() if k != "simulations"}
     yield tag("p", "; ".join(f"{k}: {count:,}" for k, count in counts.items()), ".", cls="soft")
-    rows = [row for row in found["ledger"] if row["simulated"]]
+    rows = [row for row in answer["ledger"] if row["simulated"]]
     ranked_rows = sorted(rows, key=lambda row: row["rank"] or len(rows))
     yield fold(f"{len(rows):,} that were simulated", _deployments_table(ranked_rows))
-    if priced_rows := [row for row in found["ledger"] if not row["simulated"]]:
+    if priced_rows := [row for row in answer["ledger"] if not row["simulated"]]:
         more_text = f", the first {LEDGER_MOST} of them" if len(priced_rows) > LEDGER_MOST else ""
         title = f"{len(priced_rows):,} that were priced by formula alone{more_text}"
         yield fold(title, _deployments_table(priced_rows[:LEDGER_MOST]))

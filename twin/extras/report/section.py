@@ -31,7 +31,7 @@ def stored_report(store: Store, row: RunRow, scenario: Scenario) -> bytes:
     return run_report(run).encode()
 
 
-def download_plan(plan: Plan, found: Mapping[str, Any]) -> None:
-    """Draw a button that downloads the plan's answer `found` as one HTML file."""
+def download_plan(plan: Plan, answer: Mapping[str, Any]) -> None:
+    """Draw a button that downloads the plan's answer `answer` as one HTML file."""
     name = f"plan-{file_name(plan.scenario.name, nameless='report')[:60]}.html"
-    download("Report (HTML)", lambda: plan_report(plan, found).encode(), name, "plan-report")
+    download("Report (HTML)", lambda: plan_report(plan, answer).encode(), name, "plan-report")

@@ -77,8 +77,10 @@ def _client_windows(piece: Piece) -> list[tuple[float, float, float, int]]:
             start_s, rate, shape = float(values[0]), float(values[1]), float(values[4])
         except ValueError:
             raise TraceError(f"{location}: start, rate and shape must be numbers") from None
-        idle = rate == 0
-        if not (0 <= start_s < 366 * DAY_S and 0 <= rate < MOST_RATE and (idle or 0 < shape < 1e6)):
+        is_idle = rate == 0
+        if not (
+            0 <= start_s < 366 * DAY_S and 0 <= rate < MOST_RATE and (is_idle or 0 < shape < 1e6)
+        ):
             raise TraceError(f"{location}: start, rate and shape must be finite and not negative")
         if windows and start_s <= windows[-1][0]:
             raise TraceError(f"{location}: windows must be in order of time")
@@ -154,21 +156,21 @@ def _sample(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
 
 
 @lazy_entry
-def _set_times(key: np.uint64, pattern: int, shape: float, at: np.ndarray) -> None:
-    """Fill at f8[n] with sorted times in (0, 1): n + 1 gaps of a pattern of PATTERNS, scaled to sum
+def _set_times(key: np.uint64, pattern: int, shape: float, times: np.ndarray) -> None:
+    """Fill `times` f8[n], sorted, in (0, 1): n + 1 gaps of a pattern of PATTERNS, scaled to sum
     to 1. shape: that of the gamma or Weibull distribution."""
     sum_of_gaps = 0.0
-    for i in range(at.size + 1):
+    for i in range(times.size + 1):
         if pattern == 1:
             sum_of_gaps += gamma(key, i, shape)
         elif pattern == 2:
             sum_of_gaps += weibull(key, i, shape)
         else:
             sum_of_gaps += exponential(key, i)
-        if i < at.size:
-            at[i] = sum_of_gaps
-    for i in range(at.size):
-        at[i] = at[i] / sum_of_gaps if sum_of_gaps > 0.0 else 0.5
+        if i < times.size:
+            times[i] = sum_of_gaps
+    for i in range(times.size):
+        times[i] = times[i] / sum_of_gaps if sum_of_gaps > 0.0 else 0.5
 
 
 def _lengths_of(

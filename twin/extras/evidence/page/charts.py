@@ -78,13 +78,13 @@ def _add_points(fig: Any, rows: Rows) -> None:
                 fig.add_scatter(
                     x=[r["published"] for r in points], y=[_axis_place(r["error"]) for r in points],
                     mode="markers", name=f"{group}, {name}",
-                    customdata=[_row_text(r) for r in points], hovertemplate=HOVER,
+                    customdata=[_row_texts(r) for r in points], hovertemplate=HOVER,
                     marker={"symbol": symbol, "size": 9, "color": colour,
                             "line": {"color": colour, "width": 2 * (name not in HONEST)}},
                 )  # fmt: skip
 
 
-def _row_text(row: Mapping[str, Any]) -> list[str]:
+def _row_texts(row: Mapping[str, Any]) -> list[str]:
     """Texts that the pointer shows of a row: quantity, system, both figures, error."""
     figures = (f"{three_figures(row[key])} {row['unit']}" for key in ("published", "twin"))
     return [row["quantity"], row["system"], *figures, f"{100 * row['error']:+.1f} %"]
@@ -94,13 +94,13 @@ def layer_chart(rows: Sequence[Part]) -> Chart:
     """Chart of one layer's seconds by operator: published ones if any, the twin's below them."""
     if not rows:
         return empty_chart("This row has no operators")
-    longest = max(max(row.twin_s, row.published_s or 0.0) for row in rows)
-    factor, unit = time_unit(longest)
-    known_rows = [row for row in rows if row.published_s is not None]
-    fig = figure(height=110 + (46 if known_rows else 30) * len(rows))
+    longest_s = max(max(row.twin_s, row.published_s or 0.0) for row in rows)
+    factor, unit = time_unit(longest_s)
+    published = [row for row in rows if row.published_s is not None]
+    fig = figure(height=110 + (46 if published else 30) * len(rows))
     names = [" +<br>".join(theme.title(operator) for operator in row.operators) for row in rows]
     for name, colour, values in (
-        ("published", theme.OTHER, [row.published_s for row in rows if known_rows]),
+        ("published", theme.OTHER, [row.published_s for row in rows if published]),
         ("twin", theme.SERIES[0], [row.twin_s for row in rows]),
     ):
         if values:
@@ -115,13 +115,13 @@ def layer_chart(rows: Sequence[Part]) -> Chart:
         for name, row in zip(names, rows, strict=True)
     )
     order_text = (
-        "published above, the twin below" if known_rows else "no published figure is of one alone"
+        "published above, the twin below" if published else "no published figure is of one alone"
     )
     return chart(
         fig, f"One layer by operator. {listing}.",
         f"Operators of one layer, each alone: {order_text}.", hovermode="closest", barmode="group",
-        x={"title_text": f"{unit} in one layer", "range": [0, 1.22 * longest * factor]},
-        bargap=0.25, showlegend=bool(known_rows), legend_traceorder="normal",
+        x={"title_text": f"{unit} in one layer", "range": [0, 1.22 * longest_s * factor]},
+        bargap=0.25, showlegend=bool(published), legend_traceorder="normal",
     )  # fmt: skip
 
 

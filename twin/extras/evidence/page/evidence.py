@@ -338,8 +338,8 @@ with every_fact:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         words = st.text_input("Search", key="facts-search", placeholder="910c hbm", width=280)
         marks = st.pills(
-            "Marks", list(proof.marks_in(facts)), selection_mode="multi", wrap=True,
-            format_func=lambda mark: f"{mark} · {proof.marks_in(facts)[mark]}", key="marks",
+            "Marks", list(proof.mark_counts(facts)), selection_mode="multi", wrap=True,
+            format_func=lambda mark: f"{mark} · {proof.mark_counts(facts)[mark]}", key="marks",
         )  # fmt: skip
     found_facts = proof.fact_table(facts, words, marks)
     st.dataframe(
@@ -347,5 +347,5 @@ with every_fact:
         key="facts", column_config={"Fact": st.column_config.TextColumn(width=300, pinned=True)}
         | text_columns(Value=150, Unit=80, Mark=55, Source=420, Note=420),
     )  # fmt: skip
-    meanings = "; ".join(f"**{mark}** {proof.MARKS[mark]}" for mark in proof.marks_in(facts))
+    meanings = "; ".join(f"**{mark}** {proof.MARKS[mark]}" for mark in proof.mark_counts(facts))
     st.caption(f"{len(found_facts):,} of {len(facts):,} facts. Marks: {meanings}.")

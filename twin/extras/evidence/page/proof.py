@@ -29,10 +29,10 @@ VALUE_CHARS = 48  # of a fact that is a list or a text
 FARTHEST, MISSING = 5, 3  # rows in the first screen
 _FIELD = re.compile(r"^[\w.*]+(?: = \w+)?(?::\s*|$)")  # the field that a reason begins with
 
-Found = Sequence[Mapping[str, Any]]
+Rows = Sequence[Mapping[str, Any]]
 
 
-def sorted_by_regime(rows: Found) -> list[dict[str, Any]]:
+def sorted_by_regime(rows: Rows) -> list[dict[str, Any]]:
     """Rows by regime, in the order in which regimes first come."""
     regimes = [row["regime"] for row in rows]
     return [dict(row) for row in sorted(rows, key=lambda row: regimes.index(row["regime"]))]
@@ -100,7 +100,7 @@ def band_in_words(row: Mapping[str, Any]) -> str:
     )
 
 
-def row_table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
+def row_table(rows: Rows, links: Mapping[str, str]) -> list[dict[str, Any]]:
     """The rows as the page's table; errors in percent; links: addresses of scenarios by row id."""
     return [
         {
@@ -118,13 +118,13 @@ def row_table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def worst_id(rows: Found) -> str:
+def worst_id(rows: Rows) -> str:
     """Id of the row with the largest absolute error in the first row's group."""
     group_rows = [row for row in rows if row["group"] == rows[0]["group"] and row["kind"] in HONEST]
     return str(max(group_rows or rows, key=lambda row: abs(row["error"]))["id"])
 
 
-def farthest_rows(rows: Found) -> list[Mapping[str, Any]]:
+def farthest_rows(rows: Rows) -> list[Mapping[str, Any]]:
     """The FARTHEST judged rows with the largest absolute errors, largest first."""
     judged_rows = [row for row in rows if row["kind"] in HONEST]
     return sorted(judged_rows, key=lambda row: -abs(row["error"]))[:FARTHEST]
@@ -157,8 +157,8 @@ def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list
          "Mark": fact.mark, "Source": fact.source, "Note": fact.note}
         for name, fact in facts.items() if not marks or fact.mark in marks
     )  # fmt: skip
-    sought = words.lower().split()
-    return [row for row in rows if all(word in " ".join(row.values()).lower() for word in sought)]
+    parts = words.lower().split()
+    return [row for row in rows if all(word in " ".join(row.values()).lower() for word in parts)]
 
 
 def shorten(value: Any) -> str:
@@ -185,7 +185,7 @@ def unit_suffix(row: Mapping[str, Any]) -> str:
 
 
 @lru_cache(maxsize=4)
-def marks_in(facts: Facts) -> dict[str, int]:
+def mark_counts(facts: Facts) -> dict[str, int]:
     """The marks in use, each with how many facts have it; shared, so never changed."""
     counts = Counter(fact.mark for fact in facts.values())
     return {mark: counts[mark] for mark in MARKS if counts[mark]}

@@ -36,11 +36,11 @@ def refusal_text(error: Exception, file: str = "") -> str:
     """An error as Markdown, with the form's labels for its fields, and the file's name as it is."""
     text, declared = str(error), fields(Fleet)
 
-    def to_label(found: re.Match[str]) -> str:
+    def to_label(match: re.Match[str]) -> str:
         """Label of the field path in a match, with the number of its row."""
-        path, row = re.sub(r"\.(\d+)\.", "[].", found[0]), re.search(r"\.(\d+)\.", found[0])
+        path, row = re.sub(r"\.(\d+)\.", "[].", match[0]), re.search(r"\.(\d+)\.", match[0])
         if path not in declared:
-            return found[0]
+            return match[0]
         return titled(declared[path]) + (f" (row {int(row[1]) + 1})" if row else "")
 
     return sentence(re.sub(r"(?<![\w.])[a-z_]+(\.\d+\.[a-z_]+)?(?= = )", to_label, text), file)

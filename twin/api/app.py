@@ -205,8 +205,9 @@ def application(
     )
     app.add_middleware(with_body_limit)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
-    for kind, code in REFUSALS.items():
-        app.add_exception_handler(kind, _refusal_handler(code))
+    for code, kinds in REFUSALS.items():
+        for kind in kinds:
+            app.add_exception_handler(kind, _refusal_handler(code))
     app.add_exception_handler(RequestValidationError, _refuse_malformed)
     app.state.store_of = store_of
     app.include_router(plan_router())
@@ -255,21 +256,11 @@ def application(
     return app
 
 
-REFUSALS: dict[type[Exception], int] = {
-    PermissionError: 401,
-    TooLarge: 413,
-    UnknownId: 404,
-    NoTable: 404,
-    StoreError: 409,
-    SpecError: 422,
-    HardwareError: 422,
-    ExpertsError: 422,
-    WorkloadError: 422,
-    ModelError: 422,
-    FactError: 422,
-    PlanError: 422,
-    PlansBusy: 409,
-}
+REFUSALS: dict[int, tuple[type[Exception], ...]] = {
+    401: (PermissionError,), 404: (UnknownId, NoTable), 409: (StoreError, PlansBusy),
+    413: (TooLarge,),
+    422: (SpecError, HardwareError, ExpertsError, WorkloadError, ModelError, FactError, PlanError),
+}  # fmt: skip
 
 
 def _refusal_handler(status: int) -> Callable[[Request, Exception], Response]:

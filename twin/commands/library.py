@@ -65,9 +65,9 @@ def check(as_json: AsJson = False) -> None:
     damages = store.find_damage()
     if as_json:
         print_json({"damage": damages, "warnings": store.database.warnings})
-    no_damage = ["Nothing stored is damaged."]
-    for line in () if as_json else (*store.database.warnings, *(damages or no_damage)):
-        out.print(escape(line), soft_wrap=True)
+    else:
+        for line in (*store.database.warnings, *(damages or ["Nothing stored is damaged."])):
+            out.print(escape(line), soft_wrap=True)
     if damages:
         raise typer.Exit(1)
 

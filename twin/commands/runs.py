@@ -124,14 +124,11 @@ def sweep(
     axes = [load_lab("sweep.sweep:parse_axis")(text) for text in answer["over"]]
     keys = ["ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu"]
     cells = [
-        (
-            *(axis.text_of(row[axis.path]) for axis in axes),
-            {True: "met", False: "broken", None: row["why"] or row["state"]}[row["slo_kept"]],
-            *(shown(key, row[key]) for key in keys),
-            row["run"] or "",
-        )
+        (*(axis.text_of(row[axis.path]) for axis in axes),
+         {True: "met", False: "broken", None: row["why"] or row["state"]}[row["slo_kept"]],
+         *(shown(key, row[key]) for key in keys), row["run"] or "")
         for row in answer["points"]
-    ]
+    ]  # fmt: skip
     terminal.print_rows(f"{question.name} over {' and '.join(axis.label for axis in axes)}",
                (*(axis.label for axis in axes), "SLO", *keys, "run"), cells)  # fmt: skip
     if answer["conclusion"]:

@@ -81,11 +81,8 @@ def fields_like(text: str) -> list[dict[str, str]]:
     """
     rows = [
         {
-            "field": path,
-            "default": value_text(field.default),
-            "unit": field.unit,
-            "accepts": field.accepts(),
-            "label": field.label,
+            "field": path, "default": value_text(field.default), "unit": field.unit,
+            "accepts": field.accepts(), "label": field.label,
             "applies": "; ".join(condition_text(condition) for condition in field.conditions),
         }
         for path, field in fields().items()
@@ -125,12 +122,10 @@ def with_trace(
     from twin.workload.replay import COPY_SPREAD_REQUESTS, timestamp_quantum
 
     settings: dict[str, Any] = {
-        "workload.arrivals": "trace",
-        "workload.trace.name": table.name,
-        "workload.trace.digest": table.digest,
-        "workload.trace.rate_multiplier": rate_multiplier,
+        "workload.arrivals": "trace", "workload.trace.name": table.name,
+        "workload.trace.digest": table.digest, "workload.trace.rate_multiplier": rate_multiplier,
         "workload.trace.tree_copies": tree_copies,
-    }
+    }  # fmt: skip
     # Bounds first: what follows divides by the multiplier.
     scenario = with_overrides(scenario, settings)
     if table.has_time:

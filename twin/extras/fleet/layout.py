@@ -199,8 +199,7 @@ def _tenants_of(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[i
 def _score(tenant: str, kind: str, number: int, weight: float) -> float:
     """Score of a supernode for a tenant: the largest serves it, in proportion to weights."""
     digest = hashlib.sha256(f"{tenant}\n{kind}\n{number}".encode()).digest()
-    uniform = (int.from_bytes(digest[:8], "big") + 0.5) / 2.0**64
-    return -weight / math.log(uniform)
+    return -weight / math.log((int.from_bytes(digest[:8], "big") + 0.5) / 2.0**64)
 
 
 def _shares(

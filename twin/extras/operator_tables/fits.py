@@ -140,7 +140,7 @@ def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str, scaled: bool = False) -> l
     value_s = m * k / peaks.memory
 
     def predict(values: Mapping[str, float], tile: tuple[int, int]) -> Floats:
-        """Seconds f8[rows] by the `values` of parameters; tile: sizes of the small and the large one."""
+        """Seconds f8[rows] by the `values` of parameters; tile: its small and its large size."""
         compute_s = 2.0 * computed_rows(m, tile) * n * k / peaks.flops[product_format(fmt)]
         roofs_s = _roofline_s(compute_s / values["compute"], moving_s / values["bandwidth"], 2.0)
         return np.asarray(values["start"] + roofs_s + scaling_s + values.get("row", 0.0) * value_s)
@@ -197,7 +197,7 @@ def _grouped_part(
         between_s = between_s + pairs * copied_bytes / (peaks.memory * VECTOR)
 
     def predict(values: Mapping[str, float], tile: tuple[int, int]) -> Floats:
-        """Seconds f8[rows] by the `values` of parameters; tile: sizes of the small and the large one."""
+        """Seconds f8[rows] by the `values` of parameters; tile: its small and its large size."""
         rows_each = computed_rows(pairs / experts_used, tile)
         compute_s = 2.0 * experts_used * rows_each * weights / peaks.flops[product_format(fmt)]
         roofs_s = _roofline_s(compute_s / values["compute"], moving_s / values["bandwidth"], 2.0)
@@ -380,12 +380,10 @@ def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     few_tokens = rows.filter(pl.col("batch_size") * pl.col("isl") <= 256)
     least_ms = float(few_tokens["latency"].cast(pl.Float64).median() or 0.0)  # type: ignore[arg-type]
     cases = rows.filter(
-        pl.col("step") == 0,
-        ~pl.col("kernel_source").str.contains("dense"),
-        pl.col("gemm_type") == "fp8_block",
-        pl.col("isl") > SELECTED,
+        pl.col("step") == 0, ~pl.col("kernel_source").str.contains("dense"),
+        pl.col("gemm_type") == "fp8_block", pl.col("isl") > SELECTED,
         pl.col("latency") >= 2.0 * least_ms,
-    )
+    )  # fmt: skip
     heads, batch, isl, latency_ms = _columns(cases, "num_heads", "batch_size", "isl", "latency")
     is_glm = cases["architecture"].str.starts_with("Glm").to_numpy()
     is_scored = ~cases["op_name"].str.contains("skip").to_numpy()

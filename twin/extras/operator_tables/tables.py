@@ -56,12 +56,10 @@ def read_tables(path: Path) -> list[Table]:
     """The tables of a file, or of all files below a folder. Raises NoTable where there is none."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     tables = [
-        table
-        for file in files
-        if file.suffix in (".parquet", ".csv")
+        table for file in files if file.suffix in (".parquet", ".csv")
         and (file.name.startswith(tuple(NAMED)) or not any(word in file.name for word in OTHERS))
         for table in _tables_of_file(file)
-    ]
+    ]  # fmt: skip
     if not tables:
         raise NoTable(f"{printable(str(path))} has no table of operators")
     return tables

@@ -44,6 +44,5 @@ STEPS = {
 def draw_tour() -> None:
     """Draw the button that starts the tour, highlighted in a browser that has not seen it yet."""
     with st.container(key="tour"):
-        steps = [{"target": key, "title": title, "text": text}
-                 for key, (title, text) in STEPS.items()]  # fmt: skip
+        steps = [{"target": k, "title": title, "text": text} for k, (title, text) in STEPS.items()]
         _tour(data={"steps": steps}, key="tour-steps")

@@ -143,12 +143,8 @@ def student_t(share: float, freedom: int) -> float:
     """Student's t quantile of a probability (`share`) at degrees of freedom, within 0.001
     (Abramowitz and Stegun 26.7.5); scipy is slow to import."""
     z = NormalDist().inv_cdf(share)
-    terms = (
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
+    terms = (z, (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+             (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)  # fmt: skip
     return sum(term / freedom**power for power, term in enumerate(terms))
 
 

@@ -110,12 +110,8 @@ def _decode_figure(parts: Sequence[str], case: MeasureInput) -> float:
     if parts[0] == "layer":
         names = parts[1].split("+") if len(parts) > 1 else LAYER
         return math.fsum(decode.operators.get(name, 0.0) for name in names) / layers
-    figures = {
-        "tpot": decode.tpot_s,
-        "iteration": decode.iteration_s,
-        "throughput": decode.tokens_per_s_per_npu,
-    }
-    return figures[parts[0]]
+    return {"tpot": decode.tpot_s, "iteration": decode.iteration_s,
+            "throughput": decode.tokens_per_s_per_npu}[parts[0]]  # fmt: skip
 
 
 def _throughput_under_slo(case: MeasureInput) -> float:
@@ -140,11 +136,8 @@ def _prefill_figure(parts: Sequence[str], case: MeasureInput) -> float:
         if len(parts) == 1 or names[0] not in MOE_ONLY:
             layers += prediction.costs.prefill.dense_layers
         return math.fsum(prefill.operators.get(name, 0.0) for name in names) / layers
-    return {
-        "throughput": prefill.tokens_per_s_per_npu,
-        "batch": prefill.batch_s,
-        "requests": prefill.requests_per_s,
-    }[parts[0]]
+    return {"throughput": prefill.tokens_per_s_per_npu, "batch": prefill.batch_s,
+            "requests": prefill.requests_per_s}[parts[0]]  # fmt: skip
 
 
 def _exchange_s(parts: Sequence[str], case: MeasureInput) -> float:
@@ -280,20 +273,14 @@ def evidence(
         is_within_bound = row.at_most and count_error <= 0.0
         judged_error = None if row.kind in UNJUDGED or is_within_bound else count_error
         bar = error_limits().of(row)
-        answers.append(
-            {name: getattr(row, name) for name in SAID}
-            | {
-                "published": row.value,
-                "twin": twin_value,
-                "error": error,
-                "judged_error": judged_error,
-                "first_error": None if first_error is None else first_error.error,
-                "first_commit": "" if first_error is None else first_error.commit,
-                "bar": bar,
-                "outside": judged_error is not None and abs(judged_error) > bar,
-                "others": others_of_row.get(row.id, []),
-            }
-        )
+        answers.append({name: getattr(row, name) for name in SAID} | {
+            "published": row.value, "twin": twin_value, "error": error,
+            "judged_error": judged_error,
+            "first_error": None if first_error is None else first_error.error,
+            "first_commit": "" if first_error is None else first_error.commit, "bar": bar,
+            "outside": judged_error is not None and abs(judged_error) > bar,
+            "others": others_of_row.get(row.id, []),
+        })  # fmt: skip
     note(len(rows))
     return answers
 
@@ -400,17 +387,11 @@ def write_errors(facts: Facts, answers: Judged, path: Path = ERRORS) -> None:
     table = {
         "facts": facts.digest,
         "rows": rows_digest(load_published()),
-        "error": {
-            row["id"]: round(row["judged_error"], 4)
-            for row in answers
-            if row["kind"] in HONEST and row["judged_error"] is not None
-        },
-        "today": {
-            row["id"]: round(row["error"], 4)
-            for row in answers
-            if row["kind"] == "seen" or row["first_error"] is not None
-        },
-    }
+        "error": {row["id"]: round(row["judged_error"], 4) for row in answers
+                  if row["kind"] in HONEST and row["judged_error"] is not None},
+        "today": {row["id"]: round(row["error"], 4) for row in answers
+                  if row["kind"] == "seen" or row["first_error"] is not None},
+    }  # fmt: skip
     header = (
         "# Errors of rows that no fit helped (`error`: of unseen rows the first), and of these\n"
         "# and of all with a first error `today`: by `python -m twin evidence --write`.\n\n"

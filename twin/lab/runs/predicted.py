@@ -6,13 +6,7 @@ from typing import Any
 from twin.attainment import attainment
 from twin.lab.evidence.near import figure_bands
 from twin.lab.library import load_facts
-from twin.scenario import (
-    Scenario,
-    left_out_by_formulas,
-    model_names,
-    of_models,
-    scenario_digest,
-)
+from twin.scenario import Scenario, left_out_by_formulas, model_names, of_models, scenario_digest
 from twin.steady import Counts, Priced, largest_batch
 from twin.workload.requests import TraceTable
 
@@ -51,11 +45,9 @@ def _predict_one(
         target = largest_batch(prices, scenario.slo.tpot_ms * 1e-3)
         advice += f" {target.sentence}"
         summary |= {
-            "slo_tpot_s": target.tpot_s,
-            "slo_batch_per_npu": target.batch_per_npu,
-            "slo_best_tpot_s": target.best_tpot_s,
-            "slo_binds": target.bottleneck,
-        }
+            "slo_tpot_s": target.tpot_s, "slo_batch_per_npu": target.batch_per_npu,
+            "slo_best_tpot_s": target.best_tpot_s, "slo_binds": target.bottleneck,
+        }  # fmt: skip
     if (prefill := prediction.prefill) is not None:
         operators["prefill"] = prefill.operators
         summary |= {
@@ -67,21 +59,14 @@ def _predict_one(
         operators["decode"] = decode.operators
         summary |= {
             "decode_tokens_per_s_per_npu": decode.tokens_per_s_per_npu,
-            "decode_iteration_s_mean": decode.iteration_s,
-            "tpot_s_mean": decode.tpot_s,
-            "decode_batch_per_npu": decode.batch_per_npu,
-            "decode_batch_limit": decode.limited_by,
+            "decode_iteration_s_mean": decode.iteration_s, "tpot_s_mean": decode.tpot_s,
+            "decode_batch_per_npu": decode.batch_per_npu, "decode_batch_limit": decode.limited_by,
             "decode_limit": f"{decode.longest_operator}: {decode.resource}",
-            "hbm_utilisation": decode.hbm_utilisation,
-            "cube_utilisation": decode.cube_utilisation,
-        }
+            "hbm_utilisation": decode.hbm_utilisation, "cube_utilisation": decode.cube_utilisation,
+        }  # fmt: skip
     wall_s = time.perf_counter() - start_s
     return {
-        "scenario": scenario_digest(scenario),
-        "name": scenario.name,
-        "wall_s": wall_s,
-        "summary": summary,
-        "operators": operators,
-        "advice": advice,
+        "scenario": scenario_digest(scenario), "name": scenario.name, "wall_s": wall_s,
+        "summary": summary, "operators": operators, "advice": advice,
         "errors": [band.sentence for band in figure_bands(scenario, facts)],
-    }
+    }  # fmt: skip

@@ -86,14 +86,7 @@ QUEUED, RUNNING = "queued", "running"
 DONE, FAILED, CANCELLED, INTERRUPTED = "done", "failed", "cancelled", "interrupted"
 ENDED_STATES = (DONE, FAILED, CANCELLED, INTERRUPTED)
 # Every change of state that may happen; the database refuses all others.
-TRANSITIONS = (
-    (QUEUED, RUNNING),
-    (QUEUED, CANCELLED),
-    (RUNNING, DONE),
-    (RUNNING, FAILED),
-    (RUNNING, CANCELLED),
-    (RUNNING, INTERRUPTED),
-)
+TRANSITIONS = ((QUEUED, RUNNING), (QUEUED, CANCELLED), *((RUNNING, end) for end in ENDED_STATES))
 
 DIGEST = sa.String(64)
 # Named before their classes are.

@@ -278,16 +278,14 @@ def result_rows(
     """A row per point: its values, its run, whether it meets the SLO, and its figures in SI."""
     metrics = [metric.key for metric in metrics_at("comparison")]
     return [
-        {
-            **{axis.path: value for axis, value in zip(axes, point.values, strict=True)},
-            "run": row.id if row else None,
-            "state": row.state if row else "refused",
+        {axis.path: value for axis, value in zip(axes, point.values, strict=True)} | {
+            "run": row.id if row else None, "state": row.state if row else "refused",
             "why": row.message if row else point.refusal,
             "slo_kept": meets_slo(point.scenario, row.summary) if row and point.scenario else None,
             **{key: row.summary.get(key) if row else None for key in metrics},
         }
         for point, row in zip(points, rows, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def csv_text(rows: Sequence[dict[str, Any]]) -> str:

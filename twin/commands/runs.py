@@ -17,13 +17,10 @@ from twin.scenario import Scenario, SpecError, remarks
 
 Multiplier = Annotated[float, typer.Option(help="The trace's requests come so many times faster.")]
 Copies = Annotated[int, typer.Option(help="Copies of the trace, each under block ids of its own.")]
-Over = Annotated[
-    list[str],
-    typer.Option(
-        metavar="FIELD=A:B:N",
-        help="N values from A to B (:log in even ratios), or FIELD=A,B,C; twice for two fields.",
-    ),
-]
+Over = Annotated[list[str], typer.Option(
+    metavar="FIELD=A:B:N",
+    help="N values from A to B (:log in even ratios), or FIELD=A,B,C; twice for two fields.",
+)]  # fmt: skip
 NoStore = Annotated[bool, typer.Option("--no-store", help="Do not keep the run.")]
 
 

@@ -16,15 +16,10 @@ from twin.hooks import Report, hooks_of
 from twin.lab.files import check_writable, write_text
 
 ScenarioName = Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="FIELD=VALUE",
-        help="Replace a field that `fields` lists; "
-        "scheduler=stack: what the stack's scheduler sets.",
-    ),
-]
+Settings = Annotated[list[str] | None, typer.Option(
+    "--set", metavar="FIELD=VALUE",
+    help="Replace a field that `fields` lists; scheduler=stack: what the stack's scheduler sets.",
+)]  # fmt: skip
 TraceFile = Annotated[
     Path | None,
     typer.Option("--trace", metavar="FILE", help="A recorded stream; replaces the workload."),

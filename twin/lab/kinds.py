@@ -124,12 +124,9 @@ def _machine_parts(machine: ImportedMachine) -> Parts:
 def _join_machine(parts: Parts) -> ImportedMachine:
     """The machine joined from its parts."""
     vertices, links = parts.tables["vertices"], parts.tables["links"]
-    return ImportedMachine(
-        parts.name,
-        parts.about["graph"],
-        [(vertex, json.loads(attrs)) for vertex, attrs in vertices.iter_rows()],
-        [(tail, head, json.loads(attrs)) for tail, head, attrs in links.iter_rows()],
-    )
+    vertex_rows = [(name, json.loads(attrs)) for name, attrs in vertices.iter_rows()]
+    link_rows = [(tail, head, json.loads(attrs)) for tail, head, attrs in links.iter_rows()]
+    return ImportedMachine(parts.name, parts.about["graph"], vertex_rows, link_rows)
 
 
 TRACE = Kind(

@@ -304,13 +304,12 @@ class _Maker:
         kind, values = self.layout.kinds[unit.kind], traffic.model_dump(mode="json")
         tenants = values["tenants"]
         overrides = {name: values[name] for name in OF_TRAFFIC} | {
-            "seed": unit.seed,
-            "horizon_s": end_s - begin_s,
+            "seed": unit.seed, "horizon_s": end_s - begin_s,
             "warmup_s": 0.0 if begin_s else traffic.warmup_s,
             "start": "empty" if self.empty or begin_s else traffic.start,
             "tenants": tenants if unit.tenants is None else [tenants[k] for k in unit.tenants],
             "workload": values["workload"] | self._workload_fields(u, begin_s, end_s),
-        }
+        }  # fmt: skip
         if begin_s and kind.faults:
             faults = (row.model_dump(mode="json") for row in kind.faults if row.at_s >= begin_s)
             overrides["faults"] = [row | {"at_s": row["at_s"] - begin_s} for row in faults]

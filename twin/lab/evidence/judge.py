@@ -310,11 +310,10 @@ class Score:
 
 def score(rows: Judged, group: str, kind: str) -> Score | None:
     """Score of the rows of a kind, by the errors that count; group: its name. None without rows."""
-    judged_rows = [row for row in rows if row["kind"] == kind and row["judged_error"] is not None]
-    if not judged_rows:
+    row_errors = [row["judged_error"] for row in rows if row["kind"] == kind]
+    if not (errors := [abs(error) for error in row_errors if error is not None]):
         return None
-    errors = [abs(row["judged_error"]) for row in judged_rows]
-    return Score(group, kind, len(judged_rows), fmean(errors), median(errors), max(errors))
+    return Score(group, kind, len(errors), fmean(errors), median(errors), max(errors))
 
 
 def headline(rows: Judged, group: str) -> Score | None:

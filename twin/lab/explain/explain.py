@@ -344,16 +344,14 @@ def simulate(
     tables = {"causes": causes_table(answer.causes), "waterfall": waterfall_table(answer.waterfall)}
     shown_keys = ("ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu", "slo_attainment")
     summary: Figures = {key: answer.summary.get(key) for key in shown_keys} | {
-        "verdict": answer.verdict,
-        "holds": int(answer.holds),
+        "verdict": answer.verdict, "holds": int(answer.holds),
         "headroom_factor": answer.capacity.low / load_of(answer.scenario)[1],
         "headroom_bounded": int(math.isfinite(answer.capacity.high)),
-        "capacity": answer.capacity.load,
-        "capacity_unit": answer.capacity.unit,
+        "capacity": answer.capacity.load, "capacity_unit": answer.capacity.unit,
         "capacity_low": answer.capacity.low,
         "capacity_high": answer.capacity.high if math.isfinite(answer.capacity.high) else None,
         "runs": answer.runs,
-    }
+    }  # fmt: skip
     return Run(
         scenario, facts.digest, ENGINE_VERSION, result_digest(tables), summary, tables, [], [], True
     )

@@ -206,11 +206,8 @@ class Prices:
 
     def pool_key(self, role: str, settings: Settings) -> Key:
         """Key of what an instance of a pool sustains: its role, and the settings that change it."""
-        own_settings = {
-            path: value
-            for path, value in settings.items()
-            if _concerns(role, path) and path not in (BATCH, *UNSEEN)
-        }
+        own_paths = [p for p in settings if _concerns(role, p) and p not in (BATCH, *UNSEEN)]
+        own_settings = {path: settings[path] for path in own_paths}
         if settings.get(OFFLOAD):  # one pool computes on the dies of the other
             paths = (OFFLOAD, LENT, *(LENDERS if role == "decode" else ()))
             own_settings |= {path: settings.get(path, read(self.base, path)) for path in paths}

@@ -77,11 +77,8 @@ def _options(path: str) -> Values:
 
 def _policies(section: str) -> dict[str, Values]:
     """Functions that list values, by path, of fields of a section with options or on and off."""
-    return {
-        path: _options(path)
-        for path, field in fields().items()
-        if path.startswith(f"{section}.") and field.kind in (str, bool)
-    }
+    paths = (path for path, field in fields().items() if field.kind in (str, bool))
+    return {path: _options(path) for path in paths if path.startswith(f"{section}.")}
 
 
 def _doublings(path: str) -> Values:

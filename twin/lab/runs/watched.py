@@ -70,13 +70,10 @@ def stored_source(store: Store, run: str) -> Source:
         )
     scenario, facts = store.scenarios.load(row.scenario), load_facts()
     table = store.counts.value_of(scenario)
-    return Source(
-        scenario,
-        {name: store.runs.table(run, name) for name in TABLES if name in stored_tables},
-        facts if facts.digest == row.facts_digest else store.facts(row.facts_digest),
-        store.traces.value_of(scenario),
-        table.counts if table else None,
-    )
+    tables = {name: store.runs.table(run, name) for name in TABLES if name in stored_tables}
+    facts = facts if facts.digest == row.facts_digest else store.facts(row.facts_digest)
+    trace = store.traces.value_of(scenario)
+    return Source(scenario, tables, facts, trace, table.counts if table else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,31 +70,31 @@ def test_bands_hold_what_they_say_of_systems_that_are_drawn():
 
 def test_a_regime_without_rows_has_the_band_of_other_systems():
     errors, bands = error_record()
-    band = bands.of(UNKNOWN)
+    band = bands.band(UNKNOWN)
     assert band.own == 0 and band.freedom == PRIOR
-    other = bands.of((DECODE, "a third chip", "a third stack", "colocated", 0))
+    other = bands.band((DECODE, "a third chip", "a third stack", "colocated", 0))
     assert (other.centre, other.spread) == (band.centre, band.spread)
-    assert all(bands.of(e.levels).spread <= band.spread for e in errors if e.levels[0] == DECODE
-               and bands.of(e.levels).own < PRIOR)  # fmt: skip
+    assert all(bands.band(e.levels).spread <= band.spread for e in errors if e.levels[0] == DECODE
+               and bands.band(e.levels).own < PRIOR)  # fmt: skip
 
 
 def test_a_quantity_without_rows_is_no_better_known_than_any_other():
     _, bands = error_record()
-    band = bands.of(("a new quantity", *UNKNOWN[1:]))
+    band = bands.band(("a new quantity", *UNKNOWN[1:]))
     quantities = {e.levels[0] for e in error_record()[0]}
-    assert all(band.spread >= bands.of((q, *UNKNOWN[1:])).spread for q in quantities)
+    assert all(band.spread >= bands.band((q, *UNKNOWN[1:])).spread for q in quantities)
 
 
 def test_more_rows_of_one_stack_narrow_its_band_toward_its_own_spread():
     rest, own = drawn(3), []
-    spreads = [Bands(rest).of(UNKNOWN).spread]
+    spreads = [Bands(rest).band(UNKNOWN).spread]
     for number in range(40):
         off = 0.3 + 0.02 * (-1) ** number
         own.append(replace(an_error("x", off, number=number), levels=UNKNOWN))
         if number in (0, 3, 7, 15, 39):
-            spreads.append(Bands([*rest, *own]).of(UNKNOWN).spread)
+            spreads.append(Bands([*rest, *own]).band(UNKNOWN).spread)
     assert spreads == sorted(spreads, reverse=True)
-    last = Bands([*rest, *own]).of(UNKNOWN)
+    last = Bands([*rest, *own]).band(UNKNOWN)
     assert last.centre == pytest.approx(0.3, abs=0.02)
     assert 0.02 < last.spread < 0.2 * spreads[0]
 
@@ -104,14 +104,17 @@ def test_a_stack_that_is_farther_off_than_others_gets_a_wider_band():
     swings = [0.6 * (-1) ** number for number in range(2 * PRIOR)]
     wide = [replace(an_error("x", x, number=n), levels=UNKNOWN) for n, x in enumerate(swings)]
     calm = [replace(e, first=e.first / 20, today=e.today / 20) for e in wide]
-    assert Bands([*rest, *wide]).of(UNKNOWN).spread > 2.0 * Bands([*rest, *calm]).of(UNKNOWN).spread
+    assert (
+        Bands([*rest, *wide]).band(UNKNOWN).spread
+        > 2.0 * Bands([*rest, *calm]).band(UNKNOWN).spread
+    )
 
 
 def test_what_was_mended_moves_the_centre_and_keeps_the_spread_of_first_errors():
     rest = drawn(5)
     first = [replace(an_error("x", -0.5, number=n), levels=UNKNOWN) for n in range(9)]
     mended = [replace(e, today=0.0) for e in first]
-    before, after = Bands([*rest, *first]).of(UNKNOWN), Bands([*rest, *mended]).of(UNKNOWN)
+    before, after = Bands([*rest, *first]).band(UNKNOWN), Bands([*rest, *mended]).band(UNKNOWN)
     assert abs(after.centre) < 0.1 and abs(before.centre) > 0.4
     assert after.spread > 1.5 * before.spread
     assert after.holds(-0.5, 0.9)
@@ -121,18 +124,18 @@ def test_what_was_mended_moves_the_centre_and_keeps_the_spread_of_first_errors()
 def test_a_band_is_never_of_no_width(errors):
     rows = [an_error("x", error, number=n) for n, error in enumerate(errors)]
     for leaf in (rows[0].levels, UNKNOWN):
-        band = Bands(rows).of(leaf)
+        band = Bands(rows).band(leaf)
         assert band.half_width(HALF) > 0.003 and math.isfinite(band.spread)
 
 
 def test_rows_in_sight_say_where_the_twin_stands_and_not_how_far_off_it_may_be():
     rest = drawn(6)
     seen = [replace(an_error("x", None, 0.25, n), levels=UNKNOWN) for n in range(20)]
-    none, some = Bands(rest).of(UNKNOWN), Bands([*rest, *seen]).of(UNKNOWN)
+    none, some = Bands(rest).band(UNKNOWN), Bands([*rest, *seen]).band(UNKNOWN)
     assert some.own == none.own == 0 and some.freedom == none.freedom
     assert abs(some.centre - 0.25) < abs(none.centre - 0.25)
     only = Bands([*rest, *[replace(e, levels=(*UNKNOWN[:1], "chip", *UNKNOWN[2:])) for e in seen]])
-    assert only.of(UNKNOWN).spread == pytest.approx(none.spread, rel=0.05)
+    assert only.band(UNKNOWN).spread == pytest.approx(none.spread, rel=0.05)
     with pytest.raises(ValueError, match="first error"):
         Bands(seen)
 

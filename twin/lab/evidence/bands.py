@@ -172,7 +172,7 @@ class Band:
 
 
 class Bands:
-    """The tree of errors; `of` gives the band of any leaf, with or without rows."""
+    """The tree of errors; `band` gives the band of any leaf, with or without rows."""
 
     def __init__(self, errors: Sequence[Error]) -> None:
         """Fit the tree to errors. Raises ValueError if none is a first error."""
@@ -203,7 +203,7 @@ class Bands:
         self._apart = (first - predicted) * np.sqrt(residual_variance)
         self._priors = _variance_factors(projection, scaled, first, self.errors)
 
-    def of(self, levels: Levels) -> Band:
+    def band(self, levels: Levels) -> Band:
         """The band of a leaf (`levels_of`). A stack without rows has that of all other systems."""
         leaf_codes = [ids.get(levels[: depth + 1], -1) for depth, ids in enumerate(self._numbers)]
         covariance = self._covariance((self._codes == leaf_codes).sum(axis=1))
@@ -217,7 +217,7 @@ class Bands:
         scale = self._scale_of(levels[0])
         spread = scale * math.sqrt(max(variance, 0.0) * variance_factor)
         if 0 < len(residuals) < PRIOR:  # of so few rows none makes a stack less known than none
-            spread = min(spread, self.of((levels[0], *[None] * (len(LEVELS) - 1))).spread)
+            spread = min(spread, self.band((levels[0], *[None] * (len(LEVELS) - 1))).spread)
         return Band(scale * centre, max(spread, DIGITS), PRIOR + len(residuals), len(residuals))
 
     def _scale_of(self, quantity: Hashable) -> float:
@@ -326,7 +326,7 @@ def bands_without(
         other_errors = [error for error in errors if by(error) != group]
         if any(error.first is not None for error in other_errors):
             tree = Bands(other_errors)
-            bands |= {row: tree.of(leaf) for row, (key, leaf) in leaves.items() if key == group}
+            bands |= {row: tree.band(leaf) for row, (key, leaf) in leaves.items() if key == group}
     return bands
 
 

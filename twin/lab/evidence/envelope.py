@@ -138,8 +138,7 @@ def _reused_share(c: Configuration, facts: Facts) -> Value:
 
 
 def _field_value(path: str, c: Configuration) -> Value:
-    """Value of a field by its path, switches as 'on' or 'off'; None for a colocated instance that
-    has no such field."""
+    """Value of a field by its path ('on', 'off' for switches); None if a colocated one lacks it."""
     if c.scenario.deployment.mode == "colocated" and path.startswith("deployment.prefill"):
         return None
     value = scenario_value(c.scenario, path)

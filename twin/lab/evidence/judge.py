@@ -272,7 +272,7 @@ def evidence(
         count_error = first_error.error if first_error is not None and row.kind in UNSEEN else error
         is_within_bound = row.at_most and count_error <= 0.0
         judged_error = None if row.kind in UNJUDGED or is_within_bound else count_error
-        bar = error_limits().of(row)
+        bar = error_limits().limit(row)
         answers.append({name: getattr(row, name) for name in SAID} | {
             "published": row.value, "twin": twin_value, "error": error,
             "judged_error": judged_error,

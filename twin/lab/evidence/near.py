@@ -130,7 +130,7 @@ def figure_bands(scenario: Scenario, facts: Facts, run: bool = False) -> list[Fi
         stack_errors = [error for error in errors if error.levels[:STACK] == levels[:STACK]]
         chip_title = load_chip(facts, str(levels[1])).title
         bands.append(FigureBand(
-            figure, tree.of(levels), f"{_stack_label(str(levels[2]))}, {chip_title}",
+            figure, tree.band(levels), f"{_stack_label(str(levels[2]))}, {chip_title}",
             sum(error.first is None for error in stack_errors),
             tuple(_gap_texts(figure, scenario, chip_title, stack_errors)), _is_stale(facts),
         ))  # fmt: skip
@@ -248,7 +248,7 @@ def _known_ratio(figure: Figure, one: Scenario, other: Scenario, faster: float) 
     if levels[1 : STACK + 1] == other_levels[1 : STACK + 1] and model == other.deployment.model:
         log_centre, half_width = 0.0, error_of_ratio(errors, levels, model)[0]
     else:
-        band, other_band = bands.of(levels), bands.of(other_levels)
+        band, other_band = bands.band(levels), bands.band(other_levels)
         log_centre = band.centre - other_band.centre
         half_width = math.hypot(band.half_width(), other_band.half_width())
     is_equal = abs(math.log(faster) - log_centre) <= half_width

@@ -120,15 +120,14 @@ class Bars:
     exchange: float  # dispatch or combine alone, over EP degree
     figures: int  # without a source of their own that move a row, at most
 
-    def of(self, row: Row) -> float:
+    def limit(self, row: Row) -> float:
         """Largest absolute error (fraction) that is within the bar for this row."""
         return self.exchange if row.family == "exchange" else self.worst[row.group]
 
 
 @lru_cache(maxsize=4)
 def load_published(path: Path = PUBLISHED) -> tuple[Row, ...]:
-    """All published rows in the order of the file, read once; raises EvidenceError for a malformed
-    one."""
+    """All published rows in the order of the file; raises EvidenceError if one is malformed."""
     rows = []
     for entry in published_table(path)["row"]:
         try:

@@ -161,8 +161,7 @@ def gain_on_seeds(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
 
 
 def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
-    """Whether the gains of two pairs of runs agree, and both meet the SLO easily, or clearly for
-    most requests."""
+    """Whether the gains of two pairs of runs agree, and each meets the SLO clearly or easily."""
     is_clear = all(
         (share_met(after) - share_met(before) >= 2 * CLEAR and attained_share(after) >= MOST)
         or max(ttft_share(after, s), tpot_share(after, s)) < EASY

@@ -161,7 +161,7 @@ class Space:
         self.candidates, self.left_out = candidates[:MOST], len(candidates[MOST:])
 
     def add_neighbours(self, c: Candidate) -> None:
-        """Add candidates that differ from a deployment in one further choice, with counts."""
+        """Add candidates with one other choice than a deployment, and matching instance counts."""
         choice_keys = tuple(key for key in self.plan.vary if not CHOICES[key].crossed)
         kind = dict(c.kind)
         values_by_path = varied_values(self.base, choice_keys, self.machine)

@@ -363,7 +363,7 @@ class Search:
 
 
 def excess(points: FLOATS, x: float, y: float) -> FLOATS:
-    """Relative excess f8[n] of points f8[n, 2] over (x, y), the larger of both; 0 for none."""
+    """Share f8[n] by which points f8[n, 2] exceed (x, y), the larger of both axes; at least 0."""
     return np.asarray(np.maximum(0.0, 1.0 - np.array([x, y]) / points).max(axis=1))
 
 

@@ -260,7 +260,7 @@ class Runs:
         self, run: str, owner: Owner, progress: float | None = None,
         live: Mapping[str, Any] | None = None,
     ) -> Beat:  # fmt: skip
-        """Store a heartbeat and progress (0..1); 'cancel': it is to stop, 'lost': another owner."""
+        """Store a heartbeat and progress (0..1); returns 'go', 'cancel' or 'lost' (other owner)."""
         values: dict[str, Any] = {"beat_s": time.time()}
         if progress is not None:
             values |= {"progress": min(1.0, max(0.0, progress)), "live": dict(live or {})}

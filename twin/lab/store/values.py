@@ -98,7 +98,7 @@ class Values(Generic[T]):
         return self.load(reference.digest) if reference else None
 
     def absence(self, scenario: Scenario) -> str:
-        """Sentence that the value that a scenario names is not stored; '' if it is, or none."""
+        """Sentence if the value that a scenario names is not stored; '' if it is, or none named."""
         ref = self.kind.named(scenario)
         if ref is None or self.kind.at_hand(ref.digest) or self.get(ref.digest) is not None:
             return ""

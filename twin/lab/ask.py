@@ -54,8 +54,8 @@ def with_settings(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
     from twin.lab.store import open_store
 
     if machine_name is not None:
-        sold = machine_fields(str(machine_name), load_facts(), open_store, scenario.supernode.chip)
-        settings = sold | settings | {"supernode.machine": sold["supernode.machine"]}
+        named = machine_fields(str(machine_name), load_facts(), open_store, scenario.supernode.chip)
+        settings = named | settings | {"supernode.machine": named["supernode.machine"]}
         result = with_overrides(scenario, settings)
     if result.supernode.imported:
         open_store()  # prices ask the store that was opened last

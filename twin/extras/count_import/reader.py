@@ -85,9 +85,9 @@ def _content(source: str | Path | bytes, name: str | None, limits: Limits) -> tu
     return label, files[0].data
 
 
-def _too_large(name: str, most: int) -> str:
-    """Sentence that refuses a file; most: bytes of the largest that is read."""
-    return f"{name} is larger than {most >> 20} MB, the most that is read: sum its steps first"
+def _too_large(name: str, limit: int) -> str:
+    """Sentence that refuses a file; limit: bytes of the largest that is read."""
+    return f"{name} is larger than {limit >> 20} MB, the most that is read: sum its steps first"
 
 
 def _array_of_numpy(name: str, data: bytes, limits: Limits) -> NDArray[Any]:

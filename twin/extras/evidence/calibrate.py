@@ -75,6 +75,7 @@ class Space:
         self, facts: Facts, rows: Sequence[Row], constants: Sequence[Constant],
         answer: Callable[[Row, Facts], float] = answer_row,
     ) -> None:  # fmt: skip
+        """Scale constants to 0..1 between their bounds; answer: the figure of a row with facts."""
         self.facts, self.rows, self.constants, self.answer = facts, rows, constants, answer
         self.low = np.array([constant.low for constant in constants])
         self.span = np.array([constant.high for constant in constants]) - self.low
@@ -87,10 +88,10 @@ class Space:
         values = (self.low + x * self.span).tolist()
         return dict(zip([constant.name for constant in self.constants], values, strict=True))
 
-    def errors(self, x: Vector, chosen: Iterable[int] | None = None) -> Vector:
-        """Signed relative errors f8[rows] at a point, of all rows or those numbered `chosen`."""
+    def errors(self, x: Vector, numbers: Iterable[int] | None = None) -> Vector:
+        """Signed relative errors f8[rows] at a point, of all rows or those numbered `numbers`."""
         fitted_facts = with_constants(self.facts, self.values(x))
-        rows = self.rows if chosen is None else [self.rows[i] for i in chosen]
+        rows = self.rows if numbers is None else [self.rows[i] for i in numbers]
         return np.array([self.answer(row, fitted_facts) / row.value - 1.0 for row in rows])
 
     def fit(self, residuals: Callable[[Vector], Vector], begin: Vector) -> dict[str, float]:

@@ -254,9 +254,9 @@ def compute_made(facts: Facts) -> Made:
     )  # fmt: skip
 
 
-def write_made(made: Made) -> None:
+def write_made(results: Made) -> None:
     """Store the results in data/record/made.toml; raises NotWritten."""
-    table = asdict(made, dict_factory=_rounded_fields)
+    table = asdict(results, dict_factory=_rounded_fields)
     cross, figures = table.pop("cross"), table.pop("figures")
     table |= {"figure": figures, "constant": cross["constants"], "left_out": cross["left_out"]}
     write_text(MADE, HEAD + tomli_w.dumps(table))

@@ -56,9 +56,9 @@ def _is_choice(path: str) -> bool:
     return any(path == layout_path or path.startswith(f"{layout_path}.") for layout_path in LAYOUT)
 
 
-def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float | None:
+def kendall_tau(figures: Sequence[float], other_figures: Sequence[float]) -> float | None:
     """Kendall's tau b of two lists of figures; None if one has only ties."""
-    tau = float(kendalltau(one, other).statistic)
+    tau = float(kendalltau(figures, other_figures).statistic)
     return None if math.isnan(tau) else tau
 
 

@@ -96,18 +96,18 @@ def layer_parts(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
         return []
     prefixes = (f"{pool}.layer.", f"{pool}.profile.")
     siblings = [
-        other for other in rows
-        if other.measure.startswith(prefixes) and other.against is None
-        and other.scenario == row.scenario and other.facts == row.facts
+        sibling for sibling in rows
+        if sibling.measure.startswith(prefixes) and sibling.against is None
+        and sibling.scenario == row.scenario and sibling.facts == row.facts
     ]  # fmt: skip
-    head = prefixes[any(other.measure.startswith(prefixes[1]) for other in siblings)]
+    head = prefixes[any(sibling.measure.startswith(prefixes[1]) for sibling in siblings)]
     operator_order = list(OPERATORS[pool])
     names_left, parts = set(operator_order), list[tuple[list[str], float | None]]()
-    for other in sorted(siblings, key=lambda r: r.measure.count("+")):  # single operators first
-        names = other.measure.removeprefix(head).split("+")
+    for sibling in sorted(siblings, key=lambda r: r.measure.count("+")):  # single operators first
+        names = sibling.measure.removeprefix(head).split("+")
         if names_left.issuperset(names):
             names_left -= set(names)
-            parts.append((names, other.value / TO_UNIT.get(other.unit, 1.0)))
+            parts.append((names, sibling.value / TO_UNIT.get(sibling.unit, 1.0)))
     parts += [([name], None) for name in names_left]
     parts.sort(key=lambda part: operator_order.index(part[0][0]))
     layer = replace(row, unit="s", against=None, args={})

@@ -92,7 +92,7 @@ def lay_out(fleet: Fleet, named: Named) -> Layout:
     units = tuple(_units_of_fleet(fleet, traffic))
     loss_times_s = {time_s for unit in units for span in unit.lost for time_s in span}
     edges_s = np.array(sorted({0.0, traffic.horizon_s} | loss_times_s))
-    live_by_span = [np.array([not any(low <= at_s < high for low, high in u.lost) for u in units])
+    live_by_span = [np.array([not any(low <= at_s < to_s for low, to_s in v.lost) for v in units])
             for at_s in edges_s[:-1]]  # fmt: skip
     region_parts = np.array([region.share for region in fleet.regions] or [1.0])
     workload = traffic.workload
@@ -313,16 +313,16 @@ class _Maker:
         if begin_s and kind.faults:
             faults = (row.model_dump(mode="json") for row in kind.faults if row.at_s >= begin_s)
             overrides["faults"] = [row | {"at_s": row["at_s"] - begin_s} for row in faults]
-        made = with_overrides(kind, overrides)
-        if made != kind:  # its name follows from what is simulated, so that equal ones stay equal
-            name_parts = [kind.name[:70], f"{made.workload.rate_req_per_s:.4g} req/s"]
+        result = with_overrides(kind, overrides)
+        if result != kind:  # its name follows from what is simulated, so that equal ones stay equal
+            name_parts = [kind.name[:70], f"{result.workload.rate_req_per_s:.4g} req/s"]
             if (begin_s, end_s) != (0.0, traffic.horizon_s):
                 name_parts.append(f"{begin_s:g} to {end_s:g} s")
-            elif made.workload.profile.pieces:
+            elif result.workload.profile.pieces:
                 name_parts.append("a share that changes")
-            name = " · ".join([*name_parts, *[f"seed {made.seed}"] * (made.seed != kind.seed)])
-            made = made.model_copy(update={"name": name})
-        return Life(u, begin_s, end_s, made)
+            name = " · ".join([*name_parts, *[f"seed {result.seed}"] * (result.seed != kind.seed)])
+            result = result.model_copy(update={"name": name})
+        return Life(u, begin_s, end_s, result)
 
     def _workload_fields(self, u: int, begin_s: float, end_s: float) -> dict[str, Any]:
         """Fields of `workload` of unit u in a span that differ from the whole fleet's."""

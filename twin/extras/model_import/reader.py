@@ -146,6 +146,7 @@ class _Config:
     """Reader of a config: each field is checked when read."""
 
     def __init__(self, table: Mapping[str, Any], file: str) -> None:
+        """Read a config's table; file: its name. Raises ConfigError for an unknown model_type."""
         self.table, self.file = table, file
         self.named = table.get("model_type")
         if not isinstance(self.named, str) or self.named not in FAMILIES:

@@ -84,7 +84,7 @@ def _fit(table: Table, part: Part, held_share: float, seed: int) -> Fitted:
     held_rows = np.random.default_rng(seed).random(measured_s.size) < held_share
     names = list(start_values)
     best_fit: tuple[float, Mapping[str, float], Floats] | None = None
-    for predict, chosen in candidates:
+    for predict, settings in candidates:
 
         def log_error(x: Floats, predict: Predict = predict) -> float:
             """Mean absolute log error on the fitted rows, with a penalty for shares above 1."""
@@ -98,7 +98,7 @@ def _fit(table: Table, part: Part, held_share: float, seed: int) -> Fitted:
                         options={"maxiter": 900, "xatol": 1e-4, "fatol": 1e-6})  # fmt: skip
         if best_fit is None or solution.fun < best_fit[0] - 1e-3:  # a simpler choice stands first
             fitted_values = dict(zip(names, np.exp(solution.x).tolist(), strict=True))
-            best_fit = float(solution.fun), {**fitted_values, **chosen}, predict(fitted_values)
+            best_fit = float(solution.fun), {**fitted_values, **settings}, predict(fitted_values)
     assert best_fit is not None
     errors = np.abs(best_fit[2][held_rows] / measured_s[held_rows] - 1.0)
     return Fitted(
@@ -123,9 +123,9 @@ def _roofline_s(computing: Floats, moving: Floats, power: float) -> Floats:
     return np.asarray((computing**power + moving**power) ** (1.0 / power))
 
 
-def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str, scaled: bool = False) -> list[Part]:
+def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str, has_scales: bool = False) -> list[Part]:
     """Part to fit: one product of m rows with k x n weights, by start s, shares of peak and memory;
-    scaled: also by bytes that scaling moves for each value of a row."""
+    has_scales: also by bytes that scaling moves for each value of a row."""
     wide_rows = rows.filter(
         (pl.col("n") >= 1024) & (pl.col("k") >= 512) & (pl.col("n") * pl.col("k") >= 1 << 21)
         & (pl.col("n") <= 51_200) & (pl.col("k") <= 51_200)
@@ -145,7 +145,7 @@ def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str, scaled: bool = False) -> l
         roofs_s = _roofline_s(compute_s / values["compute"], moving_s / values["bandwidth"], 2.0)
         return np.asarray(values["start"] + roofs_s + scaling_s + values.get("row", 0.0) * value_s)
 
-    guess = {"start": 5e-6, "compute": 0.6, "bandwidth": 0.8} | ({"row": 3.0} if scaled else {})
+    guess = {"start": 5e-6, "compute": 0.6, "bandwidth": 0.8} | ({"row": 3.0} if has_scales else {})
     return [("", latency_ms * 1e-3, _by_tile(predict), guess)]
 
 
@@ -287,7 +287,7 @@ def _prompt_core(
 def _host(rows: pl.DataFrame) -> Part:
     """Part to fit: calls of which only the host's seconds count."""
     (latency_ms,) = _columns(rows, "latency")
-    candidates: Candidates = [(lambda at: np.full_like(latency_ms, at["host"]), {})]
+    candidates: Candidates = [(lambda values: np.full_like(latency_ms, values["host"]), {})]
     return "host", latency_ms * 1e-3, candidates, {"host": 5e-4}
 
 
@@ -342,15 +342,15 @@ def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Parts to fit: dispatch (FP8), combine (BF16) inside and across nodes; start s, bytes/s."""
     fits: list[Part] = []
     chosen_rows = rows.filter((pl.col("hidden_size") == HIDDEN) & (pl.col("num_topk") == TOP_K))
-    for across in (False, True):
-        network_rows = chosen_rows.filter((pl.col("node_num") > 1) == across)
+    for is_across in (False, True):
+        network_rows = chosen_rows.filter((pl.col("node_num") > 1) == is_across)
         nodes, tokens = _columns(network_rows, "node_num", "num_token")
-        leaving_share = 1.0 - (1.0 / nodes if across else 1.0 / (nodes * peaks.node))
-        where = "across nodes" if across else "inside a node"
+        leaving_share = 1.0 - (1.0 / nodes if is_across else 1.0 / (nodes * peaks.node))
+        where = "across nodes" if is_across else "inside a node"
         # A scale of four bytes for each 128 entries travels with FP8.
         for phase, size in (("dispatch", HIDDEN * (1.0 + 4.0 / 128.0)), ("combine", 2.0 * HIDDEN)):
             seconds = _columns(network_rows, f"{phase}_avg_t_us")[0] * 1e-6
-            start_values = {"start": 2e-5, "rate": 5e10 if across else 2e11}
+            start_values = {"start": 2e-5, "rate": 5e10 if is_across else 2e11}
             candidates = _start_and_rate(tokens * TOP_K * leaving_share * size)
             fits.append((f"{phase} {where}", seconds, candidates, start_values))
     return fits
@@ -420,7 +420,7 @@ def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 SELECTED = 2048  # tokens that the indexers of these tables select
 LONG = pl.col("isl") >= 256  # prompts
 FITS: Mapping[str, Callable[[pl.DataFrame, Peaks, str], list[Part]]] = {
-    "gemm": _gemm, "gemm_gqa": partial(_gemm, scaled=True), "grouped": _grouped,
+    "gemm": _gemm, "gemm_gqa": partial(_gemm, has_scales=True), "grouped": _grouped,
     "contiguous": _contiguous, "mla": _mla, "gqa": _gqa,
     # Latent attention with 16 heads and more, and heads of 128 without a window.
     "prefill_mla": partial(_prompt_core, LATENT, LONG & (pl.col("num_heads").cast(pl.Int64) >= 16)),

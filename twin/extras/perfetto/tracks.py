@@ -35,15 +35,15 @@ class Track:
     pid: int
     lane: int = 0
 
-    def event(self, phase: str, name: str, at_ns: int, **more: Any) -> Event:
+    def event(self, phase: str, name: str, at_ns: int, **fields: Any) -> Event:
         """An event of a trace-event phase ('X', 'i', 'b' ...) on this track."""
         track_ids = {"pid": self.pid, "tid": self.pid * LANES + self.lane}
-        return {"ph": phase, "name": name, "ts": at_ns / 1000, **track_ids, **more}
+        return {"ph": phase, "name": name, "ts": at_ns / 1000, **track_ids, **fields}
 
     def slice(self, name: str, begin_ns: int, end_ns: int, **args: Any) -> Event:
         """An event that shows work from begin to end, which viewers call a slice."""
-        extra: Event = {"args": args} if args else {}
-        return self.event("X", name, begin_ns, dur=(end_ns - begin_ns) / 1000, cat="work", **extra)
+        fields: Event = {"args": args} if args else {}
+        return self.event("X", name, begin_ns, dur=(end_ns - begin_ns) / 1000, cat="work", **fields)
 
     def bar(
         self, name: str, begin_ns: int, end_ns: int, cat: str, number: int, args: Event
@@ -175,10 +175,10 @@ def _arrow(request: int, points: Sequence[Point]) -> list[Event]:
     events: list[Event] = []
     for k, (pid, lane, at_ns) in enumerate(points_in_order if len(points_in_order) > 1 else []):
         phase = "s" if k == 0 else "f" if k == len(points_in_order) - 1 else "t"
-        extra: Event = {"cat": "request", "id": request}
+        fields: Event = {"cat": "request", "id": request}
         if phase == "f":
-            extra["bp"] = "e"  # the slice around it, not the next one
-        events.append(Track(pid, lane).event(phase, "request", at_ns, **extra))
+            fields["bp"] = "e"  # the slice around it, not the next one
+        events.append(Track(pid, lane).event(phase, "request", at_ns, **fields))
     return events
 
 

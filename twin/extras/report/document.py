@@ -17,12 +17,12 @@ TICKS = 5
 STYLE = Path(__file__).with_suffix(".css").read_text("utf-8").strip()
 
 
-def tag(name: str, /, *inside: Part, cls: str = "", **attributes: str | float) -> Element:
+def tag(name: str, /, *contents: Part, cls: str = "", **attributes: str | float) -> Element:
     """An HTML or SVG element with attributes (`_` in their names stands for `-`) and contents."""
     element = Element(name, {"class": cls} if cls else {})
     for key, value in attributes.items():
         element.set(key.replace("_", "-"), value if isinstance(value, str) else f"{value:.6g}")
-    for part in inside:
+    for part in contents:
         if isinstance(part, Element):
             element.append(part)
         elif len(element):
@@ -48,13 +48,13 @@ def page(title: str, *body: Part) -> str:
 
 def table(
     heads: Sequence[str], rows: Iterable[Sequence[Part]], right: Sequence[int] = (),
-    wide: Sequence[int] = (),
+    of_text: Sequence[int] = (),
 ) -> Part:  # fmt: skip
-    """A table that scrolls if it is too wide; right: columns of numbers; wide: of sentences."""
+    """A table that scrolls if it is too wide; right: columns of numbers; of_text: of sentences."""
 
     def cell(kind: str, k: int, part: Part) -> Element:
         """A cell of column k: kind is "td" or "th"; its class is that of numbers or sentences."""
-        return tag(kind, part, cls="n" if k in right else "t" if k in wide else "")
+        return tag(kind, part, cls="n" if k in right else "t" if k in of_text else "")
 
     body = [tag("tr", *(cell("td", k, part) for k, part in enumerate(row))) for row in rows]
     head_row = tag("tr", *(cell("th", k, head) for k, head in enumerate(heads)))
@@ -65,8 +65,8 @@ def tiles(pairs: Iterable[tuple[str, str, str]]) -> Part:
     """Figures in large type: (label, value, text below it)."""
     return tag(
         "div",
-        *(tag("div", tag("span", label, cls="soft"), tag("b", value), tag("span", more, cls="soft"))
-          for label, value, more in pairs), cls="tiles",
+        *(tag("div", tag("span", label, cls="soft"), tag("b", value), tag("span", note, cls="soft"))
+          for label, value, note in pairs), cls="tiles",
     )  # fmt: skip
 
 
@@ -82,9 +82,9 @@ def bars(rows: Sequence[tuple[str, float, str]]) -> Part:
     return tag("div", tag("table", tag("tbody", *body)), cls="scroll")
 
 
-def fold(summary: str, *inside: Part) -> Part:
+def fold(summary: str, *contents: Part) -> Part:
     """A section with the title `summary` that is closed until it is clicked."""
-    return tag("details", tag("summary", summary), *inside)
+    return tag("details", tag("summary", summary), *contents)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ def _ranking_table(plan: Plan, rows: Sequence[Row]) -> Part:
          r["held_back_by"], *(_loss_element(r["losses"].get(loss, {})) for loss in plan.survives))
         for r in rows
     ]  # fmt: skip
-    return table(heads, cells, right=range(2, 8 + has_cost), wide=(1,))
+    return table(heads, cells, right=range(2, 8 + has_cost), of_text=(1,))
 
 
 def _loss_element(after: Row) -> Part:
@@ -120,12 +120,12 @@ def _front_chart(answer: Row) -> Part:
     near_points = [p for p in published_points()
             if speeds and min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip
 
-    def series_of_points(name: str, some: Sequence[Row], colour: int, joined: bool) -> Series:
+    def series_of_points(name: str, rows: Sequence[Row], colour: int, joined: bool) -> Series:
         """A series of simulated deployments, with their ranks and settings as texts."""
         return Series(
-            name, [(_user_speed(p), p["tokens_per_s_per_npu"]) for p in some], colour, joined, True,
-            [ranks.get(p["key"], "") for p in some],
-            [f"{brief_text(dict(p['settings']))}, {numbered(p['npus'], 'NPU')}" for p in some],
+            name, [(_user_speed(p), p["tokens_per_s_per_npu"]) for p in rows], colour, joined, True,
+            [ranks.get(p["key"], "") for p in rows],
+            [f"{brief_text(dict(p['settings']))}, {numbered(p['npus'], 'NPU')}" for p in rows],
         )  # fmt: skip
 
     series = [
@@ -175,4 +175,4 @@ def _deployments_table(rows: Sequence[Row]) -> Part:
         for row in rows
     ]  # fmt: skip
     heads = ("Rank", "Deployment", "NPUs", "Status", "Simulated", "Reason")
-    return table(heads, cells, right=(2, 4), wide=(1, 5))
+    return table(heads, cells, right=(2, 4), of_text=(1, 5))

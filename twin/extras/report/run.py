@@ -43,12 +43,12 @@ def run_report(run: Run) -> str:
         for m in METRICS.values()
         if m.shows("table", summary.get(m.key), s)
     ]
-    figures = table(("Figure", "Value", "SLO", "What it counts"), rows, right=(1,), wide=(0, 3))
+    figures = table(("Figure", "Value", "SLO", "What it counts"), rows, right=(1,), of_text=(0, 3))
     body += [tag("h2", "Figures"), fold(f"All {len(rows)} figures", figures)]
     body += [tag("p", note, cls="soft") for note in run.notes]
     checks = [(c["statement"], "holds" if c["ok"] else "broken", c["detail"]) for c in run.checks]
     checks_held = sum(bool(c["ok"]) for c in run.checks)
-    laws_table = table(("Law", "", ""), checks, wide=(0, 2))
+    laws_table = table(("Law", "", ""), checks, of_text=(0, 2))
     body.append(fold(f"{checks_held} of {len(checks)} laws hold", laws_table))
     identity = tag(
         "p", f"Result {run.digest[:16]}, engine {run.engine_version[:16]}, facts "

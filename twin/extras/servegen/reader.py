@@ -191,10 +191,10 @@ def _lengths_of(
 
 @lazy_entry
 def _draw_lengths(
-    values: np.ndarray, cumulative: np.ndarray, key: np.uint64, first: int, lengths: np.ndarray
+    values: np.ndarray, cumulative: np.ndarray, key: np.uint64, first_draw: int, lengths: np.ndarray
 ) -> None:
     """Fill lengths i8[n] with tokens from `values`, drawn by inversion of their cumulative
-    probabilities; first: number of the first draw of the stream `key`."""
+    probabilities; first_draw: number of the first draw of the stream `key`."""
     for i in range(lengths.size):
-        index = int(np.searchsorted(cumulative, uniform(key, first + i), side="right"))
+        index = int(np.searchsorted(cumulative, uniform(key, first_draw + i), side="right"))
         lengths[i] = int(values[min(index, values.size - 1)] + 0.5)

@@ -182,7 +182,7 @@ class Bands:
             raise ValueError("bands need at least one row with a first error")
         self._scales = _scales(unseen)
         row_scales = np.array([self._scale_of(error.levels[0]) for error in self.errors])
-        scaled = np.array([error.today for error in self.errors]) / row_scales
+        todays = np.array([error.today for error in self.errors]) / row_scales
         first = np.array([error.first for error in unseen], dtype=float) / row_scales[: len(unseen)]
         self._numbers: list[dict[Levels, int]] = [{} for _ in LEVELS]
         self._codes = _branch_numbers([error.levels for error in self.errors], self._numbers)
@@ -190,18 +190,18 @@ class Bands:
         self._variogram = _variogram(self._codes[: len(unseen)], first, depths)
         covariance = self._covariance(depths)
         np.fill_diagonal(covariance, self._variogram[0])
-        inverse = np.linalg.inv(covariance + 1e-9 * np.eye(len(scaled)))
+        inverse = np.linalg.inv(covariance + 1e-9 * np.eye(len(todays)))
         self._weight = inverse.sum(axis=1)
         self._weight_sum = float(self._weight.sum())
-        self._mean = float(self._weight @ scaled) / self._weight_sum
-        self._pull = inverse @ (scaled - self._mean)
+        self._mean = float(self._weight @ todays) / self._weight_sum
+        self._pull = inverse @ (todays - self._mean)
         self._inverse = inverse
         # Each row as the others predict it (Dubrule, Mathematical geology 15, 1983).
         projection = inverse - np.outer(self._weight, self._weight) / self._weight_sum
         residual_variance = np.maximum(np.diag(projection)[: len(unseen)], 1e-12)
-        predicted = scaled[: len(unseen)] - (projection @ scaled)[: len(unseen)] / residual_variance
+        predicted = todays[: len(unseen)] - (projection @ todays)[: len(unseen)] / residual_variance
         self._apart = (first - predicted) * np.sqrt(residual_variance)
-        self._priors = _variance_factors(projection, scaled, first, self.errors)
+        self._priors = _variance_factors(projection, todays, first, self.errors)
 
     def band(self, levels: Levels) -> Band:
         """The band of a leaf (`levels_of`). A stack without rows has that of all other systems."""
@@ -230,12 +230,12 @@ class Bands:
 
 
 def _variance_factors(
-    projected: Vector, today: Vector, first: Vector, errors: Sequence[Error]
+    projected: Vector, today: Vector, firsts: Vector, errors: Sequence[Error]
 ) -> dict[Hashable, float]:
     """Factors on the variance by quantity (None: of all), with which MOST of the first errors lie
     within bands made without a row's system or source (closed form: Dubrule; by groups: Barber et
     al., Annals of statistics 49, 2021); 1 without other groups. Quantities of fewer than PRIOR rows
-    are left out. projected: matrix f8[rows, rows]; today, first: scaled errors."""
+    are left out. projected: matrix f8[rows, rows]; today, firsts: scaled errors."""
     residuals = projected @ today
     deviations_by_key: dict[Hashable, list[float]] = {}
     for groups in ([by_system(error) for error in errors], [by_source(error) for error in errors]):
@@ -246,8 +246,8 @@ def _variance_factors(
             inverse = np.linalg.pinv(projected[np.ix_(rows, rows)])
             expected = today[rows] - inverse @ residuals[rows]
             spread = np.sqrt(np.maximum(np.diag(inverse), 1e-12))
-            for i, row in enumerate(rows[rows < len(first)]):  # those come first in a group
-                deviation = abs(first[row] - expected[i]) / spread[i]
+            for i, row in enumerate(rows[rows < len(firsts)]):  # those come first in a group
+                deviation = abs(firsts[row] - expected[i]) / spread[i]
                 for key in (None, errors[row].levels[0]):
                     deviations_by_key.setdefault(key, []).append(deviation)
     t_quantile = student_t(0.5 + 0.5 * MOST, PRIOR)
@@ -399,9 +399,9 @@ def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
         low_log, high_log = bands[row.id].ends()
         if log_speed(row, 1.0) < 0.0:
             low_log, high_log = -high_log, -low_log
-        first = None if row.at_most else first_errors.get(row.id)
-        inside = None if first is None else bands[row.id].holds(log_speed(row, first.error))
-        ends_by_row[row.id] = (math.expm1(low_log), math.expm1(high_log), inside)
+        answer = None if row.at_most else first_errors.get(row.id)
+        is_inside = None if answer is None else bands[row.id].holds(log_speed(row, answer.error))
+        ends_by_row[row.id] = (math.expm1(low_log), math.expm1(high_log), is_inside)
     return ends_by_row
 
 

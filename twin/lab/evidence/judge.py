@@ -261,8 +261,8 @@ def evidence(
         return [dict(answer) for answer in judged_rows]
     first_errors = load_first_answers()
     others_of_row: dict[str, list[list[Any]]] = {}
-    for other in load_others():
-        others_of_row.setdefault(other.row, []).append([other.simulator, other.error])
+    for simulated in load_others():
+        others_of_row.setdefault(simulated.row, []).append([simulated.simulator, simulated.error])
     answers = []
     for row_count, row in enumerate(rows):
         note(row_count)

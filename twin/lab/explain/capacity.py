@@ -215,16 +215,16 @@ def _seed_count(s: Scenario) -> int:
 
 
 def _run_both_ends(
-    s: Scenario, low: _Load, missed: _Load, thorough: bool
+    s: Scenario, met: _Load, miss: _Load, thorough: bool
 ) -> Generator[Scenario, Summary | None, int]:
     """Generator: runs both ends of the interval with several seeds; returns the number of runs.
     thorough: more while chance may explain the ends, as near capacity some runs never catch up."""
     run_count = 0
-    for end_load in (low, missed):
+    for end_load in (met, miss):
         run_count += yield from _run_load(s, end_load, [], seeds=_seed_count(s))
     thorough = thorough and steady_by_itself(s)
-    while thorough and low.meets and not missed.meets and _needs_more_seeds(low, missed):
-        open_ends = [end_load for end_load in (low, missed) if len(end_load.shares) < MANY]
+    while thorough and met.meets and not miss.meets and _needs_more_seeds(met, miss):
+        open_ends = [end_load for end_load in (met, miss) if len(end_load.shares) < MANY]
         if not open_ends:
             break
         for end_load in open_ends:

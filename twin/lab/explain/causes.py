@@ -127,16 +127,19 @@ def _wait_s(view: View, rate: float, service_s: float) -> float:
 def _gain(view: View, base: Expected, after: Expected) -> float:
     """Expected score of a change: the run's figures times ratios of formula figures to `base`."""
     before_s, after_s = base.waits_s, after.waits_s
-    late = ttft_ratio = view.ttft_ratio
+    new_ttft = ttft_ratio = view.ttft_ratio  # as multiples of the SLO, as is `new_tpot`
     for stage, stage_share in view.ttft_shares.items():
         if before_s.get(stage):
-            late += ttft_ratio * stage_share * (after_s.get(stage, 0.0) / before_s[stage] - 1.0)
-    slow = view.tpot_ratio * (after.tpot_s / base.tpot_s if base.tpot_s else 1.0)
-    score_gain = math.log((ttft_ratio + view.tpot_ratio + 1e-3) / (max(late, 0.0) + slow + 1e-3))
+            time_ratio = after_s.get(stage, 0.0) / before_s[stage]
+            new_ttft += ttft_ratio * stage_share * (time_ratio - 1.0)
+    new_tpot = view.tpot_ratio * (after.tpot_s / base.tpot_s if base.tpot_s else 1.0)
+    ratios_before, ratios_after = ttft_ratio + view.tpot_ratio, max(new_ttft, 0.0) + new_tpot
+    score_gain = math.log((ratios_before + 1e-3) / (ratios_after + 1e-3))
     if not view.meets_slo:
         missing_share = 1.0 - share_met(view.summary)
         gained_share = min(max(after.attained - base.attained, 0.0), missing_share)
-        score_gain += SERVED * (missing_share if late <= 1.0 and slow <= 1.0 else gained_share)
+        meets_both = new_ttft <= 1.0 and new_tpot <= 1.0
+        score_gain += SERVED * (missing_share if meets_both else gained_share)
     if finished_share(view.summary, view.scenario) < BEHIND and view.arrived_per_s:
         done_per_s = [min(view.arrived_per_s, figures.requests_per_s) for figures in (base, after)]
         score_gain += math.log(max(done_per_s[1], 1e-9) / max(done_per_s[0], 1e-9))

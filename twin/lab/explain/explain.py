@@ -246,8 +246,8 @@ def _confirm_cause(runs: Runs, view: View, group: list[Option]) -> Measured | No
     ]
     best_worth = max((option.worth for option in doable), default=0.0)
     good = good or [option for option in doable if option.worth >= NEARLY * best_worth]
-    rest = sorted((option for option in doable if option not in good), key=lambda k: -k.worth)
-    best_doable = _first_gain(runs, scenario, [*good, *rest][:TRIED])
+    others = sorted((option for option in doable if option not in good), key=lambda k: -k.worth)
+    best_doable = _first_gain(runs, scenario, [*good, *others][:TRIED])
     ideal_options = [option for option in group if not option.change.doable]
     ideal_option = max(ideal_options, key=lambda k: k.worth, default=None)
     if ideal_option and best_doable and ideal_option.worth <= best_doable[0].worth:
@@ -366,10 +366,10 @@ def waterfall_table(pieces: Mapping[str, float]) -> pl.DataFrame:
 def causes_table(causes: Sequence[Measured]) -> pl.DataFrame:
     """Table with a JSON object for each cause, in the given order."""
     rows = []
-    for measured in causes:
-        gains = {"removal": measured.removal, "suggestion": measured.suggestion}
-        row = {name: getattr(measured.cause, name) for name in ("key", "label", "advice")}
-        row |= {"named": measured.named, "score": measured.score}
+    for entry in causes:
+        gains = {"removal": entry.removal, "suggestion": entry.suggestion}
+        row = {name: getattr(entry.cause, name) for name in ("key", "label", "advice")}
+        row |= {"named": entry.named, "score": entry.score}
         row |= {name: asdict(gain) for name, gain in gains.items() if gain is not None}
         rows.append(json.dumps(row, sort_keys=True))
     return pl.DataFrame({"cause": rows}, schema={"cause": pl.String})

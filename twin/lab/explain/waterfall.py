@@ -117,8 +117,8 @@ def operator_seconds(
         (stream, name, layer_share * layers_share * iteration_s)
         for stream, name, layer_share in layer_shares(timeline)
     ]
-    inside = {name for _, name, _ in layer_rows}
-    outer_s = {n: s for n, s in seconds_of.items() if s > 0 and (n not in inside or n in _OUTSIDE)}
+    layered = {name for _, name, _ in layer_rows}
+    outer_s = {n: s for n, s in seconds_of.items() if s > 0 and (n not in layered or n in _OUTSIDE)}
     outer_scale = (1.0 - layers_share) * iteration_s / (sum(outer_s.values()) or 1.0)
     return layer_rows + [("", name, seconds * outer_scale) for name, seconds in outer_s.items()]
 

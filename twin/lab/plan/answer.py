@@ -177,18 +177,18 @@ def _margins(search: Search, f: Finalist) -> dict[str, Any]:
     return margins
 
 
-def next_step(search: Search, own: Candidate) -> str:
+def next_step(search: Search, first: Candidate) -> str:
     """Sentence on the cheapest single change that carries clearly more load by formula; or ''."""
     options = []
     for candidate in search.space.open_candidates:
-        changed_paths = [path for path, v in candidate.settings if own.changes.get(path) != v]
-        if len(changed_paths) == 1 and candidate.price.expected >= NEXT_GAIN * own.price.expected:
-            options.append((candidate.npus - own.npus, candidate, changed_paths[0]))
+        changed_paths = [path for path, v in candidate.settings if first.changes.get(path) != v]
+        if len(changed_paths) == 1 and candidate.price.expected >= NEXT_GAIN * first.price.expected:
+            options.append((candidate.npus - first.npus, candidate, changed_paths[0]))
     if not options:
         return ""
     extra_npus, candidate, path = min(options, key=lambda step: (step[0], -step[1].price.expected))
     field = fields()[path]
-    gain_percent = 100 * (candidate.price.expected / own.price.expected - 1.0)
+    gain_percent = 100 * (candidate.price.expected / first.price.expected - 1.0)
     npu_text = numbered(extra_npus, "more NPU") if extra_npus > 0 else "no more NPUs"
     value_label = choice_label(path, candidate.changes[path])
     return f"{field.label} {value_label}: {gain_percent:.0f} % more load by formula, {npu_text}."
@@ -270,10 +270,10 @@ def limit_name(limit: str) -> str:
     return f"{field.label}{unit}" if field else LIMITS[limit]
 
 
-def loss_text(after: Mapping[str, Any]) -> str:
-    """What a loss does to a deployment, in words; after: its row of results."""
+def loss_text(outcome: Mapping[str, Any]) -> str:
+    """What a loss does to a deployment, in words; outcome: its row of results."""
     texts = {"feasible": "SLO holds", "infeasible": "SLO breaks", "unsupported": "no such part"}
-    return texts.get(after.get("status", ""), "failed")
+    return texts.get(outcome.get("status", ""), "failed")
 
 
 def relax_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -160,9 +160,9 @@ class Finish:
             rate = self.search.answered_per_s(t.candidate, t.best_trial)
         return Finalist(t, rate, with_span(scenario, self.facts, rate))
 
-    def _run_seeds(self, chosen: Sequence[Finalist], part: slice = slice(None)) -> Steps:
+    def _run_seeds(self, group: Sequence[Finalist], part: slice = slice(None)) -> Steps:
         """Generator: simulates finalists at their loads with several seeds, or a slice of them."""
-        pairs = [(f, scenario) for f in chosen for scenario in with_seeds(f.scenario, SEEDS)[part]]
+        pairs = [(f, scenario) for f in group for scenario in with_seeds(f.scenario, SEEDS)[part]]
         for (finalist, _), trial in (yield from simulate_pairs(pairs)):
             if not isinstance(trial, str):
                 finalist.seeds.append(trial | {"within": not self.search.missed_limits(trial)})
@@ -280,9 +280,9 @@ def _error_of_mean(f: Finalist) -> float:
     return math.hypot(*standard_errors) / max(len(standard_errors), 1)
 
 
-def most_missed_limit(missed: Sequence[Trial], plan: Plan) -> str:
+def most_missed_limit(trials: Sequence[Trial], plan: Plan) -> str:
     """'TTFT' or 'TPOT', whichever most of the runs miss first; at a tie, that of the worst run."""
-    worst_first = sorted(missed, key=lambda trial: trial["share"])
+    worst_first = sorted(trials, key=lambda trial: trial["share"])
     return Counter(first_missed_limit(trial, plan) for trial in worst_first).most_common(1)[0][0]
 
 

@@ -363,7 +363,7 @@ def _point(role: str, count: int, answer: Prediction) -> Point:
     return answer.decode.requests_per_s / count, answer.decode.batch_per_npu, answer.decode.tpot_s
 
 
-def _bound_point(own: Point, prediction: Prediction, traffic: Traffic, hot: Hot) -> Point:
+def _bound_point(own: Point, prediction: Prediction, traffic: Traffic, peaks: Hot) -> Point:
     """A bound's point: prompts fill as few iterations as chunks allow. own: its expected point."""
     role, (rate_per_s, batch, tpot_s) = prediction.costs.colocated_role, own
     if role is None or prediction.decode is None or prediction.prefill is None:
@@ -374,7 +374,7 @@ def _bound_point(own: Point, prediction: Prediction, traffic: Traffic, hot: Hot)
     requests, context_tokens = rank_load(role.slots(batch), role.ranks, traffic)
     parts = np.full(role.ranks, 1.0 / role.ranks)
     mixes = [(fill, chunk_tokens * parts, pairs * parts), (1.0 - fill, 0.0 * parts, 0.0 * parts)]
-    mean_s = mixed_mean_s(role.decode, requests, context_tokens, mixes, hot, role.operator_sink())
+    mean_s = mixed_mean_s(role.decode, requests, context_tokens, mixes, peaks, role.operator_sink())
     time_ratio = min(1.0, mean_s / prediction.decode.iteration_s)
     return rate_per_s / time_ratio, batch, tpot_s * time_ratio
 

@@ -129,8 +129,8 @@ class Relax:
             ratios = [trial[key] / limit for key, limit in limits if trial[key] is not None]
             return min(ratios, default=math.inf), -trial["share"], t.candidate.settings
 
-        simulated = sorted((t for t in self.search.tested.values() if t.trials), key=distance)
-        return [t.candidate for t in simulated[:NEAR]]
+        by_distance = sorted((t for t in self.search.tested.values() if t.trials), key=distance)
+        return [t.candidate for t in by_distance[:NEAR]]
 
     def _note_loads(self, tested: Iterable[Tested]) -> None:
         """Note which loads (requests/s) deployments carry, and which they miss beyond chance."""
@@ -149,8 +149,8 @@ class Relax:
         plan = self.search.plan.model_copy(update=changed)
         return space_of(plan, self.facts, self.search.space)
 
-    def _relax_least(self, limit: str, own: Any, key: str, scale: float) -> Steps:
-        """Generator: finds the smallest relaxation of a limit from its value `own`. It begins with
+    def _relax_least(self, limit: str, base: Any, key: str, scale: float) -> Steps:
+        """Generator: finds the smallest relaxation of a limit from its value `base`. It begins with
         the smallest value (with a negative scale the largest) that simulated deployments need over
         all seeds. key: figure of a run; scale: from its unit to the limit's."""
         search, is_share = self.search, scale < 0.0
@@ -181,20 +181,20 @@ class Relax:
         ]
         smallest_need, need_rank = min(met_needs, default=(0.0, 0))
         value = abs(smallest_need)
-        if value > (0.5 if is_share else 0.0) and (value < own if is_share else value > own):
-            yield from self._relax_steps(limit, own, value, nearest_pairs[need_rank][1])
+        if value > (0.5 if is_share else 0.0) and (value < base if is_share else value > base):
+            yield from self._relax_steps(limit, base, value, nearest_pairs[need_rank][1])
 
     def _relax_steps(
-        self, limit: str, own: float, value: float, nearest: Candidate | None = None,
+        self, limit: str, base: float, value: float, nearest: Candidate | None = None,
     ) -> Steps:  # fmt: skip
-        """Generator: finds the smallest step of a geometric series from `own` through `value` with
+        """Generator: finds the smallest step of a geometric series from `base` through `value` with
         which a search finds a deployment. `nearest` needs `value`: the answer if time runs out."""
         fitting_by_step: dict[int, Candidate] = {}
         failing_steps: set[int] = set()
         step, stride, field = 1, 1, field_info(limit)
         highest = field.high if field and field.high else math.inf
         for _ in range(TRIED):
-            tried_limit = _relaxed_limit(own, value, step)
+            tried_limit = _relaxed_limit(base, value, step)
             if not 0.0 < tried_limit <= highest or self.search.over():
                 break
             candidate = yield from self._find_fit(limit, tried_limit)
@@ -212,7 +212,7 @@ class Relax:
                 step = (max(fitting_by_step) + min(failing_steps)) // 2
         last_step = max(fitting_by_step, default=0)
         if candidate := fitting_by_step.get(last_step, nearest if self.search.over() else None):
-            self._add_relaxation(limit, own, _relaxed_limit(own, value, last_step), candidate)
+            self._add_relaxation(limit, base, _relaxed_limit(base, value, last_step), candidate)
 
     def _find_fit(
         self, limit: str, value: float
@@ -286,12 +286,12 @@ class Relax:
         changes = {"slo.tpot_ms": 1e3 * tpot_s}
         return self._changed_space(scenario=with_overrides(self.search.plan.scenario, changes))
 
-    def _add_relaxation(self, limit: str, own: Any, value: Any, c: Candidate) -> None:
+    def _add_relaxation(self, limit: str, value_now: Any, value: Any, c: Candidate) -> None:
         """Note a relaxation: a limit, its present value, and the value with which `c` fits."""
-        relaxation = {"limit": limit, "from": own, "to": value}
+        relaxation = {"limit": limit, "from": value_now, "to": value}
         self.relaxations.append(relaxation | {"settings": c.changes, "npus": c.npus})
 
 
-def _relaxed_limit(own: float, value: float, step: int) -> float:
-    """A limit relaxed from `own` by the way to `value` times PART ** step: 0 is `value` itself."""
-    return float(f"{own + (value - own) * PART**step:.{DIGITS}g}")
+def _relaxed_limit(base: float, value: float, step: int) -> float:
+    """A limit relaxed from `base` by the way to `value` times PART ** step: 0 is `value` itself."""
+    return float(f"{base + (value - base) * PART**step:.{DIGITS}g}")

@@ -128,8 +128,8 @@ class Search:
             untried = [c for c in untried if c.settings not in self.tested]
         # One choice at a time around the best deployments, with matching counts.
         while (runs_left := int(screening_budget) - self.runs) > 0 and not self.over():
-            best = self.ranking()[:BEST]
-            neighbours = self._neighbours([t.candidate for t in best])[: min(BATCHED, runs_left)]
+            leaders = self.ranking()[:BEST]
+            neighbours = self._neighbours([t.candidate for t in leaders])[: min(BATCHED, runs_left)]
             if not neighbours:
                 break
             yield from self.simulate_new(neighbours)

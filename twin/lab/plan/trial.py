@@ -162,12 +162,12 @@ def _needed_limits(latencies: Latencies | None, summary: Summary, s: Scenario) -
     }
 
 
-def error_of_share(met: NDArray[np.bool_]) -> float:
+def error_of_share(meets_slo: NDArray[np.bool_]) -> float:
     """Standard error of the share that meets an SLO, b[requests], by means of batches."""
-    block_size = met.size // BLOCKS
+    block_size = meets_slo.size // BLOCKS
     if not block_size:
         return 0.0
-    block_shares = met[: block_size * BLOCKS].reshape(BLOCKS, block_size).mean(axis=1)
+    block_shares = meets_slo[: block_size * BLOCKS].reshape(BLOCKS, block_size).mean(axis=1)
     return float(block_shares.std(ddof=1)) / math.sqrt(BLOCKS)
 
 

@@ -59,7 +59,7 @@ def estimate_budget(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budge
     """Estimated budget of a scenario's run; trace_requests: those of its recorded stream."""
     budgets = [_budget_of_one(model, facts, trace_requests) for model in of_models(s)]
     memory_bytes = BASE_BYTES + sum(model.memory_bytes - BASE_BYTES for model in budgets)
-    return Budget(sum(o.requests for o in budgets), memory_bytes, sum(o.seconds for o in budgets))
+    return Budget(sum(b.requests for b in budgets), memory_bytes, sum(b.seconds for b in budgets))
 
 
 def _budget_of_one(s: Scenario, facts: Facts, trace_requests: int) -> Budget:

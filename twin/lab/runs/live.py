@@ -85,7 +85,7 @@ class Live:
         """State of a run once it has ended or after a timeout; None: stopped, failed or dropped."""
         with self._changed:
             self._changed.wait_for(
-                lambda: (seen := self._runs.get(run)) is None or seen.ended, patience_s
+                lambda: (state := self._runs.get(run)) is None or state.ended, patience_s
             )
             return self._runs.get(run)
 
@@ -255,9 +255,9 @@ class Answering:
         _, _, state, capacity_key = self._searches.pop(run)
         self._report(run, replace(state, searching=False, capacity=self._found[capacity_key]))
 
-    def _report(self, run: str, seen: Look | None, tables: Mapping[str, pl.DataFrame] = {}) -> None:
+    def _report(self, run: str, look: Look | None, tables: Mapping[str, pl.DataFrame] = {}) -> None:
         """Send the state of a run (None: it failed), with its tables once."""
-        state = {name: v for name, v in asdict(seen).items() if name != "tables"} if seen else None
+        state = {name: v for name, v in asdict(look).items() if name != "tables"} if look else None
         self._say({"run": run, "seen": state}, tables)
 
 

@@ -38,9 +38,9 @@ class Source:
     trace: TraceTable | None = None
     counts: np.ndarray | None = None
 
-    def window(self, begin_s: float, end_s: float, most: int) -> Window:
-        """Passes (at most `most`) in a span (s): the run is repeated up to its end, watched."""
-        return watch(self.scenario, self.facts, (begin_s, end_s), most, self.trace, self.counts)
+    def window(self, begin_s: float, end_s: float, limit: int) -> Window:
+        """Passes (at most `limit`) in a span (s): the run is repeated up to its end, watched."""
+        return watch(self.scenario, self.facts, (begin_s, end_s), limit, self.trace, self.counts)
 
 
 def source_of(name: str, settings: Sequence[str], progress: Watch) -> Source:

@@ -116,10 +116,10 @@ def judge_rows(facts: Facts, note: Note = lambda _: None) -> dict[str, Any]:
 def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> dict[str, Any] | None:
     """The shipped judged rows; None if sources or figures have changed."""
     try:
-        stored: dict[str, Any] = json.loads(gzip.decompress((folder / EVIDENCE).read_bytes()))
+        table: dict[str, Any] = json.loads(gzip.decompress((folder / EVIDENCE).read_bytes()))
     except (OSError, ValueError):
         return None
-    return stored if stored["of"] == _evidence_digest(facts) else None
+    return table if table["of"] == _evidence_digest(facts) else None
 
 
 def current_evidence(facts: Facts, note: Note = lambda _: None) -> dict[str, Any]:

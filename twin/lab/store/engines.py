@@ -290,10 +290,10 @@ def json_text(value: Any) -> str:
         raise StoreError(f"a number that is not finite cannot be stored: {error}") from None
 
 
-def json_value(stored: str | bytes) -> Any:
+def json_value(text: str | bytes) -> Any:
     """The value of a JSON text; None if it is damaged, which the row's seal reports."""
     try:
-        return json.loads(stored)
+        return json.loads(text)
     except ValueError:
         return None
 

@@ -77,11 +77,11 @@ class Store:
     def delete_unused(self, older_than_s: float = SWEEP_AGE_S) -> int:
         """Delete old artefacts that no run or imported value uses; returns their number."""
         cutoff_s = time.time() - older_than_s
-        used = select(models.RunTableRow.sha256).union_all(select(models.ImportTableRow.sha256))
+        hashes = select(models.RunTableRow.sha256).union_all(select(models.ImportTableRow.sha256))
         files = self.artefacts.old_files(older_than_s)  # before the lock: a disk may be slow
         row = models.ArtefactRow
         with self.database.write(durable=True) as session:
-            session.execute(delete(row).where(row.created_s < cutoff_s, row.sha256.not_in(used)))
+            session.execute(delete(row).where(row.created_s < cutoff_s, row.sha256.not_in(hashes)))
         # Files go when the disk has forgotten their rows, else a loss of power would bring these
         # back without them; and while the lock is held, so that no row naming one comes in between.
         with self.database.write() as session:

@@ -152,9 +152,9 @@ def _value_text(value: Any) -> str:
 
 
 def points(
-    scenario: Scenario, axes: Sequence[Axis], named: Callable[[Scenario], Scenario] | None = None
+    scenario: Scenario, axes: Sequence[Axis], name: Callable[[Scenario], Scenario] | None = None
 ) -> list[Point]:
-    """Points of a sweep, the last axis fastest; named: names a scenario. Raises SweepError."""
+    """Points of a sweep, the last axis fastest; name: names a scenario. Raises SweepError."""
     if not 1 <= len(axes) <= AXES_MAX or len({axis.path for axis in axes}) < len(axes):
         raise SweepError("a sweep goes over one field, or over two different ones")
     point_count = math.prod(len(axis.values) for axis in axes)
@@ -168,7 +168,7 @@ def points(
         except (SpecError, HardwareError) as error:
             new_points.append(Point(values, None, str(error)))
             continue
-        point_scenario = named(point_scenario) if named else _rename(point_scenario, scenario, axes)
+        point_scenario = name(point_scenario) if name else _rename(point_scenario, scenario, axes)
         new_points.append(Point(values, point_scenario))
     return new_points
 
@@ -235,8 +235,8 @@ def conclusion(
     change_indices, texts = knees(meets), [axis.text_of(value) for value in axis.values]
     if not change_indices:
         verdict_text = "The SLO holds" if meets[known_indices[0]] else "The SLO is not met"
-        first, last = known_indices[0], known_indices[-1]
-        return f"{verdict_text} anywhere from {texts[first]} to {texts[last]}."
+        first_index, last_index = known_indices[0], known_indices[-1]
+        return f"{verdict_text} anywhere from {texts[first_index]} to {texts[last_index]}."
     index_before = change_indices[0]  # of the last value before the first change
     next_index = next(i for i in known_indices if i > index_before)
     met_index, miss_index = sorted((index_before, next_index), key=lambda i: not meets[i])

@@ -148,15 +148,15 @@ def build_table(c: Columns, most_rows: int) -> TraceTable:
 
 
 def _chains(
-    c: Columns, chosen: np.ndarray, counts: Counter[str]
+    c: Columns, rows: np.ndarray, counts: Counter[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
     """Chains of KV blocks of the chosen rows: segment_offset i8[n + 1], segment_first i8[segments],
     segment_blocks i4[segments], number of distinct blocks, tokens of a block (0: no hashes)."""
     if c.hashes is None or c.hash_offset is None:
         no_ids = np.zeros(0, np.int64)
-        return np.zeros(chosen.size + 1, np.int64), no_ids, no_ids.astype(np.int32), 0, 0
-    hash_counts = np.diff(c.hash_offset)[chosen]
-    prompt_tokens = c.input_tokens[chosen]
+        return np.zeros(rows.size + 1, np.int64), no_ids, no_ids.astype(np.int32), 0, 0
+    hash_counts = np.diff(c.hash_offset)[rows]
+    prompt_tokens = c.input_tokens[rows]
     # Else the size whose whole or started blocks count the hashes of most prompts.
     block_tokens = c.block_tokens or max(
         BLOCK_SIZES,
@@ -173,9 +173,9 @@ def _chains(
     counts["clipped: hashes beyond the prompt"] += int((hash_counts > most_hashes).sum())
     too_few_count = int((hash_counts < prompt_tokens // block_tokens).sum())
     counts["kept: prompts with fewer hashes than whole blocks"] += too_few_count
-    begins = c.hash_offset[:-1][chosen]
+    begins = c.hash_offset[:-1][rows]
     ends = begins + np.minimum(hash_counts, most_hashes)
-    scope = np.zeros(chosen.size, np.int64) if c.scope is None else _indices(c.scope[chosen])
+    scope = np.zeros(rows.size, np.int64) if c.scope is None else _indices(c.scope[rows])
     id_count = chain_ids(begins, ends, scope, c.hashes)
     return (*runs_of(begins, ends, c.hashes), id_count, block_tokens)
 

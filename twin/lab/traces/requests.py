@@ -50,10 +50,10 @@ class Cells:
         if invalid.any():
             raise self.error_at(column, int(np.argmax(invalid)), rule)
 
-    def numbers(self, column: str, rule: str, most: float, *, whole: bool = False) -> np.ndarray:
-        """Values of a column, f8[n]; refuses what is not in 0..`most`, and fractions if `whole`."""
+    def numbers(self, column: str, rule: str, high: float, *, whole: bool = False) -> np.ndarray:
+        """Values of a column, f8[n]; refuses what is not in 0..`high`, and fractions if `whole`."""
         values = self.floats(column)
-        is_invalid = ~((values >= 0) & (values <= most))
+        is_invalid = ~((values >= 0) & (values <= high))
         if whole:
             is_invalid |= values != np.floor(values)
         self.refuse(column, is_invalid, rule)

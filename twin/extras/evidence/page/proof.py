@@ -81,9 +81,9 @@ def band_text(row: Mapping[str, Any]) -> str:
     """The range (%) of a row's error expected by other systems: '−48 to +61'; '' without one."""
     if row["band"] is None:
         return ""
-    low, high, inside = row["band"]
+    low, high, is_inside = row["band"]
     ends_text = f"{100 * low:+.0f} to {100 * high:+.0f}".replace("-", "−")
-    return f"\u26a0 {ends_text}" if inside is False else ends_text
+    return f"\u26a0 {ends_text}" if is_inside is False else ends_text
 
 
 def band_in_words(row: Mapping[str, Any]) -> str:

@@ -57,23 +57,23 @@ def fleet_key(fleet: Fleet) -> tuple[str, str]:
     return access.visitor(), fleet_to_toml(fleet)
 
 
-def begin_runs(found: Wanted) -> None:
+def begin_runs(state: Wanted) -> None:
     """Callback: queue all scenarios without a run; dependent ones follow when these are done."""
-    fleets_under_way().add(fleet_key(found.fleet))
+    fleets_under_way().add(fleet_key(state.fleet))
     try:
-        for scenario in found.missing:
+        for scenario in state.missing:
             row = run_of(scenario)
             if row is None or (row.ended and row.state != "done"):
                 st.session_state[BEGUN][scenario_digest(scenario)] = session.run(scenario)
     except (StoreError, SpecError) as error:
-        fleets_under_way().discard(fleet_key(found.fleet))
+        fleets_under_way().discard(fleet_key(state.fleet))
         st.toast(sentence(str(error)), icon=":material/error:")
 
 
-def stop_runs(found: Wanted) -> None:
+def stop_runs(state: Wanted) -> None:
     """Callback: stop queued and running scenarios of the fleet."""
-    fleets_under_way().discard(fleet_key(found.fleet))
-    for row in map(run_of, found.missing):
+    fleets_under_way().discard(fleet_key(state.fleet))
+    for row in map(run_of, state.missing):
         if row is not None and not row.ended:
             session.stop(row.id)
     st.session_state[BEGUN] = {}  # what was stopped here did not fail

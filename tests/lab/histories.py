@@ -159,9 +159,9 @@ class History:
         self.commanded.add(simulated.digest(SCENARIOS[n]))
         try:
             store = open_store("the store")
-            finished = run_now(store, SCENARIOS[n], engine=ENGINE)
-            self.world.say(f"the command answers {finished.id[:6]}")
-            if finished.result.digest != EXPECTED[n].digest:
+            run, result = run_now(store, SCENARIOS[n], engine=ENGINE)
+            self.world.say(f"the command answers {run[:6]}")
+            if result.digest != EXPECTED[n].digest:
                 self.world.fault("a command gave a wrong answer")
             store.close()
         except simulated.Cancelled:

@@ -120,9 +120,9 @@ def test_an_explanation_is_stored_found_again_and_stands_in_no_list_of_runs(
 ):
     if not anew:
         monkeypatch.setattr(engine, "simulate", lambda *_, **__: found)
-    run = run_now(store, short_of_servers, engine=EXPLAIN)
+    run, _ = run_now(store, short_of_servers, engine=EXPLAIN)
     row = find_run(store, short_of_servers, engine=EXPLAIN)
-    assert row is not None and row.id == run.id
+    assert row is not None and row.id == run
     causes, waterfall = (store.runs.table(row.id, name) for name in ("causes", "waterfall"))
     assert as_json(row.summary, causes, waterfall) == known  # made anew or not: the same
     assert find_run(store, short_of_servers) is None

@@ -33,13 +33,13 @@ def test_a_process_that_is_large_from_the_start_still_carries_out_a_run(store, m
 
 def test_a_run_in_this_process_is_stored_like_any_other(store):
     seen = []
-    finished = run_now(
+    finished, _ = run_now(
         store, QUICK, watch=lambda fraction, live: seen.append(fraction) is None, engine=ENGINE
     )
-    row = store.runs.get(finished.id)
+    row = store.runs.get(finished)
     assert (row.state, row.result_digest) == ("done", answer(QUICK).digest)
     assert seen == sorted(seen) and seen
-    assert find_run(store, QUICK, engine=ENGINE).id == finished.id
+    assert find_run(store, QUICK, engine=ENGINE).id == finished
     assert find_run(store, LONG, engine=ENGINE) is None
 
 
@@ -115,7 +115,7 @@ def test_a_scenario_with_a_trace_runs_from_the_store_alone(store):
     workload = {"arrivals": "trace", "trace": {"digest": table.digest}}
     scenario = Scenario.model_validate({"workload": workload, "horizon_s": 31.0})
     store.traces.save(table)
-    assert run_now(store, scenario, engine=ENGINE).result.summary["requests"] == len(table)
+    assert run_now(store, scenario, engine=ENGINE)[1].summary["requests"] == len(table)
     with pytest.raises(StoreError, match="not stored here"):
         other = scenario.model_copy(update={"workload": other_trace(scenario)})
         run_now(store, other, engine=ENGINE)

@@ -34,13 +34,12 @@ def answer_scenario(
     """Simulate a scenario in this process; returns its figures as one object. keep: store the run;
     tables: names of tables included as rows; on_run: called with the run. Raises ValueErrors of the
     simulation, SpecError for an unknown table."""
-    begun_at_s, run_id = time.perf_counter(), None
+    begun_at_s, run_id = time.perf_counter(), ""
     if keep:
         with closing(open_store()) as store:
             if trace is not None:
                 store.traces.save(trace)
-            finished_run = run_now(store, scenario, watch=watch)
-        run_id, run = finished_run.id, finished_run.result
+            run_id, run = run_now(store, scenario, watch=watch)
     else:
         facts, counts = load_facts(), _load_named(scenario)
         require_fits(estimate_budget(scenario, facts, len(trace) if trace is not None else 0))
@@ -51,7 +50,7 @@ def answer_scenario(
     on_run(run)
     requests = run.tables.get("requests")
     answer: dict[str, Any] = {
-        "run": run_id, "scenario": scenario_digest(scenario), "digest": run.digest,
+        "run": run_id or None, "scenario": scenario_digest(scenario), "digest": run.digest,
         "wall_s": round(time.perf_counter() - begun_at_s, 3),
         "requests": int(run.summary["requests"] or 0), "name": scenario.name, "valid": run.valid,
         "broken_checks": [check for check in run.checks if not check["ok"]],

@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     from twin.engine.simulate import Run
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A run carried out in this process: its id in the store, and its result."""
-
-    id: str
-    result: "Run"
-
-
 def add_run(
     store: Store, scenario: Scenario, *, owner: Owner | None = None, again: bool = True,
     engine: str = ENGINE, waiting: Iterable[Budget] = (),
@@ -50,12 +42,13 @@ def add_run(
 
 def run_now(
     store: Store, scenario: Scenario, *, watch: Watch | None = None, engine: str = ENGINE
-) -> Finished:
-    """Carry out a run in this process and store it, also if it fails. Raises as the engine."""
+) -> "tuple[str, Run]":
+    """Carry out a run in this process and store it, also if it fails; returns its id and result.
+    Raises as the engine."""
     owner = Owner.current()
     run = add_run(store, scenario, owner=owner, engine=engine)
     row = require(store.runs.get(run), "run", run)
-    return Finished(run, execute(store, row, owner, load_engine(engine), watch))
+    return run, execute(store, row, owner, load_engine(engine), watch)
 
 
 def find_run(store: Store, scenario: Scenario, *, engine: str = ENGINE) -> RunRow | None:
@@ -69,7 +62,7 @@ def find_or_run(store: Store, scenario: Scenario, watch: Watch, engine: str = EN
     """Newest finished run of exactly this scenario; if there is none, one is carried out here."""
     if (row := find_run(store, scenario, engine=engine)) is not None:
         return row
-    run = run_now(store, scenario, watch=watch, engine=engine).id
+    run, _ = run_now(store, scenario, watch=watch, engine=engine)
     return require(store.runs.get(run), "run", run)
 
 

@@ -145,7 +145,7 @@ def upload_form() -> None:
 def test_a_machines_file_is_read_by_a_process_apart(store, monkeypatch):
     read, seen = imports.read_in_process, []
     monkeypatch.setattr(
-        imports, "read_apart", lambda *asked: seen.append(asked[-1]) or read(*asked)
+        imports, "read_in_process", lambda *asked: seen.append(asked[-1]) or read(*asked)
     )
     at = patient(upload_form).run()
     at.file_uploader[0].upload("apart.csv", RING.encode(), "text/csv").run()

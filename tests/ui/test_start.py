@@ -250,7 +250,7 @@ def test_the_newest_run_of_each_scenario_is_found_at_once_by_its_digest_of_any_s
     runs = {}
     for s in (many, many, one):
         runs |= dict.fromkeys((scenario_digest(s), *legacy_digests(s)), done(session.store(), s))
-    latest = session.store().runs.latest([*runs, scenario_digest(none)])
+    latest = session.store().runs.latest_runs([*runs, scenario_digest(none)])
     assert {digest: row.id for digest, row in latest.items()} == runs
     assert len(runs) > len({row.scenario for row in latest.values()}) == 2
 

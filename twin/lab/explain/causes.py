@@ -247,7 +247,7 @@ LIMITS: dict[int, tuple[str, float, str]] = {
 
 
 @cause("admission", "Admission limits", "Raise or remove the limit that refuses requests.")
-def propose_no_limits(v: View) -> Found:
+def propose_no_limits(v: View) -> Changes:
     """Propose to remove each limit that refused requests, the scenario's own and tenants'."""
     scenario = v.scenario
     for code, (name, none, text) in LIMITS.items():

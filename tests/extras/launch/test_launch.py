@@ -111,6 +111,25 @@ def test_a_model_without_experts_is_started_as_copies_over_dies(engine):
             assert options[size] == "4" and "--enable-dp-attention" not in options
 
 
+def test_a_rank_over_several_nodes_is_refused_where_scripts_start_whole_ranks_on_a_node():
+    s = preset("million-tokens")
+    with pytest.raises(LaunchError, match="2 data-parallel ranks of 128 dies .* take sglang"):
+        launch_files(s, FACTS, "vllm-ascend")
+    assert "Ports of a node: 7100 to 7100," in launch_files(s, FACTS, "sglang").checks[-1]
+
+
+def test_copies_of_experts_and_limits_of_admission_that_files_lack_are_named():
+    found = launch_files(preset("quickstart"), FACTS, "sglang")
+    assert any(text.startswith("32 redundant experts: ") for text in found.left_out)
+    assert any(text.startswith("decode: 256 experts are not") for text in found.checks)
+    moving = {"experts.balancing.policy": "periodic", "experts.redundant": 64,
+              "admission.in_flight": 400}  # fmt: skip
+    found = launch_files(with_overrides(preset("quickstart"), moving), FACTS, "sglang")
+    assert not any("redundant" in text for text in found.left_out)
+    assert any(text.startswith("Admission") for text in found.left_out)
+    assert not any(text.startswith("decode: 320 experts") for text in found.checks)
+
+
 def test_ranks_batches_and_graphs_are_those_of_the_scenario():
     s = preset("quickstart")
     prefill, decode = workers(s, FACTS)

@@ -14,6 +14,7 @@ from twin.hardware.chip import load_chip
 from twin.model.roofline import family_of
 from twin.model.shape import load_shape
 from twin.scenario import Scenario, offloaded_share, serving, sharing
+from twin.scenario.clients import Admission
 from twin.scenario.groups import Pool
 from twin.scenario.words import numbered
 from twin.steady import assemble
@@ -106,7 +107,12 @@ def _worker(s: Scenario, pool: Pool, dies: int, experts: bool) -> Worker:
                   prefill_cp, decode_cp)  # fmt: skip
 
 
-def left_out(s: Scenario) -> list[str]:
+def rebalances(s: Scenario) -> bool:
+    """Whether an engine's own balancer places experts anew while it serves."""
+    return s.experts.balancing.policy not in ("none", "oracle")
+
+
+def left_out(s: Scenario, has_experts: bool) -> list[str]:
     """Sentences on settings of a scenario that launch files lack, with what happens instead."""
     deployment, roles = s.deployment, serving(s)
     colocated = deployment.colocated if "colocated" in roles else None
@@ -142,12 +148,15 @@ def left_out(s: Scenario) -> list[str]:
         f"Placement {deployment.placement}: which nodes an instance gets is the scheduler's.":
             deployment.placement != "packed",
         f"Router {s.router.policy}: proxies have policies of their own.": True,
+        f"{numbered(s.experts.redundant, 'redundant expert')}: a placement that stays is a file of "
+        "its own (SGLang's --init-expert-location); each expert has one copy here.":
+            has_experts and s.experts.redundant and not rebalances(s),
         "The interval of rebalancing: engines count iterations, not seconds.":
-            s.experts.balancing.policy not in ("none", "oracle"),
+            rebalances(s),
         "The controller of instances: counts are those at the start.":
             s.elastic.controller != "fixed",
         "Admission and tenants: a gateway in front has to do this.":
-            s.admission.order != "fifo" or s.admission.shed_at or s.tenants,
+            s.admission != Admission() or s.tenants,
     }  # fmt: skip
     return [sentence for sentence, applies in sentences.items() if applies]
 
@@ -163,6 +172,14 @@ def start_check(s: Scenario, facts: Facts, kinds: list[Worker]) -> list[str]:
             f"{memory.reserve / 1e9:.1f} GB, left for KV {memory.kv / 1e9:.1f} GB of "
             f"{memory.hbm / 1e9:.0f} GB."
         )
+        experts = load_shape(facts, s.deployment.model).routed_experts
+        experts += s.experts.redundant if rebalances(s) else 0
+        places = worker.ranks // worker.stages // worker.experts_tp
+        if worker.experts and experts % places:
+            notes.append(
+                f"{worker.role}: {experts} experts are not the same number on each of "
+                f"{numbered(places, 'rank')}, which SGLang refuses: take so many that they divide {experts}."
+            )
         if worker.role != "prefill":
             too_many_rows = worker.pass_tokens > CAPTURED
             notes.append(
@@ -172,7 +189,7 @@ def start_check(s: Scenario, facts: Facts, kinds: list[Worker]) -> list[str]:
                     if too_many_rows else "one request more falls back to eager launches."
                 )
             )  # fmt: skip
-    ports = max(worker.data_parallel // worker.nodes for worker in kinds)
+    ports = max(-(-worker.data_parallel // worker.nodes) for worker in kinds)
     notes.append(f"Ports of a node: {FIRST_PORT} to {FIRST_PORT + ports - 1}, {RPC_PORT}, and from "
                 f"{KV_PORT} on one a rank for KV.")  # fmt: skip
     return notes
@@ -222,11 +239,18 @@ def _script(worker: Worker, command: str, options: Mapping[str, Value]) -> str:
 
 def vllm_ascend(s: Scenario, kinds: list[Worker], _family: str) -> dict[str, str]:
     """Scripts by file name: for each pool `vllm serve` on every node of an instance."""
-    files, is_balancing = {}, s.experts.balancing.policy not in ("none", "oracle")
+    files, is_balancing = {}, rebalances(s)
     has_cache = s.memory_pool.enabled or s.memory_pool.in_hbm
     sizes = {w.role: {"dp_size": w.data_parallel, "tp_size": w.tensor_parallel} for w in kinds}
     for w in kinds:
-        local_dp = max(1, w.data_parallel // w.nodes)
+        if w.data_parallel % w.nodes:
+            rank_text = numbered(w.ranks // w.data_parallel, "die")
+            raise LaunchError(
+                f"{w.role}: {numbered(w.data_parallel, 'data-parallel rank')} of {rank_text} do "
+                f"not lie evenly on {numbered(w.nodes, 'node')}, as these scripts start them: take "
+                "sglang"
+            )
+        local_dp = w.data_parallel // w.nodes
         options: dict[str, Value] = {
             "--host": "0.0.0.0",  # noqa: S104 - the proxy and other nodes have to reach it
             "--port": FIRST_PORT, "--served-model-name": SERVED, "--trust-remote-code": True,
@@ -269,7 +293,7 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
     is_ascend, prefill, d = family == "ascend", w.role == "prefill", s.deployment
     size, is_colocated = w.ranks // w.stages, w.role == "colocated"
     gathered = w.experts_tp > 1 or not (is_ascend or d.communication.fused)  # tokens on all ranks
-    is_balancing = w.experts and s.experts.balancing.policy not in ("none", "oracle")
+    is_balancing = w.experts and rebalances(s)
     return {
         "--model-path": MODEL, "--served-model-name": SERVED, "--trust-remote-code": True,
         "--host": "0.0.0.0",  # noqa: S104 - the router has to reach it
@@ -387,4 +411,5 @@ def launch_files(s: Scenario, facts: Facts, engine: str) -> Launch:
             "deployment.mode = decode_only"
         )
     worker_kinds = workers(s, facts)
-    return Launch(write(s, worker_kinds, family), left_out(s), start_check(s, facts, worker_kinds))
+    sentences = left_out(s, any(worker.experts for worker in worker_kinds))
+    return Launch(write(s, worker_kinds, family), sentences, start_check(s, facts, worker_kinds))

@@ -178,7 +178,8 @@ def start_check(s: Scenario, facts: Facts, kinds: list[Worker]) -> list[str]:
         if worker.experts and experts % places:
             notes.append(
                 f"{worker.role}: {experts} experts are not the same number on each of "
-                f"{numbered(places, 'rank')}, which SGLang refuses: take so many that they divide {experts}."
+                f"{numbered(places, 'rank')}, which SGLang refuses: take a number of ranks that "
+                f"divides {experts}."
             )
         if worker.role != "prefill":
             too_many_rows = worker.pass_tokens > CAPTURED

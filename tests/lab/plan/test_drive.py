@@ -11,7 +11,12 @@ from tests.lab.searched import ends_soon
 from twin.engine.simulate import simulate
 from twin.lab.explain.view import slo_met
 from twin.lab.plan import drive
-from twin.lab.plan.answer import answer_sentences, brief_text, equality_note
+from twin.lab.plan.answer import (
+    _headroom_sentence,
+    answer_sentences,
+    brief_text,
+    equality_note,
+)
 from twin.scenario import with_overrides
 
 
@@ -114,6 +119,20 @@ def test_the_sentences_name_headroom_and_the_next_step_for_more_load():
     margins["largest_high"] = 170.04
     own_load = " ".join(answer_sentences(answer() | {"ranked": [row], "goal": "rate"}))
     assert "It carries 165 requests/s (surely 160, at most 170); with more, TPOT misses" in own_load
+
+
+@pytest.mark.parametrize(
+    ("headroom", "low", "says"),
+    [
+        (0.0002, 4.82, "which is the load (at its limit: a long run may miss the SLO); with"),
+        (-0.0043, 4.83, "0.4 % below the load (at its limit: a long run may miss the SLO); with"),
+        (0.0002, 5.0, "which is the load; with"),
+    ],
+)
+def test_a_load_that_lies_within_what_is_not_sure_is_called_at_its_limit(headroom, low, says):
+    margins = {"largest_req_per_s": 5.0 * (1.0 + headroom), "headroom": headroom,
+               "breaks_first": "TTFT", "largest_low": low, "largest_high": 5.04}  # fmt: skip
+    assert says in " ".join(_headroom_sentence("npus", margins))
 
 
 def test_a_scenario_is_simulated_once_in_a_plan(monkeypatch):

@@ -319,11 +319,14 @@ def _headroom_sentence(goal: str, margins: Mapping[str, Any]) -> list[str]:
     """List of one sentence on the largest load, what is missed beyond; empty if not searched."""
     if not margins.get("breaks_first"):
         return []
-    clause = ""
+    clause, low = "", margins["largest_low"]
     if goal == "npus":  # others are ranked by their own largest load
         percent = 100 * margins["headroom"]
-        clause = f", {percent:.1f} % above the load" if percent >= 0.1 else ", which is the load"
-    low, high = margins["largest_low"], margins["largest_high"]
+        clause = f", {abs(percent):.1f} % {'above' if percent > 0.0 else 'below'} the load"
+        clause = clause if abs(percent) >= 0.1 else ", which is the load"
+        if low * (1.0 + margins["headroom"]) < margins["largest_req_per_s"]:
+            clause += " (at its limit: a long run may miss the SLO)"
+    high = margins["largest_high"]
     band_text = f" (surely {low:.4g}, at most {high:.4g})" if high else f" (at least {low:.4g})"
     return [f"It carries {margins['largest_req_per_s']:.4g} requests/s{band_text}{clause}; with "
             f"more, {margins['breaks_first']} misses its limit first."]  # fmt: skip

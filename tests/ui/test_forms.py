@@ -7,6 +7,7 @@ import pytest
 
 from tests.test_house import nodes, sources
 from tests.ui.conftest import patient
+from twin.hardware.chip import HardwareError, load_chip
 from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab.library import load_facts, presets
 from twin.scenario import (
@@ -63,6 +64,13 @@ def test_a_field_says_its_unit_and_where_its_default_comes_from(path):
     unit = field_unit(path)
     assert unit.lower() in label(path).lower()
     assert "Default" in tooltip(path)
+
+
+def test_a_format_that_a_chip_lacks_is_refused_with_the_labels_of_the_fields_to_change():
+    with pytest.raises(HardwareError) as refusal:
+        load_chip(load_facts(), "b200").peak("int8")
+    said = sentence(str(refusal.value))
+    assert said.endswith("choose one of these as Weights, or as Weights of prefill.")
 
 
 def test_a_choice_is_shown_by_its_label_and_an_element_as_it_is_typed():

@@ -37,7 +37,8 @@ class Chip:
             reason = f", which {weights} needs" if weights not in ("", precision) else ""
             raise HardwareError(
                 f"{self.title} computes {', '.join(sorted(self.flops))}, not {precision}{reason}: "
-                "choose one of these as deployment.precision.weights, or prefill_weights of prefill"
+                "choose one of these as deployment.precision.weights, or as "
+                "deployment.precision.prefill_weights"
             )
         return self.flops[precision] * self.clock
 

@@ -13,7 +13,7 @@ from twin.kernels.rng import gamma, uniform
 from twin.model.decode import decode_iteration_s
 from twin.model.mixed import mixed_iteration_s, prompts_by_rank
 from twin.policies.batching import iterations_needed
-from twin.policies.router import NOBODY, choose_rank
+from twin.policies.router import NO_CHOICE, choose_rank
 from twin.slots import (
     COMING,
     DECODES,
@@ -62,7 +62,7 @@ def reserve_slot(p: Population, prompt: int, answer: int) -> int:
         p.room_tokens, tokens_needed, p.price, p.floor,
     )  # fmt: skip
     slot = p.at[FIRST_FREE]
-    if rank == NOBODY or slot == NONE:  # loads do but grow until an answer ends
+    if rank == NO_CHOICE or slot == NONE:  # loads do but grow until an answer ends
         p.refused[0] = prompt
         return NONE
     p.at[FIRST_FREE] = p.following[slot]

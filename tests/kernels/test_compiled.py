@@ -162,14 +162,14 @@ def test_a_folder_that_somebody_named_is_taken(sources, tmp_path):
 def test_the_folders_used_last_are_kept(sources):
     first = folder_of(sources)
     made = []
-    for n in range(compiled.KEPT):
+    for n in range(compiled.MEANINGS_STORED):
         edit(sources, f"ONE = {n + 1}.0", f"ONE = {n + 2}.0")
         made.append(folder_of(sources))
         os.utime(first, (2e9 + n, 2e9 + n))  # a server still runs with it
     kept = {path for path in first.parent.iterdir() if path.name != "meanings"}
     assert first in kept
     assert made[-1] in kept
-    assert len(kept) == compiled.KEPT
+    assert len(kept) == compiled.MEANINGS_STORED
 
 
 def test_without_a_place_beside_the_sources_it_is_one_of_this_user_alone(tmp_path, monkeypatch):

@@ -75,9 +75,9 @@ def test_a_step_down_and_up_is_measured_exactly():
     (dip,) = dips(windows(rate), FAULT)
     assert (dip.before_tokens_per_s, dip.lowest_tokens_per_s) == (1000.0, 400.0)
     assert dip.recovery_s == pytest.approx(12.0) and dip.until_s == pytest.approx(52.0)
-    assert dip.what.startswith("NPU 1.0 (failed) at 40.0 s: output fell")
-    assert "fell from 1,000 tokens/s to 400 (60.0 % less)" in dip.what
-    assert "back within 5 % after 12.0 s" in dip.what
+    assert dip.sentences.startswith("NPU 1.0 (failed) at 40.0 s: output fell")
+    assert "fell from 1,000 tokens/s to 400 (60.0 % less)" in dip.sentences
+    assert "back within 5 % after 12.0 s" in dip.sentences
 
 
 def test_a_bounce_that_does_not_last_is_no_recovery():
@@ -94,7 +94,7 @@ def test_a_run_that_ends_before_recovery_says_so():
     (dip,) = dips(windows(rate), FAULT)
     assert dip.recovery_s is None and not dip.cut_short
     assert dip.end_tokens_per_s == pytest.approx(700.0) and dip.until_s == 60.0
-    assert "not back, at 700 tokens/s when the run ended 20.0 s later" in dip.what
+    assert "not back, at 700 tokens/s when the run ended 20.0 s later" in dip.sentences
 
 
 def test_back_in_the_very_last_windows_is_too_soon_to_tell():
@@ -106,13 +106,13 @@ def test_back_in_the_very_last_windows_is_too_soon_to_tell():
 def test_noise_is_no_dip():
     rng = np.random.default_rng(1)
     (dip,) = dips(windows(1000 * (1 + 0.04 * rng.uniform(-1, 1, 100))), FAULT)
-    assert dip.recovery_s == 0.0 and "stayed at its" in dip.what
+    assert dip.recovery_s == 0.0 and "stayed at its" in dip.sentences
 
 
 def test_a_fault_before_anything_is_usual_has_no_rate_before():
     (dip,) = dips(windows(np.full(50, 5.0)), {**FAULT, "t_s": 0.0})
     assert dip.before_tokens_per_s is None and dip.recovery_s is None
-    assert "too early" in dip.what
+    assert "too early" in dip.sentences
 
 
 def test_the_next_fault_cuts_a_dip_short_and_the_usual_is_what_was_between():
@@ -122,7 +122,7 @@ def test_the_next_fault_cuts_a_dip_short_and_the_usual_is_what_was_between():
     rate[70:] = 600.0
     first, second = dips(windows(rate), FAULT, {**FAULT, "t_s": 60.0, "element": "node 2"})
     assert first.cut_short and first.until_s == 60.0
-    assert "when the next fault came 20.0 s later" in first.what
+    assert "when the next fault came 20.0 s later" in first.sentences
     assert second.before_tokens_per_s == pytest.approx(600.0)
     assert second.recovery_s == pytest.approx(10.0)
 
@@ -144,7 +144,7 @@ def test_faults_of_one_moment_are_one_dip():
 
 def test_what_broke_is_said_once():
     (dip,) = dips(windows(np.full(90, 9.0)), {**FAULT, "detail": "NPU 1.0 fails"})
-    assert dip.what.startswith("NPU 1.0 fails at 40.0 s: output stayed at its")
+    assert dip.sentences.startswith("NPU 1.0 fails at 40.0 s: output stayed at its")
 
 
 def test_who_paid_is_told_by_instance_and_request():
@@ -157,7 +157,7 @@ def test_who_paid_is_told_by_instance_and_request():
     (dip,) = dips(windows(rate), FAULT, seen, down, of=rows)
     assert (dip.retried, dip.lost) == (3, 1)
     assert dip.down == (("decode 0", pytest.approx(11.2)),)
-    assert "Decode 0 was down for 11.2 s. 3 requests were tried again, 1 given up." in dip.what
+    assert "Decode 0 was down for 11.2 s. 3 requests were tried again, 1 given up." in dip.sentences
     # One request a second was good all along; the fault's own span is 12 s.
     assert dip.goodput_during_req_per_s == pytest.approx(1.0, rel=0.1)
     assert dip.goodput_before_req_per_s == pytest.approx(1.0, rel=0.1)
@@ -193,7 +193,7 @@ def test_any_course_gives_dips_that_add_up(rate, moments, who):
         assert sum(d.retried for d in found) == sum(r > 0 for _, r, _ in who)
         assert sum(d.lost for d in found) == sum(s == "lost" for _, _, s in who)
     for dip in found:
-        assert dip.what.endswith(".") and "nan" not in dip.what
+        assert dip.sentences.endswith(".") and "nan" not in dip.sentences
         assert dip.recovery_s is None or dip.recovery_s >= 0
         if dip.recovery_s:
             assert dip.lowest_tokens_per_s < dip.before_tokens_per_s

@@ -15,7 +15,7 @@ from twin.policies.memory_pool import (
     NONE,
     add_chain,
     count_absent,
-    count_servers,
+    count_blocks_by_server,
     empty_pool,
     lose_server,
     matched_blocks,
@@ -519,7 +519,8 @@ def test_servers_are_asked_as_unevenly_as_chance_has_it():
     up = UP[:servers]
     seen = np.zeros((200, servers))
     for k in range(200):
-        count_servers(*chain((k * run, run)), run, 0, up, servers, np.arange(servers), seen[k])
+        homes = np.arange(servers)
+        count_blocks_by_server(*chain((k * run, run)), run, 0, up, servers, homes, seen[k])
     assert (seen.sum(axis=1) == run).all()
     assert seen.sum(axis=0) == pytest.approx(200 * run / servers, rel=0.06)
     assert seen.var() == pytest.approx(run / servers * (1 - 1 / servers), rel=0.12)

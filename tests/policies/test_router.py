@@ -14,7 +14,7 @@ from tests.jit import compiled
 from twin.policies import router
 from twin.policies.router import (
     BLOCK,
-    NOBODY,
+    NO_CHOICE,
     RANK_CHOICES,
     ROUTERS,
     View,
@@ -68,7 +68,7 @@ def test_no_router_names_an_instance_out_of_service(name, data):
         name, queued, routed=data.draw(st.integers(0, 50)), session=data.draw(st.integers(0, 99)),
         a=data.draw(chances), b=data.draw(chances), opened=opened,
     )  # fmt: skip
-    assert opened[chosen] if any(opened) else chosen == NOBODY
+    assert opened[chosen] if any(opened) else chosen == NO_CHOICE
 
 
 @pytest.mark.parametrize("name", ROUTERS)
@@ -172,7 +172,7 @@ def test_the_rank_is_what_a_sort_would_find(name, ranks, need, routed):
     scratch = np.zeros(slots.size), np.zeros(-(-slots.size // BLOCK))
     found = choose_rank(*asked, 1000.0, need, *scratch)
     if not free:
-        assert found == NOBODY
+        assert found == NO_CHOICE
     elif name == "kv_and_requests":  # sums of floats: the best up to rounding
         assert key(found)[0] == pytest.approx(min(key(r)[0] for r in free), rel=1e-12)
     else:
@@ -204,7 +204,7 @@ def test_what_was_seen_before_changes_no_choice(name, ranks, steps):
         asked = (RANK_CHOICES[name], 0, slots, tokens, slots.sum(), tokens.sum(), full, 700.0, need)
         r = choose_rank(*asked, price, floor)
         assert r == choose_rank(*asked, price.copy(), np.zeros_like(floor))
-        if r != NOBODY:
+        if r != NO_CHOICE:
             slots[r] += 1
             tokens[r] += need
             inside.append((r, need))
@@ -224,8 +224,8 @@ def test_a_smaller_request_finds_the_lightest_rank_after_larger_ones_found_no_ro
             asked = (RANK_CHOICES[name], 0, slots, tokens, *sums, full, 700.0, need)
             r = choose_rank(*asked, price, floor)
             assert r == choose_rank(*asked, np.zeros(ranks), np.zeros_like(floor))
-            no_room, chosen = no_room + (r == NOBODY), chosen + (r != NOBODY)
-            if r == NOBODY:
+            no_room, chosen = no_room + (r == NO_CHOICE), chosen + (r != NO_CHOICE)
+            if r == NO_CHOICE:
                 continue
             slots[r] += 1
             tokens[r] += need

@@ -22,7 +22,7 @@ from twin.policies.memory_pool import (
     LRU,
     add_chain,
     count_absent,
-    count_servers,
+    count_blocks_by_server,
     matched_blocks,
     set_clock,
     use_chain,
@@ -93,7 +93,7 @@ def count_reads(world: World, p: int, i: int, held: int, here: int) -> int:
     from their memory servers; returns how many only the SSD tier has. They are put into DRAM."""
     streams = world.streams
     blocks = -(-held // world.settings.block_tokens)
-    count_servers(
+    count_blocks_by_server(
         world.request, turn_of(world, i), blocks, here, streams.answers[p], streams.parts[p],
         streams.home[p], streams.requested[p],
     )  # fmt: skip

@@ -78,8 +78,8 @@ def _type_of_column(declaration: type[Columns], name: str) -> Any:
 def _selects_number(kind: Any, index_kind: Any) -> bool:
     """Whether an index of type `index_kind` selects one number of an array of type `kind`."""
     axis_kinds = index_kind.types if isinstance(index_kind, SEVERAL) else (index_kind,)
-    is_number = isinstance(kind.dtype, types.Number) and len(axis_kinds) == kind.ndim
-    return is_number and all(isinstance(axis_kind, types.Integer) for axis_kind in axis_kinds)
+    is_full_index = isinstance(kind.dtype, types.Number) and len(axis_kinds) == kind.ndim
+    return is_full_index and all(isinstance(axis_kind, types.Integer) for axis_kind in axis_kinds)
 
 
 @templates.infer_global(operator.getitem)
@@ -106,13 +106,13 @@ def _element_pointer(
     axis_kinds, places = (index_kind,), [index]
     if isinstance(index_kind, SEVERAL):
         axis_kinds, places = index_kind.types, cgutils.unpack_tuple(builder, index, len(index_kind))
-    if any(getattr(index_of_axis, "constant", 0) < 0 for index_of_axis in places):
+    if any(getattr(axis_index, "constant", 0) < 0 for axis_index in places):
         raise IndexError("an index of a column counts from its front")
     array_model = context.data_model_manager[kind]
     shape = cgutils.unpack_tuple(builder, array_model.get(builder, array, "shape"), kind.ndim)
     offset = cgutils.intp_t(0)
-    for axis, (axis_kind, index_of_axis) in enumerate(zip(axis_kinds, places, strict=True)):
-        position = context.cast(builder, index_of_axis, axis_kind, types.intp)
+    for axis, (axis_kind, axis_index) in enumerate(zip(axis_kinds, places, strict=True)):
+        position = context.cast(builder, axis_index, axis_kind, types.intp)
         if context.enable_boundscheck:
             cgutils.do_boundscheck(context, builder, position, shape[axis], axis)
         offset = builder.add(builder.mul(offset, shape[axis]), position) if axis else position
@@ -204,18 +204,18 @@ def _compile_attribute(context: Any, builder: Any, kind: Any, block: Any, name: 
     return array
 
 
-def compile_entry(compiled: Any, *kinds: type) -> None:
+def compile_entry(compiled_entry: Any, *kinds: type) -> None:
     """Compile an entry for arguments of these types (int, float, groups of columns), or load it
     from disk, without running it."""
-    if hasattr(compiled, "compile"):  # else numba is switched off
-        compiled.compile(tuple(NUMBERS[k] if k in NUMBERS else GroupType(k) for k in kinds))
+    if hasattr(compiled_entry, "compile"):  # else numba is switched off
+        compiled_entry.compile(tuple(NUMBERS[k] if k in NUMBERS else GroupType(k) for k in kinds))
 
 
 class Piece:
     """A part of an entry that is compiled separately and called by its address, so that several
     processes can share the compilation of a long entry. It takes a group of columns and a time."""
 
-    plain: ClassVar[dict[int, Callable[..., None]]] = {}  # by code, where nothing is compiled
+    functions: ClassVar[dict[int, Callable[..., None]]] = {}  # by code, where nothing is compiled
 
     def __init__(self, function: Callable[[Any, float], None]) -> None:
         self._function = function
@@ -232,13 +232,13 @@ class Piece:
                 self._code = machine_code.library.get_pointer_to_function(
                     machine_code.fndesc.llvm_func_name
                 )
-            self.plain[self._code] = self._function
+            self.functions[self._code] = self._function
         return self._code
 
 
 def run_piece(code: int, group: Any, time: float) -> None:
     """Run the piece whose code is at the address `code` on a group, with a time in s."""
-    Piece.plain[code](group, time)
+    Piece.functions[code](group, time)
 
 
 def _compile_call(_: Any, code: Any, group: Any, time: Any) -> Any:

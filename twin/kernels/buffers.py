@@ -52,8 +52,10 @@ def column(
     """Declaration of an array that compiled code shares, typed as that array. shape: sizes, named
     or as numbers, by: modules that write it, both separated by commas; fill: first value of every
     element, None if the owner passes the array."""
-    declared: Any = Column(np.dtype(dtype), _split(shape), meaning, unit, _split(by), fill)
-    return declared
+    declaration: Any = Column(
+        np.dtype(dtype), _split_commas(shape), meaning, unit, _split_commas(by), fill
+    )
+    return declaration
 
 
 f4, f8, i1, i2, i4, i8 = (partial(column, code) for code in ("f4", "f8", "i1", "i2", "i4", "i8"))
@@ -63,17 +65,17 @@ def number(
     kind: type[T], meaning: str, of: Callable[[Any], T | bool] | None = None, *, unit: str = ""
 ) -> T:
     """Declare a number given at the start, or computed by `of` from a source; it never changes."""
-    declared: Any = Column(np.dtype(CODES[kind]), (), meaning, unit, of=of)
-    return declared
+    declaration: Any = Column(np.dtype(CODES[kind]), (), meaning, unit, of=of)
+    return declaration
 
 
 def group(kind: type[C]) -> C:
     """Declare a nested group of columns, of class `kind`."""
-    declared: Any = Column(None, (), kind.__doc__ or "", group=kind)
-    return declared
+    declaration: Any = Column(None, (), kind.__doc__ or "", group=kind)
+    return declaration
 
 
-def _split(text: str) -> tuple[str, ...]:
+def _split_commas(text: str) -> tuple[str, ...]:
     """Parts of a text between commas, without spaces."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
@@ -86,34 +88,34 @@ class Columns:
     def __init_subclass__(cls) -> None:
         """Number the declared columns, and remove the declarations from the class."""
         super().__init_subclass__()
-        declared, next_place = {}, 0
+        columns_by_name, next_place = {}, 0
         for name, value in list(vars(cls).items()):
             if isinstance(value, Column):
-                declared[name] = replace(value, name=name, place=next_place)
+                columns_by_name[name] = replace(value, name=name, place=next_place)
                 next_place += 1 + len(value.shape)
                 delattr(cls, name)
-        cls.declared = declared
+        cls.declared = columns_by_name
 
-    def __init__(self, sizes: Mapping[str, int] | None = None, /, **given: Any) -> None:
+    def __init__(self, sizes: Mapping[str, int] | None = None, /, **values: Any) -> None:
         place_count = sum(1 + len(c.shape) for c in self.declared.values())
         vars(self)["block"] = np.zeros(max(place_count, 1), np.uint64)
         for name, c in self.declared.items():
-            value = given.pop(name, None)
+            value = values.pop(name, None)
             if value is None:
                 if c.fill is None or c.dtype is None:
                     raise TypeError(f"{type(self).__name__}.{name} is not given")
-                shape = [_dimension(symbol, sizes or {}) for symbol in c.shape]
+                shape = [_axis_length(symbol, sizes or {}) for symbol in c.shape]
                 # Zeros come with the memory, page by page when they are first touched.
                 value = np.full(shape, c.fill, c.dtype) if c.fill else np.zeros(shape, c.dtype)
             setattr(self, name, value)
-        if given:
-            raise TypeError(f"{type(self).__name__} declares no {', '.join(given)}")
+        if values:
+            raise TypeError(f"{type(self).__name__} declares no {', '.join(values)}")
 
     @classmethod
-    def computed_from(cls, source: Any, /, **given: Any) -> Self:
-        """A group whose declared numbers are computed from `source`, but for those in `given`."""
+    def computed_from(cls, source: Any, /, **values: Any) -> Self:
+        """A group whose declared numbers are computed from `source`, but for those in `values`."""
         numbers = {name: col.of(source) for name, col in cls.declared.items() if col.of is not None}
-        return cls(**(numbers | given))
+        return cls(**(numbers | values))
 
     @property
     def address(self) -> int:
@@ -146,7 +148,7 @@ class Columns:
         return self
 
 
-def _dimension(symbol: str, sizes: Mapping[str, int]) -> int:
+def _axis_length(symbol: str, sizes: Mapping[str, int]) -> int:
     """Length of an axis: `symbol` is a number, a key of `sizes`, or a sum of these."""
     terms = [term.strip() for term in symbol.split("+")]
     return sum(int(term) if term.isdigit() else sizes[term] for term in terms)

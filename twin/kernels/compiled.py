@@ -26,7 +26,7 @@ R = TypeVar("R")
 SOURCES = Path(__file__).resolve().parents[1]
 NUMBA_VARIABLE = "NUMBA_CACHE_DIR"
 OWN_VARIABLE = "TWIN_NUMBA_CACHE_DIR"  # what NUMBA_CACHE_DIR is when the twin has set it
-KEPT = 4  # meanings of the sources whose compiled kernels stay on disk
+MEANINGS_STORED = 4  # meanings of the sources whose compiled kernels stay on disk
 # Rooms that hold compiled code, and what its constants come from.
 KERNELS = (
     "kernels", "scenario", "hardware", "model", "workload", "experts", "policies",
@@ -73,8 +73,8 @@ def _flat_tree(node: Any) -> Iterator[str]:
     elif isinstance(node, list):
         yield "["
         for item in node:
-            is_remark = isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant)
-            if not is_remark or not isinstance(item.value.value, str):  # as docstrings are
+            is_text = isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant)
+            if not is_text or not isinstance(item.value.value, str):  # as docstrings are
                 yield from _flat_tree(item)
         yield "]"
     else:
@@ -96,8 +96,8 @@ def _merge_texts(parts: list[Any]) -> list[Any]:
 @functools.cache
 def source_digest(rooms: Sequence[str] = KERNELS) -> str:
     """SHA-256 (hex) over path and syntax tree of all sources of these rooms of twin/."""
-    patterns = (room if room.endswith(".py") else f"{room}/**/*.py" for room in rooms)
-    paths = [path for pattern in patterns for path in sorted(SOURCES.glob(pattern))]
+    file_patterns = (room if room.endswith(".py") else f"{room}/**/*.py" for room in rooms)
+    paths = [path for pattern in file_patterns for path in sorted(SOURCES.glob(pattern))]
     source_of_path = {path.relative_to(SOURCES).as_posix(): path.read_bytes() for path in paths}
     bytes_hash = hashlib.sha256()
     for path_name, source in source_of_path.items():
@@ -114,21 +114,21 @@ def source_digest(rooms: Sequence[str] = KERNELS) -> str:
         draft_file = cache_file.with_suffix(f".{os.getpid()}")
         draft_file.write_text(meaning_hash.hexdigest(), "ascii")
         draft_file.replace(cache_file)
-        _forget_oldest(cache_file.parent, 8 * KEPT)
+        _forget_oldest(cache_file.parent, 8 * MEANINGS_STORED)
     return meaning_hash.hexdigest()
 
 
 def use_own_cache() -> Path:
     """Set numba's cache folder to that of the present sources, unless the environment sets it; one
     set by our parent process does not count, as sources may have changed. Returns the folder."""
-    cache_folder = os.environ.get(NUMBA_VARIABLE, "")
-    if cache_folder and cache_folder != os.environ.get(OWN_VARIABLE):
-        return Path(cache_folder)
+    folder_in_use = os.environ.get(NUMBA_VARIABLE, "")
+    if folder_in_use and folder_in_use != os.environ.get(OWN_VARIABLE):
+        return Path(folder_in_use)
     meaning_folder = _cache_home() / source_digest()[:16]
     meaning_folder.mkdir(parents=True, exist_ok=True)
     with suppress(OSError):
         os.utime(meaning_folder)  # in use: the last to be forgotten
-        _forget_oldest(meaning_folder.parent, KEPT + 1)  # and the meanings
+        _forget_oldest(meaning_folder.parent, MEANINGS_STORED + 1)  # and the meanings
     os.environ[NUMBA_VARIABLE] = os.environ[OWN_VARIABLE] = str(meaning_folder)
     return meaning_folder
 
@@ -145,13 +145,13 @@ def _cache_home() -> Path:
     return home if home.stat().st_uid == os.getuid() else Path(tempfile.mkdtemp())
 
 
-def _forget_oldest(home: Path, kept: int) -> None:
-    """Delete the oldest entries of a folder; the `kept` newest stay."""
+def _forget_oldest(home: Path, newest_count: int) -> None:
+    """Delete the oldest entries of a folder; the `newest_count` newest stay."""
     dated_paths = []
     for path in home.iterdir():
         with suppress(FileNotFoundError):  # another start forgot it just now
             dated_paths.append((path.stat().st_mtime, path))
-    for _, path in sorted(dated_paths)[:-kept]:
+    for _, path in sorted(dated_paths)[:-newest_count]:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
@@ -215,7 +215,7 @@ def kernel(function: Any = None, *, allocates: bool = False) -> Any:
     return _register(function, function, allocates)
 
 
-_WAITING: list[Callable[[], None]] = []  # registers kernels with numba, until its first call
+_REGISTRATIONS: list[Callable[[], None]] = []  # registers kernels with numba, until its first call
 
 
 def _register(plain: Any, function: Callable[P, R], allocates: bool) -> Callable[P, R]:
@@ -232,7 +232,7 @@ def _register(plain: Any, function: Callable[P, R], allocates: bool) -> Callable
         options: Any = {"_nrt": allocates, "pipeline_class": KernelCompiler, **ARITHMETIC}
         numba_overload(plain, jit_options=options, strict=False)(lambda *_, **__: function)
 
-    _WAITING.append(register_with_numba)
+    _REGISTRATIONS.append(register_with_numba)
     if "numba" in sys.modules:
         register_kernels()
     return function
@@ -242,8 +242,8 @@ def register_kernels() -> None:
     """Import numba and register every declared kernel; called before compiling."""
     use_own_cache()
     _locate_by_meaning()
-    while _WAITING:
-        _WAITING.pop(0)()
+    while _REGISTRATIONS:
+        _REGISTRATIONS.pop(0)()
 
 
 def compiled_form(plain: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -15,16 +15,16 @@ def fair_shares(total: float, offered: np.ndarray, weight: np.ndarray) -> np.nda
     [1.0, 3.0, 6.0]
     """
     granted = np.zeros_like(offered)
-    is_short = offered > 0.0
-    while is_short.any() and total > 1e-9 * offered.sum():
-        share_by_weight = (total / weight[is_short].sum()) * weight
-        is_full = is_short & (offered - granted <= share_by_weight)
-        if not is_full.any():
-            return granted + np.where(is_short, share_by_weight, 0.0)
-        missing_amount = np.where(is_full, offered - granted, 0.0)
+    wants_more = offered > 0.0
+    while wants_more.any() and total > 1e-9 * offered.sum():
+        share_by_weight = (total / weight[wants_more].sum()) * weight
+        is_satisfied = wants_more & (offered - granted <= share_by_weight)
+        if not is_satisfied.any():
+            return granted + np.where(wants_more, share_by_weight, 0.0)
+        missing_amount = np.where(is_satisfied, offered - granted, 0.0)
         granted += missing_amount
         total -= float(missing_amount.sum())
-        is_short &= ~is_full
+        wants_more &= ~is_satisfied
     return granted
 
 
@@ -48,13 +48,16 @@ def fairness(o: Observed) -> float | None:
 
 def _fair_share_ratios(o: Observed) -> np.ndarray:
     """Tokens served to each tenant over its max-min fair share, f8[tenants]; NaN without demand."""
-    served_tokens, offered_tokens = _tokens(o, o.finished), _tokens(o, _first_attempt(o))
+    served_tokens, offered_tokens = (
+        _tokens_of_tenants(o, o.finished),
+        _tokens_of_tenants(o, _is_first_attempt(o)),
+    )
     weight = np.array([tenant.weight for tenant in o.scenario.tenants])
-    demand = np.maximum(offered_tokens, served_tokens)
-    return ratio(served_tokens, fair_shares(float(served_tokens.sum()), demand, weight))
+    demand_tokens = np.maximum(offered_tokens, served_tokens)
+    return ratio(served_tokens, fair_shares(float(served_tokens.sum()), demand_tokens, weight))
 
 
-def _first_attempt(o: Observed) -> np.ndarray:
+def _is_first_attempt(o: Observed) -> np.ndarray:
     """Mask b[requests]: arrived in the steady state, and not as a retry."""
     is_first: np.ndarray = o.requests["arrival_s"].to_numpy() >= o.scenario.warmup_s
     is_first[: o.at_start] = False  # they arrived before the run
@@ -63,11 +66,11 @@ def _first_attempt(o: Observed) -> np.ndarray:
     return is_first
 
 
-def _tokens(o: Observed, some: np.ndarray) -> np.ndarray:
-    """Prompt and answer tokens of the requests in mask `some`, f8[tenants]."""
-    prompts, answers = (o.requests[f"{side}_tokens"].to_numpy() for side in ("input", "output"))
-    tenant_index = o.requests["tenant"].to_physical().to_numpy()[some]
-    return np.bincount(tenant_index, (prompts + answers)[some], len(o.scenario.tenants))
+def _tokens_of_tenants(o: Observed, is_counted: np.ndarray) -> np.ndarray:
+    """Prompt and answer tokens of the requests in mask `is_counted`, f8[tenants]."""
+    tokens = o.requests["input_tokens"].to_numpy() + o.requests["output_tokens"].to_numpy()
+    tenant_index = o.requests["tenant"].to_physical().to_numpy()[is_counted]
+    return np.bincount(tenant_index, tokens[is_counted], len(o.scenario.tenants))
 
 
 def tenant_rows(o: Observed) -> list[dict[str, Any]]:
@@ -75,13 +78,13 @@ def tenant_rows(o: Observed) -> list[dict[str, Any]]:
     rows, requests = [], o.requests
     tenant_index = requests["tenant"].to_physical().to_numpy()
     status = requests["status"].cast(str).to_numpy()
-    first_attempts, served_tokens = _first_attempt(o), _tokens(o, o.finished)
+    first_attempts, served_tokens = _is_first_attempt(o), _tokens_of_tenants(o, o.finished)
     fair_share_ratios = _fair_share_ratios(o)
     for index, tenant in enumerate(o.scenario.tenants):
         is_of_tenant = tenant_index == index
         is_started = is_of_tenant & o.started
         ttft_s, hit_tokens = o.ttft[is_started], requests["hit_tokens"].to_numpy()[is_started]
-        prompts = requests["input_tokens"].to_numpy()[is_started]
+        prompt_tokens = int(requests["input_tokens"].to_numpy()[is_started].sum())
         tpot_s = o.tpot[is_of_tenant[o.finished]]
         rows.append({
             "tenant": tenant.name,
@@ -95,6 +98,6 @@ def tenant_rows(o: Observed) -> list[dict[str, Any]]:
             "ttft_s_p50": float(np.median(ttft_s)) if ttft_s.size else None,
             "ttft_s_p99": float(np.percentile(ttft_s, 99)) if ttft_s.size else None,
             "tpot_s_mean": float(np.nanmean(tpot_s)) if (~np.isnan(tpot_s)).any() else None,
-            "hit_token_ratio": float(hit_tokens.sum() / prompts.sum()) if prompts.size else None,
+            "hit_token_ratio": float(hit_tokens.sum() / prompt_tokens) if prompt_tokens else None,
         })  # fmt: skip
     return rows

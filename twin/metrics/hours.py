@@ -11,8 +11,8 @@ MOST = 168  # hours of a week: each still has a window of its own
 def hour_s(s: Scenario) -> float | None:
     """Seconds of the run that stand for an hour: a 24th of a daily profile's period, else 3,600;
     None if fewer than two, or more than MOST, fit into the run."""
-    has_day = s.workload.profile.shape in DAILY and s.workload.arrivals != "closed_loop"
-    hour_length_s = s.workload.profile.period_s / 24.0 if has_day else 3600.0
+    has_daily_profile = s.workload.profile.shape in DAILY and s.workload.arrivals != "closed_loop"
+    hour_length_s = s.workload.profile.period_s / 24.0 if has_daily_profile else 3600.0
     return hour_length_s if 2.0 * hour_length_s <= s.horizon_s <= MOST * hour_length_s else None
 
 
@@ -64,5 +64,5 @@ def hit_ratio_table(requests: pl.DataFrame, width_s: float) -> pl.DataFrame:
         tenant=pl.col("tenant").to_physical().cast(pl.String),
     )
     hit_ratio = pl.col("hit_tokens").sum() / pl.col("input_tokens").sum()
-    by_window = begun_requests.group_by("t_s", "tenant").agg(hit_token_ratio=hit_ratio)
-    return by_window.pivot("tenant", index="t_s", values="hit_token_ratio").sort("t_s")
+    ratio_by_window = begun_requests.group_by("t_s", "tenant").agg(hit_token_ratio=hit_ratio)
+    return ratio_by_window.pivot("tenant", index="t_s", values="hit_token_ratio").sort("t_s")

@@ -50,9 +50,9 @@ def tpot_s(requests: pl.DataFrame) -> np.ndarray:
 
 def per_token_s(emitting_s: np.ndarray, output_tokens: np.ndarray) -> np.ndarray:
     """Emitting seconds over the tokens after the first, f8[n]; NaN where none follows."""
-    token_gaps = output_tokens.astype(np.float64) - 1.0
-    token_gaps[token_gaps == 0.0] = np.nan
-    return emitting_s / token_gaps
+    gap_count = output_tokens.astype(np.float64) - 1.0
+    gap_count[gap_count == 0.0] = np.nan
+    return emitting_s / gap_count
 
 
 def histogram_quantile(edges: np.ndarray, weights: np.ndarray, share: float) -> float | None:
@@ -73,12 +73,12 @@ def itl_spread(edges: np.ndarray, weights: np.ndarray, tokens: float) -> dict[st
     zero_gap_count = max(tokens - total_weight, 0.0)
     middle_s = 0.5 * (edges[1:] + edges[:-1])
     mean_s = float((middle_s * weights).sum()) / (total_weight + zero_gap_count)
-    spread: dict[str, float | None] = {"itl_s_mean": mean_s}
+    latencies_s: dict[str, float | None] = {"itl_s_mean": mean_s}
     all_weights = np.concatenate(([zero_gap_count], weights))
     all_edges = np.concatenate(([0.0, 0.0], edges[1:]))
     for percent in PERCENTILES:
-        spread[f"itl_s_p{percent}"] = histogram_quantile(all_edges, all_weights, percent / 100)
-    return spread
+        latencies_s[f"itl_s_p{percent}"] = histogram_quantile(all_edges, all_weights, percent / 100)
+    return latencies_s
 
 
 def ttft_parts(summary: Mapping[str, object]) -> list[tuple[str, float]]:
@@ -106,14 +106,14 @@ def per_second(amount: float, seconds: float, npus: float = 1) -> float | None:
     return amount / seconds / npus if seconds > 0 and npus > 0 else None
 
 
-def quotient(above: float, below: float) -> float | None:
-    """above / below; None if the denominator is not positive."""
-    return above / below if below > 0 else None
+def quotient(numerator: float, denominator: float) -> float | None:
+    """numerator / denominator; None if the denominator is not positive."""
+    return numerator / denominator if denominator > 0 else None
 
 
-def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """above / below, f8[n]; NaN where the denominator is not positive."""
-    return np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)
+def ratio(amounts: np.ndarray, bases: np.ndarray) -> np.ndarray:
+    """amounts / bases, f8[n]; NaN where the base is not positive."""
+    return np.divide(amounts, bases, out=np.full(len(amounts), np.nan), where=bases > 0)
 
 
 def slo_limits_s(scenario: Scenario, requests: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -121,7 +121,7 @@ def slo_limits_s(scenario: Scenario, requests: pl.DataFrame) -> tuple[np.ndarray
     tenants, default_slo = scenario.tenants, scenario.slo
     if not tenants:
         return np.array(default_slo.ttft_s), np.array(default_slo.tpot_ms * 1e-3)
-    tenant_of = requests["tenant"].to_physical().to_numpy()
+    tenant_index = requests["tenant"].to_physical().to_numpy()
     ttft_s = np.array([tenant.ttft_s or default_slo.ttft_s for tenant in tenants])
     tpot_s = np.array([tenant.tpot_ms or default_slo.tpot_ms for tenant in tenants]) * 1e-3
-    return ttft_s[tenant_of], tpot_s[tenant_of]
+    return ttft_s[tenant_index], tpot_s[tenant_index]

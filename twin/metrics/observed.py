@@ -39,8 +39,8 @@ class Observed:
     def by_requests(cls, scenario: Scenario, requests: pl.DataFrame) -> Observed:
         """A run by its requests alone; the stamps tell which were in progress at its start."""
         stamps = requests["arrival_s"], requests["prefill_end_s"]
-        at_start = (stamps[0] == 0.0) & (stamps[1] == 0.0)
-        return cls(scenario, requests, {"at_start": float(at_start.sum() or 0)})
+        is_inside = (stamps[0] == 0.0) & (stamps[1] == 0.0)
+        return cls(scenario, requests, {"at_start": float(is_inside.sum() or 0)})
 
     @property
     def steady_s(self) -> float:
@@ -120,7 +120,7 @@ class Observed:
         return latency.per_token_s(emitting_s[self.finished], output_tokens[self.finished])
 
     @cached_property
-    def in_time(self) -> tuple[np.ndarray, np.ndarray]:
+    def slo_masks(self) -> tuple[np.ndarray, np.ndarray]:
         """Masks: requests whose TTFT, counted from their first attempt, is within its SLO; finished
         requests whose TPOT is, if they have one."""
         ttft_s = self.ttft
@@ -134,31 +134,31 @@ class Observed:
     @cached_property
     def within_slo(self) -> np.ndarray:
         """Mask b[finished]: the finished request met both its TTFT and its TPOT SLO."""
-        ttft_met, tpot_met = self.in_time
+        ttft_met, tpot_met = self.slo_masks
         return np.asarray(ttft_met[self.finished] & tpot_met)
 
-    def count_met(self, chosen: np.ndarray) -> float:
+    def count_met(self, in_mask: np.ndarray) -> float:
         """Number of finished requests in mask b[requests] that met the whole SLO; those of the
         start at the others' share. Without others no request has both latencies: the share is the
         product of the share of first tokens in time and the share of TPOT in time."""
-        is_chosen = chosen[self.finished]
-        is_judged, finished_count = is_chosen & self.arrived_in_run, int(is_chosen.sum())
+        is_counted = in_mask[self.finished]
+        is_judged, finished_count = is_counted & self.arrived_in_run, int(is_counted.sum())
         if judged_count := int(is_judged.sum()):
             return float(self.within_slo[is_judged].sum()) * finished_count / judged_count
-        ttft_met, tpot_met = self.in_time
-        has_token = chosen & self.started
-        if not finished_count or not has_token.any():
+        ttft_met, tpot_met = self.slo_masks
+        has_first_token = in_mask & self.started
+        if not finished_count or not has_first_token.any():
             return 0.0
-        return float(ttft_met[has_token].mean()) * float(tpot_met[is_chosen].sum())
+        return float(ttft_met[has_first_token].mean()) * float(tpot_met[is_counted].sum())
 
-    def attainment_of(self, chosen: np.ndarray) -> float | None:
+    def attainment_of(self, in_mask: np.ndarray) -> float | None:
         """Share of finished requests in mask b[requests] that met the whole SLO; None without any,
         or if no TTFT is known: all in progress at the start, none of the mask started since."""
-        is_finished = chosen[self.finished]
-        is_judged = (is_finished & self.arrived_in_run).any() or (chosen & self.started).any()
+        is_finished = in_mask[self.finished]
+        is_judged = (is_finished & self.arrived_in_run).any() or (in_mask & self.started).any()
         if not is_finished.any() or not is_judged:
             return None
-        return self.count_met(chosen) / float(is_finished.sum())
+        return self.count_met(in_mask) / float(is_finished.sum())
 
     @property
     def met(self) -> float:
@@ -272,33 +272,33 @@ class Observed:
              if name.startswith(f"{role}.")}  # fmt: skip
         cube_share = role_totals["cube_amount"] / (role_totals["cube_capacity"] * self.steady_s)
         hbm_share = role_totals["hbm_amount"] / (role_totals["hbm_capacity"] * self.steady_s)
-        busy_w = role_totals["cube_w"] * cube_share + role_totals["hbm_w"] * hbm_share
+        load_w = role_totals["cube_w"] * cube_share + role_totals["hbm_w"] * hbm_share
         if role == "prefill":
             prefill_busy_share = self.mean_per_instance("prefill_busy_s", "prefill") or 0.0
             prefill_busy_share *= serving(self.scenario)["prefill"].cores
-            busy_w += (
+            load_w += (
                 role_totals["prefill_w"] * prefill_busy_share
                 + role_totals["cube_w"] * role_totals["prefill_cube"] * cube_share
             )
         surroundings_w = role_totals["host_w"] + role_totals["switches_w"] + role_totals["optics_w"]
-        return self.npus.get(role, 0) * (role_totals["idle_w"] + busy_w + surroundings_w)
+        return self.npus.get(role, 0) * (role_totals["idle_w"] + load_w + surroundings_w)
 
     @property
     def price_per_npu_hour(self) -> float:
         """Mean price of an hour of an NPU of an instance, with its part of nodes of CPUs alone."""
         pools, cost = serving(self.scenario), self.scenario.cost
-        supernode, npus_at = self.scenario.supernode, dict[float, float]()
+        supernode, npus_by_price = self.scenario.supernode, dict[float, float]()
         for role, npu_count in self.npus.items():
             if not pools[role].over:
                 kind = supernode.kind_with(pools[role].chip)
                 price = (kind.price_per_npu_hour if kind else 0.0) or cost.price_per_npu_hour
-                npus_at[price] = npus_at.get(price, 0.0) + npu_count
+                npus_by_price[price] = npus_by_price.get(price, 0.0) + npu_count
         # Every NPU has an equal part of nodes of CPUs alone.
-        cpu_price = sum(n * kind.price_per_npu_hour for kind, n in supernode.cpu_nodes_per_npu)
-        if len(npus_at) < 2 or not any(npus_at.values()):
-            return next(iter(npus_at), cost.price_per_npu_hour) + cpu_price
-        total_price = sum(price * npu_count for price, npu_count in npus_at.items())
-        return total_price / sum(npus_at.values()) + cpu_price
+        price_of_cpus = sum(n * kind.price_per_npu_hour for kind, n in supernode.cpu_nodes_per_npu)
+        if len(npus_by_price) < 2 or not any(npus_by_price.values()):
+            return next(iter(npus_by_price), cost.price_per_npu_hour) + price_of_cpus
+        total_price = sum(price * npu_count for price, npu_count in npus_by_price.items())
+        return total_price / sum(npus_by_price.values()) + price_of_cpus
 
     def clock(self, role: str) -> float | None:
         """Clock of a pool's NPUs over the rated one; None without a cap on power."""
@@ -380,8 +380,8 @@ def totals_of(parts: Sequence[Observed], pool_share: Sequence[float]) -> dict[st
     for name in ("samples", *(f"{plane}_capacity" for plane in PLANES)):
         sums[name] = all_totals[0][name]
     sums["little_error"] = max(totals["little_error"] for totals in all_totals)
-    with_part = zip(all_totals, pool_share, strict=True)
-    sums["pool_used"] = sum(totals["pool_used"] * pool_part for totals, pool_part in with_part)
+    used_shares = (totals["pool_used"] for totals in all_totals)
+    sums["pool_used"] = sum(u * share for u, share in zip(used_shares, pool_share, strict=True))
     return sums
 
 
@@ -393,5 +393,5 @@ def npus_of(parts: Sequence[Observed]) -> Mapping[str, float]:
 
 def turns_wait(s: Scenario) -> bool:
     """Whether there are sessions whose next turn waits for the answer before it."""
-    load = s.workload
-    return load.turns == "wait" and (load.prefix == "sessions" or load.arrivals == "trace")
+    has_sessions = s.workload.prefix == "sessions" or s.workload.arrivals == "trace"
+    return s.workload.turns == "wait" and has_sessions

@@ -101,8 +101,8 @@ def family(name: str) -> str:
 
 def awaited_resource(name: str, phase: str) -> str:
     """Name of the resource that an operator waits for when it is the longest one of a phase."""
-    operator = OPERATORS.get(name)
-    return (operator.waits_for if operator else "") or ROOFS[phase]
+    declared_operator = OPERATORS.get(name)
+    return (declared_operator.waits_for if declared_operator else "") or ROOFS[phase]
 
 
 DECODE_OPERATORS, PREFILL_OPERATORS = names_of("decode"), names_of("prefill")

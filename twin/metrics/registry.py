@@ -397,7 +397,7 @@ def verdict(key: str, value: float, baseline: float) -> Literal["better", "worse
     """Judgement of a figure against its baseline; '' when neither direction is better."""
     if abs(value - baseline) <= 5e-4 * max(abs(value), abs(baseline)):
         return "same"
-    better_direction = metric_of(key).better
-    if not better_direction:
+    better = metric_of(key).better
+    if not better:
         return ""
-    return "better" if (value < baseline) == (better_direction == "lower") else "worse"
+    return "better" if (value < baseline) == (better == "lower") else "worse"

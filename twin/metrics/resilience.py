@@ -45,7 +45,7 @@ class Dip:
     lost: int  # requests given up
 
     @property
-    def what(self) -> str:
+    def sentences(self) -> str:
         """Sentences: the fault, how deep output fell, when it recovered, affected requests."""
         names_all = all(name in self.detail for name in self.element.split(" and ")[0].split(", "))
         fault_text = f"{self.element} ({self.detail})" if self.detail else self.element
@@ -60,11 +60,11 @@ class Dip:
             is_one = self.retried == 1
             retried_text = "1 request was" if is_one else f"{self.retried:,} requests were"
             sentences.append(f"{retried_text} tried again, {lost_text} given up.")
-        usual_rate, dip_rate = self.goodput_before_req_per_s, self.goodput_during_req_per_s
-        if self.recovery_s != 0.0 and usual_rate is not None and dip_rate is not None:
+        usual_goodput, dip_goodput = self.goodput_before_req_per_s, self.goodput_during_req_per_s
+        if self.recovery_s != 0.0 and usual_goodput is not None and dip_goodput is not None:
             sentences.append(
-                f"Goodput until then was {three_figures(dip_rate)} req/s, "
-                f"against {three_figures(usual_rate)} before."
+                f"Goodput until then was {three_figures(dip_goodput)} req/s, "
+                f"against {three_figures(usual_goodput)} before."
             )
         return " ".join(sentences)
 
@@ -79,15 +79,15 @@ class Dip:
         if self.recovery_s == 0.0:
             usual_text = _rate_text(usual_rate)
             return f"{self.phase} stayed at its {usual_text}, within 5 % or the usual noise"
-        fall = f"{self.phase} fell from {_rate_text(usual_rate)} to {three_figures(low_rate)}"
+        fall_text = f"{self.phase} fell from {_rate_text(usual_rate)} to {three_figures(low_rate)}"
         if usual_rate > 0:
-            fall += f" ({amount(1 - low_rate / usual_rate, 'share')} less) at its lowest"
+            fall_text += f" ({amount(1 - low_rate / usual_rate, 'share')} less) at its lowest"
         if self.recovery_s is not None:
-            return f"{fall} and was back within 5 % after {seconds(self.recovery_s)}"
-        end_rate, rest_text = self.end_tokens_per_s, seconds(self.until_s - self.at_s)
+            return f"{fall_text} and was back within 5 % after {seconds(self.recovery_s)}"
+        end_rate, span_text = self.end_tokens_per_s, seconds(self.until_s - self.at_s)
         end_rate_text = "" if end_rate is None else f", at {_rate_text(end_rate)}"
         end_text = "the next fault came" if self.cut_short else "the run ended"
-        return f"{fall} and was not back{end_rate_text} when {end_text} {rest_text} later"
+        return f"{fall_text} and was not back{end_rate_text} when {end_text} {span_text} later"
 
 
 def dips_of_faults(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
@@ -107,32 +107,32 @@ def dips_of_faults(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> 
     phase, tokens_per_s = _token_rates(windows)
     end_s = float(begin_s[-1] + length_s[-1])
     victim_counts = _retried_and_lost(requests, events, fault_times_s)
-    good_ends_s = _good_ends(requests, ttft_limit_s, tpot_limit_s)
+    met_finish_s = _good_ends(requests, ttft_limit_s, tpot_limit_s)
     dips: list[Dip] = []
     earlier_tokens_per_s: float | None = None  # usual rate from before an outage that still goes on
     for k, (at_s, stop_s) in enumerate(pairwise((*fault_times_s, end_s))):
         usual_windows = _usual_windows(begin_s, length_s, at_s, fault_times_s[k - 1] if k else 0.0)
-        usual_tokens_per_s, sd = earlier_tokens_per_s, 0.0
+        usual_tokens_per_s, usual_sd = earlier_tokens_per_s, 0.0
         if earlier_tokens_per_s is None and usual_windows.sum() >= FEWEST_WINDOWS:
             usual_rates = tokens_per_s[usual_windows]
-            usual_tokens_per_s, sd = float(usual_rates.mean()), float(usual_rates.std())
+            usual_tokens_per_s, usual_sd = float(usual_rates.mean()), float(usual_rates.std())
         in_span = (begin_s >= at_s - 1e-9) & (begin_s + length_s <= stop_s + 1e-9)
         recovery_s, lowest_tokens_per_s = _recovery_and_lowest(
-            begin_s[in_span], tokens_per_s[in_span], usual_tokens_per_s, sd, at_s
+            begin_s[in_span], tokens_per_s[in_span], usual_tokens_per_s, usual_sd, at_s
         )
         dip_end_s = stop_s if recovery_s is None else min(stop_s, at_s + recovery_s)
         last_tokens_per_s = tokens_per_s[in_span][-SUSTAINED:]
         usual_from_s = float(begin_s[usual_windows][0]) if usual_windows.any() else at_s
-        broken = faults.filter(pl.col("t_s") == at_s)
+        fault_rows = faults.filter(pl.col("t_s") == at_s)
         dips.append(Dip(
-            at_s=at_s, phase=phase, element=_join_names(broken["element"].to_list()),
-            detail=_join_names(sorted({str(d) for d in broken["detail"].to_list() if d})),
+            at_s=at_s, phase=phase, element=_join_names(fault_rows["element"].to_list()),
+            detail=_join_names(sorted({str(d) for d in fault_rows["detail"].to_list() if d})),
             before_tokens_per_s=usual_tokens_per_s, lowest_tokens_per_s=lowest_tokens_per_s,
             end_tokens_per_s=float(last_tokens_per_s.mean()) if last_tokens_per_s.size else None,
             recovery_s=recovery_s,
             cut_short=recovery_s is None and k + 1 < len(fault_times_s), until_s=dip_end_s,
-            goodput_before_req_per_s=_goodput(good_ends_s, usual_from_s, at_s),
-            goodput_during_req_per_s=_goodput(good_ends_s, at_s, dip_end_s),
+            goodput_before_req_per_s=_goodput(met_finish_s, usual_from_s, at_s),
+            goodput_during_req_per_s=_goodput(met_finish_s, at_s, dip_end_s),
             down=_outages_in_span(outages, at_s, stop_s, end_s),
             retried=victim_counts[k][0], lost=victim_counts[k][1],
         ))  # fmt: skip
@@ -161,19 +161,19 @@ def _usual_windows(
 
 
 def _recovery_and_lowest(
-    begin: np.ndarray, rate: np.ndarray, before: float | None, noise: float, at_s: float
+    begin: np.ndarray, rate: np.ndarray, usual_rate: float | None, usual_sd: float, at_s: float
 ) -> tuple[float | None, float | None]:
     """Seconds from at_s to lasting recovery (0: no dip; None: none here), lowest rate. A dip is 5 %
-    and NOISE times noise below the rate `before`; it ends when SUSTAINED windows' mean is back."""
+    and NOISE times usual_sd below usual_rate; it ends when SUSTAINED windows' mean is back."""
     if rate.size == 0:
         return None, None
-    if before is None:
+    if usual_rate is None:
         return None, float(rate.min())
-    low_windows = np.flatnonzero(rate < min(BACK * before, before - NOISE * noise))
+    low_windows = np.flatnonzero(rate < min(BACK * usual_rate, usual_rate - NOISE * usual_sd))
     if not low_windows.size:
         return 0.0, float(rate.min())
     for k in range(int(low_windows[0]) + 1, rate.size - SUSTAINED + 1):
-        if rate[k] >= BACK * before and rate[k : k + SUSTAINED].mean() >= BACK * before:
+        if rate[k] >= BACK * usual_rate and rate[k : k + SUSTAINED].mean() >= BACK * usual_rate:
             return float(begin[k] - at_s), float(rate[:k].min())
     return None, float(rate.min())
 
@@ -182,13 +182,13 @@ def _outages_in_span(
     outages: pl.DataFrame, at_s: float, stop_s: float, end_s: float
 ) -> tuple[tuple[str, float], ...]:
     """Instances that went out of service from at_s to stop_s, seconds out, longest first."""
-    down_s: dict[str, float] = {}
+    down_s_of_instance: dict[str, float] = {}
     for row in outages.iter_rows(named=True):
         if at_s <= row["t_s"] and (row["t_s"] < stop_s or stop_s >= end_s):
             instance = instance_name(row["role"], row["instance"])
             outage_s = max(0.0, min(row["end_s"], end_s) - row["t_s"])
-            down_s[instance] = down_s.get(instance, 0.0) + outage_s
-    return tuple(sorted(down_s.items(), key=lambda item: (-item[1], item[0])))
+            down_s_of_instance[instance] = down_s_of_instance.get(instance, 0.0) + outage_s
+    return tuple(sorted(down_s_of_instance.items(), key=lambda item: (-item[1], item[0])))
 
 
 def instance_name(role: str, instance: int | None) -> str:
@@ -197,28 +197,28 @@ def instance_name(role: str, instance: int | None) -> str:
 
 
 def _retried_and_lost(
-    requests: pl.DataFrame | None, events: pl.DataFrame, moments: Sequence[float]
+    requests: pl.DataFrame | None, events: pl.DataFrame, fault_times_s: Sequence[float]
 ) -> list[tuple[int, int]]:
     """(retried, lost) requests of each fault: of the first one that could affect the request."""
     if requests is None or "retries" not in requests.columns:
-        return [(0, 0)] * len(moments)
-    noticed_s = _detection_times(events, moments)
+        return [(0, 0)] * len(fault_times_s)
+    detection_s = _detection_times(events, fault_times_s)
     is_retried = requests["retries"].to_numpy() > 0
     is_given_up = is_lost(requests)
     # Who came after the last fault was noticed met its long shadow: no instance to go to.
-    fault_count, arrival_s = len(moments), requests["arrival_s"].to_numpy()
-    fault_index = np.minimum(np.searchsorted(noticed_s, arrival_s, "left"), fault_count - 1)
+    fault_count, arrival_s = len(fault_times_s), requests["arrival_s"].to_numpy()
+    fault_index = np.minimum(np.searchsorted(detection_s, arrival_s, "left"), fault_count - 1)
     retried_of_fault = np.bincount(fault_index[is_retried], minlength=fault_count)
     lost_of_fault = np.bincount(fault_index[is_given_up], minlength=fault_count)
     return list(zip(retried_of_fault.tolist(), lost_of_fault.tolist(), strict=True))
 
 
-def _detection_times(events: pl.DataFrame, moments: Sequence[float]) -> np.ndarray:
+def _detection_times(events: pl.DataFrame, fault_times_s: Sequence[float]) -> np.ndarray:
     """Detection time (s) of each fault: the last 'detected' before the next, or its own time."""
     detected_s = events.filter(pl.col("kind") == Kind.DETECTED)["t_s"].to_list()
     return np.array([
         max([fault_s, *(t_s for t_s in detected_s if fault_s <= t_s < next_s)])
-        for fault_s, next_s in pairwise((*moments, np.inf))
+        for fault_s, next_s in pairwise((*fault_times_s, np.inf))
     ])  # fmt: skip
 
 
@@ -242,11 +242,11 @@ def _good_ends(
     return np.sort(finished_requests["finish_s"].to_numpy()[met_limits])
 
 
-def _goodput(good_s: np.ndarray | None, begin_s: float, end_s: float) -> float | None:
+def _goodput(finish_s: np.ndarray | None, begin_s: float, end_s: float) -> float | None:
     """Requests per second that finished in a span and met the SLO; None for an empty span."""
-    if good_s is None or end_s <= begin_s:
+    if finish_s is None or end_s <= begin_s:
         return None
-    first_index, end_index = np.searchsorted(good_s, (begin_s, end_s))
+    first_index, end_index = np.searchsorted(finish_s, (begin_s, end_s))
     return float(end_index - first_index) / (end_s - begin_s)
 
 

@@ -47,20 +47,20 @@ def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
     )
     arrived_requests = float(counted_windows["arrived"].sum())
     arrivals_per_s = arrived_requests / (span_s + float(counted_windows["window_s"][0]))
-    growth, error = slope_and_error(t_s, queued_requests)
-    # Growth by chance, where arrivals and answers are both Poisson.
-    chance_growth = math.sqrt(2.0 * arrived_requests) / span_s
-    if growth > max(EXCESS * arrivals_per_s, CERTAIN * min(error, chance_growth)) and not is_closed:
+    growth_per_s, error_per_s = slope_and_error(t_s, queued_requests)
+    # At most that of growth by chance, where arrivals and answers are both Poisson.
+    error_per_s = min(error_per_s, math.sqrt(2.0 * arrived_requests) / span_s)
+    if growth_per_s > max(EXCESS * arrivals_per_s, CERTAIN * error_per_s) and not is_closed:
         return "overloaded"
-    drift, error = slope_and_error(t_s, running_requests)
+    drift_per_s, error_per_s = slope_and_error(t_s, running_requests)
     mean_running = float(np.cumsum(running_requests)[-1]) / running_requests.size
     if not is_closed:
         # By chance alone: the autocovariance of the count in an M/D/inf queue falls linearly over
         # one stay (Takacs, Introduction to the Theory of Queues, 1962), and a run has few stays.
-        error = max(error, mean_running * math.sqrt(12.0 / max(arrived_requests, 1.0)) / span_s)
-    if abs(drift) > CERTAIN * error and abs(drift) * span_s > MOVED * max(mean_running, 1.0):
-        return "filling"
-    return "steady"
+        chance_drift = mean_running * math.sqrt(12.0 / max(arrived_requests, 1.0))
+        error_per_s = max(error_per_s, chance_drift / span_s)
+    is_large = abs(drift_per_s) * span_s > MOVED * max(mean_running, 1.0)
+    return "filling" if is_large and abs(drift_per_s) > CERTAIN * error_per_s else "steady"
 
 
 def slope_and_error(t: np.ndarray, values: np.ndarray) -> tuple[float, float]:
@@ -102,9 +102,10 @@ def samples_of_stays(
     >>> samples_of_stays(np.array([0.5, 1.0]), np.array([2.0, np.nan]), np.array([1.0, 2.0, 3.0]))
     (4, 5)
     """
-    end = np.where(np.isnan(end_s), np.inf, end_s)
-    samples_before, samples_until = (np.searchsorted(sampled_at_s, t) for t in (begin_s, end))
-    end_sample = samples_until[samples_until < sampled_at_s.size]
-    ends_at_sample = int((sampled_at_s[end_sample] == end[samples_until < sampled_at_s.size]).sum())
+    last_s = np.where(np.isnan(end_s), np.inf, end_s)
+    samples_before, samples_until = (np.searchsorted(sampled_at_s, t) for t in (begin_s, last_s))
+    ends_early = samples_until < sampled_at_s.size  # not after every sample
+    end_sample_s = sampled_at_s[samples_until[ends_early]]
+    ends_at_sample = int((end_sample_s == last_s[ends_early]).sum())
     fewest = int(samples_until.sum()) - int(samples_before.sum())
     return fewest, fewest + ends_at_sample

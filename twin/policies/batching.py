@@ -2,6 +2,7 @@
 
 import math
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,16 +52,16 @@ def token_variance(draft_tokens: int, acceptance: float) -> float:
 @lru_cache(maxsize=1024)
 def iteration_chances(tokens: int, draft_tokens: int, acceptance: float) -> tuple[float, ...]:
     """Probabilities that answers of `tokens` (1 or more) tokens need 1 ... `tokens` iterations."""
-    at_least = [acceptance**k for k in range(draft_tokens + 1)]
-    emits = [a - b for a, b in zip(at_least, [*at_least[1:], 0.0], strict=True)]  # 1, 2, ... tokens
-    sums, end_chances = [1.0] + [0.0] * (tokens - 1), []  # sums: chance of 0, 1, ... tokens so far
+    run_chances = [*(acceptance**k for k in range(draft_tokens + 1)), 0.0]  # of k drafts at least
+    emit_chances = [a - b for a, b in pairwise(run_chances)]  # of an iteration's 1, 2, ... tokens
+    sum_chances, end_chances = [1.0] + [0.0] * (tokens - 1), []  # of 0, 1, ... tokens so far
     for _ in range(tokens):
         next_chances = [
-            math.fsum(sums[n - k] * chance for k, chance in enumerate(emits, start=1) if k <= n)
+            math.fsum(sum_chances[n - k] * c for k, c in enumerate(emit_chances, start=1) if k <= n)
             for n in range(tokens)
         ]
-        end_chances.append(math.fsum(sums) - math.fsum(next_chances))
-        sums = next_chances
+        end_chances.append(math.fsum(sum_chances) - math.fsum(next_chances))
+        sum_chances = next_chances
     return tuple(end_chances)
 
 
@@ -91,10 +92,10 @@ def iterations_needed(
     if tokens <= SHORT_TOKENS:
         return simulate_iterations(tokens, draft_tokens, acceptance, np.uint64(bits(key, index)))
     mean_tokens = tokens_per_iteration(draft_tokens, acceptance)
-    tokens_variance = token_variance(draft_tokens, acceptance)
-    overshoot = ((tokens_variance + mean_tokens * mean_tokens) / mean_tokens - 1.0) / 2.0
-    sd = math.sqrt(tokens_variance * tokens / (mean_tokens * mean_tokens * mean_tokens))
-    mean_iterations = (tokens + overshoot) / mean_tokens
+    variance = token_variance(draft_tokens, acceptance)
+    overshoot_tokens = ((variance + mean_tokens * mean_tokens) / mean_tokens - 1.0) / 2.0
+    sd = math.sqrt(variance * tokens / (mean_tokens * mean_tokens * mean_tokens))
+    mean_iterations = (tokens + overshoot_tokens) / mean_tokens
     drawn_iterations = mean_iterations + sd * normal(key, index) + uniform(rounding_key, index)
     iterations = math.floor(drawn_iterations)
     return int(min(max(iterations, least_iterations), tokens))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
 
-HELD = 1e-9  # marks are met within rounding
+ROUNDING = 1e-9  # marks are met within rounding
 GAIN = 0.9  # an instance is away while it changes role: NPUs that are too few move for less only
 
 
@@ -62,11 +62,13 @@ Controller = Callable[[Seen, Rule], Wanted]
 
 def _count_for_pressure(pool: PoolSeen, pressure: float, rule: Rule) -> int:
     """Number of instances that keep pressure at the high mark; unchanged between the marks."""
-    present = pool.committed
+    count_now = pool.committed
     if rule.low <= pressure <= rule.high:
-        return present
-    needed = math.ceil(pool.serving * pressure / rule.high - HELD)
-    return max(present, needed) if pressure > rule.high else max(rule.least, min(present, needed))
+        return count_now
+    needed_count = math.ceil(pool.serving * pressure / rule.high - ROUNDING)
+    if pressure > rule.high:
+        return max(count_now, needed_count)
+    return max(rule.least, min(count_now, needed_count))
 
 
 def scale_by(pressure: Callable[[PoolSeen], float]) -> Controller:
@@ -85,21 +87,22 @@ def rebalance(seen: Seen, rule: Rule) -> Wanted:
         """NPUs that the instances of a split take up."""
         return sum(n * pool.npus_per_instance for n, pool in zip(split, pools, strict=True))
 
-    def lack(split: Wanted) -> float:
+    def worst_need(split: Wanted) -> float:
         """Highest ratio of needed to given instances among the pools; above 1: too few."""
         return max(pool.needed / max(n, 1) for n, pool in zip(split, pools, strict=True))
 
-    needed_split = tuple(max(rule.least, math.ceil(pool.needed - HELD)) for pool in pools)
+    needed_split = tuple(max(rule.least, math.ceil(pool.needed - ROUNDING)) for pool in pools)
     if not rule.keep and npus(needed_split) <= seen.npus:
         return needed_split
     *sizes, last_npus = (pool.npus_per_instance for pool in pools)
-    heads = list(product(*(range(rule.least, seen.npus // size + 1) for size in sizes)))
-    last_counts = ((seen.npus - npus((*head, 0))) // last_npus for head in heads)
-    splits = [(*head, n) for head, n in zip(heads, last_counts, strict=True) if n >= rule.least]
-    choice = min(splits, key=lambda split: (lack(split), -npus(split), split), default=split_now)
-    if all(best_count >= n for best_count, n in zip(choice, split_now, strict=True)):
-        return choice
-    return choice if lack(split_now) > 1.0 and lack(choice) <= GAIN * lack(split_now) else split_now
+    firsts = list(product(*(range(rule.least, seen.npus // size + 1) for size in sizes)))
+    lasts = ((seen.npus - npus((*counts, 0))) // last_npus for counts in firsts)  # of the last pool
+    splits = [(*counts, n) for counts, n in zip(firsts, lasts, strict=True) if n >= rule.least]
+    best_split = min(splits, key=lambda s: (worst_need(s), -npus(s), s), default=split_now)
+    is_larger = all(best >= n for best, n in zip(best_split, split_now, strict=True))
+    need_now = worst_need(split_now)
+    is_better = need_now > 1.0 and worst_need(best_split) <= GAIN * need_now
+    return best_split if is_larger or is_better else split_now
 
 
 # Controllers that read one measurement of each pool: for them `needed` is not computed.
@@ -110,14 +113,14 @@ BY_PRESSURE: dict[str, Controller] = {
 }
 CONTROLLERS: dict[str, Controller] = BY_PRESSURE | {"rebalance": rebalance}
 
-Source = Callable[[str], Callable[[dict[str, Any]], Mapping[str, int]]]
-_SOURCES: list[Source] = []
+Loader = Callable[[str], Callable[[dict[str, Any]], Mapping[str, int]]]
+_LOADERS: list[Loader] = []
 
 
-def set_controller_loader(source: Source) -> None:
+def set_controller_loader(load: Loader) -> None:
     """Set the function that loads an operator's own controller by the SHA-256 of its file. That
     function raises ControllerError for an unknown file."""
-    _SOURCES[:] = [source]
+    _LOADERS[:] = [load]
 
 
 def controller_named(name: str, digest: str) -> Controller:
@@ -127,21 +130,21 @@ def controller_named(name: str, digest: str) -> Controller:
 
 def own_controller(digest: str) -> Controller:
     """The operator's function of this digest as a controller; raises ControllerError."""
-    if not _SOURCES:
+    if not _LOADERS:
         raise ControllerError("no folder of own controllers is named: set TWIN_CONTROLLERS")
-    decide = _SOURCES[0](digest)
+    decide = _LOADERS[0](digest)
 
     def choose_counts(seen: Seen, rule: Rule) -> Wanted:
         """Number of instances of each pool that the operator's function wants."""
         try:
-            view_fields = asdict(seen)
-            pools = view_fields.pop("pools")
-            role_targets = decide(view_fields | pools | {"rule": asdict(rule)})
-            targets = tuple(int(role_targets[role]) for role in seen.pools)
+            question = asdict(seen)
+            pools = question.pop("pools")
+            count_of_role = decide(question | pools | {"rule": asdict(rule)})
+            counts = tuple(int(count_of_role[role]) for role in seen.pools)
         except Exception as error:  # whatever a stranger's function does, a sentence says it
             raise ControllerError(f"the own controller failed: {error!r}") from error
-        if min(targets) < 0:
-            raise ControllerError(f"the own controller wants {targets} instances: none may be < 0")
-        return targets
+        if min(counts) < 0:
+            raise ControllerError(f"the own controller wants {counts} instances: none may be < 0")
+        return counts
 
     return choose_counts

@@ -113,14 +113,14 @@ def matched_blocks(
 @kernel
 def count_absent(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int, skip: int) -> int:
     """Number of the first `blocks` blocks of chain k, after `skip`, that are not in this tier."""
-    cold_count = 0
+    absent_count = 0
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
-        first, length = chains.segment_first[segment], min(chains.segment_blocks[segment], blocks)
-        for block in range(first + min(skip, length), first + length):
-            cold_count += pool.newer[row, block] == ABSENT
-        blocks -= length
-        skip -= min(skip, length)
-    return cold_count
+        begin, count = chains.segment_first[segment], min(chains.segment_blocks[segment], blocks)
+        for block in range(begin + min(skip, count), begin + count):
+            absent_count += pool.newer[row, block] == ABSENT
+        blocks -= count
+        skip -= min(skip, count)
+    return absent_count
 
 
 @kernel
@@ -232,9 +232,9 @@ def use_block(pool: BlockPool, row: int, block: int) -> None:
 def in_ghost_queue(pool: BlockPool, row: int, block: int) -> bool:
     """Whether S3-FIFO's ghost queue has the block: it is among the last ones that were evicted from
     the small queue, as many as the main queue has room for."""
-    evictions_then = pool.ghost[row, block]
+    eviction_number = pool.ghost[row, block]
     main_blocks = pool.capacity[row] - pool.capacity[row] // SMALL_SHARE
-    return bool(evictions_then > 0 and pool.gone[row] - evictions_then < main_blocks)
+    return bool(eviction_number > 0 and pool.gone[row] - eviction_number < main_blocks)
 
 
 @kernel
@@ -244,9 +244,9 @@ def evict(pool: BlockPool, row: int) -> None:
     if pool.policy == S3_FIFO:
         victim_block = find_s3_fifo_victim(pool, row)
     else:
-        for queue in range(pool.newest.shape[1]):
+        for level in range(pool.newest.shape[1]):
             if victim_block == NONE:
-                victim_block = pool.oldest[row, queue]
+                victim_block = pool.oldest[row, level]
     drop(pool, row, victim_block)
     pool.evicted[row] += 1
 
@@ -256,8 +256,8 @@ def find_s3_fifo_victim(pool: BlockPool, row: int) -> int:
     """The block that S3-FIFO evicts next; blocks that were used move on in their queues."""
     while True:
         small_blocks = pool.held[row, SMALL]
-        has_its_share = small_blocks * SMALL_SHARE >= pool.capacity[row]
-        if small_blocks > 0 and (has_its_share or pool.held[row, MAIN] == 0):
+        is_over_share = small_blocks * SMALL_SHARE >= pool.capacity[row]
+        if small_blocks > 0 and (is_over_share or pool.held[row, MAIN] == 0):
             block = pool.oldest[row, SMALL]
             if pool.uses[row, block] <= 1:
                 pool.gone[row] += 1
@@ -310,8 +310,8 @@ def use_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) ->
 def add_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
     """Store the first `blocks` blocks of chain k without order, in a tier that has room for all."""
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
-        first, count = chains.segment_first[segment], min(chains.segment_blocks[segment], blocks)
-        for block in range(first, first + count):
+        begin, count = chains.segment_first[segment], min(chains.segment_blocks[segment], blocks)
+        for block in range(begin, begin + count):
             if pool.newer[row, block] == ABSENT:
                 pool.newer[row, block] = NONE
                 pool.used[row] += 1
@@ -331,18 +331,18 @@ def server_of(block: int, up: np.ndarray, servers: int) -> int:
 
 
 @kernel
-def count_servers(
+def count_blocks_by_server(
     chains: Chains, k: int, blocks: int, skip: int, up: np.ndarray, parts: int, home: np.ndarray,
     requested: np.ndarray,
 ) -> None:  # fmt: skip
     """Add the first blocks of chain k, after the first `skip`, to those requested of each server
     that holds them; home: the server of each of the equal parts of all DRAM."""
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
-        first, length = chains.segment_first[segment], min(chains.segment_blocks[segment], blocks)
-        for block in range(first + min(skip, length), first + length):
+        begin, count = chains.segment_first[segment], min(chains.segment_blocks[segment], blocks)
+        for block in range(begin + min(skip, count), begin + count):
             requested[home[server_of(block, up, parts)]] += 1
-        blocks -= length
-        skip -= min(skip, length)
+        blocks -= count
+        skip -= min(skip, count)
 
 
 @kernel
@@ -390,10 +390,10 @@ def unpin(
 
 
 @kernel
-def evict_idle(hbm: BlockPool, prefix: PrefixCache, cell: int, most: float) -> None:
-    """Evict blocks that no request uses, oldest first, until the prefix cache of one rank or die
-    (number `cell`) has at most `most` blocks or no idle one; prefix: its count of idle blocks."""
-    while hbm.used[cell] > most and hbm.oldest[cell, 0] != NONE:
+def evict_idle(hbm: BlockPool, prefix: PrefixCache, cell: int, most_blocks: float) -> None:
+    """Evict blocks that no request uses, oldest first, until the prefix cache `cell` (of one rank
+    or die) has at most `most_blocks` blocks or no idle one; prefix: counts its idle blocks."""
+    while hbm.used[cell] > most_blocks and hbm.oldest[cell, 0] != NONE:
         drop(hbm, cell, hbm.oldest[cell, 0])
         hbm.evicted[cell] += 1
         prefix.idle[cell] -= 1
@@ -401,16 +401,17 @@ def evict_idle(hbm: BlockPool, prefix: PrefixCache, cell: int, most: float) -> N
 
 @entry
 def lose_server(
-    pool: BlockPool, ssd: BlockPool, row: int, server: int, up: np.ndarray, keeps: int
+    pool: BlockPool, ssd: BlockPool, row: int, server: int, up: np.ndarray, keeps_ssd: int
 ) -> int:
-    """Fail a server of `up` i1[servers], without `keeps` its SSD too; returns lost DRAM blocks."""
+    """Drop the blocks of a failed server of `up` i1[servers] from DRAM and, unless `keeps_ssd`,
+    from SSD; returns the number of DRAM blocks."""
     lost_blocks = 0
     for block in range(pool.newer.shape[1]):
         if pool.newer[row, block] == ABSENT or server_of(block, up, up.size) != server:
             continue
         drop(pool, row, block)
         lost_blocks += 1
-        if not keeps and ssd.newer[row, block] != ABSENT:
+        if not keeps_ssd and ssd.newer[row, block] != ABSENT:
             drop(ssd, row, block)
     return lost_blocks
 

@@ -37,7 +37,7 @@ RANK_CHOICES = {
     "round_robin": RANKS_IN_TURN,
 }  # fmt: skip
 
-NOBODY = -1  # every instance is out of service
+NO_CHOICE = -1  # no instance is open, or no rank has room
 INFINITE = np.int64(0x7FF0000000000000)  # the bits of infinity
 BLOCK = 32  # ranks that are looked at together
 
@@ -76,7 +76,7 @@ def round_robin(opened: np.ndarray, turn: int) -> int:
             turns_left -= 1
         if turns_left < 0:
             return i
-    return NOBODY
+    return NO_CHOICE
 
 
 @kernel
@@ -104,11 +104,13 @@ def power_of_two(opened: np.ndarray, wait_s: np.ndarray, draw: float, second_dra
 def prefix_affinity(opened: np.ndarray, queued_tokens: np.ndarray, hit_tokens: np.ndarray) -> int:
     """The open instance with the least queued tokens left after this request's prefix hits."""
     # A hit saves exactly its own prefill, so load and locality share one currency, tokens.
-    best = round_robin(opened, 0)
+    best_instance = round_robin(opened, 0)
     for i in range(queued_tokens.size):
-        if opened[i] and queued_tokens[i] - hit_tokens[i] < queued_tokens[best] - hit_tokens[best]:
-            best = i
-    return best
+        if opened[i]:
+            fewest_tokens_left = queued_tokens[best_instance] - hit_tokens[best_instance]
+            if queued_tokens[i] - hit_tokens[i] < fewest_tokens_left:
+                best_instance = i
+    return best_instance
 
 
 @kernel
@@ -140,7 +142,7 @@ def best_weighted(view: View, routed: int) -> int:
     is_open, wait_s, weights = view.opened, view.wait_s, view.weights
     instances = wait_s.size
     best_instance = round_robin(is_open, routed)
-    first_instance = best_instance
+    turn_instance = best_instance
     longest_s, shortest_s = wait_s[best_instance], wait_s[best_instance]
     for i in range(instances):
         if is_open[i]:
@@ -148,7 +150,7 @@ def best_weighted(view: View, routed: int) -> int:
     spread_s = max(longest_s - shortest_s, 1e-12)
     highest_score = -1.0
     for k in range(instances):
-        i = (first_instance + k) % instances
+        i = (turn_instance + k) % instances
         if is_open[i]:
             score = weights[0] * (longest_s - wait_s[i]) / spread_s
             score += weights[1] * view.hit_share[i] + weights[2] * (1.0 - view.kv_used[i])
@@ -158,13 +160,13 @@ def best_weighted(view: View, routed: int) -> int:
 
 
 @kernel
-def choose_supernode(front: int, opened: np.ndarray, known: np.ndarray, sent: int) -> int:
+def choose_supernode(front: int, opened: np.ndarray, inside: np.ndarray, sent_count: int) -> int:
     """Number of the supernode that gets the next request, -1 if none serves. front: 1 in turn, 2
-    the least loaded; opened i1[supernodes]: 1 if it serves; known f8[supernodes]: requests in
-    progress, as reported; sent: number of requests so far."""
+    the least loaded; opened i1[supernodes]: 1 if it serves; inside f8[supernodes]: requests in
+    progress, as reported; sent_count: number of requests so far."""
     if front == FRONT_IN_TURN:
-        return round_robin(opened, sent)
-    return least_loaded(opened, known, sent)
+        return round_robin(opened, sent_count)
+    return least_loaded(opened, inside, sent_count)
 
 
 @kernel
@@ -205,26 +207,28 @@ def choose_rank(
             r = (routed + k) % ranks
             if taken_slots[r] < slots[r] and taken_tokens[r] + need_tokens <= capacity_tokens:
                 return r
-        return NOBODY
-    by_tokens = 0.0 if choice == BY_REQUESTS else max(float(all_slots), 1.0)
-    by_slots = 0.0 if choice == BY_TOKENS else max(all_tokens, 1.0)
+        return NO_CHOICE
+    token_weight = 0.0 if choice == BY_REQUESTS else max(float(all_slots), 1.0)
+    slot_weight = 0.0 if choice == BY_TOKENS else max(all_tokens, 1.0)
     for checks_room in range(2):  # room for tokens counts only if the lightest rank lacks it
         limit = capacity_tokens if checks_room else np.inf
         best_rank = lightest(
-            by_tokens, by_slots, taken_slots, taken_tokens, slots, need_tokens, limit, price, floor
-        )
-        if best_rank == NOBODY or taken_tokens[best_rank] + need_tokens <= capacity_tokens:
+            token_weight, slot_weight, taken_slots, taken_tokens, slots, need_tokens, limit, price,
+            floor,
+        )  # fmt: skip
+        if best_rank == NO_CHOICE or taken_tokens[best_rank] + need_tokens <= capacity_tokens:
             break
     return best_rank
 
 
 @kernel
 def lightest(
-    by_tokens: float, by_slots: float, taken_slots: np.ndarray, taken_tokens: np.ndarray,
+    token_weight: float, slot_weight: float, taken_slots: np.ndarray, taken_tokens: np.ndarray,
     slots: np.ndarray, need_tokens: float, capacity_tokens: float, price: np.ndarray,
     floor: np.ndarray,
 ) -> int:  # fmt: skip
-    """The rank with the least load that has room; of equal ones that with the fewest tokens.
+    """The rank with the least load that has room; of equal ones that with the fewest tokens. A load
+    is token_weight * tokens + slot_weight * taken slots; price f8[ranks]: scratch for loads.
 
     floor f8[blocks]: a lower bound of the loads of a block's ranks with a free slot, whether they
     have room for tokens or not; 0: unknown. While no request leaves, loads only grow. So only
@@ -234,18 +238,18 @@ def lightest(
     load_bits, floor_bits = price.view(np.int64), floor.view(np.int64)
     least_bits = INFINITE
     while True:
-        block, lowest_bits = NOBODY, least_bits
+        block, lowest_bits = NO_CHOICE, least_bits
         for k in range(floor_bits.size):
             if 0 <= floor_bits[k] <= lowest_bits:
                 block, lowest_bits = k, floor_bits[k]
-        if block == NOBODY:
+        if block == NO_CHOICE:
             break
         begin, end = block * BLOCK, (block + 1) * BLOCK
         # Slices: their indices begin at 0 and cannot wrap around, which vectors need to know.
         tokens, slots_taken = taken_tokens[begin:end], taken_slots[begin:end]
         slot_limits, loads, block_bits = slots[begin:end], price[begin:end], load_bits[begin:end]
         for k in range(tokens.size):
-            rank_load = by_tokens * tokens[k] + by_slots * slots_taken[k]
+            rank_load = token_weight * tokens[k] + slot_weight * slots_taken[k]
             loads[k] = rank_load if slots_taken[k] < slot_limits[k] else np.inf
         lowest_bits = INFINITE
         for k in range(block_bits.size):
@@ -258,7 +262,7 @@ def lightest(
             for k in range(block_bits.size):
                 lowest_bits = min(lowest_bits, block_bits[k])
         least_bits = min(least_bits, lowest_bits)
-    best = NOBODY
+    best = NO_CHOICE
     for block in range(floor_bits.size):
         if floor_bits[block] < 0:
             floor_bits[block] = ~floor_bits[block]
@@ -269,14 +273,17 @@ def lightest(
 
 @kernel
 def fewest_tokens(
-    bits: np.ndarray, taken_tokens: np.ndarray, begin: int, least: int, best: int
+    bits: np.ndarray, taken_tokens: np.ndarray, begin: int, least_bits: int, best: int
 ) -> int:
-    """The rank with the fewest tokens, of `best` and a block's ranks with the least load (bits)."""
+    """The rank with the fewest tokens, of `best` (-1: none) and those ranks from `begin` to the end
+    of their block whose load has the least bits; bits i8[ranks]: of all loads."""
     load_bits = bits[begin : begin + BLOCK]
     first_lightest = BLOCK
     for k in range(load_bits.size):
-        first_lightest = min(first_lightest, k if load_bits[k] == least else BLOCK)
+        first_lightest = min(first_lightest, k if load_bits[k] == least_bits else BLOCK)
     for rank in range(begin + first_lightest, begin + load_bits.size):
-        if bits[rank] == least and (best == NOBODY or taken_tokens[rank] < taken_tokens[best]):
+        if bits[rank] == least_bits and (
+            best == NO_CHOICE or taken_tokens[rank] < taken_tokens[best]
+        ):
             best = rank
     return best

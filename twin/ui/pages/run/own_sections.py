@@ -306,7 +306,7 @@ def draw_faults(row: RunRow, scenario: Scenario) -> None:
     if outages[SHOWN:]:
         with st.expander(f"{len(outages) - SHOWN} more"):
             for outage in outages[SHOWN:]:
-                st.markdown(f"- {outage.what}")
+                st.markdown(f"- {outage.sentences}")
     token_column = (f"{outages[0].phase.capitalize()} tokens", f"{outages[0].phase}_tokens_per_s")
     time_columns = ("Time to first token", "ttft_s_mean"), ("Time per output token", "tpot_s_mean")
     plot_all((title, around_faults(windows, events, scenario.faults, scenario.warmup_s, column),

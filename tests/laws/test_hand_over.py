@@ -13,7 +13,7 @@ from twin.engine.clients.arrivals import stop_transfer
 from twin.engine.contention.kv_transfer import begin_transfer, die_bytes, end_transfers, set_rates
 from twin.engine.invariants import bytes_conserved
 from twin.engine.setup import set_up
-from twin.engine.swap import copied_bytes
+from twin.engine.swap import held_die_bytes
 from twin.hardware.prices import nic
 from twin.lab.ask import with_trace
 from twin.lab.library import load_facts
@@ -100,4 +100,4 @@ def test_a_die_swaps_what_it_has_of_a_request(name):
     model, tp, stages, more, share, _ = BY_HAND[name]
     _, world = end_of(small(layout(model, tp, stages, more) | {SWAP: 1.0}), FACTS)
     tokens = world.request.input_tokens[0] + world.request.emitted[0]
-    assert copied_bytes(world, 0) == pytest.approx(tokens * KV[model] * share)
+    assert held_die_bytes(world, 0) == pytest.approx(tokens * KV[model] * share)

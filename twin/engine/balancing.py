@@ -132,12 +132,12 @@ class Balance:
             return np.ones(1)
         requests = self.setup.requests
         window_s = [t_s - self.rule.window_s, t_s]
-        rows = slice(*np.searchsorted(requests.arrival_s, window_s))
-        if rows.start == rows.stop:
+        request_rows = slice(*np.searchsorted(requests.arrival_s, window_s))
+        if request_rows.start == request_rows.stop:
             return x.mix_at(self.process, t_s)
         topic_weight = np.zeros(self.process.topics)
-        tokens = (requests.input_tokens + requests.output_tokens)[rows].astype(np.float64)
-        np.add.at(topic_weight, self.setup.topics[rows], tokens)
+        tokens = (requests.input_tokens + requests.output_tokens)[request_rows].astype(np.float64)
+        np.add.at(topic_weight, self.setup.topics[request_rows], tokens)
         return topic_weight / topic_weight.sum()
 
     def _measured_load(self, t_s: float) -> np.ndarray:
@@ -179,9 +179,9 @@ class Balance:
         # One row for dies, one for nodes.
         for is_of_nodes, row in enumerate(imbalance.factor.reshape(-1, token_counts.size)):
             slots = x.slots_by_node(group.slots, group.nodes) if is_of_nodes else group.slots
-            points = x.hot_factors(chances, slots, imbalance.tokens[::EVERY], *hot_args)
-            ratio = np.interp(token_counts, token_counts[::EVERY], points / row[::EVERY])
-            factors.append(np.maximum(row * ratio, 1.0))
+            point_factors = x.hot_factors(chances, slots, imbalance.tokens[::EVERY], *hot_args)
+            change = np.interp(token_counts, token_counts[::EVERY], point_factors / row[::EVERY])
+            factors.append(np.maximum(row * change, 1.0))
         return np.concatenate(factors)
 
     def _log_shift(self, t_s: float) -> None:
@@ -217,17 +217,17 @@ class Balance:
         )  # fmt: skip
         expert_bytes, layout = self.setup.expert_bytes(role), self.setup.costs.roles[role].layout
         incoming_bytes = x.received_experts(group.slots, new_slots).sum(axis=0) * expert_bytes
-        most_bytes = float(incoming_bytes.max()) / layout.split
+        die_bytes = float(incoming_bytes.max()) / layout.split
         total_bytes = float(incoming_bytes.sum())
-        if most_bytes <= 0.0:
+        if die_bytes <= 0.0:
             return
         is_background = self.rule.swap == "background"
-        up, column = self.machine.world.instance.up, self.machine.column
+        is_up, column_of = self.machine.world.instance.up, self.machine.column
         # One that failed or loads weights gets its experts with these.
-        members = [k for k, group_key in enumerate(self.of) if group_key == key]
-        instances = [k for k in members if up[column(k)] and k not in self.machine.coming]
+        numbers = [k for k, group_key in enumerate(self.of) if group_key == key]
+        instances = [k for k in numbers if is_up[column_of(k)] and k not in self.machine.coming]
         pause_s = max(
-            (self._send_weights(k, most_bytes, total_bytes, t_s, is_background) for k in instances),
+            (self._send_weights(k, die_bytes, total_bytes, t_s, is_background) for k in instances),
             default=0.0,
         )
         group.moving = True
@@ -254,18 +254,18 @@ class Balance:
         self.agenda.at(t_s + pause_s, serve_new_placement)
 
     def _send_weights(
-        self, k: int, most: float, total: float, t_s: float, background: bool
+        self, k: int, die_bytes: float, all_bytes: float, t_s: float, background: bool
     ) -> float:
-        """Start a transfer of `total` bytes of weights to instance k, `most` into one die; returns
-        seconds. It is slower in the background; otherwise the instance pauses."""
+        """Start a transfer of `all_bytes` bytes of weights to instance k, `die_bytes` into one die;
+        returns seconds. It is slower in the background; otherwise the instance pauses."""
         world, instance_column = self.machine.world, self.machine.column(k)
         flow_number = self.machine.weights_flow(k)
         bytes_per_s = float(world.traffic.alone[flow_number])
         if background:
             bytes_per_s = min(bytes_per_s, self.rule.move_gb_per_s * 1e9)
             self.machine.set_pace(flow_number, bytes_per_s)
-        transfer_s = most / bytes_per_s
-        record_traffic(world, w.WEIGHTS, w.UB, instance_column, t_s, t_s + transfer_s, total)
+        transfer_s = die_bytes / bytes_per_s
+        record_traffic(world, w.WEIGHTS, w.UB, instance_column, t_s, t_s + transfer_s, all_bytes)
         if not background:
             self._pause_instance(k, transfer_s, t_s)
         return transfer_s

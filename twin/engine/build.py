@@ -36,27 +36,27 @@ def _sizes(
     (`Settings`), and those computed here. slots i8[ranks]; ports, flows: how many there are."""
     prepared_rows = setup.requests.arrival_s.size
     turn_rows = prepared_rows if settings.dynamic else 0
-    rows = prepared_rows + turn_rows * settings.client_retries
+    request_rows = prepared_rows + turn_rows * settings.client_retries
     prefills, decodes = settings.prefills, slots.size // settings.decode_ranks
     instances = prefills + decodes
     kv_cells = prefills * settings.kv_cells if settings.in_hbm else 1
     pool_nodes = [setup.pool_nodes(pool_number) for pool_number in set(setup.pool_of)]
     most_servers = max(map(len, pool_nodes), default=1)
-    most_transfers = min(int(slots.sum()), rows) + 1
+    most_transfers = min(int(slots.sum()), request_rows) + 1
     sizes = vars(settings) | dict.fromkeys(("links", "crossings", "passes", "operators"), 0)
     return sizes | {
-        "requests": rows,
-        "made": rows if settings.dynamic or settings.patient else 1,
-        "gated": rows if settings.gated else 1,
+        "requests": request_rows,
+        "made": request_rows if settings.dynamic or settings.patient else 1,
+        "gated": request_rows if settings.gated else 1,
         "turns": turn_rows,
         "tenanted": prepared_rows if settings.tenants > 1 else 0,
         "clients": max(setup.scenario.workload.concurrency, turn_rows, 1) + 1,
         "supernodes": setup.supernodes,
-        "sent": rows if settings.front else 1,
+        "sent": request_rows if settings.front else 1,
         "decodes": decodes,
         "kv_cells": kv_cells,
         "cached": max(setup.requests.blocks, 1) if settings.in_hbm else 1,
-        "pinning": rows if settings.in_hbm else 1,
+        "pinning": request_rows if settings.in_hbm else 1,
         "instances": instances,
         "ranks": slots.size,
         "rank_blocks": -(-settings.decode_ranks // BLOCK),
@@ -175,15 +175,15 @@ def _empty_tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = 
 
 def _costs_at_start(setup: Setup, sizes: dict[str, int]) -> c.Costs:
     """Coefficients of every instance, those that the set-up has for its role."""
-    priced = setup.costs
+    costs = setup.costs
 
-    def tile(values: np.ndarray, of: str) -> np.ndarray:
-        """Values of a role as rows, one for each entry of dimension `of`, f8[sizes[of], values]."""
-        return np.tile(values, (sizes[of], 1))
+    def tile(values: np.ndarray, dimension: str) -> np.ndarray:
+        """Values of a role as rows, one for each entry of a dimension, f8[sizes, values]."""
+        return np.tile(values, (sizes[dimension], 1))
 
-    decode_role = priced.decode_role or priced.colocated_role
-    prefill_rows = tile(numbers(priced.prefill if priced.prefill_role else Prefill()), "prefills")
-    decode = tile(numbers(priced.decode if decode_role else Decode()), "decodes")
+    decode_role = costs.decode_role or costs.colocated_role
+    prefill_rows = tile(numbers(costs.prefill if costs.prefill_role else Prefill()), "prefills")
+    decode = tile(numbers(costs.decode if decode_role else Decode()), "decodes")
     return c.Costs(
         sizes, prefill=prefill_rows.view(dtype_of(Prefill))[:, 0],
         decode=decode.view(dtype_of(Decode))[:, 0], prefill_now=prefill_rows, decode_now=decode,
@@ -284,25 +284,25 @@ def tenants_of(s: Scenario, session: np.ndarray) -> np.ndarray:
     return np.searchsorted(share_ends, draws, side="right").astype(np.int8)
 
 
-def _place_residents(world: c.World, found: Residents | None) -> None:
+def _place_residents(world: c.World, inside: Residents | None) -> None:
     """Write the requests in progress at time zero into the state, waiting to decode."""
-    if found is None:
+    if inside is None:
         return
-    request, decode, rows = world.request, world.decode, slice(len(found))
+    request, decode, rows = world.request, world.decode, slice(len(inside))
     if world.settings.dynamic:
         request.arrival_s[rows] = 0.0
-        request.input_tokens[rows] = found.input_tokens
-        request.output_tokens[rows] = found.output_tokens
-        request.session[rows], request.turn[rows] = world.turn.session[rows], np.arange(len(found))
+        request.input_tokens[rows] = inside.input_tokens
+        request.output_tokens[rows] = inside.output_tokens
+        request.session[rows], request.turn[rows] = world.turn.session[rows], np.arange(len(inside))
         world.turn.asked_s[rows] = 0.0
     request.front_end_s[rows] = request.routed_s[rows] = 0.0
     request.prefill_start_s[rows] = request.prefill_end_s[rows] = 0.0
-    request.transfer_end_s[rows] = request.ready_s[rows] = found.ready_s
-    request.rank[rows], request.status[rows] = found.rank, w.DECODING
-    instance_of_row = found.rank // world.settings.decode_ranks
+    request.transfer_end_s[rows] = request.ready_s[rows] = inside.ready_s
+    request.rank[rows], request.status[rows] = inside.rank, w.DECODING
+    instance_of_row = inside.rank // world.settings.decode_ranks
     np.add.at(decode.taken, instance_of_row, 1)
-    np.add.at(decode.taken_slots, found.rank, 1)
-    np.add.at(decode.reserved_tokens, found.rank, found.input_tokens.astype(float))
+    np.add.at(decode.taken_slots, inside.rank, 1)
+    np.add.at(decode.reserved_tokens, inside.rank, inside.input_tokens.astype(float))
     for decode_instance in range(decode.wait.shape[0]):
         rows_of_instance = np.flatnonzero(instance_of_row == decode_instance)
         if rows_of_instance.size:
@@ -310,12 +310,12 @@ def _place_residents(world: c.World, found: Residents | None) -> None:
             request.following[rows_of_instance[:-1]] = rows_of_instance[1:]
     if world.settings.gated:
         has_tenants = world.settings.tenants > 1
-        tenant = world.gate.tenant[rows] if has_tenants else np.zeros(len(found), np.int64)
+        tenant = world.gate.tenant[rows] if has_tenants else np.zeros(len(inside), np.int64)
         request.held[rows] = BEGUN
         np.add.at(world.gate.inside, tenant, 1)
-        world.gate.inside[-1] += len(found)
+        world.gate.inside[-1] += len(inside)
     for counter_code in (
         w.ARRIVED, w.FRONTED, w.ROUTED, w.ROUTER_SEEN, w.PREFILL_BEGUN, w.PREFILLED, w.TRANSFERRED,
         w.TURNS_TAKEN,
     ):  # fmt: skip
-        world.record.counters[counter_code] = len(found)
+        world.record.counters[counter_code] = len(inside)

@@ -99,7 +99,7 @@ class Front(Columns):
     of_prefill = i4("prefills", "Supernode of an instance that prefills.", fill=None)
     of_decode = i4("decodes", "Supernode of an instance that decodes.", fill=None)
     opened = i1("supernodes", "Whether it serves.", by="router")
-    known = f8("supernodes", "Requests in progress, as last reported.", by="router")
+    inside = f8("supernodes", "Requests in progress, as last reported.", by="router")
     due_s = f8("1", "When the next report is due.", "s", by="router")
     sent = i8("1", "Requests that it has sent.", by="router")
     wait = ends("supernodes, 2", "Requests that wait at a supernode.", by="router")

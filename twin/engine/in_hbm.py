@@ -50,11 +50,11 @@ def lightest_cell(world: World, p: int, i: int, load: np.ndarray) -> int:
     no room) less the tokens of request i that it has; NONE: no room in any."""
     best_cell, least_tokens = w.NONE, np.inf
     base_cell, block_tokens = first_kv_cell(world, p), world.settings.block_tokens
-    for offset in range(world.settings.kv_cells):
-        if load[offset] < np.inf:
-            tokens = load[offset] - float(block_tokens * cell_blocks(world, base_cell + offset, i))
+    for place in range(world.settings.kv_cells):
+        if load[place] < np.inf:
+            tokens = load[place] - float(block_tokens * cell_blocks(world, base_cell + place, i))
             if tokens < least_tokens:
-                best_cell, least_tokens = offset, tokens
+                best_cell, least_tokens = place, tokens
     return best_cell
 
 
@@ -64,9 +64,9 @@ def claim_cell(world: World, cell: int, i: int, blocks: int) -> None:
     prefix, request = world.prefix, world.request
     if not world.settings.in_hbm:
         return
-    length = request.input_tokens[i] + request.emitted[i]
-    prefix.cell[i], prefix.pinned[i], prefix.own_tokens[i] = cell, blocks, length
-    prefix.begun_tokens[cell] += length
+    prompt_tokens = request.input_tokens[i] + request.emitted[i]
+    prefix.cell[i], prefix.pinned[i], prefix.own_tokens[i] = cell, blocks, prompt_tokens
+    prefix.begun_tokens[cell] += prompt_tokens
     pin(world.hbm, prefix, cell, request, turn_of(world, i), 0, blocks)
     trim_cell(world, cell)
 

@@ -18,7 +18,7 @@ from twin.engine.contention.kv_transfer import die_bytes
 from twin.engine.in_hbm import shared_tokens
 from twin.engine.lifecycle.life import Life
 from twin.engine.setup import Setup
-from twin.engine.swap import copied_bytes
+from twin.engine.swap import held_die_bytes
 from twin.engine.tabling import row_chunks
 from twin.metrics.latency import STAMPS
 from twin.metrics.steadiness import samples_of_stays
@@ -148,10 +148,10 @@ def kv_space_fits(setup: Setup, world: World) -> Check:
     )
     kv_of_rank = np.bincount(rank, kv_of_request, decode.requests.size)
     largest_gap = float((np.abs(kv_of_rank - decode.context) / np.maximum(kv_of_rank, 1.0)).max())
-    built_slots = slots_of_decode_ranks(setup, setup.of_role("decode"))
+    most_slots = slots_of_decode_ranks(setup, setup.of_role("decode"))
     slots_ok = (request.rank[requests] == rank).all() and (request.slot[requests] == slot).all()
     slots_ok = slots_ok and bool((decode.requests <= decode.taken_slots).all())
-    slots_ok = slots_ok and bool((decode.taken_slots <= built_slots).all())
+    slots_ok = slots_ok and bool((decode.taken_slots <= most_slots).all())
     kv_tokens = decode.kv_tokens[np.arange(decode.requests.size) // world.settings.decode_ranks]
     half_page = 0.5 * world.settings.page_tokens
     shared_kv = np.array([shared_tokens(world, cell) for cell in range(decode.requests.size)])
@@ -211,7 +211,7 @@ def swapped_conserved(world: World) -> Check | None:
     for rank, first_request in enumerate(decode.swapped[:, w.HEAD]):
         request_row = int(first_request)
         while request_row != w.NONE:
-            present_bytes[rank] += copied_bytes(world, request_row)
+            present_bytes[rank] += held_die_bytes(world, request_row)
             present_count[rank // settings.decode_ranks] += 1
             request_row = int(world.request.following[request_row])
     gap_bytes = max(
@@ -314,8 +314,8 @@ def dies_not_shared(seats: pl.DataFrame) -> Check:
             spans_by_die.setdefault(die, []).append((row["t_s"], row["end_s"], row["model"]))
     shared_dies = 0
     for spans in spans_by_die.values():
-        pairs = combinations(spans, 2) if len({model for _, _, model in spans}) > 1 else ()
-        shared_dies += any(a[2] != b[2] and a[0] < b[1] and b[0] < a[1] for a, b in pairs)
+        span_pairs = combinations(spans, 2) if len({model for _, _, model in spans}) > 1 else ()
+        shared_dies += any(a[2] != b[2] and a[0] < b[1] and b[0] < a[1] for a, b in span_pairs)
     detail = f"{numbered(shared_dies, 'die')} served two models"
     return Check("I12", "a die serves one model at a time", shared_dies == 0, detail)
 

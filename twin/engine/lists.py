@@ -102,7 +102,7 @@ def heap_push(
 @kernel
 def heap_pop(values: np.ndarray, items: np.ndarray, size: np.ndarray) -> float:
     """Remove and return the least value of a non-empty heap; its item was items[0] before."""
-    least = values[0]
+    least_value = values[0]
     size[0] -= 1
     item_count = size[0]
     last_value, item = values[item_count], items[item_count]
@@ -118,7 +118,7 @@ def heap_pop(values: np.ndarray, items: np.ndarray, size: np.ndarray) -> float:
         values[hole], items[hole] = values[child], items[child]
         hole = child
     values[hole], items[hole] = last_value, item
-    return least
+    return least_value
 
 
 @kernel
@@ -165,10 +165,10 @@ def fill(values: np.ndarray, value: float) -> None:
 @kernel
 def any_at_least(values: np.ndarray, least: float) -> bool:
     """Whether one of some values is `least` or more."""
-    is_found = False
+    is_any = False
     for k in range(values.size):
-        is_found |= values[k] >= least
-    return is_found
+        is_any |= values[k] >= least
+    return is_any
 
 
 @kernel

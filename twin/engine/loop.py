@@ -28,18 +28,18 @@ def _make_loop(serve: Serve) -> Callable[[World, int, int], None]:
     @entry
     def advance(world: World, first_step: int, last_step: int) -> None:
         """Run steps first_step..last_step - 1 of the model."""
-        settings, k = world.settings, first_step
-        while k < last_step:
-            busy_step = next_busy_step(world, k, last_step)
-            if busy_step > k:  # only the memory pool can be non-empty
+        settings, step = world.settings, first_step
+        while step < last_step:
+            busy_step = next_busy_step(world, step, last_step)
+            if busy_step > step:  # only the memory pool can be non-empty
                 used_share = pool_used_share(world)
-                for step in range(k, busy_step):
-                    end_s = min((step + 1) * settings.step_s, settings.horizon_s)
+                for idle_step in range(step, busy_step):
+                    end_s = min((idle_step + 1) * settings.step_s, settings.horizon_s)
                     sample_stages(world, end_s, used_share)
-                k = busy_step
+                step = busy_step
                 continue
-            t0 = k * settings.step_s
-            t1 = min((k + 1) * settings.step_s, settings.horizon_s)
+            t0 = step * settings.step_s
+            t1 = min((step + 1) * settings.step_s, settings.horizon_s)
             if settings.patient:
                 withdraw_expired(world, t0)
             if settings.dynamic:
@@ -51,9 +51,9 @@ def _make_loop(serve: Serve) -> Callable[[World, int, int], None]:
             serve(world, t1)
             update_traffic(world, t1)
             sample_stages(world, t1, pool_used_share(world))
-            if k % settings.sample_every == 0:
+            if step % settings.sample_every == 0:
                 sample_instances(world, t1)
-            k += 1
+            step += 1
 
     return advance
 
@@ -126,22 +126,22 @@ def next_busy_step(world: World, step: int, last_step: int) -> int:
 
 
 @kernel
-def sample_stages(world: World, t1: float, fill: float) -> None:
+def sample_stages(world: World, t1: float, used_share: float) -> None:
     """Add to the record, at the end t1 of a step, the number of requests in each stage, from
-    counters, and the used share `fill` of the memory pool."""
+    counters, and the used share `used_share` of the memory pool."""
     settings, counts, windows = world.settings, world.record.counters, world.record.windows
     begun, prefilled = counts[w.PREFILL_BEGUN], counts[w.PREFILLED]
     if not settings.has_prefill:
         begun, prefilled = counts[w.ROUTED], counts[w.ROUTED]
-    arrived_by_decode = prefilled if not settings.has_decode else counts[w.TRANSFERRED]
-    decode_ended = counts[w.FINISHED_DECODE] + counts[w.REJECTED_DECODE] + counts[w.PREEMPTED]
-    decode_ended += counts[w.BACK_FROM_DECODE]
+    at_decode_count = prefilled if not settings.has_decode else counts[w.TRANSFERRED]
+    decode_end_count = counts[w.FINISHED_DECODE] + counts[w.REJECTED_DECODE] + counts[w.PREEMPTED]
+    decode_end_count += counts[w.BACK_FROM_DECODE]
     sent_back = counts[w.BACK_FROM_QUEUE] + counts[w.BACK_FROM_PREFILL]
     sent_back += counts[w.BACK_FROM_TRANSFER] + counts[w.BACK_FROM_DECODE] + counts[w.PREEMPTED]
-    left_front_end = counts[w.ROUTED] + counts[w.REJECTED_ROUTER] + counts[w.GIVEN_UP]
-    left_front_end += counts[w.CANCELLED_BY_CLIENT] - counts[w.LEFT_EARLY]
+    left_router_count = counts[w.ROUTED] + counts[w.REJECTED_ROUTER] + counts[w.GIVEN_UP]
+    left_router_count += counts[w.CANCELLED_BY_CLIENT] - counts[w.LEFT_EARLY]
     if not settings.has_decode:
-        decode_ended = counts[w.FINISHED_PREFILL]
+        decode_end_count = counts[w.FINISHED_PREFILL]
     last_row = windows.shape[0] - 1
     due_clients = heap_count(world.loop.due_s, world.loop.size[0], t1)
     in_front_end = counts[w.ARRIVED] - counts[w.FRONTED] - counts[w.LEFT_EARLY] + due_clients
@@ -150,12 +150,12 @@ def sample_stages(world: World, t1: float, fill: float) -> None:
         row = last_row if k == 1 else window
         windows[row, w.SAMPLES] += 1.0
         windows[row, w.IN_FRONT_END] += in_front_end
-        windows[row, w.IN_ROUTER] += counts[w.FRONTED] + sent_back - left_front_end
+        windows[row, w.IN_ROUTER] += counts[w.FRONTED] + sent_back - left_router_count
         windows[row, w.IN_PREFILL_QUEUE] += counts[w.ROUTED] - begun - counts[w.BACK_FROM_QUEUE]
         windows[row, w.IN_PREFILL] += begun - prefilled - counts[w.BACK_FROM_PREFILL]
-        windows[row, w.IN_TRANSFER] += prefilled - arrived_by_decode - counts[w.BACK_FROM_TRANSFER]
-        windows[row, w.IN_DECODE] += arrived_by_decode - decode_ended
-        windows[row, w.POOL_USED] += fill
+        windows[row, w.IN_TRANSFER] += prefilled - at_decode_count - counts[w.BACK_FROM_TRANSFER]
+        windows[row, w.IN_DECODE] += at_decode_count - decode_end_count
+        windows[row, w.POOL_USED] += used_share
 
 
 @kernel
@@ -167,22 +167,22 @@ def sample_instances(world: World, t1: float) -> None:
     costs = world.costs
     row = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, sums.shape[0] - 1)
     prefill, decode, following = world.prefill, world.decode, world.request.following
-    instances, prefill_hot = settings.prefills, costs.prefill_hot_factor
-    most_tokens = costs.prefill_hot_tokens.shape[0] - 1
-    for prefill_instance in range(instances):
+    prefills, hot_factors = settings.prefills, costs.prefill_hot_factor
+    last_point = costs.prefill_hot_tokens.shape[0] - 1
+    for prefill_instance in range(prefills):
         first_field = prefill_instance * w.AT_FIELDS
         sums[row, first_field + w.AT_QUEUE] += length(prefill.queue, prefill_instance, following)
         sums[row, first_field + w.AT_RUNNING] += length(prefill.batch, prefill_instance, following)
         sums[row, first_field + w.AT_CROWDED] += crowding[first_exchange + prefill_instance]
-        sums[row, first_field + w.AT_HOT] += prefill_hot[prefill_instance, most_tokens]
+        sums[row, first_field + w.AT_HOT] += hot_factors[prefill_instance, last_point]
         sums[row, first_field + w.AT_SAMPLES] += 1.0
     for decode_row in range(decode.taken.size):
-        first_field = (instances + decode_row) * w.AT_FIELDS
+        first_field = (prefills + decode_row) * w.AT_FIELDS
         verified_tokens = (settings.draft_tokens + 1.0) * decode.in_batch[decode_row]
         hot_table = costs.decode_hot_tokens, costs.decode_hot_factor[decode_row]
         sums[row, first_field + w.AT_QUEUE] += length(decode.wait, decode_row, following)
         sums[row, first_field + w.AT_RUNNING] += decode.in_batch[decode_row]
-        sums[row, first_field + w.AT_CROWDED] += crowding[first_exchange + instances + decode_row]
+        sums[row, first_field + w.AT_CROWDED] += crowding[first_exchange + prefills + decode_row]
         sums[row, first_field + w.AT_HOT] += interpolate(verified_tokens, *hot_table)
         sums[row, first_field + w.AT_SAMPLES] += 1.0
 

@@ -65,27 +65,27 @@ class ModelResult:
 
     def mean_weights(self, windows: int) -> dict[str, np.ndarray]:
         """Weights, by name, with which a model counts in means over models, f8[windows] each."""
-        windows_booked, requests = self.record.windows[:-1], self.tables["requests"]
+        window_sums, requests = self.record.windows[:-1], self.tables["requests"]
         arrived_requests = requests[self.setup.at_start :]
         long_answers = requests.filter(pl.col("output_tokens") > 1)
-        horizon_s, full_windows = self.setup.scenario.horizon_s, np.ones(windows)
+        horizon_s, ones = self.setup.scenario.horizon_s, np.ones(windows)
         return {
             "first_tokens": _count_by_window(arrived_requests["first_token_s"], horizon_s, windows),
             "answers": _count_by_window(long_answers["finish_s"], horizon_s, windows),
-            "iterations": windows_booked[:, w.ITERATIONS],
-            "prompt_tokens": windows_booked[:, w.PROMPT_TOKENS],
-            "prefills": full_windows * self.instances[0],
-            "decodes": full_windows * self.instances[1],
-            "pool": full_windows * self.pool_gb_per_node,
-            "hbm": full_windows * self.limits["hbm"],
-            "cube": full_windows * self.limits["cube"],
+            "iterations": window_sums[:, w.ITERATIONS],
+            "prompt_tokens": window_sums[:, w.PROMPT_TOKENS],
+            "prefills": ones * self.instances[0],
+            "decodes": ones * self.instances[1],
+            "pool": ones * self.pool_gb_per_node,
+            "hbm": ones * self.limits["hbm"],
+            "cube": ones * self.limits["cube"],
         }
 
 
 def _count_by_window(times_s: pl.Series, horizon_s: float, windows: int) -> np.ndarray:
     """Number of times in each of `windows` equal windows up to the horizon, f8[windows]."""
-    reached_s = times_s.drop_nulls().to_numpy()
-    window_of_time = window_of(reached_s[reached_s <= horizon_s], horizon_s, windows)
+    known_times_s = times_s.drop_nulls().to_numpy()
+    window_of_time = window_of(known_times_s[known_times_s <= horizon_s], horizon_s, windows)
     return np.bincount(window_of_time, minlength=windows).astype(float)
 
 
@@ -214,9 +214,9 @@ def _sum_links(tables: Sequence[pl.DataFrame], traffic: pl.DataFrame) -> pl.Data
     bytes_by_time = traffic.group_by("plane", "t_s").agg(pl.col("bytes").sum())
     peak_share = bytes_by_time.group_by("plane").agg(pl.col("bytes").max() / pl.col("bytes").sum())
     last_window = traffic.select((pl.col("t_s") / pl.col("window_s")).max()).item() or 0.0
-    peaks = {plane: share * (round(last_window) + 1) for plane, share in peak_share.rows()}
-    peak = pl.col("plane").replace_strict(peaks, default=0.0, return_dtype=pl.Float64)
-    peak_use = pl.min_horizontal(mean_use * peak, pl.max_horizontal(mean_use, pl.lit(1.0)))
+    peak_ratios = {plane: share * (round(last_window) + 1) for plane, share in peak_share.rows()}
+    peak_ratio = pl.col("plane").replace_strict(peak_ratios, default=0.0, return_dtype=pl.Float64)
+    peak_use = pl.min_horizontal(mean_use * peak_ratio, pl.max_horizontal(mean_use, pl.lit(1.0)))
     return all_models.with_columns(peak_use.alias("utilisation_peak"))
 
 

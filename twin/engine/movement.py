@@ -148,22 +148,22 @@ def _unevenness(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[
             continue
         if tokens_taken.size == len(dies_of_instance):
             node_of_die = epoch.fabric.node[epoch.fabric.dies[list(dies_of_instance)]]
-            ends = uneven_ends(node_of_die, epoch.fabric.nodes, tokens_taken, dispatched)
-            uneven_by_instance[instance.role, instance.index] = ends
+            node_factors = uneven_ends(node_of_die, epoch.fabric.nodes, tokens_taken, dispatched)
+            uneven_by_instance[instance.role, instance.index] = node_factors
     return uneven_by_instance
 
 
-def uneven_ends(node: np.ndarray, nodes: int, taken: np.ndarray, dispatched: float) -> Uneven:
+def uneven_ends(node: np.ndarray, nodes: int, tokens: np.ndarray, dispatched: float) -> Uneven:
     """Bytes that enter and that leave each node, over those of an even exchange, f8[nodes] each.
 
-    node i8[dies]; taken f8[dies]: tokens of each die's experts, in any unit. Tokens come evenly
+    node i8[dies]; tokens f8[dies]: tokens of each die's experts, in any unit. Tokens come evenly
     from all dies, and none stays at its own. Dispatch moves the share `dispatched` of the bytes,
     combine moves the rest back the same way. A byte is split over links as in an even exchange."""
-    other_tokens = taken.sum() - taken
+    other_tokens = tokens.sum() - tokens
     dies_of_node = np.maximum(np.bincount(node, minlength=nodes), 1)
     received, sent = (
         np.bincount(node, amounts / amounts.mean(), nodes) / dies_of_node
-        for amounts in (taken, other_tokens)
+        for amounts in (tokens, other_tokens)
     )
     into_node, out_of_node = (
         share * received + (1.0 - share) * sent for share in (dispatched, 1.0 - dispatched)
@@ -192,12 +192,12 @@ def _class_shares(
             }  # fmt: skip
 
 
-def links_table(setup: Setup, world: World, where: Sequence[Piece]) -> pl.DataFrame:
+def links_table(setup: Setup, world: World, share_pieces: Sequence[Piece]) -> pl.DataFrame:
     """Traffic of each node by plane, direction and UB sub-plane: bytes, utilisation; in a fixed
-    order. where: pieces of `shares_of_classes`."""
+    order. share_pieces: pieces of `shares_of_classes`."""
     horizon_s, net = setup.scenario.horizon_s, setup.fabric
     limits = net.once("limits of nodes", lambda: _node_bytes_per_s(net))
-    moved_bytes = _placed_bytes(setup, world, where)
+    moved_bytes = _placed_bytes(setup, world, share_pieces)
     over_time = cells_of(world)[:-1].sum(axis=(1, 3))
     pieces = []
     for index, plane in enumerate(w.PLANES):
@@ -246,27 +246,27 @@ def _placed_bytes(
     # What a plane carries of a class is known; its shares there are brought back to a whole.
     piece_of_row, places = _pieces_and_places(net, where)
     way, node, sub_plane = (values[places] for values in _place_codes(net))
-    row_share = np.concatenate([table["share"] for table in where]) if where else np.zeros(0)
-    class_of = piece_of_row * len(WAYS) + way
-    class_sizes = np.bincount(class_of, row_share)
-    share_bytes, epochs_of_class = np.zeros(class_sizes.size), dict[tuple[Any, ...], list[int]]()
-    for code in np.unique(class_of).tolist():
-        plane, direction = WAYS[code % len(WAYS)]
-        table = where[code // len(WAYS)]
-        class_key = plane, table["traffic"], table["role"], table["instance"], direction
-        is_within = (middle_s >= table["t_s"]) & (middle_s < table["end_s"])
+    row_share = np.concatenate([piece["share"] for piece in where]) if where else np.zeros(0)
+    class_of_row = piece_of_row * len(WAYS) + way
+    class_sizes = np.bincount(class_of_row, row_share)
+    share_bytes, codes_of_class = np.zeros(class_sizes.size), dict[tuple[Any, ...], list[int]]()
+    for class_code in np.unique(class_of_row).tolist():
+        plane, direction = WAYS[class_code % len(WAYS)]
+        piece = where[class_code // len(WAYS)]
+        class_key = plane, piece["traffic"], piece["role"], piece["instance"], direction
+        is_within = (middle_s >= piece["t_s"]) & (middle_s < piece["end_s"])
         bytes_by_window = _recorded_bytes(cells, column_of, class_key)
-        share_bytes[code] = bytes_by_window[is_within].sum() / class_sizes[code]
-        epochs_of_class.setdefault(class_key, []).append(code)
+        share_bytes[class_code] = bytes_by_window[is_within].sum() / class_sizes[class_code]
+        codes_of_class.setdefault(class_key, []).append(class_code)
     # What was recorded in a window whose middle found the class without a way had one at its ends.
-    for class_key, class_indices in epochs_of_class.items():
-        placed_bytes = float((share_bytes[class_indices] * class_sizes[class_indices]).sum())
+    for class_key, codes in codes_of_class.items():
+        placed_bytes = float((share_bytes[codes] * class_sizes[codes]).sum())
         booked_bytes = float(_recorded_bytes(cells, column_of, class_key).sum())
         if booked_bytes > placed_bytes == 0.0:  # in spans that hold no window's middle
-            share_bytes[class_indices] = booked_bytes / class_sizes[class_indices].sum()
+            share_bytes[codes] = booked_bytes / class_sizes[codes].sum()
         elif booked_bytes > placed_bytes * (1.0 + 1e-12):
-            share_bytes[class_indices] *= booked_bytes / placed_bytes
-    row_bytes = share_bytes[class_of] * row_share
+            share_bytes[codes] *= booked_bytes / placed_bytes
+    row_bytes = share_bytes[class_of_row] * row_share
     bytes_by_way = {}
     for way_index, (plane, direction) in enumerate(WAYS):
         rows = np.flatnonzero(way == way_index)
@@ -277,12 +277,12 @@ def _placed_bytes(
 
 
 def _recorded_bytes(
-    cells: np.ndarray, column: dict[tuple[str, int], int], who: Sequence[Any]
+    cells: np.ndarray, column: dict[tuple[str, int], int], key: Sequence[Any]
 ) -> np.ndarray:
-    """Bytes by window of `who` (plane, class, role, instance), f8[windows]; column: by instance."""
-    plane, traffic, role, instance = who[:4]
-    class_index = w.TRAFFIC.index(traffic), w.PLANES.index(plane), column[role, instance]
-    return np.asarray(cells[:, class_index[0], class_index[1], class_index[2]])
+    """Bytes by window of `key` (plane, class, role, instance), f8[windows]; column: by instance."""
+    plane, traffic, role, instance = key[:4]
+    indices = w.TRAFFIC.index(traffic), w.PLANES.index(plane), column[role, instance]
+    return np.asarray(cells[:, indices[0], indices[1], indices[2]])
 
 
 def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.DataFrame:
@@ -294,8 +294,8 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
     begin_s = np.arange(window_count) * width_s
     epochs = machine.epochs
     epoch = np.searchsorted([e.t_s for e in epochs], begin_s + width_s) - 1  # at a window's end
-    in_service = np.array([[len(seat.dies) for seat in e.seats] for e in epochs], np.int32)
-    tables = []
+    die_counts = np.array([[len(seat.dies) for seat in e.seats] for e in epochs], np.int32)
+    pieces = []
     for number, (column, i) in enumerate(columns_of(setup, world.settings.prefills)):
         samples = sums[:, column * w.AT_FIELDS : (column + 1) * w.AT_FIELDS]
         look_count = np.maximum(samples[:, w.AT_SAMPLES], 1.0)
@@ -313,7 +313,7 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
         passes = samples[:, w.AT_ITERATIONS]
         iteration_s = np.full(window_count, np.nan)
         np.divide(samples[:, w.AT_ITERATION_S], passes, out=iteration_s, where=passes > 1e-9)
-        tables.append(
+        pieces.append(
             {
                 "t_s": begin_s,
                 "window_s": width_s,
@@ -326,10 +326,10 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
                 "hot_factor": np.where(is_sampled, samples[:, w.AT_HOT] / look_count, np.nan),
                 "contention": np.where(is_sampled, samples[:, w.AT_CROWDED] / look_count, 1.0),
                 "up": np.clip(1.0 - down_s / width_s, 0.0, 1.0),
-                "dies": in_service[epoch, number],
+                "dies": die_counts[epoch, number],
             }
         )
-    return stack_pieces(INSTANCES, tables, gaps=True)
+    return stack_pieces(INSTANCES, pieces, gaps=True)
 
 
 def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:

@@ -50,54 +50,54 @@ def set_pool_clock(world: World, p: int, now_s: float) -> None:
 
 
 @kernel
-def cached_tokens(world: World, p: int, i: int, here: int) -> int:
-    """Tokens of request i that instance p would not compute now: those of the first `here` blocks,
-    which its HBM has, and those that it would read from the memory pool."""
-    settings, request, hit_blocks = world.settings, world.request, here
+def cached_tokens(world: World, p: int, i: int, hbm_blocks: int) -> int:
+    """Tokens of request i that instance p would not compute now: those of the first `hbm_blocks`
+    blocks, which its HBM has, and those that it would read from the memory pool."""
+    settings, request, hits = world.settings, world.request, hbm_blocks
     if settings.pool_enabled and world.prefill.pool_open[p]:
         row, turn = pool_row(world, p, i), turn_of(world, i)
         ssd_open = world.prefill.ssd_bytes_per_s[p] > 0.0
-        hit_blocks = matched_blocks(world.pool, world.ssd, ssd_open, row, request, turn, here)
-        if ssd_open and hit_blocks > here and not worth_reading(world, p, i, hit_blocks, here):
-            hit_blocks = matched_blocks(world.pool, world.ssd, False, row, request, turn, here)
-        if hit_blocks > here and not worth_reading(world, p, i, hit_blocks, here):
-            hit_blocks = here
+        hits = matched_blocks(world.pool, world.ssd, ssd_open, row, request, turn, hbm_blocks)
+        if ssd_open and hits > hbm_blocks and not worth_reading(world, p, i, hits, hbm_blocks):
+            hits = matched_blocks(world.pool, world.ssd, False, row, request, turn, hbm_blocks)
+        if hits > hbm_blocks and not worth_reading(world, p, i, hits, hbm_blocks):
+            hits = hbm_blocks
     # The last token is always computed: its logits give the first answer token.
     prompt_tokens = request.input_tokens[i] + request.emitted[i]
-    return int(min(hit_blocks * settings.block_tokens, request.input_tokens[i], prompt_tokens - 1))
+    return int(min(hits * settings.block_tokens, request.input_tokens[i], prompt_tokens - 1))
 
 
 @kernel
-def worth_reading(world: World, p: int, i: int, blocks: int, here: int) -> bool:
-    """Whether reading blocks here..blocks - 1 of request i is no slower than computing them."""
+def worth_reading(world: World, p: int, i: int, blocks: int, hbm_blocks: int) -> bool:
+    """Whether reading blocks hbm_blocks..blocks - 1 of request i is as fast as computing them."""
     settings, prefill = world.settings, world.prefill
-    tokens = float((blocks - here) * settings.block_tokens)
-    read_s = settings.fetch_latency_s + tokens * prefill.ahead_s_per_token[p]
-    read_s += tokens * prefill.read_bytes_per_token[p] / prefill.read_bytes_per_s[p]
-    ssd_blocks = count_ssd_blocks(world, p, i, blocks, here)
+    read_tokens = float((blocks - hbm_blocks) * settings.block_tokens)
+    read_s = settings.fetch_latency_s + read_tokens * prefill.ahead_s_per_token[p]
+    read_s += read_tokens * prefill.read_bytes_per_token[p] / prefill.read_bytes_per_s[p]
+    ssd_blocks = count_ssd_blocks(world, p, i, blocks, hbm_blocks)
     if ssd_blocks > 0:  # comes in while the batch before computes
         read_s = max(read_s, ssd_blocks * settings.block_bytes / prefill.ssd_bytes_per_s[p])
-    return fetch_pays(read_s, tokens * prefill.recompute_s_per_token[p])
+    return fetch_pays(read_s, read_tokens * prefill.recompute_s_per_token[p])
 
 
 @kernel
-def count_ssd_blocks(world: World, p: int, i: int, blocks: int, here: int) -> int:
-    """Number of blocks `here`..blocks - 1 of request i that only the SSD tier has."""
+def count_ssd_blocks(world: World, p: int, i: int, blocks: int, hbm_blocks: int) -> int:
+    """Number of blocks `hbm_blocks`..blocks - 1 of request i that only the SSD tier has."""
     row = pool_row(world, p, i)
-    return count_absent(world.pool, row, world.request, turn_of(world, i), blocks, here)
+    return count_absent(world.pool, row, world.request, turn_of(world, i), blocks, hbm_blocks)
 
 
 @kernel
-def count_reads(world: World, p: int, i: int, held: int, here: int) -> int:
-    """Count the blocks of request i's first `held` tokens, after the first `here` blocks, as read
-    from their memory servers; returns how many only the SSD tier has. They are put into DRAM."""
+def count_reads(world: World, p: int, i: int, cached: int, hbm_blocks: int) -> int:
+    """Count the blocks of request i's first `cached` tokens, after `hbm_blocks` blocks, as read of
+    their memory servers; returns how many only the SSD tier has. They are put into DRAM."""
     streams = world.streams
-    blocks = -(-held // world.settings.block_tokens)
+    blocks = -(-cached // world.settings.block_tokens)
     count_blocks_by_server(
-        world.request, turn_of(world, i), blocks, here, streams.answers[p], streams.parts[p],
+        world.request, turn_of(world, i), blocks, hbm_blocks, streams.answers[p], streams.parts[p],
         streams.home[p], streams.requested[p],
     )  # fmt: skip
-    ssd_blocks = count_ssd_blocks(world, p, i, blocks, here)
+    ssd_blocks = count_ssd_blocks(world, p, i, blocks, hbm_blocks)
     if ssd_blocks > 0:
         use_chain(world.pool, pool_row(world, p, i), world.request, turn_of(world, i), blocks)
     return ssd_blocks
@@ -106,31 +106,31 @@ def count_reads(world: World, p: int, i: int, held: int, here: int) -> int:
 @kernel
 def begin_reading(world: World, p: int, now_s: float) -> None:
     """Begin to read the cached KV of p's batch, from DRAM and, for the missing part, from SSD."""
-    settings, state, streams = world.settings, world.prefill, world.streams
-    record, ssd_bytes = world.record, state.cold_blocks[0] * settings.block_bytes
-    state.reading[p] = 1
+    settings, prefill, streams = world.settings, world.prefill, world.streams
+    record, ssd_bytes = world.record, prefill.cold_blocks[0] * settings.block_bytes
+    prefill.reading[p] = 1
     if ssd_bytes > 0.0:
         add_to_stream(world, w.RECALLS * settings.prefills + p, now_s, ssd_bytes)
     stream = w.READS * settings.prefills + p  # the stream of this read
     # The last batch's read is through, and perhaps not recorded yet.
     drop_stream(world, stream, now_s)
     begin_s = now_s + settings.fetch_latency_s
-    begin_s += state.batch_reads[p] * state.ahead_s_per_token[p]
-    left_bytes = state.batch_reads[p] * state.read_bytes_per_token[p]
+    begin_s += prefill.batch_reads[p] * prefill.ahead_s_per_token[p]
+    left_bytes = prefill.batch_reads[p] * prefill.read_bytes_per_token[p]
     streams.since_s[stream] = begin_s
     load_servers(world, p)
     server_count = streams.requested.shape[1]
     for k in range(server_count):
         if streams.requested[p, k] > 0:
-            server_row, blocks = state.pool[p] * server_count + k, float(streams.requested[p, k])
+            server_row, blocks = prefill.pool[p] * server_count + k, float(streams.requested[p, k])
             add_at(record.servers, now_s, server_row, blocks, settings)
     streams.rate[stream] = new_read_rate(world, p, begin_s, left_bytes)
     streams.left_bytes[stream] = left_bytes
     enlist(world, stream)
-    state.fetched_bytes[p] += left_bytes
-    state.read_end_s[p] = batch_read_end_s(world, p)
+    prefill.fetched_bytes[p] += left_bytes
+    prefill.read_end_s[p] = batch_read_end_s(world, p)
     streams.hot[p] = hot_server(world, p)
-    streams.even_s[p] = begin_s + left_bytes / state.read_bytes_per_s[p]
+    streams.even_s[p] = begin_s + left_bytes / prefill.read_bytes_per_s[p]
 
 
 @kernel

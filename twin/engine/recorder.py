@@ -94,8 +94,8 @@ def drop_after_horizon(stamps: np.ndarray, horizon_s: float) -> np.ndarray:
 def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray]) -> pl.DataFrame:
     """One row per request that arrived, in order of arrival; stamps not reached are null."""
     request = world.request
-    series = {name: pl.Series(values=values, nan_to_null=True) for name, values in stamps.items()}
-    series["first_token_s"] = series["transfer_end_s"]  # one array in memory
+    stamps_s = {name: pl.Series(values=values, nan_to_null=True) for name, values in stamps.items()}
+    stamps_s["first_token_s"] = stamps_s["transfer_end_s"]  # one array in memory
     may_leave = world.settings.patient or world.settings.gated
     statuses = STATUS_OF_CLIENTS if may_leave else STATUS
     reasons = REASON_OF_CLIENTS if may_leave else REASON
@@ -106,7 +106,7 @@ def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray])
     return pl.DataFrame(
         {
             "request_id": np.arange(arrived, dtype=np.int32),
-            **series,
+            **stamps_s,
             **{name: getattr(request, name)[:arrived] for name in PLAIN_COLUMNS},
             "prefill_instance": _index_series(request.prefill_instance[:arrived]),
             "decode_instance": _index_series(rank_of // ranks),  # of no rank: -1
@@ -224,11 +224,11 @@ def pool_amounts(setup: Setup, sums: np.ndarray) -> dict[str, tuple[Amount, Amou
     hbm_bytes = batches * np.array([prefill_hbm_bytes(costs.prefill, size) for size in sizes])
     flops = sums[:, w.PREFILL_FLOPS]
     decode_bytes = np.maximum(sums[:, w.HBM_BYTES] - hbm_bytes, 0.0)
-    work = {"prefill": (flops, hbm_bytes), "decode": (sums[:, w.FLOPS] - flops, decode_bytes)}
-    limits = {role: capacities(setup, (role,)) for role in work}
+    amounts = {"prefill": (flops, hbm_bytes), "decode": (sums[:, w.FLOPS] - flops, decode_bytes)}
+    limits = {role: capacities(setup, (role,)) for role in amounts}
     return {
         role: ((computed, limits[role]["cube"]), (moved_bytes, limits[role]["hbm"]))
-        for role, (computed, moved_bytes) in work.items()
+        for role, (computed, moved_bytes) in amounts.items()
     }
 
 
@@ -237,33 +237,33 @@ def _events_by_window(
 ) -> dict[str, np.ndarray]:
     """Arrivals, ends, mean TTFT and TPOT (s) of each window, [count] each, from stamps."""
     request, horizon_s = world.request, world.settings.horizon_s
-    arrivals, ended, rejected, lost_requests, first_tokens, answers = np.zeros((6, count), np.int64)
+    arrivals, ends, rejected, lost_requests, first_tokens, answers = np.zeros((6, count), np.int64)
     ttft_s, tpot_s = np.zeros((2, count))
 
-    def count_by_window(times_s: np.ndarray, number: np.ndarray) -> np.ndarray:
-        """Add the number of times in each window to `number`; returns each time's window."""
+    def count_by_window(times_s: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Add the counts of times in each window to `counts`; returns each time's window."""
         window = window_of(times_s, horizon_s, count)
-        number += np.bincount(window, minlength=count)
+        counts += np.bincount(window, minlength=count)
         return window
 
     for rows in row_chunks(arrived):
         arrival_s, first_s = request.arrival_s[rows], request.transfer_end_s[rows]
         finish_s, status = request.finish_s[rows], request.status[rows]
-        gaps = request.output_tokens[rows] - 1
+        token_gaps = request.output_tokens[rows] - 1
         is_new = np.arange(rows.start, rows.start + arrival_s.size) >= at_start
         count_by_window(arrival_s[is_new], arrivals)
-        count_by_window(finish_s[finish_s <= horizon_s], ended)
+        count_by_window(finish_s[finish_s <= horizon_s], ends)
         count_by_window(request.ready_s[rows][status == w.REJECTED], rejected)
         count_by_window(request.ready_s[rows][status == w.LOST], lost_requests)
         in_time = (first_s <= horizon_s) & is_new
         window = count_by_window(first_s[in_time], first_tokens)
         np.add.at(ttft_s, window, first_s[in_time] - arrival_s[in_time])
-        in_time = (finish_s <= horizon_s) & (gaps > 0) & bool(world.settings.has_decode)
+        in_time = (finish_s <= horizon_s) & (token_gaps > 0) & bool(world.settings.has_decode)
         window = count_by_window(finish_s[in_time], answers)
-        np.add.at(tpot_s, window, (finish_s[in_time] - first_s[in_time]) / gaps[in_time])
+        np.add.at(tpot_s, window, (finish_s[in_time] - first_s[in_time]) / token_gaps[in_time])
     return {
         "arrived": arrivals,
-        "finished": ended,
+        "finished": ends,
         "rejected": rejected,
         "lost": lost_requests,
         "ttft_s_mean": ratio(ttft_s, first_tokens),
@@ -295,17 +295,17 @@ def operators_table(world: World) -> pl.DataFrame:
     steady_row = world.record.windows[-1]
     rows, decode_s = [], steady_row[w.FIRST_OPERATOR :]
     prefill_s = decode_s[len(DECODE_OPERATORS) :]
-    for phase, names, seconds, pass_count in (
+    for phase, names, times_s, pass_count in (
         ("decode", DECODE_OPERATORS, decode_s, steady_row[w.ITERATIONS]),
         ("prefill", PREFILL_COLUMNS, prefill_s, steady_row[w.PREFILL_BATCHES]),
     ):
         is_optional = [OPERATORS[name].optional for name in names]
-        indices = [k for k in range(len(names)) if seconds[k] > 0.0 or not is_optional[k]]
-        total_s = float(seconds[indices].sum())
+        indices = [k for k in range(len(names)) if times_s[k] > 0.0 or not is_optional[k]]
+        total_s = float(times_s[indices].sum())
         for k in indices:
-            time_share = float(seconds[k]) / total_s if total_s > 0 else 0.0
-            each_s = float(seconds[k] / pass_count) if pass_count > 0 else 0.0
-            rows.append((phase, names[k], float(seconds[k]), time_share, each_s, float(pass_count)))
+            time_share = float(times_s[k]) / total_s if total_s > 0 else 0.0
+            each_s = float(times_s[k] / pass_count) if pass_count > 0 else 0.0
+            rows.append((phase, names[k], float(times_s[k]), time_share, each_s, float(pass_count)))
     return pl.DataFrame(rows, schema=OF_OPERATORS, orient="row")
 
 
@@ -315,13 +315,13 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
     steady_s, half_page = settings.horizon_s - settings.warmup_s, 0.5 * settings.page_tokens
     net, pieces = setup.fabric, []
     for column, instance in movement.columns_of(setup, settings.prefills):
-        count, decodes = instance.dies, instance.role != "prefill"
+        count, is_decoding = instance.dies, instance.role != "prefill"
         dies = np.array(instance.die_of_rank)
         of_die = (instance.index * count + np.arange(count)) // setup.rank_dies  # row of its rank
         no_values = np.full(count, np.nan)
-        requests = world.decode.request_s[of_die] / steady_s if decodes else no_values
-        context_tokens = world.decode.context_s[of_die] / steady_s if decodes else no_values
-        imbalance = setup.decode_imbalance if decodes else setup.prefill_imbalance
+        requests = world.decode.request_s[of_die] / steady_s if is_decoding else no_values
+        context_tokens = world.decode.context_s[of_die] / steady_s if is_decoding else no_values
+        imbalance = setup.decode_imbalance if is_decoding else setup.prefill_imbalance
         load_of_die = no_values.copy()
         costs = setup.costs.roles[instance.role]
         if costs.layout.slots_per_die:
@@ -329,12 +329,12 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
             load_of_die[: die_load.size] = die_load[:count]
             places = [place_in_stage(costs.pool, die, count) for die in range(count)]
             load_of_die = load_of_die[places]
-        kv_space = float(world.decode.kv_tokens[instance.index]) if decodes else np.inf
+        kv_space = float(world.decode.kv_tokens[instance.index]) if is_decoding else np.inf
         pieces.append(
             {
                 "role": instance.role,
                 "instance": instance.index,
-                "rank": np.arange(count) // (setup.rank_dies if decodes else 1),
+                "rank": np.arange(count) // (setup.rank_dies if is_decoding else 1),
                 "die": dies,
                 "npu": net.npu[dies],
                 "node": net.node[net.dies[dies]],

@@ -101,8 +101,8 @@ class Source:
 
     def ssd_bytes_per_s(self) -> float:
         """Bytes/s of an instance's writes to SSD; in all at most half of the VPC plane."""
-        at_start = self.setup.instances[: self.setup.declared]
-        readers = max(sum(instance.role != "decode" for instance in at_start), 1)
+        declared = self.setup.instances[: self.setup.declared]
+        readers = max(sum(instance.role != "decode" for instance in declared), 1)
         return 0.5 * float(port_rates(self.setup.fabric, "vpc").sum()) / readers
 
     def in_host_share(self) -> float:

@@ -251,17 +251,17 @@ def set_up(
             "is not here: import its file first"
         )
     if scenario.experts.popularity == "imported" and counts is None:
-        counts_digest = scenario.experts.counts
+        counts_id = scenario.experts.counts
         raise ScenarioError(
-            f"the expert counts {counts_digest.name or counts_digest.digest[:12]} are not here: "
+            f"the expert counts {counts_id.name or counts_id.digest[:12]} are not here: "
             "import their file first"
         )
     priced = Priced(scenario, facts, trace, counts)
     parts = priced.parts
     costs = parts.costs
     dram_bytes = node_dram_bytes(scenario.memory_pool, facts, parts.net.dies_per_node)
-    chips = {role: role_costs.chip.name for role, role_costs in costs.roles.items()}
-    watts = power_by_role(scenario, facts, costs.deployed.clocks, chips)
+    chip_of_role = {role: role_costs.chip.name for role, role_costs in costs.roles.items()}
+    power = power_by_role(scenario, facts, costs.deployed.clocks, chip_of_role)
     for fault in scenario.faults:
         with_faults(parts.net, [fault])  # refuses an element that is not there
     placement = place(scenario, parts.net)
@@ -270,7 +270,7 @@ def set_up(
         instances += further_instances(scenario, parts.net)
     priced_setup = Setup(
         scenario, parts.net, instances, costs, parts.prefill_imbalance, parts.decode_imbalance,
-        notes=[], power=watts, declared=len(placement.instances), node_dram_bytes=dram_bytes,
+        notes=[], power=power, declared=len(placement.instances), node_dram_bytes=dram_bytes,
         routed=parts.routed, tokens_per_request=parts.tokens_per_request,
         requests=None, process=None, topics=None,  # type: ignore[arg-type]
     )  # fmt: skip
@@ -354,14 +354,14 @@ def _refuse_divided_supernodes(setup: Setup) -> None:
     if setup.supernodes == 1:
         return
     front, nodes = setup.scenario.router.front, setup.scenario.supernode.nodes
-    for one in setup.instances:
-        if len({int(node) // nodes for node in setup.fabric.nodes_of(one.die_of_rank)}) > 1:
+    for i in setup.instances:
+        if len({int(node) // nodes for node in setup.fabric.nodes_of(i.die_of_rank)}) > 1:
             raise ScenarioError(
-                f"router.front = {front} needs each instance in one supernode, and {one.name} lies "
+                f"router.front = {front} needs each instance in one supernode, and {i.name} lies "
                 "in several: set deployment.placement = packed, or take smaller instances"
             )
     for role in setup.roles:
-        served_supernodes = {setup.supernode_of(one) for one in setup.instances if one.role == role}
+        served_supernodes = {setup.supernode_of(i) for i in setup.instances if i.role == role}
         if empty := sorted(set(range(setup.supernodes)) - served_supernodes):
             raise ScenarioError(
                 f"router.front = {front} needs an instance of each pool in every supernode, and "
@@ -375,15 +375,15 @@ def _refuse_too_large(setup: Setup, requests: Requests) -> None:
     pools = setup.memory_pools * setup.namespaces
     reader_count = len(setup.of_role("prefill")) if pool.enabled else 0
     servers = len(setup.pool_nodes(0)) if reader_count else 0
-    cells = len(setup.of_role("prefill")) * setup.kv_cells
-    cells *= int(replace(setup, requests=requests).in_hbm)
+    cell_count = len(setup.of_role("prefill")) * setup.kv_cells
+    cell_count *= int(replace(setup, requests=requests).in_hbm)
     rows, blocks, instances = requests.arrival_s.size, requests.blocks, len(setup.instances)
     needs = {
         f"{rows:,} requests": BYTES_PER_REQUEST * rows * (1 + scenario.clients.retries),
         f"{blocks:,} distinct KV blocks in {pools} memory pool(s)":
             BYTES_PER_BLOCK * blocks * pools * int(pool.enabled),
-        f"{blocks:,} distinct KV blocks in the HBM of {cells:,} ranks or instances":
-            BYTES_IN_HBM * blocks * cells,
+        f"{blocks:,} distinct KV blocks in the HBM of {cell_count:,} ranks or instances":
+            BYTES_IN_HBM * blocks * cell_count,
         f"{instances:,} instances and reads of {servers:,} memory servers by each":
             BYTES_PER_INSTANCE * instances + BYTES_PER_PORT * reader_count * servers,
         f"a graph of {setup.fabric.dies.size:,} dies": BYTES_PER_DIE * setup.fabric.dies.size,
@@ -403,14 +403,14 @@ def closed_loop_count(setup: Setup, facts: Facts) -> int:
     scenario = setup.scenario
     mean_input, mean_output, *_ = mean_lengths(scenario.workload, facts)
     clients = scenario.workload.concurrency
-    fastest_s = scenario.workload.think_s + scenario.front_end.service_ms * 1e-3
+    shortest_stay_s = scenario.workload.think_s + scenario.front_end.service_ms * 1e-3
     if scenario.deployment.mode == "prefill_only":
         pass_s = prefill_batch_s(
             setup.costs.prefill, mean_input, mean_input, mean_input**2 / 2,
             setup.prefill_imbalance.tokens, np.ones(setup.prefill_imbalance.tokens.size),
             np.zeros(len(PREFILL_OPERATORS)),
         )  # fmt: skip
-        fastest_s += 0.5 * pass_s
+        shortest_stay_s += 0.5 * pass_s
     else:
         batch_of_one = np.ones(1, np.int64)
         pass_s = decode_iteration_s(
@@ -420,8 +420,8 @@ def closed_loop_count(setup: Setup, facts: Facts) -> int:
         )  # fmt: skip
         decode = scenario.deployment.decode
         tokens_each = tokens_per_iteration(decode.mtp_draft_tokens, setup.costs.mtp_acceptance)
-        fastest_s += pass_s * mean_output / tokens_each
-    request_count = clients * (math.ceil(scenario.horizon_s / max(fastest_s, 1e-3)) + 2)
+        shortest_stay_s += pass_s * mean_output / tokens_each
+    request_count = clients * (math.ceil(scenario.horizon_s / max(shortest_stay_s, 1e-3)) + 2)
     if request_count > MOST_REQUESTS:
         raise ScenarioError(
             f"a closed loop of {clients:,} clients over {scenario.horizon_s:g} s may make "

@@ -83,16 +83,16 @@ class Unfolding:
     def add_point(self, now_s: float) -> None:
         """Add the means of the span from the last point to now_s, if it is long enough."""
         world = self._world
-        before_s = self.points["t_s"][-1] or 0.0 if self.points["t_s"] else 0.0
-        span_s = now_s - before_s
+        last_point_s = self.points["t_s"][-1] or 0.0 if self.points["t_s"] else 0.0
+        span_s = now_s - last_point_s
         if span_s < 0.999 * world.settings.horizon_s / POINTS:
             return
         request, rows = world.request, slice(self._low, int(world.record.counters[w.ARRIVED]))
         first_s, finish_s = request.transfer_end_s[rows], request.finish_s[rows]
         # Requests that were decoding at the start were never routed.
-        is_first = (first_s > before_s) & (first_s <= now_s) & (request.routed_s[rows] > 0.0)
+        is_first = (first_s > last_point_s) & (first_s <= now_s) & (request.routed_s[rows] > 0.0)
         tokens_after_first = request.output_tokens[rows] - 1
-        is_ended = (finish_s > before_s) & (finish_s <= now_s) & (tokens_after_first > 0)
+        is_ended = (finish_s > last_point_s) & (finish_s <= now_s) & (tokens_after_first > 0)
         tpot_s = (finish_s[is_ended] - first_s[is_ended]) / tokens_after_first[is_ended]
         window_sums = world.record.windows[:-1]
         token_field = w.DECODE_TOKENS if world.settings.has_decode else w.PREFILL_TOKENS
@@ -154,8 +154,8 @@ def simulate(
     of imported routing: of the first model. Raises HardwareError, ModelError, ExpertsError,
     WorkloadError or ScenarioError when the scenario cannot run."""
     setups = set_up_models(scenario, facts, trace, counts)
-    passed = run_models(setups, facts, progress)
-    results = list(map(conclude_model, model_names(scenario), setups, passed))
+    models = run_models(setups, facts, progress)
+    results = list(map(conclude_model, model_names(scenario), setups, models))
     if len(results) > 1:
         return conclude_together(scenario, results, facts)
     (model,) = results
@@ -176,8 +176,8 @@ def run_models(
         share_npus([model.life for model in models])
     shares_links = share_links([model.machine for model in models])
     steps = steps_in(min(until_s, scenario.horizon_s), scenario.step_s)
-    stride = max(1, steps // REPORTS if progress else steps)
-    next_step, report_step = 0, stride
+    report_steps = max(1, steps // REPORTS if progress else steps)
+    next_step, report_step = 0, report_steps
     while next_step < steps:
         for model in models:
             model.agenda.run(next_step)
@@ -188,7 +188,7 @@ def run_models(
                 advance(model.world, k, k + 1 if shares_links else stop_step)
         next_step = stop_step
         if next_step >= report_step or next_step == steps:
-            report_step = next_step + stride
+            report_step = next_step + report_steps
             now_s = next_step * scenario.step_s
             if progress and not progress(next_step / steps, _progress_figures(models, now_s)):
                 raise Cancelled
@@ -197,13 +197,13 @@ def run_models(
     return models
 
 
-def _progress_figures(running: Sequence[Running], now_s: float) -> dict[str, Any]:
+def _progress_figures(models: Sequence[Running], now_s: float) -> dict[str, Any]:
     """Numbers of requests of all models, by name, and `points`: the first one's curves."""
-    curves = running[0].unfolding
+    curves = models[0].unfolding
     curves.add_point(now_s)
     points = {name: list(values) for name, values in curves.points.items()}
-    numbers = [live_counts(model.world) for model in running]
-    sums = {name: sum(model_numbers[name] for model_numbers in numbers) for name in numbers[0]}
+    counts = [live_counts(model.world) for model in models]
+    sums = {name: sum(model_numbers[name] for model_numbers in counts) for name in counts[0]}
     return sums | {"points": points}
 
 
@@ -219,13 +219,13 @@ def live_counts(world: World) -> dict[str, float]:
     }
 
 
-def conclude_model(name: str, setup: Setup, passed: Running) -> ModelResult:
+def conclude_model(name: str, setup: Setup, model: Running) -> ModelResult:
     """Tables, figures, checks and notes of a model whose run has reached the horizon."""
-    world = passed.machine.world
+    world = model.machine.world
     limits = recorder.capacities(setup)
     stamps = recorder.stamps_of(world, int(world.record.counters[w.ARRIVED]))
-    present = Present(setup, passed.elastic)
-    machine, balance, log = passed.machine, passed.balance, passed.events
+    present = Present(setup, model.elastic)
+    machine, balance, log = model.machine, model.balance, model.events
     tables = recorder.tables(setup, machine, balance, log, limits, stamps, present)
     totals = steady_totals(setup, world, limits) | present.totals()
     totals["little_error"] = little_law_gap(world)
@@ -234,11 +234,11 @@ def conclude_model(name: str, setup: Setup, passed: Running) -> ModelResult:
     observed = Observed(setup.scenario, requests, totals, npus, events, gaps, stamps)
     summary = summarise(observed)
     summary["steady_state"] = steadiness(setup.scenario, tables["windows"])
-    checks = [*invariants.check_all(setup, world, tables), passed.pool_check]
-    if passed.elastic is not None:
-        checks.append(invariants.npus_not_shared(setup, passed.elastic.life))
-    if passed.cache_check is not None:
-        checks.append(passed.cache_check)
+    checks = [*invariants.check_all(setup, world, tables), model.pool_check]
+    if model.elastic is not None:
+        checks.append(invariants.npus_not_shared(setup, model.elastic.life))
+    if model.cache_check is not None:
+        checks.append(model.cache_check)
     notes = list(setup.notes) + remarks(setup, world, summary)
     instances = present.instances(tables["windows"].height)
     return ModelResult(
@@ -309,10 +309,10 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     steady_row = world.record.windows[-1]
     counters = world.record.counters
     totals = dict(zip(w.FIELDS, steady_row.tolist(), strict=False))  # operators have no name here
-    cells = cells_of(world)
-    moved_bytes = cells.sum(axis=(1, 3))[-1]
+    byte_cells = cells_of(world)
+    moved_bytes = byte_cells.sum(axis=(1, 3))[-1]
     totals |= {f"{name}_amount": float(moved_bytes[plane]) for plane, name in enumerate(w.PLANES)}
-    bytes_by_traffic = cells.sum(axis=(2, 3))[-1].tolist()
+    bytes_by_traffic = byte_cells.sum(axis=(2, 3))[-1].tolist()
     totals |= {f"{name}_moved": b for name, b in zip(w.TRAFFIC, bytes_by_traffic, strict=True)}
     totals["block_bytes"] = world.settings.block_bytes
     totals["block_tokens"] = float(world.settings.block_tokens)

@@ -95,18 +95,18 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
 
 
 def _requests_inside(
-    standing: Stationary, first: int
+    steady_state: Stationary, first: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Rank (counted from `first`), tokens so far, tokens left, seconds until decode of each request
     inside an instance in the steady state, four arrays."""
-    population, iteration = standing.population, standing.population.at[ITERATION]
+    population, iteration = steady_state.population, steady_state.population.at[ITERATION]
     is_decoding, is_coming = population.status == DECODING, population.status == COMING
     iterations = np.maximum(population.due - population.joined, 1)
     tokens_done = population.left * (iteration - population.joined) // iterations
     emitted_tokens = np.where(is_decoding, tokens_done, 0)
     row_numbers = np.flatnonzero((is_decoding | is_coming) & (population.left - emitted_tokens > 0))
     iterations_left = np.maximum(population.due - iteration, 1)  # an estimate where prompts queue
-    ready_s = np.where(is_coming, iterations_left * standing.iteration_s, 0.0)
+    ready_s = np.where(is_coming, iterations_left * steady_state.iteration_s, 0.0)
     return (
         first + population.rank[row_numbers],
         (population.prompt + emitted_tokens)[row_numbers],
@@ -115,12 +115,12 @@ def _requests_inside(
     )
 
 
-def with_residents(requests: Requests, found: Residents | None, closed: bool) -> Requests:
+def with_residents(requests: Requests, in_progress: Residents | None, is_closed: bool) -> Requests:
     """Requests after residents; in a closed loop these replace clients that begin at once."""
-    if found is None:
+    if in_progress is None:
         return requests
-    resident_count = len(found)
-    arrival_s = np.full(requests.arrival_s.size, np.inf) if closed else requests.arrival_s
+    resident_count = len(in_progress)
+    arrival_s = np.full(requests.arrival_s.size, np.inf) if is_closed else requests.arrival_s
     first_session = int(requests.session.max(initial=-1)) + 1
     sessions = first_session + np.arange(resident_count, dtype=np.int32)
     no_segments = np.zeros(resident_count, np.int64)
@@ -133,8 +133,8 @@ def with_residents(requests: Requests, found: Residents | None, closed: bool) ->
     return replace(
         requests,
         arrival_s=np.concatenate((np.zeros(resident_count), arrival_s)),
-        input_tokens=np.concatenate((found.input_tokens, requests.input_tokens)),
-        output_tokens=np.concatenate((found.output_tokens, requests.output_tokens)),
+        input_tokens=np.concatenate((in_progress.input_tokens, requests.input_tokens)),
+        output_tokens=np.concatenate((in_progress.output_tokens, requests.output_tokens)),
         session=np.concatenate((sessions, requests.session)),
         segment_offset=np.concatenate((no_segments, requests.segment_offset)),
         waits_for=turn_before,

@@ -31,7 +31,7 @@ PLACE = DECODE_OPERATORS.index("kv_swap")
 
 
 @kernel
-def copied_bytes(world: World, i: int) -> float:
+def held_die_bytes(world: World, i: int) -> float:
     """Bytes of a request's KV now on each die of its rank."""
     settings = world.settings
     state_bytes = settings.state_bytes  # has one format
@@ -43,7 +43,7 @@ def copied_bytes(world: World, i: int) -> float:
 def swap_out(world: World, d: int, i: int) -> bool:
     """Copy the KV of request i, which left d's batch, to host memory; False: no room there."""
     decode, request, rank = world.decode, world.request, world.request.rank[i]
-    die_bytes = copied_bytes(world, i)
+    die_bytes = held_die_bytes(world, i)
     if decode.swapped_bytes[rank, w.HELD] + die_bytes > world.settings.swap_bytes:
         return False
     release_cell(world, i)
@@ -75,7 +75,7 @@ def swap_in(world: World, d: int, rank: int) -> int:
     if state.requests[rank] > 0 and used_tokens + tokens > settings.swap_share * state.kv_tokens[d]:
         return w.NONE
     pop(state.swapped, rank, request.following)
-    die_bytes = copied_bytes(world, request_row)
+    die_bytes = held_die_bytes(world, request_row)
     subtract_swapped(world, request_row)
     state.changed[d] = 1
     state.reserved_tokens[rank] -= tokens
@@ -96,7 +96,7 @@ def add_copy(world: World, d: int, rank: int, size: float, out: int) -> None:
 def subtract_swapped(world: World, i: int) -> None:
     """Subtract a request, already removed from the list, from the KV in host memory."""
     decode, request, rank = world.decode, world.request, world.request.rank[i]
-    decode.swapped_bytes[rank, w.HELD] -= copied_bytes(world, i)
+    decode.swapped_bytes[rank, w.HELD] -= held_die_bytes(world, i)
     decode.swapped_tokens[rank] -= float(request.input_tokens[i] + request.emitted[i])
     decode.swapped_out[rank // world.settings.decode_ranks] -= 1
     if decode.swapped[rank, w.HEAD] == w.NONE:  # no rounding outlives the last
@@ -106,7 +106,7 @@ def subtract_swapped(world: World, i: int) -> None:
 @kernel
 def drop_copy(world: World, i: int) -> None:
     """Drop a request's KV in host memory; the request has been removed from the list."""
-    world.decode.swapped_bytes[world.request.rank[i], w.DROPPED] += copied_bytes(world, i)
+    world.decode.swapped_bytes[world.request.rank[i], w.DROPPED] += held_die_bytes(world, i)
     subtract_swapped(world, i)
 
 
@@ -124,8 +124,8 @@ def copies_s(world: World, d: int, now_s: float, operators: np.ndarray) -> float
     longest_s = begin_kv_copies_s(world, d, decode.copying[d], longest_s)
     operators[PLACE] += longest_s
     decode.copies_end_s[d] = now_s + longest_s
-    column, copied = settings.prefills + d, total(decode.copying[d])
-    record_traffic(world, w.SWAP, w.UB, column, now_s, now_s + longest_s, copied)
+    column, total_bytes = settings.prefills + d, total(decode.copying[d])
+    record_traffic(world, w.SWAP, w.UB, column, now_s, now_s + longest_s, total_bytes)
     fill(decode.copying[d], 0.0)
     return longest_s
 
@@ -141,8 +141,8 @@ def add_written_bytes(world: World, d: int, i: int) -> None:
 def begin_kv_streams(world: World, d: int, now_s: float) -> None:
     """Begin a pass's reads and writes of KV in host memory; price reads by the present traffic."""
     decode, costs, prices = world.decode, world.costs, world.costs.decode[d]
-    per_layer, layout, reach = prices.demand, prices.layout, prices.sequence.core.reach
-    if per_layer.written_bytes <= 0.0:
+    demand, layout, reach = prices.demand, prices.layout, prices.sequence.core.reach
+    if demand.written_bytes <= 0.0:
         return
     host_bytes, layers, alone_s = decode.streaming[d], prices.moe_layers + prices.dense_layers, 0.0
     fill(host_bytes, 0.0)
@@ -150,11 +150,11 @@ def begin_kv_streams(world: World, d: int, now_s: float) -> None:
         requests = prices.concentration * decode.requests[rank]
         context = prices.concentration * decode.context[rank]
         read_tokens = attended_tokens(reach, prices.query_tokens * requests, context)
-        read_bytes = read_tokens * per_layer.host_bytes * layers
-        written_bytes = decode.written[rank] + decode.growth[rank] * per_layer.written_bytes
+        read_bytes = read_tokens * demand.host_bytes * layers
+        written_bytes = decode.written[rank] + decode.growth[rank] * demand.written_bytes
         decode.written[rank] = 0.0
         written_bytes *= prices.concentration
-        alone_s = max(alone_s, read_bytes * per_layer.host_s, written_bytes * per_layer.written_s)
+        alone_s = max(alone_s, read_bytes * demand.host_s, written_bytes * demand.written_s)
         die_factor = layout.rank_dies / prices.concentration
         host_bytes[2 * decode.host[rank]] += die_factor * read_bytes
         host_bytes[2 * decode.host[rank] + 1] += die_factor * written_bytes

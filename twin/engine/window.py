@@ -44,31 +44,31 @@ class Window:
 
 
 def watch(
-    scenario: Scenario, facts: Facts, span_s: tuple[float, float], most: int,
+    scenario: Scenario, facts: Facts, span_s: tuple[float, float], most_passes: int,
     trace: TraceTable | None = None, counts: np.ndarray | None = None,
 ) -> Window:  # fmt: skip
-    """The first `most` passes of each model that overlap a span of a run, equal to those of that
-    run. It takes as long as the run up to the span's end. Raises what `simulate` raises."""
+    """The first `most_passes` passes of each model that overlap a span of a run, equal to those of
+    that run. It takes as long as the run up to the span's end. Raises what `simulate` raises."""
     setups = set_up_models(scenario, facts, trace, counts)
     most_operators = max(len(DECODE_OPERATORS), len(PREFILL_OPERATORS))
-    sizes = {"passes": most, "operators": most_operators}
+    sizes = {"passes": most_passes, "operators": most_operators}
     logs = [Log(sizes, span_s=np.array(span_s)) for _ in setups]
     models = run_models(setups, facts, None, logs, span_s[1])
     passes: dict[tuple[str, int], list[Pass]] = {}
     for pass_result, log, first_of_role in zip(models, logs, first_numbers(scenario), strict=True):
-        for (role, index), rows in _passes_of_log(pass_result, log, most).items():
+        for (role, index), rows in _passes_of_log(pass_result, log, most_passes).items():
             passes[role, first_of_role[role] + index] = rows
-    return Window(passes, sum(max(0, int(log.count[0]) - most) for log in logs))
+    return Window(passes, sum(max(0, int(log.count[0]) - most_passes) for log in logs))
 
 
-def _passes_of_log(passed: Running, log: Log, most: int) -> dict[tuple[str, int], list[Pass]]:
-    """The first `most` passes in a model's log, by role and number of the instance."""
-    prefills = passed.machine.world.settings.prefills
-    colocated = passed.machine.world.settings.colocated
+def _passes_of_log(model: Running, log: Log, limit: int) -> dict[tuple[str, int], list[Pass]]:
+    """The first `limit` passes in a model's log, by role and number of the instance."""
+    prefills = model.machine.world.settings.prefills
+    colocated = model.machine.world.settings.colocated
     decode_role = "colocated" if colocated else "decode"
     passes: dict[tuple[str, int], list[Pass]] = {}
-    pass_count, setup = int(log.count[0]), passed.machine.setup
-    for k in range(min(pass_count, most)):
+    pass_count, setup = int(log.count[0]), model.machine.setup
+    for k in range(min(pass_count, limit)):
         column = int(log.instance[k])
         is_decode = column >= prefills
         seat = (decode_role, column - prefills) if is_decode else ("prefill", column)
@@ -86,14 +86,14 @@ def _passes_of_log(passed: Running, log: Log, most: int) -> dict[tuple[str, int]
                 *hot_server,
             )
         )  # fmt: skip
-    return {seat: _shorten_passes(seat, rows, passed.events) for seat, rows in passes.items()}
+    return {seat: _shorten_passes(seat, rows, model.events) for seat, rows in passes.items()}
 
 
-def _shorten_passes(where: tuple[str, int], rows: list[Pass], events: list[Event]) -> list[Pass]:
+def _shorten_passes(seat: tuple[str, int], passes: list[Pass], events: list[Event]) -> list[Pass]:
     """Passes of one instance (its role and number), cut where it goes out of service."""
     outages = [event for event in events if event.kind == Kind.INSTANCE_DOWN]
-    down_s = [event.t_s for event in outages if (event.role, event.instance) == where]
+    down_s = [event.t_s for event in outages if (event.role, event.instance) == seat]
     if not down_s:
-        return rows
-    ends_s = [min([p.end_s, *(t for t in down_s if p.begin_s <= t < p.end_s)]) for p in rows]
-    return [replace(p, end_s=end_s) for p, end_s in zip(rows, ends_s, strict=True)]
+        return passes
+    ends_s = [min([p.end_s, *(t for t in down_s if p.begin_s <= t < p.end_s)]) for p in passes]
+    return [replace(p, end_s=end_s) for p, end_s in zip(passes, ends_s, strict=True)]

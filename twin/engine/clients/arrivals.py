@@ -72,17 +72,17 @@ def withdraw_expired(world: World, t0: float) -> None:
     """Withdraw the requests whose client's time-out has passed by this step's begin t0."""
     settings, request, client_loop = world.settings, world.request, world.loop
     arrived = world.record.counters[w.ARRIVED]
-    for limit in range(2):
-        limit_s = settings.answer_timeout_s if limit else settings.timeout_s
-        next_row = client_loop.expired[limit]
+    for limit_index in range(2):
+        limit_s = settings.answer_timeout_s if limit_index else settings.timeout_s
+        next_row = client_loop.expired[limit_index]
         while limit_s > 0.0 and next_row < arrived and request.arrival_s[next_row] + limit_s <= t0:
             is_gone = request.status[next_row] >= w.FINISHED or request.gone[next_row] == 1
-            if not is_gone and (limit == 1 or not request.transfer_end_s[next_row] <= t0):
-                request.reason[next_row] = w.ANSWER_TIMED_OUT if limit else w.TIMED_OUT
+            if not is_gone and (limit_index == 1 or not request.transfer_end_s[next_row] <= t0):
+                request.reason[next_row] = w.ANSWER_TIMED_OUT if limit_index else w.TIMED_OUT
                 withdraw(world, next_row, t0)
                 schedule_retry(world, next_row, request.arrival_s[next_row] + limit_s, t0)
             next_row += 1
-        client_loop.expired[limit] = next_row
+        client_loop.expired[limit_index] = next_row
 
 
 @kernel
@@ -179,12 +179,12 @@ def run_front_end(world: World, t1: float) -> None:
     server_count = settings.api_servers
     for i in range(counters[w.FRONTED], counters[w.ARRIVED]):
         server_free_s = request.front_end_s[i - server_count] if i >= server_count else 0.0
-        leaves_s = front_end_end_s(request.arrival_s[i], server_free_s, settings.service_s)
-        request.front_end_s[i] = leaves_s
+        left_at_s = front_end_end_s(request.arrival_s[i], server_free_s, settings.service_s)
+        request.front_end_s[i] = left_at_s
         is_cancelled = request.status[i] == w.CANCELLED  # it takes its time here all the same
         if not is_cancelled:
-            request.ready_s[i] = leaves_s
-        if leaves_s > t1:  # those behind it leave no earlier
+            request.ready_s[i] = left_at_s
+        if left_at_s > t1:  # those behind it leave no earlier
             break
         counters[w.FRONTED] = i + 1
         counters[w.LEFT_EARLY] -= is_cancelled

@@ -75,18 +75,18 @@ def add_tenant_growth(world: World, d: int, i: int, tokens: float) -> None:
 
 @kernel
 def bring_forward(
-    world: World, ends: np.ndarray, row: int, before: int, now_s: float, routing: bool
+    world: World, ends: np.ndarray, row: int, before: int, now_s: float, is_router: bool
 ) -> int:
     """Move the next request of list `row` by fairness directly behind `before` (NONE: to the head),
     and return it. The list is in order of arrival; requests that are not ready by now_s stay in
-    place. routing: whether prompts behind the router count as charged."""
+    place. is_router: whether prompts behind the router count as charged."""
     request, gate = world.request, world.gate
     following = request.following
     previous_request, i = before, ends[row, HEAD] if before == NONE else following[before]
     chosen_request, chosen_before, least_charged = i, before, math.inf
     while i != NONE and request.ready_s[i] <= now_s:
         tenant = tenant_of(world, i)
-        handed_tokens = gate.handed[tenant] / gate.weight[tenant] if routing else 0.0
+        handed_tokens = gate.handed[tenant] / gate.weight[tenant] if is_router else 0.0
         charged_tokens = gate.served[tenant] + handed_tokens
         if charged_tokens < least_charged:
             least_charged, chosen_request, chosen_before = charged_tokens, i, previous_request

@@ -119,12 +119,12 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
     ssd_write = demands.storage_write(net)
     flows: list[Flow] = []
 
-    def add_flow(kind: int, seat: Seat, load: Load | None, **reads: Any) -> None:
-        """Append an instance's flow of a class of traffic, if it has a load; reads: its fields."""
+    def add_flow(kind: int, seat: Seat, load: Load | None, **fields: Any) -> None:
+        """Append an instance's flow of a class of traffic, if it has a load; fields: others."""
         row_of_kind = seat.column if kind in w.PER_INSTANCE else seat.index
         if load is not None:
             number = int(first[kind]) + row_of_kind
-            flows.append(Flow(number, kind, seat.role, seat.index, load, **reads))
+            flows.append(Flow(number, kind, seat.role, seat.index, load, **fields))
 
     for seat in seats:
         if seat.coming is not None:
@@ -137,9 +137,9 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
             if seat.coming is None:
                 add_flow(w.WEIGHTS, seat, exchange)
         if seat.role == "decode":
-            nodes = sorted(pool_nodes[seat.supernode])
-            if pool.enabled and pool.answers and nodes:
-                answers = demands.pool_load(net, seat.dies, plane, nodes, "write")
+            nodes_of_pool = sorted(pool_nodes[seat.supernode])
+            if pool.enabled and pool.answers and nodes_of_pool:
+                answers = demands.pool_load(net, seat.dies, plane, nodes_of_pool, "write")
                 if answers is not None:  # no share of bandwidth: a die writes some tens of MB/s
                     flows.append(Flow(w.NONE, w.POOL_WRITE, seat.role, seat.index, answers[0]))
             continue
@@ -179,28 +179,28 @@ def _swap_flows(net: Network, seats: Sequence[Seat], first: int) -> Iterator[Flo
     are placed evenly over all dies, as many out as back."""
     for seat in seats:
         nodes = tuple(net.nodes_of(seat.dies)) if seat.role != "prefill" else ()
-        loads_of_groups, groups, bytes_per_s = list[tuple[Load, float]](), list[int](), 0.0
+        loads_of_groups, group_of_load, bytes_per_s = list[tuple[Load, float]](), list[int](), 0.0
         for node_index, node in enumerate(nodes):
             dies = [die for die in seat.dies if net.node[net.dies[die]] == node]
             for is_out, operation in enumerate(DIRECTIONS):
                 load_and_nodes = demands.pool_load(net, dies, "ub", (node,), operation)
                 if load_and_nodes is not None:
                     loads_of_groups.append((load_and_nodes[0], float(len(dies))))
-                    groups.append(2 * node_index + is_out)
+                    group_of_load.append(2 * node_index + is_out)
                     bytes_per_s += _end_bytes_per_s(net, load_and_nodes[0], dies)
         if loads_of_groups:
             swap_load, load_of_link = _join_loads(loads_of_groups)
             yield Flow(
                 first + seat.column, w.SWAP, seat.role, seat.index, swap_load, nodes=nodes,
-                sources=np.array(groups), port=load_of_link >= 0, rate=bytes_per_s,
-                groups=np.array(groups)[load_of_link],
+                sources=np.array(group_of_load), port=load_of_link >= 0, rate=bytes_per_s,
+                groups=np.array(group_of_load)[load_of_link],
             )  # fmt: skip
 
 
 def _end_bytes_per_s(net: Network, load: Load, dies: Sequence[int]) -> float:
     """Bytes/s at which the links at these dies carry a load, at least 1."""
-    is_end = np.isin([net.tail[load.links], net.head[load.links]], net.dies[dies]).any(axis=0)
-    return max(float((net.capacity[load.links] / load.amounts)[is_end].min()), 1.0)
+    is_at_dies = np.isin([net.tail[load.links], net.head[load.links]], net.dies[dies]).any(axis=0)
+    return max(float((net.capacity[load.links] / load.amounts)[is_at_dies].min()), 1.0)
 
 
 def _join_loads(loads: Sequence[tuple[Load, float]]) -> tuple[Load, INTS]:
@@ -220,14 +220,14 @@ def _join_loads(loads: Sequence[tuple[Load, float]]) -> tuple[Load, INTS]:
 
 
 def _offload_flows(
-    net: Network, seats: Sequence[Seat], no_way: frozenset[int], plane: str
+    net: Network, seats: Sequence[Seat], cut_dies: frozenset[int], plane: str
 ) -> Iterator[Flow]:
     """Flows of offloaded attention between each decode instance and all prefill dies: queries out,
-    values back, about half the bytes each, no shared links. no_way: dies without the plane."""
+    values back, about half the bytes each, no shared links. cut_dies: dies without the plane."""
     lending_dies = [die for seat in seats if seat.role == "prefill" for die in seat.dies]
-    lending_dies = [die for die in lending_dies if die not in no_way]
+    lending_dies = [die for die in lending_dies if die not in cut_dies]
     for seat in seats:
-        linked_dies = [die for die in seat.dies if die not in no_way]
+        linked_dies = [die for die in seat.dies if die not in cut_dies]
         if seat.role == "decode" and linked_dies and lending_dies:
             query_load = demands.kv_load(net, linked_dies, lending_dies, plane)
             value_load = demands.kv_load(net, lending_dies, linked_dies, plane)
@@ -295,14 +295,14 @@ class _Family:
             yield (flow.number, row_of[links[index]], server_of, self.part[index], self.most[index])
 
     def add_products(
-        self, table: NDArray[Any], of_link: NDArray[Any], of_flow: NDArray[Any]
+        self, table: NDArray[Any], link_values: NDArray[Any], flow_values: NDArray[Any]
     ) -> None:
-        """Add to a table f8[links], for each flow, of_flow * of_link of each link it crosses."""
-        table[self.pattern.links] += of_link * of_flow.sum()
-        for flow, value in zip(self.flows, of_flow, strict=True):
+        """Add to a table f8[links], for each flow, its value times that of each link it crosses."""
+        table[self.pattern.links] += link_values * flow_values.sum()
+        for flow, value in zip(self.flows, flow_values, strict=True):
             moved_links = flow.load.moved
-            table[self.pattern.links[moved_links.at]] -= of_link[moved_links.at] * value
-            table[moved_links.to] += of_link[moved_links.at] * value
+            table[self.pattern.links[moved_links.at]] -= link_values[moved_links.at] * value
+            table[moved_links.to] += link_values[moved_links.at] * value
 
 
 def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
@@ -336,9 +336,9 @@ def _links_that_limit(flows: Sequence[Flow], net: Network) -> INTS:
         family.add_products(load_sum, family.most, ones)
         family.add_products(flow_count, np.ones(family.part.size), ones)
         family.add_products(ports, family.port.astype(np.float64), ones)
-        hashes = mix(np.array([flow.number for flow in family.flows], np.uint64))
+        flow_hashes = mix(np.array([flow.number for flow in family.flows], np.uint64))
         link_marks = mix(family.part.view(np.uint64) + family.of.astype(np.uint64))
-        family.add_products(flow_marks, link_marks, hashes)
+        family.add_products(flow_marks, link_marks, flow_hashes)
     shared_links = np.flatnonzero((load_sum > 1.0 + SPARE) & ((flow_count > 1.5) | (ports > 0.5)))
     node_marks = mix(net.node[net.tail[shared_links]].view(np.uint64) + np.uint64(7))
     alike_marks = flow_marks[shared_links] + node_marks * (ports[shared_links] > 0.5)
@@ -348,12 +348,12 @@ def _links_that_limit(flows: Sequence[Flow], net: Network) -> INTS:
 
 def can_meet(groups: Sequence[Sequence[Flow]], net: Network) -> bool:
     """Whether flows of several groups cross a link that all of them together can overload."""
-    demands = np.zeros((len(groups), net.capacity.size))
-    for demand_of_group, flows in zip(demands, groups, strict=True):
+    demand_by_group = np.zeros((len(groups), net.capacity.size))
+    for demand_of_group, flows in zip(demand_by_group, groups, strict=True):
         for family in _families(flows, net):
             family.add_products(demand_of_group, family.most, np.ones(len(family.flows)))
-    is_shared = (demands > SPARE).sum(axis=0) > 1
-    return bool((is_shared & (demands.sum(axis=0) > 1.0 + SPARE)).any())
+    is_shared = (demand_by_group > SPARE).sum(axis=0) > 1
+    return bool((is_shared & (demand_by_group.sum(axis=0) > 1.0 + SPARE)).any())
 
 
 def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
@@ -374,21 +374,21 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
         crossings += family.crossings(net, row_of)
     crossings.sort(key=lambda crossing: crossing[0])
     flow_numbers, *columns = zip(*crossings, strict=True)
-    flow_number_of, sizes = np.array(flow_numbers), [rows.size for rows in columns[0]]
-    rows, servers, link_parts, most_parts = (np.concatenate(column) for column in columns)
+    flow_number_of, crossing_counts = np.array(flow_numbers), [rows.size for rows in columns[0]]
+    rows, servers, link_parts, server_parts = (np.concatenate(column) for column in columns)
     del crossings, columns
-    row_fingerprint = np.zeros(links.size, np.uint64)
-    fingerprint = np.repeat(mix(flow_number_of.view(np.uint64)), sizes)
-    fingerprint += (link_parts + (servers + 1.0)).view(np.uint64)
-    np.add.at(row_fingerprint, rows, mix(fingerprint))
-    rows = np.argsort(np.argsort(row_fingerprint, kind="stable"), kind="stable")[rows]
+    row_prints = np.zeros(links.size, np.uint64)
+    crossing_prints = np.repeat(mix(flow_number_of.view(np.uint64)), crossing_counts)
+    crossing_prints += (link_parts + (servers + 1.0)).view(np.uint64)
+    np.add.at(row_prints, rows, mix(crossing_prints))
+    rows = np.argsort(np.argsort(row_prints, kind="stable"), kind="stable")[rows]
     flow_count, link_count = rate_alone.size, links.size
-    start = _offsets(np.repeat(flow_number_of, sizes), flow_count)
+    start = _offsets(np.repeat(flow_number_of, crossing_counts), flow_count)
     link_start = _offsets(rows, link_count)
     columns_of = dict(
         alone=rate_alone, wish=np.minimum(traffic.pace / rate_alone, 1.0),
         # As laid out, and now: until a batch says otherwise, reads are even over servers.
-        start=start, way=rows, whole=most_parts, port=servers,
+        start=start, way=rows, whole=server_parts, port=servers,
         end=start[1:].copy(), links=rows, parts=link_parts, server=servers.copy(),
         # Nothing is under way; look at everything at the next border.
         most=np.zeros(flow_count), level=np.zeros(flow_count), levels=np.zeros((4, flow_count)),

@@ -19,11 +19,11 @@ OUT, IN = range(2)  # ways through a port
 
 
 @kernel
-def sending_die(rank: int, ranks: int, die: int, dies: int, senders: int, of: int) -> int:
-    """Prefill die, of `of` of its instance, that sends to a die, of `dies`, of a decode rank, of
-    `ranks`; all count from 0. senders: dies that send to one rank. With 32 prefill dies and 320
-    decode ranks of one die each prefill die feeds 10 of them."""
-    return rank * (of // senders) // ranks * senders + die * senders // dies
+def sending_die(rank: int, ranks: int, die: int, dies: int, senders: int, prefill_dies: int) -> int:
+    """Prefill die, of `prefill_dies` of its instance, that sends to a die, of `dies`, of a decode
+    rank, of `ranks`; all count from 0. senders: dies that send to one rank. With 32 prefill dies
+    and 320 decode ranks of one die each prefill die feeds 10 of them."""
+    return rank * (prefill_dies // senders) // ranks * senders + die * senders // dies
 
 
 @kernel
@@ -61,36 +61,36 @@ def collect_unsent(world: World) -> int:
     fresh_count = 0
     i = pop(transfers.unsent, 0, following)
     while i != w.NONE:
-        slot = fresh_count
-        while slot > 0 and ready_s[fresh[slot - 1]] > ready_s[i]:
-            fresh[slot] = fresh[slot - 1]
-            slot -= 1
-        fresh[slot] = i
+        position = fresh_count
+        while position > 0 and ready_s[fresh[position - 1]] > ready_s[i]:
+            fresh[position] = fresh[position - 1]
+            position -= 1
+        fresh[position] = i
         fresh_count += 1
         i = pop(transfers.unsent, 0, following)
     return fresh_count
 
 
 @kernel
-def earliest_end_s(state: Transfers) -> float:
+def earliest_end_s(transfers: Transfers) -> float:
     """Time of the next end of a transfer at the present rates (s); infinite without any."""
     shortest_s = np.inf
-    left_bytes, bytes_per_s = state.left_bytes, state.rate
-    for k in range(state.active[0]):
+    left_bytes, bytes_per_s = transfers.left_bytes, transfers.rate
+    for k in range(transfers.active[0]):
         if bytes_per_s[k] > 0.0:  # a transfer over a dead port waits
             shortest_s = min(shortest_s, left_bytes[k] / bytes_per_s[k])
-    return state.now_s[0] + shortest_s
+    return transfers.now_s[0] + shortest_s
 
 
 @kernel
-def move_bytes(state: Transfers, time_s: float) -> None:
+def move_bytes(transfers: Transfers, time_s: float) -> None:
     """Subtract the bytes that all transfers move until time_s."""
-    span_s = time_s - state.now_s[0]
+    span_s = time_s - transfers.now_s[0]
     if span_s > 0.0:
-        left_bytes, bytes_per_s = state.left_bytes, state.rate
-        for k in range(state.active[0]):
+        left_bytes, bytes_per_s = transfers.left_bytes, transfers.rate
+        for k in range(transfers.active[0]):
             left_bytes[k] -= bytes_per_s[k] * span_s
-        state.now_s[0] = time_s
+        transfers.now_s[0] = time_s
 
 
 @kernel
@@ -118,21 +118,21 @@ def set_rates(state: Transfers) -> None:
             limited[OUT, exit_port] += share_out <= share_in
             limited[IN, entry_port] += share_in <= share_out
             bytes_per_s[k] = max(0.0, min(share_out, share_in))
-        growing_after = 0
+        growing_next = 0
         for index in range(growing_count):
             k = growing[index]
             exit_port, entry_port = port_out[k], port_in[k]
             stops_out = limited[OUT, exit_port] == open_parts[OUT, exit_port]
             stops_in = limited[IN, entry_port] == open_parts[IN, entry_port]
             if not (stops_out or stops_in):
-                growing[index], growing[growing_after] = growing[growing_after], k
-                growing_after += 1
-        for index in range(growing_after, growing_count):
+                growing[index], growing[growing_next] = growing[growing_next], k
+                growing_next += 1
+        for index in range(growing_next, growing_count):
             k = growing[index]
             for way, port in ((OUT, port_out[k]), (IN, port_in[k])):
                 rest[way, port] -= bytes_per_s[k]
                 open_parts[way, port] -= 1
-        growing_count = growing_after
+        growing_count = growing_next
 
 
 @kernel

@@ -19,32 +19,32 @@ ALL, NONE_OF_THEM, OF_PREFILL, OF_DECODE = range(4)
 
 
 @kernel
-def note_demand(flows: Traffic, f: int, wants: float) -> float:
+def note_demand(flows: Traffic, f: int, demand: float) -> float:
     """Note the changed demand of flow f (share of its rate alone) on its links; returns the load of
     the fullest of them, over its capacity."""
     links, link_parts, link_loads, counts = flows.links, flows.parts, flows.load, flows.counts
     old_demand = flows.most[f]
-    demand_change = wants - old_demand
-    highest_load = 0.0
+    demand_change = demand - old_demand
+    fullest_load = 0.0
     for k in range(flows.start[f], flows.end[f]):
         link = links[k]
         link_loads[link] += link_parts[k] * demand_change
-        highest_load = max(highest_load, link_loads[link])
+        fullest_load = max(fullest_load, link_loads[link])
         if not flows.is_touched[link]:
             flows.is_touched[link] = 1
             flows.touched[counts[TOUCHED]] = link
             counts[TOUCHED] += 1
-    if f >= flows.duty.size and (wants > 0.0) != (old_demand > 0.0):
-        list_mover(flows, f, wants > 0.0)
+    if f >= flows.duty.size and (demand > 0.0) != (old_demand > 0.0):
+        list_mover(flows, f, demand > 0.0)
     if not flows.is_noted[f]:
         flows.is_noted[f] = 1
         flows.noted[counts[NOTED]] = f
         counts[NOTED] += 1
-    flows.most[f] = wants
-    flows.level[f] = wants
+    flows.most[f] = demand
+    flows.level[f] = demand
     for view_index in range(flows.levels.shape[0]):
-        flows.levels[view_index, f] = wants
-    return highest_load
+        flows.levels[view_index, f] = demand
+    return fullest_load
 
 
 @kernel
@@ -84,20 +84,20 @@ def leave_lists(flows: Traffic, f: int) -> None:
     flows.is_listed[f] = 0
     for crossing in range(flows.start[f], flows.end[f]):
         link = flows.links[crossing]
-        list_last = link_end[link] - 1
-        for j in range(index_of(owners, flows.link_start[link], f), list_last):
+        last_position = link_end[link] - 1
+        for j in range(index_of(owners, flows.link_start[link], f), last_position):
             owners[j], owner_parts[j] = owners[j + 1], owner_parts[j + 1]
-        link_end[link] = list_last
+        link_end[link] = last_position
 
 
 @kernel
 def load_without(flows: Traffic, link: int, low: int, high: int) -> float:
     """Load of a link over its capacity if its flows but low..high - 1 had their full demand."""
-    link_load, owners, owner_parts, full_demand = 0.0, flows.owners, flows.owner_parts, flows.most
+    link_load, owners, owner_parts, demands = 0.0, flows.owners, flows.owner_parts, flows.most
     for crossing in range(flows.link_start[link], flows.link_end[link]):
         flow = owners[crossing]
         if not low <= flow < high:
-            link_load += owner_parts[crossing] * full_demand[flow]
+            link_load += owner_parts[crossing] * demands[flow]
     return link_load
 
 
@@ -124,11 +124,11 @@ def list_groups(flows: Traffic) -> None:
             links[link_count] = link
             link_count += 1
     counts[TOUCHED] = 0
-    next_place = 0
+    next_index = 0
     counts[GROUP_FLOWS] = 0
-    while next_place < link_count:
-        link = links[next_place]
-        next_place += 1
+    while next_index < link_count:
+        link = links[next_index]
+        next_index += 1
         for crossing in range(flows.link_start[link], flows.link_end[link]):
             if not flows.in_group_flows[flows.owners[crossing]]:
                 link_count = join_group(flows, flows.owners[crossing], link_count)
@@ -140,8 +140,8 @@ def list_groups(flows: Traffic) -> None:
 
 
 @kernel
-def join_group(flows: Traffic, f: int, found: int) -> int:
-    """Add flow f and its overloaded links to a group of `found` links; returns their new number."""
+def join_group(flows: Traffic, f: int, count: int) -> int:
+    """Add flow f and its overloaded links to a group of `count` links; returns their new number."""
     flows.in_group_flows[f] = 1
     flows.group_flows[flows.counts[GROUP_FLOWS]] = f
     flows.counts[GROUP_FLOWS] += 1
@@ -153,10 +153,10 @@ def join_group(flows: Traffic, f: int, found: int) -> int:
             next_near += 1
             if not flows.in_group_links[link]:
                 flows.in_group_links[link] = 1
-                flows.group_links[found] = link
-                found += 1
+                flows.group_links[count] = link
+                count += 1
     flows.near_end[f] = next_near
-    return found
+    return count
 
 
 @kernel

@@ -140,14 +140,14 @@ def free_rate_share(world: World, v: int, begin_s: float, amount: float) -> floa
     end_s = begin_s + amount / alone_rate[flow_of[v]]
     has_others = False
     for index in range(streams.count[0]):
-        other = streams.busy[index]
-        if left_bytes[other] <= 0.0 or rates[other] <= 0.0 or other == v:
+        rival = streams.busy[index]
+        if left_bytes[rival] <= 0.0 or rates[rival] <= 0.0 or rival == v:
             continue
-        if since_s[other] < end_s and since_s[other] + left_bytes[other] / rates[other] > begin_s:
+        if since_s[rival] < end_s and since_s[rival] + left_bytes[rival] / rates[rival] > begin_s:
             if not has_others:
                 fill(link_loads, 0.0)
                 has_others = True
-            add_link_use(flows, flow_of[other], rates[other] / alone_rate[flow_of[other]])
+            add_link_use(flows, flow_of[rival], rates[rival] / alone_rate[flow_of[rival]])
     first_stream_flow, end_flow = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
     for index in range(flows.counts[MOVERS]):  # flows that are neither exchanges nor streams
         flow = flows.movers[index]

@@ -85,21 +85,21 @@ def has_other_models(world: World) -> bool:
 def settle_links(world: World) -> None:
     """Apply ended, then begun flows to their links; compute levels if a link is overloaded."""
     flows = world.traffic
-    is_active, noted_demand, wanted_levels = flows.active, flows.most, flows.wish
+    is_active, old_demands, wanted_levels = flows.active, flows.most, flows.wish
     must_recompute = flows.held[0] == 1
     has_changed = False
     for flow in range(is_active.size):  # on vectors: mostly all are as they were
-        has_changed |= (wanted_levels[flow] if is_active[flow] else 0.0) != noted_demand[flow]
+        has_changed |= (wanted_levels[flow] if is_active[flow] else 0.0) != old_demands[flow]
     if has_changed:
         changed_flows, changed_count = flows.group_flows, 0
         for flow in range(is_active.size):
             changed_flows[changed_count] = flow
-            changed_count += (wanted_levels[flow] if is_active[flow] else 0.0) != noted_demand[flow]
+            changed_count += (wanted_levels[flow] if is_active[flow] else 0.0) != old_demands[flow]
         for is_begin in (False, True):
             for index in range(changed_count):
                 flow = changed_flows[index]
                 wanted_level = wanted_levels[flow] if is_active[flow] else 0.0
-                if (wanted_level > noted_demand[flow]) == is_begin:
+                if (wanted_level > old_demands[flow]) == is_begin:
                     fullest_load = levels.note_demand(flows, flow, wanted_level)
                     must_recompute = (is_begin and fullest_load > 1.0 + SLACK) or must_recompute
     if must_recompute:
@@ -112,7 +112,7 @@ def compute_levels(world: World) -> None:
     see all-to-all traffic scaled by the share of time it is on the wire."""
     flows, settings = world.traffic, world.settings
     exchanges, counts = flows.duty.size, flows.counts
-    held_before = flows.held[0] == 1
+    was_overloaded = flows.held[0] == 1
     levels.list_groups(flows)
     levels.find_levels(flows, levels.ALL, 0, 0)
     levels.find_levels(flows, levels.NONE_OF_THEM, 0, exchanges)
@@ -131,9 +131,9 @@ def compute_levels(world: World) -> None:
             if flow < exchanges:
                 flows.level[flow] = flows.levels[levels.ALL, flow]
                 set_slowdown(world, flow)
-    if has_full_links or held_before:
+    if has_full_links or was_overloaded:
         average_transfer_levels(world)
-    limit_hand_off_ports(world, has_full_links or held_before)
+    limit_hand_off_ports(world, has_full_links or was_overloaded)
     levels.clear_notes(flows)
 
 
@@ -181,9 +181,9 @@ def average_transfer_levels(world: World) -> None:
 
 
 @kernel
-def mean_level(all_there: float, without: float, duty: float) -> float:
-    """Mean level: all_there while exchanges are on the wire (share duty; NaN: 1), else without."""
-    return all_there if np.isnan(duty) else duty * all_there + (1.0 - duty) * without
+def mean_level(level_with: float, level_without: float, duty: float) -> float:
+    """Mean level of a flow with exchanges on the wire (share duty; NaN: 1) and without them."""
+    return level_with if np.isnan(duty) else duty * level_with + (1.0 - duty) * level_without
 
 
 @kernel
@@ -252,11 +252,11 @@ def hand_off_level(world: World, p: int) -> float:
 
 
 @kernel
-def price_exchange(world: World, column: int, more: float) -> None:
+def price_exchange(world: World, column: int, extra_factor: float) -> None:
     """Price instance `column`'s exchange: its time on the wire is multiplied by its slowdown and by
-    `more`. Prices are set when a pass begins: in between, levels change several times."""
+    `extra_factor`. Prices are set when a pass begins: in between, levels change several times."""
     costs = world.costs
-    wire_factor = world.traffic.crowding[world.traffic.first[w.EXPERTS] + column] * more
+    wire_factor = world.traffic.crowding[world.traffic.first[w.EXPERTS] + column] * extra_factor
     if wire_factor == costs.priced[column]:
         return
     costs.priced[column] = wire_factor
@@ -276,11 +276,11 @@ def set_transfer_capacity(world: World) -> None:
     """Set the capacity that KV transfers get of ports that also carry exchanges: n / (n + 1) of the
     rate for n transfers. Ports of prefill instances are also limited to their hand-off's level."""
     transfer, flows = world.transfer, world.traffic
-    instances, dies_each = transfer.port_of_prefill.shape
+    instances, dies_per_instance = transfer.port_of_prefill.shape
     exchange = flows.first[w.EXPERTS]
     for instance in range(instances):
         duty = flows.duty[exchange + instance] if flows.active[exchange + instance] else 0.0
-        for rank in range(dies_each):
+        for rank in range(dies_per_instance):
             port = transfer.port_of_prefill[instance, rank]
             share = min(transfer_share(transfer, OUT, port, duty), hand_off_level(world, instance))
             transfer.capacity[port] = transfer.granted[port] * share
@@ -408,13 +408,13 @@ def hot_server(world: World, p: int) -> int:
     """Memory server whose port limits the read of instance p; NONE: no link or another does."""
     flows = world.traffic
     flow = flows.first[w.POOL_READ] + p
-    hot_port_server, highest_load = w.NONE, 0.0
+    limiting_server, highest_load = w.NONE, 0.0
     if world.streams.rate[p] < (1.0 - SLACK) * flows.wish[flow] * flows.alone[flow]:
         for crossing in range(flows.start[flow], flows.end[flow]):
             link_load = flows.load[flows.links[crossing]]
             if link_load > highest_load:
-                hot_port_server, highest_load = flows.server[crossing], link_load
-    return hot_port_server
+                limiting_server, highest_load = flows.server[crossing], link_load
+    return limiting_server
 
 
 @kernel

@@ -172,8 +172,8 @@ class Elastic:
                 if not self._may_change(t_s):
                     obstacle = "bound of changes per hour"
                     break
-                spare = {other: max(0, -missing[other]) for other in other_pools if calm[other]}
-                giving_pools = self._grow(pool, spare, t_s)
+                spares = {other: max(0, -missing[other]) for other in other_pools if calm[other]}
+                giving_pools = self._grow(pool, spares, t_s)
                 if giving_pools is None:
                     obstacle = "no NPUs are free"
                     break
@@ -210,30 +210,30 @@ class Elastic:
         impossible. A draining instance without a successor serves again; otherwise one starts on
         free NPUs, preferring seats that other pools need least; otherwise at most `spare` of each
         other pool drain for it, or instances of other models that yield."""
-        life, (role, at) = self.life, pool
-        for k in life.in_state(role, "drain", at=at):
+        life, (role, supernode) = self.life, pool
+        for k in life.in_state(role, "drain", at=supernode):
             if life.reopen(k, t_s):
                 self._note_change(t_s, pool)
                 return []
         held_dies, failed_dies = life.held_dies(), self.machine.out
         claimed_dies = {die for each in life.together for k in each.planned for die in each.dies[k]}
         other_off = [j for other, _ in self._other_pools(pool)
-                     for j in life.in_state(other, "off", at=at)]  # fmt: skip
-        free_seats = [life.dies[j] for j in other_off if not life.dies[j] & held_dies]
+                     for j in life.in_state(other, "off", at=supernode)]  # fmt: skip
+        free_dies = [life.dies[j] for j in other_off if not life.dies[j] & held_dies]
         startable_instances = []
-        for k in life.in_state(role, "off", at=at):
+        for k in life.in_state(role, "off", at=supernode):
             if k in life.planned or life.dies[k] & (claimed_dies | failed_dies):
                 continue
             to_stop = [(each, j) for each in life.together for j, state in enumerate(each.state)
                         if state != "off" and each.dies_of(j) & life.dies[k]]  # fmt: skip
-            to_drain = Counter(_pool_of(each, j) for each, j in to_stop if each is life)
+            drain_counts = Counter(_pool_of(each, j) for each, j in to_stop if each is life)
             if any(each.state[j] != "serve" for each, j in to_stop) or any(
-                count > spare.get(other, 0) for other, count in to_drain.items()
+                count > spare.get(other, 0) for other, count in drain_counts.items()
             ):
                 continue
             if not all(each is life or each.may_yield(j, urgent=urgent) for each, j in to_stop):
                 continue
-            blocked_seats = sum(not dies.isdisjoint(life.dies[k]) for dies in free_seats)
+            blocked_seats = sum(not dies.isdisjoint(life.dies[k]) for dies in free_dies)
             load_to_drain = sum(_drain_key(each, j)[0] for each, j in to_stop)
             startable_instances.append(
                 (len(to_stop), blocked_seats, load_to_drain, not life.is_warm(k), k, to_stop)
@@ -245,11 +245,11 @@ class Elastic:
             self.life.start(k, t_s)
             self._note_change(t_s, pool)
             return []
-        replaced: Over = "role" if life.dies[k] <= held_dies else "model"
+        over: Over = "role" if life.dies[k] <= held_dies else "model"
         all_held = life.dies[k] <= set().union(*(each.held_dies() for each in life.together))
         life.planned[k] = len(to_stop)
         for each, j in to_stop:
-            each.drain(j, t_s, partial(self._start_after_drain, k, replaced if all_held else ""))
+            each.drain(j, t_s, partial(self._start_after_drain, k, over if all_held else ""))
         self._note_change(t_s, pool, *self._other_pools(pool))
         return [_pool_of(life, j) for each, j in to_stop if each is life]
 

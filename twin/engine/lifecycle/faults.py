@@ -86,8 +86,8 @@ def empty_transfers(
 
     def is_affected(i: int) -> bool:
         """Whether transfers of request i are to end."""
-        is_from_it = prefill != w.NONE and request.prefill_instance[i] == prefill
-        return is_from_it or int(request.rank[i]) in ranks
+        is_from_prefill = prefill != w.NONE and request.prefill_instance[i] == prefill
+        return is_from_prefill or int(request.rank[i]) in ranks
 
     while part_row < transfers.active[0]:
         i = transfers.request[part_row]
@@ -193,10 +193,10 @@ def empty_by_moving(world: World, d: int, now_s: float) -> int:
     request_count, ranks = 0, world.settings.decode_ranks
     for rank in range(d * ranks, (d + 1) * ranks):
         for slot in range(decode.requests[rank] - 1, -1, -1):
-            moved_requests = hand_over(world, d, decode.slot_table[rank, slot], now_s)
-            if moved_requests == w.NONE:
+            moved_count = hand_over(world, d, decode.slot_table[rank, slot], now_s)
+            if moved_count == w.NONE:
                 return request_count
-            request_count += moved_requests
+            request_count += moved_count
     return request_count
 
 
@@ -222,7 +222,7 @@ def hand_over(world: World, d: int, i: int, now_s: float) -> int:
     request.rank[i] = rank
     world.decode.reserved_tokens[rank] += request.input_tokens[i] + emitted_tokens
     request.ready_s[i], request.status[i] = now_s, w.TRANSFERRING
-    for counter in (w.BACK_FROM_DECODE, w.ROUTED, w.PREFILL_BEGUN, w.PREFILLED):
-        world.record.counters[counter] += 1
+    for counter_code in (w.BACK_FROM_DECODE, w.ROUTED, w.PREFILL_BEGUN, w.PREFILLED):
+        world.record.counters[counter_code] += 1
     begin_transfer(world, i, from_rank)
     return 1

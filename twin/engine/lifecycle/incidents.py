@@ -128,13 +128,13 @@ class Incidents:
         """Let repaired dies of instance k read their weights from the DRAM of nodes, then serve. A
         transfer that has begun is not repeated, unless one of its dies has failed meanwhile."""
         machine = self.machine
-        weights = machine.coming.get(k)
-        if weights is not None and not machine.out.isdisjoint(weights.dies):
+        coming = machine.coming.get(k)
+        if coming is not None and not machine.out.isdisjoint(coming.dies):
             self.life.loading.stop(k, t_s)
-            weights = None
-        home = machine.setup.instances[k].die_of_rank
-        free_dies = [home[rank] for rank in self._repaired_ranks(k)]
-        dies = [die for die in free_dies if weights is None or die not in weights.dies]
+            coming = None
+        original_dies = machine.setup.instances[k].die_of_rank
+        repaired_dies = [original_dies[rank] for rank in self._repaired_ranks(k)]
+        dies = [die for die in repaired_dies if coming is None or die not in coming.dies]
         if not dies:
             return
         weight_bytes, rejoin = (
@@ -175,7 +175,7 @@ class Incidents:
         failure. Its running iteration ends now."""
         detected_s = t_s + self.machine.setup.scenario.recovery.detection_s
         self.agenda.at(detected_s, self._void_if_superseded(k, partial(self._handle_detection, k)))
-        seat, column = self.machine.setup.instances[k], self.machine.column(k)
+        built, column = self.machine.setup.instances[k], self.machine.column(k)
         world, instance = self.machine.world, self.machine.world.instance
         if k in self.down:
             self.down[k].detail = why
@@ -185,13 +185,13 @@ class Incidents:
         self.life.fail(k, t_s)
         if instance.running[column]:
             record_busy(world, column, t_s, instance.ends_s[column], -1.0)
-        if seat.role == "prefill":  # its batch goes on where it was, if its dies come back in time
+        if built.role == "prefill":  # its batch goes on where it was, if its dies come back in time
             return
         if instance.running[column]:
-            end_iteration(world, seat.index, t_s)
+            end_iteration(world, built.index, t_s)
             instance.running[column] = 0
-            if seat.role == "colocated":
-                finish_pieces(world, seat.index, t_s)
+            if built.role == "colocated":
+                finish_pieces(world, built.index, t_s)
         instance.ends_s[column] = t_s
 
     def _handle_detection(self, k: int, t_s: float) -> None:
@@ -200,11 +200,11 @@ class Incidents:
         instance goes on when they are repaired, at a time that is not known."""
         instance, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
         requests = self._remove_requests(k, t_s)
-        what_happens = {"restart": "starts anew", "in_place": "recovers in place",
+        recovery_text = {"restart": "starts anew", "in_place": "recovers in place",
                 "shrink": "goes on with fewer dies"}[recovery.policy]  # fmt: skip
         if not self.hit[k]:
-            what_happens = "waits for its links"
-        sentence = f"{instance.name} {what_happens}"
+            recovery_text = "waits for its links"
+        sentence = f"{instance.name} {recovery_text}"
         self._log_event(k, Kind.DETECTED, t_s, sentence).requests = requests
         self.down[k].requests += requests
         if k in self.life.stops:
@@ -299,13 +299,13 @@ class Incidents:
         """With elastic instances, free the NPUs of instance k, which will not serve again."""
         if not self.life.moves:
             return
-        world, i = self.machine.world, self.machine.setup.instances[k]
-        rows = self.machine.rank_rows(k)
-        if i.role != "prefill":
-            phase.empty_decode(world, rows, t_s)
-        if i.role == "decode" and world.settings.has_prefill:
-            phase.empty_transfers(world, t_s, ranks=rows)
-            for rank in rows:
+        world, instance = self.machine.world, self.machine.setup.instances[k]
+        rank_rows = self.machine.rank_rows(k)
+        if instance.role != "prefill":
+            phase.empty_decode(world, rank_rows, t_s)
+        if instance.role == "decode" and world.settings.has_prefill:
+            phase.empty_transfers(world, t_s, ranks=rank_rows)
+            for rank in rank_rows:
                 phase.free_prefill_of_rank(world, rank, t_s)
         self.turn[k] += 1
         self.pending.discard(k)
@@ -315,10 +315,10 @@ class Incidents:
             self.shrunk.pop(k).end_s = t_s
         self.life.end(k, t_s)
 
-    def _log_spares(self, k: int, came: Sequence[int], t_s: float) -> None:
-        """Log an event for each node with spare dies (`came`) that instance k takes."""
+    def _log_spares(self, k: int, spares: Sequence[int], t_s: float) -> None:
+        """Log an event for each node with spare dies (`spares`) that instance k takes."""
         fabric, instance = self.machine.fabric, self.machine.setup.instances[k]
-        node_of_spare = fabric.node[fabric.dies[list(came)]].tolist()
+        node_of_spare = fabric.node[fabric.dies[list(spares)]].tolist()
         for node, die_count in sorted(Counter(node_of_spare).items()):
             sentence = f"{instance.name} goes on with spare dies: {die_count}"
             self._log_event(k, Kind.SPARE, t_s, sentence).element = f"node {node}"
@@ -376,14 +376,14 @@ class MemoryServers:
 
     def adjust(self, t_s: float) -> None:
         """Drop the blocks of servers that failed and resize the pool when the machine changed."""
-        out_now = nodes_without_dram(self._machine.fabric)
-        lost_nodes, back_nodes = out_now - self._out, self._out - out_now
+        failed_nodes = nodes_without_dram(self._machine.fabric)
+        lost_nodes, repaired_nodes = failed_nodes - self._out, self._out - failed_nodes
         if self._machine.world.settings.pool_enabled:
             for node in sorted(lost_nodes):
                 self._lose_blocks(node, t_s)
                 self._out |= {node}
-        self._out = out_now
-        if lost_nodes or back_nodes:
+        self._out = failed_nodes
+        if lost_nodes or repaired_nodes:
             self._resize()
 
     def _lose_blocks(self, node: int, t_s: float) -> None:

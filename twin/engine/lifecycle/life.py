@@ -166,14 +166,14 @@ class Life:
 
     def held_intervals(self) -> dict[int, list[tuple[float, float]]]:
         """Intervals (from s, to s) in which each instance held its dies, by instance."""
-        periods: dict[int, list[tuple[float, float]]] = {}
+        intervals: dict[int, list[tuple[float, float]]] = {}
         for span in self.spans:  # in order of time
-            spans_of_instance = periods.setdefault(span.instance, [])
-            if spans_of_instance and spans_of_instance[-1][1] == span.t_s:
-                spans_of_instance[-1] = spans_of_instance[-1][0], span.end_s
+            held_spans = intervals.setdefault(span.instance, [])
+            if held_spans and held_spans[-1][1] == span.t_s:
+                held_spans[-1] = held_spans[-1][0], span.end_s
             else:
-                spans_of_instance.append((span.t_s, span.end_s))
-        return periods
+                held_spans.append((span.t_s, span.end_s))
+        return intervals
 
     def _enter_state(self, k: int, state: str, t_s: float) -> None:
         """Change instance k's state and begin the span of the new one."""
@@ -253,9 +253,9 @@ class Life:
 
         def load_all(now_s: float) -> None:
             """Let every instance that waits load the model."""
-            waiting_loads = [*waiting.values()]
+            loads = [*waiting.values()]
             waiting.clear()
-            for begin_load in waiting_loads:
+            for begin_load in loads:
                 begin_load(now_s)
 
         while waiting:
@@ -313,10 +313,10 @@ class Life:
         link_rate = float(pool_read(self.machine.fabric, i.die_of_rank, plane, nodes).bytes_per_s)
         return weight_bytes, weight_bytes / min(link_rate, self.loading.loader_bytes_per_s * i.dies)
 
-    def _send_weights(self, way: Send, k: int, size: float, t_s: float, then: Then) -> None:
+    def _send_weights(self, transfer: Send, k: int, size: float, t_s: float, then: Then) -> None:
         """Start a transfer of `size` bytes to instance k by `Loading`; no path: it stays off."""
         try:
-            way(k, self.setup.instances[k].die_of_rank, size, t_s, then)
+            transfer(k, self.setup.instances[k].die_of_rank, size, t_s, then)
         except HardwareError:
             self._enter_state(k, "off", t_s)
 

@@ -80,14 +80,14 @@ class Residency:
             return [self.pools[int(nodes[0] // self._nodes)]]
         return [self.nodes[node] for node in sorted(nodes)] if source == "local" else []
 
-    def lose_nodes(self, out: Set[int]) -> None:
+    def lose_nodes(self, failed_nodes: Set[int]) -> None:
         """Delete models of failed nodes, and all of bounded pools, which lost a part of each."""
-        for node in out:
+        for node in failed_nodes:
             self.nodes.pop(node, None)
-        for supernode in {int(node // self._nodes) for node in out - self._out}:
+        for supernode in {int(node // self._nodes) for node in failed_nodes - self._out}:
             if self.pools[supernode].is_bounded:
                 self.pools[supernode].held.clear()
-        self._out = set(out)
+        self._out = set(failed_nodes)
 
 
 @dataclass(slots=True)
@@ -119,12 +119,12 @@ class Loading:
         """Send `size` bytes in the DRAM of nodes into dies of instance k, after its earlier
         transfer, and call `then` when they have arrived. Raises HardwareError without a path."""
         setup = self._machine.setup
-        coming = Coming(False, tuple(dies), setup.nodes_with_weights(setup.instances[k]))
+        weights = Coming(False, tuple(dies), setup.nodes_with_weights(setup.instances[k]))
         if (earlier_transfer := self._under_way.get(k)) is not None:
             self._settle(k, t_s)
             size += earlier_transfer.left
-            coming = replace(coming, dies=(*self._machine.coming[k].dies, *dies))
-        self._begin(k, coming, size, t_s, then)
+            weights = replace(weights, dies=(*self._machine.coming[k].dies, *dies))
+        self._begin(k, weights, size, t_s, then)
 
     def stop(self, k: int, t_s: float) -> None:
         """Cancel the transfer to instance k."""
@@ -176,7 +176,7 @@ class Loading:
     def _plan_check(self, k: int, t_s: float) -> None:
         """Plan the next check of a transfer: at its end, or earlier if rates may change."""
         transfer, bytes_per_s = self._under_way[k], self._bytes_per_s(k)
-        after_s = min(LOOK_S, transfer.left / bytes_per_s) if bytes_per_s > 0.0 else LOOK_S
+        check_after_s = min(LOOK_S, transfer.left / bytes_per_s) if bytes_per_s > 0.0 else LOOK_S
 
         def check_transfer(now_s: float) -> None:
             """Record arrived bytes, then end the transfer or plan the next check."""
@@ -191,7 +191,7 @@ class Loading:
             transfer.then(now_s)
             self._machine.lay_flows(now_s)
 
-        self._agenda.at(t_s + after_s, check_transfer)
+        self._agenda.at(t_s + check_after_s, check_transfer)
 
     def _end(self, k: int) -> None:
         """End the transfer to instance k and share its bandwidth among the others."""

@@ -44,20 +44,20 @@ class Forecast:
         self._looked_s = 0.0
         self._squares, self._weight = 0.0, 0.0
 
-    def forecast(self, t_s: float, now: float, ahead: float) -> float:
-        """Forecast `ahead` of a load plus one deviation of past underestimates; now: the load."""
-        forecast = None
+    def forecast(self, t_s: float, present_load: float, predicted: float) -> float:
+        """A predicted load plus one deviation of past underestimates; present_load: at t_s."""
+        earlier = None
         while self._made and self._made[0][0] <= t_s - self._lead_s:
-            forecast = self._made.popleft()[1]
-        self._made.append((t_s, ahead))
-        if forecast is not None:
+            earlier = self._made.popleft()[1]
+        self._made.append((t_s, predicted))
+        if earlier is not None:
             memory_decay = math.exp((self._looked_s - t_s) / REMEMBERED_S)
-            relative_excess = max(0.0, now / forecast - 1.0) if forecast > LEAST else 0.0
+            relative_excess = max(0.0, present_load / earlier - 1.0) if earlier > LEAST else 0.0
             # Of errors that are as often too little as too much, half are counted.
             self._squares = memory_decay * self._squares + 2.0 * relative_excess**2
             self._weight = memory_decay * self._weight + 1.0
         self._looked_s = t_s
-        return ahead * (1.0 + math.sqrt(self._squares / max(self._weight, 1.0)))
+        return predicted * (1.0 + math.sqrt(self._squares / max(self._weight, 1.0)))
 
 
 class Look:
@@ -197,13 +197,11 @@ class Look:
             needed = self._forecasts[1].forecast(t_s, decoding / requests_of_one, needed_later)
         return (waiting, (taken + waiting) / slots, busy, max(0.0, tpot_s) / self._tpot_s, needed)
 
-    def _expected_decoding(
-        self, decoding: float, under_way: float, handed_on_per_s: float
-    ) -> float:
+    def _expected_decoding(self, decoding: float, coming: float, handed_on_per_s: float) -> float:
         """Expected number of decoding requests after the lead time: of the present ones those that
-        remain (Little's law), and of `under_way` and later ones those that prefill can hand on."""
+        remain (Little's law), and of `coming` and later ones those that prefill can hand on."""
         leave_per_s = max(self._mean["left"], 0.0) / max(decoding, 1e-9)
-        join_per_s = min(self._mean["requests"] + under_way / self._lead_s, handed_on_per_s)
+        join_per_s = min(self._mean["requests"] + coming / self._lead_s, handed_on_per_s)
         if decoding < 1.0 or leave_per_s * self._lead_s < 1e-6:
             return decoding + join_per_s * self._lead_s
         stay_share = math.exp(-leave_per_s * self._lead_s)
@@ -223,10 +221,10 @@ class Look:
         role = self.machine.roles[self._place[k]]
         hot_table = costs.decode_hot_tokens, costs.decode_hot_factor[k]
 
-        def iteration_s(more: float) -> float:
-            """Seconds of an iteration with `more` times today's load."""
+        def iteration_s(factor: float) -> float:
+            """Seconds of an iteration with `factor` times today's load."""
             requests, context = (
-                np.maximum(0.0, load.mean() * more + (load - load.mean()) * math.sqrt(more))
+                np.maximum(0.0, load.mean() * factor + (load - load.mean()) * math.sqrt(factor))
                 for load in (rank_requests, rank_context_tokens)
             )
             operator_s = role.operator_sink()

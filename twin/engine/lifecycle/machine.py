@@ -36,9 +36,9 @@ STATES_KEPT, PRICES_KEPT = 4, 256  # a link that flaps goes to and fro between t
 def _sent_bytes(role: RoleCosts) -> np.ndarray:
     """Bytes of a token within nodes and beyond: exchanged, then gathered by attention, f8[4]."""
 
-    def split(amount: float, far: float) -> np.ndarray:
-        """Bytes within nodes and beyond, of which the share `far` goes beyond, f8[2]."""
-        return amount * np.array((1.0 - far, far))
+    def split(amount: float, far_share: float) -> np.ndarray:
+        """Bytes within nodes and beyond, of which the share `far_share` goes beyond, f8[2]."""
+        return amount * np.array((1.0 - far_share, far_share))
 
     exchange_bytes = split(role.exchange_bytes_per_token, role.off_node_fraction)
     exchange_bytes += split(role.rank_bytes_per_token, role.gather_off_node)
@@ -125,11 +125,11 @@ class Machine:
                 held_dies = held_dies.union(*(i.die_of_rank for i in machine.setup.instances))
         chip_of_npu = self._whole.chips(self.setup.scenario.supernode.chip)
         chip = self.setup.costs.roles[self.setup.instances[k].role].chip.name
-        npu_of_dies, supernode_at = self._whole.npu.tolist(), self.setup.supernode_at
-        supernode = supernode_at(self.setup.instances[k].die_of_rank[0])
+        npu_of_dies, supernode_of_die = self._whole.npu.tolist(), self.setup.supernode_at
+        supernode = supernode_of_die(self.setup.instances[k].die_of_rank[0])
         return [die for die, npu_of_die in enumerate(npu_of_dies)
                 if die not in held_dies and chip_of_npu[npu_of_die] == chip
-                and supernode_at(die) == supernode]  # fmt: skip
+                and supernode_of_die(die) == supernode]  # fmt: skip
 
     def column(self, k: int) -> int:
         """Column of instance k (its number in setup.instances) in the record and the traffic."""
@@ -206,7 +206,7 @@ class Machine:
         costs_in_use, traffic = self.world.costs, self.world.traffic
         instance_row, coefficients = instance.index, numbers(costs.coefficients)
         costs_in_use.sent[self.column(k)] = _sent_bytes(costs)
-        carried_now, prices_now, prices_alone = (
+        carried_places, prices_now, prices_alone = (
             (costs_in_use.prefill_carried, costs_in_use.prefill_now, costs_in_use.prefill_alone)
             if instance.role == "prefill"
             else (costs_in_use.decode_carried, costs_in_use.decode_now, costs_in_use.decode_alone)
@@ -219,7 +219,7 @@ class Machine:
         if instance.role != "decode":
             self._price_reads(instance_row, costs)
         crowding = traffic.crowding[int(traffic.first[w.EXPERTS]) + self.column(k)]
-        prices_now[instance_row, carried_now] *= crowding
+        prices_now[instance_row, carried_places] *= crowding
         costs_in_use.priced[self.column(k)] = crowding
         self._set_ports(k)
 

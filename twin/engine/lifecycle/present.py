@@ -70,11 +70,11 @@ class Present:
         """Mean NPUs that serve, by pool, and that start or drain, f8[windows]; {} if fixed."""
         if self._elastic is None:
             return {}
-        columns = {
+        npus_by_column = {
             f"{role}_npus": self._mean_instances(windows, role, "serve") * self._npus_each(role)
             for role in self._setup.roles
         } | {"changing_npus": self._mean_npus(windows, *NOT_SERVING)}
-        return {name: np.asarray(values) for name, values in columns.items()}
+        return {name: np.asarray(values) for name, values in npus_by_column.items()}
 
     def npus(self) -> dict[str, float]:
         """NPUs by pool, mean of the steady state."""

@@ -42,27 +42,27 @@ def share_links(machines: Sequence[Machine]) -> bool:
     if len(machines) == 1 or not (may_change or can_meet(flows_of_models, first_machine.fabric)):
         return False
     worlds = [machine.world for machine in machines]
-    sizes = [
+    sizes_of_models = [
         (world.settings.prefills, world.instance.running.size, world.settings.copies_kv > 0)
         for world in worlds
     ]
-    columns = sum(size for _, size, _ in sizes)
+    columns = sum(size for _, size, _ in sizes_of_models)
     flow_numbers, next_exchange, next_other = [], 0, columns
-    for prefills, exchanges, swaps in sizes:
+    for prefills, exchanges, swaps in sizes_of_models:
         flow_numbers.append(number_flows(prefills, exchanges, swaps, next_exchange, next_other))
         next_exchange += exchanges
         next_other = int(flow_numbers[-1][1].max(initial=next_other))
     pace_bytes_per_s, is_active = np.full(next_other, np.inf), np.zeros(next_other, np.int8)
     duty, crowding = np.zeros(columns), np.ones(columns)
-    for world, (first_of, last_of) in zip(worlds, flow_numbers, strict=True):
+    for world, (first_flow, end_flow) in zip(worlds, flow_numbers, strict=True):
         flows = world.traffic
         for kind in w.FLOWS:
             pace_of_kind = flows.pace[flows.first[kind] : flows.last[kind]]
-            pace_bytes_per_s[first_of[kind] : last_of[kind]] = pace_of_kind
-        rows = [first_of[kind] + np.arange(world.settings.prefills) for kind in w.STREAMS]
+            pace_bytes_per_s[first_flow[kind] : end_flow[kind]] = pace_of_kind
+        rows = [first_flow[kind] + np.arange(world.settings.prefills) for kind in w.STREAMS]
         world.streams.flow = np.concatenate(rows)
         flows.assign(
-            first=first_of, last=last_of, pace=pace_bytes_per_s, active=is_active, duty=duty,
+            first=first_flow, last=end_flow, pace=pace_bytes_per_s, active=is_active, duty=duty,
             crowding=crowding, alone=np.ones(next_other), wish=np.ones(next_other),
         )  # fmt: skip
     for machine in machines:

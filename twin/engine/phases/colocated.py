@@ -19,9 +19,9 @@ from twin.model.mixed import mixed_hits_s, mixed_iteration_s
 @kernel
 def advance_colocated(world: World, t1: float) -> None:
     """Advance every colocated instance to t1 (s)."""
-    state, instance, first_decode = world.decode, world.instance, world.settings.prefills
+    decode_state, instance, first_decode = world.decode, world.instance, world.settings.prefills
     prefill = world.prefill
-    for number in range(state.taken.size):
+    for number in range(decode_state.taken.size):
         while instance.up[first_decode + number]:
             if prefill.reading[number]:
                 read_s = max(prefill.read_end_s[number], instance.ends_s[first_decode + number])
@@ -31,7 +31,7 @@ def advance_colocated(world: World, t1: float) -> None:
             # Those whose KV is there from the start wait to join, with or without a prompt.
             now_s = min(
                 decode.next_action_s(world, number, prefill.queue[number, w.HEAD]),
-                decode.next_action_s(world, number, state.wait[number, w.HEAD]),
+                decode.next_action_s(world, number, decode_state.wait[number, w.HEAD]),
             )
             if now_s > t1:
                 break
@@ -45,7 +45,7 @@ def advance_colocated(world: World, t1: float) -> None:
             instance.ends_s[first_decode + number] = now_s
             if prefill.batch_reads[number] > 0.0:
                 pool.begin_reading(world, number, now_s)
-            elif state.in_batch[number] > 0 or batch_tokens > 0:
+            elif decode_state.in_batch[number] > 0 or batch_tokens > 0:
                 launch_mixed(world, number, now_s)
 
 

@@ -114,9 +114,9 @@ def enter(world: World, d: int, i: int) -> None:
     """Put request i into its reserved slot and set the iteration of instance d at which it ends."""
     settings, request, decode = world.settings, world.request, world.decode
     rank = request.rank[i]
-    tokens_left = request.output_tokens[i] - request.emitted[i]
+    answer_tokens_left = request.output_tokens[i] - request.emitted[i]
     iterations = iterations_needed(
-        tokens_left, settings.draft_tokens, settings.acceptance, settings.key_accept,
+        answer_tokens_left, settings.draft_tokens, settings.acceptance, settings.key_accept,
         settings.key_round, i * 64 + min(request.preemptions[i], 63),
     )  # fmt: skip
     due_iteration = decode.iteration[d] + iterations
@@ -131,9 +131,9 @@ def enter(world: World, d: int, i: int) -> None:
     decode.requests[rank] += 1
     decode.in_batch[d] += 1
     decode.context[rank] += request.input_tokens[i] + request.emitted[i]
-    decode.growth[rank] += tokens_left / iterations
+    decode.growth[rank] += answer_tokens_left / iterations
     if settings.order == w.FAIR:
-        add_tenant_growth(world, d, i, tokens_left / iterations)
+        add_tenant_growth(world, d, i, answer_tokens_left / iterations)
 
 
 @kernel
@@ -270,16 +270,16 @@ def subtract_request(world: World, d: int, i: int) -> None:
     rank = request.rank[i]
     iterations_due = request.due[i] - request.joined[i]
     tokens_left = request.output_tokens[i] - request.emitted[i]
-    tokens_each = tokens_left / iterations_due
+    tokens_per_pass = tokens_left / iterations_due
     iterations_done = decode.iteration[d] - request.joined[i]
     kv_tokens = request.input_tokens[i] + request.emitted[i]
     decode.changed[d] = 1
-    decode.context[rank] -= kv_tokens + iterations_done * tokens_each
-    decode.growth[rank] -= tokens_each
+    decode.context[rank] -= kv_tokens + iterations_done * tokens_per_pass
+    decode.growth[rank] -= tokens_per_pass
     decode.requests[rank] -= 1
     decode.in_batch[d] -= 1
     if world.settings.order == w.FAIR:
-        add_tenant_growth(world, d, i, -tokens_each)
+        add_tenant_growth(world, d, i, -tokens_per_pass)
     last_request = decode.slot_table[rank, decode.requests[rank]]
     decode.slot_table[rank, request.slot[i]] = last_request
     request.slot[last_request] = request.slot[i]

@@ -49,7 +49,7 @@ def advance_prefill(world: World, t1: float) -> None:
 
 @kernel
 def begin_pass(world: World, i: int, hit: int, read: int, now_s: float) -> None:
-    """Stamp the beginning of request i's prefill; `hit` tokens are cached, `read` not in HBM."""
+    """Stamp the beginning of request i's prefill, with `hit` cached tokens, `read` not in HBM."""
     settings, request = world.settings, world.request
     prompt_tokens = request.input_tokens[i] + request.emitted[i]
     request.progress[i] = hit
@@ -70,25 +70,25 @@ def begin_pass(world: World, i: int, hit: int, read: int, now_s: float) -> None:
 def form_batch(world: World, p: int, now_s: float) -> int:
     """Add pieces of queued prompts to p's batch in order of arrival until its token budget or KV
     space is full; returns tokens to compute. Notes cached tokens to read and attention pairs."""
-    settings, request, state = world.settings, world.request, world.prefill
-    fill(state.die_tokens, 0.0)
-    fill(state.die_pairs, 0.0)
+    settings, request, prefill = world.settings, world.request, world.prefill
+    fill(prefill.die_tokens, 0.0)
+    fill(prefill.die_pairs, 0.0)
     if settings.colocated:
         for rank in range(p * settings.decode_ranks, (p + 1) * settings.decode_ranks):
             world.decode.prompt_tokens[rank] = world.decode.prompt_pairs[rank] = 0.0
-    state.cold_blocks[0] = 0
+    prefill.cold_blocks[0] = 0
     pool.forget_servers(world, p)
     pool.set_pool_clock(world, p, now_s)
     batch_tokens, kv_tokens, hit_tokens, read_tokens, pairs, hbm_blocks = 0, 0, 0, 0, 0.0, 0
-    last_kept = w.NONE  # the last prompt that stays in the queue with a part of it
+    previous_request = w.NONE  # the last prompt that stays in the queue with a part of it
     seen_s = latest_arrival_s(world, p, now_s)
-    i = w.NONE if must_wait_for_ranks(world, p, seen_s) else state.queue[p, w.HEAD]
+    i = w.NONE if must_wait_for_ranks(world, p, seen_s) else prefill.queue[p, w.HEAD]
     while i != w.NONE and request.ready_s[i] <= seen_s and batch_tokens < settings.prefill_budget:
         if settings.order == w.FAIR and request.progress[i] == w.NONE:
-            i = bring_forward(world, state.queue, p, last_kept, seen_s, False)
+            i = bring_forward(world, prefill.queue, p, previous_request, seen_s, False)
         is_first_piece = request.progress[i] == w.NONE  # who came forward may be computed in part
         if settings.colocated and rank_room(world, p, i) <= 0:  # ranks of others have room
-            last_kept, i = i, request.following[i]
+            previous_request, i = i, request.following[i]
             continue
         die = die_for(world, p, i, is_first_piece) if settings.data_parallel_attention else 0
         cell = request.rank[i] if settings.colocated else in_hbm.first_kv_cell(world, p) + die
@@ -103,17 +103,17 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         if piece_tokens <= 0 or is_kv_full:
             break
         if is_first_piece:
-            not_in_hbm = max(cached_tokens - hbm_blocks * settings.block_tokens, 0)
-            begin_pass(world, i, cached_tokens, not_in_hbm, now_s)
+            pool_tokens = max(cached_tokens - hbm_blocks * settings.block_tokens, 0)
+            begin_pass(world, i, cached_tokens, pool_tokens, now_s)
             in_hbm.claim_cell(world, cell, i, hbm_blocks)
             hit_tokens += cached_tokens
-            read_tokens += not_in_hbm
-            if not_in_hbm > 0:
-                state.cold_blocks[0] += pool.count_reads(world, p, i, cached_tokens, hbm_blocks)
+            read_tokens += pool_tokens
+            if pool_tokens > 0:
+                prefill.cold_blocks[0] += pool.count_reads(world, p, i, cached_tokens, hbm_blocks)
         # Each token attends to all before it.
         new_pairs = piece_tokens * (cached_tokens + 0.5 * (piece_tokens + 1))
-        state.die_tokens[die] += piece_tokens
-        state.die_pairs[die] += new_pairs
+        prefill.die_tokens[die] += piece_tokens
+        prefill.die_pairs[die] += new_pairs
         if settings.colocated:
             give_to_ranks(world, p, i, float(piece_tokens), new_pairs)
         batch_tokens += piece_tokens
@@ -122,15 +122,15 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         request.progress[i] += piece_tokens
         next_request = request.following[i]
         if piece_tokens == tokens_left:
-            remove_after(state.queue, p, request.following, last_kept, i)
-            append(state.batch, p, request.following, i)
+            remove_after(prefill.queue, p, request.following, previous_request, i)
+            append(prefill.batch, p, request.following, i)
         else:
-            last_kept = i
+            previous_request = i
         i = next_request
-    first_request = state.queue[p, w.HEAD]
+    first_request = prefill.queue[p, w.HEAD]
     if batch_tokens > 0 and first_request != w.NONE and request.ready_s[first_request] <= seen_s:
-        state.delayed[p] = settings.prompt_delay  # what is left of a release waits no further
-    state.batch_reads[p] = read_tokens
+        prefill.delayed[p] = settings.prompt_delay  # what is left of a release waits no further
+    prefill.batch_reads[p] = read_tokens
     note_batch(world, p, now_s, float(batch_tokens), float(hit_tokens), pairs)
     note_ending(world, p)
     return batch_tokens
@@ -141,31 +141,31 @@ def latest_arrival_s(world: World, p: int, now_s: float) -> float:
     """Latest arrival (s) of prompts that a pass of instance p beginning now can include. A decoding
     colocated instance receives prompts once in a number of iterations, and after one with prompts;
     where passes are formed ahead, only those that arrived before the running pass began."""
-    settings, state = world.settings, world.prefill
+    settings, prefill = world.settings, world.prefill
     if not settings.colocated:
         return now_s
-    state.unseen[p] += 1
+    prefill.unseen[p] += 1
     if world.decode.in_batch[p] == 0:
-        state.unseen[p], state.seen_s[p] = 0, now_s
-    elif state.unseen[p] >= settings.receive_every or state.batch_tokens[p] > 0.0:
-        state.unseen[p] = 0
-        state.seen_s[p] = state.begin_s[p] if settings.runs_ahead else now_s
-    return float(state.seen_s[p])
+        prefill.unseen[p], prefill.seen_s[p] = 0, now_s
+    elif prefill.unseen[p] >= settings.receive_every or prefill.batch_tokens[p] > 0.0:
+        prefill.unseen[p] = 0
+        prefill.seen_s[p] = prefill.begin_s[p] if settings.runs_ahead else now_s
+    return float(prefill.seen_s[p])
 
 
 @kernel
 def must_wait_for_ranks(world: World, p: int, now_s: float) -> bool:
     """Whether the prompts of colocated instance p wait for ranks without a prompt; counts such
     waits. They never wait while nothing decodes, for no iteration would run meanwhile."""
-    settings, state = world.settings, world.prefill
+    settings, prefill = world.settings, world.prefill
     if not settings.colocated or settings.prompt_delay == 0 or world.decode.in_batch[p] == 0:
         return False
     waiting_groups = groups_with_prompts(world, p, now_s)
     group_count = math.ceil(settings.decode_ranks / settings.prompt_ranks)
-    if waiting_groups in (0, group_count) or state.delayed[p] == settings.prompt_delay:
-        state.delayed[p] = 0
+    if waiting_groups in (0, group_count) or prefill.delayed[p] == settings.prompt_delay:
+        prefill.delayed[p] = 0
         return False
-    state.delayed[p] += 1
+    prefill.delayed[p] += 1
     return True
 
 
@@ -187,20 +187,20 @@ def groups_with_prompts(world: World, p: int, now_s: float) -> int:
 @kernel
 def attention_s(world: World, p: int, die: int) -> float:
     """Seconds of a layer's attention on a die of p, or a group of dies, without launches."""
-    state, pair_s = world.prefill, world.costs.prefill[p].core.pair
-    token_s = state.attention_s_per_token[p] * state.die_tokens[die]
-    return float(token_s + pair_s * state.die_pairs[die])
+    prefill, pair_s = world.prefill, world.costs.prefill[p].core.pair
+    token_s = prefill.attention_s_per_token[p] * prefill.die_tokens[die]
+    return float(token_s + pair_s * prefill.die_pairs[die])
 
 
 @kernel
-def die_for(world: World, p: int, i: int, begins: bool) -> int:
+def die_for(world: World, p: int, i: int, is_first_piece: bool) -> int:
     """Die of p, or group of dies that split prompts, that takes request i's next piece: with least
     attention work. If the router looks for hits in HBM, they are weighed against a die's load."""
-    if begins and world.settings.in_hbm and world.settings.router_policy in SEES_HITS:
+    if is_first_piece and world.settings.in_hbm and world.settings.router_policy in SEES_HITS:
         return in_hbm.lightest_cell(world, p, i, world.prefill.die_tokens)
-    state, lightest_die, layout = world.prefill, 0, world.costs.prefill[p].layout
+    prefill, lightest_die, layout = world.prefill, 0, world.costs.prefill[p].layout
     for die in range(1, int(layout.dies / layout.context_dies)):
-        is_lighter = state.die_tokens[die] < state.die_tokens[lightest_die]
+        is_lighter = prefill.die_tokens[die] < prefill.die_tokens[lightest_die]
         if world.settings.even_attention:
             is_lighter = attention_s(world, p, die) < attention_s(world, p, lightest_die)
         if is_lighter:
@@ -209,17 +209,17 @@ def die_for(world: World, p: int, i: int, begins: bool) -> int:
 
 
 @kernel
-def tokens_to_share(world: World, p: int, die: int, held: int) -> int:
-    """Tokens of a prompt after `held` until a die has its share of a full batch's attention."""
-    state, prices = world.prefill, world.costs.prefill[p]
-    token_s, pair_s = state.attention_s_per_token[p], prices.core.pair
-    mean_context = state.computed_pairs[p] / max(state.computed_tokens[p], 1.0)
+def tokens_to_share(world: World, p: int, die: int, tokens_before: int) -> int:
+    """Tokens of a prompt, after `tokens_before`, that fill a die's share of a batch's attention."""
+    prefill, prices = world.prefill, world.costs.prefill[p]
+    token_s, pair_s = prefill.attention_s_per_token[p], prices.core.pair
+    mean_context = prefill.computed_pairs[p] / max(prefill.computed_tokens[p], 1.0)
     group_count = prices.layout.dies / prices.layout.context_dies
     share_s = world.settings.prefill_budget / group_count * (token_s + mean_context * pair_s)
     seconds_left = share_s - attention_s(world, p, die)
     if seconds_left <= 0.0:
         return 0
-    next_s = token_s + held * pair_s
+    next_s = token_s + tokens_before * pair_s
     return max(1, int((math.sqrt(next_s**2 + 2.0 * pair_s * seconds_left) - next_s) / pair_s))
 
 
@@ -236,20 +236,20 @@ def next_piece_tokens(
         return min(remaining, budget_left, rank_room(world, p, i))
     if not (settings.data_parallel_attention and settings.even_attention):
         return tokens_to_take(remaining, budget_left, longest_piece(world, p, held), taken == 0)
-    most_tokens = longest_piece(world, p, held) if settings.chunk_tokens > 0 else remaining
-    return min(remaining, budget_left, tokens_to_share(world, p, die, held), most_tokens)
+    limit_tokens = longest_piece(world, p, held) if settings.chunk_tokens > 0 else remaining
+    return min(remaining, budget_left, tokens_to_share(world, p, die, held), limit_tokens)
 
 
 @kernel
-def longest_piece(world: World, p: int, held: int) -> int:
-    """Most tokens of a prompt's next piece, after its first `held` tokens; 0: whole prompts."""
-    settings, state = world.settings, world.prefill
+def longest_piece(world: World, p: int, tokens_before: int) -> int:
+    """Most tokens of a prompt's next piece, after `tokens_before` tokens; 0: whole prompts."""
+    settings = world.settings
     if settings.chunk_evening <= 0.0:
         return settings.chunk_tokens
+    s_per_token, s_per_pair = world.prefill.s_per_token[p], world.prefill.s_per_pair[p]
     piece_tokens = physics.next_piece(
-        settings.chunk_tokens, settings.chunk_evening, state.s_per_token[p], state.s_per_pair[p],
-        held,
-    )  # fmt: skip
+        settings.chunk_tokens, settings.chunk_evening, s_per_token, s_per_pair, tokens_before
+    )
     return max(1, int(piece_tokens))
 
 
@@ -281,46 +281,46 @@ def give_to_ranks(world: World, p: int, i: int, tokens: float, pairs: float) -> 
 @kernel
 def note_ending(world: World, p: int) -> None:
     """Sum the tokens and predicted seconds that leave instance p's queue when its batch ends."""
-    state, request = world.prefill, world.request
+    prefill, request = world.prefill, world.request
     ending_tokens, work_s = 0, 0.0
-    batch_request = state.batch[p, w.HEAD]
+    batch_request = prefill.batch[p, w.HEAD]
     while batch_request != w.NONE:
         ending_tokens += request.input_tokens[batch_request] + request.emitted[batch_request]
         work_s += request.work_s[batch_request]
         batch_request = request.following[batch_request]
-    state.ending_tokens[p], state.ending_s[p] = ending_tokens, work_s
+    prefill.ending_tokens[p], prefill.ending_s[p] = ending_tokens, work_s
 
 
 @kernel
 def leave_queue(world: World, p: int, i: int) -> None:
     """Subtract from the queue of instance p a request that no longer waits or computes there."""
-    state, request = world.prefill, world.request
+    prefill, request = world.prefill, world.request
     if not world.settings.colocated:
         in_hbm.release_cell(world, i)
-    state.queued_tokens[p] -= request.input_tokens[i] + request.emitted[i]
-    state.queued_s[p] -= request.work_s[i]
+    prefill.queued_tokens[p] -= request.input_tokens[i] + request.emitted[i]
+    prefill.queued_s[p] -= request.work_s[i]
 
 
 @kernel
 def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pairs: float) -> None:
     """Store a batch's tokens (computed, cached) and attention pairs, also of its slowest die."""
-    state = world.prefill
-    state.begin_s[p], state.batch_tokens[p] = now_s, taken
-    state.batch_hits[p], state.batch_pairs[p] = hits, pairs
+    prefill = world.prefill
+    prefill.begin_s[p], prefill.batch_tokens[p] = now_s, taken
+    prefill.batch_hits[p], prefill.batch_pairs[p] = hits, pairs
     if world.settings.colocated:  # priced over all its dies
         return
-    state.computed_tokens[p] += taken
-    state.computed_pairs[p] += pairs
+    prefill.computed_tokens[p] += taken
+    prefill.computed_pairs[p] += pairs
     dies = world.costs.prefill[p].layout.dies
-    state.most_tokens[p] = taken / dies
-    state.most_pairs[p] = pairs / dies
+    prefill.most_tokens[p] = taken / dies
+    prefill.most_pairs[p] = pairs / dies
     if world.settings.data_parallel_attention:
         slowest_die, dies_per_prompt = 0, world.costs.prefill[p].layout.context_dies
         for die in range(1, int(dies / dies_per_prompt)):
             if attention_s(world, p, die) > attention_s(world, p, slowest_die):
                 slowest_die = die
-        state.most_tokens[p] = state.die_tokens[slowest_die] / dies_per_prompt
-        state.most_pairs[p] = state.die_pairs[slowest_die] / dies_per_prompt
+        prefill.most_tokens[p] = prefill.die_tokens[slowest_die] / dies_per_prompt
+        prefill.most_pairs[p] = prefill.die_pairs[slowest_die] / dies_per_prompt
 
 
 @kernel
@@ -405,9 +405,9 @@ def take_computed(world: World, p: int, now_s: float, last_stage_end_s: float) -
     """Take the next request of a batch that ended at now_s out of the queue and store its blocks;
     returns it or NONE. Its prefill ends at last_stage_end_s, the end of the last pipeline stage.
     Requests whose client has left are dropped, and go through no further stage."""
-    request, state = world.request, world.prefill
+    request, prefill = world.request, world.prefill
     while True:
-        i = pop(state.batch, p, request.following)
+        i = pop(prefill.batch, p, request.following)
         if i == w.NONE:
             return i
         in_hbm.store_computed(world, i, request.input_tokens[i])
@@ -417,7 +417,7 @@ def take_computed(world: World, p: int, now_s: float, last_stage_end_s: float) -
             world.record.counters[w.BACK_FROM_PREFILL] += 1
             cancel(world, i, now_s)
             continue
-        if world.settings.pool_enabled and state.pool_open[p]:
+        if world.settings.pool_enabled and prefill.pool_open[p]:
             pool.store_blocks(world, p, i, request.input_tokens[i])
         if request.emitted[i] == 0:
             request.prefill_end_s[i] = last_stage_end_s
@@ -450,11 +450,11 @@ def finish_batch(world: World, p: int) -> None:
 
 
 @kernel
-def set_stage_ends(world: World, p: int, end_s: float, took_s: float) -> None:
+def set_stage_ends(world: World, p: int, end_s: float, compute_s: float) -> None:
     """Set when each pipeline stage ends the batch, which the first ends at `end_s`. Every stage
-    takes took_s; it begins when it is free and the batch has come from the one before."""
+    takes compute_s; it begins when it is free and the batch has come from the one before."""
     ends_s, hop = world.prefill.stage_s, world.costs.prefill[p].hop
     hop_s = hop.fixed + hop.token * world.prefill.most_tokens[p]
     ends_s[p, 0] = end_s
     for stage in range(1, world.settings.stages):
-        ends_s[p, stage] = max(ends_s[p, stage], ends_s[p, stage - 1] + hop_s) + took_s
+        ends_s[p, stage] = max(ends_s[p, stage], ends_s[p, stage - 1] + hop_s) + compute_s

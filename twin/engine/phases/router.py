@@ -134,10 +134,10 @@ def update_reports(world: World, t0: float) -> None:
         front.opened[supernode] = has_prefills and has_decodes
     if t0 + ROUNDING_S < front.due_s[0]:
         return
-    for supernode in range(front.known.size):
-        front.known[supernode] = front.waiting[supernode]
+    for supernode in range(front.inside.size):
+        front.inside[supernode] = front.waiting[supernode]
     for decode_instance in range(decode.taken.size):
-        front.known[front.of_decode[decode_instance]] += decode.taken[decode_instance]
+        front.inside[front.of_decode[decode_instance]] += decode.taken[decode_instance]
     if settings.front_report_s > 0.0:
         report_count = (t0 + ROUNDING_S) // settings.front_report_s
         front.due_s[0] = (report_count + 1.0) * settings.front_report_s
@@ -150,13 +150,15 @@ def send_to_supernode(world: World, i: int) -> None:
     front, request = world.front, world.request
     supernode = int(request.supernode[i])
     if supernode == w.NONE or not front.opened[supernode]:
-        supernode = choose_supernode(world.settings.front, front.opened, front.known, front.sent[0])
+        supernode = choose_supernode(
+            world.settings.front, front.opened, front.inside, front.sent[0]
+        )
         if supernode == w.NONE:  # none serves: it waits for the one whose turn it is
             supernode = front.sent[0] % front.opened.size
         request.supernode[i] = supernode
         front.sent[0] += 1
     if world.settings.front_report_s == 0.0:
-        front.known[supernode] += 1.0
+        front.inside[supernode] += 1.0
 
 
 @kernel
@@ -196,20 +198,20 @@ def may_take(world: World, is_open: int, supernode: int, i: int) -> bool:
 def refresh_view(world: World) -> None:
     """Refresh the router's counts of tokens on decode ranks to their loads at this border."""
     decode, floor, ranks = world.decode, world.decode.floor, world.settings.decode_ranks
-    tokens_seen, context = decode.taken_tokens, decode.context
-    reserved, taken = decode.reserved_tokens, decode.taken_slots
+    taken_tokens, context = decode.taken_tokens, decode.context
+    reserved_tokens, slots = decode.reserved_tokens, decode.taken_slots
     half_page = 0.5 * world.settings.page_tokens
     for instance in range(decode.taken.size):
         if not decode.changed[instance]:
             continue
         decode.changed[instance], decode.refused[instance] = 0, np.inf
         for rank in range(instance * ranks, (instance + 1) * ranks):
-            tokens_seen[rank] = context[rank] + reserved[rank] + taken[rank] * half_page
+            taken_tokens[rank] = context[rank] + reserved_tokens[rank] + slots[rank] * half_page
         if world.settings.in_hbm:  # apart, so that the sums above run on vectors
             for rank in range(instance * ranks, (instance + 1) * ranks):
-                tokens_seen[rank] -= shared_tokens(world, rank)
+                taken_tokens[rank] -= shared_tokens(world, rank)
             fill(floor[instance], 0.0)  # requests may share more than before
-        decode.all_tokens[instance] = total(tokens_seen[instance * ranks : (instance + 1) * ranks])
+        decode.all_tokens[instance] = total(taken_tokens[instance * ranks : (instance + 1) * ranks])
         for block in range(floor.shape[1]):  # what was summed anew may have been rounded down
             floor[instance, block] *= ROUNDING
 
@@ -256,8 +258,9 @@ def place_request(world: World, i: int, now_s: float) -> bool:
 
 
 @kernel
-def reserve(world: World, instance: int, i: int, need: float) -> int:
-    """Reserve `need` tokens on a rank, of `instance` or the least loaded; returns it, or NONE."""
+def reserve(world: World, instance: int, i: int, tokens: float) -> int:
+    """Reserve KV space for `tokens` on a rank of `instance` or, if that is NONE, of the instance
+    with the fewest requests; returns the rank, or NONE."""
     settings, decode = world.settings, world.decode
     ranks, is_open = settings.decode_ranks, world.instance.open[settings.prefills :]
     supernode_of = world.front.of_decode
@@ -277,32 +280,32 @@ def reserve(world: World, instance: int, i: int, need: float) -> int:
             break
         if not may_take(world, is_open[d], supernode_of[d], i) or decode.taken[d] >= decode.room[d]:
             continue
-        if need >= decode.refused[d]:
+        if tokens >= decode.refused[d]:
             continue
         first, end = d * ranks, (d + 1) * ranks
         if settings.in_hbm and settings.colocated and settings.router_policy in SEES_HITS:
             for j in range(first, end):
                 has_slot = decode.taken_slots[j] < decode.slots[j]
-                has_slot = has_slot and decode.taken_tokens[j] + need <= decode.kv_tokens[d]
+                has_slot = has_slot and decode.taken_tokens[j] + tokens <= decode.kv_tokens[d]
                 decode.price[j] = decode.taken_tokens[j] if has_slot else np.inf
             rank_place = lightest_cell(world, d, i, decode.price[first:end])
         else:
             rank_place = choose_rank(
                 settings.rank_choice, world.record.counters[w.ROUTED],
                 decode.taken_slots[first:end], decode.taken_tokens[first:end], decode.taken[d],
-                decode.all_tokens[d], decode.slots[first:end], decode.kv_tokens[d], need,
+                decode.all_tokens[d], decode.slots[first:end], decode.kv_tokens[d], tokens,
                 decode.price[first:end], decode.floor[d],
             )  # fmt: skip
             if rank_place == w.NONE:
-                decode.refused[d] = need
+                decode.refused[d] = tokens
         if rank_place != w.NONE:
             rank = first + rank_place
             requests_before, tokens_before = max(decode.taken[d], 1), max(decode.all_tokens[d], 1.0)
             decode.changed[d] = 1
             decode.taken[d] += 1
             decode.taken_slots[rank] += 1
-            decode.taken_tokens[rank] += need
-            decode.all_tokens[d] += need
+            decode.taken_tokens[rank] += tokens
+            decode.all_tokens[d] += tokens
             # A load counts both over their means: every load has grown by the lesser growth.
             growth = min(decode.taken[d] / requests_before, decode.all_tokens[d] / tokens_before)
             for block in range(decode.floor.shape[1]):
@@ -316,32 +319,32 @@ def update_queue_view(world: World, i: int, now_s: float) -> None:
     """Set the waiting tokens of each instance now, and the seconds until they are computed; open:
     to request i. A batch that ended within this step no longer counts, or the view would depend on
     the step. A new request still joins a batch that is not full, so only full ones add time."""
-    prefill, settings, view = world.prefill, world.settings, world.seen
+    prefill, settings, router_view = world.prefill, world.settings, world.seen
     instance, first_row, budget = world.instance, settings.prompt_row, settings.prefill_budget
     is_open, running = instance.open[first_row:], instance.running[first_row:]
     ends_s = instance.ends_s[first_row:]
-    for row in range(view.wait_s.size):
-        view.opened[row] = may_take(world, is_open[row], world.front.of_prefill[row], i)
-        tokens, work_s, left_s = prefill.queued_tokens[row], prefill.queued_s[row], 0.0
+    for row in range(router_view.wait_s.size):
+        router_view.opened[row] = may_take(world, is_open[row], world.front.of_prefill[row], i)
+        tokens, work_s, ahead_s = prefill.queued_tokens[row], prefill.queued_s[row], 0.0
         pass_s, waiting_tokens = prefill.pass_s[row], tokens
         if prefill.reading[row]:
             waiting_tokens -= prefill.ending_tokens[row]
-            left_s = max(0.0, prefill.read_end_s[row] - now_s) + pass_s  # its work is in queued_s
+            ahead_s = max(0.0, prefill.read_end_s[row] - now_s) + pass_s  # its work is in queued_s
         elif running[row]:
             waiting_tokens -= prefill.ending_tokens[row]
             work_s -= prefill.ending_s[row]
-            left_s = ends_s[row] - now_s
+            ahead_s = ends_s[row] - now_s
             if settings.colocated:  # the next iterations decode as this one does
                 pass_s = max(pass_s, ends_s[row] - prefill.begin_s[row])
-            if left_s <= 0.0:  # the next batch has begun since
+            if ahead_s <= 0.0:  # the next batch has begun since
                 tokens = waiting_tokens
                 is_decoding = settings.colocated and world.decode.in_batch[row] > 0
                 has_work = waiting_tokens > 0 or is_decoding
-                left_s = max(0.0, left_s + pass_s + work_s) if has_work else 0.0
+                ahead_s = max(0.0, ahead_s + pass_s + work_s) if has_work else 0.0
                 waiting_tokens, work_s = max(0, waiting_tokens - budget), 0.0
-        view.queued_tokens[row] = tokens
+        router_view.queued_tokens[row] = tokens
         full_batches = waiting_tokens // budget if waiting_tokens >= budget else 0  # batches ahead
-        view.wait_s[row] = left_s + max(0.0, work_s) + full_batches * pass_s
+        router_view.wait_s[row] = ahead_s + max(0.0, work_s) + full_batches * pass_s
 
 
 @kernel
@@ -377,14 +380,14 @@ def misses_ttft(world: World, i: int, now_s: float) -> bool:
 
 
 @kernel
-def work_s(world: World, p: int, i: int, hit: int, here: int) -> float:
-    """Seconds that request i, `hit` tokens cached and `here` in HBM, adds to a batch of p."""
+def work_s(world: World, p: int, i: int, hit_tokens: int, hbm_tokens: int) -> float:
+    """Seconds that request i, with these cached tokens (all, in HBM), adds to a batch of p."""
     prefill = world.prefill
     tokens = float(world.request.input_tokens[i] + world.request.emitted[i])
-    cached_tokens = min(float(hit), tokens - 1.0)
+    cached_tokens = min(float(hit_tokens), tokens - 1.0)
     pairs = 0.5 * (tokens * tokens - cached_tokens * cached_tokens)
     computing_s = (tokens - cached_tokens) * prefill.s_per_token[p] + pairs * prefill.s_per_pair[p]
-    read_tokens = max(cached_tokens - here, 0.0)
+    read_tokens = max(cached_tokens - hbm_tokens, 0.0)
     if read_tokens <= 0.0:
         return computing_s
     reading_s = prefill.read_bytes_per_token[p] / prefill.read_bytes_per_s[p]
@@ -459,14 +462,14 @@ def choose_prefill(world: World, i: int, now_s: float) -> int:
 def enqueue_routed(world: World, i: int, now_s: float) -> None:
     """Stamp request i and add it to its prefill queue (or directly to decode)."""
     settings, request = world.settings, world.request
-    first_pass = request.emitted[i] == 0
-    if first_pass:
+    is_first_pass = request.emitted[i] == 0
+    if is_first_pass:
         request.routed_s[i] = now_s
     request.ready_s[i] = now_s
     world.record.counters[w.ROUTED] += 1
     if settings.has_prefill:
         prefill_instance = request.prefill_instance[i]
-        if first_pass:  # in the instance's tokeniser, one prompt after another
+        if is_first_pass:  # in the instance's tokeniser, one prompt after another
             tokenise_begin_s = max(now_s, world.prefill.tokenised_s[prefill_instance])
             request.ready_s[i] = tokenise_begin_s + settings.tokenise_s * request.input_tokens[i]
             world.prefill.tokenised_s[prefill_instance] = request.ready_s[i]
@@ -478,7 +481,7 @@ def enqueue_routed(world: World, i: int, now_s: float) -> None:
     # decode_only: the KV is in place.
     if settings.order == w.FAIR:
         charge_prompt(world, i)
-    if first_pass:
+    if is_first_pass:
         request.prefill_start_s[i] = request.prefill_end_s[i] = request.transfer_end_s[i] = now_s
     world.record.counters[w.TRANSFERRED] += 1
     append(world.decode.wait, request.rank[i] // settings.decode_ranks, request.following, i)

@@ -96,9 +96,8 @@ class Balance:
             placed_slots = x.first_slots(self.experts, self.process, places, slots, nodes, groups)
         else:
             placed_slots = x.place(self.experts, load, places, slots, nodes, groups=groups)
-        return Group(
-            role, placed_slots, nodes, nodes if self.experts.placement == "topology" else 1
-        )
+        near_nodes = nodes if self.experts.placement == "topology" else 1
+        return Group(role, placed_slots, nodes, near_nodes)
 
     def place_experts(self, k: int, t_s: float) -> None:
         """Give instance k, whose dies changed, the placement of a group with the same number of
@@ -122,9 +121,8 @@ class Balance:
         slots_left = slots.copy()
         slots_left[:, lost_places] = x.EMPTY
         experts = self.process.base.shape[1]
-        return int(
-            ((x.copy_counts(slots, experts) > 0) & (x.copy_counts(slots_left, experts) == 0)).sum()
-        )
+        counts, counts_left = x.copy_counts(slots, experts), x.copy_counts(slots_left, experts)
+        return int(((counts > 0) & (counts_left == 0)).sum())
 
     def topic_shares(self, t_s: float) -> np.ndarray:
         """Share of topics in the tokens of requests that arrived in the last window, f8[topics]."""

@@ -39,9 +39,8 @@ def expected_blocks(world: World, p: int, i: int) -> float:
     for cell in range(base_cell, base_cell + settings.kv_cells):
         blocks = cell_blocks(world, cell, i)
         most_blocks, block_sum = max(most_blocks, blocks), block_sum + blocks
-    return (
-        float(most_blocks) if settings.router_policy in SEES_HITS else block_sum / settings.kv_cells
-    )
+    goes_by_hits = settings.router_policy in SEES_HITS
+    return float(most_blocks) if goes_by_hits else block_sum / settings.kv_cells
 
 
 @kernel

@@ -261,11 +261,9 @@ def conclude_together(s: Scenario, results: Sequence[ModelResult], facts: Facts)
     calm_state = None if None in states else states[0]
     summary["steady_state"] = next((state for state in UNSTEADY if state in states), calm_state)
     checks = [
-        replace(
-            check, id=f"{check.id} {result.name}", statement=f"{result.name}: {check.statement}"
-        )
-        for result in results
-        for check in result.checks
+        replace(check, id=f"{check.id} {model.name}", statement=f"{model.name}: {check.statement}")
+        for model in results
+        for check in model.checks
     ]
     checks += [
         invariants.within_capacity(tables["windows"]),
@@ -349,9 +347,8 @@ def remarks(setup: Setup, world: World, summary: Summary) -> list[str]:
     s = setup.scenario
     notes = []
     if s.warmup_s > 0:
-        notes.append(
-            f"Steady-state figures leave out the first {s.warmup_s:g} s of {s.horizon_s:g} s."
-        )
+        span_text = f"the first {s.warmup_s:g} s of {s.horizon_s:g} s"
+        notes.append(f"Steady-state figures leave out {span_text}.")
     if world.record.counters[w.EXHAUSTED] and not s.workload.prompts:
         notes.append(
             "The closed loop ran out of prepared requests: its tail is thinner than asked."

@@ -49,9 +49,8 @@ def _unbox(kind: Any, obj: Any, c: Any) -> Any:
     address = c.pyapi.object_getattr_string(obj, "address")
     pointer = c.builder.inttoptr(c.pyapi.long_as_longlong(address), BLOCK)
     c.pyapi.decref(address)
-    return extending.NativeValue(
-        pointer, is_error=cgutils.is_not_null(c.builder, c.pyapi.err_occurred())
-    )
+    is_error = cgutils.is_not_null(c.builder, c.pyapi.err_occurred())
+    return extending.NativeValue(pointer, is_error=is_error)
 
 
 class ColumnType(types.Array):
@@ -229,9 +228,8 @@ class Piece:
             self._code = id(compiled_entry)  # any number without numba
             if hasattr(compiled_entry, "overloads"):
                 (machine_code,) = compiled_entry.overloads.values()
-                self._code = machine_code.library.get_pointer_to_function(
-                    machine_code.fndesc.llvm_func_name
-                )
+                name = machine_code.fndesc.llvm_func_name
+                self._code = machine_code.library.get_pointer_to_function(name)
             self.functions[self._code] = self._function
         return self._code
 

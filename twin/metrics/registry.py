@@ -109,11 +109,9 @@ def _capacity_used(name: str) -> Formula:
     return lambda o: quotient(o.totals[f"{name}_amount"], o.totals[f"{name}_capacity"] * o.steady_s)
 
 
-def _count(
-    key: str, label: str, what: str, of: Formula, better: Better = "", **more: Any
-) -> Metric:
+def _count(key: str, name: str, what: str, of: Formula, better: Better = "", **more: Any) -> Metric:
     """Metric that counts things: requests, unless `unit` names another."""
-    return Metric(key, label, "count", more.pop("unit", "requests"), better, what,
+    return Metric(key, name, "count", more.pop("unit", "requests"), better, what,
                   more.pop("group", "counts"), of, **more)  # fmt: skip
 
 
@@ -342,9 +340,7 @@ _RUN = [
            lambda o: o.npus.get("colocated", 0), unit="NPUs", group="run"),
 ]  # fmt: skip
 
-METRICS: dict[str, Metric] = {
-    m.key: m for m in (*_LATENCY, *_RATES, *_COST, *_USE, *_COUNTS, *_RUN)
-}
+METRICS = {m.key: m for m in (*_LATENCY, *_RATES, *_COST, *_USE, *_COUNTS, *_RUN)}
 
 
 def metrics_at(place: Place) -> list[Metric]:

@@ -40,8 +40,7 @@ def note_demand(flows: Traffic, f: int, demand: float) -> float:
         flows.is_noted[f] = 1
         flows.noted[counts[NOTED]] = f
         counts[NOTED] += 1
-    flows.most[f] = demand
-    flows.level[f] = demand
+    flows.most[f] = flows.level[f] = demand
     for view_index in range(flows.levels.shape[0]):
         flows.levels[view_index, f] = demand
     return fullest_load

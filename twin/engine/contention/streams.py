@@ -91,7 +91,7 @@ def drop_stream(world: World, v: int, now_s: float) -> None:
 
 
 @kernel
-def has_bytes_left(world: World, v: int, now_s: float) -> bool:
+def has_bytes(world: World, v: int, now_s: float) -> bool:
     """Whether stream v has bytes left at a step's border; if it has ended, record the last."""
     streams = world.streams
     if streams.left_bytes[v] <= 0.0 or streams.since_s[v] > now_s:

@@ -21,12 +21,7 @@ from twin.engine.columns import Transfers, World
 from twin.engine.contention import levels
 from twin.engine.contention.kv_transfer import IN, OUT
 from twin.engine.contention.shared_links import Traffic
-from twin.engine.contention.streams import (
-    free_rate_share,
-    has_bytes_left,
-    stream_end_s,
-    update_rates,
-)
+from twin.engine.contention.streams import free_rate_share, has_bytes, stream_end_s, update_rates
 from twin.engine.lists import total
 from twin.kernels.compiled import kernel
 
@@ -66,9 +61,9 @@ def mark_active(world: World, now_s: float) -> None:
     streams, busy_count = world.streams, 0
     for index in range(streams.count[0]):
         stream = streams.busy[index]
-        has_bytes = streams.left_bytes[stream] > 0.0 and has_bytes_left(world, stream, now_s)
+        is_unfinished = streams.left_bytes[stream] > 0.0 and has_bytes(world, stream, now_s)
         may_move = stream >= instances or is_up[prompt_row + stream]
-        is_active[streams.flow[stream]] = has_bytes and may_move
+        is_active[streams.flow[stream]] = is_unfinished and may_move
         streams.is_busy[stream] = streams.left_bytes[stream] > 0.0
         streams.busy[busy_count] = stream
         busy_count += streams.is_busy[stream]
@@ -210,10 +205,8 @@ def mean_duty(flows: Traffic, first: int, last: int) -> float:
 def set_slowdown(world: World, c: int) -> None:
     """Set the factor by which shared links prolong the exchange of instance c (a column)."""
     flows = world.traffic
-    slowdown = 1.0
-    if flows.most[c] > 0.0 and flows.level[c] > 0.0:
-        slowdown = max(1.0, flows.most[c] / flows.level[c])
-    flows.crowding[c] = slowdown
+    is_moving = flows.most[c] > 0.0 and flows.level[c] > 0.0
+    flows.crowding[c] = max(1.0, flows.most[c] / flows.level[c]) if is_moving else 1.0
 
 
 @kernel

@@ -26,9 +26,12 @@ from twin.engine.pool import stop_reading
 from twin.engine.swap import drop_copy
 
 
-def send_back(world: World, i: int, now_s: float, came_from: int) -> None:
-    """Return request i, already removed from its place, to the router, or give it up."""
+def send_back(world: World, i: int, now_s: float, came_from: int, has_slot: bool = True) -> None:
+    """Return request i, already removed from its list or batch, to the router, or give it up;
+    came_from: code of a counter; has_slot: its decode slot is reserved, and becomes free."""
     request, counters = world.request, world.record.counters
+    if has_slot:
+        free_reserved_slot(world, i)
     counters[came_from] += 1
     request.ready_s[i] = now_s
     request.retries[i] += 1
@@ -62,17 +65,15 @@ def empty_decode(world: World, ranks: range, now_s: float) -> int:
         while decode.requests[rank] > 0:
             request_row = decode.slot_table[rank, decode.requests[rank] - 1]
             remove_running(world, decode_instance, request_row)
-            send_back(world, request_row, now_s, w.BACK_FROM_DECODE)
+            send_back(world, request_row, now_s, w.BACK_FROM_DECODE, has_slot=False)
             request_count += 1
         for request_row in take_of_ranks(world, decode.swapped, rank, ranks):
             drop_copy(world, request_row)
-            free_reserved_slot(world, request_row)
             send_back(world, request_row, now_s, w.BACK_FROM_DECODE)
             request_count += 1
         if world.settings.colocated:
             drop_idle(world, rank, rank + 1)
     for request_row in take_of_ranks(world, decode.wait, decode_instance, ranks):
-        free_reserved_slot(world, request_row)
         send_back(world, request_row, now_s, w.BACK_FROM_DECODE)
         request_count += 1
     return request_count
@@ -96,13 +97,11 @@ def empty_transfers(
             continue
         undo_part(world, part_row)
         if request.parts[i] == 0:  # else there are others, further on in the list
-            free_reserved_slot(world, i)
             send_back(world, i, now_s, w.BACK_FROM_TRANSFER)
             request_count += 1
     for part_row in range(collect_unsent(world)):
         i = transfers.fresh[part_row]
         if is_affected(i):
-            free_reserved_slot(world, i)
             send_back(world, i, now_s, w.BACK_FROM_TRANSFER)
             request_count += 1
         else:
@@ -133,7 +132,6 @@ def send_from_prefill(world: World, p: int, i: int, now_s: float) -> None:
     is_computing = world.request.progress[i] != w.NONE
     leave_queue(world, p, i)
     world.request.progress[i] = w.NONE
-    free_reserved_slot(world, i)
     send_back(world, i, now_s, w.BACK_FROM_PREFILL if is_computing else w.BACK_FROM_QUEUE)
 
 

@@ -137,10 +137,8 @@ class Incidents:
         dies = [die for die in repaired_dies if coming is None or die not in coming.dies]
         if not dies:
             return
-        weight_bytes, rejoin = (
-            machine.roles[k].memory.weights * len(dies),
-            partial(self._rejoin_repaired_dies, k),
-        )
+        rejoin = partial(self._rejoin_repaired_dies, k)
+        weight_bytes = machine.roles[k].memory.weights * len(dies)
         try:
             self.life.loading.load(k, dies, weight_bytes, t_s, rejoin)
         except HardwareError:

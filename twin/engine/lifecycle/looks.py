@@ -227,10 +227,8 @@ class Look:
                 np.maximum(0.0, load.mean() * factor + (load - load.mean()) * math.sqrt(factor))
                 for load in (rank_requests, rank_context_tokens)
             )
-            operator_s = role.operator_sink()
-            return float(
-                decode_iteration_s(role.decode, requests, context, 0, ranks, *hot_table, operator_s)
-            )
+            tables = 0, ranks, *hot_table, role.operator_sink()
+            return float(decode_iteration_s(role.decode, requests, context, *tables))
 
         kv_share = float(rank_context_tokens.sum()) / (decode.kv_tokens[k] * ranks)
         highest_fullness = max(request_count / float(decode.room[k]), kv_share)

@@ -80,11 +80,8 @@ class Present:
         """NPUs by pool, mean of the steady state."""
         roles = self._setup.roles
         if self._elastic is None:
-            return {
-                role: sum(instance.dies for instance in self._setup.of_role(role))
-                // self._setup.dies_per_npu(role)
-                for role in roles
-            }
+            dies = {role: sum(i.dies for i in self._setup.of_role(role)) for role in roles}
+            return {role: dies[role] // self._setup.dies_per_npu(role) for role in roles}
         return {role: self._steady_instances(role) * self._npus_each(role) for role in roles}
 
     def _steady_instances(self, role: str, *states: str) -> float:

@@ -61,10 +61,10 @@ class Balance:
         self.process = self.setup.process
         self.perfect = self.experts.placement == "perfect" or self.rule.policy == "oracle"
         self.groups: dict[Key, Group] = {}
-        self.of: list[Key] = [self._group_key(number) for number in range(len(machine.roles))]
+        self.keys: list[Key] = [self._group_key(number) for number in range(len(machine.roles))]
         if self.perfect:
             return
-        for number, group_key in enumerate(self.of):
+        for number, group_key in enumerate(self.keys):
             if group_key not in self.groups:
                 self.groups[group_key] = self._new_group(number)
         self._record_loads("start", 0.0)
@@ -105,7 +105,7 @@ class Balance:
         group_key = self._group_key(k)
         if not self.perfect and group_key not in self.groups:
             self.groups[group_key] = self._new_group(k, self._measured_load(t_s))
-        self.of[k] = group_key
+        self.keys[k] = group_key
         self.update_imbalance(t_s)
 
     def count_experts_only_on(self, k: int, dies: set[int]) -> int:
@@ -115,7 +115,7 @@ class Balance:
         expert_places = {die // layout.split for die in dies}
         if self.perfect:
             return len(expert_places) * layout.slots_per_die * self.setup.costs.shape.moe_layers
-        slots = self.groups[self.of[k]].slots
+        slots = self.groups[self.keys[k]].slots
         # The others hold shared experts.
         lost_places = [place for place in sorted(expert_places) if place < slots.shape[1]]
         slots_left = slots.copy()
@@ -152,14 +152,14 @@ class Balance:
             group.factor = self._hot_factors(group, chances)
             die_load = x.die_load(chances, group.slots, group.near_nodes)
             group.set_load(die_load.mean(axis=0), t_s)
-        for instance, group_key in zip(self.setup.instances, self.of, strict=True):
+        for instance, group_key in zip(self.setup.instances, self.keys, strict=True):
             is_prefill = instance.role == "prefill"
             hot_factors = costs.prefill_hot_factor if is_prefill else costs.decode_hot_factor
             hot_factors[instance.index] = self.groups[group_key].factor
 
     def _used_groups(self) -> list[Group]:
         """Groups that instances belong to now, in order of their keys."""
-        return [self.groups[group_key] for group_key in sorted(set(self.of))]
+        return [self.groups[group_key] for group_key in sorted(set(self.keys))]
 
     def _hot_factors(self, group: Group, chances: np.ndarray) -> np.ndarray:
         """Load of the hottest die over the mean, f8[points] by number of tokens as in the set-up's
@@ -175,11 +175,11 @@ class Balance:
         token_counts = np.arange(imbalance.tokens.size, dtype=np.float64)
         factors = []
         # One row for dies, one for nodes.
-        for is_of_nodes, row in enumerate(imbalance.factor.reshape(-1, token_counts.size)):
+        for is_of_nodes, table in enumerate(imbalance.factor.reshape(-1, token_counts.size)):
             slots = x.slots_by_node(group.slots, group.nodes) if is_of_nodes else group.slots
             point_factors = x.hot_factors(chances, slots, imbalance.tokens[::EVERY], *hot_args)
-            change = np.interp(token_counts, token_counts[::EVERY], point_factors / row[::EVERY])
-            factors.append(np.maximum(row * change, 1.0))
+            change = np.interp(token_counts, token_counts[::EVERY], point_factors / table[::EVERY])
+            factors.append(np.maximum(table * change, 1.0))
         return np.concatenate(factors)
 
     def _log_shift(self, t_s: float) -> None:
@@ -191,7 +191,7 @@ class Balance:
         """Measure the load, choose layers to rebalance, and start the transfer of weights."""
         self.agenda.at(t_s + self.rule.interval_s, self._decide)
         load = self._measured_load(t_s)
-        for group_key in sorted(set(self.of)):
+        for group_key in sorted(set(self.keys)):
             group = self.groups[group_key]
             self._record_hottest(t_s, group, x.die_load(load, group.slots, group.near_nodes))
             if group.moving:
@@ -222,7 +222,7 @@ class Balance:
         is_background = self.rule.swap == "background"
         is_up, column_of = self.machine.world.instance.up, self.machine.column
         # One that failed or loads weights gets its experts with these.
-        numbers = [k for k, group_key in enumerate(self.of) if group_key == key]
+        numbers = [k for k, group_key in enumerate(self.keys) if group_key == key]
         instances = [k for k in numbers if is_up[column_of(k)] and k not in self.machine.coming]
         pause_s = max(
             (self._send_weights(k, die_bytes, total_bytes, t_s, is_background) for k in instances),
@@ -285,7 +285,7 @@ class Balance:
 
     def _measurement_key(self, t_s: float, group: Group) -> dict[str, Any]:
         """Time, role and number of the first instance of a group, by column of a measurement."""
-        number = next(number for number, key in enumerate(self.of) if self.groups[key] is group)
+        number = next(number for number, key in enumerate(self.keys) if self.groups[key] is group)
         return {"t_s": t_s, "role": group.role, "instance": self.setup.instances[number].index}
 
     def _record_loads(self, moment: str, t_s: float) -> None:
@@ -321,7 +321,7 @@ class Balance:
         layout = self.machine.roles[k].layout
         if self.perfect or layout.split > 1:
             return None
-        load_s = self.groups[self.of[k]].load_s
+        load_s = self.groups[self.keys[k]].load_s
         tokens_of_die = np.full(layout.dies, load_s.mean())
         tokens_of_die[: load_s.size] = load_s
         return tokens_of_die if np.ptp(tokens_of_die) > 0.0 else None

@@ -130,14 +130,14 @@ def sample_stages(world: World, t1: float, used_share: float) -> None:
     """Add to the record, at the end t1 of a step, the number of requests in each stage, from
     counters, and the used share `used_share` of the memory pool."""
     settings, counts, windows = world.settings, world.record.counters, world.record.windows
-    begun, prefilled = counts[w.PREFILL_BEGUN], counts[w.PREFILLED]
+    starts, prefilled = counts[w.PREFILL_BEGUN], counts[w.PREFILLED]
     if not settings.has_prefill:
-        begun, prefilled = counts[w.ROUTED], counts[w.ROUTED]
+        starts, prefilled = counts[w.ROUTED], counts[w.ROUTED]
     at_decode_count = prefilled if not settings.has_decode else counts[w.TRANSFERRED]
     decode_end_count = counts[w.FINISHED_DECODE] + counts[w.REJECTED_DECODE] + counts[w.PREEMPTED]
     decode_end_count += counts[w.BACK_FROM_DECODE]
-    sent_back = counts[w.BACK_FROM_QUEUE] + counts[w.BACK_FROM_PREFILL]
-    sent_back += counts[w.BACK_FROM_TRANSFER] + counts[w.BACK_FROM_DECODE] + counts[w.PREEMPTED]
+    returns = counts[w.BACK_FROM_QUEUE] + counts[w.BACK_FROM_PREFILL]
+    returns += counts[w.BACK_FROM_TRANSFER] + counts[w.BACK_FROM_DECODE] + counts[w.PREEMPTED]
     left_router_count = counts[w.ROUTED] + counts[w.REJECTED_ROUTER] + counts[w.GIVEN_UP]
     left_router_count += counts[w.CANCELLED_BY_CLIENT] - counts[w.LEFT_EARLY]
     if not settings.has_decode:
@@ -150,9 +150,9 @@ def sample_stages(world: World, t1: float, used_share: float) -> None:
         row = last_row if k == 1 else window
         windows[row, w.SAMPLES] += 1.0
         windows[row, w.IN_FRONT_END] += in_front_end
-        windows[row, w.IN_ROUTER] += counts[w.FRONTED] + sent_back - left_router_count
-        windows[row, w.IN_PREFILL_QUEUE] += counts[w.ROUTED] - begun - counts[w.BACK_FROM_QUEUE]
-        windows[row, w.IN_PREFILL] += begun - prefilled - counts[w.BACK_FROM_PREFILL]
+        windows[row, w.IN_ROUTER] += counts[w.FRONTED] + returns - left_router_count
+        windows[row, w.IN_PREFILL_QUEUE] += counts[w.ROUTED] - starts - counts[w.BACK_FROM_QUEUE]
+        windows[row, w.IN_PREFILL] += starts - prefilled - counts[w.BACK_FROM_PREFILL]
         windows[row, w.IN_TRANSFER] += prefilled - at_decode_count - counts[w.BACK_FROM_TRANSFER]
         windows[row, w.IN_DECODE] += at_decode_count - decode_end_count
         windows[row, w.POOL_USED] += used_share

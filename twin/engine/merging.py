@@ -118,12 +118,12 @@ def _model_column(result: ModelResult, results: Sequence[ModelResult]) -> pl.Exp
 def _stack_tables(results: Sequence[ModelResult], name: str, offsets: Offsets) -> pl.DataFrame:
     """A table of all models, instance numbers offset by role; a model without it adds no rows."""
     tables = []
-    for result, first in zip(results, offsets, strict=True):
+    for result, first_of in zip(results, offsets, strict=True):
         if name not in result.tables:  # of models whose instances come and go
             continue
         table = result.tables[name]
         if "instance" in table.columns:
-            first_number = pl.col("role").replace_strict(first, default=0, return_dtype=pl.Int32)
+            first_number = pl.col("role").replace_strict(first_of, default=0, return_dtype=pl.Int32)
             table = table.with_columns((pl.col("instance") + first_number).alias("instance"))
         tables.append(table.with_columns(_model_column(result, results)))
     return pl.concat(tables, how="diagonal")
@@ -162,8 +162,8 @@ def _merge_requests(results: Sequence[ModelResult], offsets: Offsets) -> pl.Data
 def merge_windows(results: Sequence[ModelResult]) -> pl.DataFrame:
     """Windows of the whole machine: sums of the models' columns, or means by their weights."""
     tables = [result.tables["windows"] for result in results]
-    count = tables[0].height
-    weights = [result.mean_weights(count) for result in results]
+    windows = tables[0].height
+    weights = [result.mean_weights(windows) for result in results]
     columns = {name: tables[0][name] for name in AXIS}
     for name in dict.fromkeys(name for table in tables for name in table.columns):
         if name in AXIS:
@@ -171,7 +171,7 @@ def merge_windows(results: Sequence[ModelResult]) -> pl.DataFrame:
         values = [
             result.tables["windows"][name].fill_null(0).to_numpy()
             if name in result.tables["windows"].columns
-            else np.full(count, result.unrecorded_value(name))
+            else np.full(windows, result.unrecorded_value(name))
             for result in results
         ]
         weight_name = MEANS.get(name) or ("iterations" if name.startswith("decode_") and
@@ -181,10 +181,10 @@ def merge_windows(results: Sequence[ModelResult]) -> pl.DataFrame:
             continue
         model_weights = [weight[weight_name] for weight in weights]
         weight_sum = sum(model_weights[1:], model_weights[0])
-        weighted = sum((v * n for v, n in zip(values, model_weights, strict=True)), np.zeros(count))
-        columns[name] = pl.Series(values=ratio(weighted, weight_sum), nan_to_null=True)
+        sums = sum((v * n for v, n in zip(values, model_weights, strict=True)), np.zeros(windows))
+        columns[name] = pl.Series(values=ratio(sums, weight_sum), nan_to_null=True)
     if any(table["power_w"].null_count() for table in tables):
-        columns["power_w"] = tables[0]["power_w"].clear(count)
+        columns["power_w"] = tables[0]["power_w"].clear(windows)
     return pl.DataFrame(columns)
 
 

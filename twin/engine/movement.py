@@ -198,11 +198,11 @@ def links_table(setup: Setup, world: World, share_pieces: Sequence[Piece]) -> pl
     horizon_s, net = setup.scenario.horizon_s, setup.fabric
     limits = net.once("limits of nodes", lambda: _node_bytes_per_s(net))
     moved_bytes = _placed_bytes(setup, world, share_pieces)
-    over_time = cells_of(world)[:-1].sum(axis=(1, 3))
+    window_bytes = cells_of(world)[:-1].sum(axis=(1, 3))
     pieces = []
-    for index, plane in enumerate(w.PLANES):
-        mean_bytes = float(over_time[:, index].mean())
-        peak_ratio = float(over_time[:, index].max()) / mean_bytes if mean_bytes > 0.0 else 0.0
+    for code, plane in enumerate(w.PLANES):
+        mean_bytes = float(window_bytes[:, code].mean())
+        peak_ratio = float(window_bytes[:, code].max()) / mean_bytes if mean_bytes > 0.0 else 0.0
         for direction in ("out", "in"):
             for sub_plane, capacity in enumerate(limits[plane].T):
                 moved = moved_bytes[plane, direction][:, sub_plane]
@@ -293,7 +293,7 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
     width_s = world.settings.horizon_s / window_count
     begin_s = np.arange(window_count) * width_s
     epochs = machine.epochs
-    epoch = np.searchsorted([e.t_s for e in epochs], begin_s + width_s) - 1  # at a window's end
+    epoch_row = np.searchsorted([e.t_s for e in epochs], begin_s + width_s) - 1  # at a window's end
     die_counts = np.array([[len(seat.dies) for seat in e.seats] for e in epochs], np.int32)
     pieces = []
     for number, (column, i) in enumerate(columns_of(setup, world.settings.prefills)):
@@ -326,7 +326,7 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
                 "hot_factor": np.where(is_sampled, samples[:, w.AT_HOT] / look_count, np.nan),
                 "contention": np.where(is_sampled, samples[:, w.AT_CROWDED] / look_count, 1.0),
                 "up": np.clip(1.0 - down_s / width_s, 0.0, 1.0),
-                "dies": die_counts[epoch, number],
+                "dies": die_counts[epoch_row, number],
             }
         )
     return stack_pieces(INSTANCES, pieces, gaps=True)
@@ -342,13 +342,13 @@ def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
     pieces = []
     for pool_number in range(pools):
         nodes = np.array(machine.setup.pool_nodes(pool_number), np.int32)
-        reads, delay_s = (column[:-1].reshape(windows, pools, -1)[:, pool_number, : nodes.size]
+        blocks, delay_s = (column[:-1].reshape(windows, pools, -1)[:, pool_number, : nodes.size]
                          for column in (record.servers, record.held))  # fmt: skip
         columns = {
             "t_s": np.repeat(np.arange(windows) * width_s, nodes.size),
-            "window_s": np.full(reads.size, width_s),
+            "window_s": np.full(blocks.size, width_s),
             "node": np.tile(nodes, windows),
-            "read_bytes": reads.reshape(-1) * settings.block_bytes,
+            "read_bytes": blocks.reshape(-1) * settings.block_bytes,
             "held_s": delay_s.reshape(-1),
         }
         pieces.append(pl.DataFrame(columns))

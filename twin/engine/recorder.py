@@ -237,7 +237,7 @@ def _events_by_window(
 ) -> dict[str, np.ndarray]:
     """Arrivals, ends, mean TTFT and TPOT (s) of each window, [count] each, from stamps."""
     request, horizon_s = world.request, world.settings.horizon_s
-    arrivals, ends, rejected, lost_requests, first_tokens, answers = np.zeros((6, count), np.int64)
+    arrivals, ends, refusals, lost_requests, first_tokens, answers = np.zeros((6, count), np.int64)
     ttft_s, tpot_s = np.zeros((2, count))
 
     def count_by_window(times_s: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -253,7 +253,7 @@ def _events_by_window(
         is_new = np.arange(rows.start, rows.start + arrival_s.size) >= at_start
         count_by_window(arrival_s[is_new], arrivals)
         count_by_window(finish_s[finish_s <= horizon_s], ends)
-        count_by_window(request.ready_s[rows][status == w.REJECTED], rejected)
+        count_by_window(request.ready_s[rows][status == w.REJECTED], refusals)
         count_by_window(request.ready_s[rows][status == w.LOST], lost_requests)
         in_time = (first_s <= horizon_s) & is_new
         window = count_by_window(first_s[in_time], first_tokens)
@@ -264,7 +264,7 @@ def _events_by_window(
     return {
         "arrived": arrivals,
         "finished": ends,
-        "rejected": rejected,
+        "rejected": refusals,
         "lost": lost_requests,
         "ttft_s_mean": ratio(ttft_s, first_tokens),
         "tpot_s_mean": ratio(tpot_s, answers),
@@ -316,11 +316,11 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
     net, pieces = setup.fabric, []
     for column, instance in movement.columns_of(setup, settings.prefills):
         count, is_decoding = instance.dies, instance.role != "prefill"
-        dies = np.array(instance.die_of_rank)
-        of_die = (instance.index * count + np.arange(count)) // setup.rank_dies  # row of its rank
+        die_numbers = np.array(instance.die_of_rank)
+        rank_row = (instance.index * count + np.arange(count)) // setup.rank_dies  # row of its rank
         no_values = np.full(count, np.nan)
-        requests = world.decode.request_s[of_die] / steady_s if is_decoding else no_values
-        context_tokens = world.decode.context_s[of_die] / steady_s if is_decoding else no_values
+        requests = world.decode.request_s[rank_row] / steady_s if is_decoding else no_values
+        context_tokens = world.decode.context_s[rank_row] / steady_s if is_decoding else no_values
         imbalance = setup.decode_imbalance if is_decoding else setup.prefill_imbalance
         load_of_die = no_values.copy()
         costs = setup.costs.roles[instance.role]
@@ -335,9 +335,9 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
                 "role": instance.role,
                 "instance": instance.index,
                 "rank": np.arange(count) // (setup.rank_dies if is_decoding else 1),
-                "die": dies,
-                "npu": net.npu[dies],
-                "node": net.node[net.dies[dies]],
+                "die": die_numbers,
+                "npu": net.npu[die_numbers],
+                "node": net.node[net.dies[die_numbers]],
                 "requests_mean": requests,
                 "context_tokens_mean": context_tokens,
                 "kv_used_fraction_mean": (context_tokens + requests * half_page) / kv_space,

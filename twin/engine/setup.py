@@ -224,8 +224,8 @@ class Setup:
 
         def lending() -> tuple[int, ...]:
             """Nodes that lend DRAM, in order, computed anew."""
-            nodes, nodes_each = lending_nodes(net), self.scenario.supernode.nodes
-            return tuple(node for node in nodes if apart == 1 or node // nodes_each == supernode)
+            lenders, nodes_each = lending_nodes(net), self.scenario.supernode.nodes
+            return tuple(node for node in lenders if apart == 1 or node // nodes_each == supernode)
 
         return net.once(("lending", apart, supernode), lending)
 
@@ -378,7 +378,7 @@ def _refuse_too_large(setup: Setup, requests: Requests) -> None:
     cell_count = len(setup.of_role("prefill")) * setup.kv_cells
     cell_count *= int(replace(setup, requests=requests).in_hbm)
     rows, blocks, instances = requests.arrival_s.size, requests.blocks, len(setup.instances)
-    needs = {
+    sizes = {
         f"{rows:,} requests": BYTES_PER_REQUEST * rows * (1 + scenario.clients.retries),
         f"{blocks:,} distinct KV blocks in {pools} memory pool(s)":
             BYTES_PER_BLOCK * blocks * pools * int(pool.enabled),
@@ -388,11 +388,11 @@ def _refuse_too_large(setup: Setup, requests: Requests) -> None:
             BYTES_PER_INSTANCE * instances + BYTES_PER_PORT * reader_count * servers,
         f"a graph of {setup.fabric.dies.size:,} dies": BYTES_PER_DIE * setup.fabric.dies.size,
     }  # fmt: skip
-    total_bytes = sum(needs.values())
+    total_bytes = sum(sizes.values())
     if total_bytes > MOST_BYTES:
         raise ScenarioError(
             f"this run would need about {total_bytes / 1e9:.3g} GB of memory, more than "
-            f"{MOST_BYTES / 1e9:.0f} GB, mostly for {max(needs, key=needs.__getitem__)}: shorten "
+            f"{MOST_BYTES / 1e9:.0f} GB, mostly for {max(sizes, key=sizes.__getitem__)}: shorten "
             "horizon_s, lower the request rate, or take larger blocks or fewer instances"
         )
 

@@ -141,7 +141,7 @@ def add_written_bytes(world: World, d: int, i: int) -> None:
 def begin_kv_streams(world: World, d: int, now_s: float) -> None:
     """Begin a pass's reads and writes of KV in host memory; price reads by the present traffic."""
     decode, costs, prices = world.decode, world.costs, world.costs.decode[d]
-    demand, layout, reach = prices.demand, prices.layout, prices.sequence.core.reach
+    demand, layout, attention_reach = prices.demand, prices.layout, prices.sequence.core.reach
     if demand.written_bytes <= 0.0:
         return
     host_bytes, layers, alone_s = decode.streaming[d], prices.moe_layers + prices.dense_layers, 0.0
@@ -149,7 +149,7 @@ def begin_kv_streams(world: World, d: int, now_s: float) -> None:
     for rank in range(d * world.settings.decode_ranks, (d + 1) * world.settings.decode_ranks):
         requests = prices.concentration * decode.requests[rank]
         context = prices.concentration * decode.context[rank]
-        read_tokens = attended_tokens(reach, prices.query_tokens * requests, context)
+        read_tokens = attended_tokens(attention_reach, prices.query_tokens * requests, context)
         read_bytes = read_tokens * demand.host_bytes * layers
         written_bytes = decode.written[rank] + decode.growth[rank] * demand.written_bytes
         decode.written[rank] = 0.0

@@ -64,8 +64,8 @@ def watch(
 def _passes_of_log(model: Running, log: Log, limit: int) -> dict[tuple[str, int], list[Pass]]:
     """The first `limit` passes in a model's log, by role and number of the instance."""
     prefills = model.machine.world.settings.prefills
-    colocated = model.machine.world.settings.colocated
-    decode_role = "colocated" if colocated else "decode"
+    is_colocated = model.machine.world.settings.colocated
+    decode_role = "colocated" if is_colocated else "decode"
     passes: dict[tuple[str, int], list[Pass]] = {}
     pass_count, setup = int(log.count[0]), model.machine.setup
     for k in range(min(pass_count, limit)):
@@ -73,7 +73,7 @@ def _passes_of_log(model: Running, log: Log, limit: int) -> dict[tuple[str, int]
         is_decode = column >= prefills
         seat = (decode_role, column - prefills) if is_decode else ("prefill", column)
         operator_names: tuple[str, ...] = DECODE_OPERATORS if is_decode else PREFILL_OPERATORS
-        op_times = zip(operator_names, log.operators[k].tolist(), strict=False)
+        times = zip(operator_names, log.operators[k].tolist(), strict=False)
         server, reader = int(log.hot[k]), column % prefills
         hot_server: tuple[float, int] | tuple[()] = ()
         if server >= 0:
@@ -82,7 +82,7 @@ def _passes_of_log(model: Running, log: Log, limit: int) -> dict[tuple[str, int]
         passes.setdefault(seat, []).append(
             Pass(
                 float(log.begin_s[k]), float(log.end_s[k]), int(log.requests[k]),
-                float(log.tokens[k]), tuple((name, op_s) for name, op_s in op_times if op_s > 0),
+                float(log.tokens[k]), tuple((name, op_s) for name, op_s in times if op_s > 0),
                 *hot_server,
             )
         )  # fmt: skip
@@ -92,8 +92,8 @@ def _passes_of_log(model: Running, log: Log, limit: int) -> dict[tuple[str, int]
 def _shorten_passes(seat: tuple[str, int], passes: list[Pass], events: list[Event]) -> list[Pass]:
     """Passes of one instance (its role and number), cut where it goes out of service."""
     outages = [event for event in events if event.kind == Kind.INSTANCE_DOWN]
-    down_s = [event.t_s for event in outages if (event.role, event.instance) == seat]
-    if not down_s:
+    outages_s = [event.t_s for event in outages if (event.role, event.instance) == seat]
+    if not outages_s:
         return passes
-    ends_s = [min([p.end_s, *(t for t in down_s if p.begin_s <= t < p.end_s)]) for p in passes]
+    ends_s = [min([p.end_s, *(t for t in outages_s if p.begin_s <= t < p.end_s)]) for p in passes]
     return [replace(p, end_s=end_s) for p, end_s in zip(passes, ends_s, strict=True)]

@@ -82,9 +82,9 @@ def tenant_rows(o: Observed) -> list[dict[str, Any]]:
     fair_share_ratios = _fair_share_ratios(o)
     for index, tenant in enumerate(o.scenario.tenants):
         is_of_tenant = tenant_index == index
-        is_started = is_of_tenant & o.started
-        ttft_s, hit_tokens = o.ttft[is_started], requests["hit_tokens"].to_numpy()[is_started]
-        prompt_tokens = int(requests["input_tokens"].to_numpy()[is_started].sum())
+        has_token = is_of_tenant & o.started
+        ttft_s, hit_tokens = o.ttft[has_token], requests["hit_tokens"].to_numpy()[has_token]
+        prompt_tokens = int(requests["input_tokens"].to_numpy()[has_token].sum())
         tpot_s = o.tpot[is_of_tenant[o.finished]]
         rows.append({
             "tenant": tenant.name,

@@ -254,17 +254,17 @@ class Observed:
             busy_share *= min(1.0, totals["prefill_batches"] / max(totals["iterations"], 1.0))
         elif "prefill" in self.npus:
             busy_share *= serving(self.scenario)["prefill"].cores
-        drawn_w = totals["prefill_w"] * busy_share * self.pool_npus("prefill")
+        total_w = totals["prefill_w"] * busy_share * self.pool_npus("prefill")
         for unit in ("cube", "hbm"):
             used_amount = totals[f"{unit}_amount"]
             if unit == "cube":
                 used_amount += totals["prefill_cube"] * totals["prefill_cube_amount"]
             used_share = used_amount / (totals[f"{unit}_capacity"] * self.steady_s)
-            drawn_w += totals[f"{unit}_w"] * used_share * npus
+            total_w += totals[f"{unit}_w"] * used_share * npus
         constant_w_per_npu = (
             totals["idle_w"] + totals["host_w"] + totals["switches_w"] + totals["optics_w"]
         )
-        return drawn_w + npus * constant_w_per_npu
+        return total_w + npus * constant_w_per_npu
 
     def _drawn_w(self, role: str) -> float:
         """Mean watts of one pool's NPUs, with host and network, if pools differ in their NPUs."""

@@ -110,17 +110,17 @@ def dips_of_faults(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> 
     met_finish_s = _good_ends(requests, ttft_limit_s, tpot_limit_s)
     dips: list[Dip] = []
     earlier_tokens_per_s: float | None = None  # usual rate from before an outage that still goes on
-    for k, (at_s, stop_s) in enumerate(pairwise((*fault_times_s, end_s))):
+    for k, (at_s, next_s) in enumerate(pairwise((*fault_times_s, end_s))):
         usual_windows = _usual_windows(begin_s, length_s, at_s, fault_times_s[k - 1] if k else 0.0)
         usual_tokens_per_s, usual_sd = earlier_tokens_per_s, 0.0
         if earlier_tokens_per_s is None and usual_windows.sum() >= FEWEST_WINDOWS:
             usual_rates = tokens_per_s[usual_windows]
             usual_tokens_per_s, usual_sd = float(usual_rates.mean()), float(usual_rates.std())
-        in_span = (begin_s >= at_s - 1e-9) & (begin_s + length_s <= stop_s + 1e-9)
+        in_span = (begin_s >= at_s - 1e-9) & (begin_s + length_s <= next_s + 1e-9)
         recovery_s, lowest_tokens_per_s = _recovery_and_lowest(
             begin_s[in_span], tokens_per_s[in_span], usual_tokens_per_s, usual_sd, at_s
         )
-        dip_end_s = stop_s if recovery_s is None else min(stop_s, at_s + recovery_s)
+        dip_end_s = next_s if recovery_s is None else min(next_s, at_s + recovery_s)
         last_tokens_per_s = tokens_per_s[in_span][-SUSTAINED:]
         usual_from_s = float(begin_s[usual_windows][0]) if usual_windows.any() else at_s
         fault_rows = faults.filter(pl.col("t_s") == at_s)
@@ -133,10 +133,10 @@ def dips_of_faults(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> 
             cut_short=recovery_s is None and k + 1 < len(fault_times_s), until_s=dip_end_s,
             goodput_before_req_per_s=_goodput(met_finish_s, usual_from_s, at_s),
             goodput_during_req_per_s=_goodput(met_finish_s, at_s, dip_end_s),
-            down=_outages_in_span(outages, at_s, stop_s, end_s),
+            down=_outages_in_span(outages, at_s, next_s, end_s),
             retried=victim_counts[k][0], lost=victim_counts[k][1],
         ))  # fmt: skip
-        outage_goes_on = ((outages["t_s"] < stop_s) & (outages["end_s"] > stop_s)).any()
+        outage_goes_on = ((outages["t_s"] < next_s) & (outages["end_s"] > next_s)).any()
         earlier_tokens_per_s = usual_tokens_per_s if outage_goes_on else None
     return dips
 

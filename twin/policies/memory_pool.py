@@ -258,21 +258,21 @@ def find_s3_fifo_victim(pool: BlockPool, row: int) -> int:
         small_blocks = pool.held[row, SMALL]
         is_over_share = small_blocks * SMALL_SHARE >= pool.capacity[row]
         if small_blocks > 0 and (is_over_share or pool.held[row, MAIN] == 0):
-            block = pool.oldest[row, SMALL]
-            if pool.uses[row, block] <= 1:
+            victim = pool.oldest[row, SMALL]
+            if pool.uses[row, victim] <= 1:
                 pool.gone[row] += 1
-                pool.ghost[row, block] = pool.gone[row]
-                return block
-            unlink(pool, row, block)
-            pool.uses[row, block] = 0
-            pool.level[row, block] = MAIN
+                pool.ghost[row, victim] = pool.gone[row]
+                return victim
+            unlink(pool, row, victim)
+            pool.uses[row, victim] = 0
+            pool.level[row, victim] = MAIN
         else:
-            block = pool.oldest[row, MAIN]
-            if pool.uses[row, block] == 0:
-                return block
-            unlink(pool, row, block)
-            pool.uses[row, block] -= 1
-        link_newest(pool, row, block)
+            victim = pool.oldest[row, MAIN]
+            if pool.uses[row, victim] == 0:
+                return victim
+            unlink(pool, row, victim)
+            pool.uses[row, victim] -= 1
+        link_newest(pool, row, victim)
 
 
 @kernel

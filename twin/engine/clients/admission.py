@@ -83,37 +83,37 @@ def refuse(world: World, i: int, reason: int, now_s: float, is_final: bool) -> N
 
 
 @kernel
-def prefill_end_in_s(world: World, p: int, i: int, hit: int, own_s: float, now_s: float) -> float:
+def prefill_end_in_s(world: World, p: int, i: int, hits: int, own_s: float, now_s: float) -> float:
     """Seconds from now_s until the end of the batch of instance p that a new request would join
-    last: the running batch, the batches ahead and its own, which later requests may fill up. hit:
+    last: the running batch, the batches ahead and its own, which later requests may fill up. hits:
     its cached tokens; own_s: the seconds that it adds to a batch."""
     settings, request, prefill = world.settings, world.request, world.prefill
     column = settings.prompt_row + p
     ends_s, is_running = world.instance.ends_s[column], world.instance.running[column]
     budget, pass_s = settings.prefill_budget, prefill.pass_s[p]
-    batch_tokens, left_s = int(prefill.batch_tokens[p]), 0.0
+    batch_tokens, free_s = int(prefill.batch_tokens[p]), 0.0
     batch_s = batch_tokens * prefill.s_per_token[p] + prefill.batch_pairs[p] * prefill.s_per_pair[p]
     if prefill.reading[p]:
-        left_s = max(0.0, prefill.read_end_s[p] - now_s) + pass_s + batch_s
+        free_s = max(0.0, prefill.read_end_s[p] - now_s) + pass_s + batch_s
     elif is_running:
-        left_s = ends_s - now_s
+        free_s = ends_s - now_s
         if settings.colocated:  # the next iterations decode as this one does
             pass_s = max(pass_s, ends_s - prefill.begin_s[p] - batch_s)
     else:
         batch_tokens = 0
-    uncached_tokens = max(request.input_tokens[i] + request.emitted[i] - hit, 1)
+    uncached_tokens = max(request.input_tokens[i] + request.emitted[i] - hits, 1)
     tokens_ahead, kv_tokens, ahead_s = work_ahead(world, p, i)
-    tokens_to_end, kv_tokens = tokens_ahead + uncached_tokens, kv_tokens + hit + uncached_tokens
+    tokens_to_end, kv_tokens = tokens_ahead + uncached_tokens, kv_tokens + hits + uncached_tokens
     # A batch is full by what it computes, or by the KV that it holds.
     budget = max(1, min(budget, settings.batch_kv_tokens * tokens_to_end // kv_tokens))
-    batch_count = -(-tokens_to_end // budget)  # batches, its own the last
-    if batch_count > 1:
+    batches = -(-tokens_to_end // budget)  # batches, its own the last
+    if batches > 1:
         batch_tokens = budget
-    elif left_s <= 0.0 and tokens_ahead > 0:  # the batch of those ahead has begun within this step
-        batch_count, batch_tokens = 2, tokens_ahead
+    elif free_s <= 0.0 and tokens_ahead > 0:  # the batch of those ahead has begun within this step
+        batches, batch_tokens = 2, tokens_ahead
     ahead_s += own_s
-    later_tokens = max(0, min(budget, batch_tokens) - (tokens_to_end - (batch_count - 1) * budget))
-    return max(0.0, left_s + batch_count * pass_s + ahead_s * (1.0 + later_tokens / tokens_to_end))
+    later_tokens = max(0, min(budget, batch_tokens) - (tokens_to_end - (batches - 1) * budget))
+    return max(0.0, free_s + batches * pass_s + ahead_s * (1.0 + later_tokens / tokens_to_end))
 
 
 @kernel

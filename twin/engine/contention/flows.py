@@ -139,9 +139,9 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
         if seat.role == "decode":
             nodes_of_pool = sorted(pool_nodes[seat.supernode])
             if pool.enabled and pool.answers and nodes_of_pool:
-                answers = demands.pool_load(net, seat.dies, plane, nodes_of_pool, "write")
-                if answers is not None:  # no share of bandwidth: a die writes some tens of MB/s
-                    flows.append(Flow(w.NONE, w.POOL_WRITE, seat.role, seat.index, answers[0]))
+                writes = demands.pool_load(net, seat.dies, plane, nodes_of_pool, "write")
+                if writes is not None:  # no share of bandwidth: a die writes some tens of MB/s
+                    flows.append(Flow(w.NONE, w.POOL_WRITE, seat.role, seat.index, writes[0]))
             continue
         pool_read = pool.enabled and demands.pool_load(net, seat.dies, plane, seat.pool_nodes)
         if pool_read:

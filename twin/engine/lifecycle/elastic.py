@@ -159,23 +159,23 @@ class Elastic:
             self._calm_s[pool] = t_s + self.rule.cool_down_s
 
     def _begin_changes(
-        self, wanted: Wanted, t_s: float, calm: dict[Pool, bool], seen: Seen | None, now: Wanted
+        self, wanted: Wanted, t_s: float, is_calm: dict[Pool, bool], view: Seen | None, now: Wanted
     ) -> None:
-        """Begin changes towards counts `now` by role: starts and role changes before stops. calm:
-        pools past their cool-down; seen, wanted: for the row of the decision (None: no row)."""
+        """Begin changes to counts `now` by role, starts and role changes before stops. is_calm:
+        pools past their cool-down; view, wanted: for the row of the decision (None: no row)."""
         missing = {pool: n - self._committed(pool) for pool, n in self._targets(now).items()}
         start_count = stop_count = role_changes = 0
-        obstacle = ""
+        why_not = ""
         for pool in self.pools:
             other_pools = self._other_pools(pool)
-            while missing[pool] > 0 and calm[pool]:
+            while missing[pool] > 0 and is_calm[pool]:
                 if not self._may_change(t_s):
-                    obstacle = "bound of changes per hour"
+                    why_not = "bound of changes per hour"
                     break
-                spares = {other: max(0, -missing[other]) for other in other_pools if calm[other]}
+                spares = {other: max(0, -missing[other]) for other in other_pools if is_calm[other]}
                 giving_pools = self._grow(pool, spares, t_s)
                 if giving_pools is None:
-                    obstacle = "no NPUs are free"
+                    why_not = "no NPUs are free"
                     break
                 missing[pool] -= 1
                 for other in giving_pools:
@@ -183,7 +183,7 @@ class Elastic:
                 role_changes += bool(giving_pools)
                 start_count += not giving_pools
         for pool in self.pools:
-            while missing[pool] < 0 and calm[pool] and self._may_change(t_s):
+            while missing[pool] < 0 and is_calm[pool] and self._may_change(t_s):
                 serving = self.life.in_state(pool[0], "serve", at=pool[1])
                 if len(serving) <= self._least:
                     break
@@ -191,12 +191,12 @@ class Elastic:
                 self._note_change(t_s, pool)
                 missing[pool] += 1
                 stop_count += 1
-        if any(missing.values()) and not obstacle:
-            obstacle = "cool-down" if not all(calm.values()) else "bound of changes per hour"
+        if any(missing.values()) and not why_not:
+            why_not = "cool-down" if not all(is_calm.values()) else "bound of changes per hour"
         self.role_changes += role_changes
-        if seen is not None:
-            changes = start_count, stop_count, role_changes, obstacle
-            row = _decision_row(t_s, seen, wanted) | dict(zip(CHANGES, changes, strict=True))
+        if view is not None:
+            changes = start_count, stop_count, role_changes, why_not
+            row = _decision_row(t_s, view, wanted) | dict(zip(CHANGES, changes, strict=True))
             self.decisions.append(row)
 
     def _other_pools(self, pool: Pool) -> list[Pool]:
@@ -216,7 +216,7 @@ class Elastic:
                 self._note_change(t_s, pool)
                 return []
         held_dies, failed_dies = life.held_dies(), self.machine.out
-        claimed_dies = {die for each in life.together for k in each.planned for die in each.dies[k]}
+        claimed_dies = {die for peer in life.together for k in peer.planned for die in peer.dies[k]}
         other_off = [j for other, _ in self._other_pools(pool)
                      for j in life.in_state(other, "off", at=supernode)]  # fmt: skip
         free_dies = [life.dies[j] for j in other_off if not life.dies[j] & held_dies]
@@ -224,17 +224,17 @@ class Elastic:
         for k in life.in_state(role, "off", at=supernode):
             if k in life.planned or life.dies[k] & (claimed_dies | failed_dies):
                 continue
-            to_stop = [(each, j) for each in life.together for j, state in enumerate(each.state)
-                        if state != "off" and each.dies_of(j) & life.dies[k]]  # fmt: skip
-            drain_counts = Counter(_pool_of(each, j) for each, j in to_stop if each is life)
-            if any(each.state[j] != "serve" for each, j in to_stop) or any(
+            to_stop = [(peer, j) for peer in life.together for j, state in enumerate(peer.state)
+                        if state != "off" and peer.dies_of(j) & life.dies[k]]  # fmt: skip
+            drain_counts = Counter(_pool_of(peer, j) for peer, j in to_stop if peer is life)
+            if any(peer.state[j] != "serve" for peer, j in to_stop) or any(
                 count > spare.get(other, 0) for other, count in drain_counts.items()
             ):
                 continue
-            if not all(each is life or each.may_yield(j, urgent=urgent) for each, j in to_stop):
+            if not all(peer is life or peer.may_yield(j, urgent=urgent) for peer, j in to_stop):
                 continue
             blocked_seats = sum(not dies.isdisjoint(life.dies[k]) for dies in free_dies)
-            load_to_drain = sum(_drain_key(each, j)[0] for each, j in to_stop)
+            load_to_drain = sum(_drain_key(peer, j)[0] for peer, j in to_stop)
             startable_instances.append(
                 (len(to_stop), blocked_seats, load_to_drain, not life.is_warm(k), k, to_stop)
             )
@@ -246,12 +246,12 @@ class Elastic:
             self._note_change(t_s, pool)
             return []
         over: Over = "role" if life.dies[k] <= held_dies else "model"
-        all_held = life.dies[k] <= set().union(*(each.held_dies() for each in life.together))
+        all_held = life.dies[k] <= set().union(*(peer.held_dies() for peer in life.together))
         life.planned[k] = len(to_stop)
-        for each, j in to_stop:
-            each.drain(j, t_s, partial(self._start_after_drain, k, over if all_held else ""))
+        for peer, j in to_stop:
+            peer.drain(j, t_s, partial(self._start_after_drain, k, over if all_held else ""))
         self._note_change(t_s, pool, *self._other_pools(pool))
-        return [_pool_of(life, j) for each, j in to_stop if each is life]
+        return [_pool_of(life, j) for peer, j in to_stop if peer is life]
 
     def _start_after_drain(self, k: int, over: Over, t_s: float) -> None:
         """Start instance k once the last instance that it waits for and replaces has drained."""

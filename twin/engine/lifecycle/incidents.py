@@ -357,8 +357,8 @@ class Incidents:
 
     def _log_event(self, k: int, kind: Kind, t_s: float, sentence: str) -> Event:
         """Log an event of instance k; returns it."""
-        i = self.machine.setup.instances[k]
-        event = Event(t_s, kind, sentence, element=i.name, role=i.role, instance=i.index)
+        seat = self.machine.setup.instances[k]
+        event = Event(t_s, kind, sentence, element=seat.name, role=seat.role, instance=seat.index)
         self.log.append(event)
         return event
 

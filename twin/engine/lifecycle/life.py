@@ -357,11 +357,11 @@ class Life:
         """End instance k once its last request has left; `span`: this drain."""
         if self._span.get(k) is not span:
             return  # it has been opened again
-        i, world = self.setup.instances[k], self.machine.world
-        if i.role == "decode" and self.rule.drain == "hand_on":
-            empty_by_moving(world, i.index, t_s)
-        has_prompts = i.role != "decode" and not is_empty_prefill(world, i.index)
-        if has_prompts or (i.role != "prefill" and not is_empty_decode(world, i.index)):
+        seat, world = self.setup.instances[k], self.machine.world
+        if seat.role == "decode" and self.rule.drain == "hand_on":
+            empty_by_moving(world, seat.index, t_s)
+        has_prompts = seat.role != "decode" and not is_empty_prefill(world, seat.index)
+        if has_prompts or (seat.role != "prefill" and not is_empty_decode(world, seat.index)):
             self.agenda.at(t_s + LOOK_S, partial(self._end_if_empty, k, span))
         else:
             self.end(k, t_s)

@@ -129,14 +129,14 @@ class Look:
         self._mean = {k: r + decay * (self._mean.get(k, r) - r) for k, r in self._rate.items()}
 
     def _measure_prefill(
-        self, at: np.ndarray, starting: int, t_s: float, span_s: float
+        self, columns: np.ndarray, starting: int, t_s: float, span_s: float
     ) -> tuple[Measured, float]:
-        """Measurement of the prefill instances `at` (used share: of full batches), `starting` more
-        to come; and requests/s that they can hand on."""
+        """Measurement of the prefill instances in `columns` (busy share: of full batches), with
+        `starting` more to come; and requests/s that they can hand on."""
         prefill, counters, mean_rates = self.world.prefill, self.world.record.counters, self._mean
         budget = float(self.world.settings.prefill_budget)
         in_queue = int(counters[w.ROUTED] - counters[w.PREFILL_BEGUN] - counters[w.BACK_FROM_QUEUE])
-        queued_tokens = float(prefill.queued_tokens[at].sum())
+        queued_tokens = float(prefill.queued_tokens[columns].sum())
         fresh_share = 1.0 - mean_rates["hits"] / max(mean_rates["begun"], 1e-9)
         # Of a fresh token, which attends to all before it, those that hit too.
         pairs = 0.5 * (2.0 - fresh_share) * mean_rates["squares"] / max(mean_rates["tokens"], 1e-9)
@@ -145,7 +145,7 @@ class Look:
         if mean_rates["full_s"] > 1e-9:  # uneven dies and reads, which the line leaves out
             self._reached = mean_rates["full_line_s"] / mean_rates["full_s"]
         rates = rates * self._reached
-        pool_tokens_per_s, one_rate = max(float(rates[at].sum()), 1e-9), float(rates.max())
+        pool_tokens_per_s, one_rate = max(float(rates[columns].sum()), 1e-9), float(rates.max())
         coming_tokens_per_s = mean_rates["tokens"] * fresh_share
         later_rate = pool_tokens_per_s + starting * one_rate  # when one that starts now serves
         # Prompt tokens in the queue when an instance that starts now serves.
@@ -157,7 +157,7 @@ class Look:
             (coming_tokens_per_s + backlog / self._lead_s) / one_rate,  # and is gone as long after
         )
         measurement = (
-            in_queue, queued_tokens / (budget * max(at.size, 1)),
+            in_queue, queued_tokens / (budget * max(columns.size, 1)),
             max(0.0, self._rate["computed"] / pool_tokens_per_s),
             self._mean_ttft_s(t_s, span_s) / self._ttft_s, needed if self._foresees else math.nan,
         )  # fmt: skip
@@ -175,7 +175,7 @@ class Look:
         return float((first_token_s[is_new] - arrival_s[is_new]).mean()) if is_new.any() else 0.0
 
     def _measure_decode(self, at: np.ndarray, handed_on_per_s: float, t_s: float) -> Measured:
-        """Measurement of decode instances `at`: use of slots or KV; requests without room wait."""
+        """Measurement of decode instances in rows `at`; without slots or KV space requests wait."""
         decode, counters = self.world.decode, self.world.record.counters
         waiting = int(counters[w.FRONTED]) + sum(int(counters[counter]) for counter in BACK)
         waiting -= int(counters[w.ROUTED] + counters[w.REJECTED_ROUTER] + counters[w.GIVEN_UP])

@@ -21,45 +21,45 @@ from twin.policies.router import SEES_HITS
 def advance_prefill(world: World, t1: float) -> None:
     """Advance every prefill instance to t1 (s): batches end and begin at their exact times."""
     prefill_state, instance = world.prefill, world.instance
-    for number in range(prefill_state.queue.shape[0]):
-        while instance.up[number]:
-            if prefill_state.reading[number]:
-                read_s = max(prefill_state.read_end_s[number], instance.ends_s[number])
+    for p in range(prefill_state.queue.shape[0]):
+        while instance.up[p]:
+            if prefill_state.reading[p]:
+                read_s = max(prefill_state.read_end_s[p], instance.ends_s[p])
                 if read_s > t1:
                     break
-                compute_batch(world, number, read_s)
-            if instance.running[number]:
-                if instance.ends_s[number] > t1:
+                compute_batch(world, p, read_s)
+            if instance.running[p]:
+                if instance.ends_s[p] > t1:
                     break
-                finish_batch(world, number)
-            head = prefill_state.queue[number, w.HEAD]
+                finish_batch(world, p)
+            head = prefill_state.queue[p, w.HEAD]
             if head == w.NONE:
                 break
-            start_s = max(instance.ends_s[number], world.request.ready_s[head])
+            start_s = max(instance.ends_s[p], world.request.ready_s[head])
             if start_s > t1:
                 break
-            form_batch(world, number, start_s)
-            if prefill_state.batch_reads[number] > 0.0:
-                pool.begin_reading(world, number, start_s)
+            form_batch(world, p, start_s)
+            if prefill_state.batch_reads[p] > 0.0:
+                pool.begin_reading(world, p, start_s)
             else:
-                compute_batch(world, number, start_s)
+                compute_batch(world, p, start_s)
     if world.settings.stages > 1 and not world.settings.has_decode:
         end_after_last_stage(world, t1)
 
 
 @kernel
-def begin_pass(world: World, i: int, hit: int, read: int, now_s: float) -> None:
-    """Stamp the beginning of request i's prefill, with `hit` cached tokens, `read` not in HBM."""
+def begin_pass(world: World, i: int, hits: int, reads: int, now_s: float) -> None:
+    """Stamp the beginning of request i's prefill, with `hits` cached tokens, `reads` not in HBM."""
     settings, request = world.settings, world.request
     prompt_tokens = request.input_tokens[i] + request.emitted[i]
-    request.progress[i] = hit
+    request.progress[i] = hits
     if request.emitted[i] == 0:
-        request.hit_tokens[i], request.prefill_start_s[i] = hit, now_s
+        request.hit_tokens[i], request.prefill_start_s[i] = hits, now_s
     if request.emitted[i] == 0 and request.retries[i] == 0:
         add_at(world.record.windows, now_s, w.PROMPT_TOKENS, float(prompt_tokens), settings)
-        add_at(world.record.windows, now_s, w.HIT_TOKENS, float(hit), settings)
-        if hit > read:
-            add_at(world.record.windows, now_s, w.HBM_HIT_TOKENS, float(hit - read), settings)
+        add_at(world.record.windows, now_s, w.HIT_TOKENS, float(hits), settings)
+        if hits > reads:
+            add_at(world.record.windows, now_s, w.HBM_HIT_TOKENS, float(hits - reads), settings)
     request.status[i] = w.PREFILLING
     if settings.order == w.FAIR:
         charge_prompt(world, i)
@@ -453,8 +453,8 @@ def finish_batch(world: World, p: int) -> None:
 def set_stage_ends(world: World, p: int, end_s: float, compute_s: float) -> None:
     """Set when each pipeline stage ends the batch, which the first ends at `end_s`. Every stage
     takes compute_s; it begins when it is free and the batch has come from the one before."""
-    ends_s, hop = world.prefill.stage_s, world.costs.prefill[p].hop
+    stage_s, hop = world.prefill.stage_s, world.costs.prefill[p].hop
     hop_s = hop.fixed + hop.token * world.prefill.most_tokens[p]
-    ends_s[p, 0] = end_s
+    stage_s[p, 0] = end_s
     for stage in range(1, world.settings.stages):
-        ends_s[p, stage] = max(ends_s[p, stage], ends_s[p, stage - 1] + hop_s) + compute_s
+        stage_s[p, stage] = max(stage_s[p, stage], stage_s[p, stage - 1] + hop_s) + compute_s

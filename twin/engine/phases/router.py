@@ -245,12 +245,12 @@ def place_request(world: World, i: int, now_s: float) -> bool:
     if settings.has_decode:
         if instance == w.NONE and settings.has_prefill and not any_at_least(is_open, 1):
             return False
-        tokens = float(request.input_tokens[i] + request.emitted[i]) + 0.5 * settings.page_tokens
-        rank = reserve(world, instance, i, tokens)
+        kv_tokens = float(request.input_tokens[i] + request.emitted[i]) + 0.5 * settings.page_tokens
+        rank = reserve(world, instance, i, kv_tokens)
         if rank == w.NONE:
             return False
         request.rank[i] = rank
-        world.decode.reserved_tokens[rank] += tokens - 0.5 * settings.page_tokens
+        world.decode.reserved_tokens[rank] += kv_tokens - 0.5 * settings.page_tokens
         if instance == w.NONE and settings.has_prefill:
             instance = choose_prefill(world, i, now_s)
     request.prefill_instance[i] = instance

@@ -75,13 +75,13 @@ class Balance:
         scenario = self.setup.scenario
         if self.process.changes or self.process.topics > 1:
             for k in range(1, REFRESHES):
-                self.agenda.at(scenario.horizon_s * k / REFRESHES, self.update_imbalance)
+                self.agenda.add(scenario.horizon_s * k / REFRESHES, self.update_imbalance)
         if self.experts.shift_every_s > 0.0:
             shift_count = int(scenario.horizon_s / self.experts.shift_every_s)
             for k in range(1, min(shift_count, 10 * REFRESHES) + 1):
-                self.agenda.at(k * self.experts.shift_every_s, self._log_shift)
+                self.agenda.add(k * self.experts.shift_every_s, self._log_shift)
         if self.rule.policy != "none":
-            self.agenda.at(self.rule.interval_s, self._decide)
+            self.agenda.add(self.rule.interval_s, self._decide)
 
     def _group_key(self, k: int) -> Key:
         """Key of instance k's group: role, number of dies (or die groups) with experts, slots."""
@@ -189,7 +189,7 @@ class Balance:
 
     def _decide(self, t_s: float) -> None:
         """Measure the load, choose layers to rebalance, and start the transfer of weights."""
-        self.agenda.at(t_s + self.rule.interval_s, self._decide)
+        self.agenda.add(t_s + self.rule.interval_s, self._decide)
         load = self._measured_load(t_s)
         for group_key in sorted(set(self.keys)):
             group = self.groups[group_key]
@@ -249,7 +249,7 @@ class Balance:
             self.update_imbalance(now_s)
             self._record_loads("after", now_s)
 
-        self.agenda.at(t_s + pause_s, serve_new_placement)
+        self.agenda.add(t_s + pause_s, serve_new_placement)
 
     def _send_weights(
         self, k: int, die_bytes: float, all_bytes: float, t_s: float, background: bool

@@ -239,7 +239,7 @@ def _node_bytes_per_s(net: Network) -> dict[str, np.ndarray]:
 def _placed_bytes(
     setup: Setup, world: World, where: Sequence[Piece]
 ) -> dict[tuple[str, str], np.ndarray]:
-    """Bytes of the run by (plane, direction), f8[nodes, sub-planes or 1], by shares `where`."""
+    """Bytes of the run by (plane, direction), f8[nodes, sub-planes or 1]; where: their shares."""
     net, cells = setup.fabric, cells_of(world)[:-1]
     column_of = {(i.role, i.index): c for c, i in columns_of(setup, world.settings.prefills)}
     middle_s = (np.arange(len(cells)) + 0.5) * setup.scenario.horizon_s / len(cells)

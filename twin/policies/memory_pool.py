@@ -98,7 +98,8 @@ def empty_pool(
 def matched_blocks(
     pool: BlockPool, ssd: BlockPool, ssd_open: bool, row: int, chains: Chains, k: int, skip: int
 ) -> int:
-    """Number of chain k's blocks before its first gap, `skip` not looked up; SSD if `ssd_open`."""
+    """Number of chain k's blocks before the first that is in neither tier (SSD counts if
+    `ssd_open`); the first `skip` blocks are not looked up."""
     matched_count = 0
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         first_block = chains.segment_first[segment]
@@ -170,7 +171,7 @@ def drop(pool: BlockPool, row: int, block: int) -> None:
 
 @kernel
 def use_run(pool: BlockPool, row: int, first: int, count: int) -> None:
-    """LRU: make consecutive blocks most recent, the first last; a full pool evicts its oldest."""
+    """LRU: use `count` blocks from `first` on, the last first; a full pool evicts its oldest."""
     newer_than, older_than = pool.newer[row], pool.older[row]
     newest_block, used_blocks = pool.newest[row, 0], pool.used[row]
     for k in range(count - 1, -1, -1):

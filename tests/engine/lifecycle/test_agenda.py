@@ -7,7 +7,7 @@ def noted(agenda, at):
     """An agenda's own record of what ran: (name, time of the border)."""
     ran = []
     for name, time_s in at:
-        agenda.at(time_s, lambda now_s, name=name: ran.append((name, now_s)))
+        agenda.add(time_s, lambda now_s, name=name: ran.append((name, now_s)))
     return ran
 
 
@@ -31,7 +31,7 @@ def test_equal_times_keep_the_order_in_which_they_were_entered():
 
 def test_what_an_action_enters_without_delay_runs_at_the_same_border():
     agenda, ran = Agenda(0.1), []
-    agenda.at(0.25, lambda t: agenda.at(t, ran.append))
+    agenda.add(0.25, lambda t: agenda.add(t, ran.append))
     agenda.run(3)
     assert ran == [3 * 0.1] and agenda.next_step() is None
 
@@ -39,5 +39,5 @@ def test_what_an_action_enters_without_delay_runs_at_the_same_border():
 def test_a_multiple_of_the_step_is_not_pushed_a_step_further_by_rounding():
     for k in range(1, 2000):
         agenda = Agenda(0.005)
-        agenda.at(k * 0.005, print)
+        agenda.add(k * 0.005, print)
         assert agenda.next_step() == k

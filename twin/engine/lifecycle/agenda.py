@@ -18,7 +18,7 @@ class Agenda:
         self._entries: list[tuple[float, int, Action]] = []
         self._count = 0
 
-    def at(self, time_s: float, action: Action) -> None:
+    def add(self, time_s: float, action: Action) -> None:
         """Enter an action that is due at `time_s`."""
         heapq.heappush(self._entries, (time_s, self._count, action))
         self._count += 1

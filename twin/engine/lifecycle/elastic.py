@@ -37,12 +37,12 @@ class Elastic:
         self._changed_s: deque[float] = deque()
         self._calm_s = dict.fromkeys(self.pools, 0.0)  # until when a pool is left alone
         self._lately = deque([(0.0, self._committed_by_role())])
-        # With none but at its time in a schedule; a controller leaves the last one to `_watch`.
+        # Only a schedule may stop the last one; a controller leaves that to `_watch_requests`.
         has_controller = self.rule.controller != "schedule"
         self._least = max(self.rule.least_instances, int(has_controller))
         self._arrived, self._idle_since_s = 0, 0.0
         if has_controller and self.rule.least_instances == 0:
-            self.agenda.at(LOOK_S, self._watch)
+            self.agenda.add(LOOK_S, self._watch_requests)
         self._size = {  # NPUs of an instance
             role: self.setup.of_role(role)[0].dies // self.setup.dies_per_npu(role)
             for role in self.roles
@@ -50,14 +50,14 @@ class Elastic:
         if not has_controller:
             for row in self.rule.schedule:
                 wanted_counts = tuple(row.wanted_instances(role) for role in self.roles)
-                self.agenda.at(row.at_s, partial(self._follow, wanted_counts))
+                self.agenda.add(row.at_s, partial(self._follow, wanted_counts))
             return
         rule, lead_s = self.rule, self.rule.metrics_age_s + self.life.start_s()
         self._look = Look(self.machine, lead_s, forecasts=rule.controller not in BY_PRESSURE)
         self._choose = controller_named(rule.controller, rule.own.digest)
         least = self._least * self.setup.supernodes
         self._limits = Rule(rule.high, rule.low, least, rule.idle == "keep")
-        self.agenda.at(rule.interval_s, self._measure)
+        self.agenda.add(rule.interval_s, self._measure_pools)
 
     def _committed(self, pool: Pool) -> int:
         """Number of a pool's instances that serve, start, recover, or start once others drained."""
@@ -76,9 +76,9 @@ class Elastic:
         return {(role, g): max(self._least, (count_of[role] + supernodes - 1 - g) // supernodes)
                 for role, g in self.pools}  # fmt: skip
 
-    def _measure(self, t_s: float) -> None:
+    def _measure_pools(self, t_s: float) -> None:
         """Measure the pools at every interval; the controller decides `metrics_age_s` later."""
-        self.agenda.at(t_s + self.rule.interval_s, self._measure)
+        self.agenda.add(t_s + self.rule.interval_s, self._measure_pools)
         columns_of_pool, starting_count = {}, {}
         for role, committed in zip(self.roles, self._committed_by_role(), strict=True):
             serving = self.life.in_state(role, "serve")
@@ -93,11 +93,11 @@ class Elastic:
             for role in self.roles
         }  # fmt: skip
         view = Seen(t_s, self._npus, self._look.arrivals_per_s, pools)
-        self.agenda.at(t_s + self.rule.metrics_age_s, lambda now_s: self._decide(view, now_s))
+        self.agenda.add(t_s + self.rule.metrics_age_s, lambda now_s: self._decide(view, now_s))
 
-    def _watch(self, t_s: float) -> None:
+    def _watch_requests(self, t_s: float) -> None:
         """Stop all instances of an idle model; when a request comes, start one per empty pool."""
-        self.agenda.at(t_s + LOOK_S, self._watch)
+        self.agenda.add(t_s + LOOK_S, self._watch_requests)
         world, idle_s = self.machine.world, self.rule.idle_s
         arrived_count, inside_count = int(world.record.counters[w.ARRIVED]), requests_inside(world)
         if inside_count or arrived_count > self._arrived:
@@ -143,7 +143,7 @@ class Elastic:
                 if self._goal is wanted:
                     self._follow(wanted, now_s)
 
-            self.agenda.at(t_s + self.rule.interval_s, follow_again)
+            self.agenda.add(t_s + self.rule.interval_s, follow_again)
 
     def _may_change(self, t_s: float) -> bool:
         """Whether the limit of changes in an hour allows another one now."""

@@ -57,7 +57,7 @@ def take_of_ranks(world: World, ends: np.ndarray, row: int, ranks: Sequence[int]
             append(ends, row, request.following, request_row)
 
 
-def empty_decode(world: World, ranks: range, now_s: float) -> int:
+def send_back_decoding(world: World, ranks: range, now_s: float) -> int:
     """Send back the requests on some ranks of a decode instance; returns their number."""
     decode, decode_instance = world.decode, ranks[0] // world.settings.decode_ranks
     request_count = 0
@@ -79,7 +79,7 @@ def empty_decode(world: World, ranks: range, now_s: float) -> int:
     return request_count
 
 
-def empty_transfers(
+def send_back_transfers(
     world: World, now_s: float, prefill: int = w.NONE, ranks: Sequence[int] = ()
 ) -> int:
     """End KV transfers from a prefill instance, or to decode ranks; returns how many requests."""
@@ -109,7 +109,7 @@ def empty_transfers(
     return request_count
 
 
-def empty_prefill(world: World, p: int, now_s: float) -> int:
+def send_back_prompts(world: World, p: int, now_s: float) -> int:
     """Send back all requests of prefill instance p, with its batch; returns their number."""
     prefill, next_in_queue, request_count = world.prefill, world.request.following, 0
     while True:
@@ -135,16 +135,16 @@ def send_from_prefill(world: World, p: int, i: int, now_s: float) -> None:
     send_back(world, i, now_s, w.BACK_FROM_PREFILL if is_computing else w.BACK_FROM_QUEUE)
 
 
-def free_rank(world: World, rank: int, now_s: float) -> int:
+def send_back_rank(world: World, rank: int, now_s: float) -> int:
     """Send back every request on a lost decode rank or in transfer to it; returns their number."""
-    request_count = empty_decode(world, range(rank, rank + 1), now_s)
+    request_count = send_back_decoding(world, range(rank, rank + 1), now_s)
     if world.settings.has_prefill and not world.settings.colocated:
-        request_count += empty_transfers(world, now_s, ranks=(rank,))
-        request_count += free_prefill_of_rank(world, rank, now_s)
+        request_count += send_back_transfers(world, now_s, ranks=(rank,))
+        request_count += send_back_prompts_of_rank(world, rank, now_s)
     return request_count
 
 
-def free_prefill_of_rank(world: World, rank: int, now_s: float) -> int:
+def send_back_prompts_of_rank(world: World, rank: int, now_s: float) -> int:
     """Send back requests in prefill with a decode slot on a lost rank; returns their number."""
     prefill, request_count = world.prefill, 0
     for prefill_instance in range(prefill.queue.shape[0]):
@@ -174,7 +174,7 @@ def is_empty_decode(world: World, d: int) -> bool:
     return not (world.decode.taken[d] or world.instance.running[world.settings.prefills + d])
 
 
-def empty_by_moving(world: World, d: int, now_s: float) -> int:
+def move_requests_away(world: World, d: int, now_s: float) -> int:
     """Transfer running requests of instance d to others with room; returns their number. The
     running iteration ends now. A request that has just joined is moved at a later check."""
     decode, instance, first_decode = world.decode, world.instance, world.settings.prefills

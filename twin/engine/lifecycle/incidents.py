@@ -55,9 +55,9 @@ class Incidents:
         self.turn = [0] * len(machine.members)  # counts recoveries, so that an old one is void
         self.pending: set[int] = set()  # instances whose recovery is on the agenda
         for fault in machine.setup.scenario.faults:
-            agenda.at(fault.at_s, partial(self._begin, fault))
+            agenda.add(fault.at_s, partial(self._begin_fault, fault))
 
-    def _begin(self, fault: Fault, t_s: float) -> None:
+    def _begin_fault(self, fault: Fault, t_s: float) -> None:
         """Log a fault and put it in force for its spans."""
         sentence = f"{fault.where} {KINDS[fault.kind].says(fault)}"
         self.log.append(Event(t_s, Kind.FAULT, sentence, element=fault.where))
@@ -72,7 +72,7 @@ class Incidents:
             event.end_s = None
             self._apply_machine([*self.machine.in_force, fault], t_s)
             if end_s < math.inf:
-                self.agenda.at(event.t_s + end_s, end_span)
+                self.agenda.add(event.t_s + end_s, end_span)
 
         def end_span(t_s: float) -> None:
             """End a span of the fault: what it broke works again; plan the next span."""
@@ -85,7 +85,7 @@ class Incidents:
         if begin_s == 0.0:
             begin_span(event.t_s)
         elif begin_s < math.inf:
-            self.agenda.at(event.t_s + begin_s, begin_span)
+            self.agenda.add(event.t_s + begin_s, begin_span)
 
     def _apply_machine(self, in_force: list[Fault], t_s: float) -> None:
         """Put these faults in force: stop instances, bring repaired dies back, set prices."""
@@ -100,14 +100,14 @@ class Incidents:
                 continue
             lost_ranks = {rank for rank, die in enumerate(members) if die in lost_dies}
             if lost_ranks:
-                self._stop(instance_number, t_s, "")  # until the failure is detected
+                self._stop_instance(instance_number, t_s, "")  # until the failure is detected
                 self.hit[instance_number] |= lost_ranks
                 self.pending.add(instance_number)
             elif instance_number not in self.down:
                 self._update_costs(instance_number, False, t_s)
                 self._load_repaired_dies(instance_number, t_s)
             elif instance_number not in self.pending:  # nothing else will wake it
-                self._recover(instance_number, t_s)
+                self._begin_recovery(instance_number, t_s)
         machine.lay_flows(t_s)
 
     def _repaired_ranks(self, k: int) -> list[int]:
@@ -142,7 +142,7 @@ class Incidents:
         try:
             self.life.loading.load(k, dies, weight_bytes, t_s, rejoin)
         except HardwareError:
-            self.agenda.at(t_s, rejoin)
+            self.agenda.add(t_s, rejoin)
 
     def _rejoin_repaired_dies(self, k: int, t_s: float) -> None:
         """Return the repaired dies of instance k to their ranks, unless it is down or absent."""
@@ -160,7 +160,7 @@ class Incidents:
             if grown:
                 self.life.restored(k, t_s)
         except (HardwareError, ModelError, ExpertsError) as error:
-            self._stop(k, t_s, str(error))
+            self._stop_instance(k, t_s, str(error))
 
     def _void_if_superseded(self, k: int, action: Then) -> Then:
         """The action, void once another recovery of instance k has begun."""
@@ -168,11 +168,11 @@ class Incidents:
         recovery_turn = self.turn[k]
         return lambda now_s: action(now_s) if recovery_turn == self.turn[k] else None
 
-    def _stop(self, k: int, t_s: float, why: str) -> None:
+    def _stop_instance(self, k: int, t_s: float, why: str) -> None:
         """Stop everything of instance k (why: text for its event), and plan the detection of its
         failure. Its running iteration ends now."""
         detected_s = t_s + self.machine.setup.scenario.recovery.detection_s
-        self.agenda.at(detected_s, self._void_if_superseded(k, partial(self._handle_detection, k)))
+        self.agenda.add(detected_s, self._void_if_superseded(k, partial(self._handle_detection, k)))
         built, column = self.machine.setup.instances[k], self.machine.column(k)
         world, instance = self.machine.world, self.machine.world.instance
         if k in self.down:
@@ -208,7 +208,7 @@ class Incidents:
         if k in self.life.stops:
             self._free_instance(k, t_s)
         elif self.hit[k]:
-            self._recover(k, t_s)
+            self._begin_recovery(k, t_s)
 
     def _remove_requests(self, k: int, t_s: float) -> int:
         """Close instance k to the router, send back requests that cannot stay; returns how many."""
@@ -216,30 +216,30 @@ class Incidents:
         world, rank_rows, request_count = self.machine.world, self.machine.rank_rows(k), 0
         self.life.set_open(k, 0, up=0)
         if instance.role != "decode":
-            request_count += phase.empty_prefill(world, instance.index, t_s)
+            request_count += phase.send_back_prompts(world, instance.index, t_s)
             if instance.role == "prefill" and world.settings.has_decode:
-                request_count += phase.empty_transfers(world, t_s, prefill=instance.index)
+                request_count += phase.send_back_transfers(world, t_s, prefill=instance.index)
         if instance.role != "prefill":
             if recovery.policy == "restart":
-                request_count += phase.empty_decode(world, rank_rows, t_s)
+                request_count += phase.send_back_decoding(world, rank_rows, t_s)
                 if instance.role == "decode" and world.settings.has_prefill:
-                    request_count += phase.empty_transfers(world, t_s, ranks=rank_rows)
+                    request_count += phase.send_back_transfers(world, t_s, ranks=rank_rows)
             rank_dies = self.machine.setup.rank_dies
             for rank in sorted({die // rank_dies for die in self.hit[k]}):
-                request_count += phase.free_rank(world, rank_rows[rank], t_s)
+                request_count += phase.send_back_rank(world, rank_rows[rank], t_s)
         return request_count
 
-    def _recover(self, k: int, t_s: float) -> None:
+    def _begin_recovery(self, k: int, t_s: float) -> None:
         """Let instance k serve again: at once if it lost no die, otherwise after its policy's
         seconds or, if it shrinks, after it loaded the experts of lost dies."""
         recovery = self.machine.setup.scenario.recovery
         if not self.hit[k]:
-            self.agenda.at(t_s, self._recovery_end(k))
+            self.agenda.add(t_s, self._recovery_end(k))
         elif recovery.policy == "shrink":
             self._reload_lost_experts(k, t_s)
         else:
             wait_s = recovery.restart_s if recovery.policy == "restart" else recovery.in_place_s
-            self.agenda.at(t_s + wait_s, self._recovery_end(k))
+            self.agenda.add(t_s + wait_s, self._recovery_end(k))
 
     def _reload_lost_experts(self, k: int, t_s: float) -> None:
         """Load from DRAM, from t_s on, the experts that only lost dies had, onto the remaining dies
@@ -260,7 +260,7 @@ class Incidents:
         if die_bytes > 0.0:
             with suppress(HardwareError):  # no DRAM is left to read from
                 return self.life.loading.load(k, live_dies, die_bytes, t_s, end_recovery)
-        return self.agenda.at(t_s, end_recovery)
+        return self.agenda.add(t_s, end_recovery)
 
     def _recovery_end(self, k: int) -> Then:
         """The action that ends a recovery of instance k, unless another begins before it."""
@@ -290,7 +290,7 @@ class Incidents:
         except (HardwareError, ModelError, ExpertsError) as error:
             self.down[k].detail = f"cannot serve: {error}"
             return self._free_instance(k, t_s)
-        self._resume(k, t_s)
+        self._resume_instance(k, t_s)
         return None
 
     def _free_instance(self, k: int, t_s: float) -> None:
@@ -300,11 +300,11 @@ class Incidents:
         world, instance = self.machine.world, self.machine.setup.instances[k]
         rank_rows = self.machine.rank_rows(k)
         if instance.role != "prefill":
-            phase.empty_decode(world, rank_rows, t_s)
+            phase.send_back_decoding(world, rank_rows, t_s)
         if instance.role == "decode" and world.settings.has_prefill:
-            phase.empty_transfers(world, t_s, ranks=rank_rows)
+            phase.send_back_transfers(world, t_s, ranks=rank_rows)
             for rank in rank_rows:
-                phase.free_prefill_of_rank(world, rank, t_s)
+                phase.send_back_prompts_of_rank(world, rank, t_s)
         self.turn[k] += 1
         self.pending.discard(k)
         self.hit[k].clear()
@@ -321,7 +321,7 @@ class Incidents:
             sentence = f"{instance.name} goes on with spare dies: {die_count}"
             self._log_event(k, Kind.SPARE, t_s, sentence).element = f"node {node}"
 
-    def _resume(self, k: int, t_s: float) -> None:
+    def _resume_instance(self, k: int, t_s: float) -> None:
         """Let instance k serve after a recovery; a prefill batch goes on where it was."""
         machine = self.machine
         seat, column = machine.setup.instances[k], machine.column(k)

@@ -16,7 +16,7 @@ import numpy as np
 
 from twin.engine.in_hbm import drop_idle, first_kv_cell
 from twin.engine.lifecycle.agenda import Agenda
-from twin.engine.lifecycle.faults import empty_by_moving, is_empty_decode, is_empty_prefill
+from twin.engine.lifecycle.faults import is_empty_decode, is_empty_prefill, move_requests_away
 from twin.engine.lifecycle.loading import Dram, Loading, Residency, Then
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.loop import requests_inside
@@ -114,7 +114,8 @@ class Life:
         return dies | self.machine.dies_in_use()  # spare dies too
 
     def may_yield(self, k: int, *, urgent: bool) -> bool:
-        """Whether another model may take instance k: a spare one, idle unless `urgent`."""
+        """Whether another model may take instance k: more than the minimum serve, and no request
+        is inside unless `urgent`."""
         serving = self.in_state(self.setup.instances[k].role, "serve", at=self.supernode[k])
         may_yield = k in serving and len(serving) > self.rule.least_instances
         return may_yield and (urgent or not requests_inside(self.machine.world))
@@ -217,7 +218,7 @@ class Life:
             """Capture graphs, where that takes time, then serve."""
             if graphs_s:
                 self._enter_state(k, "graphs", now_s)
-                self.agenda.at(now_s + graphs_s, void_if_aborted(partial(self._serve, k)))
+                self.agenda.add(now_s + graphs_s, void_if_aborted(partial(self._serve, k)))
             else:
                 self._serve(k, now_s)
 
@@ -244,7 +245,7 @@ class Life:
             return None
 
         if process_s:
-            self.agenda.at(t_s + process_s, void_if_aborted(find_weights))
+            self.agenda.add(t_s + process_s, void_if_aborted(find_weights))
         else:
             find_weights(t_s)
 
@@ -343,7 +344,7 @@ class Life:
         self.set_open(k, 0, up=1)
         self._enter_state(k, "drain", t_s)
         self._then[k] = then
-        self.agenda.at(t_s + LOOK_S, partial(self._end_if_empty, k, self._span[k]))
+        self.agenda.add(t_s + LOOK_S, partial(self._end_if_empty, k, self._span[k]))
 
     def reopen(self, k: int, t_s: float) -> bool:
         """Let draining instance k serve again; False if another instance waits for its dies."""
@@ -359,9 +360,9 @@ class Life:
             return  # it has been opened again
         seat, world = self.setup.instances[k], self.machine.world
         if seat.role == "decode" and self.rule.drain == "hand_on":
-            empty_by_moving(world, seat.index, t_s)
+            move_requests_away(world, seat.index, t_s)
         has_prompts = seat.role != "decode" and not is_empty_prefill(world, seat.index)
         if has_prompts or (seat.role != "prefill" and not is_empty_decode(world, seat.index)):
-            self.agenda.at(t_s + LOOK_S, partial(self._end_if_empty, k, span))
+            self.agenda.add(t_s + LOOK_S, partial(self._end_if_empty, k, span))
         else:
             self.end(k, t_s)

@@ -113,7 +113,7 @@ class Loading:
 
     def fetch(self, k: int, dies: Sequence[int], size: float, t_s: float, then: Then) -> None:
         """Fetch `size` bytes from object storage, then call `then`; no path: HardwareError."""
-        self._begin(k, Coming(True, tuple(dies)), size, t_s, then)
+        self._begin_transfer(k, Coming(True, tuple(dies)), size, t_s, then)
 
     def load(self, k: int, dies: Sequence[int], size: float, t_s: float, then: Then) -> None:
         """Send `size` bytes in the DRAM of nodes into dies of instance k, after its earlier
@@ -121,26 +121,26 @@ class Loading:
         setup = self._machine.setup
         weights = Coming(False, tuple(dies), setup.nodes_with_weights(setup.instances[k]))
         if (earlier_transfer := self._under_way.get(k)) is not None:
-            self._settle(k, t_s)
+            self._record_arrived(k, t_s)
             size += earlier_transfer.left
             weights = replace(weights, dies=(*self._machine.coming[k].dies, *dies))
-        self._begin(k, weights, size, t_s, then)
+        self._begin_transfer(k, weights, size, t_s, then)
 
     def stop(self, k: int, t_s: float) -> None:
         """Cancel the transfer to instance k."""
         if k in self._under_way:
-            self._settle(k, t_s)
-            self._end(k)
+            self._record_arrived(k, t_s)
+            self._end_transfer(k)
 
-    def _begin(self, k: int, coming: Coming, size: float, t_s: float, then: Then) -> None:
+    def _begin_transfer(self, k: int, coming: Coming, size: float, t_s: float, then: Then) -> None:
         """Begin a transfer of `size` bytes to instance k; `then` is called at its end."""
         if k in self._under_way:
-            self._settle(k, t_s)
+            self._record_arrived(k, t_s)
         self._under_way[k] = _Transfer(size, size, t_s, then)
         self._machine.coming[k] = coming
         self._machine.lay_flows(t_s)
         if self._machine.world.traffic.alone[self._machine.weights_flow(k)] >= IDLE:
-            self._end(k)
+            self._end_transfer(k)
             self._machine.lay_flows(t_s)
             raise HardwareError(f"no weights reach {self._machine.setup.instances[k].name}")
         self._set_paces()
@@ -163,7 +163,7 @@ class Loading:
             return 0.0
         return float(traffic.alone[flow] * (traffic.level[flow] or traffic.wish[flow]))
 
-    def _settle(self, k: int, t_s: float) -> None:
+    def _record_arrived(self, k: int, t_s: float) -> None:
         """Record the bytes that arrived at instance k since they were last recorded."""
         transfer, bytes_per_s = self._under_way[k], self._bytes_per_s(k)
         moved_bytes = min(transfer.left, bytes_per_s * (t_s - transfer.since_s))
@@ -182,18 +182,18 @@ class Loading:
             """Record arrived bytes, then end the transfer or plan the next check."""
             if self._under_way.get(k) is not transfer:
                 return
-            self._settle(k, now_s)
+            self._record_arrived(k, now_s)
             if transfer.left > DONE * transfer.size:
                 self._set_paces()  # a rebalance may have stopped the flow
                 self._plan_check(k, now_s)
                 return
-            self._end(k)
+            self._end_transfer(k)
             transfer.then(now_s)
             self._machine.lay_flows(now_s)
 
-        self._agenda.at(t_s + check_after_s, check_transfer)
+        self._agenda.add(t_s + check_after_s, check_transfer)
 
-    def _end(self, k: int) -> None:
+    def _end_transfer(self, k: int) -> None:
         """End the transfer to instance k and share its bandwidth among the others."""
         self._machine.set_pace(self._machine.weights_flow(k), 0.0)
         del self._under_way[k], self._machine.coming[k]

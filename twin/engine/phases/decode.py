@@ -87,7 +87,7 @@ def deliver_first_token(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def join(world: World, d: int, i: int, now_s: float) -> None:
-    """Let request i, whose KV arrived, join the batch; a short answer may have ended."""
+    """Let request i, whose KV arrived, join the batch of instance d, or end after one token."""
     settings, request, decode = world.settings, world.request, world.decode
     rank = request.rank[i]
     kv_tokens = request.input_tokens[i] + request.emitted[i]

@@ -316,9 +316,9 @@ def reserve(world: World, instance: int, i: int, tokens: float) -> int:
 
 @kernel
 def update_queue_view(world: World, i: int, now_s: float) -> None:
-    """Set the waiting tokens of each instance now, and the seconds until they are computed; open:
-    to request i. A batch that ended within this step no longer counts, or the view would depend on
-    the step. A new request still joins a batch that is not full, so only full ones add time."""
+    """Set whether each instance takes request i, its waiting tokens now, and the seconds until they
+    are computed. A batch that ended in this step no longer counts, or the view would depend on the
+    step. A new request still joins a batch that is not full, so only full ones add time."""
     prefill, settings, router_view = world.prefill, world.settings, world.seen
     instance, first_row, budget = world.instance, settings.prompt_row, settings.prefill_budget
     is_open, running = instance.open[first_row:], instance.running[first_row:]

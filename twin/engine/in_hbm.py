@@ -91,7 +91,7 @@ def store_computed(world: World, i: int, tokens: int) -> None:
 
 @kernel
 def end_begun_tokens(world: World, i: int) -> None:
-    """Count request i's tokens no longer as begun: its rank's context now has them."""
+    """Subtract request i's prompt from its prefix cache's `begun_tokens`: it decodes or left."""
     prefix, cell = world.prefix, cell_of(world, i)
     if cell != w.NONE:
         prefix.begun_tokens[cell] -= prefix.own_tokens[i]

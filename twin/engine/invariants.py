@@ -206,23 +206,23 @@ def swapped_conserved(world: World) -> Check | None:
     if settings.swap_bytes <= 0.0:
         return None
     held_bytes, out_bytes, back_bytes, dropped_bytes = decode.swapped_bytes.T
-    present_bytes = np.zeros(held_bytes.size)
-    present_count = np.zeros(decode.swapped_out.size, np.int64)
+    listed_bytes = np.zeros(held_bytes.size)
+    listed_count = np.zeros(decode.swapped_out.size, np.int64)
     for rank, first_request in enumerate(decode.swapped[:, w.HEAD]):
         request_row = int(first_request)
         while request_row != w.NONE:
-            present_bytes[rank] += held_die_bytes(world, request_row)
-            present_count[rank // settings.decode_ranks] += 1
+            listed_bytes[rank] += held_die_bytes(world, request_row)
+            listed_count[rank // settings.decode_ranks] += 1
             request_row = int(world.request.following[request_row])
     gap_bytes = max(
         np.abs(out_bytes - back_bytes - dropped_bytes - held_bytes).max(),
-        np.abs(held_bytes - present_bytes).max(),
+        np.abs(held_bytes - listed_bytes).max(),
     )
     is_conserved = gap_bytes <= 1.0 + 1e-9 * out_bytes.max()
     is_conserved = is_conserved and held_bytes.max() <= settings.swap_bytes
     return Check(
         "I5d", "KV copied to host memory = copied back + dropped + there, and fits",
-        bool(is_conserved and (present_count == decode.swapped_out).all()),
+        bool(is_conserved and (listed_count == decode.swapped_out).all()),
         f"{out_bytes.sum():.6g} B out, {back_bytes.sum():.6g} B back, "
         f"{held_bytes.sum():.6g} B there",
     )  # fmt: skip

@@ -96,7 +96,8 @@ def _pieces_and_places(net: Network, pieces: Sequence[Piece]) -> tuple[np.ndarra
 
 
 def _place_columns(net: Network) -> list[pl.Series]:
-    """Plane, node, sub-plane and direction of each place, of both sets, as four columns."""
+    """Plane, node, sub-plane and direction (four columns) of each place, then of places of storage,
+    which are the same ones on the VPC plane."""
 
     def column(name: str) -> pl.Series:
         """A column of the places, followed by that of the second set."""

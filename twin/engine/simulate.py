@@ -327,7 +327,7 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
             for unit, (amount, limit) in zip(("cube", "hbm"), amounts_and_limits, strict=True):
                 totals[f"{role}.{unit}_amount"] = float(amount[0])
                 totals[f"{role}.{unit}_capacity"] = limit
-    totals |= {f"{role}_clock": share for role, share in setup.costs.deployed.clocks.items()}
+    totals |= {f"{role}_clock": clock for role, clock in setup.costs.deployed.clocks.items()}
     totals["at_start"] = float(setup.at_start)
     totals["finished"] = float(counters[w.FINISHED_DECODE] + counters[w.FINISHED_PREFILL])
     totals["rejected"] = float(counters[w.REJECTED_ROUTER] + counters[w.REJECTED_DECODE])

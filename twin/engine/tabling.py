@@ -40,11 +40,11 @@ def stack_pieces(
     lengths = [next(v.size for v in p.values() if isinstance(v, np.ndarray)) for p in pieces]
     piece_of_row = pl.Series(np.repeat(np.arange(len(pieces), dtype=np.uint32), lengths))
     columns = []
-    for name, kind in schema.items():
+    for name, dtype in schema.items():
         column_values = [piece[name] for piece in pieces]
         if column_values and isinstance(column_values[0], np.ndarray):
-            column = pl.Series(name, np.concatenate(column_values), nan_to_null=gaps).cast(kind)
+            column = pl.Series(name, np.concatenate(column_values), nan_to_null=gaps).cast(dtype)
         else:
-            column = pl.Series(name, column_values, kind)[piece_of_row]
+            column = pl.Series(name, column_values, dtype)[piece_of_row]
         columns.append(column)
     return pl.DataFrame(columns)

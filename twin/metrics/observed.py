@@ -37,7 +37,7 @@ class Observed:
 
     @classmethod
     def by_requests(cls, scenario: Scenario, requests: pl.DataFrame) -> Observed:
-        """A run by its requests alone; the stamps tell which were in progress at its start."""
+        """A run by its requests alone; those with stamps of zero were in progress at its start."""
         stamps = requests["arrival_s"], requests["prefill_end_s"]
         is_inside = (stamps[0] == 0.0) & (stamps[1] == 0.0)
         return cls(scenario, requests, {"at_start": float(is_inside.sum() or 0)})

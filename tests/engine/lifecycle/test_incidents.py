@@ -68,7 +68,7 @@ def test_an_expert_with_a_copy_elsewhere_is_not_loaded():
     machine = Machine(setup, load_facts(), build_world(setup))
     lone = Balance(machine, Agenda(0.005), [])
     decode = setup.instances.index(setup.of_role("decode")[0])
-    held = lone.groups[lone.of[decode]].slots
+    held = lone.groups[lone.keys[decode]].slots
     assert lone.count_experts_only_on(decode, {0}) == (held[:, 0] != EMPTY).sum() > 0
     assert lone.count_experts_only_on(decode, set(range(held.shape[1]))) == (held != EMPTY).sum()
 

@@ -120,7 +120,7 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
     flows: list[Flow] = []
 
     def add_flow(kind: int, seat: Seat, load: Load | None, **fields: Any) -> None:
-        """Append an instance's flow of a class of traffic, if it has a load; fields: others."""
+        """Append an instance's flow of a class of traffic, if it has a load; fields: its own."""
         row_of_kind = seat.column if kind in w.PER_INSTANCE else seat.index
         if load is not None:
             number = int(first[kind]) + row_of_kind

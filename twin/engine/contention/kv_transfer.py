@@ -98,14 +98,14 @@ def set_rates(state: Transfers) -> None:
     """Set the bytes/s of all parts of transfers, max-min fair on ports. In each round a port whose
     parts all get least there stops them at its equal share. What they leave of their other ports is
     for the others: shares only grow from round to round, so a stopped part stays limited."""
-    bytes_per_s, growing, rest, open_parts = state.rate, state.growing, state.rest, state.open
+    bytes_per_s, growing, rates_left, open_parts = state.rate, state.growing, state.rest, state.open
     capacity, limited = state.capacity, state.limited
     port_out, port_in = state.port_out, state.port_in
     growing_count = state.active[0]
     for k in range(growing_count):
         growing[k] = k
         for way, port in ((OUT, port_out[k]), (IN, port_in[k])):
-            rest[way, port], open_parts[way, port] = capacity[port], state.crossing[way, port]
+            rates_left[way, port], open_parts[way, port] = capacity[port], state.crossing[way, port]
     while growing_count > 0:
         for index in range(growing_count):
             k = growing[index]
@@ -113,8 +113,8 @@ def set_rates(state: Transfers) -> None:
         for index in range(growing_count):
             k = growing[index]
             exit_port, entry_port = port_out[k], port_in[k]
-            share_out = rest[OUT, exit_port] / open_parts[OUT, exit_port]
-            share_in = rest[IN, entry_port] / open_parts[IN, entry_port]
+            share_out = rates_left[OUT, exit_port] / open_parts[OUT, exit_port]
+            share_in = rates_left[IN, entry_port] / open_parts[IN, entry_port]
             limited[OUT, exit_port] += share_out <= share_in
             limited[IN, entry_port] += share_in <= share_out
             bytes_per_s[k] = max(0.0, min(share_out, share_in))
@@ -130,7 +130,7 @@ def set_rates(state: Transfers) -> None:
         for index in range(growing_next, growing_count):
             k = growing[index]
             for way, port in ((OUT, port_out[k]), (IN, port_in[k])):
-                rest[way, port] -= bytes_per_s[k]
+                rates_left[way, port] -= bytes_per_s[k]
                 open_parts[way, port] -= 1
         growing_count = growing_next
 

@@ -45,6 +45,7 @@ class Incidents:
     that only these dies of instance k hold."""
 
     def __init__(self, life: Life, log: list[Event], missing: Missing) -> None:
+        """Enter the faults of the scenario into the agenda; their events go into `log`."""
         machine, agenda = life.machine, life.agenda
         self.life, self.machine, self.agenda, self.log = life, machine, agenda, log
         self.missing = missing
@@ -197,14 +198,14 @@ class Incidents:
         failed die has lost its KV even if it works again by now. If only links are missing, the
         instance goes on when they are repaired, at a time that is not known."""
         instance, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
-        requests = self._remove_requests(k, t_s)
+        request_count = self._remove_requests(k, t_s)
         recovery_text = {"restart": "starts anew", "in_place": "recovers in place",
                 "shrink": "goes on with fewer dies"}[recovery.policy]  # fmt: skip
         if not self.hit[k]:
             recovery_text = "waits for its links"
         sentence = f"{instance.name} {recovery_text}"
-        self._log_event(k, Kind.DETECTED, t_s, sentence).requests = requests
-        self.down[k].requests += requests
+        self._log_event(k, Kind.DETECTED, t_s, sentence).requests = request_count
+        self.down[k].requests += request_count
         if k in self.life.stops:
             self._free_instance(k, t_s)
         elif self.hit[k]:

@@ -51,6 +51,7 @@ class Life:
     t_s) is called when instance k, which had failed, has all its dies again."""
 
     def __init__(self, machine: Machine, agenda: Agenda, restored: Restored) -> None:
+        """Let declared instances serve; all others are off."""
         self.machine, self.agenda, self.restored = machine, agenda, restored
         self.setup = machine.setup
         self.moves = is_elastic(self.setup.scenario)  # whether instances come and go

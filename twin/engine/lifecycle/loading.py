@@ -104,6 +104,7 @@ class Loading:
     """All transfers of weights in progress, at most one per instance."""
 
     def __init__(self, machine: Machine, agenda: Agenda) -> None:
+        """Begin without a transfer; checks of transfers are entered into the agenda."""
         self._machine, self._agenda = machine, agenda
         self.bucket_bytes_per_s = machine.facts.si("startup.bucket")
         self.loader_bytes_per_s = machine.facts.si("startup.loader")  # of a die

@@ -66,6 +66,7 @@ class Look:
     takes milliseconds, the needed instances are NaN."""
 
     def __init__(self, machine: Machine, lead_s: float, forecasts: bool = True) -> None:
+        """Begin without a measurement: the first one is of the time from the start."""
         self.machine, self.world, self._lead_s = machine, machine.world, lead_s
         self._foresees, scenario = forecasts, machine.setup.scenario
         self._ttft_s, self._tpot_s = scenario.slo.ttft_s, 1e-3 * scenario.slo.tpot_ms

@@ -67,6 +67,7 @@ class Machine:
     """Present fabric, instances and prices, and the world that they are written into."""
 
     def __init__(self, setup: Setup, facts: Facts, world: World) -> None:
+        """Price all instances on the undamaged machine and lay out their flows."""
         self.setup, self.facts, self.world = setup, facts, world
         self.together: list[Machine] = [self]  # those whose flows meet: of each model one
         self._whole = setup.fabric  # without faults

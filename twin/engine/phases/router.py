@@ -284,10 +284,10 @@ def reserve(world: World, instance: int, i: int, tokens: float) -> int:
             continue
         first, end = d * ranks, (d + 1) * ranks
         if settings.in_hbm and settings.colocated and settings.router_policy in SEES_HITS:
-            for j in range(first, end):
-                has_slot = decode.taken_slots[j] < decode.slots[j]
-                has_slot = has_slot and decode.taken_tokens[j] + tokens <= decode.kv_tokens[d]
-                decode.price[j] = decode.taken_tokens[j] if has_slot else np.inf
+            for rank in range(first, end):
+                has_slot = decode.taken_slots[rank] < decode.slots[rank]
+                has_slot = has_slot and decode.taken_tokens[rank] + tokens <= decode.kv_tokens[d]
+                decode.price[rank] = decode.taken_tokens[rank] if has_slot else np.inf
             rank_place = lightest_cell(world, d, i, decode.price[first:end])
         else:
             rank_place = choose_rank(

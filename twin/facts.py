@@ -20,8 +20,6 @@ SI = {  # factors to seconds, bytes, FLOP, bytes/s, FLOP/s; names without one ar
     "%": 0.01,
 }  # fmt: skip
 MARKS = "abcdefm"
-
-
 FIGURE_MAX = 1e300
 
 
@@ -139,42 +137,37 @@ class Facts(Mapping[str, Fact]):
 
 
 def facts_from_tables(tables: Mapping[str, Any]) -> Facts:
-    """Facts from nested tables {file stem: {...}}; a table with `value` is a fact. Raises FactError
-    for one without unit, source or a known mark, and for one with a unit that is no number."""
-    fact_of: dict[str, Fact] = {}
-    _add_facts("", tables, fact_of)
-    return Facts(fact_of)
+    """Facts from nested tables {file stem: {...}}, each by its keys joined with dots."""
+    return Facts(dict(_named_facts("", tables)))
 
 
-def _add_facts(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None:
-    """Add each fact of nested tables to `flat` by its dotted name; path: that of `table`. Raises
-    FactError for a malformed fact."""
+def _named_facts(path: str, table: Mapping[str, Any]) -> Iterator[tuple[str, Fact]]:
+    """(dotted name, fact) of each table with a `value` in the table at `path`. Raises FactError for
+    one without unit, source or a known mark, and for one with a unit that is no number."""
     if "value" in table:
         for key in ("unit", "source", "mark"):
             if key not in table:
                 raise FactError(f"fact {path} has no {key}")
-        texts = (*(table[key] for key in ("unit", "source", "mark")), table.get("note", ""))
-        seen = table.get("saw", [])
-        if not isinstance(seen, list) or not all(isinstance(word, str) for word in (*texts, *seen)):
+        texts = [table.get(key, "") for key in ("unit", "source", "mark", "note")]
+        rows = table.get("saw", [])
+        if not isinstance(rows, list) or not all(isinstance(text, str) for text in texts + rows):
             raise FactError(f"fact {path}: unit, source, mark, note and what it saw must be text")
-        if len(table["mark"]) != 1 or table["mark"] not in MARKS:
-            raise FactError(f"fact {path} has mark {table['mark'][:40]!r}, not one of {MARKS}")
-        if table["unit"] and not _is_figure(table["value"]):
-            unit = table["unit"] if table["unit"].isprintable() else ascii(table["unit"])
+        unit, source, mark, note = texts
+        if len(mark) != 1 or mark not in MARKS:
+            raise FactError(f"fact {path} has mark {mark[:40]!r}, not one of {MARKS}")
+        if unit and not _is_figure(table["value"]):
+            unit_text = unit if unit.isprintable() else ascii(unit)
             raise FactError(
-                f"fact {path} is {str(table['value'])[:40]!r} in {unit[:20]}: it must be a "
+                f"fact {path} is {str(table['value'])[:40]!r} in {unit_text[:20]}: it must be a "
                 "finite number, or a list of them"
             )
-        value = _as_tuples(table["value"])
-        flat[path] = Fact(
-            value, table["unit"], table["source"], table["mark"], table.get("note", ""), tuple(seen)
-        )
+        yield path, Fact(_as_tuples(table["value"]), unit, source, mark, note, tuple(rows))
         return
     for key, value in table.items():
         if isinstance(value, Mapping):
             if not key.isprintable():
                 raise FactError(f"the name of a fact, {ascii(key)[:40]}, must be printable text")
-            _add_facts(f"{path}.{key}" if path else key, value, flat)
+            yield from _named_facts(f"{path}.{key}" if path else key, value)
 
 
 def _as_tuples(value: Any) -> Any:

@@ -89,8 +89,7 @@ def hooks_of(kind: type[H], place: str = "") -> dict[str, H]:
 
 
 def draw_sections(place: str, *shown: Any) -> list[Any]:
-    """Draw what extras add at a place ("run.request"), from the arguments `shown`; returns what
-    each of their functions returns."""
+    """Draw what extras add at a place ("run.request") from `shown`; returns what they return."""
     return [hook.load()(*shown) for hook in hooks_of(Section, place).values()]
 
 

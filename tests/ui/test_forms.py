@@ -21,7 +21,17 @@ from twin.scenario import (
     read,
     with_overrides,
 )
-from twin.ui.fields import NAME, choice_label, label, options, sentence, text_of, tooltip, why_idle
+from twin.ui.fields import (
+    NAME,
+    choice_label,
+    label,
+    options,
+    rows_in_words,
+    sentence,
+    text_of,
+    tooltip,
+    why_idle,
+)
 
 PATHS = [path for path, known in fields().items() if known.form]
 # Words about the scenario, what an upload fills in, and lists with an editor of their own.
@@ -52,6 +62,25 @@ def other_value(path, value):
         return "6x8"
     smaller = type(value)((field_info(path).low + value) / 2)
     return smaller if smaller != value else min(value + 1, field_info(path).high)
+
+
+LISTS = (  # path, rows, these in words
+    ("faults", [{"element": "node 31", "kind": "fail", "at_s": 106.0, "to": ""}],
+     "node 31 fails at 106 s"),
+    ("deployment.seats", [{"role": "decode", "index": 0, "element": "node 20"}],
+     "decode 0 on node 20"),
+    ("elastic.schedule", [{"at_s": 600.0, "prefill": 2, "decode": 3}],
+     "from 600 s 2 prefill and 3 decode"),
+    ("workload.profile.pieces", [{"at_s": 110.0, "rate": 2.0}, {"at_s": 130.0}],
+     "from 110 s rate ×2; from 130 s as the profile says"),
+    ("supernode.kinds", [{"chip": "ascend-950dt", "nodes": 16}], "16 nodes of Ascend 950DT"),
+    ("supernode.edits", [], "none"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "rows", "text"), LISTS)
+def test_rows_of_a_list_are_one_sentence(path, rows, text):
+    assert rows_in_words(path, rows) == text
 
 
 def test_every_field_has_exactly_one_place():

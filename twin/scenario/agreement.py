@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from twin.scenario.declaration import broken_rules
 from twin.scenario.deployment import AS_MACHINE
@@ -17,7 +18,7 @@ from twin.scenario.groups import (
 )
 from twin.scenario.models import models_disagree, npus_used, of_models, own_npus
 from twin.scenario.scenario import RULES, Scenario
-from twin.scenario.words import numbered
+from twin.scenario.words import first_few, numbered
 
 
 def disagreements(s: Scenario) -> list[str]:
@@ -87,10 +88,9 @@ def _chip_disagreements(s: Scenario) -> list[str]:
          "plane, and UB does not reach it from everywhere: set memory_pool.plane = vpc, or "
          "supernode.scale_up = supernode and supernode.supernodes = 1"),
     )  # fmt: skip
-    npus_by_chip: dict[str, int] = {}
+    npus_by_chip: Counter[str] = Counter()
     for part in serving(s).values():
-        if not part.over:
-            npus_by_chip[part.chip] = npus_by_chip.get(part.chip, 0) + part.instances * part.npus
+        npus_by_chip[part.chip] += 0 if part.over else part.instances * part.npus
     for chip, npus in npus_by_chip.items():
         if chip not in machine.chips:
             problems.append(
@@ -196,22 +196,18 @@ def _flap_count(fault: Fault, horizon_s: float) -> int:
 
 def remarks(s: Scenario) -> list[str]:
     """Sentences about allowed settings that have no effect: faults after the end of the run."""
-    late_faults = [fault for fault in s.faults if fault.at_s >= s.horizon_s]
-    if not late_faults:
-        return []
-    first_faults = ", ".join(f"{fault.where} at {fault.at_s:,g} s" for fault in late_faults[:3])
-    more = f" and {len(late_faults) - 3} more" if len(late_faults) > 3 else ""
-    return [f"after the end of the run at {s.horizon_s:,g} s, so never seen: {first_faults}{more}"]
+    end_s = s.horizon_s
+    faults = [f"{fault.where} at {fault.at_s:,g} s" for fault in s.faults if fault.at_s >= end_s]
+    sentence = f"after the end of the run at {end_s:,g} s, so never seen: {first_few(faults)}"
+    return [sentence] if faults else []
 
 
 def left_out_by_formulas(s: Scenario) -> str:
     """A sentence that names what changes a run of this scenario but no formula; '' without any."""
     experts, clients = s.experts, s.clients
-    limits = [(s.admission.rate_req_per_s, s.admission.in_flight)]
-    limits += [(tenant.rate_req_per_s, tenant.in_flight) for tenant in s.tenants]
     moves = experts.shift_every_s > 0.0 or experts.drift_s > 0.0 or experts.topics > 1
     moves = moves and experts.popularity != "uniform" and experts.placement != "perfect"
-    refuses = any(map(any, limits))
+    refuses = any(who.rate_req_per_s or who.in_flight for who in (s.admission, *s.tenants))
     names = broken_rules(
         (any(fault.at_s < s.horizon_s for fault in s.faults), "faults"),
         (is_elastic(s), "instances that come and go"),

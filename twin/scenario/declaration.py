@@ -29,7 +29,6 @@ FORMS: dict[str, tuple[str, ...]] = {
     "supernode": ("Machine", "Planes"),
 }  # fmt: skip
 
-
 # Labels of names, or what gives them on request: entries of a registry may be added.
 Names = Mapping[str, str] | Callable[[], Mapping[str, str]]
 
@@ -80,13 +79,9 @@ def text(
     least: int | None = None, **about: Any,
 ) -> Any:  # fmt: skip
     """A field that holds words of a person: `least` to `most` characters that match a pattern."""
-    return Field(
-        default,
-        min_length=least,
-        max_length=most,
-        pattern=pattern,
-        json_schema_extra=_metadata(label, **about),
-    )
+    metadata = _metadata(label, **about)
+    limits: Any = {"min_length": least, "max_length": most, "pattern": pattern}
+    return Field(default, json_schema_extra=metadata, **limits)
 
 
 def element_name(label: str, *, needed: bool = True, **about: Any) -> Any:
@@ -112,18 +107,11 @@ def _metadata(
 ) -> dict[str, Any]:  # fmt: skip
     """Metadata of a field for pydantic's schema. group: None: the section's, '': in no form.
     applies: conditions that must all hold. since: schema of its introduction. also: synonyms."""
+    conditions = (applies,) if isinstance(applies, When) else applies
     return {
-        "label": label,
-        "unit": unit,
-        "group": group,
-        "applies": (applies,) if isinstance(applies, When) else applies,
-        "options": options or {},
-        "closed": closed,
-        "files": files,
-        "step": step,
-        "since": since,
-        "also": also,
-    }
+        "label": label, "unit": unit, "group": group, "applies": conditions, "also": also,
+        "options": options or {}, "closed": closed, "files": files, "step": step, "since": since,
+    }  # fmt: skip
 
 
 def broken_rules(*rules: tuple[Any, str]) -> list[str]:

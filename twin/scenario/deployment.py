@@ -24,6 +24,13 @@ DISAGGREGATED = when("deployment.mode", "disaggregated")
 AS_MACHINE = "as_machine"
 EP = "EP degree, ep_degree, expert parallelism, DP, data parallelism"  # that NPUs stand for
 Weights = Literal["int8", "bf16", "fp8", "fp4", "mxfp4", "mxfp4_fp8", "w4a8", "w4a16"]
+WEIGHTS = {
+    "fp4": "NVFP4",
+    "mxfp4": "MXFP4 routed experts",
+    "mxfp4_fp8": "MXFP4 routed experts, FP8 elsewhere",
+    "w4a8": "W4A8: INT4 routed experts, INT8 products",
+    "w4a16": "W4A16: INT4 routed experts, BF16 products",
+}
 
 
 def pool_chip(label: str, applies: tuple[When, ...] = ()) -> Any:
@@ -301,15 +308,6 @@ class Colocated(Section):
     )  # fmt: skip
     """New prompts are received once in so many iterations without a prompt; after one with a prompt
     always. SGLang's --scheduler-recv-interval (sgl-project/sglang scheduler_recv_skipper.py)."""
-
-
-WEIGHTS = {
-    "fp4": "NVFP4",
-    "mxfp4": "MXFP4 routed experts",
-    "mxfp4_fp8": "MXFP4 routed experts, FP8 elsewhere",
-    "w4a8": "W4A8: INT4 routed experts, INT8 products",
-    "w4a16": "W4A16: INT4 routed experts, BF16 products",
-}
 
 
 class Precision(Section):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal
 
 from pydantic import field_validator
@@ -25,12 +26,9 @@ def _until_repair(fault: Fault) -> Spans:
 def _flaps(fault: Fault) -> Spans:
     """Yields the spans (begin, end) in seconds after the fault in which a flapping link is down."""
     until_s = fault.duration_s or math.inf
-    down_s = fault.down_share * fault.period_s
-    for flap_number in range(MOST_FLAPS):
-        begin_s = flap_number * fault.period_s
-        if begin_s >= until_s:
-            return
-        yield begin_s, min(begin_s + down_s, until_s)
+    begins_s = (flap_number * fault.period_s for flap_number in range(MOST_FLAPS))
+    for begin_s in takewhile(lambda at_s: at_s < until_s, begins_s):
+        yield begin_s, min(begin_s + fault.down_share * fault.period_s, until_s)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from pydantic.fields import FieldInfo
 from twin.scenario.declaration import FORMS, When, help_by_field
 from twin.scenario.scenario import Scenario
 
+ACRONYMS = {name: name.upper() for name in ("ub", "rdma", "vpc", "int8", "bf16", "fp8", "fp4")}
+
 
 @dataclass(frozen=True, slots=True)
 class ScenarioField:
@@ -63,15 +65,10 @@ def field_info(path: str) -> ScenarioField | None:
     >>> field_info("supernode.nodes").unit, field_info("faults.3.at_s").path, field_info("none")
     ('nodes', 'faults[].at_s', None)
     """
-    names: list[str] = []
-    for name in path.split("."):
-        if name.isdigit() and names:
-            names[-1] += "[]"
-        else:
-            names.append(name)
-    if names[0] == "models[]" and ".".join(names) not in fields():
-        del names[0]  # a section that each model has: declared once
-    return fields().get(".".join(names))
+    declared_path = re.sub(r"\.\d+(?=\.|\Z)", "[]", path)
+    if declared_path not in fields():  # a section that each model has is declared once
+        declared_path = declared_path.removeprefix("models[].")
+    return fields().get(declared_path)
 
 
 def field_unit(path: str) -> str:
@@ -177,9 +174,6 @@ def _field(
         since=since,
         **{name: metadata[name] for name in ("label", "unit", "files", "step", "also")},
     )
-
-
-ACRONYMS = {name: name.upper() for name in ("ub", "rdma", "vpc", "int8", "bf16", "fp8", "fp4")}
 
 
 def option_label(name: str) -> str:

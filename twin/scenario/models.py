@@ -90,13 +90,9 @@ def may_have_no_instance(s: Scenario) -> bool:
 def _most_instances(s: Scenario) -> dict[str, int]:
     """Largest number of the first model's instances by role; with elastic scaling a pool may grow
     onto NPUs of the other pools and onto free ones."""
-    pools = serving(s)
-    if not is_elastic(s):
-        return {role: pool.instances for role, pool in pools.items()}
-    return {
-        role: pool.instances + (most_npus(s) - pool.instances * pool.npus) // pool.npus
-        for role, pool in pools.items()
-    }
+    elastic_npus = most_npus(s) if is_elastic(s) else 0
+    pools = serving(s).items()
+    return {role: elastic_npus // pool.npus or pool.instances for role, pool in pools}
 
 
 def first_numbers(s: Scenario) -> list[dict[str, int]]:

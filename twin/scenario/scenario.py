@@ -8,15 +8,7 @@ from typing import Literal
 from pydantic import model_validator
 
 from twin.scenario.clients import Admission, Clients, Tenant
-from twin.scenario.declaration import (
-    Section,
-    choice,
-    quantity,
-    rows,
-    section,
-    text,
-    unless,
-)
+from twin.scenario.declaration import Section, choice, quantity, rows, section, text, unless
 from twin.scenario.deployment import Deployment
 from twin.scenario.elastic import Elastic
 from twin.scenario.experts import Experts
@@ -59,13 +51,9 @@ class Scenario(Section):
     seed: int = quantity(1, "", "Seed", (0, 2**31 - 1), group="Time and seed")
     """Seed of all random streams."""
     horizon_s: float = quantity(
-        120.0,
-        "s",
-        "Simulated time",
-        (0.1, 604_800),
-        group="Time and seed",
+        120.0, "s", "Simulated time", (0.1, 604_800), group="Time and seed",
         also="horizon, duration",
-    )
+    )  # fmt: skip
     warmup_s: float = quantity(30.0, "s", "Warm-up", (0, 604_800), group="Time and seed")
     """Start of the steady-state window; earlier requests are left out of it."""
     start: Literal["steady", "empty"] = choice(

@@ -104,8 +104,7 @@ def _field_like(path: str) -> str:
 
 
 def explain(error: ValidationError, within: str = "") -> str:
-    """First problem of a validation error as one sentence a person can act on; within: path of what
-    was validated, up to its fields' names."""
+    """First problem of a validation error as one sentence; within: what precedes its path."""
     problem_details = error.errors()[0]
     path = within + ".".join(str(part) for part in problem_details["loc"])
     problem, context = problem_details["type"], problem_details.get("ctx", {})

@@ -21,6 +21,11 @@ SCREEN = 1.8  # width of a screen over its height
 NPUS_IN_ROW, CHIPS_IN_ROW, STRIP, NODES_IN_COLUMN, NODES_IN_RACK = 8, 8, 16, 8, 4
 SWITCHES_APART = 40  # of a machine without a drawing of its own: each a box, links between them
 STRIP_ORDER = ("l1", "cpu", "qingtian")  # of what stands below the NPUs
+PLANES = {  # kinds off the UB plane that are no switches
+    kind: known.plane
+    for kind, known in VERTICES.items()
+    if known.plane in ("rdma", "vpc") and not is_switch(kind)
+}
 
 
 @dataclass
@@ -75,10 +80,9 @@ def boxes(net: Network) -> Boxes:
         elif attrs.get("rack") in racks:
             rack_switches[attrs["rack"]].append(vertex)
         else:
-            plane = attrs.get(
-                "sub_plane", net.vertices[vertex] if attrs["kind"] in PLANES else None
-            )
-            switches[attrs.get("supernode", -1), (attrs["kind"], plane)].append(vertex)
+            name = net.vertices[vertex] if attrs["kind"] in PLANES else None
+            plane = attrs["kind"], attrs.get("sub_plane", name)
+            switches[attrs.get("supernode", -1), plane].append(vertex)
     layout_name = net.about.get("layout", "racks")
     sheet.fixed = layout_name in ("grid", "free")
     sheet.apart = layout_name == "free" and sum(map(len, switches.values())) <= SWITCHES_APART
@@ -104,18 +108,10 @@ def boxes(net: Network) -> Boxes:
     return sheet
 
 
-PLANES = {  # kinds off the UB plane that are no switches
-    kind: known.plane
-    for kind, known in VERTICES.items()
-    if known.plane in ("rdma", "vpc") and not is_switch(kind)
-}
-
-
 def _add_racks(
     sheet: Boxes, nodes: Mapping[int, list[int]], switches: Mapping[str, list[int]]
 ) -> None:
-    """Add racks of nodes (vertices by number), by their vertices' `rack`, otherwise four nodes
-    each; and the switches of each rack."""
+    """Add racks of nodes (vertices by number) and their switches; without racks, of four nodes."""
     racks: dict[tuple[int, str], list[int]] = defaultdict(list)
     for k, (node, vertices) in enumerate(nodes.items()):
         attrs = sheet.net.vertex_data[vertices[0]]

@@ -33,6 +33,8 @@ IMPORTED = re.compile("[0-9a-f]{64}")  # the digest of an imported machine
 OF_IMPORTED = {f"supernode.{n}" for n in ("machine", "chip", "ub_routing", "rdma_routing", "edits")}
 CHOSEN = re.compile(r"\b([a-z][a-z_.]*) = '?([a-z0-9]+(?:_[a-z0-9]+)*)'?")
 CODE = re.compile(r"`([a-z_.]+)`")  # a field's path or last name in a help
+CHIPS = "supernode.kinds.0.chip"
+ROWS_SHOWN = 3  # of a list
 NAME = re.compile(r"(?<![\w.'\"])[a-z0-9]+(?:_[a-z0-9]+)+\b(?!\.\w)")  # of a field, not quoted
 
 
@@ -185,26 +187,11 @@ def why_idle(path: str, scenario: Scenario) -> str:
     return scenario_words.idle_reason(condition) if condition else ""
 
 
-ROWS_SHOWN = 3  # of a list
-
-
 def rows_in_words(path: str, rows: Sequence[Any], most: int = ROWS_SHOWN) -> str:
     """Rows of one of `LISTS`, models or dicts, as text, `most` at most; 'none' without rows.
 
-    >>> rows_in_words("faults", [{"element": "node 31", "kind": "fail", "at_s": 106.0, "to": ""}])
-    'node 31 fails at 106 s'
-    >>> rows_in_words("deployment.seats", [{"role": "decode", "index": 0, "element": "node 20"}])
-    'decode 0 on node 20'
-    >>> rows_in_words("elastic.schedule", [{"at_s": 600.0, "prefill": 2, "decode": 3}])
-    'from 600 s 2 prefill and 3 decode'
-    >>> rows_in_words("workload.profile.pieces", [{"at_s": 110.0, "rate": 2.0}, {"at_s": 130.0}])
-    'from 110 s rate ×2; from 130 s as the profile says'
-    >>> rows_in_words("supernode.kinds", [{"chip": "ascend-950dt", "nodes": 16}])
-    '16 nodes of Ascend 950DT'
     >>> rows_in_words("tenants", [{"name": "chat", "share": 1.0}, {"name": "batch", "share": 4.0}])
     'chat, 1 part of the sessions; batch, 4 parts of the sessions'
-    >>> rows_in_words("supernode.edits", [])
-    'none'
     """
     _, row_text = LISTS[path]
     sentences = [row_text(dict(row)) for row in rows[:most]]
@@ -266,8 +253,6 @@ def _element_text(row: dict[str, Any]) -> str:
     """Element of a fault or edit as text; of a link, both ends."""
     return f"{row['element']} – {row['to']}" if row.get("to") else str(row["element"])
 
-
-CHIPS = "supernode.kinds.0.chip"
 
 # What each list is called, and one row of it in words; those that name a run come first.
 LISTS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {

@@ -52,10 +52,10 @@ def draw_heading(row: RunRow, question: str = "") -> None:
         st.markdown("  \n".join(lines).strip())
 
 
-def draw_absent_run(page: str, missing: addresses.NotHere) -> None:
+def draw_absent_run(page: str, not_here: addresses.NotHere) -> None:
     """Draw the page for a run that is not stored here."""
     st.title(PAGES[page].title, anchor=False)
-    st.error(sentence(missing.message), icon=":material/link_off:")
+    st.error(sentence(not_here.message), icon=":material/link_off:")
     if not (scenarios := linked_scenarios()):
         _offer_presets()
         return
@@ -149,10 +149,10 @@ def _check_interval_s(row: RunRow) -> float:
     return next(interval_s for limit_s, interval_s in PACE_S if age_s < limit_s)
 
 
-def _draw_progress(run: str, every_s: float) -> None:
-    """Draw a run's progress, in a fragment that runs again `every_s` seconds."""
+def _draw_progress(run: str, interval_s: float) -> None:
+    """Draw a run's progress, in a fragment that runs every `interval_s` seconds."""
     row = session.store().runs.get(run)
-    if row is None or row.ended or _check_interval_s(row) != every_s:
+    if row is None or row.ended or _check_interval_s(row) != interval_s:
         st.rerun()  # the whole page: it shows the results, or looks at another pace
     assert row is not None
     with st.container(border=True):
@@ -263,14 +263,13 @@ def draw_failure(row: RunRow, scenario: Scenario) -> None:
             session.start_from(scenario)
             go_to("workload")
         return
-    when_text = f"at {100 * row.progress:.0f} %"
+    end_text = f"at {100 * row.progress:.0f} %"
     if row.state == "cancelled":
-        ending_text = f"This run was stopped {when_text}, so it has no results."
-        st.info(ending_text, icon=":material/do_not_disturb_on:")
+        draw, text, icon = st.info, f"stopped {end_text}", ":material/do_not_disturb_on:"
     else:
-        when_text += f" ({plain(row.message.rstrip('.'))})" if row.message else ""
-        ending_text = f"This run was interrupted {when_text}, so it has no results."
-        st.warning(ending_text, icon=":material/power_off:")
+        end_text += f" ({plain(row.message.rstrip('.'))})" if row.message else ""
+        draw, text, icon = st.warning, f"interrupted {end_text}", ":material/power_off:"
+    draw(f"This run was {text}, so it has no results.", icon=icon)
     _offer_again(scenario)
 
 

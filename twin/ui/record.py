@@ -81,8 +81,7 @@ def _quantiles(values: np.ndarray) -> np.ndarray:
 
 @st.cache_data(show_spinner=False, max_entries=100)
 def stored_explanation(run: str, _row: RunRow) -> dict[str, Any]:
-    """Stored result of an explanation, as a JSON object: summary, causes and the time of a mean
-    request by piece. run, _row: of the run that computed it, which is not the explained one."""
+    """Result of the explaining run (`run`: its id) as JSON: summary, causes, seconds by piece."""
     runs = session.store().runs
     return as_json(_row.summary, *(runs.table(run, name) for name in ("causes", "waterfall")))
 

@@ -17,6 +17,9 @@ from twin.ui.pages import BUILD, PAGES, SECTIONS
 from twin.ui.pages.supernode import editor
 from twin.ui.show import plain
 
+SHOWN = 30  # differences listed one by one
+LISTED = {*fields.LISTS} - {"supernode.edits"}  # in no group of a form; edits are grouped by kind
+
 
 def draw_header(page: str, *, run: bool = True) -> None:
     """Draw the head of a page that edits the draft: title, draft, undo, link and (run) Run."""
@@ -45,8 +48,7 @@ def draw_header(page: str, *, run: bool = True) -> None:
 
 
 def draw_scenario_head(page: str) -> live.Strip:
-    """Draw the head of a scenario page with links to the others; returns the empty containers in
-    which its live answer is drawn."""
+    """Draw a scenario page's head, linked to the others; returns containers for the live answer."""
     draw_header(page)
     _draw_links(page)
     return live.draw_strip(session.draft())
@@ -119,10 +121,6 @@ def open_run(scenario: Scenario) -> None:
     """Start a run and open its page; if refused, say why and stay."""
     with session.toast_refusals():
         go_to("run", {"run": session.run(scenario)})
-
-
-SHOWN = 30  # differences listed one by one
-LISTED = {*fields.LISTS} - {"supernode.edits"}  # in no group of a form; edits are grouped by kind
 
 
 def draw_changes() -> None:

@@ -61,8 +61,7 @@ def reuse_text(s: Scenario) -> str:
 
 
 def pool_npus(s: Scenario) -> tuple[str, str]:
-    """Label and numbers of the pools' NPUs: ('Prefill : decode NPUs', '96 : 160'); 'Prefill on
-    decode NPUs' where pools share them."""
+    """Label and counts of the pools' NPUs: ('Prefill : decode NPUs', '96 : 160')."""
     separator = " on " if sharing(s) else " : "
     roles, counts = zip(*((role, f"{n * npus:,}") for role, n, npus in pools(s)), strict=True)
     return f"{separator.join(roles).capitalize()} NPUs", separator.join(counts)
@@ -78,12 +77,10 @@ def first_model_note(s: Scenario) -> str:
 
 def card_line(s: Scenario) -> str:
     """A scenario in one line: traffic, lengths, shared prefixes and NPUs by pool."""
-    npu_counts = [count * npus_each for _, count, npus_each in pools(s)]
-    used_text = f"{pool_npus(s)[1]} NPUs"
-    if len(npu_counts) == 1:
-        used_text = numbered(npu_counts[0], "NPU")
     if s.models:
         return f"{1 + len(s.models)} models · {numbered(npus_used(s), 'NPU')}"
+    (_, instances, npus), *other_pools = pools(s)
+    used_text = f"{pool_npus(s)[1]} NPUs" if other_pools else numbered(instances * npus, "NPU")
     return " · ".join(filter(None, (traffic_text(s), lengths_text(s), reuse_text(s), used_text)))
 
 

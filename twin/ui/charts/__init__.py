@@ -17,6 +17,7 @@ QUANTILES = 240  # points of a distribution curve
 TOP_OPERATORS = 5  # bands of a stacked picture before the rest is one band
 TOP_COMPARED = 8  # operators shown apart where several runs are compared
 TOP_REASONS = 8
+WORD_ABOVE = 1.16  # upper end of an axis over its highest value, where a word stands in the chart
 
 
 def distribution(
@@ -54,9 +55,6 @@ def distribution(
         y={"range": [0, 101], "ticksuffix": " %", "title_text": f"of {of}"},
         hovermode="closest", showlegend=len(quantiles_of) > 1,
     )  # fmt: skip
-
-
-WORD_ABOVE = 1.16  # upper end of an axis over its highest value, where a word stands in the chart
 
 
 def timeline(

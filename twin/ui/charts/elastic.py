@@ -34,6 +34,7 @@ DAY = {
     "Memory pool used": ({"pool_percent": ("DRAM used", theme.ROLE["memory_pool"])}, "%"),
     "Requests that came": ({"arrived": ("requests", theme.SERIES[0])}, "requests"),
 }
+TIERS = {"pool_read": ("DRAM", theme.ROLE["memory_pool"]), "ssd_read": ("SSD", theme.SERIES[4])}
 MOST = 60  # rows of a picture
 
 
@@ -100,9 +101,6 @@ def hourly_bars(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], uni
         x={"title_text": "hour", "dtick": max(1, hours.height // 8)}, y={"title_text": unit},
         barmode="stack", showlegend=len(sentences) > 1, bargap=0.15,
     )  # fmt: skip
-
-
-TIERS = {"pool_read": ("DRAM", theme.ROLE["memory_pool"]), "ssd_read": ("SSD", theme.SERIES[4])}
 
 
 def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> base.Chart:

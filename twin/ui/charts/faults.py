@@ -20,6 +20,15 @@ MARKS = {
     Kind.REBALANCE: ("⇄", theme.ROLE["colocated"]),
     Kind.SHIFT: ("≈", theme.PLANE["vpc"]),
 }
+# Columns of the windows that are drawn around faults: label, role whose colour it bears, axis,
+# factor from SI to its unit.
+AROUND = {
+    "output_tokens_per_s": ("output", "decode", "output tokens/s", 1.0),
+    "input_tokens_per_s": ("input", "prefill", "input tokens/s", 1.0),
+    "ttft_s_mean": ("TTFT", "prefill", "TTFT, mean (s)", 1.0),
+    "tpot_s_mean": ("TPOT", "decode", "TPOT, mean (ms)", 1e3),
+}
+SHADES = 0.06, 0.12  # while a fault is in force; while an instance was out of service
 
 
 def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> Chart:
@@ -56,17 +65,6 @@ def _effect_text(fault: Fault) -> str:
     """Duration of a fault and what it does, as text."""
     duration_text = f"for {fault.duration_s:g} s" if fault.duration_s else "to the end"
     return f"{duration_text}: {KINDS[fault.kind].says(fault)}"
-
-
-# Columns of the windows that are drawn around faults: label, role whose colour it bears, axis,
-# factor from SI to its unit.
-AROUND = {
-    "output_tokens_per_s": ("output", "decode", "output tokens/s", 1.0),
-    "input_tokens_per_s": ("input", "prefill", "input tokens/s", 1.0),
-    "ttft_s_mean": ("TTFT", "prefill", "TTFT, mean (s)", 1.0),
-    "tpot_s_mean": ("TPOT", "decode", "TPOT, mean (ms)", 1e3),
-}
-SHADES = 0.06, 0.12  # while a fault is in force; while an instance was out of service
 
 
 def around_faults(

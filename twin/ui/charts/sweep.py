@@ -17,7 +17,12 @@ from twin.ui.charts.base import Chart
 FOR_USER, PER_NPU = "tpot_s_mean", "decode_tokens_per_s_per_npu"
 MET, BROKEN, UNSTEADY = "circle", "circle-open", "x"
 PUBLISHED = theme.PLANE["rdma"]
+TIP = "%{customdata}<br>%{x:.3g} tokens/s a user, %{y:,.0f} per NPU<extra></extra>"
 _AIR = 0.04  # of an axis, beyond its first and last point
+NEAR = 4.0  # times the slowest, fastest or best point: published ones beyond are not drawn
+FAR = 1.0  # share of the baseline's value; larger changes are drawn with this length
+COLOURS = {"better": theme.ROLE["memory_pool"], "worse": theme.ROLE["prefill"]}
+HATCHES = ("", "/", "\\", "x", "-")  # of the runs in their order, so that colour can tell how good
 
 
 class Ran(NamedTuple):
@@ -124,12 +129,6 @@ def frontier(
     )  # fmt: skip
 
 
-TIP = "%{customdata}<br>%{x:.3g} tokens/s a user, %{y:,.0f} per NPU<extra></extra>"
-
-
-NEAR = 4.0  # times the slowest, fastest or best point: published ones beyond are not drawn
-
-
 def _in_range(published: Sequence[Published], rates: Sequence[float]) -> list[Published]:
     """Published points below NEAR times the highest of `rates` (tokens/s per NPU)."""
     most_rate = NEAR * max(rates, default=float("inf"))
@@ -182,11 +181,6 @@ def _colours(series: Series, dark: bool) -> list[str]:
     scale = theme.SEQUENTIAL[6::-1] if dark else theme.SEQUENTIAL[3:]
     last_index = len(series) - 1
     return [scale[round(k * (len(scale) - 1) / last_index)] for k in range(len(series))]
-
-
-FAR = 1.0  # share of the baseline's value; larger changes are drawn with this length
-COLOURS = {"better": theme.ROLE["memory_pool"], "worse": theme.ROLE["prefill"]}
-HATCHES = ("", "/", "\\", "x", "-")  # of the runs in their order, so that colour can tell how good
 
 
 class Difference(NamedTuple):

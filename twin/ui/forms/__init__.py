@@ -13,6 +13,27 @@ from twin.ui import fields, session
 # Session state: how often a field was looked for, the last one, and that its form has to open it.
 SEARCHES, SOUGHT, OPENS = "field-searches", "field-sought", "field-opens"
 ROW_CHARACTERS = 30  # choices up to this many letters in all stand side by side
+# What people change, in the order in which they think of it; those that apply are shown.
+FIRST: dict[str, tuple[str, ...]] = {
+    "supernode": (
+        "supernode.machine", "supernode.chip", "supernode.nodes", "supernode.supernodes",
+        "supernode.ub_link_gb_per_s", "supernode.rdma_gb_per_s_per_npu",
+    ),
+    "workload": (
+        "workload.arrivals", "workload.rate_req_per_s", "workload.concurrency", "workload.lengths",
+        "workload.input_tokens", "workload.output_tokens", "workload.shortest", "workload.prefix",
+        "workload.shared_fraction", "workload.follow_up_probability", "slo.ttft_s", "slo.tpot_ms",
+        "horizon_s",
+    ),
+    "deployment": (
+        "deployment.model", "deployment.mode", "deployment.prefill.instances",
+        "deployment.prefill.npus_per_instance", "deployment.prefill.core_share",
+        "deployment.decode.instances", "deployment.decode.npus_per_instance",
+        "deployment.colocated.instances", "deployment.colocated.npus_per_instance",
+        "deployment.decode.batch_per_npu", "deployment.decode.mtp_draft_tokens",
+        "experts.redundant", "router.policy", "memory_pool.enabled",
+    ),
+}  # fmt: skip
 
 
 def draw_group(paths: Iterable[str]) -> None:
@@ -123,29 +144,6 @@ def _draw_number(known: ScenarioField, value: float, common: dict[str, Any]) -> 
     st.number_input(titled(known), value=float(value), format=number_format, step=step, **common)
 
 
-# What people change, in the order in which they think of it; those that apply are shown.
-FIRST: dict[str, tuple[str, ...]] = {
-    "supernode": (
-        "supernode.machine", "supernode.chip", "supernode.nodes", "supernode.supernodes",
-        "supernode.ub_link_gb_per_s", "supernode.rdma_gb_per_s_per_npu",
-    ),
-    "workload": (
-        "workload.arrivals", "workload.rate_req_per_s", "workload.concurrency", "workload.lengths",
-        "workload.input_tokens", "workload.output_tokens", "workload.shortest", "workload.prefix",
-        "workload.shared_fraction", "workload.follow_up_probability", "slo.ttft_s", "slo.tpot_ms",
-        "horizon_s",
-    ),
-    "deployment": (
-        "deployment.model", "deployment.mode", "deployment.prefill.instances",
-        "deployment.prefill.npus_per_instance", "deployment.prefill.core_share",
-        "deployment.decode.instances", "deployment.decode.npus_per_instance",
-        "deployment.colocated.instances", "deployment.colocated.npus_per_instance",
-        "deployment.decode.batch_per_npu", "deployment.decode.mtp_draft_tokens",
-        "experts.redundant", "router.policy", "memory_pool.enabled",
-    ),
-}  # fmt: skip
-
-
 def further_fields(form: str) -> dict[str, list[str]]:
     """Paths by group of a form, without those of FIRST that have an effect."""
     draft = session.draft_with_pending()
@@ -169,10 +167,8 @@ def draw_form(form: str, own: Mapping[str, Callable[[], None]]) -> str | None:
         "More fields", list(paths_by_group), label_visibility="collapsed", key=key,
         persist_state="session", wrap=True,
     )  # fmt: skip
-    if group_name is None:
-        return None
     if group_name in own:
         own[group_name]()
-    else:
+    elif group_name is not None:
         draw_group(paths_by_group[group_name])
     return group_name

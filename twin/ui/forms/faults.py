@@ -22,6 +22,7 @@ Row = dict[str, Any]  # the fields of a `twin.scenario.Fault`
 
 ROWS_SHOWN = 8  # at a time
 WIDTHS = (1.1, 1.9, 1.5, 0.9, 1.1)  # when, what, kind, a field of the kind, how long
+LEFT_OUT = ("NIC", "Qingtian")  # too many to choose from; their names can be typed
 
 
 def draw_form() -> None:
@@ -154,9 +155,6 @@ def _apply(number: int, field: str, fabric: Network) -> None:
         reason = session.propose({"faults": rows}) or reason
     if reason:
         st.session_state[key(number, "refused")] = reason
-
-
-LEFT_OUT = ("NIC", "Qingtian")  # too many to choose from; their names can be typed
 
 
 def typical_faults(

@@ -10,7 +10,6 @@ from twin.lab.share import links
 FIRST, BUILD, RESULTS, BOTH = "start", "Build", "Results", "Compare and sweep"
 LIBRARY = "Library and reference"  # a group is never called as one of its pages
 
-
 PAGES = {
     name: Page(name, f"{__name__}.{name}", title, icon, about, section)
     for name, title, icon, section, about in (

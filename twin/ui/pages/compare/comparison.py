@@ -47,6 +47,7 @@ EQUAL = ("same", "noise")  # verdicts
 FEW = 2  # differences in a sentence
 CHANGE_CHARS = 26  # of a field's change in a picture
 Cells = dict[str, str]
+Known = dict[int, dict[str, KnownRatio]]  # by run and metric
 
 
 def open_runs() -> tuple[list[RunRow], list[str]]:
@@ -270,9 +271,6 @@ def _leaders(compared: Comparison) -> str:
 def _other_runs(compared: Comparison) -> list[int]:
     """Positions of all runs but the baseline."""
     return [i for i in range(len(compared.runs)) if i != compared.baseline]
-
-
-Known = dict[int, dict[str, KnownRatio]]  # by run and metric
 
 
 def ratio_errors(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: int) -> Known:

@@ -32,10 +32,10 @@ def capacity_tiles(s: Scenario, prediction: Prediction, demand: Offered | str) -
              _load_tile(prediction, demand)]  # fmt: skip
     if prediction.decode is not None:
         tiles += _decode_tiles(s, prediction.decode)
-    dies = decoding.pool.rank_dies if (decoding := costs.decoding_role) else 1
-    kv_tokens = (
-        role_costs.kv_tokens_per_rank if (role_costs := decoding or costs.prefilling_role) else 0
-    )
+    decoding = costs.decoding_role
+    dies = decoding.pool.rank_dies if decoding else 1
+    role_costs = decoding or costs.prefilling_role
+    kv_tokens = role_costs.kv_tokens_per_rank if role_costs else 0
     owner, owner_text = ("die", "one die") if dies == 1 else ("rank", f"the {dies} dies of a rank")
     help_text = f"Tokens whose KV fits into the HBM of {owner_text} next to weights and buffers."
     tiles.append(_tile(f"KV room, per {owner}", amount(kv_tokens, "rate", "tokens"), help_text))

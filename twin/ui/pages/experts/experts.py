@@ -13,8 +13,7 @@ from twin.ui.show import choose
 
 
 def draw_cost_of_imbalance(row: RunRow, scenario: Scenario) -> None:
-    """Draw a sentence on the cost of imbalance, by a re-run with even experts; without routed
-    experts draw that, and end the page."""
+    """Draw what imbalance costs, by a re-run with even experts; without experts end the page."""
     shape = load_shape(session.facts(), scenario.deployment.model)
     if "experts" not in shape.stages:
         st.subheader(f"{shape.title} has no routed experts: nothing to balance.", anchor=False)

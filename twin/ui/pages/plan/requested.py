@@ -27,8 +27,7 @@ def plans() -> Plans:
 
 
 def draw_fitting() -> None:
-    """Draw a button that scales the deployment of a refused draft to its machine, if that is
-    enough for the draft: a plan replaces the deployment."""
+    """Draw a button that scales a refused draft's deployment to its machine, if that would do."""
     if not session.refusal():
         return
     draft = session.draft_with_pending()

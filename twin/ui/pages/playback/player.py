@@ -57,6 +57,18 @@ TRAFFIC = {
 }
 
 Array = np.ndarray[Any, Any]
+AT, SEE = "at", "see"  # query parameters: seconds of simulated time, name of what is selected
+KINDS = {
+    Kind.FAULT: "Something breaks",
+    Kind.DETECTED: "Noticed",
+    Kind.INSTANCE_DOWN: "Instance out of service",
+    Kind.SHRUNK: "Instance goes on smaller",
+    Kind.SPARE: "Spares take over",
+    Kind.REJOINED: "Repaired die serves again",
+    Kind.REBALANCE: "Experts rebalanced",
+    Kind.SHIFT: "Popularity shifts",
+    Kind.POOL_LOST: "Memory pool loses blocks",
+}
 
 
 def message(
@@ -225,19 +237,6 @@ def event_rows(events: pl.DataFrame, horizon_s: float) -> list[dict[str, Any]]:
     ]
 
 
-AT, SEE = "at", "see"  # query parameters: seconds of simulated time, name of what is selected
-KINDS = {
-    Kind.FAULT: "Something breaks",
-    Kind.DETECTED: "Noticed",
-    Kind.INSTANCE_DOWN: "Instance out of service",
-    Kind.SHRUNK: "Instance goes on smaller",
-    Kind.SPARE: "Spares take over",
-    Kind.REJOINED: "Repaired die serves again",
-    Kind.REBALANCE: "Experts rebalanced",
-    Kind.SHIFT: "Popularity shifts",
-    Kind.POOL_LOST: "Memory pool loses blocks",
-}
-
 _PARTS = ("playback_frames", "playback_strip", "playback_tools", "playback")
 _player = component("playback", Path(__file__).parent, "playback", _PARTS)
 
@@ -252,8 +251,7 @@ def missing_tables(run: str) -> list[str]:
 def film_of_run(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
     """A stored run as the player's message; shared, so never changed. Raises StoreError."""
     fabric = record.fabric(_row, _scenario)
-    stored_tables = session.store().runs.tables(run)
-    table_names = [*TABLES, *(name for name in ("seats",) if name in stored_tables)]
+    table_names = [*TABLES, *({"seats"} & session.store().runs.tables(run).keys())]
     tables = {name: record.table(run, name) for name in table_names}
     instances, _ = place_instances(_scenario, fabric)
     return message(_scenario, tables, instances.instances, fabric)

@@ -33,6 +33,10 @@ HEADROOM = (
     "state, or for its own horizon if a run does not begin in one; below 1 the traffic has to "
     "shrink so far."
 )
+PICKED = "request"  # of the address and of the session: the number of the request
+STAGE_COLOURS = dict(zip(STAGES, theme.STAGE.values(), strict=True))
+EVENTS = (("preemption", "preemptions"), ("retry", "retries"))  # of a request, and its columns
+WAITS = "pool reads and other batches"  # of the time of prefill that no operator accounts for
 
 
 def can_explain(row: RunRow, scenario: Scenario) -> bool:
@@ -167,12 +171,6 @@ def _draw_cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: 
                 with session.toast_refusals():
                     variant = with_overrides(scenario, {**gain["settings"], "name": name})
                     go_to(links.COMPARE_PAGE, {links.RUNS: f"{row.id},{session.run(variant)}"})
-
-
-PICKED = "request"  # of the address and of the session: the number of the request
-STAGE_COLOURS = dict(zip(STAGES, theme.STAGE.values(), strict=True))
-EVENTS = (("preemption", "preemptions"), ("retry", "retries"))  # of a request, and its columns
-WAITS = "pool reads and other batches"  # of the time of prefill that no operator accounts for
 
 
 def draw_one_request(row: RunRow, scenario: Scenario) -> None:

@@ -22,19 +22,36 @@ from twin.ui.fields import choice_label, sentence
 from twin.ui.link import link_page
 from twin.ui.show import is_dark, plot, plot_all
 
-
-def _draw_figures(summary: Mapping[str, Any], place: Place) -> None:
-    """Draw the figures of a summary that belong to a place of the page, in one line."""
-    known_metrics = [metric for metric in metrics_at(place) if summary.get(metric.key) is not None]
-    st.markdown(" · ".join(f"{m.label}: **{shown(m.key, summary[m.key])}**" for m in known_metrics))
-
-
+BINS = 60  # of a run, in which hits are counted by tenant
+SHOWN = 6  # dips shown in full; the rest is one sentence each
+COLUMNS = ["arrival_s", "first_token_s", "finish_s", "output_tokens", "status", "retries"]
 # The column of what a controller goes by, of both pools.
 GOES_BY = {"queue": "in_hand", "slo": "latency", "kv": "busy", "rebalance": "needed"}
 SAW = {"serving": "serving", "in hand": "in_hand", "busy": "busy", "latency / SLO": "latency",
        "needed": "needed", "wanted": "wanted"}  # fmt: skip
 DECIDED = {"Started": "started", "Stopped": "stopped", "Changed role": "changed_role",
            "Held back by": "held_back"}  # fmt: skip
+HOURLY = {
+    "prefill_npus": "Prefill NPUs", "decode_npus": "Decode NPUs",
+    "colocated_npus": "Colocated NPUs", "changing_npus": "Starting or draining",
+    "npu_hours": "NPU-hours", "npu_hours_idle": "Without work", "energy_kwh": "Energy, kWh",
+    "hit_percent": "Hit ratio, %", "pool_percent": "Memory pool used, %", "arrived": "Requests",
+}  # fmt: skip
+TENANT = {
+    "asked_req_per_s": "Offered", "goodput_req_per_s": "Goodput",
+    "slo_attainment": "SLO attainment", "ttft_s_p50": "TTFT p50", "ttft_s_p99": "TTFT p99",
+    "tpot_s_mean": "TPOT mean", "tokens_per_s": "Tokens served", "hit_token_ratio": "Hit ratio",
+    "fair_share_ratio": "Of its fair share", "refused": "Refused", "cancelled": "Cancelled",
+}  # fmt: skip
+OF_A_MODEL = ("requests", "slo_attainment", "goodput_req_per_s", "ttft_s_p50", "ttft_s_p99",
+              "tpot_s_mean", "npus", "npu_hours", "tokens_per_s_per_npu", "hit_token_ratio",
+              "prefill_utilisation", "decode_utilisation", "power_kw", "steady_state")  # fmt: skip
+
+
+def _draw_figures(summary: Mapping[str, Any], place: Place) -> None:
+    """Draw the figures of a summary that belong to a place of the page, in one line."""
+    known_metrics = [metric for metric in metrics_at(place) if summary.get(metric.key) is not None]
+    st.markdown(" · ".join(f"{m.label}: **{shown(m.key, summary[m.key])}**" for m in known_metrics))
 
 
 def draw_instances(row: RunRow, scenario: Scenario) -> None:
@@ -98,14 +115,6 @@ def starts_sentence(lives: pl.DataFrame, role_changes: int) -> str:
     return f"{starts_text}."
 
 
-HOURLY = {
-    "prefill_npus": "Prefill NPUs", "decode_npus": "Decode NPUs",
-    "colocated_npus": "Colocated NPUs", "changing_npus": "Starting or draining",
-    "npu_hours": "NPU-hours", "npu_hours_idle": "Without work", "energy_kwh": "Energy, kWh",
-    "hit_percent": "Hit ratio, %", "pool_percent": "Memory pool used, %", "arrived": "Requests",
-}  # fmt: skip
-
-
 def draw_day(row: RunRow, scenario: Scenario) -> None:
     """Draw each hour's NPUs, use, waste, energy and hits."""
     hour_length_s = hour_s(scenario)
@@ -132,14 +141,6 @@ def draw_day(row: RunRow, scenario: Scenario) -> None:
     if hour_length_s != 3600.0:
         caption += f" An hour lasts {words.duration(hour_length_s)} of simulated time."
     st.caption(f"{caption} Without work: an instance has no request, starts or drains.")
-
-
-TENANT = {
-    "asked_req_per_s": "Offered", "goodput_req_per_s": "Goodput",
-    "slo_attainment": "SLO attainment", "ttft_s_p50": "TTFT p50", "ttft_s_p99": "TTFT p99",
-    "tpot_s_mean": "TPOT mean", "tokens_per_s": "Tokens served", "hit_token_ratio": "Hit ratio",
-    "fair_share_ratio": "Of its fair share", "refused": "Refused", "cancelled": "Cancelled",
-}  # fmt: skip
 
 
 def _has_clients(scenario: Scenario) -> bool:
@@ -199,11 +200,6 @@ def _client_figures(
     return tenants, counts, np.sort(observed.session_times)
 
 
-OF_A_MODEL = ("requests", "slo_attainment", "goodput_req_per_s", "ttft_s_p50", "ttft_s_p99",
-              "tpot_s_mean", "npus", "npu_hours", "tokens_per_s_per_npu", "hit_token_ratio",
-              "prefill_utilisation", "decode_utilisation", "power_kw", "steady_state")  # fmt: skip
-
-
 def draw_models(row: RunRow, scenario: Scenario) -> None:
     """Draw the load and the goodput of each model, and its figures next to those of all."""
     figures = record.table(row.id, "models").to_dicts()
@@ -229,9 +225,6 @@ def _arrivals_by_model(run: str, warmup_s: float) -> dict[str, int]:
     is_counted = (pl.col("arrival_s") >= warmup_s) & ~is_before.fill_null(value=False)
     model_of = requests.filter(is_counted)["model"].cast(pl.String)
     return dict(model_of.value_counts().iter_rows())
-
-
-BINS = 60  # of a run, in which hits are counted by tenant
 
 
 def draw_pool(row: RunRow, scenario: Scenario) -> None:
@@ -288,10 +281,6 @@ def _hold_sentence(by_node: pl.DataFrame) -> str:
 def _has(row: RunRow, table: str) -> bool:
     """Whether a run has a stored table of this name."""
     return table in session.store().runs.tables(row.id)
-
-
-SHOWN = 6  # dips shown in full; the rest is one sentence each
-COLUMNS = ["arrival_s", "first_token_s", "finish_s", "output_tokens", "status", "retries"]
 
 
 def draw_faults(row: RunRow, scenario: Scenario) -> None:

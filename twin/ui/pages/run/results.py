@@ -29,6 +29,14 @@ from twin.ui.pages.playback import player as playback
 from twin.ui.show import download, file_name, json_text, plain, slo_margin
 
 OFFERED = 30  # runs to compare with
+FORMULA = r"^[=+\-@\t\r\x00]"  # what a spreadsheet takes for a formula, or may after trimming
+LONG_ROWS = 200_000  # from here on a CSV is compressed, and no JSON is offered
+SUMMARY, QUESTION = "Summary", "Scenario"
+WHOLE = "Whole run"  # as an archive
+ENDINGS = {  # of the name of a file
+    "CSV": "csv", "CSV, gzip": "csv.gz", "JSON": "json", "Parquet": "parquet", "TOML": "toml",
+    "Archive": "twin.tar",
+}  # fmt: skip
 
 
 def draw_header(row: RunRow, scenario: Scenario) -> None:
@@ -175,16 +183,6 @@ def _span_sentence(s: Scenario) -> str:
         f"Figures are of {words.duration(s.warmup_s)} to {end_text}: the warm-up "
         "before it is left out. Counts are of the whole run."
     )
-
-
-FORMULA = r"^[=+\-@\t\r\x00]"  # what a spreadsheet takes for a formula, or may after trimming
-LONG_ROWS = 200_000  # from here on a CSV is compressed, and no JSON is offered
-SUMMARY, QUESTION = "Summary", "Scenario"
-WHOLE = "Whole run"  # as an archive
-ENDINGS = {  # of the name of a file
-    "CSV": "csv", "CSV, gzip": "csv.gz", "JSON": "json", "Parquet": "parquet", "TOML": "toml",
-    "Archive": "twin.tar",
-}  # fmt: skip
 
 
 def draw_downloads(row: RunRow, scenario: Scenario) -> None:

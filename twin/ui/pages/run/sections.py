@@ -31,6 +31,23 @@ OVER_TIME = {
     "output": "Output tokens",
     "input": "Input tokens computed",
 }
+USES = {"Mean": "utilisation_mean", "Busiest window": "utilisation_peak"}
+# The colour of a share of use by the first word of its key.
+USE_COLOURS = {
+    "prefill": theme.ROLE["prefill"],
+    "decode": theme.ROLE["decode"],
+    "kv": theme.ROLE["decode"],
+    "pool": theme.ROLE["memory_pool"],
+    "cube": theme.SERIES[2],
+    "hbm": theme.SERIES[4],
+    **theme.PLANE,
+}
+DIE_FIGURES = {
+    "Requests held": ("requests_mean", False),
+    "KV space used": ("kv_used_fraction_mean", True),
+    "Expert load, of the mean": ("expert_load", False),
+    "Busy, of the time": ("busy_fraction", True),
+}
 
 
 def draw_why(row: RunRow, scenario: Scenario) -> None:
@@ -104,8 +121,7 @@ def draw_over_time(row: RunRow, scenario: Scenario) -> None:
 
 
 def draw_pass_times_of_phases(row: RunRow, scenario: Scenario) -> None:
-    """Draw the mean time of a decode iteration and of a prefill batch (operators, and a layer on
-    its two streams), and decode's iterations over the run."""
+    """Draw mean times of decode iterations and prefill batches, and iterations over the run."""
     table, plans = record.table(row.id, "operators"), record.layers(row.id, row, scenario)
     phases = [p for p in ("decode", "prefill") if (table["phase"] == p).any()]
     for phase in phases:
@@ -135,24 +151,6 @@ def _draw_per_token(row: RunRow, scenario: Scenario, took_s: float) -> None:
         f"**{seconds(took_s / tokens)} a token**. TPOT's mean over requests is {seconds(tpot_s)}: "
         "each counts alike, and waits for its first iteration."
     )
-
-
-# The colour of a share of use by the first word of its key.
-USE_COLOURS = {
-    "prefill": theme.ROLE["prefill"],
-    "decode": theme.ROLE["decode"],
-    "kv": theme.ROLE["decode"],
-    "pool": theme.ROLE["memory_pool"],
-    "cube": theme.SERIES[2],
-    "hbm": theme.SERIES[4],
-    **theme.PLANE,
-}
-DIE_FIGURES = {
-    "Requests held": ("requests_mean", False),
-    "KV space used": ("kv_used_fraction_mean", True),
-    "Expert load, of the mean": ("expert_load", False),
-    "Busy, of the time": ("busy_fraction", True),
-}
 
 
 def draw_load(row: RunRow, scenario: Scenario) -> None:
@@ -208,9 +206,6 @@ def use_shares(summary: Mapping[str, Any]) -> list[tuple[str, float, str]]:
         for m in METRICS.values()
         if m.group == "use" and m.kind == "share" and summary.get(m.key)
     ]
-
-
-USES = {"Mean": "utilisation_mean", "Busiest window": "utilisation_peak"}
 
 
 def draw_links(row: RunRow, scenario: Scenario) -> None:

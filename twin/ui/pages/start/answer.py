@@ -60,8 +60,7 @@ def break_point_axis(draft: Scenario) -> sweep.Axis:
 
 
 def draw_sliders(draft: Scenario) -> None:
-    """Draw a slider for each field in use that most changes whether the SLO is met. The draft's own
-    value is one of its stops; a refused value has its reason below."""
+    """Draw a slider for each field of STOPS that has an effect, and why its value is refused."""
     for path, stops in STOPS.items():
         if why_idle(path, draft):
             continue

@@ -44,7 +44,6 @@ SHELVES = {
 CARD_FIGURES = 3  # of a run, on a card
 CELLS, ROW = 96, 24  # of a card's picture: nodes at most, and nodes in a row
 
-
 # Summaries of the runs that came with the project, by the digest of their scenario; never changed.
 came_along = st.cache_resource(show_spinner=False, max_entries=1)(shipped.shipped_summaries)
 

@@ -19,6 +19,7 @@ from twin.ui import session
 from twin.ui.fields import sentence
 
 Element = str | tuple[str, str]  # a name, or the two ends of a link
+MOST = 2000  # edits a scenario may hold
 
 
 def fabric_of(supernode: Supernode) -> Network:
@@ -154,12 +155,12 @@ def _act(wish: dict[str, Any]) -> None:
     if step := wish.get("step"):
         session.undo() if step < 0 else session.redo()
         return
-    elements: list[Element] = [str(name) for name in wish.get("names", ())]
+    names = [str(name) for name in wish.get("names", ())]
     if wish.get("move"):
-        seat_by_hand(str(wish["move"]), str(elements[0]))
+        seat_by_hand(str(wish["move"]), names[0])
         return
-    if wish.get("link") and len(elements) == 2:
-        elements = [(str(elements[0]), str(elements[1]))]
+    is_link = wish.get("link") and len(names) == 2
+    elements: list[Element] = [(names[0], names[1])] if is_link else [*names]
     if wish.get("restore"):
         restore_elements(elements)
     else:
@@ -184,11 +185,8 @@ def take_back_edits(edits: Sequence[Edit]) -> None:
     apply([*other_edits, *(preset_edits[ends] for ends in edited_ends if ends in preset_edits)])
 
 
-MOST = 2000  # edits a scenario may hold
-
-
 def changed_edits(
-    edits: Sequence[Edit], names: Iterable[str | tuple[str, str]], *, capacity: float | None = None,
+    edits: Sequence[Edit], names: Iterable[Element], *, capacity: float | None = None,
     latency: float | None = None,
 ) -> tuple[Edit, ...]:  # fmt: skip
     """Edits with elements or links set to a share of capacity or latency; void ones are removed."""

@@ -24,6 +24,25 @@ from twin.ui.pages.supernode import editor
 from twin.ui.pages.supernode.prices import PLANES, Headline, headlines
 from twin.ui.show import download, file_name
 
+# A sentence for everything about a machine that cannot work.
+cannot_work = lru_cache(maxsize=16)(problems)
+totals = lru_cache(maxsize=8)(summary)  # of a fabric, each with its unit in its name
+ROUTED = {
+    "adaptive": "Rates are for traffic that is balanced over its paths to keep the fullest link "
+    "low (adaptive routing).",
+    "ecmp": "Rates are for traffic that splits by the capacity of its paths, whatever "
+    "else is under way (weighted ECMP).",
+    "hashed": "Rates are for flows that are hashed to their paths as a whole, the mean over where "
+    "the hash puts them.",
+}
+ADDED = {
+    "adaptive": "An added link comes on top of the paths that the machine has as built: no pair "
+    "loses bandwidth by it.",
+    "ecmp": "ECMP takes the paths of fewest hops only: an added link that shortens a pair's path "
+    "carries all of that pair's traffic, also where the longer paths are wider.",
+}
+ADDED["hashed"] = ADDED["ecmp"]
+
 
 def draw_prices(draft: Scenario, fabric: Network) -> None:
     """Draw the deployment's prices on this fabric, and their change since the draft began."""
@@ -75,34 +94,12 @@ def _rate_text(bytes_per_s: float) -> str:
     return f"{bytes_per_s / 1e9:,.4g} GB/s"
 
 
-# A sentence for everything about a machine that cannot work.
-cannot_work = lru_cache(maxsize=16)(problems)
-
-
 def draw_outcome() -> None:
     """Draw the sentence on the fabric's last change, if any, in red if it was refused."""
     outcome_text, is_refused = editor.take_outcome()
     if outcome_text:
         colour, icon = ("red", "error") if is_refused else ("green", "check")
         st.markdown(f":small[:{colour}[:material/{icon}: {outcome_text}]]")
-
-
-totals = lru_cache(maxsize=8)(summary)  # of a fabric, each with its unit in its name
-ROUTED = {
-    "adaptive": "Rates are for traffic that is balanced over its paths to keep the fullest link "
-    "low (adaptive routing).",
-    "ecmp": "Rates are for traffic that splits by the capacity of its paths, whatever "
-    "else is under way (weighted ECMP).",
-    "hashed": "Rates are for flows that are hashed to their paths as a whole, the mean over where "
-    "the hash puts them.",
-}
-ADDED = {
-    "adaptive": "An added link comes on top of the paths that the machine has as built: no pair "
-    "loses bandwidth by it.",
-    "ecmp": "ECMP takes the paths of fewest hops only: an added link that shortens a pair's path "
-    "carries all of that pair's traffic, also where the longer paths are wider.",
-}
-ADDED["hashed"] = ADDED["ecmp"]
 
 
 def draw_totals(net: Network, facts: Facts, draft: Scenario) -> None:

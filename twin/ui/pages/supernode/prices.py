@@ -29,7 +29,12 @@ from twin.outlook import Outlook
 from twin.scenario import Scenario, with_overrides
 from twin.ui import formulas
 
+Key = Callable[[Instance], tuple[bytes, ...]]
+Collisions = dict[tuple[str, str], Collision]  # by kind of traffic and plane of FIELDS
+
 PLANES = {"ub": "UB", "rdma": "RDMA", "vpc": "VPC"}
+FIELDS = {"ub": "supernode.ub_routing", "rdma": "supernode.rdma_routing"}
+WAY = {"ub": "ub", "rdma": "rdma", "host": "rdma"}  # plane of a demand -> plane that it takes
 TRAFFIC = {  # classes whose load the picture can show
     "experts": "Load of the exchange among dies",
     "kv_hand_off": "Load of the KV transfer",
@@ -45,9 +50,6 @@ class Headline(NamedTuple):
     per: str  # whose rate it is
     where: str  # what is full first, or why nothing can pass
     latency_s: float | None = None
-
-
-Key = Callable[[Instance], tuple[bytes, ...]]
 
 
 def price_key(net: Network) -> Key:
@@ -160,13 +162,6 @@ def _slowest(
     return Headline(
         label, least_price.bytes_per_s, per, least_price.bottleneck, least_price.latency_s
     )
-
-
-FIELDS = {"ub": "supernode.ub_routing", "rdma": "supernode.rdma_routing"}
-WAY = {"ub": "ub", "rdma": "rdma", "host": "rdma"}  # plane of a demand -> plane that it takes
-
-
-Collisions = dict[tuple[str, str], Collision]  # by kind of traffic and plane of FIELDS
 
 
 def hashed_planes(fabric: Network) -> list[str]:

@@ -60,7 +60,9 @@ def test_moments_pair_the_two_sides_of_each_rebalance(tables):
     assert [(m.name, m.number) for m in found] == [
         ("start", 0), ("before", 1), ("after", 1), ("before", 2), ("after", 2), ("end", 0),
     ]  # fmt: skip
-    pairs = {n: (before.t_s, after.t_s) for n, (before, after) in experts.sides(found).items()}
+    pairs = {
+        n: (before.t_s, after.t_s) for n, (before, after) in experts.rebalance_sides(found).items()
+    }
     assert pairs == {1: MOVES[0], 2: MOVES[1]}
 
 
@@ -85,7 +87,7 @@ def test_a_move_tells_its_bytes_its_time_and_its_slow_down(tables):
     found = experts.rebalance_rows(tables["events"], "decode", 0)
     assert [m["bytes"] for m in found] == [MOVED_BYTES] * 2
     assert [(m["t_s"], m["end_s"]) for m in found] == list(MOVES)
-    windows = tables["instances"].filter(experts.is_of("decode", 0))
+    windows = tables["instances"].filter(experts.instance_filter("decode", 0))
     for move in MOVES:
         before_s, during_s, after_s = experts.iteration_around(windows, *move)
         assert during_s / before_s == pytest.approx(1.15, abs=0.02)

@@ -23,9 +23,10 @@ from twin.scenario.words import first_few, numbered
 
 def disagreements(s: Scenario) -> list[str]:
     """Sentences about fields that are each in bounds but cannot hold together; none: all can."""
-    npus_needed, machine, pool = s.deployment.first_npu + npus_used(s), s.supernode, s.memory_pool
-    quotas = sum(tenant.pool_share for tenant in s.tenants)
-    flaps = {i: _flap_count(f, s.horizon_s) for i, f in enumerate(s.faults) if f.kind == "flap"}
+    machine, memory_pool = s.supernode, s.memory_pool
+    npus_needed = s.deployment.first_npu + npus_used(s)
+    total = sum(tenant.pool_share for tenant in s.tenants)
+    flaps_of = {i: _flap_count(f, s.horizon_s) for i, f in enumerate(s.faults) if f.kind == "flap"}
     problems = broken_rules(
         (s.warmup_s >= s.horizon_s,
          f"warmup_s = {s.warmup_s:,g} s must end before horizon_s = {s.horizon_s:,g} s"),
@@ -38,12 +39,12 @@ def disagreements(s: Scenario) -> list[str]:
          "add nodes or take fewer or smaller instances"),
         *((count > MOST_FLAPS,
            f"faults.{i} flaps {count:,} times: take a longer period_s or a shorter duration_s, for "
-           f"at most {MOST_FLAPS:,}") for i, count in flaps.items()),
+           f"at most {MOST_FLAPS:,}") for i, count in flaps_of.items()),
         (len({tenant.name for tenant in s.tenants}) < len(s.tenants),
          "two tenants have one name: give each its own"),
-        (quotas > 1.0 + 1e-9,
-         f"quotas of the tenants add up to {quotas:g} of the memory pool: at most 1 can be given"),
-        (pool.in_hbm and pool.namespaces and len(s.tenants) > 1,
+        (total > 1.0 + 1e-9,
+         f"quotas of the tenants add up to {total:g} of the memory pool: at most 1 can be given"),
+        (memory_pool.in_hbm and memory_pool.namespaces and len(s.tenants) > 1,
          "memory_pool.in_hbm has one prefix cache for all tenants of an instance: set "
          "memory_pool.namespaces = false, or in_hbm = false"),
         (s.experts.popularity == "imported" and not s.experts.counts.digest,
@@ -57,10 +58,10 @@ def disagreements(s: Scenario) -> list[str]:
     problems += _offload_disagreements(s)
     if s.models:
         problems += models_disagree(s)
-        rows = zip(s.models, of_models(s)[1:], strict=True)
+        rows_and_scenarios = zip(s.models, of_models(s)[1:], strict=True)
         problems += [
             f"{row.name or row.deployment.model}: {problem}"
-            for row, model in rows
+            for row, model in rows_and_scenarios
             for problem in disagreements(model)
         ]
     return problems + (_elastic_disagreements(s) if is_elastic(s) else [])
@@ -73,8 +74,8 @@ def _chip_disagreements(s: Scenario) -> list[str]:
         return []
     further_nodes = sum(kind.nodes for kind in machine.kinds)
     ub_is_split = machine.scale_up == "node" or (machine.supernodes > 1 and not supernodes_apart(s))
-    pool = s.memory_pool
-    reads_over_ub = pool.enabled and pool.scope == "shared" and pool.plane == "ub"
+    is_shared = s.memory_pool.enabled and s.memory_pool.scope == "shared"
+    reads_over_ub = is_shared and s.memory_pool.plane == "ub"
     problems = broken_rules(
         (further_nodes > machine.nodes,
          f"supernode.kinds has {numbered(further_nodes, 'node')} and the supernode "
@@ -89,18 +90,18 @@ def _chip_disagreements(s: Scenario) -> list[str]:
          "supernode.scale_up = supernode and supernode.supernodes = 1"),
     )  # fmt: skip
     npus_by_chip: Counter[str] = Counter()
-    for part in serving(s).values():
-        npus_by_chip[part.chip] += 0 if part.over else part.instances * part.npus
+    for pool in serving(s).values():
+        npus_by_chip[pool.chip] += 0 if pool.over else pool.instances * pool.npus
     for chip, npus in npus_by_chip.items():
         if chip not in machine.chips:
             problems.append(
                 f"a pool names the chip {chip} and no node has it: take one of "
                 f"{', '.join(machine.chips)}, or add a row of supernode.kinds with it"
             )
-        elif len(machine.chips) > 1 and npus > (most := machine.npus_with(chip)):
+        elif len(machine.chips) > 1 and npus > (chip_npus := machine.npus_with(chip)):
             problems.append(
-                f"deployment needs {numbered(npus, 'NPU')} of {chip} and the machine has {most:,}: "
-                "add nodes of that kind, or take fewer or smaller instances"
+                f"deployment needs {numbered(npus, 'NPU')} of {chip} and the machine has "
+                f"{chip_npus:,}: add nodes of that kind, or take fewer or smaller instances"
             )
     return problems
 
@@ -124,12 +125,12 @@ def _offload_disagreements(s: Scenario) -> list[str]:
 
 def _front_disagreements(s: Scenario) -> list[str]:
     """Sentences about settings that a front router of several supernodes does not allow."""
-    count, setting = s.supernode.supernodes, f"router.front = {s.router.front}"
+    supernodes, setting = s.supernode.supernodes, f"router.front = {s.router.front}"
     is_prefill_only = any(model.deployment.mode == "prefill_only" for model in of_models(s))
     return broken_rules(
-        *((instances % count,
-           f"{setting} gives each of the {count} supernodes an equal part of the {role} pool, "
-           f"which has {numbered(instances, 'instance')}: take a multiple of {count}")
+        *((instances % supernodes,
+           f"{setting} gives each of the {supernodes} supernodes an equal part of the {role} pool, "
+           f"which has {numbered(instances, 'instance')}: take a multiple of {supernodes}")
           for role, instances, _ in pools(s)),
         (s.supernode.imported, f"{setting} needs a machine of a recipe"),
         (is_prefill_only,
@@ -167,17 +168,18 @@ def _sharing_disagreements(s: Scenario) -> list[str]:
     """Sentences about settings that prefill on decode's dies does not allow."""
     prefill, decode = s.deployment.prefill, s.deployment.decode
     setting = "deployment.prefill.on = decode_npus"
-    per_decode, left_over = divmod(prefill.instances, decode.instances)
-    npus, npus_needed = decode.npus_per_instance, per_decode * prefill.npus_per_instance
+    prefills_per_decode, remainder = divmod(prefill.instances, decode.instances)
+    npus_needed = prefills_per_decode * prefill.npus_per_instance
+    most_npus = decode.npus_per_instance // max(prefills_per_decode, 1)
     has_prefill_seats = any(row.role == "prefill" for row in s.deployment.seats)
     return broken_rules(
-        (left_over,
+        (remainder,
          f"{setting} lays as many prefill instances on each of the {decode.instances} decode "
          f"instances: take a multiple of {decode.instances} prefill instances"),
-        (not left_over and npus_needed > npus,
-         f"{setting} needs {numbered(npus_needed, 'NPU')} of a decode instance, which has {npus}: "
-         f"take at most {numbered(npus // max(per_decode, 1), 'NPU')} a prefill instance, or fewer "
-         "of them"),
+        (not remainder and npus_needed > decode.npus_per_instance,
+         f"{setting} needs {numbered(npus_needed, 'NPU')} of a decode instance, which has "
+         f"{decode.npus_per_instance}: take at most {numbered(most_npus, 'NPU')} a prefill "
+         "instance, or fewer of them"),
         (decode.expert_npus > 0, f"{setting} needs deployment.decode.expert_npus = 0"),
         (prefill.chip not in (AS_MACHINE, decode.chip),
          f"{setting} needs deployment.prefill.chip = as_machine"),
@@ -205,20 +207,22 @@ def remarks(s: Scenario) -> list[str]:
 def left_out_by_formulas(s: Scenario) -> str:
     """A sentence that names what changes a run of this scenario but no formula; '' without any."""
     experts, clients = s.experts, s.clients
-    moves = experts.shift_every_s > 0.0 or experts.drift_s > 0.0 or experts.topics > 1
-    moves = moves and experts.popularity != "uniform" and experts.placement != "perfect"
-    refuses = any(who.rate_req_per_s or who.in_flight for who in (s.admission, *s.tenants))
-    names = broken_rules(
+    moves_load = experts.shift_every_s > 0.0 or experts.drift_s > 0.0 or experts.topics > 1
+    moves_load = moves_load and experts.popularity != "uniform" and experts.placement != "perfect"
+    limits = [(s.admission.rate_req_per_s, s.admission.in_flight)]
+    limits += [(tenant.rate_req_per_s, tenant.in_flight) for tenant in s.tenants]
+    may_refuse = any(map(any, limits))
+    mechanisms = broken_rules(
         (any(fault.at_s < s.horizon_s for fault in s.faults), "faults"),
         (is_elastic(s), "instances that come and go"),
         (not s.workload.profile.flat, "the swings of the load, of which they take the mean"),
-        (moves and experts.balancing.policy != "oracle", "expert popularity that moves"),
-        (refuses or s.admission.shed_at > 0.0, "limits that refuse requests"),
+        (moves_load and experts.balancing.policy != "oracle", "expert popularity that moves"),
+        (may_refuse or s.admission.shed_at > 0.0, "limits that refuse requests"),
         (clients.timeout_s > 0.0 or clients.answer_timeout_s > 0.0, "clients that give up"),
         (len(s.tenants) > 1 and s.admission.order != "fifo", "the order of waiting tenants"),
     )
-    names_text = " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
-    return f"Formulas leave out {names_text}: a run has them." if names else ""
+    mechanisms_text = " and ".join(filter(None, (", ".join(mechanisms[:-1]), *mechanisms[-1:])))
+    return f"Formulas leave out {mechanisms_text}: a run has them." if mechanisms else ""
 
 
 RULES.append(disagreements)

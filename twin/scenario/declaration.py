@@ -130,8 +130,8 @@ class Section(BaseModel):
     @classmethod
     def _refuse_switch(cls, value: Any, info: ValidationInfo) -> Any:
         """Return the value; ValueError for a bool in a field of numbers (to pydantic 1 or 0)."""
-        kind = cls.model_fields[str(info.field_name)].annotation if type(value) is bool else None
-        if kind is int or kind is float:
+        field_type = cls.model_fields[str(info.field_name)].annotation
+        if type(value) is bool and field_type in (int, float):
             raise ValueError("should be a number")
         return value
 
@@ -139,11 +139,11 @@ class Section(BaseModel):
 @cache
 def help_by_field(section: type[BaseModel]) -> dict[str, str]:
     """Help of each field of a section by the field's name, read from the source."""
-    (class_body,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
-    assert isinstance(class_body, ast.ClassDef)
+    (class_node,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
+    assert isinstance(class_node, ast.ClassDef)
     return {
         field_node.target.id: " ".join(text_node.value.value.split())
-        for field_node, text_node in pairwise(class_body.body)
+        for field_node, text_node in pairwise(class_node.body)
         if isinstance(field_node, ast.AnnAssign) and isinstance(field_node.target, ast.Name)
         and isinstance(text_node, ast.Expr) and isinstance(text_node.value, ast.Constant)
         and isinstance(text_node.value.value, str)

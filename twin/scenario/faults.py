@@ -49,10 +49,10 @@ class FaultKind:
 
     def edits(self, fault: Fault) -> tuple[Edit, ...]:
         """Edits of the fabric that stand for a fault of this kind; none where links stay whole."""
-        links_of = {"element": fault.element, "to": fault.to}
+        link_ends = {"element": fault.element, "to": fault.to}
         if self.capacity is not None:
-            return (Edit(**links_of, capacity_factor=self.capacity(fault)),)
-        return (Edit(**links_of, links_out=self.links(fault)),) if self.links is not None else ()
+            return (Edit(**link_ends, capacity_factor=self.capacity(fault)),)
+        return (Edit(**link_ends, links_out=self.links(fault)),) if self.links is not None else ()
 
 
 KINDS: dict[str, FaultKind] = {

@@ -124,24 +124,24 @@ def value_text(value: Any) -> str:
 
 
 def _fields_of(
-    model: type[BaseModel], head: str, group: str, conditions: tuple[When, ...], since: int
+    model: type[BaseModel], prefix: str, group: str, conditions: tuple[When, ...], since: int
 ) -> Iterator[ScenarioField]:
-    """Fields of a model and of the sections below it; `head` ends with a dot or is empty. Sections
-    of a row are those of the scenario itself, which are declared once."""
+    """Fields of a model and of the sections below it, their paths after `prefix` ("" or "a.").
+    Sections of a row are those of the scenario itself, which are declared once."""
     for name, info in model.model_fields.items():
         metadata: Any = info.json_schema_extra
         field_group = group if metadata["group"] is None else metadata["group"]
         all_conditions = (*conditions, *metadata["applies"])
-        since_schema, path = max(since, metadata["since"]), f"{head}{name}"
-        below, is_list = info.annotation, get_origin(info.annotation) is tuple
-        if isinstance(below, type) and issubclass(below, BaseModel):
-            if not head.endswith("[]."):
-                yield from _fields_of(below, f"{path}.", field_group, all_conditions, since_schema)
+        since_schema, path = max(since, metadata["since"]), f"{prefix}{name}"
+        kind, is_list = info.annotation, get_origin(info.annotation) is tuple
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            if not prefix.endswith("[]."):
+                yield from _fields_of(kind, f"{path}.", field_group, all_conditions, since_schema)
             continue
         help_text = info.description or help_by_field(model).get(name) or f"{metadata['label']}."
         yield _field(path, info, help_text, field_group, all_conditions, since_schema)
         if is_list:  # a list of tables: [[faults]] in a file
-            yield from _fields_of(get_args(below)[0], f"{path}[].", "", all_conditions, since)
+            yield from _fields_of(get_args(kind)[0], f"{path}[].", "", all_conditions, since)
 
 
 def _field(
@@ -151,7 +151,7 @@ def _field(
     metadata: Any = info.json_schema_extra
     help_and_source = re.fullmatch(r"(.*?)(?: \[(.*)\])?", text)
     assert help_and_source is not None
-    limit_of = {type(limit).__name__: limit for limit in info.metadata}
+    limit_by_type = {type(limit).__name__: limit for limit in info.metadata}
     is_literal = get_origin(info.annotation) is Literal
     labels = metadata["options"]() if callable(metadata["options"]) else metadata["options"]
     names = get_args(info.annotation) if is_literal else tuple(labels)
@@ -168,9 +168,9 @@ def _field(
         conditions=conditions,
         options=options,
         closed=is_literal or metadata["closed"],
-        low=limit_of["Ge"].ge if "Ge" in limit_of else None,
-        high=limit_of["Le"].le if "Le" in limit_of else None,
-        chars_max=limit_of["MaxLen"].max_length if "MaxLen" in limit_of else None,
+        low=limit_by_type["Ge"].ge if "Ge" in limit_by_type else None,
+        high=limit_by_type["Le"].le if "Le" in limit_by_type else None,
+        chars_max=limit_by_type["MaxLen"].max_length if "MaxLen" in limit_by_type else None,
         since=since,
         **{name: metadata[name] for name in ("label", "unit", "files", "step", "also")},
     )

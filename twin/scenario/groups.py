@@ -207,9 +207,9 @@ def _pools_by_role(deployment: Deployment, chip: str) -> Mapping[str, Pool]:
     return {role: pools[role]}
 
 
-def _chip_name(own: str, chip: str) -> str:
-    """Name of a pool's chip: its own, or that of the machine (chip) for "as_machine"."""
-    return chip if own == AS_MACHINE else own
+def _chip_name(pool_chip: str, machine_chip: str) -> str:
+    """Name of a pool's chip; for "as_machine" that of the machine."""
+    return machine_chip if pool_chip == AS_MACHINE else pool_chip
 
 
 def _prefill_pool(deployment: Deployment, chip: str) -> Pool:

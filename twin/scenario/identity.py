@@ -37,8 +37,8 @@ def legacy_digests(s: Scenario) -> tuple[str, ...]:
     """SHA-256 ids the scenario had under older schemas, without those that cannot express it."""
     digests = []
     for schema in range(1, SCHEMA_VERSION):
-        defaults_since = (old for since_schema, old in BEFORE.items() if since_schema > schema)
-        old_defaults = {path: value for old in defaults_since for path, value in old.items()}
+        later_schemas = (number for number in BEFORE if number > schema)
+        old_defaults = {path: old for n in later_schemas for path, old in BEFORE[n].items()}
         newer_paths = [path for path, field in fields().items() if field.since > schema]
         if any(_is_set(s, path, old_defaults) for path in newer_paths):
             continue
@@ -81,21 +81,21 @@ def scenario_from_canonical(text: str) -> Scenario:
     return parse_scenario(values)
 
 
-def _canonical_text(schema: int, plain: Fields) -> str:
-    """JSON text with sorted keys of a scenario's plain fields and their schema."""
-    body = {"schema": schema, "scenario": plain}
+def _canonical_text(schema: int, values: Fields) -> str:
+    """JSON text with sorted keys of a scenario's fields as plain values, and their schema."""
+    body = {"schema": schema, "scenario": values}
     return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def _is_set(s: Scenario, path: str, before: Mapping[str, Any]) -> bool:
-    """Whether any value at the path differs from its default, or from the one in `before`."""
+def _is_set(s: Scenario, path: str, old_defaults: Mapping[str, Any]) -> bool:
+    """Whether any value at the path differs from its default, or from the one in `old_defaults`."""
     *parents, leaf = path.split(".")
     tables: list[Any] = [s]
     for section in parents:
         field_name = section.removesuffix("[]")
         values = [getattr(table, field_name) for table in tables]
         tables = [row for rows in values for row in rows] if section.endswith("[]") else values
-    defaults = ((t, before.get(path, type(t).model_fields[leaf].default)) for t in tables)
+    defaults = ((t, old_defaults.get(path, type(t).model_fields[leaf].default)) for t in tables)
     return any(getattr(t, leaf) != default for t, default in defaults)
 
 

@@ -36,8 +36,8 @@ def _of_models(s: Scenario) -> tuple[Scenario, ...]:
     next_free_npu, owner_of = s.deployment.first_npu, owners(s)
     given_shares = [0.0, *(row.pool_share for row in s.models)]
     default_share = (1.0 - sum(given_shares)) / given_shares.count(0.0)
-    rows: tuple[Scenario | Model, ...] = (s, *s.models)
-    for k, (row, given_share) in enumerate(zip(rows, given_shares, strict=True)):
+    models: tuple[Scenario | Model, ...] = (s, *s.models)
+    for k, (row, given_share) in enumerate(zip(models, given_shares, strict=True)):
         first_npu = row.deployment.first_npu or next_free_npu
         if owner_of[k] != k:
             first_npu = scenarios[owner_of[k]].deployment.first_npu
@@ -59,8 +59,7 @@ def owners(s: Scenario) -> list[int]:
     """For each model the number of the model whose NPUs it takes: its own, or of one above it."""
     names, owner_of = model_names(s), [0]
     for k, row in enumerate(s.models, start=1):
-        above = names[:k]
-        owner_of.append(owner_of[above.index(row.npus_of)] if row.npus_of in above else k)
+        owner_of.append(owner_of[names.index(row.npus_of)] if row.npus_of in names[:k] else k)
     return owner_of
 
 
@@ -100,12 +99,13 @@ def first_numbers(s: Scenario) -> list[dict[str, int]]:
     consecutively. A colocated instance has one number for prefill and decode."""
     numbers, next_number = [], {"prefill": 0, "decode": 0}
     for model_scenario in of_models(s):
-        most_of = _most_instances(model_scenario)
-        if "colocated" in most_of:
+        most_instances = _most_instances(model_scenario)
+        if "colocated" in most_instances:
             next_number = dict.fromkeys(next_number, max(next_number.values()))
         numbers.append(next_number | {"colocated": next_number["prefill"]})
-        fallback = most_of.get("colocated", 0)  # colocated ones count in both roles
-        next_number = {role: n + most_of.get(role, fallback) for role, n in next_number.items()}
+        colocated = most_instances.get("colocated", 0)  # these count in both roles
+        for role in next_number:
+            next_number[role] += most_instances.get(role, colocated)
     return numbers
 
 
@@ -121,7 +121,7 @@ def require_one_model(s: Scenario, what: str) -> None:
 def models_disagree(s: Scenario) -> list[str]:
     """Sentences about settings of several models that cannot share a machine."""
     names, models, owner_of = model_names(s), of_models(s), owners(s)
-    on_decode = any(model.deployment.prefill.on == "decode_npus" for model in models)
+    is_on_decode = any(model.deployment.prefill.on == "decode_npus" for model in models)
     advice = "next to several models is not modelled: take one model, or"
     first_npus = [model.deployment.first_npu for model in models]
     end_npus = [first + most_npus(model) for first, model in zip(first_npus, models, strict=True)]
@@ -131,7 +131,7 @@ def models_disagree(s: Scenario) -> list[str]:
         (sum(row.pool_share for row in s.models) > 0.99,
          "quotas of models must leave the first one 0.01 of the memory pool or more"),
         (s.tenants, f"tenants {advice} no tenants"),
-        (on_decode,
+        (is_on_decode,
          f"deployment.prefill.on = decode_npus {advice} prefill on NPUs of its own"),
         (max(end_npus) > s.supernode.npus and not s.supernode.imported,
          f"models may take up the NPUs up to {max(end_npus):,} and the supernode has "
@@ -157,8 +157,8 @@ def models_disagree(s: Scenario) -> list[str]:
     return problems
 
 
-def _turns_disagree(s: Scenario, alone: Sequence[Scenario]) -> list[str]:
-    """Sentences about models that cannot take turns on the same NPUs; alone: each by itself."""
+def _turns_disagree(s: Scenario, models: Sequence[Scenario]) -> list[str]:
+    """Sentences about models that cannot take turns on the same NPUs; models: each by itself."""
     names, owner_of, problems = model_names(s), owners(s), list[str]()
     for k, row in enumerate(s.models, start=1):
         problems += broken_rules(
@@ -169,8 +169,9 @@ def _turns_disagree(s: Scenario, alone: Sequence[Scenario]) -> list[str]:
              f"{names[k]} has a deployment.first_npu and takes the NPUs of {row.npus_of}: set "
              "one of them back to its default"),
         )  # fmt: skip
-    for k in sorted({k for turns in enumerate(owner_of) if len({*turns}) > 1 for k in turns}):
-        elastic, pools = alone[k].elastic, serving(alone[k])
+    models_in_turns = {k for pair in enumerate(owner_of) if len({*pair}) > 1 for k in pair}
+    for k in sorted(models_in_turns):
+        elastic, pools = models[k].elastic, serving(models[k])
         problems += broken_rules(
             (elastic.least_instances or elastic.controller in ("fixed", "schedule"),
              f"{names[k]} shares NPUs in turns, and they have to come free: set its "

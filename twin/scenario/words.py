@@ -128,10 +128,10 @@ def explain(error: ValidationError, within: str = "") -> str:
     return f"{path} = {quoted(problem_details['input'])} {verdict}"
 
 
-def titled(known: ScenarioField) -> str:
+def title_of(field: ScenarioField) -> str:
     """A field's label with its unit, unless the label says it: 'Request rate (req/s)'."""
-    unit = unit_after(known.label, known.unit)
-    return f"{known.label} ({unit})" if unit else known.label
+    unit = unit_after(field.label, field.unit)
+    return f"{field.label} ({unit})" if unit else field.label
 
 
 def unit_after(label: str, unit: str) -> str:
@@ -175,17 +175,17 @@ def condition_text(condition: When) -> str:
     return f"{condition.path} {'is not' if condition.negated else '='} {values}"
 
 
-def _label_of_row(label: str, found: re.Match[str]) -> str:
+def _label_of_row(label: str, match: re.Match[str]) -> str:
     """A field's label, with the number of its row where the matched path has one."""
-    return f"{label} (row {int(found[found.lastindex]) + 1})" if found.lastindex else label
+    return f"{label} (row {int(match[match.lastindex]) + 1})" if match.lastindex else label
 
 
-def labelled(refusal: str) -> str:
+def with_labels_of_fields(refusal: str) -> str:
     """A refusal with labels in place of fields' paths, as one full sentence.
 
-    >>> labelled("warmup_s = 30 s must end before horizon_s = 20 s")
+    >>> with_labels_of_fields("warmup_s = 30 s must end before horizon_s = 20 s")
     'Warm-up = 30 s must end before Simulated time = 20 s.'
-    >>> labelled("supernode.edits.2.capacity_factor = -1 should not be negative")
+    >>> with_labels_of_fields("supernode.edits.2.capacity_factor = -1 should not be negative")
     'Capacity (row 3) = -1 should not be negative.'
     """
     list_paths = {path for path, field in fields().items() if field.kind is tuple}  # plain words

@@ -40,8 +40,8 @@ def visitor_of(request: Request) -> str:
         raise PermissionError(str(error)) from None
     cookie_text = _get_signed_cookie_with_chunks(request.cookies, USER_COOKIE_NAME)
     user = json.loads(cookie_text) if cookie_text else {}
-    same_host = urlsplit(str(user.get("origin", ""))).netloc == request.headers.get("host", "")
-    if not (user.get("is_logged_in") and same_host and (name := _login_name(user))):
+    is_same_host = urlsplit(str(user.get("origin", ""))).netloc == request.headers.get("host", "")
+    if not (user.get("is_logged_in") and is_same_host and (name := _login_name(user))):
         login_hint = "log in on the pages of this server first"
         raise PermissionError(f"{login_hint}; the same cookie counts here")
     return name

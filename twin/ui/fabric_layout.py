@@ -137,11 +137,11 @@ def _add_racks(
         sheet.blocks.append((rack, supernode, "rack"))
 
 
-def _add_node(sheet: Boxes, n: int, inside: Sequence[int], parent: int, x: float, y: float) -> int:
-    """Add node `n` at x, y of box `parent`: NPUs, below them its other parts. Returns its box."""
+def _add_node(sheet: Boxes, n: int, parts: Sequence[int], parent: int, x: float, y: float) -> int:
+    """Add node `n` (vertices `parts`) at x, y of `parent`: NPUs, others below; returns its box."""
     node_box, attrs = sheet.add(f"node {n}", "node", parent, (x, y, 0, 0)), sheet.net.vertex_data
     npus: dict[int, list[int]] = defaultdict(list)
-    for vertex in inside:
+    for vertex in parts:
         if "npu" in attrs[vertex]:
             npus[attrs[vertex]["npu"]].append(vertex)
     npus_per_row = max(4, min(NPUS_IN_ROW, len(npus)))
@@ -151,7 +151,7 @@ def _add_node(sheet: Boxes, n: int, inside: Sequence[int], parent: int, x: float
         _add_dies(sheet, npu, npu_vertices)
     width = STEP * npus_per_row - 2.0
     strip_top = 4.0 + (NPU_H + 2.0) * math.ceil(len(npus) / npus_per_row)
-    kind_of = {vertex: attrs[vertex]["kind"] for vertex in inside if "npu" not in attrs[vertex]}
+    kind_of = {vertex: attrs[vertex]["kind"] for vertex in parts if "npu" not in attrs[vertex]}
     other_vertices = sorted(kind_of, key=lambda v: (STRIP_ORDER + (kind_of[v],)).index(kind_of[v]))
     for strip_start in range(0, len(other_vertices), STRIP):
         strip = other_vertices[strip_start : strip_start + STRIP]
@@ -163,10 +163,10 @@ def _add_node(sheet: Boxes, n: int, inside: Sequence[int], parent: int, x: float
     return node_box
 
 
-def _add_dies(sheet: Boxes, npu: int, parts: Sequence[int]) -> None:
-    """Add the dies of an NPU (box `npu`, vertices `parts`) side by side, its NICs above."""
-    dies = [vertex for vertex in parts if sheet.net.vertex_data[vertex]["kind"] == "die"]
-    nics = [vertex for vertex in parts if vertex not in dies]
+def _add_dies(sheet: Boxes, npu: int, vertices_of_npu: Sequence[int]) -> None:
+    """Add the dies of an NPU (box `npu`) side by side, its NICs above."""
+    dies = [vertex for vertex in vertices_of_npu if sheet.net.vertex_data[vertex]["kind"] == "die"]
+    nics = [vertex for vertex in vertices_of_npu if vertex not in dies]
     dies_top = 9.0 if nics else 3.0
     for vertices, top, height in ((nics, 3.0, 4.0), (dies, dies_top, NPU_H - 3.0 - dies_top)):
         width = (NPU_W - 2.0 - 2.0 * len(vertices)) / max(1, len(vertices))
@@ -174,40 +174,40 @@ def _add_dies(sheet: Boxes, npu: int, parts: Sequence[int]) -> None:
             sheet.put(vertex, npu, 2.0 + k * (width + 2.0), top, width, height)
 
 
-def _add_switches(sheet: Boxes, inside: Sequence[int], part: int) -> int:
-    """Add a block of switches, or a single switch as its own box; returns the box. part: number of
-    a supernode for its name, -1: none."""
-    attrs = sheet.net.vertex_data[inside[0]]
-    chips_per_row = CHIPS_IN_ROW if len(inside) <= 4 * CHIPS_IN_ROW else 2 * CHIPS_IN_ROW
-    chips_per_row = max(CHIPS_IN_ROW, min(chips_per_row, len(inside)))
+def _add_switches(sheet: Boxes, switches: Sequence[int], supernode: int) -> int:
+    """Add a block of switches, or a single switch as its own box; returns the box.
+    supernode: its number for the name, -1: none."""
+    attrs = sheet.net.vertex_data[switches[0]]
+    chips_per_row = CHIPS_IN_ROW if len(switches) <= 4 * CHIPS_IN_ROW else 2 * CHIPS_IN_ROW
+    chips_per_row = max(CHIPS_IN_ROW, min(chips_per_row, len(switches)))
     width = 10.0 + chips_per_row * (CHIP_W + 3.0) - 3.0
-    height = HEAD + math.ceil(len(inside) / chips_per_row) * (CHIP_H + 3.0) + 3.0
-    if len(inside) == 1 and (sheet.apart or "sub_plane" not in attrs):
-        return sheet.put(inside[0], -1, 0, 0, width, height)
-    prefix = f"{part}:" if part >= 0 else ""
+    height = HEAD + math.ceil(len(switches) / chips_per_row) * (CHIP_H + 3.0) + 3.0
+    if len(switches) == 1 and (sheet.apart or "sub_plane" not in attrs):
+        return sheet.put(switches[0], -1, 0, 0, width, height)
+    prefix = f"{supernode}:" if supernode >= 0 else ""
     name = f"{attrs['kind']} {prefix}"
     if "sub_plane" in attrs:
         name = f"sub-plane {prefix}{attrs['sub_plane']}"
     block = sheet.add(name.strip(": "), "plane", -1, (0, 0, width, height))
-    for k, switch in enumerate(inside):
+    for k, switch in enumerate(switches):
         corner = 5.0 + k % chips_per_row * 17.0, HEAD + k // chips_per_row * 14.0
         sheet.put(switch, block, *corner, CHIP_W, CHIP_H)
     return block
 
 
-def _place_blocks(sheet: Boxes, wish: str) -> None:
-    """Set x and y of all blocks: by the vertices' `grid` if the wish is so, otherwise by links."""
+def _place_blocks(sheet: Boxes, layout_name: str) -> None:
+    """Set x and y of all blocks: in the layout "grid" by the vertices' `grid`, else by links."""
     x_unit, y_unit = (max(sheet.rect[box][k] for box, _, _ in sheet.blocks) + 44.0 for k in (2, 3))
-    if wish == "grid":
+    if layout_name == "grid":
         positions = _grid_places(sheet, x_unit / y_unit)
     elif any(kind == "hub" for _, _, kind in sheet.blocks):
         positions = _level_places(sheet)
     else:
         positions = _spring_places(sheet)
     next_row = 1.2 + max((y for _, y in positions.values()), default=0.0)
-    boxes_left = [box for box, _, _ in sheet.blocks if box not in positions]
-    columns = max(1, round(1.0 + max((x for x, _ in positions.values()), default=len(boxes_left))))
-    for k, box in enumerate(boxes_left):
+    unplaced = [box for box, _, _ in sheet.blocks if box not in positions]
+    columns = max(1, round(1.0 + max((x for x, _ in positions.values()), default=len(unplaced))))
+    for k, box in enumerate(unplaced):
         positions[box] = float(k % columns), next_row + k // columns
     for box, (x, y) in positions.items():
         sheet.rect[box] = (round(x * x_unit, 1), round(y * y_unit, 1), *sheet.rect[box][2:])

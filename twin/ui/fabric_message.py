@@ -47,15 +47,15 @@ class Layout:
         first_links, _ = self.net.pairs
         ends = np.stack([self.net.tail[first_links], self.net.head[first_links]], axis=1)
         self.ends: Array = np.sort(ends, axis=1)  # i8[links, 2]
-        self.rates = self.least(self.net.capacity)  # bytes/s
+        self.rates = self.lower_direction(self.net.capacity)  # bytes/s
         names_and_kinds = zip(self.boxes.name, self.boxes.kind, strict=True)
         self.nodes = [name for name, kind in names_and_kinds if kind == "node"]
 
-    def least(self, each: Array) -> Array:
-        """Smaller value of the two directions of each link, f8[links]; each: f8[directed links]."""
+    def lower_direction(self, values: Array) -> Array:
+        """Lower of the two directions' values of each link, f8[links], from f8[directed links]."""
         first_links, pair_of = self.net.pairs
         least_values = np.full(first_links.size, np.inf)
-        np.minimum.at(least_values, pair_of, each)
+        np.minimum.at(least_values, pair_of, values)
         return least_values
 
     @cached_property
@@ -147,7 +147,7 @@ def machine_text(fabric: Network) -> str:
 def edits_message(fabric: Network) -> dict[str, Any]:
     """Message of edits: changed links in GB/s, factors of elements, boxes that contain these."""
     picture = layout(built(fabric))
-    edited_rates = picture.least(fabric.capacity)
+    edited_rates = picture.lower_direction(fabric.capacity)
     changed_links = np.flatnonzero(edited_rates != picture.rates)
     edits = fabric.about["supernode"].edits
     factors_of, holders = _edit_marks(picture, edits)
@@ -159,25 +159,25 @@ def edits_message(fabric: Network) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _edit_marks(known: Layout, edits: Iterable[Edit]) -> tuple[dict[str, list[float]], set[str]]:
+def _edit_marks(picture: Layout, edits: Iterable[Edit]) -> tuple[dict[str, list[float]], set[str]]:
     """Factors (capacity, latency) of edited elements, and names of the boxes that contain any."""
-    element_names = [name for name, _ in known.elements]
-    member_vertices = np.concatenate([members for _, members in known.elements])
-    element_sizes = np.array([members.size for _, members in known.elements])
+    element_names = [name for name, _ in picture.elements]
+    member_vertices = np.concatenate([members for _, members in picture.elements])
+    element_sizes = np.array([members.size for _, members in picture.elements])
     element_index = np.repeat(np.arange(element_sizes.size), element_sizes)
     factors_of: dict[str, list[float]] = {}
     holders: set[str] = set()
     for edit in edits:
-        is_edited = np.zeros(len(known.net.vertices), bool)
+        is_edited = np.zeros(len(picture.net.vertices), bool)
         for element in (edit.element, edit.to):
             if element:
-                is_edited[known.net.members(element)] = True
+                is_edited[picture.net.members(element)] = True
         edited_counts = np.bincount(element_index, is_edited[member_vertices], element_sizes.size)
         is_whole = (edited_counts == element_sizes) & (not edit.to)
         holders.update(element_names[k] for k in np.flatnonzero((edited_counts > 0) & ~is_whole))
         if edit.to:
             continue
-        vertex_names = [known.net.vertices[k] for k in np.flatnonzero(is_edited)]
+        vertex_names = [picture.net.vertices[k] for k in np.flatnonzero(is_edited)]
         for name in vertex_names + [element_names[k] for k in np.flatnonzero(is_whole)]:
             factors = factors_of.get(name, (1.0, 1.0))
             factors_of[name] = [factors[0] * edit.capacity_factor, factors[1] * edit.latency_factor]
@@ -209,9 +209,9 @@ def link_values(fabric: Network, cells: Array) -> list[float | None]:
     return _rounded(np.append(row_values.ravel(), np.nan)[picture.cell])
 
 
-def link_loads(fabric: Network, each: Array) -> list[float | None]:
-    """Load of the busier direction of every link in %, of shares f8[directed links] (`each`)."""
-    return _rounded(0.0 - 100.0 * layout(built(fabric)).least(-each))
+def link_loads(fabric: Network, shares: Array) -> list[float | None]:
+    """Load of the busier direction of every link in %, of their used shares f8[directed links]."""
+    return _rounded(0.0 - 100.0 * layout(built(fabric)).lower_direction(-shares))
 
 
 def _rounded(values: Array) -> list[float | None]:
@@ -235,8 +235,8 @@ PICTURE = ("scene", "picture", "matrix")  # the modules that every page with the
 ROLE = "role"  # the colours that need no load
 
 
-def component(name: str, home: Path, own: str, parts: Sequence[str]) -> Callable[..., Any]:
-    """Function that draws `own`.html and .css in `home` with modules `parts`; code is sent once."""
+def component(name: str, home: Path, stem: str, parts: Sequence[str]) -> Callable[..., Any]:
+    """Function that draws HTML and CSS (`stem`) of `home` with modules `parts`, sent once."""
 
     def text(*files: Path) -> str:
         """Contents of files, joined."""
@@ -247,7 +247,7 @@ def component(name: str, home: Path, own: str, parts: Sequence[str]) -> Callable
     ready_js = f'document.dispatchEvent(new CustomEvent("{name}"))'
     code_js = f"{script_js}\n{ready_js}\nexport default function () {{}}"
     code_component = st.components.v2.component(f"{name}_code", js=code_js)
-    html, css = text(home / f"{own}.html"), text(_HERE / "picture.css", home / f"{own}.css")
+    html, css = text(home / f"{stem}.html"), text(_HERE / "picture.css", home / f"{stem}.css")
     picture_js = text(_HERE / "wait.js").replace("NAME", name)
     picture = st.components.v2.component(name, html=html, css=css, js=picture_js)
 

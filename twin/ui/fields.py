@@ -58,7 +58,7 @@ def field_name(path: str) -> str:
 
 def label(path: str) -> str:
     """A field's label with its unit: 'Request rate (req/s)'."""
-    return scenario_words.titled(field_of(path))
+    return scenario_words.title_of(field_of(path))
 
 
 def choice_label(path: str, option: str, facts: Facts | None = None) -> str:
@@ -134,8 +134,8 @@ def with_labels(text: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def with_glossary(name: str, says: str = "") -> str:
-    """Tooltip of a label: the text `says`, and the glossary's meaning of the label's terms.
+def with_glossary(name: str, text: str = "") -> str:
+    """Tooltip of a label: `text`, and the glossary's meaning of the label's terms.
 
     >>> print(with_glossary("Nodes in use", "Of all."))
     Of all.
@@ -143,7 +143,7 @@ def with_glossary(name: str, says: str = "") -> str:
     node: Server; on CloudMatrix384 8 NPUs, 4 CPUs and one L1 switch of each sub-plane.
     """
     meanings = "  \n".join(f"{term.name}: {with_labels(term.meaning)}" for term in terms_in(name))
-    return "\n\n".join(filter(None, (says, meanings)))
+    return "\n\n".join(filter(None, (text, meanings)))
 
 
 def sentence(refusal: str, file: str = "") -> str:
@@ -152,13 +152,13 @@ def sentence(refusal: str, file: str = "") -> str:
     >>> sentence("conv.jsonl: line 2 is not JSON", "conv.jsonl")
     'conv.jsonl: line 2 is not JSON.'
     """
-    text = scenario_words.labelled(CHOSEN.sub(_label_option, refusal))
+    text = scenario_words.with_labels_of_fields(CHOSEN.sub(_with_option_label, refusal))
     if file and refusal.startswith(file):
         text = file[0] + text[len(file[0].upper()) :]
     return plain(NAME.sub(lambda match: _labels_by_name().get(match.group(), match.group()), text))
 
 
-def _label_option(match: re.Match[str]) -> str:
+def _with_option_label(match: re.Match[str]) -> str:
     """The matched `path = option` with the option's label: `deployment.mode = Prefill only`."""
     path, option = match.groups()
     field = field_info(path)

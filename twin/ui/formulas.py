@@ -61,7 +61,7 @@ def no_file(s: Scenario) -> str:
     return session.store().absence(s)
 
 
-def _priced(s: Scenario) -> steady.Priced:
+def _formula_inputs(s: Scenario) -> steady.Priced:
     """The inputs of formulas for a scenario, with its stored trace and routing counts."""
     return steady.Priced(s, session.facts(), *files_of(s))
 
@@ -73,18 +73,18 @@ offered = formula(
 )  # fmt: skip
 # What the deployment sustains (Prediction).
 capacity = formula(
-    "capacity", lambda s: steady.predict_with_advice(_priced(s)), no_file,
+    "capacity", lambda s: steady.predict_with_advice(_formula_inputs(s)), no_file,
     spinner="Working out the steady state",
 )  # fmt: skip
 # One layer on its two streams by phase, where it runs in microbatches (dict[str, Timeline]).
 layers = formula("layers", lambda s: full_load_timelines(s, session.facts(), *files_of(s)), no_file)
 # How the deployment fares under its load (Outlook).
-outlook = formula("outlook", lambda s: load.outlook(_priced(s)), no_file, entries=500)
+outlook = formula("outlook", lambda s: load.outlook(_formula_inputs(s)), no_file, entries=500)
 # (horizon_s, warmup_s) that fit the lives of its requests.
 times = formula("times", lambda s: load.run_times(steady.Priced(s, session.facts())), lambda s: "")
 # Which batch meets the SLO's TPOT, or that none does and why, as one sentence.
 bound = formula("bound", lambda s: steady.largest_batch(
-    _priced(s), 1e-3 * s.slo.tpot_ms).sentence, no_file)  # fmt: skip
+    _formula_inputs(s), 1e-3 * s.slo.tpot_ms).sentence, no_file)  # fmt: skip
 
 
 def why_impossible(scenario: Scenario) -> str:
@@ -109,7 +109,7 @@ def place_instances(scenario: Scenario, fabric: Network) -> tuple[Placement, str
 
 
 @st.cache_resource(show_spinner=False, max_entries=2)
-def _trace(digest: str) -> TraceTable:
+def _stored_trace(digest: str) -> TraceTable:
     """A stored trace by its digest."""
     return session.store().traces.load(digest)
 
@@ -117,7 +117,7 @@ def _trace(digest: str) -> TraceTable:
 def replayed_trace(scenario: Scenario) -> TraceTable | None:
     """The trace that a scenario replays; None without one."""
     trace = TRACE.named(scenario)
-    return _trace(trace.digest) if trace else None
+    return _stored_trace(trace.digest) if trace else None
 
 
 def files_of(scenario: Scenario) -> tuple[TraceTable | None, Any]:

@@ -103,8 +103,8 @@ def _read_upload(one: str, data: bytes, name: str, _kind: Kind[Any]) -> Any:
     return read_in_process(_kind, data, name)
 
 
-def _draw_choice(kind: Import, own: str) -> None:
-    """Draw the choice among stored values (own: digest of the draft's), its use, and deletion."""
+def _draw_choice(kind: Import, used_digest: str) -> None:
+    """Draw the choice among stored values (used_digest: the draft's), its use, and deletion."""
     stored_values = kind.stored()
     rows = stored_values.search(limit=OFFERED).rows
     label_of = distinct_labels({row.digest: kind.called(row) for row in rows})
@@ -112,19 +112,19 @@ def _draw_choice(kind: Import, own: str) -> None:
         return
     chosen_digest = st.selectbox(
         f"Stored {kind.many}", list(label_of),
-        index=list(label_of).index(own) if own in label_of else None,
-        format_func=lambda d: label_of.get(d, d), key=f"stored-{kind.one}:{own}",
+        index=list(label_of).index(used_digest) if used_digest in label_of else None,
+        format_func=lambda d: label_of.get(d, d), key=f"stored-{kind.one}:{used_digest}",
         placeholder=f"Choose {kind.many}, or drop a file below",
     )  # fmt: skip
-    if chosen_digest and chosen_digest != own:
+    if chosen_digest and chosen_digest != used_digest:
         _use(kind, lambda: stored_values.load(chosen_digest))
-    _draw_deletion(kind, label_of, own)
+    _draw_deletion(kind, label_of, used_digest)
 
 
-def _use(kind: Import, value: Callable[[], Any]) -> None:
-    """Store what `value` returns and use it in the draft, or draw why that is impossible."""
+def _use(kind: Import, load_value: Callable[[], Any]) -> None:
+    """Store what `load_value` returns and use it in the draft, or draw why that is impossible."""
     try:
-        new_value = value()  # another visitor may have deleted it just now
+        new_value = load_value()  # another visitor may have deleted it just now
         kind.stored().save(new_value)
         session.set_draft(kind.take(session.draft(), new_value))
     except (StoreError, SpecError) as error:
@@ -145,35 +145,35 @@ def distinct_labels(names: Mapping[str, str]) -> dict[str, str]:
     return {d: f"{name} · {d[:8]}" if labels.count(name) > 1 else name for d, name in names.items()}
 
 
-def _draw_deletion(kind: Import, names: Mapping[str, str], own: str) -> None:
-    """Draw the deletion of a stored value (`names`: by digest) unless it is used or `own`."""
+def _draw_deletion(kind: Import, label_of: Mapping[str, str], used_digest: str) -> None:
+    """Draw the deletion of a stored value that is not used; label_of: labels by digest."""
     key = f"forget-{kind.many}"
     with st.popover(f"Delete stored {kind.many}", icon=":material/delete:"):
         digest = st.selectbox(
-            f"{kind.one.capitalize()} to delete", list(names), index=None, key=key,
-            format_func=lambda d: names.get(d, d), placeholder=f"Choose the {kind.one}",
+            f"{kind.one.capitalize()} to delete", list(label_of), index=None, key=key,
+            format_func=lambda d: label_of.get(d, d), placeholder=f"Choose the {kind.one}",
         )  # fmt: skip
-        why_not = OWN if digest == own else ""
+        why_not = OWN if digest == used_digest else ""
         if digest and not why_not and (users := kind.stored().use_text(digest)):
             why_not = sentence(users)
         if why_not:
             st.markdown(f":material/lock: {why_not}")
         elif digest:
-            st.markdown(f"**{plain(names[digest])}** will be gone for good.")
+            st.markdown(f"**{plain(label_of[digest])}** will be gone for good.")
         st.button(
             "Delete for good", type="primary", disabled=not digest or bool(why_not),
-            key=f"{key}-yes", on_click=_delete, args=(kind, key, own),
+            key=f"{key}-yes", on_click=_delete, args=(kind, key, used_digest),
         )  # fmt: skip
 
 
-def _delete(kind: Import, key: str, own: str) -> None:
-    """Callback: delete the stored value chosen in widget `key`, unless `own`; toast the outcome."""
+def _delete(kind: Import, key: str, used_digest: str) -> None:
+    """Callback: delete the stored value chosen in widget `key` unless used; toast the outcome."""
     # What is chosen now, not when the button was drawn: a click may overtake the page.
     if session.is_gone(key) or not (digest := st.session_state[key]):
         return
     name, icon = kind.one.capitalize(), ":material/delete:"
     try:
-        if digest == own:
+        if digest == used_digest:
             raise StoreError(OWN)
         kind.stored().delete(digest)
         outcome_text = f"{name} deleted."
@@ -306,18 +306,18 @@ def draw_machine_upload() -> None:
     """Draw the draft's imported machine, and offer a deployment of its size."""
     draft = session.draft()
     draw_upload(MACHINES)
-    if not draft.supernode.imported or not (npus := npus_of(draft.supernode)):
+    if not draft.supernode.imported or not (all_npus := npus_of(draft.supernode)):
         return
     try:
-        can_serve = usable_npu_count(draft, build_fabric(draft.supernode, session.facts()))
-        fitted_draft = machines.fit_to_npus(draft, can_serve)
+        usable_npus = usable_npu_count(draft, build_fabric(draft.supernode, session.facts()))
+        fitted_draft = machines.fit_to_npus(draft, usable_npus)
     except (SpecError, HardwareError) as error:
         st.caption(f":material/info: No deployment of this kind fits: {sentence(str(error))}")
         return
     used_npus, fitted_npus = npus_used(draft), npus_used(fitted_draft)
-    if used_npus > can_serve or fitted_npus > used_npus:
+    if used_npus > usable_npus or fitted_npus > used_npus:
         st.button(
-            f"Fit the deployment: {fitted_npus:,} of its {numbered(npus, 'NPU')} instead of "
+            f"Fit the deployment: {fitted_npus:,} of its {numbered(all_npus, 'NPU')} instead of "
             f"{used_npus:,}",
             icon=":material/fit_screen:", key="fit-deployment",
             on_click=session.set_draft, args=(fitted_draft,),

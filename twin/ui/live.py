@@ -43,7 +43,7 @@ def _live() -> Live:
 
 def draw_strip(draft: Scenario) -> Strip:
     """Draw the verdict by formula; returns the containers for the simulation's answer."""
-    _begin(draft)  # concurrent with the formulas, which take as long
+    _begin_run(draft)  # concurrent with the formulas, which take as long
     head, npus = st.container(key="verdict"), npus_of(draft.supernode)
     if not session.refusal():  # 8,192 NPUs take 10 s at first
         with head, st.spinner(f"Pricing {numbered(npus, 'NPU')}, their links and experts"):
@@ -61,7 +61,7 @@ def draw_strip(draft: Scenario) -> Strip:
 def draw_answer(strip: Strip, draft: Scenario) -> str:
     """Draw the draft's simulation in `strip`; returns its run or ''. An edit interrupts it."""
     container = strip.simulated
-    run, horizon_s = _begin(draft)
+    run, horizon_s = _begin_run(draft)
     status = _await_run(container, run) if run else None
     if status is None or not status.ended:
         if status is not None:
@@ -93,7 +93,7 @@ def tables(run: str) -> Mapping[str, Any]:
     return status.tables if status else {}
 
 
-def _begin(draft: Scenario) -> tuple[str, float]:
+def _begin_run(draft: Scenario) -> tuple[str, float]:
     """Start the draft's live run unless on screen; returns (id, simulated s), ('', 0) without."""
     if session.refusal() or access.mode() == access.READ_ONLY or not ready():
         return "", 0.0
@@ -130,11 +130,11 @@ def _look_again(run: str, *, until_found: bool = False) -> None:
         _draw_progress(st.container(), status)
 
 
-def _draw_progress(place: DeltaGenerator, seen: Look) -> None:
+def _draw_progress(place: DeltaGenerator, status: Look) -> None:
     """Draw a badge with the progress of a live run in %, and the requests that it served."""
-    answer_count = seen.live.get("finished")
+    answer_count = status.live.get("finished")
     served_text = f" · {numbered(int(answer_count), 'request')} served" if answer_count else ""
-    _draw_badge(place, f"By formula; simulating {100 * seen.progress:.0f} %{served_text}")
+    _draw_badge(place, f"By formula; simulating {100 * status.progress:.0f} %{served_text}")
 
 
 def _draw_badge(place: DeltaGenerator, text: str) -> None:
@@ -171,50 +171,50 @@ def _draw_verdict(
     model_text = f"First of {1 + len(draft.models)} models: " if draft.models else ""
     if model_text:  # formulas are of one model
         summary, capacity = {}, {}
-    holds_slo = sweep.meets_slo(draft, dict(summary))
+    meets_slo = sweep.meets_slo(draft, dict(summary))
     if summary.get("steady_state") == "overloaded":
         load_text = f":red[**overloaded**]: queues grow above {_rate(outlook.sustained_req_per_s)}"
     elif capacity:
-        load_text = _simulation_clause(draft, capacity, holds_slo)
+        load_text = _simulation_clause(draft, capacity, meets_slo)
     else:
-        load_text = _formula_clause(draft, outlook, holds_slo)
+        load_text = _formula_clause(draft, outlook, meets_slo)
     idle_npus = words.idle_npus(draft)
     idle_text = f"**{numbered(idle_npus, 'NPU')} idle**" if idle_npus else "no NPU idle"
     verdict_text = f"{model_text}{_speed_clause(outlook, summary)}; {load_text}; {idle_text}."
     return place.subheader(verdict_text, anchor=False)
 
 
-def _speed_clause(expected: Outlook, summary: Mapping[str, Any]) -> str:
+def _speed_clause(outlook: Outlook, summary: Mapping[str, Any]) -> str:
     """Clause on seconds a token, by simulation where `summary` has it, and on the load."""
-    tpot_s = summary.get("tpot_s_mean") or expected.tpot_s
+    tpot_s = summary.get("tpot_s_mean") or outlook.tpot_s
     if tpot_s is None:
         return "Prompts only"
-    load_text = "" if expected.rate_req_per_s is None else f" at {_rate(expected.rate_req_per_s)}"
+    load_text = "" if outlook.rate_req_per_s is None else f" at {_rate(outlook.rate_req_per_s)}"
     return f"**{seconds(tpot_s)} a token**{load_text}"
 
 
-def _formula_clause(draft: Scenario, expected: Outlook, holds: bool | None) -> str:
-    """Clause on the load that keeps the SLO by formula; holds: by simulation, None without one."""
-    if not expected.slo_req_per_s:
+def _formula_clause(draft: Scenario, outlook: Outlook, meets_slo: bool | None) -> str:
+    """Clause on the load that keeps the SLO by formula; meets_slo: by simulation, or None."""
+    if not outlook.slo_req_per_s:
         tpot_text = f"no batch keeps its SLO of {draft.slo.tpot_ms:g} ms"
         ttft_text = f"by formula no load keeps its TTFT SLO of {draft.slo.ttft_s:g} s"
-        return f":red[**{ttft_text if expected.limit == 'prefill' else tpot_text}**]"
-    load_req_per_s, most_text = expected.rate_req_per_s, _rate(expected.slo_req_per_s)
-    if load_req_per_s is not None and load_req_per_s > expected.slo_req_per_s:
-        if holds:
+        return f":red[**{ttft_text if outlook.limit == 'prefill' else tpot_text}**]"
+    load_req_per_s, most_text = outlook.rate_req_per_s, _rate(outlook.slo_req_per_s)
+    if load_req_per_s is not None and load_req_per_s > outlook.slo_req_per_s:
+        if meets_slo:
             return f"**holds its SLO in this run**; by formula up to **{most_text}**"
-        limit_text = f"by formula its SLO holds up to **{most_text}** ({expected.limit} is full)"
-        if holds is None and SAFE * load_req_per_s <= expected.slo_req_per_s:
+        limit_text = f"by formula its SLO holds up to **{most_text}** ({outlook.limit} is full)"
+        if meets_slo is None and SAFE * load_req_per_s <= outlook.slo_req_per_s:
             reserve_text = f"{100 * (1 - SAFE):.0f} % in reserve"
             return f":orange[**at its limit**]: {limit_text}, with {reserve_text}; a run decides"
         return f":red[**too much load**]: {limit_text}"
-    if holds is False:
+    if meets_slo is False:
         return f":red[**misses its SLO**], which by formula it holds up to **{most_text}**"
     return f"by formula holds its SLO up to **{most_text}**"
 
 
-def _simulation_clause(draft: Scenario, capacity: Mapping[str, Any], holds: bool | None) -> str:
-    """Clause on the largest load within the SLO by simulation; holds: by this run, or None."""
+def _simulation_clause(draft: Scenario, capacity: Mapping[str, Any], meets_slo: bool | None) -> str:
+    """Clause on the largest load within the SLO by simulation; meets_slo: by this run."""
     unit, load = capacity["unit"], load_of(draft)[1]
     if not capacity["load"]:
         return ":red[**no load keeps its SLO**]"
@@ -224,13 +224,13 @@ def _simulation_clause(draft: Scenario, capacity: Mapping[str, Any], holds: bool
     most_text += f" and misses it from {amount(capacity['high'], 'rate', '').strip()} (simulated)"
     if load >= capacity["high"]:
         return f":red[**too much load**]: it holds its SLO up to {most_text}"
-    if holds is False:
+    if meets_slo is False:
         return f":red[**misses its SLO**], which it holds up to {most_text}"
     if load > capacity["low"]:
         return f":orange[**at its limit**]: it holds its SLO for sure up to {most_text}"
     return f"holds its SLO up to {most_text}"
 
 
-def _rate(value: float) -> str:
+def _rate(req_per_s: float) -> str:
     """A request rate with its unit, as text."""
-    return amount(value, "rate", "req/s")
+    return amount(req_per_s, "rate", "req/s")

@@ -131,7 +131,7 @@ def set_draft(scenario: Scenario) -> None:
         history = state.history[: state.position + 1] + [scenario]
         state.history = history[-HISTORY_LENGTH:]
         state.position = len(state.history) - 1
-    _settle()
+    _drop_pending_edits()
 
 
 def start_from(scenario: Scenario) -> None:
@@ -243,17 +243,17 @@ def undo() -> None:
     state = _state()
     if not state.pending and state.position > 0:
         state.position -= 1
-    _settle()
+    _drop_pending_edits()
 
 
 def redo() -> None:
     """Set the draft to the step that was undone last."""
     if can_redo():
         _state().position += 1
-    _settle()
+    _drop_pending_edits()
 
 
-def _settle() -> None:
+def _drop_pending_edits() -> None:
     """Drop pending edits and their refusal, and have all forms drawn anew."""
     state = _state()
     state.generation += 1

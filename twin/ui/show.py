@@ -41,11 +41,11 @@ _drawn = st.components.v2.component(
 )  # fmt: skip
 
 
-def draw_frame(page: str, sought: tuple[int, str] = (0, "")) -> None:
+def draw_frame(page: str, search: tuple[int, str] = (0, "")) -> None:
     """Draw what all pages have: styles, tools of charts, the phone's drawer, closed after a choice.
-    sought: number of a search, and key of the widget to mark once."""
+    search: its number, and key of the widget to mark once."""
     st.html(_HERE / "page.css")
-    search_count, key = sought
+    search_count, key = search
     css_class = f"st-key-{re.sub(r'[^a-zA-Z0-9_-]', '-', key)}"
     with st.container(key="drawer"):
         _drawer(data={"page": page, "times": search_count, "found": css_class}, key="drawer-page")
@@ -70,10 +70,10 @@ def plot(chart: Chart, key: str) -> None:
 
 
 def draw_pass_times(
-    plan: Timeline | None, rows: Sequence[tuple[str, str, float]], took_s: float, name_of: str,
+    plan: Timeline | None, rows: Sequence[tuple[str, str, float]], took_s: float, pass_name: str,
     key: str = "", columns: int = 1,
 ) -> None:  # fmt: skip
-    """Draw the time of an iteration or a batch (`name_of`): one layer on both streams, then all
+    """Draw the time of an iteration or a batch (`pass_name`): one layer on both streams, then all
     rows (stream, operator, busy seconds); took_s: seconds of the whole."""
     st.markdown(waterfall.pace_sentence(plan, rows))
     containers = st.columns(columns, gap="large") if plan else [st.container()]
@@ -84,8 +84,8 @@ def draw_pass_times(
             plot(waterfall.layer(plan, layer_s), f"layer{key}")
     with containers[-1]:
         if plan is not None:
-            st.markdown(f"**At work in the whole {name_of}**")
-        plot(waterfall.operator_times(rows, name_of), f"operators{key}")
+            st.markdown(f"**At work in the whole {pass_name}**")
+        plot(waterfall.operator_times(rows, pass_name), f"operators{key}")
 
 
 def plot_all(pictures: Iterable[tuple[str, Chart, str]]) -> None:

@@ -21,9 +21,9 @@ WORD_ABOVE = 1.16  # upper end of an axis over its highest value, where a word s
 
 
 def distribution(
-    curves: Sequence[Curve], slo_s: float | None = None, of: str = "requests"
+    curves: Sequence[Curve], slo_s: float | None = None, noun: str = "requests"
 ) -> Chart:
-    """Chart of cumulative distributions of durations in s, SLO as a line; of: what is counted."""
+    """Chart of cumulative distributions of durations in s, SLO as a line; noun: what is counted."""
     share = np.linspace(0.0, 1.0, QUANTILES)
     quantiles_of = []
     for curve in curves:
@@ -52,7 +52,7 @@ def distribution(
         fig, "Cumulative distribution. " + "; ".join(sentences) + ".",
         "Each curve says which share is within a time: further to the left is faster.",
         x={"range": [0, axis_end_s * factor], "title_text": unit, "showgrid": True},
-        y={"range": [0, 101], "ticksuffix": " %", "title_text": f"of {of}"},
+        y={"range": [0, 101], "ticksuffix": " %", "title_text": f"of {noun}"},
         hovermode="closest", showlegend=len(quantiles_of) > 1,
     )  # fmt: skip
 
@@ -154,9 +154,10 @@ def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
     factor, unit = base.time_unit(total)
     names = list(rows)
     # A stage that takes no time at all would only be a word in the legend.
-    order = list(dict.fromkeys(stage for parts in rows.values() for stage, v in parts if v > 0))
-    fig = figure(height=96 + 44 * len(rows) + 14 * len(order))  # the legend in one column
-    for stage in order:
+    all_parts = (part for parts in rows.values() for part in parts)
+    stage_names = list(dict.fromkeys(stage for stage, part_s in all_parts if part_s > 0))
+    fig = figure(height=96 + 44 * len(rows) + 14 * len(stage_names))  # the legend in one column
+    for stage in stage_names:
         values = [dict(rows[name]).get(stage, 0.0) for name in names]
         base.add_bars(
             fig, names, [v * factor for v in values], theme.STAGE.get(stage, theme.ROLE["decode"]),
@@ -266,13 +267,13 @@ def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
         return empty_chart("No iteration ran")
     operators = {operator for times in times_by_run.values() for operator in times}
     longest = {o: max(times.get(o, 0.0) for times in times_by_run.values()) for o in operators}
-    order = sorted((o for o in longest if longest[o] > 0), key=lambda o: (-longest[o], o))
-    order, other_names = order[:TOP_COMPARED], order[TOP_COMPARED:]
-    row_titles = [theme.title(o) for o in order] + ["All other"] * bool(other_names)
+    operator_order = sorted((o for o in longest if longest[o] > 0), key=lambda o: (-longest[o], o))
+    operator_order, other_names = operator_order[:TOP_COMPARED], operator_order[TOP_COMPARED:]
+    row_titles = [theme.title(o) for o in operator_order] + ["All other"] * bool(other_names)
     factor, unit = base.time_unit(max(longest.values()))
     fig = figure(height=90 + (12 + 11 * len(times_by_run)) * len(row_titles))
     for name, times in times_by_run.items():
-        values = [times.get(operator, 0.0) for operator in order]
+        values = [times.get(operator, 0.0) for operator in operator_order]
         values += [sum(times.get(operator, 0.0) for operator in other_names)] * bool(other_names)
         base.add_bars(
             fig, row_titles, [v * factor for v in values], runs[name][0], name=base.shorten(name),

@@ -90,11 +90,11 @@ def hourly_bars(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], uni
             marker={"color": colour, "line_width": 0}, hovertemplate="%{y:,.3~g} " + unit,
         )  # fmt: skip
         rows = hours.with_columns(pl.col(name).fill_null(0.0))
-        least, most = (rows.row(int(k or 0), named=True)
+        low_row, high_row = (rows.row(int(k or 0), named=True)
                        for k in (rows[name].arg_min(), rows[name].arg_max()))  # fmt: skip
         sentences.append(
-            f"{label}: {amount(least[name], 'rate', unit)} at least, in hour {least['hour']}, "
-            f"{amount(most[name], 'rate', unit)} at most, in hour {most['hour']}"
+            f"{label}: {amount(low_row[name], 'rate', unit)} at least, in hour {low_row['hour']}, "
+            f"{amount(high_row[name], 'rate', unit)} at most, in hour {high_row['hour']}"
         )
     return chart(
         fig, f"{unit} by hour. " + "; ".join(sentences) + ".", "Each bar is one hour of the day.",
@@ -106,9 +106,9 @@ def hourly_bars(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], uni
 def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> base.Chart:
     """Chart of the bytes/s read from each tier of the memory pool over simulated time."""
     reads = traffic.filter(pl.col("traffic").is_in(list(TIERS)))
-    rates = reads.pivot("traffic", index="t_s", values="bytes", aggregate_function="sum")
-    table = windows.select("t_s", "window_s").join(rates, on="t_s", how="left")
-    tier_bytes = pl.col([tier for tier in TIERS if tier in rates.columns])
+    bytes_by_tier = reads.pivot("traffic", index="t_s", values="bytes", aggregate_function="sum")
+    table = windows.select("t_s", "window_s").join(bytes_by_tier, on="t_s", how="left")
+    tier_bytes = pl.col([tier for tier in TIERS if tier in bytes_by_tier.columns])
     table = table.with_columns(tier_bytes.fill_null(0.0) / pl.col("window_s"))
     caption = "What DRAM has lost comes from SSD, in addition to the reads from DRAM."
     return timeline(table, TIERS, "GB/s", scale=1e-9, warmup_s=warmup_s, reads=caption)
@@ -122,18 +122,18 @@ def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> bas
     return timeline(hits, columns, "%", scale=100, top=101, warmup_s=warmup_s, reads=reads)
 
 
-def servers(read: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> base.Chart:
+def servers(reads: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> base.Chart:
     """Map of the bytes/s read from each memory server over simulated time, a row a node."""
-    nodes, times_s = read["node"].unique().sort(), read["t_s"].unique().sort()
-    read, shape = read.sort("node", "t_s"), (nodes.len(), times_s.len())
-    rates = (read["read_bytes"] / read["window_s"]).to_numpy().reshape(shape) / 1e9
-    delays = [f", held reads back by {seconds(s)}" if s > 0 else "" for s in read["held_s"]]
+    nodes, times_s = reads["node"].unique().sort(), reads["t_s"].unique().sort()
+    reads, shape = reads.sort("node", "t_s"), (nodes.len(), times_s.len())
+    rates = (reads["read_bytes"] / reads["window_s"]).to_numpy().reshape(shape) / 1e9
+    delay_texts = [f", held reads back by {seconds(s)}" if s > 0 else "" for s in reads["held_s"]]
     factor, unit = base.time_axis(float(times_s[-1]))
     fig = base.figure(height=140 + 10 * nodes.len())
     base.add_heat_map(
         fig, rates, dark=dark, x=times_s.to_numpy() * factor, y=[f"node {node}" for node in nodes],
         ygap=1, colorbar={"ticksuffix": " GB/s"},
-        customdata=np.array(delays).reshape(shape),
+        customdata=np.array(delay_texts).reshape(shape),
         hovertemplate="%{y}, %{x:.3~g} " + unit + "<br>%{z:.3~g} GB/s%{customdata}<extra></extra>",
     )  # fmt: skip
     base.shade_warm_up(fig, warmup_s * factor)

@@ -57,14 +57,14 @@ def die_map(
     )  # fmt: skip
 
 
-def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None = None) -> base.Chart:
-    """Chart of the hottest die over the mean, f8[layers], of one moment or around a rebalance."""
+def by_layer(layers: np.ndarray, old: np.ndarray, new: np.ndarray | None = None) -> base.Chart:
+    """Chart of the hottest die's load over the mean, f8[layers]; new: after a rebalance, if any."""
     if not layers.size:
         return base.empty_chart("No expert load was recorded")
     fig, sentences = base.figure(height=320), []
-    curves = [("hottest die", before, AFTER, "circle")]
-    if after is not None:
-        curves = [("before", before, BEFORE, "circle"), ("after", after, AFTER, "diamond")]
+    curves = [("hottest die", old, AFTER, "circle")]
+    if new is not None:
+        curves = [("before", old, BEFORE, "circle"), ("after", new, AFTER, "diamond")]
     for name, ratios, colour, symbol in curves:
         base.add_line(fig, layers, ratios, colour, HOVER, mode="lines+markers", name=name,
              marker={"symbol": symbol, "size": 6})  # fmt: skip
@@ -75,7 +75,7 @@ def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None = 
     return base.chart(
         fig, "Hottest die over the mean by layer. " + "; ".join(sentences) + ".",
         "Each layer waits for its hottest die: 1 would be even.",
-        x={"title_text": "layer"}, showlegend=after is not None,
+        x={"title_text": "layer"}, showlegend=new is not None,
         y={"title_text": "hottest die, × mean", "range": [0, max(2.0, 1.08 * top_ratio)]},
     )  # fmt: skip
 
@@ -153,25 +153,26 @@ def _mark_events(
 
 
 def node_matrix(
-    nodes: np.ndarray, moved: np.ndarray, window: str, *, dark: bool = False
+    nodes: np.ndarray, moved_bytes: np.ndarray, span_text: str, *, dark: bool = False
 ) -> base.Chart:
     """Map of bytes of expert exchange f8[nodes, nodes] from node (down) to node (across)."""
-    if not moved.size or not moved.max():
+    if not moved_bytes.size or not moved_bytes.max():
         return base.empty_chart("No expert exchange was recorded")
-    scale, unit = base.bytes_unit(float(moved.max()))
+    scale, unit = base.bytes_unit(float(moved_bytes.max()))
+    amounts, total_bytes = moved_bytes * scale, float(moved_bytes.sum())
     node_names = [str(node) for node in nodes]
     fig = base.figure(height=max(260, min(640, 130 + 28 * nodes.size)))
     base.add_heat_map(
-        fig, moved * scale, dark=dark, x=node_names, y=node_names, zmax=float(moved.max()) * scale,
+        fig, amounts, dark=dark, x=node_names, y=node_names, zmax=float(amounts.max()),
         xgap=1, ygap=1, texttemplate="%{z:.3~g}" if nodes.size <= 12 else None,
         hovertemplate=f"node %{{y}} → node %{{x}}<br>%{{z:,.3~g}} {unit}<extra></extra>",
         colorbar={"title": {"text": unit, "side": "top"}},
     )  # fmt: skip
-    diagonal = float(np.trace(moved)) / float(moved.sum())
-    receiver_index = int(moved.sum(axis=0).argmax())
+    diagonal_share = float(np.trace(moved_bytes)) / total_bytes
+    receiver_index = int(moved_bytes.sum(axis=0).argmax())
     return base.chart(
-        fig, f"Expert exchange between {numbered(nodes.size, 'node')} {window}: "
-        f"{amount(float(moved.sum()), 'bytes')} in all, {amount(diagonal, 'share')} within a node; "
+        fig, f"Expert exchange between {numbered(nodes.size, 'node')} {span_text}: "
+        f"{amount(total_bytes, 'bytes')} in all, {amount(diagonal_share, 'share')} within a node; "
         f"node {nodes[receiver_index]} receives most.",
         "The diagonal stays within a node.", x={"title_text": "to node", "type": "category"},
         y={"title_text": "from node", "type": "category", "autorange": "reversed"},

@@ -72,13 +72,13 @@ def around_faults(
     column: str,
 ) -> Chart:  # fmt: skip
     """Chart of an entry of AROUND over time, lines at events, shaded during faults and outages."""
-    label, role, axis, scale = AROUND[column]
+    label, role, y_title, scale = AROUND[column]
     colours = {column: (label, theme.ROLE[role])}
     caption = "Shaded while a fault is in force, darker while an instance is out of service."
-    time_chart = timeline(windows, colours, axis, scale=scale, warmup_s=warmup_s, reads=caption)
+    time_chart = timeline(windows, colours, y_title, scale=scale, warmup_s=warmup_s, reads=caption)
     end_s = float(windows["t_s"].max() or 0.0)  # type: ignore[arg-type]
     factor, _ = time_axis(end_s)
-    next_s = -1.0
+    mark_s = -1.0
     for fault in [candidate for candidate in faults if candidate.at_s < end_s][:MOST]:
         for begin_s, stop_s in _spans(fault, end_s):
             colour = LOOKS[KINDS[fault.kind].look]
@@ -91,10 +91,10 @@ def around_faults(
             mark, colour = MARKS[row["kind"]]
             time_chart.figure.add_vline(
                 x=row["t_s"] * factor, line={"color": colour, "width": 1.4},
-                annotation_text=mark if row["t_s"] >= next_s else "", annotation_position="top",
+                annotation_text=mark if row["t_s"] >= mark_s else "", annotation_position="top",
                 annotation_font={"size": 13, "color": colour},
             )  # fmt: skip
-            next_s = max(next_s, row["t_s"] + 0.04 * end_s)
+            mark_s = max(mark_s, row["t_s"] + 0.04 * end_s)
     kind_counts = events["kind"].value_counts().sort("kind").iter_rows()
     listing = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in kind_counts)
     return time_chart._replace(alt=f"{time_chart.alt} Marked: {listing}.")

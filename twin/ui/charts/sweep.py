@@ -101,8 +101,9 @@ def frontier(
         texts = [f"{axis.text_of(p.x)}: {speed:.3g} tokens/s a user, {rate:,.0f} tokens/s per NPU"
                 for p, speed, rate in zip(decoders, speeds, rates, strict=True)]  # fmt: skip
         _add_points(fig, name or "this sweep", colour, speeds, rates, decoders, texts)
-        tpots, rate_bands = ([p.bands.get(key) for p in decoders] for key in (FOR_USER, PER_NPU))
-        speed_bands = [ends and (1.0 / ends[1], 1.0 / ends[0]) for ends in tpots]
+        rate_bands = [p.bands.get(PER_NPU) for p in decoders]
+        tpot_bands = (p.bands.get(FOR_USER) for p in decoders)
+        speed_bands = [ends and (1.0 / ends[1], 1.0 / ends[0]) for ends in tpot_bands]
         fig.data[-1].error_x = _error_bars(speeds, speed_bands, colour)
         fig.data[-1].error_y = _error_bars(rates, rate_bands, colour)
         sentences += texts
@@ -243,10 +244,10 @@ def plan_front(
     if not shown_points:
         return base.empty_chart("No deployment is within the limits")
     fig = base.figure(height=380)
-    best = sorted((p for p in shown_points if p["on_front"]), key=_speed)
+    front_points = sorted((p for p in shown_points if p["on_front"]), key=_speed)
     for name, rows, mode, colour in (
         ("simulated", [p for p in shown_points if not p["on_front"]], "markers", theme.OTHER),
-        ("front", best, "lines+markers", theme.SERIES[0]),
+        ("front", front_points, "lines+markers", theme.SERIES[0]),
     ):
         base.add_line(
             fig, [_speed(p) for p in rows], [p["tokens_per_s_per_npu"] for p in rows], colour, TIP,
@@ -262,10 +263,10 @@ def plan_front(
     crosses = [p for p in _in_range(published, [p["tokens_per_s_per_npu"] for p in shown_points])
                if min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip
     _add_crosses(fig, crosses, "published, decode NPUs alone", mode="markers")
-    text = "; ".join(f"{_label(p, ranks)}: {p['tokens_per_s_per_npu']:,.0f} per NPU" for p in best)
+    rates = (f"{_label(p, ranks)}: {p['tokens_per_s_per_npu']:,.0f} per NPU" for p in front_points)
     systems = ", ".join(dict.fromkeys(p.name.partition(",")[0] for p in crosses))
     return base.chart(
-        fig, f"The front of throughput per NPU against speed for one user. {text}.",
+        fig, f"The front of throughput per NPU against speed for one user. {'; '.join(rates)}.",
         "Up is cheaper, right is faster for a user; the line joins what nothing beats in both."
         + (f" Crosses are of {systems}, whatever the plan's machine." if systems else ""),
         x={"title_text": "tokens/s for one user", "showgrid": True},

@@ -21,32 +21,32 @@ def waterfall(
 ) -> Chart:  # fmt: skip
     """Chart of a request's seconds by part; total: name of a bar of all; median: parts, in grey."""
     total_s = max(sum(parts.values()), sum(median.values()))
-    drawn = [n for n in parts if max(parts[n], median.get(n, 0.0)) > SHOWN * total_s]
-    if not drawn:
+    names = [n for n in parts if max(parts[n], median.get(n, 0.0)) > SHOWN * total_s]
+    if not names:
         return empty_chart("No request finished")
     factor, unit = time_unit(total_s)
-    rows = [f"{n[0].upper()}{n[1:]}" for n in drawn] + [total] * bool(total)
+    rows = [f"{n[0].upper()}{n[1:]}" for n in names] + [total] * bool(total)
     fig = figure(height=110 + (40 if median else 27) * len(rows))
-    palette = [colours.get(n) or theme.SERIES[k % len(theme.SERIES)] for k, n in enumerate(drawn)]
+    palette = [colours.get(n) or theme.SERIES[k % len(theme.SERIES)] for k, n in enumerate(names)]
     series = {"this request": (parts, [*palette, theme.OTHER])}
     longest = 0  # characters of a label
     if median:
         series["the median request"] = median, [SLACK_COLOUR] * len(rows)
     for name, (parts_s, shades) in series.items():
         begins_s = dict(zip(parts_s, accumulate(parts_s.values(), initial=0.0), strict=False))
-        values_s = [parts_s.get(n, 0.0) for n in drawn]
+        values_s = [parts_s.get(n, 0.0) for n in names]
         value_texts = [seconds(v) if v else "" for v in values_s]
         if not median:
             value_texts = [f"{seconds(v)} · {amount(v / total_s, 'share')}" for v in values_s]
         longest = max(longest, *map(len, value_texts))
         add_bars(
             fig, rows, [v * factor for v in [*values_s, total_s]][: len(rows)], shades[: len(rows)],
-            base=[begins_s.get(n, 0.0) * factor for n in drawn] + [0.0] * bool(total), name=name,
+            base=[begins_s.get(n, 0.0) * factor for n in names] + [0.0] * bool(total), name=name,
             text=[*value_texts, seconds(total_s)][: len(rows)],
-            textposition=["outside" if median else "auto"] * len(drawn) + ["inside"] * bool(total),
+            textposition=["outside" if median else "auto"] * len(names) + ["inside"] * bool(total),
         )  # fmt: skip
-    median_texts = {n: f" (median {seconds(median.get(n, 0.0))})" if median else "" for n in drawn}
-    listing = ", ".join(f"{n} {seconds(parts[n])}{median_texts[n]}" for n in drawn)
+    median_texts = {n: f" (median {seconds(median.get(n, 0.0))})" if median else "" for n in names}
+    listing = ", ".join(f"{n} {seconds(parts[n])}{median_texts[n]}" for n in names)
     return chart(
         fig, f"{total or 'One request'} takes {seconds(sum(parts.values()))}: {listing}.", reads,
         x={"title_text": unit, "range": [0, total_s * factor]}, barmode="group",
@@ -66,20 +66,20 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
         for operator, time_s in piece.operators:
             share = time_s / piece_s * (piece.high - piece.low)
             low, high = begin - int(begin), begin + share - int(begin)
-            for left, right in [(low, high)] if high <= 1.0 else [(low, 1.0), (0.0, high - 1.0)]:
-                bar = streams[piece.stream], left, right - left, piece.microbatch, share
+            for start, end in [(low, high)] if high <= 1.0 else [(low, 1.0), (0.0, high - 1.0)]:
+                bar = streams[piece.stream], start, end - start, piece.microbatch, share
                 bars_of.setdefault(operator, []).append(bar)
             begin += share
     fig = figure(height=170 + 62 * len(streams))
     scale = layer_s * factor
     add_bars(fig, streams, [scale] * len(streams), SLACK_COLOUR, name="Slack", hover="Slack")
-    for operator, bars_cut in bars_of.items():
+    for operator, bars in bars_of.items():
         fig.add_bar(
-            y=[bar[0] for bar in bars_cut], x=[scale * bar[2] for bar in bars_cut],
-            base=[scale * bar[1] for bar in bars_cut], orientation="h", name=theme.title(operator),
+            y=[bar[0] for bar in bars], x=[scale * bar[2] for bar in bars],
+            base=[scale * bar[1] for bar in bars], orientation="h", name=theme.title(operator),
             marker={"color": theme.operator_colour(operator), "line_width": 0,
-                    "pattern": HATCHED | {"shape": ["/" if bar[3] else "" for bar in bars_cut]}},
-            customdata=[(seconds(layer_s * bar[4]), 1 + bar[3]) for bar in bars_cut],
+                    "pattern": HATCHED | {"shape": ["/" if bar[3] else "" for bar in bars]}},
+            customdata=[(seconds(layer_s * bar[4]), 1 + bar[3]) for bar in bars],
             hovertemplate="%{fullData.name}, microbatch %{customdata[1]}: %{customdata[0]}"
             "<extra></extra>",
         )  # fmt: skip
@@ -115,10 +115,10 @@ def pace_sentence(plan: Timeline | None, rows: Sequence[tuple[str, str, float]])
     )
 
 
-def operator_times(rows: Sequence[tuple[str, str, float]], name_of: str) -> Chart:
-    """Chart of each operator's busy time in a mean iteration or batch (`name_of`); slack last."""
+def operator_times(rows: Sequence[tuple[str, str, float]], pass_name: str) -> Chart:
+    """Chart of each operator's busy time in a mean iteration or batch (`pass_name`); slack last."""
     if not rows:
-        return empty_chart(f"No {name_of} ran")
+        return empty_chart(f"No {pass_name} ran")
     rows = [row for row in rows if row[2] > SHOWN * sum(value for _, _, value in rows)]
     rows = sorted(rows, key=lambda row: (row[1] == SLACK, -row[2]))
     longest_s = max(value for _, _, value in rows)
@@ -134,8 +134,8 @@ def operator_times(rows: Sequence[tuple[str, str, float]], name_of: str) -> Char
     )  # fmt: skip
     listing = ", ".join(f"{n} {seconds(v)}" for n, (_, _, v) in zip(names[:3], rows, strict=False))
     return chart(
-        fig, f"At work in a mean {name_of}: {listing}.",
+        fig, f"At work in a mean {pass_name}: {listing}.",
         "Time each operator is at work; where two streams overlap, the sum exceeds the whole.",
-        x={"title_text": f"{unit} at work per {name_of}", "range": [0, 1.2 * longest_s * factor]},
+        x={"title_text": f"{unit} at work per {pass_name}", "range": [0, 1.2 * longest_s * factor]},
         hovermode="closest", showlegend=False, bargap=0.28,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import streamlit as st
 
 from twin.scenario import ScenarioField, form_groups
-from twin.scenario.words import titled
+from twin.scenario.words import title_of
 from twin.ui import fields, session
 
 # Session state: how often a field was looked for, the last one, and that its form has to open it.
@@ -102,46 +102,46 @@ def draw_problem(refusal: str) -> None:
 
 
 def draw_widget(
-    known: ScenarioField, value: Any, *, names: Sequence[str] | None = None, **common: Any
+    field: ScenarioField, value: Any, *, names: Sequence[str] | None = None, **arguments: Any
 ) -> None:
-    """Draw a field's toggle, choice among `names`, number or text; common: further arguments."""
-    if known.kind is bool:
+    """Draw a field's toggle, choice among `names`, number or text; arguments: further ones."""
+    if field.kind is bool:
         st.space("xsmall")
-        st.toggle(titled(known), value, **common)
+        st.toggle(title_of(field), value, **arguments)
     elif names is not None:
-        _offer(known, value, names, common)
-    elif known.kind in (int, float):
-        _draw_number(known, value, common)
+        _draw_choice(field, value, names, **arguments)
+    elif field.kind in (int, float):
+        _draw_number(field, value, **arguments)
     else:
-        st.text_input(titled(known), value, max_chars=known.chars_max, **common)
+        st.text_input(title_of(field), value, max_chars=field.chars_max, **arguments)
 
 
-def _offer(known: ScenarioField, value: str, names: Sequence[str], common: dict[str, Any]) -> None:
+def _draw_choice(field: ScenarioField, value: str, names: Sequence[str], **kwargs: Any) -> None:
     """Draw a choice among names: in a row if their labels are short, otherwise as a list."""
     if value not in names:
         names = [value, *names]
 
     def label_of(option: str) -> str:
         """Label of one of the field's options."""
-        if not known.files and option in known.options:
-            return known.options[option]
-        return fields.choice_label(known.path, option, session.facts())
+        if not field.files and option in field.options:
+            return field.options[option]
+        return fields.choice_label(field.path, option, session.facts())
 
-    common |= {"format_func": label_of}
-    if "[]" not in known.path and sum(len(label_of(o)) for o in names) <= ROW_CHARACTERS:
-        st.segmented_control(titled(known), names, default=value, required=True, **common)
+    kwargs |= {"format_func": label_of}
+    if "[]" not in field.path and sum(len(label_of(o)) for o in names) <= ROW_CHARACTERS:
+        st.segmented_control(title_of(field), names, default=value, required=True, **kwargs)
     else:
-        st.selectbox(titled(known), names, list(names).index(value), **common)
+        st.selectbox(title_of(field), names, list(names).index(value), **kwargs)
 
 
-def _draw_number(known: ScenarioField, value: float, common: dict[str, Any]) -> None:
+def _draw_number(field: ScenarioField, value: float, **kwargs: Any) -> None:
     """Draw the input of a number, with a step of the size of its default."""
-    step = known.step or 10.0 ** (math.floor(math.log10(known.default or 1)) - 1)
+    step = field.step or 10.0 ** (math.floor(math.log10(field.default or 1)) - 1)
     number_format, step = "%.6g", float(step)
-    if known.kind is int:  # as a decimal number too: else 1e3 is read as 1, and 2.5 as 2
+    if field.kind is int:  # as a decimal number too: else 1e3 is read as 1, and 2.5 as 2
         number_format, step = "%.15g", max(1.0, step // 1)
     # Without ends of its own: a number beyond them is refused in a sentence that says them.
-    st.number_input(titled(known), value=float(value), format=number_format, step=step, **common)
+    st.number_input(title_of(field), value=float(value), format=number_format, step=step, **kwargs)
 
 
 def further_fields(form: str) -> dict[str, list[str]]:
@@ -153,8 +153,8 @@ def further_fields(form: str) -> dict[str, list[str]]:
     }  # fmt: skip
 
 
-def draw_form(form: str, own: Mapping[str, Callable[[], None]]) -> str | None:
-    """Draw a form; returns the open group, None without. `own` draws a group differently."""
+def draw_form(form: str, draw_by_group: Mapping[str, Callable[[], None]]) -> str | None:
+    """Draw a form; returns the open group or None. draw_by_group: functions of special groups."""
     draft = session.draft_with_pending()
     draw_group(path for path in FIRST[form] if not fields.why_idle(path, draft))
     paths_by_group, key = further_fields(form), f"{form}-group"
@@ -167,8 +167,8 @@ def draw_form(form: str, own: Mapping[str, Callable[[], None]]) -> str | None:
         "More fields", list(paths_by_group), label_visibility="collapsed", key=key,
         persist_state="session", wrap=True,
     )  # fmt: skip
-    if group_name in own:
-        own[group_name]()
+    if draw := draw_by_group.get(group_name or ""):
+        draw()
     elif group_name is not None:
         draw_group(paths_by_group[group_name])
     return group_name

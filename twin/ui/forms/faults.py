@@ -61,14 +61,14 @@ def _draw_buttons(rows: list[Row], draft: Scenario, fabric: Network) -> None:
         with st.popover("Typical faults", icon=":material/bolt:"):
             instances, _ = place_instances(draft, fabric)
             for name, typical_rows in typical_faults(draft, fabric, instances.instances).items():
-                _offer(name, f"typical:{name}", [*rows, *typical_rows], type="tertiary")
+                _button(name, f"typical:{name}", [*rows, *typical_rows], type="tertiary")
         new_fault = Fault(element="node 0", at_s=draft.warmup_s).model_dump()
-        _offer("Add a fault", "fault-add", [*rows, new_fault], icon=":material/add:")
+        _button("Add a fault", "fault-add", [*rows, new_fault], icon=":material/add:")
         if rows:
-            _offer("Remove all", "fault-none", [], icon=":material/delete_sweep:", type="tertiary")
+            _button("Remove all", "fault-none", [], icon=":material/delete_sweep:", type="tertiary")
 
 
-def _offer(text: str, key: str, rows: list[Row], **look: Any) -> None:
+def _button(text: str, key: str, rows: list[Row], **look: Any) -> None:
     """Draw a button that makes `rows` the draft's faults."""
     change = session.toast_refusals()(
         lambda: session.set_draft(with_overrides(session.draft(), {"faults": rows}))
@@ -108,7 +108,7 @@ def _draw_row(rows: list[Row], number: int, fabric: Network) -> None:
                 ("Duplicate", "copy", [*rows_before, row, row, *rows_after], "content_copy"),
                 ("Remove", "remove", [*rows_before, *rows_after], "delete"),
             ):
-                _offer(name, f"fault-{action}:{number}", new_rows, icon=f":material/{icon}:")
+                _button(name, f"fault-{action}:{number}", new_rows, icon=f":material/{icon}:")
         reason = st.session_state.get(key(number, "refused")) or fault_error(fabric, row)
         if reason:
             forms.draw_problem(reason)
@@ -124,9 +124,11 @@ def _draw_widget(row: Row, number: int, field: str, fabric: Network) -> None:
         "to": {"placeholder": "the whole element"},
         "factor": {"disabled": "factor" not in KINDS[row["kind"]].uses},
     }
-    common: dict[str, Any] = {"names": options(path, session.facts()), "help": field_of(path).help}
-    edits = {"key": key(number, field), "on_change": _apply, "args": (number, field, fabric)}
-    forms.draw_widget(field_of(path), row[field], **common | edits | field_options.get(field, {}))
+    arguments = {
+        "names": options(path, session.facts()), "help": field_of(path).help,
+        "key": key(number, field), "on_change": _apply_edit, "args": (number, field, fabric),
+    } | field_options.get(field, {})  # fmt: skip
+    forms.draw_widget(field_of(path), row[field], **arguments)
 
 
 def key(number: int, field: str) -> str:
@@ -134,7 +136,7 @@ def key(number: int, field: str) -> str:
     return session.field_key(f"faults.{number}.{field}")
 
 
-def _apply(number: int, field: str, fabric: Network) -> None:
+def _apply_edit(number: int, field: str, fabric: Network) -> None:
     """Write the widget of a field of a row to the draft, or show a sentence below the row."""
     if session.is_gone(key(number, field)):
         return
@@ -175,7 +177,7 @@ def typical_faults(
     node = int(fabric.node[fabric.dies[instance.die_of_rank[-1]]])
     switch, switch_text = f"L1 {node}.3", f"of an L1 switch of node {node}"
     cpu_faults = [fault(f"CPU {node}.{cpu}") for cpu in range(s.supernode.cpus_per_node)]
-    typical = {
+    rows_of = {
         f"A die of {instance.name}": [fault(die)],
         "A node": [fault(f"node {node}")],
         f"A straggler in {instance.name}, half speed": [fault(die, "slow")],
@@ -187,7 +189,7 @@ def typical_faults(
         "The RDMA plane at half its rate": [fault("RDMA plane", "derate")],
         f"The memory server of node {node}": cpu_faults,
     }
-    return {n: rows for n, rows in typical.items() if not any(fault_error(fabric, r) for r in rows)}
+    return {n: rows for n, rows in rows_of.items() if not any(fault_error(fabric, r) for r in rows)}
 
 
 def fault_error(fabric: Network, row: Row) -> str:

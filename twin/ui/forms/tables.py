@@ -9,7 +9,7 @@ import streamlit as st
 
 from twin.scenario import ScenarioField, fields, read
 from twin.scenario.fields import value_at
-from twin.scenario.words import titled
+from twin.scenario.words import title_of
 from twin.ui import forms, session
 from twin.ui.fields import with_labels
 
@@ -89,18 +89,18 @@ def _with_cells(row: dict[str, Any], cells: dict[str, Any]) -> dict[str, Any]:
     return new_row
 
 
-def config(known: ScenarioField, options: list[str] | None = None) -> Any:
+def config(field: ScenarioField, options: list[str] | None = None) -> Any:
     """Streamlit's configuration of a declared field's column; options: names it accepts."""
-    title = titled(known)
-    arguments: dict[str, Any] = {"help": with_labels(known.help), "required": known.required}
+    title = title_of(field)
+    arguments: dict[str, Any] = {"help": with_labels(field.help), "required": field.required}
     if options:
-        more_options = [option for option in known.options if option not in options]
+        more_options = [option for option in field.options if option not in options]
         return st.column_config.SelectboxColumn(title, options=options + more_options, **arguments)
-    if known.kind is str:
+    if field.kind is str:
         return st.column_config.TextColumn(title, **arguments)
     return st.column_config.NumberColumn(
-        title, min_value=known.low, max_value=known.high, default=known.default,
-        step=1 if known.kind is int else None, **arguments,
+        title, min_value=field.low, max_value=field.high, default=field.default,
+        step=1 if field.kind is int else None, **arguments,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from twin.lab.library import DATA, preset, presets
 from twin.lab.share import links
 from twin.scenario import Scenario
 from twin.scenario.fields import fields
-from twin.scenario.words import quoted, titled
+from twin.scenario.words import quoted, title_of
 from twin.ui import forms, session
 from twin.ui.fields import sentence
 from twin.ui.forms import tables
@@ -41,7 +41,7 @@ def refusal_text(error: Exception, file: str = "") -> str:
         path, row = re.sub(r"\.(\d+)\.", "[].", match[0]), re.search(r"\.(\d+)\.", match[0])
         if path not in declared:
             return match[0]
-        return titled(declared[path]) + (f" (row {int(row[1]) + 1})" if row else "")
+        return title_of(declared[path]) + (f" (row {int(row[1]) + 1})" if row else "")
 
     return sentence(re.sub(r"(?<![\w.])[a-z_]+(\.\d+\.[a-z_]+)?(?= = )", to_label, text), file)
 

@@ -26,6 +26,7 @@ from twin.lab.sweep.compare import change_text as changed
 from twin.metrics.measures import NOTHING
 from twin.metrics.registry import METRICS, metric_of, metrics_at, shown
 from twin.scenario import Scenario, scenario_digest
+from twin.scenario.words import first_few
 from twin.ui import progress, record, runs, session, theme, words
 from twin.ui.charts.sweep import FAR, Difference
 from twin.ui.fields import label, sentence, text_of, why_idle
@@ -87,7 +88,7 @@ def baseline(rows: list[RunRow]) -> int:
     return [*linked, *done, 0][0]
 
 
-def compare_these(ids: list[str], base: str = "") -> None:
+def set_compared_runs(ids: list[str], base: str = "") -> None:
     """Callback: write these runs, and a baseline among them, to the address."""
     st.query_params[links.RUNS] = ",".join(ids)
     st.query_params.pop(links.BASELINE, None)
@@ -118,7 +119,7 @@ def draw_choice(rows: list[RunRow]) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
             "Compare", type="primary", icon=":material/compare_arrows:", key="compare",
-            disabled=len(picks) < links.COMPARED_MIN, on_click=compare_these, args=(picks,),
+            disabled=len(picks) < links.COMPARED_MIN, on_click=set_compared_runs, args=(picks,),
         )  # fmt: skip
         link_page("library", "Choose in the library")
 
@@ -136,25 +137,25 @@ def draw_cards(rows: list[RunRow], scenarios: list[Scenario], base: int) -> None
                 _draw_card(rows[i], scenarios[i], i, ids, base)
 
 
-def _draw_card(run: RunRow, scenario: Scenario, i: int, ids: list[str], base: int) -> None:
-    """Draw figures of the run number `i` on its card, and its buttons."""
+def _draw_card(run: RunRow, scenario: Scenario, run_number: int, ids: list[str], base: int) -> None:
+    """Draw figures of a run by its number in the comparison, and its buttons."""
     st.caption(f"{words.card_line(scenario)} · {words.duration(scenario.horizon_s)} simulated")
     if run.state != "done":
         st.caption(" ".join(runs.list_line(run)))
     st.space("stretch")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        if i == base and run.state == "done":
+        if run_number == base and run.state == "done":
             st.badge("Baseline", icon=":material/flag:")
         elif run.state == "done":
             st.button(
                 "Make baseline", icon=":material/flag:", type="tertiary", key=f"base:{run.id}",
-                on_click=compare_these, args=(ids, run.id),
+                on_click=set_compared_runs, args=(ids, run.id),
             )  # fmt: skip
         st.space("stretch")
-        link_page("run", f"Open {LETTERS[i]}", {"run": run.id}, ":material/open_in_new:")
+        link_page("run", f"Open {LETTERS[run_number]}", {"run": run.id}, ":material/open_in_new:")
         st.button(
             "", icon=":material/close:", type="tertiary", key=f"drop:{run.id}",
-            help=f"Leave out {LETTERS[i]}", on_click=compare_these,
+            help=f"Leave out {LETTERS[run_number]}", on_click=set_compared_runs,
             args=([other for other in ids if other != run.id], ids[base]),
         )  # fmt: skip
 
@@ -199,14 +200,15 @@ def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) ->
     """Every effective field that differs from the baseline's, of every other run."""
     rows = []
     for name, row in _different_fields(compared):
-        base = row.values[compared.baseline]
+        base_value = row.values[compared.baseline]
         for position, i in enumerate(_other_runs(compared)):
             value = row.values[i]
             is_idle = all(why_idle(row.path, scenarios[k]) for k in (i, compared.baseline))
-            if value == base or is_idle:
+            if value == base_value or is_idle:
                 continue
-            change = value / base - 1.0 if is_number(value) and is_number(base) and base else 0.0
-            full_text = f"{text_of(base, row.path)} → {text_of(value, row.path)}"
+            is_ratio = is_number(value) and is_number(base_value) and base_value
+            change = value / base_value - 1.0 if is_ratio else 0.0
+            full_text = f"{text_of(base_value, row.path)} → {text_of(value, row.path)}"
             short_text = words.cut(full_text, CHANGE_CHARS)
             rows.append(Difference(name, position, change, short_text, full_text))
     return rows
@@ -235,9 +237,9 @@ def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
     """Sentence on what was changed, and which figures are better and worse by it."""
     results, other_runs = results_that_differ(compared), _other_runs(compared)
     if len(other_runs) > 1:
-        return _leaders(compared)
-    edit_texts = [f"{r.label} {r.whole}" for r in settings_that_differ(compared, scenarios)]
-    edits = " and ".join(edit_texts) if len(edit_texts) <= FEW else f"{len(edit_texts)} changes"
+        return _best_runs_sentence(compared)
+    edits = [f"{row.label} {row.whole}" for row in settings_that_differ(compared, scenarios)]
+    edits_text = " and ".join(edits) if len(edits) <= FEW else f"{len(edits)} changes"
     clauses = []
     # A lower attainment of the SLO comes before whatever is gained.
     slo_label = METRICS["slo_attainment"].label
@@ -246,13 +248,13 @@ def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
     results.sort(key=lambda row: ((*label_order, row.label).index(row.label), -abs(row.change)))
     for direction in ("worse", "better") if is_slo_worse else ("better", "worse"):
         rows = [row for row in results if row.standing == direction]
-        row_texts = ", ".join(f"{row.label} {row.text}" for row in rows[:FEW])
-        extra = f" and {len(rows) - FEW} more" if len(rows) > FEW else ""
-        clauses.append(f"{direction} in {row_texts}{extra}" if rows else f"{direction} in nothing")
-    return f"With {edits or 'the same question'}, {LETTERS[other_runs[0]]} is {'; '.join(clauses)}."
+        rows_text = first_few([f"{row.label} {row.text}" for row in rows], FEW)
+        clauses.append(f"{direction} in {rows_text or 'nothing'}")
+    run, clauses_text = LETTERS[other_runs[0]], "; ".join(clauses)
+    return f"With {edits_text or 'the same question'}, {run} is {clauses_text}."
 
 
-def _leaders(compared: Comparison) -> str:
+def _best_runs_sentence(compared: Comparison) -> str:
     """Sentence that names the best run for each leading figure."""
     best: defaultdict[str, list[str]] = defaultdict(list)
     for row in compared.metrics:
@@ -369,8 +371,8 @@ def offer_seeds(compared: Comparison, missing: list[Scenario]) -> None:
             "the mean difference: of 20 figures about one differs by chance alone."
         )
     key = f"seeds:{','.join(compared.runs)}"
-    under_way = runs.unfinished_runs() if missing else {}
-    begun_ids = [under_way[d].id for d in map(scenario_digest, missing) if d in under_way]
+    unfinished = runs.unfinished_runs() if missing else {}
+    begun_ids = [unfinished[d].id for d in map(scenario_digest, missing) if d in unfinished]
     ids = st.session_state.get(key, begun_ids)
     rows = [session.store().runs.get(run) for run in ids]
     open_ids = [run.id for run in rows if run is not None and not run.ended]

@@ -39,13 +39,13 @@ def capacity_tiles(s: Scenario, prediction: Prediction, demand: Offered | str) -
     owner, owner_text = ("die", "one die") if dies == 1 else ("rank", f"the {dies} dies of a rank")
     help_text = f"Tokens whose KV fits into the HBM of {owner_text} next to weights and buffers."
     tiles.append(_tile(f"KV room, per {owner}", amount(kv_tokens, "rate", "tokens"), help_text))
-    if (pool := prediction.prefill) is not None:
+    if (prefill := prediction.prefill) is not None:
         help_text = (
             "Prompt tokens computed per second by one NPU (two dies on a 910C) of the prefill "
-            f"pool, hits not counted; a full batch takes {seconds(pool.batch_s)} and waits longest "
-            f"for {pool.resource}."
+            f"pool, hits not counted; a full batch takes {seconds(prefill.batch_s)} and waits "
+            f"longest for {prefill.resource}."
         )
-        rate_text = amount(pool.tokens_per_s_per_npu, "rate", "tokens/s")
+        rate_text = amount(prefill.tokens_per_s_per_npu, "rate", "tokens/s")
         tiles.append(_tile("Prefill, per NPU", rate_text, help_text))
     return tiles
 
@@ -63,20 +63,20 @@ def _load_tile(prediction: Prediction, demand: Offered | str) -> Tile:
     return _tile("Offered load", f":red[{load_text}]" if load_share > 1 else load_text, help_text)
 
 
-def _decode_tiles(s: Scenario, part: DecodePrediction) -> list[Tile]:
+def _decode_tiles(s: Scenario, decode: DecodePrediction) -> list[Tile]:
     """Tiles of decode with all slots taken: TPOT, tokens per second, batch."""
     tpot_help = (
-        f"Time per output token. An iteration takes {seconds(part.iteration_s)} and gives each "
-        f"request {part.tokens_per_iteration:.3g} tokens; it waits longest for {part.resource} in "
-        f"{theme.title(part.longest_operator).lower()}."
+        f"Time per output token. An iteration takes {seconds(decode.iteration_s)} and gives each "
+        f"request {decode.tokens_per_iteration:.3g} tokens; it waits longest for {decode.resource} "
+        f"in {theme.title(decode.longest_operator).lower()}."
     )
-    slo_delta = slo_margin(part.tpot_s, 1e-3 * s.slo.tpot_ms)
-    help_text = "Output tokens per second of one NPU (two dies on a 910C) of the decode pool."
-    batch_help = f"Requests one NPU decodes at once; limited by {part.limited_by}."
+    margin = slo_margin(decode.tpot_s, 1e-3 * s.slo.tpot_ms)
+    meaning = "Output tokens per second of one NPU (two dies on a 910C) of the decode pool."
+    batch_help = f"Requests one NPU decodes at once; limited by {decode.limited_by}."
     return [
-        _tile("TPOT, slots full", seconds(part.tpot_s), tpot_help, **slo_delta),
-        _tile("Decode, per NPU", amount(part.tokens_per_s_per_npu, "rate", "tokens/s"), help_text),
-        _tile("Batch, per NPU", f"{part.batch_per_npu:,.0f} requests", batch_help),
+        _tile("TPOT, slots full", seconds(decode.tpot_s), tpot_help, **margin),
+        _tile("Decode, per NPU", amount(decode.tokens_per_s_per_npu, "rate", "tokens/s"), meaning),
+        _tile("Batch, per NPU", f"{decode.batch_per_npu:,.0f} requests", batch_help),
     ]
 
 

@@ -51,7 +51,7 @@ def instances(die_load: pl.DataFrame) -> list[tuple[str, int]]:
 def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
     """Moments of an instance in order; both sides of a rebalance share a number, and of pools that
     rebalance together the last counts."""
-    instance_load = die_load.filter(is_of(role, instance))
+    instance_load = die_load.filter(instance_filter(role, instance))
     stamps = [(float(t), str(m)) for t, m in instance_load.select("t_s", "moment").unique().rows()]
     stamps.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
     moment_list: list[Moment] = []
@@ -67,7 +67,7 @@ def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
 def snapshot(die_load: pl.DataFrame, role: str, instance: int, moment: Moment) -> Snapshot:
     """Load of an instance at one of its moments; dies without experts have load 0."""
     is_moment = (pl.col("t_s") == moment.t_s) & (pl.col("moment") == moment.name)
-    rows = die_load.filter(is_of(role, instance) & is_moment)
+    rows = die_load.filter(instance_filter(role, instance) & is_moment)
     layers, layer_index = np.unique(rows["layer"].to_numpy(), return_inverse=True)
     dies = rows["die"].to_numpy()
     load = np.zeros((layers.size, int(dies.max()) + 1 if dies.size else 0))
@@ -77,27 +77,27 @@ def snapshot(die_load: pl.DataFrame, role: str, instance: int, moment: Moment) -
     return Snapshot(layers, load, replicas)
 
 
-def sides(every: Sequence[Moment]) -> dict[int, tuple[Moment, Moment]]:
+def rebalance_sides(moment_list: Sequence[Moment]) -> dict[int, tuple[Moment, Moment]]:
     """(moment before, moment after) of each rebalance, by its number from 1."""
-    after_by_number = {m.number: m for m in every if m.name == "after"}
+    after_by_number = {m.number: m for m in moment_list if m.name == "after"}
     return {m.number: (m, after_by_number[m.number])
-            for m in every if m.name == "before" and m.number in after_by_number}  # fmt: skip
+            for m in moment_list if m.name == "before" and m.number in after_by_number}  # fmt: skip
 
 
 def scenario_of(s: Scenario, die_load: pl.DataFrame, role: str, instance: int) -> Scenario:
     """The scenario of the model that an instance serves; that of the run if it is the only one."""
     if not s.models:
         return s
-    model_name = die_load.filter(is_of(role, instance))["model"][0]
+    model_name = die_load.filter(instance_filter(role, instance))["model"][0]
     return of_models(s)[model_names(s).index(model_name)]
 
 
-def is_of(role: str, instance: int) -> pl.Expr:
+def instance_filter(role: str, instance: int) -> pl.Expr:
     """Polars filter of the rows of an instance."""
     return (pl.col("role") == role) & (pl.col("instance") == instance)
 
 
-def events_of(role: str, instance: int) -> pl.Expr:
+def event_filter(role: str, instance: int) -> pl.Expr:
     """Polars filter of an instance's events: its own, and those of its whole pool."""
     is_instance = pl.col("instance").is_null() | (pl.col("instance") == instance)
     return (pl.col("role") == role) & is_instance
@@ -105,7 +105,7 @@ def events_of(role: str, instance: int) -> pl.Expr:
 
 def rebalance_rows(events: pl.DataFrame, role: str, instance: int) -> list[dict[str, Any]]:
     """Rows of `events` for the rebalances of an instance, or of its whole pool, by time."""
-    rebalances = events.filter(pl.col("kind") == Kind.REBALANCE, events_of(role, instance))
+    rebalances = events.filter(pl.col("kind") == Kind.REBALANCE, event_filter(role, instance))
     return rebalances.sort("t_s").to_dicts()
 
 
@@ -139,21 +139,22 @@ def messages_of(s: Scenario, facts: Facts) -> tuple[int, float, float]:
 
 
 def between_nodes(
-    snap: Snapshot, nodes_of_rank: np.ndarray, total_bytes: float,
+    snapshot: Snapshot, nodes_of_rank: np.ndarray, total_bytes: float,
     messages: tuple[int, float, float],
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """(nodes i8[n], bytes f8[n, n] from row to column) of an instance's expert exchange: dies send
     `messages` to experts by the dies' load, and to the shared one, `total_bytes` in all."""
     top_k, sent_bytes, back_bytes = messages
     nodes, node_of = np.unique(nodes_of_rank, return_inverse=True)
-    source = np.bincount(node_of, minlength=nodes.size) / max(1, node_of.size)
+    sender_shares = np.bincount(node_of, minlength=nodes.size) / max(1, node_of.size)
     die_messages = np.zeros(node_of.size)
-    routed_dies = min(snap.load.shape[1], node_of.size)
-    die_messages[:routed_dies] = snap.load.mean(axis=0)[:routed_dies]
+    routed_dies = min(snapshot.load.shape[1], node_of.size)
+    die_messages[:routed_dies] = snapshot.load.mean(axis=0)[:routed_dies]
     die_messages[:routed_dies] *= top_k / max(float(die_messages.sum()), 1e-12)
     if routed_dies < node_of.size:
         die_messages[routed_dies:] = 1.0 / (node_of.size - routed_dies)
     total_messages = max(float(die_messages.sum()), 1e-12)
-    target = np.bincount(node_of, die_messages, nodes.size) / total_messages
-    pair_bytes = sent_bytes * np.outer(source, target) + back_bytes * np.outer(target, source)
+    receiver_shares = np.bincount(node_of, die_messages, nodes.size) / total_messages
+    pair_shares = np.outer(sender_shares, receiver_shares)
+    pair_bytes = sent_bytes * pair_shares + back_bytes * pair_shares.T
     return nodes, total_bytes * (pair_bytes / (sent_bytes + back_bytes))

@@ -82,12 +82,12 @@ def draw_dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None
     moment = choose_moment(row, role, instance)
     snap = experts.snapshot(record.table(row.id, "die_load"), role, instance, moment)
     plot(charts_experts.die_map(snap.layers, snap.load, snap.replicas, dark=is_dark()), "die-map")
-    dots = "an orange dot marks a die that holds a redundant copy"
+    marks = "an orange dot marks a die that holds a redundant copy"
     if (snap.replicas > 0).sum() > charts_experts.MARKS_MOST:
-        dots = "nearly every die holds redundant copies, so they are listed where the pointer is"
+        marks = "nearly every die holds redundant copies, so they are listed where the pointer is"
     st.caption(
         "Load of a die as a multiple of its layer's mean die, on one scale for every moment and "
-        f"run; {dots}. {int(snap.replicas.sum()):,} redundant copies in {snap.layers.size} layers."
+        f"run; {marks}. {int(snap.replicas.sum()):,} redundant copies in {snap.layers.size} layers."
     )
 
 
@@ -95,7 +95,7 @@ def draw_layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> No
     """Draw the hottest die of each layer, before and after a rebalance if there was one."""
     die_load = record.table(row.id, "die_load")
     moments = experts.moments(die_load, role, instance)
-    pairs = experts.sides(moments)
+    pairs = experts.rebalance_sides(moments)
     number = next(iter(pairs), 0)
     if len(pairs) > 1:
         number = st.select_slider(
@@ -120,14 +120,14 @@ def draw_layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> No
 def draw_over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Draw TPOT and the hottest die over time, with rebalances and shifts, and costs of moves."""
     events = record.table(row.id, "events")
-    marks = events.filter((pl.col("kind") == Kind.SHIFT) | experts.events_of(role, instance))
+    marks = events.filter((pl.col("kind") == Kind.SHIFT) | experts.event_filter(role, instance))
     windows = record.table(row.id, "windows")
     if scenario.deployment.mode != "prefill_only":
         st.subheader("Time per output token", anchor=False)
         chart = charts_experts.tpot(windows, marks, 1e-3 * scenario.slo.tpot_ms, scenario.warmup_s)
         plot(chart, "tpot")
     st.subheader("Hottest die", anchor=False)
-    hottest = record.table(row.id, "hottest").filter(experts.is_of(role, instance))
+    hottest = record.table(row.id, "hottest").filter(experts.instance_filter(role, instance))
     plot(charts_experts.hottest_over_time(hottest, marks, scenario.horizon_s), "hottest")
     st.subheader("What each move cost", anchor=False)
     draw_moves(row, role, instance)
@@ -139,7 +139,8 @@ def draw_moves(row: RunRow, role: str, instance: int) -> None:
     if not rebalances:
         st.caption("No expert was moved in this run.")
         return
-    windows, rows = record.table(row.id, "instances").filter(experts.is_of(role, instance)), []
+    windows = record.table(row.id, "instances").filter(experts.instance_filter(role, instance))
+    rows = []
     for rebalance in rebalances:
         begin_s, end_s = rebalance["t_s"], rebalance["end_s"]
         before_s, during_s, after_s = experts.iteration_around(windows, begin_s, end_s or begin_s)
@@ -154,8 +155,8 @@ def draw_moves(row: RunRow, role: str, instance: int) -> None:
             "After": amount(after_s, "time"),
             "What": (rebalance["detail"] or "").replace("->", "→"),
         })  # fmt: skip
-    digits = st.column_config.NumberColumn(format="%.4g")
-    st.dataframe(rows, hide_index=True, column_config={"Begins, s": digits, "Took, s": digits})
+    number = st.column_config.NumberColumn(format="%.4g")
+    st.dataframe(rows, hide_index=True, column_config={"Begins, s": number, "Took, s": number})
     st.caption(
         "Iterations are means over the windows that the move touches, and over as many before "
         "and after it; a move shorter than a window is thinned out by the rest of it."
@@ -170,18 +171,18 @@ def draw_nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> Non
         st.caption("Every die has a part of its experts and gathers all tokens: dies send alike.")
         return
     traffic, ranks = record.table(row.id, "traffic"), record.table(row.id, "ranks")
-    is_instance = experts.is_of(role, instance)
+    is_instance = experts.instance_filter(role, instance)
     total_bytes = float(traffic.filter(is_instance, traffic="experts")["bytes"].sum())
     node_of_rank = ranks.filter(is_instance)["node"].to_numpy()
     moment = choose_moment(row, role, instance)
-    snap = experts.snapshot(die_load, role, instance, moment)
+    snapshot = experts.snapshot(die_load, role, instance, moment)
     if not total_bytes or not node_of_rank.size:
         st.caption("This run recorded no expert exchange of this instance.")
         return
     messages = experts.messages_of(scenario, session.facts())
-    node_numbers, bytes_between = experts.between_nodes(snap, node_of_rank, total_bytes, messages)
+    nodes, bytes_between = experts.between_nodes(snapshot, node_of_rank, total_bytes, messages)
     span_text = f"in {words.duration(scenario.horizon_s)}"
-    chart = charts_experts.node_matrix(node_numbers, bytes_between, span_text, dark=is_dark())
+    chart = charts_experts.node_matrix(nodes, bytes_between, span_text, dark=is_dark())
     plot(chart, "nodes")
     ratios = bytes_between.sum(axis=0) / max(1e-12, float(np.mean(bytes_between.sum(axis=0))))
     st.caption(

@@ -76,12 +76,12 @@ def draw_table(rows: Sequence[Row], key: str) -> list[Any]:
     return [rows[i] for i in event.selection.rows if i < len(rows)]
 
 
-def _run_cells(run: RunRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
-    """Cells of a run in the table by column; called: its title."""
+def _run_cells(run: RunRow, title: str, tags: dict[str, Any]) -> dict[str, Any]:
+    """Cells of a run in the table by column."""
     state = f"{run.state} {100 * run.progress:.0f} %" if run.state == "running" else run.state
     figure_cells = ((name, run.summary.get(key), factor) for name, key, factor, _ in figures())
     return {
-        "Run": called,
+        "Run": title,
         "State": "damaged" if run.damaged else state,
         **{name: None if value is None else factor * value for name, value, factor in figure_cells},
         **tags,
@@ -91,10 +91,10 @@ def _run_cells(run: RunRow, called: str, tags: dict[str, Any]) -> dict[str, Any]
     }
 
 
-def _scenario_cells(row: ScenarioRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
-    """Cells of a scenario in the table by column; called: its title."""
+def _scenario_cells(row: ScenarioRow, title: str, tags: dict[str, Any]) -> dict[str, Any]:
+    """Cells of a scenario in the table by column."""
     return {
-        "Scenario": called,
+        "Scenario": title,
         "Question": row.question,
         **tags,
         "Runs": row.runs,
@@ -114,11 +114,11 @@ def _count_act() -> None:
     st.session_state[ACTS] = st.session_state.get(ACTS, 0) + 1
 
 
-def draw_details(picked: Sequence[Row]) -> None:
+def draw_details(rows: Sequence[Row]) -> None:
     """Draw details of the selected row: its note, its question, and why it ended."""
-    if len(picked) != 1:
+    if len(rows) != 1:
         return
-    row = picked[0]
+    row = rows[0]
     if note := session.store().notes.notes_on([_row_id(row)]).get(_row_id(row)):
         if note.title:
             st.caption(f"Scenario: {plain(row.name)}")
@@ -130,7 +130,7 @@ def draw_details(picked: Sequence[Row]) -> None:
         origin = f"seed {row.seed} · engine {row.engine_version}"
     else:
         origin = "preset" if row.preset else "own scenario"
-    if scenario := _load(_digest(row)):
+    if scenario := _load_scenario(_scenario_digest(row)):
         texts = words.npus_text(scenario), words.card_line(scenario), origin
         st.caption(plain(" · ".join(texts)))
         st.caption(plain(scenario.question))
@@ -141,14 +141,14 @@ def _row_id(row: Row) -> str:
     return row.id if isinstance(row, RunRow) else row.digest
 
 
-def _digest(row: Row) -> str:
+def _scenario_digest(row: Row) -> str:
     """Digest of a row's scenario."""
     return row.scenario if isinstance(row, RunRow) else row.digest
 
 
-def draw_note_form(picked: Sequence[Row]) -> None:
+def draw_note_form(rows: Sequence[Row]) -> None:
     """Draw the form of a row's name, tags and note; for several rows of their tags alone."""
-    row_ids, store = [_row_id(row) for row in picked], session.store()
+    row_ids, store = [_row_id(row) for row in rows], session.store()
     with st.popover(
         "Name and tags" if len(row_ids) < 2 else "Add tags", icon=":material/edit_note:",
         disabled=not row_ids, key=key_after_acts("describe"), on_change="rerun",
@@ -156,7 +156,7 @@ def draw_note_form(picked: Sequence[Row]) -> None:
         note = store.notes.notes_on(row_ids).get(row_ids[0]) if len(row_ids) == 1 else None
         key = key_after_acts(f"note:{','.join(row_ids)}")
         if len(row_ids) == 1:
-            title, name = note.title if note else "", picked[0].name
+            title, name = note.title if note else "", rows[0].name
             st.text_input("Name", title, TITLE_CHARS, key=f"{key}:title", placeholder=name)
         st.multiselect(
             "Tags", store.notes.tags(), split_tags(note.tags) if note else [],
@@ -168,43 +168,43 @@ def draw_note_form(picked: Sequence[Row]) -> None:
         st.button("Save", type="primary", key="save-note", on_click=_save_note, args=(row_ids, key))
 
 
-def _save_note(names: list[str], key: str) -> None:
+def _save_note(row_ids: list[str], key: str) -> None:
     """Store the form of a note: all fields for one row, for several rows the added tags."""
     notes, form = session.store().notes, st.session_state
-    old_notes = notes.notes_on(names)
+    old_notes = notes.notes_on(row_ids)
     with session.toast_refusals("lock"):
-        for name in names:
+        for row_id in row_ids:
             title, note_text = form.get(f"{key}:title", ""), form.get(f"{key}:text", "")
             tags = form[f"{key}:tags"]
-            if len(names) > 1 and (old_note := old_notes.get(name)):
+            if len(row_ids) > 1 and (old_note := old_notes.get(row_id)):
                 title, note_text = old_note.title, old_note.text
                 tags = [*split_tags(old_note.tags), *tags]
-            notes.write(name, title, tags, note_text)
+            notes.write(row_id, title, tags, note_text)
         _count_act()
 
 
-def draw_actions(picked: Sequence[Row], *, runs: bool) -> None:
+def draw_actions(rows: Sequence[Row], *, runs: bool) -> None:
     """Draw the buttons over the table of runs, or of scenarios."""
-    row, store = picked[0] if len(picked) == 1 else None, session.store()
+    row, store = rows[0] if len(rows) == 1 else None, session.store()
     if runs:
         if st.button("Open", icon=":material/open_in_new:", disabled=not row, key="open") and row:
             go_to("run", {"run": _row_id(row)})
-        is_comparable = 1 <= len(picked) <= links.COMPARED_MAX  # a second one can be chosen there
+        is_comparable = 1 <= len(rows) <= links.COMPARED_MAX  # a second one can be chosen there
         if st.button(
             "Compare", icon=":material/compare_arrows:", disabled=not is_comparable,
             key="compare-picked", help=None if is_comparable else "Pick up to six runs.",
         ):  # fmt: skip
-            go_to("compare", {links.RUNS: ",".join(map(_row_id, picked))})
+            go_to("compare", {links.RUNS: ",".join(map(_row_id, rows))})
     elif (
         st.button("Run", icon=":material/play_arrow:", disabled=not row, key="run-picked")
         and row
-        and (scenario := _load(_digest(row)))
+        and (scenario := _load_scenario(_scenario_digest(row)))
     ):
         open_run(scenario)
-    _draw_copy_buttons(_digest(row) if row else "")
-    draw_note_form(picked)
+    _draw_copy_buttons(_scenario_digest(row) if row else "")
+    draw_note_form(rows)
     if runs:
-        _draw_archive_download([run for run in picked if isinstance(run, RunRow)])
+        _draw_archive_download([run for run in rows if isinstance(run, RunRow)])
     kind, store_table = ("run", store.runs) if runs else ("scenario", store.scenarios)
     if row is not None and row.published_s is not None:
         st.button(
@@ -212,7 +212,7 @@ def draw_actions(picked: Sequence[Row], *, runs: bool) -> None:
             args=([partial(store_table.unpublish, _row_id(row))],),
             help=f"The {kind} may be deleted again; then its link finds nothing.",
         )  # fmt: skip
-    _draw_deletion([*map(_row_id, picked)], store_table.delete, kind)
+    _draw_deletion([*map(_row_id, rows)], store_table.delete, kind)
 
 
 def _carry_out(acts: Sequence[Callable[[], object]]) -> None:
@@ -223,13 +223,13 @@ def _carry_out(acts: Sequence[Callable[[], object]]) -> None:
             act()
 
 
-def _draw_archive_download(picked: list[RunRow]) -> None:
+def _draw_archive_download(picked_runs: list[RunRow]) -> None:
     """Draw the download of whole runs as one file that any twin takes in."""
-    ended_ids = [run.id for run in picked if run.ended]
-    name = file_name(picked[0].name if len(picked) == 1 else "runs", ".twin.tar")
+    ended_ids = [run.id for run in picked_runs if run.ended]
+    name = file_name(picked_runs[0].name if len(picked_runs) == 1 else "runs", ".twin.tar")
     download(
         "Archive", lambda: export_runs(session.store(), *ended_ids), name, "archive",
-        icon=":material/archive:", disabled=not ended_ids or len(ended_ids) < len(picked),
+        icon=":material/archive:", disabled=not ended_ids or len(ended_ids) < len(picked_runs),
         help="Scenario, facts, engine version, tables, and your name, tags and notes: another twin "
         "takes the file in with `twin library import`.",
     )  # fmt: skip
@@ -239,7 +239,7 @@ def _draw_copy_buttons(digest: str) -> None:
     """Draw buttons to edit a copy of a scenario, or download it as a file."""
     scenarios = session.store().scenarios
     clicked = st.button("Edit a copy", icon=":material/tune:", disabled=not digest, key="fork")
-    if clicked and (scenario := _load(digest)):
+    if clicked and (scenario := _load_scenario(digest)):
         session.start_from(scenario)
         go_to("workload")
     row = scenarios.get(digest) if digest else None
@@ -250,34 +250,34 @@ def _draw_copy_buttons(digest: str) -> None:
     )  # fmt: skip
 
 
-def _load(digest: str) -> Scenario | None:
+def _load_scenario(digest: str) -> Scenario | None:
     """A stored scenario; None, with the reason as a toast, if it cannot be read."""
     with session.toast_refusals():
         return session.store().scenarios.load(digest)
     return None
 
 
-def _draw_deletion(names: list[str], delete: Callable[[str], Undo], kind: str) -> None:
+def _draw_deletion(row_ids: list[str], delete: Callable[[str], Undo], kind: str) -> None:
     """Draw the button that deletes chosen rows, with a question first."""
     with st.popover(
-        "Delete", icon=":material/delete:", disabled=not names, width="content",
+        "Delete", icon=":material/delete:", disabled=not row_ids, width="content",
         key=key_after_acts("delete"), on_change="rerun",
     ):  # fmt: skip
-        count_text = numbered(len(names), kind)
+        count_text = numbered(len(row_ids), kind)
         st.markdown(f"**{count_text}** will be deleted. Presets, and what was shared, stay.")
         st.button(
             f"Delete {count_text}", type="primary", key="delete-picked",
-            on_click=delete_all, args=(names, delete, kind),
+            on_click=delete_all, args=(row_ids, delete, kind),
         )  # fmt: skip
 
 
-def delete_all(names: list[str], delete: Callable[[str], Undo], kind: str) -> None:
+def delete_all(row_ids: list[str], delete: Callable[[str], Undo], kind: str) -> None:
     """Delete rows; refused ones are reported, the others can be restored."""
     _count_act()
     refusals, undo_acts = [], []
-    for name in names:
+    for row_id in row_ids:
         try:
-            undo_acts.append(delete(name))
+            undo_acts.append(delete(row_id))
         except StoreError as error:
             refusals.append(sentence(str(error)))
     if undo_acts:

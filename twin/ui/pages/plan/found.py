@@ -23,13 +23,13 @@ PRICE = "Costs appear with a price of an NPU-hour, under Power and price on Work
 LIMITED = {"prefill": "prefill", "decode": "decode", "colocated": "its instances"}
 
 
-def draw_progress(so_far: Mapping[str, Any]) -> None:
+def draw_progress(status: Mapping[str, Any]) -> None:
     """Draw the best deployments, relaxations and the front so far, while a plan goes on."""
-    if rows := so_far.get("so_far"):
+    if rows := status.get("so_far"):
         st.markdown("**Best so far**, with one seed")
         st.dataframe([_row_cells(k + 1, row, ()) for k, row in enumerate(rows)], hide_index=True)
-    _draw_relaxations(so_far.get("relaxations", ()))
-    if front := so_far.get("front"):  # without: nothing is simulated yet
+    _draw_relaxations(status.get("relaxations", ()))
+    if front := status.get("front"):  # without: nothing is simulated yet
         plot(charts.plan_front(front, {}, published_points()), "plan-front")
 
 
@@ -148,6 +148,6 @@ def _row_cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]
     return cells
 
 
-def _rounded(value: float | None, by: float, figures: int = 4) -> float | None:
-    """A value times `by`, rounded to significant figures; None stays None."""
-    return None if value is None else float(f"{by * value:.{figures}g}")
+def _rounded(value: float | None, factor: float, figures: int = 4) -> float | None:
+    """A value times `factor`, rounded to significant figures; None stays None."""
+    return None if value is None else float(f"{factor * value:.{figures}g}")

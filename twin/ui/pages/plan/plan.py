@@ -36,7 +36,7 @@ except PlanError as error:
     refused = refused or str(error)
 if refused:
     st.warning(sentence(refused), icon=":material/error:")
-    requested.draw_fitting()
+    requested.draw_fit_button()
 
 
 def begin(plan: Plan) -> None:

@@ -26,7 +26,7 @@ def plans() -> Plans:
     return plans_of(session.store().artefacts.folder, session.facts())
 
 
-def draw_fitting() -> None:
+def draw_fit_button() -> None:
     """Draw a button that scales a refused draft's deployment to its machine, if that would do."""
     if not session.refusal():
         return

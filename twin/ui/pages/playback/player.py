@@ -93,7 +93,7 @@ def message(
         "series": series_keys,
         "bytes": pack(moved_bytes),
         "shares": _shares(tables["shares"], windows, series_keys, net.sub_planes, instance_number),
-        "capacity": pack(_capacity(tables["links"], net.nodes, net.sub_planes)),
+        "capacity": pack(_capacities(tables["links"], net.nodes, net.sub_planes)),
         "traffic": TRAFFIC,
         "strip": _curves(windows, STRIP),
         "way": _curves(windows, [(c, title, unit, 1.0, colour) for c, title, unit, colour in WAY]),
@@ -113,15 +113,15 @@ def _window_of(frame: pl.DataFrame, windows: pl.DataFrame) -> Array:
     return np.clip(np.searchsorted(starts_s, middles_s, "right") - 1, 0, max(len(starts_s) - 1, 0))
 
 
-def _instances(frame: pl.DataFrame, number: Mapping[tuple[str, int], int]) -> Array:
+def _instance_numbers(frame: pl.DataFrame, instance_number: Mapping[tuple[str, int], int]) -> Array:
     """Number of each row's instance, i8[rows]; -1 if the scenario does not place it."""
-    instance_keys = zip(frame["role"].cast(pl.String), frame["instance"], strict=True)
-    return np.fromiter((number.get(pair, -1) for pair in instance_keys), np.int64, frame.height)
+    keys = zip(frame["role"].cast(pl.String), frame["instance"], strict=True)
+    return np.fromiter((instance_number.get(key, -1) for key in keys), np.int64, frame.height)
 
 
 def _seats(
     seats: pl.DataFrame | None, instances: Sequence[Instance], windows: pl.DataFrame,
-    number: Mapping[tuple[str, int], int],
+    instance_number: Mapping[tuple[str, int], int],
 ) -> list[list[int]]:  # fmt: skip
     """Rows [instance, first die, end die, first window, end window] of where instances are. Without
     the table `seats`, and for dies of an instance that never moves, over all windows."""
@@ -130,7 +130,8 @@ def _seats(
                 for k, i in enumerate(instances) for first_die, last_die in i.spans()]  # fmt: skip
     starts_s = windows["t_s"].to_numpy()
     seats_of: dict[int, dict[float, list[tuple[int, int]]]] = {}
-    for row, instance in zip(seats.iter_rows(named=True), _instances(seats, number), strict=True):
+    instances_of_rows = _instance_numbers(seats, instance_number)
+    for row, instance in zip(seats.iter_rows(named=True), instances_of_rows, strict=True):
         seat = (row["first_die"], row["first_die"] + row["dies"])
         seats_of.setdefault(int(instance), {}).setdefault(row["t_s"], []).append(seat)
     rows: list[list[int]] = []
@@ -142,13 +143,13 @@ def _seats(
 
 
 def _figures_by_window(
-    frame: pl.DataFrame, windows: pl.DataFrame, number: Mapping[tuple[str, int], int]
+    frame: pl.DataFrame, windows: pl.DataFrame, instance_number: Mapping[tuple[str, int], int]
 ) -> dict[str, str]:
     """Each figure of the instances as base64 of f4[windows, instances]."""
-    window_of, instance_of = _window_of(frame, windows), _instances(frame, number)
+    window_of, instance_of = _window_of(frame, windows), _instance_numbers(frame, instance_number)
     is_known, figures = instance_of >= 0, {}
     for name in [name for name in MEASURED if name in frame.columns]:
-        values = np.full((windows.height, len(number)), np.nan)
+        values = np.full((windows.height, len(instance_number)), np.nan)
         values[window_of[is_known], instance_of[is_known]] = _floats(frame[name])[is_known]
         figures[name] = pack(values)
     return figures
@@ -160,10 +161,11 @@ def _floats(column: pl.Series) -> Array:
 
 
 def _bytes_by_series(
-    traffic: pl.DataFrame, windows: pl.DataFrame, number: Mapping[tuple[str, int], int]
+    traffic: pl.DataFrame, windows: pl.DataFrame, instance_number: Mapping[tuple[str, int], int]
 ) -> tuple[list[list[Any]], Array]:
     """Series as [plane, class, instance], and their bytes f8[series, windows]."""
-    window_of, instance_of = _window_of(traffic, windows), _instances(traffic, number)
+    window_of = _window_of(traffic, windows)
+    instance_of = _instance_numbers(traffic, instance_number)
     planes, classes = traffic["plane"].cast(pl.String), traffic["traffic"].cast(pl.String)
     keys = list(zip(planes, classes, instance_of.tolist(), strict=True))
     series_index = {key: k for k, key in enumerate(dict.fromkeys(keys))}
@@ -175,16 +177,17 @@ def _bytes_by_series(
 
 def _shares(
     shares: pl.DataFrame, windows: pl.DataFrame, series: Sequence[Sequence[Any]], planes: int,
-    number: Mapping[tuple[str, int], int],
+    instance_number: Mapping[tuple[str, int], int],
 ) -> dict[str, str]:  # fmt: skip
     """Shares of each series' bytes, f4: series, node, column (UB sub-planes, RDMA, VPC), direction
     (0 out, 1 in), share, first and end window (`t_s` to `end_s`, null: to the end)."""
     starts_s = windows["t_s"].to_numpy()
     series_index = {tuple(key): k for k, key in enumerate(series)}
     rows: list[tuple[float, ...]] = []
-    for row, instance in zip(shares.iter_rows(named=True), _instances(shares, number), strict=True):
-        series_k = series_index.get((row["plane"], row["traffic"], int(instance)))
-        if series_k is None or row["node"] is None:
+    instances_of_rows = _instance_numbers(shares, instance_number)
+    for row, instance in zip(shares.iter_rows(named=True), instances_of_rows, strict=True):
+        key_index = series_index.get((row["plane"], row["traffic"], int(instance)))
+        if key_index is None or row["node"] is None:
             continue
         is_inward = float(row["direction"] == "in")
         column_numbers = columns(row["plane"], row["sub_plane"], planes)
@@ -192,13 +195,13 @@ def _shares(
         if row["end_s"] is not None:
             end = int(np.searchsorted(starts_s, row["end_s"] - 1e-9))
         share = row["share"] / len(column_numbers)
-        rows += [(series_k, row["node"], c, is_inward, share, first, end) for c in column_numbers]
+        rows += [(key_index, row["node"], c, is_inward, share, first, end) for c in column_numbers]
     column_names = ("series", "node", "column", "direction", "share", "from", "until")
     table = np.array(rows, float).reshape(-1, len(column_names))
     return {name: pack(table[:, k]) for k, name in enumerate(column_names)}
 
 
-def _capacity(links: pl.DataFrame, nodes: int, planes: int) -> Array:
+def _capacities(links: pl.DataFrame, nodes: int, planes: int) -> Array:
     """Bytes/s of one direction by node and column, f8[nodes, planes + 2]; NaN without a link."""
     capacities = np.full((nodes, planes + 2), np.nan)
     for row in links.iter_rows(named=True):
@@ -209,15 +212,15 @@ def _capacity(links: pl.DataFrame, nodes: int, planes: int) -> Array:
 
 
 def _curves(
-    windows: pl.DataFrame, wanted: Sequence[tuple[str, str, str, float, str]]
+    windows: pl.DataFrame, curves: Sequence[tuple[str, str, str, float, str]]
 ) -> list[dict[str, Any]]:
-    """Messages of curves that `windows` has of the wanted: title, unit, colour, packed values."""
+    """Messages of the curves whose column is in `windows`: title, unit, colour, packed values."""
     queues = [name for name in WAITING if name in windows.columns]
     frame = windows.with_columns(waiting=pl.sum_horizontal(*queues) if queues else pl.lit(None))
     return [
         {"title": title, "unit": unit, "colour": theme.ROLE[colour],
          "values": pack(_floats(frame[name]) * factor)}
-        for name, title, unit, factor, colour in wanted
+        for name, title, unit, factor, colour in curves
         if name in frame.columns and frame[name].null_count() < frame.height
     ]  # fmt: skip
 
@@ -290,7 +293,7 @@ def shipped_film(_scenario: Scenario, _run: Shipped, digest: str) -> dict[str, A
     return message(_scenario, _run.tables, instances.instances, fabric)
 
 
-def draw_brief(name: str, film: dict[str, Any], fabric: Network) -> None:
+def draw_without_controls(name: str, film: dict[str, Any], fabric: Network) -> None:
     """Draw a run on its machine's picture without controls; its view is not sent back."""
     _draw_film({"run": name, "film": film, "start": {}, "brief": True}, fabric, "playback-brief")
 

@@ -1,6 +1,6 @@
 """The head of a result: verdict, tiles, causes by re-runs; and why one request was slow."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -73,16 +73,16 @@ def draw_card(row: RunRow, scenario: Scenario) -> None:
 
 def draw_explanation(row: RunRow, scenario: Scenario) -> None:
     """Draw the run's limits and what would help, or the progress of the explanation."""
-    job = _explanation(row, scenario)
-    if job is None:
+    explain_run = _explanation(row, scenario)
+    if explain_run is None:
         _offer_explanation(row, scenario, "What limits this run, and what would help?")
-    elif not job.ended:
-        runs.watch([job.id], "Looking for causes by removing one at a time.")
-    elif job.state == "done":
-        _draw_causes(row, scenario, job)
+    elif not explain_run.ended:
+        runs.watch([explain_run.id], "Looking for causes by removing one at a time.")
+    elif explain_run.state == "done":
+        _draw_causes(row, scenario, explain_run)
     else:
         stopped_text = "It was stopped, or made way for a run."
-        reason = sentence(job.message) if job.state == "failed" else stopped_text
+        reason = sentence(explain_run.message) if explain_run.state == "failed" else stopped_text
         _offer_explanation(row, scenario, f"This run is not explained yet. {reason}")
 
 
@@ -117,11 +117,11 @@ def _offer_explanation(row: RunRow, scenario: Scenario, why: str) -> None:
             st.rerun()
 
 
-def _headroom_tile(known: RunRow | None) -> dict[str, Any]:
+def _headroom_tile(explain_run: RunRow | None) -> dict[str, Any]:
     """Arguments of the tile of headroom: largest load within the SLO over the present one."""
-    if known is None:
+    if explain_run is None:
         return {"value": "not known yet"}
-    summary = known.summary
+    summary = explain_run.summary
     if not summary["headroom_factor"]:
         return {"value": "none"}
     load_text = f"up to {three_figures(summary['capacity_low'])} {summary['capacity_unit']}"
@@ -131,9 +131,9 @@ def _headroom_tile(known: RunRow | None) -> dict[str, Any]:
             "delta": load_text, "delta_color": "off", "delta_arrow": "off"}  # fmt: skip
 
 
-def _draw_causes(row: RunRow, scenario: Scenario, known: RunRow) -> None:
+def _draw_causes(row: RunRow, scenario: Scenario, explain_run: RunRow) -> None:
     """Draw the causes of an explanation, the first ones open."""
-    causes = record.stored_explanation(known.id, known)["causes"]
+    causes = record.stored_explanation(explain_run.id, explain_run)["causes"]
     if not causes:
         st.markdown("No cause was found whose removal changes these figures on every seed.")
         return
@@ -157,19 +157,19 @@ def _draw_cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: 
         with left_column:
             st.markdown(f"**{number + 1} · {plain(cause['label'])}**{name_text}")
             st.markdown(f"Without it: {plain(effect_text(cause['removal']))}")
-        gain = cause.get("suggestion")
+        suggestion = cause.get("suggestion")
         with right:
-            if gain is None:
+            if suggestion is None:
                 st.markdown("None of the changes that were tried helps on every seed.")
                 return
             st.markdown(
-                f"{plain(cause['advice'])} {plain(changes_text(gain['settings'], scenario))}"
+                f"{plain(cause['advice'])} {plain(changes_text(suggestion['settings'], scenario))}"
             )
-            st.markdown(f":green[:material/trending_up:] {plain(effect_text(gain))}")
+            st.markdown(f":green[:material/trending_up:] {plain(effect_text(suggestion))}")
             if st.button("Apply and compare", icon=":material/science:", key=f"apply-{number}"):
                 name = f"{scenario.name[:100]} · suggestion {number + 1}"
                 with session.toast_refusals():
-                    variant = with_overrides(scenario, {**gain["settings"], "name": name})
+                    variant = with_overrides(scenario, {**suggestion["settings"], "name": name})
                     go_to(links.COMPARE_PAGE, {links.RUNS: f"{row.id},{session.run(variant)}"})
 
 
@@ -185,23 +185,23 @@ def draw_one_request(row: RunRow, scenario: Scenario) -> None:
     if request is None or median is None:
         st.warning(f"Request {number} is not in this run.", icon=":material/search_off:")
         return
-    both_inside = _passes_of(row, scenario, number, median_number)
-    times_s, median_s = map(_seconds_to_first_token, (request, median), both_inside)
+    passes_of_both = _passes_of(row, scenario, number, median_number)
+    times_s, median_s = map(_seconds_to_first_token, (request, median), passes_of_both)
     st.subheader(_conclusion(number, times_s, median_s, request, median), anchor=False)
     st.caption(_description(request))
-    if both_inside[0] is not None and (reads := both_inside[0].hot_reads):
+    if passes_of_both[0] is not None and (reads := passes_of_both[0].hot_reads):
         nodes_text = ", ".join(f"node {node} by {seconds(held_s)}" for node, held_s in reads)
         st.markdown(
             f"A hot memory server held the read of its cached tokens back: {nodes_text}. "
             "Its port had more to send than those of the others."
         )
-    colour_of = STAGE_COLOURS | {_part(name): colour for name, colour in theme.OPERATOR.items()}
+    colour_of = STAGE_COLOURS | {_part_name(o): colour for o, colour in theme.OPERATOR.items()}
     colours = {n: colour_of.get(n, theme.STAGE["prefill_queue"]) for n in {**times_s, **median_s}}
-    key_text = "Stages of this request next to the median of all."
-    plot(waterfall.waterfall(times_s, key_text, colours=colours, median=median_s), "request")
+    caption = "Stages of this request next to the median of all."
+    plot(waterfall.waterfall(times_s, caption, colours=colours, median=median_s), "request")
     st.caption(f"To the first token. Grey: request {median_number:,}, the median by {criterion}.")
     draw_sections("run.request", row, number)
-    _draw_decoding((request, median), both_inside)
+    _draw_decoding((request, median), passes_of_both)
 
 
 def _draw_request_choice(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[str, int]:
@@ -246,30 +246,30 @@ def _passes_of(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | 
         return no_passes
 
 
-def _seconds_to_first_token(row: Mapping[str, Any], seen: Inside | None) -> dict[str, float]:
-    """Seconds by part up to the first token; prefill by operator if `seen` has them."""
+def _seconds_to_first_token(row: Mapping[str, Any], passes: Inside | None) -> dict[str, float]:
+    """Seconds by part up to the first token; prefill by operator if `passes` has them."""
     parts_s: dict[str, float] = {}
     for name, stage_s in stage_times(row).items():
-        if name == "prefill" and seen is not None and seen.prefill:
-            operator_times = sorted(seen.prefill, key=lambda item: item[0] != "")
-            parts_s |= {_part(operator): time_s for operator, time_s in operator_times}
+        if name == "prefill" and passes is not None and passes.prefill:
+            operator_times = sorted(passes.prefill, key=lambda item: item[0] != "")
+            parts_s |= {_part_name(operator): time_s for operator, time_s in operator_times}
         elif name != DECODE:
             parts_s[name] = stage_s
     return parts_s
 
 
-def _part(operator: str) -> str:
+def _part_name(operator: str) -> str:
     """Name of the part of prefill that an operator takes; '': what no operator accounts for."""
     return f"prefill: {theme.title(operator).lower() if operator else WAITS}"
 
 
 def _conclusion(
-    number: int, parts: Mapping[str, float], usual: Mapping[str, float],
-    here: Mapping[str, Any], median: Mapping[str, Any],
+    number: int, times_s: Mapping[str, float], median_times_s: Mapping[str, float],
+    request: Mapping[str, Any], median: Mapping[str, Any],
 ) -> str:  # fmt: skip
-    """Sentence on a request's seconds by part next to the median's (`usual`), and both TPOTs."""
-    total_s, median_total_s = sum(parts.values()), sum(usual.values())
-    excess_s = {name: part_s - usual.get(name, 0.0) for name, part_s in parts.items()}
+    """Sentence on a request's seconds by part next to the median request's, and both TPOTs."""
+    total_s, median_total_s = sum(times_s.values()), sum(median_times_s.values())
+    excess_s = {name: part_s - median_times_s.get(name, 0.0) for name, part_s in times_s.items()}
     worst_part = max(excess_s, key=lambda name: excess_s[name], default="")
     sentence_text = f"Request {number:,}: first token after {seconds(total_s)}"
     if total_s == 0.0:  # a resident of the start
@@ -278,7 +278,7 @@ def _conclusion(
         sentence_text += f", {three_figures(total_s / median_total_s)} times the median's"
     if worst_part and excess_s[worst_part] > 0.05 * total_s:
         sentence_text += f"; {seconds(excess_s[worst_part])} of the difference is “{worst_part}”"
-    own_token_s, usual_token_s = _tpot_s(here), _tpot_s(median)
+    own_token_s, usual_token_s = _tpot_s(request), _tpot_s(median)
     if own_token_s and usual_token_s:
         sentence_text += f". TPOT {seconds(own_token_s)}, the median's {seconds(usual_token_s)}"
     return sentence_text + "."
@@ -292,18 +292,18 @@ def _tpot_s(row: Mapping[str, Any]) -> float:
 
 def _description(row: Mapping[str, Any]) -> str:
     """Sentence on a request: arrival, tokens, instances, preemptions and retries."""
-    facts = [f"arrived at {seconds(row['arrival_s'])}",
+    clauses = [f"arrived at {seconds(row['arrival_s'])}",
             f"{numbered(row['input_tokens'], 'prompt token')}, "
              f"{row['hit_tokens']:,} of them in the pool",
             numbered(row["output_tokens"], "output token")]  # fmt: skip
-    facts += [f"{role} instance {row[f'{role}_instance']}" for role in ("prefill", "decode")
+    clauses += [f"{role} instance {row[f'{role}_instance']}" for role in ("prefill", "decode")
              if row[f"{role}_instance"] is not None]  # fmt: skip
-    facts += [f"{n} {noun if n == 1 else nouns}" for noun, nouns in EVENTS if (n := row.get(nouns))]
+    clauses += [f"{n} {one if n == 1 else many}" for one, many in EVENTS if (n := row.get(many))]
     ending = "" if str(row["status"]) == "finished" else f" It is {row['status']}."
-    return sentence(", ".join(facts)) + ending
+    return sentence(", ".join(clauses)) + ending
 
 
-def _draw_decoding(rows: tuple[Mapping[str, Any], ...], both: list[Inside | None]) -> None:
+def _draw_decoding(rows: Sequence[Mapping[str, Any]], passes_of: Sequence[Inside | None]) -> None:
     """Draw how the request decoded: its wait, iterations and tokens, next to the median's."""
     figures = [
         {
@@ -312,7 +312,7 @@ def _draw_decoding(rows: tuple[Mapping[str, Any], ...], both: list[Inside | None
             "Mean iteration": seconds(passes.iteration_s),
             "Tokens an iteration": three_figures(row["output_tokens"] / passes.iterations),
         }
-        for row, passes in zip(rows, both, strict=True)
+        for row, passes in zip(rows, passes_of, strict=True)
         if passes is not None and passes.iterations
     ]
     if len(figures) == len(rows):

@@ -67,7 +67,7 @@ def draw_instances(row: RunRow, scenario: Scenario) -> None:
     )
     npus_over_time = charts.over_time("npus", windows, scenario.warmup_s)
     npus_picture = "NPUs by pool", npus_over_time, "npus-by-pool"
-    if not _has(row, "decisions") or scenario.models:  # each model's controller decides alone
+    if not _has_table(row, "decisions") or scenario.models:  # each model's controller decides alone
         plot_all([npus_picture])
         return
     decisions, rules = record.table(row.id, "decisions"), scenario.elastic
@@ -173,7 +173,7 @@ def draw_clients(row: RunRow, scenario: Scenario) -> None:
         )
     curve = charts.Curve("Session", theme.ROLE["memory_pool"], session_times)
     reasons_picture = "Why requests came to nothing", charts.reasons(reasons), "reasons"
-    sessions_picture = "Sessions", charts.distribution([curve], of="sessions"), "session-times"
+    sessions_picture = "Sessions", charts.distribution([curve], noun="sessions"), "session-times"
     plot_all([reasons_picture] * bool(reasons) + [sessions_picture] * bool(session_times.size))
     if not reasons:
         st.caption("Every request that ended was answered.")
@@ -232,11 +232,11 @@ def draw_pool(row: RunRow, scenario: Scenario) -> None:
     table_names, warmup_s = ("windows", "servers", "traffic"), scenario.warmup_s
     windows, servers, traffic = (record.table(row.id, name) for name in table_names)
     _draw_figures(row.summary, "memory pool")
-    moved = set(traffic.filter(pl.col("bytes") > 0.0)["traffic"])
-    tiers = [name for tier, (name, _) in elastic.TIERS.items() if tier in moved]
+    traffic_kinds = set(traffic.filter(pl.col("bytes") > 0.0)["traffic"])
+    tier_names = [name for tier, (name, _) in elastic.TIERS.items() if tier in traffic_kinds]
     pictures = [
         ("Hit ratio and fill", charts.over_time("pool", windows, warmup_s), "pool-hits"),
-        (f"Read from {' and '.join(tiers)}" if tiers else "Nothing was read",
+        (f"Read from {' and '.join(tier_names)}" if tier_names else "Nothing was read",
          elastic.tiers(windows, traffic, warmup_s), "pool-tiers"),
     ]  # fmt: skip
     if scenario.tenants and scenario.memory_pool.namespaces:
@@ -278,7 +278,7 @@ def _hold_sentence(by_node: pl.DataFrame) -> str:
     )
 
 
-def _has(row: RunRow, table: str) -> bool:
+def _has_table(row: RunRow, table: str) -> bool:
     """Whether a run has a stored table of this name."""
     return table in session.store().runs.tables(row.id)
 
@@ -320,8 +320,8 @@ def _draw_dip(row: RunRow, dip: Dip, number: int) -> None:
         head, link = st.columns([5, 1], vertical_alignment="center")
         head.markdown(f"**{dip.detail or dip.element}** at {seconds(dip.at_s)}")
         with link:
-            seen = dip.down[0][0] if dip.down else dip.element
-            link_page("playback", "Watch it", {"run": row.id, "at": f"{dip.at_s:.6g}", "see": seen})
+            name = dip.down[0][0] if dip.down else dip.element
+            link_page("playback", "Watch it", {"run": row.id, "at": f"{dip.at_s:.6g}", "see": name})
         with st.grid(5, min_column_width=170, key=f"dip-{number}"):
             _draw_dip_tiles(dip)
         down_texts = [f"{name} was out of service for {seconds(s)}" for name, s in dip.down[:SHOWN]]
@@ -363,13 +363,13 @@ def _draw_dip_tiles(dip: Dip) -> None:
 
 # Whether a run has each section, and what draws it.
 SECTIONS = {
-    "Faults": (lambda row, s: bool(s.faults) and _has(row, "events"), draw_faults),
+    "Faults": (lambda row, s: bool(s.faults) and _has_table(row, "events"), draw_faults),
     "Instances": (
-        lambda row, s: any(map(is_elastic, of_models(s))) and _has(row, "lives"),
+        lambda row, s: any(map(is_elastic, of_models(s))) and _has_table(row, "lives"),
         draw_instances,
     ),
-    "Models": (lambda row, s: bool(s.models) and _has(row, "models"), draw_models),
+    "Models": (lambda row, s: bool(s.models) and _has_table(row, "models"), draw_models),
     "Day": (lambda row, s: hour_s(s) is not None, draw_day),
     "Clients": (lambda row, s: _has_clients(s), draw_clients),
-    "Memory pool": (lambda row, s: s.memory_pool.enabled and _has(row, "servers"), draw_pool),
+    "Memory pool": (lambda row, s: s.memory_pool.enabled and _has_table(row, "servers"), draw_pool),
 }

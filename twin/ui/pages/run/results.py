@@ -85,12 +85,12 @@ def _draw_baseline_choice(row: RunRow, scenario: Scenario) -> None:
         go_to("compare", {links.RUNS: f"{run_id},{row.id}"})
 
 
-def draw_tiles(row: RunRow, scenario: Scenario, but: Sequence[str] = ()) -> None:
-    """Draw a run's headline figures except `but`, and whether it was steady."""
+def draw_tiles(row: RunRow, scenario: Scenario, excluded_keys: Sequence[str] = ()) -> None:
+    """Draw a run's headline figures without excluded ones, and whether it was steady."""
     if (state := row.summary.get("steady_state")) in UNSTEADY:
         st.warning(UNSTEADY[str(state)], icon=":material/trending_up:")
     with st.grid(5, min_column_width=165, key="headline"):
-        for tile in tile_rows(row.summary, scenario, [k for k in row.summary if k not in but]):
+        for tile in tile_rows(row.summary, scenario, row.summary.keys() - excluded_keys):
             st.metric(**tile)
 
 
@@ -125,10 +125,11 @@ def tile_rows(
 
 def draw_validity(row: RunRow, scenario: Scenario) -> None:
     """Draw whether the laws held, what was left out, and notes."""
-    broken = [check for check in row.checks if not check["ok"]]
+    broken_laws = [check for check in row.checks if not check["ok"]]
     laws_text, icon = f"All {len(row.checks)} laws held", ":material/verified:"
-    if broken:
-        laws_text, icon = (f"{len(broken)} of {len(row.checks)} laws broken", ":material/gpp_bad:")
+    if broken_laws:
+        laws_text = f"{len(broken_laws)} of {len(row.checks)} laws broken"
+        icon = ":material/gpp_bad:"
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if row.summary.get("steady_state") == "steady":
             st.badge("Steady state", icon=":material/trending_flat:", color="green")
@@ -209,23 +210,23 @@ def draw_downloads(row: RunRow, scenario: Scenario) -> None:
 
 
 def download_makers(
-    store: Store, row: RunRow, scenario: Scenario, chosen: str, rows: int | None
+    store: Store, row: RunRow, scenario: Scenario, choice: str, rows: int | None
 ) -> dict[str, Callable[[], bytes]]:
     """Function that makes the chosen download, by the name of its format; rows: of a table."""
-    if chosen == WHOLE:
+    if choice == WHOLE:
         return {"Archive": lambda: export_runs(store, row.id)}
-    if chosen == QUESTION:
+    if choice == QUESTION:
         return {
             "TOML": lambda: scenario_to_toml(scenario).encode(),
             "JSON": lambda: json_text(scenario.model_dump(mode="json")).encode(),
         }
-    if chosen == SUMMARY:
+    if choice == SUMMARY:
         return {
             "CSV": lambda: csv_bytes(summary_table(row)),
             "JSON": lambda: json_text(run_object(row)).encode(),
         }
 
-    table = partial(store.runs.table, row.id, chosen.lower())
+    table = partial(store.runs.table, row.id, choice.lower())
 
     def parquet_bytes() -> bytes:
         """The chosen table as a Parquet file."""

@@ -58,8 +58,8 @@ def draw_why(row: RunRow, scenario: Scenario) -> None:
         st.subheader("Where the time goes", anchor=False)
         if pieces_s:
             parts_s = {PIECES[name]: value for name, value in pieces_s.items()}
-            key_text = "Stages of a mean request from arrival to its last token, in their order."
-            plot(waterfall.waterfall(parts_s, key_text, total="A mean request"), "waterfall")
+            caption = "Stages of a mean request from arrival to its last token, in their order."
+            plot(waterfall.waterfall(parts_s, caption, total="A mean request"), "waterfall")
             st.caption(
                 "Mean over the requests that finished after the warm-up, from ideal to actual. "
                 "Faults and expert imbalance: what re-runs without them save."
@@ -182,20 +182,20 @@ def held_by_attention_dies(ranks: pl.DataFrame) -> pl.DataFrame:
     """The table of dies with requests and KV on the dies that do attention. Where experts have dies
     of their own (AFD), a run counts an even part of an instance's requests on each die of it."""
     pieces = [ranks.clear()]
-    for piece in ranks.partition_by("role", "instance", maintain_order=True):
-        is_expert = piece["expert_load"].is_not_null().to_numpy()
-        dies, ranks_of_die = np.flatnonzero(~is_expert), piece.height / max((~is_expert).sum(), 1)
-        if 0 < dies.size < piece.height:
-            rows, first = np.arange(piece.height), np.arange(dies.size)[:, None] * ranks_of_die
+    for rows in ranks.partition_by("role", "instance", maintain_order=True):
+        dies = np.flatnonzero(rows["expert_load"].is_null().to_numpy())
+        if 0 < dies.size < rows.height:
+            ranks_of_die, numbers = rows.height / dies.size, np.arange(rows.height)
+            begins = np.arange(dies.size)[:, None] * ranks_of_die
             # How much of each rank is on each attention die: ranks are dealt in order.
-            parts = np.minimum(rows + 1, first + ranks_of_die) - np.maximum(rows, first)
-            parts = np.maximum(parts, 0.0)
-            held, used = np.full((2, piece.height), np.nan)
-            held[dies] = parts @ piece["requests_mean"].to_numpy()
-            used[dies] = parts @ piece["kv_used_fraction_mean"].to_numpy() / ranks_of_die
-            columns = pl.Series("requests_mean", held), pl.Series("kv_used_fraction_mean", used)
-            piece = piece.with_columns(column.fill_nan(None) for column in columns)  # noqa: PLW2901
-        pieces.append(piece)
+            overlaps = np.minimum(numbers + 1, begins + ranks_of_die) - np.maximum(numbers, begins)
+            columns = {}
+            for name, divisor in (("requests_mean", 1.0), ("kv_used_fraction_mean", ranks_of_die)):
+                values = np.full(rows.height, np.nan)
+                values[dies] = np.maximum(overlaps, 0.0) @ rows[name].to_numpy() / divisor
+                columns[name] = pl.Series(values).fill_nan(None)
+            rows = rows.with_columns(**columns)  # noqa: PLW2901
+        pieces.append(rows)
     return pl.concat(pieces)
 
 

@@ -130,13 +130,13 @@ def _play_stored(draft: Scenario, fabric: Network) -> bool:
     digest = scenario_digest(draft)
     row = session.store().runs.latest_runs([digest]).get(digest)
     if row and row.summary and not player.missing_tables(row.id):
-        player.draw_brief(row.id, player.film_of_run(row.id, row, draft), fabric)
+        player.draw_without_controls(row.id, player.film_of_run(row.id, row, draft), fabric)
         link_page("run", f"A run of {words.ago(time.time() - row.queued_s)}", {"run": row.id})
         return True
     if (shipped_run := _shipped_run(digest, draft)) is None:
         return False
     film = player.shipped_film(draft, shipped_run, shipped_run.scenario)
-    player.draw_brief(shipped_run.key, film, fabric)
+    player.draw_without_controls(shipped_run.key, film, fabric)
     stale_text = ". Newer ones replace it." if shipped_run.stale else "."
     st.caption(f"A run that came with the project, made by engine {shipped_run.engine}{stale_text}")
     return True
@@ -149,7 +149,7 @@ def play_live(place: DeltaGenerator, draft: Scenario, run: str) -> None:
     live_run = Shipped(run, scenario_digest(draft), "", "", {}, tables)
     film = player.shipped_film(draft, live_run, run)
     with place.container():
-        player.draw_brief(run, film, fabric_of(draft.supernode))
+        player.draw_without_controls(run, film, fabric_of(draft.supernode))
 
 
 def draw_picture(draft: Scenario) -> bool:

@@ -45,7 +45,7 @@ CARD_FIGURES = 3  # of a run, on a card
 CELLS, ROW = 96, 24  # of a card's picture: nodes at most, and nodes in a row
 
 # Summaries of the runs that came with the project, by the digest of their scenario; never changed.
-came_along = st.cache_resource(show_spinner=False, max_entries=1)(shipped.shipped_summaries)
+shipped_summaries = st.cache_resource(show_spinner=False, max_entries=1)(shipped.shipped_summaries)
 
 
 def find_presets(presets: Iterable[Named], shelf: Iterable[str], sought: str) -> list[Named]:
@@ -117,4 +117,5 @@ def draw_cards(presets: Sequence[Named]) -> None:
         for key, scenario in presets:
             run = latest_runs.get(digests[key])
             with st.container(border=True, height="stretch"):
-                draw_card(key, scenario, run.summary if run else came_along().get(digests[key], {}))
+                summary = run.summary if run else shipped_summaries().get(digests[key], {})
+                draw_card(key, scenario, summary)

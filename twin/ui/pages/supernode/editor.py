@@ -68,11 +68,11 @@ def propose(fields: dict[str, Any]) -> bool:
     return refuse(reason) if reason else True
 
 
-def set_shares(wishes: Iterable[tuple[Iterable[Element], dict[str, float]]]) -> bool:
+def set_shares(factors_by_elements: Iterable[tuple[Iterable[Element], dict[str, float]]]) -> bool:
     """Set factors of capacity or latency of elements or links at once; returns whether valid."""
     edits = session.draft().supernode.edits
     try:
-        for elements, factors in wishes:
+        for elements, factors in factors_by_elements:
             edits = changed_edits(edits, elements, **factors)
         return apply(edits)
     except ValidationError as error:  # a factor that cannot be
@@ -109,12 +109,12 @@ def seat_by_hand(instance: str, element: str) -> bool:
         return {"deployment.placement": "by_hand", "deployment.seats": rows}
 
     try:
-        alone = place(with_overrides(draft, fields([row])), fabric)
-        taken = {die for one in alone.instances if one.name == instance for die in one.die_of_rank}
+        trial = place(with_overrides(draft, fields([row])), fabric)
+        dies = {die for one in trial.instances if one.name == instance for die in one.die_of_rank}
         rows = [
-            kept_row for one in place(draft, fabric).instances
-            if one.name != instance and taken.isdisjoint(one.die_of_rank)
-            for kept_row in _seat_rows(one, fabric)
+            seat_row for one in place(draft, fabric).instances
+            if one.name != instance and dies.isdisjoint(one.die_of_rank)
+            for seat_row in _seat_rows(one, fabric)
         ]  # fmt: skip
         rows.append(row)
         place(with_overrides(draft, fields(rows)), fabric)
@@ -134,9 +134,9 @@ def _seat_rows(instance: Instance, net: Network) -> Iterator[dict[str, Any]]:
             yield {"role": instance.role, "index": instance.index, "element": element}
 
 
-def act_all(wishes: Sequence[dict[str, Any]]) -> None:
-    """Carry out the actions that the picture sent (`wishes`), each number once, in order."""
-    for action in wishes:
+def act_all(actions: Sequence[dict[str, Any]]) -> None:
+    """Carry out the actions that the picture sent, each number once, in order."""
+    for action in actions:
         if (number := int(action.get("number", 0))) > last_act():
             st.session_state["fabric-acted"] = number
             try:
@@ -150,22 +150,22 @@ def last_act() -> int:
     return int(st.session_state.get("fabric-acted", 0))
 
 
-def _act(wish: dict[str, Any]) -> None:
+def _act(action: dict[str, Any]) -> None:
     """Carry out one action of the picture (undo, move, restore, set a share) on the draft."""
-    if step := wish.get("step"):
+    if step := action.get("step"):
         session.undo() if step < 0 else session.redo()
         return
-    names = [str(name) for name in wish.get("names", ())]
-    if wish.get("move"):
-        seat_by_hand(str(wish["move"]), names[0])
+    names = [str(name) for name in action.get("names", ())]
+    if action.get("move"):
+        seat_by_hand(str(action["move"]), names[0])
         return
-    is_link = wish.get("link") and len(names) == 2
+    is_link = action.get("link") and len(names) == 2
     elements: list[Element] = [(names[0], names[1])] if is_link else [*names]
-    if wish.get("restore"):
+    if action.get("restore"):
         restore_elements(elements)
     else:
-        factor_names = [name for name in ("capacity", "latency") if wish.get(name) is not None]
-        set_shares([(elements, {name: float(wish[name]) for name in factor_names})])
+        factor_names = [name for name in ("capacity", "latency") if action.get(name) is not None]
+        set_shares([(elements, {name: float(action[name]) for name in factor_names})])
 
 
 def take_back(path: str) -> None:

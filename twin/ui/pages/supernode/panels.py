@@ -47,9 +47,9 @@ ADDED["hashed"] = ADDED["ecmp"]
 def draw_prices(draft: Scenario, fabric: Network) -> None:
     """Draw the deployment's prices on this fabric, and their change since the draft began."""
     preset_machine = session.preset().supernode
-    begun_draft = draft.model_copy(update={"supernode": preset_machine})
+    draft_on_preset = draft.model_copy(update={"supernode": preset_machine})
     try:
-        preset_prices = headlines(begun_draft, editor.fabric_of(preset_machine))
+        preset_prices = headlines(draft_on_preset, editor.fabric_of(preset_machine))
     except HardwareError:
         preset_prices = []
     rate_before = {price.label: price.bytes_per_s for price in preset_prices}
@@ -58,17 +58,17 @@ def draw_prices(draft: Scenario, fabric: Network) -> None:
             _draw_price(price, rate_before.get(price.label))
 
 
-def _draw_price(price: Headline, before: float | None) -> None:
-    """Draw one rate, with its value in bytes/s before the edits."""
+def _draw_price(price: Headline, bytes_per_s_before: float | None) -> None:
+    """Draw one rate, and its change since before the edits."""
     # Always a line below the figure: the picture must not move when the first edit is priced.
     delta, is_changed, rate_text, help_text = "now", False, "cut off", sentence(price.where)
     if price.bytes_per_s is None:
-        delta = f"was {_rate_text(before)}" if before else delta
+        delta = f"was {_rate_text(bytes_per_s_before)}" if bytes_per_s_before else delta
     else:
-        change = price.bytes_per_s / before - 1 if before else 0.0
+        change = price.bytes_per_s / bytes_per_s_before - 1 if bytes_per_s_before else 0.0
         if is_changed := abs(change) >= 5e-5:
-            delta = f"{100 * change:+.3g} % of {_rate_text(before or 0.0)}"
-        elif before:
+            delta = f"{100 * change:+.3g} % of {_rate_text(bytes_per_s_before or 0.0)}"
+        elif bytes_per_s_before:
             delta = "unchanged"
         latency_text = f" Latency {1e6 * price.latency_s:.3g} µs." if price.latency_s else ""
         rate_text = _rate_text(price.bytes_per_s)
@@ -122,10 +122,10 @@ def draw_totals(net: Network, facts: Facts, draft: Scenario) -> None:
 
 
 def _chip_tiles(
-    total: dict[str, float], dies: Sequence[tuple[Chip, int]], pool: MemoryPool, net: Network
+    totals: dict[str, float], dies: Sequence[tuple[Chip, int]], pool: MemoryPool, net: Network
 ) -> dict[str, tuple[str, str]]:
     """Tiles (value, meaning) of the totals of chips by title; dies: number of each chip's."""
-    nodes, supernodes = total["nodes"], total["supernodes"]
+    nodes, supernodes = totals["nodes"], totals["supernodes"]
     shared_formats = set.intersection(*(set(chip.flops) for chip, _ in dies))  # that all compute
     peaks = {p: sum(die_count * chip.flops[p] for chip, die_count in dies) for p in shared_formats}
     best_format = max(peaks, key=lambda p: (peaks[p], p))
@@ -135,8 +135,8 @@ def _chip_tiles(
     )
     nodes_text = numbered(int(nodes), "node")
     supernodes_text = f" in {supernodes} supernodes" if supernodes > 1 else ""
-    l1_chips, l2_chips, chip_count = total["l1_chips"], total["l2_chips"], total["switches"]
-    l2_per_plane, port_share = total["l2_chips_per_sub_plane"], total["l2_port_utilisation"]
+    l1_chips, l2_chips, chip_count = totals["l1_chips"], totals["l2_chips"], totals["switches"]
+    l2_per_plane, port_share = totals["l2_chips_per_sub_plane"], totals["l2_port_utilisation"]
     lenders = lending_nodes(net)
     pool_tb = pool.gb_per_node * dram(net, lenders) / 1e3 if pool.enabled else 0.0
     unit = "OPS" if best_format[:3] == "int" else "FLOPS"
@@ -150,7 +150,7 @@ def _chip_tiles(
         note = f"L1 in the nodes + L2 between them, {l2_per_plane} a sub-plane; {ports_text}."
         chips_tile = f"{l1_chips:,} + {l2_chips:,}", note
     return {
-        "NPUs": (f"{total['npus']:,}", f"{chips_text}, in {nodes_text}{supernodes_text}."),
+        "NPUs": (f"{totals['npus']:,}", f"{chips_text}, in {nodes_text}{supernodes_text}."),
         "HBM": (f"{hbm_tb:,.1f} TB", "Of all dies."),
         "Memory pool, DRAM": (f"{pool_tb:,.4g} TB" if pool_tb else NOTHING, tooltip),
         f"Peak, {best_format.upper()}": (
@@ -161,20 +161,20 @@ def _chip_tiles(
     }  # fmt: skip
 
 
-def _rate_tiles(total: dict[str, float], uneven: bool) -> dict[str, tuple[str, str]]:
-    """Tiles (value, meaning) of the totals of links by title; uneven: some are edited."""
-    oversubscription = total["oversubscription"]
+def _rate_tiles(totals: dict[str, float], is_edited: bool) -> dict[str, tuple[str, str]]:
+    """Tiles (value, meaning) of the totals of links by title; is_edited: some are."""
+    oversubscription = totals["oversubscription"]
     local_text = "." if oversubscription else ", and none of it leaves the node over UB."
-    rdma_tbps, vpc_tbps = (total[f"{plane}_bytes_per_s"] / 1e12 for plane in ("rdma", "vpc"))
+    rdma_tbps, vpc_tbps = (totals[f"{plane}_bytes_per_s"] / 1e12 for plane in ("rdma", "vpc"))
     return {
         "UB of an NPU": (
-            f"{total['npu_bytes_per_s'] / 1e9:,.4g} GB/s",
+            f"{totals['npu_bytes_per_s'] / 1e9:,.4g} GB/s",
             "One direction, nominal, its dies together; of kinds that differ the most.",
         ),
-        "UB out of the weakest node" if uneven else "UB out of a node": (
-            f"{total['node_uplink_bytes_per_s'] / 1e9:,.4g} GB/s",
+        "UB out of the weakest node" if is_edited else "UB out of a node": (
+            f"{totals['node_uplink_bytes_per_s'] / 1e9:,.4g} GB/s",
             "One direction, of the weakest node. A node's NPUs can send "
-            f"{total['node_npu_bytes_per_s'] / 1e9:,.4g} GB/s{local_text}",
+            f"{totals['node_npu_bytes_per_s'] / 1e9:,.4g} GB/s{local_text}",
         ),
         "Oversubscription": (
             f"{oversubscription:.3g} : 1" if oversubscription else NOTHING,
@@ -182,7 +182,7 @@ def _rate_tiles(total: dict[str, float], uneven: bool) -> dict[str, tuple[str, s
             "1 : 1 holds nothing back.",
         ),
         "UB bisection": (
-            f"{total['bisection_bytes_per_s'] / 1e12:,.4g} TB/s",
+            f"{totals['bisection_bytes_per_s'] / 1e12:,.4g} TB/s",
             "What one half of the nodes can send to the other half, one direction.",
         ),
         "RDMA · VPC": (

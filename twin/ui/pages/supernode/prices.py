@@ -137,10 +137,10 @@ def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) 
 
 
 def _hand_off_price(
-    fabric: Network, placed: Sequence[Instance], instance: Instance, plane: Plane
+    fabric: Network, instances: Sequence[Instance], instance: Instance, plane: Plane
 ) -> Price:
     """Price of KV transfer by an instance's slowest die, its rate over the mean hash collision."""
-    collision = transfer_collision(fabric, ((i.role, i.die_of_rank) for i in placed), plane)
+    collision = transfer_collision(fabric, ((i.role, i.die_of_rank) for i in instances), plane)
     nic_rates = port_rates(fabric, plane)
     first_price = nic(fabric, instance.die_of_rank[0], plane)
     rates = nic_rates[ports_of(fabric, instance.die_of_rank, first_price)]
@@ -149,11 +149,11 @@ def _hand_off_price(
 
 
 def _slowest(
-    label: str, per: str, instances: Sequence[Instance], like: Key,
+    label: str, per: str, instances: Sequence[Instance], key_of: Key,
     price: Callable[[Instance], Price],
 ) -> Headline:  # fmt: skip
-    """Lowest price among instances; of those with equal keys (`like`) one is priced."""
-    instance_by_key = {like(instance): instance for instance in reversed(instances)}
+    """Lowest price among instances; where keys are equal, one is priced."""
+    instance_by_key = {key_of(instance): instance for instance in reversed(instances)}
     try:
         prices = [price(instance) for instance in instance_by_key.values()]
     except HardwareError as error:
@@ -233,7 +233,7 @@ def draw_hashed_flows(draft: Scenario, fabric: Network) -> None:
     st.markdown(_cost_sentence(draft, planes, collision_by))
 
 
-def _cost_sentence(draft: Scenario, planes: list[str], found: Collisions) -> str:
+def _cost_sentence(draft: Scenario, planes: list[str], collision_by: Collisions) -> str:
     """One sentence on what hashed flows cost: TPOT, and the duration of KV transfers."""
     even_scenario = with_overrides(draft, {FIELDS[plane]: "ecmp" for plane in planes})
     hashed, even = formulas.outlook(draft), formulas.outlook(even_scenario)
@@ -243,7 +243,8 @@ def _cost_sentence(draft: Scenario, planes: list[str], found: Collisions) -> str
             f"TPOT is {1e3 * hashed.tpot_s:.3g} ms by formula, and {1e3 * even.tpot_s:.3g} ms with "
             "an even split"
         )
-    if factor := max((c.mean for (k, _), c in found.items() if k == "KV transfers"), default=0.0):
+    transfers = (c.mean for (traffic, _), c in collision_by.items() if traffic == "KV transfers")
+    if factor := max(transfers, default=0.0):
         clauses.append(
             "KV transfers meet no other on their paths" if factor < 1.005 else
             f"a KV transfer takes {factor:.2f} times as long"

@@ -54,14 +54,14 @@ def rows_of(net: Network, kind: str) -> pl.DataFrame:
     return pl.DataFrame({NAME: names} | {column: gb_out(rate) for column, rate in rates.items()})
 
 
-def _link_rows(net: Network, known: Layout) -> pl.DataFrame:
+def _link_rows(net: Network, picture: Layout) -> pl.DataFrame:
     """All links: their ends, rates as built and now in GB/s, and latency over that as built."""
-    first_links, _ = known.net.pairs
+    first_links, _ = picture.net.pairs
     with np.errstate(invalid="ignore", divide="ignore"):
-        latency_factor = net.latency[first_links] / known.net.latency[first_links]
-    end_names = np.array(net.vertices, object)[known.ends]
+        latency_factor = net.latency[first_links] / picture.net.latency[first_links]
+    end_names = np.array(net.vertices, object)[picture.ends]
     ends = {NAME: end_names[:, 0].tolist(), TO: end_names[:, 1].tolist()}
-    rates = {BUILT: known.rates / 1e9, NOW: known.least(net.capacity) / 1e9}
+    rates = {BUILT: picture.rates / 1e9, NOW: picture.lower_direction(net.capacity) / 1e9}
     return pl.DataFrame(ends | rates | {DELAY: np.nan_to_num(latency_factor, nan=1.0)})
 
 
@@ -77,9 +77,9 @@ def selection_rows(fabric: Network, names: Sequence[str]) -> pl.DataFrame:
     return frame
 
 
-def matching_rows(frame: pl.DataFrame, typed: str) -> pl.DataFrame:
+def matching_rows(frame: pl.DataFrame, typed_text: str) -> pl.DataFrame:
     """Rows with a name that was typed: "L1 20.3, node 7", "20.*", "L2 3"; all if none was."""
-    typed_names = [spelling(name) for name in re.split(r"[,;]", typed) if spelling(name)]
+    typed_names = [spelling(name) for name in re.split(r"[,;]", typed_text) if spelling(name)]
     if not typed_names:
         return frame
     patterns = (re.escape(name).replace(r"\*", r"[\d ]+") for name in typed_names)
@@ -125,22 +125,22 @@ def draw_parts_table(fabric: Network, selection: Sequence[str]) -> None:
     )
 
 
-def _draw_tools(picked: list[Row]) -> None:
+def _draw_tools(picked_rows: list[Row]) -> None:
     """Draw the buttons and inputs that change the picked rows."""
-    button = partial(st.button, disabled=not picked)
-    button("Take out", "parts-off", on_click=set_parts, args=(picked, 0.0))
-    button("Restore", "parts-restore", on_click=restore_parts, args=(picked,))
+    button = partial(st.button, disabled=not picked_rows)
+    button("Take out", "parts-off", on_click=set_parts, args=(picked_rows, 0.0))
+    button("Restore", "parts-restore", on_click=restore_parts, args=(picked_rows,))
     amount = st.number_input("Set to", 0.0, 1e6, 50.0, key="parts-amount", width=130)
     unit = st.selectbox("Unit", [SHARE, RATE, WAIT], key="parts-unit", width=140)
-    label = f"Set {numbered(len(picked), 'row')}" if picked else "Set"
-    button(label, "parts-set", on_click=set_parts, args=(picked, amount, unit))
+    label = f"Set {numbered(len(picked_rows), 'row')}" if picked_rows else "Set"
+    button(label, "parts-set", on_click=set_parts, args=(picked_rows, amount, unit))
 
 
-def set_parts(picked: Sequence[Row], amount: float, unit: str = SHARE) -> None:
+def set_parts(picked_rows: Sequence[Row], amount: float, unit: str = SHARE) -> None:
     """Edit picked rows so that each has this share of capacity, GB/s, or multiple of latency."""
     edits = {(e.element, e.to): e for e in session.draft().supernode.edits}
     elements_by_factor: dict[float, list[editor.Element]] = defaultdict(list)
-    for row in picked:
+    for row in picked_rows:
         element = _element_of(row)
         edit = edits.get((element, "") if isinstance(element, str) else element)
         factor = amount / 100
@@ -154,9 +154,9 @@ def set_parts(picked: Sequence[Row], amount: float, unit: str = SHARE) -> None:
     editor.set_shares([(names, {field: factor}) for factor, names in elements_by_factor.items()])
 
 
-def restore_parts(picked: Sequence[Row]) -> None:
+def restore_parts(picked_rows: Sequence[Row]) -> None:
     """Remove the edits of the picked rows."""
-    editor.restore_elements([_element_of(row) for row in picked])
+    editor.restore_elements([_element_of(row) for row in picked_rows])
 
 
 def _element_of(row: Row) -> editor.Element:

@@ -40,32 +40,33 @@ def sweepable_fields() -> list[str]:
 
 def default_axis(path: str) -> Axis:
     """Axis of a sweep over half to twice a field's value, within bounds; or over all options."""
-    spec, value = fields()[path], read(session.draft(), path)
-    if spec.kind is bool:
+    field, value = fields()[path], read(session.draft(), path)
+    if field.kind is bool:
         return Axis(path, (False, True))
-    if spec.kind not in (int, float):
+    if field.kind not in (int, float):
         return Axis(path, tuple(options(path, session.facts()) or ()))
-    low, high = (max(spec.low or 0, min(spec.high or value, value * multiple)) for multiple in SPAN)
+    low, high = (max(field.low or 0, min(field.high or value, value * ratio)) for ratio in SPAN)
     if low == high:
-        low, high = spec.low or 0, value or spec.step or 1
+        low, high = field.low or 0, value or field.step or 1
     return sweep.spaced_axis(path, low, high, POINTS)
 
 
 def draw_axis_choice(
-    place: int, given: Axis | None, default: str = "", but: Axis | None = None
+    axis_number: int, url_axis: Axis | None, default: str = "", other_axis: Axis | None = None
 ) -> Axis | None:
-    """Draw the form of an axis, at first `given`; returns it or None. but: the other axis."""
-    paths = [path for path in sweepable_fields() if but is None or path != but.path]
-    first_path = given.path if given and given.path in paths else default
+    """Draw the form of an axis, at first that of the address (`url_axis`); returns it or None."""
+    paths = [path for path in sweepable_fields() if other_axis is None or path != other_axis.path]
+    first_path = url_axis.path if url_axis and url_axis.path in paths else default
     path = st.selectbox(
-        "Sweep" if place == 0 else "For each value of (optional)", paths,
+        "Sweep" if axis_number == 0 else "For each value of (optional)", paths,
         index=paths.index(first_path) if first_path in paths else None, format_func=label,
-        key=f"sweep-field-{place}", placeholder="Choose or search a field",
+        key=f"sweep-field-{axis_number}", placeholder="Choose or search a field",
     )  # fmt: skip
     if path is None:
         return None
-    spec, axis = fields()[path], given if given and given.path == path else default_axis(path)
-    if spec.kind not in (int, float):
+    field = fields()[path]
+    axis = url_axis if url_axis and url_axis.path == path else default_axis(path)
+    if field.kind not in (int, float):
         known_values = list(default_axis(path).values)  # an address may say others, here and below
         picked_values = st.multiselect(
             "Values", known_values, [value for value in axis.values if value in known_values],
@@ -75,13 +76,13 @@ def draw_axis_choice(
         return sweep.parse_axis(
             f"{path}={','.join(str(picked).lower() for picked in picked_values)}"
         )
-    cast, printf = spec.kind, "%d" if spec.kind is int else "%.6g"
-    least, most = cast(spec.low or 0), cast(spec.high or 1e9)
+    cast, printf = field.kind, "%d" if field.kind is int else "%.6g"
+    least, most = cast(field.low or 0), cast(field.high or 1e9)
     with st.container(horizontal=True):
         bounds = [
             st.number_input(
                 name, least, most, cast(min(max(value, least), most)),
-                step=cast(spec.step or 1), format=printf, key=f"sweep-{name}-{path}", width=130,
+                step=cast(field.step or 1), format=printf, key=f"sweep-{name}-{path}", width=130,
             )
             for name, value in (("From", min(axis.values)), ("To", max(axis.values)))
         ]  # fmt: skip
@@ -90,8 +91,8 @@ def draw_axis_choice(
             "Points", 2, MOST_POINTS, min(len(axis.values), MOST_POINTS), key=key, width=100
         )
     low, high = (float(bound if bound is not None else 0) for bound in bounds)
-    is_as_given = (min(axis.values), max(axis.values), len(axis.values)) == (low, high, count)
-    return axis if axis is given and is_as_given else sweep.spaced_axis(path, low, high, int(count))
+    is_same = (min(axis.values), max(axis.values), len(axis.values)) == (low, high, count)
+    return axis if axis is url_axis and is_same else sweep.spaced_axis(path, low, high, int(count))
 
 
 def runs_of_points(points: Sequence[Point]) -> list[RunRow | None]:

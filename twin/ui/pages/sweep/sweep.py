@@ -31,7 +31,7 @@ try:
     with first_field:
         one = pts.draw_axis_choice(0, given[0] if given else None, "workload.rate_req_per_s")
     with second_field:
-        two = pts.draw_axis_choice(1, given[1] if given[1:] else None, but=one)
+        two = pts.draw_axis_choice(1, given[1] if given[1:] else None, other_axis=one)
     axes = [axis for axis in (one, two) if axis is not None]
     # Each point under the name that its own run would bear.
     wanted = sweep.points(session.draft(), axes, lambda s: words.name_draft(s, session.preset()))

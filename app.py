@@ -24,17 +24,12 @@ if __name__ == "__main__":
     st.set_page_config("Supernode twin", MARK, layout="wide")
     pages = {
         section: [
-            st.Page(
-                PAGES[name].script,
-                title=PAGES[name].title,
-                icon=f":material/{PAGES[name].icon}:",
-                help=PAGES[name].about,
-                default=name == FIRST,
-            )
-            for name in names
+            st.Page(page.script, title=page.title, icon=f":material/{page.icon}:", help=page.about,
+                    default=page.name == FIRST)
+            for page in (PAGES[name] for name in names)
         ]
         for section, names in SECTIONS.items()
-    }
+    }  # fmt: skip
     shown = st.navigation(pages, position="top")
     st.set_page_config(f"{shown.title} · Supernode twin")
     st.logo(MARK, size="small")

@@ -151,29 +151,22 @@ def _field(
     metadata: Any = info.json_schema_extra
     help_and_source = re.fullmatch(r"(.*?)(?: \[(.*)\])?", text)
     assert help_and_source is not None
-    limit_by_type = {type(limit).__name__: limit for limit in info.metadata}
+    limit_of = {type(limit).__name__: limit for limit in info.metadata}
     is_literal = get_origin(info.annotation) is Literal
     labels = metadata["options"]() if callable(metadata["options"]) else metadata["options"]
     names = get_args(info.annotation) if is_literal else tuple(labels)
     options = {name: labels.get(name) or option_label(name) for name in names}
     field_type: Any = tuple if get_origin(info.annotation) is tuple else info.annotation
     return ScenarioField(
-        path=path,
-        kind=str if is_literal else field_type,
-        default=None if info.is_required() else info.default,
-        required=info.is_required(),
-        help=help_and_source[1],
-        source=help_and_source[2] or "",
-        group=group,
-        conditions=conditions,
-        options=options,
-        closed=is_literal or metadata["closed"],
-        low=limit_by_type["Ge"].ge if "Ge" in limit_by_type else None,
-        high=limit_by_type["Le"].le if "Le" in limit_by_type else None,
-        chars_max=limit_by_type["MaxLen"].max_length if "MaxLen" in limit_by_type else None,
-        since=since,
+        path=path, kind=str if is_literal else field_type, required=info.is_required(),
+        default=None if info.is_required() else info.default, help=help_and_source[1],
+        source=help_and_source[2] or "", group=group, conditions=conditions, options=options,
+        closed=is_literal or metadata["closed"], since=since,
+        low=limit_of["Ge"].ge if "Ge" in limit_of else None,
+        high=limit_of["Le"].le if "Le" in limit_of else None,
+        chars_max=limit_of["MaxLen"].max_length if "MaxLen" in limit_of else None,
         **{name: metadata[name] for name in ("label", "unit", "files", "step", "also")},
-    )
+    )  # fmt: skip
 
 
 def option_label(name: str) -> str:

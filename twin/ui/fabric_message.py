@@ -284,25 +284,18 @@ def draw_fabric(
     with st.container(gap=None):  # what only carries code and geometry takes no room
         result = _canvas(
             data={
-                "title": title,
-                "machine": send_geometry(fabric, key),
-                "changes": deflate(edits_message(fabric)),
-                "instances": ranges,
+                "title": title, "machine": send_geometry(fabric, key), "instances": ranges,
+                "changes": deflate(edits_message(fabric)), "mode": chosen_colours(key),
                 "colours": theme.PLANE | theme.ROLE | theme.KIND,
                 "chips": [choice_label(CHIPS, chip, facts) for chip in chips],
                 "carried": "" if carried is None else deflate(list(carried)),
                 "high": max((v for v in carried or () if v is not None), default=0.0) or 1.0,
-                "unit": unit,
-                "modes": list((modes or {}).items()),
-                "mode": chosen_colours(key),
-                "editable": on_act is not None,
-                "acted": acted,
+                "unit": unit, "modes": list((modes or {}).items()),
+                "editable": on_act is not None, "acted": acted,
             },
-            key=key,
-            on_selection_change=lambda: None,
-            on_colour_change=lambda: None,
+            key=key, on_selection_change=lambda: None, on_colour_change=lambda: None,
             on_acts_change=take_acts,
-        )
+        )  # fmt: skip
     return dict(result.selection or {})
 
 

@@ -160,10 +160,8 @@ def _draw_deletion(kind: Import, label_of: Mapping[str, str], used_digest: str) 
             st.markdown(f":material/lock: {why_not}")
         elif digest:
             st.markdown(f"**{plain(label_of[digest])}** will be gone for good.")
-        st.button(
-            "Delete for good", type="primary", disabled=not digest or bool(why_not),
-            key=f"{key}-yes", on_click=_delete, args=(kind, key, used_digest),
-        )  # fmt: skip
+        st.button("Delete for good", type="primary", disabled=not digest or bool(why_not),
+                  key=f"{key}-yes", on_click=_delete, args=(kind, key, used_digest))  # fmt: skip
 
 
 def _delete(kind: Import, key: str, used_digest: str) -> None:
@@ -230,11 +228,9 @@ def _preview_counts(table: CountsTable) -> Look:
     """Preview of routing counts: layers, experts, picks, and load of the hottest expert."""
     layers, experts = table.counts.shape
     hottest_ratios = table.counts.max(axis=1) / table.counts.mean(axis=1)
-    figures = {
-        "MoE layers": f"{layers:,}", "Experts": f"{experts:,}",
-        "Picks counted": f"{table.counts.sum():,.4g}",
-        "Hottest expert": f"{hottest_ratios.mean():.2f} × mean",
-    }  # fmt: skip
+    figures = {"MoE layers": f"{layers:,}", "Experts": f"{experts:,}",
+               "Picks counted": f"{table.counts.sum():,.4g}",
+               "Hottest expert": f"{hottest_ratios.mean():.2f} × mean"}  # fmt: skip
     help_texts = {"Hottest expert": "Of its layer's mean expert, averaged over layers."}
     notes = [plain(table.note)] if table.note else []
     return Look(f"**{plain(table.name)}** · {table.format}", figures, notes, help_texts)
@@ -253,10 +249,8 @@ COUNTS = Import(
 def _preview_machine(machine: ImportedMachine) -> Look:
     """Preview of an imported machine: numbers of NPUs, dies, CPUs and links."""
     kind_counts = Counter(attrs["kind"] for _, attrs in machine.vertices)
-    figures = {
-        "NPUs": f"{machine.npus:,}", "Dies": f"{kind_counts['die']:,}",
-        "CPUs": f"{kind_counts['cpu']:,}", "Links": f"{len(machine.links):,}",
-    }  # fmt: skip
+    figures = {"NPUs": f"{machine.npus:,}", "Dies": f"{kind_counts['die']:,}",
+               "CPUs": f"{kind_counts['cpu']:,}", "Links": f"{len(machine.links):,}"}  # fmt: skip
     notes = [] if _has_cpus(machine) else ["Without CPUs it has no DRAM: the memory pool goes off."]
     facts, present_chip = session.facts(), session.draft().supernode.chip
     if (chip := machines.fitting_chip(machine, facts, present_chip)) != present_chip:
@@ -287,11 +281,8 @@ def _draw_routing_choice(machine: ImportedMachine) -> ImportedMachine:
 def _with_machine(draft: Scenario, machine: ImportedMachine) -> Scenario:
     """The draft on an imported machine, with its chip and sizes; without CPUs, with no pool."""
     chip = machines.fitting_chip(machine, session.facts(), draft.supernode.chip)
-    changes: dict[str, Any] = {
-        "supernode.machine": machine.digest,
-        "supernode.chip": chip,
-        "supernode.edits": [],
-    }
+    changes: dict[str, Any] = {"supernode.machine": machine.digest, "supernode.chip": chip}
+    changes["supernode.edits"] = []
     if not _has_cpus(machine):
         changes["memory_pool.enabled"] = False
     return with_overrides(draft, changes)

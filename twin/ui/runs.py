@@ -100,11 +100,9 @@ def watch(ids: Sequence[str], text: str = "") -> None:
     if text:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.progress(rows[0].progress, f"{text} {_rerun_progress(rows[0])}")
-            st.button(
-                "Stop", icon=":material/stop_circle:", key="stop-watched", args=(rows[0].id,),
-                on_click=session.toast_refusals("lock")(session.stop),
-                disabled=rows[0].cancel_s is not None,
-            )  # fmt: skip
+            st.button("Stop", icon=":material/stop_circle:", key="stop-watched", args=(rows[0].id,),
+                      on_click=session.toast_refusals("lock")(session.stop),
+                      disabled=rows[0].cancel_s is not None)  # fmt: skip
 
 
 def _rerun_progress(run: RunRow) -> str:

@@ -18,15 +18,10 @@ from twin.ui.charts import Chart, waterfall
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 MIME = {  # by the ending of a file's name
-    "csv": "text/csv",
-    "html": "text/html",
-    "json": "application/json",
-    "gz": "application/gzip",
-    "parquet": "application/vnd.apache.parquet",
-    "toml": "application/toml",
-    "tar": "application/x-tar",
-    "graphml": "application/graphml+xml",
-}
+    "csv": "text/csv", "html": "text/html", "json": "application/json", "gz": "application/gzip",
+    "parquet": "application/vnd.apache.parquet", "toml": "application/toml",
+    "tar": "application/x-tar", "graphml": "application/graphml+xml",
+}  # fmt: skip
 NO_WIDTH = "\u2060"  # word joiner: nothing to see, and no place to break a line
 _MARKS = re.compile(r"[\\`*_\[\]<>$|~#!&]|:(?=\w)|^[-+](?= )")
 # Addresses, and names of icons and emoji: all three are looked for after backslashes are gone.
@@ -35,10 +30,8 @@ _READ_LATER = re.compile(r"https?(?=:)|www(?=\.)|@(?=\w)|:(?=[a-z+-][\w+/-]*:)",
 _HERE = Path(__file__).parent
 _JS = {n: (_HERE / f"{n}.js").read_text("utf-8") for n in ("modebar", "drawer", "drawn")}
 _modebar, _drawer = (st.components.v2.component(n, js=_JS[n]) for n in ("modebar", "drawer"))
-_drawn = st.components.v2.component(
-    "drawn", html='<div class="drawn"></div>', js=_JS["drawn"],
-    css=(_HERE / "drawn.css").read_text("utf-8"),
-)  # fmt: skip
+_drawn = st.components.v2.component("drawn", html='<div class="drawn"></div>', js=_JS["drawn"],
+                                    css=(_HERE / "drawn.css").read_text("utf-8"))  # fmt: skip
 
 
 def draw_frame(page: str, search: tuple[int, str] = (0, "")) -> None:

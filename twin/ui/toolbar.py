@@ -140,10 +140,8 @@ def draw_changes() -> None:
                     )  # fmt: skip
         if rows[SHOWN:]:
             st.caption(f"And {len(rows) - SHOWN:,} more.")
-        st.button(
-            "Back to the preset", icon=":material/restart_alt:", on_click=session.set_draft,
-            args=(session.preset(),),
-        )  # fmt: skip
+        st.button("Back to the preset", icon=":material/restart_alt:", on_click=session.set_draft,
+                  args=(session.preset(),))  # fmt: skip
 
 
 def differences() -> list[tuple[str, Callable[[], None]]]:

@@ -143,11 +143,9 @@ def _add_crosses(fig: go.Figure, points: Sequence[Published], name: str, **look:
     systems = [p.name.partition(",")[0] for p in points]
     shown_names = [system if system not in systems[:i] else "" for i, system in enumerate(systems)]
     marker = {"symbol": "cross-thin", "size": 11, "line": {"width": 2, "color": PUBLISHED}}
-    fig.add_scatter(
-        x=[1.0 / p.tpot_s for p in points], y=[p.tokens_per_s_per_npu for p in points], name=name,
-        text=shown_names, customdata=[p.name for p in points], marker=marker, hovertemplate=TIP,
-        cliponaxis=False, **look,
-    )  # fmt: skip
+    fig.add_scatter(x=[1.0 / p.tpot_s for p in points], y=[p.tokens_per_s_per_npu for p in points],
+                    name=name, text=shown_names, customdata=[p.name for p in points], marker=marker,
+                    hovertemplate=TIP, cliponaxis=False, **look)  # fmt: skip
 
 
 def _error_bars(
@@ -255,10 +253,8 @@ def plan_front(
         )  # fmt: skip
     for point in shown_points:
         if ranks.get(point["key"]) == 1:
-            fig.add_annotation(
-                x=_speed(point), y=point["tokens_per_s_per_npu"], text="first", showarrow=False,
-                yshift=13, font={"size": 13},
-            )  # fmt: skip
+            fig.add_annotation(x=_speed(point), y=point["tokens_per_s_per_npu"], text="first",
+                               showarrow=False, yshift=13, font={"size": 13})  # fmt: skip
     speeds = [_speed(p) for p in shown_points]
     crosses = [p for p in _in_range(published, [p["tokens_per_s_per_npu"] for p in shown_points])
                if min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip

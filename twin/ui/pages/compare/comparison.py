@@ -153,11 +153,9 @@ def _draw_card(run: RunRow, scenario: Scenario, run_number: int, ids: list[str],
             )  # fmt: skip
         st.space("stretch")
         link_page("run", f"Open {LETTERS[run_number]}", {"run": run.id}, ":material/open_in_new:")
-        st.button(
-            "", icon=":material/close:", type="tertiary", key=f"drop:{run.id}",
-            help=f"Leave out {LETTERS[run_number]}", on_click=set_compared_runs,
-            args=([other for other in ids if other != run.id], ids[base]),
-        )  # fmt: skip
+        st.button("", icon=":material/close:", type="tertiary", key=f"drop:{run.id}",
+                  help=f"Leave out {LETTERS[run_number]}", on_click=set_compared_runs,
+                  args=([other for other in ids if other != run.id], ids[base]))  # fmt: skip
 
 
 def decode_busy_s(run: RunRow, scenario: Scenario) -> dict[str, float]:
@@ -288,14 +286,12 @@ def ratio_errors(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: in
 
 def equality_sentences(known: Known) -> list[str]:
     """Sentence for each run, by its letter, with the figures that a measurement may find equal."""
-    names_by_run = {i: " and ".join(f"{ratio.figure.name} ({ratio.band})"
-                             for ratio in ratios.values() if ratio.equal)
-             for i, ratios in known.items()}  # fmt: skip
-    return [
-        f"{LETTERS[i]} may equal the baseline in {labels}: four of five published ratios are met "
-        "within that."
-        for i, labels in names_by_run.items() if labels
-    ]  # fmt: skip
+    sentences = []
+    for i, ratios in known.items():
+        figures = [f"{r.figure.name} ({r.band})" for r in ratios.values() if r.equal]
+        begin_text = f"{LETTERS[i]} may equal the baseline in {' and '.join(figures)}: four of five"
+        sentences += [f"{begin_text} published ratios are met within that."] if figures else []
+    return sentences
 
 
 def metric_table(compared: Comparison, group: str, known: Known | None = None) -> list[Cells]:

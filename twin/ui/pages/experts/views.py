@@ -23,10 +23,8 @@ def choose_instance(row: RunRow) -> tuple[str, int]:
     instances = experts.instances(record.table(row.id, "die_load"))
     if len(instances) == 1:
         return instances[0]
-    return st.selectbox(
-        "Instance", instances, format_func=lambda i: f"{theme.title(i[0])} {i[1]}", key="instance",
-        label_visibility="collapsed", width=220,
-    )  # fmt: skip
+    return st.selectbox("Instance", instances, format_func=lambda i: f"{theme.title(i[0])} {i[1]}",
+                        key="instance", label_visibility="collapsed", width=220)  # fmt: skip
 
 
 def choose_moment(row: RunRow, role: str, instance: int) -> Moment:
@@ -65,16 +63,12 @@ def draw_tiles(row: RunRow, role: str, instance: int) -> None:
         st.metric("Hottest die, start", f"{old_ratio:.2f} × mean", help=note)
         end_text = f"{new_ratio:.2f} × mean"
         st.metric("Hottest die, end", end_text, change_text, delta_color="inverse", help=note)
-        st.metric(
-            "Worst layer, end", f"{end.hottest.max():.2f} × mean",
-            f"layer {end.layers[int(end.hottest.argmax())]}",
-            help="The layer whose hottest die is hottest.", **grey_delta,
-        )  # fmt: skip
+        st.metric("Worst layer, end", f"{end.hottest.max():.2f} × mean",
+                  f"layer {end.layers[int(end.hottest.argmax())]}",
+                  help="The layer whose hottest die is hottest.", **grey_delta)  # fmt: skip
         st.metric("Rebalances", f"{len(rebalances):,}", help="Of this pool, over the whole run.")
-        st.metric(
-            "Weights moved", amount(moved_bytes, "bytes"), moves_text, **grey_delta,
-            help="Expert weights that went over the UB plane for rebalancing.",
-        )  # fmt: skip
+        st.metric("Weights moved", amount(moved_bytes, "bytes"), moves_text, **grey_delta,
+                  help="Expert weights that went over the UB plane for rebalancing.")  # fmt: skip
 
 
 def draw_dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:

@@ -40,10 +40,8 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
 # 2) One page of what was found.
 store = session.store()
 known = store.notes.tags()
-tags = known and st.pills(
-    "Tags", known, selection_mode="multi", key="tags", label_visibility="collapsed",
-    bind="query-params",
-)  # fmt: skip
+tags = known and st.pills("Tags", known, selection_mode="multi", key="tags",
+                          label_visibility="collapsed", bind="query-params")  # fmt: skip
 
 
 def search_page(limit: int, offset: int = 0) -> Page[Any]:

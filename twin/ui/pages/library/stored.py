@@ -81,27 +81,20 @@ def _run_cells(run: RunRow, title: str, tags: dict[str, Any]) -> dict[str, Any]:
     state = f"{run.state} {100 * run.progress:.0f} %" if run.state == "running" else run.state
     figure_cells = ((name, run.summary.get(key), factor) for name, key, factor, _ in figures())
     return {
-        "Run": title,
-        "State": "damaged" if run.damaged else state,
+        "Run": title, "State": "damaged" if run.damaged else state,
         **{name: None if value is None else factor * value for name, value, factor in figure_cells},
-        **tags,
-        "Queued": datetime.fromtimestamp(run.queued_s, UTC),
-        "Stays": "shared" if run.published_s is not None else "",
-        "Id": run.id,
-    }
+        **tags, "Queued": datetime.fromtimestamp(run.queued_s, UTC),
+        "Stays": "shared" if run.published_s is not None else "", "Id": run.id,
+    }  # fmt: skip
 
 
 def _scenario_cells(row: ScenarioRow, title: str, tags: dict[str, Any]) -> dict[str, Any]:
     """Cells of a scenario in the table by column."""
     return {
-        "Scenario": title,
-        "Question": row.question,
-        **tags,
-        "Runs": row.runs,
+        "Scenario": title, "Question": row.question, **tags, "Runs": row.runs,
         "Stays": "preset" if row.preset else "shared" if row.published else "",
-        "Stored": datetime.fromtimestamp(row.created_s, UTC),
-        "Id": row.digest[:12],
-    }
+        "Stored": datetime.fromtimestamp(row.created_s, UTC), "Id": row.digest[:12],
+    }  # fmt: skip
 
 
 def key_after_acts(key: str) -> str:
@@ -158,11 +151,9 @@ def draw_note_form(rows: Sequence[Row]) -> None:
         if len(row_ids) == 1:
             title, name = note.title if note else "", rows[0].name
             st.text_input("Name", title, TITLE_CHARS, key=f"{key}:title", placeholder=name)
-        st.multiselect(
-            "Tags", store.notes.tags(), split_tags(note.tags) if note else [],
-            accept_new_options=True, max_selections=TAGS_MAX, key=f"{key}:tags",
-            placeholder="Choose one or type a new one",
-        )  # fmt: skip
+        st.multiselect("Tags", store.notes.tags(), split_tags(note.tags) if note else [],
+                       accept_new_options=True, max_selections=TAGS_MAX, key=f"{key}:tags",
+                       placeholder="Choose one or type a new one")  # fmt: skip
         if len(row_ids) == 1:
             st.text_area("Note", note.text if note else "", max_chars=TEXT_CHARS, key=f"{key}:text")
         st.button("Save", type="primary", key="save-note", on_click=_save_note, args=(row_ids, key))
@@ -243,11 +234,9 @@ def _draw_copy_buttons(digest: str) -> None:
         session.start_from(scenario)
         go_to("workload")
     row = scenarios.get(digest) if digest else None
-    download(
-        "TOML", lambda: scenario_to_toml(scenarios.load(digest)),
-        file_name(row.name if row else "scenario", ".toml"), "toml",
-        disabled=not digest, help="The scenario as a file.",
-    )  # fmt: skip
+    download("TOML", lambda: scenario_to_toml(scenarios.load(digest)),
+             file_name(row.name if row else "scenario", ".toml"), "toml", disabled=not digest,
+             help="The scenario as a file.")  # fmt: skip
 
 
 def _load_scenario(digest: str) -> Scenario | None:
@@ -265,10 +254,8 @@ def _draw_deletion(row_ids: list[str], delete: Callable[[str], Undo], kind: str)
     ):  # fmt: skip
         count_text = numbered(len(row_ids), kind)
         st.markdown(f"**{count_text}** will be deleted. Presets, and what was shared, stay.")
-        st.button(
-            f"Delete {count_text}", type="primary", key="delete-picked",
-            on_click=delete_all, args=(row_ids, delete, kind),
-        )  # fmt: skip
+        st.button(f"Delete {count_text}", type="primary", key="delete-picked", on_click=delete_all,
+                  args=(row_ids, delete, kind))  # fmt: skip
 
 
 def delete_all(row_ids: list[str], delete: Callable[[str], Undo], kind: str) -> None:

@@ -85,10 +85,8 @@ def _draw_ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
     """Draw the ranked deployments and what can be done with chosen ones."""
     ranks = [f"{row['rank']}{' =' if row['equal_to_first'] else ''}" for row in rows]
     cells = [_row_cells(rank, row, plan.survives) for rank, row in zip(ranks, rows, strict=True)]
-    event = st.dataframe(
-        cells, hide_index=True, placeholder="–", on_select="rerun", selection_mode="multi-row",
-        key="plan-ranking",
-    )  # fmt: skip
+    event = st.dataframe(cells, hide_index=True, placeholder="–", on_select="rerun",
+                         selection_mode="multi-row", key="plan-ranking")  # fmt: skip
     picked_rows = [rows[k] for k in event["selection"]["rows"] if k < len(rows)] or [rows[0]]
     first_row = picked_rows[0]
     if first_row["next_step"] and first_row["rank"] > 1:  # that of the first is said above

@@ -54,10 +54,8 @@ if wanted and not refused and st.session_state.pop(requested.NOW, False):
     begin(wanted)
     st.rerun()
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-    st.button(
-        "Find what to deploy", type="primary", icon=":material/search:", key="find",
-        disabled=bool(refused or wanted is None), on_click=begin, args=(wanted,),
-    )  # fmt: skip
+    st.button("Find what to deploy", type="primary", icon=":material/search:", key="find",
+              disabled=bool(refused or wanted is None), on_click=begin, args=(wanted,))  # fmt: skip
     if key:
         copy_link(f"/plan?{requested.PLAN}={key}", label="Copy link of this plan")
     else:

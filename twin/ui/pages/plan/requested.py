@@ -64,11 +64,9 @@ def draw_form(shown: Plan | None) -> Plan:
                 format_func=BY.__getitem__, width=150,
                 help="Published figures are often means; an SLO is about each request.",
             )  # fmt: skip
-            npus = st.number_input(
-                "NPUs at most", 1, max(most_npus, 1),
-                min(values.get("npus") or most_npus, most_npus),
-                key="plan-npus", width=150,
-            )  # fmt: skip
+            npus = st.number_input("NPUs at most", 1, max(most_npus, 1),
+                                   min(values.get("npus") or most_npus, most_npus), key="plan-npus",
+                                   width=150)  # fmt: skip
             budget = values.get("simulations", USUAL)
             budgets = sorted({*BUDGETS, budget})
             simulations = st.selectbox(
@@ -108,8 +106,7 @@ def draw_form(shown: Plan | None) -> Plan:
         session.named_draft(),
         {
             "goal": goal, "by": goal_by, "npus": 0 if npus == most_npus else npus,
-            "simulations": simulations,
-            "survives": survived_losses, "vary": varied_choices, "more": more_percent / 100,
-            "power_kw": power_kw, "cost_per_million_tokens": cost_limit,
+            "simulations": simulations, "survives": survived_losses, "vary": varied_choices,
+            "more": more_percent / 100, "power_kw": power_kw, "cost_per_million_tokens": cost_limit,
         },
     )  # fmt: skip

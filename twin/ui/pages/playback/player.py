@@ -78,6 +78,7 @@ def message(
     """The player's message of a run: `tables` has TABLES, maybe "seats"; `instances`: placed."""
     windows = tables["windows"]
     window_count = windows.height
+    has_pool = scenario.memory_pool.enabled and POOL in windows.columns
     instance_number = {(i.role, i.index): k for k, i in enumerate(instances)}
     series_keys, moved_bytes = _bytes_by_series(tables["traffic"], windows, instance_number)
     return {
@@ -97,9 +98,7 @@ def message(
         "traffic": TRAFFIC,
         "strip": _curves(windows, STRIP),
         "way": _curves(windows, [(c, title, unit, 1.0, colour) for c, title, unit, colour in WAY]),
-        "pool": pack(_floats(windows[POOL]))
-        if scenario.memory_pool.enabled and POOL in windows.columns
-        else "",
+        "pool": pack(_floats(windows[POOL])) if has_pool else "",
         "events": event_rows(tables["events"], scenario.horizon_s),
         "changes": deflate(edits_message(net)),
         "colours": theme.PLANE | theme.ROLE,

@@ -355,10 +355,8 @@ def _draw_dip_tiles(dip: Dip) -> None:
         help="Requests per second that met the SLO, before the fault and from it until output was "
         "back.",
     )  # fmt: skip
-    st.metric(
-        "Requests retried · lost", f"{dip.retried:,} · {dip.lost:,}",
-        help="Thrown out by this fault and tried again; given up.",
-    )  # fmt: skip
+    st.metric("Requests retried · lost", f"{dip.retried:,} · {dip.lost:,}",
+              help="Thrown out by this fault and tried again; given up.")  # fmt: skip
 
 
 # Whether a run has each section, and what draws it.

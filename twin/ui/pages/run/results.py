@@ -216,15 +216,11 @@ def download_makers(
     if choice == WHOLE:
         return {"Archive": lambda: export_runs(store, row.id)}
     if choice == QUESTION:
-        return {
-            "TOML": lambda: scenario_to_toml(scenario).encode(),
-            "JSON": lambda: json_text(scenario.model_dump(mode="json")).encode(),
-        }
+        return {"TOML": lambda: scenario_to_toml(scenario).encode(),
+                "JSON": lambda: json_text(scenario.model_dump(mode="json")).encode()}  # fmt: skip
     if choice == SUMMARY:
-        return {
-            "CSV": lambda: csv_bytes(summary_table(row)),
-            "JSON": lambda: json_text(run_object(row)).encode(),
-        }
+        return {"CSV": lambda: csv_bytes(summary_table(row)),
+                "JSON": lambda: json_text(run_object(row)).encode()}  # fmt: skip
 
     table = partial(store.runs.table, row.id, choice.lower())
 

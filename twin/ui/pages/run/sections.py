@@ -34,14 +34,10 @@ OVER_TIME = {
 USES = {"Mean": "utilisation_mean", "Busiest window": "utilisation_peak"}
 # The colour of a share of use by the first word of its key.
 USE_COLOURS = {
-    "prefill": theme.ROLE["prefill"],
-    "decode": theme.ROLE["decode"],
-    "kv": theme.ROLE["decode"],
-    "pool": theme.ROLE["memory_pool"],
-    "cube": theme.SERIES[2],
-    "hbm": theme.SERIES[4],
+    "prefill": theme.ROLE["prefill"], "decode": theme.ROLE["decode"], "kv": theme.ROLE["decode"],
+    "pool": theme.ROLE["memory_pool"], "cube": theme.SERIES[2], "hbm": theme.SERIES[4],
     **theme.PLANE,
-}
+}  # fmt: skip
 DIE_FIGURES = {
     "Requests held": ("requests_mean", False),
     "KV space used": ("kv_used_fraction_mean", True),

@@ -198,10 +198,10 @@ def changed_edits(
         old_edit = edit_of.get(forward) or edit_of.get(reverse) or Edit(element=element, to=target)
         if target:
             edit_of.pop(reverse, None)
-        factors = {"capacity_factor": capacity, "latency_factor": latency}
-        set_factors = {field: factor for field, factor in factors.items() if factor is not None}
-        link_ends = {"element": element, "to": target}
-        edit_of[forward] = Edit(**old_edit.model_dump() | link_ends | set_factors)
+        fields = {"element": element, "to": target,
+                  "capacity_factor": capacity, "latency_factor": latency}  # fmt: skip
+        set_fields = {name: value for name, value in fields.items() if value is not None}
+        edit_of[forward] = Edit(**old_edit.model_dump() | set_fields)
     remaining = tuple(e for e in edit_of.values() if e != Edit(element=e.element, to=e.to))
     if len(remaining) > MOST:
         raise ValueError(f"{len(remaining):,} edits are more than the {MOST:,} a scenario may hold")

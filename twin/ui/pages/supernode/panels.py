@@ -77,10 +77,8 @@ def _draw_price(price: Headline, bytes_per_s_before: float | None) -> None:
             f"slowest one. Full first: {price.where}.{latency_text} The change is against the "
             "machine that this draft began with."
         )
-    st.metric(
-        price.label, rate_text, delta, delta_color="normal" if is_changed else "off",
-        delta_arrow="auto" if is_changed else "off", help=help_text,
-    )  # fmt: skip
+    st.metric(price.label, rate_text, delta, delta_color="normal" if is_changed else "off",
+              delta_arrow="auto" if is_changed else "off", help=help_text)  # fmt: skip
 
 
 def _rate_text(bytes_per_s: float) -> str:
@@ -130,9 +128,7 @@ def _chip_tiles(
     peaks = {p: sum(die_count * chip.flops[p] for chip, die_count in dies) for p in shared_formats}
     best_format = max(peaks, key=lambda p: (peaks[p], p))
     hbm_tb = sum(die_count * chip.hbm_bytes_per_die for chip, die_count in dies) / 1e12
-    chips_text = " and ".join(
-        f"{chip.title}, {numbered(die_count, 'die')}" for chip, die_count in dies
-    )
+    chips_text = " and ".join(f"{chip.title}, {numbered(n, 'die')}" for chip, n in dies)
     nodes_text = numbered(int(nodes), "node")
     supernodes_text = f" in {supernodes} supernodes" if supernodes > 1 else ""
     l1_chips, l2_chips, chip_count = totals["l1_chips"], totals["l2_chips"], totals["switches"]

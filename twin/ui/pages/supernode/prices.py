@@ -158,10 +158,8 @@ def _slowest(
         prices = [price(instance) for instance in instance_by_key.values()]
     except HardwareError as error:
         return Headline(label, None, per, str(error))
-    least_price = min(reversed(prices), key=lambda p: p.bytes_per_s)
-    return Headline(
-        label, least_price.bytes_per_s, per, least_price.bottleneck, least_price.latency_s
-    )
+    lowest = min(reversed(prices), key=lambda p: p.bytes_per_s)
+    return Headline(label, lowest.bytes_per_s, per, lowest.bottleneck, lowest.latency_s)
 
 
 def hashed_planes(fabric: Network) -> list[str]:
@@ -217,19 +215,12 @@ def draw_hashed_flows(draft: Scenario, fabric: Network) -> None:
     if not collision_by:
         st.markdown("No traffic of this deployment takes a plane that hashes flows.")
         return
-    st.dataframe(
-        [
-            {
-                "Traffic": traffic,
-                "Plane": PLANES[plane],
-                "Mean": f"{collision.mean:.2f} ×",
-                "p99": f"{collision.p99:.2f} ×",
-                "Flows at once": f"{collision.flows:,}",
-            }
-            for (traffic, plane), collision in collision_by.items()
-        ],
-        hide_index=True,
-    )
+    rows = [
+        {"Traffic": traffic, "Plane": PLANES[plane], "Mean": f"{collision.mean:.2f} ×",
+         "p99": f"{collision.p99:.2f} ×", "Flows at once": f"{collision.flows:,}"}
+        for (traffic, plane), collision in collision_by.items()
+    ]  # fmt: skip
+    st.dataframe(rows, hide_index=True)
     st.markdown(_cost_sentence(draft, planes, collision_by))
 
 

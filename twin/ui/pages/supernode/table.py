@@ -110,8 +110,7 @@ def draw_parts_table(fabric: Network, selection: Sequence[str]) -> None:
     number_column = st.column_config.NumberColumn(format="%,.5g")
     event = st.dataframe(
         page, key=f"parts:{table_key}", on_select="rerun", selection_mode="multi-row",
-        hide_index=True, placeholder="–",
-        height=min(36 * page.height + 40, 430),
+        hide_index=True, placeholder="–", height=min(36 * page.height + 40, 430),
         column_config=dict.fromkeys((BUILT, NOW, DELAY), number_column),
     )  # fmt: skip
     picked_rows = [page.row(k, named=True) for k in event.selection.rows if k < page.height]

@@ -154,13 +154,12 @@ def series(
 
 def scenarios(axes: Sequence[Axis], points: Sequence[Point]) -> dict[str, Scenario]:
     """Scenario of every possible point by its values in words."""
-    return {
-        ", ".join(
-            axis.text_of(value) for axis, value in zip(axes, p.values, strict=True)
-        ): p.scenario
-        for p in points
-        if p.scenario is not None
-    }
+    scenario_of: dict[str, Scenario] = {}
+    for point in points:
+        if point.scenario is not None:
+            values = zip(axes, point.values, strict=True)
+            scenario_of[", ".join(axis.text_of(value) for axis, value in values)] = point.scenario
+    return scenario_of
 
 
 def table_rows(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]) -> Any:

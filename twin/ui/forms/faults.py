@@ -94,10 +94,10 @@ def _draw_row(rows: list[Row], number: int, fabric: Network) -> None:
         *columns, menu_place = st.columns([*WIDTHS, 0.6], gap="small", vertical_alignment="bottom")
         kind = KINDS[row["kind"]]
         kind_field, *other_fields = kind.uses or ("factor",)
-        shown_fields = ("at_s", "element", "kind", kind_field, "duration_s")
+        field_names = ("at_s", "element", "kind", kind_field, "duration_s")
         other_fields += ["to"] if kind.needs_to else []
-        containers = [*columns, *(st.columns(2) if other_fields else ())]
-        for container, field in zip(containers, [*shown_fields, *other_fields], strict=False):
+        places = [*columns, *(st.columns(2) if other_fields else ())]
+        for container, field in zip(places, [*field_names, *other_fields], strict=False):
             with container:
                 _draw_widget(row, number, field, fabric)
         with menu_place.popover("", icon=":material/more_horiz:", help="More about this fault"):

@@ -18,12 +18,12 @@ from twin.ui.pages.compare import comparison
 from twin.ui.show import choose, download, plain, plot
 
 # 1) Gather: the address says which runs.
-runs, absent = comparison.open_runs()
+runs, problems = comparison.open_runs()
 
 st.title(PAGES["compare"].title, anchor=False)
-for problem in absent:
+for problem in problems:
     st.error(problem, icon=":material/link_off:")
-if absent:
+if problems:
     comparison.offer_missing(runs)
 if len(runs) < links.COMPARED_MIN:
     st.caption("Which settings differ, and which results. " + (
@@ -36,7 +36,7 @@ base = comparison.baseline(runs)
 st.set_page_config(page_title=" / ".join(lists.titles(runs)) + " · Compare")
 scenarios = [session.store().scenarios.load(run.scenario) for run in runs]
 compared = compare(runs, scenarios, base, comparison.letter_names(lists.titles(runs)))
-compared, unseeded = comparison.with_seeds(compared, runs, scenarios)
+compared, missing_seeds = comparison.with_seeds(compared, runs, scenarios)
 titles = compared.names
 
 # 2) Which runs, and what to take away.
@@ -56,26 +56,27 @@ for note in compared.notes:
 
 # 3) The differences: what they come to, and as a picture.
 st.subheader(plain(comparison.conclusion(compared, scenarios)), anchor=False)
-known = comparison.ratio_errors(runs, scenarios, base)
-for text in comparison.equality_sentences(known):
+ratios_by_run = comparison.ratio_errors(runs, scenarios, base)
+for text in comparison.equality_sentences(ratios_by_run):
     st.caption(f":material/balance: {text}")
-comparison.offer_seeds(compared, unseeded)
-others = [title for i, title in enumerate(titles) if i != base]
+comparison.offer_seeds(compared, missing_seeds)
+other_titles = [title for i, title in enumerate(titles) if i != base]
 left, right = st.columns([2, 3], gap="large")
 with left:
     st.markdown("**Settings that differ**")
     settings = comparison.settings_that_differ(compared, scenarios)
-    drawn = [row for row in settings if row.change]
-    if drawn or not settings:
-        plot(differences(drawn, others, "differs in settings")._replace(reads=""), "settings")
+    bars = [row for row in settings if row.change]
+    if bars or not settings:
+        chart = differences(bars, other_titles, "differs in settings")
+        plot(chart._replace(reads=""), "settings")
     for row in settings:
         if not row.change:
-            who = f" ({plain(others[row.run])})" if others[1:] else ""
+            who = f" ({plain(other_titles[row.run])})" if other_titles[1:] else ""
             st.markdown(f"{row.label}: **{plain(row.whole)}**{who}")
 with right:
     st.markdown("**Results that differ**")
     results = comparison.results_that_differ(compared)
-    plot(differences(results, others, "differs in results"), "came")
+    plot(differences(results, other_titles, "differs in results"), "came")
 
 # 4) The runs, every field and every figure.
 comparison.draw_cards(runs, scenarios, base)
@@ -86,7 +87,7 @@ if table := comparison.input_table(compared, scenarios):
         st.table(table, border="horizontal", hide_index=True)
 st.subheader("What came out", anchor=False)
 group = choose("Figures", comparison.GROUPS, "figures", bind="query-params")
-if figures := comparison.metric_table(compared, group, known):
+if figures := comparison.metric_table(compared, group, ratios_by_run):
     st.table(figures, border="horizontal", hide_index=True)
     with st.expander("What these figures count"):
         st.markdown(comparison.meanings(compared, group))
@@ -97,14 +98,14 @@ else:
 # 5) The same as pictures, of the runs that have a result.
 done = [i for i, run in enumerate(runs) if run.state == "done"]
 try:
-    seen = {i: record.latencies(runs[i].id, scenarios[i].warmup_s) for i in done}
+    times = {i: record.latencies(runs[i].id, scenarios[i].warmup_s) for i in done}
     operators = {titles[i]: (theme.SERIES[i], comparison.decode_busy_s(runs[i], scenarios[i]))
                  for i in done}  # fmt: skip
 except StoreError as error:
     st.error(sentence(str(error)), icon=":material/broken_image:")
     st.stop()
 slos = {(s.slo.ttft_s, 1e-3 * s.slo.tpot_ms) for s in scenarios}
-slo = dict(zip(("ttft_s", "tpot_s"), slos.pop(), strict=True)) if len(slos) == 1 else {}
+slo_limits = dict(zip(("ttft_s", "tpot_s"), slos.pop(), strict=True)) if len(slos) == 1 else {}
 left, right = st.columns(2, gap="large")
 for place, name, heading in (
     (left, "ttft_s", "Time to first token"),
@@ -112,8 +113,8 @@ for place, name, heading in (
 ):
     with place:
         st.markdown(f"**{heading}**")
-        lines = [charts.Curve(titles[i], theme.SERIES[i], getattr(seen[i], name)) for i in done]
-        plot(charts.distribution(lines, slo.get(name)), name)
+        lines = [charts.Curve(titles[i], theme.SERIES[i], getattr(times[i], name)) for i in done]
+        plot(charts.distribution(lines, slo_limits.get(name)), name)
 with left:
     st.markdown("**Where the time to first token goes**")
     plot(charts.stages({titles[i]: ttft_parts(runs[i].summary) for i in done}), "stages")

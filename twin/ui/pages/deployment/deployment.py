@@ -86,10 +86,10 @@ def _tile(label: str, value: str, help_: str, **more: Any) -> Tile:
 
 
 simulated = draw_scenario_head("deployment")
-form, facts = st.columns([3, 2], gap="large")
+form_column, answer_column = st.columns([3, 2], gap="large")
 
 # 1) The form.
-with form:
+with form_column:
     group = draw_form("deployment", {"Faults": faults.draw_form})
     instances.draw_seats()
     instances.draw_scheduler_button()
@@ -104,10 +104,10 @@ with form:
         draw_sections("deployment.memory_pool", session.draft())
 
 # 2) What it sustains when every slot is taken, by the formulas that a run uses too.
-with facts, st.container(border=True):
+with answer_column, st.container(border=True):
     st.markdown("**What this sustains**")
-    if first := words.first_model_note(session.draft()):
-        st.caption(first)
+    if model_note := words.first_model_note(session.draft()):
+        st.caption(model_note)
     if session.refusal():
         st.stop()
     draft = formulas.without_faults(session.draft())
@@ -128,7 +128,7 @@ with facts, st.container(border=True):
     )
 
 # 3) Where the time of one iteration goes.
-with facts:
+with answer_column:
     parts = {"Decode": prediction.decode, "Prefill": prediction.prefill}
     phases = {name: part for name, part in parts.items() if part}
     phase = st.segmented_control(

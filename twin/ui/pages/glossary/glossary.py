@@ -10,13 +10,14 @@ from twin.ui.show import plain
 st.title(PAGES["glossary"].title, anchor=False)
 st.markdown(PAGES["glossary"].about)
 
-sought = st.text_input(
+search_text = st.text_input(
     "Find a term", placeholder="EPLB, dispatch, MTP …", key="term", max_chars=60,
 ).strip().lower()  # fmt: skip
-known = [t for t in terms().values() if sought in f"{t.name} {t.meaning}".lower()]
-if known:
-    names = {t.name: f"**{plain(t.name)}**{f' ({plain(t.unit)})' if t.unit else ''}" for t in known}
-    rows = [{"Term": names[t.name], "Meaning": with_labels(t.meaning)} for t in known]
+matches = [t for t in terms().values() if search_text in f"{t.name} {t.meaning}".lower()]
+if matches:
+    units = {term.name: f" ({plain(term.unit)})" if term.unit else "" for term in matches}
+    rows = [{"Term": f"**{plain(term.name)}**{units[term.name]}",
+             "Meaning": with_labels(term.meaning)} for term in matches]  # fmt: skip
     st.table(rows, border="horizontal", hide_index=True)
 else:
     st.markdown("No term is called so, and no meaning says it.")

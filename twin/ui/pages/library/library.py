@@ -32,15 +32,15 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         placeholder="Name, note, tag, question or id", label_visibility="collapsed", width=280,
     )  # fmt: skip
     only = (stored.STATES, "state") if shown == "Runs" else (stored.KINDS, "kind")
-    narrow = choose("Only", *only, bind="query-params")
+    choice = choose("Only", *only, bind="query-params")
     st.space("stretch")
     with st.popover("Import", icon=":material/upload_file:", width="content"):
         stored.draw_import()
 
 # 2) One page of what was found.
 store = session.store()
-known = store.notes.tags()
-tags = known and st.pills("Tags", known, selection_mode="multi", key="tags",
+all_tags = store.notes.tags()
+tags = all_tags and st.pills("Tags", all_tags, selection_mode="multi", key="tags",
                           label_visibility="collapsed", bind="query-params")  # fmt: skip
 
 
@@ -48,14 +48,14 @@ def search_page(limit: int, offset: int = 0) -> Page[Any]:
     """One page of the rows that the search finds, and the number of all."""
     arguments: dict[str, Any] = {"tags": tags, "limit": limit, "offset": offset}
     if shown == "Runs":
-        return store.runs.search(text or "", states=stored.STATES[narrow], **arguments)
-    return store.scenarios.search(text or "", kind=stored.KINDS[narrow], **arguments)
+        return store.runs.search(text or "", states=stored.STATES[choice], **arguments)
+    return store.scenarios.search(text or "", kind=stored.KINDS[choice], **arguments)
 
 
 stored.draw_undo()
 total = search_page(0).total
 if not total:
-    if text or tags or narrow != "All":
+    if text or tags or choice != "All":
         st.markdown(f"None of the {shown.lower()} stored here fits that.")
         st.button("Clear the search", icon=":material/filter_alt_off:", on_click=clear_search)
     else:
@@ -64,23 +64,23 @@ if not total:
     st.stop()
 
 pages = math.ceil(total / stored.ROWS)
-search = f"{shown}:{narrow}:{':'.join([text or '', *tags])}"
-bar = st.container(horizontal=True, vertical_alignment="center", gap="small")
-body = st.container()
+search = f"{shown}:{choice}:{':'.join([text or '', *tags])}"
+action_bar = st.container(horizontal=True, vertical_alignment="center", gap="small")
+table_place = st.container()
 with st.container(horizontal=True, vertical_alignment="center"):
-    count = st.empty()
+    count_place = st.empty()
     st.space("stretch")
     # Another search, or fewer pages after a deletion, begins at the first page.
     key = f"page:{search}:{pages}"
     page = st.pagination(pages, key=key, max_visible_pages=5) if pages > 1 else 1
-first = stored.ROWS * (page - 1)
-rows = search_page(stored.ROWS, first).rows
-count.caption(f"{first + 1:,} to {first + len(rows):,} of {total:,} {shown.lower()}")
-with body:
-    picked = stored.draw_table(rows, f"table:{search}:{page}")
-stored.draw_details(picked)
-with bar:
-    stored.draw_actions(picked, runs=shown == "Runs")
+first_row = stored.ROWS * (page - 1)
+rows = search_page(stored.ROWS, first_row).rows
+count_place.caption(f"{first_row + 1:,} to {first_row + len(rows):,} of {total:,} {shown.lower()}")
+with table_place:
+    picked_rows = stored.draw_table(rows, f"table:{search}:{page}")
+stored.draw_details(picked_rows)
+with action_bar:
+    stored.draw_actions(picked_rows, runs=shown == "Runs")
     acts = "open, name, compare, export or delete" if shown == "Runs" else "run, name or delete"
-    tick = f"Tick {shown.lower()} to {acts} them."
-    st.caption(f"{len(picked)} picked" if picked else tick, width="content")
+    tick_text = f"Tick {shown.lower()} to {acts} them."
+    st.caption(f"{len(picked_rows)} picked" if picked_rows else tick_text, width="content")

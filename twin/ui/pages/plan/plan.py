@@ -18,24 +18,24 @@ READS = access.mode() == access.READ_ONLY  # nothing may be begun or stopped her
 session.open_link()
 plans = requested.plans()
 key = st.query_params.get(requested.PLAN, "")
-shown = plans.stored_plan(key) if key else None
-if shown and not session.is_edited():  # whoever opens a plan's link goes on from its scenario
-    session.start_from(shown.scenario)
+shown_plan = plans.stored_plan(key) if key else None
+if shown_plan and not session.is_edited():  # whoever opens a plan's link goes on from its scenario
+    session.start_from(shown_plan.scenario)
 draw_header("plan", run=False)
-if key and shown is None:
+if key and shown_plan is None:
     st.error("This plan is not stored here.", icon=":material/link_off:")
 
 # 1) The question.
-refused, wanted = refusal(), None
+reason, new_plan = refusal(), None
 if READS:
-    refused = "this server is read-only: what others have found is shown, nothing is searched here"
+    reason = "this server is read-only: what others have found is shown, nothing is searched here"
 try:
-    wanted = requested.draw_form(shown)
-    check_power(wanted, session.facts())
+    new_plan = requested.draw_form(shown_plan)
+    check_power(new_plan, session.facts())
 except PlanError as error:
-    refused = refused or str(error)
-if refused:
-    st.warning(sentence(refused), icon=":material/error:")
+    reason = reason or str(error)
+if reason:
+    st.warning(sentence(reason), icon=":material/error:")
     requested.draw_fit_button()
 
 
@@ -50,26 +50,26 @@ def begin(plan: Plan) -> None:
         st.toast(sentence(str(error)), icon=":material/error:")
 
 
-if wanted and not refused and st.session_state.pop(requested.NOW, False):
-    begin(wanted)
+if new_plan and not reason and st.session_state.pop(requested.NOW, False):
+    begin(new_plan)
     st.rerun()
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     st.button("Find what to deploy", type="primary", icon=":material/search:", key="find",
-              disabled=bool(refused or wanted is None), on_click=begin, args=(wanted,))  # fmt: skip
+              disabled=not new_plan or bool(reason), on_click=begin, args=(new_plan,))  # fmt: skip
     if key:
         copy_link(f"/plan?{requested.PLAN}={key}", label="Copy link of this plan")
     else:
         draw_draft_link("plan")
 
 # 2) What it found, drawn anew while it searches.
-STATUS = plans.state_of(key) if shown else None
+STATUS = plans.state_of(key) if shown_plan else None
 LOOKING = STATUS is not None and STATUS.working
-STALE = shown is not None and plans.key(shown) != key  # of another engine or other facts
+STALE = shown_plan is not None and plans.key(shown_plan) != key  # of another engine or other facts
 
 
 def draw_results() -> None:
     """Draw the plan's progress, or its answer."""
-    assert shown is not None
+    assert shown_plan is not None
     status = plans.state_of(key)
     if status.working != LOOKING:  # begun, taken up again or ended: the page, not this part of it
         st.rerun()
@@ -79,7 +79,7 @@ def draw_results() -> None:
                 ":material/history: Another engine or other facts found this: “Find what to "
                 "deploy” works it out anew."
             )
-        found.draw_answer(shown, status.answer)
+        found.draw_answer(shown_plan, status.answer)
         return
     if status.working:
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -101,13 +101,13 @@ def draw_results() -> None:
             st.warning(stale_text if STALE else plain(status.problem), icon=":material/info:")
             if STALE or not status.refused:
                 st.button("Go on", icon=":material/play_arrow:", key="resume-plan", disabled=READS,
-                          on_click=begin, args=(shown,))  # fmt: skip
+                          on_click=begin, args=(shown_plan,))  # fmt: skip
     if status.so_far:
         found.draw_progress(status.so_far)
 
 
-if shown is not None:
-    if wanted and not words.differ_in_words_only(wanted.scenario, shown.scenario):
+if shown_plan is not None:
+    if new_plan and not words.differ_in_words_only(new_plan.scenario, shown_plan.scenario):
         st.caption("The plan below is of another scenario than the draft above.")
     with session.show_damage():
         period_s = None if STATUS is None or STATUS.answer else LOOK_STOPPED_S

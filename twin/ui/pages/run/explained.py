@@ -153,12 +153,12 @@ def _draw_cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: 
     """Draw the gain of a cause's removal, and a button that runs with it and compares."""
     name_text = f": {plain(cause['named'])}" if cause["named"] else ""
     with st.container(border=True, key=f"cause-{number}"):
-        left_column, right = st.columns([2, 3], gap="medium")
+        left_column, right_column = st.columns([2, 3], gap="medium")
         with left_column:
             st.markdown(f"**{number + 1} · {plain(cause['label'])}**{name_text}")
             st.markdown(f"Without it: {plain(effect_text(cause['removal']))}")
         suggestion = cause.get("suggestion")
-        with right:
+        with right_column:
             if suggestion is None:
                 st.markdown("None of the changes that were tried helps on every seed.")
                 return

@@ -10,10 +10,10 @@ from twin.ui.show import choose
 row, scenario = progress.named_run("run")
 place = st.empty()  # there when the run has ended too: what follows keeps its place, and its state
 if not row.ended:
-    ended = progress.follow_run(place, row, scenario)
-    if ended is None:
+    ended_row = progress.follow_run(place, row, scenario)
+    if ended_row is None:
         st.stop()
-    row = ended
+    row = ended_row
 if not row.summary:
     progress.draw_failure(row, scenario)
     st.stop()

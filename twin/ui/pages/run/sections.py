@@ -86,10 +86,10 @@ def draw_why(row: RunRow, scenario: Scenario) -> None:
 def draw_latency(row: RunRow, scenario: Scenario) -> None:
     """Draw distributions with the SLO as a line, and their percentiles as a table."""
     latencies = record.latencies(row.id, scenario.warmup_s)
-    left_column, right = st.columns(2, gap="large")
+    left_column, right_column = st.columns(2, gap="large")
     for column, name, values, colour, slo_s in (
         (left_column, "TTFT", latencies.ttft_s, theme.ROLE["prefill"], scenario.slo.ttft_s),
-        (right, "TPOT", latencies.tpot_s, theme.ROLE["decode"], 1e-3 * scenario.slo.tpot_ms),
+        (right_column, "TPOT", latencies.tpot_s, theme.ROLE["decode"], 1e-3 * scenario.slo.tpot_ms),
     ):
         with column:
             st.subheader(name, anchor=False, help=METRICS[f"{name.lower()}_s_mean"].help)
@@ -152,11 +152,11 @@ def _draw_per_token(row: RunRow, scenario: Scenario, took_s: float) -> None:
 def draw_load(row: RunRow, scenario: Scenario) -> None:
     """Draw the use of dies, HBM and planes."""
     windows = record.table(row.id, "windows")
-    left_column, right = st.columns(2, gap="large")
+    left_column, right_column = st.columns(2, gap="large")
     with left_column:
         st.subheader("Used in the steady state", anchor=False)
         plot(charts.shares(use_shares(row.summary)), "shares")
-    with right:
+    with right_column:
         st.subheader("Over time", anchor=False)
         plot(charts.over_time("busy", windows, scenario.warmup_s), "busy")
         plot(charts.over_time("planes", windows, scenario.warmup_s), "planes")
@@ -222,7 +222,7 @@ def draw_links(row: RunRow, scenario: Scenario) -> None:
 
 def draw_scenario(row: RunRow, scenario: Scenario) -> None:
     """Draw the scenario, and the digests that identify the result."""
-    left_column, right = st.columns([3, 2], gap="large")
+    left_column, right_column = st.columns([3, 2], gap="large")
     with left_column:
         st.subheader("What was simulated", anchor=False)
         with st.grid(2, min_column_width=210):
@@ -232,7 +232,7 @@ def draw_scenario(row: RunRow, scenario: Scenario) -> None:
             st.metric(*words.pool_npus(scenario))
         if scenario.source:
             st.caption(f"Figures: {plain(scenario.source)}")
-    with right:
+    with right_column:
         st.subheader("What pins the result", anchor=False)
         st.table(_identities(row), border="horizontal", hide_index=True, hide_header=True)
     st.subheader("Every field", anchor=False)

@@ -34,11 +34,11 @@ if session.link_problem():
     st.error(sentence(session.link_problem()), icon=":material/link_off:")
 
 with st.container(border=True):
-    about, machine = st.columns([4, 5], gap="large")
-    with about:
-        named = session.named_draft()
-        st.subheader(plain(named.name), anchor=False, help=plain(draft.source) or None)
-        st.markdown(plain(named.question) or "No question written down yet.")
+    about_column, machine_column = st.columns([4, 5], gap="large")
+    with about_column:
+        named_draft = session.named_draft()
+        st.subheader(plain(named_draft.name), anchor=False, help=plain(draft.source) or None)
+        st.markdown(plain(named_draft.question) or "No question written down yet.")
         with st.container(key="tour-verdict"):
             simulated = live.draw_strip(draft)
         with st.container(key="tour-controls"):
@@ -64,49 +64,49 @@ with st.container(border=True):
                 "Why not faster?", "why-not-faster", "Simulates this and names what takes time.",
                 icon=":material/help:",
             ):  # fmt: skip
-                st.session_state[explained.NOW] = scenario_digest(named)
-                open_run(named)
-            why = ""
+                st.session_state[explained.NOW] = scenario_digest(named_draft)
+                open_run(named_draft)
+            reason = ""
             if button(
                 "Fail a node", "fail-a-node", icon=":material/bolt:",
                 help="Simulates this with a node that fails while it serves.",
-            ) and not (why := answer.fail_a_node(draft)):  # fmt: skip
+            ) and not (reason := answer.fail_a_node(draft)):  # fmt: skip
                 open_run(session.named_draft())
             idle = words.idle_npus(draft)
             if idle and button(
                 f"Use the {numbered(idle, 'idle NPU')}", "use-idle", icon=":material/add_circle:",
                 help="Gives them to the pool that is full first; the list of changes undoes it.",
-            ) and not (why := answer.use_idle_npus(draft)):  # fmt: skip
+            ) and not (reason := answer.use_idle_npus(draft)):  # fmt: skip
                 st.rerun()
-            if why:
-                st.toast(plain(why), icon=":material/error:")
+            if reason:
+                st.toast(plain(reason), icon=":material/error:")
             link_page("workload", "Edit everything", icon=":material/tune:")
-    with machine, st.container(key="tour-machine"):
-        played = st.empty()
-        with played.container():
-            stored = answer.draw_picture(draft)
+    with machine_column, st.container(key="tour-machine"):
+        picture_place = st.empty()
+        with picture_place.container():
+            plays_stored = answer.draw_picture(draft)
 
 # 3) Presets.
 st.subheader("Presets", anchor=False)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     shelf = choose("Presets", gallery.SHELVES, "shelf", bind="query-params", wrap=True)
-    sought = st.text_input(
+    search_text = st.text_input(
         "Search the presets", key="preset-search", type="search", live="100ms",
         placeholder="Search: prefix, H800, fault", label_visibility="collapsed", width=260,
     )  # fmt: skip
-chosen = gallery.find_presets(presets, gallery.SHELVES[shelf], sought or "")
+chosen = gallery.find_presets(presets, gallery.SHELVES[shelf], search_text or "")
 if not chosen:
     st.markdown("No preset says that. Clear the search to see all of them.")
 gallery.draw_cards(chosen)
 
 # 4) Recent runs.
 st.subheader("Recent runs", anchor=False)
-recent = runs.latest_runs(RECENT)
-if not recent:
+recent_runs = runs.latest_runs(RECENT)
+if not recent_runs:
     st.caption("None yet: press Run above, and it will be listed here.")
-runs.draw_links("run", recent)
+runs.draw_links("run", recent_runs)
 
 # 5) The second answer: the draft simulated, on the picture too where no stored run plays there.
 live_run = live.draw_answer(simulated, draft)
-if live_run and not stored:
-    answer.play_live(played, draft, live_run)
+if live_run and not plays_stored:
+    answer.play_live(picture_place, draft, live_run)

@@ -25,61 +25,61 @@ draft = session.draft()
 
 # 1) Which machine it is, and what its deployment gets from it. The prices are found after the
 # picture, for they take longer.
-which = st.grid(3, min_column_width=220, gap=("small", "medium"))
+field_grid = st.grid(3, min_column_width=220, gap=("small", "medium"))
 for path in forms.FIRST["supernode"]:
     if not why_idle(path, draft):
-        with which.cell():
+        with field_grid.cell():
             forms.draw_field(path)
-costs = st.container()
-fabric, fault = editor.shown_fabric()
+price_place = st.container()
+fabric, wiring_problem = editor.shown_fabric()
 
 # 2) The machine as a picture that is edited in place, with the instances placed on it; what is said
 # of it stands below: above, it would move the picture, which then loses selection and zoom.
-selected = {}
+selection = {}
 if fabric is not None:
-    placed, no_place = place_instances(draft, fabric)
-    mode = ROLE if fault or no_place else chosen_colours(PICTURE)
-    selected = draw_fabric(
+    placement, placement_problem = place_instances(draft, fabric)
+    mode = ROLE if wiring_problem or placement_problem else chosen_colours(PICTURE)
+    selection = draw_fabric(
         fabric, title=f"{numbered(fabric.npus, 'NPU')} in {numbered(fabric.nodes, 'node')}",
-        instances=() if fault else placed.instances,
+        instances=() if wiring_problem else placement.instances,
         carried=None if mode == ROLE else link_loads(fabric, link_shares(draft, fabric, mode)),
         modes={ROLE: "Role"} | TRAFFIC, key=PICTURE, on_act=editor.act_all, acted=editor.last_act(),
     )  # fmt: skip
-    if no_place and not fault:
-        st.error(no_place, icon=":material/event_seat:")
-    for move in placed.moved:
+    if placement_problem and not wiring_problem:
+        st.error(placement_problem, icon=":material/event_seat:")
+    for move in placement.moved:
         st.caption(f":material/event_seat: {sentence(move)}")
 panels.draw_outcome()
-if fault:
-    last = "The picture shows the last machine that could be built."  # the answer above says why
-    st.error(last, icon=":material/device_hub:")
-if fabric is not None and not fault:
-    with costs:
+if wiring_problem:
+    note = "The picture shows the last machine that could be built."  # the answer above says why
+    st.error(note, icon=":material/device_hub:")
+if fabric is not None and not wiring_problem:
+    with price_place:
         if not session.refusal():
             panels.draw_prices(draft, fabric)
-    if impossible := panels.cannot_work(draft.supernode, session.facts()):
-        st.warning("  \n".join(impossible[:8]), icon=":material/report:")
+    if problems := panels.cannot_work(draft.supernode, session.facts()):
+        st.warning("  \n".join(problems[:8]), icon=":material/report:")
 
 # 3) The same machine as a table of elements and links, as numbers and files.
 if forms.take_sought_field("supernode") in BEHIND:
     st.session_state["supernode-tab"] = "More fields"
 tabs = ["Elements and links", "More fields", "File"]
-parts, numbers, file = st.tabs(tabs, key="supernode-tab", on_change="rerun")
-with parts:
-    if parts.open and fabric is not None and not fault:
-        draw_parts_table(fabric, selected.get("names", []))
-with numbers:
-    if numbers.open:
+parts_tab, fields_tab, file_tab = st.tabs(tabs, key="supernode-tab", on_change="rerun")
+with parts_tab:
+    if parts_tab.open and fabric is not None and not wiring_problem:
+        draw_parts_table(fabric, selection.get("names", []))
+with fields_tab:
+    if fields_tab.open:
         forms.draw_group(BEHIND)
         st.markdown("**Further kinds of nodes**")
         st.caption(with_labels(field_of("supernode.kinds").help))
         draw_rows("supernode.kinds", {"chip": options("supernode.chip", session.facts()) or []})
-with file:
-    if file.open and fabric is not None and not fault:
+with file_tab:
+    if file_tab.open and fabric is not None and not wiring_problem:
         panels.draw_files(fabric)
 
 # 4) What it adds up to.
-if fabric is not None and not fault:
+if fabric is not None and not wiring_problem:
     panels.draw_totals(fabric, session.facts(), draft)
     draw_hashed_flows(draft, fabric)
     draw_sections("supernode.end", fabric)

@@ -94,9 +94,9 @@ def draw_parts_table(fabric: Network, selection: Sequence[str]) -> None:
     by_kind = elements(built(fabric))
     names = [name for name in selection if any(name in k for k in by_kind.values())]
     options = [*([SELECTED] if names else []), *by_kind, LINKS]
-    left_column, right = st.columns([1, 2])
+    left_column, right_column = st.columns([1, 2])
     kind = left_column.selectbox("Show", options, key=f"parts-kind:{bool(names)}")
-    typed_text = right.text_input(
+    typed_text = right_column.text_input(
         "Find", key="parts-find", placeholder="20.3, L2 3.*, node 7",
         help="Names or parts of names, several with commas; * stands for any number.",
     )  # fmt: skip

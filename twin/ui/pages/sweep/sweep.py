@@ -22,54 +22,55 @@ draw_header("sweep", run=False)
 
 # 1) Which fields over which values; the address has what was simulated last.
 try:
-    given = [sweep.parse_axis(text) for text in st.query_params.get_all(OVER)[: sweep.AXES_MAX]]
+    url_axes = [sweep.parse_axis(text) for text in st.query_params.get_all(OVER)[: sweep.AXES_MAX]]
 except sweep.SweepError as error:
     st.error(sentence(str(error)), icon=":material/link_off:")
-    given = []
+    url_axes = []
+first_url_axis, second_url_axis, *_ = [*url_axes, None, None]
 first_field, second_field = st.columns(2, gap="large")
 try:
     with first_field:
-        one = pts.draw_axis_choice(0, given[0] if given else None, "workload.rate_req_per_s")
+        x_axis = pts.draw_axis_choice(0, first_url_axis, "workload.rate_req_per_s")
     with second_field:
-        two = pts.draw_axis_choice(1, given[1] if given[1:] else None, other_axis=one)
-    axes = [axis for axis in (one, two) if axis is not None]
+        second_axis = pts.draw_axis_choice(1, second_url_axis, other_axis=x_axis)
+    axes = [axis for axis in (x_axis, second_axis) if axis is not None]
     # Each point under the name that its own run would bear.
-    wanted = sweep.points(session.draft(), axes, lambda s: words.name_draft(s, session.preset()))
+    points = sweep.points(session.draft(), axes, lambda s: words.name_draft(s, session.preset()))
 except sweep.SweepError as error:
     st.warning(sentence(str(error)), icon=":material/error:")
     st.stop()
 
-rows = pts.runs_of_points(wanted)
+rows = pts.runs_of_points(points)
 if st.session_state.pop(pts.NOW, False):
-    pts.simulate(wanted, rows)
-    rows = pts.runs_of_points(wanted)
+    pts.simulate(points, rows)
+    rows = pts.runs_of_points(points)
 if [axis.text for axis in axes] != st.query_params.get_all(OVER):
     st.query_params[OVER] = [axis.text for axis in axes]
-missing = len(pts.scenarios_without_run(wanted, rows))
-under_way = any(row is not None and not row.ended for row in rows)
+missing_count = len(pts.scenarios_without_run(points, rows))
+is_running = any(row is not None and not row.ended for row in rows)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     st.button(
-        f"Simulate {numbered(missing, 'point')}" if missing else
-        "Points are being simulated" if under_way else "All points are simulated",
-        type="primary", icon=":material/play_arrow:", disabled=not missing, key="simulate",
-        on_click=pts.simulate, args=(wanted, rows),
+        f"Simulate {numbered(missing_count, 'point')}" if missing_count else
+        "Points are being simulated" if is_running else "All points are simulated",
+        type="primary", icon=":material/play_arrow:", disabled=not missing_count, key="simulate",
+        on_click=pts.simulate, args=(points, rows),
     )  # fmt: skip
     address = f"{session.link('sweep')}&" + "&".join(f"{OVER}={axis.text}" for axis in axes)
     copy_link(address, label="Copy link of this sweep", save=session.is_edited())
     st.caption("Each point is a full simulation and stays in the library.", width="content")
-refused = [p for p in wanted if p.scenario is None]
-for point in refused[:REFUSED_SHOWN]:
+refused_points = [p for p in points if p.scenario is None]
+for point in refused_points[:REFUSED_SHOWN]:
     values = zip(axes, point.values, strict=True)
-    at = ", ".join(f"{field_name(axis.path)} {axis.text_of(value)}" for axis, value in values)
-    st.caption(f":material/block: {plain(at)}: {sentence(point.refusal)}")
-if more := refused[REFUSED_SHOWN:]:
-    st.caption(f"And {numbered(len(more), 'point')} more that cannot be: see the table.")
+    text = ", ".join(f"{field_name(axis.path)} {axis.text_of(value)}" for axis, value in values)
+    st.caption(f":material/block: {plain(text)}: {sentence(point.refusal)}")
+if hidden_points := refused_points[REFUSED_SHOWN:]:
+    st.caption(f"And {numbered(len(hidden_points), 'point')} more that cannot be: see the table.")
 
 
 # 2) What came out, drawn anew while points are still to come.
 def draw_results() -> None:
     """Draw the conclusion, the charts and the table of finished points."""
-    rows = pts.runs_of_points(wanted)
+    rows = pts.runs_of_points(points)
     open_rows = [row for row in rows if row is not None and not row.ended]
     if not open_rows and LOOKING:
         st.rerun()
@@ -81,11 +82,11 @@ def draw_results() -> None:
                       on_click=pts.stop_points, args=(rows,))  # fmt: skip
         if not done_count and not any(row.live for row in open_rows):
             draw_compilation()
-    series = pts.series(axes, wanted, rows)
+    series = pts.series(axes, points, rows)
     if not series or not any(rows):
         return
     possible_points = [
-        (p.values[0], p.scenario, row) for p, row in zip(wanted, rows, strict=True) if p.scenario
+        (p.values[0], p.scenario, row) for p, row in zip(points, rows, strict=True) if p.scenario
     ]
     if len(axes) == 1 and not open_rows and len(possible_points) > 1:
         values, scenarios, point_runs = zip(*possible_points, strict=True)
@@ -104,13 +105,13 @@ def draw_results() -> None:
         "figure depends on the horizon. Thin crosses: published operating points. Bars: where four "
         "of five measurements are expected."
     )
-    draw_error_bands(pts.scenarios(axes, wanted))
+    draw_error_bands(pts.scenarios(axes, points))
     with st.expander("Points as a table, each with its run"):
         st.dataframe(
-            pts.table_rows(axes, wanted, rows), hide_index=True, placeholder="–",
+            pts.table_rows(axes, points, rows), hide_index=True, placeholder="–",
             column_config={"Run": st.column_config.LinkColumn(display_text="Open")},
         )  # fmt: skip
-        table = sweep.result_rows(axes, wanted, rows)
+        table = sweep.result_rows(axes, points, rows)
         download("CSV", lambda: table_csv(table), "sweep.csv", "sweep-csv")
 
 

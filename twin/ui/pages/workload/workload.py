@@ -13,10 +13,10 @@ from twin.ui.forms.tables import draw_rows
 from twin.ui.toolbar import draw_scenario_head
 
 simulated = draw_scenario_head("workload")
-form, facts = st.columns([3, 2], gap="large")
+form_column, answer_column = st.columns([3, 2], gap="large")
 
 # 1) The form.
-with form:
+with form_column:
     group = draw_form("workload", {})
     if group == "Clients":
         st.caption("Tenants: who shares the machine. Without a row, all requests are of one.")
@@ -25,20 +25,20 @@ with form:
         imports.draw_trace_upload()
 
 # 2) What it asks of the machine, by a sample of the very requests a run would see.
-with facts, st.container(border=True):
+with answer_column, st.container(border=True):
     st.markdown("**What this asks for**")
-    if first := words.first_model_note(session.draft()):
-        st.caption(first)
+    if model_note := words.first_model_note(session.draft()):
+        st.caption(model_note)
     if session.refusal():
         st.stop()
     demand = formulas.offered(session.draft())
     if isinstance(demand, str):
         st.caption(sentence(demand))
         st.stop()
-    ratio = f"{demand.input_per_output:,.3g} : 1"
+    ratio_text = f"{demand.input_per_output:,.3g} : 1"
     with st.grid(2, min_column_width=180):
         st.metric(
-            "Prompt : output tokens", ratio,
+            "Prompt : output tokens", ratio_text,
             help="Prompt tokens for each output token. It decides how many NPUs should prefill "
             "and how many should decode.",
         )  # fmt: skip
@@ -49,22 +49,22 @@ with facts, st.container(border=True):
         else:
             npus = npus_used(of_models(session.draft())[0])
             per_npu = amount(answers / npus, "rate", "tokens/s")
-            says = f"Output tokens per second for each NPU that serves ({npus:,} in all)."
+            help_text = f"Output tokens per second for each NPU that serves ({npus:,} in all)."
             st.metric("Requests", amount(demand.rate_req_per_s, "rate", "req/s"))
             st.metric("Prompt tokens", amount(demand.input_tokens_per_s, "rate", "tokens/s"))
             st.metric("Output tokens", amount(answers, "rate", "tokens/s"))
-            st.metric("Output tokens per NPU", per_npu, help=says)
-        says = (
+            st.metric("Output tokens per NPU", per_npu, help=help_text)
+        help_text = (
             "Share of the prompt tokens that an endless memory pool has seen before, of a run's "
             "requests after its warm-up. It rises with time where sessions come back: a long run "
             "can hit more."
         )
-        of_first = f"Reusable, of {demand.requests:,} requests"
-        st.metric(of_first, amount(demand.reuse, "share"), help=says)
+        label = f"Reusable, of {demand.requests:,} requests"
+        st.metric(label, amount(demand.reuse, "share"), help=help_text)
     draw_sections("workload.facts", session.draft(), demand)
-    about = f"workloads.{session.draft().workload.lengths}.about"
-    if about in session.facts():
-        st.caption(session.facts()[about].value)
+    about_key = f"workloads.{session.draft().workload.lengths}.about"
+    if about_key in session.facts():
+        st.caption(session.facts()[about_key].value)
     if demand.input_tokens_p95 > demand.input_tokens_p50:
         st.caption(
             f"Prompts: half are under {demand.input_tokens_p50:,.0f} tokens, 95\u00a0% under "
@@ -73,10 +73,10 @@ with facts, st.container(border=True):
         )
 
     if is_stationary(session.draft()):
-        fitting = formulas.times(session.draft())
-        now = session.draft().horizon_s, session.draft().warmup_s
-        if not isinstance(fitting, str) and fitting != now:
-            horizon_s, warmup_s = fitting
+        times_s = formulas.times(session.draft())
+        times_now_s = session.draft().horizon_s, session.draft().warmup_s
+        if not isinstance(times_s, str) and times_s != times_now_s:
+            horizon_s, warmup_s = times_s
             if st.button(
                 f"Simulate {horizon_s:g} s, {warmup_s:g} s of it warm-up",
                 icon=":material/timer:", key="fit-times", type="tertiary",

@@ -33,7 +33,7 @@ if __name__ == "__main__":
     shown = st.navigation(pages, position="top")
     st.set_page_config(f"{shown.title} · Supernode twin")
     st.logo(MARK, size="small")
-    link.drop_mark()
+    st.query_params.pop(link.GOES, None)  # drawer.js has read it
     access.require_login()
     show.draw_frame(shown.title, forms.last_search())
     session.open_link()

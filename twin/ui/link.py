@@ -39,11 +39,6 @@ def go_to(page: str, query: Mapping[str, str] | None = None) -> NoReturn:
     st.switch_page(PAGES[page].script, query_params={**(query or {}), GOES: page})
 
 
-def drop_mark() -> None:
-    """Remove the parameter from the address that names the page which was opened."""
-    st.query_params.pop(GOES, None)
-
-
 def link_page(
     page: str, label: str, query: Mapping[str, str] | None = None, icon: str = "", **layout: Any
 ) -> None:

@@ -24,6 +24,7 @@ from twin.ui.fields import sentence
 STATE = "live"  # session state: digest of the question that is on screen, its run, simulated time
 PATIENCE_S = 2.0  # the script shows a run's progress for this long, then a fragment does
 LOOK_S, AGAIN_S = 0.05, 1.0
+GREY: Any = {"icon": ":material/function:", "color": "gray", "width": "content"}  # of a badge
 LINE: Any = {"horizontal": True, "vertical_alignment": "center", "gap": "small"}
 
 
@@ -69,7 +70,7 @@ def draw_answer(strip: Strip, draft: Scenario) -> str:
             with strip.again:
                 _look_again(run)
         elif not session.refusal():
-            _draw_badge(container, "By formula")
+            container.badge("By formula", **GREY)
         return ""
     with container.container(width="content", **LINE):
         label = f"Simulated: {words.duration(horizon_s)}"
@@ -134,12 +135,7 @@ def _draw_progress(place: DeltaGenerator, status: Look) -> None:
     """Draw a badge with the progress of a live run in %, and the requests that it served."""
     answer_count = status.live.get("finished")
     served_text = f" · {numbered(int(answer_count), 'request')} served" if answer_count else ""
-    _draw_badge(place, f"By formula; simulating {100 * status.progress:.0f} %{served_text}")
-
-
-def _draw_badge(place: DeltaGenerator, text: str) -> None:
-    """Draw a grey badge with a text."""
-    place.badge(text, icon=":material/function:", color="gray", width="content")
+    place.badge(f"By formula; simulating {100 * status.progress:.0f} %{served_text}", **GREY)
 
 
 def _slo_figures(summary: Mapping[str, Any], draft: Scenario) -> str:

@@ -47,8 +47,8 @@ else:
         load_pages()  # first: threads that import one module at once may find it half made
         from twin.ui.pages.start import answer
 
-        threading.Thread(target=session.get_ready, name="get ready", daemon=True).start()
-        answer.get_ready()
+        threading.Thread(target=session.start_runner, name="get ready", daemon=True).start()
+        answer.prepare_first_page()
         gc.freeze()  # none of this is garbage: it need not be looked through again
         yield
 

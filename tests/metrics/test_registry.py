@@ -15,7 +15,7 @@ from twin.metrics.registry import LINE, METRICS, Metric, metric_of, shown, summa
 from twin.scenario import Scenario
 from twin.ui import runs
 from twin.ui.pages.compare import comparison
-from twin.ui.pages.library.stored import figures
+from twin.ui.pages.library.stored import figure_columns
 from twin.ui.pages.run import results, sections
 from twin.ui.pages.run.results import tile_rows
 
@@ -41,7 +41,7 @@ def test_a_metric_that_is_declared_stands_everywhere(dummy, monkeypatch):
     tiles = {tile["label"]: tile for tile in tile_rows(summary, Scenario())}
     assert tiles[label]["value"] == said and "of " in tiles[label]["delta"]
     assert f"dummy share {said}" in runs.headlines(summary)
-    assert ("Dummy share (%)", key) in [figure[:2] for figure in figures()]
+    assert ("Dummy share (%)", key) in [figure[:2] for figure in figure_columns()]
     row = metric_row(key, [0.5, 0.25], 0)
     assert comparison.figures_of([row], "Headlines") == comparison.figures_of([row], "Use") == [row]
     assert row.verdicts == ("same", "worse") and row.cell_texts()[0] == said

@@ -83,7 +83,7 @@ def used(app, cables, **fields):
     session.store().machines.save(machine)
     app.run()
     base = with_overrides(Scenario(), SMALL | {"supernode.chip": "h800"} | fields)
-    app.session_state["history"] = [imports.MACHINES.take(base, machine)]
+    app.session_state["history"] = [imports.MACHINES.put_into(base, machine)]
     app.session_state["position"] = 0
     app.session_state["supernode-tab"] = "File"
     return app.switch_page(PAGES["supernode"].script).run()

@@ -42,7 +42,7 @@ def test_a_first_visit_finds_one_primary_button_and_no_runs(app):
 
 
 def test_a_first_visitor_finds_the_picture_and_the_prices_made(app):
-    answer.get_ready()
+    answer.prepare_first_page()
     asked = (fabric_message.machine_text, steady._assemble, steady._cached_imbalance)
     before = [kept.cache_info().misses for kept in asked]
     app.run()

@@ -255,7 +255,9 @@ def test_an_edit_travels_in_the_drafts_link(page):
     edit(page, HALF)
     draft = page.session_state["history"][-1]
     query = dict(parse_qsl(urlsplit(links.scenario_link(draft, "supernode")).query))
-    assert links.open_scenario(query, session.store(), session.retain).supernode.edits == (HALF,)
+    assert links.open_scenario(
+        query, session.store(), session.remember_machine
+    ).supernode.edits == (HALF,)
 
 
 def test_several_supernodes_can_be_edited(page):

@@ -9,7 +9,7 @@ from twin.hardware.prices import all_to_all, pool_read
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Scenario, Supernode, with_overrides
 from twin.ui import fields
-from twin.ui.fields import effect
+from twin.ui.fields import edit_effect
 from twin.ui.pages import PAGES
 from twin.ui.pages.supernode.editor import changed_edits, edits_without
 from twin.ui.pages.supernode.prices import TRAFFIC, headlines, link_shares
@@ -53,9 +53,9 @@ def test_restoring_takes_back_what_is_within_and_names_what_is_around():
 
 
 def test_an_effect_in_words():
-    assert effect(0.0, 2.0) == "off"
-    assert effect(0.5, 2.0) == "50 % of capacity, latency ×2"
-    assert effect(1.0, None) == "as built"
+    assert edit_effect(0.0, 2.0) == "off"
+    assert edit_effect(0.5, 2.0) == "50 % of capacity, latency ×2"
+    assert edit_effect(1.0, None) == "as built"
 
 
 def rates(s: Scenario, graph) -> dict[str, float | None]:

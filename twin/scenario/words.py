@@ -71,7 +71,7 @@ def first_few(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + more_text
 
 
-def cut(path: str) -> str:
+def path_text(path: str) -> str:
     """A path from outside for a message: as it is if it could be a path, else quoted and cut."""
     is_path = len(path) <= QUOTED_MOST and re.fullmatch(r"[\w.\[\]-]+", path)
     return path if is_path else quoted(path)
@@ -81,7 +81,7 @@ def no_field_sentence(path: str) -> str:
     """Sentence that a path is no field of a scenario, with a field that was perhaps meant."""
     similar = _field_like(path) if len(path) <= QUOTED_MOST else ""
     hint_text = f", perhaps {similar}" if similar else ""
-    return f"{cut(path)} is not a field of a scenario{hint_text}"
+    return f"{path_text(path)} is not a field of a scenario{hint_text}"
 
 
 LIKE = 0.75  # least similarity of two names, 0 to 1
@@ -116,7 +116,7 @@ def explain(error: ValidationError, within: str = "") -> str:
     if problem == "missing":
         return f"{path} is missing: name it"
     if problem == "invalid_key":
-        return f"{cut(path)} is not a field of a scenario: names are text"
+        return f"{path_text(path)} is not a field of a scenario: names are text"
     verdict = next((words for kinds, words in WRONG_KINDS.items() if problem in kinds), "")
     if problem == "string_pattern_mismatch":
         verdict = PATTERNS[context["pattern"]]

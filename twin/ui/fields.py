@@ -217,7 +217,8 @@ def _edit_text(row: dict[str, Any]) -> str:
         return f"{_element_text(row)}: a link of {row['gb_per_s']:g} GB/s that is added"
     if row.get("links_out"):
         return f"{_element_text(row)}: {numbered(row['links_out'], 'link')} out"
-    return f"{_element_text(row)}: {effect(row.get('capacity_factor'), row.get('latency_factor'))}"
+    factors = row.get("capacity_factor"), row.get("latency_factor")
+    return f"{_element_text(row)}: {edit_effect(*factors)}"
 
 
 def _piece_text(row: dict[str, Any]) -> str:
@@ -275,7 +276,7 @@ def list_sentences(scenario: Scenario) -> list[str]:
     return [f"{title}: {rows_in_words(path, rows)}" for path, title, rows in lists if rows]
 
 
-def effect(capacity: float | None, latency: float | None) -> str:
+def edit_effect(capacity: float | None, latency: float | None) -> str:
     """Effect of an edit for people: 'off', '50 % of capacity', 'latency ×2'."""
     if capacity == 0.0:
         return "off"

@@ -29,7 +29,7 @@ OFFERED = 50  # values offered for choice
 OWN = "What the draft uses stays: choose another first."
 
 
-class Look(NamedTuple):
+class Preview(NamedTuple):
     """Preview of a file's contents, as Markdown."""
 
     title: str
@@ -41,19 +41,19 @@ class Look(NamedTuple):
 class Import(NamedTuple):
     """One kind of imported value that a draft can use."""
 
-    one: str
-    many: str
+    noun: str  # what one is called
+    plural: str
     says: str  # what a draft does with one: 'Replays **{}**'
     label: str  # of the uploader
     help: str
-    called: Callable[[ImportRow], str]
-    look: Callable[[Any], Look]
-    take: Callable[[Scenario, Any], Scenario]  # the draft with it
-    settle: Callable[[Any], Any] = lambda value: value  # draws what the file leaves open
+    row_label: Callable[[ImportRow], str]
+    preview: Callable[[Any], Preview]
+    put_into: Callable[[Scenario, Any], Scenario]  # the draft with it
+    draw_options: Callable[[Any], Any] = lambda value: value  # draws what the file leaves open
 
     def stored(self) -> Values[Any]:
-        """The stored values of this kind: the attribute `many` of the store."""
-        values: Values[Any] = getattr(session.store(), self.many)
+        """The stored values of this kind: the attribute `plural` of the store."""
+        values: Values[Any] = getattr(session.store(), self.plural)
         return values
 
 
@@ -71,14 +71,14 @@ def draw_upload(kind: Import) -> None:
     _draw_choice(kind, digest)
     if stored_values.kind.reader is None:
         return
-    file = st.file_uploader(kind.label, help=kind.help, key=f"{kind.many}-file")
+    file = st.file_uploader(kind.label, help=kind.help, key=f"{kind.plural}-file")
     if file is None:
         return
     try:
-        value = _read_upload(kind.one, file.getvalue(), file.name, stored_values.kind)
+        value = _read_upload(kind.noun, file.getvalue(), file.name, stored_values.kind)
         if value.digest == digest and not missing_text:
             return
-        preview = kind.look(value)
+        preview = kind.preview(value)
     except (Refused, SpecError, WorkloadError) as error:  # also of what no run can hold
         st.error(sentence(str(error), file.name), icon=":material/error:")
         return
@@ -89,16 +89,16 @@ def draw_upload(kind: Import) -> None:
                 st.metric(name, figure_text, help=preview.help.get(name))
         for note in preview.notes:
             st.caption(note)
-        value = kind.settle(value)
+        value = kind.draw_options(value)
     if st.button(
-        f"Use {'these' if kind.one == kind.many else 'this'} {kind.one}",
-        type="primary", icon=":material/check:", key=f"use-{kind.one}",
+        f"Use {'these' if kind.noun == kind.plural else 'this'} {kind.noun}",
+        type="primary", icon=":material/check:", key=f"use-{kind.noun}",
     ):  # fmt: skip
         _use(kind, lambda: value)
 
 
 @st.cache_data(show_spinner="Reading the file", max_entries=4)
-def _read_upload(one: str, data: bytes, name: str, _kind: Kind[Any]) -> Any:
+def _read_upload(noun: str, data: bytes, name: str, _kind: Kind[Any]) -> Any:
     """The value in an uploaded file, cached. Raises Refused."""
     return read_in_process(_kind, data, name)
 
@@ -107,14 +107,14 @@ def _draw_choice(kind: Import, used_digest: str) -> None:
     """Draw the choice among stored values (used_digest: the draft's), its use, and deletion."""
     stored_values = kind.stored()
     rows = stored_values.search(limit=OFFERED).rows
-    label_of = distinct_labels({row.digest: kind.called(row) for row in rows})
+    label_of = distinct_labels({row.digest: kind.row_label(row) for row in rows})
     if not label_of:
         return
     chosen_digest = st.selectbox(
-        f"Stored {kind.many}", list(label_of),
+        f"Stored {kind.plural}", list(label_of),
         index=list(label_of).index(used_digest) if used_digest in label_of else None,
-        format_func=lambda d: label_of.get(d, d), key=f"stored-{kind.one}:{used_digest}",
-        placeholder=f"Choose {kind.many}, or drop a file below",
+        format_func=lambda d: label_of.get(d, d), key=f"stored-{kind.noun}:{used_digest}",
+        placeholder=f"Choose {kind.plural}, or drop a file below",
     )  # fmt: skip
     if chosen_digest and chosen_digest != used_digest:
         _use(kind, lambda: stored_values.load(chosen_digest))
@@ -126,7 +126,7 @@ def _use(kind: Import, load_value: Callable[[], Any]) -> None:
     try:
         new_value = load_value()  # another visitor may have deleted it just now
         kind.stored().save(new_value)
-        session.set_draft(kind.take(session.draft(), new_value))
+        session.set_draft(kind.put_into(session.draft(), new_value))
     except (StoreError, SpecError) as error:
         st.error(sentence(str(error)), icon=":material/error:")
     else:
@@ -147,11 +147,11 @@ def distinct_labels(names: Mapping[str, str]) -> dict[str, str]:
 
 def _draw_deletion(kind: Import, label_of: Mapping[str, str], used_digest: str) -> None:
     """Draw the deletion of a stored value that is not used; label_of: labels by digest."""
-    key = f"forget-{kind.many}"
-    with st.popover(f"Delete stored {kind.many}", icon=":material/delete:"):
+    key = f"forget-{kind.plural}"
+    with st.popover(f"Delete stored {kind.plural}", icon=":material/delete:"):
         digest = st.selectbox(
-            f"{kind.one.capitalize()} to delete", list(label_of), index=None, key=key,
-            format_func=lambda d: label_of.get(d, d), placeholder=f"Choose the {kind.one}",
+            f"{kind.noun.capitalize()} to delete", list(label_of), index=None, key=key,
+            format_func=lambda d: label_of.get(d, d), placeholder=f"Choose the {kind.noun}",
         )  # fmt: skip
         why_not = OWN if digest == used_digest else ""
         if digest and not why_not and (users := kind.stored().use_text(digest)):
@@ -169,7 +169,7 @@ def _delete(kind: Import, key: str, used_digest: str) -> None:
     # What is chosen now, not when the button was drawn: a click may overtake the page.
     if session.is_gone(key) or not (digest := st.session_state[key]):
         return
-    name, icon = kind.one.capitalize(), ":material/delete:"
+    name, icon = kind.noun.capitalize(), ":material/delete:"
     try:
         if digest == used_digest:
             raise StoreError(OWN)
@@ -182,7 +182,7 @@ def _delete(kind: Import, key: str, used_digest: str) -> None:
     st.toast(outcome_text, icon=icon, duration="long")
 
 
-def _preview_trace(table: Any) -> Look:
+def _preview_trace(table: Any) -> Preview:
     """Preview of a trace: figures, rows left out by reason, warnings."""
     preview = reader.preview(table)
     duration_s = preview["duration_s"]
@@ -202,16 +202,16 @@ def _preview_trace(table: Any) -> Look:
     left_out_texts = (f"{numbered(n, 'row')}: {why.replace('_', ' ')}" for why, n in row_counts)
     warnings = (f":material/warning: {plain(warning)}" for warning in preview["warnings"])
     title = f"**{preview['format'].capitalize()}** · {numbered(preview['rows'], 'request')}"
-    return Look(title, figures, [*map(plain, left_out_texts), *warnings])
+    return Preview(title, figures, [*map(plain, left_out_texts), *warnings])
 
 
 TRACES = Import(
-    one="trace", many="traces", says="Replays **{}**", label="Trace file",
+    noun="trace", plural="traces", says="Replays **{}**", label="Trace file",
     help=f"{reader.OWN}. Others: {reader.known_formats()}; plain or gzip. Found by content.",
-    called=lambda row: (
+    row_label=lambda row: (
         f"{row.name} ({numbered(row.rows, 'request')}, {amount(row.bytes, 'bytes')})"
     ),
-    look=_preview_trace, take=ask.with_trace,
+    preview=_preview_trace, put_into=ask.with_trace,
 )  # fmt: skip
 
 
@@ -224,7 +224,7 @@ def draw_trace_upload() -> None:
     draw_upload(TRACES)
 
 
-def _preview_counts(table: CountsTable) -> Look:
+def _preview_counts(table: CountsTable) -> Preview:
     """Preview of routing counts: layers, experts, picks, and load of the hottest expert."""
     layers, experts = table.counts.shape
     hottest_ratios = table.counts.max(axis=1) / table.counts.mean(axis=1)
@@ -233,20 +233,20 @@ def _preview_counts(table: CountsTable) -> Look:
                "Hottest expert": f"{hottest_ratios.mean():.2f} × mean"}  # fmt: skip
     help_texts = {"Hottest expert": "Of its layer's mean expert, averaged over layers."}
     notes = [plain(table.note)] if table.note else []
-    return Look(f"**{plain(table.name)}** · {table.format}", figures, notes, help_texts)
+    return Preview(f"**{plain(table.name)}** · {table.format}", figures, notes, help_texts)
 
 
 COUNTS = Import(
-    one="counts", many="counts", says="Popularity of **{}**", label="File of routing counts",
+    noun="counts", plural="counts", says="Popularity of **{}**", label="File of routing counts",
     help="How often each expert of each layer was picked: a NumPy array [layers, experts] or "
     "[steps, layers, experts] (.npy, .npz), a JSON with SGLang's logical_count, a CSV of layer, "
     "expert, count, or a placement pattern of omni-infer; plain or gzip. Found by content.",
-    called=lambda row: f"{row.name} ({row.about.get('layers')} × {row.about.get('experts')})",
-    look=_preview_counts, take=ask.with_counts,
+    row_label=lambda row: f"{row.name} ({row.about.get('layers')} × {row.about.get('experts')})",
+    preview=_preview_counts, put_into=ask.with_counts,
 )  # fmt: skip
 
 
-def _preview_machine(machine: ImportedMachine) -> Look:
+def _preview_machine(machine: ImportedMachine) -> Preview:
     """Preview of an imported machine: numbers of NPUs, dies, CPUs and links."""
     kind_counts = Counter(attrs["kind"] for _, attrs in machine.vertices)
     figures = {"NPUs": f"{machine.npus:,}", "Dies": f"{kind_counts['die']:,}",
@@ -263,7 +263,8 @@ def _preview_machine(machine: ImportedMachine) -> Look:
     if switches:  # a name with a typing error is one, and has few cables
         few_first = first_few(sorted(switches, key=cables.__getitem__))
         notes.append(f"Switches, as names of no other kind: {plain(few_first)}.")
-    return Look(f"**{plain(machine.name)}**", figures, notes, {"Links": "Each direction counts."})
+    meanings = {"Links": "Each direction counts."}
+    return Preview(f"**{plain(machine.name)}**", figures, notes, meanings)
 
 
 def _draw_routing_choice(machine: ImportedMachine) -> ImportedMachine:
@@ -318,9 +319,9 @@ def draw_machine_upload() -> None:
 
 
 MACHINES = Import(
-    one="machine", many="machines", says="The machine of **{}**", label="A cable list or a graph",
-    help="Dies are called die NODE.NPU.DIE. A cable list, node-link JSON and other forms of graphs "
-    "are distinguished by content.",
-    called=lambda row: f"{row.name} ({numbered(row.about['npus'], 'NPU')})",
-    look=_preview_machine, take=_with_machine, settle=_draw_routing_choice,
+    noun="machine", plural="machines", says="The machine of **{}**",
+    label="A cable list or a graph", help="Dies are called die NODE.NPU.DIE. A cable list, "
+    "node-link JSON and other forms of graphs are distinguished by content.",
+    row_label=lambda row: f"{row.name} ({numbered(row.about['npus'], 'NPU')})",
+    preview=_preview_machine, put_into=_with_machine, draw_options=_draw_routing_choice,
 )  # fmt: skip

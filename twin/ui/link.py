@@ -23,14 +23,14 @@ def copy_link(
 ) -> None:  # fmt: skip
     """Draw a button that copies an address; save: also to the address bar; on_copy: called then."""
 
-    def copied() -> None:
+    def report_copy() -> None:
         """Call `on_copy`, as the address was copied; its refusal is shown in a toast."""
         with session.toast_refusals("lock"):
             if on_copy:
                 on_copy()
 
     options = {"path": path, "label": label, "save": save, "tell": on_copy is not None}
-    _button(data=options, key="copy-link", width="content", on_copied_change=copied)
+    _button(data=options, key="copy-link", width="content", on_copied_change=report_copy)
 
 
 def go_to(page: str, query: Mapping[str, str] | None = None) -> NoReturn:

@@ -67,7 +67,7 @@ def draw_absent_run(page: str, not_here: addresses.NotHere) -> None:
 def linked_scenarios() -> list[Scenario]:
     """Scenarios inside the address; none, and an error is drawn, where they are damaged."""
     try:
-        return addresses.linked_scenarios(st.query_params.to_dict(), session.retain)
+        return addresses.linked_scenarios(st.query_params.to_dict(), session.remember_machine)
     except addresses.ShareError as error:
         st.error(sentence(str(error)), icon=":material/link_off:")
         return []

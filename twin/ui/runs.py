@@ -47,7 +47,7 @@ def unfinished_runs() -> dict[str, RunRow]:
 
 def list_line(run: RunRow, figures: int | None = None) -> tuple[str, str]:
     """(icon, line) of a run in a list; line: state or its first `figures` headlines, and age."""
-    queued_text = words.ago(time.time() - run.queued_s)
+    queued_text = words.age_text(time.time() - run.queued_s)
     if run.state == "running":
         return STATE_ICONS[run.state], f"{100 * run.progress:.0f} % done · started {queued_text}"
     if run.damaged:

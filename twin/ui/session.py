@@ -82,7 +82,7 @@ def runner() -> Runner:
     return Runner(_store()).start()
 
 
-def get_ready() -> None:
+def start_runner() -> None:
     """Start the runner before its first use; errors are logged, and pages report them again."""
     try:
         facts()
@@ -279,18 +279,18 @@ def open_link() -> None:
     state.addresses.append(scenario_text)
     state.link_problem = ""
     try:
-        start_from(links.open_scenario(query, store(), retain))
+        start_from(links.open_scenario(query, store(), remember_machine))
     except links.ShareError as error:
         state.link_problem = str(error)
 
 
-def retain(machine: ImportedMachine) -> None:
+def remember_machine(machine: ImportedMachine) -> None:
     """Remember a link's machine in this session; its run or copied link stores it."""
     machines = {**st.session_state.get("held", {}), machine.digest: machine}
     st.session_state["held"] = dict(list(machines.items())[-HELD_MAX:])
 
 
-def resume() -> None:
+def open_linked_run() -> None:
     """Make the scenario of the address's run the draft, unless the draft was edited."""
     query = st.query_params.to_dict()
     if is_edited() or links.scenario_query(query):
@@ -313,7 +313,7 @@ def named_draft() -> Scenario:
     return words.name_draft(draft(), preset())
 
 
-def link(page: str) -> str:
+def draft_url(page: str) -> str:
     """Address of a page with the draft, without the host; opening it leaves the draft as it is."""
     path, state = links.draft_url(named_draft(), page), _state()
     if (query := path.partition("?")[2]) not in state.addresses:

@@ -23,7 +23,7 @@ LISTED = {*fields.LISTS} - {"supernode.edits"}  # in no group of a form; edits a
 
 def draw_header(page: str, *, run: bool = True) -> None:
     """Draw the head of a page that edits the draft: title, draft, undo, link and (run) Run."""
-    session.resume()
+    session.open_linked_run()
     st.set_page_config(page_title=f"{session.named_draft().name} · {PAGES[page].title}")
     st.title(PAGES[page].title, anchor=False)
     st.caption(PAGES[page].about)
@@ -84,7 +84,7 @@ def _draw_links(page: str) -> None:
 
 def draw_draft_link(page: str) -> None:
     """Draw a button that copies the draft's address; a draft too long for one is stored."""
-    path, draft_of_link = session.link(page), session.named_draft
+    path, draft_of_link = session.draft_url(page), session.named_draft
     if links.contains_scenario(path):
         copy_link(path, save=session.is_edited())
     else:
@@ -171,5 +171,5 @@ def _edits_text(group: list[Edit]) -> str:
     element_names = [f"{edit.element} – {edit.to}" if edit.to else edit.element for edit in group]
     range_text = f"{element_names[0]} to {element_names[-1]}, {len(element_names)} in all"
     elements_text = range_text if len(element_names) > 3 else ", ".join(element_names)
-    change = fields.effect(group[0].capacity_factor, group[0].latency_factor)
+    change = fields.edit_effect(group[0].capacity_factor, group[0].latency_factor)
     return f"{plain(elements_text)}: **{change}**"

@@ -96,7 +96,7 @@ def remaining_text(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A simulated time in the unit a person would use.
+    """A simulated time as text, in the unit a person would use.
 
     >>> duration(45), duration(120), duration(5400), duration(86_400)
     ('45 s', '2 min', '90 min', '24 h')
@@ -107,10 +107,10 @@ def duration(seconds: float) -> str:
     return f"{seconds:,.4g} s"
 
 
-def ago(seconds: float) -> str:
-    """How long ago, roughly.
+def age_text(seconds: float) -> str:
+    """How long ago something was, as text, roughly.
 
-    >>> ago(20), ago(150), ago(7300), ago(1_000_000)
+    >>> age_text(20), age_text(150), age_text(7300), age_text(1_000_000)
     ('just now', '2 min ago', '2 h ago', '11 days ago')
     """
     if seconds >= 86_400.0:
@@ -157,7 +157,7 @@ def _change_text(path: str, draft: Scenario) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """A text of at most so many characters.
+    """The text, cut to `most` characters where it is longer.
 
     >>> cut("Price of an NPU-hour 2 per hour", 24)
     'Price of an NPU-hour 2…'

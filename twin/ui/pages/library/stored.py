@@ -37,7 +37,7 @@ KINDS: dict[str, Kind] = {"All": "all", "Presets": "presets", "Own": "own"}
 Row = RunRow | ScenarioRow
 
 
-def figures() -> list[tuple[str, str, float, str]]:
+def figure_columns() -> list[tuple[str, str, float, str]]:
     """(header with its unit, key of the summary, factor from SI, format) of figures' columns."""
     unit_by_kind = {"time": (" (ms)", 1e3, "%,.1f"), "share": (" (%)", 1e2, "%,.1f")}
     columns = []
@@ -66,7 +66,7 @@ def draw_table(rows: Sequence[Row], key: str) -> list[Any]:
     columns |= dict.fromkeys(("Queued", "Stored"), config.DatetimeColumn(format="distance"))
     columns |= {"Question": config.TextColumn(width="large"),
                 "Runs": config.NumberColumn(format="%,d")}  # fmt: skip
-    for name, figure, _, number_format in figures():
+    for name, figure, _, number_format in figure_columns():
         help_text = with_glossary(name, metric_of(figure).help)
         columns[name] = config.NumberColumn(format=number_format, help=help_text)
     event = st.dataframe(
@@ -79,10 +79,10 @@ def draw_table(rows: Sequence[Row], key: str) -> list[Any]:
 def _run_cells(run: RunRow, title: str, tags: dict[str, Any]) -> dict[str, Any]:
     """Cells of a run in the table by column."""
     state = f"{run.state} {100 * run.progress:.0f} %" if run.state == "running" else run.state
-    figure_cells = ((name, run.summary.get(key), factor) for name, key, factor, _ in figures())
+    figures = ((name, run.summary.get(key), factor) for name, key, factor, _ in figure_columns())
     return {
         "Run": title, "State": "damaged" if run.damaged else state,
-        **{name: None if value is None else factor * value for name, value, factor in figure_cells},
+        **{name: None if value is None else factor * value for name, value, factor in figures},
         **tags, "Queued": datetime.fromtimestamp(run.queued_s, UTC),
         "Stays": "shared" if run.published_s is not None else "", "Id": run.id,
     }  # fmt: skip

@@ -16,7 +16,7 @@ from twin.metrics.measures import amount, numbered, seconds, three_figures
 from twin.metrics.registry import metrics_at
 from twin.metrics.steadiness import UNSTEADY
 from twin.scenario import Scenario, scenario_digest, with_overrides
-from twin.scenario.words import cut
+from twin.scenario.words import path_text
 from twin.ui import access, record, runs, session, theme
 from twin.ui.charts import waterfall
 from twin.ui.fields import sentence, with_glossary
@@ -218,8 +218,8 @@ def _draw_request_choice(picks: Mapping[str, tuple[int, int]], count: int) -> tu
         )  # fmt: skip
     if number is None:
         if picked_text and not is_known:
-            warning = f"The link names request {cut(picked_text)}; this run has 0 to {count - 1:,}."
-            st.warning(plain(warning), icon=":material/link_off:")
+            text = f"The link names request {path_text(picked_text)}; this run has 0 to "
+            st.warning(plain(f"{text}{count - 1:,}."), icon=":material/link_off:")
         st.query_params.pop(PICKED, None)
         return criterion, picks[criterion][0]
     st.query_params[PICKED] = str(number)

@@ -78,7 +78,7 @@ def _shipped_run(digest: str, _draft: Scenario) -> Shipped | None:
     return find_shipped(_draft)
 
 
-def get_ready() -> None:
+def prepare_first_page() -> None:
     """Compute the first page's answers before its first visitor arrives."""
     inspect.stack()  # Streamlit asks at its first element, and Python then looks at every module
     try:
@@ -131,7 +131,7 @@ def _play_stored(draft: Scenario, fabric: Network) -> bool:
     row = session.store().runs.latest_runs([digest]).get(digest)
     if row and row.summary and not player.missing_tables(row.id):
         player.draw_without_controls(row.id, player.film_of_run(row.id, row, draft), fabric)
-        link_page("run", f"A run of {words.ago(time.time() - row.queued_s)}", {"run": row.id})
+        link_page("run", f"A run of {words.age_text(time.time() - row.queued_s)}", {"run": row.id})
         return True
     if (shipped_run := _shipped_run(digest, draft)) is None:
         return False

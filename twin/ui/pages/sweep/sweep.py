@@ -55,7 +55,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         type="primary", icon=":material/play_arrow:", disabled=not missing_count, key="simulate",
         on_click=pts.simulate, args=(points, rows),
     )  # fmt: skip
-    address = f"{session.link('sweep')}&" + "&".join(f"{OVER}={axis.text}" for axis in axes)
+    address = f"{session.draft_url('sweep')}&" + "&".join(f"{OVER}={axis.text}" for axis in axes)
     copy_link(address, label="Copy link of this sweep", save=session.is_edited())
     st.caption("Each point is a full simulation and stays in the library.", width="content")
 refused_points = [p for p in points if p.scenario is None]

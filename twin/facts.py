@@ -88,18 +88,18 @@ class Facts(Mapping[str, Fact]):
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def si(self, name: str, without: float | None = None) -> float:
-        """The fact's SI value, or `without` if there is none; FactError if it is not one number."""
-        if without is not None and name not in self:
-            return without
+    def si(self, name: str, default: float | None = None) -> float:
+        """The fact's SI value, or `default` if there is none; FactError if it is not one number."""
+        if default is not None and name not in self:
+            return default
         fact = self[name]
         if isinstance(fact.value, tuple) or not _is_figure(fact.value):
             raise FactError(f"fact {name} must be one number")
         return fact.si
 
-    def word(self, name: str, without: str) -> str:
-        """The fact's value as text, or `without` if there is no such fact."""
-        return str(self[name].value) if name in self else without
+    def word(self, name: str, default: str) -> str:
+        """The fact's value as text, or `default` if there is no such fact."""
+        return str(self[name].value) if name in self else default
 
     def count(self, name: str) -> int:
         """The fact's value as a count; raises FactError where it is not one, from 0 to 2^31."""

@@ -25,7 +25,7 @@ def disagreements(s: Scenario) -> list[str]:
     """Sentences about fields that are each in bounds but cannot hold together; none: all can."""
     machine, memory_pool = s.supernode, s.memory_pool
     npus_needed = s.deployment.first_npu + npus_used(s)
-    total = sum(tenant.pool_share for tenant in s.tenants)
+    quota_sum = sum(tenant.pool_share for tenant in s.tenants)
     flaps_of = {i: _flap_count(f, s.horizon_s) for i, f in enumerate(s.faults) if f.kind == "flap"}
     problems = broken_rules(
         (s.warmup_s >= s.horizon_s,
@@ -42,8 +42,9 @@ def disagreements(s: Scenario) -> list[str]:
            f"at most {MOST_FLAPS:,}") for i, count in flaps_of.items()),
         (len({tenant.name for tenant in s.tenants}) < len(s.tenants),
          "two tenants have one name: give each its own"),
-        (total > 1.0 + 1e-9,
-         f"quotas of the tenants add up to {total:g} of the memory pool: at most 1 can be given"),
+        (quota_sum > 1.0 + 1e-9,
+         f"quotas of the tenants add up to {quota_sum:g} of the memory pool: at most 1 can be "
+         "given"),
         (memory_pool.in_hbm and memory_pool.namespaces and len(s.tenants) > 1,
          "memory_pool.in_hbm has one prefix cache for all tenants of an instance: set "
          "memory_pool.namespaces = false, or in_hbm = false"),

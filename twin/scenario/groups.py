@@ -190,7 +190,7 @@ def _pools_by_role(deployment: Deployment, chip: str) -> Mapping[str, Pool]:
     """Pools of the deployment's mode by role; chip: name of the machine's first chip."""
     if deployment.mode == "colocated":
         settings = deployment.colocated
-        group = _decoder(
+        group = _decode_group(
             deployment, LAYER, settings.npus_per_instance, _chip_name(settings.chip, chip)
         )
         prompt_ranks = -(-settings.prompt_dies // group.tp_dies)
@@ -244,7 +244,7 @@ def _decode_pool(deployment: Deployment, chip: str) -> Pool:
     offloaded_share = decode.attention_offload if is_disaggregated else 0.0
     expert_npus, own_chip = decode.expert_npus, _chip_name(decode.chip, chip)
     stages = ("attention", "dense") if expert_npus else LAYER
-    own_group = _decoder(deployment, stages, decode.npus_per_instance - expert_npus, own_chip)
+    own_group = _decode_group(deployment, stages, decode.npus_per_instance - expert_npus, own_chip)
     domains = decode.domains if expert_npus else 1
     groups = [replace(own_group, cores=cores, requests=1.0 - offloaded_share, domains=domains)]
     if expert_npus:
@@ -261,7 +261,7 @@ def _decode_pool(deployment: Deployment, chip: str) -> Pool:
     )  # fmt: skip
 
 
-def _decoder(deployment: Deployment, stages: tuple[Stage, ...], npus: int, chip: str) -> Group:
+def _decode_group(deployment: Deployment, stages: tuple[Stage, ...], npus: int, chip: str) -> Group:
     """A group that runs these stages for decode on `npus` NPUs of a chip."""
     decode, in_host = deployment.decode, InHost()
     if decode.kv_offload > 0.0:

@@ -206,15 +206,15 @@ def link_values(fabric: Network, cells: Array) -> list[float | None]:
         elif planes and forwarded_planes and all("ub" in names for names in forwarded_planes):
             # Switches of no sub-plane: an imported machine's, which may lead to CPUs, too.
             row_values[:, k] = np.fmax.reduce(cells[:, :planes], axis=1)
-    return _rounded(np.append(row_values.ravel(), np.nan)[picture.cell])
+    return _three_figures(np.append(row_values.ravel(), np.nan)[picture.cell])
 
 
 def link_loads(fabric: Network, shares: Array) -> list[float | None]:
     """Load of the busier direction of every link in %, of their used shares f8[directed links]."""
-    return _rounded(0.0 - 100.0 * layout(built(fabric)).lower_direction(-shares))
+    return _three_figures(0.0 - 100.0 * layout(built(fabric)).lower_direction(-shares))
 
 
-def _rounded(values: Array) -> list[float | None]:
+def _three_figures(values: Array) -> list[float | None]:
     """Values rounded to three figures; NaN becomes None."""
     return [None if np.isnan(value) else float(f"{value:.3g}") for value in values.tolist()]
 

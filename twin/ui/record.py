@@ -99,7 +99,7 @@ def layers(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Timeline]:
     """Timeline of one layer on its two streams, by phase, for phases that run in microbatches."""
     tables = {name: table(run, name) for name in ("windows", "operators", "ranks")}
     tables["requests"] = session.store().runs.table(run, "requests", ["input_tokens"])
-    return mean_load_timelines(_scenario, _facts(_row.facts_digest), tables)
+    return mean_load_timelines(_scenario, _facts_of_digest(_row.facts_digest), tables)
 
 
 def iteration_rows(row: RunRow, scenario: Scenario, phase: str) -> list[tuple[str, str, float]]:
@@ -147,11 +147,11 @@ def passes_inside(run: str, number: int) -> watched.Inside:
 
 def fabric(row: RunRow, scenario: Scenario) -> Network:
     """The run's machine as a graph, built by the run's facts."""
-    return build_fabric(scenario.supernode, _facts(row.facts_digest))
+    return build_fabric(scenario.supernode, _facts_of_digest(row.facts_digest))
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
-def _facts(digest: str) -> Facts:
+def _facts_of_digest(digest: str) -> Facts:
     """The facts with this digest; the present ones if an earlier twin did not store them."""
     facts = session.facts()
     return facts if facts.digest == digest else facts.replaced(session.store().facts(digest))

@@ -69,7 +69,7 @@ def toast_refusals(icon: str = "error") -> Iterator[None]:
 
 @contextmanager
 def show_damage() -> Iterator[None]:
-    """Context that shows missing or damaged parts of the store in place of the contents."""
+    """Context that draws a StoreError (a missing or damaged part) in place of what it stops."""
     try:
         yield
     except StoreError as error:
@@ -201,14 +201,14 @@ def draft_with_pending() -> Scenario:
     """The draft with pending edits, possibly invalid: only to decide what a form shows."""
     scenario = draft()
     for path, value in _state().pending.items():
-        scenario = _replaced(scenario, path.split("."), value)
+        scenario = _with_value(scenario, path.split("."), value)
     return scenario
 
 
-def _replaced(section: Any, parts: list[str], value: Any) -> Any:
+def _with_value(section: Any, parts: list[str], value: Any) -> Any:
     """Copy of a section with the value at a path of attribute names replaced, without any check."""
     if len(parts) > 1:
-        value = _replaced(getattr(section, parts[0]), parts[1:], value)
+        value = _with_value(getattr(section, parts[0]), parts[1:], value)
     return section.model_copy(update={parts[0]: value})
 
 

@@ -134,13 +134,13 @@ def plain(text: str) -> str:
     return _MARKS.sub(r"\\\g<0>", text)
 
 
-def file_name(name: str, ending: str = "", nameless: str = "twin") -> str:
-    """A file's name made of a title; nameless: that of a title without letters and digits.
+def file_name(name: str, ending: str = "", fallback: str = "twin") -> str:
+    """A file's name made of a title; fallback: that of a title without letters and digits.
 
     >>> file_name("Quick start: 2 nodes", ".toml"), file_name("*", "-fabric.json")
     ('quick-start-2-nodes.toml', 'twin-fabric.json')
     """
-    return (re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or nameless) + ending
+    return (re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or fallback) + ending
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:

@@ -152,7 +152,7 @@ def test_a_chart_stays_inside_its_frame():
 
 
 def test_a_files_name_is_letters_digits_and_dashes():
-    assert file_name("A/../b  c") == "a-b-c" and file_name("你", nameless="report") == "report"
+    assert file_name("A/../b  c") == "a-b-c" and file_name("你", fallback="report") == "report"
 
 
 @pytest.mark.parametrize("words", [["run", "quickstart"], ["plan", "quickstart"]])

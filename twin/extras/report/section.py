@@ -18,7 +18,7 @@ from twin.ui.show import download, file_name
 def download_run(store: Store, row: RunRow, scenario: Scenario) -> None:
     """Draw a button that downloads the run as one HTML file."""
     st.caption("One HTML file with figures and charts, which opens without the twin and a network.")
-    name = f"{file_name(scenario.name, nameless='report')[:60]}.html"
+    name = f"{file_name(scenario.name, fallback='report')[:60]}.html"
     download("HTML", partial(stored_report, store, row, scenario), name, "download-report")
 
 
@@ -33,5 +33,5 @@ def stored_report(store: Store, row: RunRow, scenario: Scenario) -> bytes:
 
 def download_plan(plan: Plan, answer: Mapping[str, Any]) -> None:
     """Draw a button that downloads the plan's answer `answer` as one HTML file."""
-    name = f"plan-{file_name(plan.scenario.name, nameless='report')[:60]}.html"
+    name = f"plan-{file_name(plan.scenario.name, fallback='report')[:60]}.html"
     download("Report (HTML)", lambda: plan_report(plan, answer).encode(), name, "plan-report")

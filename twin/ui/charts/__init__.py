@@ -142,7 +142,7 @@ OVER_TIME: dict[str, dict[str, Any]] = {
 
 
 def over_time(name: str, windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
-    """Chart of the entry `name` of OVER_TIME over simulated time."""
+    """Chart over simulated time of the windows' columns that OVER_TIME has under `name`."""
     return timeline(windows, **OVER_TIME[name], warmup_s=warmup_s)
 
 

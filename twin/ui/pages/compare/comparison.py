@@ -77,8 +77,8 @@ def offer_missing(rows: list[RunRow]) -> None:
     what = "it" if len(missing_scenarios) == 1 else f"these {len(missing_scenarios)}"
     if st.button(f"Run {what} here", type="primary", icon=":material/play_arrow:", key="run-here"):
         with session.toast_refusals():
-            all_ids = dict.fromkeys(run if run in here_ids else session.run(s) for run, s in pairs)
-            go_to("compare", {links.RUNS: ",".join(all_ids)})
+            run_ids = dict.fromkeys(run if run in here_ids else session.run(s) for run, s in pairs)
+            go_to("compare", {links.RUNS: ",".join(run_ids)})
 
 
 def baseline(rows: list[RunRow]) -> int:

@@ -128,24 +128,24 @@ def _row_cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]
     margins = row.get("margins", {})
     cells = {
         "": str(rank), "NPUs": row["npus"], "Deployment": brief_text(dict(row["settings"])),
-        "Tokens/s per NPU": _rounded(figures["tokens_per_s_per_npu"], 1),
-        "TPOT (ms)": _rounded(figures["tpot_s_mean"], 1e3),
-        "TTFT p99 (s)": _rounded(figures["ttft_s_p99"], 1.0),
+        "Tokens/s per NPU": _in_unit(figures["tokens_per_s_per_npu"], 1),
+        "TPOT (ms)": _in_unit(figures["tpot_s_mean"], 1e3),
+        "TTFT p99 (s)": _in_unit(figures["ttft_s_p99"], 1.0),
     }  # fmt: skip
     if margins:
         cells |= {
-            "Headroom (%)": _rounded(margins.get("headroom"), 100, 2),
+            "Headroom (%)": _in_unit(margins.get("headroom"), 100, 2),
             "Then misses": margins.get("breaks_first") or None,
-            "Power (kW)": _rounded(figures["power_kw"], 1.0),
+            "Power (kW)": _in_unit(figures["power_kw"], 1.0),
             "Held back by": LIMITED.get(row["held_back_by"], row["held_back_by"]),
         }
         if figures["cost_per_million_tokens"] is not None:
-            cells["Cost (/ M tokens)"] = _rounded(figures["cost_per_million_tokens"], 1.0)
+            cells["Cost (/ M tokens)"] = _in_unit(figures["cost_per_million_tokens"], 1.0)
     for loss in survives:
         cells[f"After: {LOSSES[loss].lower()}"] = loss_text(row["losses"].get(loss, {}))
     return cells
 
 
-def _rounded(value: float | None, factor: float, figures: int = 4) -> float | None:
+def _in_unit(value: float | None, factor: float, figures: int = 4) -> float | None:
     """A value times `factor`, rounded to significant figures; None stays None."""
     return None if value is None else float(f"{factor * value:.{figures}g}")

@@ -240,8 +240,8 @@ def draw_pool(row: RunRow, scenario: Scenario) -> None:
          elastic.tiers(windows, traffic, warmup_s), "pool-tiers"),
     ]  # fmt: skip
     if scenario.tenants and scenario.memory_pool.namespaces:
-        tenants = [tenant.name for tenant in scenario.tenants]
-        chart = elastic.namespaces(_hit_ratio(row.id, scenario.horizon_s / BINS), tenants, warmup_s)
+        names = [tenant.name for tenant in scenario.tenants]
+        chart = elastic.namespaces(_hit_ratio(row.id, scenario.horizon_s / BINS), names, warmup_s)
         pictures.append(("Hit ratio by namespace", chart, "pool-namespaces"))
     plot_all(pictures)
     st.subheader("Memory servers", anchor=False)

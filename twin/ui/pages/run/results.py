@@ -241,7 +241,7 @@ def download_makers(
 
 def file_stem(row: RunRow) -> str:
     """The start of a file's name: the scenario's name and enough of the run's id."""
-    return f"{file_name(row.name, nameless='run')[:60]}-{row.id[:8]}"
+    return f"{file_name(row.name, fallback='run')[:60]}-{row.id[:8]}"
 
 
 def csv_bytes(frame: pl.DataFrame, *, packed: bool = False) -> bytes:

@@ -34,7 +34,7 @@ def test_any_chart_is_taken_away_as_png_svg_and_csv(page: Page):
     by_kind = {name.rpartition(".")[2]: body for name, body in kept.items()}
     assert by_kind["svg"].startswith(b"<svg") and by_kind["png"].startswith(b"\x89PNG")
     rows = by_kind["csv"].decode().splitlines()
-    assert rows[0].startswith("series,") and "iteration" in rows[0]
+    assert rows[0].startswith("series,") and "iteration" in rows[0] and rows[0].count(",") == 2
     drawn = chart.locator(".bars .point").count()
     assert len(rows) - 1 == drawn > 3
 

@@ -45,11 +45,12 @@ function drawn(chart, image) {
 }
 
 function numbers(chart) {
-  const rows = [["series", "x", "y", "z"]]
-  for (const trace of chart._fullData.filter(trace => trace.visible === true)) {
+  const shown = chart._fullData.filter(trace => trace.visible === true)
+  const rows = [["series", "x", "y", ...(shown.some(trace => trace.z) ? ["z"] : [])]]
+  for (const trace of shown) {
     const { x = [], y = [], z, name } = trace
     if (z) z.forEach((row, j) => row.forEach((value, i) => rows.push([name, x[i] ?? i, y[j] ?? j, value])))
-    else for (let i = 0; i < Math.max(x.length, y.length); i++) rows.push([name, x[i], y[i], ""])
+    else for (let i = 0; i < Math.max(x.length, y.length); i++) rows.push([name, x[i], y[i], ""].slice(0, rows[0].length))
   }
   const title = axis => chart.layout[axis]?.title?.text ?? "" // in _fullLayout, one has a stand-in
   rows[0][1] = title("xaxis") || "x"

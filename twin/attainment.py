@@ -19,7 +19,15 @@ from twin.hardware.placement import place
 from twin.hardware.prices import hand_off_bytes_per_s, nic, transfer_collision
 from twin.kernels.rng import exponential, stream_key
 from twin.model.offload import bytes_per_token
-from twin.model.waiting import Pool, Prompts, saturated_rate, share_left, waits_and_next_s, waits_s
+from twin.model.waiting import (
+    Pool,
+    Prompts,
+    mean_of_fullest,
+    saturated_rate,
+    share_left,
+    waits_and_next_s,
+    waits_s,
+)
 from twin.policies.batching import (
     SHORT_TOKENS,
     iteration_chances,
@@ -48,6 +56,7 @@ DIGITS = 9  # of times in seconds: the same sample for every rate of a scenario
 NO_CHANCE = 1e-9  # smaller ones are neglected
 NORMAL = tuple(NormalDist().inv_cdf((i + 0.5) / 32) for i in range(32))  # its law, by mean weights
 TRANSFERS = 2.0  # KV transfers that share a port, at most times
+MOST_BATCHES = 60  # that hand over KV in an iteration: more have no chance worth counting
 # Of a simulation of instances that are chosen by load, see `Attainment._recent_share`.
 RECENT, JOINING = 0.89, 2.5
 
@@ -72,6 +81,8 @@ class Attainment:
     # 1 with prefill in between, or where mixed instances take turns.
     choices: int = 1
     longer_prompts: int = 0  # that a queue which lasts long is followed over; 0: no more
+    senders: int = 1  # dies of a prefill instance
+    port_s: float = 0.0  # of a KV transfer alone at a port of decode's exchange; 0: other ports
 
     @cached_property
     def lengths(self) -> list[tuple[int, int]]:
@@ -143,6 +154,45 @@ class Attainment:
             full_s = batch * self.pool.instances / self.max_rate
             wait_s = self.extra_s + self.pool.delay_s + HAND_OFF * full_s
         return float(f"{wait_s - in_router_s:.2g}")
+
+    def wire_factor(self, rate: float, iteration_s: float) -> float:
+        """Mean factor by which KV transfers that arrive at the ports of an exchange of decode
+        prolong it; rate: requests/s of its instance. Prompts of a batch are handed on together;
+        where n share a port the exchange has 1 / (n + 1) of it, and waits for the slowest die. An
+        iteration sees a Poisson number of batches."""
+        if self.port_s == 0.0 or self.pool is None:
+            return 1.0
+        instances = self.scenario.deployment.decode.instances
+        rate *= instances
+        batches_per_s = self._batches_per_s(self.pool, rate)
+        prompts = rate / batches_per_s  # of a batch
+        batches = batches_per_s * (1.0 - (1.0 - 1.0 / instances) ** prompts) * iteration_s
+        # With those of other instances, before they are through.
+        prompts *= 1.0 + batches_per_s * self.port_s
+        sharing = max(1.0, mean_of_fullest(prompts, self.senders))
+        most_share = sharing / (sharing + 1.0)  # that transfers have of a port
+        share = most_share * min(sharing * self.port_s / iteration_s, 1.0)  # of a batch, by time
+        factor, chance = 0.0, math.exp(-batches)
+        for count in range(MOST_BATCHES):
+            factor += chance / (1.0 - min(count * share, most_share))
+            chance *= batches / (count + 1)
+        return factor
+
+    def _batches_per_s(self, pool: Pool, rate: float) -> float:
+        """Batches/s that prefill ends at `rate` requests/s, in two digits of it."""
+        if rate >= FULL * self.max_rate:
+            return self.max_rate / max(1.0, pool.budget / fmean(self.prompts.fresh))
+        rate = max(float(f"{rate:.2g}"), LEAST * self.max_rate)
+        if rate not in self._batch_rates:
+            waits = waits_s(self.prompts, pool, rate)
+            ends = [a / rate + b for a, b in zip(self.prompts.arrival_s, waits, strict=True)]
+            self._batch_rates[rate] = rate * len({round(end, DIGITS) for end in ends}) / len(ends)
+        return self._batch_rates[rate]
+
+    @cached_property
+    def _batch_rates(self) -> dict[float, float]:
+        """Batches/s by requests/s, as far as they were computed."""
+        return {}
 
     def _pass_wait_s(self, rate: float, iteration_s: float) -> float:
         """Mean seconds from joining decode to the first token, at `rate` requests/s, where the
@@ -346,7 +396,7 @@ def attainment(priced: Priced) -> Attainment:
         pieces = math.fsum(math.ceil(tokens / piece) for tokens in prompts.fresh)
         longer_prompts = min(longer_prompts, int(len(prompts.fresh) * PIECES / pieces))
         prompts = prompts.first(math.ceil(len(prompts.fresh) * min(PIECES / pieces, 1.0)))
-    transfer_s, extra_s = 0.0, 1e-3 * s.front_end.service_ms
+    transfer_s, port_s, extra_s = 0.0, 0.0, 1e-3 * s.front_end.service_ms
     if pool is not None or colocated is not None:
         extra_s += costs.tokenise_s * traffic.input_tokens
     if costs.prefill_role is not None and costs.decode_role is not None:
@@ -362,13 +412,17 @@ def attainment(priced: Priced) -> Attainment:
         fixed_bytes = costs.state_bytes * decode_role.die_state
         fixed_bytes += costs.shape.window * costs.window_bytes_per_token * decode_role.die_kv
         fixed_bytes *= receivers
-        extra_s += price.latency_s + transfer_s * fixed_bytes / handed_bytes
+        fixed_s = transfer_s * fixed_bytes / handed_bytes
+        extra_s += price.latency_s + fixed_s
+        if deployed.kv_transfer_plane == parts.net.scale_up_plane:
+            port_s = (fixed_s + transfer_s * traffic.input_tokens) / TRANSFERS
     drafts, acceptance = deployed.decode.mtp_draft_tokens, costs.mtp_acceptance
     return Attainment(
         s, prompts, priced.whole_answers, pool, extra_s,
         transfer_s, tokens_per_iteration(drafts, acceptance), token_variance(drafts, acceptance),
         acceptance, passes, bool(costs.first_after_pass and pool and costs.decode_role), colocated,
         deployed.decode.instances if deployed.mode == "decode_only" else 1, longer_prompts,
+        costs.prefill_role.ranks if costs.prefill_role else 1, port_s,
     )  # fmt: skip
 
 

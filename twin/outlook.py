@@ -41,14 +41,14 @@ def state_at(
     priced: Priced, rate: float | None,
     lengths: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None,
     most_iteration_s: float = math.inf, reserved_s: float | None = None,
-    patience_s: float = math.inf,
+    patience_s: float = math.inf, judged: Attainment | None = None,
 ) -> Stationary:  # fmt: skip
     """Steady state of an instance that decodes (colocated or not) while `rate` requests/s, without
     those that a run refuses, reach the deployment, as far as prefill and front end let them
     through; None, infinite: a closed loop, or all that these let through. lengths: i4[n] each of
     prompts and answers, by default a sample's; most_iteration_s: a longest iteration that bounds
     the load; reserved_s: between a request's slot and its first iteration, by formula if None;
-    patience_s: the longest wait of a request for its slot."""
+    patience_s: the longest wait of a request for its slot; judged: what `attainment` gives."""
     s, full, costs, pool = priced.scenario, priced.prediction, priced.parts.costs, priced.pool
     rate, instances = math.inf if rate is None else rate, pool.instances
     admitted_rate = min(rate, full.front_end_requests_per_s)
@@ -67,17 +67,19 @@ def state_at(
         own_instances = instances // front_routers(s)
         sharing = own_instances if ROUTERS[s.router.policy] in SEES_WAITS else 1
     inputs, outputs = lengths or (priced.sample.prompts, priced.sample.answers)
+    if judged is None and costs.prefill_role is not None:
+        judged = attainment(priced)
+    wire_factor = None if judged is None else judged.wire_factor
 
     def state_with(slot_s: float) -> Stationary:
         """The steady state where a slot is reserved for these seconds."""
         return stationary_state(priced, Arriving(
             inputs, outputs, admitted_rate / instances, slot_s, clients, slot_s + away_s,
             cv / math.sqrt(instances // sharing), most_iteration_s, patience_s, sharing,
+            wire_factor,
         ))  # fmt: skip
 
-    is_known = reserved_s is not None or costs.prefill_role is None
-    judged = None if is_known else attainment(priced)
-    if judged is None:
+    if judged is None or reserved_s is not None:
         state = state_with(reserved_s or 0.0)
     elif math.isinf(clients):
         # Where more come than prefill computes its queue has no mean.
@@ -120,11 +122,13 @@ def outlook(prices: Priced) -> Outlook:
     slo_rate, limiting = _slo_rate(prices, judgement)
     sustained, tpot_s = min(full.requests_per_s, judgement.max_rate), None
     if full.decode is not None:
-        state = state_at(prices, rate)
+        state = state_at(prices, rate, judged=judgement)
         tpot_s = _mean_tpot_s(judgement, state)
         if rate is None or rate > slo_rate:  # else it is not needed: uneven ranks lower it
             if judgement.pool or not state.overloaded:  # else it is the same
-                state = state_at(prices, math.inf, reserved_s=judgement.reserved_s(slo_rate))
+                state = state_at(
+                    prices, math.inf, reserved_s=judgement.reserved_s(slo_rate), judged=judgement
+                )
             sustained = max(slo_rate, min(sustained, state.rate_req_per_s * prices.pool.instances))
     # Of all that is offered: what no KV space has room for is refused, and waits nowhere.
     share = prices.room.share
@@ -147,7 +151,8 @@ def latencies_and_slo_share(priced: Priced, rate: float) -> tuple[float, float, 
     full, judgement, rate = priced.prediction, attainment(priced), rate * priced.room.share
     tpot_s, iteration_s, fluent_share = 0.0, 0.0, 1.0
     if full.decode is not None:
-        state = state_at(priced, None if priced.sample.rate_req_per_s is None else rate)
+        offered_rate = None if priced.sample.rate_req_per_s is None else rate
+        state = state_at(priced, offered_rate, judged=judgement)
         iteration_s, tpot_s = state.iteration_s, _mean_tpot_s(judgement, state)
         if _is_open_colocated(priced.scenario):
             return tpot_s, 0.0, _answers_slo_share(judgement, state)
@@ -229,7 +234,7 @@ def _decode_at_slo(priced: Priced, judged: Attainment) -> Stationary | None:
     def bounded_state(rate: float, longest_s: float) -> Stationary:
         """The steady state at `rate` requests/s whose mean iteration lasts at most `longest_s`, for
         the present wait of a slot."""
-        return state_at(priced, rate, None, longest_s, reserved_s, patience_s)
+        return state_at(priced, rate, None, longest_s, reserved_s, patience_s, judged)
 
     for _ in range(ROUNDS):  # how iterations swing is known once the load is
         longest_s = judged.longest_iteration_s(swings) * (1.0 - SURE * mean_error) / per_answer

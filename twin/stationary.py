@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from twin.kernels.rng import stream_key
 from twin.model.coefficients import Decode
 from twin.model.decode import decode_iteration_s
 from twin.model.mixed import prompts_by_rank
-from twin.model.record import dtype_of, numbers
+from twin.model.record import dtype_of, numbers, scale_indices
 from twin.model.waiting import relative_variance_in_progress, share_left
 from twin.policies.batching import slots_of_ranks, tokens_per_iteration
 from twin.policies.router import BLOCK, RANK_CHOICES
@@ -81,6 +82,8 @@ class Arriving:
     most_iteration_s: float = math.inf  # of the load that is looked for
     patience_s: float = math.inf  # that a request may wait for its place
     sharing: int = 1  # mixed instances of which the next to begin an iteration takes what comes
+    # Factor by which other traffic prolongs the exchange, of (requests/s, seconds of an iteration).
+    wire_factor: Callable[[float, float], float] | None = None
 
 
 def _empty_population(priced: Priced, arriving: Arriving) -> Population:
@@ -142,16 +145,17 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
     unevenness, ratios, late_shares = 1.0, list[float](), list[float]()
     lasting_squares, own_squares = list[float](), list[float]()
     answers = np.zeros(4)  # as `_mean_token_s` reads them
-    prompt_life = 0.0  # iterations from a prompt's arrival to its first token, mean
+    prompt_life = mean_s = 0.0  # iterations from a prompt's arrival to its first token, mean
 
     def time_s(each: float) -> float:
         """Seconds of an iteration in which `each` requests arrive, with uneven ranks."""
         return unevenness * _even_mean_s(p, min(each * life, slots), context_tokens, each, prompts)
 
-    by_seconds = p.colocated and math.isinf(arriving.clients)
+    by_seconds, alone = p.colocated and math.isinf(arriving.clients), p.prices.copy()
     each, most_turns = 0.0, max(FEWEST + 1, min(MOST, int(ITERATIONS / (BURN + MEASURED) / life)))
     for turn in range(most_turns):
         last_each = each
+        _set_wire_prices(p, alone, arriving.wire_factor, each, mean_s)
         each, is_full = _arrivals_at_load(p, time_s, arriving, life + prompt_life, slots)
         if turn >= FEWEST and abs(each / last_each - 1.0) < CLOSE and _std_error(ratios) < SCATTER:
             break
@@ -199,6 +203,18 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
     token_s, late = _mean_token_s(p, answers, seen * iteration_s), _mean(late_shares)
     error, reserved_s = _std_error(ratios), arriving.reserved_s
     return Stationary(p, iteration_s, token_s, swings, late, rate, life, reserved_s, is_full, error)
+
+
+def _set_wire_prices(
+    p: Population, alone: NDArray[Any], wire_factor: Callable[[float, float], float] | None,
+    each: float, mean_s: float,
+) -> None:  # fmt: skip
+    """Set the prices of iterations of `mean_s` seconds (0: not known yet) in which `each` requests
+    arrive, where other traffic prolongs what links carry; alone: prices [1] without it."""
+    if wire_factor is not None and mean_s > 0.0:
+        coefficients = alone.view(np.float64).copy()
+        coefficients[scale_indices(Decode, "carried")] *= wire_factor(each / mean_s, mean_s)
+        p.prices[:] = coefficients.view(alone.dtype)
 
 
 def answer_times_s(state: Stationary) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

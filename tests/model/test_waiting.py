@@ -9,6 +9,7 @@ import pytest
 from twin.model.waiting import (
     Pool,
     Prompts,
+    mean_of_fullest,
     relative_variance_in_progress,
     saturated_rate,
     share_left,
@@ -153,3 +154,9 @@ def test_a_front_router_with_old_reports_sends_what_comes_in_between_to_one_supe
     pool = Pool(2, 1e3, 0.0, lambda tokens, *_: 1.5e-4 * tokens, 0.0, 1.5e-4, routers=2)
     knows, late = (waits_s(crowd, replace(pool, report_s=s), 1.0) for s in (0.0, 1.0))
     assert max(late) > 0.5 > max(knows)
+
+
+@pytest.mark.parametrize(("requests", "ends"), [(0.3, 4), (4.0, 32), (60.0, 32), (9.0, 1)])
+def test_the_fullest_end_has_as_many_as_the_most_of_drawn_ones(requests, ends):
+    drawn = np.random.default_rng(3).poisson(requests / ends, (200_000, ends)).max(axis=1).mean()
+    assert mean_of_fullest(requests, ends) == pytest.approx(drawn, rel=0.01)

@@ -91,6 +91,10 @@ class Instances(Columns):
         by="arrivals, balancing, colocated, decode, faults, incidents, life, prefill",
     )  # fmt: skip
     busy_s = f8("instances", "Time busy.", "s", by="balancing, books, decode, prefill")
+    port_times_s = f8(
+        "instances, 2", "Time since its last pass began, and that its exchange lost at its ports.",
+        "s", by="traffic",
+    )  # fmt: skip
 
 
 class Front(Columns):

@@ -9,7 +9,7 @@ from twin.engine.clock import window_of
 from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import advance_transfers
 from twin.engine.contention.streams import settle_stream
-from twin.engine.contention.traffic import has_other_models, update_traffic
+from twin.engine.contention.traffic import exchange_slowdown, has_other_models, update_traffic
 from twin.engine.lists import heap_count, length
 from twin.engine.phases.colocated import advance_colocated
 from twin.engine.phases.decode import advance_decode
@@ -163,7 +163,6 @@ def sample_instances(world: World, t1: float) -> None:
     """Add to the record, at the end t1 of a step, waiting and running requests, exchange slowdown
     and imbalance of every instance."""
     settings, sums = world.settings, world.record.instances
-    crowding, first_exchange = world.traffic.crowding, world.traffic.first[w.EXPERTS]
     costs = world.costs
     row = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, sums.shape[0] - 1)
     prefill, decode, following = world.prefill, world.decode, world.request.following
@@ -173,7 +172,7 @@ def sample_instances(world: World, t1: float) -> None:
         first_field = prefill_instance * w.AT_FIELDS
         sums[row, first_field + w.AT_QUEUE] += length(prefill.queue, prefill_instance, following)
         sums[row, first_field + w.AT_RUNNING] += length(prefill.batch, prefill_instance, following)
-        sums[row, first_field + w.AT_CROWDED] += crowding[first_exchange + prefill_instance]
+        sums[row, first_field + w.AT_CROWDED] += exchange_slowdown(world, prefill_instance)
         sums[row, first_field + w.AT_HOT] += hot_factors[prefill_instance, last_point]
         sums[row, first_field + w.AT_SAMPLES] += 1.0
     for decode_row in range(decode.taken.size):
@@ -182,7 +181,7 @@ def sample_instances(world: World, t1: float) -> None:
         hot_table = costs.decode_hot_tokens, costs.decode_hot_factor[decode_row]
         sums[row, first_field + w.AT_QUEUE] += length(decode.wait, decode_row, following)
         sums[row, first_field + w.AT_RUNNING] += decode.in_batch[decode_row]
-        sums[row, first_field + w.AT_CROWDED] += crowding[first_exchange + prefills + decode_row]
+        sums[row, first_field + w.AT_CROWDED] += exchange_slowdown(world, prefills + decode_row)
         sums[row, first_field + w.AT_HOT] += interpolate(verified_tokens, *hot_table)
         sums[row, first_field + w.AT_SAMPLES] += 1.0
 

@@ -22,6 +22,7 @@ from twin.model.prefill import next_piece
 # Of a batch: tokens and query-key pairs, of all and of the die that has most.
 Seconds = Callable[[float, float, float, float], float]
 DEALT, SHUFFLED = stream_key(0, "prompts.die"), stream_key(0, "prompts.order")
+RARE = 1e-6  # chance of more requests at an end, below which none is counted
 Lives = Sequence[tuple[float, float]]  # (how long requests stay, share of the requests)
 
 
@@ -221,6 +222,19 @@ def saturated_rate(prompts: Prompts, pool: Pool) -> float:
         for one in (prompts, prompts.repeated(2))
     )
     return pool.instances * len(prompts.fresh) / (two_copies_s - one_copy_s)
+
+
+def mean_of_fullest(requests: float, ends: int) -> float:
+    """Mean number of requests at the end that has most, where each of `ends` has a Poisson number
+    and all together `requests`."""
+    mean = requests / ends
+    chance = total_chance = math.exp(-mean)
+    fullest, count = 0.0, 0
+    while (more_chance := 1.0 - total_chance**ends) > RARE:
+        fullest, count = fullest + more_chance, count + 1
+        chance *= mean / count
+        total_chance += chance
+    return fullest
 
 
 def relative_variance_in_progress(lives: Lives, mean_requests: float, cv: float) -> float:

@@ -116,7 +116,7 @@ def test_two_exchanges_that_meet_on_a_node_share_its_uplinks():
     assert 0.4 < got[one] / alone[one] < 0.95
     crowding = found.world.traffic.crowding
     assert crowding[0] == pytest.approx(alone[one] / got[one])
-    price_exchange(found.world, 0, 1.0)
+    price_exchange(found.world, 0)
     places = found.world.costs.prefill_carried
     ratio = found.world.costs.prefill_now[0, places] / found.world.costs.prefill_alone[0, places]
     assert np.nanmax(np.abs(ratio - crowding[0])) < 1e-9

@@ -23,6 +23,7 @@ from twin.engine.contention.kv_transfer import (
     sending_die,
     set_rates,
 )  # fmt: skip
+from twin.engine.contention.traffic import mean_exchange_slowdown
 from twin.engine.lists import append
 from twin.engine.setup import set_up
 from twin.lab.library import load_facts
@@ -163,3 +164,13 @@ def fluid(
                 ends_s[i] = next_s
         now_s = next_s
     return ends_s
+
+
+def test_an_exchange_is_prolonged_by_the_mean_share_that_it_had_since_the_pass_before():
+    world = build_world(set_up(small({"supernode.scale_up": "node"}), load_facts(), None))
+    assert world.settings.kv_among_experts
+    column = world.settings.prefills
+    assert mean_exchange_slowdown(world, column) == 1.0
+    world.instance.port_times_s[column] = 0.05, 0.01  # a fifth of the time was others'
+    assert mean_exchange_slowdown(world, column) == pytest.approx(1.25)
+    assert mean_exchange_slowdown(world, column) == 1.0  # it is forgotten

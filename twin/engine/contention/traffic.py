@@ -38,6 +38,7 @@ def update_traffic(world: World, t1: float) -> None:
     update_rates(world, t1)
     if world.settings.kv_among_experts:
         set_transfer_capacity(world)
+        add_port_times(world)
 
 
 @kernel
@@ -245,11 +246,23 @@ def hand_off_level(world: World, p: int) -> float:
 
 
 @kernel
-def price_exchange(world: World, column: int, extra_factor: float) -> None:
-    """Price instance `column`'s exchange: its time on the wire is multiplied by its slowdown and by
-    `extra_factor`. Prices are set when a pass begins: in between, levels change several times."""
+def exchange_slowdown(world: World, column: int) -> float:
+    """Factor by which shared links prolong the exchange of instance `column`: now or, where KV
+    transfers share its ports, in its present pass."""
+    if world.settings.kv_among_experts:
+        return float(world.costs.priced[column])
+    return float(world.traffic.crowding[world.traffic.first[w.EXPERTS] + column])
+
+
+@kernel
+def price_exchange(world: World, column: int) -> None:
+    """Price instance `column`'s exchange: what shared links make of its time on the wire. Prices
+    are set when a pass begins: in between, levels change several times."""
     costs = world.costs
-    wire_factor = world.traffic.crowding[world.traffic.first[w.EXPERTS] + column] * extra_factor
+    if world.settings.kv_among_experts:
+        wire_factor = mean_exchange_slowdown(world, column)
+    else:
+        wire_factor = exchange_slowdown(world, column)
     if wire_factor == costs.priced[column]:
         return
     costs.priced[column] = wire_factor
@@ -304,20 +317,43 @@ def restore_ports(world: World, p: int) -> None:
 
 
 @kernel
-def hand_off_slowdown(world: World, d: int) -> float:
-    """Factor by which arriving KV prolongs the exchange of decode instance d, on its slowest die:
-    at a port with n transfers the exchange gets 1 / (n + 1), or the unused rate if that is more."""
+def add_port_times(world: World) -> None:
+    """Add this step, and the part of it that KV transfers and other flows take from the exchange,
+    to the times of each instance's ports."""
+    step_s, port_times_s = world.settings.step_s, world.instance.port_times_s
+    for column in range(port_times_s.shape[0]):
+        port_times_s[column, 0] += step_s
+        port_times_s[column, 1] += step_s * (1.0 - exchange_share(world, column))
+
+
+@kernel
+def mean_exchange_slowdown(world: World, column: int) -> float:
+    """Factor by which KV transfers and other flows prolong the exchange of instance `column`, by
+    the mean share that it had since its last pass began; forgets that time. A transfer is shorter
+    than a pass, so its share as a pass begins would hold for too long or not at all."""
+    ports_s, taken_s = world.instance.port_times_s[column]
+    if ports_s == 0.0:  # no border since
+        return 1.0 / exchange_share(world, column)
+    world.instance.port_times_s[column, :] = 0.0
+    return float(ports_s / (ports_s - taken_s))
+
+
+@kernel
+def exchange_share(world: World, column: int) -> float:
+    """Share of its rate alone, above 0, that the exchange of instance `column` has now: on the
+    slowest die, where n transfers arrive, 1 / (n + 1) or the unused rate if that is more."""
     transfers, ranks = world.transfer, world.settings.decode_ranks
-    slowdown = 1.0
+    decode_row = column - world.settings.prefills
+    share = 1.0 / world.traffic.crowding[world.traffic.first[w.EXPERTS] + column]
     for part_row in range(transfers.active[0]):
-        if world.request.rank[transfers.request[part_row]] // ranks == d:
+        if world.request.rank[transfers.request[part_row]] // ranks == decode_row:
             port = transfers.port_in[part_row]
             transfer_count, port_rate = transfers.crossing[IN, port], transfers.granted[port]
             used_bytes_per_s = transfers.capacity[port] - transfers.rest[IN, port]
             bytes_per_s_left = max(port_rate / (transfer_count + 1.0), port_rate - used_bytes_per_s)
             if bytes_per_s_left > 0.0:
-                slowdown = max(slowdown, port_rate / bytes_per_s_left)
-    return slowdown
+                share = min(share, bytes_per_s_left / port_rate)
+    return share
 
 
 @kernel

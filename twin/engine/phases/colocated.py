@@ -75,7 +75,7 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     now_s, batch_tokens, pairs = prefill.begin_s[c], prefill.batch_tokens[c], prefill.batch_pairs[c]
     pool.record_read_delay(world, c)
     prefill.reading[c] = 0
-    price_exchange(world, settings.prefills + c, 1.0)
+    price_exchange(world, settings.prefills + c)
     begin_kv_streams(world, c, now_s)
     mixed_prices, operators = costs.decode[c], costs.decode_operators
     fill(operators, 0.0)

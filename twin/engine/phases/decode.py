@@ -12,7 +12,7 @@ from twin.engine.clients.fair import add_tenant_growth, charge, charge_iteration
 from twin.engine.clients.returns import schedule_next, tenant_of
 from twin.engine.clock import bin_of
 from twin.engine.columns import World
-from twin.engine.contention.traffic import hand_off_slowdown, price_exchange, record_exchange
+from twin.engine.contention.traffic import price_exchange, record_exchange
 from twin.engine.lists import append, fill, pop, total
 from twin.engine.pool import store_answer
 from twin.engine.swap import add_written_bytes, begin_kv_streams, copies_s, swap_in, swap_out
@@ -143,8 +143,7 @@ def launch(world: World, d: int, now_s: float) -> None:
     first_rank = d * settings.decode_ranks
     operators = costs.decode_operators
     fill(operators, 0.0)
-    slowdown = hand_off_slowdown(world, d) if settings.kv_among_experts else 1.0
-    price_exchange(world, settings.prefills + d, slowdown)
+    price_exchange(world, settings.prefills + d)
     begin_kv_streams(world, d, now_s)
     iteration_s = decode_iteration_s(
         costs.decode[d], decode.requests, decode.context, first_rank, settings.decode_ranks,

@@ -330,7 +330,7 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
     settings, state, costs = world.settings, world.prefill, world.costs
     operators = costs.prefill_operators
     fill(operators, 0.0)
-    price_exchange(world, p, 1.0)
+    price_exchange(world, p)
     prices = costs.prefill[p]
     compute_s = physics.prefill_batch_s(
         prices, state.batch_tokens[p], state.most_tokens[p], state.most_pairs[p],

@@ -107,7 +107,7 @@ def sums(fabric):
     """Bytes/s of every cell of the matrix, as the browser adds them up."""
     known = layout(built(fabric))
     some = known.cell >= 0
-    now = known.least(network(fabric).capacity)
+    now = known.lower_direction(network(fabric).capacity)
     size = len(known.nodes) * len(known.boxes.rows)
     return np.bincount(known.cell[some], now[some], size).reshape(len(known.nodes), -1)
 

@@ -358,11 +358,11 @@ def _skew_clause(group: str) -> str:
     return f"; the paper's rows at benchmark balance: skew {skew_text}, a calibrating constant"
 
 
-def score_table(rows: Judged) -> list[dict[str, str]]:
-    """A line for each group of machines: mean, worst and number of rows of every kind."""
+def score_table(rows: Judged, by: str = "group") -> list[dict[str, str]]:
+    """A line for each group or system (`by`): mean, worst and number of rows of every kind."""
     table = []
-    for name in dict.fromkeys(row["group"] for row in rows):
-        own_rows = [row for row in rows if row["group"] == name]
+    for name in dict.fromkeys(row[by] for row in rows):
+        own_rows = [row for row in rows if row[by] == name]
         score_by_kind = {kind: score(own_rows, name, kind) for kind in JUDGED}
         table.append(
             {"rows of": name}

@@ -22,7 +22,7 @@ LESS, TRIES = 0.97, 8  # of a load at which requests wait for a place too long
 SAME = 1.0 - 1e-6  # of what is sustained: all of it
 ENOUGH = 3000  # requests: thirty beyond the 99th percentile
 LEAST_S, MOST_S = 20.0, 7200.0  # of a warm-up; of what counts, and of a warm-up for prefixes
-MET = 3.0  # requests of a shared prefix before what counts: one of 20 is not stored by then
+MET = 3.0  # requests of a prefix or a session before what counts: one prefix of 20 is not met
 NEAR = 1.02  # of a rate of a closed loop
 LEAST, NEARLY = 1 / 64, 1.06  # of a rate of mixed serving: least one tried; close to the largest
 
@@ -261,8 +261,8 @@ def _decode_at_slo(priced: Priced, judged: Attainment) -> Stationary | None:
 
 def run_times(prices: Priced) -> tuple[float, float]:
     """(seconds of the run, seconds of its warm-up) for a run from the steady state: a warm-up of
-    one life of a request, so that most first ones have left, and until most shared prefixes are
-    stored; then two lives, and `ENOUGH` requests. Raises as `predict_steady`."""
+    one life of a request, so that most first ones have left, and until most prefixes and sessions
+    have been met; then two lives, and `ENOUGH` requests. Raises as `predict_steady`."""
     offered_rate = prices.sample.rate_req_per_s
     rate = prices.prediction.requests_per_s if offered_rate is None else offered_rate
     life_s = prices.scenario.front_end.service_ms * 1e-3
@@ -271,8 +271,9 @@ def run_times(prices: Priced) -> tuple[float, float]:
         state = state_at(prices, offered_rate)
         life_s += state.life * state.iteration_s
     workload, reuse_s = prices.scenario.workload, 0.0
-    if workload.prefix == "shared" and prices.traffic.hit_tokens > 0.0:
-        reuse_s = min(MET * workload.prefix_groups / rate, MOST_S)
+    if prices.traffic.hit_tokens > 0.0:
+        between_s = {"shared": workload.prefix_groups / rate, "sessions": workload.turn_gap_s}
+        reuse_s = min(MET * between_s.get(workload.prefix, 0.0), MOST_S)
     warmup_s = 5.0 * math.ceil(max(life_s, LEAST_S, reuse_s) / 5.0)
     counted_s = min(max(2.0 * life_s, ENOUGH / rate, 3.0 * LEAST_S), MOST_S)
     return 10.0 * math.ceil((warmup_s + counted_s) / 10.0), warmup_s

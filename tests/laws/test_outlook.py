@@ -18,7 +18,7 @@ from twin.lab.ask import scenario_named, with_trace
 from twin.lab.library import load_facts, presets
 from twin.model.shape import ModelError
 from twin.model.waiting import waits_s
-from twin.outlook import latencies_and_slo_share, outlook, state_at
+from twin.outlook import latencies_and_slo_share, outlook, run_times, state_at
 from twin.scenario import with_overrides
 from twin.stationary import Swings
 from twin.steady import Priced
@@ -445,3 +445,16 @@ def test_kv_that_comes_over_the_ports_of_experts_prolongs_tokens_as_in_a_run(rat
     tpot_s, _, _ = latencies_and_slo_share(Priced(scenario, load_facts()), rate)
     run = simulate(scenario, load_facts()).summary
     assert tpot_s == pytest.approx(run["tpot_s_mean"], rel=0.08)
+
+
+@pytest.mark.parametrize(("preset", "rate"), [("mooncake-like-conversation", 25.0),
+                                              ("deepseek-service", 20.0)])  # fmt: skip
+def test_a_run_of_the_fitted_length_reuses_as_much_as_the_formula_says(preset, rate):
+    """A third of it, and a tenth less, with a warm-up of one life of a request."""
+    scenario = with_overrides(scenario_named(preset), {"workload.rate_req_per_s": rate})
+    priced = Priced(scenario, load_facts())
+    horizon_s, warmup_s = run_times(priced)
+    fitted = with_overrides(scenario, {"horizon_s": horizon_s, "warmup_s": warmup_s})
+    traffic = priced.traffic
+    reuse = simulate(fitted, load_facts()).summary["hit_token_ratio"]
+    assert reuse == pytest.approx(traffic.hit_tokens / traffic.input_tokens, abs=0.04)

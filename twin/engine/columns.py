@@ -46,8 +46,10 @@ class Requests(Columns):
         "When the next phase may take it.",
         by="admission, arrivals, colocated, decode, faults, kv_transfer, prefill, returns, router",
     )
-    hit_tokens = i4("requests", "Cached prompt tokens.", "tokens", by="prefill")
-    progress = i4("requests", "Prompt tokens with KV.", fill=NONE, by="faults, prefill, router")
+    hit_tokens = i4("requests", "Prompt tokens found in the pool.", "tokens", by="prefill")
+    progress = i4(
+        "requests", "Prompt tokens with KV.", "tokens", fill=NONE, by="faults, prefill, router"
+    )
     work_s = f4("requests", "Its prefill time, predicted.", "s", by="router")
     fresh_tokens = i4("requests", "Uncached tokens, predicted.", "tokens", by="router")
     emitted = i4("requests", "Output tokens out so far.", "tokens", by="decode, faults")
@@ -134,13 +136,13 @@ class Prefill(Columns):
     most_tokens = f8("prefills", "Tokens of the die that takes longest.", "tokens", by="prefill")
     most_pairs = f8("prefills", "Pairs of attention of the die that takes longest.", by="prefill")
     read_bytes_per_token = f8("prefills", "Bytes read for each hit token.", "B", by="machine")
-    read_bytes_per_s = f8("prefills", "Reads from all servers.", "B/s", fill=1, by="machine")
-    ahead_s_per_token = f8("prefills", "Lookup and copy before a batch.", "s", by="machine")
-    recompute_s_per_token = f8("prefills", "To compute it in a full batch.", "s", by="machine")
+    read_bytes_per_s = f8("prefills", "Pool reads from all servers.", "B/s", fill=1, by="machine")
+    ahead_s_per_token = f8("prefills", "Lookup and copy of a hit token.", "s", by="machine")
+    recompute_s_per_token = f8("prefills", "To compute a token in a full batch.", "s", by="machine")
     pass_s = f8("prefills", "Fixed time of a batch.", "s", by="machine")
     s_per_token = f8("prefills", "Time that a token adds to a batch.", "s", by="machine")
     s_per_pair = f8("prefills", "Time that a pair of attention adds to a batch.", "s", by="machine")
-    attention_s_per_token = f8("prefills", "Of a layer of its die.", "s", by="machine")
+    attention_s_per_token = f8("prefills", "Attention of a token in a layer.", "s", by="machine")
     computed_tokens = f8("prefills", "Tokens of all batches so far.", "tokens", by="prefill")
     computed_pairs = f8("prefills", "Pairs of attention in all batches so far.", by="prefill")
     full_s = f8("prefills", "Time of all batches that were at least half full.", "s", by="prefill")
@@ -167,14 +169,16 @@ class Transfers(Columns):
     rate = f8("parts_sent", "Rate at present.", "B/s", fill=1, by="kv_transfer")
     active = i8("1", "Parts of transfers in flight.", by="kv_transfer")
     now_s = f8("1", "Time up to which `left_bytes` is right.", "s", by="kv_transfer")
-    unsent = ends("1, 2", "Transfer not begun.", by="arrivals, faults, kv_transfer, prefill")
+    unsent = ends(
+        "1, 2", "Prefilled, transfer not begun.", by="arrivals, faults, kv_transfer, prefill"
+    )
     fresh = i4("transfers", "Scratch: requests of `unsent` in order of time.", by="kv_transfer")
     crossing = i4("2, ports", "Parts that leave by a port, that enter by it.", by="kv_transfer")
     rest = f8("2, ports", "What they leave of it, each way.", "B/s", by="kv_transfer")
     growing = i4("parts_sent", "Scratch: parts whose rate is not yet known.", by="kv_transfer")
     open = i4("2, ports", "Scratch: of these, those at a port.", by="kv_transfer")
     limited = i4("2, ports", "Scratch: of these, those it limits.", by="kv_transfer")
-    capacity = f8("ports", "Left by other traffic.", "B/s", fill=None, by="machine, traffic")
+    capacity = f8("ports", "Rate that others leave.", "B/s", fill=None, by="machine, traffic")
     granted = f8("ports", "Rate of a port without other traffic.", "B/s", fill=None, by="machine")
     port_of_prefill = i4("prefills, prefill_ranks", "Port of a rank.", fill=None, by="machine")
     port_of_decode = i4("ranks, rank_dies", "Of each die.", fill=None, by="machine")
@@ -201,12 +205,16 @@ class Decode(Columns):
     tenant_growth = f8("decodes, tenants", "`growth` by tenant.", "tokens", by="fair")
     slots = i8("ranks", "Requests it may hold; 0 when out of service.", fill=None, by="machine")
     taken_slots = i8("ranks", "Slots running or reserved on it.", by="decode, router")
-    reserved_tokens = f8("ranks", "KV expected.", "tokens", by="decode, faults, router, swap")
+    reserved_tokens = f8(
+        "ranks", "KV of requests to come.", "tokens", by="decode, faults, router, swap"
+    )
     taken_tokens = f8("ranks", "KV that the router counts.", "tokens", by="router")
     all_tokens = f8("decodes", "`taken_tokens` of all its ranks.", "tokens", by="router")
     changed = i1("decodes", "The router reads its load anew.", fill=1, by="decode, router, swap")
     price = f8("ranks", "Scratch of the choice of a rank.", by="router")
-    floor = f8("decodes, rank_blocks", "Bound of loads.", by="decode, machine, router, swap")
+    floor = f8(
+        "decodes, rank_blocks", "At most its least load.", by="decode, machine, router, swap"
+    )
     refused = f8(
         "decodes", "KV for which no rank had room, until one may.", "tokens", fill=inf,
         by="decode, machine, router",
@@ -225,9 +233,9 @@ class Decode(Columns):
     written = f8("ranks", "KV of each die for host memory since the pass before.", "B", by="swap")
     streaming = f8("decodes, hosts", "As `copying`, while the pass runs.", "B", by="swap")
     host = i4("ranks", "Node of a rank, of those of its instance.", by="machine")
-    host_bytes_per_s = f8("decodes, 2", "Copies of all nodes; of one.", fill=1, by="machine")
+    host_bytes_per_s = f8("decodes, 2", "Rate of copies: all nodes, one.", fill=1, by="machine")
     s_per_host_byte = f8("decodes, 2", "Out of and into host memory, of a die.", by="machine")
-    returned = ends("1, 2", "Back to the router.", by="arrivals, decode, faults, router")
+    returned = ends("1, 2", "Requests back to the router.", by="arrivals, decode, faults, router")
 
 
 class Costs(Columns):
@@ -236,18 +244,20 @@ class Costs(Columns):
     prefill = column(dtype_of(PrefillPrices), "prefills", "Prices at present.", fill=None)
     decode = column(dtype_of(DecodePrices), "decodes", "Prices at present.", fill=None)
     # The same memory, number by number; then prices without other traffic.
-    prefill_now = f8("prefills, coefficients", "At present.", fill=None, by="machine, traffic")
-    decode_now = f8("decodes, coefficients", "Present.", fill=None, by="machine, swap, traffic")
-    prefill_alone = f8("prefills, coefficients", "Without others.", fill=None, by="machine")
-    decode_alone = f8("decodes, coefficients", "Without others.", fill=None, by="machine")
+    prefill_now = f8("prefills, coefficients", "Prices now.", fill=None, by="machine, traffic")
+    decode_now = f8("decodes, coefficients", "Prices now.", fill=None, by="machine, swap, traffic")
+    prefill_alone = f8("prefills, coefficients", "Prices alone.", fill=None, by="machine")
+    decode_alone = f8("decodes, coefficients", "Prices alone.", fill=None, by="machine")
     priced = f8("instances", "Present factor on the wire's times.", fill=1, by="machine, traffic")
     prefill_carried = i8("carried", "Places of the coefficients that links carry.", fill=None)
     decode_carried = i8("carried", "Places of the coefficients that links carry.", fill=None)
     decode_copied = i8("copied", "Places of those that links to host memory carry.", fill=None)
     prefill_hot_tokens = f8("points", "Tokens at the points of a table.", fill=None)
-    prefill_hot_factor = f8("prefills, prefill_loads", "Imbalance.", fill=None, by="balancing")
+    prefill_hot_factor = f8(
+        "prefills, prefill_loads", "Expert imbalance.", fill=None, by="balancing"
+    )
     decode_hot_tokens = f8("points", "Tokens at the points of a table.", fill=None)
-    decode_hot_factor = f8("decodes, decode_loads", "Imbalance.", fill=None, by="balancing")
+    decode_hot_factor = f8("decodes, decode_loads", "Expert imbalance.", fill=None, by="balancing")
     sent = f8(
         "instances, 4", "Bytes for a token: dispatch and combine within a node (UB) and beyond it "
         "(RDMA), what prefill's attention gathers within and beyond.", "B", by="machine",
@@ -287,7 +297,7 @@ class Gate(Columns):
     most = i8("tenants + 1", "Requests that may be inside; 0: all.", fill=None)
     inside = i8("tenants + 1", "Requests inside.", by="admission, returns")
     tokens = f8("tenants + 1", "Requests that may come at once.", fill=1, by="admission")
-    filled_s = f8("tenants + 1", "When that was worked out.", "s", fill=-1, by="admission")
+    filled_s = f8("tenants + 1", "Time of that; full at the start.", "s", fill=-1, by="admission")
     served = f8("tenants", "Tokens served, over its weight.", by="fair")
     waiting = i8("tenants", "Requests that have not begun.", by="fair, returns")
     handed = f8("tenants", "Prompts of those behind the router.", "tokens", by="fair, returns")
@@ -299,7 +309,9 @@ class Gate(Columns):
 class Record(Columns):
     """Sums and counts of a run; the last row of windows is the steady state."""
 
-    windows = f8("windows + 1, fields", "Total.", by="books, colocated, decode, loop, prefill")
+    windows = f8(
+        "windows + 1, fields", "Machine sums.", by="books, colocated, decode, loop, prefill"
+    )
     counters = i8(
         f"{COUNTERS}", "Events so far.",
         by="admission, arrivals, colocated, decode, faults, kv_transfer, prefill, returns, router",

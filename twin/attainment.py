@@ -158,8 +158,9 @@ class Attainment:
     def wire_factor(self, rate: float, iteration_s: float) -> float:
         """Mean factor by which KV transfers that arrive at the ports of an exchange of decode
         prolong it; rate: requests/s of its instance. Prompts of a batch are handed on together;
-        where n share a port the exchange has 1 / (n + 1) of it, and waits for the slowest die. An
-        iteration sees a Poisson number of batches."""
+        where n share a port the exchange has 1 / (n + 1) of it, and waits for the slowest die.
+        Batches of all prefill instances end together (in runs: the more the busier they are), and
+        an iteration sees a Poisson number of such ends."""
         if self.port_s == 0.0 or self.pool is None:
             return 1.0
         instances = self.scenario.deployment.decode.instances
@@ -171,11 +172,13 @@ class Attainment:
         prompts *= 1.0 + batches_per_s * self.port_s
         sharing = max(1.0, mean_of_fullest(prompts, self.senders))
         most_share = sharing / (sharing + 1.0)  # that transfers have of a port
-        share = most_share * min(sharing * self.port_s / iteration_s, 1.0)  # of a batch, by time
-        factor, chance = 0.0, math.exp(-batches)
+        together = self.pool.instances
+        share = most_share * min(together * sharing * self.port_s / iteration_s, 1.0)  # by time
+        ends = batches / together
+        factor, chance = 0.0, math.exp(-ends)
         for count in range(MOST_BATCHES):
             factor += chance / (1.0 - min(count * share, most_share))
-            chance *= batches / (count + 1)
+            chance *= ends / (count + 1)
         return factor
 
     def _batches_per_s(self, pool: Pool, rate: float) -> float:

@@ -717,7 +717,7 @@ def simulated(seed: int, folder: Path, template: Path, spy: Callable[[], None]) 
         put(pl.DataFrame, "write_parquet", _write_parquet(world))
         put(handle, "open_database", lambda _: world.database)
         put(handle, "set_source", lambda _: None)
-        put(Store.sweep, "__defaults__", (SWEEP_AGE_S,))
+        put(Store.delete_unused, "__defaults__", (SWEEP_AGE_S,))
         for module, constants in CONSTANTS.items():
             for name, value in constants.items():
                 put(module, name, value)

@@ -424,7 +424,7 @@ def _thinned_stream(arrivals: str, cv: float, part: float, turn: float) -> dict[
     that every 1/turn-th request taken; {} where they stay. cv: coefficient of variation of the
     gaps.
 
-    >>> _thinned("poisson", 1.0, 0.01, 1.0), _thinned("poisson", 1.0, 1.0, 0.25)
+    >>> _thinned_stream("poisson", 1.0, 0.01, 1.0), _thinned_stream("poisson", 1.0, 1.0, 0.25)
     ({}, {'arrivals': 'gamma', 'cv': 0.5})"""
     cv2 = {"poisson": 1.0, "uniform": 0.0}.get(arrivals, cv * cv)
     thinned_cv2 = (1.0 + part * (cv2 - 1.0)) * turn

@@ -56,7 +56,7 @@ DIGITS = 9  # of times in seconds: the same sample for every rate of a scenario
 NO_CHANCE = 1e-9  # smaller ones are neglected
 NORMAL = tuple(NormalDist().inv_cdf((i + 0.5) / 32) for i in range(32))  # its law, by mean weights
 TRANSFERS = 2.0  # KV transfers that share a port, at most times
-MOST_BATCHES = 60  # that hand over KV in an iteration: more have no chance worth counting
+MOST_ENDS = 60  # of batches in an iteration that are distinguished
 # Of a simulation of instances that are chosen by load, see `Attainment._recent_share`.
 RECENT, JOINING = 0.89, 2.5
 
@@ -175,17 +175,22 @@ class Attainment:
         together = self.pool.instances
         share = most_share * min(together * sharing * self.port_s / iteration_s, 1.0)  # by time
         ends = batches / together
-        factor, chance = 0.0, math.exp(-ends)
-        for count in range(MOST_BATCHES):
+        factor, chance, rest = 0.0, math.exp(-ends), 1.0
+        for count in range(MOST_ENDS):
             factor += chance / (1.0 - min(count * share, most_share))
+            rest -= chance
             chance *= ends / (count + 1)
+        if rest > NO_CHANCE:  # so many ends are their mean
+            factor += rest / (1.0 - min(ends * share, most_share))
         return factor
 
     def _batches_per_s(self, pool: Pool, rate: float) -> float:
         """Batches/s that prefill ends at `rate` requests/s, in two digits of it."""
         if rate >= FULL * self.max_rate:
             return self.max_rate / max(1.0, pool.budget / fmean(self.prompts.fresh))
-        rate = max(float(f"{rate:.2g}"), LEAST * self.max_rate)
+        if rate <= LEAST * self.max_rate:  # a prompt each
+            return rate
+        rate = float(f"{rate:.2g}")
         if rate not in self._batch_rates:
             waits = waits_s(self.prompts, pool, rate)
             ends = [a / rate + b for a, b in zip(self.prompts.arrival_s, waits, strict=True)]

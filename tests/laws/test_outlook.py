@@ -458,3 +458,13 @@ def test_a_run_of_the_fitted_length_reuses_as_much_as_the_formula_says(preset, r
     traffic = priced.traffic
     reuse = simulate(fitted, load_facts()).summary["hit_token_ratio"]
     assert reuse == pytest.approx(traffic.hit_tokens / traffic.input_tokens, abs=0.04)
+
+
+def test_an_exchange_beside_kv_is_prolonged_the_more_the_more_requests_come_and_never_shortened():
+    judged = attainment(Priced(scenario_named("h800-deepseek-service"), load_facts()))
+    assert judged.wire_factor(1e-3, 0.05) == pytest.approx(1.0, abs=1e-3)
+    factors = [judged.wire_factor(rate, 0.05) for rate in (10.0, 50.0, 100.0, 150.0)]
+    assert factors == sorted(factors) and factors[0] >= 1.0
+    # In iterations in which hundreds of batches end, the mean counts.
+    long_factors = [judged.wire_factor(100.0, iteration_s) for iteration_s in (10.0, 30.0, 300.0)]
+    assert long_factors == pytest.approx([long_factors[0]] * 3, rel=0.01)

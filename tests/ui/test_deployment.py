@@ -9,6 +9,7 @@ from tests.draws import some
 from twin.lab.library import DATA
 from twin.lab.share import links
 from twin.scenario import Scenario, form_groups, with_overrides
+from twin.ui import formulas
 from twin.ui.forms.instances import schedule_warnings
 from twin.ui.pages import PAGES
 from twin.ui.session import initial_draft
@@ -80,6 +81,20 @@ def test_more_npus_than_there_are_hold_the_run_back_until_it_fits(page):
     page.button(key="undo").click().run()
     assert not page.button(key="run-draft").disabled
     assert page.session_state["history"][-1] == first
+
+
+def test_load_and_capacity_count_requests_that_find_no_kv_space_too(page, monkeypatch):
+    """As the load in the sentence above them does."""
+    before, load = tiles(page), formulas.load_and_room(initial_draft())
+    assert load == (100.0, 1.0)
+    monkeypatch.setattr(formulas, "load_and_room", lambda _: (load[0], 0.8))
+    after = tiles(page.run())
+    assert number(after["Offered load"]) == pytest.approx(
+        0.8 * number(before["Offered load"]), 0.01
+    )
+    most, most_before = (number(shown["Most requests, SLO aside"]) for shown in (after, before))
+    assert most == pytest.approx(most_before / 0.8, 0.01)
+    assert any("20.0 % of them find no KV space" in m.help for m in page.metric)
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,10 @@ capacity = formula(
     "capacity", lambda s: steady.predict_with_advice(_formula_inputs(s)), no_file,
     spinner="Working out the steady state",
 )  # fmt: skip
+# Offered requests/s (None: a closed loop), and the share of them that KV space has room for.
+load_and_room = formula("load and room", lambda s: (
+    (priced := _formula_inputs(s)).all_requests.rate_req_per_s, priced.room.share
+), no_file)  # fmt: skip
 # One layer on its two streams by phase, where it runs in microbatches (dict[str, Timeline]).
 layers = formula("layers", lambda s: full_load_timelines(s, session.facts(), *files_of(s)), no_file)
 # How the deployment fares under its load (Outlook).

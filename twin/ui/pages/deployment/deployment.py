@@ -15,21 +15,24 @@ from twin.ui.fields import sentence, with_glossary
 from twin.ui.forms import draw_form, faults, instances
 from twin.ui.show import draw_pass_times, slo_margin
 from twin.ui.toolbar import draw_scenario_head
-from twin.workload.offered import Offered
 
 Tile = dict[str, Any]
 
 
-def capacity_tiles(s: Scenario, prediction: Prediction, demand: Offered | str) -> list[Tile]:
-    """Tiles: sustained rates, their limit, and how they meet load and SLO."""
-    req_per_s, costs = prediction.requests_per_s, prediction.costs
+def capacity_tiles(
+    s: Scenario, prediction: Prediction, rate: float | None, room: float
+) -> list[Tile]:
+    """Tiles: sustained rates, their limit, and how they meet load (requests/s) and SLO. room: share
+    of the requests that KV space has room for, which alone the prediction counts."""
+    req_per_s, costs = prediction.requests_per_s / room, prediction.costs
+    refused_text = f" {amount(1.0 - room, 'share')} of them find no KV space and are refused."
     help_text = (
         "Requests per second that all pools answer with every slot taken, whatever TTFT and TPOT "
         "come to. Ranks fill unevenly, so queues may grow from a little less on; the largest rate "
-        "within the SLO stands in the sentence above."
+        f"within the SLO stands in the sentence above.{refused_text if room < 1.0 else ''}"
     )
     tiles = [_tile("Most requests, SLO aside", amount(req_per_s, "rate", "req/s"), help_text),
-             _load_tile(prediction, demand)]  # fmt: skip
+             _load_tile(prediction.limit, rate, req_per_s)]  # fmt: skip
     if prediction.decode is not None:
         tiles += _decode_tiles(s, prediction.decode)
     decoding = costs.decoding_role
@@ -50,17 +53,16 @@ def capacity_tiles(s: Scenario, prediction: Prediction, demand: Offered | str) -
     return tiles
 
 
-def _load_tile(prediction: Prediction, demand: Offered | str) -> Tile:
-    """Tile of the offered load over the capacity; of the limiting pool where no rate is offered."""
-    if isinstance(demand, str) or demand.rate_req_per_s is None:
-        return _tile("Limited by", theme.title(prediction.limit), "The pool that is full first.")
-    load_share = demand.rate_req_per_s / prediction.requests_per_s
-    load_text = amount(load_share, "share")
+def _load_tile(limit: str, rate: float | None, most: float) -> Tile:
+    """Tile of the offered load over the capacity, requests/s; without a load of what limits."""
+    if rate is None:
+        return _tile("Limited by", theme.title(limit), "The pool that is full first.")
+    load_text = amount(rate / most, "share")
     help_text = (
-        f"{amount(demand.rate_req_per_s, 'rate', 'req/s')} offered, over what is sustained; the "
-        f"{prediction.limit} is full first. Above 100 % queues grow without end."
+        f"{amount(rate, 'rate', 'req/s')} offered, over what is sustained; the {limit} is full "
+        "first. Above 100 % queues grow without end."
     )
-    return _tile("Offered load", f":red[{load_text}]" if load_share > 1 else load_text, help_text)
+    return _tile("Offered load", f":red[{load_text}]" if rate > most else load_text, help_text)
 
 
 def _decode_tiles(s: Scenario, decode: DecodePrediction) -> list[Tile]:
@@ -111,7 +113,7 @@ with answer_column, st.container(border=True):
     if session.refusal():
         st.stop()
     draft = formulas.without_faults(session.draft())
-    prediction, demand = formulas.capacity(draft), formulas.offered(draft)
+    prediction = formulas.capacity(draft)
     if isinstance(prediction, str):
         st.markdown(f":red[:material/error: {sentence(prediction)}]")
         st.stop()
@@ -120,7 +122,7 @@ with answer_column, st.container(border=True):
         advice = advice.replace(remark, "")
         st.warning(sentence(remark), icon=":material/event_busy:")
     with st.grid(2, min_column_width=180):
-        for tile in capacity_tiles(draft, prediction, demand):
+        for tile in capacity_tiles(draft, prediction, *formulas.load_and_room(draft)):
             st.metric(**tile)
     st.caption(
         f"{sentence(advice.strip())} By formula, with every slot taken and the traffic's mean "

@@ -1,7 +1,8 @@
 """What runs take beside what `twin.lab.runs.budget` said: `python -m tests.lab.budgets`.
 
-Each of ten varied runs has a process of its own; memory is its peak, time its processor's, kernels
-and facts loaded before. The estimate decides who is turned away, so it must be of the right size.
+Each of eleven varied runs has a process of its own; memory is its peak, time its processor's, with
+kernels and facts loaded before. The estimate decides who is turned away, so it must be of the right
+size.
 """
 
 import json
@@ -28,6 +29,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "experts that move": ("quickstart", {"experts.drift_s": 60.0}),
     "balancing every second": ("experts-shift-balanced", {"experts.balancing.interval_s": 1.0}),
     "sessions": ("quickstart", {"workload.prefix": "sessions", "workload.turn_gap_s": 5.0}),
+    "prompts of a million tokens": ("million-tokens", {}),
     "32 small instances": ("quickstart", {
         "deployment.decode.instances": 12, "deployment.decode.npus_per_instance": 16,
         "horizon_s": 600.0}),

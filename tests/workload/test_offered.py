@@ -1,12 +1,14 @@
 """What a sample of the requests says before a run."""
 
+import tracemalloc
+from collections import OrderedDict
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.made_trace import made_trace
-from twin.lab.library import load_facts
+from twin.lab.library import load_facts, preset
 from twin.scenario import Scenario
 from twin.workload.generate import generate
 from twin.workload.offered import Caches, lru_hit_tokens, offered
@@ -95,3 +97,52 @@ def test_lru_caches_hit_more_the_larger_they_are_and_never_more_than_there_is():
     hits = [lru_hit_tokens(scenario, load_facts(), None, one).sum() / tokens for one in caches]
     assert hits == sorted(hits)
     assert hits[0] < 0.5 * hits[-1] <= 0.5 * most
+
+
+def chains_of(stream):
+    """Ids of the blocks of each request of a stream."""
+    runs = zip(stream.segment_first.tolist(), stream.segment_blocks.tolist(), strict=True)
+    ids = [list(range(first, first + blocks)) for first, blocks in runs]
+    spans = zip(stream.segment_offset[:-1], stream.segment_offset[1:], strict=True)
+    return [sum(ids[low:high], []) for low, high in spans]
+
+
+def hits_block_by_block(stream, size):
+    """Tokens of each prompt that one LRU cache of `size` blocks holds."""
+    cache, hits = OrderedDict(), []
+    for chain, tokens in zip(chains_of(stream), stream.input_tokens.tolist(), strict=True):
+        prompt = chain[: tokens // stream.block_tokens]
+        found = next((k for k, block in enumerate(prompt) if block not in cache), len(prompt))
+        hits.append(min(found * stream.block_tokens, tokens - 1))
+        for block in reversed(prompt):
+            cache[block] = None
+            cache.move_to_end(block)
+        while len(cache) > size:
+            cache.popitem(last=False)
+    return hits
+
+
+@pytest.mark.parametrize("size", [3, 40, 400, 4000])
+@pytest.mark.parametrize("prefix", ["shared", "sessions"])
+def test_caches_lose_the_same_blocks_as_one_that_moves_block_by_block(prefix, size):
+    scenario = Scenario(workload={
+        "arrivals": "closed_loop", "prefix": prefix, "prefix_groups": 20, "concurrency": 30,
+        "lengths": "sharegpt", "follow_up_probability": 0.7,
+    })  # fmt: skip
+    hits = lru_hit_tokens(scenario, load_facts(), None, Caches(1, float(size)))
+    count = 2 * hits.size
+    stream = generate(
+        scenario.workload, 2.0 * count / scenario.workload.rate_req_per_s, scenario.seed,
+        scenario.memory_pool.block_tokens, load_facts(), None, count, even=True,
+    )  # fmt: skip
+    assert hits.tolist() == hits_block_by_block(stream, size)[hits.size :]
+
+
+def test_a_sample_of_prompts_of_a_million_tokens_takes_little_memory():
+    """It has 31 million blocks; counted one by one they took 2 GB and half a minute."""
+    scenario = preset("million-tokens").model_copy(update={"seed": 31})
+    tracemalloc.start()
+    hits = lru_hit_tokens(scenario, load_facts(), None, Caches(1, 1e6))
+    assert offered(scenario, load_facts()).reuse == 0.0 == hits.sum()
+    assert tracemalloc.get_traced_memory()[1] < 30e6
+    tracemalloc.stop()

@@ -246,44 +246,76 @@ def _lru_hit_tokens(sample: Requests, caches: Caches, answers: bool) -> np.ndarr
     if caches.count == 1 and sample.blocks <= caches.blocks and math.isinf(caches.ttl_s):
         seen_tokens = _seen_blocks(sample, answers) * block_tokens
         return np.minimum(seen_tokens, sample.input_tokens - 1)
-    # Block and last touch, the oldest first; a dict would look over all that it lost before its
-    # first key.
-    lru_caches = [OrderedDict[int, float]() for _ in range(caches.count)]
-    hit_tokens, first_ids = np.zeros(len(sample), np.int64), sample.segment_first.tolist()
-    block_counts, segment_offset = sample.segment_blocks.tolist(), sample.segment_offset.tolist()
+    chains = _pieces(sample)
+    # (blocks held of a piece, its first ones, and last touch) by piece, the oldest first; a dict
+    # would look over all that it lost before its first key.
+    lru_caches = [OrderedDict[int, tuple[int, float]]() for _ in range(caches.count)]
+    blocks_held, hit_tokens = [0] * caches.count, np.zeros(len(sample), np.int64)
+    pieces, in_prompt = chains.piece.tolist(), chains.in_prompt.tolist()
+    offset, sizes = chains.offset.tolist(), chains.blocks.tolist()
     # Clients of a closed loop have no times.
     touches_s = np.where(np.isfinite(sample.arrival_s), sample.arrival_s, 0.0).tolist()
     for request, tokens in enumerate(sample.input_tokens.tolist()):
-        cache, oldest_s = lru_caches[request % caches.count], touches_s[request] - caches.ttl_s
-        segments = range(segment_offset[request], segment_offset[request + 1])
-        chain = [b for s in segments for b in range(first_ids[s], first_ids[s] + block_counts[s])]
-        prompt_chain = chain[: tokens // block_tokens]
-        misses = (k for k, b in enumerate(prompt_chain) if b not in cache or cache[b] < oldest_s)
-        hit_blocks = next(misses, len(prompt_chain))
+        number = request % caches.count
+        cache, now_s = lru_caches[number], touches_s[request]
+        span = range(offset[request], offset[request + 1])
+        prompt, hit_blocks = [pieces[k] for k in span if in_prompt[k]], 0
+        for piece in prompt:
+            held, touch_s = cache.get(piece, (0, now_s))
+            hit_blocks += held if touch_s >= now_s - caches.ttl_s else 0
+            if held < sizes[piece] or touch_s < now_s - caches.ttl_s:
+                break
         hit_tokens[request] = min(hit_blocks * block_tokens, tokens - 1)
-        for block in reversed(chain if answers else prompt_chain):
-            cache[block] = touches_s[request]
-            cache.move_to_end(block)
-        while len(cache) > caches.blocks:
-            cache.popitem(last=False)
+        for piece in reversed([pieces[k] for k in span] if answers else prompt):
+            blocks_held[number] += sizes[piece] - cache.get(piece, (0, 0.0))[0]
+            cache[piece] = (sizes[piece], now_s)
+            cache.move_to_end(piece)
+        while blocks_held[number] > caches.blocks:  # the oldest piece loses its last blocks
+            piece, (held, touch_s) = cache.popitem(last=False)
+            lost = min(held, math.ceil(blocks_held[number] - caches.blocks))
+            blocks_held[number] -= lost
+            if lost < held:
+                cache[piece] = (held - lost, touch_s)
+                cache.move_to_end(piece, last=False)
     return hit_tokens
 
 
 def _seen_blocks(sample: Requests, answers: bool = False) -> np.ndarray:
     """Number of blocks of each prompt that an earlier one has, i8[n]; answers: or its answer."""
-    requests = len(sample)
-    if not sample.segment_blocks.size:
-        return np.zeros(requests, np.int64)
-    segment_counts = np.diff(sample.segment_offset)
-    segment_blocks = sample.segment_blocks.astype(np.int64)
-    block_ids = ranges(sample.segment_first, segment_blocks)
-    owner_of_block = np.repeat(np.repeat(np.arange(requests), segment_counts), segment_blocks)
-    prompt_blocks = sample.input_tokens // sample.block_tokens
-    chain_blocks = np.bincount(owner_of_block, minlength=requests)
-    in_prompt = ranges(np.zeros(requests, np.int64), chain_blocks) < prompt_blocks[owner_of_block]
-    first_owner = np.full(sample.blocks, requests)
+    chains, requests = _pieces(sample), len(sample)
+    owner = np.repeat(np.arange(requests), np.diff(chains.offset))
+    first_owner = np.full(chains.blocks.size, requests)
     # Of equal ones the last assignment stays: the earliest prompt.
-    is_counted = slice(None) if answers else in_prompt
-    first_owner[block_ids[is_counted][::-1]] = owner_of_block[is_counted][::-1]
-    is_seen = (first_owner[block_ids] < owner_of_block) & in_prompt
-    return np.bincount(owner_of_block[is_seen], minlength=requests)
+    is_counted = slice(None) if answers else chains.in_prompt
+    first_owner[chains.piece[is_counted][::-1]] = owner[is_counted][::-1]
+    is_seen = (first_owner[chains.piece] < owner) & chains.in_prompt
+    blocks = chains.blocks[chains.piece[is_seen]]
+    return np.bincount(owner[is_seen], blocks, minlength=requests).astype(np.int64)
+
+
+class _Chains(NamedTuple):
+    """Chains as pieces: runs of blocks that every prompt and every chain has whole or not at all.
+    There are few of them, where a sample of long prompts has millions of blocks."""
+
+    offset: np.ndarray  # i8[n + 1], of each request's pieces
+    piece: np.ndarray  # i8[m], number of a piece, in the order of each chain
+    in_prompt: np.ndarray  # b[m]; the others are of the answer
+    blocks: np.ndarray  # i8[pieces], of a piece
+
+
+def _pieces(sample: Requests) -> _Chains:
+    """The chains of a sample as pieces."""
+    first, blocks = sample.segment_first, sample.segment_blocks.astype(np.int64)
+    block_offset = np.concatenate(([0], np.cumsum(blocks)))
+    chain_begin = block_offset[sample.segment_offset[:-1]]
+    prompt_end = np.minimum(chain_begin + sample.input_tokens // sample.block_tokens,
+                            block_offset[sample.segment_offset[1:]])  # fmt: skip
+    cut = np.searchsorted(block_offset, prompt_end[prompt_end > chain_begin] - 1, "right") - 1
+    cut_ids = first[cut] + prompt_end[prompt_end > chain_begin] - block_offset[cut]
+    edges = np.unique(np.concatenate((first, first + blocks, cut_ids)))
+    low, high = np.searchsorted(edges, first), np.searchsorted(edges, first + blocks)
+    piece, offset = ranges(low, high - low), np.concatenate(([0], np.cumsum(high - low)))
+    offset, sizes = offset[sample.segment_offset], np.diff(edges)
+    piece_end = np.cumsum(sizes[piece])
+    in_prompt = piece_end <= np.repeat(prompt_end, np.diff(offset))
+    return _Chains(offset, piece, in_prompt, sizes)

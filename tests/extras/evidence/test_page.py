@@ -8,7 +8,7 @@ import pytest
 from twin.extras.evidence.made import load_made, one_skew
 from twin.extras.evidence.page import charts as drawings
 from twin.extras.evidence.page import proof
-from twin.extras.evidence.reproduce import Part
+from twin.extras.evidence.page.proof import Part
 from twin.lab.evidence.judge import HONEST, evidence, headlines, now_text
 from twin.lab.evidence.rows import UNSEEN, load_beyond, load_published
 from twin.lab.library import load_facts

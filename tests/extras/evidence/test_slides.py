@@ -2,7 +2,7 @@
 
 import pytest
 
-from twin.extras.evidence.slides import slide_table
+from twin.extras.evidence.page.proof import slide_table
 from twin.lab.library import load_facts
 
 

@@ -8,6 +8,6 @@ HOOKS = (
         "Many supernodes behind a front router, by region, with some of them lost.",
         "Compare and sweep",
     ),
-    Command("fleet", "twin.extras.fleet.command:fleet"),
+    Command("fleet", "twin.extras.fleet.answer:fleet"),
     MadePart("fleet", "twin.extras.fleet.question:field_table"),
 )  # fmt: skip

@@ -3,19 +3,23 @@ Figures are those of all requests in one table: a run of several supernodes coun
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 import polars as pl
+import typer
 
+from twin.commands.terminal import AsJson, end_with_json, out, print_rows, progress_bar
 from twin.extras.fleet.layout import Life, Lives, Unit, lives_of
-from twin.extras.fleet.question import Fleet, FleetError, Named
+from twin.extras.fleet.question import Fleet, FleetError, Named, load_fleet
 from twin.facts import Facts
 from twin.lab.library import load_facts
 from twin.lab.runs.executor import Runner
-from twin.lab.store import RunRow, Store
+from twin.lab.store import RunRow, Store, open_store
 from twin.lab.sweep.sweep import Point, run_points
 from twin.metrics.hours import hour_s
 from twin.metrics.latency import PERCENTILES, per_second, quotient, spread_of
@@ -26,6 +30,8 @@ from twin.scenario import Scenario, npus_used, scenario_digest
 
 COUNTS = ("requests", "finished", "rejected", "lost", "cancelled", "running", "requests_steady",
           "npu_hours", "energy_kwh")  # fmt: skip
+COLUMNS = ("requests", "throughput_req_per_s", "slo_attainment", "ttft_s_p99", "tpot_s_p99",
+           "npu_hours", "energy_kwh")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -309,3 +315,28 @@ def _by_hour(runs: Sequence[tuple[float, Served]], length_s: float, hours: int) 
     req_per_s = (totals["requests"] / length_s).tolist()
     tpot_s, slo_share = ratios("tpot_s", "answers"), ratios("met", "finished")
     return {"hours": {"rate_req_per_s": req_per_s, "tpot_s": tpot_s, "slo_attainment": slo_share}}
+
+
+def fleet(
+    file: Annotated[Path, typer.Argument(help="A fleet file (.toml), as data/examples has them.")],
+    processes: Annotated[int, typer.Option(
+        min=0, max=64, help="Runs at a time on this machine; 0: as many as fit.")] = 0,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Simulate supernodes behind a front router; each different one is run once and stored."""
+    question, fleet_name = load_fleet(file)
+    with (
+        closing(open_store()) as store, progress_bar(question.name) as watch,
+        closing(Runner(store, processes=processes or None, standby=0).start()) as runner,
+    ):  # fmt: skip
+        answer = fleet_answer(question, fleet_name, runs_from_store(store, runner, watch))
+    end_with_json(answer, as_json)
+    fleet_row = answer["summary"] | {"name": "the fleet", "supernodes": answer["supernodes"]}
+    rows = [
+        (row["name"], str(row["supernodes"]), *(shown(key, row.get(key)) for key in COLUMNS))
+        for row in (*answer["rows"], fleet_row)
+    ]
+    heads = ("each of", "supernodes", *(METRICS[key].tile for key in COLUMNS))
+    print_rows(answer["name"], heads, rows)
+    for sentence in answer_in_words(answer):
+        out.print(sentence)

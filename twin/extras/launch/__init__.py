@@ -3,6 +3,6 @@
 from twin.hooks import Command, Section
 
 HOOKS = (
-    Command("launch", "twin.extras.launch.command:launch"),
+    Command("launch", "twin.extras.launch.engines:launch"),
     Section("launch", "twin.extras.launch.section:draw_launch_files", "deployment.pools"),
 )

@@ -2,4 +2,4 @@
 
 from twin.hooks import Command
 
-HOOKS = (Command("operator-facts", "twin.extras.operator_tables.command:operator_facts"),)
+HOOKS = (Command("operator-facts", "twin.extras.operator_tables.chosen:operator_facts"),)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from twin.extras.evidence.reproduce import Part
+from twin.extras.evidence.page.proof import Part
 from twin.lab.evidence.judge import HONEST
 from twin.metrics.measures import seconds, three_figures
 from twin.ui import theme

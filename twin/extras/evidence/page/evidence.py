@@ -6,11 +6,9 @@ from typing import Any
 
 import streamlit as st
 
-from twin.extras.evidence import reproduce
 from twin.extras.evidence.made import load_made, one_skew
 from twin.extras.evidence.page import charts, proof
 from twin.extras.evidence.rankings import ranking_table
-from twin.extras.evidence.slides import slide_table
 from twin.lab.evidence.envelope import aspect_ranges, outside_evidence
 from twin.lab.evidence.judge import headlines, now_text, score_table
 from twin.lab.evidence.rows import KINDS, UNJUDGED, EvidenceError, Row, load_beyond, load_published
@@ -67,16 +65,16 @@ def scenario_links(digest: str) -> dict[str, str]:
 
 
 @st.cache_data(show_spinner="Working out the operators", max_entries=64)
-def layer_parts_of_row(digest: str, name: str) -> list[reproduce.Part]:
+def layer_parts_of_row(digest: str, name: str) -> list[proof.Part]:
     """One layer of a row's configuration by operator, in seconds; name: id of the row."""
     rows = {row.id: row for row in load_published()}
-    return reproduce.layer_parts(rows[name], list(rows.values()), session.facts())
+    return proof.layer_parts(rows[name], list(rows.values()), session.facts())
 
 
 def scenario_to_run(row: Row, *, against: bool = False) -> Scenario | None:
     """The row's scenario (or what it is compared to), or a preset like it; None: it cannot run."""
-    question = reproduce.closed_loop(row, against=against)
-    return None if question is None else reproduce.matching_preset(question, session.preset_list())
+    question = proof.closed_loop(row, against=against)
+    return None if question is None else proof.matching_preset(question, session.preset_list())
 
 
 def draw_run_button(scenario: Scenario, label: str, key: str) -> None:
@@ -175,7 +173,7 @@ with left:
         st.caption("One operator or one size alone: there is nothing to run.")
     else:
         stored = find_run(session.store(), scenario)
-        value = reproduce.simulated_value(source, stored.summary) if stored else None
+        value = proof.simulated_value(source, stored.summary) if stored else None
         if value is not None:
             figure = proof.figure_text({**row, "twin": value}, "twin")
             off = f"{100 * (value / row['published'] - 1):+.1f} % against the published figure"
@@ -327,7 +325,7 @@ with beyond_tab:
     st.dataframe(rows, hide_index=True, height=420, key="beyond")
 
 with machines:
-    st.table(slide_table(facts), border="horizontal", hide_index=True)
+    st.table(proof.slide_table(facts), border="horizontal", hide_index=True)
     st.caption(
         "The slides' table, and the same figures from data/chips and data/machines. Its 2.8 TB/s "
         "of one CloudMatrix accelerator does not fit its own 269 TB/s in all, which is 0.7 TB/s "

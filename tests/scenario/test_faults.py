@@ -13,7 +13,7 @@ from twin.hardware.fabric import build_fabric
 from twin.hardware.faults import with_faults
 from twin.lab.library import load_facts, scenario_from_toml, scenario_to_toml
 from twin.scenario import KINDS, Fault, FaultKind, SpecError, fields, parse_scenario, remarks
-from twin.ui.charts import faults as charts
+from twin.ui.charts import history as charts
 from twin.ui.fields import choice_label, options, rows_in_words
 
 

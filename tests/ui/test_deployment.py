@@ -10,7 +10,7 @@ from twin.lab.library import DATA
 from twin.lab.share import links
 from twin.scenario import Scenario, form_groups, with_overrides
 from twin.ui import formulas
-from twin.ui.forms.instances import schedule_warnings
+from twin.ui.forms.tables import schedule_warnings
 from twin.ui.pages import PAGES
 from twin.ui.session import initial_draft
 

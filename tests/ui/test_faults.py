@@ -7,7 +7,7 @@ from twin.hardware.fabric import build_fabric
 from twin.hardware.placement import place
 from twin.scenario import Fault
 from twin.ui import formulas, session
-from twin.ui.charts import faults as charts_playback
+from twin.ui.charts import history as charts_playback
 from twin.ui.forms.faults import element_names, fault_error, typical_faults
 from twin.ui.pages import PAGES
 

@@ -7,7 +7,7 @@ from tests.ui.stored_runs import done, scenario
 from tests.ui.test_run import Runner, opened, words
 from twin.scenario import Fault
 from twin.ui import record, session
-from twin.ui.charts import faults as charts_faults
+from twin.ui.charts import history
 from twin.ui.pages.playback import player as playback
 from twin.ui.pages.run import own_sections
 
@@ -59,7 +59,7 @@ def test_dips_are_found_once_and_marked_in_the_charts(app, store):
     assert dip.at_s == 60.0
     assert dip.down == (("decode 0", 15.0),)
     windows, events = record.table(run, "windows"), record.table(run, "events")
-    chart = charts_faults.around_faults(windows, events, (), 20.0, "output_tokens_per_s")
+    chart = history.around_faults(windows, events, (), 20.0, "output_tokens_per_s")
     assert "1 fault" in chart.alt
     lines = [s for s in chart.figure.layout.shapes if s.type == "line"]
     assert 60.0 in [line.x0 for line in lines]
@@ -78,6 +78,6 @@ def test_what_is_slow_is_shaded_like_what_is_out(app, store, column):
     run = done_broken(store)
     windows, events = record.table(run, "windows"), record.table(run, "events")
     slow = Fault(element="plane ub", kind="derate", at_s=30.0, duration_s=20.0, factor=0.5)
-    chart = charts_faults.around_faults(windows, events, (slow,), 20.0, column)
+    chart = history.around_faults(windows, events, (slow,), 20.0, column)
     shades = [(s.x0, s.x1) for s in chart.figure.layout.shapes if s.type == "rect"]
     assert (30.0, 50.0) in shades

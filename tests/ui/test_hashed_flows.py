@@ -9,7 +9,7 @@ from twin.lab.library import load_facts, preset
 from twin.lab.share.links import draft_url
 from twin.scenario import with_overrides
 from twin.ui.pages import PAGES
-from twin.ui.pages.supernode.prices import collisions, hashed_planes, headlines
+from twin.ui.pages.supernode.panels import collisions, hashed_planes, headlines
 
 FACTS = load_facts()
 

@@ -16,8 +16,7 @@ from twin.lab.library import load_facts, presets
 from twin.lab.store import Owner
 from twin.scenario import with_overrides
 from twin.ui import session
-from twin.ui.charts import elastic
-from twin.ui.charts import elastic as charts
+from twin.ui.charts import history as charts
 from twin.ui.pages import PAGES
 from twin.ui.pages.run.own_sections import starts_sentence
 from twin.ui.pages.run.sections import held_by_attention_dies
@@ -254,14 +253,14 @@ def test_namespaces_have_a_line_each(app, store):
     assert not at.exception
     assert {"Hit ratio by namespace", "Read from DRAM"} <= {s.value for s in at.subheader}
     hits = pl.DataFrame({"t_s": [0.0, 2.0], "1": [0.5, 0.6], "0": [0.1, None]})
-    lines = elastic.namespaces(hits, ["chat", "batch"], 0.0).figure.data
+    lines = charts.namespaces(hits, ["chat", "batch"], 0.0).figure.data
     assert [(line.name, line.y[0]) for line in lines] == [("chat", 10.0), ("batch", 50.0)]
 
 
 def test_a_cell_is_what_a_node_served_in_a_window():
     times_s = np.array([0.0, 5.0, 10.0])
     table = served(times_s, 5.0).sample(fraction=1.0, shuffle=True, seed=1)
-    [cells] = elastic.servers(table, 0.0).figure.data
+    [cells] = charts.servers(table, 0.0).figure.data
     assert np.asarray(cells.z) == pytest.approx(
         np.where(np.arange(NODES)[:, None] == HOT, 0.8, 0.2) * np.ones((1, 3))
     )

@@ -16,7 +16,7 @@ from twin.lab.store import Owner
 from twin.metrics.observed import Observed
 from twin.metrics.registry import METRICS
 from twin.scenario import Scenario, SpecError
-from twin.ui import progress, record, session
+from twin.ui import record, runs, session
 from twin.ui.pages import PAGES
 from twin.ui.pages.run import results, sections
 from twin.ui.pages.run.results import tile_rows
@@ -108,7 +108,7 @@ def test_a_queued_run_tells_its_place_and_can_be_stopped(app, store):
 
 
 def test_a_run_that_waits_for_the_compiler_says_which_stage_it_is_at(app, store, monkeypatch):
-    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(runs, "PATIENCE_S", 0.0)
     now = time.monotonic()
     stages = {"prefill": Stage(now - 9.0, 4.0), "decode": Stage(now - 5.0), "loop": Stage(now)}
     monkeypatch.setattr(Runner, "stages", stages)

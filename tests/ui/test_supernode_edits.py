@@ -12,7 +12,7 @@ from twin.ui import fields
 from twin.ui.fields import edit_effect
 from twin.ui.pages import PAGES
 from twin.ui.pages.supernode.editor import changed_edits, edits_without
-from twin.ui.pages.supernode.prices import TRAFFIC, headlines, link_shares
+from twin.ui.pages.supernode.panels import TRAFFIC, headlines, link_shares
 
 FACTS = load_facts()
 FULL = build_fabric(Supernode(), FACTS)

@@ -10,6 +10,7 @@ from twin import outlook as load
 from twin import steady
 from twin.facts import FactError
 from twin.hardware.chip import HardwareError
+from twin.hardware.fabric import build_fabric
 from twin.hardware.network import Network
 from twin.hardware.placement import Placement, place_models
 from twin.lab.explain.streams import full_load_timelines
@@ -104,10 +105,12 @@ def without_faults(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"faults": (), "recovery": Recovery()})
 
 
-def place_instances(scenario: Scenario, fabric: Network) -> tuple[Placement, str]:
-    """(placement of the instances, '') or (an empty one, the reason) where it is impossible."""
+def place_instances(scenario: Scenario, fabric: Network | None = None) -> tuple[Placement, str]:
+    """(placement of the instances, '') or (an empty one, the reason) where it is impossible; on
+    the scenario's fabric unless another is given."""
     try:
-        return place_models(scenario, fabric), ""
+        net = fabric or build_fabric(scenario.supernode, session.facts())
+        return place_models(scenario, net), ""
     except HardwareError as error:
         return Placement((), ()), sentence(str(error))
 

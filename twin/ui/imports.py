@@ -118,7 +118,21 @@ def _draw_choice(kind: Import, used_digest: str) -> None:
     )  # fmt: skip
     if chosen_digest and chosen_digest != used_digest:
         _use(kind, lambda: stored_values.load(chosen_digest))
-    _draw_deletion(kind, label_of, used_digest)
+    key = f"forget-{kind.plural}"
+    with st.popover(f"Delete stored {kind.plural}", icon=":material/delete:"):
+        digest = st.selectbox(
+            f"{kind.noun.capitalize()} to delete", list(label_of), index=None, key=key,
+            format_func=lambda d: label_of.get(d, d), placeholder=f"Choose the {kind.noun}",
+        )  # fmt: skip
+        why_not = OWN if digest == used_digest else ""
+        if digest and not why_not and (users := stored_values.use_text(digest)):
+            why_not = sentence(users)
+        if why_not:
+            st.markdown(f":material/lock: {why_not}")
+        elif digest:
+            st.markdown(f"**{plain(label_of[digest])}** will be gone for good.")
+        st.button("Delete for good", type="primary", disabled=not digest or bool(why_not),
+                  key=f"{key}-yes", on_click=_delete, args=(kind, key, used_digest))  # fmt: skip
 
 
 def _use(kind: Import, load_value: Callable[[], Any]) -> None:
@@ -143,25 +157,6 @@ def distinct_labels(names: Mapping[str, str]) -> dict[str, str]:
     """
     labels = list(names.values())
     return {d: f"{name} · {d[:8]}" if labels.count(name) > 1 else name for d, name in names.items()}
-
-
-def _draw_deletion(kind: Import, label_of: Mapping[str, str], used_digest: str) -> None:
-    """Draw the deletion of a stored value that is not used; label_of: labels by digest."""
-    key = f"forget-{kind.plural}"
-    with st.popover(f"Delete stored {kind.plural}", icon=":material/delete:"):
-        digest = st.selectbox(
-            f"{kind.noun.capitalize()} to delete", list(label_of), index=None, key=key,
-            format_func=lambda d: label_of.get(d, d), placeholder=f"Choose the {kind.noun}",
-        )  # fmt: skip
-        why_not = OWN if digest == used_digest else ""
-        if digest and not why_not and (users := kind.stored().use_text(digest)):
-            why_not = sentence(users)
-        if why_not:
-            st.markdown(f":material/lock: {why_not}")
-        elif digest:
-            st.markdown(f"**{plain(label_of[digest])}** will be gone for good.")
-        st.button("Delete for good", type="primary", disabled=not digest or bool(why_not),
-                  key=f"{key}-yes", on_click=_delete, args=(kind, key, used_digest))  # fmt: skip
 
 
 def _delete(kind: Import, key: str, used_digest: str) -> None:

@@ -18,7 +18,7 @@ from twin.metrics.measures import amount, numbered, seconds
 from twin.metrics.registry import shown
 from twin.outlook import Outlook
 from twin.scenario import Scenario, left_out_by_formulas, remarks, scenario_digest
-from twin.ui import access, forms, formulas, session, words
+from twin.ui import access, formulas, session, words
 from twin.ui.fields import sentence
 
 STATE = "live"  # session state: digest of the question that is on screen, its run, simulated time
@@ -159,7 +159,9 @@ def _draw_verdict(
     capacity: Mapping[str, Any] = {},
 ) -> DeltaGenerator:  # fmt: skip
     """Draw a sentence on speed, headroom and idle NPUs, best as simulated; returns its element."""
-    if forms.warn_if_refused():
+    if refusal := session.refusal():  # older answers would mislead
+        text = f"No answer with these settings. {sentence(refusal)} Undo goes back."
+        st.warning(text, icon=":material/error:")
         return place.empty()
     outlook = formulas.outlook(formulas.without_faults(draft))
     if isinstance(outlook, str):

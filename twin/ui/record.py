@@ -54,7 +54,8 @@ def scenario(digest: str) -> Scenario:
 def latencies(run: str, warmup_s: float) -> Latencies:
     """Quantiles in s of TTFT and TPOT after the warm-up, over the requests its summary counts."""
     requests = session.store().runs.table(run, "requests", _STAMPS)
-    is_ttft_steady = _began_in_run(requests) & (requests["first_token_s"].to_numpy() >= warmup_s)
+    first_s = requests["first_token_s"].to_numpy()
+    is_ttft_steady = (first_s > 0.0) & (first_s >= warmup_s)  # not of those at the start
     is_end_steady = requests["finish_s"].to_numpy() >= warmup_s
     ttft_s = latency.span_s(requests, "arrival_s", "first_token_s")
     is_slowest = np.zeros(len(is_ttft_steady), bool)
@@ -64,11 +65,6 @@ def latencies(run: str, warmup_s: float) -> Latencies:
     stage_means = [(n, float(np.nanmean(s))) for n, s in spans if np.isfinite(s).any()]
     tpot_s = latency.tpot_s(requests)[is_end_steady]
     return Latencies(_quantiles(ttft_s[is_ttft_steady]), _quantiles(tpot_s), stage_means)
-
-
-def _began_in_run(requests: pl.DataFrame) -> np.ndarray:
-    """Mask bool[requests]: the first token came after time zero, so not of those at the start."""
-    return np.asarray(requests["first_token_s"].to_numpy() > 0.0)
 
 
 def _quantiles(values: np.ndarray) -> np.ndarray:
@@ -114,8 +110,9 @@ def slow_requests(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
     requests = session.store().runs.table(run, "requests", ["request_id", *_STAMPS])
     requests = requests.filter(pl.col("finish_s") >= warmup_s)
     # As the figures count: of TTFT first tokens after the warm-up, of the others answers.
-    has_begun = _began_in_run(requests)
-    is_ttft_steady = has_begun & (requests["first_token_s"].to_numpy() >= warmup_s)
+    first_s = requests["first_token_s"].to_numpy()
+    has_begun = first_s > 0.0  # in the run, so not one of those at its start
+    is_ttft_steady = has_begun & (first_s >= warmup_s)
     ttft_s = latency.span_s(requests, "arrival_s", "first_token_s")
     times_s = {
         "TTFT": np.where(is_ttft_steady, ttft_s, np.nan),

@@ -1,20 +1,27 @@
-"""Lists of runs, the same on every page, and how far off their figures may be."""
+"""Runs on every page: lists, how far off figures may be, and a run without results (none, unknown,
+waiting, running, ended): a sentence and an action."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from twin.lab.evidence.near import bands_by_run, bands_text
 from twin.lab.runs.executor import WAITING_MAX
-from twin.lab.store import RunRow
+from twin.lab.share import links as addresses
+from twin.lab.store import RunRow, StoreError
 from twin.lab.store.visitors import split_tags
+from twin.metrics.measures import amount, numbered, seconds, three_figures
 from twin.metrics.registry import Place, metrics_at, shown
-from twin.scenario import Scenario
-from twin.ui import session, words
-from twin.ui.link import link_page
-from twin.ui.show import plain
+from twin.scenario import Scenario, SpecError
+from twin.ui import record, session, words
+from twin.ui.fields import sentence
+from twin.ui.link import copy_link, go_to, link_page
+from twin.ui.pages import PAGES
+from twin.ui.show import plain, slo_margin
+from twin.ui.toolbar import open_run
 
 STATE_ICONS = {
     "queued": ":material/schedule:",
@@ -26,6 +33,13 @@ STATE_ICONS = {
 }
 SOON = 0.95  # of what is expected: from here on it may be more
 SHOWN = 3  # groups of runs with bands of their own that are said at once
+RECENT = 8
+PATIENCE_S = 4.0  # without progress for this long, the page says what the run waits for
+AGAIN = "run the scenario again"  # how the store's sentences end when the question was not at fault
+AT_ONCE_S = 2.5  # the page's script waits this long for the result itself
+LOOK_S = 0.02
+# A run up to this age (s) is checked at this interval (s).
+PACE_S = ((10.0, 0.25), (60.0, 0.5), (float("inf"), 1.0))
 
 
 def titles(rows: Sequence[RunRow]) -> list[str]:
@@ -136,3 +150,253 @@ def draw_error_bands(scenarios: Mapping[str, Scenario]) -> None:
                     st.markdown(f"**{plain(', '.join(runs))}**")
                 for band in bands:
                     st.markdown(f"- {plain(band.sentence)}")
+
+
+def offer_latest_runs(page: str) -> None:
+    """Draw the latest runs as links to a page, and the way to the presets."""
+    st.title(PAGES[page].title, anchor=False)
+    st.caption(PAGES[page].about)
+    recent_runs = latest_runs(RECENT)
+    empty_text = "Nothing has been run here yet. Choose a preset and press Run."
+    st.markdown("Choose one of the latest runs, or start a new one." if recent_runs else empty_text)
+    _offer_presets()
+    draw_links(page, recent_runs)
+
+
+def draw_heading(row: RunRow, question: str = "") -> None:
+    """Draw the run's title, its question or the page's, and the visitor's note."""
+    note = session.store().notes.notes_on([row.id]).get(row.id)
+    st.title(plain(note.title if note and note.title else row.name), anchor=False)
+    if question:
+        st.caption(plain(question))
+    if note is None:
+        return
+    if note.title:
+        st.caption(f"Scenario: {plain(row.name)}")
+    if note.tags or note.text:
+        lines = [tag_badges(note.tags), *map(plain, note.text.splitlines())]
+        st.markdown("  \n".join(lines).strip())
+
+
+def draw_absent_run(page: str, not_here: addresses.NotHere) -> None:
+    """Draw the page for a run that is not stored here."""
+    st.title(PAGES[page].title, anchor=False)
+    st.error(sentence(not_here.message), icon=":material/link_off:")
+    if not (scenarios := linked_scenarios()):
+        _offer_presets()
+        return
+    draw_offer(scenarios[0])
+    if st.button("Run it here", type="primary", icon=":material/play_arrow:", key="run-here"):
+        open_run(scenarios[0])
+
+
+def linked_scenarios() -> list[Scenario]:
+    """Scenarios inside the address; none, and an error is drawn, where they are damaged."""
+    try:
+        return addresses.linked_scenarios(st.query_params.to_dict(), session.remember_machine)
+    except addresses.ShareError as error:
+        st.error(sentence(str(error)), icon=":material/link_off:")
+        return []
+
+
+def draw_offer(scenario: Scenario) -> None:
+    """Draw name and figures of a scenario that came with a link, to be run here."""
+    st.markdown(f"The link carries the scenario: **{plain(scenario.name)}**")
+    st.caption(plain(f"{words.npus_text(scenario)} · {words.card_line(scenario)}"))
+
+
+def named_run(page: str) -> tuple[RunRow, Scenario]:
+    """The run in the address and its scenario; without one, the page says why and stops."""
+    row = addresses.open_run(st.query_params.to_dict(), session.store())
+    if row is None:
+        offer_latest_runs(page)
+        st.stop()
+    if isinstance(row, addresses.NotHere):
+        draw_absent_run(page, row)
+        st.stop()
+    st.set_page_config(page_title=f"{titles([row])[0]} · {PAGES[page].title}")
+    try:
+        scenario = record.scenario(row.scenario)
+    except (StoreError, SpecError) as error:  # damaged, or of fields this twin does not know
+        draw_heading(row)
+        text = f"The scenario of this run cannot be read. {sentence(str(error))}"
+        st.error(text, icon=":material/broken_image:")
+        _offer_presets()
+        st.stop()
+    return row, scenario
+
+
+def ended_run(page: str) -> tuple[RunRow, Scenario]:
+    """The address's run with results, and its scenario; otherwise the page says why and stops."""
+    row, scenario = named_run(page)
+    draw_heading(row, PAGES[page].about)
+    if not row.ended or not row.summary:
+        st.markdown(f"{PAGES[page].title} shows a run when it has ended with results.")
+        link_page("run", "See how far it is", {"run": row.id})
+        st.stop()
+    link_page("run", "Results of this run", {"run": row.id}, ":material/query_stats:")
+    return row, scenario
+
+
+def _offer_presets() -> None:
+    """Draw a button to the page of presets."""
+    if st.button("Choose a preset", type="primary", icon=":material/home:", key="to-start"):
+        go_to("start")
+
+
+def follow_run(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow | None:
+    """Draw a queued or running run in `place`; returns it once it has ended, None before. The
+    script waits for a young run, a fragment for an older one."""
+    with place.container():
+        draw_heading(row, scenario.question or words.card_line(scenario))
+        bar = st.empty()
+    shown_state = ""
+    while not row.ended and time.time() - row.queued_s < AT_ONCE_S:
+        if _state_text(row) != shown_state:
+            shown_state = _state_text(row)
+            bar.progress(row.progress, shown_state)
+        time.sleep(LOOK_S)
+        row = session.store().runs.get(row.id) or row
+    if row.ended:
+        place.empty()
+        return row
+    with bar.container():
+        interval_s = _check_interval_s(row)
+        st.fragment(_draw_progress, run_every=interval_s)(row.id, interval_s)
+        with st.container(horizontal=True, vertical_alignment="center"):
+            copy_link(addresses.run_url(row.id, scenario))
+            st.caption("This page can be closed: the run goes on, and its link opens the results.")
+    return None
+
+
+def _check_interval_s(row: RunRow) -> float:
+    """Seconds between checks of a run, longer for runs that take long."""
+    age_s = time.time() - row.queued_s
+    return next(interval_s for limit_s, interval_s in PACE_S if age_s < limit_s)
+
+
+def _draw_progress(run: str, interval_s: float) -> None:
+    """Draw a run's progress, in a fragment that runs every `interval_s` seconds."""
+    row = session.store().runs.get(run)
+    if row is None or row.ended or _check_interval_s(row) != interval_s:
+        st.rerun()  # the whole page: it shows the results, or looks at another pace
+    assert row is not None
+    with st.container(border=True):
+        text_place, stop_place = st.columns([5, 1], vertical_alignment="center")
+        with text_place:
+            clock_text = f"{words.duration(round(_elapsed_s(row)))} elapsed"
+            if 0.02 < row.progress < 1.0:
+                remaining_s = _elapsed_s(row) * (1 - row.progress) / row.progress
+                clock_text += f", about {words.remaining_text(remaining_s)} to go"
+            st.markdown(f"**{_state_text(row)}** · {clock_text}")
+        with stop_place:
+            st.button(
+                "Stopping" if row.cancel_s else "Stop this run",
+                icon=":material/stop_circle:", args=(run,), key="stop",
+                on_click=session.toast_refusals("lock")(session.stop), width="stretch",
+                disabled=row.cancel_s is not None,
+            )  # fmt: skip
+        st.progress(row.progress)
+        if row.live:
+            _draw_figures(row, record.scenario(row.scenario))
+        elif time.time() - (row.started_s or row.queued_s) > PATIENCE_S:
+            draw_compilation()
+
+
+def draw_compilation() -> None:
+    """Draw the stages of compilation that queued runs wait for, if any, or why none can begin."""
+    runner = session.runner()
+    if runner is not None and runner.trouble:
+        st.caption(f":red[{sentence(runner.trouble)}]")
+        return
+    stages = runner.stages if runner is not None else {}
+    if all(stage.took_s is not None for stage in stages.values()):
+        return
+    st.markdown("The engine is compiled once on a machine. Later starts take seconds.")
+    with st.container(horizontal=True, gap="small"):
+        for name, stage in stages.items():
+            if stage.took_s is None:
+                label = f"{name} {time.monotonic() - stage.began_s:.0f} s"
+                st.badge(label, icon=":material/progress_activity:", color="blue", width="content")
+            else:
+                label = f"{name} {stage.took_s:.0f} s"
+                st.badge(label, icon=":material/check:", color="green", width="content")
+
+
+def _state_text(row: RunRow) -> str:
+    """What a run that has not ended does now, as text: waiting, starting, running, stopping."""
+    if row.cancel_s is not None:
+        return "Stopping"
+    if row.state == "queued":
+        runs_before = session.store().runs.queue_position(row.id) or 0
+        if not runs_before:
+            return "Waiting to start"
+        return f"Waiting: {numbered(runs_before, 'run')} before it"
+    if not row.live:
+        return "Starting"
+    if row.progress >= 1.0:
+        return "Simulated: counting and storing the results"
+    return f"Running: {100 * row.progress:.0f} % done"
+
+
+def _elapsed_s(row: RunRow) -> float:
+    """Seconds since a run started, or was queued if it has not; at least 1 ms."""
+    return max(time.time() - (row.started_s or row.queued_s), 1e-3)
+
+
+def _draw_figures(row: RunRow, scenario: Scenario) -> None:
+    """Draw a run's live figures: requests by state, latency, throughput, pace by wall time."""
+    figures = row.live
+    simulated = words.duration(round(row.progress * scenario.horizon_s, 1))
+    with st.grid(5, min_column_width=150):
+        st.metric("Simulated time", simulated, help=f"Of {words.duration(scenario.horizon_s)}.")
+        for label, key, when_text in (
+            ("Arrived", "arrived", "so far"), ("Finished", "finished", "so far"),
+            ("In the machine", "inside", "right now"), ("Decoding", "decoding", "right now"),
+        ):  # fmt: skip
+            st.metric(label, f"{figures.get(key, 0):,.0f}", help=f"Requests {when_text}.")
+    # Past spans of time, the latest against the SLO.
+    slo, points = scenario.slo, figures.get("points") or {}
+    has_output = scenario.deployment.mode != "prefill_only"
+    with st.grid(3, min_column_width=230):
+        for label, key, limit_s in (
+            ("TTFT, mean", "ttft_s", slo.ttft_s), ("TPOT, mean", "tpot_s", 1e-3 * slo.tpot_ms),
+            ("Output tokens" if has_output else "Prompt tokens", "tokens_per_s", None),
+        ):  # fmt: skip
+            values = [value for value in points.get(key, ()) if value is not None]
+            if not values:
+                continue
+            latest_text, options = amount(values[-1], "rate", "tokens/s"), {}
+            if limit_s is not None:
+                latest_text, options = seconds(values[-1]), slo_margin(values[-1], limit_s)
+            st.metric(label, latest_text, chart_data=values, **options)
+    pace = f"{three_figures(figures.get('arrived', 0) / _elapsed_s(row))} requests per wall second"
+    rejected_text = f" · {figures['rejected']:,.0f} rejected" if figures.get("rejected") else ""
+    st.caption(f"{pace}{rejected_text}")
+
+
+def draw_failure(row: RunRow, scenario: Scenario) -> None:
+    """Draw why a run failed, was stopped or interrupted, and the next action."""
+    draw_heading(row, scenario.question or words.card_line(scenario))
+    if row.state == "failed":
+        st.error(f"This run failed: {sentence(row.message)}", icon=":material/error:")
+        if AGAIN in row.message:
+            _offer_again(scenario)
+        elif st.button("Edit a copy", type="primary", icon=":material/tune:", key="edit-copy"):
+            session.start_from(scenario)
+            go_to("workload")
+        return
+    end_text = f"at {100 * row.progress:.0f} %"
+    if row.state == "cancelled":
+        draw, text, icon = st.info, f"stopped {end_text}", ":material/do_not_disturb_on:"
+    else:
+        end_text += f" ({plain(row.message.rstrip('.'))})" if row.message else ""
+        draw, text, icon = st.warning, f"interrupted {end_text}", ":material/power_off:"
+    draw(f"This run was {text}, so it has no results.", icon=icon)
+    _offer_again(scenario)
+
+
+def _offer_again(scenario: Scenario) -> None:
+    """Draw a button that runs a scenario again."""
+    if st.button("Run it again", type="primary", icon=":material/replay:", key="run-again"):
+        open_run(scenario)

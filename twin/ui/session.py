@@ -228,28 +228,17 @@ def field_key(path: str) -> str:
     return f"field:{path}:{_state().generation}"
 
 
-def can_undo() -> bool:
-    """Whether the draft has an earlier state, or a refused edit to drop."""
-    return _state().position > 0 or bool(_state().pending)
-
-
-def can_redo() -> bool:
-    """Whether an undone state of the draft can come back."""
-    return _state().position + 1 < len(_state().history)
-
-
-def undo() -> None:
-    """Set the draft back by one step; a refused edit is dropped first."""
+def can_step(by: int) -> bool:
+    """Whether the draft can go a step back (by = -1), if only to drop a refused edit, or on (1)."""
     state = _state()
-    if not state.pending and state.position > 0:
-        state.position -= 1
-    _drop_pending_edits()
+    return 0 <= state.position + by < len(state.history) or (by < 0 and bool(state.pending))
 
 
-def redo() -> None:
-    """Set the draft to the step that was undone last."""
-    if can_redo():
-        _state().position += 1
+def step(by: int) -> None:
+    """Undo (by = -1) or redo (1) a step of the draft; a refused edit is undone first."""
+    state = _state()
+    if 0 <= state.position + by < len(state.history) and not (by < 0 and state.pending):
+        state.position += by
     _drop_pending_edits()
 
 

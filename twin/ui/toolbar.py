@@ -35,11 +35,9 @@ def draw_header(page: str, *, run: bool = True) -> None:
                 st.caption(f"Figures: {plain(session.draft().source)}")
         draw_changes()
         st.space("stretch")
-        for name, action, is_possible in (
-            ("undo", session.undo, session.can_undo()), ("redo", session.redo, session.can_redo()),
-        ):  # fmt: skip
-            tip = name.capitalize()
-            st.button(f":material/{name}:", name, tip, on_click=action, disabled=not is_possible)
+        for name, by in (("undo", -1), ("redo", 1)):
+            st.button(f":material/{name}:", name, name.capitalize(), on_click=session.step,
+                      args=(by,), disabled=not session.can_step(by))  # fmt: skip
         if run:
             draw_draft_link(page)
             draw_run_button()
@@ -162,14 +160,10 @@ def differences() -> list[tuple[str, Callable[[], None]]]:
         e.element.split()[0], e.to.split(" ")[0], e.capacity_factor, e.latency_factor
     )):  # fmt: skip
         edits = list(group)
-        rows.append((_edits_text(edits), partial(editor.take_back_edits, edits)))
+        names = [f"{edit.element} – {edit.to}" if edit.to else edit.element for edit in edits]
+        if len(names) > 3:
+            names = [f"{names[0]} to {names[-1]}", f"{len(names)} in all"]
+        change = fields.edit_effect(edits[0].capacity_factor, edits[0].latency_factor)
+        line = f"{plain(', '.join(names))}: **{change}**"
+        rows.append((line, partial(editor.take_back_edits, edits)))
     return rows
-
-
-def _edits_text(group: list[Edit]) -> str:
-    """Equal edits as one line: the elements, and the edit."""
-    element_names = [f"{edit.element} – {edit.to}" if edit.to else edit.element for edit in group]
-    range_text = f"{element_names[0]} to {element_names[-1]}, {len(element_names)} in all"
-    elements_text = range_text if len(element_names) > 3 else ", ".join(element_names)
-    change = fields.edit_effect(group[0].capacity_factor, group[0].latency_factor)
-    return f"{plain(elements_text)}: **{change}**"

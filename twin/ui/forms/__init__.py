@@ -88,14 +88,6 @@ def edit_arguments(path: str) -> dict[str, Any]:
     return {"key": session.field_key(path), "help": fields.tooltip(path), **callback}
 
 
-def warn_if_refused() -> bool:
-    """Draw why pending edits are refused, if so, as older answers would mislead; returns if so."""
-    if refusal := session.refusal():
-        text = f"No answer with these settings. {fields.sentence(refusal)} Undo goes back."
-        st.warning(text, icon=":material/error:")
-    return bool(refusal)
-
-
 def draw_problem(refusal: str) -> None:
     """Show a refused edit's sentence below its field."""
     st.markdown(f":small[:red[:material/error: {fields.sentence(refusal)}]]")
@@ -111,7 +103,13 @@ def draw_widget(
     elif names is not None:
         _draw_choice(field, value, names, **arguments)
     elif field.kind in (int, float):
-        _draw_number(field, value, **arguments)
+        step = field.step or 10.0 ** (math.floor(math.log10(field.default or 1)) - 1)
+        number_format, step = "%.6g", float(step)  # a step of the size of the default
+        if field.kind is int:  # as a decimal number too: else 1e3 is read as 1, and 2.5 as 2
+            number_format, step = "%.15g", max(1.0, step // 1)
+        arguments |= {"value": float(value), "format": number_format, "step": step}
+        # Without ends of its own: a number beyond them is refused in a sentence that says them.
+        st.number_input(title_of(field), **arguments)
     else:
         st.text_input(title_of(field), value, max_chars=field.chars_max, **arguments)
 
@@ -132,16 +130,6 @@ def _draw_choice(field: ScenarioField, value: str, names: Sequence[str], **kwarg
         st.segmented_control(title_of(field), names, default=value, required=True, **kwargs)
     else:
         st.selectbox(title_of(field), names, list(names).index(value), **kwargs)
-
-
-def _draw_number(field: ScenarioField, value: float, **kwargs: Any) -> None:
-    """Draw the input of a number, with a step of the size of its default."""
-    step = field.step or 10.0 ** (math.floor(math.log10(field.default or 1)) - 1)
-    number_format, step = "%.6g", float(step)
-    if field.kind is int:  # as a decimal number too: else 1e3 is read as 1, and 2.5 as 2
-        number_format, step = "%.15g", max(1.0, step // 1)
-    # Without ends of its own: a number beyond them is refused in a sentence that says them.
-    st.number_input(title_of(field), value=float(value), format=number_format, step=step, **kwargs)
 
 
 def further_fields(form: str) -> dict[str, list[str]]:

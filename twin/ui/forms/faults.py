@@ -13,7 +13,7 @@ from twin.hardware.network import Network
 from twin.hardware.placement import Instance
 from twin.scenario import KINDS, Fault, Scenario, form_groups, remarks, with_overrides
 from twin.ui import forms, session
-from twin.ui.charts import faults as charts_faults
+from twin.ui.charts import history
 from twin.ui.fields import choice_label, field_of, options, sentence
 from twin.ui.formulas import place_instances
 from twin.ui.show import plot
@@ -36,7 +36,13 @@ def draw_form() -> None:
     rows = [fault.model_dump() for fault in draft.faults]
     st.caption("What fails while the machine serves, and when; and how the serving stack recovers.")
     if rows:
-        _draw_rows(rows, fabric)
+        first_row = 0
+        if len(rows) > ROWS_SHOWN:  # in pages
+            pages, page_key = -(-len(rows) // ROWS_SHOWN), f"fault-page:{len(rows)}"
+            page = st.number_input(f"Page of {pages}", 1, pages, pages, key=page_key)
+            first_row = ROWS_SHOWN * (int(page) - 1)
+        for number in range(first_row, min(first_row + ROWS_SHOWN, len(rows))):
+            _draw_row(rows, number, fabric)
         st.caption(
             "Left: the share of its speed or rate that remains, when it does not fail outright. "
             "Lasts 0 s: until the end of the run."
@@ -47,7 +53,7 @@ def draw_form() -> None:
     for remark in remarks(draft):  # faults that the run never sees
         st.caption(f":material/info: {sentence(remark)}")
     if rows:
-        chart = charts_faults.faults(draft.faults, draft.horizon_s, draft.warmup_s)
+        chart = history.faults(draft.faults, draft.horizon_s, draft.warmup_s)
         plot(chart, "faults-over-time")
     recovery = form_groups("deployment")["Faults"]
     if rows or forms.last_search()[1] in map(session.field_key, recovery):
@@ -74,17 +80,6 @@ def _button(text: str, key: str, rows: list[Row], **look: Any) -> None:
         lambda: session.set_draft(with_overrides(session.draft(), {"faults": rows}))
     )
     st.button(text, key=key, on_click=change, **look)
-
-
-def _draw_rows(rows: list[Row], fabric: Network) -> None:
-    """Draw the rows of faults, in pages of ROWS_SHOWN."""
-    first_row = 0
-    if len(rows) > ROWS_SHOWN:
-        pages = -(-len(rows) // ROWS_SHOWN)
-        page = st.number_input(f"Page of {pages}", 1, pages, pages, key=f"fault-page:{len(rows)}")
-        first_row = ROWS_SHOWN * (int(page) - 1)
-    for number in range(first_row, min(first_row + ROWS_SHOWN, len(rows))):
-        _draw_row(rows, number, fabric)
 
 
 def _draw_row(rows: list[Row], number: int, fabric: Network) -> None:

@@ -15,7 +15,7 @@ from twin.scenario import Scenario, SpecError, scenario_digest
 from twin.ui import access, session
 from twin.ui.fields import sentence, with_glossary
 from twin.ui.pages import PAGES
-from twin.ui.progress import draw_compilation
+from twin.ui.runs import draw_compilation
 from twin.ui.show import choose, download, is_dark, json_text, plain, plot
 
 LOOK_S = 1.0

@@ -27,7 +27,7 @@ from twin.metrics.measures import NOTHING
 from twin.metrics.registry import METRICS, metric_of, metrics_at, shown
 from twin.scenario import Scenario, scenario_digest
 from twin.scenario.words import first_few
-from twin.ui import progress, record, runs, session, theme, words
+from twin.ui import record, runs, session, theme, words
 from twin.ui.charts.sweep import FAR, Difference
 from twin.ui.fields import label, sentence, text_of, why_idle
 from twin.ui.link import go_to, link_page
@@ -65,7 +65,7 @@ def open_runs() -> tuple[list[RunRow], list[str]]:
 
 def offer_missing(rows: list[RunRow]) -> None:
     """Draw a button that runs missing runs here, if the link contains their scenarios."""
-    scenarios = progress.linked_scenarios()
+    scenarios = runs.linked_scenarios()
     ids = [run for run in st.query_params.get(links.RUNS, "").split(",") if run]
     if len(scenarios) != len(ids):
         return
@@ -73,7 +73,7 @@ def offer_missing(rows: list[RunRow]) -> None:
     pairs = list(zip(ids, scenarios, strict=True))
     missing_scenarios = [scenario for run, scenario in pairs if run not in here_ids]
     for scenario in missing_scenarios:
-        progress.draw_offer(scenario)
+        runs.draw_offer(scenario)
     what = "it" if len(missing_scenarios) == 1 else f"these {len(missing_scenarios)}"
     if st.button(f"Run {what} here", type="primary", icon=":material/play_arrow:", key="run-here"):
         with session.toast_refusals():

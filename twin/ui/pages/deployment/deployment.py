@@ -12,7 +12,7 @@ from twin.model.predict import DecodePrediction, Prediction
 from twin.scenario import Scenario
 from twin.ui import formulas, imports, live, session, theme, words
 from twin.ui.fields import sentence, with_glossary
-from twin.ui.forms import draw_form, faults, instances
+from twin.ui.forms import draw_form, faults, tables
 from twin.ui.show import draw_pass_times, slo_margin
 from twin.ui.toolbar import draw_scenario_head
 
@@ -93,15 +93,15 @@ form_column, answer_column = st.columns([3, 2], gap="large")
 # 1) The form.
 with form_column:
     group = draw_form("deployment", {"Faults": faults.draw_form})
-    instances.draw_seats()
-    instances.draw_scheduler_button()
+    tables.draw_seats()
+    tables.draw_scheduler_button()
     if group == "Pools":
-        instances.draw_models()
+        tables.draw_models()
         draw_sections("deployment.pools", session.draft())
     if group == "Experts" and session.value("experts.popularity") == "imported":
         imports.draw_upload(imports.COUNTS)
     if group == "Elasticity":
-        instances.draw_scaling()
+        tables.draw_scaling()
     if group == "Memory pool" and not session.refusal():
         draw_sections("deployment.memory_pool", session.draft())
 

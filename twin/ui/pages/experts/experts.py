@@ -6,7 +6,7 @@ from twin.lab.store import RunRow
 from twin.metrics.measures import amount, seconds
 from twin.model.shape import load_shape
 from twin.scenario import Scenario
-from twin.ui import progress, record, session
+from twin.ui import record, runs, session
 from twin.ui.pages.experts import views as experts_views
 from twin.ui.pages.run import explained
 from twin.ui.show import choose
@@ -43,7 +43,7 @@ def draw_cost_of_imbalance(row: RunRow, scenario: Scenario) -> None:
     )
 
 
-row, scenario = progress.ended_run("experts")
+row, scenario = runs.ended_run("experts")
 draw_cost_of_imbalance(row, scenario)
 
 view = choose("View", experts_views.VIEWS, "experts-view", bind="query-params", wrap=True)

@@ -124,12 +124,7 @@ def draw_over_time(row: RunRow, scenario: Scenario, role: str, instance: int) ->
     hottest = record.table(row.id, "hottest").filter(experts.instance_filter(role, instance))
     plot(charts_experts.hottest_over_time(hottest, marks, scenario.horizon_s), "hottest")
     st.subheader("What each move cost", anchor=False)
-    draw_moves(row, role, instance)
-
-
-def draw_moves(row: RunRow, role: str, instance: int) -> None:
-    """Draw the moves as a table: bytes, seconds, slow-down, iterations before and after."""
-    rebalances = experts.rebalance_rows(record.table(row.id, "events"), role, instance)
+    rebalances = experts.rebalance_rows(events, role, instance)
     if not rebalances:
         st.caption("No expert was moved in this run.")
         return

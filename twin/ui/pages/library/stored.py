@@ -192,10 +192,25 @@ def draw_actions(rows: Sequence[Row], *, runs: bool) -> None:
         and (scenario := _load_scenario(_scenario_digest(row)))
     ):
         open_run(scenario)
-    _draw_copy_buttons(_scenario_digest(row) if row else "")
+    digest = _scenario_digest(row) if row else ""
+    clicked = st.button("Edit a copy", icon=":material/tune:", disabled=not digest, key="fork")
+    if clicked and (scenario := _load_scenario(digest)):
+        session.start_from(scenario)
+        go_to("workload")
+    scenario_row = store.scenarios.get(digest) if digest else None
+    file = file_name(scenario_row.name if scenario_row else "scenario", ".toml")
+    download("TOML", lambda: scenario_to_toml(store.scenarios.load(digest)), file, "toml",
+             disabled=not digest, help="The scenario as a file.")  # fmt: skip
     draw_note_form(rows)
     if runs:
-        _draw_archive_download([run for run in rows if isinstance(run, RunRow)])
+        ended_ids = [run.id for run in rows if isinstance(run, RunRow) and run.ended]
+        file = file_name(rows[0].name if len(rows) == 1 else "runs", ".twin.tar")
+        download(
+            "Archive", lambda: export_runs(store, *ended_ids), file, "archive",
+            icon=":material/archive:", disabled=not ended_ids or len(ended_ids) < len(rows),
+            help="Scenario, facts, engine version, tables, and your name, tags and notes: another "
+            "twin takes the file in with `twin library import`.",
+        )  # fmt: skip
     kind, store_table = ("run", store.runs) if runs else ("scenario", store.scenarios)
     if row is not None and row.published_s is not None:
         st.button(
@@ -212,31 +227,6 @@ def _carry_out(acts: Sequence[Callable[[], object]]) -> None:
     for act in acts:
         with session.toast_refusals("lock"):
             act()
-
-
-def _draw_archive_download(picked_runs: list[RunRow]) -> None:
-    """Draw the download of whole runs as one file that any twin takes in."""
-    ended_ids = [run.id for run in picked_runs if run.ended]
-    name = file_name(picked_runs[0].name if len(picked_runs) == 1 else "runs", ".twin.tar")
-    download(
-        "Archive", lambda: export_runs(session.store(), *ended_ids), name, "archive",
-        icon=":material/archive:", disabled=not ended_ids or len(ended_ids) < len(picked_runs),
-        help="Scenario, facts, engine version, tables, and your name, tags and notes: another twin "
-        "takes the file in with `twin library import`.",
-    )  # fmt: skip
-
-
-def _draw_copy_buttons(digest: str) -> None:
-    """Draw buttons to edit a copy of a scenario, or download it as a file."""
-    scenarios = session.store().scenarios
-    clicked = st.button("Edit a copy", icon=":material/tune:", disabled=not digest, key="fork")
-    if clicked and (scenario := _load_scenario(digest)):
-        session.start_from(scenario)
-        go_to("workload")
-    row = scenarios.get(digest) if digest else None
-    download("TOML", lambda: scenario_to_toml(scenarios.load(digest)),
-             file_name(row.name if row else "scenario", ".toml"), "toml", disabled=not digest,
-             help="The scenario as a file.")  # fmt: skip
 
 
 def _load_scenario(digest: str) -> Scenario | None:

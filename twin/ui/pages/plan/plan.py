@@ -8,7 +8,7 @@ from twin.ui import access, formulas, session, words
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link
 from twin.ui.pages.plan import found, requested
-from twin.ui.progress import draw_compilation
+from twin.ui.runs import draw_compilation
 from twin.ui.show import plain
 from twin.ui.toolbar import draw_draft_link, draw_header, refusal
 

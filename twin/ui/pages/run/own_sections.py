@@ -16,8 +16,7 @@ from twin.metrics.registry import METRICS, Place, metrics_at, shown
 from twin.metrics.resilience import Dip, dips_of_faults
 from twin.scenario import Scenario, is_elastic, of_models
 from twin.ui import charts, record, session, theme, words
-from twin.ui.charts import elastic
-from twin.ui.charts.faults import around_faults
+from twin.ui.charts import history
 from twin.ui.fields import choice_label, sentence
 from twin.ui.link import link_page
 from twin.ui.show import is_dark, plot, plot_all
@@ -59,7 +58,7 @@ def draw_instances(row: RunRow, scenario: Scenario) -> None:
     lives, windows = record.table(row.id, "lives"), record.table(row.id, "windows")
     _draw_figures(row.summary, "instances")
     st.subheader("Lives of the instances", anchor=False)
-    plot(elastic.lives(lives, scenario.horizon_s, scenario.warmup_s), "lives")
+    plot(history.lives(lives, scenario.horizon_s, scenario.warmup_s), "lives")
     st.caption(
         "Rows are sorted by first NPU: rows that never overlap share NPUs, and pass them from pool "
         "to pool, or from model to model. "
@@ -73,13 +72,13 @@ def draw_instances(row: RunRow, scenario: Scenario) -> None:
     decisions, rules = record.table(row.id, "decisions"), scenario.elastic
     column = GOES_BY.get(rules.controller, "busy")
     thresholds = (rules.high, rules.low) if rules.controller in ("queue", "slo", "kv") else None
-    chart = elastic.pressures(decisions, column, thresholds)
+    chart = history.pressures(decisions, column, thresholds)
     plot_all([npus_picture, ("What the controller saw", chart, "pressures")])
     st.subheader("Decisions", anchor=False)
     change_count = pl.col("started") + pl.col("stopped") + pl.col("changed_role")
     changes = decisions.filter((change_count > 0) | (pl.col("held_back") != "")).head(500)
     seen_columns = {f"{role.capitalize()}: {name}": pl.col(f"{role}_{column}")
-           for role in elastic.ROLES for name, column in SAW.items()
+           for role in history.ROLES for name, column in SAW.items()
            if f"{role}_{column}" in decisions.columns}  # fmt: skip
     time_text = pl.col("t_s").map_elements(words.duration, return_dtype=pl.String)
     number_column = st.column_config.NumberColumn(format="%.2f")
@@ -132,8 +131,8 @@ def draw_day(row: RunRow, scenario: Scenario) -> None:
         figures.append(f"energy: **{amount(float(hours['energy_kwh'].sum()), 'rate', 'kWh')}**")
     busiest_hour = hours.sort("arrived", descending=True)["hour"][0]
     st.markdown(" · ".join([*figures, f"busiest hour: **{busiest_hour}**"]))
-    plot_all((title, elastic.hourly_bars(hours, series, unit), f"day-{next(iter(series))}")
-           for title, (series, unit) in elastic.DAY.items() if columns & set(series))  # fmt: skip
+    plot_all((title, history.hourly_bars(hours, series, unit), f"day-{next(iter(series))}")
+           for title, (series, unit) in history.DAY.items() if columns & set(series))  # fmt: skip
     table = hours.select(Hour="hour", **{HOURLY[c]: c for c in HOURLY if c in columns})
     st.dataframe(table.with_columns(pl.col(pl.Float64).round(1)), hide_index=True)
     is_daily = scenario.workload.profile.shape in DAILY
@@ -233,19 +232,19 @@ def draw_pool(row: RunRow, scenario: Scenario) -> None:
     windows, servers, traffic = (record.table(row.id, name) for name in table_names)
     _draw_figures(row.summary, "memory pool")
     traffic_kinds = set(traffic.filter(pl.col("bytes") > 0.0)["traffic"])
-    tier_names = [name for tier, (name, _) in elastic.TIERS.items() if tier in traffic_kinds]
+    tier_names = [name for tier, (name, _) in history.TIERS.items() if tier in traffic_kinds]
     pictures = [
         ("Hit ratio and fill", charts.over_time("pool", windows, warmup_s), "pool-hits"),
         (f"Read from {' and '.join(tier_names)}" if tier_names else "Nothing was read",
-         elastic.tiers(windows, traffic, warmup_s), "pool-tiers"),
+         history.tiers(windows, traffic, warmup_s), "pool-tiers"),
     ]  # fmt: skip
     if scenario.tenants and scenario.memory_pool.namespaces:
         names = [tenant.name for tenant in scenario.tenants]
-        chart = elastic.namespaces(_hit_ratio(row.id, scenario.horizon_s / BINS), names, warmup_s)
+        chart = history.namespaces(_hit_ratio(row.id, scenario.horizon_s / BINS), names, warmup_s)
         pictures.append(("Hit ratio by namespace", chart, "pool-namespaces"))
     plot_all(pictures)
     st.subheader("Memory servers", anchor=False)
-    plot(elastic.servers(servers, warmup_s, dark=is_dark()), "pool-servers")
+    plot(history.servers(servers, warmup_s, dark=is_dark()), "pool-servers")
     steady_rows = servers.filter(pl.col("t_s") >= warmup_s).group_by("node")
     by_node = steady_rows.agg(pl.col("read_bytes", "held_s").sum()).sort("read_bytes", "node")
     read_bytes, most_bytes = by_node["read_bytes"].sum(), by_node["read_bytes"][-1]
@@ -298,8 +297,9 @@ def draw_faults(row: RunRow, scenario: Scenario) -> None:
                 st.markdown(f"- {outage.sentences}")
     token_column = (f"{outages[0].phase.capitalize()} tokens", f"{outages[0].phase}_tokens_per_s")
     time_columns = ("Time to first token", "ttft_s_mean"), ("Time per output token", "tpot_s_mean")
-    plot_all((title, around_faults(windows, events, scenario.faults, scenario.warmup_s, column),
-            f"fault-{column}") for title, column in (token_column, *time_columns))  # fmt: skip
+    faults, warmup_s = scenario.faults, scenario.warmup_s
+    plot_all((title, history.around_faults(windows, events, faults, warmup_s, c), f"fault-{c}")
+             for title, c in (token_column, *time_columns))  # fmt: skip
     st.caption(
         "✕ something breaks · ⇄ experts rebalanced · ≈ popularity shifts. Before: the minute "
         "before the fault, or 20 windows if shorter. Back: within 5 % of that and staying there."
@@ -316,23 +316,6 @@ def dips(run: str, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
 
 def _draw_dip(row: RunRow, dip: Dip, number: int) -> None:
     """Draw one fault: what was lost, and who was out of service for how long."""
-    with st.container(border=True):
-        head, link = st.columns([5, 1], vertical_alignment="center")
-        head.markdown(f"**{dip.detail or dip.element}** at {seconds(dip.at_s)}")
-        with link:
-            name = dip.down[0][0] if dip.down else dip.element
-            link_page("playback", "Watch it", {"run": row.id, "at": f"{dip.at_s:.6g}", "see": name})
-        with st.grid(5, min_column_width=170, key=f"dip-{number}"):
-            _draw_dip_tiles(dip)
-        down_texts = [f"{name} was out of service for {seconds(s)}" for name, s in dip.down[:SHOWN]]
-        if dip.down[SHOWN:]:
-            down_texts.append(f"{len(dip.down) - SHOWN} more were out of service for less")
-        if down_texts:
-            st.caption(sentence("; ".join(down_texts)))
-
-
-def _draw_dip_tiles(dip: Dip) -> None:
-    """Draw one tile per figure of a dip, with its unit."""
     usual_rate, lowest_rate = dip.before_tokens_per_s, dip.lowest_tokens_per_s
     fall_share = 1 - lowest_rate / usual_rate if usual_rate and lowest_rate is not None else 0.0
     fall_text = f"-{amount(fall_share, 'share')}" if fall_share > 0 else None
@@ -343,20 +326,32 @@ def _draw_dip_tiles(dip: Dip) -> None:
     goodput_text = NOTHING if goodput_before is None else three_figures(goodput_before)
     if goodput_during is not None:
         goodput_text = f"{goodput_text} → {three_figures(goodput_during)}"
-    st.metric(f"{dip.phase.capitalize()} before", amount(usual_rate, "rate", "tokens/s"))
-    st.metric("Lowest", amount(lowest_rate, "rate", "tokens/s"), fall_text)
-    st.metric(
-        "Back after", recovery_text,
-        help="From the fault until output was back within 5 % of before and stayed there; "
-        "where it was not: how long was looked, to the next fault or the end of the run.",
-    )  # fmt: skip
-    st.metric(
-        "Goodput before → then", f"{goodput_text} req/s",
-        help="Requests per second that met the SLO, before the fault and from it until output was "
-        "back.",
-    )  # fmt: skip
-    st.metric("Requests retried · lost", f"{dip.retried:,} · {dip.lost:,}",
-              help="Thrown out by this fault and tried again; given up.")  # fmt: skip
+    with st.container(border=True):
+        head, link = st.columns([5, 1], vertical_alignment="center")
+        head.markdown(f"**{dip.detail or dip.element}** at {seconds(dip.at_s)}")
+        with link:
+            name = dip.down[0][0] if dip.down else dip.element
+            link_page("playback", "Watch it", {"run": row.id, "at": f"{dip.at_s:.6g}", "see": name})
+        with st.grid(5, min_column_width=170, key=f"dip-{number}"):
+            st.metric(f"{dip.phase.capitalize()} before", amount(usual_rate, "rate", "tokens/s"))
+            st.metric("Lowest", amount(lowest_rate, "rate", "tokens/s"), fall_text)
+            st.metric(
+                "Back after", recovery_text,
+                help="From the fault until output was back within 5 % of before and stayed there; "
+                "where it was not: how long was looked, to the next fault or the end of the run.",
+            )  # fmt: skip
+            st.metric(
+                "Goodput before → then", f"{goodput_text} req/s",
+                help="Requests per second that met the SLO, before the fault and from it until "
+                "output was back.",
+            )  # fmt: skip
+            st.metric("Requests retried · lost", f"{dip.retried:,} · {dip.lost:,}",
+                      help="Thrown out by this fault and tried again; given up.")  # fmt: skip
+        down_texts = [f"{name} was out of service for {seconds(s)}" for name, s in dip.down[:SHOWN]]
+        if dip.down[SHOWN:]:
+            down_texts.append(f"{len(dip.down) - SHOWN} more were out of service for less")
+        if down_texts:
+            st.caption(sentence("; ".join(down_texts)))
 
 
 # Whether a run has each section, and what draws it.

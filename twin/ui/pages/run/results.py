@@ -21,7 +21,7 @@ from twin.metrics.measures import numbered
 from twin.metrics.registry import metric_of, metrics_at, shown
 from twin.metrics.steadiness import UNSTEADY
 from twin.scenario import Scenario, SpecError
-from twin.ui import formulas, progress, record, runs, session, words
+from twin.ui import formulas, record, runs, session, words
 from twin.ui.fields import form_paths, list_sentences, sentence, with_glossary
 from twin.ui.link import copy_link, go_to, link_page
 from twin.ui.pages import PAGES
@@ -41,7 +41,7 @@ ENDINGS = {  # of the name of a file
 
 def draw_header(row: RunRow, scenario: Scenario) -> None:
     """Draw title and question, and the buttons for the run."""
-    progress.draw_heading(row, scenario.question or words.card_line(scenario))
+    runs.draw_heading(row, scenario.question or words.card_line(scenario))
     for line in list_sentences(scenario):
         st.markdown(f":material/bolt: {plain(line)}")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):

@@ -2,20 +2,20 @@
 
 import streamlit as st
 
-from twin.ui import progress, session
+from twin.ui import runs, session
 from twin.ui.pages.run import explained, own_sections, results, sections
 from twin.ui.show import choose
 
 # 1) The run, or why there is none to show, or none yet.
-row, scenario = progress.named_run("run")
+row, scenario = runs.named_run("run")
 place = st.empty()  # there when the run has ended too: what follows keeps its place, and its state
 if not row.ended:
-    ended_row = progress.follow_run(place, row, scenario)
+    ended_row = runs.follow_run(place, row, scenario)
     if ended_row is None:
         st.stop()
     row = ended_row
 if not row.summary:
-    progress.draw_failure(row, scenario)
+    runs.draw_failure(row, scenario)
     st.stop()
 
 # 2) The headline, and what it is worth.

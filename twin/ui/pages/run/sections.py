@@ -234,24 +234,21 @@ def draw_scenario(row: RunRow, scenario: Scenario) -> None:
             st.caption(f"Figures: {plain(scenario.source)}")
     with right_column:
         st.subheader("What pins the result", anchor=False)
-        st.table(_identities(row), border="horizontal", hide_index=True, hide_header=True)
+        ended = time.gmtime(row.finished_s or row.queued_s)
+        identities = {
+            "Run": row.id,
+            "Scenario": row.scenario,
+            "Result digest": row.result_digest,
+            "Facts digest": row.facts_digest,
+            "Engine version": row.engine_version,
+            "Seed": row.seed,
+            "Ended": time.strftime("%Y-%m-%d %H:%M UTC", ended),
+            "Wall time": f"{row.wall_s:.2f} s" if row.wall_s is not None else NOTHING,
+        }
+        rows = [{"": name, "Value": f"`{value}`"} for name, value in identities.items()]
+        st.table(rows, border="horizontal", hide_index=True, hide_header=True)
     st.subheader("Every field", anchor=False)
     st.dataframe(field_rows(scenario), hide_index=True, height=420)
-
-
-def _identities(row: RunRow) -> list[dict[str, str]]:
-    """Rows (name, value) of what identifies a run: ids, digests and versions."""
-    identities = {
-        "Run": row.id,
-        "Scenario": row.scenario,
-        "Result digest": row.result_digest,
-        "Facts digest": row.facts_digest,
-        "Engine version": row.engine_version,
-        "Seed": row.seed,
-        "Ended": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(row.finished_s or row.queued_s)),
-        "Wall time": f"{row.wall_s:.2f} s" if row.wall_s is not None else NOTHING,
-    }
-    return [{"": name, "Value": f"`{value}`"} for name, value in identities.items()]
 
 
 def field_rows(scenario: Scenario) -> list[dict[str, Any]]:

@@ -93,13 +93,10 @@ def prepare_first_page() -> None:
 
 def fail_a_node(draft: Scenario) -> str:
     """Add the failure of a node of the last decode instance; returns '' or why it is impossible."""
-    try:
-        fabric = fabric_of(draft.supernode)
-    except HardwareError as error:
-        return sentence(str(error))
-    placement, reason = formulas.place_instances(draft, fabric)
+    placement, reason = formulas.place_instances(draft)
     if reason:
         return reason
+    fabric = fabric_of(draft.supernode)
     node_faults = typical_faults(draft, fabric, placement.instances).get("A node")
     if not node_faults:
         return "This machine has no node that could fail."

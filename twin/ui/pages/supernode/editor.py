@@ -20,6 +20,7 @@ from twin.ui.fields import sentence
 
 Element = str | tuple[str, str]  # a name, or the two ends of a link
 MOST = 2000  # edits a scenario may hold
+OUTCOME = "fabric-outcome"  # session state: sentence on the last change, whether it was refused
 
 
 def fabric_of(supernode: Supernode) -> Network:
@@ -39,14 +40,9 @@ def shown_fabric() -> tuple[Network | None, str]:
     return fabric, ""
 
 
-def take_outcome() -> tuple[str, bool]:
-    """(sentence on the last change, whether it was refused); returned once, then ('', False)."""
-    return st.session_state.pop("fabric-outcome", ("", False))
-
-
 def refuse(text: str) -> bool:
     """Store a sentence that says why a change is impossible; returns False."""
-    st.session_state["fabric-outcome"] = (sentence(text), True)
+    st.session_state[OUTCOME] = (sentence(text), True)
     return False
 
 
@@ -92,7 +88,7 @@ def restore_elements(names: Sequence[Element]) -> bool:
     if wider_edits:
         wider_names = ", ".join(dict.fromkeys(e.element for e in wider_edits))
         text = f"Still edited as part of {wider_names}: restore that to have all of it as built."
-        st.session_state["fabric-outcome"] = (text, False)
+        st.session_state[OUTCOME] = (text, False)
     return apply(edits_left)
 
 
@@ -153,7 +149,7 @@ def last_act() -> int:
 def _act(action: dict[str, Any]) -> None:
     """Carry out one action of the picture (undo, move, restore, set a share) on the draft."""
     if step := action.get("step"):
-        session.undo() if step < 0 else session.redo()
+        session.step(-1 if step < 0 else 1)
         return
     names = [str(name) for name in action.get("names", ())]
     if action.get("move"):

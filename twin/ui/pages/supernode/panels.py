@@ -1,32 +1,51 @@
-"""What stands around the picture of the fabric: prices, what came of a change, differences."""
+"""What stands around the picture of the fabric. Three rates that edits move, with bottlenecks
+(bytes/s, one direction, idle links), of a pool's slowest instance; collisions of whole flows that
+are hashed to paths; what came of a change; sums and files of the machine."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import streamlit as st
 
 from twin.facts import Facts
+from twin.hardware import demands, prices
 from twin.hardware.chip import Chip, HardwareError, load_chip
-from twin.hardware.demands import dram, lending_nodes
+from twin.hardware.collisions import Collision
+from twin.hardware.flows import Load, Plane
 from twin.hardware.graph_text import forms
 from twin.hardware.machine_file import fabric_text
 from twin.hardware.network import Network
-from twin.hardware.prices import summary
+from twin.hardware.placement import Instance, place
+from twin.hardware.prices import Price
 from twin.hardware.validation import problems
 from twin.metrics.measures import NOTHING, numbered
-from twin.scenario import MemoryPool, Scenario
-from twin.ui import session
+from twin.outlook import Outlook
+from twin.scenario import MemoryPool, Scenario, with_overrides
+from twin.ui import formulas, session
 from twin.ui.fields import sentence
 from twin.ui.imports import draw_machine_upload
 from twin.ui.pages.supernode import editor
-from twin.ui.pages.supernode.prices import PLANES, Headline, headlines
 from twin.ui.show import download, file_name
 
+Key = Callable[[Instance], tuple[bytes, ...]]
+Collisions = dict[tuple[str, str], Collision]  # by kind of traffic and plane of FIELDS
+
+PLANES = {"ub": "UB", "rdma": "RDMA", "vpc": "VPC"}
+FIELDS = {"ub": "supernode.ub_routing", "rdma": "supernode.rdma_routing"}
+WAY = {"ub": "ub", "rdma": "rdma", "host": "rdma"}  # plane of a demand -> plane that it takes
+TRAFFIC = {  # classes whose load the picture can show
+    "experts": "Load of the exchange among dies",
+    "kv_hand_off": "Load of the KV transfer",
+    "pool_read": "Load of pool reads",
+}
 # A sentence for everything about a machine that cannot work.
 cannot_work = lru_cache(maxsize=16)(problems)
-totals = lru_cache(maxsize=8)(summary)  # of a fabric, each with its unit in its name
+totals = lru_cache(maxsize=8)(prices.summary)  # of a fabric, each with its unit in its name
 ROUTED = {
     "adaptive": "Rates are for traffic that is balanced over its paths to keep the fullest link "
     "low (adaptive routing).",
@@ -44,6 +63,210 @@ ADDED = {
 ADDED["hashed"] = ADDED["ecmp"]
 
 
+class Headline(NamedTuple):
+    """One price of a fabric: its rate and bottleneck, or why there is none."""
+
+    label: str
+    bytes_per_s: float | None
+    per: str  # whose rate it is
+    where: str  # what is full first, or why nothing can pass
+    latency_s: float | None = None
+
+
+def price_key(net: Network) -> Key:
+    """Function that returns a key of an instance, equal for instances with equal prices: same
+    places in alike nodes, or, with links from node to node, the same dies."""
+    tail_node, head_node = net.node[net.tail], net.node[net.head]
+    has_direct_links = bool(((tail_node >= 0) & (head_node >= 0) & (tail_node != head_node)).any())
+    node_of_link = np.maximum(tail_node, head_node)
+    links_by_node = np.argsort(node_of_link, kind="stable")
+    link_values = np.stack([net.capacity, net.latency], axis=1)[links_by_node]
+    first_link = np.searchsorted(node_of_link[links_by_node], np.arange(net.nodes + 1))
+    link_bytes_by_node = [link_values[begin:end].tobytes() for begin, end in pairwise(first_link)]
+
+    def key(instance: Instance) -> tuple[bytes, ...]:
+        """Bytes of the instance's places and of its nodes' links, or of its dies."""
+        if has_direct_links:
+            return (np.array(instance.die_of_rank).tobytes(),)
+        node_of_die, position = np.divmod(np.array(instance.die_of_rank), net.dies_per_node)
+        nodes = list(dict.fromkeys(node_of_die.tolist()))
+        positions = np.stack([np.searchsorted(np.sort(nodes), node_of_die), position])
+        return (positions.tobytes(), *(link_bytes_by_node[n] for n in nodes))
+
+    return key
+
+
+@lru_cache(maxsize=16)
+def headlines(s: Scenario, fabric: Network) -> list[Headline]:
+    """Rates that matter to the deployment: experts' exchange, KV transfer, pool reads."""
+    try:
+        instances = place(s, fabric).instances
+    except HardwareError:  # the answer above the prices says why
+        return []
+    key_of, rates = price_key(fabric), list[Headline]()
+
+    def pool(*roles: str) -> list[Instance]:
+        """Instances of these roles."""
+        return [i for i in instances if i.role in roles]
+
+    serving_instances = pool("decode", "colocated") or pool("prefill")
+    exchangers = [i for i in serving_instances if i.dies > 1]
+    if exchangers:
+        label = f"All-to-all, {exchangers[0].role} die"
+        rates.append(_slowest(label, "die", exchangers, key_of,
+                              lambda i: prices.all_to_all(fabric, i.die_of_rank)))  # fmt: skip
+    if s.deployment.mode == "disaggregated":
+        plane = s.deployment.kv_transfer_plane
+        label, per = f"KV transfer, die · {PLANES[plane]}", "die" if plane != "vpc" else "node"
+        rates.append(_slowest(label, per, pool("prefill", "decode"), key_of,
+                              lambda i: _hand_off_price(fabric, instances, i, plane)))  # fmt: skip
+    if s.memory_pool.enabled and s.deployment.mode != "decode_only":
+        pool_plane, readers = s.memory_pool.plane, pool("prefill", "colocated")
+        label, per = f"Pool read, instance · {PLANES[pool_plane]}", f"{readers[0].role} instance"
+        rates.append(_slowest(label, per, readers, key_of, lambda i: prices.pool_read(
+            fabric, i.die_of_rank, pool_plane)))  # fmt: skip
+    return rates
+
+
+def link_shares(s: Scenario, net: Network, traffic: str) -> np.ndarray[Any, Any]:
+    """Used share of each directed link, f8[links], if all instances send such traffic at once."""
+    shares = np.zeros(net.capacity.size)
+    for load in _loads(s, net, place(s, net).instances, traffic):
+        bytes_per_s, _ = load.rate_alone(net)
+        if 0.0 < bytes_per_s < np.inf:
+            shares[load.links] += bytes_per_s * load.amounts / net.capacity[load.links]
+    return np.minimum(shares, 1.0)
+
+
+def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) -> Iterator[Load]:
+    """Load of a class of traffic on the network, if any; experts: of prefill if none decodes."""
+
+    def dies(*roles: str) -> list[int]:
+        """Dies of instances of these roles."""
+        return [die for i in placed if i.role in roles for die in i.die_of_rank]
+
+    prefill_dies, decode_dies = dies("prefill", "colocated"), dies("decode", "colocated")
+    if traffic == "experts":
+        exchangers = [i for i in placed if i.dies > 1 and (i.role != "prefill" or not decode_dies)]
+        yield from (demands.exchange_load(net, i.die_of_rank) for i in exchangers)
+    elif traffic == "kv_hand_off" and s.deployment.mode == "disaggregated":
+        yield demands.kv_load(net, prefill_dies, decode_dies, s.deployment.kv_transfer_plane)
+    elif traffic == "pool_read" and s.memory_pool.enabled and prefill_dies:
+        pool_load = demands.pool_load(net, prefill_dies, s.memory_pool.plane)
+        if pool_load is not None:
+            yield pool_load[0]
+
+
+def _hand_off_price(
+    fabric: Network, instances: Sequence[Instance], instance: Instance, plane: Plane
+) -> Price:
+    """Price of KV transfer by an instance's slowest die, its rate over the mean hash collision."""
+    collision = prices.transfer_collision(
+        fabric, ((i.role, i.die_of_rank) for i in instances), plane
+    )
+    nic_rates = prices.port_rates(fabric, plane)
+    first_price = prices.nic(fabric, instance.die_of_rank[0], plane)
+    rates = nic_rates[prices.ports_of(fabric, instance.die_of_rank, first_price)]
+    slowest = prices.nic(fabric, instance.die_of_rank[int(np.argmin(rates))], plane)
+    return replace(slowest, bytes_per_s=slowest.bytes_per_s / collision.mean, collision=collision)
+
+
+def _slowest(
+    label: str, per: str, instances: Sequence[Instance], key_of: Key,
+    price: Callable[[Instance], Price],
+) -> Headline:  # fmt: skip
+    """Lowest price among instances; where keys are equal, one is priced."""
+    instance_by_key = {key_of(instance): instance for instance in reversed(instances)}
+    try:
+        candidates = [price(instance) for instance in instance_by_key.values()]
+    except HardwareError as error:
+        return Headline(label, None, per, str(error))
+    lowest = min(reversed(candidates), key=lambda p: p.bytes_per_s)
+    return Headline(label, lowest.bytes_per_s, per, lowest.bottleneck, lowest.latency_s)
+
+
+def hashed_planes(fabric: Network) -> list[str]:
+    """Names of a machine's planes that hash whole flows to paths."""
+    return [plane for plane in FIELDS if fabric.routing(plane) == "hashed"]
+
+
+@lru_cache(maxsize=16)
+def collisions(s: Scenario, fabric: Network) -> Collisions:
+    """The collision factors of the deployment: by traffic and plane those of the worst instance."""
+    worst_by: Collisions = {}
+    for traffic, load in _traffic_loads(s, fabric):
+        for plane, collision in load.collisions:
+            key = traffic, WAY.get(plane, plane)
+            candidates = worst_by.get(key, Collision()), collision
+            worst_by[key] = max(candidates, key=lambda c: (c.mean, c.flows))
+    return worst_by
+
+
+def _traffic_loads(s: Scenario, net: Network) -> Iterator[tuple[str, Load]]:
+    """(kind of traffic, its load) for one of all equivalent instances."""
+    key_of = price_key(net)
+    instances = place(s, net).instances
+    distinct_instances = list({(i.role, key_of(i)): i for i in reversed(instances)}.values())[::-1]
+    decode_dies = [die for i in instances if i.role == "decode" for die in i.die_of_rank]
+    for instance in distinct_instances:
+        if instance.dies > 1:
+            yield f"Exchange, {instance.role}", demands.exchange_load(net, instance.die_of_rank)
+        if instance.role == "prefill" and decode_dies:
+            plane = s.deployment.kv_transfer_plane
+            yield "KV transfers", demands.kv_load(net, instance.die_of_rank, decode_dies, plane)
+        if instance.role != "decode" and s.memory_pool.enabled:
+            pool_load = demands.pool_load(net, instance.die_of_rank, s.memory_pool.plane)
+            if pool_load is not None:
+                yield "Pool reads", pool_load[0]
+
+
+def draw_hashed_flows(draft: Scenario, fabric: Network) -> None:
+    """Draw collisions of flows and their cost; nothing if no plane hashes flows."""
+    planes = hashed_planes(fabric)
+    if not planes:
+        return
+    st.subheader("Hashed flows", anchor=False)
+    try:
+        collision_by = collisions(draft, fabric)
+    except HardwareError:
+        return  # the page has said above why instances cannot be placed
+    st.caption(
+        "Time over that of an even split, as each flow stays on one of its equal paths. An "
+        "exchange or a read waits for its fullest path, a KV transfer for its own; p99 is over "
+        "where the hash puts them. Prices take the mean."
+    )
+    if not collision_by:
+        st.markdown("No traffic of this deployment takes a plane that hashes flows.")
+        return
+    rows = [
+        {"Traffic": traffic, "Plane": PLANES[plane], "Mean": f"{collision.mean:.2f} ×",
+         "p99": f"{collision.p99:.2f} ×", "Flows at once": f"{collision.flows:,}"}
+        for (traffic, plane), collision in collision_by.items()
+    ]  # fmt: skip
+    st.dataframe(rows, hide_index=True)
+    st.markdown(_cost_sentence(draft, planes, collision_by))
+
+
+def _cost_sentence(draft: Scenario, planes: list[str], collision_by: Collisions) -> str:
+    """One sentence on what hashed flows cost: TPOT, and the duration of KV transfers."""
+    even_scenario = with_overrides(draft, {FIELDS[plane]: "ecmp" for plane in planes})
+    hashed, even = formulas.outlook(draft), formulas.outlook(even_scenario)
+    clauses = []
+    if isinstance(hashed, Outlook) and isinstance(even, Outlook) and hashed.tpot_s and even.tpot_s:
+        clauses.append(
+            f"TPOT is {1e3 * hashed.tpot_s:.3g} ms by formula, and {1e3 * even.tpot_s:.3g} ms with "
+            "an even split"
+        )
+    transfers = (c.mean for (traffic, _), c in collision_by.items() if traffic == "KV transfers")
+    if factor := max(transfers, default=0.0):
+        clauses.append(
+            "KV transfers meet no other on their paths" if factor < 1.005 else
+            f"a KV transfer takes {factor:.2f} times as long"
+        )  # fmt: skip
+    cost_text = "; ".join(clauses) or "no die decodes, and no KV moves"
+    return f"{cost_text[0].upper()}{cost_text[1:]}."
+
+
 def draw_prices(draft: Scenario, fabric: Network) -> None:
     """Draw the deployment's prices on this fabric, and their change since the draft began."""
     preset_machine = session.preset().supernode
@@ -55,30 +278,28 @@ def draw_prices(draft: Scenario, fabric: Network) -> None:
     rate_before = {price.label: price.bytes_per_s for price in preset_prices}
     with st.grid(3, min_column_width=150, gap="small"):
         for price in headlines(draft, fabric):
-            _draw_price(price, rate_before.get(price.label))
-
-
-def _draw_price(price: Headline, bytes_per_s_before: float | None) -> None:
-    """Draw one rate, and its change since before the edits."""
-    # Always a line below the figure: the picture must not move when the first edit is priced.
-    delta, is_changed, rate_text, help_text = "now", False, "cut off", sentence(price.where)
-    if price.bytes_per_s is None:
-        delta = f"was {_rate_text(bytes_per_s_before)}" if bytes_per_s_before else delta
-    else:
-        change = price.bytes_per_s / bytes_per_s_before - 1 if bytes_per_s_before else 0.0
-        if is_changed := abs(change) >= 5e-5:
-            delta = f"{100 * change:+.3g} % of {_rate_text(bytes_per_s_before or 0.0)}"
-        elif bytes_per_s_before:
-            delta = "unchanged"
-        latency_text = f" Latency {1e6 * price.latency_s:.3g} µs." if price.latency_s else ""
-        rate_text = _rate_text(price.bytes_per_s)
-        help_text = (
-            f"A {price.per} gets this, one direction, with no other traffic on the way; the "
-            f"slowest one. Full first: {price.where}.{latency_text} The change is against the "
-            "machine that this draft began with."
-        )
-    st.metric(price.label, rate_text, delta, delta_color="normal" if is_changed else "off",
-              delta_arrow="auto" if is_changed else "off", help=help_text)  # fmt: skip
+            bytes_per_s_before = rate_before.get(price.label)
+            # Always a line below the figure: else the first edit that is priced moves the picture.
+            delta, is_changed, rate_text, help_text = "now", False, "cut off", sentence(price.where)
+            if price.bytes_per_s is None:
+                delta = f"was {_rate_text(bytes_per_s_before)}" if bytes_per_s_before else delta
+            else:
+                change = price.bytes_per_s / bytes_per_s_before - 1 if bytes_per_s_before else 0.0
+                if is_changed := abs(change) >= 5e-5:
+                    delta = f"{100 * change:+.3g} % of {_rate_text(bytes_per_s_before or 0.0)}"
+                elif bytes_per_s_before:
+                    delta = "unchanged"
+                latency_text = (
+                    f" Latency {1e6 * price.latency_s:.3g} µs." if price.latency_s else ""
+                )
+                rate_text = _rate_text(price.bytes_per_s)
+                help_text = (
+                    f"A {price.per} gets this, one direction, with no other traffic on the way; "
+                    f"the slowest one. Full first: {price.where}.{latency_text} The change is "
+                    "against the machine that this draft began with."
+                )
+            st.metric(price.label, rate_text, delta, delta_color="normal" if is_changed else "off",
+                      delta_arrow="auto" if is_changed else "off", help=help_text)  # fmt: skip
 
 
 def _rate_text(bytes_per_s: float) -> str:
@@ -94,7 +315,7 @@ def _rate_text(bytes_per_s: float) -> str:
 
 def draw_outcome() -> None:
     """Draw the sentence on the fabric's last change, if any, in red if it was refused."""
-    outcome_text, is_refused = editor.take_outcome()
+    outcome_text, is_refused = st.session_state.pop(editor.OUTCOME, ("", False))  # drawn once
     if outcome_text:
         colour, icon = ("red", "error") if is_refused else ("green", "check")
         st.markdown(f":small[:{colour}[:material/{icon}: {outcome_text}]]")
@@ -133,8 +354,8 @@ def _chip_tiles(
     supernodes_text = f" in {supernodes} supernodes" if supernodes > 1 else ""
     l1_chips, l2_chips, chip_count = totals["l1_chips"], totals["l2_chips"], totals["switches"]
     l2_per_plane, port_share = totals["l2_chips_per_sub_plane"], totals["l2_port_utilisation"]
-    lenders = lending_nodes(net)
-    pool_tb = pool.gb_per_node * dram(net, lenders) / 1e3 if pool.enabled else 0.0
+    lenders = demands.lending_nodes(net)
+    pool_tb = pool.gb_per_node * demands.dram(net, lenders) / 1e3 if pool.enabled else 0.0
     unit = "OPS" if best_format[:3] == "int" else "FLOPS"
     node_text = "a node with NPUs, of others by their CPUs" if np.ptp(net.cpus) else "every node"
     tooltip = f"{pool.gb_per_node:,.4g} GB of {node_text}." if pool_tb else "No blocks are stored."

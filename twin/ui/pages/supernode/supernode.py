@@ -11,7 +11,7 @@ from twin.ui.fields import field_of, options, sentence, why_idle, with_labels
 from twin.ui.forms.tables import draw_rows
 from twin.ui.formulas import place_instances
 from twin.ui.pages.supernode import editor, panels
-from twin.ui.pages.supernode.prices import TRAFFIC, draw_hashed_flows, link_shares
+from twin.ui.pages.supernode.panels import TRAFFIC, link_shares
 from twin.ui.pages.supernode.table import draw_parts_table
 from twin.ui.toolbar import draw_scenario_head
 
@@ -81,7 +81,7 @@ with file_tab:
 # 4) What it adds up to.
 if fabric is not None and not wiring_problem:
     panels.draw_totals(fabric, session.facts(), draft)
-    draw_hashed_flows(draft, fabric)
+    panels.draw_hashed_flows(draft, fabric)
     draw_sections("supernode.end", fabric)
 
 # 5) The second answer: the draft simulated.

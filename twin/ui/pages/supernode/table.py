@@ -115,24 +115,19 @@ def draw_parts_table(fabric: Network, selection: Sequence[str]) -> None:
     )  # fmt: skip
     picked_rows = [page.row(k, named=True) for k in event.selection.rows if k < page.height]
     with tools:
-        _draw_tools(picked_rows)
+        button = partial(st.button, disabled=not picked_rows)
+        button("Take out", "parts-off", on_click=set_parts, args=(picked_rows, 0.0))
+        button("Restore", "parts-restore", on_click=restore_parts, args=(picked_rows,))
+        amount = st.number_input("Set to", 0.0, 1e6, 50.0, key="parts-amount", width=130)
+        unit = st.selectbox("Unit", [SHARE, RATE, WAIT], key="parts-unit", width=140)
+        label = f"Set {numbered(len(picked_rows), 'row')}" if picked_rows else "Set"
+        button(label, "parts-set", on_click=set_parts, args=(picked_rows, amount, unit))
     count_text = numbered(page.height, "row")
     of_all = f", of {frame.height:,}: search to narrow" if frame.height > MOST_ROWS else ""
     st.caption(
         f"{count_text}{of_all}. What leaves an element over all its links, or what a link carries, "
         "one direction."
     )
-
-
-def _draw_tools(picked_rows: list[Row]) -> None:
-    """Draw the buttons and inputs that change the picked rows."""
-    button = partial(st.button, disabled=not picked_rows)
-    button("Take out", "parts-off", on_click=set_parts, args=(picked_rows, 0.0))
-    button("Restore", "parts-restore", on_click=restore_parts, args=(picked_rows,))
-    amount = st.number_input("Set to", 0.0, 1e6, 50.0, key="parts-amount", width=130)
-    unit = st.selectbox("Unit", [SHARE, RATE, WAIT], key="parts-unit", width=140)
-    label = f"Set {numbered(len(picked_rows), 'row')}" if picked_rows else "Set"
-    button(label, "parts-set", on_click=set_parts, args=(picked_rows, amount, unit))
 
 
 def set_parts(picked_rows: Sequence[Row], amount: float, unit: str = SHARE) -> None:

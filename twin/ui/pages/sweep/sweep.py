@@ -9,8 +9,7 @@ from twin.ui.charts import sweep as charts
 from twin.ui.fields import field_name, sentence
 from twin.ui.link import copy_link
 from twin.ui.pages.sweep import points as pts
-from twin.ui.progress import draw_compilation
-from twin.ui.runs import draw_error_bands
+from twin.ui.runs import draw_compilation, draw_error_bands
 from twin.ui.show import download, is_dark, plain, plot, table_csv
 from twin.ui.toolbar import draw_header
 

@@ -1,16 +1,18 @@
-"""Charts of instances that come and go, of a day by hour, and of the memory pool."""
+"""Charts of a run's history: instances that come and go, faults, hours of a day, memory pool."""
 
-import itertools
 from collections.abc import Mapping, Sequence
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from twin.metrics.events import Kind
 from twin.metrics.measures import amount, numbered, seconds
+from twin.scenario import KINDS, Fault
 from twin.ui import theme
 from twin.ui.charts import OVER_TIME, base, timeline
-from twin.ui.charts.base import Chart, chart, figure, mark_at, span_chart
+from twin.ui.charts.base import Chart, span_chart
 
 STATES = {
     "process": ("starts", "#C9CDD8"),
@@ -35,14 +37,30 @@ DAY = {
     "Requests that came": ({"arrived": ("requests", theme.SERIES[0])}, "requests"),
 }
 TIERS = {"pool_read": ("DRAM", theme.ROLE["memory_pool"]), "ssd_read": ("SSD", theme.SERIES[4])}
-MOST = 60  # rows of a picture
+INSTANCES_MOST, FAULTS_MOST = 60, 40  # rows of a picture
+FAULT = "#D03B2F"  # a thing out of service; 4.5:1 on white, 3.9:1 on the dark page
+LOOKS = {"out": FAULT, "reduced": theme.PLANE["rdma"], "slow": theme.ROLE["colocated"]}
+MARKS = {
+    Kind.FAULT: ("✕", FAULT),
+    Kind.REBALANCE: ("⇄", theme.ROLE["colocated"]),
+    Kind.SHIFT: ("≈", theme.PLANE["vpc"]),
+}
+# Columns of the windows that are drawn around faults: label, role whose colour it bears, axis,
+# factor from SI to its unit.
+AROUND = {
+    "output_tokens_per_s": ("output", "decode", "output tokens/s", 1.0),
+    "input_tokens_per_s": ("input", "prefill", "input tokens/s", 1.0),
+    "ttft_s_mean": ("TTFT", "prefill", "TTFT, mean (s)", 1.0),
+    "tpot_s_mean": ("TPOT", "decode", "TPOT, mean (ms)", 1e3),
+}
+SHADES = 0.06, 0.12  # while a fault is in force; while an instance was out of service
 
 
 def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart:
     """Chart of instances over time, a row each by its first NPU, with a bar for each state."""
     key_columns = [name for name in ("role", "instance", "model") if name in table.columns]
     instances = table.group_by(key_columns).agg(pl.col("first_npu").first())
-    instances = instances.sort("first_npu", "role", "instance").head(MOST)
+    instances = instances.sort("first_npu", "role", "instance").head(INSTANCES_MOST)
     row_names = [_instance_name(row) for row in instances.iter_rows(named=True)]
     series: dict[str, tuple[str, list[tuple[str, float, float, str]]]] = {}
     styles = {role: (f"{role} serves", theme.ROLE[role]) for role in ROLES} | STATES
@@ -75,13 +93,13 @@ def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] |
         "between them.",
     )  # fmt: skip
     for name, side, mark in zip(("high", "low"), ("top", "bottom"), marks or (), strict=False):
-        mark_at(chart.figure, f"{name} mark", f"{side} left", y=mark)
+        base.mark_at(chart.figure, f"{name} mark", f"{side} left", y=mark)
     return chart
 
 
 def hourly_bars(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], unit: str) -> Chart:
     """Chart of stacked bars, one per hour; `columns`: its name -> (label, colour)."""
-    fig, sentences = figure(height=240), []
+    fig, sentences = base.figure(height=240), []
     for name, (label, colour) in columns.items():
         if name not in hours.columns or not hours[name].max():
             continue
@@ -96,14 +114,14 @@ def hourly_bars(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], uni
             f"{label}: {amount(low_row[name], 'rate', unit)} at least, in hour {low_row['hour']}, "
             f"{amount(high_row[name], 'rate', unit)} at most, in hour {high_row['hour']}"
         )
-    return chart(
+    return base.chart(
         fig, f"{unit} by hour. " + "; ".join(sentences) + ".", "Each bar is one hour of the day.",
         x={"title_text": "hour", "dtick": max(1, hours.height // 8)}, y={"title_text": unit},
         barmode="stack", showlegend=len(sentences) > 1, bargap=0.15,
     )  # fmt: skip
 
 
-def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> base.Chart:
+def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> Chart:
     """Chart of the bytes/s read from each tier of the memory pool over simulated time."""
     reads = traffic.filter(pl.col("traffic").is_in(list(TIERS)))
     bytes_by_tier = reads.pivot("traffic", index="t_s", values="bytes", aggregate_function="sum")
@@ -114,15 +132,15 @@ def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> base
     return timeline(table, TIERS, "GB/s", scale=1e-9, warmup_s=warmup_s, reads=caption)
 
 
-def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> base.Chart:
+def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> Chart:
     """Chart of the hit ratio of each tenant's namespace over time; hits: a column per tenant."""
-    styles = zip(names, itertools.cycle(theme.SERIES), strict=False)
+    styles = zip(names, cycle(theme.SERIES), strict=False)
     columns = {str(k): style for k, style in enumerate(styles)}
     reads = "Each tenant hits only blocks of its own namespace."
     return timeline(hits, columns, "%", scale=100, top=101, warmup_s=warmup_s, reads=reads)
 
 
-def servers(reads: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> base.Chart:
+def servers(reads: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> Chart:
     """Map of the bytes/s read from each memory server over simulated time, a row a node."""
     nodes, times_s = reads["node"].unique().sort(), reads["t_s"].unique().sort()
     reads, shape = reads.sort("node", "t_s"), (nodes.len(), times_s.len())
@@ -146,3 +164,72 @@ def servers(reads: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> base
         "prompts share.", x={"title_text": f"simulated time ({unit})"},
         y={"autorange": "reversed", "showgrid": False}, margin={"t": 8},
     )  # fmt: skip
+
+
+def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> Chart:
+    """Chart of faults over simulated time, a bar each from its begin to its repair."""
+    shown_events = [e for e in events if e.at_s < horizon_s][:FAULTS_MOST]
+    if not shown_events:
+        return base.empty_chart("Nothing breaks within the simulated time")
+    row_names = [f"{k + 1}  {e.where}" for k, e in enumerate(shown_events)]
+    series = {
+        kind.label: (LOOKS[kind.look], [
+            (name, begin_s, end_s, _effect_text(e))
+            for name, e in zip(row_names, shown_events, strict=True) if e.kind == kind.name
+            for begin_s, end_s in _spans(e, horizon_s)
+        ])
+        for kind in KINDS.values()
+    }  # fmt: skip
+    listing = "; ".join(f"{e.element} at {e.at_s:g} s, {_effect_text(e)}" for e in shown_events[:5])
+    alt = f"{numbered(len(shown_events), 'fault')} over {horizon_s:g} s. {listing}."
+    reads = "A bar lasts from the fault to its repair; the warm-up is shaded."
+    return span_chart(row_names, series, alt, reads, horizon_s=horizon_s, warmup_s=warmup_s)
+
+
+def _spans(fault: Fault, horizon_s: float) -> list[tuple[float, float]]:
+    """(begin, end) in s of simulated time in which a fault is in force; one span if too many."""
+    spans_s = [
+        (fault.at_s + begin_s, min(horizon_s, fault.at_s + end_s))
+        for begin_s, end_s in islice(KINDS[fault.kind].spans(fault), FAULTS_MOST + 1)
+        if fault.at_s + begin_s < horizon_s
+    ]
+    return spans_s if len(spans_s) <= FAULTS_MOST else [(fault.at_s, horizon_s)]
+
+
+def _effect_text(fault: Fault) -> str:
+    """Duration of a fault and what it does, as text."""
+    duration_text = f"for {fault.duration_s:g} s" if fault.duration_s else "to the end"
+    return f"{duration_text}: {KINDS[fault.kind].says(fault)}"
+
+
+def around_faults(
+    windows: pl.DataFrame, events: pl.DataFrame, faults: Sequence[Fault], warmup_s: float,
+    column: str,
+) -> Chart:  # fmt: skip
+    """Chart of an entry of AROUND over time, lines at events, shaded during faults and outages."""
+    label, role, y_title, scale = AROUND[column]
+    colours = {column: (label, theme.ROLE[role])}
+    caption = "Shaded while a fault is in force, darker while an instance is out of service."
+    time_chart = timeline(windows, colours, y_title, scale=scale, warmup_s=warmup_s, reads=caption)
+    end_s = float(windows["t_s"].max() or 0.0)  # type: ignore[arg-type]
+    factor, _ = base.time_axis(end_s)
+    mark_s = -1.0
+    for fault in [candidate for candidate in faults if candidate.at_s < end_s][:FAULTS_MOST]:
+        for begin_s, stop_s in _spans(fault, end_s):
+            colour = LOOKS[KINDS[fault.kind].look]
+            base.shade(time_chart.figure, begin_s * factor, stop_s * factor, colour, SHADES[0])
+    for row in events.sort("t_s").head(10 * FAULTS_MOST).iter_rows(named=True):
+        if row["kind"] == Kind.INSTANCE_DOWN:
+            down_end = factor * (end_s if row["end_s"] is None else row["end_s"])
+            base.shade(time_chart.figure, row["t_s"] * factor, down_end, FAULT, SHADES[1])
+        elif row["kind"] in MARKS:
+            mark, colour = MARKS[row["kind"]]
+            time_chart.figure.add_vline(
+                x=row["t_s"] * factor, line={"color": colour, "width": 1.4},
+                annotation_text=mark if row["t_s"] >= mark_s else "", annotation_position="top",
+                annotation_font={"size": 13, "color": colour},
+            )  # fmt: skip
+            mark_s = max(mark_s, row["t_s"] + 0.04 * end_s)
+    kind_counts = events["kind"].value_counts().sort("kind").iter_rows()
+    listing = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in kind_counts)
+    return time_chart._replace(alt=f"{time_chart.alt} Marked: {listing}.")

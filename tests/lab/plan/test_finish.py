@@ -7,7 +7,8 @@ import pytest
 from tests.draws import some
 from tests.lab.plan.small import facts, plan, small
 from tests.lab.plan.test_search import driven
-from twin.lab.plan.answer import interim_answer, limit_name, stage_text
+from twin.lab.explain.capacity import Capacity
+from twin.lab.plan.answer import interim_answer, limit_name, stage_text, status_of
 from twin.lab.plan.candidates import space_of
 from twin.lab.plan.finish import Finish, first_missed_limit, most_missed_limit
 from twin.lab.plan.search import Search
@@ -120,6 +121,46 @@ def test_no_relaxation_is_tried_beyond_what_a_scenario_can_have():
 
 def test_no_longer_tpot_is_tried_than_a_scenario_can_have():
     assert relaxations(lambda: True, slo__tpot_ms=9_000.0)
+
+
+def carrying(short_of):
+    """Finish of a plan all of whose runs hold; longer ones show which deployments carry less."""
+    search = Search(space_of(plan(small(start="empty")), facts()), facts())
+    finish = Finish(search, facts())
+
+    def find_loads(finalists):
+        """A generator that simulates nothing."""
+        for finalist in finalists:
+            load = finalist.rate * (0.996 if finalist.candidate.npus in short_of else 1.05)
+            finalist.capacity = Capacity("workload.rate_req_per_s", load, load, load, 1, load)
+        yield from ()
+
+    finish._find_loads = find_loads
+    figures = dict.fromkeys(STORED, 0.02) | {
+        "share": 1.0, "holds": True, "share_error": 0.0, "steady_state": "steady",
+    }  # fmt: skip
+    for steps in (search.steps(), finish.steps()):
+        with suppress(StopIteration):
+            scenarios = next(steps)
+            while True:
+                scenarios = steps.send([figures for _ in scenarios])
+    return finish
+
+
+def test_what_longer_runs_show_to_carry_less_than_its_load_makes_way_for_more_npus():
+    smallest = carrying(())
+    least_npus = smallest.finalists[0].candidate.npus
+    finish = carrying((least_npus,))
+    assert finish.finalists and all(f.capacity.load > f.rate for f in finish.finalists)
+    assert finish.finalists[0].candidate.npus > least_npus
+    status, reason = status_of(finish.search, smallest.finalists[0].candidate)
+    assert (status, "only in short runs" in reason) == ("infeasible", True)
+
+
+def test_where_nothing_else_carries_the_load_what_nearly_does_is_named():
+    finish = carrying(range(10_000))
+    assert finish.finalists and not finish.relaxations
+    assert all(f.capacity.load < f.rate for f in finish.finalists)
 
 
 def test_what_breaks_first_is_farthest_beyond_its_limit():

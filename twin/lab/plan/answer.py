@@ -115,7 +115,7 @@ def status_of(search: Search, c: Candidate) -> tuple[str, str]:
         return "feasible", ""
     return "infeasible", search.missed_limits(
         tested.trials[-1][1]
-    ) or "keeps the SLO with too few seeds"
+    ) or "keeps the SLO with too few seeds, or only in short runs"
 
 
 def _ranking_rows(finish: Finish) -> list[dict[str, Any]]:

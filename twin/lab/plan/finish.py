@@ -105,11 +105,12 @@ class Finish:
         return -score(self.search.plan.goal, f.rate, f.candidate.npus), -load, f.candidate.settings
 
     def _prove_best(self) -> Steps:
-        """Generator: proves the best deployment of each family; after one that fails, the next."""
-        search, tried_settings = self.search, set()
+        """Generator: proves the best deployment of each family; after one that fails, the next.
+        What longer runs show to carry less than its load stays where there is nothing else."""
+        search, tried_settings, close = self.search, set(), list[Finalist]()
         # One is enough to know that something fits, unless losses take it out.
         finalist_limit = 1 if self.brief and not search.plan.survives else search.plan.finalists
-        while not self.finalists or not search.over():
+        while not (self.finalists or close) or not search.over():
             by_family: dict[Any, Tested] = {f.candidate.family: f.tested for f in self.finalists}
             for tested in search.ranking():
                 if tested.candidate.settings not in tried_settings:
@@ -117,7 +118,7 @@ class Finish:
             untried = [t for t in by_family.values() if t.candidate.settings not in tried_settings]
             untried = untried[: finalist_limit - len(self.finalists)]
             if not untried:
-                return
+                break
             tried_settings |= {tested.candidate.settings for tested in untried}
             finalists = [self._finalist(tested) for tested in untried]
             if not search.has_one_load:  # the largest load first: it is what they are ranked by
@@ -126,7 +127,13 @@ class Finish:
             passing_finalists = [f for f in finalists if self._confirm_mean(f)]
             if search.has_one_load:
                 yield from self._find_loads(passing_finalists)
-            self.finalists += passing_finalists
+            for finalist in passing_finalists:
+                capacity = finalist.capacity
+                is_short = capacity is not None and capacity.load < finalist.rate
+                (close if is_short else self.finalists).append(finalist)
+        for finalist in close if self.finalists else ():
+            self._withdraw(finalist, holds=True)
+        self.finalists = self.finalists or close
 
     def _find_close(self) -> Steps:
         """Generator: if nothing fits, simulates longer what may miss the SLO by chance."""
@@ -173,13 +180,19 @@ class Finish:
         mean_share = statistics.fmean(f.shares) if f.seeds else 0.0
         if mean_share >= self.search.space.base.slo.share and 2 * overloaded_count <= len(f.seeds):
             return True
+        self._withdraw(f, holds=False)
+        return False
+
+    def _withdraw(self, f: Finalist, *, holds: bool) -> None:
+        """Withdraw the result of a finalist's search; holds: whether its seeds keep the SLO."""
         tested, low_rate = f.tested, f.tested.met_rate or f.rate
         last_trial = tested.best_trial or tested.trials[-1][1]  # the second if only nearly enough
-        mean_trial = {**last_trial, "share": mean_share, "within": False, "holds": False,
-                "share_error": _error_of_mean(f)}  # fmt: skip
+        mean_trial = {
+            **last_trial, "share": statistics.fmean(f.shares) if f.seeds else 0.0,
+            "within": False, "holds": holds, "share_error": _error_of_mean(f),
+        }  # fmt: skip
         lower_trials = [(rate, trial) for rate, trial in tested.trials if rate < low_rate]
         tested.trials = [*lower_trials, (low_rate, mean_trial)]
-        return False
 
     def _find_loads(self, finalists: Sequence[Finalist]) -> Steps:
         """Generator: finds the largest load of each finalist, with all searches interleaved."""

@@ -170,6 +170,17 @@ def test_a_visitor_of_a_plan_goes_on_from_its_scenario_unless_they_have_a_draft(
     assert any("another scenario" in each.value for each in app.caption)
 
 
+def test_the_run_of_a_ranked_deployment_says_which_it_is(app, stored, begun):
+    mine = {"name": "Quick start · Seed 2", "question": "Quick start with this change: Seed 2."}
+    opened(app, plan=stored(ANSWER, with_overrides(Scenario(seed=2), mine)))
+    app.button(key="plan-run").click().run()
+    (scenario,) = begun
+    assert scenario.name == "Quick start · Seed 2 · plan 1"
+    assert scenario.question.startswith(
+        "Deployment 1 of a plan for Quick start · Seed 2: 2 prefill"
+    )
+
+
 def test_where_nothing_fits_the_relaxations_stand(app, stored):
     none = ANSWER | {"ranked": [], "relaxations": [RELAXED], "gap": None}
     opened(app, plan=stored(none, Scenario()))

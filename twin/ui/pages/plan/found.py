@@ -114,12 +114,15 @@ def _draw_ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def scenario_of(plan: Plan, row: Mapping[str, Any]) -> Scenario:
-    """The scenario of a ranked deployment, named after it."""
-    name = f"{plan.scenario.name} · plan {row['rank']}"[:80]
+    """The scenario of a ranked deployment, whose name and question say which one it is."""
+    base, settings = plan.scenario, dict(row["settings"])
+    name = words.cut(f"{base.name} · plan {row['rank']}", words.NAME_MOST)
+    question = f"Deployment {row['rank']} of a plan for {base.name}: {brief_text(settings)}."
+    question = words.cut(question, words.QUESTION_MOST)
     try:
-        return with_overrides(plan.scenario, {**row["settings"], "name": name})
+        return with_overrides(base, {**settings, "name": name, "question": question})
     except SpecError:
-        return plan.scenario
+        return base
 
 
 def _row_cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]) -> dict[str, Any]:

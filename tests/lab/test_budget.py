@@ -3,7 +3,7 @@
 import pytest
 
 from tests.lab import budgets
-from twin.lab.library import load_facts, presets
+from twin.lab.library import load_facts, preset, presets
 from twin.lab.runs import budget
 from twin.lab.runs.budget import Budget, TooLarge, estimate_budget, require_fits
 from twin.scenario import with_overrides
@@ -39,6 +39,13 @@ def test_more_traffic_time_shifts_and_decisions_cost_more():
         asked(workload__arrivals="closed_loop", workload__concurrency=100_000),
     ):
         assert estimate_budget(more, load_facts()).seconds > 2 * plain.seconds
+
+
+@pytest.mark.parametrize("key", ["paper-prefill-default", "memory-pool-reuse"])
+def test_clients_of_a_closed_loop_send_no_more_than_the_deployment_answers(key):
+    """16,000 and 23,000 requests; a hundredth of a second each would be millions, and gigabytes."""
+    said = estimate_budget(preset(key), load_facts())
+    assert said.requests < 40_000 and said.memory_bytes < 0.5e9
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
 """What a run takes, memory and time, by rough upper rates from `bench` (factor of three); refusals
 of runs that take too much or name what does not exist."""
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from twin.facts import Facts
+from twin.facts import FactError, Facts
 from twin.hardware.fabric import build_fabric
 from twin.hardware.faults import with_faults
 from twin.lab.runs.process import PEAK_BYTES_MAX, total_bytes
@@ -15,6 +16,7 @@ from twin.metrics.measures import amount
 from twin.model.roofline import facts_of_stack
 from twin.model.shape import load_shape
 from twin.scenario import Scenario, of_models, serving
+from twin.steady import Priced
 from twin.workload.generate import mean_lengths
 from twin.workload.profile import mean_rate_factor
 
@@ -22,7 +24,8 @@ BASE_BYTES, REQUEST_BYTES = 3.5e8, 420.0  # of a process that has simulated; of 
 REQUEST_S, STEP_S, INSTANCE_STEP_S = 4e-6, 8e-6, 4e-7
 SHIFT_S, DECISION_S = 0.03, 0.1  # popularity changes; experts are placed anew
 LOOKS = 120  # of a run at a popularity that moves, however long it is
-FASTEST_TOKEN_S = 0.01  # of a closed loop, whose clients ask again when they are answered
+FASTEST_TOKEN_S = 0.01  # of a closed loop, whose clients send again when they are answered
+LUCKY = 1.5  # a run's rate may exceed the formula's so many times
 SHARE = 0.8  # of the machine's memory for a run
 OVER = 2.0  # a run may take so many times its estimated memory
 LIMIT, LIMIT_S = "TWIN_RUN_SECONDS", 3600.0  # of one run's processor time, by the operator
@@ -70,7 +73,8 @@ def _budget_of_one(s: Scenario, facts: Facts, trace_requests: int) -> Budget:
         requests = float(trace_requests_used * workload.trace.tree_copies)
     elif workload.arrivals == "closed_loop":
         turn_s = max(mean_lengths(workload, facts).output_tokens, 1.0) * FASTEST_TOKEN_S
-        requests = workload.concurrency * (s.horizon_s / turn_s + 1.0)
+        rate = min(workload.concurrency / turn_s, LUCKY * _sustained_req_per_s(s, facts))
+        requests = workload.concurrency + rate * s.horizon_s
     else:
         requests = (
             workload.rate_req_per_s * s.horizon_s * mean_rate_factor(workload, s.horizon_s, facts)
@@ -88,6 +92,14 @@ def _budget_of_one(s: Scenario, facts: Facts, trace_requests: int) -> Budget:
         seconds += s.horizon_s / experts.balancing.interval_s * DECISION_S
     attempts = requests * (1.0 + s.clients.retries)  # there is room for every attempt
     return Budget(requests, BASE_BYTES + attempts * REQUEST_BYTES, seconds)
+
+
+def _sustained_req_per_s(s: Scenario, facts: Facts) -> float:
+    """Requests/s that the deployment sustains by formula; infinite where there is no answer."""
+    try:
+        return Priced(s, facts).prediction.requests_per_s
+    except (ValueError, FactError):
+        return math.inf
 
 
 def budget_of(store: Store, scenario: Scenario, facts: Facts) -> Budget:

@@ -178,7 +178,7 @@ def test_no_deployment_comes_twice_and_each_that_is_out_says_why():
     assert space.open_candidates and all(
         c.reason for c in space.candidates if c.status != "untested"
     )
-    bounds = [c.bound("npus") for c in space.open_candidates]
+    bounds = [score("npus", c.price.bound, c.npus) for c in space.open_candidates]
     assert bounds == sorted(bounds, reverse=True)
 
 

@@ -5,7 +5,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Literal
 
@@ -75,14 +75,6 @@ class Candidate:
         """Its settings by field path, as overrides of the scenario."""
         return dict(self.settings)
 
-    def bound(self, goal: str) -> float:
-        """Upper bound of the score that a simulation of it can have for a goal."""
-        return score(goal, self.price.bound, self.npus)
-
-    def as_infeasible(self, reason: str) -> "Candidate":
-        """A copy with status 'infeasible' for a reason."""
-        return replace(self, status="infeasible", reason=reason)
-
 
 def score(goal: str, rate: float, npus: int) -> float:
     """Score of a deployment with a rate (requests/s), higher is better: 1/NPUs for the goal 'npus',
@@ -151,13 +143,10 @@ class Space:
                 base_settings[path] = value
         candidates += self._new_candidate(base_settings)
         goal = self.plan.goal
-
-        def sort_key(c: Candidate) -> tuple[Any, ...]:
-            """Sort key: candidates not excluded first, then by bound and expected score."""
-            expected_score = score(goal, c.price.expected, c.npus)
-            return c.status != "untested", -c.bound(goal), -expected_score, c.settings
-
-        candidates.sort(key=sort_key)
+        candidates.sort(key=lambda c: (
+            c.status != "untested", -score(goal, c.price.bound, c.npus),
+            -score(goal, c.price.expected, c.npus), c.settings,
+        ))  # fmt: skip
         self.candidates, self.left_out = candidates[:MOST], len(candidates[MOST:])
 
     def add_neighbours(self, c: Candidate) -> None:
@@ -208,8 +197,9 @@ class Space:
                 reason = (
                     f"{price.limit} sustains at most {price.bound:.4g} of {rate:.4g} requests/s"
                 )
-        candidate = Candidate(settings_key, npus, price)
-        return [candidate.as_infeasible(reason) if reason else candidate]
+        return [
+            Candidate(settings_key, npus, price, "infeasible" if reason else "untested", reason)
+        ]
 
     def _with_counts(self, settings: Settings, batches: list[int]) -> list[Candidate]:
         """New candidates of a kind with numbers of instances that match each other, or the load.

@@ -105,10 +105,6 @@ class Curve:
         batch = self.batches[0] - (self.tpots_s[0] - tpot_s) / slope_s if slope_s > 0.0 else 0.0
         return max(0.0, self._rate_factor * batch / tpot_s), tpot_s
 
-    def full_tpot_s(self, batch: float) -> float:
-        """TPOT in seconds with a constant number of requests per NPU in progress."""
-        return self._tpot_s(min(batch, self.batches[-1]))
-
     def tpot_at(self, rate: float, batch: float, npus: int) -> float:
         """TPOT in seconds at a rate (requests/s) of an instance of `npus` NPUs; infinite if no
         priced batch keeps up. Other requests are about Poisson: half the time one deviation above
@@ -117,11 +113,12 @@ class Curve:
         if rate > self._point_at(largest_batch)[0]:
             return math.inf
         requests = self.requests_at(rate) * npus
-        other_counts = (requests + sign * math.sqrt(requests) for sign in (-1.0, 1.0))
-        return sum(self._tpot_s(min(largest_batch, max(n, 0.0) / npus)) for n in other_counts) / 2.0
+        counts = (requests + sign * math.sqrt(requests) for sign in (-1.0, 1.0))
+        return sum(self.full_tpot_s(min(largest_batch, max(n, 0.0) / npus)) for n in counts) / 2.0
 
-    def _tpot_s(self, batch: float) -> float:
-        """TPOT in seconds with a batch per NPU; below the smallest priced one, by the slope."""
+    def full_tpot_s(self, batch: float) -> float:
+        """TPOT in seconds with a constant number of requests per NPU in progress; below the
+        smallest priced batch by the slope, above the largest that one's."""
         if batch < self.batches[0]:
             return self.tpots_s[0] - self._slope_s * (self.batches[0] - batch)
         return _interp(batch, self.batches, self.tpots_s)

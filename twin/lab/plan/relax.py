@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -232,7 +232,7 @@ class Relax:
                 reason, candidates = "misses a limit at a smaller load", search.space.candidates
                 for k, candidate in enumerate(candidates):
                     if self.too_much.get(candidate.settings, math.inf) <= value:
-                        candidates[k] = candidate.as_infeasible(reason)
+                        candidates[k] = replace(candidate, status="infeasible", reason=reason)
                 carriers = [c for c in search.space.open_candidates if c.settings in self.carried]
                 carriers.sort(key=lambda c: (-self.carried[c.settings], c.settings))
                 yield from search.simulate_new(carriers[:NEAR])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -229,6 +230,7 @@ def migration_connection(database: Database) -> Iterator[Connection]:
         connection.execution_options(durable=True)
         with connection.begin():
             yield connection
+            connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
             if connection.exec_driver_sql("PRAGMA foreign_key_check").first():
                 raise StoreError(f"migrating {database.path} would break references: left as it is")
 
@@ -264,12 +266,6 @@ def execute_raw(database: Database, statement: str, *values: str) -> None:
             raw_connection.close()
 
 
-def write_application_id(connection: Connection) -> None:
-    """Write the twin's application id into the header of an SQLite file."""
-    if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
-
-
 def check_integrity(database: Database) -> list[str]:
     """Sentences on faults that SQLite reports; empty if none. Misses most single flipped bytes."""
     if database.path is None:
@@ -285,7 +281,7 @@ def json_text(value: Any) -> str:
     """JSON with sorted keys; takes numpy scalars. Raises StoreError for NaN and infinity."""
     options: dict[str, Any] = {"sort_keys": True, "separators": (",", ":"), "allow_nan": False}
     try:
-        return json.dumps(value, default=_plain_value, **options)
+        return json.dumps(value, default=np.generic.item, **options)
     except ValueError as error:
         raise StoreError(f"a number that is not finite cannot be stored: {error}") from None
 
@@ -296,10 +292,3 @@ def json_value(text: str | bytes) -> Any:
         return json.loads(text)
     except ValueError:
         return None
-
-
-def _plain_value(value: Any) -> Any:
-    """The Python value of a numpy scalar. Raises TypeError for anything else."""
-    if hasattr(value, "item"):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} cannot be stored as JSON")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
-from twin.lab.store.engines import Database, execute_raw, migration_connection, write_application_id
+from twin.lab.store.engines import Database, execute_raw, migration_connection
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import ENDED_STATES, TRANSITIONS, Row
 
@@ -54,7 +54,6 @@ def upgrade(database: Database, versions: Path = VERSIONS) -> None:
             drop_guards(connection)
             _run_alembic(connection, versions)
             make_guards(connection)
-            write_application_id(connection)
 
 
 def _connection_revision(connection: Connection) -> str:

@@ -116,7 +116,6 @@ class ScenarioRow(Row):
     """A stored scenario; `published`: its link was given away."""
 
     __tablename__ = "scenarios"
-    __table_args__ = (sa.Index("ix_scenarios_created_s", "created_s"),)
 
     digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
     schema_version: Mapped[int]
@@ -128,7 +127,7 @@ class ScenarioRow(Row):
     trace_digest: Mapped[str] = mapped_column(DIGEST)  # "" without a trace; may not be stored here
     parent: Mapped[str | None] = mapped_column(DIGEST)  # what it was forked from: of older twins
     preset: Mapped[str] = mapped_column(sa.String(120))  # key of the preset it is, or ""
-    created_s: Mapped[float]
+    created_s: Mapped[float] = mapped_column(index=True)
     published_s: Mapped[float | None]
 
     runs: Mapped[int] = column_property(  # how many it has
@@ -174,7 +173,6 @@ class RunRow(Row):
 
     __tablename__ = "runs"
     __table_args__ = (
-        sa.Index("ix_runs_queued_s", "queued_s"),
         sa.Index("ix_runs_state_queued_s", "state", "queued_s"),
         sa.Index("ix_runs_scenario_facts_digest", "scenario", "facts_digest"),
     )
@@ -185,7 +183,7 @@ class RunRow(Row):
     facts_digest: Mapped[str] = mapped_column(DIGEST, sa.ForeignKey("facts.digest"))
     engine_version: Mapped[str] = mapped_column(sa.String(64))
     seed: Mapped[int] = mapped_column(sa.BigInteger)
-    queued_s: Mapped[float]
+    queued_s: Mapped[float] = mapped_column(index=True)
     # The attempt.
     state: Mapped[str] = mapped_column(sa.String(16))
     cancel_s: Mapped[float | None]  # when a stop was requested

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from tests.draws import draws
 from twin.lab.library import presets
 from twin.lab.sweep.compare import (
-    CompareError,
     changed_fields,
     compare,
     input_rows,
     metric_row,
 )
 from twin.metrics.registry import verdict
-from twin.scenario import Scenario, values_by_path, with_overrides
+from twin.scenario import Scenario, SpecError, values_by_path, with_overrides
 
 
 def run(name="a", **summary):
@@ -117,5 +116,5 @@ def test_runs_side_by_side_with_what_a_reader_must_know():
 
 @pytest.mark.parametrize("count", [0, 1, 7])
 def test_two_to_six_runs_are_compared(count):
-    with pytest.raises(CompareError, match=f"takes 2 to 6 runs, not {count}"):
+    with pytest.raises(SpecError, match=f"takes 2 to 6 runs, not {count}"):
         compare([run()] * count, [Scenario()] * count)

@@ -17,7 +17,6 @@ from twin.lab.runs.runner import add_run
 from twin.lab.store import Owner, StoreError, handle, open_store
 from twin.lab.store import owner as owners
 from twin.lab.store import runs as run_module
-from twin.lab.sweep.compare import CompareError
 from twin.scenario import Scenario, SpecError
 
 ENGINE = "tests.lab.fake_engine"
@@ -258,8 +257,8 @@ def test_a_folder_nobody_may_write_in_is_said_before_a_run(store, monkeypatch):
 @pytest.mark.parametrize(
     ("names", "error", "said"),
     [
-        (["quickstart"], CompareError, "a comparison takes 2 to 6 runs, not 1"),
-        (["quickstart"] * 7, CompareError, "a comparison takes 2 to 6 runs, not 7"),
+        (["quickstart"], SpecError, "a comparison takes 2 to 6 runs, not 1"),
+        (["quickstart"] * 7, SpecError, "a comparison takes 2 to 6 runs, not 7"),
         (["quickstart", "nothing"], SpecError, "nothing is neither"),
     ],
 )

@@ -9,8 +9,7 @@ import pytest
 from twin.hardware.recipes import as_sold
 from twin.lab.library import load_facts, presets
 from twin.lab.sweep import sweep
-from twin.lab.sweep.sweep import SweepError
-from twin.scenario import read
+from twin.scenario import SpecError, read
 
 RATE, INSTANCES = "workload.rate_req_per_s", "deployment.prefill.instances"
 
@@ -21,7 +20,7 @@ RATE, INSTANCES = "workload.rate_req_per_s", "deployment.prefill.instances"
      f"{RATE}=a:b:3", f"{RATE}=1,x", f"{RATE}=1:1:5", f"{RATE}=nan:2:3", ""],
 )  # fmt: skip
 def test_what_is_no_axis_is_one_sentence(text):
-    with pytest.raises(SweepError, match="field|values"):
+    with pytest.raises(SpecError, match="field|values"):
         sweep.parse_axis(text)
 
 
@@ -65,9 +64,9 @@ def test_a_machine_is_swept_as_it_is_sold():
 def test_more_fields_or_points_than_can_be_drawn_are_refused():
     origin = presets()[0].scenario
     many = [sweep.parse_axis(f"{RATE}=1:64:40"), sweep.parse_axis(f"{INSTANCES}=1:8:8")]
-    with pytest.raises(SweepError, match="at most"):
+    with pytest.raises(SpecError, match="at most"):
         sweep.points(origin, many)
-    with pytest.raises(SweepError, match="one field"):
+    with pytest.raises(SpecError, match="one field"):
         sweep.points(origin, [many[0], many[0]])
 
 

@@ -109,8 +109,8 @@ def plan_router() -> APIRouter:
         plan = question.to_plan()
         store.require_writes()
         _require_whole(store, plan.scenario)
-        require_fits(budget_of(store, plan.scenario, load_facts()))
-        return _plan_state(store, _plans(store).start(plan))
+        require_fits(budget_of(store, plan.scenario, facts := load_facts()))
+        return _plan_state(store, plans_of(store.artefacts.folder, facts).start(plan))
 
     @paths.get("/{plan}")
     def status(plan: str, store: VisitorStore) -> PlanState:
@@ -144,14 +144,9 @@ def _require_whole(store: Store, scenario: Scenario) -> None:
     require_known(scenario, load_facts())
 
 
-def _plans(store: Store) -> Plans:
-    """The plans of the store that a visitor sees, running and stored ones."""
-    return plans_of(store.artefacts.folder, load_facts())
-
-
 def _require_plan(store: Store, key: str) -> tuple[Plans, Plan]:
     """The plans of a visitor's store, and the one plan with this key. Raises UnknownId."""
-    plans = _plans(store)
+    plans = plans_of(store.artefacts.folder, load_facts())
     if (question := plans.stored_plan(key)) is None:
         raise UnknownId("plan", key)
     return plans, question
@@ -205,9 +200,8 @@ def application(
     )
     app.add_middleware(with_body_limit)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
-    for code, kinds in REFUSALS.items():
-        for kind in kinds:
-            app.add_exception_handler(kind, _refusal_handler(code))
+    for kind in REFUSALS:
+        app.add_exception_handler(kind, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse_malformed)
     app.state.store_of = store_of
     app.include_router(plan_router())
@@ -256,21 +250,18 @@ def application(
     return app
 
 
-REFUSALS: dict[int, tuple[type[Exception], ...]] = {
-    401: (PermissionError,), 404: (UnknownId, NoTable), 409: (StoreError, PlansBusy),
-    413: (TooLarge,),
-    422: (SpecError, HardwareError, ExpertsError, WorkloadError, ModelError, FactError, PlanError),
+# HTTP status by kind of error: of two kinds that an error is of, the narrower stands first.
+REFUSALS: dict[type[Exception], int] = {
+    PermissionError: 401, UnknownId: 404, NoTable: 404, TooLarge: 413, StoreError: 409,
+    PlansBusy: 409, SpecError: 422, HardwareError: 422, ExpertsError: 422, WorkloadError: 422,
+    ModelError: 422, FactError: 422, PlanError: 422,
 }  # fmt: skip
 
 
-def _refusal_handler(status: int) -> Callable[[Request, Exception], Response]:
-    """Function that answers a request with this HTTP status and an error's sentence."""
-
-    def answer(_request: Request, error: Exception) -> Response:
-        """The error's sentence as JSON, with the HTTP status."""
-        return JSONResponse({"detail": str(error)}, status)
-
-    return answer
+def _refuse(_request: Request, error: Exception) -> Response:
+    """The error's sentence as JSON, with the HTTP status of its kind."""
+    status = next(status for kind, status in REFUSALS.items() if isinstance(error, kind))
+    return JSONResponse({"detail": str(error)}, status)
 
 
 def _refuse_malformed(_request: Request, error: Exception) -> Response:

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -101,14 +101,9 @@ def import_trace(
     if not no_store:
         open_store().traces.save(table)
     summary = preview(table)
-    figures = {f"{k} {label}".strip(): v for k, part in summary.items()
-               for label, v in name_value_pairs(part) if v is not None}  # fmt: skip
+    parts = {k: "; ".join(v) if isinstance(v, list) else v for k, v in summary.items()}
+    named_parts = {k: v if isinstance(v, dict) else {"": v} for k, v in parts.items()}
+    figures = {f"{k} {label}".strip(): v for k, part in named_parts.items()
+               for label, v in part.items() if v is not None}  # fmt: skip
     rows = [(k, f"{v:,.5g}" if isinstance(v, float) else str(v)) for k, v in figures.items()]
     print_answer(summary, as_json, table.name, ("what", "figure"), rows)
-
-
-def name_value_pairs(value: object) -> list[tuple[str, Any]]:
-    """(name, value) of each entry of a part of a preview; a value alone has the name ''."""
-    if isinstance(value, dict):
-        return list(value.items())
-    return [("", "; ".join(value))] if isinstance(value, list) else [("", value)]

@@ -1,7 +1,7 @@
 """Machines: recipes, and what was imported from a file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -9,14 +9,21 @@ from rich.markup import escape
 from twin.commands.terminal import AsJson, end_with_json, out, print_answer
 from twin.hardware.graph_text import forms
 from twin.hardware.machine_file import fabric_text
+from twin.hardware.prices import summary
+from twin.hardware.recipes import recipe_names
 from twin.lab.files import check_writable, printable, write_text
 from twin.lab.library import load_facts
-from twin.lab.machines import build_machine, machine_rows, machine_summary, read_machine
+from twin.lab.machines import build_machine, read_machine, supernode_of
 from twin.lab.store import open_store
 from twin.scenario import ROUTINGS
 from twin.scenario.words import numbered
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
+
+SHOWN = (
+    "npus", "dies", "nodes", "cpus", "switches", "sub_planes", "ub_links", "npu_bytes_per_s",
+    "node_uplink_bytes_per_s", "bisection_bytes_per_s", "rdma_bytes_per_s", "vpc_bytes_per_s",
+)  # fmt: skip
 
 Named = Annotated[str, typer.Argument(help="A recipe, or an imported machine by name or digest.")]
 
@@ -24,16 +31,21 @@ Named = Annotated[str, typer.Argument(help="A recipe, or an imported machine by 
 @app.command("list")
 def list_machines(as_json: AsJson = False) -> None:
     """List the recipes of data/machines and the machines that were imported."""
-    rows = machine_rows(load_facts(), open_store())
-    cells = [(row["machine"], f"{row['npus'] or 0:,}", row["title"]) for row in rows]
-    value = {row.pop("machine"): row for row in rows}
-    print_answer(value, as_json, "Machines", ("machine", "NPUs", "what it is"), cells)
+    facts, machines = load_facts(), dict[str, dict[str, Any]]()
+    for name in recipe_names(facts):
+        title = str(facts[f"machines.{name}.title"].value)
+        machines[name] = {"npus": supernode_of(name, facts).npus, "title": title}
+    for row in open_store().machines.search().rows:
+        machines[row.digest] = {"npus": row.about.get("npus"), "title": f"imported: {row.name}"}
+    cells = [(name, f"{row['npus'] or 0:,}", row["title"]) for name, row in machines.items()]
+    print_answer(machines, as_json, "Machines", ("machine", "NPUs", "what it is"), cells)
 
 
 @app.command("show")
 def show_machine(name: Named, as_json: AsJson = False) -> None:
     """Count a machine's elements and say its headline rates."""
-    figures = machine_summary(build_machine(name, load_facts(), open_store()))
+    all_figures = summary(build_machine(name, load_facts(), open_store()))
+    figures = {key: all_figures[key] for key in SHOWN}
     cells = [
         (key.replace("_", " ").removesuffix(" bytes per s"),
          f"{value / 1e9:,.1f} GB/s" if key.endswith("_per_s") else f"{value:,.0f}")

@@ -59,13 +59,8 @@ def plan(
     report = terminal.report_writer("plan", html)
     new_plan = plan_from(base_scenario, limits | ({"vary": vary} if vary else {}))
     with terminal.progress_bar(base_scenario.name) as watch:
-
-        def note(share: float, so_far: Mapping[str, Any]) -> bool:
-            """Move the bar to a share of the search, with the simulations so far; True: go on."""
-            watch(share, {"simulations": so_far["simulations"]})
-            return True
-
-        answer = carry_out(new_plan, note=note)
+        answer = carry_out(new_plan, note=lambda share, so_far: watch(
+            share, {"simulations": so_far["simulations"]}))  # fmt: skip
     report(new_plan, answer)
     if ledger is not None:
         write_text(ledger, json.dumps(answer["ledger"], indent=1))

@@ -46,18 +46,15 @@ def with_settings(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
         if scheduler != AS_STACK:
             raise SpecError(f"{SCHEDULER} is {AS_STACK} or not set, not {quoted(str(scheduler))}")
         scenario = with_scheduler(with_settings(scenario, settings), load_facts())
-    machine_name = settings.get("supernode.machine")
-    result = with_overrides(scenario, settings) if machine_name is None else scenario
-    if machine_name is None and not result.supernode.imported:
-        return result
-    from twin.lab.machines import machine_fields
-    from twin.lab.store import open_store
+    if (machine_name := settings.get("supernode.machine")) is not None:
+        from twin.lab.machines import machine_fields
 
-    if machine_name is not None:
-        named = machine_fields(str(machine_name), load_facts(), open_store, scenario.supernode.chip)
+        named = machine_fields(str(machine_name), load_facts(), scenario.supernode.chip)
         settings = named | settings | {"supernode.machine": named["supernode.machine"]}
-        result = with_overrides(scenario, settings)
+    result = with_overrides(scenario, settings)
     if result.supernode.imported:
+        from twin.lab.store import open_store
+
         open_store()  # prices ask the store that was opened last
     return result
 

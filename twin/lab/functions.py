@@ -95,7 +95,7 @@ def simulate(scenario: Scenario, trace: str | Path | None = None) -> Run:
 
 def sweep(scenario: Scenario, over: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
     """A row for each value of a field or pair of values of two: fields; `slo_kept`; `why` it has no
-    run; its summary (SI units). Raises SweepError for an unknown field or too many points."""
+    run; its summary (SI units). Raises SpecError for an unknown field or too many points."""
     axes = [Axis(path, tuple(values)) for path, values in over.items() if label_of(path)]
     facts, rows = load_facts(), []
     for point in points(scenario, axes):

@@ -1,6 +1,5 @@
-"""Machines from files: read within limits, listed with the recipes, written for other tools."""
+"""Machines from files and by name: read within limits, found, and fitted to a scenario."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,11 @@ from twin.hardware.graph_text import LONGEST, FabricFileError
 from twin.hardware.imported import ImportedMachine, available_machine
 from twin.hardware.machine_file import read_machine as machine_of
 from twin.hardware.network import Network
-from twin.hardware.prices import summary
 from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab.files import decode_text, printable, read_bytes
-from twin.lab.store import Store
+from twin.lab.store import Store, open_store
 from twin.scenario import Scenario, SpecError, Supernode, field_info, seated, with_overrides
 from twin.scenario.words import numbered
-
-COUNTS = ("npus", "dies", "nodes", "cpus", "switches", "sub_planes", "ub_links")
-RATES = (
-    "npu_bytes_per_s", "node_uplink_bytes_per_s", "bisection_bytes_per_s", "rdma_bytes_per_s",
-    "vpc_bytes_per_s",
-)  # fmt: skip
 
 
 def read_machine(source: Path | bytes, name: str | None = None) -> ImportedMachine:
@@ -87,13 +79,11 @@ def supernode_of(name: str, facts: Facts, store: Store | None = None, chip: str 
     )
 
 
-def machine_fields(
-    name: str, facts: Facts, store: Callable[[], Store], chip: str = ""
-) -> dict[str, Any]:
+def machine_fields(name: str, facts: Facts, chip: str) -> dict[str, Any]:
     """Fields by path of a sold or stored machine; chip: stays if its dies per NPU fit."""
     if name in recipe_names(facts):
         return as_sold(name, facts)
-    supernode = supernode_of(name, facts, store(), chip)
+    supernode = supernode_of(name, facts, open_store(), chip)
     return {"supernode.machine": supernode.machine, "supernode.chip": supernode.chip}
 
 
@@ -102,24 +92,6 @@ def fitting_chip(machine: ImportedMachine, facts: Facts, preferred: str) -> str:
     fitting_chips = [chip for chip in facts.names("chips")
             if facts[f"chips.{chip}.dies_per_npu"].value == machine.dies_per_npu]  # fmt: skip
     return preferred if preferred in fitting_chips or not fitting_chips else fitting_chips[0]
-
-
-def machine_rows(facts: Facts, store: Store) -> list[dict[str, Any]]:
-    """Every recipe and every stored machine: name, NPUs and title."""
-    rows: list[dict[str, Any]] = []
-    for name in recipe_names(facts):
-        title = str(facts[f"machines.{name}.title"].value)
-        rows.append({"machine": name, "npus": supernode_of(name, facts).npus, "title": title})
-    for row in store.machines.search().rows:
-        title = f"imported: {row.name}"
-        rows.append({"machine": row.digest, "npus": row.about.get("npus"), "title": title})
-    return rows
-
-
-def machine_summary(fabric: Network) -> dict[str, float]:
-    """Counts of a machine's parts and its headline rates (bytes/s), by key."""
-    figures = summary(fabric)
-    return {key: figures[key] for key in (*COUNTS, *RATES)}
 
 
 def build_machine(name: str, facts: Facts, store: Store | None = None) -> Network:

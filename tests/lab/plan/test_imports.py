@@ -56,7 +56,7 @@ def imported():
     counts = CountsTable("rising", "npy", np.tile(np.arange(1.0, 65.0), (26, 1)))
     store.counts.save(counts)
     s = small(start="empty", workload__rate_req_per_s=60.0)
-    return with_counts(with_overrides(s, machine_fields(digest, facts(), lambda: store)), counts)
+    return with_counts(with_overrides(s, machine_fields(digest, facts(), "")), counts)
 
 
 def nowhere(digest):

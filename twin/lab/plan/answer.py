@@ -197,25 +197,21 @@ def next_step(search: Search, first: Candidate) -> str:
 def _front_rows(search: Search) -> list[dict[str, Any]]:
     """A row for each simulated deployment that meets the limits, with its tokens/s per NPU and per
     user; `on_front`: whether no other one is better in both."""
-    rate_pairs = []
+    rows, npu_key, user_key = [], "tokens_per_s_per_npu", "tokens_per_s_per_user"
     for tested in search.tested.values():
-        if (trial := tested.best_trial) is None or not trial["tokens_per_s_per_npu"]:
+        if (trial := tested.best_trial) is None or not trial[npu_key]:
             continue
-        user_tokens_per_s = 1.0 / (trial["tpot_s_mean"] or math.inf)
-        rate_pairs.append(((trial["tokens_per_s_per_npu"], user_tokens_per_s), tested))
-    front_settings, fastest_so_far = set(), -math.inf
-    for (_, user_rate), tested in sorted(rate_pairs, key=lambda p: (-p[0][0], -p[0][1])):
-        if user_rate > fastest_so_far:
-            fastest_so_far = user_rate
-            front_settings.add(tested.candidate.settings)
-    return [
-        {"key": tested.candidate.key, "settings": tested.candidate.changes,
-         "npus": tested.candidate.npus, "tokens_per_s_per_npu": npu_rate,
-         "tokens_per_s_per_user": user_rate,
-         "on_front": tested.candidate.settings in front_settings, "req_per_s": tested.met_rate}
-        for (npu_rate, user_rate), tested
-        in sorted(rate_pairs, key=lambda p: (-p[0][0], p[1].candidate.settings))
-    ]  # fmt: skip
+        candidate = tested.candidate
+        rows.append({
+            "key": candidate.key, "settings": candidate.changes, "npus": candidate.npus,
+            npu_key: trial[npu_key], user_key: 1.0 / (trial["tpot_s_mean"] or math.inf),
+            "on_front": False, "req_per_s": tested.met_rate,
+        })  # fmt: skip
+    fastest_so_far = -math.inf
+    for row in sorted(rows, key=lambda row: (-row[npu_key], -row[user_key])):
+        row["on_front"] = row[user_key] > fastest_so_far
+        fastest_so_far = max(fastest_so_far, row[user_key])
+    return sorted(rows, key=lambda row: (-row[npu_key], *row["settings"].items()))
 
 
 def _tornado_rows(search: Search, best: Finalist) -> list[dict[str, Any]]:

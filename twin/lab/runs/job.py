@@ -52,11 +52,11 @@ def engine_of(row: RunRow, engine: ModuleType) -> ModuleType:
 
 @contextmanager
 def start_heartbeat(
-    store: Store, run: str, owner: Owner, budget: Budget | None = None
-) -> Iterator[Callable[..., bool]]:
+    store: Store, run: str, owner: Owner, watch: Watch | None, budget: Budget | None
+) -> Iterator[Watch]:
     """Start a thread that stores a run's progress until the block ends; yields a function that
-    takes progress and returns whether to continue. With a budget the thread ends the run and this
-    process if they take far more memory."""
+    takes progress, also for `watch`, and returns whether to continue. With a budget the thread ends
+    the run and this process if they take far more memory."""
     latest_progress: tuple[float, dict[str, Any]] = (0.0, {})
     reply: Beat = "go"
     is_over = threading.Event()
@@ -77,7 +77,7 @@ def start_heartbeat(
         """Note progress for the next heartbeat; returns whether the run goes on."""
         nonlocal latest_progress
         latest_progress = (fraction, dict(live))
-        return reply == "go"
+        return reply == "go" and (watch is None or watch(fraction, live))
 
     thread = threading.Thread(target=beat_until_over, daemon=True)
     thread.start()
@@ -98,12 +98,7 @@ def execute(
     try:
         if limited:
             budget = budget_of(store, store.scenarios.load(row.scenario), load_facts())
-        with start_heartbeat(store, row.id, owner, budget) as note:
-
-            def progress(fraction: float, live: Mapping[str, Any]) -> bool:
-                """Pass progress on; returns whether the run goes on."""
-                return note(fraction, live) and (watch is None or watch(fraction, live))
-
+        with start_heartbeat(store, row.id, owner, watch, budget) as progress:
             if row.engine_version != engine.ENGINE_VERSION:
                 raise StoreError(
                     f"this run was requested of engine {row.engine_version}, and here is "

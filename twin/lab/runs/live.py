@@ -32,6 +32,7 @@ SHORTEST_S = 20.0  # of simulated time: below, next to nothing would finish
 RUNS_MOST = 40  # live runs whose visitors may still be looking
 FOUND_MOST = 500  # capacities that are known without another search
 REPORT_S = 0.04  # between two reports of how far a run is
+FIXED_FIELDS = {"name": "", "question": "", "source": "", "horizon_s": 2.0, "warmup_s": 1.0}
 DEATHS_MAX = 3  # processes that end without an answer, before no more is started
 
 
@@ -147,12 +148,6 @@ def shortened_draft(draft: Scenario, facts: Facts) -> Scenario | None:
         return None
 
 
-def _capacity_key(question: Scenario) -> str:
-    """Text of a scenario without load, times and names, on which its capacity depends."""
-    fixed_fields = {"name": "", "question": "", "source": "", "horizon_s": 2.0, "warmup_s": 1.0}
-    return canonical(with_overrides(with_load(question, 1.0), fixed_fields))
-
-
 class Answering:
     """The process's side: questions from one stream, answers to another."""
 
@@ -209,7 +204,9 @@ class Answering:
             self._report(run, None)
             return
         tables = {name: result.tables[name] for name in TABLES if name in result.tables}
-        capacity_key = _capacity_key(question) if steady_by_itself(question) else ""
+        capacity_key = ""  # the scenario without load, times and names: what a capacity depends on
+        if steady_by_itself(question):
+            capacity_key = canonical(with_overrides(with_load(question, 1.0), FIXED_FIELDS))
         known_capacity = self._found.get(capacity_key, {})
         is_new = bool(capacity_key and not known_capacity)
         state = Look(1.0, summary=dict(result.summary), searching=is_new, capacity=known_capacity)

@@ -14,9 +14,6 @@ from twin.lab.store.models import HoldingRow, NoteRow, Row
 from twin.lab.store.statements import insert_once, require
 
 Undo = Callable[[], None]  # takes a deletion back; raises StoreError
-READ_ONLY = (
-    "this server shows what is stored and keeps nothing: run a twin of your own to change it"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +27,8 @@ class Visitor:
     def require_writes(self) -> None:
         """Raise StoreError on a read-only server."""
         if not self.writes:
-            raise StoreError(READ_ONLY)
+            reason = "this server shows what is stored and keeps nothing"
+            raise StoreError(f"{reason}: run a twin of your own to change it")
 
     def limit(
         self, query: Select[Any], column: InstrumentedAttribute[str], *others: ColumnElement[bool]

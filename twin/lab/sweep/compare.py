@@ -10,17 +10,13 @@ from twin.lab.store import RunRow
 from twin.metrics.measures import amount
 from twin.metrics.registry import Better, metric_of, shown, verdict
 from twin.metrics.steadiness import UNSTEADY
-from twin.scenario import Scenario, field_unit, values_by_path, with_overrides
+from twin.scenario import Scenario, SpecError, field_unit, values_by_path, with_overrides
 
 RUNS_MIN, RUNS_MAX = 2, 6
 LARGE = 10.0  # times the baseline: a larger difference is shown in its unit, not in per cent
 SAME_LOAD = 0.01  # largest relative difference in finished requests of two runs with one load
 
 Verdict = Literal["better", "worse", "same", "noise", "different", "unknown"]
-
-
-class CompareError(ValueError):
-    """Runs that cannot be compared: one sentence that says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +110,10 @@ def compare(
     runs: Sequence[RunRow], scenarios: Sequence[Scenario], baseline: int = 0,
     titles: Sequence[str] = (),
 ) -> Comparison:  # fmt: skip
-    """Two to six runs side by side; titles: by default their names. Raises CompareError."""
+    """Two to six runs side by side; titles: by default their names. Raises SpecError."""
     check_count(len(runs))
     if not 0 <= baseline < len(runs) or len(scenarios) != len(runs):
-        raise CompareError("the baseline must be one of the runs, and each needs its scenario")
+        raise SpecError("the baseline must be one of the runs, and each needs its scenario")
     titles = tuple(titles) or tuple(run.name for run in runs)
     inputs = input_rows(*scenarios)
     names = list(dict.fromkeys(name for run in runs for name in run.summary))
@@ -155,9 +151,9 @@ def change_text(name: str, value: float, base: float) -> tuple[str, str]:
 
 
 def check_count(runs: int) -> None:
-    """Raise CompareError for other than two to six runs."""
+    """Raise SpecError for other than two to six runs."""
     if not RUNS_MIN <= runs <= RUNS_MAX:
-        raise CompareError(f"a comparison takes {RUNS_MIN} to {RUNS_MAX} runs, not {runs}")
+        raise SpecError(f"a comparison takes {RUNS_MIN} to {RUNS_MAX} runs, not {runs}")
 
 
 def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:

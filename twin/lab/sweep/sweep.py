@@ -29,10 +29,6 @@ P99 = 0.99  # of the requests are within a p99
 SLOS = [metric for metric in METRICS.values() if metric.slo is not None]
 
 
-class SweepError(ValueError):
-    """An invalid sweep: one sentence that says why."""
-
-
 @dataclass(frozen=True, slots=True)
 class Axis:
     """A field and its values."""
@@ -68,10 +64,10 @@ class Point:
 
 
 def label_of(path: str) -> str:
-    """The label of a field that exists; raises SweepError."""
+    """The label of a field that exists; raises SpecError."""
     field = field_info(path)
     if field is None:
-        raise SweepError(no_field_sentence(path))
+        raise SpecError(no_field_sentence(path))
     return field.label
 
 
@@ -94,19 +90,19 @@ def parse_axis(text: str) -> Axis:
         try:
             low, high, count = float(range_parts[0]), float(range_parts[1]), int(range_parts[2])
         except ValueError:
-            raise SweepError(_usage(path)) from None
+            raise SpecError(_usage(path)) from None
         return spaced_axis(path, low, high, count, log=len(range_parts) == 4)
     values = [_read_value(path, word.strip()) for word in values_text.split(",") if word.strip()]
     return _axis_of(path, values)
 
 
 def spaced_axis(path: str, low: float, high: float, count: int, *, log: bool = False) -> Axis:
-    """Axis of values from one end to the other, evenly or (log) in ratios; raises SweepError."""
+    """Axis of values from one end to the other, evenly or (log) in ratios; raises SpecError."""
     field = field_info(path)
     if field is None or field.kind not in (int, float) or not 2 <= count <= POINTS_MAX:
-        raise SweepError(_usage(path))
+        raise SpecError(_usage(path))
     if not (math.isfinite(low) and math.isfinite(high)) or (log and min(low, high) <= 0):
-        raise SweepError(_usage(path))
+        raise SpecError(_usage(path))
     spacing = np.geomspace if log else np.linspace
     numbers = [float(number) for number in spacing(low, high, count)]
     inner_values = [float(f"{number:.{FIGURES}g}") for number in numbers[1:-1]]
@@ -115,10 +111,10 @@ def spaced_axis(path: str, low: float, high: float, count: int, *, log: bool = F
 
 
 def _axis_of(path: str, values: Sequence[Any]) -> Axis:
-    """An axis of the distinct values. Raises SweepError for fewer than two."""
+    """An axis of the distinct values. Raises SpecError for fewer than two."""
     distinct_values = tuple(dict.fromkeys(values))
     if len(distinct_values) < 2:
-        raise SweepError(_usage(path))
+        raise SpecError(_usage(path))
     return Axis(path, distinct_values)
 
 
@@ -131,7 +127,7 @@ def _usage(path: str) -> str:
 
 
 def _read_value(path: str, word: str) -> Any:
-    """A field's value from a word; raises SweepError if a number is needed and it is none."""
+    """A field's value from a word; raises SpecError if a number is needed and it is none."""
     field = field_info(path)
     field_kind = field.kind if field else str
     if field_kind is bool:
@@ -140,7 +136,7 @@ def _read_value(path: str, word: str) -> Any:
         try:
             return field_kind(word)
         except ValueError:
-            raise SweepError(_usage(path)) from None
+            raise SpecError(_usage(path)) from None
     return word
 
 
@@ -154,12 +150,12 @@ def _value_text(value: Any) -> str:
 def points(
     scenario: Scenario, axes: Sequence[Axis], name: Callable[[Scenario], Scenario] | None = None
 ) -> list[Point]:
-    """Points of a sweep, the last axis fastest; name: names a scenario. Raises SweepError."""
+    """Points of a sweep, the last axis fastest; name: names a scenario. Raises SpecError."""
     if not 1 <= len(axes) <= AXES_MAX or len({axis.path for axis in axes}) < len(axes):
-        raise SweepError("a sweep goes over one field, or over two different ones")
+        raise SpecError("a sweep goes over one field, or over two different ones")
     point_count = math.prod(len(axis.values) for axis in axes)
     if point_count > POINTS_MAX:
-        raise SweepError(f"this sweep has {point_count} points: at most {POINTS_MAX} can be")
+        raise SpecError(f"this sweep has {point_count} points: at most {POINTS_MAX} can be")
     new_points = []
     for values in itertools.product(*(axis.values for axis in axes)):
         try:

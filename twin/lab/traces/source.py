@@ -48,11 +48,19 @@ class Piece:
 
 
 class Budget:
-    """Bytes that may still be unpacked from one source."""
+    """Bytes that may still be unpacked from one source, and the number of its files so far."""
 
     def __init__(self, name: str, limits: Limits) -> None:
         """Begin with the limit of unpacked bytes; name: of the source, in errors."""
         self.name, self.limits, self.bytes_left = name, limits, limits.unpacked_bytes
+        self.files = 0
+
+    def count_file(self) -> None:
+        """Count one more file. Raises TraceError if they are too many."""
+        if self.files >= MOST_PIECES:
+            problem = f"{self.name} holds more than {MOST_PIECES:,} files"
+            raise TraceError(f"{problem}, the most that are read")
+        self.files += 1
 
     def spend(self, count: int) -> None:
         """Subtract `count` bytes; raises TraceError if fewer are left."""
@@ -153,11 +161,10 @@ def _tar_pieces(name: str, data: bytes, budget: Budget, packed: bool) -> Iterato
     """Pieces of the files in a tar archive, without hidden ones. Raises TraceError."""
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
-            file_count = 0
             for member in archive:
                 if not member.isreg() or _is_hidden(member.name):
                     continue
-                file_count = _count_file(name, file_count)
+                budget.count_file()
                 if member.issparse() or member.size > len(data):  # more than the archive holds
                     budget.spend(member.size)
                 file = archive.extractfile(member)
@@ -172,12 +179,11 @@ def _tar_pieces(name: str, data: bytes, budget: Budget, packed: bool) -> Iterato
 
 def _folder_pieces(folder: Path, budget: Budget) -> Iterator[Piece]:
     """Pieces of the files in a folder, without hidden ones."""
-    file_count = 0
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if not path.is_file() or _is_hidden(name):
             continue
-        file_count = _count_file(budget.name, file_count)
+        budget.count_file()
         content = _read_limited(path, name, budget.limits)
         if content.startswith(PARQUET_MAGIC):
             yield Piece(name, content, path)
@@ -188,10 +194,3 @@ def _folder_pieces(folder: Path, budget: Budget) -> Iterator[Piece]:
 def _is_hidden(name: str) -> bool:
     """Whether a part of a path begins with a dot."""
     return any(part.startswith(".") for part in name.split("/"))
-
-
-def _count_file(name: str, count: int) -> int:
-    """The number of files seen plus one. Raises TraceError if they are too many."""
-    if count >= MOST_PIECES:
-        raise TraceError(f"{name} holds more than {MOST_PIECES:,} files, the most that are read")
-    return count + 1

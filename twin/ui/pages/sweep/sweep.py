@@ -4,6 +4,7 @@ import streamlit as st
 
 from twin.lab.sweep import sweep
 from twin.metrics.measures import numbered
+from twin.scenario import SpecError
 from twin.ui import session, words
 from twin.ui.charts import sweep as charts
 from twin.ui.fields import field_name, sentence
@@ -22,7 +23,7 @@ draw_header("sweep", run=False)
 # 1) Which fields over which values; the address has what was simulated last.
 try:
     url_axes = [sweep.parse_axis(text) for text in st.query_params.get_all(OVER)[: sweep.AXES_MAX]]
-except sweep.SweepError as error:
+except SpecError as error:
     st.error(sentence(str(error)), icon=":material/link_off:")
     url_axes = []
 first_url_axis, second_url_axis, *_ = [*url_axes, None, None]
@@ -35,7 +36,7 @@ try:
     axes = [axis for axis in (x_axis, second_axis) if axis is not None]
     # Each point under the name that its own run would bear.
     points = sweep.points(session.draft(), axes, lambda s: words.name_draft(s, session.preset()))
-except sweep.SweepError as error:
+except SpecError as error:
     st.warning(sentence(str(error)), icon=":material/error:")
     st.stop()
 

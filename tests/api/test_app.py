@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from tests.lab.plan.small import BASE, facts, plan
 from twin.api.app import MOST_BYTES, application
 from twin.lab.plan import drive
-from twin.lab.plan.work import plans_of
+from twin.lab.plan.drive import plans_of
 from twin.lab.runs.executor import Runner
 from twin.lab.store import open_store
 
@@ -227,7 +227,7 @@ def test_a_login_is_needed_where_runs_need_one():
 
 
 def test_more_plans_than_may_work_are_refused(planner, monkeypatch):
-    monkeypatch.setattr("twin.lab.plan.work.WORKING_MOST", 0)
+    monkeypatch.setattr("twin.lab.plan.drive.WORKING_MOST", 0)
     answer = planner.post("/plans", json=PLAN | {"limits": {**LIMITS, "simulations": 3}})
     assert answer.status_code == 409 and "at work" in answer.json()["detail"]
 

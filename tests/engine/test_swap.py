@@ -14,9 +14,8 @@ from twin.engine.invariants import swapped_conserved
 from twin.engine.simulate import simulate
 from twin.engine.swap import add_copy, copies_s
 from twin.hardware.prices import host_copy_rates
-from twin.lab.ask import with_trace
+from twin.lab.ask import default_fields, with_trace
 from twin.lab.library import load_facts
-from twin.lab.schedulers import default_fields
 from twin.metrics.operators import DECODE_OPERATORS
 from twin.scenario import with_overrides
 

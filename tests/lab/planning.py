@@ -5,8 +5,7 @@ import time
 from pathlib import Path
 
 from tests.lab.plan.small import brief, facts
-from twin.lab.plan.drive import version_of
-from twin.lab.plan.work import Plans
+from twin.lab.plan.drive import Plans, version_of
 
 
 def small_plans(folder: Path) -> Plans:

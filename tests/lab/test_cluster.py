@@ -129,7 +129,7 @@ def of_folder(folder: Path, process: int | str = "[0-9]*") -> int:
     """The process that is at the plan of a folder, of all or of one; 0: none."""
     for path in Path("/proc").glob(f"{process}/cmdline"):
         with suppress(OSError):
-            if b"plan.work" in (said := path.read_bytes()) and str(folder).encode() in said:
+            if b"plan.drive" in (said := path.read_bytes()) and str(folder).encode() in said:
                 return int(path.parent.name)
     return 0
 

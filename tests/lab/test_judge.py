@@ -8,7 +8,7 @@ import pytest
 from twin.lab.evidence import judge, rows
 from twin.lab.evidence.judge import MEASURES, MeasureInput, evidence, headline
 from twin.lab.evidence.rows import EvidenceError, Row, load_published
-from twin.lab.library import PUBLISHED, load_facts
+from twin.lab.library import PUBLISHED, RECORD, load_facts, published_table
 from twin.scenario import Scenario, with_overrides
 
 
@@ -71,14 +71,15 @@ def test_every_unseen_row_has_a_first_error_of_the_row_as_it_stands():
 
 def test_rows_beyond_the_twin_say_what_is_missing_and_are_no_rows_of_the_twin():
     beyond = rows.load_beyond()
-    assert len({b.id for b in beyond}) == len(beyond)
-    assert not {b.id for b in beyond} & {row.id for row in load_published()}
-    assert all(b.missing and b.figure and b.source for b in beyond)
+    assert len({b["id"] for b in beyond}) == len(beyond)
+    assert not {b["id"] for b in beyond} & {row.id for row in load_published()}
+    assert all(b["missing"] and b["figure"] and b["source"] for b in beyond)
 
 
 def test_answers_of_others_stand_beside_rows_that_are_there():
     known = {row.id for row in load_published()}
-    assert {other.row for other in rows.load_others()} <= known
+    others = published_table(RECORD / "others.toml")["answer"]
+    assert {other["row"] for other in others} <= known
 
 
 def test_derived_and_circular_rows_say_why_and_no_other_does():

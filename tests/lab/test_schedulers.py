@@ -2,9 +2,8 @@
 
 import pytest
 
-from twin.lab.ask import scenario_and_trace
+from twin.lab.ask import default_fields, scenario_and_trace, with_scheduler
 from twin.lab.library import load_facts
-from twin.lab.schedulers import default_fields, with_scheduler
 from twin.scenario import Scenario, SpecError, fields, with_overrides
 from twin.scenario.fields import read
 

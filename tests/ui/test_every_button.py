@@ -6,7 +6,7 @@ from tests.ui.playback_run import done_broken
 from tests.ui.stored_runs import done, queued, scenario
 from tests.ui.test_run import Runner
 from twin.hooks import Page, hooks_of
-from twin.lab.plan.work import Plans
+from twin.lab.plan.drive import Plans
 from twin.ui import session
 from twin.ui.pages import PAGES
 

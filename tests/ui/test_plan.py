@@ -7,8 +7,8 @@ import pytest
 
 from twin.engine.simulate import ENGINE_VERSION
 from twin.lab.library import load_facts
+from twin.lab.plan.drive import Plans, PlanStatus
 from twin.lab.plan.question import Plan
-from twin.lab.plan.work import Plans, PlanStatus
 from twin.lab.share import links
 from twin.lab.sweep.sweep import Published
 from twin.scenario import Scenario, with_overrides

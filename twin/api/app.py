@@ -18,8 +18,8 @@ from twin.facts import FactError
 from twin.hardware.chip import HardwareError
 from twin.lab.ask import scenario_named, with_settings
 from twin.lab.library import load_facts, presets
+from twin.lab.plan.drive import Plans, PlansBusy, plans_of
 from twin.lab.plan.question import Plan, PlanError, default_goal, plan_from
-from twin.lab.plan.work import Plans, PlansBusy, plans_of
 from twin.lab.runs.budget import TooLarge, budget_of, require_fits, require_known
 from twin.lab.runs.executor import Runner
 from twin.lab.runs.predicted import predict_all

@@ -12,8 +12,7 @@ import pytest
 from tests.draws import some
 from tests.lab.plan.small import as_bytes, brief, brief_answer, facts, plan, small
 from twin.engine.simulate import ENGINE_VERSION
-from twin.lab.plan.drive import version_of
-from twin.lab.plan.work import Plans, carry_out_folder
+from twin.lab.plan.drive import Plans, carry_out_folder, version_of
 
 PATIENCE_S = 300.0
 

@@ -23,7 +23,6 @@ from twin.lab.evidence.rows import (
     Row,
     error_limits,
     load_first_answers,
-    load_others,
     load_published,
     rows_digest,
     scenario_of,
@@ -261,8 +260,8 @@ def evidence(
         return [dict(answer) for answer in judged_rows]
     first_errors = load_first_answers()
     others_of_row: dict[str, list[list[Any]]] = {}
-    for simulated in load_others():
-        others_of_row.setdefault(simulated.row, []).append([simulated.simulator, simulated.error])
+    for other in published_table(RECORD / "others.toml")["answer"]:  # by other simulators
+        others_of_row.setdefault(other["row"], []).append([other["simulator"], other["error"]])
     answers = []
     for row_count, row in enumerate(rows):
         note(row_count)

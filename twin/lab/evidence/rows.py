@@ -88,30 +88,6 @@ class First:
 
 
 @dataclass(frozen=True, slots=True)
-class Beyond:
-    """A published result that no scenario can express, and the missing feature."""
-
-    id: str
-    system: str
-    quantity: str
-    figure: str
-    source: str
-    mark: str
-    missing: str
-
-
-@dataclass(frozen=True, slots=True)
-class Other:
-    """Another simulator's answer to a row, in the row's unit or as a signed error."""
-
-    row: str
-    simulator: str
-    error: float  # signed fraction
-    source: str
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Bars:
     """Bars that the twin sets itself for absolute errors, as fractions."""
 
@@ -156,14 +132,10 @@ def load_first_answers(path: Path = FIRST) -> dict[str, First]:
     return {name: First(**entry) for name, entry in published_table(path).items()}
 
 
-def load_beyond(path: Path = RECORD / "beyond.toml") -> list[Beyond]:
-    """Published results that no scenario can express."""
-    return [Beyond(**entry) for entry in published_table(path)["row"]]
-
-
-def load_others(path: Path = RECORD / "others.toml") -> list[Other]:
-    """Other simulators' answers to the same rows."""
-    return [Other(**entry) for entry in published_table(path)["answer"]]
+def load_beyond() -> list[dict[str, str]]:
+    """Published results that no scenario can express: each with the `missing` feature."""
+    rows: list[dict[str, str]] = published_table(RECORD / "beyond.toml")["row"]
+    return rows
 
 
 @lru_cache(maxsize=1)

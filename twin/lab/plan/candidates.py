@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from twin.facts import Facts
 from twin.lab.explain.view import load_of
-from twin.lab.plan.price import LUCK, Curve, Pool, Price, Prices
+from twin.lab.plan.price import LUCK, Pool, Price, Prices
 from twin.lab.plan.question import Plan, PlanError, base_scenario, check_power, freed_paths
 from twin.lab.plan.space import (
     BATCH,
@@ -228,8 +228,13 @@ class Space:
             if count * sizes[role] > machine.npus - sum(sizes[pool] for pool in other_roles):
                 break
             rate_per_s = count * rate_by_role[role]
-            if self._is_never_full(settings, pools[role][0], load / count, sizes[role], batches):
-                continue
+            curve, own_load = pools[role][0], load / count
+            if math.isfinite(curve.batches[-1]) and math.isfinite(own_load):  # prefill has none
+                mean_requests = curve.requests_at(own_load) * sizes[role]
+                most_per_npu = (mean_requests + 3.0 * math.sqrt(mean_requests)) / sizes[role]
+                # A smaller batch would never be full either (Poisson, three deviations).
+                if any(most_per_npu <= smaller < settings.get(BATCH, 0) for smaller in batches):
+                    continue
             # Fewer cannot carry a load that is given, and many more are never the fewest NPUs.
             if math.isfinite(load) and not load / LUCK <= rate_per_s <= SPARE * load and count > 1:
                 continue
@@ -258,17 +263,6 @@ class Space:
             if decodes > 0 and npus_taken(self.base, settings | counts) <= self.machine.npus:
                 candidates += self._new_candidate(settings | counts)  # empty for what is known
         return candidates
-
-    def _is_never_full(
-        self, settings: Settings, curve: Curve, rate: float, npus: int, batches: list[int]
-    ) -> bool:
-        """Whether a smaller one of `batches` would never be full (Poisson, three deviations);
-        curve: curve of an instance; rate: requests/s of an instance with `npus` NPUs."""
-        if math.isinf(curve.batches[-1]) or not math.isfinite(rate):  # prefill has no batch
-            return False
-        mean_requests = curve.requests_at(rate) * npus
-        most_per_npu = (mean_requests + 3.0 * math.sqrt(mean_requests)) / npus
-        return any(most_per_npu <= batch < settings.get(BATCH, 0) for batch in batches)
 
 
 def space_of(

@@ -7,8 +7,8 @@ from typing import Any
 import polars as pl
 import streamlit as st
 
+from twin.lab.ask import default_fields, with_scheduler
 from twin.lab.controllers import VARIABLE, controllers
-from twin.lab.schedulers import default_fields, with_scheduler
 from twin.scenario import Scenario, ScenarioField, fields, npus_used, pools, read
 from twin.scenario import seated as seated_pools
 from twin.scenario.fields import value_at

@@ -318,8 +318,8 @@ with holding:
 with beyond_tab:
     st.caption("Published results that no scenario can express yet, and what is missing for each.")
     rows = [
-        {"System": b.system, "What": b.quantity, "Published": b.figure, "Missing": b.missing,
-         "Source": b.source}
+        {"System": b["system"], "What": b["quantity"], "Published": b["figure"],
+         "Missing": b["missing"], "Source": b["source"]}
         for b in load_beyond()
     ]  # fmt: skip
     st.dataframe(rows, hide_index=True, height=420, key="beyond")

@@ -11,7 +11,7 @@ from typing import Any
 from twin.facts import Facts
 from twin.hardware.chip import load_chip
 from twin.lab.evidence.judge import HONEST, LAYER, PREFILL_LAYER, TO_UNIT, answer_row
-from twin.lab.evidence.rows import KINDS, Beyond, Row, error_limits, scenario_of
+from twin.lab.evidence.rows import KINDS, Row, error_limits, scenario_of
 from twin.lab.library import RECORD, published_table
 from twin.lab.machines import supernode_of
 from twin.metrics.measures import three_figures
@@ -152,9 +152,9 @@ def farthest_rows(rows: Rows) -> list[Mapping[str, Any]]:
     return sorted(judged_rows, key=lambda row: -abs(row["error"]))[:FARTHEST]
 
 
-def missing_in_words(rows: Sequence[Beyond]) -> str:
+def missing_in_words(rows: Sequence[Mapping[str, str]]) -> str:
     """The most frequent reasons why published results have no scenario, as a list in Markdown."""
-    reasons = [_FIELD.sub("", part.strip()) for row in rows for part in row.missing.split(";")]
+    reasons = [_FIELD.sub("", part.strip()) for row in rows for part in row["missing"].split(";")]
     most_common = Counter(filter(None, reasons)).most_common(MISSING)
     lines = [f"- {plain(why)} ({count} published results)" for why, count in most_common]
     return "\n".join([*lines, f"- {len(rows)} in all, under *Beyond the twin*"])

@@ -6,9 +6,9 @@ import streamlit as st
 
 from twin.hardware.imported import npus_of
 from twin.lab.machines import fit_to_npus
+from twin.lab.plan.drive import Plans, plans_of
 from twin.lab.plan.question import GOALS, LOSSES, Plan, default_goal, plan_from
 from twin.lab.plan.space import CHOICES, TICKED
-from twin.lab.plan.work import Plans, plans_of
 from twin.scenario import SpecError, npus_used
 from twin.scenario.words import numbered
 from twin.ui import forms, session, words

@@ -3,7 +3,7 @@ import pytest
 
 from tests.made_trace import made_trace
 from twin.lab.ask import fields_like, scenario_and_trace, scenario_named, settings_from, with_trace
-from twin.lab.library import presets
+from twin.lab.library import SCENARIOS, presets
 from twin.scenario import SpecError
 from twin.workload.generate import TraceTable
 
@@ -24,7 +24,7 @@ def test_every_preset_states_its_question_and_its_source(preset):
 
 def test_a_preset_and_its_file_are_the_same_question():
     preset = presets()[0]
-    assert scenario_named(preset.key) == scenario_named(str(preset.path))
+    assert scenario_named(preset.key) == scenario_named(str(SCENARIOS / f"{preset.key}.toml"))
 
 
 def test_an_unknown_preset_names_the_nearest():

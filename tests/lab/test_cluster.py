@@ -31,6 +31,7 @@ from twin.lab.runs import cluster as afar
 from twin.lab.runs.cluster import Cluster, ClusterError
 from twin.lab.runs.executor import Runner
 from twin.lab.store import open_store
+from twin.lab.store.owner import CLUSTER
 from twin.scenario import Scenario
 
 PATIENCE_S = 240.0
@@ -195,7 +196,7 @@ def test_runs_of_a_server_are_carried_out_by_workers(place, monkeypatch):
     quick, long = Scenario(horizon_s=31.0), Scenario(horizon_s=60_000.0)
     first = runner.submit(quick)
     until(lambda: state(first) == "done")
-    assert not runner._processes and store.runs.get(first).owner.is_of_cluster
+    assert not runner._processes and store.runs.get(first).owner.name.startswith(CLUSTER)
     assert store.runs.table(first, "requests").equals(answer(quick).tables["requests"])
 
     # A request to stop is obeyed; one that does not hear is killed, and its worker goes on.

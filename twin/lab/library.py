@@ -39,7 +39,6 @@ class Preset:
 
     key: str  # the file's name without .toml
     scenario: Scenario
-    path: Path
 
 
 def load_facts(folder: Path = DATA) -> Facts:
@@ -105,7 +104,7 @@ def _with_private_constants(path: Path, fitted: dict[str, Any]) -> dict[str, Any
 def presets(folder: Path = SCENARIOS) -> tuple[Preset, ...]:
     """All presets: the quick start first, then by key. Raises SpecError for a broken file."""
     paths = sorted(folder.glob("*.toml"), key=lambda p: (p.stem != FIRST_PRESET, p.stem))
-    return tuple(Preset(path.stem, load_scenario_file(path), path) for path in paths)
+    return tuple(Preset(path.stem, load_scenario_file(path)) for path in paths)
 
 
 def preset(key: str) -> Scenario | None:

@@ -188,7 +188,7 @@ class Bands:
         self._codes = _branch_numbers([error.levels for error in self.errors], self._numbers)
         depths = sum((level[:, None] == level).astype(int) for level in self._codes.T)  # by pair
         self._variogram = _variogram(self._codes[: len(unseen)], first, depths)
-        covariance = self._covariance(depths)
+        covariance = self._variogram[0] - self._variogram[depths]
         np.fill_diagonal(covariance, self._variogram[0])
         inverse = np.linalg.inv(covariance + 1e-9 * np.eye(len(todays)))
         self._weight = inverse.sum(axis=1)
@@ -206,7 +206,8 @@ class Bands:
     def band(self, levels: Levels) -> Band:
         """The band of a leaf (`levels_of`). A stack without rows has that of all other systems."""
         leaf_codes = [ids.get(levels[: depth + 1], -1) for depth, ids in enumerate(self._numbers)]
-        covariance = self._covariance((self._codes == leaf_codes).sum(axis=1))
+        shared_levels = (self._codes == leaf_codes).sum(axis=1)
+        covariance = self._variogram[0] - self._variogram[shared_levels]
         centre = self._mean + float(covariance @ self._pull)
         weight_gap = 1.0 - float(covariance @ self._weight)
         explained_share = covariance @ self._inverse @ covariance
@@ -223,10 +224,6 @@ class Bands:
     def _scale_of(self, quantity: Hashable) -> float:
         """Root mean square error of a quantity; the worst quantity's, if it has no first errors."""
         return self._scales.get(quantity, max(self._scales.values()))
-
-    def _covariance(self, shared: NDArray[np.intp]) -> Vector:
-        """Covariance of scaled errors, by the number of levels that two rows share (`shared`)."""
-        return self._variogram[0] - self._variogram[shared]
 
 
 def _variance_factors(

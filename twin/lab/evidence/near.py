@@ -66,8 +66,8 @@ class FigureBand:
 
     def percents(self, share: float) -> str:
         """The band that holds a share of measurements, around the twin's figure: '−22 to +26 %'."""
-        low, high = self.ends(share)
-        return f"{_signed_percent(low)} to {_signed_percent(high)} %"
+        signed = (f"{100 * (end - 1):+.0f}".replace("-", "−") for end in self.ends(share))
+        return f"{' to '.join(signed)} %"
 
     def range_text(self, value: float) -> str:
         """The band that holds MOST measurements around a figure's value (SI): '39.2 to 62.3 ms'."""
@@ -95,11 +95,6 @@ class FigureBand:
             return f"{other_text}{seen_text if self.seen else ''}{facts_text}"
         weight_text = "" if self.band.own >= PRIOR else f", other systems weigh as {PRIOR}"
         return f"{numbered(self.band.own, 'unseen row')} of {self.where}{weight_text}{facts_text}"
-
-
-def _signed_percent(ratio: float) -> str:
-    """A ratio's difference from 1 as a signed number of per cent: '+26' for 1.26."""
-    return f"{100 * (ratio - 1):+.0f}".replace("-", "−")
 
 
 @lru_cache(maxsize=4)

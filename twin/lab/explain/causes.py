@@ -299,7 +299,7 @@ def propose_plane_rates(v: View) -> Changes:
 @cause("kv_transfer", "KV transfer", "Move KV over another plane.")
 def propose_kv_planes(v: View) -> Changes:
     """Propose other planes for the KV transfer."""
-    if v.mode == "disaggregated" and v.ttft_shares["kv_transfer"] > 0.1:
+    if v.scenario.deployment.mode == "disaggregated" and v.ttft_shares["kv_transfer"] > 0.1:
         for plane in ("ub", "rdma"):
             gain = v.gain_of(0.5, "kv_transfer")
             yield Change({"deployment.kv_transfer_plane": plane}, promise=gain)
@@ -310,7 +310,7 @@ def propose_memory_pools(v: View) -> Changes:
     """Propose a memory pool if there is none, else a larger, shared, faster or other one."""
     scenario, path = v.scenario, "memory_pool"
     has_reuse = scenario.workload.prefix != "none" or scenario.workload.arrivals == "trace"
-    if not has_reuse or v.mode == "decode_only":
+    if not has_reuse or v.scenario.deployment.mode == "decode_only":
         return
     gain = v.gain_of(0.3, "prefill_queue", "prefill")
     if not scenario.memory_pool.enabled:
@@ -329,7 +329,7 @@ def propose_memory_pools(v: View) -> Changes:
 def propose_drafts(v: View) -> Changes:
     """Propose the acceptance that the paper assumes, and other numbers of draft tokens."""
     decode = v.scenario.deployment.decode
-    if not decode.mtp_draft_tokens or v.mode == "prefill_only":
+    if not decode.mtp_draft_tokens or v.scenario.deployment.mode == "prefill_only":
         return
     if decode.mtp_dataset == "as_stated" and decode.mtp_acceptance < REFERENCE_ACCEPTANCE:
         yield Change({"deployment.decode.mtp_acceptance": REFERENCE_ACCEPTANCE}, doable=False)
@@ -418,7 +418,9 @@ def propose_shorter_prompts(v: View) -> Changes:
     prefill_s = v.figure("ttft_prefill_s_mean")
     if scenario.workload.arrivals == "trace" or scenario.workload.lengths != "fixed":
         return
-    if v.mode != "decode_only" and (v.ttft_ratio > 1 and prefill_s > 0.4 * scenario.slo.ttft_s):
+    if v.scenario.deployment.mode != "decode_only" and (
+        v.ttft_ratio > 1 and prefill_s > 0.4 * scenario.slo.ttft_s
+    ):
         for share in (0.5, 0.25, 0.125):
             tokens = max(1, round(share * scenario.workload.input_tokens))
             yield Change({"workload.input_tokens": tokens}, promise=v.gain_of(1 - share, "prefill"))

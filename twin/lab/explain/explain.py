@@ -138,13 +138,10 @@ def _confirmed_causes(runs: Runs, view: View, limit: Capacity) -> list[Measured]
     options_by_cause: dict[str, list[Option]] = {}
     for option in _run_changes(runs, view, candidates):
         options_by_cause.setdefault(option.cause.key, []).append(option)
-
-    def group_order(group: list[Option]) -> tuple[bool, float]:
-        """Sort key of a cause's options: faults first, then the largest worth."""
-        return group[0].cause.kind != FAULT, -max(option.worth for option in group)
-
+    faults_first = sorted(options_by_cause.values(), key=lambda group: (
+        group[0].cause.kind != FAULT, -max(option.worth for option in group)))  # fmt: skip
     measured: list[Measured] = []
-    for group in sorted(options_by_cause.values(), key=group_order)[:LOOKED_INTO]:
+    for group in faults_first[:LOOKED_INTO]:
         cause = _confirm_cause(runs, view, group) if len(measured) < CONFIRMED else None
         if cause and all(cause.removal.settings != past.removal.settings for past in measured):
             measured.append(cause)

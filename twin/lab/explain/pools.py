@@ -31,9 +31,9 @@ def propose_prefill_instances(v: View) -> Changes:
     largest = count + v.free_npus // npus
     for instances in sorted({min(count + 1, largest), min(need, largest), largest} - {count}):
         yield Change({"deployment.prefill.instances": instances})
-    if v.mode == "disaggregated":  # what prefill hands on is to be decoded
+    if v.scenario.deployment.mode == "disaggregated":  # what prefill hands on is to be decoded
         yield from _propose_pools(v, range(min(need, largest), min(need + 1, largest) + 1))
-    if v.mode != "disaggregated" or need <= largest:
+    if v.scenario.deployment.mode != "disaggregated" or need <= largest:
         return
     for added_instances in sorted({largest - count + 1, need - count}):
         freed_npus = _shrunken_decode(v, added_instances * npus - v.free_npus)
@@ -66,7 +66,7 @@ def _propose_decode(v: View) -> Changes:
     node_npus = v.scenario.supernode.npus_per_node
     for nodes in _doubling_counts(v.free_npus // count // node_npus):
         yield Change({"deployment.decode.npus_per_instance": npus + nodes * node_npus})
-    if v.mode == "disaggregated":
+    if v.scenario.deployment.mode == "disaggregated":
         prefill_count, _ = v.role_npus["prefill"]
         rate_per_s = v.sustained_per_s.get("prefill", 0.0) / prefill_count
         needed = math.ceil(SPARE * v.arrived_per_s / rate_per_s) if rate_per_s else prefill_count

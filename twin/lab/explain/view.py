@@ -50,11 +50,6 @@ class View:
         """Whether the model has routed experts."""
         return "experts" in load_shape(self.facts, self.scenario.deployment.model).stages
 
-    @property
-    def mode(self) -> str:
-        """The serving mode: 'disaggregated', 'colocated', 'prefill_only' or 'decode_only'."""
-        return self.scenario.deployment.mode
-
     @cached_property
     def ttft_shares(self) -> dict[str, float]:
         """Share of the mean TTFT by stage, in order; without first tokens, of the time waited."""

@@ -4,6 +4,7 @@ question, progress, simulations, answer. An interrupted plan goes on; a file is 
 
 import hashlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -235,12 +236,7 @@ def carry_out(
     may stop it (Stopped); helpers: number of processes next to this one, None: one for each further
     core. Raises PlanError, ValueError."""
     facts = facts or load_facts()
-    began_s = time.monotonic()
-
-    def is_over() -> bool:
-        """Whether the seconds of the plan are used up."""
-        return bool(plan.seconds) and time.monotonic() - began_s > plan.seconds
-
+    end_s = time.monotonic() + (plan.seconds or math.inf)
     address = scheduler_address() if helpers is None else ""
     helper_count = (0 if address else cores() - 1) if helpers is None else helpers
     cluster = Cluster(address) if address else None
@@ -258,7 +254,7 @@ def carry_out(
                 raise Stopped
 
         space = space_of(plan, facts, beat=report_progress)
-        search = Search(space, facts, is_over)
+        search = Search(space, facts, lambda: time.monotonic() > end_s)
         finish = Finish(search, facts)
         for generator in (search_phase := search.steps(), finish.steps()):
             scenarios = next(generator, None)

@@ -27,6 +27,7 @@ from twin.scenario import Scenario, SpecError, canonical, scenario_from_canonica
 
 log = logging.getLogger(__name__)
 
+PROGRAM = "twin.lab.runs.live"
 SECONDS = 0.6  # that a live run may be estimated to take
 SHORTEST_S = 20.0  # of simulated time: below, next to nothing would finish
 RUNS_MOST = 40  # live runs whose visitors may still be looking
@@ -62,14 +63,14 @@ class Live:
         self._changed = threading.Condition(self._lock)
         self._runs: OrderedDict[str, Look] = OrderedDict()
         self._deaths = 0
-        self._process = self._start()
+        self._process = Piped(start_process(PROGRAM), self._take_state)
 
     def begin(self, question: Scenario, superseded: str = "") -> str:
         """Begin a run, and stop the one that it supersedes; returns its id."""
         run = secrets.token_urlsafe(9)
         with self._lock:
             if self._process.poll() is not None and self._deaths < DEATHS_MAX:
-                self._process = self._start()
+                self._process = Piped(start_process(PROGRAM), self._take_state)
             self._forget(superseded)
             self._runs[run] = Look()
             while len(self._runs) > RUNS_MOST:
@@ -106,10 +107,6 @@ class Live:
     def _send(self, run: str, question: Scenario | None) -> None:
         """Send a question to the process; None stops the run."""
         self._process.say([run, canonical(question) if question else None])
-
-    def _start(self) -> Piped:
-        """Start the process that answers live runs."""
-        return Piped(start_process("twin.lab.runs.live"), self._take_state)
 
     def _take_state(self, message: Message | None) -> None:
         """Take a run's state from the process; at its end (None) drop runs without an answer."""
@@ -223,13 +220,10 @@ class Answering:
             self._end_search(run)
             return
 
-        def progress(_fraction: float, _live: Mapping[str, Any]) -> bool:
-            """Whether the search goes on: no question waits, and the run was not dropped."""
-            return self._waiting.empty() and run not in self._dropped
-
         summary = None
-        try:
-            summary = self._engine.simulate(trial, self._facts, progress=progress).summary
+        try:  # until a question waits or the run is dropped
+            summary = self._engine.simulate(trial, self._facts, progress=lambda *_: (
+                self._waiting.empty() and run not in self._dropped)).summary  # fmt: skip
         except self._engine.Cancelled:
             if run in self._dropped:
                 del self._searches[run]

@@ -5,7 +5,7 @@ an advisory lock on PostgreSQL; a reader never waits for it."""
 import importlib.util
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -178,13 +178,10 @@ def _sqlite_driver() -> Any:
     return package if package.sqlite_version_info > sqlite3.sqlite_version_info else sqlite3
 
 
-POOL: Mapping[str, Any] = {"pool_size": 8, "max_overflow": 40}
-
-
-def _sqlite_engine(
-    url: URL, driver: Any, *, writes: bool, pool: Mapping[str, Any] = POOL
-) -> Engine:
-    """An engine that reads or writes an SQLite file."""
+def _sqlite_engine(url: URL, driver: Any, *, writes: bool, migrates: bool = False) -> Engine:
+    """An engine that reads or writes an SQLite file; migrates: with foreign keys off, so that a
+    rebuilt table deletes no rows of others."""
+    pool = {"poolclass": NullPool} if migrates else {"pool_size": 8, "max_overflow": 40}
     engine = create_engine(
         url, module=driver, json_serializer=json_text, json_deserializer=json_value,
         connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}, **pool,
@@ -196,7 +193,7 @@ def _sqlite_engine(
         connection.isolation_level = None  # transactions begin where we say, not where it guesses
         connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000}")
         connection.execute("PRAGMA synchronous=NORMAL")
-        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute(f"PRAGMA foreign_keys={'OFF' if migrates else 'ON'}")
         if not writes:
             connection.execute("PRAGMA query_only=ON")
 
@@ -218,14 +215,7 @@ def migration_connection(database: Database) -> Iterator[Connection]:
         with database.write() as session:
             yield session.connection()
         return
-    pool = {"poolclass": NullPool}
-    engine = _sqlite_engine(database.url, _sqlite_driver(), writes=True, pool=pool)
-
-    @event.listens_for(engine, "connect")
-    def _disable_foreign_keys(connection: Any, _record: Any) -> None:
-        """Switch foreign keys off, so that a rebuilt table deletes no rows of others."""
-        connection.execute("PRAGMA foreign_keys=OFF")
-
+    engine = _sqlite_engine(database.url, _sqlite_driver(), writes=True, migrates=True)
     with database._store_errors(), engine.connect() as connection:
         connection.execution_options(durable=True)
         with connection.begin():

@@ -29,11 +29,6 @@ class Owner:
         pid = os.getpid()
         return Owner(name or secrets.token_urlsafe(12), this_host(), pid, _start_time(pid) or "")
 
-    @property
-    def is_of_cluster(self) -> bool:
-        """Whether the process belongs to a cluster, which gives its unfinished work to another."""
-        return self.name.startswith(CLUSTER)
-
     def lives(self, silent_s: float) -> bool:
         """Whether the process still runs; silent_s: seconds since its last heartbeat."""
         if self.host != this_host():

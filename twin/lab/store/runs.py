@@ -335,7 +335,7 @@ class Runs:
         for row in rows:
             if lives(row.owner, now_s - last_heard[row.id][1]):
                 continue
-            if row.owner.is_of_cluster:
+            if row.owner.name.startswith(CLUSTER):
                 self.release(row.id, row.owner)
                 continue
             silent = (runs.id == row.id) & (runs.beat_s == row.beat_s)

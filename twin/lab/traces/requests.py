@@ -183,19 +183,12 @@ def json_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
         yield cells, np.array(numbers, np.int64)
 
 
-def hash_lists(cells: Cells) -> list[list[int]]:
-    """The list of block hashes of each row; the hashes are not checked. Raises TraceError."""
-    lists_by_row = [cells.value("hash_ids", i) for i in range(cells.size)]
-    for i, hashes in enumerate(lists_by_row):
-        if type(hashes) is not list:
+def hash_array(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
+    """(offset i8[n + 1], hashes i8[refs]) of each row's list of block hashes. Raises TraceError."""
+    lists: list[list[int]] = [cells.value("hash_ids", i) for i in range(cells.size)]
+    for i, ids in enumerate(lists):
+        if type(ids) is not list:
             raise cells.error_at("hash_ids", i, "a list of block hashes")
-    return lists_by_row
-
-
-def hash_array(
-    lists: list[list[int]], where: Callable[[int], str]
-) -> tuple[np.ndarray, np.ndarray]:
-    """(offset i8[n + 1], hashes i8[refs]) of lists; TraceError names an invalid list by `where`."""
     offset = np.zeros(len(lists) + 1, np.int64)
     np.cumsum([len(ids) for ids in lists], out=offset[1:])
     all_hashes = [*chain.from_iterable(lists)]
@@ -208,7 +201,7 @@ def hash_array(
     if flat_hashes.dtype.kind not in "iu":
         for i, ids in enumerate(lists):
             if not all(type(x) is int and -(2**63) <= x < 2**64 for x in ids):
-                raise TraceError(f"{where(i)}: hash_ids must hold whole numbers of 64 bits")
+                raise TraceError(f"{cells.where(i)}: hash_ids must hold whole numbers of 64 bits")
         flat_hashes = np.array([x & (2**64 - 1) for x in all_hashes], np.uint64)
     return offset, flat_hashes.astype(np.int64, copy=False)
 
@@ -330,7 +323,7 @@ class Layout:
             if self.block_tokens is None:
                 continue
             if any(cells.value("hash_ids", i) is not MISSING for i in range(cells.size)):
-                offset, hashes = hash_array(hash_lists(cells), cells.where)
+                offset, hashes = hash_array(cells)
                 hash_portions.append((np.diff(offset), hashes))
             elif cells.size and missing_hashes_error is None:
                 missing_hashes_error = cells.error_at("hash_ids", 0, "a list of block hashes")

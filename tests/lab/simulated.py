@@ -32,7 +32,7 @@ from twin.facts import facts_from_tables
 from twin.lab.runs import executor, job, runner
 from twin.lab.runs import process as real
 from twin.lab.runs.budget import Budget
-from twin.lab.store import artefacts, engines, handle, owner, runs, scenarios, statements, values
+from twin.lab.store import artefacts, engines, handle, owner, runs, scenarios, statements
 from twin.lab.store.errors import StoreError
 from twin.lab.store.handle import Store
 from twin.scenario import scenario_digest
@@ -692,7 +692,7 @@ def simulated(seed: int, folder: Path, template: Path, spy: Callable[[], None]) 
         put(engines, "_sqlite_driver", lambda: _driver(world))
         world.database = engines.open_database(f"sqlite:///{folder / 'twin.db'}")
         object.__setattr__(world.database, "path", path)
-        for module in (runs, scenarios, statements, values, artefacts, handle, job, executor):
+        for module in (runs, scenarios, statements, artefacts, handle, job, executor):
             put(module, "time", _time(world))
         for module in (runs, artefacts, owner, executor, job):
             put(module, "secrets", _secrets(world))

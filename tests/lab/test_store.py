@@ -452,7 +452,7 @@ def test_what_rotted_of_an_imported_value_is_mended_by_importing_it_again(store)
 
 
 def test_a_trace_that_is_too_large_is_refused_before_it_is_written(store, monkeypatch):
-    monkeypatch.setattr("twin.lab.store.values.VALUE_BYTES_MAX", 100)
+    monkeypatch.setattr("twin.lab.store.handle.VALUE_BYTES_MAX", 100)
     with pytest.raises(StoreError, match="keep only its first requests"):
         store.traces.save(trace())
     assert not store.artefacts.folder.exists()

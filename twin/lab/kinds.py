@@ -1,5 +1,5 @@
 """Kinds of values that can be imported and stored by digest: each is taken apart into a row and a
-few tables and joined again (`store.values`)."""
+few tables and joined again (`store.handle`)."""
 
 import hashlib
 import json

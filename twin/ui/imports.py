@@ -14,7 +14,7 @@ from twin.lab import ask, machines
 from twin.lab.kinds import TRACE, CountsTable, Kind
 from twin.lab.runs.apart import Refused, read_in_process
 from twin.lab.store import ImportRow, StoreError, UnknownId
-from twin.lab.store.values import Values
+from twin.lab.store.handle import Values
 from twin.lab.traces import reader
 from twin.metrics.measures import amount, numbered
 from twin.scenario import ROUTINGS, Scenario, SpecError, npus_used, with_overrides

@@ -21,11 +21,10 @@ from twin.lab.store import models
 from twin.lab.store.artefacts import Source
 from twin.lab.store.engines import json_text
 from twin.lab.store.errors import StoreError, StoreFull
-from twin.lab.store.handle import Store
+from twin.lab.store.handle import Store, files_of, seal_of
 from twin.lab.store.models import Cell, Seconds
 from twin.lab.store.runs import SEALED, facts_of_text, seal
 from twin.lab.store.statements import add_file, insert_once, require
-from twin.lab.store.values import files_of, seal_of
 from twin.lab.store.visitors import join_tags, require_bounded, split_tags
 from twin.scenario import scenario_from_canonical
 

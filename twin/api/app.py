@@ -18,7 +18,7 @@ from twin.facts import FactError
 from twin.hardware.chip import HardwareError
 from twin.lab.ask import scenario_named, with_settings
 from twin.lab.library import load_facts, presets
-from twin.lab.plan.drive import Plans, PlansBusy, plans_of
+from twin.lab.plan.drive import Plans, plans_of
 from twin.lab.plan.question import Plan, PlanError, default_goal, plan_from
 from twin.lab.runs.budget import TooLarge, budget_of, require_fits, require_known
 from twin.lab.runs.executor import Runner
@@ -253,7 +253,7 @@ def application(
 # HTTP status by kind of error: of two kinds that an error is of, the narrower stands first.
 REFUSALS: dict[type[Exception], int] = {
     PermissionError: 401, UnknownId: 404, NoTable: 404, TooLarge: 413, StoreError: 409,
-    PlansBusy: 409, SpecError: 422, HardwareError: 422, ExpertsError: 422, WorkloadError: 422,
+    SpecError: 422, HardwareError: 422, ExpertsError: 422, WorkloadError: 422,
     ModelError: 422, FactError: 422, PlanError: 422,
 }  # fmt: skip
 

@@ -39,6 +39,7 @@ from twin.lab.plan.trial import (
 )
 from twin.lab.runs.cluster import Child, Cluster, ClusterError, scheduler_address
 from twin.lab.runs.process import command_of, cores
+from twin.lab.store import StoreError
 from twin.scenario import Scenario, canonical, scenario_digest, scenario_from_canonical
 
 Note = Callable[[float, Mapping[str, Any]], bool]  # share done, answer so far; False: stop
@@ -283,10 +284,6 @@ def carry_out(
     return answer
 
 
-class PlansBusy(PlanError):
-    """A plan that cannot begin yet: one sentence."""
-
-
 @dataclass(frozen=True, slots=True)
 class PlanStatus:
     """State of a plan."""
@@ -308,13 +305,13 @@ class Plans:
     version: str
 
     def start(self, plan: Plan) -> str:
-        """Begin or continue a plan; returns its key. Raises PlansBusy if too many are running."""
+        """Begin or continue a plan; returns its key. Raises StoreError if too many are running."""
         key = self.key(plan)
         folder = self.folder / key
         if self.state_of(key).answer or _is_locked(folder):
             return key
         if sum(map(_is_locked, self.folder.glob("*"))) >= WORKING_MOST:
-            raise PlansBusy(f"{WORKING_MOST} plans are at work: stop one, or wait for it")
+            raise StoreError(f"{WORKING_MOST} plans are at work: stop one, or wait for it")
         folder.mkdir(parents=True, exist_ok=True)
         self.write_question(key, plan)
         for name in (STOP, STATUS):

@@ -4,6 +4,7 @@ import streamlit as st
 
 from twin.lab.plan.question import Plan, PlanError, check_power
 from twin.lab.runs.budget import require_known
+from twin.lab.store import StoreError
 from twin.ui import access, formulas, session, words
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link
@@ -46,7 +47,7 @@ def begin(plan: Plan) -> None:
         if unknown:
             raise PlanError(unknown)
         st.query_params.from_dict({requested.PLAN: plans.start(plan)})
-    except (PlanError, OSError) as error:
+    except (PlanError, StoreError, OSError) as error:
         st.toast(sentence(str(error)), icon=":material/error:")
 
 

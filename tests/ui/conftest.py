@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from streamlit.components.v2 import manifest_scanner
-from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1 import AppTest, local_script_runner
 
 from tests.conftest import PATIENCE_S, ROOT
 from tests.ui.stored_runs import done
@@ -20,6 +20,16 @@ from twin.ui import live, session
 
 # Every app of a test would read the metadata of all that is installed anew: a tenth of a second.
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
+is_over = local_script_runner.require_widgets_deltas
+
+
+def wait_until_over(runner: local_script_runner.LocalScriptRunner, timeout: float) -> None:
+    """Wait for the thread of a script, where Streamlit looks a thousand times a second."""
+    runner._script_thread.join(timeout)
+    is_over(runner, 1.0)
+
+
+local_script_runner.require_widgets_deltas = wait_until_over
 
 
 @pytest.fixture(scope="session")

@@ -44,6 +44,9 @@ def without(extra: str, folder: Path) -> Path:
                 to = folder / file.relative_to(ROOT)
                 to.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(file, to)  # with its time, so that what was compiled is taken
+    meanings = ROOT / ".numba_cache" / "meanings"
+    if meanings.is_dir():  # which hang on what stands in a file, whatever its folder
+        shutil.copytree(meanings, folder / ".numba_cache" / "meanings")
     return folder
 
 

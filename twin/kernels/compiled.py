@@ -47,38 +47,37 @@ ANSWERS = (*KERNELS, *OTHERS)
 STAGES: dict[str, Callable[[], Any]] = {}
 
 
+@functools.cache  # of a file of two sets of rooms
 def syntax_digest(source: str) -> str:
     """SHA-256 (hex) of the syntax tree of a Python source without docstrings and comments."""
-    tree_hash = hashlib.sha256()
-    for word in _flat_tree(ast.parse(source)):
-        tree_hash.update(word.encode())
-        tree_hash.update(b"\0")
-    return tree_hash.hexdigest()
+    words: list[str] = []
+    _add_flat_tree(ast.parse(source), words)
+    return hashlib.sha256("".join(f"{word}\0" for word in words).encode()).hexdigest()
 
 
-def _flat_tree(node: Any) -> Iterator[str]:
-    """A syntax tree as a flat sequence of words, equal under every Python that can read the source:
-    empty fields are left out, so that fields of newer Pythons have no effect until used."""
+def _add_flat_tree(node: Any, words: list[str]) -> None:
+    """Append a syntax tree as a flat sequence of words, equal under every Python that can read the
+    source: empty fields are left out, so that fields of newer Pythons have no effect until used."""
     if isinstance(node, ast.AST):
-        yield f"({type(node).__name__}"
+        words.append(f"({type(node).__name__}")
         for name in node._fields:
             value: Any = getattr(node, name, None)
             if isinstance(node, ast.JoinedStr):
                 value = _merge_texts(value)
             if value is None or value == [] or (name == "kind" and isinstance(node, ast.Constant)):
                 continue
-            yield name
-            yield from _flat_tree(value)
-        yield ")"
+            words.append(name)
+            _add_flat_tree(value, words)
+        words.append(")")
     elif isinstance(node, list):
-        yield "["
+        words.append("[")
         for item in node:
             is_text = isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant)
             if not is_text or not isinstance(item.value.value, str):  # as docstrings are
-                yield from _flat_tree(item)
-        yield "]"
+                _add_flat_tree(item, words)
+        words.append("]")
     else:
-        yield ascii(node)  # repr would depend on the Unicode tables of this Python
+        words.append(ascii(node))  # repr would depend on the Unicode tables of this Python
 
 
 def _merge_texts(parts: list[Any]) -> list[Any]:

@@ -100,6 +100,11 @@ def waits_and_next_s(prompts: Prompts, pool: Pool, rate: float) -> tuple[list[fl
     waited_s, next_s, ended_prompts = [0.0] * n, [0.0] * n, [list[int]() for _ in range(instances)]
     arrivals = [arrival / rate for arrival in prompts.arrival_s]
     die_of_prompt = [int(uniform(DEALT, i) * pool.dies) for i in range(n)] if pool.is_dealt else []
+    # Names of this function: a loop over a hundred thousand prompts reads them.
+    budget, full_s, token_s, report_s = pool.budget, pool.full_s, pool.token_s, pool.report_s
+    seconds, read_s, routers = pool.seconds, pool.read_s, pool.routers
+    own_count = instances // routers
+    offsets = range(1 if pool.in_turn else own_count)
 
     def start_batch(p: int, at_s: float) -> None:
         """Form and compute one batch of the prompts that wait at instance p from `at_s` on."""
@@ -107,7 +112,7 @@ def waits_and_next_s(prompts: Prompts, pool: Pool, rate: float) -> tuple[list[fl
             prompts, pool, queues[p], tokens_left, die_of_prompt
         )
         waiting_tokens[p] -= tokens
-        batch_s = pool.seconds(tokens, pairs, die_tokens, die_pairs) + cached * pool.read_s
+        batch_s = seconds(tokens, pairs, die_tokens, die_pairs) + cached * read_s
         if at_s == free_s[p]:
             for prompt in ended_prompts[p]:
                 next_s[prompt] = batch_s
@@ -123,15 +128,17 @@ def waits_and_next_s(prompts: Prompts, pool: Pool, rate: float) -> tuple[list[fl
     def choose_instance(i: int, now_s: float) -> int:
         """Index of the instance for prompt i: the one of the next turn, or the one that is free
         first, equal ones in turn; among those of one router."""
-        instance, least_s, own_count = 0, float("inf"), instances // pool.routers
-        turn = i if pool.report_s == 0.0 else int(now_s / pool.report_s)
-        first, own_turn = turn % pool.routers * own_count, i // pool.routers
-        for offset in range(1 if pool.in_turn else own_count):
+        instance, least_s = 0, math.inf
+        turn = i if report_s == 0.0 else int(now_s / report_s)
+        first, own_turn = turn % routers * own_count, i // routers
+        for offset in offsets:
             p = first + (own_turn + offset) % own_count
             if queues[p] and free_s[p] <= now_s:
                 start_batches(p, now_s)
-            ahead_s = max(0.0, free_s[p] - now_s) + waiting_tokens[p] * pool.token_s
-            ahead_s += waiting_tokens[p] // pool.budget * pool.full_s
+            ahead_s = free_s[p] - now_s if free_s[p] > now_s else 0.0
+            if waiting_tokens[p]:
+                ahead_s += waiting_tokens[p] * token_s
+                ahead_s += waiting_tokens[p] // budget * full_s
             if ahead_s < least_s:
                 instance, least_s = p, ahead_s
         return instance
@@ -158,31 +165,39 @@ def _form_batch(
     tokens, pairs, cached_tokens, (token_s, pair_s) = 0.0, 0.0, 0.0, pool.attention
     completed, in_part, fullest_die = list[int](), list[int](), (0.0, 0.0, 0.0)  # die, by attention
     die_sums = [(0.0, 0.0, 0.0)] * pool.dies  # load, tokens, pairs of each die
-    while queue and tokens < pool.budget:
+    fresh, cached, budget, is_dealt = prompts.fresh, prompts.cached, pool.budget, pool.is_dealt
+    shares_tokens = pool.share_s == math.inf
+    takes_whole = shares_tokens and not pool.chunk
+    while queue and tokens < budget:
         prompt = queue[0]
-        earlier_tokens = prompts.cached[prompt] + prompts.fresh[prompt] - tokens_left[prompt]
-        sums_of_die = die_sums[die_of[prompt]] if pool.is_dealt else die_sums[0]
-        piece_tokens = _piece_tokens(pool, tokens_left[prompt], earlier_tokens, tokens, sums_of_die)
-        if piece_tokens <= 0.0 and not pool.is_dealt:
+        left = tokens_left[prompt]
+        earlier_tokens = cached[prompt] + fresh[prompt] - left
+        sums_of_die = die_sums[die_of[prompt]] if is_dealt else die_sums[0]
+        if takes_whole:
+            piece_tokens = left if left <= budget - tokens or not tokens else 0.0
+        else:
+            piece_tokens = _piece_tokens(pool, left, earlier_tokens, tokens, sums_of_die)
+        if piece_tokens <= 0.0 and not is_dealt:
             break
         if piece_tokens <= 0.0:  # others may be on dies that have room
             in_part.append(queue.popleft())
             continue
-        if tokens_left[prompt] == prompts.fresh[prompt]:
-            cached_tokens += prompts.cached[prompt]
+        if left == fresh[prompt]:
+            cached_tokens += cached[prompt]
         new_pairs = piece_tokens * (earlier_tokens + 0.5 * (piece_tokens + 1.0))
         tokens += piece_tokens
         pairs += new_pairs
         die_tokens, die_pairs = sums_of_die[1] + piece_tokens, sums_of_die[2] + new_pairs
         attention_s = token_s * die_tokens + pair_s * die_pairs
-        fullest_die = max(fullest_die, (attention_s, die_tokens, die_pairs))
-        load = die_tokens if pool.share_s == math.inf else attention_s
-        if pool.is_dealt:
+        die = (attention_s, die_tokens, die_pairs)
+        fullest_die = max(fullest_die, die)
+        load = die_tokens if shares_tokens else attention_s
+        if is_dealt:
             die_sums[die_of[prompt]] = load, die_tokens, die_pairs
         else:
             heapreplace(die_sums, (load, die_tokens, die_pairs))
-        tokens_left[prompt] -= piece_tokens
-        (in_part if tokens_left[prompt] > 0.0 else completed).append(queue.popleft())
+        tokens_left[prompt] = left = left - piece_tokens
+        (in_part if left > 0.0 else completed).append(queue.popleft())
     queue.extendleft(reversed(in_part))
     return tokens, pairs, cached_tokens, *fullest_die[1:], completed
 
@@ -191,14 +206,11 @@ def _piece_tokens(
     pool: Pool, left: float, earlier: float, taken: float, die_load: tuple[float, float, float]
 ) -> float:
     """Tokens of a prompt with `left` tokens after `earlier` ones that join a batch of `taken`
-    tokens; 0: none. die_load: load, tokens and pairs of the die that would compute them."""
-    room = pool.budget - taken
+    tokens, where a batch may have part of a prompt; 0: none. die_load: load, tokens and pairs of
+    the die that would compute them."""
+    room, piece_tokens = pool.budget - taken, left
     if pool.chunk:
         piece_tokens = min(left, float(next_piece(pool.chunk, pool.evening, *pool.line, earlier)))
-    elif pool.share_s == math.inf:
-        return left if left <= room or not taken else 0.0
-    else:
-        piece_tokens = left
     if pool.share_s == math.inf:
         return min(piece_tokens, room)
     (token_s, pair_s), left_s = pool.attention, pool.share_s - die_load[0]

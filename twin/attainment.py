@@ -16,8 +16,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from twin.hardware.placement import place
-from twin.hardware.prices import hand_off_bytes_per_s, nic, transfer_collision
+from twin.hardware.prices import (
+    all_to_all,
+    exchange_overlaps,
+    hand_off_bytes_per_s,
+    nic,
+    transfer_collision,
+)
 from twin.kernels.rng import exponential, stream_key
+from twin.model.batch import bytes_sent
 from twin.model.offload import bytes_per_token
 from twin.model.waiting import (
     Pool,
@@ -83,6 +90,7 @@ class Attainment:
     longer_prompts: int = 0  # that a queue which lasts long is followed over; 0: no more
     senders: int = 1  # dies of a prefill instance
     port_s: float = 0.0  # of a KV transfer alone at a port of decode's exchange; 0: other ports
+    met_s: float = 0.0  # that other exchanges add to one, over its time alone, by request of it
 
     @cached_property
     def lengths(self) -> list[tuple[int, int]]:
@@ -156,6 +164,12 @@ class Attainment:
         return float(f"{wait_s - in_router_s:.2g}")
 
     def wire_factor(self, rate: float, iteration_s: float) -> float:
+        """Mean factor by which other traffic prolongs an exchange of decode; rate: requests/s of
+        its instance; iteration_s: mean seconds of an iteration. Instances whose exchanges share its
+        links are on the wire for a part of the time only."""
+        return max(1.0 + self.met_s * rate, self._factor_of_transfers(rate, iteration_s))
+
+    def _factor_of_transfers(self, rate: float, iteration_s: float) -> float:
         """Mean factor by which KV transfers that arrive at the ports of an exchange of decode
         prolong it; rate: requests/s of its instance. Prompts of a batch are handed on together;
         where n share a port the exchange has 1 / (n + 1) of it, and waits for the slowest die.
@@ -425,13 +439,35 @@ def attainment(priced: Priced) -> Attainment:
         if deployed.kv_transfer_plane == parts.net.scale_up_plane:
             port_s = (fixed_s + transfer_s * traffic.input_tokens) / TRANSFERS
     drafts, acceptance = deployed.decode.mtp_draft_tokens, costs.mtp_acceptance
+    tokens = tokens_per_iteration(drafts, acceptance)
+    passes_each = max((float(priced.whole_answers.mean()) - 1.0) / tokens, 1.0)
     return Attainment(
         s, prompts, priced.whole_answers, pool, extra_s,
-        transfer_s, tokens_per_iteration(drafts, acceptance), token_variance(drafts, acceptance),
+        transfer_s, tokens, token_variance(drafts, acceptance),
         acceptance, passes, bool(costs.first_after_pass and pool and costs.decode_role), colocated,
         deployed.decode.instances if deployed.mode == "decode_only" else 1, longer_prompts,
         costs.prefill_role.ranks if costs.prefill_role else 1, port_s,
+        _met_s(priced, passes_each * (1.0 + drafts)),
     )  # fmt: skip
+
+
+def _met_s(priced: Priced, verified_tokens: float) -> float:
+    """Time that exchanges of other instances add to one of an instance that decodes, over its time
+    alone, per request/s of it, s; verified_tokens: of an answer in all of its iterations."""
+    net, role_costs = priced.parts.net, priced.parts.costs.roles
+    computing = "colocated" if "colocated" in role_costs else "decode"
+    seats = [i for i in place(priced.scenario, net).instances if i.dies > 1]
+    overlaps = exchange_overlaps(net, tuple((i.role, i.die_of_rank) for i in seats))
+    met_s, dies = 0.0, {i.role: i.die_of_rank for i in seats}
+    for role, costs in role_costs.items():
+        overlap = overlaps.get((computing, role), 0.0)
+        if overlap:
+            tokens = verified_tokens if role != "prefill" else priced.traffic.fresh_tokens
+            tokens += priced.traffic.fresh_tokens if role == "colocated" else 0.0
+            requests = role_costs[computing].pool.instances / costs.pool.instances  # of each
+            bytes_per_s = costs.dies * all_to_all(net, dies[role]).bytes_per_s
+            met_s += overlap * requests * tokens * float(bytes_sent(costs).sum()) / bytes_per_s
+    return met_s
 
 
 def _first_prompts(s: Scenario, sample: Offered, seen_tokens: np.ndarray, share: float) -> Prompts:

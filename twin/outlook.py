@@ -68,19 +68,17 @@ def state_at(
         own_instances = instances // front_routers(s)
         sharing = own_instances if ROUTERS[s.router.policy] in SEES_WAITS else 1
     inputs, outputs = lengths or (priced.sample.prompts, priced.sample.answers)
-    if judged is None and costs.prefill_role is not None:
-        judged = attainment(priced)
-    wire_factor = None if judged is None else judged.wire_factor
+    judged = judged or attainment(priced)
 
     def state_with(slot_s: float) -> Stationary:
         """The steady state where a slot is reserved for these seconds."""
         return stationary_state(priced, Arriving(
             inputs, outputs, admitted_rate / instances, slot_s, clients, slot_s + away_s,
             cv / math.sqrt(instances // sharing), most_iteration_s, patience_s, sharing,
-            wire_factor,
+            judged.wire_factor,
         ))  # fmt: skip
 
-    if judged is None or reserved_s is not None:
+    if costs.prefill_role is None or reserved_s is not None:
         state = state_with(reserved_s or 0.0)
     elif math.isinf(clients):
         # Where more come than prefill computes its queue has no mean.
@@ -210,7 +208,10 @@ def _mixed_rate(priced: Priced, judged: Attainment, rate: float) -> float:
 
     def meets_slo(load: float) -> bool:
         """Whether `slo.share` of the answers meet the SLO at `load` requests/s."""
-        return _answers_slo_share(judged, state_at(priced, load)) >= priced.scenario.slo.share
+        return (
+            _answers_slo_share(judged, state_at(priced, load, judged=judged))
+            >= priced.scenario.slo.share
+        )
 
     if meets_slo(rate):
         return rate

@@ -83,7 +83,7 @@ class Arriving:
     patience_s: float = math.inf  # that a request may wait for its place
     sharing: int = 1  # mixed instances of which the next to begin an iteration takes what comes
     # Factor by which other traffic prolongs the exchange, of (requests/s, seconds of an iteration).
-    wire_factor: Callable[[float, float], float] | None = None
+    wire_factor: Callable[[float, float], float] = lambda _rate, _iteration_s: 1.0
 
 
 def _empty_population(priced: Priced, arriving: Arriving) -> Population:
@@ -206,12 +206,12 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
 
 
 def _set_wire_prices(
-    p: Population, alone: NDArray[Any], wire_factor: Callable[[float, float], float] | None,
+    p: Population, alone: NDArray[Any], wire_factor: Callable[[float, float], float],
     each: float, mean_s: float,
 ) -> None:  # fmt: skip
     """Set the prices of iterations of `mean_s` seconds (0: not known yet) in which `each` requests
     arrive, where other traffic prolongs what links carry; alone: prices [1] without it."""
-    if wire_factor is not None and mean_s > 0.0:
+    if mean_s > 0.0:
         coefficients = alone.view(np.float64).copy()
         coefficients[scale_indices(Decode, "carried")] *= wire_factor(each / mean_s, mean_s)
         p.prices[:] = coefficients.view(alone.dtype)

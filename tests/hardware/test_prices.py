@@ -5,7 +5,7 @@ import pytest
 from tests.hardware.wired import edited, edits_of
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric
-from twin.hardware.prices import all_to_all, nic, pool_read, price_between
+from twin.hardware.prices import all_to_all, exchange_overlaps, nic, pool_read, price_between
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Supernode
 
@@ -187,3 +187,15 @@ def test_a_longer_link_delays_what_is_sprayed_over_it():
     assert price_between(far, 0, 9 * 16).latency_s == pytest.approx(
         price_between(FULL, 0, 9 * 16).latency_s + 1e-6
     )
+
+
+def test_exchanges_that_share_no_link_which_both_fill_do_not_overlap():
+    groups = (("prefill", tuple(range(32))), ("decode", tuple(range(32, 96))))
+    assert exchange_overlaps(FULL, groups) == {}
+
+
+def test_exchanges_of_the_same_dies_take_one_time_longer_for_each_other_one():
+    dies = tuple(range(96))
+    overlaps = exchange_overlaps(FULL, (("prefill", dies), ("prefill", dies), ("decode", dies)))
+    pairs = {("prefill", "prefill"): 1.0, ("prefill", "decode"): 1.0, ("decode", "prefill"): 2.0}
+    assert {pair: value for pair, value in overlaps.items() if value} == pytest.approx(pairs)

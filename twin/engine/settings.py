@@ -17,7 +17,7 @@ from twin.kernels.buffers import Columns, number
 from twin.kernels.rng import stream_key
 from twin.model.offload import bytes_per_token
 from twin.policies.router import FRONTS, RANK_CHOICES, ROUTERS
-from twin.scenario import copies_kv, serving, sharing, supernodes_apart
+from twin.scenario import copies_kv, serving, supernodes_apart
 
 T = TypeVar("T", int, float)
 LOOKS = 8  # at every instance, in each window of the record
@@ -162,7 +162,6 @@ class Settings(Columns):
     stages = number(int, "Pipeline stages.", lambda f: 1 if f.colocated else f.d.prefill.pp_stages)
     decode_ranks = number(int, "Ranks of a decode instance.", lambda f: f.ranks())
     decode_dies = number(int, "Dies of a decode instance.", lambda f: f.dies(f.decode))
-    shares_npus = number(int, "Whether pools lie on the same NPUs.", lambda f: bool(sharing(f.s)))
     retries = from_scenario(int, "recovery.retries")
 
     # Routing and batching.

@@ -5,7 +5,7 @@ puts on the graph's links (flows.py); who else is there is the engine's business
 sees no queues in switch chips and no software in front of the ports."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +20,8 @@ from twin.hardware.flows import Demand, Load, Operation, Plane, load_of
 from twin.hardware.kinds import is_switch
 from twin.hardware.network import Network, cached_by_network
 from twin.hardware.walks import FLOATS, INTS
+
+OVERLOAD = 0.01  # of a link that is let pass, as in runs
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,34 @@ def transfer_collision(
         demands.kv_load(net, dies, decode_dies, plane)
         for role, dies in linked if role == "prefill" and dies and decode_dies
     )  # fmt: skip
+
+
+@cached_by_network
+def exchange_overlaps(
+    net: Network, instances: tuple[tuple[str, tuple[int, ...]], ...]
+) -> dict[tuple[str, str], float]:
+    """Time that all instances of a role which always send add to the exchange of an instance, over
+    its time alone, by (role whose exchange it is, role that sends); empty where no link is shared.
+    instances: role and dies. Of an exchange its fullest link counts, of instances the mean."""
+    roles = [role for role, _ in instances]
+    exchanges, link_loads = [], {role: np.zeros(net.capacity.size) for role in roles}
+    for role, dies in instances:
+        load = demands.exchange_load(net, dies)
+        part = load.amounts * load.rate_alone(net)[0] / net.capacity[load.links]
+        link_loads[role][load.links] += part
+        exchanges.append((role, load.links, part))
+    overlaps, total_load = defaultdict[tuple[str, str], float](float), np.sum(list(link_loads.values()), axis=0)
+    for role, links, part in exchanges:
+        fullest = int(np.argmax(total_load[links]))
+        link = links[fullest]
+        beyond = float(total_load[link]) - 1.0
+        others = {other: loads[link] - part[fullest] * (other == role)
+                  for other, loads in link_loads.items()}  # fmt: skip
+        if beyond > OVERLOAD:
+            for other, load_of_others in others.items():
+                added = beyond * load_of_others / sum(others.values())
+                overlaps[role, other] += float(added) / roles.count(role)
+    return dict(overlaps)
 
 
 @cached_by_network

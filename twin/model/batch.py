@@ -55,3 +55,23 @@ def attention_s_per_token(p: Prefill, tokens: float) -> float:
     products, half = (*p.before, *p.after), 0.5 * tokens
     added_s = sum(product_s(product, tokens) - product_s(product, half) for product in products)
     return float(added_s / half + p.exchange.token + p.context.token + p.gate.token - p.gate.saved)
+
+
+def bytes_sent(role: RoleCosts) -> np.ndarray:
+    """Bytes of a token within nodes and beyond: exchanged, then gathered by attention, f8[4]."""
+
+    def split(amount: float, far_share: float) -> np.ndarray:
+        """Bytes within nodes and beyond, of which the share `far_share` goes beyond, f8[2]."""
+        return amount * np.array((1.0 - far_share, far_share))
+
+    exchange_bytes = split(role.exchange_bytes_per_token, role.off_node_fraction)
+    exchange_bytes += split(role.rank_bytes_per_token, role.gather_off_node)
+    context_bytes = split(role.context_bytes_per_token, role.context_off_node)
+    if role.pool.role != "prefill":
+        return np.array((*(exchange_bytes + context_bytes), 0.0, 0.0))
+    prefill_costs = role.prefill
+    gather_s = prefill_costs.gather.token * role.stage_dies + prefill_costs.exchange.token
+    dense_layers = (1.0 + prefill_costs.split_ffn) * prefill_costs.dense_layers
+    gather_s *= (prefill_costs.moe_layers + dense_layers) * role.stages
+    gather_bytes = gather_s * role.gather_bytes_per_s if gather_s > 0.0 else 0.0
+    return np.array((*exchange_bytes, *(split(gather_bytes, role.gather_off_node) + context_bytes)))

@@ -13,7 +13,7 @@ from tests.hardware.wired import settled
 from twin.engine import codes as w
 from twin.engine.build import build_world
 from twin.engine.contention.flows import from_storage, lay_out
-from twin.engine.contention.traffic import price_exchange, settle_links
+from twin.engine.contention.traffic import price_exchange, set_slowdown, settle_links
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.setup import set_up
 from twin.hardware import demands
@@ -120,6 +120,22 @@ def test_two_exchanges_that_meet_on_a_node_share_its_uplinks():
     places = found.world.costs.prefill_carried
     ratio = found.world.costs.prefill_now[0, places] / found.world.costs.prefill_alone[0, places]
     assert np.nanmax(np.abs(ratio - crowding[0])) < 1e-9
+
+
+def test_an_exchange_is_prolonged_for_the_share_of_time_that_the_other_one_sends():
+    narrow = [
+        {"element": "L1 1.0", "to": f"L2 0.{c}", "kind": "derate", "factor": 0.5} for c in range(4)
+    ]
+    found = machine(UNALIGNED, narrow)
+    traffic, both = found.world.traffic, np.zeros(found.world.traffic.alone.size, bool)
+    both[[number(found, "experts", "prefill", k) for k in (0, 1)]] = True
+    rates(found, both)
+    always = traffic.crowding[0] - 1.0
+    assert always > 0.05
+    for duty in (0.0, 0.25, 0.8):
+        traffic.duty[1] = duty
+        set_slowdown(traffic, 0)
+        assert traffic.crowding[0] - 1.0 == pytest.approx(duty * always)
 
 
 def test_a_dead_server_or_die_holds_nobody_else_up():

@@ -391,7 +391,7 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
         start=start, way=rows, whole=server_parts, port=servers,
         end=start[1:].copy(), links=rows, parts=link_parts, server=servers.copy(),
         # Nothing is under way; look at everything at the next border.
-        most=np.zeros(flow_count), level=np.zeros(flow_count), levels=np.zeros((4, flow_count)),
+        most=np.zeros(flow_count), level=np.zeros(flow_count), levels=np.zeros((2, flow_count)),
         held=np.ones(1), counts=np.array([flow_count, 0, 0, 0, 0, 0]),
         noted=np.arange(flow_count), is_noted=np.ones(flow_count), movers=np.zeros(flow_count),
         link_start=link_start, link_end=link_start[:-1].copy(),

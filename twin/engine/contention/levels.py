@@ -14,8 +14,7 @@ from twin.hardware.sharing import NO_CRUMB, max_min_levels
 from twin.kernels.compiled import kernel
 
 NOTED, TOUCHED, MOVERS, FULL, GROUP_LINKS, GROUP_FLOWS = range(6)  # places in `counts`
-# Which exchanges there are: all, none, those of prefill, those of decode.
-ALL, NONE_OF_THEM, OF_PREFILL, OF_DECODE = range(4)
+ALL, NONE_OF_THEM = range(2)  # which exchanges there are
 
 
 @kernel

@@ -52,7 +52,7 @@ class Traffic(Columns):
     near_end = i8("flows", "The row behind its last in `near`.", by="levels")
     near = i4("crossings", "Its overloaded links.", by="levels")
     near_parts = f8("crossings", "And the parts of these.", by="levels")
-    levels = f8("4, flows", "Level, by which exchanges there are.", by="levels")
+    levels = f8("2, flows", "Level, with all exchanges and without.", by="levels")
     bound = f8("flows", "Scratch: `most` of those there are.", by="levels")
     stopped = i1("flows", "Scratch of progressive filling.", by="levels")
     rest = i4("links", "Scratch: links not shared yet.", by="levels")

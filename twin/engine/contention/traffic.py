@@ -2,13 +2,15 @@
 
 A flow (flows.py) is a class of an instance's traffic. Alone it would move at `alone` bytes/s, and
 it wishes for a share of that. Its level is the share that it gets: max-min fair over all links that
-flows meet on (hardware/sharing.py). An exchange whose level is 1/2 takes twice as long on the wire,
-so the prices of its instance rise by that factor (`crowding`); a stream (streams.py) moves at level
-times `alone`. Levels are found anew at a step's border, and only when a flow began or ended on an
-overloaded link. Single KV transfers share ports in kv_transfer.py; here they get what is left.
+flows meet on (hardware/sharing.py). An exchange whose level is 1/2 takes twice as long on the wire
+while the others send; the prices of its instance rise by the mean of that factor (`crowding`). A
+stream (streams.py) moves at level times `alone`. Levels are found anew at a step's border, and only
+when a flow began or ended on an overloaded link. Single KV transfers share ports in kv_transfer.py;
+here they get what is left.
 
-An exchange is on the wire for a part of an iteration only (`duty`). Other flows so meet it for that
-share of the time: their level is the mean, weighted by duty, of their levels with and without it.
+An exchange is on the wire for a part of an iteration only (`duty`). Others meet it for that share
+of the time: a stream's level is the mean, weighted by duty, of its levels with and without it; the
+time of another exchange is the mean of its times, each of the others weighted by its load.
 
 Several models on one machine (lifecycle/together.py) have one table of flows, shared at once: each
 world marks its own, those from `first` to `last` of a class, and takes up their levels."""
@@ -106,7 +108,7 @@ def settle_links(world: World) -> None:
 def compute_levels(world: World) -> None:
     """Compute the levels of active flows, and from them the slowdown of each exchange. Other flows
     see all-to-all traffic scaled by the share of time it is on the wire."""
-    flows, settings = world.traffic, world.settings
+    flows = world.traffic
     exchanges, counts = flows.duty.size, flows.counts
     was_overloaded = flows.held[0] == 1
     levels.list_groups(flows)
@@ -118,15 +120,12 @@ def compute_levels(world: World) -> None:
         take_levels(world)
         levels.clear_notes(flows)
         return
-    if settings.shares_npus:
-        average_pool_levels(world)
-    else:
-        for j in range(counts[levels.NOTED] + counts[levels.GROUP_FLOWS]):
-            noted_count = counts[levels.NOTED]
-            flow = flows.noted[j] if j < noted_count else flows.group_flows[j - noted_count]
-            if flow < exchanges:
-                flows.level[flow] = flows.levels[levels.ALL, flow]
-                set_slowdown(world, flow)
+    noted_count = counts[levels.NOTED]
+    for j in range(noted_count + counts[levels.GROUP_FLOWS]):
+        flow = flows.noted[j] if j < noted_count else flows.group_flows[j - noted_count]
+        if flow < exchanges:
+            flows.level[flow] = flows.levels[levels.ALL, flow]
+            set_slowdown(flows, flow)
     if has_full_links or was_overloaded:
         average_transfer_levels(world)
     limit_hand_off_ports(world, has_full_links or was_overloaded)
@@ -139,26 +138,10 @@ def take_levels(world: World) -> None:
     flows = world.traffic
     for exchange in range(flows.first[w.EXPERTS], flows.last[w.EXPERTS]):
         flows.level[exchange] = flows.levels[levels.ALL, exchange]
-        set_slowdown(world, exchange)
+        set_slowdown(flows, exchange)
     average_transfer_levels(world)
     for prefill_instance in range(world.settings.prefills):
         limit_ports(world, prefill_instance)
-
-
-@kernel
-def average_pool_levels(world: World) -> None:
-    """Set levels of exchanges where pools share NPUs: means with and without the other pool's
-    exchanges, by the share of time that these are on the wire."""
-    flows, is_sharing = world.traffic, world.traffic.held[0] == 1
-    prefills, exchange_count = world.settings.prefills, flows.duty.size
-    levels.find_levels(flows, levels.OF_PREFILL, prefills, exchange_count)
-    levels.find_levels(flows, levels.OF_DECODE, 0, prefills)
-    decode_duty = mean_duty(flows, prefills, exchange_count) if is_sharing else np.nan
-    prefill_duty = mean_duty(flows, 0, prefills) if is_sharing else np.nan
-    average_levels(flows, 0, prefills, levels.OF_PREFILL, decode_duty)
-    average_levels(flows, prefills, exchange_count, levels.OF_DECODE, prefill_duty)
-    for exchange in range(exchange_count):
-        set_slowdown(world, exchange)
 
 
 @kernel
@@ -183,15 +166,6 @@ def mean_level(level_with: float, level_without: float, duty: float) -> float:
 
 
 @kernel
-def average_levels(flows: Traffic, low: int, high: int, view: int, duty: float) -> None:
-    """Set levels of exchanges low..high - 1: means of those with all exchanges, for a share `duty`
-    of time, and those of row `view` without some."""
-    levels_with, levels_without = flows.levels[levels.ALL], flows.levels[view]
-    for flow in range(low, high):
-        flows.level[flow] = mean_level(levels_with[flow], levels_without[flow], duty)
-
-
-@kernel
 def mean_duty(flows: Traffic, first: int, last: int) -> float:
     """Mean share of time on the wire of active exchanges in columns first..last - 1; NaN: none."""
     active_count, duty_sum = 0, 0.0
@@ -203,11 +177,33 @@ def mean_duty(flows: Traffic, first: int, last: int) -> float:
 
 
 @kernel
-def set_slowdown(world: World, c: int) -> None:
-    """Set the factor by which shared links prolong the exchange of instance c (a column)."""
-    flows = world.traffic
-    is_moving = flows.most[c] > 0.0 and flows.level[c] > 0.0
-    flows.crowding[c] = max(1.0, flows.most[c] / flows.level[c]) if is_moving else 1.0
+def set_slowdown(flows: Traffic, exchange: int) -> None:
+    """Set the factor by which shared links prolong an exchange, mean over the times that others
+    send: 1 + (demand / level - 1) x their mean share of time on its fullest link."""
+    demand, level = flows.most[exchange], flows.levels[levels.ALL, exchange]
+    flows.crowding[exchange] = 1.0
+    if 0.0 < level < demand:
+        flows.crowding[exchange] += (demand / level - 1.0) * mean_presence(flows, exchange)
+
+
+@kernel
+def mean_presence(flows: Traffic, exchange: int) -> float:
+    """Mean share of time, weighted by load, that the others send on an exchange's fullest link."""
+    fullest, load = -1, 0.0
+    for crossing in range(flows.start[exchange], flows.end[exchange]):
+        link = flows.links[crossing]
+        if flows.load[link] > load:
+            fullest, load = link, flows.load[link]
+    if fullest < 0:
+        return 1.0
+    demand_sum, sent_sum = 0.0, 0.0
+    for crossing in range(flows.link_start[fullest], flows.link_end[fullest]):
+        flow = flows.owners[crossing]
+        if flow != exchange:
+            demand = flows.owner_parts[crossing] * flows.most[flow]
+            demand_sum += demand
+            sent_sum += demand * (flows.duty[flow] if flow < flows.duty.size else 1.0)
+    return sent_sum / demand_sum if demand_sum > 0.0 else 1.0
 
 
 @kernel

@@ -23,7 +23,7 @@ from twin.hardware.demands import equal_parts
 from twin.hardware.faults import dies_unfit, speed_by_die, with_faults
 from twin.hardware.network import Network, cached_answer
 from twin.hardware.prices import host_copy_rates, nic, port_rates, ports_of, transfer_collision
-from twin.model.batch import attention_s_per_token, batch_line, recompute_s_per_token
+from twin.model.batch import attention_s_per_token, batch_line, bytes_sent, recompute_s_per_token
 from twin.model.costs import RoleCosts, role_costs
 from twin.model.fetch import copies_bytes_per_s
 from twin.model.record import numbers, slowed
@@ -31,26 +31,6 @@ from twin.model.space import kv_layers
 from twin.scenario import Fault
 
 STATES_KEPT, PRICES_KEPT = 4, 256  # a link that flaps goes to and fro between two states
-
-
-def _sent_bytes(role: RoleCosts) -> np.ndarray:
-    """Bytes of a token within nodes and beyond: exchanged, then gathered by attention, f8[4]."""
-
-    def split(amount: float, far_share: float) -> np.ndarray:
-        """Bytes within nodes and beyond, of which the share `far_share` goes beyond, f8[2]."""
-        return amount * np.array((1.0 - far_share, far_share))
-
-    exchange_bytes = split(role.exchange_bytes_per_token, role.off_node_fraction)
-    exchange_bytes += split(role.rank_bytes_per_token, role.gather_off_node)
-    context_bytes = split(role.context_bytes_per_token, role.context_off_node)
-    if role.pool.role != "prefill":
-        return np.array((*(exchange_bytes + context_bytes), 0.0, 0.0))
-    prefill_costs = role.prefill
-    gather_s = prefill_costs.gather.token * role.stage_dies + prefill_costs.exchange.token
-    dense_layers = (1.0 + prefill_costs.split_ffn) * prefill_costs.dense_layers
-    gather_s *= (prefill_costs.moe_layers + dense_layers) * role.stages
-    gather_bytes = gather_s * role.gather_bytes_per_s if gather_s > 0.0 else 0.0
-    return np.array((*exchange_bytes, *(split(gather_bytes, role.gather_off_node) + context_bytes)))
 
 
 @dataclass(frozen=True)
@@ -206,7 +186,7 @@ class Machine:
         instance = self.setup.instances[k]
         costs_in_use, traffic = self.world.costs, self.world.traffic
         instance_row, coefficients = instance.index, numbers(costs.coefficients)
-        costs_in_use.sent[self.column(k)] = _sent_bytes(costs)
+        costs_in_use.sent[self.column(k)] = bytes_sent(costs)
         carried_places, prices_now, prices_alone = (
             (costs_in_use.prefill_carried, costs_in_use.prefill_now, costs_in_use.prefill_alone)
             if instance.role == "prefill"

@@ -7,7 +7,7 @@ from twin.engine import codes as w
 from twin.engine import pool
 from twin.engine.books import record_amount
 from twin.engine.columns import World
-from twin.engine.contention.traffic import price_exchange, record_exchange
+from twin.engine.contention.traffic import price_exchange
 from twin.engine.lists import fill
 from twin.engine.phases import decode
 from twin.engine.phases.prefill import form_batch, take_computed
@@ -92,5 +92,4 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     if batch_tokens > 0.0:
         record_amount(world, windows, now_s, end_s, w.PREFILL_TOKENS, batch_tokens)
         record_amount(world, windows, now_s, end_s, w.PREFILL_BATCHES, 1.0)
-        record_exchange(world, settings.prefills + c, now_s, end_s, batch_tokens)
     decode.begin_iteration(world, c, now_s, end_s, batch_tokens, pairs)

@@ -212,7 +212,7 @@ def begin_iteration(
     add_evenly(record.instances, begin_s, end_s, record, 3, settings)
     log_pass(world, column, begin_s, end_s, decode.in_batch[d], tokens, operators)
     verified_tokens = requests * (settings.draft_tokens + 1)
-    record_exchange(world, column, begin_s, end_s, verified_tokens)
+    record_exchange(world, column, begin_s, end_s, verified_tokens + prompt_tokens)
     offloaded_bytes = verified_tokens * settings.offloaded_bytes_per_token
     record_traffic(world, w.OFFLOAD, settings.kv_plane, column, begin_s, end_s, offloaded_bytes)
     record_traffic(world, w.SWAP, w.UB, column, begin_s, end_s, total(decode.streaming[d]))

@@ -216,7 +216,10 @@ def exchange_overlaps(
         part = load.amounts * load.rate_alone(net)[0] / net.capacity[load.links]
         link_loads[role][load.links] += part
         exchanges.append((role, load.links, part))
-    overlaps, total_load = defaultdict[tuple[str, str], float](float), np.sum(list(link_loads.values()), axis=0)
+    overlaps, total_load = (
+        defaultdict[tuple[str, str], float](float),
+        np.sum(list(link_loads.values()), axis=0),
+    )
     for role, links, part in exchanges:
         fullest = int(np.argmax(total_load[links]))
         link = links[fullest]

@@ -107,7 +107,7 @@ class Space:
 
 def calibrate(facts: Facts) -> Fit:
     """Fit of the constants to the published rows that calibrate."""
-    rows = [row for row in load_published() if row.calibrates]
+    rows = [row for row in load_published() if row.kind == "calibrating"]
     space, weights = Space(facts, rows, CONSTANTS), np.array([weight(row) for row in rows])
     return space.with_errors(space.fit(lambda x: weights * space.errors(x), space.start))
 
@@ -195,7 +195,8 @@ def cross_validate(
     facts: Facts, rows: Sequence[Row] | None = None, constants: Sequence[Constant] = CONSTANTS
 ) -> CrossValidation:
     """Fit again without every calibrating row, source and system in turn; takes about a minute."""
-    used = [row for row in (load_published() if rows is None else rows) if row.calibrates]
+    all_rows = load_published() if rows is None else rows
+    used = [row for row in all_rows if row.kind == "calibrating"]
     space, weights = Space(facts, used, constants), np.array([weight(row) for row in used])
     errors_now = space.errors(space.present)
     start_slopes = _jacobian(space, space.start, space.errors(space.start))

@@ -244,6 +244,7 @@ HONEST = (*UNSEEN, "seen")  # kinds of row that no fit and no arithmetic helped
 GROUPS = (SUPERNODE, OTHER)
 
 Judged = Sequence[Mapping[str, Any]]
+_PUBLISHED_ANSWERS: dict[Facts, list[dict[str, Any]]] = {}  # of the facts judged last
 
 
 def evidence(
@@ -254,9 +255,9 @@ def evidence(
     circular or unstated one); `outside`: it exceeds the row's `bar`. note: gets the number of rows
     so far."""
     if rows is None:
-        judged_rows = _published_answers(facts)
-        if not judged_rows:
-            judged_rows[:] = evidence(facts, load_published(), note)
+        if (judged_rows := _PUBLISHED_ANSWERS.get(facts)) is None:
+            _PUBLISHED_ANSWERS.clear()
+            judged_rows = _PUBLISHED_ANSWERS[facts] = evidence(facts, load_published(), note)
         return [dict(answer) for answer in judged_rows]
     first_errors = load_first_answers()
     others_of_row: dict[str, list[list[Any]]] = {}
@@ -282,12 +283,6 @@ def evidence(
         })  # fmt: skip
     note(len(rows))
     return answers
-
-
-@lru_cache(maxsize=1)
-def _published_answers(facts: Facts) -> list[dict[str, Any]]:
-    """The answers to the published rows, empty until `evidence` has judged them."""
-    return []
 
 
 @dataclass(frozen=True, slots=True)

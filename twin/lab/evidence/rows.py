@@ -55,11 +55,6 @@ class Row:
     against: Mapping[str, Any] | None = None
 
     @property
-    def calibrates(self) -> bool:
-        """Whether the row is used to fit the constants."""
-        return self.kind == "calibrating"
-
-    @property
     def digest(self) -> str:
         """SHA-256 of the row's question and published figure."""
         question = [self.measure, self.value, self.unit, self.scenario, self.facts, self.args,

@@ -11,7 +11,7 @@ from twin.ui.charts.base import Chart, add_bars, chart, empty_chart, figure, tim
 
 SHOWN = 0.002  # of the whole: a smaller piece is not drawn
 HATCHED = {"fillmode": "overlay", "fgcolor": "rgba(255, 255, 255, 0.75)"}
-SLACK_COLOUR = "rgba(128, 128, 128, 0.18)"
+SLACK_COLOUR = "rgba(128, 128, 128, 0.32)"
 CHARACTER_PX = 5.5  # width of a character of a label at the end of a bar
 
 

@@ -9,10 +9,12 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.browsing import place_of, rest
+from tests.browsing import place_of, rest, until
 from tests.draws import some
 from tests.ui.playback_run import done_broken
 from tests.ui.stored_runs import done, scenario
+from twin.lab.library import preset
+from twin.lab.share import links
 from twin.lab.store import open_store
 
 pytestmark = pytest.mark.browser
@@ -243,3 +245,11 @@ def test_the_name_of_a_run_wraps_on_a_phone_where_it_was_cut(app_url, served_db,
     rest(page)
     box = words.bounding_box()
     assert box["x"] + box["width"] <= 390 and box["height"] > 30  # two lines
+
+
+def test_a_network_for_two_planes_is_called_by_both_of_them(page, app_url):
+    """Its box had room for "RDMA" alone."""
+    page.add_init_script(WRITTEN)
+    page.goto(f"{app_url}{links.draft_url(preset('unified-plane'), 'supernode')}")
+    page.locator("canvas[data-draw]").first.wait_for()
+    until(lambda: page.evaluate("window.written.has('RDMA and VPC')"))

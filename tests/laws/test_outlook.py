@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import random
+from functools import cache
 
 import numpy as np
 import polars as pl
@@ -27,8 +28,12 @@ QUICK = presets()[0].scenario
 
 
 def of(**fields):
-    asked = with_overrides(QUICK, {k.replace("__", "."): v for k, v in fields.items()})
-    return outlook(Priced(asked, load_facts()))
+    return found_for(with_overrides(QUICK, {k.replace("__", "."): v for k, v in fields.items()}))
+
+
+@cache
+def found_for(scenario):
+    return outlook(Priced(scenario, load_facts()))
 
 
 def test_more_load_never_makes_tokens_faster_until_every_slot_is_full():

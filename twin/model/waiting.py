@@ -135,6 +135,8 @@ def waits_and_next_s(prompts: Prompts, pool: Pool, rate: float) -> tuple[list[fl
             p = first + (own_turn + offset) % own_count
             if queues[p] and free_s[p] <= now_s:
                 start_batches(p, now_s)
+            if len(offsets) == 1:
+                return p
             ahead_s = free_s[p] - now_s if free_s[p] > now_s else 0.0
             if waiting_tokens[p]:
                 ahead_s += waiting_tokens[p] * token_s

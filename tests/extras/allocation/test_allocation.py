@@ -96,7 +96,9 @@ def test_how_full_blocks_keep_supernodes_is_drawn_when_asked(app):
     page.get_by_key("deployment-group").set_value("Pools")
     page.run()
     before = len(page.get("plotly_chart"))
-    page.get_by_key("allocation-study").set_value(True)
+    switch = page.get_by_key("allocation-study")
+    assert switch.label == "How full do instances of these sizes keep supernodes?"
+    switch.set_value(True)
     page.run()
     assert not page.exception
     assert len(page.get("plotly_chart")) == before + 1

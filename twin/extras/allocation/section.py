@@ -34,11 +34,13 @@ def allocation_chart(shares: Shares) -> Chart:
 
 def draw_study(draft: Scenario) -> None:
     """Draw a switch, and behind it the shares that blocks and this deployment's instances fill."""
-    if not st.toggle("How full do such blocks keep supernodes?", key="allocation-study"):
+    if not st.toggle(
+        "How full do instances of these sizes keep supernodes?", key="allocation-study"
+    ):
         return
     plot(allocation_chart(_cached_shares(seated(draft), draft)), "allocation-by-size")
     st.caption(
-        "A block needs all of its NPUs in one supernode and waits until one has room. "
+        "A block, the NPUs of one instance, has to fit into one supernode and waits until it does. "
         f"Sizes of blocks: {session.facts()['allocation.block_means'].source}; "
         f"{session.facts()['allocation.block_sizes'].source}."
     )

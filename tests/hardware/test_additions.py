@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from tests.hardware.wired import changed_bytes_per_s, edited, network
-from twin.hardware.additions import additions
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import build_fabric, built
+from twin.hardware.fabric import additions, build_fabric, built
 from twin.hardware.prices import all_to_all, price_between
 from twin.hardware.validation import problems
 from twin.lab.library import load_facts

@@ -15,9 +15,8 @@ import pytest
 
 from tests.draws import some
 from tests.hardware.wired import all_to_all, demand, fabric, network
-from twin.hardware import demands
 from twin.hardware.fabric import build_fabric
-from twin.hardware.flows import load_of
+from twin.hardware.flows import Demand, load_of
 from twin.hardware.imported import set_source
 from twin.hardware.machine_file import read_machine
 from twin.hardware.prices import all_to_all as price_of
@@ -205,9 +204,9 @@ def test_single_transfers_wait_for_their_own_path_only(case):
     out, into = [f"a{i}" for i in range(senders)], [f"b{j}" for j in range(16)]
     graph = fabric(links, out + into, forwarding=False, routing="hashed")
     net, oracle = network(graph), Oracle(graph, out + into)
-    one = demands._demand(
-        net_of(net, out), net_of(net, into), np.full(senders, 1 / senders), np.full(16, 1 / 16),
-        ("ub",), "nominal", "each",
+    one = Demand(
+        net_of(net, out), net_of(net, into), (1 / senders,) * senders, (1 / 16,) * 16, ("ub",),
+        "nominal", "each",
     )  # fmt: skip
     found, each = factor(net, one), []
     for _ in range(4000):
@@ -220,7 +219,7 @@ def test_single_transfers_wait_for_their_own_path_only(case):
 
 
 def net_of(net, names):
-    return np.array([net.number[name] for name in names])
+    return tuple(net.number[name] for name in names)
 
 
 @pytest.mark.parametrize("flows", some([7], 3, 40))
@@ -256,9 +255,9 @@ def test_hashed_is_never_faster_than_the_even_split(machines):
         into = [name for name in names if name not in out] if draw.random() < 0.5 else names
         whole, even = hashed(links, names), hashed(links, names, "ecmp")
         for flows in ("pairs", "each"):
-            one = demands._demand(
-                net_of(whole, out), net_of(whole, into), np.ones(len(out)),
-                np.full(len(into), 1.0 / len(into)), ("ub",), "nominal", flows,
+            one = Demand(
+                net_of(whole, out), net_of(whole, into), (1.0,) * len(out),
+                (1.0 / len(into),) * len(into), ("ub",), "nominal", flows,
             )  # fmt: skip
             assert rate(whole, one) <= rate(even, one)
 

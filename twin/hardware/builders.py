@@ -1,18 +1,374 @@
-"""From a recipe to a machine: which builder wires what.
+"""From a recipe to a machine: what wires what.
 
 A scale-up network is one entry of SCALE_UP, a scale-out network one of SCALE_OUT: each is a
-function of a `Draft`. A new topology is a function, an entry here and a file in data/machines."""
+function of a `Draft`. A new topology is a function, an entry here and a file in data/machines.
+Scale-up networks have a hierarchy (L1, L2 and L3 of a Clos, one hop through shared chips), or none:
+nD full mesh, torus, dragonfly; racks and pods of meshes. Of these `PAIRS` lists the links of an
+abstract grid of cells. The cells are the L1 switches of nodes (the same nodes as CloudMatrix384's,
+wired otherwise) or the ports of NPUs (UB-Mesh, tori of chips)."""
 
 import math
-from collections.abc import Callable, Mapping
-from itertools import product
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import combinations, product
+from typing import Any
 
-from twin.hardware.clos import draw_clos, draw_one_hop
+from twin.hardware.chip import HardwareError
 from twin.hardware.draft import MOST_LINKS, Draft, too_large_error
-from twin.hardware.meshes import draw_mesh
 from twin.hardware.network import Plan
 from twin.hardware.recipes import Recipe
 from twin.scenario import Supernode
+from twin.scenario.words import numbered
+
+Pairs = Iterator[tuple[int, int, int]]  # two cells and the number of links between them
+
+
+def draw_clos(draft: Draft) -> None:
+    """Draws CloudMatrix384's network: an L1 switch per sub-plane in every node, L2 switches between
+    nodes. With `l2_levels` = 2 nodes form groups with their own L2 chips, half of whose ports lead
+    to L3 chips; L2 chip i of every group is joined to the same L3 chips."""
+    s, per_rack = draft.s, draft.recipe.l2_chips_per_rack_and_sub_plane
+    chips = l2_chips_per_sub_plane(s, per_rack)
+    draft.about["l2_chips_per_sub_plane"] = chips
+    draft.add_nodes(lambda n: n // s.nodes if chips else n)
+    groups = math.ceil(s.nodes / nodes_per_group(s))
+    racks = math.ceil(chips / per_rack)
+    for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(chips * groups)):
+        rack = f"communication rack {(g * groups + i // chips) * racks + i % chips // per_rack}"
+        name = switch_name("L2", g, p, i)
+        draft.add(name, "l2", supernode=g, sub_plane=p, index=i, rack=rack)
+    l3_per_l2 = _l3_per_l2(s, groups) if chips and groups > 1 else 0
+    for g, p, l3 in product(range(s.supernodes), range(s.sub_planes), range(chips * l3_per_l2)):
+        rack = f"communication rack L3 {g}.{l3 % l3_per_l2}"
+        name = switch_name("L3", g, p, l3)
+        draft.add(name, "l3", supernode=g, sub_plane=p, index=l3, rack=rack)
+    draft.add_networks()
+    for n in range(s.all_nodes):
+        draft.link_inside(n)
+        group = n % s.nodes // nodes_per_group(s)
+        switches = [(p, f"L1 {n}.{p}") for p in range(s.sub_planes)]
+        for i, links in deal_uplinks(n % s.nodes % nodes_per_group(s), s.l1_uplinks, chips):
+            rate = links * draft.link_bytes_per_s
+            for p, switch in switches:
+                upper = switch_name("L2", n // s.nodes, p, group * chips + i)
+                draft.link(switch, upper, "L1-L2", rate, p, links)
+    uplinks = s.l2_ports_per_chip - nodes_per_group(s)  # of an L2 chip
+    for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(chips * groups)):
+        for j, links in deal_uplinks(i // chips, uplinks, l3_per_l2):
+            upper, rate = switch_name("L3", g, p, i % chips * l3_per_l2 + j), draft.link_bytes_per_s
+            draft.link(switch_name("L2", g, p, i), upper, "L2-L3", links * rate, p, links)
+
+
+def nodes_per_group(s: Supernode) -> int:
+    """Number of nodes on one set of L2 chips: all, or with two levels half an L2 chip's ports."""
+    return max(1, s.l2_ports_per_chip // 2) if s.l2_levels == 2 else max(1, s.nodes)
+
+
+def l2_chips_per_sub_plane(s: Supernode, step: int) -> int:
+    """Number of L2 switch chips of a sub-plane (of a group), by the paper's section 3.3.3 and Table
+    11: enough ports for every L1 uplink, in whole communication racks (`step` chips of each
+    sub-plane), but no more than an L1 chip has uplinks, for it must reach every L2 chip of its
+    sub-plane. 0 when nothing lies beyond the node."""
+    if s.scale_up == "node" or s.nodes == 1:
+        return 0
+    if s.l2_levels == 2:
+        return min(step * math.ceil(s.l1_uplinks / step), s.l1_uplinks)
+    if s.nodes > s.l2_ports_per_chip:
+        raise HardwareError(
+            f"supernode.nodes = {s.nodes} is more than an L2 switch chip has ports "
+            f"({s.l2_ports_per_chip}, one a node): nodes {s.l2_ports_per_chip} to {s.nodes - 1} "
+            f"could not be reached; take at most {s.l2_ports_per_chip} nodes, chips with "
+            f"{s.nodes} ports, l2_levels = 2, or scale_up = node"
+        )
+    fewest_chips = math.ceil(s.nodes * s.l1_uplinks / s.l2_ports_per_chip)
+    return min(step * math.ceil(fewest_chips / step), s.l1_uplinks)
+
+
+@cache
+def switch_name(level: str, supernode: int, *place: int) -> str:
+    """Name of a switch by sub-plane and number: "L2 3.12", in the second supernode "L2 1:3.12"."""
+    joined_numbers = ".".join(map(str, place))
+    return f"{level} {supernode}:{joined_numbers}" if supernode else f"{level} {joined_numbers}"
+
+
+def _l3_per_l2(s: Supernode, groups: int) -> int:
+    """Number of L3 chips joined to each L2 chip, enough for the uplinks of all groups of nodes."""
+    uplinks = s.l2_ports_per_chip - nodes_per_group(s)
+    most_uplinks = s.l2_ports_per_chip * uplinks
+    if groups * uplinks > most_uplinks:
+        raise HardwareError(
+            f"supernode.nodes = {s.nodes} in {groups} groups is more than L3 switches of "
+            f"{s.l2_ports_per_chip} ports can join: take at most "
+            f"{s.l2_ports_per_chip * nodes_per_group(s)} nodes"
+        )
+    return math.ceil(groups * uplinks / s.l2_ports_per_chip)
+
+
+def deal_uplinks(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
+    """(chip, links) of switch number `turn`'s uplinks, dealt round robin from the chip at which the
+    previous switch ended: chips use equally many ports, every switch reaches every chip."""
+    if not chips:
+        return []
+    links, remainder = divmod(uplinks, chips)
+    wider_chips = {(turn * uplinks + extra_link) % chips for extra_link in range(remainder)}
+    return [(i, links + (i in wider_chips)) for i in range(chips) if links or i in wider_chips]
+
+
+def draw_one_hop(draft: Draft) -> None:
+    """Draws NVL72's network: links from every die to every switch chip, and from CPUs to dies."""
+    s = draft.s
+    die_count = s.npus_per_node * sum(draft.recipe_of(n).dies_per_npu for n in range(s.nodes))
+    if die_count > s.l2_ports_per_chip:
+        raise HardwareError(
+            f"supernode.nodes = {s.nodes:,} of {numbered(s.npus_per_node, 'NPU')} have "
+            f"{die_count:,} dies, a switch chip has {s.l2_ports_per_chip} ports "
+            "(l2_ports_per_chip), one a die: take fewer nodes"
+        )
+    draft.add_nodes(lambda n: n // s.nodes, switches=False, die_forwards="ub vpc host")
+    for g, p in product(range(s.supernodes), range(s.sub_planes)):
+        rack = f"rack {g * math.ceil(s.nodes / draft.recipe.nodes_per_rack)}"
+        draft.add(switch_name("NVSwitch", g, p), "nvswitch", supernode=g, sub_plane=p, rack=rack)
+    draft.add_networks()
+    for n in range(s.all_nodes):
+        g, dies_per_npu = n // s.nodes, draft.recipe_of(n).dies_per_npu
+        for i in range(s.npus_per_node):
+            draft.link_package(n, i)
+            for die, p in product(range(dies_per_npu), range(s.sub_planes)):
+                bytes_per_s, chip = draft.die_link_bytes_per_s(n), switch_name("NVSwitch", g, p)
+                draft.link(f"die {n}.{i}.{die}", chip, "die-NVSwitch", bytes_per_s, p)
+        npus_per_cpu = math.ceil(s.npus_per_node / len(draft.cpus(n)))  # NPUs of one CPU
+        bytes_per_s = draft.recipe.cpu_bytes_per_s / npus_per_cpu / dies_per_npu
+        for i, die in product(range(s.npus_per_node), range(dies_per_npu)):
+            draft.link(f"CPU {n}.{i // npus_per_cpu}", f"die {n}.{i}.{die}", "CPU-die", bytes_per_s)
+
+
+def grid_of(shape: Sequence[int], cell: int) -> tuple[int, ...]:
+    """Coordinates of a cell (node or NPU, by number) in a grid, the first dimension innermost."""
+    coordinates = []
+    for size in shape:
+        cell, coordinate = divmod(cell, size)
+        coordinates.append(coordinate)
+    return tuple(coordinates)
+
+
+def full_mesh_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
+    """Yield (cell, cell, links) of all pairs that differ in one coordinate only (nD full mesh)."""
+    for cell, (axis, length) in product(range(math.prod(shape)), enumerate(shape)):
+        stride = math.prod(shape[:axis])  # from a cell to the next in this dimension
+        for steps in range(1, length - cell // stride % length):
+            yield cell, cell + steps * stride, links[axis]
+
+
+def torus_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
+    """Yield (cell, next cell, links) in each dimension, cyclic; two cells have one bundle."""
+    for cell, (axis, length) in product(range(math.prod(shape)), enumerate(shape)):
+        stride, coordinate = math.prod(shape[:axis]), cell // math.prod(shape[:axis]) % length
+        if length > 1 and (length > 2 or coordinate == 0):
+            yield cell, cell + ((coordinate + 1) % length - coordinate) * stride, links[axis]
+
+
+def dragonfly_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
+    """Yield (router, router, links) of groups of `shape[0]` fully joined routers; each has links[1]
+    links to other groups, dealt evenly over all pairs of the `shape[1]` groups (consecutive
+    arrangement). Raises HardwareError for too few links."""
+    routers, groups = shape
+    local_links, global_links = links
+    for g, (lower_router, upper_router) in product(range(groups), combinations(range(routers), 2)):
+        yield g * routers + lower_router, g * routers + upper_router, local_links
+    links_per_pair = routers * global_links // max(1, groups - 1)
+    if groups > 1 and links_per_pair < 1:
+        raise HardwareError(
+            f"a dragonfly of {groups} groups needs {groups - 1} links out of a group, {routers} "
+            f"routers with {global_links} have {routers * global_links}: take fewer groups or more "
+            "supernode.l1_uplinks"
+        )
+    for g, other in combinations(range(groups), 2):
+        link_counts: Counter[tuple[int, int]] = Counter()
+        for k in range(links_per_pair):
+            our_router = ((other - g - 1) * links_per_pair + k) // max(1, global_links)
+            their_router = ((g - other - 1) % groups * links_per_pair + k) // max(1, global_links)
+            ends = g * routers + our_router % routers, other * routers + their_router % routers
+            link_counts[ends] += 1
+        for (lower_router, upper_router), link_count in link_counts.items():
+            yield lower_router, upper_router, link_count
+
+
+PAIRS: dict[str, Callable[[Sequence[int], Sequence[int]], Pairs]] = {
+    "full_mesh": full_mesh_pairs,
+    "torus": torus_pairs,
+    "dragonfly": dragonfly_pairs,
+}
+
+
+def shape_of(s: Supernode, recipe: Recipe, cells: int) -> tuple[int, ...]:
+    """Dimensions of a supernode's mesh: the scenario's, otherwise the recipe's. Raises
+    HardwareError if their product is not the number of cells."""
+    shape = tuple(int(n) for n in s.dimensions.split("x")) if s.dimensions else recipe.dimensions
+    if recipe.scale_up == "dragonfly" and len(shape) != 2:
+        raise HardwareError(
+            f"supernode.dimensions = {'x'.join(map(str, shape))} must be two numbers for a "
+            "dragonfly: routers of a group x groups"
+        )
+    if math.prod(shape) != cells:
+        cell_name = "NPUs of a node" if s.scale_up == "node" else (
+            "NPUs of a supernode" if recipe.wired == "npu" else "nodes of a supernode"
+        )  # fmt: skip
+        raise HardwareError(
+            f"supernode.dimensions = {'x'.join(map(str, shape))} are {math.prod(shape)}, and the "
+            f"{cell_name} are {cells}: let their product be {cells}"
+        )
+    return shape
+
+
+def _draw_mesh_of_nodes(draft: Draft) -> None:
+    """Draws a mesh, torus or dragonfly of nodes: L1 switches are its routers, by sub-plane."""
+    s, recipe = draft.s, draft.recipe
+    shape = shape_of(s, recipe, s.nodes)
+    if recipe.scale_up == "dragonfly":
+        local_links = shape[0] - 1
+        uplinks_left = s.l1_uplinks - local_links
+        links: list[int] = [1, uplinks_left]
+        if uplinks_left < 1 and shape[1] > 1:
+            raise _too_few_uplinks(s, local_links + 1)
+    else:
+        links_per_axis = [n - 1 if recipe.scale_up == "full_mesh" else min(n - 1, 2) for n in shape]
+        if s.l1_uplinks < sum(links_per_axis):
+            raise _too_few_uplinks(s, sum(links_per_axis))
+        links = [s.l1_uplinks // sum(links_per_axis)] * len(shape)
+        unused_links = s.l1_uplinks % sum(links_per_axis)
+        for k, count in enumerate(links_per_axis):  # what is left over makes whole dimensions wider
+            if count and unused_links >= count:
+                links[k] += 1
+                unused_links -= count
+    draft.add_nodes(lambda n: n // s.nodes)
+    for n in range(s.all_nodes):
+        for plane in range(s.sub_planes):
+            draft.vertices[f"L1 {n}.{plane}"]["grid"] = grid_of(shape, n % s.nodes)
+    draft.add_networks()
+    for n in range(s.all_nodes):
+        draft.link_inside(n)
+    pairs = list(PAIRS[recipe.scale_up](shape, links))
+    for g, (node_a, node_b, count) in product(range(s.supernodes), pairs):
+        for plane in range(s.sub_planes):
+            draft.link(
+                f"L1 {g * s.nodes + node_a}.{plane}", f"L1 {g * s.nodes + node_b}.{plane}", "L1-L1",
+                count * draft.link_bytes_per_s, plane, count,
+            )  # fmt: skip
+
+
+def _too_few_uplinks(s: Supernode, needed: int) -> HardwareError:
+    """HardwareError for L1 switches with fewer uplinks than neighbours."""
+    return HardwareError(
+        f"supernode.l1_uplinks = {s.l1_uplinks} are fewer than the {needed} neighbours of an L1 "
+        "switch: take more uplinks, or more and smaller dimensions"
+    )
+
+
+def _draw_mesh_of_npus(draft: Draft) -> None:
+    """Draws a mesh or torus of NPUs, each with a port that forwards; racks may be joined too."""
+    s, recipe = draft.s, draft.recipe
+    is_node_mesh = s.scale_up == "node"
+    cells = s.npus_per_node if is_node_mesh else s.nodes * s.npus_per_node
+    cells_per_rack = recipe.nodes_per_rack * s.npus_per_node if recipe.racks_across else cells
+    shape = shape_of(s, recipe, min(cells, cells_per_rack))
+    nodes_per_domain = 1 if is_node_mesh else s.nodes
+    draft.add_nodes(lambda n: n // nodes_per_domain, switches=False, ports=True)
+    pairs = list(PAIRS[recipe.scale_up](shape, recipe.links or (1,) * len(shape)))
+    if recipe.racks_across:
+        _add_rack_switches(draft)
+    draft.add_networks()
+    links_per_cell = [0] * math.prod(shape)
+    for cell_a, cell_b, link_count in pairs:
+        links_per_cell[cell_a] += link_count
+        links_per_cell[cell_b] += link_count
+    for npu in range(s.npus):
+        n, index = divmod(npu, s.npus_per_node)
+        port, cell = f"port {n}.{index}", npu % math.prod(shape)
+        draft.vertices[port]["grid"] = grid_of(shape, cell)
+        draft.link_package(n, index)
+        port_links = links_per_cell[cell] + s.sub_planes * bool(recipe.racks_across)
+        dies_per_npu = draft.recipe_of(n).dies_per_npu
+        for die in range(dies_per_npu):
+            rate = max(1, port_links) * draft.die_link_bytes_per_s(n) / dies_per_npu
+            draft.link(f"die {n}.{index}.{die}", port, "die-port", rate, links=max(1, port_links))
+    for first_npu in range(0, s.npus, math.prod(shape)):
+        for cell_a, cell_b, link_count in pairs:
+            port_a, port_b = (divmod(first_npu + c, s.npus_per_node) for c in (cell_a, cell_b))
+            draft.link(
+                "port {}.{}".format(*port_a), "port {}.{}".format(*port_b), "port-port",
+                link_count * draft.link_bytes_per_s, links=link_count,
+            )  # fmt: skip
+    if recipe.racks_across:
+        _link_racks(draft)
+        return
+    bytes_per_s = recipe.cpu_bytes_per_s / s.npus_per_node
+    for n in range(s.all_nodes):
+        for cpu, index in product(draft.cpus(n), range(s.npus_per_node)):
+            draft.link(f"CPU {n}.{cpu}", f"port {n}.{index}", "CPU-port", bytes_per_s)
+
+
+def _add_rack_switches(draft: Draft) -> None:
+    """UB-Mesh: draws low-radix switches of racks, and high-radix ones between pods of racks."""
+    s = draft.s
+    racks, racks_per_pod = _rack_counts(draft)
+    for g, r, p in product(range(s.supernodes), range(racks), range(s.sub_planes)):
+        rack_number = g * racks + r
+        grid = (*grid_of(draft.recipe.racks_across, r % racks_per_pod), r // racks_per_pod)
+        place: dict[str, Any] = {"supernode": g, "rack": f"rack {rack_number}", "sub_plane": p}
+        draft.add(f"LRS {rack_number}.{p}", "lrs", **place, grid=grid)
+    hrs_per_plane = draft.recipe.spine_links if racks > racks_per_pod else 0
+    for g, p, k in product(range(s.supernodes), range(s.sub_planes), range(hrs_per_plane)):
+        rack = f"communication rack {g * hrs_per_plane + k}"
+        draft.add(switch_name("HRS", g, p, k), "hrs", supernode=g, sub_plane=p, index=k, rack=rack)
+
+
+def _rack_counts(draft: Draft) -> tuple[int, int]:
+    """Number of racks of a supernode, and of a pod. Raises HardwareError unless all are whole."""
+    s = draft.s
+    racks, remainder = divmod(s.nodes, draft.recipe.nodes_per_rack)
+    per_pod = math.prod(draft.recipe.racks_across)
+    if remainder or (racks > 1 and racks % per_pod):
+        rack_nodes = draft.recipe.nodes_per_rack
+        raise HardwareError(
+            f"supernode.nodes = {s.nodes} are not whole racks of {rack_nodes} nodes in whole pods "
+            f"of {per_pod} racks: take {rack_nodes}, or multiples of {rack_nodes * per_pod}"
+        )
+    return racks, per_pod
+
+
+def _link_racks(draft: Draft) -> None:
+    """Link NPUs and CPUs to their rack's switches, racks of a pod as a mesh, pods over spines."""
+    s, recipe = draft.s, draft.recipe
+    racks, racks_per_pod = _rack_counts(draft)
+    link_bytes_per_s, cpu_rate = draft.link_bytes_per_s, recipe.cpu_bytes_per_s / s.sub_planes
+    for node in range(s.all_nodes):
+        rack = node // s.nodes * racks + node % s.nodes // recipe.nodes_per_rack
+        for p in range(s.sub_planes):
+            for npu in range(s.npus_per_node):
+                draft.link(f"port {node}.{npu}", f"LRS {rack}.{p}", "port-LRS", link_bytes_per_s, p)
+            for cpu in draft.cpus(node):
+                draft.link(f"CPU {node}.{cpu}", f"LRS {rack}.{p}", "CPU-LRS", cpu_rate, p)
+    if racks == 1:
+        return
+    rack_pairs = list(full_mesh_pairs(recipe.racks_across, [recipe.rack_links] * 8))
+    for g, pod_start in product(range(s.supernodes), range(0, racks, racks_per_pod)):
+        first_rack = g * racks + pod_start
+        for (rack_a, rack_b, link_count), p in product(rack_pairs, range(s.sub_planes)):
+            draft.link(
+                f"LRS {first_rack + rack_a}.{p}", f"LRS {first_rack + rack_b}.{p}", "LRS-LRS",
+                link_count * link_bytes_per_s, p, link_count,
+            )  # fmt: skip
+    if racks > racks_per_pod:
+        rack_switches = product(range(s.supernodes), range(racks), range(s.sub_planes))
+        for (g, r, p), number in product(rack_switches, range(recipe.spine_links)):
+            upper_switch = switch_name("HRS", g, p, number)
+            draft.link(f"LRS {g * racks + r}.{p}", upper_switch, "LRS-HRS", link_bytes_per_s, p)
+
+
+def draw_mesh(draft: Draft) -> None:
+    """Draws a mesh, torus or dragonfly, of NPUs or of nodes, as the recipe says."""
+    {"npu": _draw_mesh_of_npus, "node": _draw_mesh_of_nodes}[draft.recipe.wired](draft)
 
 
 def plan_of_recipe(s: Supernode, recipe: Recipe) -> Plan:
@@ -27,11 +383,6 @@ def plan_of_recipe(s: Supernode, recipe: Recipe) -> Plan:
     SCALE_OUT[recipe.scale_out](draft)
     draft.link_storage()
     return Plan(draft.about, draft.vertices, draft.links)
-
-
-def draw_one_switch(draft: Draft) -> None:
-    """Draws the RDMA network as one non-blocking switch, to which every NIC is linked."""
-    draft.link_nics(lambda n, die: ("RDMA network", "NIC-RDMA"))
 
 
 def draw_unified(draft: Draft) -> None:
@@ -76,7 +427,8 @@ SCALE_UP: Mapping[str, Callable[[Draft], None]] = {
 }
 
 SCALE_OUT: Mapping[str, Callable[[Draft], None]] = {
-    "one_switch": draw_one_switch,
+    # The RDMA network is one non-blocking switch, to which every NIC is linked.
+    "one_switch": lambda draft: draft.link_nics(lambda n, die: ("RDMA network", "NIC-RDMA")),
     "unified": draw_unified,
     "rails": draw_rails,
 }

@@ -12,7 +12,7 @@ import numpy as np
 from twin.hardware.chip import HardwareError
 from twin.hardware.flows import Demand, Load, Operation, Pattern, Side, Whole, load_of
 from twin.hardware.network import Network, cached_by_network
-from twin.hardware.walks import BOOLS, FLOATS, INTS
+from twin.hardware.walks import BOOLS, INTS
 
 WAYS = {"ub": ("ub", "host"), "rdma": ("host",), "vpc": ("vpc",)}  # of CPUs' DRAM, by plane
 
@@ -29,27 +29,25 @@ def die_vertices(net: Network, dies: Sequence[int]) -> INTS:
     return np.asarray(net.dies[die_numbers])
 
 
-def _demand(
-    senders: INTS, receivers: INTS, sent: FLOATS, received: FLOATS, planes: Sequence[str],
-    operation: Operation, flows: Whole = "pairs",
-) -> Demand:  # fmt: skip
-    """A demand from arrays: the vertices that send and receive, and the amount of each."""
-    return Demand(
-        tuple(senders.tolist()), tuple(receivers.tolist()), tuple(sent.tolist()),
-        tuple(received.tolist()), tuple(planes), operation, flows,
-    )  # fmt: skip
+def _load(
+    net: Network, senders: Side, receivers: Side, planes: Sequence[str], operation: Operation,
+    flows: Whole = "pairs",
+) -> Load:  # fmt: skip
+    """Load of the demand between two sides, each of vertices and the amounts of these."""
+    (out_ends, out), (in_ends, into) = senders, receivers
+    return load_of(net, Demand(out_ends, in_ends, out, into, tuple(planes), operation, flows))
 
 
-def _shares(ends: INTS) -> FLOATS:
-    """Equal shares, sum 1, for these vertices."""
-    return np.full(ends.size, 1.0 / ends.size)
+def _side(ends: INTS, amount: float | None = None) -> Side:
+    """A side of a demand: vertices, each with an amount, by default equal shares of sum 1."""
+    of_each = 1.0 / max(ends.size, 1) if amount is None else amount
+    return tuple(ends.tolist()), (of_each,) * ends.size
 
 
 @cached_by_network
 def _side_of(net: Network, dies: tuple[int, ...]) -> Side:
-    """(vertices, equal shares) of dies, one side of a demand; equal arguments share one object."""
-    ends = die_vertices(net, dies)
-    return tuple(ends.tolist()), tuple(_shares(ends).tolist() if ends.size else ())
+    """Dies, with equal shares, as a side of a demand; equal arguments share one object."""
+    return _side(die_vertices(net, dies))
 
 
 def exchange_load(
@@ -65,8 +63,8 @@ def exchange_load(
     planes: Sequence[str] = ("ub", "rdma") if plane == "ub" else (plane,)
     if plane == "ub" and _is_one_package(net, ends):
         planes = ("package",)
-    received_shares = np.full(ends.size, 1.0 / (ends.size - 1.0))
-    return load_of(net, _demand(ends, ends, np.ones(ends.size), received_shares, planes, operation))
+    receivers = _side(ends, 1.0 / (ends.size - 1.0))
+    return _load(net, _side(ends, 1.0), receivers, planes, operation)
 
 
 def _is_one_package(net: Network, at: INTS) -> bool:
@@ -85,18 +83,17 @@ def pool_load(
     """Load of reading blocks from (or writing them to) the DRAM of the CPUs of `nodes` (default:
     all), and these nodes; None without any node or die. Blocks are spread over reachable nodes by
     their DRAM (consistent hashing), and over a node's CPUs by their links."""
-    readers, reader_shares = _side_of(net, tuple(dies))
-    reader_nodes = set(net.node[list(readers)].tolist())
+    readers = _side_of(net, tuple(dies))
+    reader_nodes = set(net.node[list(readers[0])].tolist())
     node_key, cut_off = None if nodes is None else tuple(nodes), frozenset[int]()
-    while readers:
+    while readers[0]:
         lenders = _memory_servers(net, node_key, cut_off)
         if lenders is None:
             return None
-        dram_nodes, cpus, cpu_shares = lenders
+        dram_nodes, cpus = lenders
         is_read = operation == "read"
-        ends = (cpus, readers) if is_read else (readers, cpus)
-        shares = (cpu_shares, reader_shares) if is_read else (reader_shares, cpu_shares)
-        load = load_of(net, Demand(*ends, *shares, WAYS[plane], operation))
+        sides = (cpus, readers) if is_read else (readers, cpus)
+        load = _load(net, *sides, WAYS[plane], operation)
         newly_cut = {int(net.node[pair[0 if is_read else 1]]) for pair in load.unreached}
         if not newly_cut:
             return load, dram_nodes
@@ -129,8 +126,8 @@ def equal_parts(net: Network, nodes: Sequence[int] | INTS) -> INTS:
 @cached_by_network
 def _memory_servers(
     net: Network, nodes: tuple[int, ...] | None, lost_nodes: frozenset[int]
-) -> tuple[INTS, tuple[int, ...], tuple[float, ...]] | None:
-    """Nodes with memory servers, their CPUs, and each CPU's share of the bytes; None without.
+) -> tuple[INTS, Side] | None:
+    """Nodes with memory servers; their CPUs, each with its share of the bytes; None without.
     nodes: None for all; lost_nodes: nodes left out."""
     cpus = net.of_kind("cpu")
     rates = net.rates_out("ub")[cpus]
@@ -145,7 +142,7 @@ def _memory_servers(
     cpu_node = net.node[cpus][is_lending]
     dram_ratio = net.cpus[dram_nodes].sum() / net.cpus[cpu_node]  # of all nodes to a CPU's node
     cpu_shares = rates[is_lending] / node_rates[cpu_node] / dram_ratio
-    return dram_nodes, tuple(cpus[is_lending].tolist()), tuple(cpu_shares.tolist())
+    return dram_nodes, (tuple(cpus[is_lending].tolist()), tuple(cpu_shares.tolist()))
 
 
 @cached_by_network
@@ -171,22 +168,18 @@ def kv_load(
 ) -> Load:  # fmt: skip
     """Load of a KV cache transfer from some dies to others, spread evenly over both. Hashed planes:
     single transfers, one per sending die, or all pairs at once (`flows`)."""
-    senders, out_shares = _side_of(net, tuple(out_dies))
-    receivers, in_shares = _side_of(net, tuple(in_dies))
-    if not senders or not receivers:
+    if not len(out_dies) or not len(in_dies):
         raise HardwareError("a hand-off needs at least one die that sends and one that receives")
     planes = ("ub", "rdma") if plane == "ub" else (plane,)
-    return load_of(net, Demand(senders, receivers, out_shares, in_shares, planes, "write", flows))
+    sides = _side_of(net, tuple(out_dies)), _side_of(net, tuple(in_dies))
+    return _load(net, *sides, planes, "write", flows)
 
 
 def storage_read(net: Network, dies: Sequence[int]) -> Load:
     """Load of reading volumes and objects (EVS, OBS) over the VPC plane into `dies`."""
-    receivers, received_shares = _side_of(net, tuple(dies))
-    if not receivers:
+    if not len(dies):
         raise HardwareError("storage is read into at least one die")
-    storage = net.of_kind("vpc")
-    sides = tuple(storage.tolist()), receivers, tuple(_shares(storage).tolist()), received_shares
-    return load_of(net, Demand(*sides, ("vpc",), "read"))
+    return _load(net, _side(net.of_kind("vpc")), _side_of(net, tuple(dies)), ("vpc",), "read")
 
 
 def _cpus_at_storage(net: Network) -> INTS:
@@ -199,20 +192,20 @@ def _cpus_at_storage(net: Network) -> INTS:
 
 def storage_write(net: Network) -> Load | None:
     """Load of writing stored blocks to storage, equally from each CPU that reaches it, or None."""
-    cpus, storage = _cpus_at_storage(net), net.of_kind("vpc")
+    cpus = _cpus_at_storage(net)
     if not cpus.size:
         return None
-    return load_of(net, _demand(cpus, storage, _shares(cpus), _shares(storage), ("vpc",), "write"))
+    return _load(net, _side(cpus), _side(net.of_kind("vpc")), ("vpc",), "write")
 
 
 def memory_read(net: Network, dies: Sequence[int]) -> Load | None:
     """Load of reading objects (OBS) over the VPC plane into the DRAM of the nodes of `dies`; None:
     no CPU of them reaches storage."""
-    cpus, storage = _cpus_at_storage(net), net.of_kind("vpc")
+    cpus = _cpus_at_storage(net)
     cpus = cpus[np.isin(net.node[cpus], net.node[die_vertices(net, dies)])]
     if not cpus.size:
         return None
-    return load_of(net, _demand(storage, cpus, _shares(storage), _shares(cpus), ("vpc",), "read"))
+    return _load(net, _side(net.of_kind("vpc")), _side(cpus), ("vpc",), "read")
 
 
 def one_to_others(net: Network, die: int, plane: str, operation: Operation = "write") -> Load:
@@ -229,5 +222,4 @@ def one_to_others(net: Network, die: int, plane: str, operation: Operation = "wr
             f"{net.vertices[sender[0]]} has no link left on the {plane} plane: restore or add one, "
             "or choose another deployment.kv_transfer_plane"
         )
-    shares = np.ones(1), _shares(receivers)
-    return load_of(net, _demand(sender, receivers, *shares, (plane,), operation, "none"))
+    return _load(net, _side(sender, 1.0), _side(receivers), (plane,), operation, "none")

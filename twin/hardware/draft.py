@@ -1,7 +1,7 @@
 """What all machines have: nodes with dies, CPUs and NICs, and the links inside a node.
 
-A `Draft` is a machine in the making. Builders (clos.py, meshes.py, builders.py) add what is between
-the nodes. Nothing here prices anything."""
+A `Draft` is a machine in the making. The builders (builders.py) add what is between the
+nodes. Nothing here prices anything."""
 
 import math
 from collections.abc import Callable

@@ -36,39 +36,37 @@ Several supernodes are one graph: nodes number through, each supernode has L2 ch
 traffic (flows.py), how switch chips queue, the paths inside the RDMA and VPC networks (each is one
 non-blocking vertex), the CPUs' own full mesh (its bandwidth is not published), and DRAM sizes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from twin.facts import Facts
-from twin.hardware.additions import additions, with_additions
 from twin.hardware.builders import plan_of_recipe
 from twin.hardware.chip import HardwareError
 from twin.hardware.imported import plan_of
-from twin.hardware.network import Network, network_of_plan
+from twin.hardware.kinds import BETWEEN, INSIDE, Edge, Names, spelling
+from twin.hardware.network import CAPACITY, LATENCY, Network, Plan, network_of_plan
 from twin.hardware.recipes import Recipe, recipe
 from twin.scenario import Edit, Supernode
 
 MOST_BYTES_PER_S = 1e18  # beyond these an edit is a slip of the pen
 MOST_LATENCY_S = 3600.0
+Vertices: TypeAlias = dict[str, Mapping[str, Any]]
+Links: TypeAlias = dict[Edge, Mapping[str, Any]]
 
 
 def build_fabric(supernode: Supernode, facts: Facts) -> Network:
     """The network of a supernode with its edits; equal supernodes share one. Raises HardwareError
     when wiring leaves a node out, or for an unknown element or imported machine."""
-    return _network_of(supernode, _recipe_or_facts(supernode, facts))
-
-
-def _recipe_or_facts(s: Supernode, facts: Facts) -> Recipe | Facts:
-    """What a machine is built from: its recipe, or all facts for an imported one."""
+    s = supernode
     if s.imported:
-        return facts
+        return _network_of(s, facts)
     chips = (kind.chip if kind.has_npus else s.chip for kind in s.kinds)
     kind_recipes = tuple(recipe(s.machine, chip, facts) for chip in chips)
-    return replace(recipe(s.machine, s.chip, facts), further=kind_recipes)
+    return _network_of(s, replace(recipe(s.machine, s.chip, facts), further=kind_recipes))
 
 
 def _supernode_as_built(s: Supernode) -> Supernode:
@@ -89,7 +87,8 @@ def _network_of(s: Supernode, source: Recipe | Facts) -> Network:
 
 
 def with_edits(net: Network, edits: Iterable[Edit]) -> Network:
-    """The network with edits in force, in order; added elements exist already (additions.py)."""
+    """The network with edits in force, in order; added elements exist already (`with_additions`).
+    Raises HardwareError for rates (bytes/s) or latencies (s) out of bounds."""
     edits = tuple(edit for edit in edits if edit.add == "nothing")
     if not edits:
         return net
@@ -100,20 +99,100 @@ def with_edits(net: Network, edits: Iterable[Edit]) -> Network:
         rates[links] *= edit.capacity_factor * share_left
         shares[links] *= share_left
         latency_s[links] *= edit.latency_factor
-        _refuse_out_of_bounds(rates[links], latency_s[links], edit.element)
+        rates_fit = (rates[links] >= 0.0) & (rates[links] <= MOST_BYTES_PER_S)
+        latencies_fit = (latency_s[links] >= 0.0) & (latency_s[links] <= MOST_LATENCY_S)
+        if not (rates_fit & latencies_fit).all():
+            raise HardwareError(
+                f"{edit.element} gives a link less than 0 or more than {MOST_BYTES_PER_S:g} "
+                f"bytes/s, or a latency beyond {MOST_LATENCY_S:g} s: use factors nearer to 1"
+            )
     return net.with_rates(rates, latency_s, np.rint(net.cables * shares).astype(np.int64))
-
-
-def _refuse_out_of_bounds(bytes_per_s: Any, latency_s: Any, what: str) -> None:
-    """Raise HardwareError for rates (bytes/s) or latencies (s) out of bounds; what: the element."""
-    rates_fit = (bytes_per_s >= 0.0) & (bytes_per_s <= MOST_BYTES_PER_S)
-    if not (rates_fit & (latency_s >= 0.0) & (latency_s <= MOST_LATENCY_S)).all():
-        raise HardwareError(
-            f"{what} gives a link less than 0 or more than {MOST_BYTES_PER_S:g} bytes/s, or a "
-            f"latency beyond {MOST_LATENCY_S:g} s: use factors nearer to 1"
-        )
 
 
 def built(net: Network) -> Network:
     """The machine as built: with added links and switches, before any change of a link."""
     return _network_of(_supernode_as_built(net.about["supernode"]), net.about["made_of"])
+
+
+def additions(edits: Iterable[Edit]) -> tuple[Edit, ...]:
+    """Edits that add a link or a switch."""
+    return tuple(edit for edit in edits if edit.add != "nothing")
+
+
+def with_additions(plan: Plan, adding_edits: Iterable[Edit]) -> Plan:
+    """The plan with the links and switches that edits add, in order: the rest of re-wiring is to
+    take some out. An added link is like those of its kind where the machine has such, else like any
+    of its plane; a second link between the same two ends joins their bundle. An added switch passes
+    its plane on and stands nowhere. Raises HardwareError for a link without two single ends, a used
+    name, or a plane that the machine lacks."""
+    tails, heads, attributes = plan.links
+    vertices = dict(plan.vertices)
+    links = dict(zip(zip(tails, heads, strict=True), attributes, strict=True))
+    for edit_number, edit in enumerate(adding_edits, 1):
+        if edit.add == "switch":
+            if spelling(edit.element) in Names(vertices).vertices:
+                raise HardwareError(
+                    f"there is a {edit.element} already: call the added switch otherwise"
+                )
+            vertices[edit.element] = {"kind": "switch", "forwards": _planes_served(edit.plane)}
+        else:
+            _add_link(vertices, links, edit, edit_number)
+    tails, heads = zip(*links, strict=True)
+    return Plan(dict(plan.about), vertices, (tails, heads, tuple(links.values())))
+
+
+def _add_link(vertices: Vertices, links: Links, edit: Edit, order: int) -> None:
+    """Add the link of edit number `order` in both directions, like links between such elements."""
+    end_a, end_b = _single_vertex(vertices, edit.element), _single_vertex(vertices, edit.to)
+    if end_a == end_b:
+        raise HardwareError(f"{end_a} to itself needs no link: name two elements")
+    bytes_per_s, latency_s = edit.gb_per_s * 1e9, edit.latency_ns * 1e-9
+    for ends in ((end_a, end_b), (end_b, end_a)):
+        if (bundle := links.get(ends)) is None:
+            new_attributes = {CAPACITY: bytes_per_s, LATENCY: latency_s, "links": 1, "added": order}
+            links[ends] = {**_attributes(vertices, links, ends, edit.plane), **new_attributes}
+            continue
+        if bundle["plane"] != edit.plane:
+            raise HardwareError(
+                f"{end_a} and {end_b} are joined on the {bundle['plane']} plane already: an added "
+                f"link of {edit.plane} cannot join that bundle"
+            )
+        sums = {CAPACITY: bundle[CAPACITY] + bytes_per_s, LATENCY: max(bundle[LATENCY], latency_s)}
+        links[ends] = {**bundle, **sums, "links": bundle["links"] + 1}
+
+
+def _planes_served(plane: str) -> str:
+    """Names of the planes whose bytes an added link of a plane carries, whatever it joins."""
+    return INSIDE if plane == "ub" else BETWEEN[plane]
+
+
+def _single_vertex(vertices: Vertices, name: str) -> str:
+    """The vertex that a name stands for. Raises HardwareError if it is none or several."""
+    if not name:
+        raise HardwareError("an added link joins two elements: name the other end with `to`")
+    matches = Names(vertices).find(name)
+    if len(matches) > 1:
+        raise HardwareError(f"{name} is {len(matches)} elements: an added link joins single ones")
+    return matches[0]
+
+
+def _attributes(vertices: Vertices, links: Links, ends: Edge, plane: str) -> dict[str, Any]:
+    """Attributes of a new link: those of a link between such kinds of ends, otherwise of any link
+    of its plane, but never of one inside a package, where no traffic that leaves the NPU goes."""
+    end_kinds = {vertices[end]["kind"] for end in ends}
+    plane_links = [
+        ({vertices[tail]["kind"], vertices[head]["kind"]}, attributes)
+        for (tail, head), attributes in links.items()
+        if attributes["plane"] == plane and attributes["serves"] != "package"
+    ]
+    if not plane_links:
+        raise HardwareError(f"this machine has no {plane} plane that a link could be added to")
+    example = next((attributes for kinds, attributes in plane_links if kinds == end_kinds), None)
+    attributes = dict(example or plane_links[0][1])
+    if example is None:
+        attributes |= {"kind": "added", "serves": _planes_served(plane), "write_extra_s": 0.0}
+    attributes.pop("sub_plane", None)
+    for end in ends:
+        if "sub_plane" in vertices[end]:
+            attributes["sub_plane"] = vertices[end]["sub_plane"]
+    return attributes

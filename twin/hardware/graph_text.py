@@ -116,9 +116,9 @@ def _from_json(text: str) -> GraphText:
         ) from None
     except ValueError as error:
         raise FabricFileError([f"The file is not JSON: {str(error)[:100]}."]) from None
-    json_members = [body.get(key) if isinstance(body, dict) else None for key in ("graph", "nodes")]
-    link_rows = (body.get("edges", body.get("links"))) if isinstance(body, dict) else None
-    graph, nodes = json_members
+    body = body if isinstance(body, dict) else {}
+    graph, nodes = body.get("graph"), body.get("nodes")
+    link_rows = body.get("edges", body.get("links"))
     if not (isinstance(graph, dict) and isinstance(nodes, list) and isinstance(link_rows, list)):
         raise FabricFileError(
             ["The file is no node-link JSON: it needs an object `graph` and lists `nodes` and "

@@ -56,26 +56,21 @@ def read_machine(text: str, name: str) -> ImportedMachine:
     place_of = {vertex: place for place, vertex in enumerate(by_name)}
     link_rows = sorted(links.items(), key=lambda item: (place_of[item[0][0]], place_of[item[0][1]]))
     attributes = {k: graph.about[k] for k in STORED["graph"] if k in graph.about}
-    _check_about(attributes)
-    return ImportedMachine(
-        name[:200], attributes, list(by_name.items()), [(a, b, data) for (a, b), data in link_rows]
-    )
-
-
-def _check_about(about: Mapping[str, Any]) -> None:
-    """Raise FabricFileError where attributes of the whole machine are invalid."""
     errors = []
-    beyond_node, detour_hops = about.get("beyond_node", 1.0), about.get("detour_hops", 0)
+    beyond_node, detour_hops = attributes.get("beyond_node", 1.0), attributes.get("detour_hops", 0)
     if not (isinstance(beyond_node, int | float) and 0.01 <= beyond_node <= 1.0):
         errors.append("Attribute beyond_node of the graph must be a share from 0.01 to 1.")
     if detour_hops not in (0, 1) or isinstance(detour_hops, bool):
         errors.append("Attribute detour_hops of the graph must be 0 or 1.")
-    if about.get("routing", "adaptive") not in ROUTINGS:
+    if attributes.get("routing", "adaptive") not in ROUTINGS:
         errors.append(f"Attribute routing of the graph must be {' or '.join(ROUTINGS)}.")
-    if about.get("layout", "free") not in ("racks", "grid", "block", "free"):
+    if attributes.get("layout", "free") not in ("racks", "grid", "block", "free"):
         errors.append("Attribute layout of the graph must be racks, grid, block or free.")
     if errors:
         raise FabricFileError(errors)
+    return ImportedMachine(
+        name[:200], attributes, list(by_name.items()), [(a, b, data) for (a, b), data in link_rows]
+    )
 
 
 def _read_links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
@@ -126,12 +121,7 @@ def _read_links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, A
 def _link_kind(*ends: str) -> str:
     """Kind of a link between two names, equal for both directions: "die-L1"."""
     words = [name.split(maxsplit=1)[0] if name.split() else "link" for name in ends]
-
-    def sort_key(word: str) -> tuple[int, str]:
-        """Sort key of a word: its place in `FIRST`, then the word."""
-        return (FIRST.index(word.lower()) if word.lower() in FIRST else len(FIRST)), word
-
-    return "-".join(sorted(words, key=sort_key))
+    return "-".join(sorted(words, key=lambda w: ((*FIRST, w.lower()).index(w.lower()), w)))
 
 
 SHARES = ("read_efficiency", "write_efficiency")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.names import Edge, Names, port_label
+from twin.hardware.kinds import Edge, Names, port_label
 from twin.hardware.walks import BOOLS, FLOATS, INTS, hops_from
 
 if TYPE_CHECKING:
@@ -303,10 +303,6 @@ class Network:
         """Whether the scale-up plane joins several nodes."""
         domain, node = self.domain[self.dies], self.node[self.dies]
         return bool(np.unique(domain).size < np.unique(node).size)
-
-    def is_joined(self, a: int, b: int, plane: str) -> bool:
-        """Whether an open link of a plane leads from vertex a straight to vertex b."""
-        return bool(((self.tail == a) & (self.head == b) & self.open_links(plane)).any())
 
     @cached_property
     def pairs(self) -> tuple[INTS, INTS]:

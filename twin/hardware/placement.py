@@ -99,10 +99,6 @@ class Npus:
         """Numbers of the NPUs that may be taken and are on."""
         return [npu for npu in self.free if self.on[npu]]
 
-    def of_chip(self, chip: str) -> Npus:
-        """The machine where only NPUs of a chip may be taken."""
-        return replace(self, fits=np.array([one == chip for one in self.chips], bool), chip=chip)
-
     def name(self, npu: int) -> str:
         """Name of an NPU for people."""
         first_die = self.net.vertex_data[self.net.first_dies[npu]]
@@ -161,10 +157,11 @@ def place(s: Scenario, net: Network) -> Placement:
     def placed_by_chip() -> Placement:
         """The instances placed chip by chip, then prefill on decode's NPUs."""
         npus = _npus(s, net)
-        placements = [
-            _place_on_chip(s, npus.of_chip(chip), [each for each in to_place if each.chip == chip])
-            for chip in dict.fromkeys(each.chip for each in to_place)
-        ]
+        placements = []
+        for chip in dict.fromkeys(each.chip for each in to_place):
+            fits = np.array([one == chip for one in npus.chips], bool)
+            of_chip = [each for each in to_place if each.chip == chip]
+            placements.append(_place_on_chip(s, replace(npus, fits=fits, chip=chip), of_chip))
         instances = Placement.of(placements)
         return _with_prefill(s, instances) if prefill_on_decode else instances
 
@@ -403,7 +400,11 @@ def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[
         npus_off = [npu for npu in seat if not npus.on[npu]]
         new_npus: list[int] = []
         for node_npus in _group_by(npus_off, npus.node).values():
-            new_places = _replacements(node_npus, free_npus, npus)
+            # The nearest ones, in one node if possible.
+            own_domain, count = npus.domain[node_npus[0]], len(node_npus)
+            nearest = sorted(free_npus, key=lambda n: (npus.domain[n] != own_domain, n))
+            rooms = _group_by(nearest, npus.node).values()
+            new_places = next((list(r) for r in rooms if len(r) >= count), nearest)[:count]
             free_npus = [n for n in free_npus if n not in new_places]
             new_npus += new_places
             for old_npu, new_npu in zip(node_npus, new_places, strict=True):
@@ -412,14 +413,6 @@ def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[
             nodes = first_few([f"node {n}" for n in dict.fromkeys(npus.node[new_npus].tolist())])
             sentences.append(f"{name} moved off {first_few(_off_names(npus_off, npus))} to {nodes}")
     return sentences
-
-
-def _replacements(group: Sequence[int], free: Sequence[int], npus: Npus) -> list[int]:
-    """Free NPUs in place of a group's, the nearest ones, in one node if possible."""
-    own_domain = npus.domain[group[0]]
-    nearest = sorted(free, key=lambda npu: (npus.domain[npu] != own_domain, npu))
-    rooms = _group_by(nearest, npus.node).values()
-    return next((list(room) for room in rooms if len(room) >= len(group)), nearest)[: len(group)]
 
 
 def _group_by(numbers: Iterable[int], key_of: INTS) -> dict[int, list[int]]:

@@ -71,7 +71,8 @@ def price_between(
     start, end = _vertex_of(net, src), _vertex_of(net, dst)
     if start == end:
         raise HardwareError(f"{net.vertices[start]} to itself needs no link: name two elements")
-    used_plane = "package" if plane == "ub" and net.is_joined(start, end, "package") else plane
+    in_package = (net.tail == start) & (net.head == end) & net.open_links("package")
+    used_plane = "package" if plane == "ub" and in_package.any() else plane
     load = load_of(net, Demand((start,), (end,), (1.0,), (1.0,), (used_plane,), operation))
     if load.unreached:
         raise HardwareError(

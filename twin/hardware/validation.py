@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from twin.facts import Facts
-from twin.hardware.additions import additions
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import build_fabric, with_edits
+from twin.hardware.fabric import additions, build_fabric, with_edits
 from twin.hardware.faults import nodes_without_dram
 from twin.hardware.network import Network
 from twin.hardware.prices import port_rates

@@ -180,7 +180,24 @@ class Walks:
     def split_by_weight(self, log_weight: FLOATS) -> FLOATS:
         """Bytes/s on every link, f8[parts, links]: the bytes of a pair are split over its paths in
         proportion to the product of their links' weights. log_weight: their natural logarithms."""
-        weights, shares = self._walk_weights(log_weight)
+        # By level: the sum of the weights of all walks to each state, and each step's share of it.
+        # `top_power` of a state is the largest power among its steps: scaled to it, sums neither
+        # overflow nor lose a step that matters.
+        log2_weight = np.floor(log_weight / LOG_2)  # a whole number: the power of two
+        link_fraction = apply_to_distinct(math.exp, log_weight - log2_weight * LOG_2)
+        link_power = log2_weight.astype(np.int32)
+        state_fraction, state_power = np.ones(self.rows.size), np.zeros(self.rows.size, np.int32)
+        weights, shares = [], []
+        for level in self.levels:
+            step_weight = state_fraction[level.tail] * link_fraction[level.links]
+            step_power = state_power[level.tail] + link_power[level.links]
+            top_power = np.maximum.reduceat(step_power, level.head_start)
+            step_weight = np.ldexp(step_weight, step_power - top_power[level.head])
+            state_weight = np.add.reduceat(step_weight, level.head_start)
+            state_fraction, state_power = np.frexp(state_weight)
+            state_power += top_power
+            weights.append((state_fraction, state_power))
+            shares.append(step_weight / state_weight[level.head])
         return self._split(self._arrival_shares(weights), shares)
 
     def split_by_capacity(self, capacity: FLOATS, members: INTS | None, fan: FLOATS) -> FLOATS:
@@ -224,28 +241,6 @@ class Walks:
                 at_state = np.zeros(self.levels[h - 2].head_start.size if h > 1 else self.rows.size)
                 at_state[level.tails] = np.add.reduceat(step_bytes[level.by_tail], level.tail_start)
         return link_bytes
-
-    def _walk_weights(self, log_weight: FLOATS) -> tuple[list[SCALED], list[FLOATS]]:
-        """By level: the sum of the weights of all walks to each state, and each step's share of it.
-        log_weight: natural logarithms of the links' weights."""
-        # `top_power` of a state is the largest power among its steps: scaled to it, sums neither
-        # overflow nor lose a step that matters.
-        log2_weight = np.floor(log_weight / LOG_2)  # a whole number: the power of two
-        link_fraction = apply_to_distinct(math.exp, log_weight - log2_weight * LOG_2)
-        link_power = log2_weight.astype(np.int32)
-        state_fraction, state_power = np.ones(self.rows.size), np.zeros(self.rows.size, np.int32)
-        weights, shares = [], []
-        for level in self.levels:
-            step_weight = state_fraction[level.tail] * link_fraction[level.links]
-            step_power = state_power[level.tail] + link_power[level.links]
-            top_power = np.maximum.reduceat(step_power, level.head_start)
-            step_weight = np.ldexp(step_weight, step_power - top_power[level.head])
-            state_weight = np.add.reduceat(step_weight, level.head_start)
-            state_fraction, state_power = np.frexp(state_weight)
-            state_power += top_power
-            weights.append((state_fraction, state_power))
-            shares.append(step_weight / state_weight[level.head])
-        return weights, shares
 
     def _arrival_shares(self, weights: list[SCALED]) -> Sequence[FLOATS | BOOLS]:
         """By level: share of a pair's bytes that arrives by walks of that length, f8."""

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric
-from twin.hardware.names import spelling
+from twin.hardware.kinds import spelling
 from twin.hardware.network import Network
 from twin.hardware.placement import Instance, place
 from twin.scenario import Edit, Supernode, read, with_overrides

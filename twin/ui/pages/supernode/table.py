@@ -11,11 +11,11 @@ import numpy as np
 import polars as pl
 import streamlit as st
 
-from twin.hardware.names import spelling
+from twin.hardware.kinds import spelling
 from twin.hardware.network import Network
 from twin.metrics.measures import numbered
 from twin.ui import session
-from twin.ui.fabric_message import Layout, built, layout
+from twin.ui.fabric_message import built, layout
 from twin.ui.pages.supernode import editor
 
 LINKS, SELECTED = "link", "selected in the picture"
@@ -36,10 +36,17 @@ def elements(fabric: Network) -> dict[str, list[str]]:
 
 @lru_cache(maxsize=16)
 def rows_of(net: Network, kind: str) -> pl.DataFrame:
-    """Rows of all elements of a kind, or of the links: GB/s that leave each, as built and now."""
+    """Rows of all elements of a kind, or of the links: GB/s that leave each, as built and now; of
+    links also their ends, and latency over that as built."""
     picture = layout(built(net))
     if kind == LINKS:
-        return _link_rows(net, picture)
+        first_links, _ = picture.net.pairs
+        with np.errstate(invalid="ignore", divide="ignore"):
+            latency_factor = net.latency[first_links] / picture.net.latency[first_links]
+        end_names = np.array(net.vertices, object)[picture.ends]
+        ends = {NAME: end_names[:, 0].tolist(), TO: end_names[:, 1].tolist()}
+        rates = {BUILT: picture.rates / 1e9, NOW: picture.lower_direction(net.capacity) / 1e9}
+        return pl.DataFrame(ends | rates | {DELAY: np.nan_to_num(latency_factor, nan=1.0)})
     names = elements(built(net))[kind]
     element_of = np.full(len(net.vertices), -1)
     for k, name in enumerate(names):
@@ -52,17 +59,6 @@ def rows_of(net: Network, kind: str) -> pl.DataFrame:
 
     rates = {BUILT: picture.net.capacity, NOW: net.capacity}
     return pl.DataFrame({NAME: names} | {column: gb_out(rate) for column, rate in rates.items()})
-
-
-def _link_rows(net: Network, picture: Layout) -> pl.DataFrame:
-    """All links: their ends, rates as built and now in GB/s, and latency over that as built."""
-    first_links, _ = picture.net.pairs
-    with np.errstate(invalid="ignore", divide="ignore"):
-        latency_factor = net.latency[first_links] / picture.net.latency[first_links]
-    end_names = np.array(net.vertices, object)[picture.ends]
-    ends = {NAME: end_names[:, 0].tolist(), TO: end_names[:, 1].tolist()}
-    rates = {BUILT: picture.rates / 1e9, NOW: picture.lower_direction(net.capacity) / 1e9}
-    return pl.DataFrame(ends | rates | {DELAY: np.nan_to_num(latency_factor, nan=1.0)})
 
 
 def selection_rows(fabric: Network, names: Sequence[str]) -> pl.DataFrame:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from scipy.stats import kendalltau
 
-from twin.extras.evidence.rankings import LEAST, kendall_tau, ranking_table, rankings
+from twin.extras.evidence.made import LEAST, kendall_tau, ranking_table, rankings
 from twin.lab.evidence.rows import load_published
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.ui.stored_runs import queued
-from twin.extras.fleet.page import charts, form
+from twin.extras.fleet.page import form
 from twin.extras.fleet.question import fleet_from, fleet_to_toml
 from twin.lab.share import links
 from twin.lab.store import Owner
@@ -101,9 +101,9 @@ def test_a_field_of_the_form_changes_the_fleet(page):
 
 def test_columns_of_the_table_have_a_unit_once_and_times_of_a_token_in_ms():
     heads = {
-        key: charts.column_header(METRICS[key]) for key in ("tpot_s_p99", "ttft_s_p99", "npu_hours")
+        key: form.column_header(METRICS[key]) for key in ("tpot_s_p99", "ttft_s_p99", "npu_hours")
     }
     assert heads["tpot_s_p99"].endswith("(ms)") and heads["ttft_s_p99"].endswith("(s)")
     assert heads["npu_hours"] == "NPU-hours"
-    assert charts.cell_value(METRICS["tpot_s_p99"], 0.044) == pytest.approx(44.0)
-    assert charts.cell_value(METRICS["ttft_s_p99"], 0.8) == 0.8
+    assert form.cell_value(METRICS["tpot_s_p99"], 0.044) == pytest.approx(44.0)
+    assert form.cell_value(METRICS["ttft_s_p99"], 0.8) == 0.8

@@ -12,8 +12,7 @@ import pytest
 from tests.lab.plan.small import facts, plan, small
 from twin.engine.simulate import ENGINE_VERSION, simulate
 from twin.extras.report.document import Series, plot, tag, ticks
-from twin.extras.report.plan import plan_report
-from twin.extras.report.run import TABLES, run_report
+from twin.extras.report.reports import TABLES, plan_report, run_report
 from twin.extras.report.section import stored_report
 from twin.lab.plan import drive
 from twin.lab.plan.answer import brief_text

@@ -11,6 +11,6 @@ HOOKS = (
     Command("calibrate", "twin.extras.evidence.commands:calibrate"),
     Section("point to point", "twin.extras.evidence.page.measured:draw_measured", "supernode.end"),
     MadePart("accuracy", "twin.extras.evidence.made:accuracy_table"),
-    MadePart("rankings", "twin.extras.evidence.rankings:made_table"),
+    MadePart("rankings", "twin.extras.evidence.made:rankings_table"),
     MadePart("cross", "twin.extras.evidence.made:cross_table"),
 )  # fmt: skip

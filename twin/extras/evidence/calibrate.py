@@ -302,9 +302,19 @@ def read_points(path: Path, facts: Facts) -> list[Row]:
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     rows: list[Row] = []
     try:
-        names = [head.strip() for head in reader.fieldnames or []]
-        reader.fieldnames = names
-        _check_heads(names, path.name)
+        reader.fieldnames = heads = [head.strip() for head in reader.fieldnames or []]
+        here = f"{path.name}, line 1"
+        for needed in COLUMNS[:2]:
+            if needed not in heads:
+                raise PointsError(f"{here}: no column is called {needed}: name the columns")
+        for head in heads:
+            if head not in COLUMNS and field_info(head) is None:
+                raise PointsError(
+                    f"{here}: column {head[:40]!r} must be one of {', '.join(COLUMNS)}, or a field "
+                    "of a scenario like deployment.decode.batch_per_npu"
+                )
+            if heads.count(head) > 1:
+                raise PointsError(f"{here}: two columns are called {head!r}: keep one")
         for cells in reader:
             where = f"{path.name}, line {reader.line_num}"
             if len(rows) == POINTS_MAX:
@@ -360,21 +370,6 @@ def _refuse_published(path: Path) -> None:
     """Raise PointsError if the file is that of the published rows."""
     if path.resolve() == CALIBRATION.resolve():
         raise PointsError("--out may not be data/calibration.toml: that is of published rows")
-
-
-def _check_heads(heads: Sequence[str], file: str) -> None:
-    """Raise PointsError for missing, unknown or repeated names of columns in a file."""
-    for needed in COLUMNS[:2]:
-        if needed not in heads:
-            raise PointsError(f"{file}, line 1: no column is called {needed}: name the columns")
-    for head in heads:
-        if head not in COLUMNS and field_info(head) is None:
-            raise PointsError(
-                f"{file}, line 1: column {head[:40]!r} must be one of {', '.join(COLUMNS)}, or a "
-                "field of a scenario like deployment.decode.batch_per_npu"
-            )
-        if heads.count(head) > 1:
-            raise PointsError(f"{file}, line 1: two columns are called {head!r}: keep one")
 
 
 def _row_of(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) -> Row:

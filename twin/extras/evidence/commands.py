@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -45,7 +45,25 @@ def evidence(
         write_errors(facts, rows_of(facts))
     evidence_table = current_evidence(facts)
     end_with_json(evidence_table["rows"], as_json)
-    print_evidence(evidence_table["rows"], evidence_table["held"])
+    rows = evidence_table["rows"]
+    bands = {row["id"]: "{:+.0f} to {:+.0f} %".format(*(100 * end for end in row["band"][:2]))
+             for row in rows if row["band"]}  # fmt: skip
+    cells = [
+        (row["id"], *(f"{row[key]:,.5g} {row['unit']}" for key in ("published", "twin")),
+         *("" if row[key] is None else f"{100 * row[key]:+.1f} %"
+           for key in ("error", "first_error")),
+         bands.get(row["id"], ""), row["kind"])
+        for row in rows
+    ]  # fmt: skip
+    heads = ("row", "published", "twin", "error", "first error", "band", "kind")
+    print_rows("Published figures", heads, cells)
+    _print_table("Absolute error: mean (worst, rows)", score_table(rows))
+    record, held = load_made(), evidence_table["held"]
+    figure_count = record.moving_figure_count
+    moving = f"{figure_count} figures without a source of their own move a row: calibrate --help"
+    texts = (*headlines(rows), now_text(rows), *held, one_skew(facts), record.default_skew, moving)
+    for sentence in texts:
+        out.print(escape(sentence))
 
 
 def calibrate(
@@ -91,24 +109,3 @@ def calibrate(
 def _print_table(title: str, rows: Sequence[Mapping[str, str]]) -> None:
     """Print rows with the same keys as a table."""
     print_rows(title, tuple(rows[0]), [tuple(row.values()) for row in rows])
-
-
-def print_evidence(rows: Sequence[Mapping[str, Any]], held: Sequence[str]) -> None:
-    """Print published figures next to the twin's, errors by kind of row, and what bands hold."""
-    bands = {row["id"]: "{:+.0f} to {:+.0f} %".format(*(100 * end for end in row["band"][:2]))
-             for row in rows if row["band"]}  # fmt: skip
-    cells = [
-        (row["id"], *(f"{row[key]:,.5g} {row['unit']}" for key in ("published", "twin")),
-         *("" if row[key] is None else f"{100 * row[key]:+.1f} %"
-           for key in ("error", "first_error")),
-         bands.get(row["id"], ""), row["kind"])
-        for row in rows
-    ]  # fmt: skip
-    heads = ("row", "published", "twin", "error", "first error", "band", "kind")
-    print_rows("Published figures", heads, cells)
-    _print_table("Absolute error: mean (worst, rows)", score_table(rows))
-    record, skew_text = load_made(), one_skew(load_facts())
-    figure_count = record.moving_figure_count
-    moving = f"{figure_count} figures without a source of their own move a row: calibrate --help"
-    for sentence in *headlines(rows), now_text(rows), *held, skew_text, record.default_skew, moving:
-        out.print(escape(sentence))

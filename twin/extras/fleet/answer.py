@@ -14,7 +14,7 @@ import polars as pl
 import typer
 
 from twin.commands.terminal import AsJson, end_with_json, out, print_rows, progress_bar
-from twin.extras.fleet.layout import Life, Lives, Unit, lives_of
+from twin.extras.fleet.layout import Life, Lives, lives_of
 from twin.extras.fleet.question import Fleet, FleetError, Named, load_fleet
 from twin.facts import Facts
 from twin.lab.library import load_facts
@@ -230,8 +230,16 @@ def answer_of(wanted: Wanted, runs: Mapping[str, Served]) -> dict[str, Any]:
     rows = []
     for k, unit in enumerate(layout.units):
         runs_of_unit = [(life.begin_s, run) for _, life, run in served_lives if life.unit == k]
-        row = _unit_row(wanted.fleet, unit, [run for _, run in runs_of_unit], steady_s)
-        rows.append(row | _by_hour(runs_of_unit, length_s, hour_count))
+        runs_alone, kind = [run for _, run in runs_of_unit], wanted.fleet.kinds[unit.kind]
+        others_text = f" and {unit.count - 1} alike" if unit.count > 1 else ""
+        rows.append({
+            "name": f"{kind.name} {unit.numbers[0]}{others_text}", "kind": kind.name,
+            "region": kind.region, "numbers": list(unit.numbers), "supernodes": unit.count,
+            "seed": unit.seed, "lost_at": [list(span) for span in unit.lost],
+            "runs": [run.summary.get("run") for run in runs_alone],
+            **(merged_figures([(1, run) for run in runs_alone], steady_s) if runs_alone else {}),
+            **_by_hour(runs_of_unit, length_s, hour_count),
+        })  # fmt: skip
         if not runs_of_unit:
             rows[-1]["npu_hours"] = npus_used(layout.kinds[unit.kind]) * traffic.horizon_s / 3600.0
     summary = merged_figures([(count, run) for count, _, run in served_lives], steady_s)
@@ -286,19 +294,6 @@ def _runs_of_spans(lives: Lives, runs: Mapping[str, Served]) -> list[tuple[int, 
         (lives.layout.units[life.unit].count, life, runs[scenario_digest(life.scenario)])
         for life in lives.lives
     ]
-
-
-def _unit_row(fleet: Fleet, unit: Unit, runs: Sequence[Served], steady_s: float) -> dict[str, Any]:
-    """Equal supernodes as one row of the answer, with the figures of one of them."""
-    kind = fleet.kinds[unit.kind]
-    numbers = list(unit.numbers)
-    name = f"{kind.name} {numbers[0]}" + (f" and {len(numbers) - 1} alike" if numbers[1:] else "")
-    return {
-        "name": name, "kind": kind.name, "region": kind.region, "numbers": numbers,
-        "supernodes": unit.count, "seed": unit.seed, "lost_at": [list(span) for span in unit.lost],
-        "runs": [run.summary.get("run") for run in runs],
-        **(merged_figures([(1, run) for run in runs], steady_s) if runs else {}),
-    }  # fmt: skip
 
 
 def _by_hour(runs: Sequence[tuple[float, Served]], length_s: float, hours: int) -> dict[str, Any]:

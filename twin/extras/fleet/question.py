@@ -113,8 +113,8 @@ class Fleet(Section):
     @model_validator(mode="after")
     def _refuse_disagreements(self) -> Self:
         """The fleet; raises ValueError with the first disagreement between its rows."""
-        for problem in _disagreements(self):
-            raise ValueError(problem)
+        if problems := _disagreements(self):
+            raise ValueError(problems[0])
         return self
 
     @property

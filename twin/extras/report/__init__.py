@@ -3,8 +3,8 @@
 from twin.hooks import Report, Section
 
 HOOKS = (
-    Report("plan", "twin.extras.report.plan:plan_report"),
-    Report("run", "twin.extras.report.run:run_report"),
+    Report("plan", "twin.extras.report.reports:plan_report"),
+    Report("run", "twin.extras.report.reports:run_report"),
     Section("Report (HTML)", "twin.extras.report.section:download_run", "run.download"),
     Section("report", "twin.extras.report.section:download_plan", "plan.download"),
 )

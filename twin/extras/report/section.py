@@ -7,8 +7,7 @@ from typing import Any
 import streamlit as st
 
 from twin.engine.simulate import Run
-from twin.extras.report.plan import plan_report
-from twin.extras.report.run import TABLES, run_report
+from twin.extras.report.reports import TABLES, plan_report, run_report
 from twin.lab.plan.question import Plan
 from twin.lab.store import RunRow, Store
 from twin.scenario import Scenario

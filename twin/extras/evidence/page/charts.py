@@ -78,16 +78,14 @@ def _add_points(fig: Any, rows: Rows) -> None:
                 fig.add_scatter(
                     x=[r["published"] for r in points], y=[_axis_place(r["error"]) for r in points],
                     mode="markers", name=f"{group}, {name}",
-                    customdata=[_row_texts(r) for r in points], hovertemplate=HOVER,
+                    customdata=[
+                        [r["quantity"], r["system"],
+                         *(f"{three_figures(r[key])} {r['unit']}" for key in ("published", "twin")),
+                         f"{100 * r['error']:+.1f} %"] for r in points
+                    ], hovertemplate=HOVER,
                     marker={"symbol": symbol, "size": 9, "color": colour,
                             "line": {"color": colour, "width": 2 * (name not in HONEST)}},
                 )  # fmt: skip
-
-
-def _row_texts(row: Mapping[str, Any]) -> list[str]:
-    """Texts that the pointer shows of a row: quantity, system, both figures, error."""
-    figures = (f"{three_figures(row[key])} {row['unit']}" for key in ("published", "twin"))
-    return [row["quantity"], row["system"], *figures, f"{100 * row['error']:+.1f} %"]
 
 
 def layer_chart(rows: Sequence[Part]) -> Chart:

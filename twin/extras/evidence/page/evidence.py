@@ -6,9 +6,8 @@ from typing import Any
 
 import streamlit as st
 
-from twin.extras.evidence.made import load_made, one_skew
+from twin.extras.evidence.made import load_made, one_skew, ranking_table
 from twin.extras.evidence.page import charts, proof
-from twin.extras.evidence.rankings import ranking_table
 from twin.lab.evidence.envelope import aspect_ranges, outside_evidence
 from twin.lab.evidence.judge import headlines, now_text, score_table
 from twin.lab.evidence.rows import KINDS, UNJUDGED, EvidenceError, Row, load_beyond, load_published
@@ -107,9 +106,12 @@ except EvidenceError as error:
 
 answers = found["rows"]
 by_id = {row["id"]: row for row in answers}
+farthest = proof.farthest_rows(answers)
 named = st.query_params.get("row", "") in by_id
 if st.session_state.get("row") not in by_id:
-    st.session_state["row"] = st.query_params["row"] if named else proof.worst_id(answers)
+    in_first_group = (row for row in farthest if row["group"] == answers[0]["group"])
+    worst_row = next(in_first_group, max(answers, key=lambda row: abs(row["error"])))
+    st.session_state["row"] = st.query_params["row"] if named else worst_row["id"]
 
 
 def show_row(row: str = "") -> None:
@@ -128,7 +130,7 @@ with picture:
 with worst:
     st.markdown("**Farthest off**")
     st.html("<style>[class*='st-key-worst'] button { text-align: left }</style>")
-    for row in proof.farthest_rows(answers):
+    for row in farthest[: proof.FARTHEST]:
         st.button(
             f"{100 * row['error']:+.0f} % · {row['quantity']} · {row['system']}",
             key=f"worst:{row['id']}", type="tertiary", wrap=True,

@@ -140,16 +140,9 @@ def row_table(rows: Rows, links: Mapping[str, str]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def worst_id(rows: Rows) -> str:
-    """Id of the row with the largest absolute error in the first row's group."""
-    group_rows = [row for row in rows if row["group"] == rows[0]["group"] and row["kind"] in HONEST]
-    return str(max(group_rows or rows, key=lambda row: abs(row["error"]))["id"])
-
-
 def farthest_rows(rows: Rows) -> list[Mapping[str, Any]]:
-    """The FARTHEST judged rows with the largest absolute errors, largest first."""
-    judged_rows = [row for row in rows if row["kind"] in HONEST]
-    return sorted(judged_rows, key=lambda row: -abs(row["error"]))[:FARTHEST]
+    """The judged rows by absolute error, the largest first."""
+    return sorted((r for r in rows if r["kind"] in HONEST), key=lambda r: -abs(r["error"]))
 
 
 def missing_in_words(rows: Sequence[Mapping[str, str]]) -> str:

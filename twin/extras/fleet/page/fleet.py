@@ -5,7 +5,7 @@ from typing import Any
 import streamlit as st
 
 from twin.extras.fleet.answer import Wanted, answer_in_words, answer_of, find_wanted, stored_run
-from twin.extras.fleet.page import charts, form
+from twin.extras.fleet.page import form
 from twin.extras.fleet.question import Fleet, FleetError, fleet_to_toml
 from twin.lab.runs.runner import find_run
 from twin.lab.store import RunRow, StoreError
@@ -136,13 +136,13 @@ def draw_answer(answer: dict[str, Any]) -> None:
             )  # fmt: skip
     for line in answer_in_words(answer):
         st.markdown(plain(line))
-    key = choose("Over time", charts.DRAWN, "fleet-drawn", format_func=lambda k: charts.DRAWN[k][0])
-    plot(charts.over_time_chart(answer, key, dark=is_dark()), "fleet-over-time")
+    key = choose("Over time", form.DRAWN, "fleet-drawn", format_func=lambda k: form.DRAWN[k][0])
+    plot(form.over_time_chart(answer, key, dark=is_dark()), "fleet-over-time")
     links = {f"Run{' after its return' if k else ''}": k for k in range(2)}
     st.dataframe(
         [
             {"Each of": row["name"], "Supernodes": row["supernodes"],  # a phone shows four columns
-             **{key: charts.cell_value(METRICS[key], row.get(key)) for key in COLUMNS},
+             **{key: form.cell_value(METRICS[key], row.get(key)) for key in COLUMNS},
              "Region": row["region"],
              **{name: f"/run?run={row['runs'][k]}" if row["runs"][k:] else None
                 for name, k in links.items()}}
@@ -152,7 +152,7 @@ def draw_answer(answer: dict[str, Any]) -> None:
         column_config={
             **{name: st.column_config.LinkColumn(display_text="Open") for name in links},
             **{key: st.column_config.NumberColumn(
-                charts.column_header(METRICS[key]),
+                form.column_header(METRICS[key]),
                 format="percent" if METRICS[key].kind == "share" else "localized")
                for key in COLUMNS},
         },

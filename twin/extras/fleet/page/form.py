@@ -1,18 +1,22 @@
-"""The form of a fleet, from its declarations: a widget for each field, a table for each list."""
+"""The form of a fleet, from its declarations: a widget for each field, a table for each list; and
+its supernodes over time, as rows of a map."""
 
 import re
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import streamlit as st
 
 from twin.extras.fleet.question import Fleet, FleetError, fleet_from, fleet_of_toml, fleet_to_toml
 from twin.lab.library import DATA, preset, presets
 from twin.lab.share import links
+from twin.metrics.registry import Metric
 from twin.scenario import Scenario
 from twin.scenario.fields import fields
 from twin.scenario.words import quoted, title_of
 from twin.ui import forms, session
+from twin.ui.charts.base import Chart, add_heat_map, chart, empty_chart, figure, time_axis
 from twin.ui.fields import sentence
 from twin.ui.forms import tables
 from twin.ui.link import copy_link
@@ -21,6 +25,12 @@ EXAMPLES = ("fleet-small.toml", "fleet-day-100.toml")  # the first is answered i
 # Session state: the fleet to edit, and how often it changed.
 BEGUN, TIMES = "fleet-begun", "fleet-times"
 LINK = "fleet"  # of the address: the fleet
+# What is drawn of each hour: key -> what it is called, factor from SI, unit.
+DRAWN = {
+    "tpot_s": ("TPOT, mean", 1e3, "ms"),
+    "rate_req_per_s": ("Requests per second", 1.0, "req/s"),
+    "slo_attainment": ("SLO met", 100.0, "%"),
+}
 
 
 def scenario_of(name: str) -> Scenario:
@@ -124,3 +134,47 @@ def edit_form(fleet: Fleet) -> Fleet:
             )
             new_values[path] = tables.complete_rows(table.to_dicts(), columns)
     return fleet_from(new_values)
+
+
+def over_time_chart(answer: Mapping[str, Any], key: str, *, dark: bool = False) -> Chart:
+    """Map of a figure (of DRAWN) of each supernode (down) in each hour of the fleet (across)."""
+    label, scale, unit = DRAWN[key]
+    rows = answer["rows"]
+    values = np.array([row["hours"][key] for row in rows], dtype=float) * scale
+    if np.isnan(values).all():
+        return empty_chart("No request finished")
+    hours, length_s = values.shape[1], answer["hour_s"]
+    factor, time_unit = time_axis(hours * length_s)
+    names = [row["name"] for row in rows]
+    fig = figure(height=150 + 26 * len(rows))
+    add_heat_map(
+        fig, values, dark=dark, x=(np.arange(hours) + 0.5) * length_s * factor, y=names, ygap=1,
+        zmax=float(np.nanmax(values)),
+        hovertemplate=f"%{{y}}, at %{{x:.3~g}} {time_unit}<br>%{{z:,.4~g}} {unit}<extra></extra>",
+        colorbar={"title": {"text": unit, "side": "top"}},
+    )  # fmt: skip
+    least, most = (
+        f"{values.flat[position]:,.4g} {unit} at {names[position // hours]}"
+        for position in (np.nanargmin(values), np.nanargmax(values))
+    )
+    return chart(
+        fig, f"{label} of {len(rows)} rows of supernodes over time: least {least}; most {most}.",
+        "Each row is one supernode, or several that are alike. Empty: nothing finished there.",
+        x={"title_text": f"simulated time ({time_unit})"},
+        y={"autorange": "reversed", "type": "category"},
+    )  # fmt: skip
+
+
+IN_MS = "tpot_s"  # the metrics whose seconds the table shows as ms begin so
+
+
+def column_header(metric: Metric) -> str:
+    """Header of a metric's column: its name, and its unit unless it is a count or share."""
+    name = metric.short or metric.label
+    unit = "ms" if metric.key.startswith(IN_MS) else metric.unit
+    return name if metric.kind in ("count", "share") or unit == name else f"{name} ({unit})"
+
+
+def cell_value(metric: Metric, value: float | None) -> float | None:
+    """A metric's figure in the unit of its column: ms where it is a TPOT."""
+    return 1e3 * value if value is not None and metric.key.startswith(IN_MS) else value

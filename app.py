@@ -14,7 +14,6 @@ from starlette.routing import Mount
 from twin import ui
 from twin.api.app import application
 from twin.ui import access, forms, link, session, show
-from twin.ui.door import guard, report_error
 from twin.ui.pages import FIRST, PAGES, SECTIONS, load_pages
 
 MARK = Path(ui.__file__).with_name("mark.svg").read_text("utf-8")
@@ -45,10 +44,10 @@ else:
     async def while_serving(_app: st.App) -> AsyncIterator[None]:
         """Context of the running server, begun by loading pages, runner and the first answers."""
         load_pages()  # first: threads that import one module at once may find it half made
-        from twin.ui.pages.start import answer
+        from twin.ui.pages.start import parts
 
         threading.Thread(target=session.start_runner, name="get ready", daemon=True).start()
-        answer.prepare_first_page()
+        parts.prepare_first_page()
         gc.freeze()  # none of this is garbage: it need not be looked through again
         yield
 
@@ -57,6 +56,6 @@ else:
         __file__,
         lifespan=while_serving,
         routes=[Mount("/api", api)],
-        middleware=[Middleware(guard)],
-        on_script_error=report_error,
+        middleware=[Middleware(access.guard)],
+        on_script_error=access.report_error,
     )

@@ -17,7 +17,7 @@ from twin.lab.library import presets
 from twin.metrics.measures import amount
 from twin.model.timeline import Piece, Timeline
 from twin.ui import charts, show
-from twin.ui.charts import base, waterfall
+from twin.ui.charts import base
 
 SAYING = ("chart", "span_chart", "timeline", "waterfall")  # what takes the sentence below a chart
 
@@ -174,12 +174,12 @@ def plan():
 
 
 def test_a_layer_shows_both_streams_and_what_each_waits(plan):
-    chart = waterfall.layer(plan, 1e-3)
+    chart = charts.layer(plan, 1e-3)
     drawn = {trace.name: trace for trace in chart.figure.data}
     assert list(drawn) == ["Slack", "Attention core", "Dispatch", "Experts"]
     busy = sum(sum(drawn[name].x) for name in list(drawn)[1:])
     assert busy == pytest.approx(1000 * (0.6 + 0.8) * 1e-3)
-    assert dict(waterfall.slack_of(plan)) == pytest.approx({"attention": 0.4, "MoE": 0.2})
+    assert dict(charts.slack_of(plan)) == pytest.approx({"attention": 0.4, "MoE": 0.2})
     assert "attention 40.0 %" in chart.alt and "MoE 20.0 %" in chart.alt
     assert (
         max(b + x for t in drawn.values() for b, x in zip(t.base or [0, 0], t.x, strict=True))
@@ -188,7 +188,7 @@ def test_a_layer_shows_both_streams_and_what_each_waits(plan):
 
 
 def test_what_is_at_work_names_the_slack_of_the_stream_that_waits(plan):
-    chart = waterfall.operator_times([("MoE", "experts", 0.02), ("attention", "slack", 0.008),
+    chart = charts.operator_times([("MoE", "experts", 0.02), ("attention", "slack", 0.008),
                                ("", "lm_head", 0.003)], "iteration")  # fmt: skip
     assert list(chart.figure.data[0].y) == ["Experts", "LM head", "Slack of attention"]
     assert "ms" in chart.figure.layout.xaxis.title.text
@@ -198,7 +198,7 @@ def test_a_request_stands_beside_the_median_part_by_part():
     colours = {"front end": "#111111", "prefill": "#222222"}
     median = {"front end": 0.1, "prefill": 0.2}
     parts = {"front end": 0.1, "prefill": 0.5}
-    chart = waterfall.waterfall(parts, "Parts.", colours=colours, median=median)
+    chart = charts.waterfall(parts, "Parts.", colours=colours, median=median)
     one, usual = chart.figure.data
     assert list(one.base) == pytest.approx([0.0, 100.0]) and list(one.x)[1] == pytest.approx(500)
     assert list(usual.x)[1] == pytest.approx(200)
@@ -214,7 +214,7 @@ def test_every_chart_has_a_crosshair():
 
 def test_every_chart_says_below_how_it_is_read():
     """A figure becomes a chart in one place, which takes a sentence; only an empty one has none."""
-    for draw in (charts.base.chart, charts.base.span_chart, charts.timeline, waterfall.waterfall):
+    for draw in (charts.base.chart, charts.base.span_chart, charts.timeline, charts.waterfall):
         assert inspect.signature(draw).parameters["reads"].default is inspect.Parameter.empty
     found = pkgutil.iter_modules(charts.__path__, charts.__name__ + ".")
     made, silent = [], []

@@ -7,15 +7,15 @@ import re
 import pytest
 
 from tests.ui.conftest import patient
-from twin.ui import door
+from twin.ui import access
 
 
 def test_an_error_that_nobody_foresaw_is_a_reference_here_and_in_the_log(monkeypatch):
     written = io.StringIO()
-    monkeypatch.setattr(door.log, "handlers", [logging.StreamHandler(written)])
+    monkeypatch.setattr(access.log, "handlers", [logging.StreamHandler(written)])
 
     def page():
-        from twin.ui.door import report_error
+        from twin.ui.access import report_error
 
         report_error(KeyError("the path of a secret"))
 
@@ -30,7 +30,7 @@ def test_an_error_that_nobody_foresaw_is_a_reference_here_and_in_the_log(monkeyp
 def test_the_server_asks_for_it():
     import app
 
-    assert app.app._on_script_error is door.report_error
+    assert app.app._on_script_error is access.report_error
 
 
 def test_only_a_page_of_this_server_logs_out():
@@ -48,7 +48,7 @@ def test_only_a_page_of_this_server_logs_out():
             told.append(message.get("status"))
 
         with pytest.raises(StopIteration):  # nothing waits: the first step is the whole
-            door.guard(app)(scope, None, send).send(None)
+            access.guard(app)(scope, None, send).send(None)
         return told[0] == path
 
     for path in ("/auth/logout", "/twin/auth/logout/"):

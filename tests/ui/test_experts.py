@@ -22,7 +22,7 @@ from twin.scenario import serving
 from twin.ui import record, session
 from twin.ui.charts import experts as charts_experts
 from twin.ui.pages import PAGES
-from twin.ui.pages.experts import load as experts
+from twin.ui.pages.experts import views as experts
 
 PRESETS = {p.key: p.scenario for p in presets()}
 
@@ -56,7 +56,7 @@ def metrics(app):
 
 
 def test_moments_pair_the_two_sides_of_each_rebalance(tables):
-    found = experts.moments(tables["die_load"], "decode", 0)
+    found = experts.moments_of(tables["die_load"], "decode", 0)
     assert [(m.name, m.number) for m in found] == [
         ("start", 0), ("before", 1), ("after", 1), ("before", 2), ("after", 2), ("end", 0),
     ]  # fmt: skip
@@ -70,14 +70,14 @@ def test_loads_written_down_by_another_pools_rebalance_do_not_hide_the_own_one(t
     die_load = tables["die_load"]
     early = die_load.filter(pl.col("moment") == "after").with_columns(pl.col("t_s") - 1.0)
     twice = die_load.filter(pl.col("moment") == "before")
-    found = experts.moments(pl.concat([die_load, early, twice]), "decode", 0)
-    assert found == experts.moments(die_load, "decode", 0)
+    found = experts.moments_of(pl.concat([die_load, early, twice]), "decode", 0)
+    assert found == experts.moments_of(die_load, "decode", 0)
 
 
 def test_a_snapshot_has_a_mean_of_one_in_every_layer(tables):
     die_load = tables["die_load"]
-    for at in experts.moments(die_load, "decode", 0):
-        snap = experts.snapshot(die_load, "decode", 0, at)
+    for at in experts.moments_of(die_load, "decode", 0):
+        snap = experts.snapshot_at(die_load, "decode", 0, at)
         assert snap.load.shape == (LAYERS, DIES)
         assert snap.load.mean(axis=1) == pytest.approx(np.ones(LAYERS))
         assert (snap.hottest >= 1).all()
@@ -134,8 +134,8 @@ def test_node_traffic_keeps_its_bytes_and_hot_and_shared_dies_draw_more(tables):
 
 
 def test_the_map_of_loads_has_one_fixed_scale_and_marks_copies(tables):
-    at = experts.moments(tables["die_load"], "decode", 0)[0]
-    snap = experts.snapshot(tables["die_load"], "decode", 0, at)
+    at = experts.moments_of(tables["die_load"], "decode", 0)[0]
+    snap = experts.snapshot_at(tables["die_load"], "decode", 0, at)
     chart = charts_experts.die_map(snap.layers, snap.load, snap.replicas)
     heat, marks = chart.figure.data
     assert (heat.zmin, heat.zmax) == (0, charts_experts.LOAD_TOP)
@@ -220,7 +220,7 @@ def test_the_slider_goes_through_the_moments(app, store, tables):
     slider = app.select_slider[0]
     assert slider.options[0] == "Start · 0 s"
     assert "After rebalance 2 · 82 s" in slider.options
-    moments = experts.moments(tables["die_load"], "decode", 0)
+    moments = experts.moments_of(tables["die_load"], "decode", 0)
     copies = words(app)
     slider.set_value(moments[2]).run()
     assert not app.exception

@@ -14,8 +14,8 @@ from twin.ui import fabric_message, formulas, live, session, words
 from twin.ui.pages import PAGES
 from twin.ui.pages.playback import player
 from twin.ui.pages.run import explained
-from twin.ui.pages.start import answer
-from twin.ui.pages.start.gallery import SHELVES, find_presets, picture_svg
+from twin.ui.pages.start import parts
+from twin.ui.pages.start.parts import SHELVES, find_presets, picture_svg
 from twin.ui.runs import headlines
 from twin.ui.show import plain
 
@@ -42,7 +42,7 @@ def test_a_first_visit_finds_one_primary_button_and_no_runs(app):
 
 
 def test_a_first_visitor_finds_the_picture_and_the_prices_made(app):
-    answer.prepare_first_page()
+    parts.prepare_first_page()
     asked = (fabric_message.machine_text, steady._assemble, steady._cached_imbalance)
     before = [kept.cache_info().misses for kept in asked]
     app.run()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from twin.ui import theme
-from twin.ui.charts import waterfall
+from twin.ui.charts import SLACK_COLOUR
 
 CONFIG = tomllib.loads((Path(__file__).parents[2] / ".streamlit/config.toml").read_text("utf-8"))[
     "theme"
@@ -82,7 +82,7 @@ def test_colours_stand_out_from_both_backgrounds(mode):
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_the_grey_of_a_stream_that_waits_can_be_seen(mode):
     background = CONFIG[mode]["backgroundColor"]
-    *grey, share = map(float, waterfall.SLACK_COLOUR.removeprefix("rgba(")[:-1].split(","))
+    *grey, share = map(float, SLACK_COLOUR.removeprefix("rgba(")[:-1].split(","))
     under = bytes.fromhex(background[1:])
     seen_grey = bytes(round(share * g + (1 - share) * u) for g, u in zip(grey, under, strict=True))
     assert contrast(f"#{seen_grey.hex()}", background) >= 1.4

@@ -148,7 +148,13 @@ def _add_node(sheet: Boxes, n: int, parts: Sequence[int], parent: int, x: float,
     for k, (npu_number, npu_vertices) in enumerate(npus.items()):
         corner = GUTTER + STEP * (k % npus_per_row), 4.0 + (NPU_H + 2.0) * (k // npus_per_row)
         npu = sheet.add(f"NPU {n}.{npu_number}", "npu", node_box, (*corner, NPU_W, NPU_H))
-        _add_dies(sheet, npu, npu_vertices)
+        dies = [vertex for vertex in npu_vertices if attrs[vertex]["kind"] == "die"]
+        nics = [vertex for vertex in npu_vertices if vertex not in dies]  # above the dies
+        dies_top = 9.0 if nics else 3.0
+        for side, top, height in ((nics, 3.0, 4.0), (dies, dies_top, NPU_H - 3.0 - dies_top)):
+            part_width = (NPU_W - 2.0 - 2.0 * len(side)) / max(1, len(side))
+            for i, vertex in enumerate(side):
+                sheet.put(vertex, npu, 2.0 + i * (part_width + 2.0), top, part_width, height)
     width = STEP * npus_per_row - 2.0
     strip_top = 4.0 + (NPU_H + 2.0) * math.ceil(len(npus) / npus_per_row)
     kind_of = {vertex: attrs[vertex]["kind"] for vertex in parts if "npu" not in attrs[vertex]}
@@ -161,17 +167,6 @@ def _add_node(sheet: Boxes, n: int, parts: Sequence[int], parent: int, x: float,
         strip_top += 11.0
     sheet.resize(node_box, GUTTER + width + 4.0, strip_top + 2.0)
     return node_box
-
-
-def _add_dies(sheet: Boxes, npu: int, vertices_of_npu: Sequence[int]) -> None:
-    """Add the dies of an NPU (box `npu`) side by side, its NICs above."""
-    dies = [vertex for vertex in vertices_of_npu if sheet.net.vertex_data[vertex]["kind"] == "die"]
-    nics = [vertex for vertex in vertices_of_npu if vertex not in dies]
-    dies_top = 9.0 if nics else 3.0
-    for vertices, top, height in ((nics, 3.0, 4.0), (dies, dies_top, NPU_H - 3.0 - dies_top)):
-        width = (NPU_W - 2.0 - 2.0 * len(vertices)) / max(1, len(vertices))
-        for k, vertex in enumerate(vertices):
-            sheet.put(vertex, npu, 2.0 + k * (width + 2.0), top, width, height)
 
 
 def _add_switches(sheet: Boxes, switches: Sequence[int], supernode: int) -> int:

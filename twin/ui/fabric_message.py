@@ -4,8 +4,7 @@ nodes x planes as built), `changes` by edits, `loads` of links."""
 import base64
 import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.kinds import VERTICES
 from twin.hardware.network import Network
 from twin.hardware.placement import Instance
-from twin.scenario import NO_CHIP, Edit
+from twin.scenario import NO_CHIP
 from twin.ui import session, theme
 from twin.ui.fabric_layout import boxes, row_of
 from twin.ui.fields import CHIPS, choice_label
@@ -35,19 +34,15 @@ KINDS = {  # of boxes: one, several, colour
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(eq=False)
 class Layout:
     """A fabric as built: boxes, links with both directions as one, cells of the matrix."""
 
-    net: Network
-
-    def __post_init__(self) -> None:
-        """Read the arrays and boxes; a link's two vertices by number."""
-        self.boxes = boxes(self.net)
-        first_links, _ = self.net.pairs
-        ends = np.stack([self.net.tail[first_links], self.net.head[first_links]], axis=1)
-        self.ends: Array = np.sort(ends, axis=1)  # i8[links, 2]
-        self.rates = self.lower_direction(self.net.capacity)  # bytes/s
+    def __init__(self, net: Network) -> None:
+        self.net, self.boxes = net, boxes(net)
+        first_links, _ = net.pairs
+        ends = np.stack([net.tail[first_links], net.head[first_links]], axis=1)
+        self.ends: Array = np.sort(ends, axis=1)  # i8[links, 2], vertices by number
+        self.rates = self.lower_direction(net.capacity)  # bytes/s
         names_and_kinds = zip(self.boxes.name, self.boxes.kind, strict=True)
         self.nodes = [name for name, kind in names_and_kinds if kind == "node"]
 
@@ -150,17 +145,7 @@ def edits_message(fabric: Network) -> dict[str, Any]:
     edited_rates = picture.lower_direction(fabric.capacity)
     changed_links = np.flatnonzero(edited_rates != picture.rates)
     edits = fabric.about["supernode"].edits
-    factors_of, holders = _edit_marks(picture, edits)
-    return {
-        "edits": len(edits),
-        "links": np.diff(changed_links, prepend=0).tolist(),
-        "gb": [float(f"{gb:.6g}") for gb in edited_rates[changed_links] / 1e9], "marks": factors_of,
-        "within": sorted(holders),
-    }  # fmt: skip
-
-
-def _edit_marks(picture: Layout, edits: Iterable[Edit]) -> tuple[dict[str, list[float]], set[str]]:
-    """Factors (capacity, latency) of edited elements, and names of the boxes that contain any."""
+    # Factors (capacity, latency) of edited elements, and the boxes that contain any.
     element_names = [name for name, _ in picture.elements]
     member_vertices = np.concatenate([members for _, members in picture.elements])
     element_sizes = np.array([members.size for _, members in picture.elements])
@@ -181,7 +166,12 @@ def _edit_marks(picture: Layout, edits: Iterable[Edit]) -> tuple[dict[str, list[
         for name in vertex_names + [element_names[k] for k in np.flatnonzero(is_whole)]:
             factors = factors_of.get(name, (1.0, 1.0))
             factors_of[name] = [factors[0] * edit.capacity_factor, factors[1] * edit.latency_factor]
-    return factors_of, holders
+    return {
+        "edits": len(edits),
+        "links": np.diff(changed_links, prepend=0).tolist(),
+        "gb": [float(f"{gb:.6g}") for gb in edited_rates[changed_links] / 1e9], "marks": factors_of,
+        "within": sorted(holders),
+    }  # fmt: skip
 
 
 def columns(plane: str, sub_plane: int | None, planes: int) -> list[int]:

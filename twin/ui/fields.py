@@ -238,12 +238,6 @@ def _model_text(row: dict[str, Any]) -> str:
     return f"{name}, {workload.rate_req_per_s:,.6g} req/s"
 
 
-def _tenant_text(row: dict[str, Any]) -> str:
-    """A tenant as text: its name and its part of the traffic."""
-    share = row["share"]
-    return f"{row['name']}, {share:,.4g} part{'s' if share != 1 else ''} of the sessions"
-
-
 def _kind_text(row: dict[str, Any]) -> str:
     """Further nodes as text: how many, and their chip by its title."""
     kind = NodeKind.model_validate(row)
@@ -262,7 +256,8 @@ LISTS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "supernode.edits": ("Fabric edits", _edit_text),
     "deployment.seats": ("Seats", "{role} {index} on {element}".format_map),
     "models": ("Further models", _model_text),
-    "tenants": ("Tenants", _tenant_text),
+    "tenants": ("Tenants", lambda row: f"{row['name']}, {row['share']:,.4g} "
+                f"part{'s' if row['share'] != 1 else ''} of the sessions"),
     "elastic.schedule": (
         "Instances", "from {at_s:g} s {prefill} prefill and {decode} decode".format_map,
     ),

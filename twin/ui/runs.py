@@ -152,17 +152,6 @@ def draw_error_bands(scenarios: Mapping[str, Scenario]) -> None:
                     st.markdown(f"- {plain(band.sentence)}")
 
 
-def offer_latest_runs(page: str) -> None:
-    """Draw the latest runs as links to a page, and the way to the presets."""
-    st.title(PAGES[page].title, anchor=False)
-    st.caption(PAGES[page].about)
-    recent_runs = latest_runs(RECENT)
-    empty_text = "Nothing has been run here yet. Choose a preset and press Run."
-    st.markdown("Choose one of the latest runs, or start a new one." if recent_runs else empty_text)
-    _offer_presets()
-    draw_links(page, recent_runs)
-
-
 def draw_heading(row: RunRow, question: str = "") -> None:
     """Draw the run's title, its question or the page's, and the visitor's note."""
     note = session.store().notes.notes_on([row.id]).get(row.id)
@@ -176,18 +165,6 @@ def draw_heading(row: RunRow, question: str = "") -> None:
     if note.tags or note.text:
         lines = [tag_badges(note.tags), *map(plain, note.text.splitlines())]
         st.markdown("  \n".join(lines).strip())
-
-
-def draw_absent_run(page: str, not_here: addresses.NotHere) -> None:
-    """Draw the page for a run that is not stored here."""
-    st.title(PAGES[page].title, anchor=False)
-    st.error(sentence(not_here.message), icon=":material/link_off:")
-    if not (scenarios := linked_scenarios()):
-        _offer_presets()
-        return
-    draw_offer(scenarios[0])
-    if st.button("Run it here", type="primary", icon=":material/play_arrow:", key="run-here"):
-        open_run(scenarios[0])
 
 
 def linked_scenarios() -> list[Scenario]:
@@ -209,10 +186,24 @@ def named_run(page: str) -> tuple[RunRow, Scenario]:
     """The run in the address and its scenario; without one, the page says why and stops."""
     row = addresses.open_run(st.query_params.to_dict(), session.store())
     if row is None:
-        offer_latest_runs(page)
+        st.title(PAGES[page].title, anchor=False)
+        st.caption(PAGES[page].about)
+        recent_runs = latest_runs(RECENT)
+        empty_text = "Nothing has been run here yet. Choose a preset and press Run."
+        some_text = "Choose one of the latest runs, or start a new one."
+        st.markdown(some_text if recent_runs else empty_text)
+        _offer_presets()
+        draw_links(page, recent_runs)
         st.stop()
     if isinstance(row, addresses.NotHere):
-        draw_absent_run(page, row)
+        st.title(PAGES[page].title, anchor=False)
+        st.error(sentence(row.message), icon=":material/link_off:")
+        if not (scenarios := linked_scenarios()):
+            _offer_presets()
+            st.stop()
+        draw_offer(scenarios[0])
+        if st.button("Run it here", type="primary", icon=":material/play_arrow:", key="run-here"):
+            open_run(scenarios[0])
         st.stop()
     st.set_page_config(page_title=f"{titles([row])[0]} · {PAGES[page].title}")
     try:

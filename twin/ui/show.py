@@ -13,7 +13,7 @@ import streamlit as st
 
 from twin.metrics.measures import seconds
 from twin.model.timeline import Timeline
-from twin.ui.charts import Chart, waterfall
+from twin.ui.charts import Chart, layer, operator_times, pace_sentence
 
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
@@ -68,17 +68,17 @@ def draw_pass_times(
 ) -> None:  # fmt: skip
     """Draw the time of an iteration or a batch (`pass_name`): one layer on both streams, then all
     rows (stream, operator, busy seconds); took_s: seconds of the whole."""
-    st.markdown(waterfall.pace_sentence(plan, rows))
+    st.markdown(pace_sentence(plan, rows))
     containers = st.columns(columns, gap="large") if plan else [st.container()]
     with containers[0]:
         if plan is not None:
             st.markdown(f"**One of {plan.layers} layers, on both streams**")
             layer_s = took_s * (plan.end - plan.begin) / plan.layers
-            plot(waterfall.layer(plan, layer_s), f"layer{key}")
+            plot(layer(plan, layer_s), f"layer{key}")
     with containers[-1]:
         if plan is not None:
             st.markdown(f"**At work in the whole {pass_name}**")
-        plot(waterfall.operator_times(rows, pass_name), f"operators{key}")
+        plot(operator_times(rows, pass_name), f"operators{key}")
 
 
 def plot_all(pictures: Iterable[tuple[str, Chart, str]]) -> None:

@@ -49,20 +49,6 @@ def draw_form() -> None:
         )
     else:
         st.markdown("Nothing breaks in this scenario. Add a typical fault, or one of your own.")
-    _draw_buttons(rows, draft, fabric)
-    for remark in remarks(draft):  # faults that the run never sees
-        st.caption(f":material/info: {sentence(remark)}")
-    if rows:
-        chart = history.faults(draft.faults, draft.horizon_s, draft.warmup_s)
-        plot(chart, "faults-over-time")
-    recovery = form_groups("deployment")["Faults"]
-    if rows or forms.last_search()[1] in map(session.field_key, recovery):
-        st.subheader("Recovery", anchor=False)
-        forms.draw_group(recovery)
-
-
-def _draw_buttons(rows: list[Row], draft: Scenario, fabric: Network) -> None:
-    """Draw the buttons that add faults or remove all of them."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         with st.popover("Typical faults", icon=":material/bolt:"):
             instances, _ = place_instances(draft, fabric)
@@ -72,6 +58,15 @@ def _draw_buttons(rows: list[Row], draft: Scenario, fabric: Network) -> None:
         _button("Add a fault", "fault-add", [*rows, new_fault], icon=":material/add:")
         if rows:
             _button("Remove all", "fault-none", [], icon=":material/delete_sweep:", type="tertiary")
+    for remark in remarks(draft):  # faults that the run never sees
+        st.caption(f":material/info: {sentence(remark)}")
+    if rows:
+        chart = history.faults(draft.faults, draft.horizon_s, draft.warmup_s)
+        plot(chart, "faults-over-time")
+    recovery = form_groups("deployment")["Faults"]
+    if rows or forms.last_search()[1] in map(session.field_key, recovery):
+        st.subheader("Recovery", anchor=False)
+        forms.draw_group(recovery)
 
 
 def _button(text: str, key: str, rows: list[Row], **look: Any) -> None:

@@ -1,26 +1,175 @@
-"""Sections of the Experts page, each of a run, its scenario and an instance."""
+"""Expert load of a stored run, as shares of a layer's mean die; and sections of the Experts page,
+each of a run, its scenario and an instance."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 import streamlit as st
 
+from twin.facts import Facts
+from twin.hardware.chip import load_chip
 from twin.lab.store import RunRow
 from twin.metrics.events import Kind
 from twin.metrics.measures import NOTHING, amount, seconds
-from twin.scenario import Scenario, serving
+from twin.model.operators import combine_bytes, dispatch_bytes
+from twin.model.roofline import load_machine
+from twin.model.shape import load_shape
+from twin.scenario import Scenario, chip_of, model_names, of_models, serving
 from twin.ui import record, session, theme, words
 from twin.ui.charts import experts as charts_experts
-from twin.ui.pages.experts import load as experts
-from twin.ui.pages.experts.load import MOMENTS, Moment
 from twin.ui.show import is_dark, plot
+
+MOMENTS = {"start": "Start", "before": "Before rebalance", "after": "After rebalance", "end": "End"}
+ORDER = {name: place for place, name in enumerate(MOMENTS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Time and reason of a recorded load of an instance."""
+
+    t_s: float
+    name: str  # start, before, after or end
+    number: int  # of the rebalance, from 1; 0 at the start and at the end
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Load of each die in each layer at one moment, over the layer's mean die."""
+
+    layers: np.ndarray  # i8[layers], their numbers in the model
+    load: np.ndarray  # f8[layers, dies]
+    replicas: np.ndarray  # i8[layers, dies], redundant copies on the die
+
+    @property
+    def hottest(self) -> np.ndarray:
+        """Hottest die over the mean, f8[layers]."""
+        return self.load.max(axis=1)
+
+
+def instances_of(die_load: pl.DataFrame) -> list[tuple[str, int]]:
+    """Role and number of every instance whose load is known, decode first."""
+    keys = die_load.select("role", "instance").unique().rows()
+    return sorted(((str(role), int(i)) for role, i in keys), key=lambda x: (x[0] == "prefill", *x))
+
+
+def moments_of(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
+    """Moments of an instance in order; both sides of a rebalance share a number, and of pools that
+    rebalance together the last counts."""
+    instance_load = die_load.filter(instance_filter(role, instance))
+    stamps = [(float(t), str(m)) for t, m in instance_load.select("t_s", "moment").unique().rows()]
+    stamps.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
+    moment_list: list[Moment] = []
+    number = 0
+    for t_s, name in stamps:
+        if name == "after" and moment_list and moment_list[-1].name == "after":
+            moment_list.pop()
+        number += name == "before"
+        moment_list.append(Moment(t_s, name, number if name in ("before", "after") else 0))
+    return moment_list
+
+
+def snapshot_at(die_load: pl.DataFrame, role: str, instance: int, moment: Moment) -> Snapshot:
+    """Load of an instance at one of its moments; dies without experts have load 0."""
+    is_moment = (pl.col("t_s") == moment.t_s) & (pl.col("moment") == moment.name)
+    rows = die_load.filter(instance_filter(role, instance) & is_moment)
+    layers, layer_index = np.unique(rows["layer"].to_numpy(), return_inverse=True)
+    dies = rows["die"].to_numpy()
+    load = np.zeros((layers.size, int(dies.max()) + 1 if dies.size else 0))
+    replicas = np.zeros(load.shape, np.int64)
+    load[layer_index, dies] = rows["load"].to_numpy()
+    replicas[layer_index, dies] = rows["replicas"].to_numpy()
+    return Snapshot(layers, load, replicas)
+
+
+def rebalance_sides(moment_list: Sequence[Moment]) -> dict[int, tuple[Moment, Moment]]:
+    """(moment before, moment after) of each rebalance, by its number from 1."""
+    after_by_number = {m.number: m for m in moment_list if m.name == "after"}
+    return {m.number: (m, after_by_number[m.number])
+            for m in moment_list if m.name == "before" and m.number in after_by_number}  # fmt: skip
+
+
+def scenario_of(s: Scenario, die_load: pl.DataFrame, role: str, instance: int) -> Scenario:
+    """The scenario of the model that an instance serves; that of the run if it is the only one."""
+    if not s.models:
+        return s
+    model_name = die_load.filter(instance_filter(role, instance))["model"][0]
+    return of_models(s)[model_names(s).index(model_name)]
+
+
+def instance_filter(role: str, instance: int) -> pl.Expr:
+    """Polars filter of the rows of an instance."""
+    return (pl.col("role") == role) & (pl.col("instance") == instance)
+
+
+def event_filter(role: str, instance: int) -> pl.Expr:
+    """Polars filter of an instance's events: its own, and those of its whole pool."""
+    is_instance = pl.col("instance").is_null() | (pl.col("instance") == instance)
+    return (pl.col("role") == role) & is_instance
+
+
+def rebalance_rows(events: pl.DataFrame, role: str, instance: int) -> list[dict[str, Any]]:
+    """Rows of `events` for the rebalances of an instance, or of its whole pool, by time."""
+    rebalances = events.filter(pl.col("kind") == Kind.REBALANCE, event_filter(role, instance))
+    return rebalances.sort("t_s").to_dicts()
+
+
+def iteration_around(
+    windows: pl.DataFrame, t_s: float, end_s: float
+) -> tuple[float | None, float | None, float | None]:
+    """Mean iteration in s before, during and after t_s to end_s, over as many windows; or None."""
+    if "iteration_s" not in windows.columns:
+        return None, None, None
+    begins_s, widths_s = windows["t_s"].to_numpy(), windows["window_s"].to_numpy()
+    iteration_s = windows["iteration_s"].cast(pl.Float64).to_numpy()
+    is_during = (begins_s < max(end_s, t_s + 1e-9)) & (begins_s + widths_s > t_s)
+    window_count = max(1, int(is_during.sum()))
+    if not is_during.any():
+        return None, None, None
+    first_window, last_window = np.flatnonzero(is_during)[[0, -1]]
+    windows_before = slice(max(0, first_window - window_count), first_window)
+    windows_after = slice(last_window + 1, last_window + 1 + window_count)
+    spans_s = (iteration_s[rows] for rows in (windows_before, is_during, windows_after))
+    finite_s = (span_s[np.isfinite(span_s)] for span_s in spans_s)
+    return tuple(float(span_s.mean()) if span_s.size else None for span_s in finite_s)  # type: ignore[return-value]
+
+
+def messages_of(s: Scenario, facts: Facts) -> tuple[int, float, float]:
+    """(experts per token, bytes that a token sends to each, bytes that come back from each)."""
+    shape = load_shape(facts, s.deployment.model)
+    machine = load_machine(facts, load_chip(facts, chip_of(s, "decode")))
+    is_quantised = s.deployment.communication.early_quantisation
+    sent_bytes = dispatch_bytes(shape, is_quantised, machine.message_scale_bytes)
+    return shape.top_k, sent_bytes, combine_bytes(shape)
+
+
+def between_nodes(
+    snapshot: Snapshot, nodes_of_rank: np.ndarray, total_bytes: float,
+    messages: tuple[int, float, float],
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """(nodes i8[n], bytes f8[n, n] from row to column) of an instance's expert exchange: dies send
+    `messages` to experts by the dies' load, and to the shared one, `total_bytes` in all."""
+    top_k, sent_bytes, back_bytes = messages
+    nodes, node_of = np.unique(nodes_of_rank, return_inverse=True)
+    sender_shares = np.bincount(node_of, minlength=nodes.size) / max(1, node_of.size)
+    die_messages = np.zeros(node_of.size)
+    routed_dies = min(snapshot.load.shape[1], node_of.size)
+    die_messages[:routed_dies] = snapshot.load.mean(axis=0)[:routed_dies]
+    die_messages[:routed_dies] *= top_k / max(float(die_messages.sum()), 1e-12)
+    if routed_dies < node_of.size:
+        die_messages[routed_dies:] = 1.0 / (node_of.size - routed_dies)
+    total_messages = max(float(die_messages.sum()), 1e-12)
+    receiver_shares = np.bincount(node_of, die_messages, nodes.size) / total_messages
+    pair_shares = np.outer(sender_shares, receiver_shares)
+    pair_bytes = sent_bytes * pair_shares + back_bytes * pair_shares.T
+    return nodes, total_bytes * (pair_bytes / (sent_bytes + back_bytes))
 
 
 def choose_instance(row: RunRow) -> tuple[str, int]:
     """Draw the choice of an instance with experts; returns its role and number."""
-    instances = experts.instances(record.table(row.id, "die_load"))
+    instances = instances_of(record.table(row.id, "die_load"))
     if len(instances) == 1:
         return instances[0]
     return st.selectbox("Instance", instances, format_func=lambda i: f"{theme.title(i[0])} {i[1]}",
@@ -29,7 +178,7 @@ def choose_instance(row: RunRow) -> tuple[str, int]:
 
 def choose_moment(row: RunRow, role: str, instance: int) -> Moment:
     """Draw the slider of moments of recorded load; returns the chosen one."""
-    moments = experts.moments(record.table(row.id, "die_load"), role, instance)
+    moments = moments_of(record.table(row.id, "die_load"), role, instance)
     if len(moments) == 1:
         st.caption(_moment_text(moments[0]))
         return moments[0]
@@ -49,9 +198,9 @@ def _moment_text(moment: Moment) -> str:
 def draw_tiles(row: RunRow, role: str, instance: int) -> None:
     """Draw tiles: imbalance at the start and at the end, and moved weights."""
     die_load = record.table(row.id, "die_load")
-    moments = experts.moments(die_load, role, instance)
-    start, end = (experts.snapshot(die_load, role, instance, m) for m in (moments[0], moments[-1]))
-    rebalances = experts.rebalance_rows(record.table(row.id, "events"), role, instance)
+    moments = moments_of(die_load, role, instance)
+    start, end = (snapshot_at(die_load, role, instance, m) for m in (moments[0], moments[-1]))
+    rebalances = rebalance_rows(record.table(row.id, "events"), role, instance)
     took_s = sum((move["end_s"] or move["t_s"]) - move["t_s"] for move in rebalances)
     note = "Load of the hottest die over the mean die, averaged over layers; 1 is perfectly even."
     old_ratio, new_ratio = float(start.hottest.mean()), float(end.hottest.mean())
@@ -74,7 +223,7 @@ def draw_tiles(row: RunRow, role: str, instance: int) -> None:
 def draw_dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Draw the load of every die in every layer at one moment, as a map."""
     moment = choose_moment(row, role, instance)
-    snap = experts.snapshot(record.table(row.id, "die_load"), role, instance, moment)
+    snap = snapshot_at(record.table(row.id, "die_load"), role, instance, moment)
     plot(charts_experts.die_map(snap.layers, snap.load, snap.replicas, dark=is_dark()), "die-map")
     marks = "an orange dot marks a die that holds a redundant copy"
     if (snap.replicas > 0).sum() > charts_experts.MARKS_MOST:
@@ -88,8 +237,8 @@ def draw_dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None
 def draw_layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Draw the hottest die of each layer, before and after a rebalance if there was one."""
     die_load = record.table(row.id, "die_load")
-    moments = experts.moments(die_load, role, instance)
-    pairs = experts.rebalance_sides(moments)
+    moments = moments_of(die_load, role, instance)
+    pairs = rebalance_sides(moments)
     number = next(iter(pairs), 0)
     if len(pairs) > 1:
         number = st.select_slider(
@@ -97,7 +246,7 @@ def draw_layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> No
             format_func=lambda n: f"{n} · {words.duration(round(pairs[n][0].t_s, 1))}",
         )  # fmt: skip
     shown_moments = pairs.get(number, moments[:1])
-    snapshots = [experts.snapshot(die_load, role, instance, moment) for moment in shown_moments]
+    snapshots = [snapshot_at(die_load, role, instance, moment) for moment in shown_moments]
     hottest_before, *hottest_after = (snapshot.hottest for snapshot in snapshots)
     plot(charts_experts.by_layer(snapshots[0].layers, hottest_before, *hottest_after), "by-layer")
     if not hottest_after:
@@ -114,25 +263,25 @@ def draw_layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> No
 def draw_over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Draw TPOT and the hottest die over time, with rebalances and shifts, and costs of moves."""
     events = record.table(row.id, "events")
-    marks = events.filter((pl.col("kind") == Kind.SHIFT) | experts.event_filter(role, instance))
+    marks = events.filter((pl.col("kind") == Kind.SHIFT) | event_filter(role, instance))
     windows = record.table(row.id, "windows")
     if scenario.deployment.mode != "prefill_only":
         st.subheader("Time per output token", anchor=False)
         chart = charts_experts.tpot(windows, marks, 1e-3 * scenario.slo.tpot_ms, scenario.warmup_s)
         plot(chart, "tpot")
     st.subheader("Hottest die", anchor=False)
-    hottest = record.table(row.id, "hottest").filter(experts.instance_filter(role, instance))
+    hottest = record.table(row.id, "hottest").filter(instance_filter(role, instance))
     plot(charts_experts.hottest_over_time(hottest, marks, scenario.horizon_s), "hottest")
     st.subheader("What each move cost", anchor=False)
-    rebalances = experts.rebalance_rows(events, role, instance)
+    rebalances = rebalance_rows(events, role, instance)
     if not rebalances:
         st.caption("No expert was moved in this run.")
         return
-    windows = record.table(row.id, "instances").filter(experts.instance_filter(role, instance))
+    windows = record.table(row.id, "instances").filter(instance_filter(role, instance))
     rows = []
     for rebalance in rebalances:
         begin_s, end_s = rebalance["t_s"], rebalance["end_s"]
-        before_s, during_s, after_s = experts.iteration_around(windows, begin_s, end_s or begin_s)
+        before_s, during_s, after_s = iteration_around(windows, begin_s, end_s or begin_s)
         slow_down = during_s / before_s if before_s and during_s is not None else None
         rows.append({
             "Begins, s": begin_s,
@@ -155,21 +304,21 @@ def draw_over_time(row: RunRow, scenario: Scenario, role: str, instance: int) ->
 def draw_nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Draw the bytes of the expert exchange from node to node."""
     die_load = record.table(row.id, "die_load")
-    scenario = experts.scenario_of(scenario, die_load, role, instance)
+    scenario = scenario_of(scenario, die_load, role, instance)
     if serving(scenario)[role].own.experts_tp > 1:
         st.caption("Every die has a part of its experts and gathers all tokens: dies send alike.")
         return
     traffic, ranks = record.table(row.id, "traffic"), record.table(row.id, "ranks")
-    is_instance = experts.instance_filter(role, instance)
+    is_instance = instance_filter(role, instance)
     total_bytes = float(traffic.filter(is_instance, traffic="experts")["bytes"].sum())
     node_of_rank = ranks.filter(is_instance)["node"].to_numpy()
     moment = choose_moment(row, role, instance)
-    snapshot = experts.snapshot(die_load, role, instance, moment)
+    snapshot = snapshot_at(die_load, role, instance, moment)
     if not total_bytes or not node_of_rank.size:
         st.caption("This run recorded no expert exchange of this instance.")
         return
-    messages = experts.messages_of(scenario, session.facts())
-    nodes, bytes_between = experts.between_nodes(snapshot, node_of_rank, total_bytes, messages)
+    messages = messages_of(scenario, session.facts())
+    nodes, bytes_between = between_nodes(snapshot, node_of_rank, total_bytes, messages)
     span_text = f"in {words.duration(scenario.horizon_s)}"
     chart = charts_experts.node_matrix(nodes, bytes_between, span_text, dark=is_dark())
     plot(chart, "nodes")

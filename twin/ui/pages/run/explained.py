@@ -17,8 +17,7 @@ from twin.metrics.registry import metrics_at
 from twin.metrics.steadiness import UNSTEADY
 from twin.scenario import Scenario, scenario_digest, with_overrides
 from twin.scenario.words import path_text
-from twin.ui import access, record, runs, session, theme
-from twin.ui.charts import waterfall
+from twin.ui import access, charts, record, runs, session, theme
 from twin.ui.fields import sentence, with_glossary
 from twin.ui.link import go_to
 from twin.ui.pages.run import results
@@ -198,7 +197,7 @@ def draw_one_request(row: RunRow, scenario: Scenario) -> None:
     colour_of = STAGE_COLOURS | {_part_name(o): colour for o, colour in theme.OPERATOR.items()}
     colours = {n: colour_of.get(n, theme.STAGE["prefill_queue"]) for n in {**times_s, **median_s}}
     caption = "Stages of this request next to the median of all."
-    plot(waterfall.waterfall(times_s, caption, colours=colours, median=median_s), "request")
+    plot(charts.waterfall(times_s, caption, colours=colours, median=median_s), "request")
     st.caption(f"To the first token. Grey: request {median_number:,}, the median by {criterion}.")
     draw_sections("run.request", row, number)
     _draw_decoding((request, median), passes_of_both)

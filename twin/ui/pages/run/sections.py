@@ -15,7 +15,6 @@ from twin.metrics.measures import NOTHING, amount, seconds
 from twin.metrics.registry import METRICS, shown
 from twin.scenario import FORMS, Scenario, field_unit, form_groups, read
 from twin.ui import charts, formulas, record, theme, words
-from twin.ui.charts import waterfall
 from twin.ui.fabric_message import cells_of_links, draw_fabric, link_values
 from twin.ui.fields import field_name, text_of, why_idle
 from twin.ui.pages.run import explained
@@ -55,7 +54,7 @@ def draw_why(row: RunRow, scenario: Scenario) -> None:
         if pieces_s:
             parts_s = {PIECES[name]: value for name, value in pieces_s.items()}
             caption = "Stages of a mean request from arrival to its last token, in their order."
-            plot(waterfall.waterfall(parts_s, caption, total="A mean request"), "waterfall")
+            plot(charts.waterfall(parts_s, caption, total="A mean request"), "waterfall")
             st.caption(
                 "Mean over the requests that finished after the warm-up, from ideal to actual. "
                 "Faults and expert imbalance: what re-runs without them save."

@@ -12,7 +12,7 @@ from twin.ui.fields import sentence
 from twin.ui.link import go_to, link_page
 from twin.ui.pages.plan import requested
 from twin.ui.pages.run import explained
-from twin.ui.pages.start import answer, gallery
+from twin.ui.pages.start import parts
 from twin.ui.pages.sweep import points
 from twin.ui.show import choose, plain
 from twin.ui.toolbar import draw_changes, draw_draft_link, draw_run_button, open_run, refusal
@@ -42,7 +42,7 @@ with st.container(border=True):
         with st.container(key="tour-verdict"):
             simulated = live.draw_strip(draft)
         with st.container(key="tour-controls"):
-            answer.draw_sliders(draft)
+            parts.draw_sliders(draft)
         with st.container(horizontal=True, vertical_alignment="center", key="tour-run"):
             draw_run_button()
             draw_draft_link("")
@@ -59,7 +59,7 @@ with st.container(border=True):
                 go_to("plan")
             if button("Where does it break?", "where-it-breaks", icon=":material/ssid_chart:"):
                 st.session_state[points.NOW] = True
-                go_to("sweep", {"over": answer.break_point_axis(draft).text})
+                go_to("sweep", {"over": parts.break_point_axis(draft).text})
             if button(
                 "Why not faster?", "why-not-faster", "Simulates this and names what takes time.",
                 icon=":material/help:",
@@ -70,13 +70,13 @@ with st.container(border=True):
             if button(
                 "Fail a node", "fail-a-node", icon=":material/bolt:",
                 help="Simulates this with a node that fails while it serves.",
-            ) and not (reason := answer.fail_a_node(draft)):  # fmt: skip
+            ) and not (reason := parts.fail_a_node(draft)):  # fmt: skip
                 open_run(session.named_draft())
             idle = words.idle_npus(draft)
             if idle and button(
                 f"Use the {numbered(idle, 'idle NPU')}", "use-idle", icon=":material/add_circle:",
                 help="Gives them to the pool that is full first; the list of changes undoes it.",
-            ) and not (reason := answer.use_idle_npus(draft)):  # fmt: skip
+            ) and not (reason := parts.use_idle_npus(draft)):  # fmt: skip
                 st.rerun()
             if reason:
                 st.toast(plain(reason), icon=":material/error:")
@@ -84,20 +84,20 @@ with st.container(border=True):
     with machine_column, st.container(key="tour-machine"):
         picture_place = st.empty()
         with picture_place.container():
-            plays_stored = answer.draw_picture(draft)
+            plays_stored = parts.draw_picture(draft)
 
 # 3) Presets.
 st.subheader("Presets", anchor=False)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-    shelf = choose("Presets", gallery.SHELVES, "shelf", bind="query-params", wrap=True)
+    shelf = choose("Presets", parts.SHELVES, "shelf", bind="query-params", wrap=True)
     search_text = st.text_input(
         "Search the presets", key="preset-search", type="search", live="100ms",
         placeholder="Search: prefix, H800, fault", label_visibility="collapsed", width=260,
     )  # fmt: skip
-chosen = gallery.find_presets(presets, gallery.SHELVES[shelf], search_text or "")
+chosen = parts.find_presets(presets, parts.SHELVES[shelf], search_text or "")
 if not chosen:
     st.markdown("No preset says that. Clear the search to see all of them.")
-gallery.draw_cards(chosen)
+parts.draw_cards(chosen)
 
 # 4) Recent runs.
 st.subheader("Recent runs", anchor=False)
@@ -109,4 +109,4 @@ runs.draw_links("run", recent_runs)
 # 5) The second answer: the draft simulated, on the picture too where no stored run plays there.
 live_run = live.draw_answer(simulated, draft)
 if live_run and not plays_stored:
-    answer.play_live(picture_place, draft, live_run)
+    parts.play_live(picture_place, draft, live_run)

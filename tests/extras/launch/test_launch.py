@@ -122,6 +122,8 @@ def test_copies_of_experts_and_limits_of_admission_that_files_lack_are_named():
     found = launch_files(preset("quickstart"), FACTS, "sglang")
     assert any(text.startswith("32 redundant experts: ") for text in found.left_out)
     assert any(text.startswith("decode: 256 experts are not") for text in found.checks)
+    of_another_engine = launch_files(preset("quickstart"), FACTS, "vllm-ascend").checks
+    assert of_another_engine and not any("SGLang" in text for text in of_another_engine)
     moving = {"experts.balancing.policy": "periodic", "experts.redundant": 64,
               "admission.in_flight": 400}  # fmt: skip
     found = launch_files(with_overrides(preset("quickstart"), moving), FACTS, "sglang")

@@ -169,7 +169,7 @@ def left_out(s: Scenario, has_experts: bool) -> list[str]:
     return [sentence for sentence, applies in sentences.items() if applies]
 
 
-def start_check(s: Scenario, facts: Facts, kinds: list[Worker]) -> list[str]:
+def start_check(s: Scenario, facts: Facts, kinds: list[Worker], engine: str) -> list[str]:
     """Sentences on a die's memory by pool, captured graphs and ports. Raises ValueError."""
     costs, notes = assemble(s, facts).costs, []
     for worker in kinds:
@@ -183,7 +183,7 @@ def start_check(s: Scenario, facts: Facts, kinds: list[Worker]) -> list[str]:
         experts = load_shape(facts, s.deployment.model).routed_experts
         experts += s.experts.redundant if rebalances(s) else 0
         places = worker.ranks // worker.stages // worker.experts_tp
-        if worker.experts and experts % places:
+        if engine != "vllm-ascend" and worker.experts and experts % places:
             notes.append(
                 f"{worker.role}: {experts} experts are not the same number on each of "
                 f"{numbered(places, 'rank')}, which SGLang refuses: take a number of ranks that "
@@ -421,7 +421,8 @@ def launch_files(s: Scenario, facts: Facts, engine: str) -> Launch:
         )
     worker_kinds = workers(s, facts)
     sentences = left_out(s, any(worker.experts for worker in worker_kinds))
-    return Launch(write(s, worker_kinds, family), sentences, start_check(s, facts, worker_kinds))
+    checks = start_check(s, facts, worker_kinds, engine)
+    return Launch(write(s, worker_kinds, family), sentences, checks)
 
 
 def launch(

@@ -76,7 +76,12 @@ class Population(Columns):
     chunk_pairs = f8("ranks", "Query-key pairs of these.")
     most_waiting = number(float, "Requests without a place that still get a first token in time.")
     expected_s = number(float, "Mean iteration, where prompts lengthen some; else 0.", unit="s")
-    own = number(float, "Share of what comes that follows the instance's own iterations.")
+    instances = number(float, "Mixed instances among which a request goes to the first to begin.")
+    prompt_s = number(float, "What a prompt that waits adds to their wait for the next.", unit="s")
+    step_s = number(float, "Between two waits that are distinguished.", unit="s")
+    queued = i8("1", "Prompts that still have tokens to compute.")
+    waits = f8("waits", "How long the wait of an instance had each length.", "s")
+    chances = f8("waits", "Sum to a wait of chances that all others wait longer; 0: not known.")
     stretch = f8("3", "Mean of the last stretch of iterations; sum and count of this.")
     seen = f8(
         "11",

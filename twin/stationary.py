@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.kernels.rng import stream_key
+from twin.model.batch import batch_line
 from twin.model.coefficients import Decode
 from twin.model.decode import decode_iteration_s
 from twin.model.mixed import prompts_by_rank
@@ -25,7 +26,7 @@ from twin.workload.lengths import elapsed_tokens, mean_square, relative_lengths
 
 LONG_LIFE = 5_000  # iterations of a mean answer: few requests come or leave in one
 BURN, MEASURED = 1.5, 2.5  # lives of a request before and while times are taken, each pass
-PROMPTS, LONGEST = 20, 4_000  # of mixed serving: prompts that a pass has at least; iterations
+PROMPTS, LONGEST = 100, 4_000  # of mixed serving: prompts that a pass has at least; iterations
 FEWEST, MOST = 3, 40  # passes
 ITERATIONS = 4_000_000  # after which no pass begins: answers of 25,000 tokens have all of theirs
 SCATTER = 5e-3  # relative standard error of what uneven ranks add: passes end below it
@@ -40,6 +41,8 @@ OVER = 0.02  # more than full places answer, so that they stay full
 NEAR = 0.05  # of the load: how much longer an iteration gets with it
 WINDOW = 20.0  # square roots of the requests in progress: how far from them others are likely
 LEAST_IDLE = 1e-3  # of all places, with requests that wait for one
+# Lengths of the wait of a mixed instance that are distinguished, and those of a mean iteration.
+WAITS, WAITS_A_MEAN = 256, 16
 KNOTS_APART = 1.25  # requests between which an iteration's seconds are interpolated
 
 
@@ -104,7 +107,7 @@ def _empty_population(priced: Priced, arriving: Arriving) -> Population:
     next_slot[-1] = NONE
     coefficients = numbers(role.decode).view(dtype_of(Decode))
     array_sizes = {"ranks": role.ranks, "blocks": -(-role.ranks // BLOCK), "places": slot_count,
-                   "answers": SAMPLED if mixes else 1,
+                   "answers": SAMPLED if mixes else 1, "waits": WAITS,
                    "operators": operator_s.size,
                    "ring": 1 << (longest_tokens + iterations + 4).bit_length()}  # fmt: skip
     return Population(
@@ -112,7 +115,7 @@ def _empty_population(priced: Priced, arriving: Arriving) -> Population:
         fresh=fresh / float(arriving.inputs.mean()), pair=pairs / mean_square(arriving.inputs),
         prompt_ranks=pool.prompt_ranks, prompt_delay=pool.prompt_delay,
         chunk_most=role.prompt_tokens / role.ranks, most_waiting=math.inf, expected_s=0.0,
-        own=1.0 / arriving.sharing,
+        instances=float(arriving.sharing), prompt_s=_prompt_s(priced, arriving), step_s=0.0,
         hot_tokens=imbalance.tokens, hot_factor=imbalance.factor,
         inputs=arriving.inputs, shortest=int(arriving.inputs.min()), outputs=arriving.outputs,
         room_tokens=float(role.kv_tokens_per_rank), page_tokens=0.5 * s.memory_pool.block_tokens,
@@ -161,11 +164,13 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
             break
         mean_s = time_s(each)
         p.expected_s = mean_s if by_seconds else 0.0
+        p.step_s = p.step_s or mean_s / WAITS_A_MEAN
         reserved_for = arriving.reserved_s / mean_s
         p.most_waiting = arriving.patience_s / mean_s * each
         run_population(p, 0 if turn else int(each * life), int(BURN * life) + 1, each, reserved_for)
-        p.seen[:] = 0.0
+        p.seen[:], p.waits[:] = 0.0, 0.0
         run_population(p, 0, _measured_iterations(p, life, each), each, reserved_for)
+        _set_chances(p)
         count, total_s, decoding, context_sum, late, coming, *squares = map(float, p.seen[:9])
         if decoding > 0.0:  # else none came: one alone is even
             context_tokens = context_sum / decoding
@@ -203,6 +208,24 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
     token_s, late = _mean_token_s(p, answers, seen * iteration_s), _mean(late_shares)
     error, reserved_s = _std_error(ratios), arriving.reserved_s
     return Stationary(p, iteration_s, token_s, swings, late, rate, life, reserved_s, is_full, error)
+
+
+def _prompt_s(priced: Priced, arriving: Arriving) -> float:
+    """Seconds that a mean prompt adds to the wait of a mixed instance as its router sees it."""
+    role, traffic = priced.parts.costs.colocated_role, priced.traffic
+    if role is None or arriving.sharing == 1:
+        return 0.0
+    hot = priced.parts.decode_imbalance.table
+    _, token_s, pair_s = batch_line(role, role.prompt_tokens, traffic.input_tokens, hot)
+    return traffic.fresh_tokens * token_s + traffic.fresh_pairs * pair_s
+
+
+def _set_chances(p: Population) -> None:
+    """Sum the chances that all other instances wait longer, by how long an instance waited."""
+    if p.instances > 1.0 and p.waits.sum() > 0.0:
+        longer = 1.0 - np.cumsum(p.waits) / p.waits.sum()
+        at_ends = np.concatenate([[1.0], longer]) ** (p.instances - 1.0)
+        p.chances[:] = np.cumsum(0.5 * (at_ends[1:] + at_ends[:-1]))
 
 
 def _set_wire_prices(

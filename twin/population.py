@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from twin.arrivals import arrivals_of_iteration
 from twin.kernels.borrowed import compile_entry
 from twin.kernels.compiled import entry, kernel, stage
 from twin.kernels.rng import gamma, uniform
@@ -36,7 +37,6 @@ ENDLESS = 2**40  # iterations
 STRETCH = 16  # iterations with prompts: beyond it what one prolongs is over
 CLUMP = 0.6  # of a life: how far requests of one rank are apart at the begin, see `add_requests`
 ROUNDING = 1.0 - 1e-9  # more than sums of loads can be off
-AT_ONCE = 1e-9  # of an iteration: an arrival that ends a rest is over
 MOST_DRAWS = 10_000  # for one request that is under way
 
 
@@ -273,37 +273,6 @@ def add_to_stretch(p: Population, took_s: float) -> None:
     p.seen[7] += mean_s * mean_s
     p.seen[8] += mean_s * (p.stretch[0] if p.stretch[0] > 0.0 else mean_s)
     p.stretch[0], p.stretch[1], p.stretch[2] = mean_s, 0.0, 0.0
-
-
-@kernel
-def arrivals_of_iteration(p: Population, took_s: float) -> float:
-    """Requests that come in an iteration of `took_s` seconds, over those of a mean one; in a rest
-    (0 s): just the next one. They go to the instance that waits least: the rest of its iteration,
-    then the prompts that wait. The others wait longer with the chances summed in `chances`."""
-    if took_s == 0.0:
-        if p.instances > 1.0:  # an instance that rests gets up to `instances` times its share
-            times_share = p.instances * (p.chances[0] or 1.0 / p.instances)
-            p.waits[0] += p.ahead[0] * p.expected_s / times_share
-        return p.ahead[0] + AT_ONCE
-    if p.instances == 1.0:
-        return took_s / p.expected_s
-    longest = p.waits.size - 1.0
-    begin = min(p.queued[0] * p.prompt_s / p.step_s, longest)
-    end = min(begin + took_s / p.step_s, longest)
-    for k in range(int(begin), int(end) + 1):
-        p.waits[k] += (min(end, k + 1.0) - max(begin, float(k))) * p.step_s
-    if p.chances[0] == 0.0:
-        return took_s / p.expected_s
-    share_s = p.step_s * (chance_sum(p, end) - chance_sum(p, begin))
-    return p.instances * share_s / p.expected_s
-
-
-@kernel
-def chance_sum(p: Population, wait: float) -> float:
-    """Sum of `chances` up to a wait (places in `waits`, with fractions)."""
-    k = int(wait)
-    before = p.chances[k - 1] if k > 0 else 0.0
-    return float(before + (p.chances[k] - before) * (wait - k))
 
 
 @kernel

@@ -163,14 +163,12 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
         if turn >= FEWEST and abs(each / last_each - 1.0) < CLOSE and _std_error(ratios) < SCATTER:
             break
         mean_s = time_s(each)
-        p.expected_s = mean_s if by_seconds else 0.0
-        p.step_s = p.step_s or mean_s / WAITS_A_MEAN
+        _begin_pass(p, mean_s, bool(by_seconds))
         reserved_for = arriving.reserved_s / mean_s
         p.most_waiting = arriving.patience_s / mean_s * each
         run_population(p, 0 if turn else int(each * life), int(BURN * life) + 1, each, reserved_for)
-        p.seen[:], p.waits[:] = 0.0, 0.0
+        p.seen[:] = 0.0
         run_population(p, 0, _measured_iterations(p, life, each), each, reserved_for)
-        _set_chances(p)
         count, total_s, decoding, context_sum, late, coming, *squares = map(float, p.seen[:9])
         if decoding > 0.0:  # else none came: one alone is even
             context_tokens = context_sum / decoding
@@ -220,12 +218,16 @@ def _prompt_s(priced: Priced, arriving: Arriving) -> float:
     return traffic.fresh_tokens * token_s + traffic.fresh_pairs * pair_s
 
 
-def _set_chances(p: Population) -> None:
-    """Sum the chances that all other instances wait longer, by how long an instance waited."""
+def _begin_pass(p: Population, mean_s: float, by_seconds: bool) -> None:
+    """Set the mean seconds of an iteration, if arrivals follow these, and sum the chances that all
+    other instances wait longer, by how long this one waited in the last pass."""
+    p.expected_s = mean_s if by_seconds else 0.0
+    p.step_s = p.step_s or mean_s / WAITS_A_MEAN
     if p.instances > 1.0 and p.waits.sum() > 0.0:
         longer = 1.0 - np.cumsum(p.waits) / p.waits.sum()
         at_ends = np.concatenate([[1.0], longer]) ** (p.instances - 1.0)
         p.chances[:] = np.cumsum(0.5 * (at_ends[1:] + at_ends[:-1]))
+        p.waits[:] = 0.0
 
 
 def _set_wire_prices(

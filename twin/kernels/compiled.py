@@ -30,7 +30,7 @@ MEANINGS_STORED = 4  # meanings of the sources whose compiled kernels stay on di
 # Rooms that hold compiled code, and what its constants come from.
 KERNELS = (
     "kernels", "scenario", "hardware", "model", "workload", "experts", "policies",
-    "population.py", "slots.py", "engine",
+    "arrivals.py", "population.py", "slots.py", "engine",
 )  # fmt: skip
 # A division by zero gives what IEEE says and no exception: one that could leave at every division
 # keeps a loop from being vectorised. What is not finite fails a run's checks.

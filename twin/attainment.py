@@ -90,7 +90,8 @@ class Attainment:
     longer_prompts: int = 0  # that a queue which lasts long is followed over; 0: no more
     senders: int = 1  # dies of a prefill instance
     port_s: float = 0.0  # of a KV transfer alone at a port of decode's exchange; 0: other ports
-    met_s: float = 0.0  # that other exchanges add to one, over its time alone, by request of it
+    # Time that other exchanges add to one, over its time alone, per request/s of its instance.
+    overlap_s: float = 0.0
 
     @cached_property
     def lengths(self) -> list[tuple[int, int]]:
@@ -167,7 +168,7 @@ class Attainment:
         """Mean factor by which other traffic prolongs an exchange of decode; rate: requests/s of
         its instance; iteration_s: mean seconds of an iteration. Instances whose exchanges share its
         links are on the wire for a part of the time only."""
-        return max(1.0 + self.met_s * rate, self._factor_of_transfers(rate, iteration_s))
+        return max(1.0 + self.overlap_s * rate, self._factor_of_transfers(rate, iteration_s))
 
     def _factor_of_transfers(self, rate: float, iteration_s: float) -> float:
         """Mean factor by which KV transfers that arrive at the ports of an exchange of decode
@@ -447,18 +448,18 @@ def attainment(priced: Priced) -> Attainment:
         acceptance, passes, bool(costs.first_after_pass and pool and costs.decode_role), colocated,
         deployed.decode.instances if deployed.mode == "decode_only" else 1, longer_prompts,
         costs.prefill_role.ranks if costs.prefill_role else 1, port_s,
-        _met_s(priced, passes_each * (1.0 + drafts)),
+        _overlap_s(priced, passes_each * (1.0 + drafts)),
     )  # fmt: skip
 
 
-def _met_s(priced: Priced, verified_tokens: float) -> float:
+def _overlap_s(priced: Priced, verified_tokens: float) -> float:
     """Time that exchanges of other instances add to one of an instance that decodes, over its time
     alone, per request/s of it, s; verified_tokens: of an answer in all of its iterations."""
     net, role_costs = priced.parts.net, priced.parts.costs.roles
     computing = "colocated" if "colocated" in role_costs else "decode"
     seats = [i for i in place(priced.scenario, net).instances if i.dies > 1]
     overlaps = exchange_overlaps(net, tuple((i.role, i.die_of_rank) for i in seats))
-    met_s, dies = 0.0, {i.role: i.die_of_rank for i in seats}
+    overlap_s, dies = 0.0, {i.role: i.die_of_rank for i in seats}
     for role, costs in role_costs.items():
         overlap = overlaps.get((computing, role), 0.0)
         if overlap:
@@ -466,8 +467,8 @@ def _met_s(priced: Priced, verified_tokens: float) -> float:
             tokens += priced.traffic.fresh_tokens if role == "colocated" else 0.0
             requests = role_costs[computing].pool.instances / costs.pool.instances  # of each
             bytes_per_s = costs.dies * all_to_all(net, dies[role]).bytes_per_s
-            met_s += overlap * requests * tokens * float(bytes_sent(costs).sum()) / bytes_per_s
-    return met_s
+            overlap_s += overlap * requests * tokens * float(bytes_sent(costs).sum()) / bytes_per_s
+    return overlap_s
 
 
 def _first_prompts(s: Scenario, sample: Offered, seen_tokens: np.ndarray, share: float) -> Prompts:

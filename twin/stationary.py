@@ -43,6 +43,7 @@ WINDOW = 20.0  # square roots of the requests in progress: how far from them oth
 LEAST_IDLE = 1e-3  # of all places, with requests that wait for one
 # Lengths of the wait of a mixed instance that are distinguished, and those of a mean iteration.
 WAITS, WAITS_A_MEAN = 256, 16
+RARELY = 1e-9  # shares of the time below it count as none
 KNOTS_APART = 1.25  # requests between which an iteration's seconds are interpolated
 
 
@@ -220,13 +221,16 @@ def _prompt_s(priced: Priced, arriving: Arriving) -> float:
 
 def _begin_pass(p: Population, mean_s: float, by_seconds: bool) -> None:
     """Set the mean seconds of an iteration, if arrivals follow these, and sum the chances that all
-    other instances wait longer, by how long this one waited in the last pass."""
+    other instances wait longer, by how long this one waited in the last pass. Within a step of
+    waits the power of the chance is integrated, so that all instances get what comes."""
     p.expected_s = mean_s if by_seconds else 0.0
     p.step_s = p.step_s or mean_s / WAITS_A_MEAN
     if p.instances > 1.0 and p.waits.sum() > 0.0:
-        longer = 1.0 - np.cumsum(p.waits) / p.waits.sum()
-        at_ends = np.concatenate([[1.0], longer]) ** (p.instances - 1.0)
-        p.chances[:] = np.cumsum(0.5 * (at_ends[1:] + at_ends[:-1]))
+        part = p.waits / p.waits.sum()
+        longer = np.concatenate([[1.0], np.maximum(1.0 - np.cumsum(part), 0.0)])  # at both ends
+        all_longer = -np.diff(longer**p.instances) / (p.instances * np.maximum(part, RARELY))
+        mean_chances = np.where(part > RARELY, all_longer, longer[1:] ** (p.instances - 1.0))
+        p.chances[:] = np.cumsum(mean_chances)
         p.waits[:] = 0.0
 
 

@@ -1,13 +1,13 @@
 """What a sample of the requests says before a run."""
 
 import tracemalloc
-from collections import OrderedDict
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.made_trace import made_trace
+from tests.workload.test_reuse_curve import lru_hits
 from twin.lab.library import load_facts, preset
 from twin.scenario import Scenario
 from twin.workload.generate import generate
@@ -109,17 +109,10 @@ def chains_of(stream):
 
 def hits_block_by_block(stream, size):
     """Tokens of each prompt that one LRU cache of `size` blocks holds."""
-    cache, hits = OrderedDict(), []
-    for chain, tokens in zip(chains_of(stream), stream.input_tokens.tolist(), strict=True):
-        prompt = chain[: tokens // stream.block_tokens]
-        found = next((k for k, block in enumerate(prompt) if block not in cache), len(prompt))
-        hits.append(min(found * stream.block_tokens, tokens - 1))
-        for block in reversed(prompt):
-            cache[block] = None
-            cache.move_to_end(block)
-        while len(cache) > size:
-            cache.popitem(last=False)
-    return hits
+    tokens = stream.input_tokens
+    counts = tokens // stream.block_tokens
+    prompts = [chain[:n] for chain, n in zip(chains_of(stream), counts, strict=True)]
+    return np.minimum(np.array(lru_hits(prompts, size)) * stream.block_tokens, tokens - 1).tolist()
 
 
 @pytest.mark.parametrize("size", [3, 40, 400, 4000])

@@ -189,13 +189,10 @@ def set_slowdown(flows: Traffic, exchange: int) -> None:
 @kernel
 def mean_presence(flows: Traffic, exchange: int) -> float:
     """Mean share of time, weighted by load, that the others send on an exchange's fullest link."""
-    fullest, load = -1, 0.0
+    fullest = flows.links[flows.start[exchange]]
     for crossing in range(flows.start[exchange], flows.end[exchange]):
         link = flows.links[crossing]
-        if flows.load[link] > load:
-            fullest, load = link, flows.load[link]
-    if fullest < 0:
-        return 1.0
+        fullest = link if flows.load[link] > flows.load[fullest] else fullest
     demand_sum, sent_sum = 0.0, 0.0
     for crossing in range(flows.link_start[fullest], flows.link_end[fullest]):
         flow = flows.owners[crossing]

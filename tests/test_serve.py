@@ -71,6 +71,13 @@ def test_no_file_of_the_project_is_served(app_url):
         assert got(f"{app_url}/{path}") in (page, b"")
 
 
+def test_an_address_below_a_page_leads_to_one_that_says_what_is_wrong(app_url):
+    for path, there in {"s/abc": "s-abc", "run/a b//c/": "run-a%20b--c", "plan": "plan"}.items():
+        with urllib.request.urlopen(f"{app_url}/{path.replace(' ', '%20')}") as answer:
+            assert answer.url == f"{app_url}/{there}"
+            assert b"<title>" in answer.read()
+
+
 def test_a_tab_that_is_gone_in_the_middle_of_a_write_leaves_nothing_open(app_url, served_db):
     store, quick, draw = open_store(served_db), preset("quickstart"), random.Random(1)
     seeds = [draw.randrange(1 << 30) for _ in range(3)]

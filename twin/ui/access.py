@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import streamlit as st
 from starlette.datastructures import Headers, MutableHeaders
@@ -140,12 +140,33 @@ def guard(app: ASGIApp) -> ASGIApp:
         async def with_headers(message: Message) -> None:
             """Send a part of the response; its start gets our headers."""
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                if message["status"] == 200 and _is_page(headers) and (top := _top_path(path)):
+                    message["status"], headers["location"] = 307, top
             await send(message)
 
         return await app(scope, receive, with_headers)
 
     return answer
+
+
+def _is_page(headers: MutableHeaders) -> bool:
+    """Whether a response is Streamlit's page, and not an HTML file to download."""
+    is_html = headers.get("content-type", "").startswith("text/html")
+    return is_html and "content-disposition" not in headers
+
+
+def _top_path(path: str) -> str:
+    """Relative address that stands for a path below a page's, where Streamlit's page finds no
+    scripts and stays blank; no page has that address, which Streamlit says. '' for other paths.
+
+    >>> _top_path("/run/abc"), _top_path("/run")
+    ('../run-abc', '')
+    """
+    base = str(st.get_option("server.baseUrlPath")).strip("/")
+    below = path.strip("/").removeprefix(f"{base}/")
+    return "../" * below.count("/") + quote(below.replace("/", "-")) if "/" in below else ""
 
 
 def _from_our_page(scope: Scope) -> bool:

@@ -105,6 +105,8 @@ def test_a_queued_run_tells_its_place_and_can_be_stopped(app, store):
     app.run()  # what the page asks of itself from within its fragment
     assert "was stopped at 0 %" in words(app)
     assert primary(app) == ["Run it again"]
+    app.button(key="edit-copy").click().run()
+    assert app.session_state["history"][-1].name == "Second"
 
 
 def test_a_run_that_waits_for_the_compiler_says_which_stage_it_is_at(app, store, monkeypatch):

@@ -3,7 +3,7 @@ waiting, running, ended): a sentence and an action."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -373,9 +373,8 @@ def draw_failure(row: RunRow, scenario: Scenario) -> None:
         st.error(f"This run failed: {sentence(row.message)}", icon=":material/error:")
         if AGAIN in row.message:
             _offer_again(scenario)
-        elif st.button("Edit a copy", type="primary", icon=":material/tune:", key="edit-copy"):
-            session.start_from(scenario)
-            go_to("workload")
+        else:
+            offer_copy(scenario, "primary")
         return
     end_text = f"at {100 * row.progress:.0f} %"
     if row.state == "cancelled":
@@ -388,6 +387,15 @@ def draw_failure(row: RunRow, scenario: Scenario) -> None:
 
 
 def _offer_again(scenario: Scenario) -> None:
-    """Draw a button that runs a scenario again."""
-    if st.button("Run it again", type="primary", icon=":material/replay:", key="run-again"):
-        open_run(scenario)
+    """Draw a button that runs a scenario again, and one that edits a copy of it."""
+    with st.container(horizontal=True, gap="small"):
+        if st.button("Run it again", type="primary", icon=":material/replay:", key="run-again"):
+            open_run(scenario)
+        offer_copy(scenario)
+
+
+def offer_copy(scenario: Scenario, kind: Literal["primary", "secondary"] = "secondary") -> None:
+    """Draw a button that makes a run's scenario the draft, to be edited."""
+    if st.button("Edit a copy", type=kind, icon=":material/tune:", key="edit-copy"):
+        session.start_from(scenario)
+        go_to("workload")

@@ -45,9 +45,7 @@ def draw_header(row: RunRow, scenario: Scenario) -> None:
     for line in list_sentences(scenario):
         st.markdown(f":material/bolt: {plain(line)}")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        if st.button("Edit a copy", icon=":material/tune:", key="edit-copy"):
-            session.start_from(scenario)
-            go_to("workload")
+        runs.offer_copy(scenario)
         if not playback.missing_tables(row.id):
             link_page("playback", "Play back", {links.RUN: row.id})
         with st.popover("Compare with", icon=":material/compare_arrows:"):

@@ -18,6 +18,7 @@ from twin.metrics.measures import amount
 from twin.model.timeline import Piece, Timeline
 from twin.ui import charts, show
 from twin.ui.charts import base
+from twin.ui.charts import sweep as charts_sweep
 
 SAYING = ("chart", "span_chart", "timeline", "waterfall")  # what takes the sentence below a chart
 
@@ -205,6 +206,28 @@ def test_a_request_stands_beside_the_median_part_by_part():
     assert "prefill 500 ms (median 200 ms)" in chart.alt
     room = chart.figure.layout.margin.r  # a phone's chart has no other for the label of the last
     assert room >= 5.5 * max(map(len, one.text)) and chart.figure.layout.xaxis.range[1] <= 600
+
+
+def test_columns_of_a_csv_are_named_and_hold_more_than_a_bar_can_show(tables, plan):
+    one = charts_sweep.Difference("TTFT", 0, 3.5, "+350 %", "1 s → 4.5 s", "worse")
+    compared = charts_sweep.differences([one], ["B · other"], "differs in results").figure
+    assert compared.data[0].x[0] == 100 and compared.data[0].meta["x"] == [350]
+    spans = base.span_chart(
+        ["decode 0"], {"down": ("#123456", [("decode 0", 5.0, 5.01, "")])}, "", "", "instance",
+        horizon_s=90.0,
+    ).figure  # fmt: skip
+    assert spans.data[0].x[0] > 0.2 and spans.data[0].meta["x"] == pytest.approx([0.01])
+    for figure in (
+        compared, spans, charts.stages({"mean": [("prefill", 0.5)]}).figure,
+        charts.shares([("UB plane", 0.1, "#123456")]).figure, charts.reasons({"refused": 3}).figure,
+        charts.layer(plan, 1e-3).figure, charts.operator_times([("", "lm_head", 1.0)], "x").figure,
+        charts.operators_of({"A": ("#123456", {"experts": 0.01})}).figure,
+        charts.waterfall({"prefill": 0.5}, "Parts.").figure,
+        charts.dies(tables["ranks"], "busy_fraction", "busy", percent=True).figure,
+    ):  # fmt: skip
+        named = {axis for axis in "xy" if figure.layout[f"{axis}axis"].title.text}
+        named |= set(figure.layout.meta or ())
+        assert named >= ({"x", "y", "z"} if figure.data[0].type == "heatmap" else {"x", "y"})
 
 
 def test_every_chart_has_a_crosshair():

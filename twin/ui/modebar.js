@@ -46,15 +46,19 @@ function drawn(chart, image) {
 
 function numbers(chart) {
   const shown = chart._fullData.filter(trace => trace.visible === true)
-  const rows = [["series", "x", "y", ...(shown.some(trace => trace.z) ? ["z"] : [])]]
+  const { meta, xaxis, yaxis } = chart.layout // in _fullLayout, a title has a stand-in
+  const [x, y] = [meta?.x ?? xaxis?.title?.text, meta?.y ?? yaxis?.title?.text]
+  const spans = shown.some(trace => trace.base?.length) // bars that begin elsewhere than at 0
+  const rows = [["series", ...(spans ? [`${x}, begin`, `${x}, end`] : [x]), y]]
+  if (shown.some(trace => trace.z)) rows[0].push(meta?.z)
   for (const trace of shown) {
-    const { x = [], y = [], z, name } = trace
+    const { x = [], y = [], z, name, base } = { ...trace, ...trace.meta } // meta: of what is cut
     if (z) z.forEach((row, j) => row.forEach((value, i) => rows.push([name, x[i] ?? i, y[j] ?? j, value])))
-    else for (let i = 0; i < Math.max(x.length, y.length); i++) rows.push([name, x[i], y[i], ""].slice(0, rows[0].length))
+    else for (let i = 0; i < Math.max(x.length, y.length); i++) {
+      const begin = base?.[i] ?? 0
+      rows.push([name, ...(spans ? [begin, begin + x[i]] : [x[i]]), y[i]])
+    }
   }
-  const title = axis => chart.layout[axis]?.title?.text ?? "" // in _fullLayout, one has a stand-in
-  rows[0][1] = title("xaxis") || "x"
-  rows[0][2] = title("yaxis") || "y"
   const link = document.createElement("a")
   const text = rows.map(row => row.map(cell).join(",")).join("\r\n") + "\r\n"
   link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }))
@@ -63,8 +67,10 @@ function numbers(chart) {
   URL.revokeObjectURL(link.href)
 }
 
-// As twin/ui/show.py writes cells: text that a spreadsheet takes for a formula is quoted.
+// As twin/ui/show.py writes cells: text that a spreadsheet takes for a formula is quoted. Numbers
+// have six digits, which is more than the screen shows.
 function cell(value) {
+  if (typeof value === "number") return Number.isFinite(value) ? String(+value.toPrecision(6)) : ""
   let text = value == null ? "" : String(value).replaceAll("<br>", " ")
   if (typeof value === "string" && /^[=+\-@\t\r\n]/.test(text) && isNaN(text)) text = `'${text}`
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text

@@ -84,7 +84,7 @@ def break_even_chart(reads: Sequence[Read]) -> Chart:
         fig, f"Reading a thousand cached tokens: {listing}; computing them again: {anew_text}.",
         "Reading pays where its bar is shorter than computing the same tokens again.",
         x={"title_text": "ms for 1,000 cached tokens", "range": [0, end_ms]},
-        hovermode="closest",
+        columns={"y": "read from"}, hovermode="closest",
     )  # fmt: skip
 
 
@@ -113,4 +113,5 @@ def hit_ratio_chart(
         showlegend=False,
         x={"type": "log", "title_text": "memory pool (GB)", "showgrid": True},
         y={"range": [0, 101], "ticksuffix": " %", "title_text": "hit ratio"},
+        columns={"y": "hit ratio (%)"},
     )  # fmt: skip

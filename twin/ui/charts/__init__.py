@@ -60,6 +60,7 @@ def distribution(
         "Each curve says which share is within a time: further to the left is faster.",
         x={"range": [0, axis_end_s * factor], "title_text": unit, "showgrid": True},
         y={"range": [0, 101], "ticksuffix": " %", "title_text": f"of {noun}"},
+        columns={"x": f"time ({unit})", "y": f"share of {noun} (%)"},
         hovermode="closest", showlegend=len(quantiles_of) > 1,
     )  # fmt: skip
 
@@ -182,7 +183,8 @@ def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
         x={"title_text": f"mean time ({unit})"},
         y={"showticklabels": len(rows) > 1, "tickvals": names,  # "A · Quick start": its letter
            "ticktext": [name.partition(" · ")[0] for name in names]},
-        barmode="stack", hovermode="y unified", bargap=0.3, legend_traceorder="normal",
+        columns={"y": "requests"}, barmode="stack", hovermode="y unified", bargap=0.3,
+        legend_traceorder="normal",
     )  # fmt: skip
 
 
@@ -228,6 +230,7 @@ def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
         fig, "; ".join(f"{label} {share}" for label, share in zip(labels, text, strict=True)) + ".",
         "Share of what could be used, mean of the steady state.",
         x={"range": [0, 112], "tickvals": [0, 25, 50, 75, 100], "ticksuffix": " %"},
+        columns={"x": "share (%)", "y": "resource"},
         hovermode="closest", showlegend=False, bargap=0.35, margin={"t": 8},
     )  # fmt: skip
 
@@ -263,6 +266,7 @@ def dies(
         "Each cell is a die: nodes across, the dies of a node down. Where instances share it, the "
         "highest figure is shown.",
         x={"title_text": "node", "constrain": "domain"}, margin={"t": 8},
+        columns={"z": f"{label} (%)" if percent else label},
         y={"title_text": "die in node", "autorange": "reversed", "showgrid": False},
     )  # fmt: skip
 
@@ -290,7 +294,8 @@ def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
     return base.chart(
         fig, f"Time of an iteration by operator. In all {'; '.join(totals)}.",
         "Where two streams overlap, operators add up to more than the iteration.",
-        x={"title_text": f"{unit} per iteration"}, barmode="group", hovermode="y unified",
+        x={"title_text": f"{unit} per iteration"}, columns={"y": "operator"},
+        barmode="group", hovermode="y unified",
         bargap=0.25, bargroupgap=0.08, legend_traceorder="normal", showlegend=len(times_by_run) > 1,
     )  # fmt: skip
 
@@ -312,7 +317,7 @@ def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
         fig, "; ".join(listing) + ".",
         "Both bars of a pair are equal where every request meets its SLO.",
         x={"title_text": "req/s", "range": [0, 1.35 * top_rate or 1]},  # room for the words
-        barmode="group", showlegend=True, hovermode="closest",
+        columns={"y": "tenant or model"}, barmode="group", showlegend=True, hovermode="closest",
     )  # fmt: skip
 
 
@@ -327,7 +332,8 @@ def reasons(counts: Mapping[str, int]) -> Chart:
          text=texts, textposition="outside")  # fmt: skip
     listing = "; ".join(f"{why}: {count}" for why, count in zip(top_counts, texts, strict=True))
     reads = "Requests by why they ended without an answer."
-    return base.chart(fig, f"{listing}.", reads, hovermode="closest")
+    columns = {"x": "requests", "y": "reason"}
+    return base.chart(fig, f"{listing}.", reads, columns=columns, hovermode="closest")
 
 
 def waterfall(
@@ -365,6 +371,7 @@ def waterfall(
     return base.chart(
         fig, f"{total or 'One request'} takes {seconds(sum(parts.values()))}: {listing}.", reads,
         x={"title_text": unit, "range": [0, total_s * factor]}, barmode="group",
+        columns={"x": f"time ({unit})", "y": "part"},
         hovermode="closest", showlegend=bool(median), bargap=0.24, legend_traceorder="normal",
         margin_r=10 + CHARACTER_PX * longest,  # for labels of the last bars
     )  # fmt: skip
@@ -403,7 +410,7 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
         fig, f"One layer takes {seconds(layer_s)}. Slack of its streams: {listing}.",
         "Hatched: the second microbatch. Grey: the stream waits for the other one.",
         x={"title_text": f"{unit} of one layer", "range": [0, scale]},
-        barmode="overlay", hovermode="closest", bargap=0.3,
+        columns={"y": "stream"}, barmode="overlay", hovermode="closest", bargap=0.3,
     )  # fmt: skip
 
 
@@ -452,5 +459,6 @@ def operator_times(rows: Sequence[tuple[str, str, float]], pass_name: str) -> Ch
         fig, f"At work in a mean {pass_name}: {listing}.",
         "Time each operator is at work; where two streams overlap, the sum exceeds the whole.",
         x={"title_text": f"{unit} at work per {pass_name}", "range": [0, 1.2 * longest_s * factor]},
+        columns={"y": "operator"},
         hovermode="closest", showlegend=False, bargap=0.28,
     )  # fmt: skip

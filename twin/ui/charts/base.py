@@ -71,10 +71,13 @@ def figure(height: int = 300) -> go.Figure:
 
 def chart(
     fig: go.Figure, alt: str, reads: str, *, x: Mapping[str, Any] = {},
-    y: Mapping[str, Any] = {}, **layout: Any,
+    y: Mapping[str, Any] = {}, columns: Mapping[str, str] = {}, **layout: Any,
 ) -> Chart:  # fmt: skip
-    """The figure as a chart; x and y: properties of its axes; reads: not of an empty one."""
+    """The figure as a chart; x and y: properties of its axes; columns: names in its CSV of "x", "y"
+    and "z", where an axis has no title or says less; reads: not of an empty one."""
     fig.update_layout(xaxis=dict(x), yaxis=dict(y), **layout)
+    if columns:
+        fig.update_layout(meta=dict(columns))
     return Chart(fig, alt, reads if fig.data else "")
 
 
@@ -100,18 +103,20 @@ def add_bars(
 
 def span_chart(
     rows: Sequence[str], series: Mapping[str, tuple[str, Sequence[tuple[str, float, float, str]]]],
-    alt: str, reads: str, *, horizon_s: float, warmup_s: float = 0.0,
+    alt: str, reads: str, row: str, *, horizon_s: float, warmup_s: float = 0.0,
 ) -> Chart:  # fmt: skip
-    """Chart of bars on rows; series: label -> (colour, [(row, begin_s, end_s, text)])."""
+    """Chart of bars on rows; series: label -> (colour, [(row, begin_s, end_s, text)]); row: what a
+    row is, in the CSV."""
     factor, unit = time_axis(horizon_s)
     fig = figure(height=115 + 23 * len(rows))
     for label, (colour, row_spans) in series.items():
         if row_spans:
             row_names, begins_s, ends_s, labels = zip(*row_spans, strict=True)
-            durations_s = (end_s - begin_s for begin_s, end_s in zip(begins_s, ends_s, strict=True))
+            durations_s = [end_s - begin_s for begin_s, end_s in zip(begins_s, ends_s, strict=True)]
             add_bars(
                 fig, row_names, [factor * max(s, VISIBLE * horizon_s) for s in durations_s], colour,
                 base=[factor * begin_s for begin_s in begins_s], name=label, customdata=labels,
+                meta={"x": [factor * duration_s for duration_s in durations_s]},
                 hover="%{y}: from %{base:,.4~g} " + unit + ", %{customdata}<extra></extra>",
             )  # fmt: skip
     shade_warm_up(fig, factor * warmup_s)
@@ -119,7 +124,7 @@ def span_chart(
         fig, alt, reads,
         x={"range": [0, factor * horizon_s], "title_text": f"simulated time ({unit})"},
         y={"nticks": len(rows), "categoryorder": "array", "categoryarray": list(rows)},
-        barmode="overlay", hovermode="closest", bargap=0.3, showlegend=True,
+        columns={"y": row}, barmode="overlay", hovermode="closest", bargap=0.3, showlegend=True,
     )  # fmt: skip
 
 

@@ -53,7 +53,7 @@ def die_map(
         x={"title_text": "die of the instance", "range": [-0.5, load.shape[1] - 0.5]},
         y={"title_text": "layer", "nticks": 8, "showgrid": False,
            "range": [layers.max() + 0.5, layers.min() - 0.5]},
-        margin={"t": 48, "b": 40}, showlegend=False,
+        columns={"z": "load, × mean"}, margin={"t": 48, "b": 40}, showlegend=False,
     )  # fmt: skip
 
 
@@ -176,5 +176,6 @@ def node_matrix(
         f"node {nodes[receiver_index]} receives most.",
         "The diagonal stays within a node.", x={"title_text": "to node", "type": "category"},
         y={"title_text": "from node", "type": "category", "autorange": "reversed"},
+        columns={"z": unit},
         margin={"t": 16, "b": 40},
     )  # fmt: skip

@@ -74,7 +74,9 @@ def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart
     drains_text = numbered(table.filter(pl.col("state") == "drain").height, "drain")
     alt = f"{numbered(instances.height, 'instance')} over the run; {drains_text}."
     reads = "Each row is an instance: what it costs lasts from its start to the end of its drain."
-    return span_chart(row_names, series, alt, reads, horizon_s=horizon_s, warmup_s=warmup_s)
+    return span_chart(
+        row_names, series, alt, reads, "instance", horizon_s=horizon_s, warmup_s=warmup_s
+    )
 
 
 def _instance_name(row: dict[str, Any]) -> str:
@@ -163,6 +165,7 @@ def servers(reads: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> Char
         "Each row is the DRAM of a node: a row that is hotter than others holds blocks that many "
         "prompts share.", x={"title_text": f"simulated time ({unit})"},
         y={"autorange": "reversed", "showgrid": False}, margin={"t": 8},
+        columns={"y": "memory server", "z": "GB/s"},
     )  # fmt: skip
 
 
@@ -183,7 +186,9 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
     listing = "; ".join(f"{e.element} at {e.at_s:g} s, {_effect_text(e)}" for e in shown_events[:5])
     alt = f"{numbered(len(shown_events), 'fault')} over {horizon_s:g} s. {listing}."
     reads = "A bar lasts from the fault to its repair; the warm-up is shaded."
-    return span_chart(row_names, series, alt, reads, horizon_s=horizon_s, warmup_s=warmup_s)
+    return span_chart(
+        row_names, series, alt, reads, "fault", horizon_s=horizon_s, warmup_s=warmup_s
+    )
 
 
 def _spans(fault: Fault, horizon_s: float) -> list[tuple[float, float]]:

@@ -207,6 +207,7 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
             fig, labels, [100 * length for length in bar_lengths],
             [COLOURS.get(row.standing, theme.OTHER) for row in all_rows], name=base.shorten(name),
             text=[row.text for row in all_rows], textposition="outside",
+            meta={"x": [100 * row.change for row in all_rows]},
             customdata=[row.whole for row in all_rows],
             hover=f"%{{y}}: %{{customdata}}<extra>{name}</extra>",
         )  # fmt: skip
@@ -224,7 +225,8 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
         # The words at the ends of the bars need room on both sides.
         x={"title_text": "% from the baseline", "range": [-2.5 * x_end, 2.5 * x_end],
            "tickvals": [-x_end, 0, x_end], "ticktext": [_tick(-x_end), "0", _tick(x_end)]},
-        y={"ticklabelstandoff": 18}, hovermode="closest", showlegend=len(names) > 1,
+        y={"ticklabelstandoff": 18}, columns={"y": "figure or setting"},
+        hovermode="closest", showlegend=len(names) > 1,
     )  # fmt: skip
 
 

@@ -78,6 +78,7 @@ def _add_points(fig: Any, rows: Rows) -> None:
                 fig.add_scatter(
                     x=[r["published"] for r in points], y=[_axis_place(r["error"]) for r in points],
                     mode="markers", name=f"{group}, {name}",
+                    meta={"y": [100 * r["error"] for r in points]},
                     customdata=[
                         [r["quantity"], r["system"],
                          *(f"{three_figures(r[key])} {r['unit']}" for key in ("published", "twin")),
@@ -119,7 +120,8 @@ def layer_chart(rows: Sequence[Part]) -> Chart:
         fig, f"One layer by operator. {listing}.",
         f"Operators of one layer, each alone: {order_text}.", hovermode="closest", barmode="group",
         x={"title_text": f"{unit} in one layer", "range": [0, 1.22 * longest_s * factor]},
-        bargap=0.25, showlegend=bool(published), legend_traceorder="normal",
+        columns={"y": "operator"}, bargap=0.25, showlegend=bool(published),
+        legend_traceorder="normal",
     )  # fmt: skip
 
 

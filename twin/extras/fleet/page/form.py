@@ -162,6 +162,7 @@ def over_time_chart(answer: Mapping[str, Any], key: str, *, dark: bool = False) 
         "Each row is one supernode, or several that are alike. Empty: nothing finished there.",
         x={"title_text": f"simulated time ({time_unit})"},
         y={"autorange": "reversed", "type": "category"},
+        columns={"y": "supernodes", "z": f"{label} ({unit})" if unit else label},
     )  # fmt: skip
 
 

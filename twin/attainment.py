@@ -31,7 +31,7 @@ from twin.model.waiting import (
     Prompts,
     mean_of_fullest,
     saturated_rate,
-    share_left,
+    variance_share_of_mean,
     waits_and_next_s,
     waits_s,
 )
@@ -302,7 +302,7 @@ class Attainment:
         each of `lengths`."""
         per_iteration, answers_count = self.per_iteration, len(self.answers)
         lives = [(max(a - 1, 1) / per_iteration, n / answers_count) for a, n in self.lengths]
-        return [math.sqrt(share_left(lives, n)) for n, _ in lives]
+        return [math.sqrt(variance_share_of_mean(lives, n)) for n, _ in lives]
 
     def _chance_in_tpot(
         self, answer: int, iteration_s: float, swing: float, single: float, limit_s: float,

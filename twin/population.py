@@ -191,7 +191,7 @@ def queue_prompt(p: Population, slot: int) -> None:
 def compute_prompts(p: Population) -> None:
     """Compute each group's next prompts in this iteration, at most `chunk_most` tokens per rank; a
     request whose prompt is complete decodes from the next iteration on."""
-    may_take = not (p.prompt_delay > 0 and delay_prompts(p))
+    may_take = not (p.prompt_delay > 0 and must_delay_prompts(p))
     for first in range(0, p.chunk.size, p.prompt_ranks):
         end = min(first + p.prompt_ranks, p.chunk.size)
         room, tokens, pairs = p.chunk_most * (end - first) * may_take, 0.0, 0.0
@@ -214,9 +214,9 @@ def compute_prompts(p: Population) -> None:
 
 
 @kernel
-def delay_prompts(p: Population) -> bool:
-    """Whether prompts wait in this iteration for groups of ranks that have none, as in the engine;
-    counts the iterations of this wait in `at[DELAYED]`."""
+def must_delay_prompts(p: Population) -> bool:
+    """Whether no group computes prompts in this iteration, as some groups have none yet and some
+    requests decode: at most `prompt_delay` iterations in a row, which `at[DELAYED]` counts."""
     waiting_ranks, groups = 0, math.ceil(p.head.size / p.prompt_ranks)
     for group in range(groups):
         waiting_ranks += p.head[group * p.prompt_ranks] != NONE

@@ -16,7 +16,7 @@ from twin.model.coefficients import Decode
 from twin.model.decode import decode_iteration_s
 from twin.model.mixed import prompts_by_rank
 from twin.model.record import dtype_of, numbers, scale_indices
-from twin.model.waiting import relative_variance_in_progress, share_left
+from twin.model.waiting import relative_variance_in_progress, variance_share_of_mean
 from twin.policies.batching import slots_of_ranks, tokens_per_iteration
 from twin.policies.router import BLOCK, RANK_CHOICES
 from twin.population import LOOK_EVERY, even_iteration_s, run_population, stretch_size
@@ -306,7 +306,7 @@ def _slow_swing(
     lives = [(float(t), float(n) / answers_count) for t, n in zip(iterations, counts, strict=True)]
     mean_life = math.fsum(life * share for life, share in lives)
     variance = relative_variance_in_progress(lives, decoding, arriving.cv)
-    lasting_share, seen = share_left(lives, MEASURED * mean_life), 1.0
+    lasting_share, seen = variance_share_of_mean(lives, MEASURED * mean_life), 1.0
     if not p.colocated and decoding > NONE_COMES:  # in passes they come by the iteration
         mean, spread = _in_progress(partial(_even_s, p, held), decoding, slots)
         seen += (mean - 1.0) * min(variance * decoding, 1.0)

@@ -50,7 +50,7 @@ KINDS = {
 def by_link(net, load):
     """Amounts and what is placed, as whole tables."""
     amounts, places = np.zeros(net.tail.size), np.zeros(len(net.places))
-    amounts[load.links], places[load.places] = load.amounts, load.placed
+    amounts[load.links], places[load.places] = load.amounts, load.bytes_at_places
     return np.concatenate([amounts, places])
 
 

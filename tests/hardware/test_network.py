@@ -118,7 +118,10 @@ def test_bytes_are_counted_once_where_they_leave_and_once_where_they_enter():
     ]
     for load in loads:
         way = np.array([net.places[i].direction for i in load.places])
-        out, into = load.placed[way == "out"].sum(), load.placed[way == "in"].sum()
+        out, into = (
+            load.bytes_at_places[way == "out"].sum(),
+            load.bytes_at_places[way == "in"].sum(),
+        )
         assert out == pytest.approx(into)
         assert np.isin(load.links, np.flatnonzero(net.capacity)).all()
 

@@ -61,7 +61,7 @@ def changed_bytes_per_s(net):
 def settled(load):
     """The load with a pattern of its own."""
     links = np.argsort(load.links, kind="stable")
-    own = Pattern(load.links[links], load.amounts[links], load.places, load.placed)
+    own = Pattern(load.links[links], load.amounts[links], load.places, load.bytes_at_places)
     return replace(load, pattern=own, moved=Changes(), moved_places=Changes())
 
 

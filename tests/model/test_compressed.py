@@ -73,7 +73,7 @@ def test_time_grows_with_the_context_by_scores_and_pooled_keys_alone_beyond_the_
 def test_a_core_that_has_a_query_token_to_itself_has_its_window_too(facts):
     """One query token takes as long as the 24 that a die of CANN's sparse kernel has cores for."""
     w = costs_of(flash(deployment__stack="cann-recipes"), facts).decode.sequence.core
-    assert w.lanes == 24.0
+    assert w.independent_cores == 24.0
     alone, all_cores = (local_core_s(w, n, n * 8192.0) - w.index * n * 8192.0 for n in (1.0, 24.0))
     assert alone == pytest.approx(all_cores)
 

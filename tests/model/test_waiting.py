@@ -12,7 +12,7 @@ from twin.model.waiting import (
     mean_of_fullest,
     relative_variance_in_progress,
     saturated_rate,
-    share_left,
+    variance_share_of_mean,
     waits_and_next_s,
     waits_s,
 )
@@ -49,7 +49,9 @@ def test_poisson_arrivals_leave_a_poisson_number_whatever_the_lives():
 def test_variance_left_in_a_mean_is_that_of_a_simulated_queue(n):
     under_way = crowd(1.0)
     means = under_way[: under_way.size // n * n].reshape(-1, n).mean(1)
-    assert share_left(LIVES, n) == pytest.approx(means.var() / under_way.var(), rel=0.12)
+    assert variance_share_of_mean(LIVES, n) == pytest.approx(
+        means.var() / under_way.var(), rel=0.12
+    )
 
 
 def line(tokens):

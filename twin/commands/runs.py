@@ -24,9 +24,9 @@ Over = Annotated[list[str], typer.Option(
 NoStore = Annotated[bool, typer.Option("--no-store", help="Do not keep the run.")]
 
 
-def load_lab(code: str) -> Any:
-    """Import twin/lab's "module:function" only now, so that no help waits; returns the function."""
-    return Hook("", f"twin.lab.{code}").load()
+def lab_function(path: str) -> Any:
+    """The function at "module:function" of twin/lab, imported at the call: `--help` stays fast."""
+    return Hook("", f"twin.lab.{path}").load()
 
 
 def run(
@@ -46,7 +46,7 @@ def run(
     )
     print_remarks(question)
     with terminal.progress_bar(question.name) as watch:
-        answer = load_lab("runs.answer:answer_scenario")(
+        answer = lab_function("runs.answer:answer_scenario")(
             question, trace_table, watch, keep=not no_store, tables=table or (), on_run=report
         )
     if as_json:
@@ -64,7 +64,7 @@ def compare(
 ) -> None:  # fmt: skip
     """Compare runs with the first one; scenarios without a run are simulated first."""
     with terminal.progress_bar("compare") as watch:
-        comparison = load_lab("runs.answer:compare_by_name")(runs, lambda name: watch, seeds)
+        comparison = lab_function("runs.answer:compare_by_name")(runs, lambda name: watch, seeds)
     terminal.end_with_json(asdict(comparison), as_json)
     heads = [f"{i + 1} {name}" for i, name in enumerate(comparison.names)]
     differing = [r for r in comparison.inputs if r.path not in {"name", "question", "source"}]
@@ -84,7 +84,7 @@ def explain(
 ) -> None:
     """Say why a run is as fast as it is and what would help, each measured by re-runs."""
     with terminal.progress_bar(scenario) as watch:
-        answer = load_lab("runs.answer:explain_run")(
+        answer = lab_function("runs.answer:explain_run")(
             scenario, settings or [], trace, lambda name: watch
         )
     terminal.end_with_json(answer, as_json)
@@ -113,12 +113,12 @@ def sweep(
     """Simulate a scenario over a range of one or two fields, and say where its SLO breaks."""
     question, _ = scenario_and_trace(scenario, settings or [])
     with terminal.progress_bar(question.name) as watch:
-        answer = load_lab("runs.answer:sweep_fields")(question, over, watch)
+        answer = lab_function("runs.answer:sweep_fields")(question, over, watch)
     terminal.end_with_json(answer, as_json)
     if as_csv:
-        terminal.out.file.write(load_lab("sweep.sweep:csv_text")(answer["points"]))
+        terminal.out.file.write(lab_function("sweep.sweep:csv_text")(answer["points"]))
         return
-    axes = [load_lab("sweep.sweep:parse_axis")(text) for text in answer["over"]]
+    axes = [lab_function("sweep.sweep:parse_axis")(text) for text in answer["over"]]
     keys = ["ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu"]
     cells = [
         (*(axis.text_of(row[axis.path]) for axis in axes),
@@ -139,7 +139,7 @@ def predict(
 ) -> None:
     """The steady state by formula alone: no arrivals, no queues, milliseconds of wall time."""
     question, _ = scenario_and_trace(scenario, settings or [])
-    prediction = load_lab("runs.predicted:predict_all")(question)
+    prediction = lab_function("runs.predicted:predict_all")(question)
     terminal.end_with_json(prediction, as_json)
     for model, answer in prediction.get("models", {"": prediction}).items():
         print_prediction(": ".join(filter(None, (question.name, model))), answer)
@@ -169,7 +169,7 @@ def warm() -> None:
         if took_s is not None:
             terminal.err.print(f"{stage}: {took_s:.1f} s", style="dim")
 
-    load_lab("runs.job:compile_once")(print_stage)
+    lab_function("runs.job:compile_once")(print_stage)
     terminal.out.print("Runs are compiled: the first one begins at once.")
 
 
@@ -178,9 +178,8 @@ def worker(
         metavar="[SCHEDULER]", help="tcp://host:8786; else TWIN_SCHEDULER.")] = "",
 ) -> None:  # fmt: skip
     """Simulate for a Dask scheduler with one process, until Ctrl-C."""
-    load_lab("runs.cluster:serve")(
-        load_lab("runs.cluster:scheduler_address")(address, required=True)
-    )
+    scheduler = lab_function("runs.cluster:scheduler_address")(address, required=True)
+    lab_function("runs.cluster:serve")(scheduler)
 
 
 def print_remarks(question: Scenario) -> None:

@@ -162,10 +162,10 @@ class Balance:
         return [self.groups[group_key] for group_key in sorted(set(self.keys))]
 
     def _hot_factors(self, group: Group, chances: np.ndarray) -> np.ndarray:
-        """Load of the hottest die over the mean, f8[points] by number of tokens as in the set-up's
-        table, with experts picked by `chances` f8[layers, experts]; then, if the table has it, the
-        hottest node's. The table times its relative change: that is smooth in the number of tokens,
-        so few points of it suffice. Without a change the result is the table, bit for bit."""
+        """Load of the hottest die over the mean by number of tokens, f8[points] as in the set-up's
+        table; if that has a row for nodes, the hottest node's follow (f8[2 * points]). chances:
+        f8[layers, experts]. Computed as a ratio to the table at every EVERY-th point, interpolated:
+        the ratio is smooth, and without a change the result is the table, bit for bit."""
         setup, is_prefill = self.setup, group.role == "prefill"
         imbalance = setup.prefill_imbalance if is_prefill else setup.decode_imbalance
         hot_args = (
@@ -229,12 +229,12 @@ class Balance:
             default=0.0,
         )
         group.moving = True
-        old_ratio, new_ratio = (
-            float(x.hottest_by_layer(load, slots, group.near_nodes).mean())
+        hottest_over_mean = [
+            f"{x.hottest_by_layer(load, slots, group.near_nodes).mean():.2f}"
             for slots in (group.slots, new_slots)
-        )
+        ]
         self._record_loads("before", t_s)
-        sentence = f"{layers.size} layers, hottest/mean {old_ratio:.2f} -> {new_ratio:.2f}"
+        sentence = f"{layers.size} layers, hottest/mean {' -> '.join(hottest_over_mean)}"
         self.log.append(Event(
             t_s, Kind.REBALANCE, sentence, role=group.role, end_s=t_s + pause_s,
             bytes=total_bytes * len(instances),

@@ -324,8 +324,10 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
             totals |= {prefix + name: float(value) for name, value in asdict(power).items()}
     if len(setup.roles_by_npu) > 1:
         for role, amounts_and_limits in recorder.pool_amounts(setup, steady_row[None]).items():
-            for unit, (amount, limit) in zip(("cube", "hbm"), amounts_and_limits, strict=True):
-                totals[f"{role}.{unit}_amount"] = float(amount[0])
+            for unit, (flops_or_bytes, limit) in zip(
+                ("cube", "hbm"), amounts_and_limits, strict=True
+            ):
+                totals[f"{role}.{unit}_amount"] = float(flops_or_bytes[0])
                 totals[f"{role}.{unit}_capacity"] = limit
     totals |= {f"{role}_clock": clock for role, clock in setup.costs.deployed.clocks.items()}
     totals["at_start"] = float(setup.at_start)

@@ -61,9 +61,9 @@ def grouped_deficit(
     chances: Floats, slots: Ints, slot_share: Floats, groups: int, top_groups: int
 ) -> Floats:
     """Mean minus variance of a token's picks on each die, f8[layers, dies], when its experts are in
-    `top_groups` of the groups. chances f8[layers, experts]: that a token picks an expert; part
-    f8[layers, dies, slots]: share of its expert's tokens that each slot gets. Dies share a fixed
-    total of picks: variances are those of independent picks that vary as much given this total."""
+    `top_groups` of the groups. chances f8[layers, experts]: that a token picks an expert;
+    slot_share f8[layers, dies, slots]: of an expert's tokens, what each slot gets. Dies share a
+    fixed total of picks: variances are those of independent picks that vary as much given it."""
     layers, dies, slots_each = slots.shape
     experts = chances.shape[1]
     group_size = experts // groups
@@ -78,8 +78,8 @@ def grouped_deficit(
         group_var[:] = 1e-12
         for expert in range(experts):
             g = expert // group_size
-            chance = min(1.0, chances[layer, expert] / max(group_chance[g], 1e-12))
-            group_var[g] += chance * (1.0 - chance)
+            chance_in_group = min(1.0, chances[layer, expert] / max(group_chance[g], 1e-12))
+            group_var[g] += chance_in_group * (1.0 - chance_in_group)
         var_sum = 0.0
         for die in range(dies):
             group_picks[:] = 0.0
@@ -91,8 +91,8 @@ def grouped_deficit(
                 expert = slots[layer, die, slot]
                 g = expert // group_size
                 picks = chances[layer, expert] * slot_share[layer, die, slot]
-                chance = min(1.0, chances[layer, expert] / max(group_chance[g], 1e-12))
-                pick_var = chance * (1.0 - chance) * slot_share[layer, die, slot]
+                chance_in_group = min(1.0, chances[layer, expert] / max(group_chance[g], 1e-12))
+                pick_var = chance_in_group * (1.0 - chance_in_group) * slot_share[layer, die, slot]
                 mean_picks[die] += picks
                 # Of this expert, and what the pairs below count of it.
                 die_var[die] += picks - picks * picks

@@ -85,13 +85,14 @@ def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[I
             return None
         pair = np.repeat(np.arange(front.size), degrees)
         keys, other_keys = (pair * image.size + ends[links] for links in (our_links, their_links))
-        _, index, their_index = np.intersect1d(
+        _, shared_positions, their_positions = np.intersect1d(
             keys, other_keys, assume_unique=True, return_indices=True
         )
         # A shared neighbour that is linked otherwise to the other vertex is exchanged, too: with
         # uplinks dealt in turn, two groups of nodes have their wider links to different switches.
-        index = index[net.link_kinds[our_links[index]] == net.link_kinds[their_links[their_index]]]
-        shared_vertices = ends[our_links[index]]
+        shared_links = our_links[shared_positions]
+        same_kind = net.link_kinds[shared_links] == net.link_kinds[their_links[their_positions]]
+        shared_vertices = ends[shared_links[same_kind]]
         shared_vertices = shared_vertices[image[shared_vertices] < 0]
         image[shared_vertices] = shared_vertices
         open_links = [np.flatnonzero(image[ends[links]] < 0) for links in (our_links, their_links)]

@@ -62,7 +62,7 @@ class Pattern:
     links: INTS  # ascending, each once
     amounts: FLOATS
     places: INTS  # places where bytes leave or enter ends of the network, see Network.places
-    placed: FLOATS  # bytes there
+    bytes_at_places: FLOATS
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,10 +123,10 @@ class Load:
         return np.sort(self.moved_places.apply(self.pattern.places))
 
     @property
-    def placed(self) -> FLOATS:
-        """Bytes at each of `places`, f8, per unit of the demand."""
+    def bytes_at_places(self) -> FLOATS:
+        """Bytes that leave or enter the network at each of `places`, f8, per unit of the demand."""
         order = np.argsort(self.moved_places.apply(self.pattern.places), kind="stable")
-        return self.pattern.placed[order]
+        return self.pattern.bytes_at_places[order]
 
     def with_ends_swapped(self, swap: Swap) -> Load:
         """The load of the demand with ends exchanged for others at equivalent places."""
@@ -143,7 +143,7 @@ class Load:
         if self.moved.at.size < max(MANY, QUARTER * self.pattern.links.size):
             return self
         order = np.argsort(self.links, kind="stable")
-        pattern = Pattern(self.links[order], self.amounts[order], self.places, self.placed)
+        pattern = Pattern(self.links[order], self.amounts[order], self.places, self.bytes_at_places)
         return replace(self, pattern=pattern, moved=Changes(), moved_places=Changes())
 
     def rate_alone(self, net: Network) -> tuple[float, int]:
@@ -293,9 +293,9 @@ def _load(net: Network, demand: Demand) -> Load:
             at_plane |= net.place_plane == counted_as
         for place in (net.leaves[links], net.enters[links]):
             valid = place >= 0
-            all_bytes = np.bincount(place[valid], link_bytes[valid], minlength=place_bytes.size)
-            near_bytes = np.bincount(place[valid], near_on_link[valid], minlength=place_bytes.size)
-            place_bytes += np.where(at_plane, all_bytes, near_bytes)
+            all_bytes = np.bincount(place[valid], link_bytes[valid], place_bytes.size)
+            in_node_bytes = np.bincount(place[valid], near_on_link[valid], place_bytes.size)
+            place_bytes += np.where(at_plane, all_bytes, in_node_bytes)
     places, valid = np.flatnonzero(place_bytes), link_weighted_bytes > 0.0
     return Load(
         Pattern(links[valid], link_weighted_bytes[valid], places, place_bytes[places]),

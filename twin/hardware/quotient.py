@@ -269,8 +269,8 @@ class Quotient:
         return class_of, link_hashes
 
     def _walks(self, start: int, row_count: int) -> Walks:
-        """Walks from rows start to start + each; those of a problem in which one link represents
-        equal ones are stored for other operations."""
+        """Walks from `row_count` rows, the first is `start`; those of a problem in which one link
+        represents equal ones are stored for other operations."""
         problem, rows = self.problem, slice(start, start + row_count)
         walks = self.stored or Walks(
             problem.size, problem.tail, problem.head, problem.rows[rows], problem.ends,

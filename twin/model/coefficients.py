@@ -50,7 +50,7 @@ class DecodeCore(Record):
     select: float = computed("To select, where more is cached than is selected.", LAUNCHES)
     windowed: float = computed("As `context`, of the layers with a window.", CORE)
     window: float = given("Tokens of a window per token of a pass; 0: none has one.", "tokens")
-    lanes: float = given("Cores, each with query tokens of its own; 0: all cores share each.")
+    independent_cores: float = given("Each has its own query tokens; 0: all cores share each.")
     state: float = computed("States of linear attention, per token of a pass.", CORE)
     ahead: float = copied("KV in host memory, while earlier layers run: per context token.", CORE)
     fetch: float = copied("What is selected and lies there: per context token attended to.", CORE)

@@ -344,7 +344,8 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
 def _coefficients_of(
     at: Deployed, pool: Pool, dies: tuple[int, ...], away: Offload | None, host: HostMemory | None
 ) -> tuple[Setting, Coefficients]:
-    """Setting and coefficients of an instance, with the HBM bandwidth that a guest pool leaves."""
+    """Setting and cost coefficients of a pool's instance, with its part of the HBM bandwidth where
+    prefill runs on decode's NPUs. away: attention offloaded to prefill; host: KV in host memory."""
     chip, net = load_chip(at.facts, pool.chip), at.net
     # The batch decides no coefficient, so all batches have the same ones.
     single = at.deployment.decode.model_copy(update={"batch_per_npu": 1})

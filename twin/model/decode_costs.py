@@ -363,7 +363,7 @@ def _core_coefficients(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
         select=x.machine.selection_start_s * shape.index_share if shape.is_compressed else 0.0,
         windowed=shape.window_share * x.context_s(query, cores),
         window=shape.window / query,
-        lanes=x.lanes * cores.cube,
+        independent_cores=x.independent_cores * cores.cube,
         state=x.state_s(query, cores),
     )
     if (host := x.host) is not None:

@@ -224,9 +224,9 @@ def attended_tokens(reach: float, tokens: float, context: float) -> float:
 @kernel
 def idle_factor(w: DecodeCore, tokens: float) -> float:
     """Factor by which rounds that leave cores idle prolong the attention core of `tokens`."""
-    if w.lanes <= 0.0 or tokens <= 0.0:
+    if w.independent_cores <= 0.0 or tokens <= 0.0:
         return 1.0
-    return math.ceil(tokens / w.lanes - 1e-9) * w.lanes / tokens
+    return math.ceil(tokens / w.independent_cores - 1e-9) * w.independent_cores / tokens
 
 
 @kernel

@@ -342,9 +342,9 @@ def _largest_prompt_loads(
     prompt_tokens = bin_tokens * (full * bin_count + piece_left)
     own_pairs = 0.5 * float((prompt_tokens * prompt_tokens).sum()) / float(prompt_tokens.sum())
     rest = np.where(piece_left < bin_count, piece_left, 0)  # what fills no group by itself
-    piece_pairs = bin_tokens * rest * (full * room + 0.5 * bin_tokens * rest) / piece_left.size
+    rest_pairs = bin_tokens * rest * (full * room + 0.5 * bin_tokens * rest) / piece_left.size
     chances = np.bincount(piece_left, minlength=bin_count)[:bin_count] / piece_left.size
-    pairs_by_rest = np.bincount(rest, piece_pairs, bin_count).astype(np.float64)
+    pairs_by_rest = np.bincount(rest, rest_pairs, bin_count).astype(np.float64)
     sum_chances, sum_pairs = _poisson_sums(rate, chances, pairs_by_rest)
     chances_below = math.exp(-rate * float(full.mean())) * np.cumsum(sum_chances)
     mean = float((1.0 - chances_below).mean()) * room  # of what comes, before what met is put off
@@ -354,8 +354,8 @@ def _largest_prompt_loads(
     quantiles = p_idle + (np.arange(SLICES * POINTS) + 0.5) * (1.0 - p_idle) / (SLICES * POINTS)
     sum_index = np.searchsorted(largest_chances, quantiles)
     # Several rests of prompts fill one.
-    rest_pairs = room * float(piece_pairs.sum()) / max(bin_tokens * float(rest.mean()), bin_tokens)
-    paired = np.append(sum_pairs, rest_pairs)[sum_index]
+    room_pairs = room * float(rest_pairs.sum()) / max(bin_tokens * float(rest.mean()), bin_tokens)
+    paired = np.append(sum_pairs, room_pairs)[sum_index]
     fillers = full + (piece_left == bin_count)
     if pieces := int(fillers.max()):  # of those that fill a group: the farthest of all
         with_piece = np.array([(fillers > k).mean() for k in range(pieces)])  # prompts with piece k

@@ -66,8 +66,8 @@ def _token_s(x: Setting) -> float:
     token, on every die that has some of its heads."""
     shape, m = x.shape, x.machine
     if shape.index_top_k:
-        is_one_by_one = uses_sparse_kernel(x) and x.lanes > 0.0
-        return m.sparse_token_s * x.prompt_copies / x.lanes if is_one_by_one else 0.0
+        is_one_by_one = uses_sparse_kernel(x) and x.independent_cores > 0.0
+        return m.sparse_token_s * x.prompt_copies / x.independent_cores if is_one_by_one else 0.0
     edge_s = _efficiency(x).edge * pair_s(x)
     if not shape.linear_layers:
         return edge_s

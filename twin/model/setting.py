@@ -396,7 +396,7 @@ class Setting:
         bytes_read = shape.core_bytes_per_token_layer(kv_format) * read_count
         bytes_read *= self.prompt_copies if prompt else 1
         read_s = bytes_read / m.read_bytes_per_s(efficiency.bandwidth, cores.cube)
-        if self.lanes > 0.0:
+        if self.independent_cores > 0.0:
             return float(compute_s + read_s)
         power = efficiency.power
         return float((compute_s**power + read_s**power) ** (1.0 / power))
@@ -412,8 +412,8 @@ class Setting:
         return math.ceil(head_count / block) * block / head_count
 
     @property
-    def lanes(self) -> float:
-        """Number of a die's cores that each compute query tokens alone; 0: all share a token."""
+    def independent_cores(self) -> float:
+        """Cores of a die that compute sparse attention of a token each; 0: all share a token."""
         is_sparse_alone = self.machine.sparse_alone > 0.0 and self.shape.index_top_k
         return float(self.machine.chip.cube_cores) * self.machine.cores if is_sparse_alone else 0.0
 

@@ -265,14 +265,13 @@ def relative_variance_in_progress(lives: Lives, mean_requests: float, cv: float)
     return max(1.0 + (cv * cv - 1.0) * lesser_mean / mean_life, 0.0) / mean_requests
 
 
-def share_left(lives: Lives, n: float) -> float:
-    """Share of the variance of the number of requests in progress that remains in its mean over a
-    time n, in the unit of the lives. lives: (life, share of requests). An M/G/infinity
-    queue's autocorrelation at a distance d is E[(life - d)+] / E[life] (Cox & Miller, 1965)."""
+def variance_share_of_mean(lives: Lives, window: float) -> float:
+    """Variance of the mean number of requests in progress over a `window`, as a share of the
+    variance at one instant; window and lives in one unit of time. An M/G/infinity queue's
+    autocorrelation at a distance d is E[(life - d)+] / E[life] (Cox & Miller, 1965)."""
     mean, variance_parts = math.fsum(life * share for life, share in lives), []
     for life, share in lives:
-        overlap = min(n, life)
-        variance_parts.append(
-            share * (n * life * overlap - 0.5 * (n + life) * overlap * overlap + overlap**3 / 3.0)
-        )
-    return 2.0 * math.fsum(variance_parts) / (n * n * mean)
+        overlap = min(window, life)
+        square = 0.5 * (window + life) * overlap * overlap
+        variance_parts.append(share * (window * life * overlap - square + overlap**3 / 3.0))
+    return 2.0 * math.fsum(variance_parts) / (window * window * mean)

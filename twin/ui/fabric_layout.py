@@ -140,12 +140,12 @@ def _add_racks(
 def _add_node(sheet: Boxes, n: int, parts: Sequence[int], parent: int, x: float, y: float) -> int:
     """Add node `n` (vertices `parts`) at x, y of `parent`: NPUs, others below; returns its box."""
     node_box, attrs = sheet.add(f"node {n}", "node", parent, (x, y, 0, 0)), sheet.net.vertex_data
-    npus: dict[int, list[int]] = defaultdict(list)
+    vertices_of_npu: dict[int, list[int]] = defaultdict(list)
     for vertex in parts:
         if "npu" in attrs[vertex]:
-            npus[attrs[vertex]["npu"]].append(vertex)
-    npus_per_row = max(4, min(NPUS_IN_ROW, len(npus)))
-    for k, (npu_number, npu_vertices) in enumerate(npus.items()):
+            vertices_of_npu[attrs[vertex]["npu"]].append(vertex)
+    npus_per_row = max(4, min(NPUS_IN_ROW, len(vertices_of_npu)))
+    for k, (npu_number, npu_vertices) in enumerate(vertices_of_npu.items()):
         corner = GUTTER + STEP * (k % npus_per_row), 4.0 + (NPU_H + 2.0) * (k // npus_per_row)
         npu = sheet.add(f"NPU {n}.{npu_number}", "npu", node_box, (*corner, NPU_W, NPU_H))
         dies = [vertex for vertex in npu_vertices if attrs[vertex]["kind"] == "die"]
@@ -156,7 +156,7 @@ def _add_node(sheet: Boxes, n: int, parts: Sequence[int], parent: int, x: float,
             for i, vertex in enumerate(side):
                 sheet.put(vertex, npu, 2.0 + i * (part_width + 2.0), top, part_width, height)
     width = STEP * npus_per_row - 2.0
-    strip_top = 4.0 + (NPU_H + 2.0) * math.ceil(len(npus) / npus_per_row)
+    strip_top = 4.0 + (NPU_H + 2.0) * math.ceil(len(vertices_of_npu) / npus_per_row)
     kind_of = {vertex: attrs[vertex]["kind"] for vertex in parts if "npu" not in attrs[vertex]}
     other_vertices = sorted(kind_of, key=lambda v: (STRIP_ORDER + (kind_of[v],)).index(kind_of[v]))
     for strip_start in range(0, len(other_vertices), STRIP):

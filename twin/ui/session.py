@@ -303,7 +303,7 @@ def named_draft() -> Scenario:
 
 
 def draft_url(page: str) -> str:
-    """Address of a page with the draft, without the host; opening it leaves the draft as it is."""
+    """Path and query of a page with the draft; noted, so opening it leaves the draft as it is."""
     path, state = links.draft_url(named_draft(), page), _state()
     if (query := path.partition("?")[2]) not in state.addresses:
         state.addresses = [*state.addresses[-HISTORY_LENGTH:], query]

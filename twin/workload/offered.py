@@ -180,8 +180,8 @@ def _trace_figures(
     workload: Workload, run_s: float, factor: float, seed: int, block_tokens: int, facts: Facts,
     trace: TraceTable,
 ) -> Offered:  # fmt: skip
-    """Figures of a trace, whole: the reuse of a part is less, and copies and haste change its rate
-    only. run_s: of the run; factor: mean one on its rate."""
+    """Figures of a whole trace, as a part of it has less reuse; copies and the rate multiplier
+    change its rate only. run_s: length of the run; factor: the profile's mean one on the rate."""
     options = workload.trace
     trace_s = trace.duration_s if trace.has_time else len(trace) / workload.rate_req_per_s
     trace_s = trace_s or run_s * options.rate_multiplier  # all at one time: over the run

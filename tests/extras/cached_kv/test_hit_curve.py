@@ -82,14 +82,14 @@ def pays(read, tokens):
 def test_a_run_reads_above_the_break_even_and_computes_below_it():
     as_built = first({})
     share = as_built.pays_above_bytes_per_s / as_built.bytes_per_s
-    assert share < 1.0 and pays(as_built, 1024) and as_built.pays_from_tokens == 128
+    assert share < 1.0 and pays(as_built, 1024) and as_built.break_even_tokens == 128
     rate = small(READ).supernode.vpc_gb_per_s_per_node
     hits = {}
     for factor in (1.2, 0.8):
         slow = {"supernode.vpc_gb_per_s_per_node": factor * share * rate,
                 "memory_pool.ssd_gb_per_node": 0.0}  # fmt: skip
         read = first(slow)
-        assert pays(read, 100_000) == (factor > 1.0) == (read.pays_from_tokens is not None)
+        assert pays(read, 100_000) == (factor > 1.0) == (read.break_even_tokens is not None)
         hits[factor] = run(READ | slow).summary["hit_token_ratio"]
     assert hits[1.2] > 0.3 and hits[0.8] == 0.0
 

@@ -210,7 +210,7 @@ def _join_loads(loads: Sequence[tuple[Load, float]]) -> tuple[Load, INTS]:
         np.concatenate([getattr(load, name) for load, _ in loads])
         for name in ("links", "amounts", "places")
     )
-    place_bytes = np.concatenate([factor * load.placed for load, factor in loads])
+    place_bytes = np.concatenate([factor * load.bytes_at_places for load, factor in loads])
     load_of_link = np.repeat(np.arange(len(loads)), [load.links.size for load, _ in loads])
     by_link, by_place = (np.argsort(keys, kind="stable") for keys in (links, places))
     link_amounts = amounts[by_link] / len(loads)
@@ -250,7 +250,7 @@ def shares_by_place(net: Network, load: Load, uneven: FLOATS | float = 1.0) -> F
     uneven: bytes there over the load's. Each byte counts on the plane between its ends, so the
     shares of a direction sum to 1. Links between the dies of an NPU count as no plane."""
     is_entering = net.place_ends[1][load.places]
-    place_bytes = load.placed * uneven
+    place_bytes = load.bytes_at_places * uneven
     return np.asarray(place_bytes / np.bincount(is_entering, place_bytes, 2)[is_entering])
 
 
@@ -318,11 +318,11 @@ def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
         capacity = np.maximum(net.capacity[pattern.links], TINY)
         link_part = _round_amounts(pattern.amounts * bytes_per_s / capacity)
         is_port = np.zeros(link_part.size, bool) if first_flow.port is None else first_flow.port
-        servers: FLOATS | int = len(first_flow.sources)
+        all_over_one: FLOATS | int = len(first_flow.sources)  # servers; of DRAM, by its size
         if first_flow.groups is None:  # of one server's DRAM
-            node_of_link = net.node[net.tail[pattern.links]]
-            servers = net.cpus[first_flow.sources].sum() / np.maximum(net.cpus[node_of_link], 1)
-        most_part = np.where(is_port, link_part * servers, link_part)
+            cpus_there = np.maximum(net.cpus[net.node[net.tail[pattern.links]]], 1)
+            all_over_one = net.cpus[first_flow.sources].sum() / cpus_there
+        most_part = np.where(is_port, link_part * all_over_one, link_part)
         link_class = is_port if first_flow.groups is None else first_flow.groups + 1
         yield _Family(family_flows, pattern, bytes_per_s, link_part, most_part, is_port, link_class)
 

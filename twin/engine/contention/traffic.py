@@ -333,14 +333,15 @@ def mean_exchange_slowdown(world: World, column: int) -> float:
 
 @kernel
 def exchange_share(world: World, column: int) -> float:
-    """Share of its rate alone, above 0, that the exchange of instance `column` has now: on the
-    slowest die, where n transfers arrive, 1 / (n + 1) or the unused rate if that is more."""
+    """Rate that the expert exchange of instance `column` has now over its rate without other
+    traffic: 1 / crowding, or less where KV transfers arrive at a port. n of them leave 1 / (n + 1)
+    of the port, or their unused share if that is more."""
     transfers, ranks = world.transfer, world.settings.decode_ranks
     decode_row = column - world.settings.prefills
     share = 1.0 / world.traffic.crowding[world.traffic.first[w.EXPERTS] + column]
-    for part_row in range(transfers.active[0]):
-        if world.request.rank[transfers.request[part_row]] // ranks == decode_row:
-            port = transfers.port_in[part_row]
+    for transfer_part in range(transfers.active[0]):
+        if world.request.rank[transfers.request[transfer_part]] // ranks == decode_row:
+            port = transfers.port_in[transfer_part]
             transfer_count, port_rate = transfers.crossing[IN, port], transfers.granted[port]
             used_bytes_per_s = transfers.capacity[port] - transfers.rest[IN, port]
             bytes_per_s_left = max(port_rate / (transfer_count + 1.0), port_rate - used_bytes_per_s)

@@ -181,7 +181,7 @@ def begin_iteration(
     """Start an iteration of instance d and record it: time, tokens, KV in use, operators, bytes of
     its exchange. prompt_tokens, pairs: of the prompts that a colocated instance computes in it."""
     settings, record, operators = world.settings, world.record, world.costs.decode_operators
-    instance, decode, decode_prices = world.instance, world.decode, world.costs.decode[d]
+    instance, decode, decode_coefficients = world.instance, world.decode, world.costs.decode[d]
     column, span_s = settings.prefills + d, end_s - begin_s
     decode.iteration[d] += 1
     instance.running[column] = 1
@@ -189,10 +189,12 @@ def begin_iteration(
     instance.busy_s[column] += min(end_s, settings.horizon_s) - begin_s
     tokens, context = record_rank_load(world, d, begin_s, end_s)
     requests = float(decode.in_batch[d])
-    hbm_bytes = decode_hbm_bytes(decode_prices, requests, context, float(settings.decode_ranks))
-    flops = decode_flops(decode_prices, requests, context)
+    hbm_bytes = decode_hbm_bytes(
+        decode_coefficients, requests, context, float(settings.decode_ranks)
+    )
+    flops = decode_flops(decode_coefficients, requests, context)
     if settings.colocated:
-        flops = mixed_flops(decode_prices, requests, context, prompt_tokens, pairs)
+        flops = mixed_flops(decode_coefficients, requests, context, prompt_tokens, pairs)
     kv_tokens = settings.decode_ranks * decode.kv_tokens[d]
     record.fields[0], record.amounts[0] = w.ITERATIONS, 1.0
     record.fields[1], record.amounts[1] = w.ITERATION_S, span_s

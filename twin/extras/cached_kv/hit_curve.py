@@ -38,8 +38,8 @@ class Read:
     block_tokens: int
 
     @property
-    def pays_from_tokens(self) -> int | None:
-        """Cached tokens, in whole blocks, from which reading takes no longer; None: never."""
+    def break_even_tokens(self) -> int | None:
+        """Least cached tokens, in whole blocks, for which reading takes no longer; None: never."""
         saved_s = self.computed_s_per_token - self.s_per_token
         if saved_s <= 0.0:
             return None
@@ -152,7 +152,7 @@ def show_hit_curve(
         "pool": [{"tier": name, "bytes": size, "hit_token_ratio": curve.hit_ratio(size)}
                  for name, size in sizes.items()],
         "curve": [{"bytes": size, "hit_token_ratio": ratio} for size, ratio in curve.points()],
-        "reads": [asdict(read) | {"pays_from_tokens": read.pays_from_tokens} for read in kv_reads],
+        "reads": [asdict(r) | {"break_even_tokens": r.break_even_tokens} for r in kv_reads],
     }, as_json)  # fmt: skip
     rows = [(amount(size, "bytes"), amount(ratio, "share")) for size, ratio in curve.points()]
     terminal.print_rows(f"{question.name}: hit ratio by size", ("memory pool", "hit ratio"), rows)

@@ -58,7 +58,7 @@ def draw_cost(draft: Scenario) -> None:
     table = [
         {"Read from": read.place, "Rate, one instance": amount(read.bytes_per_s, "bytes", "B/s"),
          "Breaks even at": amount(read.pays_above_bytes_per_s, "bytes", "B/s"),
-         "Pays from": amount(read.pays_from_tokens, "count", "tokens")}
+         "Pays from": amount(read.break_even_tokens, "count", "tokens")}
         for read in kv_reads
     ]  # fmt: skip
     st.dataframe(table, hide_index=True)

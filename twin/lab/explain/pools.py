@@ -28,14 +28,15 @@ def propose_prefill_instances(v: View) -> Changes:
     need = count + 1
     if rate_per_s := v.sustained_per_s.get("prefill"):
         need = max(need, math.ceil(SPARE * v.arrived_per_s / (rate_per_s / count)))
-    largest = count + v.free_npus // npus
-    for instances in sorted({min(count + 1, largest), min(need, largest), largest} - {count}):
+    most_instances = count + v.free_npus // npus
+    target = min(need, most_instances)
+    for instances in sorted({min(count + 1, target), target, most_instances} - {count}):
         yield Change({"deployment.prefill.instances": instances})
     if v.scenario.deployment.mode == "disaggregated":  # what prefill hands on is to be decoded
-        yield from _propose_pools(v, range(min(need, largest), min(need + 1, largest) + 1))
-    if v.scenario.deployment.mode != "disaggregated" or need <= largest:
+        yield from _propose_pools(v, range(target, min(need + 1, most_instances) + 1))
+    if v.scenario.deployment.mode != "disaggregated" or need <= most_instances:
         return
-    for added_instances in sorted({largest - count + 1, need - count}):
+    for added_instances in sorted({most_instances - count + 1, need - count}):
         freed_npus = _shrunken_decode(v, added_instances * npus - v.free_npus)
         yield Change({"deployment.prefill.instances": count + added_instances} | freed_npus)
     if deployment.prefill.npus_per_instance > 1:

@@ -87,8 +87,8 @@ def _mean_stage_s(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
 def _piece_shares(
     tables: Mapping[str, pl.DataFrame], phase: str, plan: Timeline | None
 ) -> dict[str, float]:
-    """Share of a phase's time by piece of the waterfall; in the layers by the busy time of
-    operators. plan: timeline of the phase's two streams, None if there is one."""
+    """Share of a phase's time by piece of the waterfall. Two overlapping streams divide the time of
+    layers by their operators' busy time. plan: timeline of the two streams; None: one stream."""
     rows = [row for row in operator_seconds(tables["operators"], phase, plan) if row[1] != SLACK]
     in_streams_s = sum(seconds for stream, _, seconds in rows if stream)
     outer_s = sum(seconds for stream, _, seconds in rows if not stream)

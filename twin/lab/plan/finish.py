@@ -219,9 +219,9 @@ class Finish:
                     rounded_load = (
                         load_of(with_load(finalist.scenario, met_load))[1] if met_load else 0.0
                     )
-                    loads = [load for load, _ in misses if load > rounded_load]
-                    if loads:  # of the least load that is too much
-                        trials = [trial for load, trial in misses if load == min(loads)]
+                    missed_loads = [load for load, _ in misses if load > rounded_load]
+                    if missed_loads:  # of the least load that is too much
+                        trials = [trial for load, trial in misses if load == min(missed_loads)]
                         finalist.breaks = most_missed_limit(trials, self.search.plan)
                     if met_load and not self.search.has_one_load:
                         finalist.rate = met_load

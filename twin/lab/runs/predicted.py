@@ -29,7 +29,7 @@ def predict_all(
 def _predict_one(
     scenario: Scenario, trace: TraceTable | None, counts: Counts | None
 ) -> dict[str, Any]:
-    """Formula figures of a scenario with one model as an object, with bands of known errors."""
+    """The formulas' answer for one model, as a dict for JSON, with sentences on known errors."""
     facts = load_facts()
     start_s = time.perf_counter()
     prices = Priced(scenario, facts, trace, counts)

@@ -102,7 +102,8 @@ class Scenarios:
         self, text: str = "", *, kind: Kind = "all", tags: Sequence[str] = (), limit: int = PAGE,
         offset: int = 0,
     ) -> Page[ScenarioRow]:  # fmt: skip
-        """Scenarios whose name, question, note or digest contains every word, newest first."""
+        """Scenarios that have each word in name, question, source or note, or as the beginning of
+        the digest; newest first, presets by key."""
         r = ScenarioRow
         query = self.limit_to_visible(join_notes(select(r), r.digest, self._visitor.name, tags))
         if kind != "all":

@@ -21,6 +21,7 @@ from twin.ui.fabric_message import (
     link_values,
     machine_message,
     machine_text,
+    plane_colours,
 )
 from twin.ui.fields import rows_in_words
 
@@ -122,6 +123,19 @@ def test_cells_of_the_matrix_sum_what_leaves_a_node_or_enters_a_plane_that_ends_
     off = sums(build_fabric(Supernode(edits=(Edit(element="node 7", capacity_factor=0),)), FACTS))
     assert not off[7].any()
     assert (off[8] == cells[8]).all()
+
+
+def test_a_network_for_two_planes_is_one_row_with_one_colour_and_the_loads_of_both():
+    fabric = build_fabric(Supernode(machine="cloudmatrix-unified"), FACTS)
+    told, colours = machine_message(fabric), plane_colours(fabric)
+    assert told["rows"][7:] == [["RDMA and VPC", "vpc"]]
+    assert told["planes"] == {"ub": "UB", "rdma": "RDMA and VPC", "vpc": "RDMA and VPC"}
+    assert colours["rdma"] == colours["vpc"] == plane_colours(FULL)["vpc"]
+    assert len(set(plane_colours(FULL).values())) == 3
+    assert sums(fabric)[7].tolist() == [448e9] * 7 + [450e9]
+    cells = np.full((48, 9), np.nan)
+    cells[3, 7] = 20.0  # of RDMA
+    assert set(link_values(fabric, cells)) == {None, 20.0}
 
 
 @pytest.mark.parametrize("name", ["cloudmatrix384", "hgx-h100", "torus-3d"])

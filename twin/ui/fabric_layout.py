@@ -279,17 +279,26 @@ def _spring_places(sheet: Boxes) -> dict[int, tuple[float, float]]:
     return place_of
 
 
+def plane_names(net: Network) -> dict[str, str]:
+    """Name of each plane; RDMA and VPC have one where a machine has one network for both."""
+    networks = (attrs.get("forwards", "") for attrs in net.vertex_data if attrs["kind"] in PLANES)
+    is_unified = any({"rdma", "vpc"} <= set(forwards.split()) for forwards in networks)
+    both = dict.fromkeys(("rdma", "vpc"), "RDMA and VPC")
+    return {plane: plane.upper() for plane in ("ub", "rdma", "vpc")} | (both if is_unified else {})
+
+
 def _set_rows(sheet: Boxes) -> None:
     """Set the rows of the load matrix: sub-planes, the RDMA and the VPC plane, further switches."""
     sub_planes = [attrs["sub_plane"] for attrs in sheet.net.vertex_data if "sub_plane" in attrs]
     for sub_plane in range(max(sub_planes, default=0) + 1):
         sheet.rows[f"UB {sub_plane}"] = ("ub", [])
-    sheet.rows |= {"RDMA": ("rdma", []), "VPC": ("vpc", [])}
+    names = plane_names(sheet.net)
+    sheet.rows |= {names[plane]: (plane, []) for plane in ("rdma", "vpc")}
     for vertex, attrs in enumerate(sheet.net.vertex_data):
         if "sub_plane" in attrs:
             sheet.rows[f"UB {attrs['sub_plane']}"][1].append(vertex)
         elif attrs["kind"] in PLANES:
-            sheet.rows[PLANES[attrs["kind"]].upper()][1].append(vertex)
+            sheet.rows[names[PLANES[attrs["kind"]]]][1].append(vertex)
         elif "node" not in attrs:
             sheet.rows.setdefault(attrs["kind"], ("ub", []))[1].append(vertex)
 

@@ -21,7 +21,7 @@ from twin.hardware.network import Network
 from twin.hardware.placement import Instance
 from twin.scenario import NO_CHIP
 from twin.ui import session, theme
-from twin.ui.fabric_layout import boxes, row_of
+from twin.ui.fabric_layout import boxes, plane_names, row_of
 from twin.ui.fields import CHIPS, choice_label
 
 KINDS = {  # of boxes: one, several, colour
@@ -125,6 +125,7 @@ def machine_message(fabric: Network) -> dict[str, Any]:
         ],
         "named": [name for name, _ in picture.elements],
         "rows": [[row_title, plane] for row_title, (plane, _) in sheet.rows.items()],
+        "planes": plane_names(net),
         "ends": [np.diff(end_boxes, prepend=0).tolist() for end_boxes in box_of[picture.ends].T],
         "sorts": [[plane, link_count, rate / 1e9] for plane, link_count, rate in sort_index],
         "sort": [sort_index[sort] for sort in link_sorts],
@@ -174,6 +175,13 @@ def edits_message(fabric: Network) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def plane_colours(net: Network) -> dict[str, str]:
+    """Colour of each plane's links; planes of one name have one, that of the last."""
+    names = plane_names(net)
+    colour_of = {names[plane]: colour for plane, colour in theme.PLANE.items()}
+    return {plane: colour_of[name] for plane, name in names.items()}
+
+
 def columns(plane: str, sub_plane: int | None, planes: int) -> list[int]:
     """Columns of a row of a run's tables that belong to a plane: 0 to planes - 1 are UB sub-planes
     (all of them if sub_plane is None), then RDMA, then VPC."""
@@ -187,10 +195,14 @@ def link_values(fabric: Network, cells: Array) -> list[float | None]:
     picture = layout(built(fabric))
     planes = cells.shape[1] - 2
     row_values = np.full((len(picture.nodes), len(picture.boxes.rows)), np.nan)
-    for k, (row_name, (_, members)) in enumerate(picture.boxes.rows.items()):
+    is_unified = len(set(plane_names(picture.net).values())) < 3
+    for k, (row_name, (plane, members)) in enumerate(picture.boxes.rows.items()):
         forwarded_planes = [picture.net.vertex_data[v].get("forwards", "").split() for v in members]
-        if row_name in ("RDMA", "VPC"):
-            row_values[:, k] = cells[:, planes + (row_name == "VPC")]
+        if plane in ("rdma", "vpc"):
+            first = planes + (plane == "vpc" and not is_unified)
+            row_values[:, k] = np.fmax.reduce(
+                cells[:, first : planes + 1 + (plane == "vpc")], axis=1
+            )
         elif k < planes and row_name.startswith("UB"):
             row_values[:, k] = cells[:, k]
         elif planes and forwarded_planes and all("ub" in names for names in forwarded_planes):
@@ -276,7 +288,7 @@ def draw_fabric(
             data={
                 "title": title, "machine": send_geometry(fabric, key), "instances": ranges,
                 "changes": deflate(edits_message(fabric)), "mode": chosen_colours(key),
-                "colours": theme.PLANE | theme.ROLE | theme.KIND,
+                "colours": plane_colours(fabric) | theme.ROLE | theme.KIND,
                 "chips": [choice_label(CHIPS, chip, facts) for chip in chips],
                 "carried": "" if carried is None else deflate(list(carried)),
                 "high": max((v for v in carried or () if v is not None), default=0.0) or 1.0,

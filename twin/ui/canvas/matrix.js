@@ -21,7 +21,7 @@ class Matrix {
   }
 
   show(scene, width, values, high, picture) { // values by cell; `high` is the end of the scale, or of each row's plane
-    const { nodes, told: { rows } } = scene, left = 50, w = Math.max(12, Math.min(26, (width - left - 4) / nodes.length)), per = Math.max(1, Math.min(nodes.length, Math.floor((width - left - 4) / w))), h = 20
+    const { nodes, told: { rows } } = scene, left = Math.max(50, 7 * Math.max(...rows.map(([text]) => text.length))), w = Math.max(12, Math.min(26, (width - left - 4) / nodes.length)), per = Math.max(1, Math.min(nodes.length, Math.floor((width - left - 4) / w))), h = 20
     Object.assign(this, { scene, values, high, picture, boxes: [], heads: [] })
     let y = 4
     for (let from = 0; from < nodes.length; from += per) {

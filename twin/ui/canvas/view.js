@@ -206,12 +206,12 @@ class View {
   }
 
   legend() {
-    const { data, scene, el } = this, keys = []
+    const { data, scene, el, picture: { hidden } } = this, { planes } = scene.told, keys = []
     const key = (background, text, plane) => {
       const span = document.createElement(plane ? "button" : "span"), swatch = document.createElement("i")
       swatch.style.background = background
       span.append(swatch, text)
-      if (plane) Object.assign(span, { type: "button", title: `Show or hide ${plane.toUpperCase()} links`, onclick: () => { this.picture.hidden.has(plane) ? this.picture.hidden.delete(plane) : this.picture.hidden.add(plane); this.picture.draw(); this.legend() } }).setAttribute("aria-pressed", !this.picture.hidden.has(plane))
+      if (plane) Object.assign(span, { type: "button", title: `Show or hide ${text}`, onclick: () => { const hides = !hidden.has(plane); for (const p in planes) if (planes[p] === planes[plane]) hides ? hidden.add(p) : hidden.delete(p); this.picture.draw(); this.legend() } }).setAttribute("aria-pressed", !hidden.has(plane))
       keys.push(span)
     }
     if (scene.load) {
@@ -230,7 +230,7 @@ class View {
       key(k ? `color-mix(in srgb, ${data.colours[`kind_${k}`]} ${100 * KIND}%, transparent)` : this.picture.style.paper, `${chip}, ${number(count)} ${count === 1 ? "node" : "nodes"}`)
       keys.at(-1).firstChild.style.boxShadow = "inset 0 0 0 1px var(--st-border-color)"
     })
-    for (const [, plane] of new Map(scene.told.rows.map((row) => [row[1], row]))) if (scene.told.sorts.some(([p]) => p === plane[1])) key(data.colours[plane[1]], `${plane[1].toUpperCase()} links`, plane[1])
+    for (const [, plane] of new Map(scene.told.rows.map((row) => [row[1], row]))) if (scene.told.sorts.some(([p]) => p === plane[1])) key(data.colours[plane[1]], `${planes[plane[1]]} links`, plane[1])
     if (scene.count) { key("linear-gradient(to bottom left, var(--st-primary-color) 50%, transparent 50%)", "edited"); key(`repeating-linear-gradient(135deg, ${OFF} 0 1px, transparent 1px 4px)`, "off") }
     el.legend.replaceChildren(...keys)
   }

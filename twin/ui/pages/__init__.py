@@ -15,7 +15,7 @@ PAGES = {
     for name, title, icon, section, about in (
         ("start", "Start", "home", "", "What this is, presets to begin with, recent runs."),
         ("supernode", "Supernode", "hub", BUILD,
-         "The machine: nodes, chips and the three network planes."),
+         "The machine: nodes, chips and network planes."),
         ("workload", "Workload", "stacked_line_chart", BUILD,
          "When requests come, how long they are, and what they share."),
         ("deployment", "Deployment", "dns", BUILD,

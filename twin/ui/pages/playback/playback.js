@@ -97,8 +97,8 @@ class Player {
 
   offerPlanes() {
     this.offered = this.frames.choices()
-    const planes = Object.keys(PLANES).filter((p) => this.offered[p])
-    fill(this.el.plane, planes.map((p) => [p, PLANES[p]]), "all")
+    const names = { all: "All planes", ...this.scene.told.planes }, planes = Object.keys(names).filter((p) => this.offered[p])
+    fill(this.el.plane, planes.map((p) => [p, names[p]]), "all")
     this.offerTraffic()
   }
 
@@ -263,7 +263,8 @@ class Player {
     const { frames, scene, picture } = this, seats = frames.seats.filter(([, , , since, until]) => since <= this.window && this.window < until).join("|")
     if (seats !== this.seats) { this.seats = seats; scene.place(frames.seated(this.window)) }
     picture.marked = this.now.filter((e) => e.kind === "fault" && e.box).map((e) => [e.box, OFF])
-    picture.hidden = new Set(this.el.plane.value === "all" ? [] : ["ub", "rdma", "vpc"].filter((p) => p !== this.el.plane.value))
+    const { told: { planes } } = scene, chosen = planes[this.el.plane.value]
+    picture.hidden = new Set(Object.keys(planes).filter((p) => chosen && planes[p] !== chosen))
     if (this.view === "machine") return picture.show(scene, width)
     const rows = scene.told.rows.length, values = Float32Array.from(range(scene.nodes.length * rows), (c) => (frames.cellOf(c) < 0 ? NaN : this.choice.used[this.window * frames.cells + frames.cellOf(c)]))
     this.matrix.show(scene, width, values, this.choice.high, picture)
@@ -350,10 +351,10 @@ class Player {
       key.append(swatch, words)
       return key
     }
-    const roles = [...new Set(frames.instances.map(([r]) => r))], planes = Object.keys(this.choice.most)
+    const roles = [...new Set(frames.instances.map(([r]) => r))], planes = new Map(Object.keys(this.choice.most).map((p) => [frames.scene.told.planes[p], p]))
     this.el.legend.replaceChildren(
       part(`linear-gradient(90deg, ${picture.style.ramp.join(", ")})`, `links used, to ${number(this.choice.high)} % of capacity`, true),
-      ...(this.view === "machine" ? planes.map((p) => part(picture.colours[p], `bytes over ${PLANES[p]}`)) : []), ...roles.map((r) => {
+      ...(this.view === "machine" ? [...planes].map(([name, p]) => part(picture.colours[p], `bytes over ${name}`)) : []), ...roles.map((r) => {
         const over = frames.scene.shared && r === "prefill"
         return part(frames.colours[over ? "colocated" : r], `${over ? "prefill on decode" : r}, as strong as busy`)
       }),

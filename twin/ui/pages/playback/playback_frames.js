@@ -4,7 +4,6 @@
 // kept, so that playing only looks them up and scales are the same at every moment. Draws nothing.
 
 const numbers = (packed) => new Float32Array(Uint8Array.from(atob(packed), (c) => c.charCodeAt(0)).buffer)
-const PLANES = { all: "All planes", ub: "UB", rdma: "RDMA", vpc: "VPC" }
 const KEPT_CHOICES = 4
 
 class Frames {
@@ -56,8 +55,8 @@ class Frames {
 
   cellOf(cell) { // of the machine's matrix -> of the frames; -1: nothing is recorded there
     if (cell < 0) return -1
-    const { rows } = this.scene.told, row = cell % rows.length, [text] = rows[row]
-    const column = text === "RDMA" ? this.planes : text === "VPC" ? this.planes + 1 : row < this.planes && text.startsWith("UB") ? row : -1
+    const { rows } = this.scene.told, row = cell % rows.length, [text, plane] = rows[row]
+    const column = plane === "rdma" ? this.planes : plane === "vpc" ? this.planes + 1 : row < this.planes && text.startsWith("UB") ? row : -1
     return column < 0 ? -1 : Math.floor(cell / rows.length) * this.columns + column
   }
 
@@ -86,7 +85,7 @@ class Frames {
   seriesOf({ box, index, name }, plane, traffic) { // an element's own curves
     if (box) {
       const { used } = this.of(plane, traffic), cells = this.cellsAt(box), planes = [...new Set(cells.map((c) => this.planeOf(c % this.columns)))].filter((p) => plane === "all" || p === plane)
-      return planes.map((p) => ({ title: `${name}: ${PLANES[p]} links, busiest`, unit: "% of capacity", colour: this.colours[p], values: Float32Array.from(range(this.windows), (w) => this.busiest(cells, w, p, used)) }))
+      return planes.map((p) => ({ title: `${name}: ${this.scene.told.planes[p]} links, busiest`, unit: "% of capacity", colour: this.colours[p], values: Float32Array.from(range(this.windows), (w) => this.busiest(cells, w, p, used)) }))
     }
     const own = (figure, title, unit, factor = 1) => this.figures[figure] && { title: `${name}: ${title}`, unit, colour: this.colours[this.instances[index][0]], values: Float32Array.from(range(this.windows), (w) => factor * this.figure(figure, w, index)) }
     return [own("queue", queued(this.instances[index][0]), "requests"), own("running", "in its batch", "requests"), own("iteration_s", "iteration", "ms", 1000), own("up", "in service", "%", 100)].filter((c) => c && c.values.some(Number.isFinite))

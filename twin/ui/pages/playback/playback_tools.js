@@ -12,7 +12,7 @@ function told(player, found) { // [name, facts] of an element at the cursor; of 
   }
   if (found.box) {
     const cells = f.cellsAt(found.box), planes = [...new Set(cells.map((c) => f.planeOf(c % f.columns)))]
-    const full = planes.map((p) => `${PLANES[p]}: ${number(f.busiest(cells, at, p, player.choice.used))} %`)
+    const full = planes.map((p) => `${f.scene.told.planes[p]}: ${number(f.busiest(cells, at, p, player.choice.used))} %`)
     const who = [...new Set(f.scene.inside(found.box).flatMap((b) => b.all ?? []))].slice(0, 4).map((w) => f.instances[w][1])
     return [found.name, [...full, ...who].join(" · ")]
   }

@@ -21,7 +21,15 @@ from twin.lab.store import RunRow
 from twin.metrics.events import Kind
 from twin.scenario import Scenario
 from twin.ui import record, session, theme
-from twin.ui.fabric_message import columns, component, deflate, edits_message, pack, send_geometry
+from twin.ui.fabric_message import (
+    columns,
+    component,
+    deflate,
+    edits_message,
+    pack,
+    plane_colours,
+    send_geometry,
+)
 from twin.ui.formulas import place_instances
 
 TABLES = ("windows", "instances", "traffic", "shares", "events", "links")
@@ -101,7 +109,7 @@ def message(
         "pool": pack(_floats(windows[POOL])) if has_pool else "",
         "events": event_rows(tables["events"], scenario.horizon_s),
         "changes": deflate(edits_message(net)),
-        "colours": theme.PLANE | theme.ROLE,
+        "colours": plane_colours(net) | theme.ROLE,
     }
 
 

@@ -1,13 +1,16 @@
-// On a phone the navigation is a drawer over the page: a page that was chosen in it closes it.
+// On a phone the navigation is a drawer over the page: a page that was chosen in it closes it. On
+// every page a number and its unit stay on one line.
+const UNIT = /(\d) (?=(?:%|×|(?:[mµ]?s|min|h|req\/s|tokens\/s|[kMGTP]?B(?:\/s)?|kWh?|MW)(?!\w)))/g
+
 export default function ({ data }) {
   const root = document.documentElement
   if (root.dataset.twinPage === undefined) {
     // A page that is drawn changes hundreds of times: once a frame is often enough.
     let waits = false
     new MutationObserver(() => {
-      if (!waits) requestAnimationFrame(() => { waits = false; grouped() })
+      if (!waits) requestAnimationFrame(() => { waits = false; grouped(); joined() })
       waits = true
-    }).observe(document.body, { childList: true, subtree: true })
+    }).observe(document.body, { characterData: true, childList: true, subtree: true })
     leaves()
     // A page may be chosen before this is heard of for the first time.
     const begun = new URL(performance.getEntriesByType('navigation')[0].name)
@@ -20,6 +23,7 @@ export default function ({ data }) {
   const left = root.dataset.twinPage
   root.dataset.twinPage = data.page
   grouped()
+  joined()
   if (left === data.page || window.innerWidth >= 768) return
   document.querySelector('[data-testid="stSidebarCollapseButton"] button')?.click()
 }
@@ -68,6 +72,16 @@ function lead(found, left) {
 function show(field) {
   const { top, bottom } = field.getBoundingClientRect()
   if (top < 80 || bottom > window.innerHeight) field.scrollIntoView({ block: 'center' })
+}
+
+// Text that React renders anew is set whole, so what is put into it here never meets it.
+function joined() {
+  const main = document.querySelector('[data-testid="stMain"]')
+  const texts = main && document.createTreeWalker(main, NodeFilter.SHOW_TEXT)
+  while (texts?.nextNode()) {
+    const text = texts.currentNode, whole = text.data.replace(UNIT, '$1\u00a0')
+    if (whole !== text.data && !text.parentElement.closest('svg, code, table')) text.data = whole
+  }
 }
 
 // Streamlit's drawer is a list with headings between its items, which is no list: its sections are

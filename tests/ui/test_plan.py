@@ -35,7 +35,8 @@ ANSWER = {
 }  # fmt: skip
 POINT = {"key": "a", "npus": 192, "settings": SETTINGS, "tokens_per_s_per_user": 30.0,
          "tokens_per_s_per_npu": 800.0, "on_front": True}  # fmt: skip
-RELAXED = {"limit": "slo.tpot_ms", "from": 50.0, "to": 61.0, "settings": SETTINGS, "npus": 192}
+RELAXED = {"limit": "slo.tpot_ms", "from": 50.0, "to": 61.0, "settings": SETTINGS, "npus": 192,
+           "run_s": 35.0}  # fmt: skip
 
 
 @pytest.fixture
@@ -186,6 +187,7 @@ def test_where_nothing_fits_the_relaxations_stand(app, stored):
     opened(app, plan=stored(none, Scenario()))
     assert "Nothing fits" in app.subheader[0].value
     assert list(app.dataframe[0].value["Fits at"]) == ["61"]
+    assert any("in runs of 35 s at most" in m.value for m in app.markdown)
 
 
 def test_relaxations_stand_while_others_are_looked_for(app, stored, monkeypatch):

@@ -130,7 +130,7 @@ def test_a_plan_is_shown_with_its_ranking_front_ledger_and_question():
 
 def test_where_nothing_fits_the_report_says_what_would_have_to_give():
     wanted, answer = found()
-    row = {"limit": "slo.tpot_ms", "from": 1.0, "to": 4.5, "npus": 14,
+    row = {"limit": "slo.tpot_ms", "from": 1.0, "to": 4.5, "npus": 14, "run_s": 35.0,
            "settings": answer["ranked"][0]["settings"]}  # fmt: skip
     none = {"ranked": [], "gap": None, "gap_sentence": "", "front": [], "tornado": [],
             "relaxations": [row]}  # fmt: skip

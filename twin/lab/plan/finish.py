@@ -18,7 +18,7 @@ from twin.lab.explain.runs import with_seeds
 from twin.lab.explain.view import load_of
 from twin.lab.plan.candidates import Candidate, score
 from twin.lab.plan.question import Plan
-from twin.lab.plan.relax import Proved, Relax
+from twin.lab.plan.relax import Fit, Proved, Relax
 from twin.lab.plan.search import FRESH, Search, Steps, Tested, simulate_pairs
 from twin.lab.plan.trial import SEEDS, Trial, chance_error, scenario_at
 from twin.scenario import Fault, Scenario, SpecError, with_overrides
@@ -80,10 +80,10 @@ class Finish:
             """Generator: proves the finalists of a search; returns the first one left, or None."""
             other_finish = Finish(search, self.facts, brief=True)
             yield from other_finish._find_finalists()
-            return other_finish.finalists[0].candidate if other_finish.finalists else None
+            return _fit(other_finish.finalists[0]) if other_finish.finalists else None
 
         hardiest = max(self.fallen, key=lambda f: len(_survived_losses(f)), default=None)
-        hardiest_losses = (hardiest.candidate, _survived_losses(hardiest)) if hardiest else None
+        hardiest_losses = (_fit(hardiest), _survived_losses(hardiest)) if hardiest else None
         self.relax = Relax(self.search, self.facts, prove, hardiest_losses, self.relaxations)
         yield from self.relax.steps()
 
@@ -285,6 +285,11 @@ class Finish:
             yield from self._try_losses(spares)
             yield from self._find_loads([finalist for finalist in spares if finalist.survives])
             self.finalists += spares
+
+
+def _fit(f: Finalist) -> Fit:
+    """A finalist as a deployment that fits, with the length of its runs."""
+    return Fit(f.candidate, f.scenario.horizon_s)
 
 
 def _error_of_mean(f: Finalist) -> float:

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from twin.facts import Facts
 from twin.lab.explain.runs import with_seeds
@@ -25,7 +25,15 @@ LOAD, LEAST = "load_req_per_s", 0.1  # the least that is tried, of the load
 HALVED = 6  # times between two loads, for a first guess
 NEAR = 4  # deployments of that guess; that carried most, tried first with the next load
 
-Proved = Generator[tuple[Scenario, ...], Any, Candidate | None]
+
+class Fit(NamedTuple):
+    """A deployment that fits, and the simulated seconds of the runs that show it."""
+
+    candidate: Candidate
+    run_s: float
+
+
+Proved = Generator[tuple[Scenario, ...], Any, Fit | None]
 
 
 @dataclass
@@ -35,7 +43,7 @@ class Relax:
     search: Search
     facts: Facts
     proved: Callable[[Search], Proved]  # the first deployment of a search that proofs leave
-    fallen: tuple[Candidate, list[str]] | None = None  # one that losses take out; what it survives
+    fallen: tuple[Fit, list[str]] | None = None  # one that losses take out; what it survives
     relaxations: list[dict[str, Any]] = field(default_factory=list)
     limit: str = ""  # that is being relaxed: a field's path, or a key of `answer.LIMITS`
     # Largest load (requests/s) that a deployment keeps, and least that it misses beyond chance, by
@@ -77,14 +85,16 @@ class Relax:
         elif limit == "slo.share":
             yield from self._relax_least(limit, base.slo.share, "share", -1.0)
         elif limit == "survives" and self.fallen is not None:
-            candidate, survived_losses = self.fallen
-            self._add_relaxation(limit, list(plan.survives), survived_losses, candidate)
+            fit, survived_losses = self.fallen
+            self._add_relaxation(limit, list(plan.survives), survived_losses, fit)
         elif limit == "npus":
             any_size_search = Search(self._changed_space(npus=0), self.facts, search.over)
             yield from any_size_search.steps()
             if fitting := any_size_search.ranking():
-                candidate = min((t.candidate for t in fitting), key=lambda c: (c.npus, c.settings))
-                self._add_relaxation(limit, plan.npus, candidate.npus, candidate)
+                least = min(fitting, key=lambda t: (t.candidate.npus, t.candidate.settings))
+                c = least.candidate
+                run_s = scenario_at(search.space, c.changes, least.met_rate).horizon_s
+                self._add_relaxation(limit, plan.npus, c.npus, Fit(c, run_s))
         elif limit == LOAD and (rate_per_s := search.space.rate) is not None:
             if carried_per_s := (yield from self._max_load(rate_per_s)):
                 yield from self._relax_steps(LOAD, rate_per_s, carried_per_s)
@@ -182,14 +192,16 @@ class Relax:
         smallest_need, need_rank = min(met_needs, default=(0.0, 0))
         value = abs(smallest_need)
         if value > (0.5 if is_share else 0.0) and (value < base if is_share else value > base):
-            yield from self._relax_steps(limit, base, value, nearest_pairs[need_rank][1])
+            rate, nearest = nearest_pairs[need_rank]
+            run_s = search.steady_at(nearest, rate).horizon_s
+            yield from self._relax_steps(limit, base, value, Fit(nearest, run_s))
 
     def _relax_steps(
-        self, limit: str, base: float, value: float, nearest: Candidate | None = None,
+        self, limit: str, base: float, value: float, nearest: Fit | None = None,
     ) -> Steps:  # fmt: skip
         """Generator: finds the smallest step of a geometric series from `base` through `value` with
         which a search finds a deployment. `nearest` needs `value`: the answer if time runs out."""
-        fitting_by_step: dict[int, Candidate] = {}
+        fitting_by_step: dict[int, Fit] = {}
         failing_steps: set[int] = set()
         step, stride, field = 1, 1, field_info(limit)
         highest = field.high if field and field.high else math.inf
@@ -197,11 +209,11 @@ class Relax:
             tried_limit = _relaxed_limit(base, value, step)
             if not 0.0 < tried_limit <= highest or self.search.over():
                 break
-            candidate = yield from self._find_fit(limit, tried_limit)
-            if candidate is None:
+            fit = yield from self._find_fit(limit, tried_limit)
+            if fit is None:
                 failing_steps.add(step)
             else:
-                fitting_by_step[step] = candidate
+                fitting_by_step[step] = fit
             if not fitting_by_step:
                 step, stride = 1 - stride, 2 * stride
             elif not failing_steps:
@@ -211,12 +223,12 @@ class Relax:
             else:
                 step = (max(fitting_by_step) + min(failing_steps)) // 2
         last_step = max(fitting_by_step, default=0)
-        if candidate := fitting_by_step.get(last_step, nearest if self.search.over() else None):
-            self._add_relaxation(limit, base, _relaxed_limit(base, value, last_step), candidate)
+        if fit := fitting_by_step.get(last_step, nearest if self.search.over() else None):
+            self._add_relaxation(limit, base, _relaxed_limit(base, value, last_step), fit)
 
     def _find_fit(
         self, limit: str, value: float
-    ) -> Generator[tuple[Scenario, ...], Any, Candidate | None]:
+    ) -> Generator[tuple[Scenario, ...], Any, Fit | None]:
         """Generator: returns what a search finds with another value of a limit, or None."""
         plan, offered_per_s = self.search.plan, self.search.space.prices.offered or 1.0
         overrides: dict[str, Any] = {limit: value}
@@ -238,12 +250,12 @@ class Relax:
                 yield from search.simulate_new(carriers[:NEAR])
             yield from search.steps()
             stopped_early = bool(search.ranking())
-            deployment = yield from self.proved(search)
+            fit = yield from self.proved(search)
             if limit == LOAD:
                 self._note_loads(search.tested.values())
-            if deployment is not None or not stopped_early:
+            if fit is not None or not stopped_early:
                 break
-        return deployment
+        return fit
 
     def _try_fastest(self, limit: str) -> Steps:
         """Generator: simulates what needs least of a limit by formula, also with longer TPOT."""
@@ -286,9 +298,10 @@ class Relax:
         changes = {"slo.tpot_ms": 1e3 * tpot_s}
         return self._changed_space(scenario=with_overrides(self.search.plan.scenario, changes))
 
-    def _add_relaxation(self, limit: str, value_now: Any, value: Any, c: Candidate) -> None:
-        """Note a relaxation: a limit, its present value, and the value with which `c` fits."""
-        relaxation = {"limit": limit, "from": value_now, "to": value}
+    def _add_relaxation(self, limit: str, value_now: Any, value: Any, fit: Fit) -> None:
+        """Note a relaxation: a limit, its present value, and the value with which `fit` fits."""
+        c, run_s = fit
+        relaxation = {"limit": limit, "from": value_now, "to": value, "run_s": run_s}
         self.relaxations.append(relaxation | {"settings": c.changes, "npus": c.npus})
 
 

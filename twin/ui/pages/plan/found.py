@@ -77,7 +77,11 @@ def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
 def _draw_relaxations(rows: Sequence[Mapping[str, Any]]) -> None:
     """Draw the smallest relaxation of each limit; nothing if there is none."""
     if rows:
-        st.markdown("Each of these changes alone makes a deployment fit:")
+        longest = words.duration(max(row.get("run_s", 0.0) for row in rows))
+        st.markdown(
+            f"Each of these changes alone makes a deployment fit, in runs of {longest} at most. "
+            "Near a limit a longer run may still miss it."
+        )
         st.dataframe(relax_rows(rows), hide_index=True)
 
 

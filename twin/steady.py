@@ -30,7 +30,7 @@ from twin.scenario import Pool, Scenario, with_overrides
 from twin.scenario.policies import HIT_ROUTERS
 from twin.workload.generate import MeanLengths, mean_lengths
 from twin.workload.lengths import drawn_lengths, relative_lengths
-from twin.workload.offered import Caches, Offered, lru_hit_tokens, offered
+from twin.workload.offered import Caches, Offered, lru_hit_tokens, offered_load
 from twin.workload.requests import TraceTable
 
 Counts = NDArray[np.float64]  # imported expert counts f8[layers, experts]
@@ -200,7 +200,7 @@ class Priced:
     @cached_property
     def all_requests(self) -> Offered:
         """A sample of the scenario's requests, with those that a run refuses."""
-        return offered(self.scenario, self.facts, self.trace)
+        return offered_load(self.scenario, self.facts, self.trace)
 
     @cached_property
     def room(self) -> Room:
@@ -271,7 +271,7 @@ def traffic_of(
     its instances; costs: of the scenario, computed if None and blocks are reused."""
     means, pool_tokens, hbm_tokens = mean_lengths(scenario.workload, facts, trace), 0.0, 0.0
     if scenario.deployment.mode != "decode_only":
-        sample = offered(scenario, facts, trace)
+        sample = offered_load(scenario, facts, trace)
         if sample.reuse > 0.0:
             costs = costs or build_costs(scenario, facts, build_fabric(scenario.supernode, facts))
         if costs and scenario.memory_pool.in_hbm:
@@ -293,7 +293,7 @@ def pool_hit_tokens(
     LRU simulated over the first requests, unless all blocks fit. Each supernode behind a front
     router has a pool; a local pool is one cache per instance. Requests are dealt among them in
     turn. SSD holds copies of DRAM's blocks."""
-    pool, sample = scenario.memory_pool, offered(scenario, facts, trace)
+    pool, sample = scenario.memory_pool, offered_load(scenario, facts, trace)
     stores_answers, role = pool.answers, costs.prefilling_role
     if role is None:
         return np.zeros(sample.prompts.size)
@@ -350,7 +350,7 @@ def _hbm_hit_share(
     if scenario.router.policy in HIT_ROUTERS:
         cache_count, blocks_held = 1, blocks_held * cache_count
     hits = lru_hit_tokens(scenario, facts, trace, Caches(cache_count, float(int(blocks_held))))
-    prompt_tokens = offered(scenario, facts, trace).prompts[: hits.size]
+    prompt_tokens = offered_load(scenario, facts, trace).prompts[: hits.size]
     return float(hits.sum()) / float(prompt_tokens.sum())
 
 

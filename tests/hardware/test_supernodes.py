@@ -115,7 +115,7 @@ def test_names_tell_supernodes_apart_where_it_matters():
 
 
 def test_search_finds_every_name():
-    names = network(TWO).names.shown()
+    names = network(TWO).names.shown_names()
     assert {"NPU 20.1", "die 95.7.1", "L2 1:6.15", "sub-plane 1:3", "VPC plane"} <= set(names)
     assert len(names) == len(set(names))
     assert all(network(TWO).names.find(name) for name in names)
@@ -176,7 +176,7 @@ def test_ten_random_edits_of_a_machine_raise_nothing_but_hardware_errors(machine
     refused = 0
     for _ in range(machines):
         base = rng.choice(bases)
-        names = [*network(base).names.shown(), "NPU 99.1", "L2", "", "node -1"]
+        names = [*network(base).names.shown_names(), "NPU 99.1", "L2", "", "node -1"]
         rows = []
         for _ in range(10):
             row = {

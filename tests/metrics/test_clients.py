@@ -61,7 +61,7 @@ def test_a_tenant_s_figures_are_its_own_and_a_retry_counts_from_the_first_attemp
     assert a["fair_share_ratio"] == b["fair_share_ratio"] == 1.0  # each had what it asked for
     assert b["goodput_req_per_s"] == pytest.approx(1 / 9)
     assert b["slo_attainment"] == pytest.approx(1 / 3)
-    assert b["refused"] == 1 and a["refused"] == 0 and o.met == 3.0
+    assert b["refused"] == 1 and a["refused"] == 0 and o.met_count == 3.0
     assert a["ttft_s_p50"] == 1.0 and a["asked_req_per_s"] == pytest.approx(2 / 9)
     assert b["asked_req_per_s"] == pytest.approx(3 / 9)  # the retry is no new question
 
@@ -92,7 +92,7 @@ def test_where_no_request_began_and_ended_both_limits_are_judged_alone():
             ("a", 3.0, 6.0, None, 90, 0, 3.0, 3, 0)]  # fmt: skip
     o = replace(observed(rows), totals={"at_start": 2.0})
     # Of two first tokens one is within 2 s; of two answers one has its nine tokens within 4.5 s.
-    assert o.met == pytest.approx(0.5 * 1.0)
+    assert o.met_count == pytest.approx(0.5 * 1.0)
 
 
 def test_a_session_lasts_from_its_first_question_to_its_last_answer():

@@ -191,7 +191,7 @@ def test_dies_that_split_the_heads_have_the_groups_of_their_heads(facts):
     whole = load_shape(facts, "deepseek-v4-flash")
     part = whole.split(4)
     assert 4 * part.o_weights == whole.o_weights
-    assert part.latent == whole.latent  # one key and value for all heads
+    assert part.kv_width == whole.kv_width  # one key and value for all heads
 
 
 @pytest.mark.parametrize("mode", MODES)

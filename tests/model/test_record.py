@@ -3,20 +3,20 @@ import pytest
 
 from twin.model.coefficients import Decode, Prefill
 from twin.model.record import (
+    at_speed,
     dtype_of,
     in_network,
     map_numbers,
     numbers,
     row_of,
     scale_indices,
-    slowed,
     walk,
 )
 
 
 def test_a_slow_die_takes_longer_for_all_that_its_cores_do_and_for_nothing_else(ask):
     usual = ask().costs.decode
-    for (declared, before), (_, after) in zip(walk(usual), walk(slowed(usual, 0.5)), strict=True):
+    for (declared, before), (_, after) in zip(walk(usual), walk(at_speed(usual, 0.5)), strict=True):
         assert after == before * (2.0 if declared.scale == "computed" else 1.0), declared.name
 
 

@@ -33,10 +33,10 @@ def test_a_die_has_its_share_of_the_heads_and_all_latents(facts, name):
     assert part.o_weights * 8 == whole.o_weights and part.dense_weights * 8 == whole.dense_weights
     assert part.decode_core_flops * 8 == whole.decode_core_flops
     if name == R1:
-        assert part.down_weights == whole.down_weights and part.latent == whole.latent
+        assert part.down_weights == whole.down_weights and part.kv_width == whole.kv_width
         assert part.q_up_weights * 8 == whole.q_up_weights
     else:  # four KV heads over eight dies: each has one, which another has too
-        assert part.kv_heads == 1 and part.latent * 4 == whole.latent
+        assert part.kv_heads == 1 and part.kv_width * 4 == whole.kv_width
     assert whole.split(1) is whole
     with pytest.raises(ModelError, match=f"tp_dies = 7 must divide the {whole.heads} heads"):
         whole.split(7)

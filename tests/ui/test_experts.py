@@ -80,7 +80,7 @@ def test_a_snapshot_has_a_mean_of_one_in_every_layer(tables):
         snap = experts.snapshot_at(die_load, "decode", 0, at)
         assert snap.load.shape == (LAYERS, DIES)
         assert snap.load.mean(axis=1) == pytest.approx(np.ones(LAYERS))
-        assert (snap.hottest >= 1).all()
+        assert (snap.imbalance >= 1).all()
 
 
 def test_a_move_tells_its_bytes_its_time_and_its_slow_down(tables):

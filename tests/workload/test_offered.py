@@ -11,14 +11,14 @@ from tests.workload.test_reuse_curve import lru_hits
 from twin.lab.library import load_facts, preset
 from twin.scenario import Scenario
 from twin.workload.generate import generate
-from twin.workload.offered import Caches, lru_hit_tokens, offered
+from twin.workload.offered import Caches, lru_hit_tokens, offered_load
 from twin.workload.reuse_curve import reuse_curve
 
 
 def test_each_prompt_says_what_earlier_ones_held():
     rate = Scenario().workload.rate_req_per_s
     scenario = Scenario(workload={"prefix": "shared"}, horizon_s=4000 / rate, warmup_s=0.0)
-    asked = offered(scenario, load_facts())
+    asked = offered_load(scenario, load_facts())
     stream = generate(
         scenario.workload, 2.0 * len(asked.prompts) / scenario.workload.rate_req_per_s,
         scenario.seed, scenario.memory_pool.block_tokens, load_facts(), None, len(asked.prompts),
@@ -50,7 +50,7 @@ def test_reuse_of_a_trace_counts_the_blocks_that_the_trace_has():
         workload={"arrivals": "trace", "trace": {"digest": table.digest, "name": table.name}},
         memory_pool={"block_tokens": 128},
     )
-    asked = offered(scenario, load_facts(), table)
+    asked = offered_load(scenario, load_facts(), table)
     assert asked.reuse == 0.5 == pytest.approx(reuse_curve(table).ideal_hit_ratio)
     assert list(asked.seen) == [0.0, 4096.0] * 20
 
@@ -69,7 +69,7 @@ def test_the_reuse_of_a_trace_is_simulated_once_for_equal_traces():
 
     def answers(trace):
         hits = lru_hit_tokens(scenario, load_facts(), trace, Caches(1, 100.0))
-        return hits, offered(scenario, load_facts(), trace)
+        return hits, offered_load(scenario, load_facts(), trace)
 
     first, again, third = map(
         answers, (table, replace(table, source_row=table.source_row + 1), other)
@@ -84,14 +84,14 @@ def test_a_trace_whose_requests_come_at_one_time_offers_them_over_the_run():
         workload={"arrivals": "trace", "trace": {"digest": table.digest, "name": table.name}},
         horizon_s=2.0, warmup_s=0.0,
     )  # fmt: skip
-    assert offered(scenario, load_facts(), table).rate_req_per_s == pytest.approx(2.5)
+    assert offered_load(scenario, load_facts(), table).rate_req_per_s == pytest.approx(2.5)
 
 
 def test_lru_caches_hit_more_the_larger_they_are_and_never_more_than_there_is():
     scenario = Scenario(
         workload={"prefix": "sessions", "follow_up_probability": 0.8, "input_tokens": 600}
     )
-    sample = offered(scenario, load_facts())
+    sample = offered_load(scenario, load_facts())
     most, tokens = sample.reuse, float(sample.prompts.sum())
     caches = [Caches(1, float(n)) for n in (1, 100, 1000, 10**9)]
     hits = [lru_hit_tokens(scenario, load_facts(), None, one).sum() / tokens for one in caches]
@@ -136,6 +136,6 @@ def test_a_sample_of_prompts_of_a_million_tokens_takes_little_memory():
     scenario = preset("million-tokens").model_copy(update={"seed": 31})
     tracemalloc.start()
     hits = lru_hit_tokens(scenario, load_facts(), None, Caches(1, 1e6))
-    assert offered(scenario, load_facts()).reuse == 0.0 == hits.sum()
+    assert offered_load(scenario, load_facts()).reuse == 0.0 == hits.sum()
     assert tracemalloc.get_traced_memory()[1] < 30e6
     tracemalloc.stop()

@@ -10,7 +10,7 @@ from tests.engine.small import recorded
 from twin.lab.library import load_facts
 from twin.scenario import Scenario, SpecError, with_overrides
 from twin.workload.generate import generate
-from twin.workload.offered import offered
+from twin.workload.offered import offered_load
 from twin.workload.profile import (
     Clock,
     closed_loop_arrivals,
@@ -96,7 +96,7 @@ def test_the_published_day_has_mean_one_and_its_published_peak():
 def test_what_is_offered_is_the_mean_over_the_run():
     scenario = with_overrides(Scenario(), {"workload.profile.shape": "step", "horizon_s": 120.0,
                                            "workload.profile.at_s": 60.0})  # fmt: skip
-    assert offered(scenario, FACTS).rate_req_per_s == pytest.approx(60.0, rel=1e-3)
+    assert offered_load(scenario, FACTS).rate_req_per_s == pytest.approx(60.0, rel=1e-3)
 
 
 def test_lengths_follow_the_published_day_and_keep_their_mean():

@@ -222,12 +222,12 @@ class Setup:
         all such nodes if there is only one. Equal arguments return one object."""
         net, apart = self.fabric, apart or self.supernodes
 
-        def lending() -> tuple[int, ...]:
+        def nodes() -> tuple[int, ...]:
             """Nodes that lend DRAM, in order, computed anew."""
             lenders, nodes_each = lending_nodes(net), self.scenario.supernode.nodes
             return tuple(node for node in lenders if apart == 1 or node // nodes_each == supernode)
 
-        return net.once(("lending", apart, supernode), lending)
+        return net.once(("lending", apart, supernode), nodes)
 
     def blocks(self, bytes_per_node: float) -> int:
         """Number of KV blocks that one memory pool holds in a tier of these bytes per node."""

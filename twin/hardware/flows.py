@@ -154,13 +154,13 @@ class Load:
         if not self.pattern.links.size:
             return float("inf"), -1
 
-        def fullest() -> tuple[float, INTS]:
+        def highest_rate() -> tuple[float, INTS]:
             """The highest bytes/s that no link exceeds; positions of the links that bound it."""
             link_bytes_per_s = net.capacity[self.pattern.links] / self.amounts
             lowest_rate = float(link_bytes_per_s.min())
             return lowest_rate, np.flatnonzero(link_bytes_per_s <= lowest_rate * (1.0 + 1e-9))
 
-        bytes_per_s, positions = net.once(("fullest", self.pattern), fullest)
+        bytes_per_s, positions = net.once(("fullest", self.pattern), highest_rate)
         links = self.links[positions]
         between_switches = links[(net.leaves[links] < 0) & (net.enters[links] < 0)]
         # Twelve digits: the order in which shares of a link were added up is no physics.

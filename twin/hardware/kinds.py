@@ -166,7 +166,7 @@ class Names:
             raise HardwareError(f"no element is named {name!r}: {EXAMPLES}")
         return vertices
 
-    def shown(self) -> list[str]:
+    def shown_names(self) -> list[str]:
         """Every name as shown to people: groups first, then vertices by kind."""
         has_several_supernodes = sum(name.startswith("supernode") for name in self._groups) > 1
         groups = [

@@ -22,7 +22,7 @@ from twin.scenario import (
     first_numbers,
     of_models,
     pools,
-    seated,
+    seated_pools,
     serving,
     sharing,
     supernodes_apart,
@@ -147,7 +147,7 @@ def place(s: Scenario, net: Network) -> Placement:
     chips = {role: pool.chip for role, pool in serving(s).items()}
     pool_dies = tuple((pool.layer_dies, pool.rank_dies) for pool in serving(s).values())
     to_place = [
-        Needed(role, i, npus, chips[role]) for role, count, npus in seated(s) for i in range(count)
+        Needed(role, i, npus, chips[role]) for role, n, npus in seated_pools(s) for i in range(n)
     ]
     prefill_on_decode = sharing(s) and (prefill.instances, prefill.npus_per_instance)
     key = ("placement", tuple(to_place), pool_dies, prefill_on_decode, deployed.placement,

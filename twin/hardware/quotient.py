@@ -57,7 +57,7 @@ class Quotient:
     """The idea: 768 dies are 48 kinds of senders. Vertices with the same links to the very same
     neighbours, of the same capacities and with the same bytes to send, carry the same in every best
     split, so each such group is one vertex and its links one link of their total capacity.
-    Sameness is found by hashing (`_twins`), not by comparing pairs.
+    Sameness is found by hashing (`_colours`), not by comparing pairs.
 
     A vertex that only sends or receives is split in two, so no path leads through it: vertex i
     enters as `size + i` and is left at `2 * size + i`; one that passes the plane on is i for both.

@@ -62,18 +62,18 @@ def _spread(
     if not capacity.size:
         return np.zeros((walks.parts.shape[0], 0))
 
-    def weighted(parts: FLOATS) -> FLOATS:
+    def weighted_bytes(parts: FLOATS) -> FLOATS:
         """Bytes on each link, far ones (parts[1]) counted 1 / beyond times."""
         return np.asarray(parts[0] + parts[1] / beyond)
 
     link_capacity = capacity / count  # of one of the links
     best_split = walks.split_by_capacity(link_capacity, members, fan)
-    pair_bytes = weighted(walks.parts)
+    pair_bytes = weighted_bytes(walks.parts)
     is_sent = (pair_bytes > 0.0) & (walks.hops >= 0)
     sent_bytes = float(pair_bytes[is_sent].sum())
     if not adaptive or sent_bytes <= 0.0:
         return best_split
-    splits, loads = [best_split], weighted(best_split) / capacity
+    splits, loads = [best_split], weighted_bytes(best_split) / capacity
     full, bound, last_price_slope = loads, 0.0, None
     earlier_full, proved_bound = math.inf, 0.0  # fullest link and bound MIX rounds ago
     walk_steps = sum(float(count[level.links].sum()) for level in walks.levels)
@@ -104,20 +104,20 @@ def _spread(
         last_price_slope, bound_s = price_slope, max(bound, LEAST_BOUND * full.max())
         log_weight = log_weight - LINK_STEP * slope * sent_bytes / bound_s
         splits.append(walks.split_by_weight(log_weight))
-        new_loads = weighted(splits[-1]) / capacity
+        new_loads = weighted_bytes(splits[-1]) / capacity
         log_price = log_price + PRICE_STEP * (2.0 * new_loads - loads) / full.max()
         log_price = np.maximum(log_price - log_price.max(), LEAST_LOG_PRICE)
         loads = new_loads
         if new_loads.max() < full.max():
             best_split, full = splits[-1], new_loads
         if round_number % mix_interval == mix_interval - 1:
-            mixture = _solvers().mixture([weighted(split) / capacity for split in splits])
+            mixture = _solvers().mixture([weighted_bytes(split) / capacity for split in splits])
             if mixture is None:
                 continue
             best_split = np.zeros_like(best_split)
             for weight, split in zip(mixture, splits, strict=True):
                 best_split += weight * split
-            full = weighted(best_split) / capacity
+            full = weighted_bytes(best_split) / capacity
     return best_split
 
 

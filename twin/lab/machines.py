@@ -13,7 +13,7 @@ from twin.hardware.network import Network
 from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab.files import decode_text, printable, read_bytes
 from twin.lab.store import Store, open_store
-from twin.scenario import Scenario, SpecError, Supernode, field_info, seated, with_overrides
+from twin.scenario import Scenario, SpecError, Supernode, field_info, seated_pools, with_overrides
 from twin.scenario.words import numbered
 
 
@@ -33,7 +33,7 @@ def read_machine(source: Path | bytes, name: str | None = None) -> ImportedMachi
 def fit_to_npus(scenario: Scenario, npus: int) -> Scenario:
     """The scenario resized to a number of NPUs (at most what its shape allows), with equal shares
     of pools: decode by the size of instances, others by their number. Raises SpecError."""
-    pools_used = sorted(seated(scenario))  # decode before prefill, which takes what decode leaves
+    pools_used = sorted(seated_pools(scenario))  # prefill last: it takes what decode leaves
     npus_now, npus_left = sum(count * size for _, count, size in pools_used), npus
     if npus < len(pools_used):
         raise SpecError(f"{numbered(npus, 'NPU')} cannot hold {len(pools_used)} pools")

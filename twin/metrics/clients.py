@@ -49,7 +49,7 @@ def fairness(o: Observed) -> float | None:
 def _fair_share_ratios(o: Observed) -> np.ndarray:
     """Tokens served to each tenant over its max-min fair share, f8[tenants]; NaN without demand."""
     served_tokens, offered_tokens = (
-        _tokens_of_tenants(o, o.finished),
+        _tokens_of_tenants(o, o.is_finished),
         _tokens_of_tenants(o, _is_first_attempt(o)),
     )
     weight = np.array([tenant.weight for tenant in o.scenario.tenants])
@@ -78,14 +78,14 @@ def tenant_rows(o: Observed) -> list[dict[str, Any]]:
     rows, requests = [], o.requests
     tenant_index = requests["tenant"].to_physical().to_numpy()
     status = requests["status"].cast(str).to_numpy()
-    first_attempts, served_tokens = _is_first_attempt(o), _tokens_of_tenants(o, o.finished)
+    first_attempts, served_tokens = _is_first_attempt(o), _tokens_of_tenants(o, o.is_finished)
     fair_share_ratios = _fair_share_ratios(o)
     for index, tenant in enumerate(o.scenario.tenants):
         is_of_tenant = tenant_index == index
-        has_token = is_of_tenant & o.started
+        has_token = is_of_tenant & o.has_first_token
         ttft_s, hit_tokens = o.ttft[has_token], requests["hit_tokens"].to_numpy()[has_token]
         prompt_tokens = int(requests["input_tokens"].to_numpy()[has_token].sum())
-        tpot_s = o.tpot[is_of_tenant[o.finished]]
+        tpot_s = o.tpot[is_of_tenant[o.is_finished]]
         rows.append({
             "tenant": tenant.name,
             "asked_req_per_s": float((is_of_tenant & first_attempts).sum()) / o.steady_s,

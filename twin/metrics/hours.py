@@ -26,7 +26,7 @@ def hours_table(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataF
         name = f"{role}_npus"
         is_recorded = name in windows.columns
         npus[name] = pl.col(name) if is_recorded else pl.lit(float(pool.instances * pool.npus))
-        if not pool.over:
+        if not pool.lender:
             held_npus = held_npus + npus[name]
         busy_share = pl.col(f"{pool.phase}_busy").fill_nan(0.0).fill_null(0.0).clip(0.0, 1.0)
         busy_npus = busy_npus + npus[name] * (busy_share * pool.cores)

@@ -79,7 +79,7 @@ class Observed:
         return self._stamp(end) - self._stamp(begin)
 
     @cached_property
-    def started(self) -> np.ndarray:
+    def has_first_token(self) -> np.ndarray:
         """Mask b[requests]: the first token fell in the steady state."""
         is_started: np.ndarray = self._stamp("first_token_s") >= self.scenario.warmup_s
         is_started[: self.at_start] = False  # they had theirs before the run
@@ -91,19 +91,19 @@ class Observed:
         return int(self.totals.get("at_start", 0.0))
 
     @cached_property
-    def finished(self) -> np.ndarray:
+    def is_finished(self) -> np.ndarray:
         """Mask b[requests]: finished in the steady state."""
         return np.asarray(self._stamp("finish_s") >= self.scenario.warmup_s)
 
     @cached_property
     def arrived_in_run(self) -> np.ndarray:
         """Mask b[finished]: the finished request arrived in the run, not before its start."""
-        return np.asarray(np.flatnonzero(self.finished) >= self.at_start)
+        return np.asarray(np.flatnonzero(self.is_finished) >= self.at_start)
 
     @cached_property
     def finished_steady(self) -> int:
         """Number of requests that finished in the steady state."""
-        return int(self.finished.sum())
+        return int(self.is_finished.sum())
 
     @cached_property
     def ttft(self) -> np.ndarray:
@@ -117,7 +117,7 @@ class Observed:
             return np.full(self.finished_steady, np.nan)
         output_tokens = self.requests["output_tokens"].to_numpy()
         emitting_s = self._span("first_token_s", "finish_s")
-        return latency.per_token_s(emitting_s[self.finished], output_tokens[self.finished])
+        return latency.per_token_s(emitting_s[self.is_finished], output_tokens[self.is_finished])
 
     @cached_property
     def slo_masks(self) -> tuple[np.ndarray, np.ndarray]:
@@ -126,7 +126,7 @@ class Observed:
         ttft_s = self.ttft
         ttft_limit_s, tpot_limit_s = latency.slo_limits_s(self.scenario, self.requests)
         if self.scenario.tenants:
-            tpot_limit_s = tpot_limit_s[self.finished]
+            tpot_limit_s = tpot_limit_s[self.is_finished]
         if "asked_s" in self.requests.columns:  # of a turn's first attempt
             ttft_s = ttft_s + (self.requests["arrival_s"] - self.requests["asked_s"]).to_numpy()
         return ttft_s <= ttft_limit_s, np.isnan(self.tpot) | (self.tpot <= tpot_limit_s)
@@ -135,42 +135,42 @@ class Observed:
     def within_slo(self) -> np.ndarray:
         """Mask b[finished]: the finished request met both its TTFT and its TPOT SLO."""
         ttft_met, tpot_met = self.slo_masks
-        return np.asarray(ttft_met[self.finished] & tpot_met)
+        return np.asarray(ttft_met[self.is_finished] & tpot_met)
 
     def count_met(self, in_mask: np.ndarray) -> float:
         """Number of finished requests in mask b[requests] that met the whole SLO; those of the
         start at the others' share. Without others no request has both latencies: the share is the
         product of the share of first tokens in time and the share of TPOT in time."""
-        is_counted = in_mask[self.finished]
+        is_counted = in_mask[self.is_finished]
         is_judged, finished_count = is_counted & self.arrived_in_run, int(is_counted.sum())
         if judged_count := int(is_judged.sum()):
             return float(self.within_slo[is_judged].sum()) * finished_count / judged_count
         ttft_met, tpot_met = self.slo_masks
-        has_first_token = in_mask & self.started
-        if not finished_count or not has_first_token.any():
+        is_first_counted = in_mask & self.has_first_token
+        if not finished_count or not is_first_counted.any():
             return 0.0
-        return float(ttft_met[has_first_token].mean()) * float(tpot_met[is_counted].sum())
+        return float(ttft_met[is_first_counted].mean()) * float(tpot_met[is_counted].sum())
 
     def attainment_of(self, in_mask: np.ndarray) -> float | None:
         """Share of finished requests in mask b[requests] that met the whole SLO; None without any,
         or if no TTFT is known: all in progress at the start, none of the mask started since."""
-        is_finished = in_mask[self.finished]
-        is_judged = (is_finished & self.arrived_in_run).any() or (in_mask & self.started).any()
-        if not is_finished.any() or not is_judged:
+        is_counted = in_mask[self.is_finished]
+        is_judged = (is_counted & self.arrived_in_run).any() or in_mask[self.has_first_token].any()
+        if not is_counted.any() or not is_judged:
             return None
-        return self.count_met(in_mask) / float(is_finished.sum())
+        return self.count_met(in_mask) / float(is_counted.sum())
 
     @property
-    def met(self) -> float:
+    def met_count(self) -> float:
         """Number of finished requests that met the whole SLO, estimated for those of the start."""
-        return self.count_met(np.ones(self.finished.size, bool))
+        return self.count_met(np.ones(self.is_finished.size, bool))
 
     @cached_property
     def spreads(self) -> Mapping[str, float | None]:
         """Mean and percentiles (s) of every latency, by the key of the metric."""
-        stayed_s = self._span("arrival_s", "finish_s")[self.finished]
+        stayed_s = self._span("arrival_s", "finish_s")[self.is_finished]
         return {
-            **latency.spread_of(self.ttft[self.started], "ttft_s"),
+            **latency.spread_of(self.ttft[self.has_first_token], "ttft_s"),
             **latency.spread_of(self.tpot[~np.isnan(self.tpot)], "tpot_s"),
             **latency.itl_spread(*self.gaps, self.totals.get("decode_tokens", 0.0)),
             **latency.spread_of(stayed_s[self.arrived_in_run], "e2e_s"),
@@ -187,13 +187,13 @@ class Observed:
         session = requests["session"].to_numpy()
         begin_s = np.full(session.max(initial=0) + 1, np.inf)
         np.minimum.at(begin_s, session, requests["asked_s"].to_numpy())
-        is_last = self.finished & (requests["turns_left"].to_numpy() == 0)
+        is_last = self.is_finished & (requests["turns_left"].to_numpy() == 0)
         return np.asarray(requests["finish_s"].to_numpy()[is_last] - begin_s[session[is_last]])
 
     def part_mean(self, name: str) -> float | None:
         """Mean seconds of one part of the TTFT (its name); None when no request went through it."""
         _, *stamps = next(part for part in latency.TTFT_PARTS if part[0] == name)
-        part_s = self._span(*stamps)[self.started]
+        part_s = self._span(*stamps)[self.has_first_token]
         is_missing = np.isnan(part_s)
         measured_s = part_s[~is_missing] if is_missing.any() else part_s
         return float(measured_s.mean()) if measured_s.size else None
@@ -212,7 +212,7 @@ class Observed:
     def npus_held(self) -> float:
         """NPUs that belong to an instance, each counted once."""
         pools = serving(self.scenario)
-        return sum(npus for role, npus in self.npus.items() if not pools[role].over)
+        return sum(npus for role, npus in self.npus.items() if not pools[role].lender)
 
     @property
     def npu_s_held(self) -> float:
@@ -289,7 +289,7 @@ class Observed:
         pools, cost = serving(self.scenario), self.scenario.cost
         supernode, npus_by_price = self.scenario.supernode, dict[float, float]()
         for role, npu_count in self.npus.items():
-            if not pools[role].over:
+            if not pools[role].lender:
                 kind = supernode.kind_with(pools[role].chip)
                 price = (kind.price_per_npu_hour if kind else 0.0) or cost.price_per_npu_hour
                 npus_by_price[price] = npus_by_price.get(price, 0.0) + npu_count
@@ -333,14 +333,14 @@ class Several(Observed):
     parts: tuple[Observed, ...] = ()
 
     at_start = _summed("at_start", int)
-    started = _joined_arrays("started")
-    finished = _joined_arrays("finished")
+    has_first_token = _joined_arrays("has_first_token")
+    is_finished = _joined_arrays("is_finished")
     arrived_in_run = _joined_arrays("arrived_in_run")
     ttft = _joined_arrays("ttft")
     tpot = _joined_arrays("tpot")
     within_slo = _joined_arrays("within_slo")
     session_times = _joined_arrays("session_times")
-    met = _summed("met")
+    met_count = _summed("met_count")
     output_tokens = _summed("output_tokens")
     tokens_served = _summed("tokens_served")
     ssd_tokens = _summed("ssd_tokens")

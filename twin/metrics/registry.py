@@ -145,11 +145,11 @@ _LATENCY = [
 _RATES = [
     Metric("goodput_req_per_s", "Goodput", "rate", "req/s", "higher",
            "Requests per second that met the whole SLO; the whole machine.", "rates",
-           lambda o: o.per_second(o.met), "whole machine", places=(*TILE, "leading", "sweep"),
+           lambda o: o.per_second(o.met_count), "whole machine", places=(*TILE, "leading", "sweep"),
            note=("slo_attainment", "{} met the SLO"), term="goodput"),
     Metric("slo_attainment", "SLO attainment", "share", "%", "higher",
            "Share of finished requests that met both the TTFT and the TPOT target.", "rates",
-           lambda o: quotient(o.met, float(o.finished_steady)), short="SLO met",
+           lambda o: quotient(o.met_count, float(o.finished_steady)), short="SLO met",
            places=("library", "comparison", "table", "leading", "card"), term="SLO"),
     Metric("throughput_req_per_s", "Finished requests per second", "rate", "req/s", "higher",
            "Requests finished per second; the whole machine.", "rates",
@@ -223,7 +223,7 @@ _COST = [
            places=(*TABLE, "instances")),
     Metric("goodput_per_npu_hour", "Goodput per NPU-hour", "rate", "requests", "higher",
            "Requests that met the whole SLO for an hour of an NPU that belongs to an instance.",
-           "rates", lambda o: quotient(3600.0 * o.met, o.npus_held * o.steady_s),
+           "rates", lambda o: quotient(3600.0 * o.met_count, o.npus_held * o.steady_s),
            places=(*COMPARED, "instances"), term="goodput"),
     Metric("cost_per_million_tokens", "Cost", "rate", "/ M tokens", "lower",
            "Price of the NPU-hours over a million output tokens, in the currency of the price that "

@@ -41,7 +41,7 @@ class Experts(Product):
 
 @record
 class DecodeCore(Record):
-    """The attention core over cached tokens; `away`: what of it is offloaded to prefill dies."""
+    """The attention core over cached tokens; `away_*`: what of it is offloaded to prefill dies."""
 
     fixed: float = computed("Launch, and what it takes beyond its roofs.", LAUNCHES)
     context: float = computed("Per context token, all query tokens of a pass.", CORE)

@@ -280,7 +280,7 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
     Raises ModelError when the model does not fit them, HardwareError when links are missing."""
     net, pool = at.net, at.pools[role]
     token_bytes = kv_bytes(at.shape, at.drafter, pool.precision.kv)
-    offloaded = offload(at) if pool.away else None
+    offloaded = offload(at) if pool.offload else None
     attending = dies[: len(dies) - _expert_dies(pool, load_chip(at.facts, pool.chip), len(dies))]
     host_kv = host_kv_path(net, attending, pool.own.in_host, at.memory_pool.block_tokens)
     setting, coefficients = _coefficients_of(at, pool, dies, offloaded, host_kv)
@@ -342,23 +342,24 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
 
 
 def _coefficients_of(
-    at: Deployed, pool: Pool, dies: tuple[int, ...], away: Offload | None, host: HostMemory | None
-) -> tuple[Setting, Coefficients]:
+    at: Deployed, pool: Pool, dies: tuple[int, ...], offloaded: Offload | None,
+    host: HostMemory | None,
+) -> tuple[Setting, Coefficients]:  # fmt: skip
     """Setting and cost coefficients of a pool's instance, with its part of the HBM bandwidth where
-    prefill runs on decode's NPUs. away: attention offloaded to prefill; host: KV in host memory."""
+    prefill runs on decode's NPUs. offloaded: attention there; host: KV in host memory."""
     chip, net = load_chip(at.facts, pool.chip), at.net
     # The batch decides no coefficient, so all batches have the same ones.
     single = at.deployment.decode.model_copy(update={"batch_per_npu": 1})
     d, pool = at.deployment.model_copy(update={"decode": single}), replace(pool, batch_per_npu=1)
     clock_share = at.clocks.get(pool.role, 1.0)
-    key = _InstanceKey(d, at.experts, at.facts, pool, clock_share, away=away, host=host)
+    key = _InstanceKey(d, at.experts, at.facts, pool, clock_share, offloaded=offloaded, host=host)
     if (guest := at.guest) is None:
         return _price(key, net, dies)
     machine = load_machine(at.facts, replace(chip, clock=clock_share), cores=guest.cores)
     hbm_share = bandwidth_for_prefill(machine, replace(machine, cores=1.0 - guest.cores))
-    if not pool.over:
+    if not pool.lender:
         host_dies = dies[: guest.npus * chip.dies_per_npu]
-        guest_key = key._replace(pool=guest, hbm=hbm_share, away=None, host=None)
+        guest_key = key._replace(pool=guest, hbm=hbm_share, offloaded=None, host=None)
         prefill = _price(guest_key, net, host_dies)[1]
         assert isinstance(prefill, c.Prefill)
         batch_tokens = guest.tokens_per_npu * len(host_dies) / chip.dies_per_npu
@@ -375,7 +376,7 @@ class _InstanceKey(NamedTuple):
     pool: Pool
     clock: float  # share of the rated one
     hbm: float = 1.0  # share of the sustained HBM bandwidth that the pool has
-    away: Offload | None = None
+    offloaded: Offload | None = None
     host: HostMemory | None = None
 
 
@@ -428,9 +429,9 @@ def _price_over_exchanges(
     for fmt in (formats_of_part.linear, formats_of_part.expert):  # refused with what was chosen
         chip.peak(product_format(fmt), pool.precision.weights)
     lender = None
-    if offloaded is not None and pool.away is not None:
-        chip_away = replace(load_chip(facts, pool.away.chip), clock=offloaded.clock)
-        lender = load_machine(facts, chip_away, attention_kernel)
+    if offloaded is not None and pool.offload is not None:
+        lender_chip = replace(load_chip(facts, pool.offload.chip), clock=offloaded.clock)
+        lender = load_machine(facts, lender_chip, attention_kernel)
     setting = Setting(
         pool=pool,
         shape=shape,

@@ -40,4 +40,4 @@ class Deployed:
     @property
     def guest(self) -> Pool | None:
         """The pool that runs on another pool's NPUs; None: each has NPUs of its own."""
-        return next((pool for pool in self.pools.values() if pool.over), None)
+        return next((pool for pool in self.pools.values() if pool.lender), None)

@@ -50,7 +50,7 @@ class Offload:
 def offload(deployed: Deployed) -> Offload:
     """Offload of decode's attention over the KV hand-off's plane; HardwareError without a link."""
     net, plane, pool = deployed.net, deployed.deployment.kv_transfer_plane, deployed.pools["decode"]
-    assert pool.away is not None
+    assert pool.offload is not None
     unlinked_dies = dies_without_path(net, plane)
     linked_dies: dict[str, list[int]] = {"decode": [], "prefill": []}
     for one in deployed.instances:
@@ -68,10 +68,10 @@ def offload(deployed: Deployed) -> Offload:
     back_load = demands.kv_load(net, linked_dies["prefill"], linked_dies["decode"], plane, "pairs")
     decode_dies = len(linked_dies["decode"])
     return Offload(
-        share=pool.away.requests,
-        lender=pool.away.over,
-        cores=pool.away.cores,
-        clock=deployed.clocks.get(pool.away.over, 1.0),
+        share=pool.offload.requests,
+        lender=pool.offload.lender,
+        cores=pool.offload.cores,
+        clock=deployed.clocks.get(pool.offload.lender, 1.0),
         served=decode_dies / len(linked_dies["prefill"]),
         out_bytes_per_s=out_load.rate_alone(net)[0] / decode_dies,
         back_bytes_per_s=back_load.rate_alone(net)[0] / decode_dies,
@@ -83,7 +83,7 @@ def offload_notes(roles: Mapping[str, RoleCosts], max_context: int) -> list[str]
     """A sentence where offloaded attention leaves decode less KV space than it has of its own.
     max_context: tokens of the longest prompt of the model."""
     decode, prefill = roles.get("decode"), roles.get("prefill")
-    if decode is None or prefill is None or decode.pool.away is None:
+    if decode is None or prefill is None or decode.pool.offload is None:
         return []
     own_tokens = int(decode.memory.kv / decode.kv_bytes_per_token)
     if decode.kv_tokens_per_rank >= own_tokens:
@@ -92,8 +92,8 @@ def offload_notes(roles: Mapping[str, RoleCosts], max_context: int) -> list[str]
     is_batch_larger = prefill.kv_tokens_per_rank > max_context
     remedy = "deployment.prefill.tokens_per_npu, or the share" if is_batch_larger else "the share"
     return [
-        f"deployment.decode.attention_offload = {decode.pool.away.requests:g} leaves a decode die "
-        f"{decode.kv_tokens_per_rank:,} KV tokens of the {own_tokens:,} that it has without: a "
+        f"deployment.decode.attention_offload = {decode.pool.offload.requests:g} leaves a decode "
+        f"die {decode.kv_tokens_per_rank:,} KV tokens of the {own_tokens:,} that it has without: a "
         "prefill die needs its own for a batch and the longest prompt, and lends "
         f"{prefill.kv_tokens_lent:,}. Lower {remedy}."
     ]
@@ -110,6 +110,6 @@ def bytes_per_token(at: Deployed, kv_bytes: float) -> tuple[float, float]:
     """(bytes of a token's KV handed to decode, bytes that its offloaded attention moves in an
     iteration): means over requests, all layers; kv_bytes: of a token."""
     decode, shape, kv = at.pools.get("decode"), at.shape, at.stored_kv
-    away_share = decode.away.requests if decode and decode.away else 0.0
+    share = decode.offload.requests if decode and decode.offload else 0.0
     layers = kv_bytes / shape.kv_bytes_per_token_layer(kv)
-    return (1.0 - away_share) * kv_bytes, away_share * (sum(core_message_bytes(shape, kv)) * layers)
+    return (1.0 - share) * kv_bytes, share * (sum(core_message_bytes(shape, kv)) * layers)

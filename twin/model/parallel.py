@@ -75,7 +75,7 @@ def _result_bytes(x: Part) -> float:
 
 def _cached_bytes(x: Part) -> float:
     """KV bytes, mean layer, of one token of each die (or group that splits heads) of a context."""
-    head_share = x.whole.latent_of(x.heads) / x.whole.latent
+    head_share = x.whole.kv_width_of(x.heads) / x.whole.kv_width
     token_layer_bytes = x.whole.cached_bytes_per_token(x.kv) / x.whole.layers
     return x.context * x.heads * head_share * token_layer_bytes
 
@@ -203,12 +203,12 @@ def _stage_dies(pool: Pool, shape: Shape, dies: int) -> int:
     """Number of dies of a pipeline stage; raises ModelError where there can be none."""
     stage_count = pool.own.pp_stages
     setting = f"deployment.{pool.phase}.pp_stages = {stage_count}"
-    if pool.phase == "decode" and (pool.cores < 1.0 or pool.experts or pool.away):
+    if pool.phase == "decode" and (pool.cores < 1.0 or pool.experts or pool.offload):
         raise ModelError(
             f"{setting}: dies that decode shares with prefill, that run its attention or have "
             "experts alone need all layers: take 1, or give decode NPUs of its own that do all"
         )
-    if pool.over or pool.cores != pool.own.cores:
+    if pool.lender or pool.cores != pool.own.cores:
         raise ModelError(
             f"{setting}: dies that prefill shares with decode, or that run its attention, need all "
             "layers: take 1, or give prefill NPUs of its own"
@@ -248,7 +248,7 @@ def refuse_bad_splits(pool: Pool, shape: Shape, draft_shape: Shape | None, dies:
                 f"the {dies} dies with attention of a {pool.role} instance"
             )
         return
-    if pool.away:
+    if pool.offload:
         raise ModelError(
             f"{field}: offloaded attention (deployment.decode.attention_offload) has whole "
             "requests on dies of prefill: take 1"
@@ -259,7 +259,7 @@ def refuse_bad_splits(pool: Pool, shape: Shape, draft_shape: Shape | None, dies:
             "heads of a request share out its context"
         )
     for model, name in ((shape, shape.title), (draft_shape, "its drafter")):
-        if model and model.latent_of(own.tp_dies // cp_dies) != model.latent_of(own.tp_dies):
+        if model and model.kv_width_of(own.tp_dies // cp_dies) != model.kv_width_of(own.tp_dies):
             raise ModelError(
                 f"{field}: the {numbered(own.tp_dies, 'die')} of a rank have the {model.kv_heads} "
                 f"KV heads of {name} {max(1, own.tp_dies // model.kv_heads)} times, and only "

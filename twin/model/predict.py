@@ -272,7 +272,7 @@ def _predict_prefill(
     is_data_parallel = role.pool.own.attention == "dp"
     if traffic.input_tokens > role.kv_tokens_per_rank:
         # On NPUs of decode there is room for one batch, however many they are.
-        remedy = "raise deployment.prefill.tokens_per_npu" if role.pool.over else "add NPUs"
+        remedy = "raise deployment.prefill.tokens_per_npu" if role.pool.lender else "add NPUs"
         raise ModelError(
             f"a prompt of {traffic.input_tokens:,.0f} tokens does not fit: a die of a prefill "
             f"instance has KV space for {role.kv_tokens_per_rank:,} tokens; shorten it or {remedy}"
@@ -393,7 +393,7 @@ def _advice(
     if max(prefill_rate, decode_rate) <= LEVEL * min(prefill_rate, decode_rate):
         return "Prefill and decode are in balance within 10 %."
     scarce_pool = "prefill" if prefill_rate < decode_rate else "decode"
-    if any(pool.over for pool in pools.values()):
+    if any(pool.lender for pool in pools.values()):
         other_pool = "decode" if scarce_pool == "prefill" else "prefill"
         if scarce_pool == "decode" and decode is not None and decode.limited_by == "KV space":
             return (

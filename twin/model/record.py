@@ -93,7 +93,7 @@ def _declaration(declared: Field[Any]) -> Coefficient:
 def map_numbers(whole: R, value_of: Callable[[Coefficient, float], float]) -> R:
     """A copy of the record, each number replaced by value_of(declaration without name, number)."""
 
-    def mapped(declared: Field[Any]) -> Any:
+    def mapped_value(declared: Field[Any]) -> Any:
         """The new value of a field: its number, or its records, replaced."""
         value = getattr(whole, declared.name)
         if isinstance(value, tuple):
@@ -102,7 +102,7 @@ def map_numbers(whole: R, value_of: Callable[[Coefficient, float], float]) -> R:
             return map_numbers(value, value_of)
         return value_of(_declaration(declared), value)
 
-    return type(whole)(*map(mapped, _fields(type(whole))))  # type: ignore[arg-type]
+    return type(whole)(*map(mapped_value, _fields(type(whole))))  # type: ignore[arg-type]
 
 
 def scale_computed(whole: R, factor: float) -> R:
@@ -110,7 +110,7 @@ def scale_computed(whole: R, factor: float) -> R:
     return map_numbers(whole, lambda c, v: v * factor if c.scale == "computed" else v)
 
 
-def slowed(whole: R, speed: float) -> R:
+def at_speed(whole: R, speed: float) -> R:
     """A copy of the record for a die that computes at `speed` (1: rated). Every exchange is a
     barrier, so one slow die sets the pace of all (a straggler)."""
     return map_numbers(whole, lambda c, v: v / speed if c.scale == "computed" else v)

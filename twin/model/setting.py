@@ -196,7 +196,7 @@ class Setting:
         """Number of copies of a prompt's KV that the dies which share its heads read in all: each
         die reads the KV of its own heads, but all latents (MLA)."""
         dies = self.head_dies if self.sends_to_experts else self.split_dies
-        return dies * self.whole.latent_of(dies) / self.whole.latent
+        return dies * self.whole.kv_width_of(dies) / self.whole.kv_width
 
     @property
     def split_dies(self) -> int:

@@ -80,9 +80,9 @@ class Shape(Widths):
         """KV heads that one of `dies` has when these split the heads."""
         return max(1, math.ceil(self.kv_heads / dies))
 
-    def latent_of(self, dies: int) -> int:
+    def kv_width_of(self, dies: int) -> int:
         """Numbers in key and value of a token in a layer for one of `dies` that split the heads."""
-        return replace(self, kv_heads=self._kv_heads_of(dies)).latent
+        return replace(self, kv_heads=self._kv_heads_of(dies)).kv_width
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -223,8 +223,8 @@ class Shape(Widths):
         if not self.is_compressed:
             return query_weights + self.hidden * (self.index_dim + self.index_heads)
         selecting = query_weights + self.hidden * (self.index_heads + OVERLAP * 2 * self.index_dim)
-        selecting += self.hidden * OVERLAP * 2 * self.latent
-        pooling = self.hidden * 2 * self.latent
+        selecting += self.hidden * OVERLAP * 2 * self.kv_width
+        pooling = self.hidden * 2 * self.kv_width
         return round((self.select_layers * selecting + self.pool_layers * pooling) / self.layers)
 
     @property
@@ -250,7 +250,7 @@ class Shape(Widths):
         return 3 * self.hidden * self.dense_intermediate
 
     @property
-    def latent(self) -> int:
+    def kv_width(self) -> int:
         """Numbers in key and value that a layer caches for a token."""
         return self.kind.cached(self)
 
@@ -264,7 +264,7 @@ class Shape(Widths):
 
     def core_bytes_per_token_layer(self, kv: str) -> float:
         """Bytes that the core reads of a token in a layer; int8 has its positional part in BF16."""
-        return 2.0 * self.latent if kv == "bf16" else float(self.kind.small_bytes(self))
+        return 2.0 * self.kv_width if kv == "bf16" else float(self.kind.small_bytes(self))
 
     @property
     def decode_core_flops(self) -> float:

@@ -141,7 +141,7 @@ def _share_with_guest(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) ->
     stored once (semi-PD's unified storage, arXiv 2504.19867): all but the experts, and these too
     where an instance of each has the same dies. Prefill has room for the KV of one batch, decode
     has the rest. Raises ModelError when that fits no request."""
-    deployment, prefill, host_pool = at.deployment, at.deployment.prefill, at.pools[guest.over]
+    deployment, prefill, host_pool = at.deployment, at.deployment.prefill, at.pools[guest.lender]
     bytes_per_token = kv_bytes(x.shape, x.drafter, x.pool.precision.kv)
     expert_layers = x.shape.moe_layers + x.drafter.module
     shape_part, experts_tp = stages.shape_on_die(x.whole, guest), guest.own.experts_tp
@@ -171,7 +171,7 @@ def _share_with_guest(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) ->
     holding_dies = layout.dies if prefill.attention == "dp" else guest.own.cp_dies
     prompt_token_bytes = kv_bytes(x.whole.split(parts_of_model), x.drafter, guest.precision.kv)
     batch_bytes = prefill.tokens_per_npu * guest.npus / holding_dies * prompt_token_bytes
-    if x.pool.over:
+    if x.pool.lender:
         return replace(own, others=own.kv - batch_bytes)
     # Decode holds one request at least, and a block more (`steady.room_for`).
     request_bytes = (at.request_tokens + at.memory_pool.block_tokens) * bytes_per_token

@@ -31,7 +31,7 @@ class PoolSeen:
     needed: float
 
     @property
-    def committed(self) -> int:
+    def committed_count(self) -> int:
         """Number of instances that serve or start."""
         return self.serving + self.starting
 
@@ -62,7 +62,7 @@ Controller = Callable[[Seen, Rule], Wanted]
 
 def _count_for_pressure(pool: PoolSeen, pressure: float, rule: Rule) -> int:
     """Number of instances that keep pressure at the high mark; unchanged between the marks."""
-    count_now = pool.committed
+    count_now = pool.committed_count
     if rule.low <= pressure <= rule.high:
         return count_now
     needed_count = math.ceil(pool.serving * pressure / rule.high - ROUNDING)
@@ -81,7 +81,7 @@ def scale_by(pressure: Callable[[PoolSeen], float]) -> Controller:
 def rebalance(seen: Seen, rule: Rule) -> Wanted:
     """Instances that each pool needs; with too few NPUs, the split whose worst pool is best off."""
     pools = tuple(seen.pools.values())
-    split_now = tuple(pool.committed for pool in pools)
+    split_now = tuple(pool.committed_count for pool in pools)
 
     def npus(split: Wanted) -> int:
         """NPUs that the instances of a split take up."""

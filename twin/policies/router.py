@@ -199,7 +199,7 @@ def choose_rank(
     has room. choice: a code of `RANK_CHOICES`. taken_slots i8[ranks], taken_tokens f8[ranks]:
     running plus reserved; all_slots, all_tokens: their sums; slots i8[ranks]: maximum of each;
     `routed` counts the choices so far; price f8[ranks]: scratch; floor f8[ranks / BLOCK]: see
-    `lightest`. `kv_and_requests` takes the least sum of the two over their means (DeepSeek,
+    `lightest_rank`. `kv_and_requests` takes the least sum of the two over their means (DeepSeek,
     open-infra-index day 6); `kv_tokens` is xDeepServe's (arXiv 2508.02520), `requests` vLLM's."""
     ranks = taken_slots.size
     if choice == RANKS_IN_TURN:
@@ -212,7 +212,7 @@ def choose_rank(
     slot_weight = 0.0 if choice == BY_TOKENS else max(all_tokens, 1.0)
     for checks_room in range(2):  # room for tokens counts only if the lightest rank lacks it
         limit = capacity_tokens if checks_room else np.inf
-        best_rank = lightest(
+        best_rank = lightest_rank(
             token_weight, slot_weight, taken_slots, taken_tokens, slots, need_tokens, limit, price,
             floor,
         )  # fmt: skip
@@ -222,7 +222,7 @@ def choose_rank(
 
 
 @kernel
-def lightest(
+def lightest_rank(
     token_weight: float, slot_weight: float, taken_slots: np.ndarray, taken_tokens: np.ndarray,
     slots: np.ndarray, need_tokens: float, capacity_tokens: float, price: np.ndarray,
     floor: np.ndarray,
@@ -267,12 +267,12 @@ def lightest(
         if floor_bits[block] < 0:
             floor_bits[block] = ~floor_bits[block]
             if floor_bits[block] <= least_bits < INFINITE:
-                best = fewest_tokens(load_bits, taken_tokens, block * BLOCK, int(least_bits), best)
+                best = emptiest_rank(load_bits, taken_tokens, block * BLOCK, int(least_bits), best)
     return best
 
 
 @kernel
-def fewest_tokens(
+def emptiest_rank(
     bits: np.ndarray, taken_tokens: np.ndarray, begin: int, least_bits: int, best: int
 ) -> int:
     """The rank with the fewest tokens, of `best` (-1: none) and those ranks from `begin` to the end

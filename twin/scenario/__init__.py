@@ -28,7 +28,7 @@ from twin.scenario.groups import (
     is_elastic,
     offloaded_share,
     pools,
-    seated,
+    seated_pools,
     serving,
     sharing,
     supernodes_apart,

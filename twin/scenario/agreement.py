@@ -92,7 +92,7 @@ def _chip_disagreements(s: Scenario) -> list[str]:
     )  # fmt: skip
     npus_by_chip: Counter[str] = Counter()
     for pool in serving(s).values():
-        npus_by_chip[pool.chip] += 0 if pool.over else pool.instances * pool.npus
+        npus_by_chip[pool.chip] += 0 if pool.lender else pool.instances * pool.npus
     for chip, npus in npus_by_chip.items():
         if chip not in machine.chips:
             problems.append(

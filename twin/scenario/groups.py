@@ -57,7 +57,7 @@ class Group:
     npus: int  # that one instance uses
     chip: str  # of these NPUs, a file in data/chips
     cores: float = 1.0  # share of each die's cores that it computes on
-    over: str = ""  # role of the pool on whose NPUs it lies; "": they are its instance's own
+    lender: str = ""  # role of the pool on whose NPUs it lies; "": they are its instance's own
     requests: float = 1.0  # share of the instance's requests whose attention core it runs
     domains: int = 1  # parts of an attention group that take turns at the experts
     attention: Literal["dp", "tp", "sp_tp_sp"] = "dp"
@@ -110,14 +110,14 @@ class Pool:
         return "prefill" if self.role == "prefill" else "decode"
 
     @property
-    def over(self) -> str:
+    def lender(self) -> str:
         """Role of the pool whose first NPUs this pool's instances share; "": none."""
-        return self.own.over
+        return self.own.lender
 
     @property
     def npus(self) -> int:
-        """NPUs that one instance computes on: its own, or those of the pool `over`."""
-        return sum(group.npus for group in self.groups if group.over == self.over)
+        """NPUs that one instance computes on: its own, or those of the pool `lender`."""
+        return sum(group.npus for group in self.groups if group.lender == self.lender)
 
     @property
     def experts(self) -> Group | None:
@@ -125,7 +125,7 @@ class Pool:
         return next((group for group in self.groups if group.coupling == "turns"), None)
 
     @property
-    def away(self) -> Group | None:
+    def offload(self) -> Group | None:
         """The group that runs attention cores on NPUs of another pool; None: there is none."""
         return next((group for group in self.groups if group.coupling == "iteration"), None)
 
@@ -150,7 +150,7 @@ def copies_kv(s: Scenario) -> bool:
 
 def sharing(s: Scenario) -> Pool | None:
     """The pool whose instances lie on the NPUs of another pool; None: each pool has its own."""
-    return next((pool for pool in serving(s).values() if pool.over), None)
+    return next((pool for pool in serving(s).values() if pool.lender), None)
 
 
 def supernodes_apart(s: Scenario) -> int:
@@ -172,7 +172,7 @@ def core_share(s: Scenario, role: str) -> float:
 def offloaded_share(s: Scenario) -> float:
     """Share of the requests that decode whose attention is offloaded to prefill NPUs; 0: none."""
     decode = serving(s).get("decode")
-    return decode.away.requests if decode and decode.away else 0.0
+    return decode.offload.requests if decode and decode.offload else 0.0
 
 
 def pools(s: Scenario) -> list[tuple[str, int, int]]:
@@ -180,9 +180,9 @@ def pools(s: Scenario) -> list[tuple[str, int, int]]:
     return [(pool.role, pool.instances, pool.npus) for pool in serving(s).values()]
 
 
-def seated(s: Scenario) -> list[tuple[str, int, int]]:
+def seated_pools(s: Scenario) -> list[tuple[str, int, int]]:
     """The pools with NPUs of their own: (role, instances, NPUs of an instance)."""
-    return [(pool.role, pool.instances, pool.npus) for pool in serving(s).values() if not pool.over]
+    return [(p.role, p.instances, p.npus) for p in serving(s).values() if not p.lender]
 
 
 @lru_cache(maxsize=64)
@@ -252,7 +252,7 @@ def _decode_pool(deployment: Deployment, chip: str) -> Pool:
     if offloaded_share:
         groups.append(Group(
             ("attention_core",), prefill.instances * prefill.npus_per_instance,
-            _chip_name(prefill.chip, chip), _lent_cores(deployment), over="prefill",
+            _chip_name(prefill.chip, chip), _lent_cores(deployment), lender="prefill",
             requests=offloaded_share, coupling="iteration",
         ))  # fmt: skip
     return Pool(

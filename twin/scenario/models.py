@@ -65,7 +65,7 @@ def owners(s: Scenario) -> list[int]:
 
 def own_npus(s: Scenario) -> int:
     """NPUs that the instances of the scenario's first model occupy, each counted once."""
-    return sum(pool.instances * pool.npus for pool in serving(s).values() if not pool.over)
+    return sum(pool.instances * pool.npus for pool in serving(s).values() if not pool.lender)
 
 
 def most_npus(s: Scenario) -> int:

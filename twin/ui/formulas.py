@@ -69,7 +69,7 @@ def _formula_inputs(s: Scenario) -> steady.Priced:
 
 # What the traffic demands, by a sample of its requests (Offered).
 offered = formula(
-    "offered", lambda s: offer.offered(s, session.facts(), replayed_trace(s)), _no_trace,
+    "offered", lambda s: offer.offered_load(s, session.facts(), replayed_trace(s)), _no_trace,
     spinner="Drawing a sample of the requests",
 )  # fmt: skip
 # What the deployment sustains (Prediction).

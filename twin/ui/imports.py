@@ -22,7 +22,7 @@ from twin.scenario.words import first_few
 from twin.ui import forms, session, words
 from twin.ui.fields import sentence
 from twin.ui.show import plain
-from twin.workload.offered import offered
+from twin.workload.offered import offered_load
 from twin.workload.requests import WorkloadError
 
 OFFERED = 50  # values offered for choice
@@ -182,7 +182,7 @@ def _preview_trace(table: Any) -> Preview:
     preview = reader.preview(table)
     duration_s = preview["duration_s"]
     # As the Workload page will say it, in the blocks of this draft's memory pool.
-    reuse_share = offered(ask.with_trace(session.draft(), table), session.facts(), table).reuse
+    reuse_share = offered_load(ask.with_trace(session.draft(), table), session.facts(), table).reuse
     no_reuse = "nothing: no prefixes in the file"
     no_time = "no times in the file" if duration_s is None else "all at one time"
     figures = {

@@ -82,7 +82,7 @@ class _Sample:
     weight: float  # requests of the run that one stands for
 
 
-def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
+def offered_load(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
     """Figures of the scenario's traffic, from its first requests, where prompts share blocks from
     those after the warm-up, or from all of a trace. They are cached: one sample serves every
     question about the same traffic. Raises as `generate`."""
@@ -210,7 +210,7 @@ def lru_hit_tokens(
     answers: bool = False,
 ) -> np.ndarray:  # fmt: skip
     """Tokens of each prompt of the sample that hit in LRU caches, i8[requests], of a trace those of
-    its first ones; answers: whether caches store answers too. Cached like `offered`."""
+    its first ones; answers: whether caches store answers too. Cached like `offered_load`."""
     if trace is not None:
         trace_args = scenario.workload, scenario.seed, scenario.memory_pool.block_tokens
         return _trace_lru_hit_tokens(*trace_args, facts, trace, caches, answers)

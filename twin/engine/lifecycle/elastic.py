@@ -60,7 +60,7 @@ class Elastic:
         self._limits = Rule(rule.high, rule.low, least, rule.idle == "keep")
         self.agenda.add(rule.interval_s, self._measure_pools)
 
-    def _committed(self, pool: Pool) -> int:
+    def _committed_count(self, pool: Pool) -> int:
         """Number of a pool's instances that serve, start, recover, or start once others drained."""
         planned_count = sum(_pool_of(self.life, instance) == pool for instance in self.life.planned)
         instances = self.life.in_state(pool[0], *STARTS, "serve", "down", at=pool[1])
@@ -68,7 +68,7 @@ class Elastic:
 
     def _committed_by_role(self) -> Wanted:
         """Number of instances of each role that serve, start or recover, of all supernodes."""
-        counts = {pool: self._committed(pool) for pool in self.pools}
+        counts = {pool: self._committed_count(pool) for pool in self.pools}
         return tuple(sum(n for pool, n in counts.items() if pool[0] == role) for role in self.roles)
 
     def _targets(self, wanted: Wanted) -> dict[Pool, int]:
@@ -104,7 +104,7 @@ class Elastic:
         if inside_count or arrived_count > self._arrived:
             self._arrived, self._idle_since_s = arrived_count, t_s
         for pool in self.pools:
-            if inside_count and not self._committed(pool):
+            if inside_count and not self._committed_count(pool):
                 self._grow(pool, {}, t_s, urgent=True)
             elif not inside_count and t_s >= self._idle_since_s + idle_s:
                 for instance in self.life.in_state(pool[0], "serve", at=pool[1]):
@@ -137,7 +137,7 @@ class Elastic:
         """Apply a row of the schedule, counts by role; what cannot begin yet is retried later."""
         self._goal = wanted
         self._begin_changes(wanted, t_s, dict.fromkeys(self.pools, True), None, wanted)
-        if any(count != self._committed(pool) for pool, count in self._targets(wanted).items()):
+        if any(n != self._committed_count(pool) for pool, n in self._targets(wanted).items()):
 
             def follow_again(now_s: float) -> None:
                 """Follow the row once more, unless another row has begun."""
@@ -164,7 +164,7 @@ class Elastic:
     ) -> None:
         """Begin changes to counts `now` by role, starts and role changes before stops. is_calm:
         pools past their cool-down; view, wanted: for the row of the decision (None: no row)."""
-        missing = {pool: n - self._committed(pool) for pool, n in self._targets(now).items()}
+        missing = {pool: n - self._committed_count(pool) for pool, n in self._targets(now).items()}
         start_count = stop_count = role_changes = 0
         why_not = ""
         for pool in self.pools:

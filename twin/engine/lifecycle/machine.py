@@ -26,7 +26,7 @@ from twin.hardware.prices import host_copy_rates, nic, port_rates, ports_of, tra
 from twin.model.batch import attention_s_per_token, batch_line, bytes_sent, recompute_s_per_token
 from twin.model.costs import RoleCosts, role_costs
 from twin.model.fetch import copies_bytes_per_s
-from twin.model.record import numbers, slowed
+from twin.model.record import at_speed, numbers
 from twin.model.space import kv_layers
 from twin.scenario import Fault
 
@@ -174,7 +174,7 @@ class Machine:
             speed_of_die = speed_by_die(self.fabric, self.in_force)
             slowest_speed = min((speed_of_die.get(die, 1.0) for die in dies), default=1.0)
             if slowest_speed < 1.0:
-                costs = replace(costs, coefficients=slowed(costs.coefficients, slowest_speed))
+                costs = replace(costs, coefficients=at_speed(costs.coefficients, slowest_speed))
             return costs
 
         state_key = tuple(self.in_force), instance.role, dies

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from twin.extras.allocation.study import Shares, allocated_shares
-from twin.scenario import Scenario, seated
+from twin.scenario import Scenario, seated_pools
 from twin.scenario.words import numbered
 from twin.ui import session, theme
 from twin.ui.charts.base import Chart, add_line, chart, figure
@@ -38,7 +38,7 @@ def draw_study(draft: Scenario) -> None:
         "How full do instances of these sizes keep supernodes?", key="allocation-study"
     ):
         return
-    plot(allocation_chart(_cached_shares(seated(draft), draft)), "allocation-by-size")
+    plot(allocation_chart(_cached_shares(seated_pools(draft), draft)), "allocation-by-size")
     st.caption(
         "A block, the NPUs of one instance, has to fit into one supernode and waits until it does. "
         f"Sizes of blocks: {session.facts()['allocation.block_means'].source}; "

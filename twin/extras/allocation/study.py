@@ -18,7 +18,7 @@ from twin.hardware.walks import FLOATS
 from twin.kernels import rng
 from twin.lab.ask import scenario_named
 from twin.lab.library import load_facts
-from twin.scenario import Scenario, seated
+from twin.scenario import Scenario, seated_pools
 from twin.scenario.words import numbered
 
 SEEDS = 3  # whose mean is given
@@ -125,7 +125,7 @@ def allocated_shares(
         for mean in (means or facts["allocation.block_means"].value)
     }
     if deployment is not None:
-        instance_mix = [(npus, float(count)) for _, count, npus in seated(deployment)]
+        instance_mix = [(npus, float(count)) for _, count, npus in seated_pools(deployment)]
         mixes["instances of this deployment"] = instance_mix
     fleet_npus = int(facts["allocation.fleet"].value)
     supernode_sizes = supernodes or facts["allocation.supernode_sizes"].value

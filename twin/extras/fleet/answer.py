@@ -51,7 +51,7 @@ class Served:
     @cached_property
     def ttft_s(self) -> np.ndarray:
         """TTFT of requests whose first token fell in the steady state, f8[n]."""
-        return self.observed.ttft[self.observed.started]
+        return self.observed.ttft[self.observed.has_first_token]
 
     @cached_property
     def tpot_s(self) -> np.ndarray:
@@ -66,7 +66,7 @@ class Served:
             self.observed.totals,
         )  # fmt: skip
         has_tpot = ~np.isnan(run.tpot) & run.arrived_in_run
-        ends_s = self.requests["finish_s"].to_numpy()[run.finished]
+        ends_s = self.requests["finish_s"].to_numpy()[run.is_finished]
         arrived_s = self.requests["arrival_s"].to_numpy()[run.at_start :]
         times_and_weights = {
             "requests": (arrived_s, None), "finished": (ends_s[run.arrived_in_run], None),
@@ -85,7 +85,7 @@ class Served:
 def merged_figures(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any]:
     """Figures of runs, each of some supernodes, over `steady_s` seconds, by keys of a summary."""
     totals = {key: _sum_all([(n, run.summary.get(key)) for n, run in runs]) for key in COUNTS}
-    met_count = sum(count * run.observed.met for count, run in runs)
+    met_count = sum(count * run.observed.met_count for count, run in runs)
     tokens_per_s, mean_npus, cost, cost_steady = 0.0, 0.0, 0.0, 0.0
     for count, run in runs:
         observed, weight = run.observed, count * (run.observed.steady_s / steady_s)
@@ -158,7 +158,7 @@ class Wanted:
 
     def scenarios(self) -> list[Scenario]:
         """All distinct scenarios of the fleet that are known so far."""
-        return list(((self.without.needs if self.without else {}) | self.lives.needs).values())
+        return list(((self.without.runs if self.without else {}) | self.lives.runs).values())
 
 
 def find_wanted(

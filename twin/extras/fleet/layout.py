@@ -251,7 +251,7 @@ class Lives:
     lives: list[Life] = field(default_factory=list)
 
     @property
-    def needs(self) -> dict[str, Scenario]:
+    def runs(self) -> dict[str, Scenario]:
         """The different scenarios that have to run, by digest."""
         return {scenario_digest(life.scenario): life.scenario for life in self.lives}
 
@@ -281,7 +281,7 @@ def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: boo
         ends_s = [*(at_s for at_s, _ in unit.lost), layout.traffic.horizon_s]
         spans = zip(begins_s, ends_s, strict=True)
         lives.lives += [maker.life(k, begin, end) for begin, end in spans if begin < end]
-    if (runs := len(lives.needs)) > RUNS_MAX:
+    if (runs := len(lives.runs)) > RUNS_MAX:
         raise FleetError(
             f"this fleet has {runs} different runs: at most {RUNS_MAX}, so take fewer seeds, kinds "
             "or losses"

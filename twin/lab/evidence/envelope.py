@@ -272,7 +272,7 @@ def outside_evidence(
 # What a scenario may have and no published row has.
 UNCOMMON: tuple[tuple[Callable[[Scenario], object], str], ...] = (
     (sharing, "splits the cores of a die between prefill and decode"),
-    (lambda s: any(pool.away for pool in serving(s).values()),
+    (lambda s: any(pool.offload for pool in serving(s).values()),
      "offloads attention of decode to prefill NPUs"),
     (lambda s: len({pool.chip for pool in serving(s).values()}) > 1,
      "has prefill and decode on different chips"),

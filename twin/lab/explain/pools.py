@@ -207,9 +207,9 @@ def propose_kv_space(v: View) -> Changes:
 def propose_offload(v: View) -> Changes:
     """Propose less offload or more lent cores if decode waits for it, fewer if prompts do."""
     pool = serving(v.scenario).get("decode")
-    if pool is None or pool.away is None:
+    if pool is None or pool.offload is None:
         return
-    off_share, lent_cores = pool.away.requests, pool.away.cores
+    off_share, lent_cores = pool.offload.requests, pool.offload.cores
     if v.operators.get("offloaded_core", 0.0) > 0.0:
         for smaller_share in (round(0.7 * off_share, 2), round(0.4 * off_share, 2), 0.0):
             yield Change({"deployment.decode.attention_offload": smaller_share})

@@ -40,7 +40,7 @@ from twin.model.predict import Held, Prediction, Traffic, predict, rank_load
 from twin.model.shape import ModelError
 from twin.scenario import Scenario, SpecError, read, with_overrides
 from twin.steady import Assembly, assemble, traffic_of
-from twin.workload.offered import offered
+from twin.workload.offered import offered_load
 from twin.workload.requests import TraceTable
 
 
@@ -176,11 +176,11 @@ class Prices:
         """Load the imports, the traffic and the offered rate of the base scenario."""
         self.imports = imports_of(self.base)
         self.traffic = self._traffic()
-        offered_load = offered(self.base, self.facts, self.imports.trace)
+        traffic = offered_load(self.base, self.facts, self.imports.trace)
         self.request_tokens = self.traffic.output_tokens
         if self.base.deployment.mode == "prefill_only":
             self.request_tokens = self.traffic.input_tokens
-        self.offered = offered_load.rate_req_per_s  # None in a closed loop
+        self.offered = traffic.rate_req_per_s  # None in a closed loop
         self.tpot_s = 1e-3 * self.base.slo.tpot_ms
         front_end = self.base.front_end
         self.front = front_end.api_servers / max(1e-3 * front_end.service_ms, 1e-9)

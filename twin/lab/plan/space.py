@@ -119,7 +119,7 @@ def _experts_tp(path: str) -> Values:
     return lambda s, m: with_own(s, m) if m.routed_experts else [1]
 
 
-def _redundant(s: Scenario, m: Machine) -> list[Any]:
+def _redundancies(s: Scenario, m: Machine) -> list[Any]:
     """Numbers of redundant experts: 0, 1/8 and 1/4 of the routed, and the scenario's own."""
     experts = m.routed_experts
     return sorted({0, experts // 8, experts // 4, s.experts.redundant}) if experts else [0]
@@ -197,7 +197,7 @@ CHOICES: dict[str, Choice] = {
         {DRAFTS: lambda s, m: [*range(DRAFTS_CROSSED + 1)]
          if m.mtp_layers or s.deployment.decode.drafter != "mtp" else [0]},
     ),
-    "redundant": Choice("Redundant experts", {"experts.redundant": _redundant}, crossed=False),
+    "redundant": Choice("Redundant experts", {"experts.redundant": _redundancies}, crossed=False),
     "memory_pool": Choice(
         "Memory pool",
         _policies("memory_pool")

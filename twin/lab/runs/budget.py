@@ -1,5 +1,5 @@
-"""What a run takes, memory and time, by rough upper rates from `bench` (factor of three); refusals
-of runs that take too much or name what does not exist."""
+"""What a run takes, memory and time, by rough upper rates from `make bench` (factor of three);
+refusals of runs that take too much or name what does not exist."""
 
 import math
 import os

@@ -25,7 +25,7 @@ class Cell(sa.TypeDecorator[Any]):
         json_type: type[dict[str, Any]] | type[list[Any]],
         fault_of: Callable[[Any], str] = lambda _: "",
     ) -> None:
-        """Hold values of a type; wrong: says what is wrong with one, '' if nothing is."""
+        """Hold values of a type; fault_of: says what is wrong with one, '' if nothing is."""
         super().__init__()
         self.json_type, self._fault_of_content = json_type, fault_of
 

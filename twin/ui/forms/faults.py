@@ -194,4 +194,4 @@ def fault_error(fabric: Network, row: Row) -> str:
 @lru_cache(maxsize=4)
 def element_names(fabric: Network) -> list[str]:
     """Elements to choose from: groups first, then chips by kind."""
-    return [name for name in fabric.names.shown() if not name.startswith(LEFT_OUT)]
+    return [name for name in fabric.names.shown_names() if not name.startswith(LEFT_OUT)]

@@ -9,8 +9,7 @@ import streamlit as st
 
 from twin.lab.ask import default_fields, with_scheduler
 from twin.lab.controllers import VARIABLE, controllers
-from twin.scenario import Scenario, ScenarioField, fields, npus_used, pools, read
-from twin.scenario import seated as seated_pools
+from twin.scenario import Scenario, ScenarioField, fields, npus_used, pools, read, seated_pools
 from twin.scenario.fields import value_at
 from twin.scenario.words import title_of
 from twin.ui import forms, session, words

@@ -44,7 +44,7 @@ class Snapshot:
     replicas: np.ndarray  # i8[layers, dies], redundant copies on the die
 
     @property
-    def hottest(self) -> np.ndarray:
+    def imbalance(self) -> np.ndarray:
         """Hottest die over the mean, f8[layers]."""
         return self.load.max(axis=1)
 
@@ -203,7 +203,7 @@ def draw_tiles(row: RunRow, role: str, instance: int) -> None:
     rebalances = rebalance_rows(record.table(row.id, "events"), role, instance)
     took_s = sum((move["end_s"] or move["t_s"]) - move["t_s"] for move in rebalances)
     note = "Load of the hottest die over the mean die, averaged over layers; 1 is perfectly even."
-    old_ratio, new_ratio = float(start.hottest.mean()), float(end.hottest.mean())
+    old_ratio, new_ratio = float(start.imbalance.mean()), float(end.imbalance.mean())
     change_text = f"{new_ratio - old_ratio:+.2f}" if abs(new_ratio - old_ratio) >= 0.005 else None
     moved_bytes = sum(move["bytes"] or 0.0 for move in rebalances)
     moves_text = f"in {seconds(took_s)}" if rebalances else None
@@ -212,8 +212,8 @@ def draw_tiles(row: RunRow, role: str, instance: int) -> None:
         st.metric("Hottest die, start", f"{old_ratio:.2f} × mean", help=note)
         end_text = f"{new_ratio:.2f} × mean"
         st.metric("Hottest die, end", end_text, change_text, delta_color="inverse", help=note)
-        st.metric("Worst layer, end", f"{end.hottest.max():.2f} × mean",
-                  f"layer {end.layers[int(end.hottest.argmax())]}",
+        st.metric("Worst layer, end", f"{end.imbalance.max():.2f} × mean",
+                  f"layer {end.layers[int(end.imbalance.argmax())]}",
                   help="The layer whose hottest die is hottest.", **grey_delta)  # fmt: skip
         st.metric("Rebalances", f"{len(rebalances):,}", help="Of this pool, over the whole run.")
         st.metric("Weights moved", amount(moved_bytes, "bytes"), moves_text, **grey_delta,
@@ -247,7 +247,7 @@ def draw_layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> No
         )  # fmt: skip
     shown_moments = pairs.get(number, moments[:1])
     snapshots = [snapshot_at(die_load, role, instance, moment) for moment in shown_moments]
-    hottest_before, *hottest_after = (snapshot.hottest for snapshot in snapshots)
+    hottest_before, *hottest_after = (snapshot.imbalance for snapshot in snapshots)
     plot(charts_experts.by_layer(snapshots[0].layers, hottest_before, *hottest_after), "by-layer")
     if not hottest_after:
         st.caption("Nothing was rebalanced in this run, so there is one line: the start.")

@@ -113,17 +113,17 @@ def headlines(s: Scenario, fabric: Network) -> list[Headline]:
     exchangers = [i for i in serving_instances if i.dies > 1]
     if exchangers:
         label = f"All-to-all, {exchangers[0].role} die"
-        rates.append(_slowest(label, "die", exchangers, key_of,
+        rates.append(_slowest_headline(label, "die", exchangers, key_of,
                               lambda i: prices.all_to_all(fabric, i.die_of_rank)))  # fmt: skip
     if s.deployment.mode == "disaggregated":
         plane = s.deployment.kv_transfer_plane
         label, per = f"KV transfer, die · {PLANES[plane]}", "die" if plane != "vpc" else "node"
-        rates.append(_slowest(label, per, pool("prefill", "decode"), key_of,
+        rates.append(_slowest_headline(label, per, pool("prefill", "decode"), key_of,
                               lambda i: _hand_off_price(fabric, instances, i, plane)))  # fmt: skip
     if s.memory_pool.enabled and s.deployment.mode != "decode_only":
         pool_plane, readers = s.memory_pool.plane, pool("prefill", "colocated")
         label, per = f"Pool read, instance · {PLANES[pool_plane]}", f"{readers[0].role} instance"
-        rates.append(_slowest(label, per, readers, key_of, lambda i: prices.pool_read(
+        rates.append(_slowest_headline(label, per, readers, key_of, lambda i: prices.pool_read(
             fabric, i.die_of_rank, pool_plane)))  # fmt: skip
     return rates
 
@@ -171,7 +171,7 @@ def _hand_off_price(
     return replace(slowest, bytes_per_s=slowest.bytes_per_s / collision.mean, collision=collision)
 
 
-def _slowest(
+def _slowest_headline(
     label: str, per: str, instances: Sequence[Instance], key_of: Key,
     price: Callable[[Instance], Price],
 ) -> Headline:  # fmt: skip

@@ -121,8 +121,8 @@ def predict_steady(
 class Room:
     """Which requests of a sample KV space has room for."""
 
-    fits: NDArray[np.bool_]  # b[n]: the others are refused at the router
-    ends: NDArray[np.bool_]  # b[n]: whose whole answer fits too; of the others a part is computed
+    fits: NDArray[np.bool_]  # bool[n]: the others are refused at the router
+    ends: NDArray[np.bool_]  # bool[n]: whose whole answer fits too; of others a part is computed
     answers: NDArray[np.int32]  # i4[n] tokens that are computed of each answer
     space_text: str  # sentence about the tokens that there is space for
 

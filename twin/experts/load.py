@@ -158,7 +158,7 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
 
 
 def die_moments(chances: Floats, slots: Ints, shares: Floats) -> tuple[Floats, Floats, Floats]:
-    """Moments of one token on each die for part of `copy_shares`: (mean number of experts,
+    """Moments of one token on each die for `shares` as of `copy_shares`: (mean number of experts,
     squared chances, by which picking an expert once at most lowers variance, variance per unit of
     topic correlation, x (1 - x) for an expert of chance x), each f8[layers, dies]."""
     layers, dies, die_slots = slots.shape

@@ -58,7 +58,7 @@ def _fair_share_ratios(o: Observed) -> np.ndarray:
 
 
 def _is_first_attempt(o: Observed) -> np.ndarray:
-    """Mask b[requests]: arrived in the steady state, and not as a retry."""
+    """Mask bool[requests]: arrived in the steady state, and not as a retry."""
     is_first: np.ndarray = o.requests["arrival_s"].to_numpy() >= o.scenario.warmup_s
     is_first[: o.at_start] = False  # they arrived before the run
     if "attempt" in o.requests.columns:

@@ -80,7 +80,7 @@ class Observed:
 
     @cached_property
     def has_first_token(self) -> np.ndarray:
-        """Mask b[requests]: the first token fell in the steady state."""
+        """Mask bool[requests]: the first token fell in the steady state."""
         is_started: np.ndarray = self._stamp("first_token_s") >= self.scenario.warmup_s
         is_started[: self.at_start] = False  # they had theirs before the run
         return is_started
@@ -92,12 +92,12 @@ class Observed:
 
     @cached_property
     def is_finished(self) -> np.ndarray:
-        """Mask b[requests]: finished in the steady state."""
+        """Mask bool[requests]: finished in the steady state."""
         return np.asarray(self._stamp("finish_s") >= self.scenario.warmup_s)
 
     @cached_property
     def arrived_in_run(self) -> np.ndarray:
-        """Mask b[finished]: the finished request arrived in the run, not before its start."""
+        """Mask bool[finished]: the finished request arrived in the run, not before its start."""
         return np.asarray(np.flatnonzero(self.is_finished) >= self.at_start)
 
     @cached_property
@@ -133,12 +133,12 @@ class Observed:
 
     @cached_property
     def within_slo(self) -> np.ndarray:
-        """Mask b[finished]: the finished request met both its TTFT and its TPOT SLO."""
+        """Mask bool[finished]: the finished request met both its TTFT and its TPOT SLO."""
         ttft_met, tpot_met = self.slo_masks
         return np.asarray(ttft_met[self.is_finished] & tpot_met)
 
     def count_met(self, in_mask: np.ndarray) -> float:
-        """Number of finished requests in mask b[requests] that met the whole SLO; those of the
+        """Number of finished requests in mask bool[requests] that met the whole SLO; those of the
         start at the others' share. Without others no request has both latencies: the share is the
         product of the share of first tokens in time and the share of TPOT in time."""
         is_counted = in_mask[self.is_finished]
@@ -152,7 +152,7 @@ class Observed:
         return float(ttft_met[is_first_counted].mean()) * float(tpot_met[is_counted].sum())
 
     def attainment_of(self, in_mask: np.ndarray) -> float | None:
-        """Share of finished requests in mask b[requests] that met the whole SLO; None without any,
+        """Share of finished requests in mask bool[requests] that met the SLO; None without any,
         or if no TTFT is known: all in progress at the start, none of the mask started since."""
         is_counted = in_mask[self.is_finished]
         is_judged = (is_counted & self.arrived_in_run).any() or in_mask[self.has_first_token].any()
@@ -242,7 +242,7 @@ class Observed:
 
     @cached_property
     def power_w(self) -> float | None:
-        """Mean watts of all serving NPUs, with their host and network."""
+        """Mean watts of all serving NPUs, with host and network; None without a stated power."""
         totals, npus = self.totals, self.npus_held
         if "prefill.idle_w" in totals:
             return self._drawn_w("prefill") + self._drawn_w("decode")

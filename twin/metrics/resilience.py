@@ -223,7 +223,7 @@ def _detection_times(events: pl.DataFrame, fault_times_s: Sequence[float]) -> np
 
 
 def is_lost(requests: pl.DataFrame) -> np.ndarray:
-    """Mask b[requests] of those given up after a fault; all False without such a status."""
+    """Mask bool[requests] of those given up after a fault; all False without such a status."""
     status = requests["status"]
     if isinstance(status.dtype, pl.Enum) and "lost" not in status.dtype.categories:
         return np.zeros(requests.height, bool)

@@ -76,7 +76,7 @@ class Flow:
         return w.TRAFFIC[self.kind]
 
     def alone_bytes_per_s(self, net: Network) -> float:
-        """Bytes/s without other flows, at least 1; reads: without the servers' own ports."""
+        """Bytes/s without other flows, at least 1; of reads: by links beyond the servers' side."""
         bytes_per_s = self.rate or self.load.rate_alone(net)[0]
         if self.beyond is not None and self.beyond.any():
             pattern = self.load.pattern

@@ -50,12 +50,12 @@ class Served:
 
     @cached_property
     def ttft_s(self) -> np.ndarray:
-        """TTFT of requests whose first token fell in the steady state, f8[n]."""
+        """TTFT of requests whose first token fell in the steady state, f8[n] s."""
         return self.observed.ttft[self.observed.has_first_token]
 
     @cached_property
     def tpot_s(self) -> np.ndarray:
-        """TPOT of requests that finished in the steady state and have one, f8[n]."""
+        """TPOT of requests that finished in the steady state and have one, f8[n] s."""
         return self.observed.tpot[~np.isnan(self.observed.tpot)]
 
     def hours(self, begin_s: float, hour_s: float, hours: int) -> dict[str, np.ndarray]:

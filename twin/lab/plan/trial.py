@@ -163,7 +163,7 @@ def _needed_limits(latencies: Latencies | None, summary: Summary, s: Scenario) -
 
 
 def error_of_share(meets_slo: NDArray[np.bool_]) -> float:
-    """Standard error of the share that meets an SLO, b[requests], by means of batches."""
+    """Standard error of the share that meets an SLO, bool[requests], by means of batches."""
     block_size = meets_slo.size // BLOCKS
     if not block_size:
         return 0.0

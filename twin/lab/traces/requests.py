@@ -46,7 +46,7 @@ class Cells:
         return TraceError(f"{self.where(row)}: {column} = {value_text} must be {rule}")
 
     def refuse(self, column: str, invalid: np.ndarray, rule: str) -> None:
-        """Raise TraceError for the first `invalid` row, b[n], if any; rule: what it must be."""
+        """Raise TraceError for the first `invalid` row, bool[n], if any; rule: what it must be."""
         if invalid.any():
             raise self.error_at(column, int(np.argmax(invalid)), rule)
 

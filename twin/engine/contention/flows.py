@@ -297,7 +297,7 @@ class _Family:
     def add_products(
         self, table: NDArray[Any], link_values: NDArray[Any], flow_values: NDArray[Any]
     ) -> None:
-        """Add to a table f8[links], for each flow, its value times that of each link it crosses."""
+        """Add to a table f8 or u8[links], for each flow, its value times those of its links."""
         table[self.pattern.links] += link_values * flow_values.sum()
         for flow, value in zip(self.flows, flow_values, strict=True):
             moved_links = flow.load.moved

@@ -358,7 +358,10 @@ class Picture {
   }
 
   label(b) { return b.kind === "plane" ? b.name.replace("sub-plane", "UB sub-plane") : b.name }
-  labels(b) { const [first, last] = [b.name.split(" ")[0], b.name.split(" ").at(-1)]; return [this.label(b), ...(b.kids.length ? [b.name, b.kind === "plane" ? `UB ${last}` : last] : [b.name.replace(/ network$/, ""), first])] }
+  labels(b) {
+    const name = b.name.replace(/ network$/, ""), last = b.name.split(" ").at(-1)
+    return [this.label(b), ...(b.kids.length ? [b.name, b.kind === "plane" ? `UB ${last}` : last] : [name, name.includes(" and ") ? name.replace(" and ", ", ") : name.split(" ")[0]])]
+  }
   legible(plane) { return `color-mix(in srgb, ${this.colours[plane]} 62%, ${this.style.text})` } // as text, on light and on dark
 
   corner(b) { // this element was edited, or something in it

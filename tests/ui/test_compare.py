@@ -207,6 +207,7 @@ def test_a_comparison_from_elsewhere_offers_its_questions_here(app, store, monke
     )
     app.run()
     assert not app.exception
+    assert "ask for the scenario" not in app.error[0].value
     app.button(key="run-here").click().run()
     assert not app.exception
     assert asked == [there]

@@ -408,6 +408,7 @@ def test_a_link_of_a_run_that_is_elsewhere_offers_its_question_here(app, store, 
     app.query_params["asked"] = links.pack_scenario(elsewhere)
     opened(app, "r" * 24)
     assert "run here has the id" in app.error[0].value
+    assert "ask for the scenario" not in app.error[0].value  # it is in the link
     assert "Elsewhere" in words(app)
     app.button(key="run-here").click().run()
     assert not app.exception

@@ -133,7 +133,7 @@ def open_scenario(query: Mapping[str, str], store: Store, hold: Hold) -> Scenari
 def open_run(query: Mapping[str, str], store: Store) -> RunRow | NotHere | None:
     """The run that an address names, or why it cannot be shown; None if it names none."""
     name = _without_punctuation(query.get(RUN, ""))
-    return _find_run(name, store) if name else None
+    return _find_run(name, store, query) if name else None
 
 
 def open_runs(query: Mapping[str, str], store: Store) -> list[RunRow | NotHere]:
@@ -146,7 +146,7 @@ def open_runs(query: Mapping[str, str], store: Store) -> list[RunRow | NotHere]:
     if baseline in run_ids:
         run_ids.remove(baseline)
         run_ids.insert(0, baseline)
-    return [_find_run(name, store) for name in run_ids]
+    return [_find_run(name, store, query) for name in run_ids]
 
 
 def pack_scenario(scenario: Scenario) -> str:
@@ -214,14 +214,16 @@ def unpack_text(text: str) -> str:
         raise ShareError("this link holds no text: copy it again, whole") from None
 
 
-def _find_run(name: str, store: Store) -> RunRow | NotHere:
-    """A run by its id, or why it cannot be shown."""
+def _find_run(name: str, store: Store, query: Mapping[str, str]) -> RunRow | NotHere:
+    """A run by its id, or why it cannot be shown; query: of its link, maybe with the scenario."""
     if not RUN_ID.fullmatch(name):
         return NotHere("this is no run's id: copy the link again, whole")
     try:
         row = store.runs.get(name)
     except StoreError as error:
         return NotHere(str(error))
+    if row is None and query.get(QUESTIONS):  # it can be run here
+        return NotHere(f"no run here has the id {name}: another twin stored it, or it was deleted")
     return row if row is not None else NotHere(_absence_text(RUN, name))
 
 

@@ -54,7 +54,7 @@ Known = dict[int, dict[str, KnownRatio]]  # by run and metric
 def open_runs() -> tuple[list[RunRow], list[str]]:
     """(runs that the address names, sentences why others cannot be shown)."""
     # Without the baseline's name: it would move that run, and its colour, to the front.
-    query = {links.RUNS: st.query_params.get(links.RUNS, "")}
+    query = {key: st.query_params.get(key, "") for key in (links.RUNS, links.QUESTIONS)}
     try:
         rows = links.open_runs(query, session.store())
     except (links.ShareError, StoreError) as error:

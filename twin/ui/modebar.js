@@ -56,7 +56,7 @@ function numbers(chart) {
     if (z) z.forEach((row, j) => row.forEach((value, i) => rows.push([name, x[i] ?? i, y[j] ?? j, value])))
     else for (let i = 0; i < Math.max(x.length, y.length); i++) {
       const begin = base?.[i] ?? 0
-      rows.push([name, ...(spans ? [begin, begin + x[i]] : [x[i]]), y[i]])
+      rows.push([name, ...(spans ? [begin, begin + x[i]] : [x[i]]), y[i], ""].slice(0, rows[0].length))
     }
   }
   const link = document.createElement("a")

@@ -1,5 +1,6 @@
 """The steady state of an instance whose iterations differ much: with and without prompts."""
 
+import numpy as np
 import pytest
 
 from tests.draws import some
@@ -9,7 +10,7 @@ from twin.engine.simulate import simulate
 from twin.lab.library import load_facts
 from twin.outlook import outlook, run_times, state_at
 from twin.scenario import Scenario, with_overrides
-from twin.stationary import ITERATIONS
+from twin.stationary import ITERATIONS, LINE, controlled_mean
 from twin.steady import Priced
 
 MIXED = with_overrides(
@@ -124,3 +125,22 @@ def test_few_requests_that_lengthen_each_other_are_seen_as_in_a_run(rate, domain
     )
     found = simulate(s, load_facts()).summary["tpot_s_mean"]
     assert outlook(Priced(s, load_facts())).tpot_s == pytest.approx(found, rel=0.07)
+
+
+def test_a_chance_surplus_of_prompts_is_taken_out_of_the_mean_of_passes():
+    """Factors that follow what came, and scatter besides: hundreds of means of a dozen passes."""
+    draw = np.random.default_rng(5)
+    errors, plain_errors, stated = [], [], []
+    for _ in range(400):
+        came = draw.normal(1.0, 0.1, 12)
+        factors = 0.8 + 0.3 * (came - 1.0) + draw.normal(0.0, 0.01, 12)
+        mean, error = controlled_mean(factors.tolist(), came.tolist())
+        errors.append(mean / 0.8 - 1.0)
+        plain_errors.append(factors.mean() / 0.8 - 1.0)
+        stated.append(error)
+    assert abs(np.mean(errors)) < 1e-3
+    assert np.std(errors) < 0.5 * np.std(plain_errors)
+    assert np.mean(stated) == pytest.approx(np.std(errors), rel=0.15)
+    few = LINE - 1  # too few for a line
+    mean, _ = controlled_mean(factors[:few].tolist(), came[:few].tolist())
+    assert mean == pytest.approx(factors[:few].mean())

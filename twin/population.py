@@ -152,6 +152,7 @@ def admit_arrivals(p: Population, arrivals: float, reserved_for: float, pace: fl
         p.at[DRAWS] += 1
         p.at[WAITS] = min(p.at[WAITS] + 1, p.status.size)
     p.ahead[0] -= pace
+    p.seen[11] += pace * arrivals
     is_fresh = False
     while p.at[WAITS] > 0:
         drawn = int(uniform(p.draw, p.at[DRAWS]) * p.inputs.size)
@@ -178,6 +179,7 @@ def queue_prompt(p: Population, slot: int) -> None:
     before, p.following[slot] = p.tail[first], NONE
     p.came_s[slot] = p.now_s[0] - uniform(p.offset, p.at[DRAWS]) * p.now_s[1]
     p.to_compute[slot] = p.fresh * p.prompt[slot]
+    p.seen[12] += p.prompt[slot]
     p.queued[0] += 1
     p.due[slot] = p.at[ITERATION] + 1 + int(p.to_compute[slot] / (p.chunk_most * p.prompt_ranks))
     if p.head[first] == NONE:
@@ -345,7 +347,7 @@ def skip_iterations(p: Population, last: int) -> None:
 
 
 @kernel
-def skip_mixed_iterations(p: Population, last: int, pace: float) -> float:
+def skip_mixed_iterations(p: Population, last: int, pace: float, arrivals: float) -> float:
     """Advance an instance that computes prompts to the iteration before the next one in which a
     request comes, joins or leaves, or a prompt's last piece is computed; at most to the one before
     `last`. pace: of the last iteration; returns that of the last one skipped. In between contexts
@@ -374,6 +376,7 @@ def skip_mixed_iterations(p: Population, last: int, pace: float) -> float:
         share = k / (count - 1)
         took_s, iteration = first_s + (last_s - first_s) * share, now + 1 + k
         p.ahead[0] -= pace
+        p.seen[11] += pace * arrivals
         p.now_s[0] += took_s
         is_looked_at = iteration % LOOK_EVERY == 0 or p.prompt_delay > 0
         if is_looked_at or p.expected_s > 0.0:
@@ -433,7 +436,7 @@ def run_population(
     pace, last_iteration = 1.0, p.at[ITERATION] + iterations
     while p.at[ITERATION] < last_iteration:
         if p.skips and p.colocated:
-            pace = skip_mixed_iterations(p, last_iteration, pace)
+            pace = skip_mixed_iterations(p, last_iteration, pace, arrivals)
         elif p.skips:
             skip_iterations(p, last_iteration)
         p.at[ITERATION] += 1

@@ -84,9 +84,10 @@ class Population(Columns):
     chances = f8("waits", "Sum to a wait of chances that all others wait longer; 0: not known.")
     stretch = f8("3", "Mean of the last stretch of iterations; sum and count of this.")
     seen = f8(
-        "11",
+        "13",
         "Sums: looks, seconds, decoding, context, late, coming; stretches, squares, by last; "
-        "answers that ended, seconds a token of each (colocated).",
+        "answers that ended, seconds a token of each; prompt tokens expected, and that came "
+        "(colocated).",
     )
 
 

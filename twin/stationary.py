@@ -3,7 +3,7 @@ agree: with even ranks by formula, what uneven ranks add by the population, repe
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ BURN, MEASURED = 1.5, 2.5  # lives of a request before and while times are taken
 PROMPTS, LONGEST = 100, 4_000  # of mixed serving: prompts that a pass has at least; iterations
 FEWEST, MOST = 3, 40  # passes
 ITERATIONS = 4_000_000  # after which no pass begins: answers of 25,000 tokens have all of theirs
+LINE = 5  # passes from which a line is drawn through them
 SCATTER = 5e-3  # relative standard error of what uneven ranks add: passes end below it
 HALVINGS = 40
 CLOSE = 1e-2  # of the arrivals of an iteration: passes end when they change by less
@@ -90,6 +91,38 @@ class Arriving:
     wire_factor: Callable[[float, float], float] = lambda _rate, _iteration_s: 1.0
 
 
+@dataclass(slots=True)
+class Passes:
+    """What passes over a population showed, a number of each."""
+
+    ratios: list[float] = field(default_factory=list)  # seconds over those of even ranks
+    came: list[float] = field(default_factory=list)  # prompt tokens over the expected ones
+    late: list[float] = field(default_factory=list)  # share of the time in which too many wait
+    lasting_squares: list[float] = field(default_factory=list)  # of iterations, relative
+    own_squares: list[float] = field(default_factory=list)
+    answers: NDArray[np.float64] = field(default_factory=lambda: np.zeros(4))  # `_mean_token_s`
+
+    def add(self, p: Population, even_s: float, arriving: Arriving) -> None:
+        """Add the last pass; even_s: seconds of its iterations with even ranks."""
+        count, total_s, _, _, late, _, *squares, ended, token_sum_s, expected, came = map(
+            float, p.seen
+        )
+        self.ratios.append(total_s / even_s)
+        expected *= p.colocated * float(arriving.inputs.mean())
+        self.came.append(came / expected if expected > 0.0 else 1.0)
+        self.late.append(late / count)
+        self.answers += (ended, token_sum_s, count, total_s)
+        stretches, square_sum, neighbours = squares
+        if stretches > 0.0:  # a pass over few iterations may end within its first one
+            self.lasting_squares.append(neighbours / stretches * (count / even_s) ** 2)
+            own_square = max(square_sum - neighbours, 0.0) / stretches * (count / total_s) ** 2
+            self.own_squares.append(own_square * stretch_size(p))
+
+    def mean_ratio(self) -> tuple[float, float]:
+        """(seconds over those of even ranks, relative standard error), over all passes."""
+        return controlled_mean(self.ratios, self.came)
+
+
 def _empty_population(priced: Priced, arriving: Arriving) -> Population:
     """State of an instance that decodes, colocated or not, with every slot of every rank free."""
     s, imbalance, pool = priced.scenario, priced.parts.decode_imbalance, priced.pool
@@ -146,50 +179,43 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
     prompts = _mean_prompt(p)
     requests_per_rank = math.floor(p.room_tokens / (context_tokens + p.page_tokens))
     slots = float(np.minimum(p.slots, requests_per_rank).sum())
-    unevenness, ratios, late_shares = 1.0, list[float](), list[float]()
-    lasting_squares, own_squares = list[float](), list[float]()
-    answers = np.zeros(4)  # as `_mean_token_s` reads them
+    unevenness, passes = 1.0, Passes()
     prompt_life = mean_s = 0.0  # iterations from a prompt's arrival to its first token, mean
 
     def time_s(each: float) -> float:
         """Seconds of an iteration in which `each` requests arrive, with uneven ranks."""
         return unevenness * _even_mean_s(p, min(each * life, slots), context_tokens, each, prompts)
 
+    fewest = LINE + 1 if p.colocated else FEWEST
     by_seconds, alone = p.colocated and math.isinf(arriving.clients), p.prices.copy()
-    each, most_turns = 0.0, max(FEWEST + 1, min(MOST, int(ITERATIONS / (BURN + MEASURED) / life)))
+    each, most_turns = 0.0, max(fewest + 1, min(MOST, int(ITERATIONS / (BURN + MEASURED) / life)))
     for turn in range(most_turns):
         last_each = each
         _set_wire_prices(p, alone, arriving.wire_factor, each, mean_s)
-        each, is_full = _arrivals_at_load(p, time_s, arriving, life + prompt_life, slots)
-        if turn >= FEWEST and abs(each / last_each - 1.0) < CLOSE and _std_error(ratios) < SCATTER:
+        near = each if p.colocated else 0.0
+        each, is_full = _arrivals_at_load(p, time_s, arriving, life + prompt_life, slots, near)
+        is_settled = turn > 0 and abs(each / last_each - 1.0) < CLOSE
+        if turn >= fewest and is_settled and passes.mean_ratio()[1] < SCATTER:
             break
         mean_s = time_s(each)
         _begin_pass(p, mean_s, bool(by_seconds))
         reserved_for = arriving.reserved_s / mean_s
         p.most_waiting = arriving.patience_s / mean_s * each
-        run_population(p, 0 if turn else int(each * life), int(BURN * life) + 1, each, reserved_for)
+        if not (is_settled and p.colocated):  # else the last pass is a beginning like any other
+            begin = 0 if turn else int(each * life)
+            run_population(p, begin, int(BURN * life) + 1, each, reserved_for)
         p.seen[:] = 0.0
         run_population(p, 0, _measured_iterations(p, life, each), each, reserved_for)
-        count, total_s, decoding, context_sum, late, coming, *squares = map(float, p.seen[:9])
+        count, total_s, decoding, context_sum, _, coming = map(float, p.seen[:6])
         if decoding > 0.0:  # else none came: one alone is even
             context_tokens = context_sum / decoding
             arrivals = each * total_s / count / mean_s if by_seconds else each
             even_s = count * _even_mean_s(p, decoding / count, context_tokens, arrivals, prompts)
-            if p.colocated:
-                prompt_life = coming / count / each
-            if turn == 1:  # the first pass is still near where it was begun
-                ratios, late_shares, lasting_squares, own_squares = [], [], [], []
-                answers[:] = 0.0
-            ratios.append(total_s / even_s)
-            answers += (p.seen[9], p.seen[10], count, total_s)
-            late_shares.append(late / count)
-            stretches, square_sum, neighbours = squares
-            if stretches > 0.0:  # a pass over few iterations may end within its first one
-                lasting_squares.append(neighbours / stretches * (count / even_s) ** 2)
-                own_square = max(square_sum - neighbours, 0.0) / stretches * (count / total_s) ** 2
-                own_squares.append(own_square * stretch_size(p))
-            unevenness = math.fsum(ratios) / len(ratios)
-    each, is_full = _arrivals_at_load(p, time_s, arriving, life + prompt_life, slots)
+            prompt_life = coming / count / each if p.colocated else 0.0
+            passes = Passes() if turn == 1 else passes  # the first one is still near its begin
+            passes.add(p, even_s, arriving)
+            unevenness = passes.mean_ratio()[0]
+    each, is_full = _arrivals_at_load(p, time_s, arriving, life + prompt_life, slots, near)
     pace = (total_s / count, decoding / count) if is_full and count else (time_s(each), each * life)
     iteration_s, decoding = pace
     rate = decoding / life / iteration_s
@@ -197,15 +223,15 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
     if math.isinf(arriving.clients) and not is_full:
         numbers_inside = decoding, context_tokens, slots
         slow_square, lasting_share, seen = _slow_swing(p, arriving, time_s, each, numbers_inside)
-    lasting_square = max(_mean(lasting_squares) / unevenness**2 - 1.0, 0.0)
+    lasting_square = max(_mean(passes.lasting_squares) / unevenness**2 - 1.0, 0.0)
     # Iterations with and without prompts average out within an answer; what ranks add does not.
     lasting_swing = math.sqrt(
         slow_square if p.colocated else lasting_square + lasting_share * slow_square
     )
     p.expected_s = iteration_s if by_seconds else 0.0
-    swings = Swings(lasting_swing, _mean(own_squares), rate * iteration_s)
-    token_s, late = _mean_token_s(p, answers, seen * iteration_s), _mean(late_shares)
-    error, reserved_s = _std_error(ratios), arriving.reserved_s
+    swings = Swings(lasting_swing, _mean(passes.own_squares), rate * iteration_s)
+    token_s, late = _mean_token_s(p, passes.answers, seen * iteration_s), _mean(passes.late)
+    error, reserved_s = passes.mean_ratio()[1], arriving.reserved_s
     return Stationary(p, iteration_s, token_s, swings, late, rate, life, reserved_s, is_full, error)
 
 
@@ -282,12 +308,24 @@ def _mean(values: list[float]) -> float:
     return math.fsum(values) / max(len(values), 1)
 
 
-def _std_error(factors: list[float]) -> float:
-    """Standard error of the mean of a list, relative to that mean; infinite for fewer than two."""
-    count, mean_factor = len(factors), _mean(factors)
+def controlled_mean(factors: list[float], came: list[float]) -> tuple[float, float]:
+    """(mean of the factors of passes, its standard error over it, infinite for fewer than two).
+    came: prompt tokens of each pass over the expected ones, whose mean is 1. From `LINE` passes on
+    the mean is read where the line through both is at 1. [A control variate]"""
+    count, mean_factor, mean_came = len(factors), _mean(factors), _mean(came)
     if count < 2:
-        return math.inf
-    return math.sqrt(math.fsum((x / mean_factor - 1.0) ** 2 for x in factors) / (count - 1) / count)
+        return mean_factor, math.inf
+    offsets = [x - mean_came for x in came]
+    offset_square = math.fsum(x * x for x in offsets)
+    slope, freedom, extra = 0.0, count - 1, 0.0
+    if count >= LINE and offset_square > 0.0:
+        products = (x * factor for x, factor in zip(offsets, factors, strict=True))
+        slope, freedom = math.fsum(products) / offset_square, count - 2
+        extra = (mean_came - 1.0) ** 2 / offset_square
+    rests = (y - mean_factor - slope * x for x, y in zip(offsets, factors, strict=True))
+    variance = math.fsum(rest * rest for rest in rests) / freedom
+    mean_factor -= slope * (mean_came - 1.0)
+    return mean_factor, math.sqrt(variance * (1.0 / count + extra)) / mean_factor
 
 
 def _slow_swing(
@@ -382,10 +420,12 @@ def _even_mean_s(
 
 
 def _arrivals_at_load(
-    p: Population, time_s: Callable[[float], float], arriving: Arriving, life: float, places: float
-) -> tuple[float, bool]:
+    p: Population, time_s: Callable[[float], float], arriving: Arriving, life: float, places: float,
+    near: float,
+) -> tuple[float, bool]:  # fmt: skip
     """(arrivals per iteration at the load, whether full slots serve fewer than arrive). time_s: an
-    iteration's seconds by arrivals; life: mean iterations of a request; places: all slots."""
+    iteration's seconds by arrivals; life: mean iterations of a request; places: all slots; near:
+    arrivals of the last pass, from which the search begins; 0: none."""
 
     def excess_over_limits(each: float) -> float:
         """Relative excess over the nearest of three limits: request rate, number of clients, and
@@ -408,6 +448,8 @@ def _arrivals_at_load(
     lowest, lowest_excess = 0.0, -1.0
     for _ in range(HALVINGS):  # false position; of the end that stays half (Illinois)
         guess = highest - highest_excess * (highest - lowest) / (highest_excess - lowest_excess)
+        if lowest < near < highest:
+            guess, near = near, 0.0
         excess = excess_over_limits(guess)
         if abs(excess) < 0.01 * CLOSE:
             return guess, False

@@ -114,6 +114,11 @@ class Attainment:
         copies = self.longer_prompts // len(self.prompts.fresh)
         return self.prompts.shuffled(copies) if copies > 1 else self.prompts
 
+    @cached_property
+    def busy_prompts(self) -> Prompts:
+        """Prompts of a run near full prefill, whose waits need more of them."""
+        return self.prompts.shuffled(COPIES)
+
     def ttft_share(self, rate: float, iteration_s: float, *, is_long: bool = False) -> float:
         """Share of requests with a TTFT within the SLO at `rate` requests/s and this mean time of
         an iteration; is_long: of a long run."""
@@ -124,26 +129,23 @@ class Attainment:
             return 0.0
         is_busy = is_long and rate > BUSY * self.max_rate
         prompts = self.long_prompts if is_busy else self.prompts
-        ttft_s = sorted(self._first_tokens_s(prompts, pool, rate, iteration_s))
+        ttft_s = np.sort(self._first_tokens_s(prompts, pool, rate, iteration_s)).tolist()
         total_share = math.fsum(share for share, _, _ in self.slo_by_tenant)
         met_count = math.fsum(s * bisect_right(ttft_s, limit) for s, limit, _ in self.slo_by_tenant)
         return met_count / (total_share * len(ttft_s))
 
     def _first_tokens_s(
         self, prompts: Prompts, pool: Pool, rate: float, iteration_s: float
-    ) -> list[float]:
-        """TTFT (s) of each of these prompts once queues have filled, at `rate` requests/s and this
+    ) -> np.ndarray:
+        """TTFT (s) f8[n] of these prompts once queues have filled, at `rate` requests/s and this
         mean time of an iteration."""
         waits, next_s = waits_and_next_s(prompts, pool, rate)
         start = BEGINS if len(waits) > 2 * BEGINS else 0
         fixed_s, to_join_s = self.extra_s + pool.delay_s, iteration_s * self.passes
         # Where the router gets it from prefill, a first token comes as the next batch there ends.
-        next_s = next_s if self.after_pass else [0.0] * len(waits)
-        rows = zip(waits, next_s, prompts.fresh, prompts.cached, strict=True)
-        return [
-            w + fixed_s + max(self.transfer_s * (fresh + cached) + to_join_s, held_s)
-            for w, held_s, fresh, cached in list(rows)[start:]
-        ]
+        handed_on_s = self.transfer_s * (prompts.fresh + prompts.cached) + to_join_s
+        first_s = waits + fixed_s + np.maximum(handed_on_s, next_s if self.after_pass else 0.0)
+        return np.asarray(first_s[start:])
 
     def reserved_s(self, rate: float) -> float:
         """Mean seconds from the router to the begin of decode at `rate` requests/s, while a slot is
@@ -156,10 +158,10 @@ class Attainment:
         rate = max(rate, LEAST * self.max_rate)
         if rate < FULL * self.max_rate:
             is_busy = rate > BUSY * self.max_rate
-            prompts = self.prompts.shuffled(COPIES) if is_busy else self.prompts
-            wait_s = fmean(self._first_tokens_s(prompts, self.pool, rate, 0.0))
+            prompts = self.busy_prompts if is_busy else self.prompts
+            wait_s = fmean(self._first_tokens_s(prompts, self.pool, rate, 0.0).tolist())
         else:
-            batch = max(1.0, self.pool.budget / fmean(self.prompts.fresh))
+            batch = max(1.0, self.pool.budget / fmean(self.prompts.fresh.tolist()))
             full_s = batch * self.pool.instances / self.max_rate
             wait_s = self.extra_s + self.pool.delay_s + HAND_OFF * full_s
         return float(f"{wait_s - in_router_s:.2g}")
@@ -202,13 +204,13 @@ class Attainment:
     def _batches_per_s(self, pool: Pool, rate: float) -> float:
         """Batches/s that prefill ends at `rate` requests/s, in two digits of it."""
         if rate >= FULL * self.max_rate:
-            return self.max_rate / max(1.0, pool.budget / fmean(self.prompts.fresh))
+            return self.max_rate / max(1.0, pool.budget / fmean(self.prompts.fresh.tolist()))
         if rate <= LEAST * self.max_rate:  # a prompt each
             return rate
         rate = float(f"{rate:.2g}")
         if rate not in self._batch_rates:
             waits = waits_s(self.prompts, pool, rate)
-            ends = [a / rate + b for a, b in zip(self.prompts.arrival_s, waits, strict=True)]
+            ends = (self.prompts.arrival_s / rate + waits).tolist()
             self._batch_rates[rate] = rate * len({round(end, DIGITS) for end in ends}) / len(ends)
         return self._batch_rates[rate]
 
@@ -224,8 +226,8 @@ class Attainment:
             return 0.0
         p, to_join_s = self.prompts, iteration_s * self.passes
         next_s = waits_and_next_s(p, self.pool, rate)[1]
-        rows = zip(next_s, p.fresh, p.cached, strict=True)
-        return fmean(max(s - self.transfer_s * (a + b) - to_join_s, 0.0) for s, a, b in rows)
+        left_s = next_s - self.transfer_s * (p.fresh + p.cached) - to_join_s
+        return fmean(np.maximum(left_s, 0.0).tolist())
 
     def mean_tpot_s(self, rate: float, iteration_s: float, joining: float = 0.0) -> float:
         """Mean seconds per token after the first, over requests, at `rate` requests/s, where decode
@@ -267,7 +269,7 @@ class Attainment:
     def mean_wait_s(self, rate: float) -> float:
         """Mean seconds from the router to the end of prefill at `rate` requests/s."""
         assert self.pool is not None
-        return fmean(waits_s(self.prompts, self.pool, rate))
+        return fmean(waits_s(self.prompts, self.pool, rate).tolist())
 
     def tpot_share(self, iteration_s: float, swings: Swings) -> float:
         """Share of requests with a TPOT within the SLO; iteration_s: mean of an iteration."""
@@ -485,7 +487,7 @@ def _first_prompts(s: Scenario, sample: Offered, seen_tokens: np.ndarray, share:
     tokens, seen = (v[:count].tolist() for v in (sample.prompts, seen_tokens))
     hits = [min(per_seen * h, v - 1.0) for v, h in zip(tokens, seen, strict=True)]
     return Prompts(
-        [round((moment - arrivals[0]) / span_s, DIGITS) for moment in arrivals],
-        [v - hit for v, hit in zip(tokens, hits, strict=True)],
-        hits,
+        np.array([round((moment - arrivals[0]) / span_s, DIGITS) for moment in arrivals]),
+        np.array([v - hit for v, hit in zip(tokens, hits, strict=True)]),
+        np.array(hits),
     )

@@ -2,17 +2,19 @@
 prices of a deployment."""
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable
 
 import numpy as np
 
+from twin.model import coefficients
 from twin.model.batch import Hot, attention_s_per_token, batch_line, batch_s
 from twin.model.costs import RoleCosts
 from twin.model.layer import collective_s
 from twin.model.mixed import longest_wait, mixed_iteration_s
 from twin.model.predict import Traffic
-from twin.model.prefill import next_piece, prefill_batch_s, prefill_hits_s
+from twin.model.prefill import next_piece, prefill_hits_s
+from twin.model.prompt_queue import EXACT, LINE, TABLE, BatchPrice
+from twin.model.record import dtype_of, numbers
 from twin.model.waiting import Pool
 from twin.scenario import Scenario
 from twin.scenario.deployment import Prefill
@@ -24,29 +26,22 @@ def prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic
     prefill, hot = s.deployment.prefill, parts.prefill_imbalance.table
     ops, by_data, cp_dies = role.operator_sink(), prefill.attention == "dp", prefill.cp_dies
     budget = role.prompt_tokens
-
-    def fullest_batch_s(tokens: float, _pairs: float, most: float, most_pairs: float) -> float:
-        """Seconds of a batch by the tokens and query-key pairs of its fullest group of dies."""
-        fullest = most / cp_dies, most_pairs / cp_dies
-        return float(prefill_batch_s(role.prefill, tokens, *fullest, *hot, ops))
-
     full_s, token_s, pair_s = batch_line(role, budget, traffic.input_tokens, hot)
     token_pairs = traffic.fresh_pairs / traffic.fresh_tokens  # pairs of a token, mean
     line = token_s, pair_s
     token_s += pair_s * token_pairs
-    if not by_data:  # a batch of mean prompts from a table, what differs from them by its slope
+    if by_data:
+        prices = numbers(role.prefill).view(dtype_of(coefficients.Prefill))
+        imbalance = parts.prefill_imbalance
+        price = BatchPrice(
+            EXACT, prices=prices, hot_tokens=imbalance.tokens, hot_factor=imbalance.factor,
+            operators=ops, sharing_dies=cp_dies,
+        )  # fmt: skip
+    else:  # a batch of mean prompts from a table, what differs from them by its slope
         sizes = [budget * 2.0**k for k in range(-12, 2)]
-        batch_seconds = [batch_s(role, size, size * token_pairs, hot) for size in sizes]
-
-        def interpolated_batch_s(
-            tokens: float, pairs: float, _most: float, _most_pairs: float
-        ) -> float:
-            """Seconds of a batch by tokens and query-key pairs, interpolated between sizes."""
-            k = min(max(bisect_left(sizes, tokens), 1), len(sizes) - 1)
-            position = max((tokens - sizes[k - 1]) / (sizes[k] - sizes[k - 1]), 0.0)
-            low_s, high_s = batch_seconds[k - 1 : k + 1]
-            mean_s = low_s + position * (high_s - low_s)
-            return mean_s + pair_s * (pairs - tokens * token_pairs)
+        table_s = np.array([batch_s(role, size, size * token_pairs, hot) for size in sizes])
+        price = BatchPrice(TABLE, pair_s=pair_s, token_pairs=token_pairs,
+                           table_tokens=np.array(sizes), table_s=table_s)  # fmt: skip
 
     # Of a group of dies that split prompts, as the engine's `note_batch` compares them.
     die_tokens, die_pair_s = budget / role.stage_dies, role.prefill.core.pair
@@ -62,7 +57,7 @@ def prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic
         read_s += float(prefill_hits_s(role.prefill, cached_tokens, ops)) / cached_tokens
     return Pool(
         prefill.instances, budget, float(prefill.chunk_tokens),
-        fullest_batch_s if by_data else interpolated_batch_s, full_s, token_s, read_s,
+        price, full_s, token_s, read_s,
         dies=role.stage_dies // cp_dies if by_data else 1,
         delay_s=_later_stages_s(role, prefill, traffic, hot, line),
         evening=prefill.chunk_evening, line=line, attention=(die_token_s, die_pair_s),
@@ -121,20 +116,16 @@ def colocated_pool(
     token_s = (all_s - alone_s) / max(budget - chunk, 1.0)
     pair_s = (group_s(chunk, 2.0 * chunk * mean_pairs) - alone_s) / (chunk * mean_pairs)
 
-    def prompts_s(tokens: float, pairs: float, most: float, most_pairs: float) -> float:
-        """Seconds that prompts add to an iteration; most, most_pairs: of the fullest group."""
-        beyond_mean = most_pairs - most * mean_pairs
-        return most_s * most + token_s * (tokens - most) + pair_s * beyond_mean
-
     def pool_at(rate: float, iteration_s: float) -> Pool:
         """The pool of colocated instances at this rate (requests/s) and iteration time (s)."""
         prompts_each = rate / pool.instances * iteration_s  # prompts, in an iteration
         tokens = min(prompts_each * traffic.fresh_tokens, budget)
         fullest = min(tokens, chunk * -math.expm1(-tokens / chunk))  # groups take turns at random
-        added_s = prompts_s(tokens, 0.0, fullest, fullest * mean_pairs)
+        added_s = most_s * fullest + token_s * (tokens - fullest)  # to an iteration
         idle_s = max(iteration_s - added_s, 0.1 * iteration_s)
         return Pool(
-            pool.instances, budget, chunk, lambda *batch: idle_s + prompts_s(*batch),
+            pool.instances, budget, chunk,
+            BatchPrice(LINE, idle_s, most_s, token_s, pair_s, mean_pairs),
             idle_s, (all_s - single_s) / budget, 0.0, idle_s, dies=groups,
             delay_s=iteration_s * longest_wait(prompts_each, groups, pool.prompt_delay),
             attention=(1.0, 0.0), share_s=chunk, is_dealt=True, routers=routers,

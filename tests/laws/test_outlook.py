@@ -239,7 +239,7 @@ def test_prompts_in_thousands_of_pieces_are_followed_over_fewer():
     samples = {}
     for chunk in (0, 512, 1):
         s = with_overrides(QUICK, {"deployment.prefill.chunk_tokens": chunk})
-        samples[chunk] = attainment(Priced(s, load_facts())).prompts.fresh
+        samples[chunk] = attainment(Priced(s, load_facts())).prompts.fresh.tolist()
     assert samples[512] == samples[0]
     assert sum(samples[1]) < 1.5 * PIECES  # pieces; prompts of the sample differ
     assert samples[1] == samples[0][: len(samples[1])]

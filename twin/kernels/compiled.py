@@ -285,6 +285,7 @@ def lazy_entry(function: Callable[P, R]) -> Callable[P, R]:
         if not compiled_forms:
             if _UNCOMPILED.get():
                 return function(*args, **kwargs)
+            import_module("twin.kernels.borrowed")  # so that numba knows columns
             compiled_forms.append(entry(function))
         return compiled_forms[0](*args, **kwargs)
 

@@ -9,18 +9,16 @@ is followed over a sample of the requests."""
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from heapq import heapreplace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from twin.kernels.rng import stream_key, uniform, uniforms
-from twin.model.prefill import next_piece
+from twin.kernels.compiled import stage
+from twin.kernels.rng import stream_key, uniforms
+from twin.model.prompt_queue import BatchPrice, PromptQueue, run_queue
 
-# Of a batch: tokens and query-key pairs, of all and of the die that has most.
-Seconds = Callable[[float, float, float, float], float]
 DEALT, SHUFFLED = stream_key(0, "prompts.die"), stream_key(0, "prompts.order")
 RARE = 1e-6  # chance of more requests at an end, below which none is counted
 Lives = Sequence[tuple[float, float]]  # (how long requests stay, share of the requests)
@@ -30,9 +28,9 @@ Lives = Sequence[tuple[float, float]]  # (how long requests stay, share of the r
 class Prompts:
     """A sample of requests as prefill needs them, in order of arrival."""
 
-    arrival_s: Sequence[float]  # at one request a second
-    fresh: Sequence[float]  # tokens that have to be computed
-    cached: Sequence[float]  # tokens that are read instead
+    arrival_s: NDArray[np.float64]  # at one request a second
+    fresh: NDArray[np.float64]  # tokens that have to be computed
+    cached: NDArray[np.float64]  # tokens that are read instead
 
     def first(self, count: int) -> Prompts:
         """The first requests of the sample, two at least."""
@@ -43,18 +41,21 @@ class Prompts:
         """The sample repeated a number of times, one copy after the other."""
         gap_count = len(self.arrival_s) - 1  # one alone has none
         span_s = self.arrival_s[-1] * (1.0 + 1.0 / gap_count) if gap_count else 1.0
-        arrival_s = [moment + copy * span_s for copy in range(times) for moment in self.arrival_s]
-        return Prompts(arrival_s, list(self.fresh) * times, list(self.cached) * times)
+        begins_s = np.repeat(np.arange(times) * span_s, gap_count + 1)
+        return Prompts(
+            np.tile(self.arrival_s, times) + begins_s,
+            np.tile(self.fresh, times), np.tile(self.cached, times),
+        )  # fmt: skip
 
     def shuffled(self, times: int) -> Prompts:
         """`times` copies of the sample, each in an order of its own, and its gaps in another."""
         count, mean_gap_s = len(self.fresh), self.arrival_s[-1] / max(len(self.fresh) - 1, 1)
-        gaps_s = np.diff(np.array(self.arrival_s), append=self.arrival_s[-1] + mean_gap_s)
+        gaps_s = np.diff(self.arrival_s, append=self.arrival_s[-1] + mean_gap_s)
         draws = np.arange(2 * times * count).reshape(2, times, count)
         orders, gap_orders = np.argsort(uniforms(SHUFFLED, draws), axis=-1, kind="stable")
         arrival_s = np.cumsum(gaps_s[gap_orders])
-        tokens = (np.array(column)[orders].ravel().tolist() for column in (self.fresh, self.cached))
-        return Prompts((arrival_s - arrival_s[0]).tolist(), *tokens)
+        tokens = (column[orders].ravel() for column in (self.fresh, self.cached))
+        return Prompts(arrival_s - arrival_s[0], *tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Pool:
     instances: int
     budget: float  # tokens of a batch
     chunk: float  # tokens that a prompt gives to one at most; 0: whole prompts
-    seconds: Seconds
+    price: BatchPrice  # of a batch
     full_s: float  # of a batch whatever it holds
     token_s: float  # that a token adds
     read_s: float = 0.0  # for a cached token
@@ -85,146 +86,37 @@ class Pool:
     report_s: float = 0.0
 
 
-def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
+def waits_s(prompts: Prompts, pool: Pool, rate: float) -> NDArray[np.float64]:
     """Seconds from router to end of prefill for each request of the sample at `rate` requests/s."""
     return waits_and_next_s(prompts, pool, rate)[0]
 
 
-def waits_and_next_s(prompts: Prompts, pool: Pool, rate: float) -> tuple[list[float], list[float]]:
+def waits_and_next_s(
+    prompts: Prompts, pool: Pool, rate: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(seconds from the router to the end of prefill, seconds of the batch that its instance begins
-    then, 0 if no prompt waits there) for each request of the sample, at `rate` requests/s."""
-    n, instances = len(prompts.arrival_s), pool.instances
-    free_s, queues = [0.0] * instances, [deque[int]() for _ in range(instances)]
-    waiting_tokens = [0.0] * instances
-    tokens_left = list(prompts.fresh)
-    waited_s, next_s, ended_prompts = [0.0] * n, [0.0] * n, [list[int]() for _ in range(instances)]
-    arrivals = [arrival / rate for arrival in prompts.arrival_s]
-    die_of_prompt = [int(uniform(DEALT, i) * pool.dies) for i in range(n)] if pool.is_dealt else []
-    # Names of this function: a loop over a hundred thousand prompts reads them.
-    budget, full_s, token_s, report_s = pool.budget, pool.full_s, pool.token_s, pool.report_s
-    seconds, read_s, routers = pool.seconds, pool.read_s, pool.routers
-    own_count = instances // routers
-    offsets = range(1 if pool.in_turn else own_count)
-
-    def start_batch(p: int, at_s: float) -> None:
-        """Form and compute one batch of the prompts that wait at instance p from `at_s` on."""
-        tokens, pairs, cached, die_tokens, die_pairs, ending_prompts = _form_batch(
-            prompts, pool, queues[p], tokens_left, die_of_prompt
-        )
-        waiting_tokens[p] -= tokens
-        batch_s = seconds(tokens, pairs, die_tokens, die_pairs) + cached * read_s
-        if at_s == free_s[p]:
-            for prompt in ended_prompts[p]:
-                next_s[prompt] = batch_s
-        free_s[p], ended_prompts[p] = at_s + batch_s, ending_prompts
-        for prompt in ending_prompts:
-            waited_s[prompt] = free_s[p] - arrivals[prompt]
-
-    def start_batches(p: int, until_s: float) -> None:
-        """Start all batches of instance p that begin until `until_s`."""
-        while queues[p] and free_s[p] <= until_s:
-            start_batch(p, free_s[p])
-
-    def choose_instance(i: int, now_s: float) -> int:
-        """Index of the instance for prompt i: the one of the next turn, or the one that is free
-        first, equal ones in turn; among those of one router."""
-        instance, least_s = 0, math.inf
-        turn = i if report_s == 0.0 else int(now_s / report_s)
-        first, own_turn = turn % routers * own_count, i // routers
-        for offset in offsets:
-            p = first + (own_turn + offset) % own_count
-            if queues[p] and free_s[p] <= now_s:
-                start_batches(p, now_s)
-            if len(offsets) == 1:
-                return p
-            ahead_s = free_s[p] - now_s if free_s[p] > now_s else 0.0
-            if waiting_tokens[p]:
-                ahead_s += waiting_tokens[p] * token_s
-                ahead_s += waiting_tokens[p] // budget * full_s
-            if ahead_s < least_s:
-                instance, least_s = p, ahead_s
-        return instance
-
-    for i, now_s in enumerate(arrivals):
-        instance = choose_instance(i, now_s)
-        queues[instance].append(i)
-        waiting_tokens[instance] += tokens_left[i]
-        if free_s[instance] <= now_s:
-            if pool.idle_s:  # it ends an iteration first
-                free_s[instance] += -((free_s[instance] - now_s) // pool.idle_s) * pool.idle_s
-                continue
-            start_batch(instance, now_s)
-    for p in range(instances):
-        start_batches(p, float("inf"))
-    return waited_s, next_s
+    then, 0 if no prompt waits there) of each request of the sample, f8[n], at `rate` a second."""
+    n = len(prompts.arrival_s)
+    dies = uniforms(DEALT, np.arange(n)) * pool.dies if pool.is_dealt else np.zeros(n)
+    price = {part.name: getattr(pool.price, part.name) for part in fields(pool.price)}
+    queue = PromptQueue(
+        {"prompts": n, "instances": pool.instances, "dies": pool.dies},
+        **price, budget=pool.budget, chunk=pool.chunk, full_s=pool.full_s, token_s=pool.token_s,
+        read_s=pool.read_s, idle_s=pool.idle_s, evening=pool.evening, line_token_s=pool.line[0],
+        line_pair_s=pool.line[1], attention_token_s=pool.attention[0],
+        attention_pair_s=pool.attention[1], share_s=pool.share_s, in_turn=pool.in_turn,
+        is_dealt=pool.is_dealt, routers=pool.routers, report_s=pool.report_s,
+        arrival_s=np.asarray(prompts.arrival_s) / rate, fresh=prompts.fresh, cached=prompts.cached,
+        left=np.array(prompts.fresh, np.float64), die=dies.astype(np.int32),
+    )  # fmt: skip
+    run_queue(queue)
+    return queue.waited_s, queue.next_s
 
 
-def _form_batch(
-    prompts: Prompts, pool: Pool, queue: deque[int], tokens_left: list[float], die_of: list[int]
-) -> tuple[float, float, float, float, float, list[int]]:
-    """Take the next batch from `queue`; returns (tokens, query-key pairs, cached tokens, tokens and
-    pairs of its fullest die, prompts completed). die_of: each prompt's die, if drawn."""
-    tokens, pairs, cached_tokens, (token_s, pair_s) = 0.0, 0.0, 0.0, pool.attention
-    completed, in_part, fullest_die = list[int](), list[int](), (0.0, 0.0, 0.0)  # die, by attention
-    die_sums = [(0.0, 0.0, 0.0)] * pool.dies  # load, tokens, pairs of each die
-    fresh, cached, budget, is_dealt = prompts.fresh, prompts.cached, pool.budget, pool.is_dealt
-    shares_tokens = pool.share_s == math.inf
-    takes_whole = shares_tokens and not pool.chunk
-    while queue and tokens < budget:
-        prompt = queue[0]
-        left = tokens_left[prompt]
-        earlier_tokens = cached[prompt] + fresh[prompt] - left
-        sums_of_die = die_sums[die_of[prompt]] if is_dealt else die_sums[0]
-        if takes_whole:
-            piece_tokens = left if left <= budget - tokens or not tokens else 0.0
-        else:
-            piece_tokens = _piece_tokens(pool, left, earlier_tokens, tokens, sums_of_die)
-        if piece_tokens <= 0.0 and not is_dealt:
-            break
-        if piece_tokens <= 0.0:  # others may be on dies that have room
-            in_part.append(queue.popleft())
-            continue
-        if left == fresh[prompt]:
-            cached_tokens += cached[prompt]
-        new_pairs = piece_tokens * (earlier_tokens + 0.5 * (piece_tokens + 1.0))
-        tokens += piece_tokens
-        pairs += new_pairs
-        die_tokens, die_pairs = sums_of_die[1] + piece_tokens, sums_of_die[2] + new_pairs
-        attention_s = token_s * die_tokens + pair_s * die_pairs
-        die = (attention_s, die_tokens, die_pairs)
-        fullest_die = max(fullest_die, die)
-        load = die_tokens if shares_tokens else attention_s
-        if is_dealt:
-            die_sums[die_of[prompt]] = load, die_tokens, die_pairs
-        else:
-            heapreplace(die_sums, (load, die_tokens, die_pairs))
-        tokens_left[prompt] = left = left - piece_tokens
-        (in_part if left > 0.0 else completed).append(queue.popleft())
-    queue.extendleft(reversed(in_part))
-    return tokens, pairs, cached_tokens, *fullest_die[1:], completed
-
-
-def _piece_tokens(
-    pool: Pool, left: float, earlier: float, taken: float, die_load: tuple[float, float, float]
-) -> float:
-    """Tokens of a prompt with `left` tokens after `earlier` ones that join a batch of `taken`
-    tokens, where a batch may have part of a prompt; 0: none. die_load: load, tokens and pairs of
-    the die that would compute them."""
-    room, piece_tokens = pool.budget - taken, left
-    if pool.chunk:
-        piece_tokens = min(left, float(next_piece(pool.chunk, pool.evening, *pool.line, earlier)))
-    if pool.share_s == math.inf:
-        return min(piece_tokens, room)
-    (token_s, pair_s), left_s = pool.attention, pool.share_s - die_load[0]
-    if left_s <= 0.0:
-        return 0.0
-    next_token_s = token_s + earlier * pair_s  # of the piece's first token
-    if pair_s > 0.0:
-        root_s = math.sqrt(next_token_s**2 + 2.0 * pair_s * left_s)
-        fitting_tokens = (root_s - next_token_s) / pair_s
-    else:
-        fitting_tokens = left_s / token_s
-    return min(piece_tokens, room, max(fitting_tokens, 1.0))
+@stage("prompts")
+def compile_queue() -> None:
+    """Compile the functions that follow a queue."""
+    waits_s(Prompts(*np.ones((3, 1))), Pool(1, 1.0, 0.0, BatchPrice(), 0.0, 0.0), 1.0)
 
 
 def saturated_rate(prompts: Prompts, pool: Pool) -> float:
@@ -232,10 +124,10 @@ def saturated_rate(prompts: Prompts, pool: Pool) -> float:
     adds, so that batches before its first and after its last long prompt do not count."""
     one_instance = replace(pool, instances=1, routers=1)
     one_copy_s, two_copies_s = (
-        max(waits_s(Prompts([0.0] * len(one.fresh), one.fresh, one.cached), one_instance, 1.0))
+        waits_s(Prompts(np.zeros(one.fresh.size), one.fresh, one.cached), one_instance, 1.0).max()
         for one in (prompts, prompts.repeated(2))
     )
-    return pool.instances * len(prompts.fresh) / (two_copies_s - one_copy_s)
+    return float(pool.instances * len(prompts.fresh) / (two_copies_s - one_copy_s))
 
 
 def mean_of_fullest(requests: float, ends: int) -> float:

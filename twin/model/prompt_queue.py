@@ -1,0 +1,265 @@
+"""The queue before prefill, followed prompt by prompt in compiled code: the instance at which a
+prompt waits, the batch that takes it, and when that one ends."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.kernels.buffers import Columns, column, f8, i4, number
+from twin.kernels.compiled import kernel, lazy_entry
+from twin.model.coefficients import Prefill
+from twin.model.prefill import next_piece, prefill_batch_s
+from twin.model.record import dtype_of
+
+NONE = -1
+LINE, TABLE, EXACT = range(3)  # how the seconds of a batch are known
+
+
+def _none() -> NDArray[Any]:
+    """One zero, for an array that a form does not read."""
+    return np.zeros(1)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPrice:
+    """Seconds of a batch, as `batch_seconds` reads them in one of its forms."""
+
+    form: int = LINE
+    base_s: float = 0.0  # of a batch, whatever it holds
+    most_s: float = 0.0  # per token of the fullest die
+    each_s: float = 0.0  # per token of the others
+    pair_s: float = 0.0  # per query-key pair beyond the mean
+    token_pairs: float = 0.0  # mean pairs of a token
+    table_tokens: NDArray[np.float64] = field(default_factory=_none)
+    table_s: NDArray[np.float64] = field(default_factory=_none)  # of batches of `table_tokens`
+    prices: NDArray[Any] = field(default_factory=lambda: np.zeros(1, dtype_of(Prefill)))
+    hot_tokens: NDArray[np.float64] = field(default_factory=_none)
+    hot_factor: NDArray[np.float64] = field(default_factory=_none)
+    operators: NDArray[np.float64] = field(default_factory=_none)
+    sharing_dies: int = 1  # that split the prompts of the fullest group
+
+
+class PromptQueue(Columns):
+    """Prompts in order of arrival, and the instances at which they wait."""
+
+    form = number(int, "Form of a batch's seconds.")
+    base_s = number(float, "Of a batch, whatever it holds.", unit="s")
+    most_s = number(float, "Per token of the fullest die.", unit="s")
+    each_s = number(float, "Per token of the others.", unit="s")
+    pair_s = number(float, "Per query-key pair beyond the mean.", unit="s")
+    token_pairs = number(float, "Mean query-key pairs of a token.")
+    table_tokens = f8("table", "Batches of the table below.", "tokens", fill=None)
+    table_s = f8("table", "Their seconds.", "s", fill=None)
+    prices = column(dtype_of(Prefill), "1", "Prices of a batch.", fill=None)
+    hot_tokens = f8("points", "Tokens of the table below.", fill=None)
+    hot_factor = f8("loads", "Imbalance of experts.", fill=None)
+    operators = f8("operators", "Scratch of a batch's price.", "s", fill=None)
+    sharing_dies = number(int, "Dies that split the prompts of the fullest group.")
+    budget = number(float, "Tokens of a batch.")
+    chunk = number(float, "Tokens that a prompt gives to a batch at most; 0: whole prompts.")
+    full_s = number(float, "Of a batch whatever it holds, as the router expects.", unit="s")
+    token_s = number(float, "That a token adds, as the router expects.", unit="s")
+    read_s = number(float, "Per cached token.", unit="s")
+    idle_s = number(float, "Iteration that goes on without prompts; 0: none.", unit="s")
+    evening = number(float, "How far later pieces of a prompt are shorter.")
+    line_token_s = number(float, "Of a batch per token, for these pieces.", unit="s")
+    line_pair_s = number(float, "Of a batch per query-key pair, for these pieces.", unit="s")
+    attention_token_s = number(float, "Attention of a die, per token.", unit="s")
+    attention_pair_s = number(float, "Attention of a die, per query-key pair.", unit="s")
+    share_s = number(float, "Attention that a die takes at most; infinite: tokens are.", unit="s")
+    in_turn = number(int, "Whether the router takes turns.")
+    is_dealt = number(int, "Whether a prompt stays on the die that was drawn for it.")
+    routers = number(int, "Routers with an equal part of the instances each.")
+    report_s = number(float, "For which one router gets all that comes; 0: none.", unit="s")
+    arrival_s = f8("prompts", "When each comes.", "s", fill=None)
+    fresh = f8("prompts", "Tokens to compute.", "tokens", fill=None)
+    cached = f8("prompts", "Tokens that are read.", "tokens", fill=None)
+    left = f8("prompts", "Tokens that are still to be computed.", "tokens", fill=None)
+    die = i4("prompts", "The die that was drawn for each.", fill=None)
+    following = i4("prompts", "Next prompt of a list.", fill=NONE)
+    waited_s = f8("prompts", "From arrival to the end of prefill.", "s")
+    next_s = f8("prompts", "Of the batch that begins then; 0: none.", "s")
+    free_s = f8("instances", "When the last batch ends.", "s")
+    waiting_tokens = f8("instances", "Tokens to compute of what waits.", "tokens")
+    head = i4("instances", "First prompt that waits.", fill=NONE)
+    tail = i4("instances", "Last one.", fill=NONE)
+    ended = i4("instances", "First prompt of those that the last batch completed.", fill=NONE)
+    die_load = f8("dies", "Of a batch by die: what counts against its share.")
+    die_tokens = f8("dies", "Its tokens.", "tokens")
+    die_pairs = f8("dies", "Its query-key pairs.")
+
+
+@kernel
+def batch_seconds(q: PromptQueue, tokens: float, pairs: float, most: float, extra: float) -> float:
+    """Seconds of a batch by its tokens and query-key pairs; most, extra: tokens and pairs of the
+    die, or the group of dies, that has most."""
+    if q.form == EXACT:
+        return prefill_batch_s(
+            q.prices[0], tokens, most / q.sharing_dies, extra / q.sharing_dies, q.hot_tokens,
+            q.hot_factor, q.operators,
+        )  # fmt: skip
+    if q.form == LINE:
+        beyond_mean = extra - most * q.token_pairs
+        return q.base_s + (q.most_s * most + q.each_s * (tokens - most) + q.pair_s * beyond_mean)
+    k = 1
+    while k < q.table_tokens.size - 1 and q.table_tokens[k] < tokens:
+        k += 1
+    low, high = q.table_tokens[k - 1], q.table_tokens[k]
+    position = max((tokens - low) / (high - low), 0.0)
+    mean_s = q.table_s[k - 1] + position * (q.table_s[k] - q.table_s[k - 1])
+    return float(mean_s + q.pair_s * (pairs - tokens * q.token_pairs))
+
+
+@kernel
+def piece_tokens(q: PromptQueue, left: float, earlier: float, taken: float, load: float) -> float:
+    """Tokens of a prompt with `left` tokens after `earlier` ones that join a batch of `taken`
+    tokens; 0: none. load: of the die that would compute them."""
+    room, piece = q.budget - taken, left
+    if q.chunk > 0.0:
+        next_tokens = next_piece(q.chunk, q.evening, q.line_token_s, q.line_pair_s, earlier)
+        piece = min(left, next_tokens)
+    elif q.share_s == math.inf:  # whole prompts; the first one whatever its length
+        return left if left <= room or taken == 0.0 else 0.0
+    if q.share_s == math.inf:
+        return min(piece, room)
+    left_s = q.share_s - load
+    if left_s <= 0.0:
+        return 0.0
+    next_token_s = q.attention_token_s + earlier * q.attention_pair_s  # of the piece's first token
+    if q.attention_pair_s > 0.0:
+        square = next_token_s * next_token_s + 2.0 * q.attention_pair_s * left_s
+        fitting_tokens = (math.sqrt(square) - next_token_s) / q.attention_pair_s
+    else:
+        fitting_tokens = left_s / q.attention_token_s
+    return min(piece, room, max(fitting_tokens, 1.0))
+
+
+@kernel
+def emptiest_die(q: PromptQueue) -> int:
+    """Die with the least load in a batch; of equal ones that with least tokens, then pairs."""
+    best = 0
+    for die in range(1, q.die_load.size):
+        if q.die_load[die] != q.die_load[best]:
+            is_less = q.die_load[die] < q.die_load[best]
+        elif q.die_tokens[die] != q.die_tokens[best]:
+            is_less = q.die_tokens[die] < q.die_tokens[best]
+        else:
+            is_less = q.die_pairs[die] < q.die_pairs[best]
+        best = die if is_less else best
+    return best
+
+
+@kernel
+def start_batch(q: PromptQueue, p: int, at_s: float) -> None:
+    """Form and compute a batch of the prompts that wait at instance p, from `at_s` on. Prompts that
+    are not completed stay where they are in the queue."""
+    for die in range(q.die_load.size):
+        q.die_load[die] = q.die_tokens[die] = q.die_pairs[die] = 0.0
+    tokens, pairs, cached_tokens = 0.0, 0.0, 0.0
+    most_s, most_tokens, most_pairs = 0.0, 0.0, 0.0  # of the die with most attention
+    completed, before, i = NONE, NONE, q.head[p]
+    while i != NONE and tokens < q.budget:
+        next_prompt, left = q.following[i], q.left[i]
+        earlier = q.cached[i] + q.fresh[i] - left
+        die = q.die[i] if q.is_dealt else emptiest_die(q)
+        piece = piece_tokens(q, left, earlier, tokens, q.die_load[die])
+        if piece <= 0.0 and not q.is_dealt:
+            break
+        if piece > 0.0:  # else others may be on dies that have room
+            if left == q.fresh[i]:
+                cached_tokens += q.cached[i]
+            piece_pairs = piece * (earlier + 0.5 * (piece + 1.0))
+            tokens += piece
+            pairs += piece_pairs
+            q.die_tokens[die] += piece
+            q.die_pairs[die] += piece_pairs
+            die_tokens, die_pairs = q.die_tokens[die], q.die_pairs[die]
+            die_s = q.attention_token_s * die_tokens + q.attention_pair_s * die_pairs
+            q.die_load[die] = die_tokens if q.share_s == math.inf else die_s
+            is_most = die_s > most_s
+            if die_s == most_s:
+                has_more_pairs = die_tokens == most_tokens and die_pairs > most_pairs
+                is_most = die_tokens > most_tokens or has_more_pairs
+            if is_most:
+                most_s, most_tokens, most_pairs = die_s, die_tokens, die_pairs
+            q.left[i] = left - piece
+        if q.left[i] > 0.0:
+            before = i
+        else:
+            if before == NONE:
+                q.head[p] = next_prompt
+            else:
+                q.following[before] = next_prompt
+            if q.tail[p] == i:
+                q.tail[p] = before
+            q.following[i] = completed
+            completed = i
+        i = next_prompt
+    q.waiting_tokens[p] -= tokens
+    batch_s = batch_seconds(q, tokens, pairs, most_tokens, most_pairs) + cached_tokens * q.read_s
+    ended = q.ended[p]
+    while ended != NONE and at_s == q.free_s[p]:
+        q.next_s[ended] = batch_s
+        ended = q.following[ended]
+    q.free_s[p], q.ended[p] = at_s + batch_s, completed
+    while completed != NONE:
+        q.waited_s[completed] = q.free_s[p] - q.arrival_s[completed]
+        completed = q.following[completed]
+
+
+@kernel
+def start_batches(q: PromptQueue, p: int, until_s: float) -> None:
+    """Start all batches of instance p that begin until `until_s`."""
+    while q.head[p] != NONE and q.free_s[p] <= until_s:
+        start_batch(q, p, q.free_s[p])
+
+
+@kernel
+def choose_instance(q: PromptQueue, i: int, now_s: float) -> int:
+    """Index of the instance for prompt i: the one of the next turn, or the one that is free first,
+    equal ones in turn; among those of one router."""
+    own_count = q.free_s.size // q.routers
+    turn = i if q.report_s == 0.0 else int(now_s / q.report_s)
+    first, own_turn = turn % q.routers * own_count, i // q.routers
+    instance, least_s = 0, math.inf
+    for offset in range(own_count):
+        p = first + (own_turn + offset) % own_count
+        start_batches(q, p, now_s)
+        if q.in_turn or own_count == 1:
+            return p
+        ahead_s = max(q.free_s[p] - now_s, 0.0)
+        if q.waiting_tokens[p] != 0.0:
+            ahead_s += q.waiting_tokens[p] * q.token_s
+            ahead_s += q.waiting_tokens[p] // q.budget * q.full_s
+        if ahead_s < least_s:
+            instance, least_s = p, ahead_s
+    return instance
+
+
+@kernel
+def follow_queue(q: PromptQueue) -> None:
+    """Follow all prompts: sets `waited_s` and `next_s`."""
+    for i in range(q.arrival_s.size):
+        now_s = q.arrival_s[i]
+        p = choose_instance(q, i, now_s)
+        if q.head[p] == NONE:
+            q.head[p] = i
+        else:
+            q.following[q.tail[p]] = i
+        q.tail[p] = i
+        q.waiting_tokens[p] += q.left[i]
+        if q.free_s[p] <= now_s and q.idle_s > 0.0:  # it ends an iteration first
+            q.free_s[p] += -((q.free_s[p] - now_s) // q.idle_s) * q.idle_s
+        elif q.free_s[p] <= now_s:
+            start_batch(q, p, now_s)
+    for p in range(q.free_s.size):
+        start_batches(q, p, math.inf)
+
+
+@lazy_entry
+def run_queue(q: PromptQueue) -> None:
+    """`follow_queue`, compiled by the first call."""
+    follow_queue(q)

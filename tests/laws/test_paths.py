@@ -28,6 +28,7 @@ COMES = BUSY | {
     "elastic.npus": 32,
     "elastic.schedule": [{"at_s": 2.0, "prefill": 2, "decode": 4}],
 }
+FROM_STORAGE = COMES | {"elastic.weights": "object_storage", "horizon_s": 40.0}
 # Ends within the supernode of what comes from beyond it or goes there.
 ONE_END = {"ssd_read": ["in"], "ssd_write": ["out"]}
 
@@ -71,7 +72,8 @@ BY_NICS = STORED | {"supernode.machine": "cloudmatrix-unified", "memory_pool.ssd
 @pytest.mark.parametrize(
     "settings",
     [STORED | {"deployment.mode": mode} for mode in MODES]
-    + [STORED | {"memory_pool.plane": "vpc"}, HURT, ACROSS, BY_NICS],
+    + [STORED | {"memory_pool.plane": "vpc"}, HURT, ACROSS, BY_NICS]
+    + [BY_NICS | {"memory_pool.plane": "vpc", "deployment.kv_transfer_plane": "vpc"}],
     ids=str,
 )
 def test_every_counter_of_bytes_is_on_a_path(settings):
@@ -97,7 +99,8 @@ def test_bytes_of_swapped_kv_are_on_paths(mode, plane):
 
 
 @pytest.mark.parametrize(
-    "settings", [SWAP, COMES, COMES | {"elastic.weights": "object_storage", "horizon_s": 40.0}]
+    "settings",
+    [SWAP, COMES, FROM_STORAGE, FROM_STORAGE | {"supernode.machine": "cloudmatrix-unified"}],
 )
 def test_bytes_of_instances_that_come_and_go_are_on_paths(settings):
     """Also the weights that one loads before it serves."""

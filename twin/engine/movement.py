@@ -21,7 +21,6 @@ from twin.metrics.events import Event, Kind
 Uneven = tuple[np.ndarray, np.ndarray]  # of what enters, of what leaves
 Piece = dict[str, Any]  # rows of a table, see `stack_pieces`
 WAYS = [(plane, direction) for plane in w.PLANES for direction in ("out", "in")]
-STORED = (w.TRAFFIC[w.SSD_READ], w.TRAFFIC[w.SSD_WRITE])
 
 SHARES = schema("t_s,end_s,plane,traffic,role,instance,node,sub_plane,direction,share")
 SEATS = schema("t_s,end_s,role,instance,first_die,dies")
@@ -75,29 +74,34 @@ def shares_of_classes(machine: Machine, balance: Balance, horizon_s: float) -> l
     ]
 
 
-def shares_table(net: Network, pieces: Sequence[Piece]) -> pl.DataFrame:
+def shares_table(setup: Setup, pieces: Sequence[Piece]) -> pl.DataFrame:
     """Shares of bytes by node (or sub-plane), made from the pieces of `shares_of_classes`."""
-    places = pl.Series(_pieces_and_places(net, pieces)[1].astype(np.uint32))
-    place_columns = {column.name: column[places] for column in _place_columns(net)}
+    places = pl.Series(_pieces_and_places(setup, pieces)[1].astype(np.uint32))
+    place_columns = {column.name: column[places] for column in _place_columns(setup.fabric)}
     other_names = [name for name in SHARES if name not in place_columns]
     table = stack_pieces({name: SHARES[name] for name in other_names}, pieces)
     return pl.DataFrame([place_columns[n] if n in place_columns else table[n] for n in SHARES])
 
 
-def _pieces_and_places(net: Network, pieces: Sequence[Piece]) -> tuple[np.ndarray, np.ndarray]:
+def _pieces_and_places(setup: Setup, pieces: Sequence[Piece]) -> tuple[np.ndarray, np.ndarray]:
     """Piece and place of each row, both i8[rows]. Where one network has the ports of both planes,
-    bytes of storage have a second set of places, those of the VPC plane."""
+    classes of the VPC plane have a second set of places, those of that plane."""
+    net, s = setup.fabric, setup.scenario
     piece_of_row = np.repeat(np.arange(len(pieces)), [table["place"].size for table in pieces])
     places = np.concatenate([table["place"] for table in pieces]) if pieces else piece_of_row
     if net.storage_ports == "nic":
-        of_storage = np.array([table["traffic"] in STORED for table in pieces], bool)[piece_of_row]
-        places = np.where(of_storage, places + len(net.places), places)
+        planes = {w.SSD_READ: "vpc", w.SSD_WRITE: "vpc", w.POOL_READ: s.memory_pool.read_plane,
+                  w.POOL_WRITE: s.memory_pool.read_plane,
+                  w.KV_HAND_OFF: s.deployment.kv_transfer_plane}  # fmt: skip
+        of_vpc = [w.TRAFFIC[kind] for kind, plane in planes.items() if plane == "vpc"]
+        is_second = np.array([table["traffic"] in of_vpc for table in pieces], bool)[piece_of_row]
+        places = np.where(is_second, places + len(net.places), places)
     return piece_of_row, places
 
 
 def _place_columns(net: Network) -> list[pl.Series]:
-    """Plane, node, sub-plane and direction (four columns) of each place, then of places of storage,
-    which are the same ones on the VPC plane."""
+    """Plane, node, sub-plane and direction (four columns) of each place, then of places of the VPC
+    plane, which are the same ones where one network has both."""
 
     def column(name: str) -> pl.Series:
         """A column of the places, followed by that of the second set."""
@@ -245,7 +249,7 @@ def _placed_bytes(
     column_of = {(i.role, i.index): c for c, i in columns_of(setup, world.settings.prefills)}
     middle_s = (np.arange(len(cells)) + 0.5) * setup.scenario.horizon_s / len(cells)
     # What a plane carries of a class is known; its shares there are brought back to a whole.
-    piece_of_row, places = _pieces_and_places(net, where)
+    piece_of_row, places = _pieces_and_places(setup, where)
     way, node, sub_plane = (values[places] for values in _place_codes(net))
     row_share = np.concatenate([piece["share"] for piece in where]) if where else np.zeros(0)
     class_of_row = piece_of_row * len(WAYS) + way

@@ -61,7 +61,7 @@ def tables(
         "events": events_table(log, world.settings.horizon_s),
         "instances": movement.instances_table(setup, machine, log),
         "traffic": movement.traffic_table(setup, world),
-        "shares": movement.shares_table(setup.fabric, share_pieces),
+        "shares": movement.shares_table(setup, share_pieces),
         "seats": movement.seats_table(machine, world.settings.horizon_s),
         "links": movement.links_table(setup, world, share_pieces),
         "hottest": stack_pieces(HOTTEST, balance.hottest),

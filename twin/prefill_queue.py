@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from twin.model import coefficients
-from twin.model.batch import Hot, attention_s_per_token, batch_line, batch_s
+from twin.model.batch import LoadCurve, attention_s_per_token, batch_line, batch_s
 from twin.model.costs import RoleCosts
 from twin.model.layer import collective_s
 from twin.model.mixed import longest_wait, mixed_iteration_s
@@ -31,7 +31,7 @@ def prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic
     line = token_s, pair_s
     token_s += pair_s * token_pairs
     if by_data:
-        prices = numbers(role.prefill).view(dtype_of(coefficients.Prefill))
+        prices = numbers(role.prefill).view(dtype_of(coefficients.PrefillCosts))
         imbalance = parts.prefill_imbalance
         price = BatchPrice(
             EXACT, prices=prices, hot_tokens=imbalance.tokens, hot_factor=imbalance.factor,
@@ -72,7 +72,7 @@ def front_routers(s: Scenario) -> int:
 
 
 def _later_stages_s(
-    role: RoleCosts, d: Prefill, traffic: Traffic, hot: Hot, line: tuple[float, float]
+    role: RoleCosts, d: Prefill, traffic: Traffic, hot: LoadCurve, line: tuple[float, float]
 ) -> float:
     """Seconds of a prompt's last piece in all stages but the first. role: costs of prefill; d: its
     settings; hot: hottest die's tokens over the mean; line: seconds per token and pair."""

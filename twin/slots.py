@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from twin.kernels.buffers import Columns, column, f8, i1, i4, i8, number
-from twin.model.coefficients import Decode
+from twin.model.coefficients import DecodeCosts
 from twin.model.record import dtype_of
 
 NONE = -1
@@ -16,7 +16,7 @@ FREE, COMING, DECODING = range(3)  # status of a place
 class Population(Columns):
     """One decode or colocated instance: its ranks and the requests with a slot on them."""
 
-    prices = column(dtype_of(Decode), "1", "Prices of an iteration.", fill=None)
+    prices = column(dtype_of(DecodeCosts), "1", "Prices of an iteration.", fill=None)
     colocated = number(int, "Whether prompts are computed in the same iterations.")
     pair = number(float, "Query-key pairs of a prompt, for the square of its tokens.")
     fresh = number(float, "Share of a prompt that is computed.")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from twin.kernels.rng import stream_key
 from twin.model.batch import batch_line
-from twin.model.coefficients import Decode
+from twin.model.coefficients import DecodeCosts
 from twin.model.decode import decode_iteration_s
 from twin.model.mixed import prompts_by_rank
 from twin.model.record import dtype_of, numbers, scale_indices
@@ -139,7 +139,7 @@ def _empty_population(priced: Priced, arriving: Arriving) -> Population:
     slot_count = int(slots.sum())
     next_slot = np.arange(1, slot_count + 1, dtype=np.int32)
     next_slot[-1] = NONE
-    coefficients = numbers(role.decode).view(dtype_of(Decode))
+    coefficients = numbers(role.decode).view(dtype_of(DecodeCosts))
     array_sizes = {"ranks": role.ranks, "blocks": -(-role.ranks // BLOCK), "places": slot_count,
                    "answers": SAMPLED if mixes else 1, "waits": WAITS,
                    "operators": operator_s.size,
@@ -268,7 +268,7 @@ def _set_wire_prices(
     arrive, where other traffic prolongs what links carry; alone: prices [1] without it."""
     if mean_s > 0.0:
         coefficients = alone.view(np.float64).copy()
-        coefficients[scale_indices(Decode, "carried")] *= wire_factor(each / mean_s, mean_s)
+        coefficients[scale_indices(DecodeCosts, "carried")] *= wire_factor(each / mean_s, mean_s)
         p.prices[:] = coefficients.view(alone.dtype)
 
 

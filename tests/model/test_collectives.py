@@ -3,7 +3,7 @@ import pytest
 from twin.hardware.chip import load_chip
 from twin.hardware.fabric import build_fabric
 from twin.model.collectives import (
-    Half,
+    HalfAllReduce,
     adding_bytes_per_s,
     direct_exchange,
     exchange,
@@ -151,7 +151,7 @@ def test_a_gather_inside_a_node_of_atlas_a3_is_the_faster_of_two_algorithms(fact
 
 
 def test_a_grade_of_the_same_package_has_its_gathers_and_atlas_a2_has_not(facts):
-    def half(chip: str) -> Half:
+    def half(chip: str) -> HalfAllReduce:
         found = exchange(build_fabric(Supernode(nodes=1), facts), range(8), "read")
         return half_all_reduce(load_machine(facts, load_chip(facts, chip)), facts, found)
 

@@ -11,11 +11,11 @@ from twin.hardware.chip import load_chip
 from twin.hardware.fabric import build_fabric
 from twin.metrics.operators import DECODE_OPERATORS
 from twin.model.alone import ALONE
-from twin.model.coefficients import Collective, Decode
+from twin.model.coefficients import Collective, DecodeCosts
 from twin.model.costs import build_costs
 from twin.model.decode import decode_iteration_s, launch_gap_s
 from twin.model.formats import FORMATS
-from twin.model.layer import Pass, collective_s, moe_stages_s
+from twin.model.layer import PassLoad, collective_s, moe_stages_s
 from twin.model.mixed import mixed_iteration_s
 from twin.model.predict import EVEN
 from twin.model.record import dtype_of, numbers
@@ -336,13 +336,13 @@ def test_ranks_with_prompts_gather_by_sums_under_sglang(facts):
     assert p.chunk.sums.fixed == pytest.approx(2.0 * start_s)
     padded = replace(p, chunk=replace(p.chunk, sums=Collective()))
 
-    def pass_s(each: Decode, chunk: list[float]) -> float:
+    def pass_s(each: DecodeCosts, chunk: list[float]) -> float:
         none, pairs = [0.0] * 8, [tokens * tokens / 2 for tokens in chunk]
         sink = np.zeros(len(DECODE_OPERATORS))
         return mixed_iteration_s(each, [0] * 8, none, chunk, pairs, 0, 8, *EVEN, sink)
 
     for chunk in ([0.0] * 7 + [4096.0], [4096.0] * 8):
-        load = Pass(4096.0, 0.0, 4096.0, sum(chunk), 8.0, 1.0, 1.0)
+        load = PassLoad(4096.0, 0.0, 4096.0, sum(chunk), 8.0, 1.0, 1.0)
         _, dispatch, _, combine = moe_stages_s(p, p.sequence, load)
         sums_s = collective_s(p.chunk.sums, sum(chunk) / 8)
         by_hand = p.moe_layers * (sums_s - dispatch - combine)

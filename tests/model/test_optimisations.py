@@ -8,7 +8,7 @@ import pytest
 
 from twin.facts import FactError
 from twin.metrics.operators import PREFILL_OPERATORS
-from twin.model.layer import Pass, moe_s, moe_stages_s
+from twin.model.layer import PassLoad, moe_s, moe_stages_s
 from twin.model.predict import EVEN, Traffic, shares_by_cause
 from twin.model.prefill import prefill_batch_s
 from twin.model.schedule import pipeline
@@ -150,7 +150,7 @@ def test_a_fused_attention_operator_still_reads_the_weights_of_the_gate(ask):
 def test_tiles_do_not_shorten_what_two_microbatches_in_turn_already_fill(ask, machine):
     alone = {**machine, "deployment__mode": "decode_only"}
     plain, tiled = (ask(**alone, **switch("fused_deep_moe", v)).costs for v in (False, True))
-    load = Pass(48.0, 0.0, 48.0, 48.0 * 320, float(tiled.decode_role.dies), 1.0, 1.0)
+    load = PassLoad(48.0, 0.0, 48.0, 48.0 * 320, float(tiled.decode_role.dies), 1.0, 1.0)
     parts = [moe_stages_s(c.decode, c.decode.splits[0], load) for c in (plain, tiled)]
     assert parts[0] == parts[1]
     one, three = (moe_s(c.decode, c.decode.sequence, load) for c in (tiled, plain))

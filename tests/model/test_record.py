@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from twin.model.coefficients import Decode, Prefill
+from twin.model.coefficients import DecodeCosts, PrefillCosts
 from twin.model.record import (
     at_speed,
     dtype_of,
@@ -32,13 +32,13 @@ def test_in_a_network_kernels_and_exchanges_take_longer_and_hosts_do_not(ask):
 
 
 def test_launches_of_the_exchange_and_the_host_wait_for_no_die():
-    fixed = {c.name: c.scale for c, _ in walk(Decode()) if c.name.startswith(("seq", "host"))}
+    fixed = {c.name: c.scale for c, _ in walk(DecodeCosts()) if c.name.startswith(("seq", "host"))}
     assert fixed["sequence.dispatch.fixed"] == fixed["sequence.combine.fixed"] == "started"
     assert fixed["host.launch"] == fixed["host.gap"] == fixed["host.answer"] == ""
     assert fixed["sequence.dispatch.message"] == fixed["sequence.experts.ahead"] == "computed"
 
 
-@pytest.mark.parametrize("kind", [Decode, Prefill])
+@pytest.mark.parametrize("kind", [DecodeCosts, PrefillCosts])
 def test_every_number_has_a_meaning_and_one_place_in_compiled_memory(kind):
     declared = [c for c, _ in walk(kind())]
     assert all(c.meaning.endswith(".") for c in declared)
@@ -50,7 +50,7 @@ def test_every_number_has_a_meaning_and_one_place_in_compiled_memory(kind):
 
 def test_plain_python_and_compiled_code_read_the_same_numbers_by_the_same_names():
     count = iter(range(10_000))
-    whole = map_numbers(Decode(), lambda *_: float(next(count)))
+    whole = map_numbers(DecodeCosts(), lambda *_: float(next(count)))
     row = row_of(whole)
     assert row.splits[3].after[0].flop == whole.splits[3].after[0].flop > 100.0
     assert row.layout.slots == whole.layout.slots > row.head.vector == whole.head.vector

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from twin.model.decode import decode_hbm_bytes
-from twin.model.layer import Pass, moe_stages_s
-from twin.model.schedule import Stages, pipeline, ring_s, turns_s
+from twin.model.layer import PassLoad, moe_stages_s
+from twin.model.schedule import StageSeconds, pipeline, ring_s, turns_s
 from twin.model.shape import ModelError
 
 APART = {"deployment__decode__expert_npus": 48}
@@ -27,7 +27,7 @@ OFF = {"deployment__decode__microbatch": "off"}
 )  # fmt: skip
 def test_a_ring_takes_its_longest_stage_twice_or_the_way_around(stages, seconds):
     attention, dispatch, experts, combine, taken = stages
-    x = Stages(
+    x = StageSeconds(
         attention=attention, dispatch=dispatch, experts=experts, combine=combine, taken=taken
     )
     assert ring_s(x, 2.0) == seconds
@@ -114,7 +114,7 @@ def test_what_does_not_fit_goes_in_a_second_round(ask):
     p = ask().costs.decode
 
     def parts(p, tokens):
-        load = Pass(tokens, 0.0, tokens, tokens * 320, 320.0, 1.0, 1.0)
+        load = PassLoad(tokens, 0.0, tokens, tokens * 320, 320.0, 1.0, 1.0)
         return moe_stages_s(p, p.sequence, load)
 
     whole, half = parts(p, 40.0), parts(p, 20.0)
@@ -174,14 +174,14 @@ def test_what_an_exchange_takes_beside_its_bytes_is_not_hidden(ask):
     }  # fmt: skip
     p = ask(**h800).costs.decode
     assert p.hides == 1.0
-    parts = moe_stages_s(p, p.splits[0], Pass(8.0, 0.0, 8.0, 8.0 * 160, 160.0, 1.0, 1.0))
+    parts = moe_stages_s(p, p.splits[0], PassLoad(8.0, 0.0, 8.0, 8.0 * 160, 160.0, 1.0, 1.0))
     assert parts[1] > p.splits[0].dispatch.fixed > 30e-6
 
 
 def test_stages_in_a_fixed_order_are_never_faster_than_their_cores_or_their_wire():
     rng = np.random.default_rng(4)
     for prepare, core, sent, experts, answered in rng.uniform(0.1, 2.0, (200, 5)):
-        x = Stages(prepare, prepare + core, dispatch=sent, experts=experts, combine=answered)
+        x = StageSeconds(prepare, prepare + core, dispatch=sent, experts=experts, combine=answered)
         staged = turns_s(x)
         assert staged >= 2 * max(prepare + core + experts, sent + answered) - 1e-12
         assert staged <= 2 * math.fsum((prepare, core, sent, experts, answered)) + 1e-12

@@ -9,7 +9,7 @@ from twin.model.alone import collective_alone_s
 from twin.model.collectives import exchange, half_all_reduce
 from twin.model.costs import build_costs
 from twin.model.decode import best_split, decode_flops, decode_hbm_bytes
-from twin.model.layer import Pass, attention_s, core_s
+from twin.model.layer import PassLoad, attention_s, core_s
 from twin.model.operators import ACTIVATION_BYTES, rank_bytes
 from twin.model.roofline import load_machine
 from twin.model.shape import ModelError, load_shape
@@ -113,7 +113,7 @@ def test_a_timeline_and_a_profile_are_those_of_ranks(facts):
         p, requests, context = role.decode, 32.0 * dies, 32.0 * dies * 4096.0
         plan = decode_timeline(p, requests, context, 1.0, 1.0)
         stream = next(x for x in plan.pieces if x.operators[0][0] == "mla_prolog")
-        half = Pass(0.5 * requests, 0.5 * context, 16.0, 256.0, 16.0, 1.0, 1.0)
+        half = PassLoad(0.5 * requests, 0.5 * context, 16.0, 256.0, 16.0, 1.0, 1.0)
         k, _ = best_split(p, half)
         seconds = attention_s(p.splits[k], half.tokens, core_s(p.splits[k].core, *half[:2]))
         assert sum(took for _, took in stream.operators) == pytest.approx(seconds, rel=1e-6)

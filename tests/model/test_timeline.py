@@ -2,10 +2,10 @@
 
 import pytest
 
-from twin.model.coefficients import Decode, Layout
+from twin.model.coefficients import DecodeCosts, Layout
 from twin.model.schedule import (
     Piece,
-    Stages,
+    StageSeconds,
     decode_pieces,
     pipeline_pieces,
     ring_s,
@@ -54,7 +54,7 @@ def test_stages_in_a_fixed_order_keep_the_pace_of_the_model(times):
         ("gate", 0.0), ("dispatch", sends + sent), ("experts", shared + 0.75 * routed),
         ("combine", 0.25 * routed + answered),
     )  # fmt: skip
-    x = Stages(
+    x = StageSeconds(
         prepare,
         prepare + core,
         0.0,
@@ -65,7 +65,7 @@ def test_stages_in_a_fixed_order_keep_the_pace_of_the_model(times):
         0.25 * routed,
         moe[3][1],
     )
-    streams, pieces = decode_pieces(Decode(hides=1.0), x, attention, moe)
+    streams, pieces = decode_pieces(DecodeCosts(hides=1.0), x, attention, moe)
     plan = Timeline(streams, 5, 0.0, 1.0, pieces)
     layer = 2 * (sends + max(sent, shared + prepare) + routed + max(answered, core))
     assert turns_s(x) == pytest.approx(layer)
@@ -77,9 +77,9 @@ def test_stages_in_a_fixed_order_keep_the_pace_of_the_model(times):
 
 
 def test_two_sides_of_an_instance_keep_the_pace_of_their_ring():
-    x = Stages(attention=3.0, dispatch=0.5, experts=4.0, combine=0.5, taken=4.0)
+    x = StageSeconds(attention=3.0, dispatch=0.5, experts=4.0, combine=0.5, taken=4.0)
     moe = ("gate", 0.0), ("dispatch", 0.5), ("experts", 4.0), ("combine", 0.5)
-    p = Decode(layout=Layout(expert_dies=1.0))
+    p = DecodeCosts(layout=Layout(expert_dies=1.0))
     pieces = decode_pieces(p, x, (("attention_core", 3.0),), moe)[1]
     pieces = sorted(pieces, key=lambda piece: (piece.microbatch, piece.stream))
     assert ring_s(x, 2.0) == 8.0

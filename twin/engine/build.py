@@ -19,7 +19,7 @@ from twin.hardware.placement import Instance
 from twin.hardware.prices import Price, nic, ports_of
 from twin.kernels.rng import stream_key, uniforms
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
-from twin.model.coefficients import Decode, Prefill
+from twin.model.coefficients import DecodeCosts, PrefillCosts
 from twin.model.record import dtype_of, numbers, scale_indices
 from twin.policies.batching import slots_of_ranks
 from twin.policies.memory_pool import BlockPool, PrefixCache, empty_pool
@@ -182,15 +182,15 @@ def _costs_at_start(setup: Setup, sizes: dict[str, int]) -> c.Costs:
         return np.tile(values, (sizes[dimension], 1))
 
     decode_role = costs.decode_role or costs.colocated_role
-    prefill_rows = tile(numbers(costs.prefill if costs.prefill_role else Prefill()), "prefills")
-    decode = tile(numbers(costs.decode if decode_role else Decode()), "decodes")
+    prefill_now = tile(numbers(costs.prefill if costs.prefill_role else PrefillCosts()), "prefills")
+    decode = tile(numbers(costs.decode if decode_role else DecodeCosts()), "decodes")
     return c.Costs(
-        sizes, prefill=prefill_rows.view(dtype_of(Prefill))[:, 0],
-        decode=decode.view(dtype_of(Decode))[:, 0], prefill_now=prefill_rows, decode_now=decode,
-        prefill_alone=prefill_rows.copy(), decode_alone=decode.copy(),
-        prefill_carried=scale_indices(Prefill, "carried"),
-        decode_carried=scale_indices(Decode, "carried"),
-        decode_copied=scale_indices(Decode, "copied"),
+        sizes, prefill=prefill_now.view(dtype_of(PrefillCosts))[:, 0],
+        decode=decode.view(dtype_of(DecodeCosts))[:, 0], prefill_now=prefill_now, decode_now=decode,
+        prefill_alone=prefill_now.copy(), decode_alone=decode.copy(),
+        prefill_carried=scale_indices(PrefillCosts, "carried"),
+        decode_carried=scale_indices(DecodeCosts, "carried"),
+        decode_copied=scale_indices(DecodeCosts, "copied"),
         prefill_hot_tokens=setup.prefill_imbalance.tokens,
         prefill_hot_factor=tile(setup.prefill_imbalance.factor, "prefills"),
         decode_hot_tokens=setup.decode_imbalance.tokens,

@@ -12,8 +12,8 @@ from twin.engine.contention.shared_links import Streams, Traffic
 from twin.engine.settings import Settings
 from twin.kernels import borrowed  # noqa: F401 - tells numba what columns are
 from twin.kernels.buffers import Columns, column, f4, f8, group, i1, i2, i4, i8
-from twin.model.coefficients import Decode as DecodePrices
-from twin.model.coefficients import Prefill as PrefillPrices
+from twin.model.coefficients import DecodeCosts as DecodePrices
+from twin.model.coefficients import PrefillCosts as PrefillPrices
 from twin.model.record import dtype_of
 from twin.policies.memory_pool import BlockPool, PrefixCache
 from twin.policies.router import View

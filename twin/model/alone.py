@@ -10,8 +10,8 @@ from twin.hardware.chip import load_chip
 from twin.hardware.fabric import build_fabric
 from twin.metrics.operators import names_of
 from twin.model import layer
-from twin.model.batch import Hot
-from twin.model.coefficients import Mode
+from twin.model.batch import LoadCurve
+from twin.model.coefficients import LayerCosts
 from twin.model.collectives import direct_exchange, exchange, moe_traffic
 from twin.model.costs import Costs
 from twin.model.decode import decode_iteration_s
@@ -43,7 +43,7 @@ def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: flo
     return host_s + moe_transfer.fixed + tokens * moe_transfer.message + wire_s
 
 
-def decode_streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
+def decode_streams_s(costs: Costs, traffic: Traffic, hot: LoadCurve) -> tuple[float, float]:
     """(seconds of attention, of MoE) for one of two microbatches in a decode layer, attention on 16
     and MoE on 8 of 24 cube cores (arXiv 2506.12708v2). hot: hottest die's tokens over the mean."""
     role_costs, decode = costs.decode_role, costs.decode
@@ -53,7 +53,7 @@ def decode_streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, f
     _, context = rank_load(slots, role_costs.ranks, traffic)
     half_query = 0.5 * decode.query_tokens
     tokens = half_query * (slots * role_costs.ranks)
-    layer_load = layer.Pass(
+    layer_load = layer.PassLoad(
         half_query * slots, 0.5 * float(context[0]), half_query * slots / rank_dies, tokens,
         float(role_costs.stage_dies), *layer.die_and_link_load(decode.layout, tokens, *hot),
     )  # fmt: skip
@@ -84,7 +84,7 @@ def collective_alone_s(costs: Costs, operation: str, bytes_per_die: float) -> fl
     return layer.collective_s(mode.gather if operation == "gather" else mode.scatter, tokens)
 
 
-def _mode_without_waits(costs: Costs) -> Mode:
+def _mode_without_waits(costs: Costs) -> LayerCosts:
     """Coefficients of a layer of decode without waits for slower dies."""
     return costs.decode.splits[0] if costs.decode.hides > 0.0 else costs.decode.sequence
 

@@ -7,29 +7,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.model.coefficients import Prefill
+from twin.model.coefficients import PrefillCosts
 from twin.model.costs import RoleCosts
 from twin.model.layer import product_s
 from twin.model.mixed import mixed_hits_s, mixed_iteration_s
 from twin.model.prefill import prefill_batch_s, prefill_hits_s
 
-Hot = tuple[NDArray[np.float64], Any]  # tokens f8[G], factor [G]: an array, or points on demand
+# Load of the hottest die over the mean: at tokens f8[G], the load [G], an array or on demand.
+LoadCurve = tuple[NDArray[np.float64], Any]
 
 
-def recompute_s_per_token(role: RoleCosts, budget: float, prompt: float, hot: Hot) -> float:
+def recompute_s_per_token(role: RoleCosts, budget: float, prompt: float, hot: LoadCurve) -> float:
     """Seconds of an instance's time to compute one token that is not in the memory pool. budget:
     tokens of a full batch (of an iteration, if colocated); prompt: mean tokens of a prompt."""
     pass_s = batch_s(role, budget, budget * 0.5 * prompt, hot)
-    if isinstance(role.coefficients, Prefill):
+    if isinstance(role.coefficients, PrefillCosts):
         return float(pass_s - prefill_hits_s(role.prefill, budget, role.operator_sink())) / budget
     pass_s -= batch_s(role, 1.0, 0.5 * prompt, hot)
     return float(pass_s - mixed_hits_s(role.decode, budget, role.operator_sink())) / budget
 
 
-def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: Hot) -> float:
+def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: LoadCurve) -> float:
     """Seconds of a batch with a number of tokens and query-key pairs; no request decodes in it."""
     operator_s = role.operator_sink()
-    if isinstance(role.coefficients, Prefill):
+    if isinstance(role.coefficients, PrefillCosts):
         die_tokens_pairs = tokens / role.stage_dies, pairs / role.stage_dies
         return float(prefill_batch_s(role.prefill, tokens, *die_tokens_pairs, *hot, operator_s))
     ranks = role.ranks
@@ -39,7 +40,7 @@ def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: Hot) -> float:
 
 
 def batch_line(
-    role: RoleCosts, budget: float, prompt: float, hot: Hot
+    role: RoleCosts, budget: float, prompt: float, hot: LoadCurve
 ) -> tuple[float, float, float]:
     """Linear prediction of a batch for routers: (seconds fixed, per token, per query-key pair) from
     half-full and full batches. budget: tokens of a full batch; prompt: mean tokens of one."""
@@ -50,7 +51,7 @@ def batch_line(
     return max(0.0, 2.0 * half_s - all_s), token_s, max(0.0, pair_s)
 
 
-def attention_s_per_token(p: Prefill, tokens: float) -> float:
+def attention_s_per_token(p: PrefillCosts, tokens: float) -> float:
     """Seconds that a token without pairs adds to a layer's attention on a die with `tokens`."""
     products, half = (*p.before, *p.after), 0.5 * tokens
     added_s = sum(product_s(product, tokens) - product_s(product, half) for product in products)

@@ -94,7 +94,7 @@ class Collective(Record):
 
 
 @record
-class Mode(Record):
+class LayerCosts(Record):
     """Coefficients of a layer: on all cores in sequence, or of a microbatch on its stream's."""
 
     gather: Collective = part(Collective)  # hidden states, to the dies of a rank
@@ -242,13 +242,13 @@ class Demand(Record):
 
 
 @record
-class Decode(Record):
+class DecodeCosts(Record):
     """Coefficients of a decode or a colocated instance."""
 
-    sequence: Mode = part(Mode)
-    splits: tuple[Mode, ...] = parts(Mode, SPLITS)
+    sequence: LayerCosts = part(LayerCosts)
+    splits: tuple[LayerCosts, ...] = parts(LayerCosts, SPLITS)
     dense: Product = part(Product)
-    drafter: Mode = part(Mode)  # of a layer that drafts, all cores in sequence
+    drafter: LayerCosts = part(LayerCosts)  # of a layer that drafts, all cores in sequence
     mtp: Product = part(Product)  # how a first pass of it begins
     later: Product = part(Product)  # how its later passes begin
     later_core: DecodeCore = part(DecodeCore)  # of these, with one query token of a request
@@ -299,7 +299,7 @@ class PrefillDemand(Record):
 
 
 @record
-class Prefill(Record):
+class PrefillCosts(Record):
     """Coefficients of a prefill instance."""
 
     before: tuple[Product, ...] = parts(

@@ -51,7 +51,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Half:
+class HalfAllReduce:
     """One half of an all-reduce: its start, and the rate at which a die moves its bytes. Engines
     have another kernel for large messages, with a longer start and a higher rate."""
 
@@ -146,7 +146,7 @@ def launch_and_round_s(m: Machine, facts: Facts) -> tuple[float, float]:
     return facts.si(f"{prefix}.comm_fixed"), facts.si(f"{prefix}.barrier_round")
 
 
-def half_all_reduce(m: Machine, facts: Facts, x: Exchange, library: bool = False) -> Half:
+def half_all_reduce(m: Machine, facts: Facts, x: Exchange, library: bool = False) -> HalfAllReduce:
     """Half an all-reduce: a gather or a reduce-scatter among the dies of a rank. Inside a node
     start and rate are those measured on the chip, or on that of `exchange_of`, of the faster of two
     kernels: of halves themselves (`collective.halves` of data/chips, or `collective.gathers`, of
@@ -178,20 +178,20 @@ def half_all_reduce(m: Machine, facts: Facts, x: Exchange, library: bool = False
         later_s = scale * max(0.0, large_start_s - start)
         return _faster_kernel(link, scale * start, rate_share, later_s, large_share)
     if f"{table}.dies" in facts:
-        die_counts, start_s_by_dies = facts[f"{table}.dies"].value, facts[f"{table}.start"].list_si
-        return Half(float(np.interp(x.peers, die_counts, start_s_by_dies)), x.rate_bytes_per_s)
+        die_counts, starts_s = facts[f"{table}.dies"].value, facts[f"{table}.start"].list_si
+        return HalfAllReduce(float(np.interp(x.peers, die_counts, starts_s)), x.rate_bytes_per_s)
     launch_s, round_s = launch_and_round_s(m, facts)
-    return Half(launch_s + x.latency_s + round_s * math.log2(x.peers), x.rate_bytes_per_s)
+    return HalfAllReduce(launch_s + x.latency_s + round_s * math.log2(x.peers), x.rate_bytes_per_s)
 
 
 def _faster_kernel(
     link_bytes_per_s: float, start_s: float, share: float, later_s: float, large_share: float
-) -> Half:
+) -> HalfAllReduce:
     """The faster of two kernels over a link of `link_bytes_per_s` bytes/s: one that reaches `share`
     of it, and one for large messages that starts `later_s` later and reaches `large_share`."""
     saved_s_per_byte = max(0.0, 1.0 / share - 1.0 / large_share) / link_bytes_per_s
     break_even_bytes = later_s / saved_s_per_byte if saved_s_per_byte > 0.0 else 0.0
-    return Half(start_s, share * link_bytes_per_s, break_even_bytes, saved_s_per_byte)
+    return HalfAllReduce(start_s, share * link_bytes_per_s, break_even_bytes, saved_s_per_byte)
 
 
 def adding_bytes_per_s(m: Machine, facts: Facts, vector_share: float) -> float:

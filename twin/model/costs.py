@@ -41,7 +41,7 @@ from twin.scenario import Deployment, Experts, Pool, Scenario, serving
 from twin.scenario.words import numbered
 
 T = TypeVar("T", float, NDArray[np.float64])
-Coefficients = c.Decode | c.Prefill
+Coefficients = c.DecodeCosts | c.PrefillCosts
 LOOPS = ("runs_ahead", "first_by_decode", "first_after_pass")  # of an engine, as facts
 
 
@@ -103,15 +103,15 @@ class RoleCosts:
         return batch_per_npu * self.pool.rank_dies / self.chip.dies_per_npu
 
     @property
-    def decode(self) -> c.Decode:
+    def decode(self) -> c.DecodeCosts:
         """Coefficients of an instance that decodes."""
-        assert isinstance(self.coefficients, c.Decode)
+        assert isinstance(self.coefficients, c.DecodeCosts)
         return self.coefficients
 
     @property
-    def prefill(self) -> c.Prefill:
+    def prefill(self) -> c.PrefillCosts:
         """Coefficients of an instance that prefills alone."""
-        assert isinstance(self.coefficients, c.Prefill)
+        assert isinstance(self.coefficients, c.PrefillCosts)
         return self.coefficients
 
     def operator_sink(self) -> NDArray[np.float64]:
@@ -189,12 +189,12 @@ class Costs:
         return self.colocated_role or self.prefill_role
 
     @property
-    def decode(self) -> c.Decode:
+    def decode(self) -> c.DecodeCosts:
         """Coefficients of an instance that decodes, colocated or not."""
         return self._role_or_refuse(self.decoding_role, "decode").decode
 
     @property
-    def prefill(self) -> c.Prefill:
+    def prefill(self) -> c.PrefillCosts:
         """Coefficients of a prefill instance."""
         return self._role_or_refuse(self.prefill_role, "prefill").prefill
 
@@ -361,7 +361,7 @@ def _coefficients_of(
         host_dies = dies[: guest.npus * chip.dies_per_npu]
         guest_key = key._replace(pool=guest, hbm=hbm_share, offloaded=None, host=None)
         prefill = _price(guest_key, net, host_dies)[1]
-        assert isinstance(prefill, c.Prefill)
+        assert isinstance(prefill, c.PrefillCosts)
         batch_tokens = guest.tokens_per_npu * len(host_dies) / chip.dies_per_npu
         hbm_share = bandwidth_for_decode(prefill, batch_tokens, machine)
     return _price(key._replace(hbm=hbm_share), net, dies)

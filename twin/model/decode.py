@@ -11,8 +11,8 @@ import numpy as np
 from twin.kernels.compiled import kernel
 from twin.metrics.operators import DECODE_OPERATORS
 from twin.model import layer
-from twin.model.coefficients import Decode, Mode
-from twin.model.layer import Pass
+from twin.model.coefficients import DecodeCosts, LayerCosts
+from twin.model.layer import PassLoad
 from twin.model.roofline import roofline_s
 from twin.model.schedule import ring_s, stage_seconds, two_microbatches_s
 
@@ -25,7 +25,7 @@ _HOST = DECODE_OPERATORS.index("kv_swap")
 
 
 @kernel
-def add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
+def add_attention(m: LayerCosts, times: float, load: PassLoad, ops: np.ndarray) -> float:
     """Add the seconds of `times` attention passes to ops f8[operators]; returns their sum."""
     total_s = layer.collective_s(m.gather, load.tokens) * times
     ops[int(m.before[0].place)] += total_s
@@ -53,7 +53,9 @@ def add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
 
 
 @kernel
-def _add_moe(p: Decode, m: Mode, times: float, load: Pass, moving: bool, ops: np.ndarray) -> float:
+def _add_moe(
+    p: DecodeCosts, m: LayerCosts, times: float, load: PassLoad, moving: bool, ops: np.ndarray
+) -> float:
     """Add to ops f8[operators] the seconds of gate and experts of `times` MoE passes, and if
     `moving` of dispatch and combine; returns their sum."""
     gate_s, dispatch_s, experts_s, combine_s = layer.moe_stages_s(p, m, load)
@@ -69,7 +71,7 @@ def _add_moe(p: Decode, m: Mode, times: float, load: Pass, moving: bool, ops: np
 
 @kernel
 def after_layers_s(
-    p: Decode, requests: float, context: float, total: float, dies: float, hot: float,
+    p: DecodeCosts, requests: float, context: float, total: float, dies: float, hot: float,
     wire: float, ops: np.ndarray,
 ) -> float:  # fmt: skip
     """Seconds of an iteration after the layers (drafts, LM heads, sampling), also added to `ops`.
@@ -90,7 +92,7 @@ def after_layers_s(
         mtp_s += layer.attention_s(drafter, tokens, layer.core_s(core, tokens, context))
         if p.modules > 0.0:
             die_tokens = tokens / p.layout.rank_dies
-            load = Pass(tokens, context, die_tokens, positions * total, dies, hot, wire)
+            load = PassLoad(tokens, context, die_tokens, positions * total, dies, hot, wire)
             mtp_s += layer.moe_s(p, drafter, load)
         else:
             mtp_s += layer.product_s(p.draft_dense, tokens)
@@ -106,7 +108,7 @@ def after_layers_s(
 
 @kernel
 def launch_gap_s(
-    p: Decode, busy: float, total: float, tokens: float, pieces: bool, ops: np.ndarray
+    p: DecodeCosts, busy: float, total: float, tokens: float, pieces: bool, ops: np.ndarray
 ) -> float:
     """Seconds, also added to `ops`, that the host adds to an iteration in which the NPU is `busy`
     seconds: the gap between iterations, and what the launch of 1 + k graphs and the output of
@@ -128,14 +130,14 @@ def launch_gap_s(
 
 
 @kernel
-def layers_in_sequence_s(p: Decode, layers: float, load: Pass, ops: np.ndarray) -> float:
+def layers_in_sequence_s(p: DecodeCosts, layers: float, load: PassLoad, ops: np.ndarray) -> float:
     """Seconds, also added to `ops`, of `layers` MoE layers, operators in sequence on all cores."""
     attention_s = add_attention(p.sequence, layers, load, ops)
     return attention_s + _add_moe(p, p.sequence, layers, load, True, ops)
 
 
 @kernel
-def best_split(p: Decode, load: Pass) -> tuple[int, float]:
+def best_split(p: DecodeCosts, load: PassLoad) -> tuple[int, float]:
     """(index of the split of cores whose longer stream is shortest, seconds of a layer with it);
     load: of a microbatch. Cores are adjusted to the load (arXiv 2506.12708v2 section 4.2.3)."""
     low_index, high_index = 0, int(p.ways) - 1
@@ -155,7 +157,9 @@ def best_split(p: Decode, load: Pass) -> tuple[int, float]:
 
 
 @kernel
-def _add_two_microbatches(p: Decode, m: Mode, layers: float, load: Pass, ops: np.ndarray) -> float:
+def _add_two_microbatches(
+    p: DecodeCosts, m: LayerCosts, layers: float, load: PassLoad, ops: np.ndarray
+) -> float:
     """Add seconds of `layers` MoE layers of two microbatches to `ops`; returns the sum. Split
     cores: the longer stream counts; otherwise all computing, and the exchange it does not hide."""
     if p.layout.expert_dies > 0.0:
@@ -176,7 +180,9 @@ def _add_two_microbatches(p: Decode, m: Mode, layers: float, load: Pass, ops: np
 
 
 @kernel
-def _add_ring(p: Decode, m: Mode, layers: float, load: Pass, many: float, ops: np.ndarray) -> float:
+def _add_ring(
+    p: DecodeCosts, m: LayerCosts, layers: float, load: PassLoad, many: float, ops: np.ndarray
+) -> float:
     """Add to `ops` the seconds of `layers` of `many` microbatches between attention and expert
     dies; returns their sum. Each stage is added in proportion to its share of one round."""
     stage_s = stage_seconds(p, m, load)
@@ -195,7 +201,7 @@ def _add_ring(p: Decode, m: Mode, layers: float, load: Pass, many: float, ops: n
 
 @kernel
 def decode_iteration_s(
-    p: Decode,
+    p: DecodeCosts,
     requests: np.ndarray,
     context: np.ndarray,
     first: int,
@@ -225,7 +231,7 @@ def decode_iteration_s(
     moe_tokens = query * in_group
     hot, wire = layer.die_and_link_load(p.layout, moe_tokens, hot_tokens, hot_factor)
     fullest_rank_tokens = query * (p.concentration * fullest)  # tokens of the rank that has most
-    load = Pass(
+    load = PassLoad(
         query * rank_requests, rank_context, fullest_rank_tokens / p.layout.rank_dies, moe_tokens,
         count * p.layout.rank_dies, hot, wire,
     )  # fmt: skip
@@ -243,7 +249,9 @@ def decode_iteration_s(
     if moe_s < 0.0 and domain_count > 1.0:
         tokens = moe_tokens / domain_count
         hot, wire = layer.die_and_link_load(p.layout, tokens, hot_tokens, hot_factor)
-        domain_pass = Pass(load.tokens, load.context, load.busiest, tokens, load.dies, hot, wire)
+        domain_pass = PassLoad(
+            load.tokens, load.context, load.busiest, tokens, load.dies, hot, wire
+        )
         moe_s = _add_ring(p, p.sequence, moe_layers, domain_pass, 1.0, ops)
     elif moe_s < 0.0:
         moe_s = layers_in_sequence_s(p, moe_layers, load, ops)
@@ -255,17 +263,17 @@ def decode_iteration_s(
 
 
 @kernel
-def half_pass(load: Pass, domains: float, hot: float, wire: float) -> Pass:
+def half_pass(load: PassLoad, domains: float, hot: float, wire: float) -> PassLoad:
     """One of two microbatches of a pass, as one of `domains` sends it; hot, wire: load of its
     hottest die and of its fullest link over the mean."""
-    return Pass(
+    return PassLoad(
         0.5 * load.tokens, 0.5 * load.context, 0.5 * load.busiest, 0.5 * load.total / domains,
         load.dies, hot, wire,
     )  # fmt: skip
 
 
 @kernel
-def dense_layers_s(p: Decode, load: Pass, ops: np.ndarray) -> float:
+def dense_layers_s(p: DecodeCosts, load: PassLoad, ops: np.ndarray) -> float:
     """Seconds, also added to `ops`, of layers with a dense FFN on every die, all in sequence."""
     attention_s = add_attention(p.sequence, p.dense_layers, load, ops)
     ffn_s = p.dense_layers * layer.dense_s(p, load.tokens)
@@ -274,7 +282,7 @@ def dense_layers_s(p: Decode, load: Pass, ops: np.ndarray) -> float:
 
 
 @kernel
-def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -> float:
+def decode_hbm_bytes(p: DecodeCosts, requests: float, context: float, ranks: float) -> float:
     """HBM bytes moved by all dies of an instance with `ranks` in one iteration (weights, KV).
     `requests` and `context` are sums over ranks. Weights count once for each group of requests that
     is in a pipeline stage of its own, unused experts not at all."""
@@ -307,7 +315,7 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -
 
 
 @kernel
-def decode_flops(p: Decode, requests: float, context: float) -> float:
+def decode_flops(p: DecodeCosts, requests: float, context: float) -> float:
     """FLOPs that all dies of an instance compute in one iteration; requests, context: summed over
     ranks. Every layer and the head see all verified positions; the first pass that drafts sees them
     too, later ones one token a request, and each ends in the head for one token a request."""

@@ -22,7 +22,9 @@ from twin.model.setting import WHOLE, Cores, Setting
 from twin.model.switches import switch_decode, switch_mode
 
 
-def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = False) -> c.Decode:
+def decode_costs(
+    x: Setting, drafts: int, microbatch: str, colocated: bool = False
+) -> c.DecodeCosts:
     """Coefficients of a decode instance with `drafts` per iteration; microbatch: `off`, `on` or
     `auto`. Unless cores are split, all compute during the other microbatch's exchange."""
     core_splits = [] if colocated else x.core_splits
@@ -33,11 +35,11 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
         for cores in core_splits or [(WHOLE, WHOLE)]
     ]
     dense_work, head_work = o.dense_ffn(shape, x.formats), o.lm_head(shape)
-    costs = c.Decode(
+    costs = c.DecodeCosts(
         sequence=_wait_for_slowest(
             _layer_coefficients(x, query_tokens, WHOLE, WHOLE, in_sequence=True), x
         ),
-        splits=(*splits, *(c.Mode(),) * (c.SPLITS - len(splits))),
+        splits=(*splits, *(c.LayerCosts(),) * (c.SPLITS - len(splits))),
         dense=x.product(dense_work, 3),
         head=x.product(head_work, 1),
         logits=_logits_collective(x),
@@ -65,7 +67,7 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
     return _add_drafter(switch_decode(costs, x), x, query_tokens)
 
 
-def _add_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
+def _add_drafter(costs: c.DecodeCosts, x: Setting, query: int) -> c.DecodeCosts:
     """The costs with those of the layer that drafts: the MTP module, or a drafter's own layer;
     query: tokens per request that an iteration verifies."""
     if (own_setting := x.drafter_setting) is None:
@@ -110,7 +112,7 @@ def _add_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
     )
 
 
-def _without_host_kv(mode: c.Mode) -> c.Mode:
+def _without_host_kv(mode: c.LayerCosts) -> c.LayerCosts:
     """Coefficients of a layer without KV in host memory, as is the layer that drafts."""
     return replace(mode, core=replace(mode.core, ahead=0.0, fetch=0.0, fetch_start=0.0))
 
@@ -118,7 +120,7 @@ def _without_host_kv(mode: c.Mode) -> c.Mode:
 def _later_pass_core(drafter_setting: Setting, x: Setting) -> c.DecodeCore:
     """The attention core of drafting passes after the first one, whose selection of tokens they
     use; drafter_setting: setting of the layer that drafts."""
-    first_mode = c.Mode(core=_core_coefficients(drafter_setting, 1, WHOLE))
+    first_mode = c.LayerCosts(core=_core_coefficients(drafter_setting, 1, WHOLE))
     return replace(_without_host_kv(_wait_for_slowest(first_mode, x)).core, select=0.0)
 
 
@@ -166,7 +168,7 @@ def _pipeline_costs(x: Setting) -> c.Pipeline:
     )
 
 
-def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
+def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.DecodeCosts:
     """Coefficients of a colocated instance: decode in sequence, and what a prompt's piece adds.
     delay: iterations that prompts wait for ranks without one. Such ranks decode while another
     computes a prompt, so passes are apart where there is one rank or all have prompts at once."""
@@ -222,7 +224,7 @@ def layout_coefficients(x: Setting) -> c.Layout:
 def _layer_coefficients(
     x: Setting, query: int, attention: Cores, moe: Cores, *, in_sequence: bool = False,
     in_turn: bool = False,
-) -> c.Mode:  # fmt: skip
+) -> c.LayerCosts:  # fmt: skip
     """Coefficients of a layer's operators with `query` tokens per request, on these cores of the
     attention and MoE streams. in_turn: the microbatches take turns on all cores."""
     traffic = x.traffic(x.optimisations.multi_stream, moe)
@@ -246,12 +248,12 @@ def _layer_coefficients(
     return switch_mode(mode, x, attention, in_sequence)
 
 
-def _attention_coefficients(x: Setting, query: int, cores: Cores) -> c.Mode:
+def _attention_coefficients(x: Setting, query: int, cores: Cores) -> c.LayerCosts:
     """Coefficients of a layer's attention with `query` tokens per request. Hidden states are
     gathered on a rank's dies before it, partial sums reduced and scattered after it: an all-reduce
     in two halves, so that a die sends its own tokens to experts (vllm-ascend's sequence
     parallelism: profiled on DeepSeek-V3, TP8)."""
-    return c.Mode(
+    return c.LayerCosts(
         gather=_collective_coefficients(x, "heads", "before", cores),
         before=x.products(o.operators_outside_core("decode", "before"), cores),
         core=_core_coefficients(x, query, cores),
@@ -335,7 +337,7 @@ def moe_coefficients(
     )
 
 
-def _wait_for_slowest(mode: c.Mode, x: Setting) -> c.Mode:
+def _wait_for_slowest(mode: c.LayerCosts, x: Setting) -> c.LayerCosts:
     """The layer's coefficients when every barrier of the exchange waits for the slowest die. With
     two microbatches a die that waits for one computes the other."""
     slowdown = x.machine.slowest_over_mean(x.waiting_dies)

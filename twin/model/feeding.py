@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.kernels.rng import apply
-from twin.model.batch import Hot
+from twin.model.batch import LoadCurve
 from twin.model.predict import Prediction, Traffic, predict_decode
 
 STEPS, CLOSE = 12, 2e-3  # to find how many are under way, and how close they come
 
 
-def predict_at_load(full: Prediction, traffic: Traffic, hot: Hot, clients: int = 0) -> Prediction:
+def predict_at_load(
+    full: Prediction, traffic: Traffic, hot: LoadCurve, clients: int = 0
+) -> Prediction:
     """The prediction, with decode as it runs when fewer requests/s arrive than full slots could
     serve; clients: of a closed loop, else 0. By Little's law requests in progress are rate x time,
     and time is nearly linear in them."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.model.batch import Hot
+from twin.model.batch import LoadCurve
 from twin.model.costs import RoleCosts
 from twin.model.mixed import ALIKE, mixed_iteration_s, mixed_mean_s, prompts_by_rank
 from twin.model.predict import Held, Traffic, rank_load
@@ -40,8 +40,8 @@ def answer_iterations(
 
 
 def queue_run(
-    role: RoleCosts, prompt: float, answers: NDArray[np.float64], slots: int, most: float, hot: Hot,
-    spread: float = 1.0, lengths: tuple[float, ...] = ALIKE,
+    role: RoleCosts, prompt: float, answers: NDArray[np.float64], slots: int, most: float,
+    hot: LoadCurve, spread: float = 1.0, lengths: tuple[float, ...] = ALIKE,
 ) -> Finite:  # fmt: skip
     """A finite run: all requests wait from the start, and each takes a slot that becomes free.
     Prompts, of `prompt` tokens on average, are computed in the iterations of the running answers.
@@ -80,8 +80,9 @@ def queue_run(
 
 
 def burst_run(
-    role: RoleCosts, prompt: float, answer: float, requests: int, batch_tokens: float, hot: Hot
-) -> Finite:
+    role: RoleCosts, prompt: float, answer: float, requests: int, batch_tokens: float,
+    hot: LoadCurve,
+) -> Finite:  # fmt: skip
     """A finite run in which all requests arrive at once and none decodes while a prompt waits. Each
     has `prompt` tokens and `answer` iterations; batch_tokens: prompt tokens of the instance in one
     pass. Early prompts wait after their first token until the last prompt is computed."""

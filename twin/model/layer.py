@@ -12,12 +12,12 @@ from twin.kernels.compiled import kernel
 from twin.metrics.operators import DECODE_OPERATORS
 from twin.model.coefficients import (
     Collective,
-    Decode,
     DecodeCore,
+    DecodeCosts,
     Experts,
     Gate,
+    LayerCosts,
     Layout,
-    Mode,
     Product,
     PromptCore,
     Transfer,
@@ -27,7 +27,7 @@ from twin.model.roofline import interpolate, roofline_s
 _PIPELINE, _HOST = map(DECODE_OPERATORS.index, ("pipeline", "kv_swap"))
 
 
-class Pass(NamedTuple):
+class PassLoad(NamedTuple):
     """Tokens and context of one pass through a layer."""
 
     tokens: float  # of the slowest rank, in attention
@@ -91,7 +91,7 @@ def die_and_link_load(
 
 
 @kernel
-def exchange_s(p: Decode, w: Transfer, sent: float, routed: float, shared: float) -> float:
+def exchange_s(p: DecodeCosts, w: Transfer, sent: float, routed: float, shared: float) -> float:
     """Seconds on the wire when a die exchanges `sent` tokens and the fullest link is as full as if
     the hottest die had `routed` rows; a die with a shared expert has `shared` rows. Unscheduled
     (`in_cast`), these arrive first and the routed ones wait."""
@@ -144,7 +144,9 @@ def shared_experts_s(at: Layout, w: Experts, rows: float) -> float:
 
 
 @kernel
-def moe_stages_s(p: Decode, m: Mode, load: Pass) -> tuple[float, float, float, float]:
+def moe_stages_s(
+    p: DecodeCosts, m: LayerCosts, load: PassLoad
+) -> tuple[float, float, float, float]:
     """Seconds of (gate, dispatch, experts, combine) of one pass, without what is hidden. Tokens
     beyond the static buffers go in further rounds."""
     gate_s = collective_s(m.gate, load.busiest)
@@ -156,7 +158,7 @@ def moe_stages_s(p: Decode, m: Mode, load: Pass) -> tuple[float, float, float, f
 
 @kernel
 def _round_s(
-    p: Decode, m: Mode, busiest: float, tokens: float, load: Pass
+    p: DecodeCosts, m: LayerCosts, busiest: float, tokens: float, load: PassLoad
 ) -> tuple[float, float, float]:
     """Seconds of (dispatch, experts, combine) of one round with `tokens` of all dies, of which
     `busiest` are of the die that sends most."""
@@ -191,14 +193,14 @@ def _round_s(
 
 
 @kernel
-def moe_s(p: Decode, m: Mode, load: Pass) -> float:
+def moe_s(p: DecodeCosts, m: LayerCosts, load: PassLoad) -> float:
     """Seconds of gate, dispatch, experts and combine of one pass together."""
     gate_s, dispatch_s, experts_s, combine_s = moe_stages_s(p, m, load)
     return gate_s + dispatch_s + experts_s + combine_s
 
 
 @kernel
-def before_core_s(m: Mode, tokens: float) -> float:
+def before_core_s(m: LayerCosts, tokens: float) -> float:
     """Seconds of a layer's attention before its core, for `tokens` of a rank."""
     total_s = collective_s(m.gather, tokens)
     for index in range(len(m.before)):
@@ -207,7 +209,7 @@ def before_core_s(m: Mode, tokens: float) -> float:
 
 
 @kernel
-def attention_s(m: Mode, tokens: float, core: float) -> float:
+def attention_s(m: LayerCosts, tokens: float, core: float) -> float:
     """Seconds of a layer's attention for `tokens` of a rank; core: of its core without launch."""
     total_s = before_core_s(m, tokens) + m.core.fixed + core + collective_s(m.context, tokens)
     for index in range(len(m.after)):
@@ -250,7 +252,7 @@ def fetch_wait_s(w: DecodeCore, tokens: float, context: float) -> float:
 
 @kernel
 def add_host_waits(
-    p: Decode, dense: float, moe: float, context: float, ops: np.ndarray
+    p: DecodeCosts, dense: float, moe: float, context: float, ops: np.ndarray
 ) -> tuple[float, float]:
     """(seconds of the layers without experts, of those with) with waits for KV in host memory, read
     while earlier layers compute; `dense`, `moe`: without waits. Adds the waits to `ops`."""
@@ -320,7 +322,7 @@ def prompt_core_s(w: PromptCore, tokens: float, pairs: float) -> float:
 
 
 @kernel
-def layer_s(p: Decode, m: Mode, load: Pass) -> tuple[float, float]:
+def layer_s(p: DecodeCosts, m: LayerCosts, load: PassLoad) -> tuple[float, float]:
     """Seconds of (attention, MoE) of one pass through a layer."""
     core_time_s = core_s(m.core, load.tokens, load.context)
     return attention_s(m, load.tokens, core_time_s), moe_s(p, m, load)
@@ -328,7 +330,7 @@ def layer_s(p: Decode, m: Mode, load: Pass) -> tuple[float, float]:
 
 @kernel
 def rank_loads(
-    p: Decode, requests: np.ndarray, context: np.ndarray, first: int, count: int
+    p: DecodeCosts, requests: np.ndarray, context: np.ndarray, first: int, count: int
 ) -> tuple[int, int, int]:
     """(slowest rank, most requests of a rank, requests of all) of ranks first..first+count;
     requests i8[R], context f8[R]: tokens of all requests of a rank. The slowest is the rank whose
@@ -352,7 +354,7 @@ def rank_loads(
 
 
 @kernel
-def groups_of(p: Decode, requests: float) -> float:
+def groups_of(p: DecodeCosts, requests: float) -> float:
     """Number of groups of an instance's requests, each in a pipeline stage of its own at a time."""
     return max(1.0, min(p.pipeline.stages, requests))
 
@@ -369,8 +371,8 @@ def share_in_group(requests: float, groups: float, ranks: int) -> float:
 
 @kernel
 def pipeline_s(
-    p: Decode, dense: float, moe: float, outside: float, gap: float, groups: float, tokens: float,
-    ops: np.ndarray,
+    p: DecodeCosts, dense: float, moe: float, outside: float, gap: float, groups: float,
+    tokens: float, ops: np.ndarray,
 ) -> float:  # fmt: skip
     """Seconds, also added to `ops`, of an iteration beyond a pass through all stages, which takes
     `dense` and `moe` in its layers, then `outside` in the last stage, and `gap` of the host. Hidden
@@ -387,7 +389,7 @@ def pipeline_s(
 
 
 @kernel
-def dense_s(p: Decode, tokens: float) -> float:
+def dense_s(p: DecodeCosts, tokens: float) -> float:
     """Seconds of the dense FFN of a layer without experts for `tokens` of a rank."""
     if p.dense.weight <= 0.0:
         return 0.0

@@ -15,7 +15,7 @@ from twin.kernels.compiled import kernel, lazy_entry
 from twin.kernels.rng import exponential, stream_key, uniform
 from twin.metrics.operators import DECODE_OPERATORS
 from twin.model import decode, layer
-from twin.model.coefficients import Decode
+from twin.model.coefficients import DecodeCosts
 
 RELEASES, MOST_FOLLOWED = 64, 20_000  # prompts of a group; iterations that they are followed over
 MOST_PROMPTS, RARE = 200_000, 1e-3  # followed in all; chance that a group has none, negligible
@@ -30,7 +30,7 @@ _CHUNK = DECODE_OPERATORS.index("prefill_chunk")
 
 @kernel
 def mixed_iteration_s(
-    p: Decode, requests: np.ndarray, context: np.ndarray, chunk: np.ndarray, pairs: np.ndarray,
+    p: DecodeCosts, requests: np.ndarray, context: np.ndarray, chunk: np.ndarray, pairs: np.ndarray,
     first: int, count: int, hot_tokens: np.ndarray, hot_factor: np.ndarray, ops: np.ndarray,
 ) -> float:  # fmt: skip
     """Seconds of one colocated iteration on ranks first..first+count.
@@ -58,7 +58,7 @@ def mixed_iteration_s(
 
 @kernel
 def _pass_s(
-    p: Decode, answers: float, prompts: float, requests: np.ndarray, context: np.ndarray,
+    p: DecodeCosts, answers: float, prompts: float, requests: np.ndarray, context: np.ndarray,
     chunk: np.ndarray, pairs: np.ndarray, first: int, count: int, hot_tokens: np.ndarray,
     hot_factor: np.ndarray, ops: np.ndarray,
 ) -> float:  # fmt: skip
@@ -83,7 +83,7 @@ def _pass_s(
     rank_context = own_share * context[fullest_rank]
     alone_s = attention_s = dense_s = most_rows = most_core_s = 0.0
     if total_requests > 0:
-        load = layer.Pass(
+        load = layer.PassLoad(
             query * rank_requests, rank_context, query * fullest / width, query * running, dies,
             hot, wire,
         )  # fmt: skip
@@ -116,7 +116,7 @@ def _pass_s(
                 if rank_s > attention_s:
                     attention_s, most_rows, most_core_s = rank_s, rows, core_s
                 dense_s = max(dense_s, layer.dense_s(p, rows))
-    load = layer.Pass(most, rank_context, most / width, entering_tokens, dies, hot, wire)
+    load = layer.PassLoad(most, rank_context, most / width, entering_tokens, dies, hot, wire)
     moe_s = (attention_s + _moe_s(p, load, entering_tokens > query * running)) * p.moe_layers
     dense_s = p.dense_layers * (attention_s + dense_s)
     # Without a chunk the two are equal but for rounding, and a time is never negative.
@@ -130,7 +130,7 @@ def _pass_s(
 
 
 @kernel
-def _moe_s(p: Decode, load: layer.Pass, has_prompts: bool) -> float:
+def _moe_s(p: DecodeCosts, load: layer.PassLoad, has_prompts: bool) -> float:
     """Seconds of gate, dispatch, experts and combine of a pass."""
     gate_s, dispatch_s, experts_s, combine_s = layer.moe_stages_s(p, p.sequence, load)
     if has_prompts and p.chunk.sums.fixed > 0.0:
@@ -140,8 +140,8 @@ def _moe_s(p: Decode, load: layer.Pass, has_prompts: bool) -> float:
 
 @kernel
 def _pass_tokens(
-    p: Decode, answers: float, prompts: float, requests: np.ndarray, chunk: np.ndarray, first: int,
-    count: int, groups: float, decoding: float, busiest: float,
+    p: DecodeCosts, answers: float, prompts: float, requests: np.ndarray, chunk: np.ndarray,
+    first: int, count: int, groups: float, decoding: float, busiest: float,
 ) -> tuple[float, float]:  # fmt: skip
     """(tokens of a pass, tokens of its fullest rank) with answers and prompts (1; 0: none):
     `decoding` tokens of all ranks, `busiest` of the rank with most, and the prompt pieces (chunk)
@@ -161,7 +161,7 @@ def _pass_tokens(
 
 
 @kernel
-def mixed_hits_s(p: Decode, hit_tokens: float, ops: np.ndarray) -> float:
+def mixed_hits_s(p: DecodeCosts, hit_tokens: float, ops: np.ndarray) -> float:
     """Seconds, also added to `ops`, that `hit_tokens` cached tokens of prompts add to an iteration:
     latents are projected up to keys and values of all heads, on dies that share the prompts."""
     hits_s = p.chunk.hit * hit_tokens
@@ -170,7 +170,9 @@ def mixed_hits_s(p: Decode, hit_tokens: float, ops: np.ndarray) -> float:
 
 
 @kernel
-def mixed_flops(p: Decode, requests: float, context: float, chunk: float, pairs: float) -> float:
+def mixed_flops(
+    p: DecodeCosts, requests: float, context: float, chunk: float, pairs: float
+) -> float:
     """FLOPs of one colocated iteration on all dies, by sums over ranks: requests, context tokens,
     prompt tokens (chunk) and their query-key pairs. No token of a chunk goes through the MTP module
     or the head."""
@@ -310,7 +312,7 @@ def prompt_iterations(prompt: float, room: float, lengths: tuple[float, ...] = A
 
 
 def mixed_mean_s(
-    p: Decode, requests: NDArray[np.int64], context: NDArray[np.float64], prompts: Prompts,
+    p: DecodeCosts, requests: NDArray[np.int64], context: NDArray[np.float64], prompts: Prompts,
     hot: tuple[NDArray[np.float64], NDArray[np.float64]], ops: NDArray[np.float64],
 ) -> float:  # fmt: skip
     """Mean seconds of a colocated iteration over kinds of iterations (`prompts`: share, prompt

@@ -23,7 +23,7 @@ Where = Literal["before", "core", "after"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ModelSplit:
     """What formulas of a parallelism read."""
 
     shape: Shape  # what a die has of the model
@@ -34,7 +34,7 @@ class Part:
     stages: int  # that have a part of the layers each
 
 
-Bytes = Callable[[Part], float]
+Bytes = Callable[[ModelSplit], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,35 +57,35 @@ class Parallelism:
     sends: tuple[Sent, ...]
 
 
-def _hidden_bytes(x: Part) -> float:
+def _hidden_bytes(x: ModelSplit) -> float:
     """Bytes of a token's hidden state."""
     return ACTIVATION_BYTES * x.shape.hidden
 
 
-def _query_bytes(x: Part) -> float:
+def _query_bytes(x: ModelSplit) -> float:
     """Bytes of a token's queries for all dies that split a context, and an indexer's candidates."""
     candidate_bytes = CANDIDATE_BYTES * x.shape.index_top_k * x.shape.index_share
     return x.context * (ACTIVATION_BYTES * x.shape.core_query_width + candidate_bytes)
 
 
-def _result_bytes(x: Part) -> float:
+def _result_bytes(x: ModelSplit) -> float:
     """Bytes of a token's results over parts of the context, all heads, with their log-sum-exp."""
     return x.context * (ACTIVATION_BYTES * x.shape.core_value_width + LSE_BYTES * x.shape.heads)
 
 
-def _cached_bytes(x: Part) -> float:
+def _cached_bytes(x: ModelSplit) -> float:
     """KV bytes, mean layer, of one token of each die (or group that splits heads) of a context."""
     head_share = x.whole.kv_width_of(x.heads) / x.whole.kv_width
     token_layer_bytes = x.whole.cached_bytes_per_token(x.kv) / x.whole.layers
     return x.context * x.heads * head_share * token_layer_bytes
 
 
-def _stage_bytes(x: Part) -> float:
+def _stage_bytes(x: ModelSplit) -> float:
     """Bytes of the hidden states of a token between all pipeline stages."""
     return x.stages * ACTIVATION_BYTES * x.shape.hidden * x.shape.residual_streams
 
 
-def _stage_bytes_per_die(x: Part) -> float:
+def _stage_bytes_per_die(x: ModelSplit) -> float:
     """Bytes of the hidden states of a token between all stages that each die of a decode rank
     sends: its share (vLLM and SGLang, `send_tensor_dict` with an `all_gather_group`)."""
     return _stage_bytes(x) / x.heads
@@ -189,7 +189,7 @@ def kv_senders(pool: Pool, dies: int, receivers: int) -> int:
     return min(dies // kv_holders(pool, dies), receivers)
 
 
-def sent_bytes(pool: Pool, name: str, part: Part) -> float:
+def sent_bytes(pool: Pool, name: str, part: ModelSplit) -> float:
     """Bytes that a rank's dies together (decode), or a die, receive for a token in the collectives
     of a parallelism (`name`), all layers."""
     parallelism = PARALLELISMS[name]

@@ -14,8 +14,8 @@ from twin.facts import Facts
 from twin.hardware.power import Use, clock_share
 from twin.metrics.operators import awaited_resource
 from twin.model import mixed
-from twin.model.batch import Hot
-from twin.model.coefficients import CAUSES, Decode
+from twin.model.batch import LoadCurve
+from twin.model.coefficients import CAUSES, DecodeCosts
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.model.prefill import (
@@ -30,7 +30,7 @@ from twin.model.roofline import max_of_normals
 from twin.model.shape import ModelError
 from twin.scenario import Scenario
 
-EVEN: Hot = (np.array([1.0]), np.array([1.0]))
+EVEN: LoadCurve = (np.array([1.0]), np.array([1.0]))
 LEVEL = 1.1  # prefill and decode that sustain rates this close are in balance
 ROUNDS = 3  # between how long prompts wait for other ranks and how many come
 NEARLY = 0.95  # of a budget, where it limits
@@ -144,7 +144,7 @@ class Prediction:
 
 
 def predict(
-    costs: Costs, traffic: Traffic, prefill_hot: Hot = EVEN, decode_hot: Hot = EVEN
+    costs: Costs, traffic: Traffic, prefill_hot: LoadCurve = EVEN, decode_hot: LoadCurve = EVEN
 ) -> Prediction:
     """Steady state of a deployment. prefill_hot, decode_hot: (tokens that enter an MoE layer, load
     of the hottest die over the mean at these), f8[G] each. Raises ModelError with one sentence when
@@ -220,7 +220,7 @@ def slots_of(role: RoleCosts, traffic: Traffic) -> tuple[float, str]:
 
 
 def predict_decode(
-    costs: Costs, traffic: Traffic, hot: Hot, count: float, limited: str, most: float = 0.0
+    costs: Costs, traffic: Traffic, hot: LoadCurve, count: float, limited: str, most: float = 0.0
 ) -> DecodePrediction:
     """A decode instance with `count` requests per rank; limited: what limits these; most: requests
     of the busiest rank, if not even."""
@@ -266,7 +266,7 @@ def _seconds_by_operator(role: RoleCosts, ops: NDArray[np.float64]) -> dict[str,
 
 
 def _predict_prefill(
-    costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot
+    costs: Costs, role: RoleCosts, traffic: Traffic, hot: LoadCurve
 ) -> PrefillPrediction:
     """The prefill pool's prediction with full batches."""
     is_data_parallel = role.pool.own.attention == "dp"
@@ -315,7 +315,7 @@ def _predict_prefill(
 
 
 def _predict_colocated(
-    costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot
+    costs: Costs, role: RoleCosts, traffic: Traffic, hot: LoadCurve
 ) -> tuple[DecodePrediction, PrefillPrediction]:
     """Decode and prefill of colocated instances in balance: prompts are computed as answers end."""
     pool, fresh, budget = role.pool, traffic.fresh_tokens, role.prompt_tokens
@@ -439,14 +439,14 @@ def full_load(full: Prediction) -> dict[str, Use]:
     return uses
 
 
-def shares_by_cause(costs: Costs, traffic: Traffic, hot: Hot) -> dict[str, float]:
+def shares_by_cause(costs: Costs, traffic: Traffic, hot: LoadCurve) -> dict[str, float]:
     """Share of an iteration, with one request per rank, due to each cause, largest first. Operators
     hide each other, so a cause is worth what the iteration is shorter without it."""
     role = costs.decoding_role
     assert role is not None
     requests, context = rank_load(1.0, role.ranks, traffic)
 
-    def seconds(costs: Decode) -> float:
+    def seconds(costs: DecodeCosts) -> float:
         """Seconds of an iteration at these costs."""
         return float(
             decode_iteration_s(costs, requests, context, 0, role.ranks, *hot, role.operator_sink())

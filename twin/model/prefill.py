@@ -12,7 +12,7 @@ import numpy as np
 from twin.kernels.compiled import kernel
 from twin.metrics.operators import PREFILL_OPERATORS
 from twin.model import layer
-from twin.model.coefficients import Prefill, Transfer
+from twin.model.coefficients import PrefillCosts, Transfer
 from twin.model.roofline import Machine
 from twin.model.schedule import pipeline
 
@@ -26,7 +26,7 @@ SHORTEST = 0.25  # of a prompt's first piece, which later ones have at least (SG
 
 
 @kernel
-def _experts_s(p: Prefill, tokens: float, hot: float) -> float:
+def _experts_s(p: PrefillCosts, tokens: float, hot: float) -> float:
     """Seconds of all experts of the hottest die for `tokens` of all dies; hot: load over mean."""
     layout = p.layout
     routed_rows, shared_count = layer.routed_per_die(layout, tokens) * hot, layout.shared_experts
@@ -51,8 +51,9 @@ def _transfer_s(w: Transfer, die_tokens: float, rows: float, moved_rows: float) 
 
 @kernel
 def _add_attention(
-    p: Prefill, layers: float, tokens: float, die_tokens: float, die_pairs: float, ops: np.ndarray
-) -> float:
+    p: PrefillCosts, layers: float, tokens: float, die_tokens: float, die_pairs: float,
+    ops: np.ndarray,
+) -> float:  # fmt: skip
     """Add the seconds of attention of `layers` passes to `ops`; returns their sum. tokens: of all
     dies; die_tokens, die_pairs: tokens and query-key pairs of the most loaded die."""
     gather_s = layer.collective_s(p.gather, tokens)
@@ -80,7 +81,7 @@ def _add_attention(
 
 @kernel
 def prefill_batch_s(
-    p: Prefill, new_tokens: float, die_tokens: float, die_pairs: float, hot_tokens: np.ndarray,
+    p: PrefillCosts, new_tokens: float, die_tokens: float, die_pairs: float, hot_tokens: np.ndarray,
     hot_factor: np.ndarray, ops: np.ndarray,
 ) -> float:  # fmt: skip
     """Seconds to prefill a batch on an instance. new_tokens: to compute; die_tokens: of the fullest
@@ -116,7 +117,7 @@ def prefill_batch_s(
 
 @kernel
 def _moe_layers_s(
-    p: Prefill, new_tokens: float, die_tokens: float, die_pairs: float, hot_tokens: np.ndarray,
+    p: PrefillCosts, new_tokens: float, die_tokens: float, die_pairs: float, hot_tokens: np.ndarray,
     hot_factor: np.ndarray, ops: np.ndarray,
 ) -> float:  # fmt: skip
     """Seconds, also added to `ops`, of the layers with experts, in sequence or of two microbatches;
@@ -152,7 +153,7 @@ def _moe_layers_s(
 
 @kernel
 def _overlapped_s(
-    p: Prefill, before_s: float, dispatch_s: float, experts_s: float, combine_s: float,
+    p: PrefillCosts, before_s: float, dispatch_s: float, experts_s: float, combine_s: float,
     die_tokens: float, rows: float,
 ) -> float:  # fmt: skip
     """Seconds of a layer of two microbatches that overlap; before_s, dispatch_s, experts_s,
@@ -180,7 +181,7 @@ def _overlapped_s(
 
 
 @kernel
-def prefill_hits_s(p: Prefill, hit_tokens: float, ops: np.ndarray) -> float:
+def prefill_hits_s(p: PrefillCosts, hit_tokens: float, ops: np.ndarray) -> float:
     """Seconds, also added to `ops`, that `hit_tokens` cached tokens of its prompts add to a batch.
     Their latents, which each die has read or gathered from those that split prompts, are projected
     up to keys and values of its heads as if computed: multi-head attention does not absorb."""
@@ -206,7 +207,7 @@ def next_piece(first: float, evening: float, token_s: float, pair_s: float, held
 
 
 @kernel
-def layerwise_s(p: Prefill, read_s: float, compute_s: float) -> float:
+def layerwise_s(p: PrefillCosts, read_s: float, compute_s: float) -> float:
     """Seconds of a batch that reads a layer's cached KV while it computes earlier layers: the
     longer of both, plus one layer of the other."""
     layers = p.moe_layers + p.dense_layers
@@ -214,7 +215,7 @@ def layerwise_s(p: Prefill, read_s: float, compute_s: float) -> float:
 
 
 @kernel
-def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
+def prefill_hbm_bytes(p: PrefillCosts, new_tokens: float) -> float:
     """HBM bytes of all dies for one batch (weights once, activations), without unused experts."""
     layout = p.layout
     used_experts = layer.experts_read(layout.slots, layer.routed_per_die(layout, new_tokens))
@@ -227,7 +228,7 @@ def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
 
 
 @kernel
-def prefill_flops(p: Prefill, new_tokens: float, pairs: float) -> float:
+def prefill_flops(p: PrefillCosts, new_tokens: float, pairs: float) -> float:
     """FLOPs all dies of an instance compute for one batch."""
     return new_tokens * p.demand.token_flops + layer.prompt_core_flops(p.core, new_tokens, pairs)
 
@@ -238,7 +239,7 @@ def bandwidth_for_prefill(prefill: Machine, decode: Machine) -> float:
     return prefill.drawn_share(1.0) / max(1.0, prefill.drawn_share(1.0) + decode.drawn_share(1.0))
 
 
-def bandwidth_for_decode(p: Prefill, tokens: float, machine: Machine) -> float:
+def bandwidth_for_decode(p: PrefillCosts, tokens: float, machine: Machine) -> float:
     """Share of sustained bandwidth that prefill leaves: a batch of `tokens` moves its bytes over
     its time. Query-key pairs, which take time and few bytes, are left out: decode has no less."""
     even_load, dies = np.ones(1), p.layout.dies

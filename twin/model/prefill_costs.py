@@ -25,7 +25,7 @@ class _Attention:
     exchange: c.Collective = c.Collective()
 
 
-def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
+def prefill_costs(x: Setting, microbatch: bool) -> c.PrefillCosts:
     """Coefficients of a prefill instance; a die that has a part of the model computes its share."""
     machine, s, f = x.machine, x.shape, x.formats
     split_dies, microbatch = float(x.split_dies), microbatch and x.sends_to_experts
@@ -41,7 +41,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
     dense_weight_s, token_flop_s, token_io_s, token_vector_s = x.seconds(o.dense_ffn(s, f))
     moe_layers = s.moe_layers + x.drafter.module
     passes = moe_layers * (2 if microbatch else 1)
-    return c.Prefill(
+    return c.PrefillCosts(
         before=(
             c.Product(
                 fixed=4 * x.product_start_s + x.small_kernels_s,

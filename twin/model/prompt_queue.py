@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from twin.kernels.buffers import Columns, column, f8, i4, number
 from twin.kernels.compiled import kernel, lazy_entry
-from twin.model.coefficients import Prefill
+from twin.model.coefficients import PrefillCosts
 from twin.model.prefill import next_piece, prefill_batch_s
 from twin.model.record import dtype_of
 
@@ -35,7 +35,7 @@ class BatchPrice:
     token_pairs: float = 0.0  # mean pairs of a token
     table_tokens: NDArray[np.float64] = field(default_factory=_none)
     table_s: NDArray[np.float64] = field(default_factory=_none)  # of batches of `table_tokens`
-    prices: NDArray[Any] = field(default_factory=lambda: np.zeros(1, dtype_of(Prefill)))
+    prices: NDArray[Any] = field(default_factory=lambda: np.zeros(1, dtype_of(PrefillCosts)))
     hot_tokens: NDArray[np.float64] = field(default_factory=_none)
     hot_factor: NDArray[np.float64] = field(default_factory=_none)
     operators: NDArray[np.float64] = field(default_factory=_none)
@@ -53,7 +53,7 @@ class PromptQueue(Columns):
     token_pairs = number(float, "Mean query-key pairs of a token.")
     table_tokens = f8("table", "Batches of the table below.", "tokens", fill=None)
     table_s = f8("table", "Their seconds.", "s", fill=None)
-    prices = column(dtype_of(Prefill), "1", "Prices of a batch.", fill=None)
+    prices = column(dtype_of(PrefillCosts), "1", "Prices of a batch.", fill=None)
     hot_tokens = f8("points", "Tokens of the table below.", fill=None)
     hot_factor = f8("loads", "Imbalance of experts.", fill=None)
     operators = f8("operators", "Scratch of a batch's price.", "s", fill=None)

@@ -18,15 +18,15 @@ from typing import NamedTuple
 
 from twin.kernels.compiled import kernel
 from twin.model import layer
-from twin.model.coefficients import Decode, Mode
-from twin.model.layer import Pass
+from twin.model.coefficients import DecodeCosts, LayerCosts
+from twin.model.layer import PassLoad
 
 SETTLE = 6  # layers after which the pipeline repeats itself
 
 Operators = tuple[tuple[str, float], ...]  # names with seconds, in order
 
 
-class Stages(NamedTuple):
+class StageSeconds(NamedTuple):
     """Seconds of the stages of a layer, for one microbatch of decode."""
 
     prepare: float = 0.0  # of attention, before its core
@@ -42,7 +42,7 @@ class Stages(NamedTuple):
 
 
 @kernel
-def stage_seconds(p: Decode, m: Mode, load: Pass) -> Stages:
+def stage_seconds(p: DecodeCosts, m: LayerCosts, load: PassLoad) -> StageSeconds:
     """Seconds of one microbatch's stages; `shared` and `taken` are 0 where not needed."""
     prepare_s = layer.before_core_s(m, load.tokens)
     core_s = layer.core_s(m.core, load.tokens, load.context)
@@ -58,12 +58,12 @@ def stage_seconds(p: Decode, m: Mode, load: Pass) -> Stages:
         port_s = rows * max(m.dispatch.row, m.combine.row)
         expert_die_s = layout.domains * max(experts_s, port_s)
     start_s = m.dispatch.fixed + m.dispatch.message * load.busiest
-    return Stages(prepare_s, attention_s, gate_s, start_s, dispatch_s, shared_s, experts_s,
+    return StageSeconds(prepare_s, attention_s, gate_s, start_s, dispatch_s, shared_s, experts_s,
                   m.combine.fixed, combine_s, expert_die_s)  # fmt: skip
 
 
 @kernel
-def two_microbatches_s(p: Decode, x: Stages) -> float:
+def two_microbatches_s(p: DecodeCosts, x: StageSeconds) -> float:
     """Seconds of a layer of two microbatches in the schedule that the coefficients ask for: a ring,
     turns, or streams on split cores."""
     if p.layout.expert_dies > 0.0:
@@ -74,7 +74,7 @@ def two_microbatches_s(p: Decode, x: Stages) -> float:
 
 
 @kernel
-def turns_s(x: Stages) -> float:
+def turns_s(x: StageSeconds) -> float:
     """Seconds of a layer when a graph launches the stages of two microbatches in turn: while one
     dispatches, the other is in its projections and the shared expert is computed; while one
     combines, the other is in its core (SGLang: operations_strategy.py). Waiting keeps the cores."""
@@ -85,7 +85,7 @@ def turns_s(x: Stages) -> float:
 
 
 @kernel
-def ring_s(x: Stages, microbatches: float) -> float:
+def ring_s(x: StageSeconds, microbatches: float) -> float:
     """Seconds of a layer between attention and expert dies: the longest stage for all microbatches,
     or one microbatch's whole round, whichever is longer (ping-pong: MegaScale-Infer, arXiv
     2504.02263; domains that take turns: xDeepServe, arXiv 2508.02520 section 5.2)."""
@@ -143,7 +143,7 @@ class Piece:
 
 
 def decode_pieces(
-    p: Decode, x: Stages, attention: Operators, moe: Operators
+    p: DecodeCosts, x: StageSeconds, attention: Operators, moe: Operators
 ) -> tuple[tuple[str, str], tuple[Piece, ...]]:
     """(names of both streams of decode, pieces of two microbatches on them). attention: operators
     of attention in order; moe: gate, dispatch, experts, combine."""
@@ -173,7 +173,7 @@ def _pieces_of_microbatches(
 
 
 def _turn_stages(
-    layer_s: float, x: Stages, attention: Operators, moe: Operators
+    layer_s: float, x: StageSeconds, attention: Operators, moe: Operators
 ) -> list[tuple[int, float, Operators]]:
     """Stages of one microbatch (stream, begin in s, operators), beginning with its projections,
     during which the other one dispatches."""

@@ -73,10 +73,10 @@ class Setting:
         return self.whole.layers / self.shape.layers
 
     @property
-    def part(self) -> parallel.Part:
-        """The `Part` that formulas of parallelisms read: shapes, format of KV and group sizes."""
+    def part(self) -> parallel.ModelSplit:
+        """What formulas of parallelisms read: shapes, number format of KV and group sizes."""
         group_sizes = self.pool.own.tp_dies, self.pool.own.cp_dies, self.pool.own.pp_stages
-        return parallel.Part(self.shape, self.whole, self.formats.kv, *group_sizes)
+        return parallel.ModelSplit(self.shape, self.whole, self.formats.kv, *group_sizes)
 
     @property
     def hop(self) -> Collective:

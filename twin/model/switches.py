@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from twin.model.coefficients import Decode, Mode
+from twin.model.coefficients import DecodeCosts, LayerCosts
 from twin.model.formats import ACTIVATION_BYTES
 from twin.model.setting import Cores, Setting
 
@@ -18,11 +18,12 @@ class Switch:
     function gets the present value, the setting and the field's value. A field without either acts
     where a figure is chosen (roofline.py, prefill_costs.py)."""
 
-    mode: Callable[[Mode, Setting, Any, Cores, bool], Mode] | None = None  # bool: in sequence
-    decode: Callable[[Decode, Setting, Any], Decode] | None = None
+    # The last argument of `mode`: whether operators run in sequence.
+    mode: Callable[[LayerCosts, Setting, Any, Cores, bool], LayerCosts] | None = None
+    decode: Callable[[DecodeCosts, Setting, Any], DecodeCosts] | None = None
 
 
-def switch_mode(mode: Mode, x: Setting, cores: Cores, in_sequence: bool) -> Mode:
+def switch_mode(mode: LayerCosts, x: Setting, cores: Cores, in_sequence: bool) -> LayerCosts:
     """Coefficients of a layer of decode with the effect of all optimisation switches; cores: of its
     attention stream; in_sequence: whether operators run in sequence."""
     for name, switch in SWITCHES.items():
@@ -31,7 +32,7 @@ def switch_mode(mode: Mode, x: Setting, cores: Cores, in_sequence: bool) -> Mode
     return mode
 
 
-def switch_decode(costs: Decode, x: Setting) -> Decode:
+def switch_decode(costs: DecodeCosts, x: Setting) -> DecodeCosts:
     """A decode instance's coefficients with the effect of all optimisation switches."""
     for name, switch in SWITCHES.items():
         if switch.decode is not None:
@@ -39,7 +40,7 @@ def switch_decode(costs: Decode, x: Setting) -> Decode:
     return costs
 
 
-def _fuse_attention(mode: Mode, x: Setting, is_on: bool, cores: Cores, _: bool) -> Mode:
+def _fuse_attention(mode: LayerCosts, x: Setting, is_on: bool, cores: Cores, _: bool) -> LayerCosts:
     """Coefficients of a layer with FusedDeepMLA: fewer launches, and queries bypass HBM between its
     parts; unchanged unless `is_on`."""
     if not is_on:
@@ -58,7 +59,9 @@ def _fuse_attention(mode: Mode, x: Setting, is_on: bool, cores: Cores, _: bool) 
     return replace(mode, before=(prolog, *other_products), gate=gate)
 
 
-def _overlap_kv_branch(mode: Mode, x: Setting, is_on: bool, cores: Cores, sequence: bool) -> Mode:
+def _overlap_kv_branch(
+    mode: LayerCosts, x: Setting, is_on: bool, cores: Cores, sequence: bool
+) -> LayerCosts:
     """Coefficients of a layer in which the KV branch of the prolog runs at the same time as the
     query branch (multi-stream); unchanged unless `is_on` and in sequence."""
     if not is_on or not sequence:
@@ -69,7 +72,7 @@ def _overlap_kv_branch(mode: Mode, x: Setting, is_on: bool, cores: Cores, sequen
     return replace(mode, before=(replace(prolog, vector=vector_s), *other_products))
 
 
-def _prefetch_weights(costs: Decode, x: Setting, is_on: bool) -> Decode:
+def _prefetch_weights(costs: DecodeCosts, x: Setting, is_on: bool) -> DecodeCosts:
     """Coefficients of an instance that reads weights during a collective's start and wait, as far
     as they fit the on-chip cache; unchanged unless `is_on`."""
     if not is_on:
@@ -86,13 +89,13 @@ def _prefetch_weights(costs: Decode, x: Setting, is_on: bool) -> Decode:
     return replace(costs, sequence=mode)
 
 
-def _set_tiles(costs: Decode, x: Setting, on: bool) -> Decode:
+def _set_tiles(costs: DecodeCosts, x: Setting, on: bool) -> DecodeCosts:
     """Coefficients with tiles in which the fused MoE operator's stages overlap; 0 unless `on`."""
     tile_count = x.facts["operators.fused_deep_moe.tiles"].value if on else 0.0
     return replace(costs, tiles=float(tile_count))
 
 
-def _add_speculation(costs: Decode, x: Setting, kind: str) -> Decode:
+def _add_speculation(costs: DecodeCosts, x: Setting, kind: str) -> DecodeCosts:
     """Coefficients with a speculation framework's (kind) overhead per drafting iteration."""
     extra_s = 0.0
     if costs.drafts and kind == "fusion_spec":
@@ -102,7 +105,7 @@ def _add_speculation(costs: Decode, x: Setting, kind: str) -> Decode:
     return _add_gap(costs, extra_s)
 
 
-def _add_gap(costs: Decode, gap_s: float) -> Decode:
+def _add_gap(costs: DecodeCosts, gap_s: float) -> DecodeCosts:
     """The costs with `gap_s` more of the host's time between iterations."""
     return replace(costs, host=replace(costs.host, gap=costs.host.gap + gap_s))
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from twin.metrics.operators import names_of
-from twin.model.coefficients import Decode, Mode, Prefill
+from twin.model.coefficients import DecodeCosts, LayerCosts, PrefillCosts
 from twin.model.decode import add_attention, best_split, decode_iteration_s, half_pass
-from twin.model.layer import Pass, groups_of, layer_s, moe_stages_s
+from twin.model.layer import PassLoad, groups_of, layer_s, moe_stages_s
 from twin.model.prefill import prefill_batch_s
 from twin.model.schedule import Operators, Piece, decode_pieces, pipeline_pieces, stage_seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class PlacedPiece:
     """One piece in an iteration, with start and end as shares of it from 0 to 1."""
 
     stream: int
@@ -37,7 +37,7 @@ class Timeline:
     end: float
     pieces: tuple[Piece, ...]
 
-    def turns(self) -> Iterator[Turn]:
+    def turns(self) -> Iterator[PlacedPiece]:
         """Yield every piece of every layer, slightly compressed as the last results run over."""
         overhang = max(piece.high for piece in self.pieces) - 1.0
         layer_share = (self.end - self.begin) / (self.layers + max(overhang, 0.0))
@@ -51,11 +51,13 @@ class Timeline:
                     end = min(begin + seconds / piece_s * (piece_end - piece_begin), piece_end)
                     operators.append((name, begin, end))
                     begin = end
-                yield Turn(piece.stream, layer, piece.microbatch, piece_begin, piece_end, operators)
+                yield PlacedPiece(
+                    piece.stream, layer, piece.microbatch, piece_begin, piece_end, operators
+                )
 
 
 def decode_timeline(
-    p: Decode, requests: float, context: float, hot: float, wire: float
+    p: DecodeCosts, requests: float, context: float, hot: float, wire: float
 ) -> Timeline | None:
     """Decode's streams over time with `requests` and `context` tokens per rank; hot: hottest die's
     expert load over mean, wire: fullest link's. None for layers in sequence or no requests."""
@@ -63,7 +65,7 @@ def decode_timeline(
         return None
     groups = groups_of(p, requests * p.layout.dies / p.layout.rank_dies)
     tokens, rank_dies = p.query_tokens * requests / groups, p.layout.rank_dies
-    load = Pass(
+    load = PassLoad(
         p.concentration * tokens, p.concentration * context / groups,
         p.concentration * tokens / rank_dies, tokens * (p.layout.dies / rank_dies), p.layout.dies,
         hot, wire,
@@ -82,7 +84,7 @@ def decode_timeline(
     return Timeline(streams, int(p.moe_layers), *begin_and_end, pieces)
 
 
-def _attention_operators(m: Mode, half_load: Pass) -> Operators:
+def _attention_operators(m: LayerCosts, half_load: PassLoad) -> Operators:
     """(name, seconds) of each operator of a microbatch's attention, in order; selected KV comes
     from host memory before the core."""
     operators = np.zeros(len(names_of("decode")))
@@ -96,7 +98,7 @@ def _attention_operators(m: Mode, half_load: Pass) -> Operators:
 
 
 def _moe_layers_position(
-    p: Decode, requests: float, context: float, hot: float, wire: float, layer_s: float
+    p: DecodeCosts, requests: float, context: float, hot: float, wire: float, layer_s: float
 ) -> tuple[float, float]:
     """(begin, end) of the MoE layers as shares of an iteration: after the dense ones, before MTP
     and the head. layer_s: seconds of one MoE layer."""
@@ -122,7 +124,7 @@ def _constant_imbalance(hot: float, wire: float) -> tuple[np.ndarray, np.ndarray
 
 
 def prefill_timeline(
-    p: Prefill, tokens: float, pairs: float, hot: float, wire: float
+    p: PrefillCosts, tokens: float, pairs: float, hot: float, wire: float
 ) -> Timeline | None:
     """Timeline of prefill's streams for a batch of tokens and query-key pairs; hot: hottest die's
     expert load over mean, wire: fullest link's. None for layers in sequence or no tokens."""

@@ -9,7 +9,7 @@ from twin.engine.lifecycle.machine import Machine
 from twin.engine.setup import set_up
 from twin.hardware.chip import HardwareError
 from twin.lab.library import load_facts
-from twin.model.coefficients import Decode
+from twin.model.coefficients import DecodeCosts
 from twin.model.record import numbers, scale_indices
 from twin.scenario import Fault
 
@@ -48,7 +48,7 @@ def test_a_slow_die_slows_what_its_instance_computes_and_nothing_else():
     usual = [numbers(found.price(k).coefficients) for k in range(4)]
     found.put_in_force([Fault(element="die 1.1.0", kind="slow", factor=0.5)])
     slow = [numbers(found.price(k).coefficients) for k in range(4)]
-    computed = scale_indices(Decode, "computed")
+    computed = scale_indices(DecodeCosts, "computed")
     np.testing.assert_array_equal(slow[2][computed], 2.0 * usual[2][computed])
     rest = np.setdiff1d(np.arange(usual[2].size), computed)
     np.testing.assert_array_equal(slow[2][rest], usual[2][rest])

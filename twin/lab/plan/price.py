@@ -33,7 +33,7 @@ from twin.lab.plan.space import (
     roles_of,
 )
 from twin.lab.store import open_store
-from twin.model.batch import Hot
+from twin.model.batch import LoadCurve
 from twin.model.costs import build_costs
 from twin.model.mixed import mixed_mean_s
 from twin.model.predict import Held, Prediction, Traffic, predict, rank_load
@@ -360,7 +360,7 @@ def _point(role: str, count: int, answer: Prediction) -> Point:
     return answer.decode.requests_per_s / count, answer.decode.batch_per_npu, answer.decode.tpot_s
 
 
-def _bound_point(own: Point, prediction: Prediction, traffic: Traffic, peaks: Hot) -> Point:
+def _bound_point(own: Point, prediction: Prediction, traffic: Traffic, peaks: LoadCurve) -> Point:
     """A bound's point: prompts fill as few iterations as chunks allow. own: its expected point."""
     role, (rate_per_s, batch, tpot_s) = prediction.costs.colocated_role, own
     if role is None or prediction.decode is None or prediction.prefill is None:

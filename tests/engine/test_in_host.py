@@ -8,7 +8,7 @@ import pytest
 from tests.engine.contention.test_flows import machine
 from tests.engine.small import end_of, recorded, run, small
 from twin.engine import codes as w
-from twin.engine.contention.traffic import load_servers, mark_active, settle_links
+from twin.engine.contention.traffic import apply_changed_flows, mark_active, set_server_loads
 from twin.engine.simulate import result_digest, simulate
 from twin.engine.swap import begin_kv_streams
 from twin.hardware.fabric import build_fabric
@@ -192,7 +192,7 @@ def test_reads_share_links_with_other_traffic():
     def slowed(now_s: float) -> float:
         """Time of a pass's reads over that with all links as built."""
         mark_active(world, now_s)
-        settle_links(world)
+        apply_changed_flows(world)
         begin_kv_streams(world, 0, now_s)
         return float(world.costs.decode[0].sequence.core.ahead) / alone_s
 
@@ -201,5 +201,5 @@ def test_reads_share_links_with_other_traffic():
     assert quiet == pytest.approx(COPY / rate, rel=0.011)
     flows.active[flows.first[w.POOL_READ]] = 1
     world.streams.requested[0, 1] = 7
-    load_servers(world, 0)
+    set_server_loads(world, 0)
     assert slowed(10.0) > 1.1 * quiet

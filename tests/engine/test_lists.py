@@ -19,8 +19,8 @@ from twin.engine.lists import (
     heap_count,
     heap_pop,
     heap_push,
-    insert,
-    length,
+    insert_by_place,
+    list_length,
     pop,
     remove_after,
     remove_item,
@@ -73,7 +73,7 @@ class ListsAgainstDeques(RuleBasedStateMachine):
                 walked.append(int(at))
                 at = self.following[at]
             assert walked == list(known)
-            assert length(self.ends, row, self.following) == len(known)
+            assert list_length(self.ends, row, self.following) == len(known)
             assert self.ends[row, TAIL] == (known[-1] if known else NONE)
 
 
@@ -107,7 +107,7 @@ def test_items_are_inserted_by_place_behind_what_has_begun_and_taken_out_anywher
     known = []
     for i, (at, begins) in enumerate(items):
         place[i] = at
-        insert(ends, 0, following, place, begun, i)
+        insert_by_place(ends, 0, following, place, begun, i)
         behind = sum(1 for j in known if begun[j] != NONE)  # these stand in front
         k = len(known)
         while k > behind and place[known[k - 1]] > at:

@@ -12,7 +12,7 @@ from tests.engine.small import end_of, facts_with_kv_space, run, small
 from twin.engine import codes as w
 from twin.engine.build import build_world
 from twin.engine.phases.decode import deliver_first_token
-from twin.engine.phases.router import refresh_view, reserve
+from twin.engine.phases.router import refresh_view, reserve_rank
 from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
 from twin.hardware.prices import pool_read
@@ -377,13 +377,13 @@ def test_a_need_without_room_is_looked_for_again_only_when_there_may_be_room():
     decode.changed[:] = 1
     refresh_view(world)
     decode.kv_tokens[:] = decode.taken_tokens.min() + 100.0
-    assert reserve(world, w.NONE, 0, 101.0) == w.NONE
+    assert reserve_rank(world, w.NONE, 0, 101.0) == w.NONE
     assert (decode.refused == 101.0).all()
-    rank = reserve(world, w.NONE, 0, 99.0)  # what needs less is looked for
+    rank = reserve_rank(world, w.NONE, 0, 99.0)  # what needs less is looked for
     assert decode.taken_tokens[rank] <= decode.kv_tokens[0]
     decode.kv_tokens[:] = np.inf
-    assert reserve(world, w.NONE, 0, 101.0) == w.NONE
+    assert reserve_rank(world, w.NONE, 0, 101.0) == w.NONE
     decode.changed[:] = 1
     refresh_view(world)
     assert (decode.refused == np.inf).all()
-    assert reserve(world, w.NONE, 0, 101.0) != w.NONE
+    assert reserve_rank(world, w.NONE, 0, 101.0) != w.NONE

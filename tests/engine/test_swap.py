@@ -9,7 +9,7 @@ import pytest
 from tests.engine.contention.test_flows import machine
 from tests.engine.small import end_of, facts_with_kv_space, recorded, run, small
 from twin.engine import codes as w
-from twin.engine.contention.traffic import load_servers, mark_active, settle_links
+from twin.engine.contention.traffic import apply_changed_flows, mark_active, set_server_loads
 from twin.engine.invariants import swapped_conserved
 from twin.engine.simulate import simulate
 from twin.engine.swap import add_copy, copies_s
@@ -178,7 +178,7 @@ def at(found, t_s: float):
     """Flows and links as at a border at this time; no link has more than it can carry."""
     flows = found.world.traffic
     mark_active(found.world, t_s)
-    settle_links(found.world)
+    apply_changed_flows(found.world)
     use = np.zeros(flows.load.size)
     for f in np.flatnonzero(flows.active):
         part = slice(flows.start[f], flows.end[f])
@@ -201,7 +201,7 @@ def test_copies_and_other_traffic_slow_each_other_down(elements, other):
     else:
         flows.active[f] = 1
         world.streams.requested[0, 1] = 7
-        load_servers(world, 0)
+        set_server_loads(world, 0)
     alone = float(at(found, 2.0 * quiet_s).level[f])
     assert copied_s(found, 0, range(16), 0) > 1.1 * quiet_s
     assert at(found, 0.5 * quiet_s).level[f] < 0.9 * alone

@@ -34,14 +34,14 @@ class Group:
     near_nodes: int  # within which tokens prefer a copy of an expert; 1: they prefer none
     moving: bool = False
     factor: np.ndarray = field(default_factory=lambda: np.ones(0))
-    # What each die gets of the tokens now, since when, and its integral over time before.
+    # Tokens of each die now over the mean, since when, and the integral over time before.
     load: np.ndarray = field(default_factory=lambda: np.zeros(1))
     since_s: float = 0.0
     load_s: np.ndarray = field(default_factory=lambda: np.zeros(1))
     noted: tuple[np.ndarray, ...] = ()  # popularity and slots noted last, and the load of dies
 
     def set_load(self, load: np.ndarray, t_s: float) -> None:
-        """Set the share of the tokens that each die receives from t_s on, f8[dies]."""
+        """Set the tokens that each die receives from t_s on, over the mean, f8[dies]."""
         self.load_s = self.load_s + (t_s - self.since_s) * self.load
         self.load, self.since_s = load, t_s
 
@@ -50,8 +50,8 @@ class Balance:
     """Expert popularity over time, and the placements that follow it."""
 
     def __init__(self, machine: Machine, agenda: Agenda, log: list[Event]) -> None:
-        """Place the experts of all instances, unless loads are always even, record the loads at the
-        start, and begin the agenda of shifts and rebalances, which are noted in `log`."""
+        """Place the experts of all instances, unless placement is perfect, record the loads at the
+        start, and enter shifts and rebalances into the agenda; events go into `log`."""
         self.machine, self.agenda, self.log = machine, agenda, log
         self.setup = machine.setup
         self.experts = self.setup.routed.experts
@@ -68,9 +68,9 @@ class Balance:
             if group_key not in self.groups:
                 self.groups[group_key] = self._new_group(number)
         self._record_loads("start", 0.0)
-        self._schedule()
+        self._plan_changes()
 
-    def _schedule(self) -> None:
+    def _plan_changes(self) -> None:
         """Enter changes of popularity and rebalancing decisions into the agenda."""
         scenario = self.setup.scenario
         if self.process.changes or self.process.topics > 1:
@@ -84,12 +84,13 @@ class Balance:
             self.agenda.add(self.rule.interval_s, self._decide)
 
     def _group_key(self, k: int) -> Key:
-        """Key of instance k's group: role, number of dies (or die groups) with experts, slots."""
+        """Key of instance k's group: role, dies (or groups of dies) with experts, slots of each."""
         layout = self.machine.roles[k].layout
         return (self.setup.instances[k].role, layout.places, layout.slots_per_die)
 
     def _new_group(self, k: int, load: np.ndarray | None = None) -> Group:
-        """A group with instance k's layout, experts placed by load (None: of the long run)."""
+        """Group with instance k's layout; experts placed by their load f8[layers, experts], None:
+        by long-run popularity."""
         role, places, slots = self._group_key(k)
         nodes, groups = self.setup.expert_nodes(role, places), self.setup.routed.groups
         if load is None:
@@ -100,8 +101,8 @@ class Balance:
         return Group(role, placed_slots, nodes, near_nodes)
 
     def place_experts(self, k: int, t_s: float) -> None:
-        """Give instance k, whose dies changed, the placement of a group with the same number of
-        dies; without one, experts placed by load. Raises ExpertsError if they do not fit."""
+        """Give instance k, whose dies changed, the expert placement of instances with as many dies,
+        or one by the measured load. Raises ExpertsError if the experts do not fit."""
         group_key = self._group_key(k)
         if not self.perfect and group_key not in self.groups:
             self.groups[group_key] = self._new_group(k, self._measured_load(t_s))
@@ -121,29 +122,29 @@ class Balance:
         slots_left = slots.copy()
         slots_left[:, lost_places] = x.EMPTY
         experts = self.process.base.shape[1]
-        counts, counts_left = x.copy_counts(slots, experts), x.copy_counts(slots_left, experts)
-        return int(((counts > 0) & (counts_left == 0)).sum())
+        copies, copies_left = x.copy_counts(slots, experts), x.copy_counts(slots_left, experts)
+        return int(((copies > 0) & (copies_left == 0)).sum())
 
     def topic_shares(self, t_s: float) -> np.ndarray:
-        """Share of topics in the tokens of requests that arrived in the last window, f8[topics]."""
+        """Share of each topic in tokens that arrived in the window before t_s, f8[topics]."""
         if self.process.topics == 1:
             return np.ones(1)
         requests = self.setup.requests
-        window_s = [t_s - self.rule.window_s, t_s]
-        request_rows = slice(*np.searchsorted(requests.arrival_s, window_s))
+        window_ends_s = [t_s - self.rule.window_s, t_s]
+        request_rows = slice(*np.searchsorted(requests.arrival_s, window_ends_s))
         if request_rows.start == request_rows.stop:
             return x.mix_at(self.process, t_s)
-        topic_weight = np.zeros(self.process.topics)
+        topic_tokens = np.zeros(self.process.topics)
         tokens = (requests.input_tokens + requests.output_tokens)[request_rows].astype(np.float64)
-        np.add.at(topic_weight, self.setup.topics[request_rows], tokens)
-        return topic_weight / topic_weight.sum()
+        np.add.at(topic_tokens, self.setup.topics[request_rows], tokens)
+        return topic_tokens / topic_tokens.sum()
 
     def _measured_load(self, t_s: float) -> np.ndarray:
-        """Share of tokens that picked an expert in the window before t_s, f8[layers, experts]."""
+        """Mean load of experts in the window before t_s, f8[layers, experts]; rows sum to top_k."""
         return x.measured_load(self.process, t_s, self.rule.window_s, mix=self.topic_shares(t_s))
 
     def update_imbalance(self, t_s: float) -> None:
-        """Set the instances' imbalance of every placement under the popularity at t_s."""
+        """Set the expert imbalance of all instances anew, by the popularity of experts at t_s."""
         if self.perfect:
             return
         chances = x.chances_at(self.process, t_s, self.topic_shares(t_s))
@@ -158,29 +159,29 @@ class Balance:
             hot_factors[instance.index] = self.groups[group_key].factor
 
     def _used_groups(self) -> list[Group]:
-        """Groups that instances belong to now, in order of their keys."""
+        """Groups (of role and layout) with an instance in them now, in order of their keys."""
         return [self.groups[group_key] for group_key in sorted(set(self.keys))]
 
     def _hot_factors(self, group: Group, chances: np.ndarray) -> np.ndarray:
-        """Load of the hottest die over the mean by number of tokens, f8[points] as in the set-up's
-        table; if that has a row for nodes, the hottest node's follow (f8[2 * points]). chances:
-        f8[layers, experts]. Computed as a ratio to the table at every EVERY-th point, interpolated:
-        the ratio is smooth, and without a change the result is the table, bit for bit."""
+        """Load of the hottest die over the mean by tokens of a batch, f8[points] as in the set-up's
+        table; if that has a row for nodes, these follow (f8[2 * points]). chances f8[layers,
+        experts]: that a token picks an expert. Every EVERY-th point is computed, as a ratio to the
+        table, others are interpolated: without a change the result is the table, bit for bit."""
         setup, is_prefill = self.setup, group.role == "prefill"
         imbalance = setup.prefill_imbalance if is_prefill else setup.decode_imbalance
-        hot_args = (
+        load_args = (
             setup.tokens_per_request[group.role], self.process.correlation,
             *setup.routed.limits, group.near_nodes,
         )  # fmt: skip
-        token_counts = np.arange(imbalance.tokens.size, dtype=np.float64)
-        factors = []
+        points = np.arange(imbalance.tokens.size, dtype=np.float64)
+        factor_rows = []
         # One row for dies, one for nodes.
-        for is_of_nodes, table in enumerate(imbalance.factor.reshape(-1, token_counts.size)):
+        for is_of_nodes, table_row in enumerate(imbalance.factor.reshape(-1, points.size)):
             slots = x.slots_by_node(group.slots, group.nodes) if is_of_nodes else group.slots
-            point_factors = x.hot_factors(chances, slots, imbalance.tokens[::EVERY], *hot_args)
-            change = np.interp(token_counts, token_counts[::EVERY], point_factors / table[::EVERY])
-            factors.append(np.maximum(table * change, 1.0))
-        return np.concatenate(factors)
+            point_factors = x.hot_factors(chances, slots, imbalance.tokens[::EVERY], *load_args)
+            ratio_to_row = np.interp(points, points[::EVERY], point_factors / table_row[::EVERY])
+            factor_rows.append(np.maximum(table_row * ratio_to_row, 1.0))
+        return np.concatenate(factor_rows)
 
     def _log_shift(self, t_s: float) -> None:
         """Log a shift of popularity at t_s and compute every imbalance again."""
@@ -188,29 +189,29 @@ class Balance:
         self.update_imbalance(t_s)
 
     def _decide(self, t_s: float) -> None:
-        """Measure the load, choose layers to rebalance, and start the transfer of weights."""
+        """Measure expert load, choose layers, start sending weights; enter the next decision."""
         self.agenda.add(t_s + self.rule.interval_s, self._decide)
-        load = self._measured_load(t_s)
+        expert_load = self._measured_load(t_s)
         for group_key in sorted(set(self.keys)):
             group = self.groups[group_key]
-            self._record_hottest(t_s, group, x.die_load(load, group.slots, group.near_nodes))
+            self._record_hottest(t_s, group, x.die_load(expert_load, group.slots, group.near_nodes))
             if group.moving:
                 continue
             chosen_layers = x.choose_layers(
-                self.rule.policy, load, group.slots, self.rule.threshold, self.rule.layers,
+                self.rule.policy, expert_load, group.slots, self.rule.threshold, self.rule.layers,
                 group.near_nodes,
             )  # fmt: skip
             if chosen_layers.size:
-                self._move_experts(group_key, group, load, chosen_layers, t_s)
+                self._move_experts(group_key, group, expert_load, chosen_layers, t_s)
 
     def _move_experts(
         self, key: Key, group: Group, load: np.ndarray, layers: np.ndarray, t_s: float
     ) -> None:
-        """Place experts of the chosen layers by load and send the weights that dies do not have."""
-        role, dies, slots_per_die = key
+        """Place experts of some layers by load f8[layers, experts] and send their weights."""
+        role, places, slots_per_die = key
         new_slots = group.slots.copy()
         new_slots[layers] = x.place(
-            self.experts, load[layers], dies, slots_per_die, group.nodes, group.slots[layers],
+            self.experts, load[layers], places, slots_per_die, group.nodes, group.slots[layers],
             groups=self.setup.routed.groups,
         )  # fmt: skip
         expert_bytes, layout = self.setup.expert_bytes(role), self.setup.costs.roles[role].layout
@@ -220,42 +221,42 @@ class Balance:
         if die_bytes <= 0.0:
             return
         is_background = self.rule.swap == "background"
-        is_up, column_of = self.machine.world.instance.up, self.machine.column
+        is_up, column_at = self.machine.world.instance.up, self.machine.column
         # One that failed or loads weights gets its experts with these.
-        numbers = [k for k, group_key in enumerate(self.keys) if group_key == key]
-        instances = [k for k in numbers if is_up[column_of(k)] and k not in self.machine.coming]
-        pause_s = max(
-            (self._send_weights(k, die_bytes, total_bytes, t_s, is_background) for k in instances),
+        group_members = [k for k, group_key in enumerate(self.keys) if group_key == key]
+        updated = [k for k in group_members if is_up[column_at(k)] and k not in self.machine.coming]
+        longest_s = max(
+            (self._send_weights(k, die_bytes, total_bytes, t_s, is_background) for k in updated),
             default=0.0,
         )
         group.moving = True
-        hottest_over_mean = [
+        hottest_texts = [
             f"{x.hottest_by_layer(load, slots, group.near_nodes).mean():.2f}"
             for slots in (group.slots, new_slots)
         ]
         self._record_loads("before", t_s)
-        sentence = f"{layers.size} layers, hottest/mean {' -> '.join(hottest_over_mean)}"
+        sentence = f"{layers.size} layers, hottest/mean {' -> '.join(hottest_texts)}"
         self.log.append(Event(
-            t_s, Kind.REBALANCE, sentence, role=group.role, end_s=t_s + pause_s,
-            bytes=total_bytes * len(instances),
+            t_s, Kind.REBALANCE, sentence, role=group.role, end_s=t_s + longest_s,
+            bytes=total_bytes * len(updated),
         ))  # fmt: skip
 
         def serve_new_placement(now_s: float) -> None:
             """Serve with the new placement, as its weights have arrived."""
             group.moving = False
             group.slots = new_slots
-            for k in instances:
+            for k in updated:
                 self.machine.set_pace(self.machine.weights_flow(k), 0.0)
             self.update_imbalance(now_s)
             self._record_loads("after", now_s)
 
-        self.agenda.add(t_s + pause_s, serve_new_placement)
+        self.agenda.add(t_s + longest_s, serve_new_placement)
 
     def _send_weights(
         self, k: int, die_bytes: float, all_bytes: float, t_s: float, background: bool
     ) -> float:
-        """Start a transfer of `all_bytes` bytes of weights to instance k, `die_bytes` into one die;
-        returns seconds. It is slower in the background; otherwise the instance pauses."""
+        """Start a transfer of `all_bytes` bytes of weights to instance k, `die_bytes` into each
+        die; returns its seconds. In the background it is slower; otherwise the instance pauses."""
         world, instance_column = self.machine.world, self.machine.column(k)
         flow_number = self.machine.weights_flow(k)
         bytes_per_s = float(world.traffic.alone[flow_number])
@@ -270,27 +271,27 @@ class Balance:
 
     def _pause_instance(self, k: int, span_s: float, t_s: float) -> None:
         """Delay the running and next iterations of instance k by span_s, which counts as busy."""
-        instance, column = self.machine.world.instance, self.machine.column(k)
-        begin_s = max(float(instance.ends_s[column]), t_s)
-        instance.ends_s[column] = begin_s + span_s
-        if instance.running[column]:
+        instances, row = self.machine.world.instance, self.machine.column(k)
+        begin_s = max(float(instances.ends_s[row]), t_s)
+        instances.ends_s[row] = begin_s + span_s
+        if instances.running[row]:
             horizon_s = self.setup.scenario.horizon_s
-            instance.busy_s[column] += max(0.0, min(begin_s + span_s, horizon_s) - begin_s)
+            instances.busy_s[row] += max(0.0, min(begin_s + span_s, horizon_s) - begin_s)
 
     def _record_hottest(self, t_s: float, group: Group, load: np.ndarray) -> None:
-        """Store each layer's highest of load f8[layers, dies]; at most MEASUREMENTS of a role."""
-        if sum(table["role"] == group.role for table in self.hottest) < MEASUREMENTS:
-            columns = {"layer": np.arange(load.shape[0]), "hottest": load.max(axis=1)}
-            self.hottest.append(self._measurement_key(t_s, group) | columns)
+        """Record the highest load f8[layers, dies] of each layer, MEASUREMENTS times a role."""
+        if sum(measurement["role"] == group.role for measurement in self.hottest) < MEASUREMENTS:
+            layer_columns = {"layer": np.arange(load.shape[0]), "hottest": load.max(axis=1)}
+            self.hottest.append(self._measurement_columns(t_s, group) | layer_columns)
 
-    def _measurement_key(self, t_s: float, group: Group) -> dict[str, Any]:
-        """Time, role and number of the first instance of a group, by column of a measurement."""
+    def _measurement_columns(self, t_s: float, group: Group) -> dict[str, Any]:
+        """Columns `t_s`, `role` and `instance` (the group's first) of a measurement of a group."""
         number = next(number for number, key in enumerate(self.keys) if self.groups[key] is group)
         return {"t_s": t_s, "role": group.role, "instance": self.setup.instances[number].index}
 
     def _record_loads(self, moment: str, t_s: float) -> None:
-        """Record the load of every die in every layer; moment: start, before, after or end."""
-        noted_moments = {(table["t_s"], table["moment"]) for table in self.loads}
+        """Record each die's load in every layer; moment: start, end (of the run), before, after."""
+        noted_moments = {(piece["t_s"], piece["moment"]) for piece in self.loads}
         if self.perfect or (len(noted_moments) >= SNAPSHOTS and moment != "end"):
             return
         chances = x.chances_at(self.process, t_s, self.topic_shares(t_s))
@@ -302,26 +303,26 @@ class Balance:
             if moment == "start":
                 group.set_load(die_load.mean(axis=0), t_s)
             layer, die = np.indices(die_load.shape).reshape(2, -1)
-            self.loads.append(self._measurement_key(t_s, group) | {
+            self.loads.append(self._measurement_columns(t_s, group) | {
                 "moment": moment, "layer": layer, "die": die, "load": die_load.reshape(-1),
                 "replicas": x.replicas(group.slots, chances.shape[1]).reshape(-1),
             })  # fmt: skip
             if moment in ("start", "end"):
                 self._record_hottest(t_s, group, die_load)
 
-    def record_end(self, t_s: float) -> None:
-        """Record the loads of dies at the end of the run, and sum their shares up to it."""
+    def record_final_loads(self, t_s: float) -> None:
+        """Record the loads of dies at the end t_s of the run, and complete their sums over time."""
         self._record_loads("end", t_s)
         for group in self.groups.values():
             group.set_load(group.load, t_s)
 
     def tokens_of_dies(self, k: int) -> np.ndarray | None:
-        """Tokens, in any unit, that the experts of each die of instance k received over the run,
-        f8[dies]; dies with shared experts only have the mean. None: all dies received the same."""
+        """Relative tokens that the experts of each die of instance k received over the run,
+        f8[dies]; dies of shared experts have the mean. None: all dies received the same."""
         layout = self.machine.roles[k].layout
         if self.perfect or layout.split > 1:
             return None
-        load_s = self.groups[self.keys[k]].load_s
-        tokens_of_die = np.full(layout.dies, load_s.mean())
-        tokens_of_die[: load_s.size] = load_s
+        load_integral = self.groups[self.keys[k]].load_s
+        tokens_of_die = np.full(layout.dies, load_integral.mean())
+        tokens_of_die[: load_integral.size] = load_integral
         return tokens_of_die if np.ptp(tokens_of_die) > 0.0 else None

@@ -11,8 +11,8 @@ from twin.kernels.compiled import kernel
 
 @kernel
 def add_at(sums: np.ndarray, time_s: float, field: int, amount: float, settings: Settings) -> None:
-    """Add an amount of one moment to column `field` of sums f8[windows + 1, fields]: in its
-    window's row and, in the steady state, in the last."""
+    """Add an amount that falls at time_s to column `field` of sums f8[windows + 1, fields]: in the
+    row of its window and, after the warm-up, in the last row."""
     window_count = sums.shape[0] - 1
     if time_s > settings.horizon_s:
         return
@@ -55,7 +55,7 @@ def add_evenly(
 def record_traffic(
     world: World, kind: int, plane: int, column: int, begin_s: float, end_s: float, amount: float
 ) -> None:
-    """Record `amount` bytes that instance `column` moves over a span; kind, plane: codes."""
+    """Record `amount` bytes that instance `column` moves over a span; kind: code of TRAFFIC."""
     if amount <= 0.0:
         return
     field = (kind * 3 + plane) * world.instance.running.size + column
@@ -66,7 +66,7 @@ def record_traffic(
 def record_amount(
     world: World, sums: np.ndarray, begin_s: float, end_s: float, field: int, amount: float
 ) -> None:
-    """Add an amount that accrues evenly over a span to a field of sums f8[windows + 1, fields]."""
+    """Add an amount that accrues evenly over a span to a column of sums f8[windows + 1, fields]."""
     record = world.record
     record.fields[0], record.amounts[0] = field, amount
     add_evenly(sums, begin_s, end_s, record, 1, world.settings)
@@ -77,7 +77,7 @@ def log_pass(
     world: World, column: int, begin_s: float, end_s: float, requests: int, tokens: float,
     operators: np.ndarray,
 ) -> None:  # fmt: skip
-    """Log a pass of instance `column` if it overlaps the watched span; operators: seconds."""
+    """Log a pass of instance `column` if it overlaps the watched span; operators: their seconds."""
     log = world.log
     if begin_s >= log.span_s[1] or end_s <= log.span_s[0]:
         return
@@ -102,6 +102,6 @@ def record_busy(world: World, column: int, begin_s: float, end_s: float, sign: f
     world.instance.busy_s[column] += sign * max(0.0, min(end_s, settings.horizon_s) - begin_s)
     machine_field = w.PREFILL_BUSY_S if column < settings.prefills else w.DECODE_BUSY_S
     instance_field = column * w.AT_FIELDS + w.AT_BUSY_S
-    for sums, field in ((record.windows, machine_field), (record.instances, instance_field)):
-        record_amount(world, sums, begin_s, end_s, field, sign * (end_s - begin_s))
-        np.maximum(sums[:, field], 0.0, out=sums[:, field])  # what rounding leaves
+    for sums, busy_field in ((record.windows, machine_field), (record.instances, instance_field)):
+        record_amount(world, sums, begin_s, end_s, busy_field, sign * (end_s - begin_s))
+        np.maximum(sums[:, busy_field], 0.0, out=sums[:, busy_field])  # what rounding leaves

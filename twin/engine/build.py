@@ -33,44 +33,44 @@ def _sizes(
     setup: Setup, settings: Settings, slots: np.ndarray, ports: int, flows: int
 ) -> dict[str, int]:
     """Length of every dimension of the state, by the name that columns declare: numbers of the run
-    (`Settings`), and those computed here. slots i8[ranks]; ports, flows: how many there are."""
-    prepared_rows = setup.requests.arrival_s.size
-    turn_rows = prepared_rows if settings.dynamic else 0
-    request_rows = prepared_rows + turn_rows * settings.client_retries
-    prefills, decodes = settings.prefills, slots.size // settings.decode_ranks
-    instances = prefills + decodes
+    (`Settings`), and those computed here. slots i8[ranks]: of decode; ports, flows: as numbers."""
+    prepared_count = setup.requests.arrival_s.size
+    turn_count = prepared_count if settings.dynamic else 0
+    request_count = prepared_count + turn_count * settings.client_retries
+    prefills, decode_count = settings.prefills, slots.size // settings.decode_ranks
+    instances = prefills + decode_count
     kv_cells = prefills * settings.kv_cells if settings.in_hbm else 1
     pool_nodes = [setup.pool_nodes(pool_number) for pool_number in set(setup.pool_of)]
-    most_servers = max(map(len, pool_nodes), default=1)
-    most_transfers = min(int(slots.sum()), request_rows) + 1
+    server_count = max(map(len, pool_nodes), default=1)
+    transfer_count = min(int(slots.sum()), request_count) + 1
     sizes = vars(settings) | dict.fromkeys(("links", "crossings", "passes", "operators"), 0)
     return sizes | {
-        "requests": request_rows,
-        "made": request_rows if settings.dynamic or settings.patient else 1,
-        "gated": request_rows if settings.gated else 1,
-        "turns": turn_rows,
-        "tenanted": prepared_rows if settings.tenants > 1 else 0,
-        "clients": max(setup.scenario.workload.concurrency, turn_rows, 1) + 1,
+        "requests": request_count,
+        "made": request_count if settings.dynamic or settings.patient else 1,
+        "gated": request_count if settings.gated else 1,
+        "turns": turn_count,
+        "tenanted": prepared_count if settings.tenants > 1 else 0,
+        "clients": max(setup.scenario.workload.concurrency, turn_count, 1) + 1,
         "supernodes": setup.supernodes,
-        "sent": request_rows if settings.front else 1,
-        "decodes": decodes,
+        "sent": request_count if settings.front else 1,
+        "decodes": decode_count,
         "kv_cells": kv_cells,
         "cached": max(setup.requests.blocks, 1) if settings.in_hbm else 1,
-        "pinning": request_rows if settings.in_hbm else 1,
+        "pinning": request_count if settings.in_hbm else 1,
         "instances": instances,
         "ranks": slots.size,
         "rank_blocks": -(-settings.decode_ranks // BLOCK),
         "slots": max(int(slots.max()), 1),
         "ring": 1 << (int(setup.requests.output_tokens.max()) + 2).bit_length(),
-        "transfers": most_transfers,
-        "parts_sent": most_transfers * settings.rank_dies,
+        "transfers": transfer_count,
+        "parts_sent": transfer_count * settings.rank_dies,
         "ports": ports,
         "flows": flows,
         "classes": len(w.TRAFFIC),
         "streams": len(w.STREAMS) * prefills,
-        "servers": most_servers,
+        "servers": server_count,
         "parts": max((equal_parts(setup.fabric, nodes).size for nodes in pool_nodes), default=1),
-        "served": setup.memory_pools * most_servers,
+        "served": setup.memory_pools * server_count,
         "prefill_operators": len(PREFILL_OPERATORS),
         "decode_operators": len(DECODE_OPERATORS),
         "hosts": 2 * min(setup.fabric.nodes, settings.decode_dies) if settings.copies_kv else 1,
@@ -96,12 +96,12 @@ def build_world(setup: Setup) -> c.World:
     nic_port = nic(setup.fabric, setup.first_die, scenario.deployment.kv_transfer_plane)
     port_count = setup.fabric.nodes if nic_port.shared_by_dies > 1 else setup.fabric.dies.size
     rank_slots = slots_of_decode_ranks(setup, decode)
-    first_flow, flow_end = number_flows(prefills, prefills + decodes, settings.copies_kv > 0)
-    sizes = _sizes(setup, settings, rank_slots, port_count, int(flow_end.max()))
+    first_flows, flow_ends = number_flows(prefills, prefills + decodes, settings.copies_kv > 0)
+    sizes = _sizes(setup, settings, rank_slots, port_count, int(flow_ends.max()))
     port_bytes_per_s = np.full(port_count, float(nic_port.bytes_per_s))
     score_weights = [router.queue_weight, router.prefix_weight, router.kv_weight]
     ssd_blocks = setup.blocks(scenario.memory_pool.ssd_gb_per_node * 1e9)
-    stream_flows = [first_flow[kind] + np.arange(prefills) for kind in w.STREAMS]
+    stream_flows = [first_flows[kind] + np.arange(prefills) for kind in w.STREAMS]
     world = c.World(
         settings=settings,
         request=c.Requests(
@@ -132,11 +132,11 @@ def build_world(setup: Setup) -> c.World:
         hbm=empty_pool(sizes["kv_cells"], sizes["cached"], 0),
         prefix=PrefixCache(sizes),
         costs=_costs_at_start(setup, sizes),
-        traffic=_flow_table(sizes, first_flow, flow_end, settings),
+        traffic=_flow_table(sizes, first_flows, flow_ends, settings),
         streams=Streams(sizes, flow=np.concatenate(stream_flows)),
         loop=heap_of_clients(setup, sizes, settings),
         turn=prepared_turns(requests, settings),
-        gate=gate_of(setup, sizes),
+        gate=admission_gate(setup, sizes),
         record=c.Record(sizes),
         log=c.Log(sizes),
     )
@@ -145,7 +145,7 @@ def build_world(setup: Setup) -> c.World:
 
 
 def _ports_of_dies(setup: Setup, instances: list[Instance], price: Price) -> np.ndarray:
-    """Number of the KV transfer port of every die, i4[instances, dies]; price: of a port."""
+    """Number of each die's port for KV transfers, i4[instances, dies]; price: of one such port."""
     if not instances:
         return np.zeros((1, 1), np.int32)
     port_rows = [ports_of(setup.fabric, instance.die_of_rank, price) for instance in instances]
@@ -153,7 +153,7 @@ def _ports_of_dies(setup: Setup, instances: list[Instance], price: Price) -> np.
 
 
 def slots_of_decode_ranks(setup: Setup, decode: list[Instance]) -> np.ndarray:
-    """Maximum number of requests of each decode rank of all instances, i8[ranks]."""
+    """Requests that each decode rank may hold, i8[ranks], over all of these instances."""
     rank_count = max(sum(instance.dies for instance in decode) // setup.rank_dies, 1)
     batch_per_npu = setup.scenario.deployment.decode.batch_per_npu
     dies_per_npu = setup.dies_per_npu(setup.roles[-1])  # the last decodes, if any does
@@ -174,20 +174,20 @@ def _empty_tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = 
 
 
 def _costs_at_start(setup: Setup, sizes: dict[str, int]) -> c.Costs:
-    """Coefficients of every instance, those that the set-up has for its role."""
+    """Cost coefficients of every instance: those of its role in the set-up."""
     costs = setup.costs
 
     def tile(values: np.ndarray, dimension: str) -> np.ndarray:
-        """Values of a role as rows, one for each entry of a dimension, f8[sizes, values]."""
+        """Values of a role, repeated as a row for each entry of a dimension."""
         return np.tile(values, (sizes[dimension], 1))
 
     decode_role = costs.decode_role or costs.colocated_role
     prefill_now = tile(numbers(costs.prefill if costs.prefill_role else PrefillCosts()), "prefills")
-    decode = tile(numbers(costs.decode if decode_role else DecodeCosts()), "decodes")
+    decode_rows = tile(numbers(costs.decode if decode_role else DecodeCosts()), "decodes")
     return c.Costs(
         sizes, prefill=prefill_now.view(dtype_of(PrefillCosts))[:, 0],
-        decode=decode.view(dtype_of(DecodeCosts))[:, 0], prefill_now=prefill_now, decode_now=decode,
-        prefill_alone=prefill_now.copy(), decode_alone=decode.copy(),
+        decode=decode_rows.view(dtype_of(DecodeCosts))[:, 0], prefill_now=prefill_now,
+        decode_now=decode_rows, prefill_alone=prefill_now.copy(), decode_alone=decode_rows.copy(),
         prefill_carried=scale_indices(PrefillCosts, "carried"),
         decode_carried=scale_indices(DecodeCosts, "carried"),
         decode_copied=scale_indices(DecodeCosts, "copied"),
@@ -201,8 +201,8 @@ def _costs_at_start(setup: Setup, sizes: dict[str, int]) -> c.Costs:
 def _flow_table(
     sizes: dict[str, int], first: np.ndarray, end: np.ndarray, settings: Settings
 ) -> Traffic:
-    """Table of flows, numbered from `first` to `end` of each class of traffic (i8[classes]),
-    without links; weights have pace 0, as their transfers start later."""
+    """Table of flows, numbered from `first` to `end` of each class of traffic (i8[classes]), that
+    cross no link yet. Weights have pace 0: their transfers begin later."""
     traffic = Traffic(sizes, first=first, last=end)
     traffic.pace[first[w.WEIGHTS] : end[w.WEIGHTS]] = 0.0
     traffic.pace[first[w.SSD_WRITE] : end[w.SSD_WRITE]] = settings.ssd_write_bytes_per_s
@@ -212,13 +212,13 @@ def _flow_table(
 def request_columns(requests: Requests, settings: Settings, rows: int) -> dict[str, np.ndarray]:
     """Columns of requests that are known before the run, by name; zeros, and an infinite arrival,
     if rows are made during the run."""
-    names = "input_tokens", "output_tokens", "session"
+    column_names = "input_tokens", "output_tokens", "session"
     if settings.dynamic:
-        zeros = {name: np.zeros(rows, np.int32) for name in names}
+        zeros = {name: np.zeros(rows, np.int32) for name in column_names}
         return zeros | {"arrival_s": np.full(rows, math.inf)}
     # A closed loop writes arrivals.
     arrival_s = requests.arrival_s.copy() if settings.closed_loop else requests.arrival_s
-    return {name: getattr(requests, name) for name in names} | {"arrival_s": arrival_s}
+    return {name: getattr(requests, name) for name in column_names} | {"arrival_s": arrival_s}
 
 
 def prepared_turns(requests: Requests, settings: Settings) -> c.Turns:
@@ -261,31 +261,31 @@ def heap_of_clients(setup: Setup, sizes: dict[str, int], settings: Settings) -> 
     return heap
 
 
-def gate_of(setup: Setup, sizes: dict[str, int]) -> c.Gate:
-    """Limits of each tenant, one row each; the last row has the limits of the whole machine."""
+def admission_gate(setup: Setup, sizes: dict[str, int]) -> c.Gate:
+    """Admission limits of each tenant, a row each; the last row has those of the whole machine."""
     scenario, turn_count = setup.scenario, sizes["tenanted"]
     tenants = scenario.tenants or (Tenant(name="all"),)
-    limits: tuple[Tenant | Admission, ...] = (*tenants, scenario.admission)
+    limit_rows: tuple[Tenant | Admission, ...] = (*tenants, scenario.admission)
     return c.Gate(
         sizes,
         tenant=tenants_of(scenario, setup.requests.session[:turn_count]),
         priority=np.array([tenant.priority for tenant in tenants], float),
         weight=np.array([tenant.weight for tenant in tenants], float),
         ttft_s=np.array([tenant.ttft_s or scenario.slo.ttft_s for tenant in tenants], float),
-        rate=np.array([limit.rate_req_per_s for limit in limits], float),
-        most=np.array([limit.in_flight for limit in limits]),
+        rate=np.array([limit.rate_req_per_s for limit in limit_rows], float),
+        most=np.array([limit.in_flight for limit in limit_rows]),
     )
 
 
 def tenants_of(s: Scenario, session: np.ndarray) -> np.ndarray:
-    """Tenant of each session i4[n], as i1[n], drawn by the tenants' shares."""
+    """Number of the tenant of each session (i4[n]), i1[n], drawn by the tenants' traffic shares."""
     share_ends = np.cumsum([tenant.share for tenant in s.tenants] or [1.0])
     draws = uniforms(stream_key(s.seed, "tenants"), session.astype(np.int64)) * share_ends[-1]
     return np.searchsorted(share_ends, draws, side="right").astype(np.int8)
 
 
 def _place_residents(world: c.World, inside: Residents | None) -> None:
-    """Write the requests in progress at time zero into the state, waiting to decode."""
+    """Write the requests in progress at time zero, if any, into the state: they wait to decode."""
     if inside is None:
         return
     request, decode, rows = world.request, world.decode, slice(len(inside))
@@ -310,9 +310,9 @@ def _place_residents(world: c.World, inside: Residents | None) -> None:
             request.following[rows_of_instance[:-1]] = rows_of_instance[1:]
     if world.settings.gated:
         has_tenants = world.settings.tenants > 1
-        tenant = world.gate.tenant[rows] if has_tenants else np.zeros(len(inside), np.int64)
+        tenants = world.gate.tenant[rows] if has_tenants else np.zeros(len(inside), np.int64)
         request.held[rows] = BEGUN
-        np.add.at(world.gate.inside, tenant, 1)
+        np.add.at(world.gate.inside, tenants, 1)
         world.gate.inside[-1] += len(inside)
     for counter_code in (
         w.ARRIVED, w.FRONTED, w.ROUTED, w.ROUTER_SEEN, w.PREFILL_BEGUN, w.PREFILLED, w.TRANSFERRED,

@@ -39,5 +39,5 @@ def bin_of(time_s: float) -> int:
 
 @kernel
 def overlap(begin_s: float, end_s: float, low_s: float, high_s: float) -> float:
-    """Length (s) of the part of [begin, end] within [low, high]."""
+    """Length (s) of the part of [begin_s, end_s] that lies within [low_s, high_s]."""
     return max(0.0, min(end_s, high_s) - max(begin_s, low_s))

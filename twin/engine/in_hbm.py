@@ -17,8 +17,8 @@ from twin.policies.router import SEES_HITS
 
 
 @kernel
-def cell_blocks(world: World, cell: int, i: int) -> int:
-    """Number of blocks of request i's prompt that prefix cache `cell` has, up to the first gap."""
+def blocks_in_cell(world: World, cell: int, i: int) -> int:
+    """Number of first blocks of request i's prompt that prefix cache `cell` has without a gap."""
     return matched_blocks(world.hbm, world.hbm, False, cell, world.request, turn_of(world, i), 0)
 
 
@@ -35,9 +35,9 @@ def expected_blocks(world: World, p: int, i: int) -> float:
     settings = world.settings
     if not settings.in_hbm:
         return 0.0
-    most_blocks, block_sum, base_cell = 0, 0, first_kv_cell(world, p)
-    for cell in range(base_cell, base_cell + settings.kv_cells):
-        blocks = cell_blocks(world, cell, i)
+    most_blocks, block_sum, first_cell = 0, 0, first_kv_cell(world, p)
+    for cell in range(first_cell, first_cell + settings.kv_cells):
+        blocks = blocks_in_cell(world, cell, i)
         most_blocks, block_sum = max(most_blocks, blocks), block_sum + blocks
     goes_by_hits = settings.router_policy in SEES_HITS
     return float(most_blocks) if goes_by_hits else block_sum / settings.kv_cells
@@ -51,7 +51,7 @@ def lightest_cell(world: World, p: int, i: int, load: np.ndarray) -> int:
     base_cell, block_tokens = first_kv_cell(world, p), world.settings.block_tokens
     for place in range(world.settings.kv_cells):
         if load[place] < np.inf:
-            tokens = load[place] - float(block_tokens * cell_blocks(world, base_cell + place, i))
+            tokens = load[place] - float(block_tokens * blocks_in_cell(world, base_cell + place, i))
             if tokens < least_tokens:
                 best_cell, least_tokens = place, tokens
     return best_cell
@@ -77,7 +77,7 @@ def cell_of(world: World, i: int) -> int:
 
 
 @kernel
-def store_computed(world: World, i: int, tokens: int) -> None:
+def store_computed_blocks(world: World, i: int, tokens: int) -> None:
     """Put the blocks of request i's first `tokens` tokens, now computed, into its prefix cache."""
     prefix, request, cell = world.prefix, world.request, cell_of(world, i)
     if cell == w.NONE:
@@ -110,7 +110,7 @@ def release_cell(world: World, i: int) -> None:
 
 @kernel
 def shared_tokens(world: World, cell: int) -> float:
-    """KV tokens of HBM that a colocated rank's requests save as they share blocks; 0 for decode."""
+    """KV tokens of HBM that requests of colocated rank `cell` save as they share blocks; else 0."""
     settings, prefix = world.settings, world.prefix
     if not settings.in_hbm or not settings.colocated:
         return 0.0
@@ -120,7 +120,7 @@ def shared_tokens(world: World, cell: int) -> float:
 
 @kernel
 def trim_cell(world: World, cell: int) -> None:
-    """Evict idle blocks of prefix cache `cell` until the KV of its requests has room."""
+    """Evict idle blocks of prefix cache `cell` until the KV of its requests fits."""
     settings, prefix, decode = world.settings, world.prefix, world.decode
     if not settings.in_hbm:
         return
@@ -133,7 +133,7 @@ def trim_cell(world: World, cell: int) -> None:
 
 
 @kernel
-def drop_idle(world: World, first: int, end: int) -> None:
+def drop_idle_blocks(world: World, first: int, end: int) -> None:
     """Drop the idle blocks of prefix caches first..end - 1, whose dies failed or stopped."""
     if world.settings.in_hbm:
         for cell in range(first, end):

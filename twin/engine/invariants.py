@@ -62,17 +62,17 @@ def requests_conserved(world: World) -> Check:
     """I1, I13: every request that arrived is in exactly one state, and counters agree."""
     arrived = int(world.record.counters[w.ARRIVED])
     status_counts = np.bincount(world.request.status[:arrived], minlength=w.CANCELLED + 1)
-    finished, rejected, lost, cancelled = status_counts[w.FINISHED :].tolist()
+    finished_count, rejected, lost, cancelled = status_counts[w.FINISHED :].tolist()
     counters = world.record.counters
-    agree = finished == counters[w.FINISHED_DECODE] + counters[w.FINISHED_PREFILL]
-    agree = agree and rejected == counters[w.REJECTED_ROUTER] + counters[w.REJECTED_DECODE]
-    agree = agree and lost == counters[w.GIVEN_UP] and cancelled == counters[w.CANCELLED_BY_CLIENT]
-    unfinished = arrived - finished - rejected - lost - cancelled
+    ok = finished_count == counters[w.FINISHED_DECODE] + counters[w.FINISHED_PREFILL]
+    ok = ok and rejected == counters[w.REJECTED_ROUTER] + counters[w.REJECTED_DECODE]
+    ok = ok and lost == counters[w.GIVEN_UP] and cancelled == counters[w.CANCELLED_BY_CLIENT]
+    unfinished = arrived - finished_count - rejected - lost - cancelled
     law_text = "arrived = finished + inside + rejected + lost"
-    counts_text = f"{arrived:,} = {finished:,} + {unfinished:,} + {rejected:,} + {lost:,}"
+    counts_text = f"{arrived:,} = {finished_count:,} + {unfinished:,} + {rejected:,} + {lost:,}"
     if world.settings.patient:
         law_text, counts_text = f"{law_text} + cancelled", f"{counts_text} + {cancelled:,}"
-    return Check("I1", law_text, bool(agree and unfinished >= 0), f"{counts_text} requests")
+    return Check("I1", law_text, bool(ok and unfinished >= 0), f"{counts_text} requests")
 
 
 def little_law(world: World) -> Check:
@@ -86,7 +86,7 @@ def little_law(world: World) -> Check:
     # each, are counted without a row of their own.
     return_times_s = world.loop.due_s[: world.loop.size[0]]
     begin_s = np.concatenate((request.arrival_s[:arrived_count], return_times_s))
-    end_s = np.concatenate((ends_of(world, arrived_count), np.full(return_times_s.size, np.nan)))
+    end_s = np.concatenate((end_times(world, arrived_count), np.full(return_times_s.size, np.nan)))
     fewest_samples = most_samples = int(counters[w.EXHAUSTED])
     for chunk in row_chunks(begin_s.size):
         chunk_fewest, chunk_most = samples_of_stays(begin_s[chunk], end_s[chunk], sample_times_s)
@@ -96,7 +96,7 @@ def little_law(world: World) -> Check:
     return Check("I2", law_text, fewest_samples <= counted <= most_samples, detail)
 
 
-def ends_of(world: World, arrived: int) -> np.ndarray:
+def end_times(world: World, arrived: int) -> np.ndarray:
     """Time (s) at which each arrived request ended, with or without an answer; NaN while inside."""
     request = world.request
     end_s = np.where(request.status >= w.REJECTED, request.ready_s, request.finish_s)
@@ -105,9 +105,9 @@ def ends_of(world: World, arrived: int) -> np.ndarray:
 
 def busy_within_time(world: World) -> Check:
     """I3: no instance is busy longer than the run."""
-    busiest_s, limit_s = float(world.instance.busy_s.max()), world.settings.horizon_s
-    is_within = 0 <= busiest_s <= limit_s * (1 + ROUNDING)
-    detail = f"busiest instance {busiest_s:,.3f} of {limit_s:,.3f} s"
+    busiest_s, horizon_s = float(world.instance.busy_s.max()), world.settings.horizon_s
+    is_within = 0 <= busiest_s <= horizon_s * (1 + ROUNDING)
+    detail = f"busiest instance {busiest_s:,.3f} of {horizon_s:,.3f} s"
     return Check("I3", "0 <= busy time <= horizon", is_within, detail)
 
 
@@ -133,9 +133,9 @@ def within_capacity(windows: pl.DataFrame) -> Check:
 def kv_space_fits(setup: Setup, world: World) -> Check:
     """I5: each rank's KV tokens equal the sum over its requests, and fit; slots add up."""
     decode, request = world.decode, world.request
-    is_taken = np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]
-    rank, slot = np.nonzero(is_taken)
-    requests = decode.slot_table[is_taken]
+    is_filled_slot = np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]
+    rank, slot = np.nonzero(is_filled_slot)
+    requests = decode.slot_table[is_filled_slot]
     instance_of_request = rank // world.settings.decode_ranks
     tokens_left = request.output_tokens[requests] - request.emitted[requests]
     # The running iteration has begun but its tokens are not out.
@@ -166,14 +166,14 @@ def kv_space_fits(setup: Setup, world: World) -> Check:
 def pool_consistent(world: World) -> Check:
     """I5: resident blocks are linked once, counted once, and fit."""
     pool = world.pool
-    ok = True
+    fits = True
     for tier in (pool, world.ssd):
         for row in range(tier.used.size):
             resident_blocks = int((tier.newer[row] != ABSENT).sum())
-            ok = ok and resident_blocks == tier.used[row] <= max(tier.capacity[row], 0)
+            fits = fits and resident_blocks == tier.used[row] <= max(tier.capacity[row], 0)
     used_blocks, capacity = int(pool.used.sum()), int(pool.capacity.sum())
     law_text = "memory pool: resident blocks = counted blocks <= capacity"
-    return Check("I5b", law_text, bool(ok), f"{used_blocks:,} of {capacity:,} blocks")
+    return Check("I5b", law_text, bool(fits), f"{used_blocks:,} of {capacity:,} blocks")
 
 
 def prefix_cache_fits(world: World) -> Check | None:
@@ -230,15 +230,15 @@ def swapped_conserved(world: World) -> Check | None:
 
 def stamps_in_order(requests: pl.DataFrame) -> Check:
     """I6, I7: the stamps of every request are in order."""
-    columns, wrong_rows, gaps = [requests[name] for name in STAMPS], 0, 0
+    columns, wrong_rows, missing_stamps = [requests[name] for name in STAMPS], 0, 0
     for chunk in row_chunks(requests.height):
         # NaN: missing. The end of a transfer is the first token.
         for earlier_s, later_s in pairwise(column[chunk].to_numpy() for column in columns):
             wrong_rows += int(np.count_nonzero(earlier_s > later_s))
-            gaps += int(np.count_nonzero(np.isnan(earlier_s) & ~np.isnan(later_s)))
+            missing_stamps += int(np.count_nonzero(np.isnan(earlier_s) & ~np.isnan(later_s)))
     law_text = "arrival <= front end <= routed <= prefill <= transfer <= first token <= finish"
-    detail = f"{wrong_rows} out of order, {gaps} with a stamp missing"
-    return Check("I6", law_text, wrong_rows == 0 and gaps == 0, detail)
+    detail = f"{wrong_rows} out of order, {missing_stamps} with a stamp missing"
+    return Check("I6", law_text, wrong_rows == 0 and missing_stamps == 0, detail)
 
 
 def work_conserving(world: World) -> Check:
@@ -247,14 +247,14 @@ def work_conserving(world: World) -> Check:
     request, prefill, decode, instance = world.request, world.prefill, world.decode, world.instance
     horizon_s = world.settings.horizon_s
     for k in range(prefill.queue.shape[0]):
-        head, column = prefill.queue[k, w.HEAD], world.settings.prompt_row + k
+        first_request, column = prefill.queue[k, w.HEAD], world.settings.prompt_row + k
         is_busy = prefill.reading[k] or instance.running[column]
-        start_s = max(request.ready_s[head], instance.ends_s[column])
-        is_waiting = head != w.NONE and start_s <= horizon_s
+        start_s = max(request.ready_s[first_request], instance.ends_s[column])
+        is_waiting = first_request != w.NONE and start_s <= horizon_s
         idle_count += int(instance.up[column] and is_waiting and not is_busy)
     for k in range(decode.wait.shape[0]):
-        head, column = decode.wait[k, w.HEAD], world.settings.prefills + k
-        is_due = head != w.NONE and request.ready_s[head] <= horizon_s
+        first_request, column = decode.wait[k, w.HEAD], world.settings.prefills + k
+        is_due = first_request != w.NONE and request.ready_s[first_request] <= horizon_s
         is_waiting = is_due or decode.in_batch[k] > 0
         may_start = instance.up[column] and instance.ends_s[column] <= horizon_s
         is_busy = instance.running[column] or (world.settings.colocated and prefill.reading[k])
@@ -272,10 +272,10 @@ def tokens_conserved(world: World) -> Check:
     decode = world.decode
     rows = decode.slot_table[np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]]
     decode_of_request = request.rank[rows] // settings.decode_ranks
-    passes = decode.iteration[decode_of_request] - request.joined[rows]
+    passes_done = decode.iteration[decode_of_request] - request.joined[rows]
     tokens_left = request.output_tokens[rows] - request.emitted[rows]
     passes_due = np.maximum(request.due[rows] - request.joined[rows], 1)
-    in_progress_tokens = float((tokens_left * passes / passes_due).sum())
+    in_progress_tokens = float((tokens_left * passes_done / passes_due).sum())
     # Prefill computes one token of a request each time that it joins; a preemption, a fault or a
     # client that leaves rounds the answer so far down to whole tokens.
     emitted_tokens = int(request.emitted.astype(np.int64).sum())
@@ -295,23 +295,23 @@ def npus_not_shared(setup: Setup, life: Life) -> Check:
     for instance_number, spans in life.held_intervals().items():
         for die in life.dies[instance_number]:
             spans_of_die.setdefault(die, []).extend(spans)
-    overlaps = 0
+    shared_count = 0
     for spans in spans_of_die.values():
         spans.sort()
-        overlaps += sum(later[0] < earlier[1] for earlier, later in pairwise(spans))
-    npus = setup.fabric.npus_of(spans_of_die)
+        shared_count += sum(later[0] < earlier[1] for earlier, later in pairwise(spans))
+    npu_count = setup.fabric.npus_of(spans_of_die)
     npus_allowed = max(setup.scenario.elastic.npus, npus_used(setup.scenario))
-    ok = overlaps == 0 and npus <= npus_allowed
-    detail = f"{overlaps} shared; {npus} of {numbered(npus_allowed, 'NPU')} were used"
+    ok = shared_count == 0 and npu_count <= npus_allowed
+    detail = f"{shared_count} shared; {npu_count} of {numbered(npus_allowed, 'NPU')} were used"
     return Check("I12", "an NPU belongs to one instance at a time", ok, detail)
 
 
 def dies_not_shared(seats: pl.DataFrame) -> Check:
     """I12: a die serves the instances of one model at a time. seats: of all models."""
     spans_by_die: dict[int, list[tuple[float, float, str]]] = {}
-    for row in seats.iter_rows(named=True):
-        for die in range(row["first_die"], row["first_die"] + row["dies"]):
-            spans_by_die.setdefault(die, []).append((row["t_s"], row["end_s"], row["model"]))
+    for seat in seats.iter_rows(named=True):
+        for die in range(seat["first_die"], seat["first_die"] + seat["dies"]):
+            spans_by_die.setdefault(die, []).append((seat["t_s"], seat["end_s"], seat["model"]))
     shared_dies = 0
     for spans in spans_by_die.values():
         span_pairs = combinations(spans, 2) if len({model for _, _, model in spans}) > 1 else ()

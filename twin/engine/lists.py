@@ -10,7 +10,7 @@ from twin.kernels.compiled import kernel
 
 @kernel
 def append(ends: np.ndarray, row: int, following: np.ndarray, item: int) -> None:
-    """Put an item at the end of list `row`."""
+    """Put an item at the end of list `row`; following: of each item the next one in its list."""
     put_after(ends, row, following, ends[row, TAIL], item)
 
 
@@ -49,8 +49,8 @@ def put_after(ends: np.ndarray, row: int, following: np.ndarray, before: int, it
 
 
 @kernel
-def length(ends: np.ndarray, row: int, following: np.ndarray) -> int:
-    """Number of items in list `row`."""
+def list_length(ends: np.ndarray, row: int, following: np.ndarray) -> int:
+    """Number of items in list `row`, from its head ends[row, HEAD] along `following`."""
     item_count, item = 0, ends[row, HEAD]
     while item != NONE:
         item_count, item = item_count + 1, following[item]
@@ -59,7 +59,7 @@ def length(ends: np.ndarray, row: int, following: np.ndarray) -> int:
 
 @kernel
 def remove_item(ends: np.ndarray, row: int, following: np.ndarray, item: int) -> bool:
-    """Take an item out of list `row`; False when it is not in it."""
+    """Take an item out of list `row`; False when the list does not have it."""
     item_before, item_now = NONE, ends[row, HEAD]
     while item_now not in (NONE, item):
         item_before, item_now = item_now, following[item_now]
@@ -70,7 +70,7 @@ def remove_item(ends: np.ndarray, row: int, following: np.ndarray, item: int) ->
 
 
 @kernel
-def insert(
+def insert_by_place(
     ends: np.ndarray, row: int, following: np.ndarray, place: np.ndarray,
     begun: np.ndarray, item: int,
 ) -> None:  # fmt: skip
@@ -90,7 +90,7 @@ def insert(
 def heap_push(
     values: np.ndarray, items: np.ndarray, size: np.ndarray, value: float, item: int
 ) -> None:
-    """Add a value and its item to a binary min-heap, values[:size[0]]; size[0] grows."""
+    """Add a value and its item to a binary min-heap, values[:size[0]] and items; size[0] grows."""
     hole = size[0]
     size[0] += 1
     while hole > 0 and values[(hole - 1) // 2] > value:
@@ -123,7 +123,7 @@ def heap_pop(values: np.ndarray, items: np.ndarray, size: np.ndarray) -> float:
 
 @kernel
 def heap_count(values: np.ndarray, size: int, limit: float) -> int:
-    """Number of heap values that are at most `limit`; subtrees of larger values are skipped."""
+    """Number of values of a min-heap, values[:size], that are at most `limit`."""
     value_count = node = 0
     while True:
         if node < size and values[node] <= limit:
@@ -139,7 +139,7 @@ def heap_count(values: np.ndarray, size: int, limit: float) -> int:
 
 @kernel
 def insert_sorted(items: np.ndarray, first: int, end: int, item: int) -> int:
-    """Insert a number into the sorted items[first:end]; returns its index."""
+    """Insert a number into the sorted items[first:end], which grows by one; returns its index."""
     while end > first and items[end - 1] > item:
         items[end] = items[end - 1]
         end -= 1
@@ -149,7 +149,7 @@ def insert_sorted(items: np.ndarray, first: int, end: int, item: int) -> int:
 
 @kernel
 def index_of(items: np.ndarray, first: int, item: int) -> int:
-    """Index of a number that is among items[first:]."""
+    """Index of a number that is certain to be among items[first:]."""
     while items[first] != item:
         first += 1
     return first
@@ -157,14 +157,14 @@ def index_of(items: np.ndarray, first: int, item: int) -> int:
 
 @kernel
 def fill(values: np.ndarray, value: float) -> None:
-    """Set all values of a row."""
+    """Set all elements of an array to one value."""
     for k in range(values.size):
         values[k] = value
 
 
 @kernel
 def any_at_least(values: np.ndarray, least: float) -> bool:
-    """Whether one of some values is `least` or more."""
+    """Whether any element of an array is `least` or more."""
     is_any = False
     for k in range(values.size):
         is_any |= values[k] >= least
@@ -173,7 +173,7 @@ def any_at_least(values: np.ndarray, least: float) -> bool:
 
 @kernel
 def total(values: np.ndarray) -> float:
-    """Sum of values by four partial sums: a fixed order whose additions can run in parallel."""
+    """Sum of an array by four partial sums: a fixed order whose additions can run in parallel."""
     sum_0 = sum_1 = sum_2 = sum_3 = 0.0
     even_size = values.size - values.size % 4
     for k in range(0, even_size, 4):

@@ -8,9 +8,9 @@ from twin.engine.clients.arrivals import add_arrivals, add_requests, run_front_e
 from twin.engine.clock import window_of
 from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import advance_transfers
-from twin.engine.contention.streams import settle_stream
+from twin.engine.contention.streams import record_stream
 from twin.engine.contention.traffic import exchange_slowdown, has_other_models, update_traffic
-from twin.engine.lists import heap_count, length
+from twin.engine.lists import heap_count, list_length
 from twin.engine.phases.colocated import advance_colocated
 from twin.engine.phases.decode import advance_decode
 from twin.engine.phases.prefill import advance_prefill
@@ -90,7 +90,7 @@ def record_unfinished(world: World) -> None:
     """Record, at the horizon, unfinished streams and the time of batches that are still reading."""
     horizon_s = world.settings.horizon_s
     for stream in range(world.streams.flow.size):
-        settle_stream(world, stream, horizon_s)
+        record_stream(world, stream, horizon_s)
     for prefill_instance in range(world.prefill.reading.size):
         if world.prefill.reading[prefill_instance]:
             column = world.settings.prompt_row + prefill_instance
@@ -130,14 +130,14 @@ def sample_stages(world: World, t1: float, used_share: float) -> None:
     """Add to the record, at the end t1 of a step, the number of requests in each stage, from
     counters, and the used share `used_share` of the memory pool."""
     settings, counts, windows = world.settings, world.record.counters, world.record.windows
-    starts, prefilled = counts[w.PREFILL_BEGUN], counts[w.PREFILLED]
+    begun, prefilled = counts[w.PREFILL_BEGUN], counts[w.PREFILLED]
     if not settings.has_prefill:
-        starts, prefilled = counts[w.ROUTED], counts[w.ROUTED]
+        begun, prefilled = counts[w.ROUTED], counts[w.ROUTED]
     at_decode_count = prefilled if not settings.has_decode else counts[w.TRANSFERRED]
     decode_end_count = counts[w.FINISHED_DECODE] + counts[w.REJECTED_DECODE] + counts[w.PREEMPTED]
     decode_end_count += counts[w.BACK_FROM_DECODE]
-    returns = counts[w.BACK_FROM_QUEUE] + counts[w.BACK_FROM_PREFILL]
-    returns += counts[w.BACK_FROM_TRANSFER] + counts[w.BACK_FROM_DECODE] + counts[w.PREEMPTED]
+    returned = counts[w.BACK_FROM_QUEUE] + counts[w.BACK_FROM_PREFILL]
+    returned += counts[w.BACK_FROM_TRANSFER] + counts[w.BACK_FROM_DECODE] + counts[w.PREEMPTED]
     left_router_count = counts[w.ROUTED] + counts[w.REJECTED_ROUTER] + counts[w.GIVEN_UP]
     left_router_count += counts[w.CANCELLED_BY_CLIENT] - counts[w.LEFT_EARLY]
     if not settings.has_decode:
@@ -150,9 +150,9 @@ def sample_stages(world: World, t1: float, used_share: float) -> None:
         row = last_row if k == 1 else window
         windows[row, w.SAMPLES] += 1.0
         windows[row, w.IN_FRONT_END] += in_front_end
-        windows[row, w.IN_ROUTER] += counts[w.FRONTED] + returns - left_router_count
-        windows[row, w.IN_PREFILL_QUEUE] += counts[w.ROUTED] - starts - counts[w.BACK_FROM_QUEUE]
-        windows[row, w.IN_PREFILL] += starts - prefilled - counts[w.BACK_FROM_PREFILL]
+        windows[row, w.IN_ROUTER] += counts[w.FRONTED] + returned - left_router_count
+        windows[row, w.IN_PREFILL_QUEUE] += counts[w.ROUTED] - begun - counts[w.BACK_FROM_QUEUE]
+        windows[row, w.IN_PREFILL] += begun - prefilled - counts[w.BACK_FROM_PREFILL]
         windows[row, w.IN_TRANSFER] += prefilled - at_decode_count - counts[w.BACK_FROM_TRANSFER]
         windows[row, w.IN_DECODE] += at_decode_count - decode_end_count
         windows[row, w.POOL_USED] += used_share
@@ -169,21 +169,21 @@ def sample_instances(world: World, t1: float) -> None:
     prefills, hot_factors = settings.prefills, costs.prefill_hot_factor
     last_point = costs.prefill_hot_tokens.shape[0] - 1
     for prefill_instance in range(prefills):
-        first_field = prefill_instance * w.AT_FIELDS
-        sums[row, first_field + w.AT_QUEUE] += length(prefill.queue, prefill_instance, following)
-        sums[row, first_field + w.AT_RUNNING] += length(prefill.batch, prefill_instance, following)
-        sums[row, first_field + w.AT_CROWDED] += exchange_slowdown(world, prefill_instance)
-        sums[row, first_field + w.AT_HOT] += hot_factors[prefill_instance, last_point]
-        sums[row, first_field + w.AT_SAMPLES] += 1.0
+        offset = prefill_instance * w.AT_FIELDS
+        sums[row, offset + w.AT_QUEUE] += list_length(prefill.queue, prefill_instance, following)
+        sums[row, offset + w.AT_RUNNING] += list_length(prefill.batch, prefill_instance, following)
+        sums[row, offset + w.AT_CROWDED] += exchange_slowdown(world, prefill_instance)
+        sums[row, offset + w.AT_HOT] += hot_factors[prefill_instance, last_point]
+        sums[row, offset + w.AT_SAMPLES] += 1.0
     for decode_row in range(decode.taken.size):
-        first_field = (prefills + decode_row) * w.AT_FIELDS
+        offset = (prefills + decode_row) * w.AT_FIELDS
         verified_tokens = (settings.draft_tokens + 1.0) * decode.in_batch[decode_row]
         hot_table = costs.decode_hot_tokens, costs.decode_hot_factor[decode_row]
-        sums[row, first_field + w.AT_QUEUE] += length(decode.wait, decode_row, following)
-        sums[row, first_field + w.AT_RUNNING] += decode.in_batch[decode_row]
-        sums[row, first_field + w.AT_CROWDED] += exchange_slowdown(world, prefills + decode_row)
-        sums[row, first_field + w.AT_HOT] += interpolate(verified_tokens, *hot_table)
-        sums[row, first_field + w.AT_SAMPLES] += 1.0
+        sums[row, offset + w.AT_QUEUE] += list_length(decode.wait, decode_row, following)
+        sums[row, offset + w.AT_RUNNING] += decode.in_batch[decode_row]
+        sums[row, offset + w.AT_CROWDED] += exchange_slowdown(world, prefills + decode_row)
+        sums[row, offset + w.AT_HOT] += interpolate(verified_tokens, *hot_table)
+        sums[row, offset + w.AT_SAMPLES] += 1.0
 
 
 @kernel

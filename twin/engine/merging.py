@@ -68,17 +68,17 @@ class ModelResult:
         window_sums, requests = self.record.windows[:-1], self.tables["requests"]
         arrived_requests = requests[self.setup.at_start :]
         long_answers = requests.filter(pl.col("output_tokens") > 1)
-        horizon_s, ones = self.setup.scenario.horizon_s, np.ones(windows)
+        horizon_s, each_window = self.setup.scenario.horizon_s, np.ones(windows)
         return {
             "first_tokens": _count_by_window(arrived_requests["first_token_s"], horizon_s, windows),
             "answers": _count_by_window(long_answers["finish_s"], horizon_s, windows),
             "iterations": window_sums[:, w.ITERATIONS],
             "prompt_tokens": window_sums[:, w.PROMPT_TOKENS],
-            "prefills": ones * self.instances[0],
-            "decodes": ones * self.instances[1],
-            "pool": ones * self.pool_gb_per_node,
-            "hbm": ones * self.limits["hbm"],
-            "cube": ones * self.limits["cube"],
+            "prefills": each_window * self.instances[0],
+            "decodes": each_window * self.instances[1],
+            "pool": each_window * self.pool_gb_per_node,
+            "hbm": each_window * self.limits["hbm"],
+            "cube": each_window * self.limits["cube"],
         }
 
 
@@ -110,13 +110,13 @@ def merge_tables(s: Scenario, results: Sequence[ModelResult]) -> Tables:
 
 
 def _model_column(result: ModelResult, results: Sequence[ModelResult]) -> pl.Expr:
-    """The column `model` of a table of one model: its name in every row."""
-    names = pl.Enum([model.name for model in results])
-    return pl.lit(pl.Series([result.name], dtype=names)).first().alias("model")
+    """The column `model` of a table of one model, of several (results): its name in every row."""
+    name_type = pl.Enum([model.name for model in results])
+    return pl.lit(pl.Series([result.name], dtype=name_type)).first().alias("model")
 
 
 def _stack_tables(results: Sequence[ModelResult], name: str, offsets: Offsets) -> pl.DataFrame:
-    """A table of all models, instance numbers offset by role; a model without it adds no rows."""
+    """Tables `name` of all models as one, instance numbers shifted by `offsets` of their role."""
     tables = []
     for result, first_of in zip(results, offsets, strict=True):
         if name not in result.tables:  # of models whose instances come and go
@@ -132,14 +132,14 @@ def _stack_tables(results: Sequence[ModelResult], name: str, offsets: Offsets) -
 def _renumber_events(result: ModelResult, first: dict[str, int]) -> pl.DataFrame:
     """Events of a model with the numbers that its instances have in the whole run (`first`: of each
     role's first), also inside their texts. Events of the machine have no instance and are alike."""
-    rows = result.tables["events"].to_dicts()
-    for row in rows:
+    event_rows = result.tables["events"].to_dicts()
+    for row in event_rows:
         if row["instance"] is not None:
             name_pattern = rf"\b{row['role']} {row['instance']}\b"
             row["instance"] += first[row["role"]]
             for column in ("element", "detail"):
                 row[column] = re.sub(name_pattern, f"{row['role']} {row['instance']}", row[column])
-    return pl.DataFrame(rows, schema=result.tables["events"].schema)
+    return pl.DataFrame(event_rows, schema=result.tables["events"].schema)
 
 
 def _merge_requests(results: Sequence[ModelResult], offsets: Offsets) -> pl.DataFrame:
@@ -163,7 +163,7 @@ def merge_windows(results: Sequence[ModelResult]) -> pl.DataFrame:
     """Windows of the whole machine: sums of the models' columns, or means by their weights."""
     tables = [result.tables["windows"] for result in results]
     windows = tables[0].height
-    weights = [result.mean_weights(windows) for result in results]
+    weights_of_models = [result.mean_weights(windows) for result in results]
     columns = {name: tables[0][name] for name in AXIS}
     for name in dict.fromkeys(name for table in tables for name in table.columns):
         if name in AXIS:
@@ -179,7 +179,7 @@ def merge_windows(results: Sequence[ModelResult]) -> pl.DataFrame:
         if not weight_name:
             columns[name] = pl.Series(values=sum(values[1:], values[0]))
             continue
-        model_weights = [weight[weight_name] for weight in weights]
+        model_weights = [model_weight[weight_name] for model_weight in weights_of_models]
         weight_sum = sum(model_weights[1:], model_weights[0])
         sums = sum((v * n for v, n in zip(values, model_weights, strict=True)), np.zeros(windows))
         columns[name] = pl.Series(values=ratio(sums, weight_sum), nan_to_null=True)
@@ -205,9 +205,9 @@ def _merge_operators(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 def _sum_links(tables: Sequence[pl.DataFrame], traffic: pl.DataFrame) -> pl.DataFrame:
     """Traffic of every node, bytes summed over models; peaks scaled by the peak of the plane."""
-    first, *others = tables  # rows are the machine's: the same of each model, in the same order
-    all_models = first.with_columns(
-        sum((table[name] for table in others), first[name]).alias(name)
+    first_table, *other_tables = tables  # rows are the machine's: of each model the same ones
+    all_models = first_table.with_columns(
+        sum((table[name] for table in other_tables), first_table[name]).alias(name)
         for name in ("bytes", "utilisation_mean")
     )
     mean_use = pl.col("utilisation_mean")

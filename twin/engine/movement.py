@@ -33,12 +33,12 @@ INSTANCES = schema(
 )
 
 
-def columns_of(setup: Setup, prefills: int) -> list[tuple[int, Instance]]:
-    """Every instance after the number of its column in the record."""
+def indexed_instances(setup: Setup, prefills: int) -> list[tuple[int, Instance]]:
+    """Every instance after its index among the instances of the record (`columns`)."""
     return [(i.index if i.role == "prefill" else prefills + i.index, i) for i in setup.instances]
 
 
-def cells_of(world: World) -> np.ndarray:
+def recorded_traffic(world: World) -> np.ndarray:
     """Recorded bytes, f8[windows + 1, classes, planes, columns]; the last row: the steady state."""
     traffic_bytes = world.record.traffic
     return traffic_bytes.reshape(traffic_bytes.shape[0], len(w.TRAFFIC), len(w.PLANES), -1)
@@ -46,10 +46,10 @@ def cells_of(world: World) -> np.ndarray:
 
 def traffic_table(setup: Setup, world: World) -> pl.DataFrame:
     """Bytes by window, plane, class of traffic and instance; rows without bytes are left out."""
-    cells = cells_of(world)[:-1]
+    cells = recorded_traffic(world)[:-1]
     width_s = world.settings.horizon_s / len(cells)
     pieces = []
-    for column, instance in columns_of(setup, world.settings.prefills):
+    for column, instance in indexed_instances(setup, world.settings.prefills):
         for class_index, class_name in enumerate(w.TRAFFIC):
             for plane, name in enumerate(w.PLANES):
                 moved_bytes = cells[:, class_index, plane, column]
@@ -94,8 +94,8 @@ def _pieces_and_places(setup: Setup, pieces: Sequence[Piece]) -> tuple[np.ndarra
                   w.POOL_WRITE: s.memory_pool.read_plane,
                   w.KV_HAND_OFF: s.deployment.kv_transfer_plane}  # fmt: skip
         of_vpc = [w.TRAFFIC[kind] for kind, plane in planes.items() if plane == "vpc"]
-        is_second = np.array([table["traffic"] in of_vpc for table in pieces], bool)[piece_of_row]
-        places = np.where(is_second, places + len(net.places), places)
+        is_vpc_row = np.array([table["traffic"] in of_vpc for table in pieces], bool)[piece_of_row]
+        places = np.where(is_vpc_row, places + len(net.places), places)
     return piece_of_row, places
 
 
@@ -104,7 +104,7 @@ def _place_columns(net: Network) -> list[pl.Series]:
     plane, which are the same ones where one network has both."""
 
     def column(name: str) -> pl.Series:
-        """A column of the places, followed by that of the second set."""
+        """Series of an attribute of all places, then of all places as those of the VPC plane."""
         place_values = [getattr(place, name) for place in net.places]
         second_values = ["vpc" if value == "rdma" else value for value in place_values]
         return pl.Series(name, [*place_values, *second_values], SHARES[name])
@@ -114,7 +114,7 @@ def _place_columns(net: Network) -> list[pl.Series]:
 
 
 def _place_codes(net: Network) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Index in WAYS, node, and sub-plane or 0 of each place, of both sets, i8 each."""
+    """Index in WAYS, node, and sub-plane (0: none) of each row of `_place_columns`, i8 each."""
     plane, node, sub_plane, direction = (column.to_list() for column in _place_columns(net))
     way_codes = [WAYS.index(pair) for pair in zip(plane, direction, strict=True)]
     return np.array(way_codes), np.array(node), np.array([value or 0 for value in sub_plane])
@@ -123,15 +123,15 @@ def _place_codes(net: Network) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
     """Serving dies of each instance from t_s to end_s, between two changes of the machine: a row
     for each unbroken sequence. Failed dies are in no row, spares are once they replaced one."""
-    rows: list[tuple[float, float, str, int, int, int]] = []
+    seat_rows: list[tuple[float, float, str, int, int, int]] = []
     for epoch, end_s in _epochs_with_ends(machine, horizon_s):
         for seat in epoch.seats:
             dies = np.array(sorted(seat.dies))
-            for sequence in np.split(dies, np.flatnonzero(np.diff(dies) > 1) + 1):
-                if sequence.size:
-                    first_and_count = (int(sequence[0]), sequence.size)
-                    rows.append((epoch.t_s, end_s, seat.role, seat.index, *first_and_count))
-    return pl.DataFrame(rows, schema=SEATS, orient="row")
+            for run_of_dies in np.split(dies, np.flatnonzero(np.diff(dies) > 1) + 1):
+                if run_of_dies.size:
+                    first_and_count = (int(run_of_dies[0]), run_of_dies.size)
+                    seat_rows.append((epoch.t_s, end_s, seat.role, seat.index, *first_and_count))
+    return pl.DataFrame(seat_rows, schema=SEATS, orient="row")
 
 
 def _epochs_with_ends(machine: Machine, horizon_s: float) -> list[tuple[Epoch, float]]:
@@ -145,9 +145,9 @@ def _unevenness(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[
     """Bytes of dispatch and combine at each node over those of an even exchange, where dies got
     uneven tokens, by role and instance number. One that had other dies meanwhile counts as even."""
     uneven_by_instance: dict[tuple[str, int], Uneven] = {}
-    dies = {(seat.role, seat.index): seat.dies for seat in epoch.seats}
+    dies_by_seat = {(seat.role, seat.index): seat.dies for seat in epoch.seats}
     for number, instance in enumerate(machine.setup.instances):
-        dies_of_instance = dies.get((instance.role, instance.index), ())
+        dies_of_instance = dies_by_seat.get((instance.role, instance.index), ())
         tokens_taken, dispatched = balance.tokens_of_dies(number), machine.roles[number].dispatched
         if tokens_taken is None or dispatched is None:
             continue
@@ -201,15 +201,15 @@ def links_table(setup: Setup, world: World, share_pieces: Sequence[Piece]) -> pl
     """Traffic of each node by plane, direction and UB sub-plane: bytes, utilisation; in a fixed
     order. share_pieces: pieces of `shares_of_classes`."""
     horizon_s, net = setup.scenario.horizon_s, setup.fabric
-    limits = net.once("limits of nodes", lambda: _node_bytes_per_s(net))
+    capacities = net.once("limits of nodes", lambda: _node_bytes_per_s(net))
     moved_bytes = _placed_bytes(setup, world, share_pieces)
-    window_bytes = cells_of(world)[:-1].sum(axis=(1, 3))
+    window_bytes = recorded_traffic(world)[:-1].sum(axis=(1, 3))
     pieces = []
     for code, plane in enumerate(w.PLANES):
         mean_bytes = float(window_bytes[:, code].mean())
         peak_ratio = float(window_bytes[:, code].max()) / mean_bytes if mean_bytes > 0.0 else 0.0
         for direction in ("out", "in"):
-            for sub_plane, capacity in enumerate(limits[plane].T):
+            for sub_plane, capacity in enumerate(capacities[plane].T):
                 moved = moved_bytes[plane, direction][:, sub_plane]
                 offered = capacity * horizon_s
                 mean_use = np.divide(moved, offered, out=np.zeros_like(moved), where=offered > 0.0)
@@ -245,14 +245,14 @@ def _placed_bytes(
     setup: Setup, world: World, where: Sequence[Piece]
 ) -> dict[tuple[str, str], np.ndarray]:
     """Bytes of the run by (plane, direction), f8[nodes, sub-planes or 1]; where: their shares."""
-    net, cells = setup.fabric, cells_of(world)[:-1]
-    column_of = {(i.role, i.index): c for c, i in columns_of(setup, world.settings.prefills)}
+    net, cells = setup.fabric, recorded_traffic(world)[:-1]
+    column_of = {(i.role, i.index): c for c, i in indexed_instances(setup, world.settings.prefills)}
     middle_s = (np.arange(len(cells)) + 0.5) * setup.scenario.horizon_s / len(cells)
     # What a plane carries of a class is known; its shares there are brought back to a whole.
     piece_of_row, places = _pieces_and_places(setup, where)
-    way, node, sub_plane = (values[places] for values in _place_codes(net))
+    way_of_row, node, sub_plane = (codes_of_place[places] for codes_of_place in _place_codes(net))
     row_share = np.concatenate([piece["share"] for piece in where]) if where else np.zeros(0)
-    class_of_row = piece_of_row * len(WAYS) + way
+    class_of_row = piece_of_row * len(WAYS) + way_of_row
     class_sizes = np.bincount(class_of_row, row_share)
     share_bytes, codes_of_class = np.zeros(class_sizes.size), dict[tuple[Any, ...], list[int]]()
     for class_code in np.unique(class_of_row).tolist():
@@ -274,9 +274,9 @@ def _placed_bytes(
     row_bytes = share_bytes[class_of_row] * row_share
     bytes_by_way = {}
     for way_index, (plane, direction) in enumerate(WAYS):
-        rows = np.flatnonzero(way == way_index)
+        way_rows = np.flatnonzero(way_of_row == way_index)
         node_bytes = np.zeros((net.nodes, net.sub_planes if plane == "ub" else 1))
-        np.add.at(node_bytes, (node[rows], sub_plane[rows]), row_bytes[rows])
+        np.add.at(node_bytes, (node[way_rows], sub_plane[way_rows]), row_bytes[way_rows])
         bytes_by_way[plane, direction] = node_bytes
     return bytes_by_way
 
@@ -286,8 +286,8 @@ def _recorded_bytes(
 ) -> np.ndarray:
     """Bytes by window of `key` (plane, class, role, instance), f8[windows]; column: by instance."""
     plane, traffic, role, instance = key[:4]
-    indices = w.TRAFFIC.index(traffic), w.PLANES.index(plane), column[role, instance]
-    return np.asarray(cells[:, indices[0], indices[1], indices[2]])
+    cell_index = w.TRAFFIC.index(traffic), w.PLANES.index(plane), column[role, instance]
+    return np.asarray(cells[:, cell_index[0], cell_index[1], cell_index[2]])
 
 
 def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.DataFrame:
@@ -301,20 +301,20 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
     epoch_row = np.searchsorted([e.t_s for e in epochs], begin_s + width_s) - 1  # at a window's end
     die_counts = np.array([[len(seat.dies) for seat in e.seats] for e in epochs], np.int32)
     pieces = []
-    for number, (column, i) in enumerate(columns_of(setup, world.settings.prefills)):
+    for number, (column, instance) in enumerate(indexed_instances(setup, world.settings.prefills)):
         samples = sums[:, column * w.AT_FIELDS : (column + 1) * w.AT_FIELDS]
         look_count = np.maximum(samples[:, w.AT_SAMPLES], 1.0)
         is_sampled = samples[:, w.AT_SAMPLES] > 0
         down_s = np.zeros(window_count)
         for event in log:
-            is_of_instance = (event.role, event.instance) == (i.role, i.index)
+            is_of_instance = (event.role, event.instance) == (instance.role, instance.index)
             if event.kind == Kind.INSTANCE_DOWN and is_of_instance:
                 assert event.end_s is not None  # infinite while it lasts
                 out_s = np.minimum(event.end_s, begin_s + width_s) - np.maximum(event.t_s, begin_s)
                 down_s += np.maximum(out_s, 0.0)
         queue, running = samples[:, w.AT_QUEUE] / look_count, samples[:, w.AT_RUNNING] / look_count
-        if i.role == "colocated":  # what waits for it waits in its prompt queue
-            queue = queue + sums[:, i.index * w.AT_FIELDS + w.AT_QUEUE] / look_count
+        if instance.role == "colocated":  # what waits for it waits in its prompt queue
+            queue = queue + sums[:, instance.index * w.AT_FIELDS + w.AT_QUEUE] / look_count
         passes = samples[:, w.AT_ITERATIONS]
         iteration_s = np.full(window_count, np.nan)
         np.divide(samples[:, w.AT_ITERATION_S], passes, out=iteration_s, where=passes > 1e-9)
@@ -322,8 +322,8 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
             {
                 "t_s": begin_s,
                 "window_s": width_s,
-                "role": i.role,
-                "instance": i.index,
+                "role": instance.role,
+                "instance": instance.index,
                 "queue": queue,
                 "running": running,
                 "busy": np.clip(samples[:, w.AT_BUSY_S] / width_s, 0.0, 1.0),
@@ -349,14 +349,14 @@ def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
         nodes = np.array(machine.setup.pool_nodes(pool_number), np.int32)
         blocks, delay_s = (column[:-1].reshape(windows, pools, -1)[:, pool_number, : nodes.size]
                          for column in (record.servers, record.held))  # fmt: skip
-        columns = {
+        server_columns = {
             "t_s": np.repeat(np.arange(windows) * width_s, nodes.size),
             "window_s": np.full(blocks.size, width_s),
             "node": np.tile(nodes, windows),
             "read_bytes": blocks.reshape(-1) * settings.block_bytes,
             "held_s": delay_s.reshape(-1),
         }
-        pieces.append(pl.DataFrame(columns))
+        pieces.append(pl.DataFrame(server_columns))
     if pools == 1:
         return {"servers": pieces[0]}
     key_columns = ["t_s", "window_s", "node"]

@@ -11,10 +11,10 @@ from twin.engine.contention.streams import (
     add_to_stream,
     batch_read_end_s,
     drop_stream,
-    enlist,
+    list_stream,
     stream_end_s,
 )
-from twin.engine.contention.traffic import hot_server, load_servers, new_read_rate
+from twin.engine.contention.traffic import hot_server, new_read_rate, set_server_loads
 from twin.engine.lists import fill
 from twin.kernels.compiled import kernel
 from twin.policies.batching import fetch_pays
@@ -31,7 +31,7 @@ from twin.policies.memory_pool import (
 
 @kernel
 def pool_row(world: World, p: int, i: int) -> int:
-    """Row of the memory pool that holds the blocks of request i for instance p."""
+    """Row of the tables of memory pools in which instance p's blocks of request i are."""
     row = int(world.prefill.pool[p])
     if world.settings.namespaces > 1:
         return row * world.settings.namespaces + tenant_of(world, i)
@@ -58,9 +58,9 @@ def cached_tokens(world: World, p: int, i: int, hbm_blocks: int) -> int:
         row, turn = pool_row(world, p, i), turn_of(world, i)
         ssd_open = world.prefill.ssd_bytes_per_s[p] > 0.0
         hits = matched_blocks(world.pool, world.ssd, ssd_open, row, request, turn, hbm_blocks)
-        if ssd_open and hits > hbm_blocks and not worth_reading(world, p, i, hits, hbm_blocks):
+        if ssd_open and hits > hbm_blocks and not is_worth_reading(world, p, i, hits, hbm_blocks):
             hits = matched_blocks(world.pool, world.ssd, False, row, request, turn, hbm_blocks)
-        if hits > hbm_blocks and not worth_reading(world, p, i, hits, hbm_blocks):
+        if hits > hbm_blocks and not is_worth_reading(world, p, i, hits, hbm_blocks):
             hits = hbm_blocks
     # The last token is always computed: its logits give the first answer token.
     prompt_tokens = request.input_tokens[i] + request.emitted[i]
@@ -68,7 +68,7 @@ def cached_tokens(world: World, p: int, i: int, hbm_blocks: int) -> int:
 
 
 @kernel
-def worth_reading(world: World, p: int, i: int, blocks: int, hbm_blocks: int) -> bool:
+def is_worth_reading(world: World, p: int, i: int, blocks: int, hbm_blocks: int) -> bool:
     """Whether reading blocks hbm_blocks..blocks - 1 of request i is as fast as computing them."""
     settings, prefill = world.settings, world.prefill
     read_tokens = float((blocks - hbm_blocks) * settings.block_tokens)
@@ -111,22 +111,22 @@ def begin_reading(world: World, p: int, now_s: float) -> None:
     prefill.reading[p] = 1
     if ssd_bytes > 0.0:
         add_to_stream(world, w.RECALLS * settings.prefills + p, now_s, ssd_bytes)
-    stream = w.READS * settings.prefills + p  # the stream of this read
+    read_stream = w.READS * settings.prefills + p  # the stream of this read
     # The last batch's read is through, and perhaps not recorded yet.
-    drop_stream(world, stream, now_s)
+    drop_stream(world, read_stream, now_s)
     begin_s = now_s + settings.fetch_latency_s
     begin_s += prefill.batch_reads[p] * prefill.ahead_s_per_token[p]
     left_bytes = prefill.batch_reads[p] * prefill.read_bytes_per_token[p]
-    streams.since_s[stream] = begin_s
-    load_servers(world, p)
+    streams.since_s[read_stream] = begin_s
+    set_server_loads(world, p)
     server_count = streams.requested.shape[1]
     for k in range(server_count):
         if streams.requested[p, k] > 0:
             server_row, blocks = prefill.pool[p] * server_count + k, float(streams.requested[p, k])
             add_at(record.servers, now_s, server_row, blocks, settings)
-    streams.rate[stream] = new_read_rate(world, p, begin_s, left_bytes)
-    streams.left_bytes[stream] = left_bytes
-    enlist(world, stream)
+    streams.rate[read_stream] = new_read_rate(world, p, begin_s, left_bytes)
+    streams.left_bytes[read_stream] = left_bytes
+    list_stream(world, read_stream)
     prefill.fetched_bytes[p] += left_bytes
     prefill.read_end_s[p] = batch_read_end_s(world, p)
     streams.hot[p] = hot_server(world, p)
@@ -134,7 +134,7 @@ def begin_reading(world: World, p: int, now_s: float) -> None:
 
 
 @kernel
-def forget_servers(world: World, p: int) -> None:
+def clear_servers(world: World, p: int) -> None:
     """Clear the memory servers from which the last batch of instance p read."""
     streams = world.streams
     fill(streams.requested[p], 0)
@@ -156,7 +156,7 @@ def record_read_delay(world: World, p: int) -> None:
 
 
 def stop_reading(world: World, p: int, now_s: float) -> None:
-    """Cancel the read of instance p's batch, which is given up."""
+    """Cancel the read of cached KV of instance p's batch, which is given up."""
     if world.prefill.reading[p]:
         drop_stream(world, w.READS * world.settings.prefills + p, now_s)
         drop_stream(world, w.RECALLS * world.settings.prefills + p, now_s)
@@ -180,7 +180,7 @@ def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) ->
 
 @kernel
 def store_blocks(world: World, p: int, i: int, tokens: int) -> None:
-    """Store blocks of request i's first tokens in both tiers; the first are the most recent."""
+    """Store the blocks of request i's first `tokens` tokens in both tiers of p's memory pool."""
     request, blocks = world.request, tokens // world.settings.block_tokens
     row, turn = pool_row(world, p, i), turn_of(world, i)
     use_chain(world.pool, row, request, turn, blocks)

@@ -70,7 +70,7 @@ def tables(
 
 
 def stamps_of(world: World, arrived: int) -> dict[str, np.ndarray]:
-    """Stamps of the arrived requests, by column; NaN: not reached before the horizon."""
+    """Stamps (s) of the arrived requests, by column; NaN: not reached before the horizon."""
     request, horizon_s = world.request, world.settings.horizon_s
     request.front_end_s[world.record.counters[w.FRONTED] :] = np.nan
     return {
@@ -120,7 +120,7 @@ def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray])
 
 
 def client_columns(setup: Setup, world: World, arrived: int) -> list[pl.Series]:
-    """Tenant, turn and attempt of each request, where there are tenants or dynamic rows."""
+    """Series of each request's tenant, attempt and turn; [] without tenants and dynamic rows."""
     settings, tenants = world.settings, setup.scenario.tenants
     turn_of = world.request.turn[:arrived] if settings.dynamic else np.arange(arrived)
     columns = []
@@ -174,7 +174,7 @@ def windows_table(
     columns["prefill_busy"] = sums[:, w.PREFILL_BUSY_S] / (width_s * np.maximum(prefill_counts, 1))
     columns["decode_busy"] = sums[:, w.DECODE_BUSY_S] / (width_s * np.maximum(decode_counts, 1))
     columns["kv_used_fraction"] = sums[:, w.KV_USED_S] / (width_s * np.maximum(decode_counts, 1))
-    moved_bytes = movement.cells_of(world).sum(axis=(1, 3))[:-1]
+    moved_bytes = movement.recorded_traffic(world).sum(axis=(1, 3))[:-1]
     for plane, name in enumerate(w.PLANES):
         columns[f"{name}_utilisation"] = moved_bytes[:, plane] / (width_s * limits[name])
     for name, field in (("hbm", w.HBM_BYTES), ("cube", w.FLOPS)):
@@ -191,44 +191,44 @@ def windows_table(
 def _power_w(
     setup: Setup, sums: np.ndarray, columns: dict[str, np.ndarray], present: Present
 ) -> np.ndarray:
-    """Mean watts of the serving NPUs in each window, f8[windows]; NaN without a stated power."""
+    """Mean watts of the serving NPUs in each window, f8[windows]; NaN if a chip states none."""
     if not setup.power:
         return np.full(sums.shape[0], np.nan)
-    npus, prefill_npus = present.npus_held(sums.shape[0])
-    prefill_share = columns["prefill_busy"] * core_share(setup.scenario, "prefill")
+    npus_held, prefill_npus = present.npus_held(sums.shape[0])
+    prefill_busy = columns["prefill_busy"] * core_share(setup.scenario, "prefill")
     if setup.scenario.deployment.mode == "colocated":
         mixed_share = sums[:, w.PREFILL_BATCHES] / np.maximum(sums[:, w.ITERATIONS], 1.0)
-        prefill_share = columns["decode_busy"] * np.minimum(mixed_share, 1.0)
+        prefill_busy = columns["decode_busy"] * np.minimum(mixed_share, 1.0)
     cube_and_hbm = columns["cube_utilisation"], columns["hbm_utilisation"]
     if len(setup.roles_by_npu) > 1:
-        (cube, hbm), (decode_cube, decode_hbm) = (
+        (cube_use, hbm_use), (decode_cube, decode_hbm) = (
             [work / (columns["window_s"] * peak_per_s) for work, peak_per_s in amounts_of_pool]
             for amounts_of_pool in pool_amounts(setup, sums).values()
         )
-        npu_w = setup.power["prefill"].drawn_w(prefill_share, cube, hbm, cube)
+        npu_w = setup.power["prefill"].drawn_w(prefill_busy, cube_use, hbm_use, cube_use)
         prefill_w: np.ndarray = prefill_npus * npu_w
         decode_w = setup.power["decode"].drawn_w(0.0, decode_cube, decode_hbm)
-        return prefill_w + (npus - prefill_npus) * decode_w
+        return prefill_w + (npus_held - prefill_npus) * decode_w
     prefill_flops_share = ratio(sums[:, w.PREFILL_FLOPS], sums[:, w.FLOPS])
     cube_of_prefill = cube_and_hbm[0] * np.nan_to_num(prefill_flops_share)
-    prefill_share *= prefill_npus / np.maximum(npus, 1e-9)
+    prefill_busy *= prefill_npus / np.maximum(npus_held, 1e-9)
     role_power = setup.power[setup.roles[0]]
-    return np.asarray(npus * role_power.drawn_w(prefill_share, *cube_and_hbm, cube_of_prefill))
+    return np.asarray(npus_held * role_power.drawn_w(prefill_busy, *cube_and_hbm, cube_of_prefill))
 
 
 def pool_amounts(setup: Setup, sums: np.ndarray) -> dict[str, tuple[Amount, Amount]]:
     """FLOPs and HBM bytes of the prefill and the decode pool in each window of sums, each with the
     peak per second of its dies. Bytes of prefill are those of as many batches of the mean size."""
-    costs, batches = setup.costs.roles["prefill"], sums[:, w.PREFILL_BATCHES]
-    sizes = (sums[:, w.PREFILL_TOKENS] / np.maximum(batches, 1e-9)).tolist()
-    hbm_bytes = batches * np.array([prefill_hbm_bytes(costs.prefill, size) for size in sizes])
+    costs, batch_counts = setup.costs.roles["prefill"], sums[:, w.PREFILL_BATCHES]
+    sizes = (sums[:, w.PREFILL_TOKENS] / np.maximum(batch_counts, 1e-9)).tolist()
+    hbm_bytes = batch_counts * np.array([prefill_hbm_bytes(costs.prefill, size) for size in sizes])
     flops = sums[:, w.PREFILL_FLOPS]
     decode_bytes = np.maximum(sums[:, w.HBM_BYTES] - hbm_bytes, 0.0)
-    amounts = {"prefill": (flops, hbm_bytes), "decode": (sums[:, w.FLOPS] - flops, decode_bytes)}
-    limits = {role: capacities(setup, (role,)) for role in amounts}
+    pool_work = {"prefill": (flops, hbm_bytes), "decode": (sums[:, w.FLOPS] - flops, decode_bytes)}
+    peaks = {role: capacities(setup, (role,)) for role in pool_work}
     return {
-        role: ((computed, limits[role]["cube"]), (moved_bytes, limits[role]["hbm"]))
-        for role, (computed, moved_bytes) in amounts.items()
+        role: ((computed, peaks[role]["cube"]), (moved_bytes, peaks[role]["hbm"]))
+        for role, (computed, moved_bytes) in pool_work.items()
     }
 
 
@@ -273,20 +273,20 @@ def _events_by_window(
 
 def capacities(setup: Setup, pools: Sequence[str] = ()) -> dict[str, float]:
     """Bytes/s of planes, HBM bytes/s and FLOP/s of the dies of some pools (none named: of all)."""
-    net, hbm, cube = setup.fabric, 0.0, 0.0
+    net, hbm_bytes_per_s, flops_per_s = setup.fabric, 0.0, 0.0
     for roles in setup.roles_by_npu:
         dies = {
             die for i in setup.instances if i.role in roles and (not pools or i.role in pools)
             for die in i.die_of_rank
         }  # fmt: skip
-        hbm += len(dies) * setup.costs.roles[roles[0]].chip.hbm_bytes_per_s
-        cube += len(dies) * setup.flops_per_s(roles[0])
+        hbm_bytes_per_s += len(dies) * setup.costs.roles[roles[0]].chip.hbm_bytes_per_s
+        flops_per_s += len(dies) * setup.flops_per_s(roles[0])
     return {
         "ub": max(float(net.rates_out("ub")[net.dies].sum()), 1.0),  # as edited; 1: plane taken out
         "rdma": max(float(port_rates(net, "rdma").sum()), 1.0),
         "vpc": max(float(port_rates(net, "vpc").sum()), 1.0),
-        "hbm": hbm,
-        "cube": cube,
+        "hbm": hbm_bytes_per_s,
+        "cube": flops_per_s,
     }
 
 
@@ -300,9 +300,9 @@ def operators_table(world: World) -> pl.DataFrame:
         ("prefill", PREFILL_COLUMNS, prefill_s, steady_row[w.PREFILL_BATCHES]),
     ):
         is_optional = [OPERATORS[name].optional for name in names]
-        indices = [k for k in range(len(names)) if times_s[k] > 0.0 or not is_optional[k]]
-        total_s = float(times_s[indices].sum())
-        for k in indices:
+        shown = [k for k in range(len(names)) if times_s[k] > 0.0 or not is_optional[k]]
+        total_s = float(times_s[shown].sum())
+        for k in shown:
             time_share = float(times_s[k]) / total_s if total_s > 0 else 0.0
             each_s = float(times_s[k] / pass_count) if pass_count > 0 else 0.0
             rows.append((phase, names[k], float(times_s[k]), time_share, each_s, float(pass_count)))
@@ -314,33 +314,33 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
     settings = world.settings
     steady_s, half_page = settings.horizon_s - settings.warmup_s, 0.5 * settings.page_tokens
     net, pieces = setup.fabric, []
-    for column, instance in movement.columns_of(setup, settings.prefills):
-        count, is_decoding = instance.dies, instance.role != "prefill"
+    for column, instance in movement.indexed_instances(setup, settings.prefills):
+        dies, is_decoding = instance.dies, instance.role != "prefill"
         die_numbers = np.array(instance.die_of_rank)
-        rank_row = (instance.index * count + np.arange(count)) // setup.rank_dies  # row of its rank
-        no_values = np.full(count, np.nan)
-        requests = world.decode.request_s[rank_row] / steady_s if is_decoding else no_values
-        context_tokens = world.decode.context_s[rank_row] / steady_s if is_decoding else no_values
+        rank_rows = (instance.index * dies + np.arange(dies)) // setup.rank_dies  # row of its rank
+        nan_values = np.full(dies, np.nan)
+        mean_requests = world.decode.request_s[rank_rows] / steady_s if is_decoding else nan_values
+        context_tokens = world.decode.context_s[rank_rows] / steady_s if is_decoding else nan_values
         imbalance = setup.decode_imbalance if is_decoding else setup.prefill_imbalance
-        load_of_die = no_values.copy()
+        load_of_die = nan_values.copy()
         costs = setup.costs.roles[instance.role]
         if costs.layout.slots_per_die:
             die_load = np.repeat(imbalance.die_load.mean(axis=0), costs.layout.split)
-            load_of_die[: die_load.size] = die_load[:count]
-            places = [place_in_stage(costs.pool, die, count) for die in range(count)]
-            load_of_die = load_of_die[places]
+            load_of_die[: die_load.size] = die_load[:dies]
+            expert_places = [place_in_stage(costs.pool, die, dies) for die in range(dies)]
+            load_of_die = load_of_die[expert_places]
         kv_space = float(world.decode.kv_tokens[instance.index]) if is_decoding else np.inf
         pieces.append(
             {
                 "role": instance.role,
                 "instance": instance.index,
-                "rank": np.arange(count) // (setup.rank_dies if is_decoding else 1),
+                "rank": np.arange(dies) // (setup.rank_dies if is_decoding else 1),
                 "die": die_numbers,
                 "npu": net.npu[die_numbers],
                 "node": net.node[net.dies[die_numbers]],
-                "requests_mean": requests,
+                "requests_mean": mean_requests,
                 "context_tokens_mean": context_tokens,
-                "kv_used_fraction_mean": (context_tokens + requests * half_page) / kv_space,
+                "kv_used_fraction_mean": (context_tokens + mean_requests * half_page) / kv_space,
                 "busy_fraction": world.instance.busy_s[column] / settings.horizon_s,
                 "expert_load": load_of_die,
             }

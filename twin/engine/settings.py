@@ -27,6 +27,7 @@ class Source:
     """Set-up and derived values from which the numbers of a run are computed."""
 
     def __init__(self, setup: Setup) -> None:
+        """Derive what several numbers need from the set-up."""
         self.setup, s = setup, setup.scenario
         self.s, self.d, self.costs, pool = s, s.deployment, setup.costs, s.memory_pool
         self.prefill, self.decode = setup.of_role("prefill"), setup.of_role("decode")
@@ -58,7 +59,7 @@ class Source:
         return max(1, steps_in(self.s.horizon_s, self.s.step_s) // (LOOKS * WINDOWS))
 
     def dies(self, instances: list[Instance]) -> int:
-        """Number of dies of each of these instances; 1 without any."""
+        """Number of dies of each of these instances, which are alike; 1 without any."""
         return instances[0].dies if instances else 1
 
     def ranks(self) -> int:
@@ -75,15 +76,15 @@ class Source:
         return nic(self.setup.fabric, self.setup.first_die, self.d.kv_transfer_plane).latency_s
 
     def die_shares(self) -> tuple[float, float]:
-        """Shares of a request's KV, and of its state, that each die of a decode rank has."""
+        """Shares of a request's KV, and of its state, that each die of a decode rank holds."""
         decode_role = self.costs.decoding_role
         return (decode_role.die_kv, decode_role.die_state) if decode_role else (1.0, 1.0)
 
     def port_share(self) -> float:
         """Share of a request's KV through the port with most of it, if no other transfer runs."""
-        dies, plane = self.setup.rank_dies, self.d.kv_transfer_plane
+        rank_dies, plane = self.setup.rank_dies, self.d.kv_transfer_plane
         dies_at_port = nic(self.setup.fabric, self.setup.first_die, plane).shared_by_dies
-        dies_served = max(math.ceil(dies / self.costs.senders), min(dies, dies_at_port))
+        dies_served = max(math.ceil(rank_dies / self.costs.senders), min(rank_dies, dies_at_port))
         return self.die_shares()[0] * dies_served
 
     def fetch_latency_s(self) -> float:
@@ -101,9 +102,9 @@ class Source:
 
     def ssd_bytes_per_s(self) -> float:
         """Bytes/s of an instance's writes to SSD; in all at most half of the VPC plane."""
-        declared = self.setup.instances[: self.setup.declared]
-        readers = max(sum(instance.role != "decode" for instance in declared), 1)
-        return 0.5 * float(port_rates(self.setup.fabric, "vpc").sum()) / readers
+        instances = self.setup.instances[: self.setup.declared]
+        reader_count = max(sum(instance.role != "decode" for instance in instances), 1)
+        return 0.5 * float(port_rates(self.setup.fabric, "vpc").sum()) / reader_count
 
     def in_host_share(self) -> float:
         """Share of a decoding request's KV that lies in host memory."""
@@ -117,12 +118,12 @@ class Source:
 
 
 def from_scenario(kind: type[T], path: str) -> T:
-    """Declare a number of the run that is the scenario's value at this path."""
+    """Declare a number of the run: the value of the scenario at this path, of this type."""
     return number(kind, f"{path} of the scenario.", lambda f: attrgetter(path)(f.s))
 
 
 def random_key(stream: str, meaning: str) -> np.uint64:
-    """Declare the key of the scenario's random stream of this name, u8."""
+    """Declare the key, u8, of the scenario's random stream of this name."""
     return number(np.uint64, meaning, lambda f: stream_key(f.s.seed, stream))
 
 

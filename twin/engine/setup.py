@@ -174,8 +174,8 @@ class Setup:
 
     def supernode_at(self, die: int) -> int:
         """Number of the supernode behind the front router that has a die; 0 without one."""
-        node = int(self.fabric.node[self.fabric.dies[die]])
-        return node // self.scenario.supernode.nodes if self.supernodes > 1 else 0
+        node_number = int(self.fabric.node[self.fabric.dies[die]])
+        return node_number // self.scenario.supernode.nodes if self.supernodes > 1 else 0
 
     def nodes_with_weights(self, instance: Instance) -> tuple[int, ...] | None:
         """Nodes whose DRAM sends an instance its weights: its supernode's; None: all."""
@@ -218,7 +218,7 @@ class Setup:
         return tuple(sorted({*own_nodes} & {*self._lending_nodes(0, 1)}))
 
     def _lending_nodes(self, supernode: int, apart: int = 0) -> tuple[int, ...]:
-        """Nodes that lend DRAM of one of `apart` supernodes (0: as many as the front router has);
+        """Nodes that lend DRAM in one of `apart` supernodes (0: as many as the front router has),
         all such nodes if there is only one. Equal arguments return one object."""
         net, apart = self.fabric, apart or self.supernodes
 
@@ -319,20 +319,20 @@ def set_up_models(
     scenarios, names, setups = of_models(scenario), model_names(scenario), []
     for number, (model_scenario, name) in enumerate(zip(scenarios, names, strict=True)):
         try:
-            tables = (None, None) if number else (trace, counts)
-            setups.append(set_up(model_scenario, facts, *tables))
+            trace_and_counts = (None, None) if number else (trace, counts)
+            setups.append(set_up(model_scenario, facts, *trace_and_counts))
         except ValueError as error:
             if number == 0:  # its fields, and the machine's, are the scenario's own
                 raise
             raise type(error)(f"{name}: {error}") from error
     owner_of: dict[int, tuple[str, str, int]] = {}
-    for name, setup, turn in zip(names, setups, owners(scenario), strict=True):
-        seat_of_die = {die: (name, i.name, turn) for i in setup.instances for die in i.die_of_rank}
+    for name, setup, owner in zip(names, setups, owners(scenario), strict=True):
+        seat_of_die = {die: (name, i.name, owner) for i in setup.instances for die in i.die_of_rank}
         shared_dies = owner_of.keys() & seat_of_die.keys()
-        if in_conflict := {die for die in shared_dies if owner_of[die][2] != turn}:
-            first_die = min(in_conflict)
-            seats = owner_of[first_die], seat_of_die[first_die]
-            instances = [f"{instance} of {model}" for model, instance, _ in seats]
+        if conflicting := {die for die in shared_dies if owner_of[die][2] != owner}:
+            first_die = min(conflicting)
+            two_seats = owner_of[first_die], seat_of_die[first_die]
+            instances = [f"{instance} of {model}" for model, instance, _ in two_seats]
             raise ScenarioError(
                 f"{instances[0]} and {instances[1]} would sit on one NPU: give the latter model "
                 "a later deployment.first_npu, let the former's deployment.placement be packed, or "
@@ -353,39 +353,39 @@ def _refuse_divided_supernodes(setup: Setup) -> None:
     supernode has no instance of a pool."""
     if setup.supernodes == 1:
         return
-    front, nodes = setup.scenario.router.front, setup.scenario.supernode.nodes
+    front, nodes_each = setup.scenario.router.front, setup.scenario.supernode.nodes
     for i in setup.instances:
-        if len({int(node) // nodes for node in setup.fabric.nodes_of(i.die_of_rank)}) > 1:
+        if len({int(node) // nodes_each for node in setup.fabric.nodes_of(i.die_of_rank)}) > 1:
             raise ScenarioError(
                 f"router.front = {front} needs each instance in one supernode, and {i.name} lies "
                 "in several: set deployment.placement = packed, or take smaller instances"
             )
     for role in setup.roles:
         served_supernodes = {setup.supernode_of(i) for i in setup.instances if i.role == role}
-        if empty := sorted(set(range(setup.supernodes)) - served_supernodes):
+        if unserved := sorted(set(range(setup.supernodes)) - served_supernodes):
             raise ScenarioError(
                 f"router.front = {front} needs an instance of each pool in every supernode, and "
-                f"supernode {empty[0]} has no {role} instance: set deployment.placement = packed"
+                f"supernode {unserved[0]} has no {role} instance: set deployment.placement = packed"
             )
 
 
 def _refuse_too_large(setup: Setup, requests: Requests) -> None:
     """Raise ScenarioError, naming the largest part, above MOST_BYTES of estimated memory."""
     scenario, pool = setup.scenario, setup.scenario.memory_pool
-    pools = setup.memory_pools * setup.namespaces
+    pool_count = setup.memory_pools * setup.namespaces
     reader_count = len(setup.of_role("prefill")) if pool.enabled else 0
-    servers = len(setup.pool_nodes(0)) if reader_count else 0
+    server_count = len(setup.pool_nodes(0)) if reader_count else 0
     cell_count = len(setup.of_role("prefill")) * setup.kv_cells
     cell_count *= int(replace(setup, requests=requests).in_hbm)
     rows, blocks, instances = requests.arrival_s.size, requests.blocks, len(setup.instances)
     sizes = {
         f"{rows:,} requests": BYTES_PER_REQUEST * rows * (1 + scenario.clients.retries),
-        f"{blocks:,} distinct KV blocks in {pools} memory pool(s)":
-            BYTES_PER_BLOCK * blocks * pools * int(pool.enabled),
+        f"{blocks:,} distinct KV blocks in {pool_count} memory pool(s)":
+            BYTES_PER_BLOCK * blocks * pool_count * int(pool.enabled),
         f"{blocks:,} distinct KV blocks in the HBM of {cell_count:,} ranks or instances":
             BYTES_IN_HBM * blocks * cell_count,
-        f"{instances:,} instances and reads of {servers:,} memory servers by each":
-            BYTES_PER_INSTANCE * instances + BYTES_PER_PORT * reader_count * servers,
+        f"{instances:,} instances and reads of {server_count:,} memory servers by each":
+            BYTES_PER_INSTANCE * instances + BYTES_PER_PORT * reader_count * server_count,
         f"a graph of {setup.fabric.dies.size:,} dies": BYTES_PER_DIE * setup.fabric.dies.size,
     }  # fmt: skip
     total_bytes = sum(sizes.values())
@@ -419,8 +419,8 @@ def closed_loop_count(setup: Setup, facts: Facts) -> int:
             np.zeros(len(DECODE_OPERATORS)),
         )  # fmt: skip
         decode = scenario.deployment.decode
-        tokens_each = tokens_per_iteration(decode.mtp_draft_tokens, setup.costs.mtp_acceptance)
-        shortest_stay_s += pass_s * mean_output / tokens_each
+        tokens_per_pass = tokens_per_iteration(decode.mtp_draft_tokens, setup.costs.mtp_acceptance)
+        shortest_stay_s += pass_s * mean_output / tokens_per_pass
     request_count = clients * (math.ceil(scenario.horizon_s / max(shortest_stay_s, 1e-3)) + 2)
     if request_count > MOST_REQUESTS:
         raise ScenarioError(

@@ -26,7 +26,7 @@ from twin.engine.lifecycle.present import Present
 from twin.engine.lifecycle.together import share_links, share_npus
 from twin.engine.loop import advance, record_unfinished, requests_inside
 from twin.engine.merging import ModelResult, merge_tables, models_table
-from twin.engine.movement import cells_of
+from twin.engine.movement import recorded_traffic
 from twin.engine.setup import Setup, set_up_models
 from twin.facts import Facts
 from twin.kernels.compiled import ANSWERS, source_digest
@@ -90,21 +90,21 @@ class Unfolding:
         request, rows = world.request, slice(self._low, int(world.record.counters[w.ARRIVED]))
         first_s, finish_s = request.transfer_end_s[rows], request.finish_s[rows]
         # Requests that were decoding at the start were never routed.
-        is_first = (first_s > last_point_s) & (first_s <= now_s) & (request.routed_s[rows] > 0.0)
+        has_first = (first_s > last_point_s) & (first_s <= now_s) & (request.routed_s[rows] > 0.0)
         tokens_after_first = request.output_tokens[rows] - 1
-        is_ended = (finish_s > last_point_s) & (finish_s <= now_s) & (tokens_after_first > 0)
-        tpot_s = (finish_s[is_ended] - first_s[is_ended]) / tokens_after_first[is_ended]
+        has_ended = (finish_s > last_point_s) & (finish_s <= now_s) & (tokens_after_first > 0)
+        tpot_s = (finish_s[has_ended] - first_s[has_ended]) / tokens_after_first[has_ended]
         window_sums = world.record.windows[:-1]
         token_field = w.DECODE_TOKENS if world.settings.has_decode else w.PREFILL_TOKENS
-        tokens = float(window_sums[:, token_field].sum())
+        tokens_so_far = float(window_sums[:, token_field].sum())
         for name, value in (
             ("t_s", now_s),
-            ("ttft_s", _mean(first_s[is_first] - request.arrival_s[rows][is_first])),
+            ("ttft_s", _mean(first_s[has_first] - request.arrival_s[rows][has_first])),
             ("tpot_s", _mean(tpot_s) if world.settings.has_decode else None),
-            ("tokens_per_s", (tokens - self._tokens) / span_s),
+            ("tokens_per_s", (tokens_so_far - self._tokens) / span_s),
         ):
             self.points[name].append(value)
-        self._tokens = tokens
+        self._tokens = tokens_so_far
         unfinished = np.flatnonzero(~((finish_s <= now_s) | (request.status[rows] >= w.REJECTED)))
         self._low += int(unfinished[0]) if unfinished.size else len(finish_s)
 
@@ -118,6 +118,7 @@ class Running:
     """State of one model during a run: machine, agenda, placement of experts, life cycle."""
 
     def __init__(self, setup: Setup, facts: Facts) -> None:
+        """Build one model's state from its set-up, and enter its rare events into the agenda."""
         self.machine = Machine(setup, facts, build_world(setup))
         self.agenda, self.events = Agenda(setup.scenario.step_s), list[Event]()
         self.balance = Balance(self.machine, self.agenda, self.events)
@@ -137,7 +138,7 @@ class Running:
     def conclude(self) -> None:
         """End the run at its horizon; the memory pool is checked and freed before tables."""
         record_unfinished(self.world)
-        self.balance.record_end(self.world.settings.horizon_s)
+        self.balance.record_final_loads(self.world.settings.horizon_s)
         self.pool_check = invariants.pool_consistent(self.world)
         self.cache_check = invariants.prefix_cache_fits(self.world)
         self.world.pool = self.world.ssd = empty_pool(1, 1, 0)
@@ -175,22 +176,22 @@ def run_models(
     if len(models) > 1:
         share_npus([model.life for model in models])
     shares_links = share_links([model.machine for model in models])
-    steps = steps_in(min(until_s, scenario.horizon_s), scenario.step_s)
-    report_steps = max(1, steps // REPORTS if progress else steps)
+    step_count = steps_in(min(until_s, scenario.horizon_s), scenario.step_s)
+    report_steps = max(1, step_count // REPORTS if progress else step_count)
     next_step, report_step = 0, report_steps
-    while next_step < steps:
+    while next_step < step_count:
         for model in models:
             model.agenda.run(next_step)
         due_steps = [step for model in models if (step := model.agenda.next_step()) is not None]
-        stop_step = min(report_step, steps, *due_steps)
+        stop_step = min(report_step, step_count, *due_steps)
         for k in range(next_step, stop_step) if shares_links else (next_step,):
             for model in models:
                 advance(model.world, k, k + 1 if shares_links else stop_step)
         next_step = stop_step
-        if next_step >= report_step or next_step == steps:
+        if next_step >= report_step or next_step == step_count:
             report_step = next_step + report_steps
             now_s = next_step * scenario.step_s
-            if progress and not progress(next_step / steps, _progress_figures(models, now_s)):
+            if progress and not progress(next_step / step_count, _progress_figures(models, now_s)):
                 raise Cancelled
     for model in models:
         model.conclude()
@@ -201,13 +202,13 @@ def _progress_figures(models: Sequence[Running], now_s: float) -> dict[str, Any]
     """Numbers of requests of all models, by name, and `points`: the first one's curves."""
     curves = models[0].unfolding
     curves.add_point(now_s)
-    points = {name: list(values) for name, values in curves.points.items()}
-    counts = [live_counts(model.world) for model in models]
+    curve_points = {name: list(values) for name, values in curves.points.items()}
+    counts = [request_counts(model.world) for model in models]
     sums = {name: sum(model_numbers[name] for model_numbers in counts) for name in counts[0]}
-    return sums | {"points": points}
+    return sums | {"points": curve_points}
 
 
-def live_counts(world: World) -> dict[str, float]:
+def request_counts(world: World) -> dict[str, float]:
     """Numbers of arrived, finished, rejected, present and decoding requests so far, by name."""
     counters = world.record.counters
     return {
@@ -229,9 +230,9 @@ def conclude_model(name: str, setup: Setup, model: Running) -> ModelResult:
     tables = recorder.tables(setup, machine, balance, log, limits, stamps, present)
     totals = steady_totals(setup, world, limits) | present.totals()
     totals["little_error"] = little_law_gap(world)
-    gaps = ITERATION_EDGES_S, world.record.gaps
+    iteration_gaps = ITERATION_EDGES_S, world.record.gaps
     requests, events, npus = tables["requests"], tables["events"], present.npus()
-    observed = Observed(setup.scenario, requests, totals, npus, events, gaps, stamps)
+    observed = Observed(setup.scenario, requests, totals, npus, events, iteration_gaps, stamps)
     summary = summarise(observed)
     summary["steady_state"] = steadiness(setup.scenario, tables["windows"])
     checks = [*invariants.check_all(setup, world, tables), model.pool_check]
@@ -258,8 +259,8 @@ def conclude_together(s: Scenario, results: Sequence[ModelResult], facts: Facts)
         )
     )  # fmt: skip
     states = [result.summary["steady_state"] for result in results]
-    calm_state = None if None in states else states[0]
-    summary["steady_state"] = next((state for state in UNSTEADY if state in states), calm_state)
+    first_state = None if None in states else states[0]
+    summary["steady_state"] = next((state for state in UNSTEADY if state in states), first_state)
     checks = [
         replace(check, id=f"{check.id} {model.name}", statement=f"{model.name}: {check.statement}")
         for model in results
@@ -295,7 +296,7 @@ def little_law_gap(world: World) -> float:
     """Relative gap between sampled request-seconds inside and the sum of stays from stamps."""
     request_samples = float(world.record.windows[:-1, w.IN_FRONT_END : w.IN_DECODE + 1].sum())
     arrived = int(world.record.counters[w.ARRIVED])
-    arrival_s, end_s = world.request.arrival_s[:arrived], invariants.ends_of(world, arrived)
+    arrival_s, end_s = world.request.arrival_s[:arrived], invariants.end_times(world, arrived)
     inside_at_end = arrived - int((end_s <= world.settings.horizon_s).sum())
     inside_at_start = int((arrival_s <= 0.0).sum())
     sampled_s = (request_samples + 0.5 * (inside_at_start - inside_at_end)) * world.settings.step_s
@@ -307,7 +308,7 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     steady_row = world.record.windows[-1]
     counters = world.record.counters
     totals = dict(zip(w.FIELDS, steady_row.tolist(), strict=False))  # operators have no name here
-    byte_cells = cells_of(world)
+    byte_cells = recorded_traffic(world)
     moved_bytes = byte_cells.sum(axis=(1, 3))[-1]
     totals |= {f"{name}_amount": float(moved_bytes[plane]) for plane, name in enumerate(w.PLANES)}
     bytes_by_traffic = byte_cells.sum(axis=(2, 3))[-1].tolist()
@@ -339,8 +340,8 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     totals["wasted_tokens"] = float(counters[w.WASTED_TOKENS])
     first_token_s = world.request.transfer_end_s
     begin_s, end_s = setup.scenario.warmup_s, setup.scenario.horizon_s
-    is_first = (first_token_s >= begin_s) & (first_token_s <= end_s)
-    totals["first_tokens"] = float(is_first[setup.at_start :].sum())
+    is_steady = (first_token_s >= begin_s) & (first_token_s <= end_s)
+    totals["first_tokens"] = float(is_steady[setup.at_start :].sum())
     return totals
 
 

@@ -64,33 +64,33 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
     is_closed = scenario.workload.arrivals == "closed_loop"
     req_per_s = np.inf if is_closed else scenario.workload.rate_req_per_s
     try:
-        lengths, room = (requests.input_tokens, requests.output_tokens), priced.room
-        if not room.all_fit:  # the run refuses the others
-            room = priced.room_for(*lengths)
-            lengths = lengths[0][room.fits], room.answers[room.fits]
-        population = state_at(priced, req_per_s * room.share, lengths)
+        token_lengths, kv_room = (requests.input_tokens, requests.output_tokens), priced.room
+        if not kv_room.all_fit:  # the run refuses the others
+            kv_room = priced.room_for(*token_lengths)
+            token_lengths = token_lengths[0][kv_room.fits], kv_room.answers[kv_room.fits]
+        steady_state = state_at(priced, req_per_s * kv_room.share, token_lengths)
     except ModelError:  # no request or no mean one fits: the run says so of each of them
         return None
-    ranks, instances = population.population.slots.size, priced.pool.instances
+    ranks_each, instance_count = steady_state.population.slots.size, priced.pool.instances
     snapshots = []
-    for instance_number in range(instances):
+    for instance_number in range(instance_count):
         if instance_number > 0:
-            arrivals = population.rate_req_per_s * population.iteration_s
-            iterations = population.reserved_s / population.iteration_s
-            iterations_apart = int(APART * population.life) + 1
-            run_population(population.population, 0, iterations_apart, arrivals, iterations)
-        snapshots.append(_requests_inside(population, instance_number * ranks))
-    columns = [np.concatenate(parts) for parts in zip(*snapshots, strict=True)]
+            arrivals_each = steady_state.rate_req_per_s * steady_state.iteration_s
+            iterations = steady_state.reserved_s / steady_state.iteration_s
+            iterations_apart = int(APART * steady_state.life) + 1
+            run_population(steady_state.population, 0, iterations_apart, arrivals_each, iterations)
+        snapshots.append(_requests_inside(steady_state, instance_number * ranks_each))
+    request_columns = [np.concatenate(pieces) for pieces in zip(*snapshots, strict=True)]
     if is_closed:  # no more than there are clients
-        columns = [column[: scenario.workload.concurrency] for column in columns]
-    rank, prompt_tokens, tokens_left, ready_s = columns
-    order = np.argsort(ready_s, kind="stable")
-    population_req_per_s = population.rate_req_per_s * instances
+        request_columns = [column[: scenario.workload.concurrency] for column in request_columns]
+    rank, prompt_tokens, tokens_left, ready_s = request_columns
+    ready_order = np.argsort(ready_s, kind="stable")
+    population_req_per_s = steady_state.rate_req_per_s * instance_count
     if not rank.size:
         return None
     return Residents(
-        rank[order].astype(np.int32), prompt_tokens[order].astype(np.int32),
-        (tokens_left[order] + 1).astype(np.int32), ready_s[order], population_req_per_s,
+        rank[ready_order].astype(np.int32), prompt_tokens[ready_order].astype(np.int32),
+        (tokens_left[ready_order] + 1).astype(np.int32), ready_s[ready_order], population_req_per_s,
     )  # fmt: skip
 
 
@@ -101,8 +101,8 @@ def _requests_inside(
     inside an instance in the steady state, four arrays."""
     population, iteration = steady_state.population, steady_state.population.at[ITERATION]
     is_decoding, is_coming = population.status == DECODING, population.status == COMING
-    iterations = np.maximum(population.due - population.joined, 1)
-    tokens_done = population.left * (iteration - population.joined) // iterations
+    iterations_due = np.maximum(population.due - population.joined, 1)
+    tokens_done = population.left * (iteration - population.joined) // iterations_due
     emitted_tokens = np.where(is_decoding, tokens_done, 0)
     row_numbers = np.flatnonzero((is_decoding | is_coming) & (population.left - emitted_tokens > 0))
     iterations_left = np.maximum(population.due - iteration, 1)  # an estimate where prompts queue
@@ -116,7 +116,7 @@ def _requests_inside(
 
 
 def with_residents(requests: Requests, in_progress: Residents | None, is_closed: bool) -> Requests:
-    """Requests after residents; in a closed loop these replace clients that begin at once."""
+    """Residents, then requests; in a closed loop residents replace clients that begin at once."""
     if in_progress is None:
         return requests
     resident_count = len(in_progress)

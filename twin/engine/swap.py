@@ -86,7 +86,7 @@ def swap_in(world: World, d: int, rank: int) -> int:
 
 @kernel
 def add_copy(world: World, d: int, rank: int, size: float, out: int) -> None:
-    """Add `size` bytes of each die of a rank to copies before the next pass; out 1: to the host."""
+    """Add copies of `size` bytes for each die of a rank before d's next pass; out 1: to host."""
     decode = world.decode
     decode.copy_s[rank] += size * decode.s_per_host_byte[d, out]
     decode.copying[d, 2 * decode.host[rank] + out] += size * world.settings.rank_dies
@@ -94,7 +94,7 @@ def add_copy(world: World, d: int, rank: int, size: float, out: int) -> None:
 
 @kernel
 def subtract_swapped(world: World, i: int) -> None:
-    """Subtract a request, already removed from the list, from the KV in host memory."""
+    """Subtract request i, already removed from the list, from the KV in host memory."""
     decode, request, rank = world.decode, world.request, world.request.rank[i]
     decode.swapped_bytes[rank, w.HELD] -= held_die_bytes(world, i)
     decode.swapped_tokens[rank] -= float(request.input_tokens[i] + request.emitted[i])
@@ -105,7 +105,7 @@ def subtract_swapped(world: World, i: int) -> None:
 
 @kernel
 def drop_copy(world: World, i: int) -> None:
-    """Drop a request's KV in host memory; the request has been removed from the list."""
+    """Drop request i's KV in host memory; the request has been removed from the list."""
     world.decode.swapped_bytes[world.request.rank[i], w.DROPPED] += held_die_bytes(world, i)
     subtract_swapped(world, i)
 
@@ -132,7 +132,7 @@ def copies_s(world: World, d: int, now_s: float, operators: np.ndarray) -> float
 
 @kernel
 def add_written_bytes(world: World, d: int, i: int) -> None:
-    """Add the host-memory part of a joining request's KV to the bytes of the next write."""
+    """Add the host-memory part of joining request i's KV to the bytes of the next write."""
     request, tokens = world.request, world.request.input_tokens[i] + world.request.emitted[i]
     world.decode.written[request.rank[i]] += tokens * world.costs.decode[d].demand.written_bytes
 

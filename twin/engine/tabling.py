@@ -28,7 +28,7 @@ def row_chunks(rows: int) -> Iterator[slice]:
 
 
 def schema(columns: str) -> dict[str, Any]:
-    """Types of a table's columns, which one string names in order, separated by commas."""
+    """Types of a table's columns, by name; `columns` names them in order, separated by commas."""
     return {name: TYPES.get(name, pl.Float64) for name in columns.split(",")}
 
 

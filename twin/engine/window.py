@@ -55,9 +55,9 @@ def watch(
     logs = [Log(sizes, span_s=np.array(span_s)) for _ in setups]
     models = run_models(setups, facts, None, logs, span_s[1])
     passes: dict[tuple[str, int], list[Pass]] = {}
-    for pass_result, log, first_of_role in zip(models, logs, first_numbers(scenario), strict=True):
-        for (role, index), rows in _passes_of_log(pass_result, log, most_passes).items():
-            passes[role, first_of_role[role] + index] = rows
+    for model, log, first_of_role in zip(models, logs, first_numbers(scenario), strict=True):
+        for (role, index), model_passes in _passes_of_log(model, log, most_passes).items():
+            passes[role, first_of_role[role] + index] = model_passes
     return Window(passes, sum(max(0, int(log.count[0]) - most_passes) for log in logs))
 
 

@@ -12,8 +12,8 @@ from tests.hardware.max_min import max_min_rates
 from tests.hardware.wired import settled
 from twin.engine import codes as w
 from twin.engine.build import build_world
-from twin.engine.contention.flows import from_storage, lay_out
-from twin.engine.contention.traffic import price_exchange, set_slowdown, settle_links
+from twin.engine.contention.flows import lay_out, storage_load
+from twin.engine.contention.traffic import apply_changed_flows, price_exchange, set_slowdown
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.setup import set_up
 from twin.hardware import demands
@@ -48,7 +48,7 @@ def rates(found, active):
     t = found.world.traffic
     t.duty[:], t.wish[t.first[w.WEIGHTS] : t.last[w.WEIGHTS]] = 1.0, 1.0
     t.active[:] = active
-    settle_links(found.world)
+    apply_changed_flows(found.world)
     return t.level * t.alone
 
 
@@ -153,9 +153,9 @@ def test_what_cannot_be_reached_is_no_flow():
     found = machine(vpc | apart, [{"element": "Qingtian 0"}])
     assert not [f for f in found.flows if f.traffic == "pool_read"]
     assert not found.world.prefill.pool_open.any()
-    assert from_storage(found.fabric, found.serving_dies(0)) is not None  # through other nodes
+    assert storage_load(found.fabric, found.serving_dies(0)) is not None  # through other nodes
     gone = machine(vpc, [{"element": "VPC network"}])
-    assert from_storage(gone.fabric, gone.serving_dies(0)) is None
+    assert storage_load(gone.fabric, gone.serving_dies(0)) is None
 
 
 def test_a_cache_of_an_instance_is_read_in_its_own_nodes():

@@ -18,7 +18,7 @@ from twin.engine.contention.levels import (
     list_groups,
     note_demand,
 )
-from twin.engine.contention.traffic import load_servers
+from twin.engine.contention.traffic import set_server_loads
 
 NARROW = [
     {"element": f"L1 {n}.0", "to": f"L2 0.{c}", "kind": "derate", "factor": 0.3}
@@ -71,7 +71,7 @@ def test_a_flow_that_meets_nobody_on_a_full_link_costs_nobody_else_a_look():
     found = machine(VPC, NARROW)
     flows = found.world.traffic
     found.world.streams.requested[0] = [0, 0, 4, 0, 0]  # node 2's way is narrow
-    load_servers(found.world, 0)
+    set_server_loads(found.world, 0)
     note_demand(flows, number(found, "pool_read", "prefill", 0), 1.0)
     share(flows)
     assert flows.counts[FULL] > 0 and flows.counts[GROUP_FLOWS] == 1
@@ -86,7 +86,7 @@ def test_a_full_server_holds_only_those_that_read_from_it():
     one, other = (number(found, "pool_read", "prefill", k) for k in (0, 1))
     requested[0], requested[1] = [0, 0, 4, 0, 0], [4, 0, 0, 0, 0]
     for p in (0, 1):
-        load_servers(found.world, p)
+        set_server_loads(found.world, p)
     note_demand(flows, other, 1.0)
     alone = share(flows)[0][other]
     note_demand(flows, one, 1.0)

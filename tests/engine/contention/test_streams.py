@@ -6,7 +6,7 @@ import pytest
 
 from tests.engine.small import end_of, machine_at_end, run, small
 from twin.engine import codes as w
-from twin.engine.contention.streams import add_to_stream, free_rate_share, settle_stream
+from twin.engine.contention.streams import add_to_stream, free_rate_share, record_stream
 from twin.engine.contention.streams import stream_end_s as stream_end
 from twin.engine.contention.traffic import update_traffic
 from twin.engine.pool import begin_reading, record_read_delay
@@ -64,7 +64,7 @@ def test_a_stream_alone_takes_its_bytes_over_its_rate(machine):
     rate = machine.world.traffic.alone[streams.flow[v]]
     add_to_stream(shared, v, 1.1, 0.2 * rate)
     assert stream_end(shared, v) == pytest.approx(1.3)
-    settle_stream(shared, v, 1.2)
+    record_stream(shared, v, 1.2)
     assert streams.left_bytes[v] == pytest.approx(0.1 * rate)
     add_to_stream(shared, v, 1.2, 0.1 * rate)  # behind what is under way
     assert stream_end(shared, v) == pytest.approx(1.4)

@@ -37,7 +37,7 @@ def test_prices_come_back_with_the_links_to_the_last_bit(mode):
     for faults in ([Fault(element="sub-plane 3"), Fault(element="die 0.1.0", kind="slow")], []):
         found.put_in_force(faults)
         for k in range(len(found.members)):
-            found.adopt(k, found.price(k))
+            found.adopt_costs(k, found.price(k))
         found.lay_flows(1.0)
         same = np.array_equal(everything(found), before)
         assert same == (not faults)
@@ -63,7 +63,7 @@ def test_fewer_dies_hold_more_experts_and_less_kv_and_serve_no_slot_of_the_lost_
     costs = found.price(2)
     assert costs.dies == 7
     assert costs.kv_tokens_per_rank < found.roles[2].kv_tokens_per_rank
-    found.adopt(2, costs)
+    found.adopt_costs(2, costs)
     assert found.world.decode.slots[3] == 0
     assert found.world.decode.room[0] == room * 7 // 8
 
@@ -74,7 +74,7 @@ def test_kv_goes_to_the_die_that_sits_at_a_rank_and_comes_from_one_that_serves()
     assert found.spares(0) == list(range(32, 64))
     found.members[2][3], found.members[0][5] = spare, None
     for k in (0, 2):
-        found.adopt(k, found.price(k))
+        found.adopt_costs(k, found.price(k))
     assert found.world.transfer.port_of_decode[3] == spare
     assert found.world.transfer.port_of_prefill[0, 5] in found.serving_dies(0)
 

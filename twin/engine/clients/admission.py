@@ -8,7 +8,7 @@ from twin.engine.clients.fair import begin_waiting, set_fair_places
 from twin.engine.clients.returns import LET_IN, schedule_next, schedule_retry, tenant_of
 from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import kv_bytes
-from twin.engine.lists import append, insert
+from twin.engine.lists import append, insert_by_place
 from twin.kernels.compiled import kernel
 
 BURST_S = 1.0  # a token bucket holds what comes in so long
@@ -17,29 +17,31 @@ CLASS = 1e9  # places between two priorities: longer than any run, in seconds
 
 @kernel
 def admit_arrivals(world: World, t0: float, t1: float) -> None:
-    """Queue requests that left the front end by t1, or refuse them."""
+    """Queue or refuse the requests that left the front end by t1; t0, t1: ends of the step (s)."""
     request, counters, gate = world.request, world.record.counters, world.gate
     while counters[w.ROUTER_SEEN] < counters[w.FRONTED]:
-        i = counters[w.ROUTER_SEEN]
-        if request.status[i] != w.CANCELLED:
-            now_s = max(t0, request.ready_s[i])
+        next_row = counters[w.ROUTER_SEEN]
+        if request.status[next_row] != w.CANCELLED:
+            now_s = max(t0, request.ready_s[next_row])
             if now_s > t1:
                 return
-            reason_code = check_limits(world, i, now_s)
+            reason_code = check_limits(world, next_row, now_s)
             if reason_code:
-                refuse(world, i, reason_code, now_s, False)
+                refuse(world, next_row, reason_code, now_s, False)
             else:
-                admit_request(world, i)
+                admit_request(world, next_row)
                 if world.settings.order == w.PRIORITY:
-                    insert(gate.wait, 0, request.following, request.place, request.progress, i)
+                    insert_by_place(
+                        gate.wait, 0, request.following, request.place, request.progress, next_row
+                    )
                 else:
-                    append(gate.wait, 0, request.following, i)
+                    append(gate.wait, 0, request.following, next_row)
         counters[w.ROUTER_SEEN] += 1
 
 
 @kernel
 def check_limits(world: World, i: int, now_s: float) -> int:
-    """Reason code by which limits refuse request i now; 0: none, and its rate tokens are taken."""
+    """Code of the limit that refuses request i at now_s; 0: none, and its rate tokens are taken."""
     gate, tenant = world.gate, tenant_of(world, i)
     machine_row = gate.inside.size - 1
     for row in (tenant, machine_row):
@@ -58,7 +60,7 @@ def check_limits(world: World, i: int, now_s: float) -> int:
 
 @kernel
 def admit_request(world: World, i: int) -> None:
-    """Admit request i: count it inside and set its place in the queues."""
+    """Let request i in: count it in its tenant's requests inside, set its place in the queues."""
     settings, request, gate = world.settings, world.request, world.gate
     tenant_index = tenant_of(world, i)
     request.held[i] = LET_IN
@@ -72,7 +74,7 @@ def admit_request(world: World, i: int) -> None:
 
 @kernel
 def refuse(world: World, i: int, reason: int, now_s: float, is_final: bool) -> None:
-    """Refuse request i with a reason code; its client may retry unless that is_final."""
+    """Refuse request i for the reason with this code; its client may retry unless that is_final."""
     request = world.request
     request.status[i], request.reason[i], request.ready_s[i] = w.REJECTED, reason, now_s
     world.record.counters[w.REJECTED_ROUTER] += 1
@@ -84,9 +86,9 @@ def refuse(world: World, i: int, reason: int, now_s: float, is_final: bool) -> N
 
 @kernel
 def prefill_end_in_s(world: World, p: int, i: int, hits: int, own_s: float, now_s: float) -> float:
-    """Seconds from now_s until the end of the batch of instance p that a new request would join
+    """Seconds from now_s until the end of the batch of instance p that a new request i would join
     last: the running batch, the batches ahead and its own, which later requests may fill up. hits:
-    its cached tokens; own_s: the seconds that it adds to a batch."""
+    cached tokens of i; own_s: the seconds that i adds to a batch."""
     settings, request, prefill = world.settings, world.request, world.prefill
     column = settings.prompt_row + p
     ends_s, is_running = world.instance.ends_s[column], world.instance.running[column]
@@ -141,7 +143,7 @@ def work_ahead(world: World, p: int, i: int) -> tuple[int, int, float]:
 
 @kernel
 def lone_transfer_s(world: World, p: int, i: int) -> float:
-    """Seconds of request i's KV transfer to decode if its ports carry no other; 0: none needed."""
+    """Seconds of request i's KV transfer from instance p if its ports carry no other; 0: none."""
     settings, transfers = world.settings, world.transfer
     if settings.colocated or not settings.has_decode:
         return 0.0

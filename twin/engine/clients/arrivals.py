@@ -20,17 +20,17 @@ from twin.kernels.compiled import kernel
 
 @kernel
 def add_arrivals(world: World, t0: float, t1: float) -> None:
-    """Count every request with arrival_s <= t1 as arrived; rows are in order of arrival. In a
-    closed loop write the arrivals of clients that came back by t0."""
+    """Count every request with arrival_s <= t1 (s) as arrived; rows are in order of arrival. In a
+    closed loop write the arrivals of clients that came back by t0, the step's begin (s)."""
     request, counters = world.request, world.record.counters
     next_row, row_count = counters[w.ARRIVED], request.arrival_s.size
     while next_row < row_count and request.arrival_s[next_row] <= t1:
         next_row += 1
     if world.settings.closed_loop:
         # A client that came back by this step's border is seen now, at its exact time.
-        loop = world.loop
-        while loop.size[0] > 0 and loop.due_s[0] <= t0:
-            due_s = heap_pop(loop.due_s, loop.turn, loop.size)
+        client_loop = world.loop
+        while client_loop.size[0] > 0 and client_loop.due_s[0] <= t0:
+            due_s = heap_pop(client_loop.due_s, client_loop.turn, client_loop.size)
             if next_row == row_count:
                 counters[w.EXHAUSTED] += 1
                 continue
@@ -41,7 +41,7 @@ def add_arrivals(world: World, t0: float, t1: float) -> None:
 
 @kernel
 def add_requests(world: World, t0: float) -> None:
-    """Make a request of every client that is due by this step's begin, with its exact arrival."""
+    """Make a request of every client that is due by t0, the step's begin (s), at its exact time."""
     request, client_loop, turn = world.request, world.loop, world.turn
     counters = world.record.counters
     new_row = counters[w.ARRIVED]
@@ -69,25 +69,25 @@ def add_requests(world: World, t0: float) -> None:
 
 @kernel
 def withdraw_expired(world: World, t0: float) -> None:
-    """Withdraw the requests whose client's time-out has passed by this step's begin t0."""
+    """Withdraw the requests whose client's time-out has passed by t0, the step's begin (s)."""
     settings, request, client_loop = world.settings, world.request, world.loop
     arrived = world.record.counters[w.ARRIVED]
-    for limit_index in range(2):
-        limit_s = settings.answer_timeout_s if limit_index else settings.timeout_s
-        next_row = client_loop.expired[limit_index]
+    for is_answer_limit in range(2):
+        limit_s = settings.answer_timeout_s if is_answer_limit else settings.timeout_s
+        next_row = client_loop.expired[is_answer_limit]
         while limit_s > 0.0 and next_row < arrived and request.arrival_s[next_row] + limit_s <= t0:
             is_gone = request.status[next_row] >= w.FINISHED or request.gone[next_row] == 1
-            if not is_gone and (limit_index == 1 or not request.transfer_end_s[next_row] <= t0):
-                request.reason[next_row] = w.ANSWER_TIMED_OUT if limit_index else w.TIMED_OUT
+            if not is_gone and (is_answer_limit == 1 or not request.transfer_end_s[next_row] <= t0):
+                request.reason[next_row] = w.ANSWER_TIMED_OUT if is_answer_limit else w.TIMED_OUT
                 withdraw(world, next_row, t0)
                 schedule_retry(world, next_row, request.arrival_s[next_row] + limit_s, t0)
             next_row += 1
-        client_loop.expired[limit_index] = next_row
+        client_loop.expired[is_answer_limit] = next_row
 
 
 @kernel
 def withdraw(world: World, i: int, now_s: float) -> None:
-    """Remove request i from its queue or slot, or mark it if its batch has to end first."""
+    """Remove request i from its queue or slot; if its prefill batch has to end first, mark it."""
     request, counters, gate = world.request, world.record.counters, world.gate
     decode, following = world.decode, request.following
     if i >= counters[w.FRONTED]:  # the API server and the router pass over it
@@ -118,7 +118,7 @@ def delay_idle_decode(world: World, i: int, now_s: float) -> None:
 @kernel
 def take_from_instance(world: World, i: int) -> int:
     """Remove request i from its queue, transfer or decode batch; returns the code of the counter of
-    requests that came back from there. NONE: it is in a running prefill batch, and leaves later."""
+    requests that came back from there. NONE: its prefill batch runs, and it leaves later."""
     request, following, status = world.request, world.request.following, world.request.status[i]
     settings, prefill, decode = world.settings, world.prefill, world.decode
     if status == w.TRANSFERRING:
@@ -168,13 +168,13 @@ def stop_transfer(world: World, i: int) -> None:
 
 @kernel
 def front_end_end_s(arrival_s: float, server_free_s: float, service_s: float) -> float:
-    """Time (s) at which a request leaves a server that is free at server_free_s."""
+    """Time (s) at which a server that is free at server_free_s ends a service of service_s."""
     return max(arrival_s, server_free_s) + service_s
 
 
 @kernel
 def run_front_end(world: World, t1: float) -> None:
-    """Stamp when each arrived request leaves its API server; count those that left by t1."""
+    """Stamp when each arrived request leaves its API server; count those that left by t1 (s)."""
     settings, request, counters = world.settings, world.request, world.record.counters
     server_count = settings.api_servers
     for i in range(counters[w.FRONTED], counters[w.ARRIVED]):

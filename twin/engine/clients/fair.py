@@ -17,8 +17,8 @@ from twin.kernels.compiled import kernel
 
 @kernel
 def begin_waiting(world: World, i: int) -> None:
-    """Count request i as waiting; the counter of a tenant without others rises to the lowest of
-    tenants that wait: idleness earns no credit."""
+    """Count request i as waiting. If its tenant had none, raise the tenant's counter of tokens to
+    the lowest of tenants with waiting requests: idleness earns no credit."""
     gate, tenant = world.gate, tenant_of(world, i)
     if gate.waiting[tenant] == 0:
         least_served = math.inf
@@ -33,7 +33,7 @@ def begin_waiting(world: World, i: int) -> None:
 
 @kernel
 def count_handed_on(world: World, i: int) -> None:
-    """Add the prompt of request i to its tenant's tokens behind the router, once."""
+    """Add the prompt of request i to its tenant's tokens that the router handed on, only once."""
     if world.request.held[i] == LET_IN:
         world.request.held[i] = HANDED_ON
         world.gate.handed[tenant_of(world, i)] += world.request.input_tokens[i]
@@ -45,14 +45,14 @@ def charge_prompt(world: World, i: int) -> None:
     if world.request.held[i] != BEGUN:
         tenant = tenant_of(world, i)
         stop_waiting(world, i)
-        charge(world, tenant, float(world.request.input_tokens[i]))
+        charge_tenant(world, tenant, float(world.request.input_tokens[i]))
         world.request.held[i] = BEGUN
         world.gate.last[0] = tenant
 
 
 @kernel
-def charge(world: World, t: int, tokens: float) -> None:
-    """Add served tokens, over its weight, to the counter of tenant t."""
+def charge_tenant(world: World, t: int, tokens: float) -> None:
+    """Add served tokens, divided by its weight, to the counter of tenant t."""
     world.gate.served[t] += tokens / world.gate.weight[t]
 
 
@@ -61,7 +61,7 @@ def charge_iteration(world: World, d: int) -> None:
     """Charge each tenant for its tokens of an iteration of decode instance d."""
     tokens_of_tenant = world.decode.tenant_growth[d]
     for tenant in range(tokens_of_tenant.size):
-        charge(world, tenant, tokens_of_tenant[tenant])
+        charge_tenant(world, tenant, tokens_of_tenant[tenant])
 
 
 @kernel
@@ -77,9 +77,9 @@ def add_tenant_growth(world: World, d: int, i: int, tokens: float) -> None:
 def bring_forward(
     world: World, ends: np.ndarray, row: int, before: int, now_s: float, is_router: bool
 ) -> int:
-    """Move the next request of list `row` by fairness directly behind `before` (NONE: to the head),
-    and return it. The list is in order of arrival; requests that are not ready by now_s stay in
-    place. is_router: whether prompts behind the router count as charged."""
+    """Move the request of list `row` (head and tail: ends) that is next by fairness directly behind
+    `before` (NONE: to the head); returns it. The list is in order of arrival; requests that are not
+    ready by now_s stay. is_router: whether prompts behind the router count as charged."""
     request, gate = world.request, world.gate
     following = request.following
     previous_request, i = before, ends[row, HEAD] if before == NONE else following[before]
@@ -99,8 +99,8 @@ def bring_forward(
 
 @kernel
 def set_fair_places(world: World, p: int, i: int) -> None:
-    """Set the place by fairness (tokens served, over weight) of each request that waits at instance
-    p, and that of request i, which arrives now."""
+    """Set the place in the queue (tokens served, over weight) of each request that waits at
+    instance p, and of request i, which arrives now."""
     request, gate = world.request, world.gate
     for tenant in range(gate.served.size):
         gate.reached[tenant] = gate.served[tenant]

@@ -51,7 +51,7 @@ def schedule_retry(world: World, i: int, left_s: float, now_s: float) -> None:
 
 @kernel
 def cancel(world: World, i: int, now_s: float) -> None:
-    """Mark request i, already removed from its place, as cancelled by its client."""
+    """Mark request i, already removed from its place, as cancelled by its client at now_s."""
     request, counters = world.request, world.record.counters
     request.status[i], request.ready_s[i] = w.CANCELLED, now_s
     computed_tokens = max(request.progress[i] - request.hit_tokens[i], 0)
@@ -61,7 +61,7 @@ def cancel(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def leave_gate(world: World, i: int) -> None:
-    """Subtract request i, admitted and now ended, from its tenant's counts."""
+    """Count request i, let in and now ended, no longer among its tenant's requests inside."""
     gate = world.gate
     if world.request.held[i]:
         if world.settings.order == w.FAIR and world.request.held[i] != BEGUN:

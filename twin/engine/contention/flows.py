@@ -40,8 +40,8 @@ def number_flows(
     prefills: int, columns: int, swaps: bool, exchanges: int = 0, others: int | None = None
 ) -> tuple[INTS, INTS]:
     """Number of the first flow of each class of traffic and the one after its last, i8[classes].
-    prefills: instances that compute prompts; columns: all instances; swaps: whether KV is swapped;
-    exchanges, others: first of exchanges, of other flows, of one of several models."""
+    prefills: instances that compute prompts; columns: all; swaps: whether KV is swapped. exchanges,
+    others: where exchanges and other flows of one of several models begin."""
     first_of_kind, end_of_kind = np.zeros((2, len(w.TRAFFIC)), np.int64)
     next_number = exchanges
     for kind in w.FLOWS:
@@ -76,7 +76,7 @@ class Flow:
         return w.TRAFFIC[self.kind]
 
     def alone_bytes_per_s(self, net: Network) -> float:
-        """Bytes/s without other flows, at least 1; of reads: by links beyond the servers' side."""
+        """Bytes/s without other flows, at least 1; of reads: beyond the links at the servers."""
         bytes_per_s = self.rate or self.load.rate_alone(net)[0]
         if self.beyond is not None and self.beyond.any():
             pattern = self.load.pattern
@@ -107,7 +107,7 @@ class Seat:
 
 
 def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> list[Flow]:
-    """All flows of the serving instances. first i8[classes]: number of each class's first flow."""
+    """All flows of serving instances; first i8[classes]: number of each class's first flow."""
     pool, kv_plane = s.memory_pool, s.deployment.kv_transfer_plane
     plane, cut_dies = pool.read_plane, dies_without_path(net, kv_plane)
     decode_dies: dict[int, list[int]] = {seat.supernode: [] for seat in seats}
@@ -116,14 +116,14 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
         pool_nodes[seat.supernode].update(seat.pool_nodes)
         if seat.role == "decode":
             decode_dies[seat.supernode] += [die for die in seat.dies if die not in cut_dies]
-    ssd_write = demands.storage_write(net)
+    ssd_write_load = demands.storage_write(net)
     flows: list[Flow] = []
 
     def add_flow(kind: int, seat: Seat, load: Load | None, **fields: Any) -> None:
-        """Append an instance's flow of a class of traffic, if it has a load; fields: its own."""
-        row_of_kind = seat.column if kind in w.PER_INSTANCE else seat.index
+        """Append the flow of an instance for a class of traffic (its code), if it has a load."""
+        place_in_class = seat.column if kind in w.PER_INSTANCE else seat.index
         if load is not None:
-            number = int(first[kind]) + row_of_kind
+            number = int(first[kind]) + place_in_class
             flows.append(Flow(number, kind, seat.role, seat.index, load, **fields))
 
     for seat in seats:
@@ -132,10 +132,10 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
         if not seat.dies:
             continue
         if len(seat.dies) > 1:
-            exchange = demands.exchange_load(net, seat.dies)
-            add_flow(w.EXPERTS, seat, exchange)
+            exchange_load = demands.exchange_load(net, seat.dies)
+            add_flow(w.EXPERTS, seat, exchange_load)
             if seat.coming is None:
-                add_flow(w.WEIGHTS, seat, exchange)
+                add_flow(w.WEIGHTS, seat, exchange_load)
         if seat.role == "decode":
             nodes_of_pool = sorted(pool_nodes[seat.supernode])
             if pool.enabled and pool.answers and nodes_of_pool:
@@ -143,20 +143,20 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
                 if writes is not None:  # no share of bandwidth: a die writes some tens of MB/s
                     flows.append(Flow(w.NONE, w.POOL_WRITE, seat.role, seat.index, writes[0]))
             continue
-        pool_read = pool.enabled and demands.pool_load(net, seat.dies, plane, seat.pool_nodes)
-        if pool_read:
-            read_load, server_nodes = pool_read
-            is_port, is_near = demands.server_ports(net, read_load.pattern, plane)
+        read_and_nodes = pool.enabled and demands.pool_load(net, seat.dies, plane, seat.pool_nodes)
+        if read_and_nodes:
+            read_load, server_nodes = read_and_nodes
+            is_port, is_near_server = demands.server_ports(net, read_load.pattern, plane)
             add_flow(w.POOL_READ, seat, read_load, sources=server_nodes, nodes=seat.pool_nodes,
-                port=is_port, beyond=~is_near)  # fmt: skip
+                port=is_port, beyond=~is_near_server)  # fmt: skip
             pool_write = demands.pool_load(net, seat.dies, plane, seat.pool_nodes, "write")
             if pool_write is not None:
                 add_flow(w.POOL_WRITE, seat, pool_write[0])
-            add_flow(w.SSD_WRITE, seat, ssd_write)
-            add_flow(w.SSD_READ, seat, from_storage(net, seat.dies))
-        senders = [die for die in seat.dies if die not in cut_dies]
-        if seat.role == "prefill" and decode_dies[seat.supernode] and senders:
-            kv_load = demands.kv_load(net, senders, decode_dies[seat.supernode], kv_plane)
+            add_flow(w.SSD_WRITE, seat, ssd_write_load)
+            add_flow(w.SSD_READ, seat, storage_load(net, seat.dies))
+        sending_dies = [die for die in seat.dies if die not in cut_dies]
+        if seat.role == "prefill" and decode_dies[seat.supernode] and sending_dies:
+            kv_load = demands.kv_load(net, sending_dies, decode_dies[seat.supernode], kv_plane)
             add_flow(w.KV_HAND_OFF, seat, kv_load)
     if copies_kv(s):
         flows += _swap_flows(net, seats, int(first[w.SWAP]))
@@ -168,7 +168,7 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
 def _weights_load(net: Network, coming: Coming, plane: str) -> Load | None:
     """Load on links of weights in transfer to an instance, by a plane from DRAM; None: no path."""
     if coming.stored:
-        return demands.memory_read(net, coming.dies) or from_storage(net, coming.dies)
+        return demands.memory_read(net, coming.dies) or storage_load(net, coming.dies)
     load_and_nodes = demands.pool_load(net, coming.dies, plane, coming.nodes)
     return load_and_nodes[0] if load_and_nodes is not None else None
 
@@ -179,17 +179,17 @@ def _swap_flows(net: Network, seats: Sequence[Seat], first: int) -> Iterator[Flo
     are placed evenly over all dies, as many out as back."""
     for seat in seats:
         nodes = tuple(net.nodes_of(seat.dies)) if seat.role != "prefill" else ()
-        loads_of_groups, group_of_load, bytes_per_s = list[tuple[Load, float]](), list[int](), 0.0
+        weighted_loads, group_of_load, bytes_per_s = list[tuple[Load, float]](), list[int](), 0.0
         for node_index, node in enumerate(nodes):
-            dies = [die for die in seat.dies if net.node[net.dies[die]] == node]
+            node_dies = [die for die in seat.dies if net.node[net.dies[die]] == node]
             for is_out, operation in enumerate(DIRECTIONS):
-                load_and_nodes = demands.pool_load(net, dies, "ub", (node,), operation)
+                load_and_nodes = demands.pool_load(net, node_dies, "ub", (node,), operation)
                 if load_and_nodes is not None:
-                    loads_of_groups.append((load_and_nodes[0], float(len(dies))))
+                    weighted_loads.append((load_and_nodes[0], float(len(node_dies))))
                     group_of_load.append(2 * node_index + is_out)
-                    bytes_per_s += _end_bytes_per_s(net, load_and_nodes[0], dies)
-        if loads_of_groups:
-            swap_load, load_of_link = _join_loads(loads_of_groups)
+                    bytes_per_s += _bytes_per_s_at_dies(net, load_and_nodes[0], node_dies)
+        if weighted_loads:
+            swap_load, load_of_link = _join_loads(weighted_loads)
             yield Flow(
                 first + seat.column, w.SWAP, seat.role, seat.index, swap_load, nodes=nodes,
                 sources=np.array(group_of_load), port=load_of_link >= 0, rate=bytes_per_s,
@@ -197,8 +197,8 @@ def _swap_flows(net: Network, seats: Sequence[Seat], first: int) -> Iterator[Flo
             )  # fmt: skip
 
 
-def _end_bytes_per_s(net: Network, load: Load, dies: Sequence[int]) -> float:
-    """Bytes/s at which the links at these dies carry a load, at least 1."""
+def _bytes_per_s_at_dies(net: Network, load: Load, dies: Sequence[int]) -> float:
+    """Bytes/s of a load that only the links at these dies limit, at least 1."""
     is_at_dies = np.isin([net.tail[load.links], net.head[load.links]], net.dies[dies]).any(axis=0)
     return max(float((net.capacity[load.links] / load.amounts)[is_at_dies].min()), 1.0)
 
@@ -235,7 +235,7 @@ def _offload_flows(
             yield Flow(w.NONE, w.OFFLOAD, seat.role, seat.index, exchange_load)
 
 
-def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
+def storage_load(net: Network, dies: Sequence[int]) -> Load | None:
     """Load of an instance's reads from the SSD tier; None if no node reaches it. They enter through
     the DPUs of its own nodes, or, if none of these works, through DPUs of as many other dies."""
     cut_dies = dies_without_path(net, "vpc")
@@ -247,7 +247,7 @@ def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
 
 def shares_by_place(net: Network, load: Load, uneven: FLOATS | float = 1.0) -> FLOATS:
     """Share of each of `load.places` in the bytes that leave (or enter) dies and CPUs, f8[places];
-    uneven: bytes there over the load's. Each byte counts on the plane between its ends, so the
+    uneven: factor on the bytes of a place. Each byte counts on the plane between its ends, so the
     shares of a direction sum to 1. Links between the dies of an NPU count as no plane."""
     is_entering = net.place_ends[1][load.places]
     place_bytes = load.bytes_at_places * uneven
@@ -315,14 +315,14 @@ def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
     for family_flows in flows_by_key.values():
         first_flow, pattern = family_flows[0], family_flows[0].load.pattern
         bytes_per_s = first_flow.alone_bytes_per_s(net)
-        capacity = np.maximum(net.capacity[pattern.links], TINY)
-        link_part = _round_amounts(pattern.amounts * bytes_per_s / capacity)
+        link_capacity = np.maximum(net.capacity[pattern.links], TINY)
+        link_part = _round_amounts(pattern.amounts * bytes_per_s / link_capacity)
         is_port = np.zeros(link_part.size, bool) if first_flow.port is None else first_flow.port
-        all_over_one: FLOATS | int = len(first_flow.sources)  # servers; of DRAM, by its size
+        one_server_factor: FLOATS | int = len(first_flow.sources)  # servers; of DRAM, by its size
         if first_flow.groups is None:  # of one server's DRAM
-            cpus_there = np.maximum(net.cpus[net.node[net.tail[pattern.links]]], 1)
-            all_over_one = net.cpus[first_flow.sources].sum() / cpus_there
-        most_part = np.where(is_port, link_part * all_over_one, link_part)
+            cpus_of_node = np.maximum(net.cpus[net.node[net.tail[pattern.links]]], 1)
+            one_server_factor = net.cpus[first_flow.sources].sum() / cpus_of_node
+        most_part = np.where(is_port, link_part * one_server_factor, link_part)
         link_class = is_port if first_flow.groups is None else first_flow.groups + 1
         yield _Family(family_flows, pattern, bytes_per_s, link_part, most_part, is_port, link_class)
 
@@ -330,19 +330,19 @@ def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
 def _links_that_limit(flows: Sequence[Flow], net: Network) -> INTS:
     """Links on which flows limit each other, one of each set that the same flows cross alike."""
     load_sum, flow_count, ports = np.zeros((3, net.capacity.size))
-    flow_marks = np.zeros(net.capacity.size, np.uint64)  # equal for links that the same flows take
+    link_hash = np.zeros(net.capacity.size, np.uint64)  # equal for links that the same flows take
     for family in _families(flows, net):
         ones = np.ones(len(family.flows))
         family.add_products(load_sum, family.most, ones)
         family.add_products(flow_count, np.ones(family.part.size), ones)
         family.add_products(ports, family.port.astype(np.float64), ones)
         flow_hashes = mix(np.array([flow.number for flow in family.flows], np.uint64))
-        link_marks = mix(family.part.view(np.uint64) + family.of.astype(np.uint64))
-        family.add_products(flow_marks, link_marks, flow_hashes)
+        part_hashes = mix(family.part.view(np.uint64) + family.of.astype(np.uint64))
+        family.add_products(link_hash, part_hashes, flow_hashes)
     shared_links = np.flatnonzero((load_sum > 1.0 + SPARE) & ((flow_count > 1.5) | (ports > 0.5)))
-    node_marks = mix(net.node[net.tail[shared_links]].view(np.uint64) + np.uint64(7))
-    alike_marks = flow_marks[shared_links] + node_marks * (ports[shared_links] > 0.5)
-    _, first_alike = np.unique(alike_marks, return_index=True)
+    node_hashes = mix(net.node[net.tail[shared_links]].view(np.uint64) + np.uint64(7))
+    alike_hashes = link_hash[shared_links] + node_hashes * (ports[shared_links] > 0.5)
+    _, first_alike = np.unique(alike_hashes, return_index=True)
     return np.sort(shared_links[first_alike])
 
 
@@ -364,47 +364,47 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
     traffic, *other_tables = tables
     links_by_flows = net.once("shared links", dict[Hashable, INTS])
     links = cached_answer(links_by_flows, tuple(flows), lambda: _links_that_limit(flows, net))
-    row_of = np.full(net.capacity.size, -1)
-    row_of[links] = np.arange(links.size)
+    row_of_link = np.full(net.capacity.size, -1)
+    row_of_link[links] = np.arange(links.size)
     rate_alone = np.full(traffic.alone.size, IDLE)
-    empty = np.zeros(0)
-    crossings = [(-1, empty.astype(np.int64), empty.astype(np.int32), empty, empty)]
+    no_values = np.zeros(0)
+    crossings = [(-1, no_values.astype(np.int64), no_values.astype(np.int32), no_values, no_values)]
     for family in _families(flows, net):
         rate_alone[[flow.number for flow in family.flows]] = family.rate
-        crossings += family.crossings(net, row_of)
+        crossings += family.crossings(net, row_of_link)
     crossings.sort(key=lambda crossing: crossing[0])
     flow_numbers, *columns = zip(*crossings, strict=True)
     flow_number_of, crossing_counts = np.array(flow_numbers), [rows.size for rows in columns[0]]
     rows, servers, link_parts, server_parts = (np.concatenate(column) for column in columns)
     del crossings, columns
-    row_prints = np.zeros(links.size, np.uint64)
-    crossing_prints = np.repeat(mix(flow_number_of.view(np.uint64)), crossing_counts)
-    crossing_prints += (link_parts + (servers + 1.0)).view(np.uint64)
-    np.add.at(row_prints, rows, mix(crossing_prints))
-    rows = np.argsort(np.argsort(row_prints, kind="stable"), kind="stable")[rows]
+    row_hashes = np.zeros(links.size, np.uint64)
+    crossing_hashes = np.repeat(mix(flow_number_of.view(np.uint64)), crossing_counts)
+    crossing_hashes += (link_parts + (servers + 1.0)).view(np.uint64)
+    np.add.at(row_hashes, rows, mix(crossing_hashes))
+    rows = np.argsort(np.argsort(row_hashes, kind="stable"), kind="stable")[rows]
     flow_count, link_count = rate_alone.size, links.size
-    start = _offsets(np.repeat(flow_number_of, crossing_counts), flow_count)
-    link_start = _offsets(rows, link_count)
-    columns_of = dict(
+    first_crossings = _offsets(np.repeat(flow_number_of, crossing_counts), flow_count)
+    first_of_link = _offsets(rows, link_count)
+    solver_columns = dict(
         alone=rate_alone, wish=np.minimum(traffic.pace / rate_alone, 1.0),
         # As laid out, and now: until a batch says otherwise, reads are even over servers.
-        start=start, way=rows, whole=server_parts, port=servers,
-        end=start[1:].copy(), links=rows, parts=link_parts, server=servers.copy(),
+        start=first_crossings, way=rows, whole=server_parts, port=servers,
+        end=first_crossings[1:].copy(), links=rows, parts=link_parts, server=servers.copy(),
         # Nothing is under way; look at everything at the next border.
         most=np.zeros(flow_count), level=np.zeros(flow_count), levels=np.zeros((2, flow_count)),
         held=np.ones(1), counts=np.array([flow_count, 0, 0, 0, 0, 0]),
         noted=np.arange(flow_count), is_noted=np.ones(flow_count), movers=np.zeros(flow_count),
-        link_start=link_start, link_end=link_start[:-1].copy(),
+        link_start=first_of_link, link_end=first_of_link[:-1].copy(),
         owners=np.zeros(rows.size), owner_parts=np.zeros(rows.size),
         **{name: np.zeros(link_count) for name in OF_LINKS},
         **{name: np.zeros(flow_count) for name in OF_FLOWS},
         near=np.zeros(rows.size), near_parts=np.zeros(rows.size),
     )  # fmt: skip
-    traffic.assign(**columns_of)
+    traffic.assign(**solver_columns)
     for other_table in other_tables:
-        other_table.assign(**{name: getattr(traffic, name) for name in columns_of})
+        other_table.assign(**{name: getattr(traffic, name) for name in solver_columns})
 
 
 def _offsets(rows: INTS, count: int) -> INTS:
-    """First index of each of `count` rows in sorted row numbers, and the last end."""
+    """First index of each of `count` rows in sorted row numbers, then the end of the last."""
     return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))])

@@ -59,15 +59,15 @@ def collect_unsent(world: World) -> int:
     transfers = world.transfer
     fresh, following, ready_s = transfers.fresh, world.request.following, world.request.ready_s
     fresh_count = 0
-    i = pop(transfers.unsent, 0, following)
-    while i != w.NONE:
+    request_row = pop(transfers.unsent, 0, following)
+    while request_row != w.NONE:
         position = fresh_count
-        while position > 0 and ready_s[fresh[position - 1]] > ready_s[i]:
+        while position > 0 and ready_s[fresh[position - 1]] > ready_s[request_row]:
             fresh[position] = fresh[position - 1]
             position -= 1
-        fresh[position] = i
+        fresh[position] = request_row
         fresh_count += 1
-        i = pop(transfers.unsent, 0, following)
+        request_row = pop(transfers.unsent, 0, following)
     return fresh_count
 
 
@@ -84,7 +84,7 @@ def earliest_end_s(transfers: Transfers) -> float:
 
 @kernel
 def move_bytes(transfers: Transfers, time_s: float) -> None:
-    """Subtract the bytes that all transfers move until time_s."""
+    """Move all transfers on to time_s: subtract the bytes that they send until then."""
     span_s = time_s - transfers.now_s[0]
     if span_s > 0.0:
         left_bytes, bytes_per_s = transfers.left_bytes, transfers.rate
@@ -99,7 +99,7 @@ def set_rates(state: Transfers) -> None:
     parts all get least there stops them at its equal share. What they leave of their other ports is
     for the others: shares only grow from round to round, so a stopped part stays limited."""
     bytes_per_s, growing, rates_left, open_parts = state.rate, state.growing, state.rest, state.open
-    capacity, limited = state.capacity, state.limited
+    capacity, limited_parts = state.capacity, state.limited
     port_out, port_in = state.port_out, state.port_in
     growing_count = state.active[0]
     for k in range(growing_count):
@@ -109,30 +109,30 @@ def set_rates(state: Transfers) -> None:
     while growing_count > 0:
         for index in range(growing_count):
             k = growing[index]
-            limited[OUT, port_out[k]] = limited[IN, port_in[k]] = 0
+            limited_parts[OUT, port_out[k]] = limited_parts[IN, port_in[k]] = 0
         for index in range(growing_count):
             k = growing[index]
             exit_port, entry_port = port_out[k], port_in[k]
             share_out = rates_left[OUT, exit_port] / open_parts[OUT, exit_port]
             share_in = rates_left[IN, entry_port] / open_parts[IN, entry_port]
-            limited[OUT, exit_port] += share_out <= share_in
-            limited[IN, entry_port] += share_in <= share_out
+            limited_parts[OUT, exit_port] += share_out <= share_in
+            limited_parts[IN, entry_port] += share_in <= share_out
             bytes_per_s[k] = max(0.0, min(share_out, share_in))
-        growing_next = 0
+        next_count = 0
         for index in range(growing_count):
             k = growing[index]
             exit_port, entry_port = port_out[k], port_in[k]
-            stops_out = limited[OUT, exit_port] == open_parts[OUT, exit_port]
-            stops_in = limited[IN, entry_port] == open_parts[IN, entry_port]
+            stops_out = limited_parts[OUT, exit_port] == open_parts[OUT, exit_port]
+            stops_in = limited_parts[IN, entry_port] == open_parts[IN, entry_port]
             if not (stops_out or stops_in):
-                growing[index], growing[growing_next] = growing[growing_next], k
-                growing_next += 1
-        for index in range(growing_next, growing_count):
+                growing[index], growing[next_count] = growing[next_count], k
+                next_count += 1
+        for index in range(next_count, growing_count):
             k = growing[index]
             for way, port in ((OUT, port_out[k]), (IN, port_in[k])):
                 rates_left[way, port] -= bytes_per_s[k]
                 open_parts[way, port] -= 1
-        growing_count = growing_next
+        growing_count = next_count
 
 
 @kernel
@@ -146,7 +146,7 @@ def sender_of(world: World, i: int, die: int) -> int:
 
 @kernel
 def token_bytes(world: World, i: int) -> float:
-    """Bytes of the KV of request i's tokens now, with the KV of its windows."""
+    """Bytes of the KV of request i's tokens so far, with the KV of its sliding windows."""
     settings = world.settings
     tokens = world.request.input_tokens[i] + world.request.emitted[i]
     window_bytes = min(tokens, settings.window) * settings.window_bytes_per_token
@@ -155,19 +155,19 @@ def token_bytes(world: World, i: int) -> float:
 
 @kernel
 def kv_bytes(world: World, i: int) -> float:
-    """Bytes of request i's KV now, with its windows and its state of linear attention."""
+    """Bytes of request i's KV so far, with its windows and its state of linear attention."""
     return token_bytes(world, i) + world.settings.state_bytes
 
 
 @kernel
 def die_bytes(world: World, i: int) -> float:
-    """Bytes of request i's KV and state now that each die of its decode rank receives."""
+    """Bytes of request i's KV and state so far that each die of its decode rank receives."""
     settings = world.settings
     return token_bytes(world, i) * settings.die_kv + settings.state_bytes * settings.die_state
 
 
 @kernel
-def source_of(world: World, i: int) -> int:
+def source_instance(world: World, i: int) -> int:
     """Prefill instance that request i's transfer counts for: the one that computed its prompt, else
     the first (a request that decoded when the run began, handed on by its instance)."""
     return max(int(world.request.prefill_instance[i]), 0)
@@ -177,7 +177,7 @@ def source_of(world: World, i: int) -> int:
 def undo_part(world: World, k: int) -> None:
     """End part k of the transfers early; its bytes count as not sent."""
     i = world.transfer.request[k]
-    instance, sender = source_of(world, i), sender_of(world, i, world.transfer.die[k])
+    instance, sender = source_instance(world, i), sender_of(world, i, world.transfer.die[k])
     world.prefill.sent_bytes[instance, sender] -= die_bytes(world, i)
     remove_part(world, k)
 
@@ -185,11 +185,11 @@ def undo_part(world: World, k: int) -> None:
 @kernel
 def begin_transfer(world: World, i: int, from_rank: int) -> None:
     """Start the KV transfer to each die of request i's rank, from prefill (NONE) or from a rank."""
-    request, transfers, source = world.request, world.transfer, source_of(world, i)
+    request, transfers, source_row = world.request, world.transfer, source_instance(world, i)
     part_bytes = die_bytes(world, i)
     for die in range(world.settings.rank_dies):
         sender, part_row = sender_of(world, i, die), transfers.active[0]
-        port_out = transfers.port_of_prefill[source, sender]
+        port_out = transfers.port_of_prefill[source_row, sender]
         if from_rank != w.NONE:
             port_out = transfers.port_of_decode[from_rank, die]
         port_in = transfers.port_of_decode[request.rank[i], die]
@@ -198,24 +198,24 @@ def begin_transfer(world: World, i: int, from_rank: int) -> None:
         transfers.port_out[part_row], transfers.port_in[part_row] = port_out, port_in
         transfers.left_bytes[part_row] = part_bytes
         request.parts[i] += 1
-        world.prefill.sending[source] += 1
+        world.prefill.sending[source_row] += 1
         transfers.crossing[OUT, port_out] += 1
         transfers.crossing[IN, port_in] += 1
-        world.prefill.sent_bytes[source, sender] += part_bytes
+        world.prefill.sent_bytes[source_row, sender] += part_bytes
 
 
 @kernel
 def end_transfers(world: World, now_s: float) -> None:
-    """Remove complete parts of transfers, and hand over requests whose last part arrived."""
+    """Remove parts of transfers that are complete; hand on requests whose last part arrived."""
     transfers, part_row = world.transfer, 0
     while part_row < transfers.active[0]:
         # A nanosecond of traffic counts as arrived: rounding must not leave an endless crumb.
         if transfers.left_bytes[part_row] > transfers.rate[part_row] * 1e-9:
             part_row += 1
             continue
-        i = transfers.request[part_row]
+        request_row = transfers.request[part_row]
         remove_part(world, part_row)
-        count_arrived_part(world, i, now_s)
+        count_arrived_part(world, request_row, now_s)
 
 
 @kernel
@@ -223,15 +223,15 @@ def remove_part(world: World, k: int) -> None:
     """Remove part k of the transfers from the list, after its arrival or a fault."""
     transfers = world.transfer
     world.request.parts[transfers.request[k]] -= 1
-    world.prefill.sending[source_of(world, transfers.request[k])] -= 1
+    world.prefill.sending[source_instance(world, transfers.request[k])] -= 1
     transfers.crossing[OUT, transfers.port_out[k]] -= 1
     transfers.crossing[IN, transfers.port_in[k]] -= 1
-    last_part = transfers.active[0] - 1
-    for numbers in (transfers.request, transfers.die, transfers.port_out, transfers.port_in):
-        numbers[k] = numbers[last_part]
-    for amounts in (transfers.left_bytes, transfers.rate):
-        amounts[k] = amounts[last_part]
-    transfers.active[0] = last_part
+    last_row = transfers.active[0] - 1
+    for index_column in (transfers.request, transfers.die, transfers.port_out, transfers.port_in):
+        index_column[k] = index_column[last_row]
+    for amount_column in (transfers.left_bytes, transfers.rate):
+        amount_column[k] = amount_column[last_row]
+    transfers.active[0] = last_row
 
 
 @kernel
@@ -239,7 +239,7 @@ def count_arrived_part(world: World, i: int, now_s: float) -> None:
     """Count a part of request i's KV as arrived; after the last, let decode take the request."""
     settings, request, rank = world.settings, world.request, world.request.rank[i]
     part_bytes = die_bytes(world, i)
-    begun_s, prefill_row = request.ready_s[i], source_of(world, i)
+    begun_s, prefill_row = request.ready_s[i], source_instance(world, i)
     record_traffic(world, w.KV_HAND_OFF, settings.kv_plane, prefill_row, begun_s, now_s, part_bytes)
     world.decode.received_bytes[rank] += part_bytes
     if request.parts[i] > 0:

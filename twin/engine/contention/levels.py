@@ -47,7 +47,7 @@ def note_demand(flows: Traffic, f: int, demand: float) -> float:
 
 @kernel
 def list_mover(flows: Traffic, f: int, begins: bool) -> None:
-    """Add flow f, which is no exchange, to the list of active ones as it begins, or remove it."""
+    """Add flow f, no exchange of experts, to the list of active ones as it begins, or remove it."""
     mover_count = flows.counts[MOVERS]
     if begins:
         insert_sorted(flows.movers, 0, mover_count, f)
@@ -66,10 +66,10 @@ def join_lists(flows: Traffic, f: int) -> None:
     for crossing in range(flows.start[f], flows.end[f]):
         link = flows.links[crossing]
         list_end = link_end[link]
-        position = insert_sorted(owners, flows.link_start[link], list_end, f)
-        for j in range(list_end, position, -1):
+        list_place = insert_sorted(owners, flows.link_start[link], list_end, f)
+        for j in range(list_end, list_place, -1):
             owner_parts[j] = owner_parts[j - 1]
-        owner_parts[position] = flows.parts[crossing]
+        owner_parts[list_place] = flows.parts[crossing]
         link_end[link] = list_end + 1
 
 
@@ -89,20 +89,20 @@ def leave_lists(flows: Traffic, f: int) -> None:
 
 
 @kernel
-def load_without(flows: Traffic, link: int, low: int, high: int) -> float:
-    """Load of a link over its capacity if its flows but low..high - 1 had their full demand."""
+def load_without_flows(flows: Traffic, link: int, first: int, end: int) -> float:
+    """Load of a link over its capacity at the full demand of all flows but first..end - 1."""
     link_load, owners, owner_parts, demands = 0.0, flows.owners, flows.owner_parts, flows.most
     for crossing in range(flows.link_start[link], flows.link_end[link]):
         flow = owners[crossing]
-        if not low <= flow < high:
+        if not first <= flow < end:
             link_load += owner_parts[crossing] * demands[flow]
     return link_load
 
 
 @kernel
 def list_groups(flows: Traffic) -> None:
-    """Sum loads of changed links again; list flows that may change, and their overloaded links."""
-    counts, full_links, links = flows.counts, flows.full, flows.group_links
+    """Sum loads of changed links anew; list flows that meet on overloaded ones, and these links."""
+    counts, full_links, group_links = flows.counts, flows.full, flows.group_links
     for index in range(counts[NOTED]):  # only now: most flows begin and end between two sharings
         flow = flows.noted[index]
         if flows.most[flow] <= 0.0:
@@ -113,26 +113,26 @@ def list_groups(flows: Traffic) -> None:
     for index in range(counts[TOUCHED]):
         link = flows.touched[index]
         flows.is_touched[link] = 0
-        flows.load[link] = load_without(flows, link, 0, 0)
+        flows.load[link] = load_without_flows(flows, link, 0, 0)
         was_full, is_full = full_links[link], np.int8(flows.load[link] > NO_CRUMB)
         counts[FULL] += is_full - was_full
         full_links[link] = is_full
         if was_full or is_full:
             flows.in_group_links[link] = 1
-            links[link_count] = link
+            group_links[link_count] = link
             link_count += 1
     counts[TOUCHED] = 0
     next_index = 0
     counts[GROUP_FLOWS] = 0
     while next_index < link_count:
-        link = links[next_index]
+        link = group_links[next_index]
         next_index += 1
         for crossing in range(flows.link_start[link], flows.link_end[link]):
             if not flows.in_group_flows[flows.owners[crossing]]:
                 link_count = join_group(flows, flows.owners[crossing], link_count)
     counts[GROUP_LINKS] = link_count
     for index in range(link_count):
-        flows.in_group_links[links[index]] = 0
+        flows.in_group_links[group_links[index]] = 0
     for index in range(counts[GROUP_FLOWS]):
         flows.in_group_flows[flows.group_flows[index]] = 0
 
@@ -158,28 +158,29 @@ def join_group(flows: Traffic, f: int, count: int) -> int:
 
 
 @kernel
-def find_levels(flows: Traffic, view: int, low: int, high: int) -> None:
-    """Set row `view` of levels: max-min fair for listed flows, without exchanges low..high - 1."""
-    bound, full_demand, view_levels = flows.bound, flows.most, flows.levels[view]
+def find_levels(flows: Traffic, view: int, first: int, end: int) -> None:
+    """Set row `view` of levels, max-min fair for the flows of `list_groups`, without exchanges
+    first..end - 1. A level is the share of its rate alone that a flow gets."""
+    bounds, demands, view_levels = flows.bound, flows.most, flows.levels[view]
     for j in range(flows.counts[GROUP_FLOWS]):
         flow = flows.group_flows[j]
-        bound[flow] = 0.0 if low <= flow < high else full_demand[flow]
-        view_levels[flow] = bound[flow]
+        bounds[flow] = 0.0 if first <= flow < end else demands[flow]
+        view_levels[flow] = bounds[flow]
         flows.stopped[flow] = 0
     link_count = 0
     for j in range(flows.counts[GROUP_LINKS]):
         link = flows.group_links[j]
         if flows.full[link]:
             flows.scratch[link] = flows.load[link]
-            if low < high:
-                flows.scratch[link] = load_without(flows, link, low, high)
+            if first < end:
+                flows.scratch[link] = load_without_flows(flows, link, first, end)
             flows.full_at[link], flows.outdated[link] = 0.0, 1
             flows.rest[link_count] = link
             link_count += 1
     if link_count > 0:
         max_min_levels(
             flows.start, flows.near_end, flows.near, flows.near_parts, flows.link_start,
-            flows.link_end, flows.owners, flows.owner_parts, bound, flows.rest, link_count,
+            flows.link_end, flows.owners, flows.owner_parts, bounds, flows.rest, link_count,
             flows.scratch, flows.full_at, flows.outdated, flows.stopped, view_levels,
         )  # fmt: skip
 

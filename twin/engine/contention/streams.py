@@ -36,7 +36,7 @@ def batch_read_end_s(world: World, p: int) -> float:
 
 
 @kernel
-def settle_stream(world: World, v: int, now_s: float) -> None:
+def record_stream(world: World, v: int, now_s: float) -> None:
     """Record the bytes that stream v moved since they were last recorded, up to now_s."""
     streams = world.streams
     since_s, left_bytes = streams.since_s[v], streams.left_bytes[v]
@@ -49,8 +49,8 @@ def settle_stream(world: World, v: int, now_s: float) -> None:
     if end_s > now_s:
         sent_bytes = min(left_bytes, streams.rate[v] * (now_s - since_s))
     streams.left_bytes[v] = left_bytes - sent_bytes
-    settings, instances = world.settings, world.settings.prefills
-    kind, prefill_instance = v // instances, v % instances
+    settings, prefill_count = world.settings, world.settings.prefills
+    kind, prefill_instance = v // prefill_count, v % prefill_count
     column = settings.prompt_row + prefill_instance
     plane = settings.pool_plane if kind <= w.WRITES else w.VPC
     record_traffic(world, w.STREAMS[kind], plane, column, since_s, min(end_s, now_s), sent_bytes)
@@ -70,11 +70,11 @@ def add_to_stream(world: World, v: int, now_s: float, amount: float) -> None:
         rate_share = min(world.traffic.wish[flow_number], free_rate_share(world, v, now_s, amount))
         streams.rate[v] = world.traffic.alone[flow_number] * rate_share
     streams.left_bytes[v] += amount
-    enlist(world, v)
+    list_stream(world, v)
 
 
 @kernel
-def enlist(world: World, v: int) -> None:
+def list_stream(world: World, v: int) -> None:
     """Add stream v to the active ones, which every step's border examines until they are empty."""
     streams = world.streams
     if not streams.is_busy[v]:
@@ -86,7 +86,7 @@ def enlist(world: World, v: int) -> None:
 @kernel
 def drop_stream(world: World, v: int, now_s: float) -> None:
     """Record what stream v has moved and cancel its remaining bytes."""
-    settle_stream(world, v, now_s)
+    record_stream(world, v, now_s)
     world.streams.left_bytes[v] = world.streams.rate[v] = 0.0
 
 
@@ -107,21 +107,21 @@ def update_rates(world: World, now_s: float) -> None:
     """Set every active stream's bytes/s to the present rate of its flow."""
     streams, flows = world.streams, world.traffic
     left_bytes, since_s = streams.left_bytes, streams.since_s
-    stream_rates, flow_of = streams.rate, streams.flow
+    stream_rates, flow_of_stream = streams.rate, streams.flow
     alone_rate, level, is_active = flows.alone, flows.level, flows.active
     read_end_s = world.prefill.read_end_s
     for index in range(streams.count[0]):
         stream = streams.busy[index]
         if left_bytes[stream] <= 0.0 or since_s[stream] > now_s:
             continue
-        flow = flow_of[stream]
+        flow = flow_of_stream[stream]
         bytes_per_s = alone_rate[flow] * level[flow] if is_active[flow] else 0.0
         if alone_rate[flow] >= ABSENT:  # the pool is out of reach: what was requested still comes
             bytes_per_s = stream_rates[stream]
             if bytes_per_s <= 0.0:
                 left_bytes[stream] = 0.0
         if bytes_per_s != stream_rates[stream]:
-            settle_stream(world, stream, now_s)
+            record_stream(world, stream, now_s)
             stream_rates[stream] = bytes_per_s
         prefill_instance = stream % read_end_s.size
         if stream == prefill_instance or stream // read_end_s.size == w.RECALLS:
@@ -130,9 +130,9 @@ def update_rates(world: World, now_s: float) -> None:
 
 @kernel
 def free_rate_share(world: World, v: int, begin_s: float, amount: float) -> float:
-    """Share (0..1) of stream v's full rate that other streams leave if it begins now. Within a step
-    instances advance one after the other, so another may begin later: it counts if this one, alone,
-    would not have ended by then. Exchanges do not count: they yield at the border."""
+    """Share (0..1) of stream v's full rate that others leave for `amount` bytes from begin_s on.
+    Within a step instances advance one after the other, so another may begin later: it counts if
+    this one, alone, would not have ended by then. Exchanges do not: they yield at borders."""
     streams, flows = world.streams, world.traffic
     left_bytes, since_s = streams.left_bytes, streams.since_s
     rates, flow_of = streams.rate, streams.flow
@@ -140,19 +140,19 @@ def free_rate_share(world: World, v: int, begin_s: float, amount: float) -> floa
     end_s = begin_s + amount / alone_rate[flow_of[v]]
     has_others = False
     for index in range(streams.count[0]):
-        rival = streams.busy[index]
-        if left_bytes[rival] <= 0.0 or rates[rival] <= 0.0 or rival == v:
+        other = streams.busy[index]
+        if left_bytes[other] <= 0.0 or rates[other] <= 0.0 or other == v:
             continue
-        if since_s[rival] < end_s and since_s[rival] + left_bytes[rival] / rates[rival] > begin_s:
+        if since_s[other] < end_s and since_s[other] + left_bytes[other] / rates[other] > begin_s:
             if not has_others:
                 fill(link_loads, 0.0)
                 has_others = True
-            add_link_use(flows, flow_of[rival], rates[rival] / alone_rate[flow_of[rival]])
+            add_link_use(flows, flow_of[other], rates[other] / alone_rate[flow_of[other]])
     first_stream_flow, end_flow = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
     for index in range(flows.counts[MOVERS]):  # flows that are neither exchanges nor streams
         flow = flows.movers[index]
-        is_foreign = not first_stream_flow <= flow < end_flow  # another model's: its streams too
-        if is_foreign or flows.first[w.KV_HAND_OFF] <= flow < flows.last[w.WEIGHTS]:
+        is_others = not first_stream_flow <= flow < end_flow  # another model's: its streams too
+        if is_others or flows.first[w.KV_HAND_OFF] <= flow < flows.last[w.WEIGHTS]:
             if not has_others:
                 fill(link_loads, 0.0)
                 has_others = True

@@ -32,9 +32,9 @@ SLACK = 0.01  # overload of a link that is let pass: less than what its capacity
 
 @kernel
 def update_traffic(world: World, t1: float) -> None:
-    """Compute the levels of flows again if the set of active flows changed by t1."""
+    """Compute the levels of flows again if the set of active flows changed by t1 (s)."""
     mark_active(world, t1)
-    settle_links(world)
+    apply_changed_flows(world)
     if has_other_models(world):
         take_levels(world)
     update_rates(world, t1)
@@ -45,27 +45,27 @@ def update_traffic(world: World, t1: float) -> None:
 
 @kernel
 def mark_active(world: World, now_s: float) -> None:
-    """Set which flows are active at now_s."""
-    flows, instances, prompt_row = world.traffic, world.settings.prefills, world.settings.prompt_row
+    """Mark the flows that are active at now_s, in the column `active` of the table of flows."""
+    flows, prefills, prompt_row = world.traffic, world.settings.prefills, world.settings.prompt_row
     # Into locals: each access through a reference costs.
     is_active, pace_bytes_per_s = flows.active, flows.pace
     running, is_up, sending = world.instance.running, world.instance.up, world.prefill.sending
     first_exchange = flows.first[w.EXPERTS]
     for column in range(running.size):
         is_active[first_exchange + column] = running[column] and is_up[column]
-    for prefill_instance in range(instances):
+    for prefill_instance in range(prefills):
         is_active[flows.first[w.KV_HAND_OFF] + prefill_instance] = sending[prefill_instance] > 0
-    first_swap = flows.first[w.SWAP] + instances
+    first_swap = flows.first[w.SWAP] + prefills
     for decode_row in range(flows.last[w.SWAP] - first_swap):
         is_copying = world.decode.copies_end_s[decode_row] > now_s
-        is_active[first_swap + decode_row] = is_copying and is_up[instances + decode_row]
+        is_active[first_swap + decode_row] = is_copying and is_up[prefills + decode_row]
     for flow in range(flows.first[w.WEIGHTS], flows.last[w.WEIGHTS]):
         is_active[flow] = pace_bytes_per_s[flow] > 0.0
     streams, busy_count = world.streams, 0
     for index in range(streams.count[0]):
         stream = streams.busy[index]
         is_unfinished = streams.left_bytes[stream] > 0.0 and has_bytes(world, stream, now_s)
-        may_move = stream >= instances or is_up[prompt_row + stream]
+        may_move = stream >= prefills or is_up[prompt_row + stream]
         is_active[streams.flow[stream]] = is_unfinished and may_move
         streams.is_busy[stream] = streams.left_bytes[stream] > 0.0
         streams.busy[busy_count] = stream
@@ -80,7 +80,7 @@ def has_other_models(world: World) -> bool:
 
 
 @kernel
-def settle_links(world: World) -> None:
+def apply_changed_flows(world: World) -> None:
     """Apply ended, then begun flows to their links; compute levels if a link is overloaded."""
     flows = world.traffic
     is_active, old_demands, wanted_levels = flows.active, flows.most, flows.wish
@@ -106,14 +106,14 @@ def settle_links(world: World) -> None:
 
 @kernel
 def compute_levels(world: World) -> None:
-    """Compute the levels of active flows, and from them the slowdown of each exchange. Other flows
-    see all-to-all traffic scaled by the share of time it is on the wire."""
+    """Compute the levels (shares of full rates) of active flows, and from them the slowdown of each
+    exchange. Other flows see all-to-all traffic scaled by the share of time it is on the wire."""
     flows = world.traffic
-    exchanges, counts = flows.duty.size, flows.counts
+    exchange_count, counts = flows.duty.size, flows.counts
     was_overloaded = flows.held[0] == 1
     levels.list_groups(flows)
     levels.find_levels(flows, levels.ALL, 0, 0)
-    levels.find_levels(flows, levels.NONE_OF_THEM, 0, exchanges)
+    levels.find_levels(flows, levels.NONE_OF_THEM, 0, exchange_count)
     has_full_links = counts[levels.FULL] > 0
     flows.held[0] = has_full_links
     if has_other_models(world):
@@ -123,7 +123,7 @@ def compute_levels(world: World) -> None:
     noted_count = counts[levels.NOTED]
     for j in range(noted_count + counts[levels.GROUP_FLOWS]):
         flow = flows.noted[j] if j < noted_count else flows.group_flows[j - noted_count]
-        if flow < exchanges:
+        if flow < exchange_count:
             flows.level[flow] = flows.levels[levels.ALL, flow]
             set_slowdown(flows, flow)
     if has_full_links or was_overloaded:
@@ -161,13 +161,13 @@ def average_transfer_levels(world: World) -> None:
 
 @kernel
 def mean_level(level_with: float, level_without: float, duty: float) -> float:
-    """Mean level of a flow with exchanges on the wire (share duty; NaN: 1) and without them."""
+    """Mean level of a flow with exchanges on the wire (share duty of time; NaN: 1) and without."""
     return level_with if np.isnan(duty) else duty * level_with + (1.0 - duty) * level_without
 
 
 @kernel
 def mean_duty(flows: Traffic, first: int, last: int) -> float:
-    """Mean share of time on the wire of active exchanges in columns first..last - 1; NaN: none."""
+    """Mean share of time on the wire of active exchanges first..last - 1; NaN: none is active."""
     active_count, duty_sum = 0, 0.0
     for exchange in range(first, last):
         if flows.most[exchange] > 0.0:
@@ -183,18 +183,18 @@ def set_slowdown(flows: Traffic, exchange: int) -> None:
     demand, level = flows.most[exchange], flows.levels[levels.ALL, exchange]
     flows.crowding[exchange] = 1.0
     if 0.0 < level < demand:
-        flows.crowding[exchange] += (demand / level - 1.0) * mean_presence(flows, exchange)
+        flows.crowding[exchange] += (demand / level - 1.0) * mean_others_duty(flows, exchange)
 
 
 @kernel
-def mean_presence(flows: Traffic, exchange: int) -> float:
+def mean_others_duty(flows: Traffic, exchange: int) -> float:
     """Mean share of time, weighted by load, that the others send on an exchange's fullest link."""
-    fullest = flows.links[flows.start[exchange]]
+    fullest_link = flows.links[flows.start[exchange]]
     for crossing in range(flows.start[exchange], flows.end[exchange]):
         link = flows.links[crossing]
-        fullest = link if flows.load[link] > flows.load[fullest] else fullest
+        fullest_link = link if flows.load[link] > flows.load[fullest_link] else fullest_link
     demand_sum, sent_sum = 0.0, 0.0
-    for crossing in range(flows.link_start[fullest], flows.link_end[fullest]):
+    for crossing in range(flows.link_start[fullest_link], flows.link_end[fullest_link]):
         flow = flows.owners[crossing]
         if flow != exchange:
             demand = flows.owner_parts[crossing] * flows.most[flow]
@@ -222,16 +222,16 @@ def limit_hand_off_ports(world: World, overloaded: bool) -> None:
 
 @kernel
 def limit_ports(world: World, p: int) -> None:
-    """Limit the ports of prefill instance p to the share of their rate that its hand-off has."""
+    """Limit the ports of prefill instance p to the share of their rate that its hand-off gets."""
     transfer = world.transfer
-    hand_off_share = hand_off_level(world, p)
+    rate_share = hand_off_share(world, p)
     for rank in range(transfer.port_of_prefill.shape[1]):
         port = transfer.port_of_prefill[p, rank]
-        transfer.capacity[port] = transfer.granted[port] * hand_off_share
+        transfer.capacity[port] = transfer.granted[port] * rate_share
 
 
 @kernel
-def hand_off_level(world: World, p: int) -> float:
+def hand_off_share(world: World, p: int) -> float:
     """Rate of instance p's whole KV hand-off over its rate without other traffic."""
     flows = world.traffic
     flow = flows.first[w.KV_HAND_OFF] + p
@@ -259,13 +259,13 @@ def price_exchange(world: World, column: int) -> None:
     if wire_factor == costs.priced[column]:
         return
     costs.priced[column] = wire_factor
-    instances = world.settings.prefills
-    if column < instances:
+    prefill_count = world.settings.prefills
+    if column < prefill_count:
         if world.settings.has_prefill and not world.settings.colocated:
             for k in costs.prefill_carried:
                 costs.prefill_now[column, k] = costs.prefill_alone[column, k] * wire_factor
     elif world.settings.has_decode or world.settings.colocated:
-        decode_row = column - instances
+        decode_row = column - prefill_count
         for k in costs.decode_carried:
             costs.decode_now[decode_row, k] = costs.decode_alone[decode_row, k] * wire_factor
 
@@ -275,17 +275,17 @@ def set_transfer_capacity(world: World) -> None:
     """Set the capacity that KV transfers get of ports that also carry exchanges: n / (n + 1) of the
     rate for n transfers. Ports of prefill instances are also limited to their hand-off's level."""
     transfer, flows = world.transfer, world.traffic
-    instances, dies_per_instance = transfer.port_of_prefill.shape
+    prefill_count, dies_per_instance = transfer.port_of_prefill.shape
     exchange = flows.first[w.EXPERTS]
-    for instance in range(instances):
+    for instance in range(prefill_count):
         duty = flows.duty[exchange + instance] if flows.active[exchange + instance] else 0.0
         for rank in range(dies_per_instance):
             port = transfer.port_of_prefill[instance, rank]
-            share = min(transfer_share(transfer, OUT, port, duty), hand_off_level(world, instance))
+            share = min(transfer_share(transfer, OUT, port, duty), hand_off_share(world, instance))
             transfer.capacity[port] = transfer.granted[port] * share
     decode_ranks = world.settings.decode_ranks
     for decode_instance in range(world.decode.taken.size):
-        flow = exchange + instances + decode_instance
+        flow = exchange + prefill_count + decode_instance
         duty = flows.duty[flow] if flows.active[flow] else 0.0
         for rank in range(decode_instance * decode_ranks, (decode_instance + 1) * decode_ranks):
             for port in transfer.port_of_decode[rank]:
@@ -311,8 +311,8 @@ def restore_ports(world: World, p: int) -> None:
 
 @kernel
 def add_port_times(world: World) -> None:
-    """Add this step, and the part of it that KV transfers and other flows take from the exchange,
-    to the times of each instance's ports."""
+    """Add this step to the times of each instance's ports, and the part of it that KV transfers and
+    other flows take from the exchange."""
     step_s, port_times_s = world.settings.step_s, world.instance.port_times_s
     for column in range(port_times_s.shape[0]):
         port_times_s[column, 0] += step_s
@@ -324,11 +324,11 @@ def mean_exchange_slowdown(world: World, column: int) -> float:
     """Factor by which KV transfers and other flows prolong the exchange of instance `column`, by
     the mean share that it had since its last pass began; forgets that time. A transfer is shorter
     than a pass, so its share as a pass begins would hold for too long or not at all."""
-    ports_s, taken_s = world.instance.port_times_s[column]
-    if ports_s == 0.0:  # no border since
+    passed_s, taken_s = world.instance.port_times_s[column]
+    if passed_s == 0.0:  # no border since
         return 1.0 / exchange_share(world, column)
     world.instance.port_times_s[column, :] = 0.0
-    return float(ports_s / (ports_s - taken_s))
+    return float(passed_s / (passed_s - taken_s))
 
 
 @kernel
@@ -336,30 +336,30 @@ def exchange_share(world: World, column: int) -> float:
     """Rate that the expert exchange of instance `column` has now over its rate without other
     traffic: 1 / crowding, or less where KV transfers arrive at a port. n of them leave 1 / (n + 1)
     of the port, or their unused share if that is more."""
-    transfers, ranks = world.transfer, world.settings.decode_ranks
+    transfers, decode_ranks = world.transfer, world.settings.decode_ranks
     decode_row = column - world.settings.prefills
-    share = 1.0 / world.traffic.crowding[world.traffic.first[w.EXPERTS] + column]
+    rate_share = 1.0 / world.traffic.crowding[world.traffic.first[w.EXPERTS] + column]
     for transfer_part in range(transfers.active[0]):
-        if world.request.rank[transfers.request[transfer_part]] // ranks == decode_row:
+        if world.request.rank[transfers.request[transfer_part]] // decode_ranks == decode_row:
             port = transfers.port_in[transfer_part]
             transfer_count, port_rate = transfers.crossing[IN, port], transfers.granted[port]
             used_bytes_per_s = transfers.capacity[port] - transfers.rest[IN, port]
             bytes_per_s_left = max(port_rate / (transfer_count + 1.0), port_rate - used_bytes_per_s)
             if bytes_per_s_left > 0.0:
-                share = min(share, bytes_per_s_left / port_rate)
-    return share
+                rate_share = min(rate_share, bytes_per_s_left / port_rate)
+    return rate_share
 
 
 @kernel
-def load_servers(world: World, p: int) -> None:
+def set_server_loads(world: World, p: int) -> None:
     """Set the load of memory servers' ports by the blocks that p's batch reads from each."""
     set_parts(world.traffic, world.traffic.first[w.POOL_READ] + p, world.streams.requested[p], 1.0)
 
 
 @kernel
 def set_parts(flows: Traffic, f: int, amounts: np.ndarray, scale: float) -> None:
-    """Set the parts that flow f takes of its links by the amounts that it carries from, or to, each
-    server; scale: its rate alone over the rate for which it was laid out."""
+    """Set the parts that flow f takes of its links by the amounts f8[servers] that it carries from,
+    or to, each server; scale: its rate alone over the rate for which it was laid out."""
     if flows.most[f] > 0.0:  # what it carried before is through
         levels.note_demand(flows, f, 0.0)
     total_bytes = total(amounts)
@@ -384,22 +384,22 @@ def new_read_rate(world: World, p: int, now_s: float, amount: float) -> float:
     share, at most what other streams leave, because these adapt only at the step's border."""
     flows = world.traffic
     first_read = flows.first[w.POOL_READ]
-    must_share = flows.held[0] == 1
+    is_overloaded = flows.held[0] == 1
     streams = world.streams
     for index in range(streams.count[0]):
-        reader = streams.busy[index]  # reads are the first of the streams
-        if reader >= world.settings.prefills:
+        other_reader = streams.busy[index]  # reads are the first of the streams
+        if other_reader >= world.settings.prefills:
             break
         # Within a step instances move one after the other: what others read may be over or later.
-        if flows.most[first_read + reader] > 0.0 and reader != p:
-            is_reading = streams.since_s[reader] <= now_s < stream_end_s(world, reader)
+        if flows.most[first_read + other_reader] > 0.0 and other_reader != p:
+            is_reading = streams.since_s[other_reader] <= now_s < stream_end_s(world, other_reader)
             if not is_reading:
-                levels.note_demand(flows, first_read + reader, 0.0)
+                levels.note_demand(flows, first_read + other_reader, 0.0)
     exchange = flows.first[w.EXPERTS] + world.settings.prompt_row + p
     if flows.most[exchange] > 0.0:  # it comes after
         levels.note_demand(flows, exchange, 0.0)
     fullest_load = levels.note_demand(flows, first_read + p, flows.wish[first_read + p])
-    if fullest_load > 1.0 + SLACK or must_share:
+    if fullest_load > 1.0 + SLACK or is_overloaded:
         compute_levels(world)
     rate_share = min(float(flows.level[first_read + p]), free_rate_share(world, p, now_s, amount))
     return float(flows.alone[first_read + p]) * rate_share
@@ -414,8 +414,8 @@ def begin_kv_copies_s(world: World, d: int, copied: np.ndarray, alone_s: float) 
     f, exchange = flows.first[w.SWAP] + column, flows.first[w.EXPERTS] + column
     all_bytes_per_s, host_bytes_per_s = world.decode.host_bytes_per_s[d]
     flows.alone[f] = 0.0  # of nodes and directions with copies, so that a flow of many weighs more
-    for group in range(copied.size):
-        flows.alone[f] += host_bytes_per_s if copied[group] > 0.0 else 0.0
+    for host in range(copied.size):
+        flows.alone[f] += host_bytes_per_s if copied[host] > 0.0 else 0.0
     set_parts(flows, f, copied, flows.alone[f] / all_bytes_per_s)
     rate = total(copied) / alone_s
     flows.pace[f], flows.wish[f], flows.active[f] = rate, min(rate / flows.alone[f], 1.0), 1

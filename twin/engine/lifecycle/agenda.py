@@ -14,6 +14,7 @@ class Agenda:
     called with the time of the border at which it takes effect."""
 
     def __init__(self, step_s: float) -> None:
+        """Begin without an action; a step, between whose borders no action runs, lasts step_s."""
         self._step_s = step_s
         self._entries: list[tuple[float, int, Action]] = []
         self._count = 0
@@ -24,7 +25,7 @@ class Agenda:
         self._count += 1
 
     def next_step(self) -> int | None:
-        """Step before which the next action is due; None without actions."""
+        """Number of the step before which the next action is due; None without actions."""
         if not self._entries:
             return None
         return max(0, math.ceil(self._entries[0][0] / self._step_s - 1e-9))

@@ -26,7 +26,7 @@ class Elastic:
     """The controller of a run and its decisions; `life` starts and drains instances for it."""
 
     def __init__(self, life: Life) -> None:
-        """Begin the schedule, or the measurements of the controller."""
+        """Begin the schedule, or the measurements of the controller; life: starts and drains."""
         self.life, self.machine, self.agenda = life, life.machine, life.agenda
         self.setup = self.machine.setup
         self.rule, self.roles = self.setup.scenario.elastic, self.setup.roles
@@ -49,19 +49,19 @@ class Elastic:
             for role in self.roles
         }
         if not has_controller:
-            for row in self.rule.schedule:
-                wanted_counts = tuple(row.wanted_instances(role) for role in self.roles)
-                self.agenda.add(row.at_s, partial(self._follow, wanted_counts))
+            for planned in self.rule.schedule:
+                wanted_counts = tuple(planned.wanted_instances(role) for role in self.roles)
+                self.agenda.add(planned.at_s, partial(self._follow_schedule, wanted_counts))
             return
-        rule, lead_s = self.rule, self.rule.metrics_age_s + self.life.start_s()
+        rule, lead_s = self.rule, self.rule.metrics_age_s + self.life.full_start_s()
         self._look = Look(self.machine, lead_s, forecasts=rule.controller not in BY_PRESSURE)
         self._choose = controller_named(rule.controller, rule.own.digest)
-        least = self._least * self.setup.supernodes
-        self._limits = Rule(rule.high, rule.low, least, rule.idle == "keep")
+        least_instances = self._least * self.setup.supernodes
+        self._limits = Rule(rule.high, rule.low, least_instances, rule.idle == "keep")
         self.agenda.add(rule.interval_s, self._measure_pools)
 
     def _committed_count(self, pool: Pool) -> int:
-        """Number of a pool's instances that serve, start, recover, or start once others drained."""
+        """Number of a pool's instances that serve, start, recover, or are planned to start."""
         planned_count = sum(_pool_of(self.life, instance) == pool for instance in self.life.planned)
         instances = self.life.in_state(pool[0], *STARTS, "serve", "down", at=pool[1])
         return len(instances) + planned_count
@@ -72,13 +72,13 @@ class Elastic:
         return tuple(sum(n for pool, n in counts.items() if pool[0] == role) for role in self.roles)
 
     def _targets(self, wanted: Wanted) -> dict[Pool, int]:
-        """Instances of each pool in each supernode: equal parts, never below the minimum."""
+        """Instances wanted of each pool, from counts by role: equal parts, at least the minimum."""
         count_of, supernodes = dict(zip(self.roles, wanted, strict=True)), self.setup.supernodes
         return {(role, g): max(self._least, (count_of[role] + supernodes - 1 - g) // supernodes)
                 for role, g in self.pools}  # fmt: skip
 
     def _measure_pools(self, t_s: float) -> None:
-        """Measure the pools at every interval; the controller decides `metrics_age_s` later."""
+        """Measure the pools, and again at the next interval; the controller decides on it later."""
         self.agenda.add(t_s + self.rule.interval_s, self._measure_pools)
         columns_of_pool, starting_count = {}, {}
         for role, committed in zip(self.roles, self._committed_by_role(), strict=True):
@@ -86,15 +86,15 @@ class Elastic:
             columns_of_pool[role] = [self.setup.instances[instance].index for instance in serving]
             starting_count[role] = committed - len(serving)
         measurements = self._look.measure(columns_of_pool, starting_count, t_s)
-        pools = {
+        pools_seen = {
             role: PoolSeen(
                 len(columns_of_pool[role]), starting_count[role],
                 len(self.life.in_state(role, "drain")), self._size[role], *measurements[role],
             )
             for role in self.roles
         }  # fmt: skip
-        view = Seen(t_s, self._npus, self._look.arrivals_per_s, pools)
-        self.agenda.add(t_s + self.rule.metrics_age_s, lambda now_s: self._decide(view, now_s))
+        seen = Seen(t_s, self._npus, self._look.arrivals_per_s, pools_seen)
+        self.agenda.add(t_s + self.rule.metrics_age_s, lambda now_s: self._size_pools(seen, now_s))
 
     def _watch_requests(self, t_s: float) -> None:
         """Stop all instances of an idle model; when a request comes, start one per empty pool."""
@@ -105,13 +105,13 @@ class Elastic:
             self._arrived, self._idle_since_s = arrived_count, t_s
         for pool in self.pools:
             if inside_count and not self._committed_count(pool):
-                self._grow(pool, {}, t_s, urgent=True)
+                self._grow_pool(pool, {}, t_s, urgent=True)
             elif not inside_count and t_s >= self._idle_since_s + idle_s:
                 for instance in self.life.in_state(pool[0], "serve", at=pool[1]):
                     self.life.drain(instance, t_s)
 
-    def _decide(self, seen: Seen, t_s: float) -> None:
-        """Choose sizes of pools from an observation and start changing towards them."""
+    def _size_pools(self, seen: Seen, t_s: float) -> None:
+        """Let the controller choose sizes of pools from an observation; begin the changes."""
         if not self.rule.least_instances and 0 in self._committed_by_role():
             return  # until a request comes
         targets = self._choose(seen, self._limits)
@@ -119,7 +119,7 @@ class Elastic:
         self._begin_changes(targets, t_s, is_calm, seen, self._delay_shrinking(targets, t_s))
 
     def _delay_shrinking(self, wanted: Wanted, t_s: float) -> Wanted:
-        """Target counts by role, no smaller than recent ones of the window if NPUs suffice."""
+        """Wanted counts by role, raised to the largest of a recent window if the NPUs suffice."""
         self._lately.append((t_s, wanted))
         while self._lately[0][0] < t_s - self.rule.shrink_after_s:
             self._lately.popleft()
@@ -133,7 +133,7 @@ class Elastic:
         npus = sum(n * self._size[role] for n, role in zip(raised_targets, self.roles, strict=True))
         return raised_targets if npus <= self._npus else wanted
 
-    def _follow(self, wanted: Wanted, t_s: float) -> None:
+    def _follow_schedule(self, wanted: Wanted, t_s: float) -> None:
         """Apply a row of the schedule, counts by role; what cannot begin yet is retried later."""
         self._goal = wanted
         self._begin_changes(wanted, t_s, dict.fromkeys(self.pools, True), None, wanted)
@@ -142,19 +142,19 @@ class Elastic:
             def follow_again(now_s: float) -> None:
                 """Follow the row once more, unless another row has begun."""
                 if self._goal is wanted:
-                    self._follow(wanted, now_s)
+                    self._follow_schedule(wanted, now_s)
 
             self.agenda.add(t_s + self.rule.interval_s, follow_again)
 
     def _may_change(self, t_s: float) -> bool:
-        """Whether the limit of changes in an hour allows another one now."""
+        """Whether the limit of changes in an hour allows another one at t_s."""
         while self._changed_s and self._changed_s[0] <= t_s - HOUR_S:
             self._changed_s.popleft()
         is_below_limit = len(self._changed_s) < self.rule.changes_per_hour
         return self.rule.controller == "schedule" or is_below_limit
 
     def _note_change(self, t_s: float, *pools: Pool) -> None:
-        """Note a change of these pools; their cool-down begins."""
+        """Note a change of these pools at t_s; their cool-down begins."""
         self._changed_s.append(t_s)
         for pool in pools:
             self._calm_s[pool] = t_s + self.rule.cool_down_s
@@ -164,35 +164,35 @@ class Elastic:
     ) -> None:
         """Begin changes to counts `now` by role, starts and role changes before stops. is_calm:
         pools past their cool-down; view, wanted: for the row of the decision (None: no row)."""
-        missing = {pool: n - self._committed_count(pool) for pool, n in self._targets(now).items()}
+        lacking = {pool: n - self._committed_count(pool) for pool, n in self._targets(now).items()}
         start_count = stop_count = role_changes = 0
         why_not = ""
         for pool in self.pools:
             other_pools = self._other_pools(pool)
-            while missing[pool] > 0 and is_calm[pool]:
+            while lacking[pool] > 0 and is_calm[pool]:
                 if not self._may_change(t_s):
                     why_not = "bound of changes per hour"
                     break
-                spares = {other: max(0, -missing[other]) for other in other_pools if is_calm[other]}
-                giving_pools = self._grow(pool, spares, t_s)
+                spares = {other: max(0, -lacking[other]) for other in other_pools if is_calm[other]}
+                giving_pools = self._grow_pool(pool, spares, t_s)
                 if giving_pools is None:
                     why_not = "no NPUs are free"
                     break
-                missing[pool] -= 1
+                lacking[pool] -= 1
                 for other in giving_pools:
-                    missing[other] += 1
+                    lacking[other] += 1
                 role_changes += bool(giving_pools)
                 start_count += not giving_pools
         for pool in self.pools:
-            while missing[pool] < 0 and is_calm[pool] and self._may_change(t_s):
+            while lacking[pool] < 0 and is_calm[pool] and self._may_change(t_s):
                 serving = self.life.in_state(pool[0], "serve", at=pool[1])
                 if len(serving) <= self._least:
                     break
                 self.life.drain(min(serving, key=partial(_drain_key, self.life)), t_s)
                 self._note_change(t_s, pool)
-                missing[pool] += 1
+                lacking[pool] += 1
                 stop_count += 1
-        if any(missing.values()) and not why_not:
+        if any(lacking.values()) and not why_not:
             why_not = "cool-down" if not all(is_calm.values()) else "bound of changes per hour"
         self.role_changes += role_changes
         if view is not None:
@@ -204,13 +204,13 @@ class Elastic:
         """The other pools of the supernode of a pool."""
         return [other for other in self.pools if other != pool and other[1] == pool[1]]
 
-    def _grow(
+    def _grow_pool(
         self, pool: Pool, spare: dict[Pool, int], t_s: float, *, urgent: bool = False
     ) -> list[Pool] | None:
         """Add an instance to a pool; returns the pools that give up instances for it, None if it is
         impossible. A draining instance without a successor serves again; otherwise one starts on
         free NPUs, preferring seats that other pools need least; otherwise at most `spare` of each
-        other pool drain for it, or instances of other models that yield."""
+        other pool drain for it, or instances of other models (those with requests if `urgent`)."""
         life, (role, supernode) = self.life, pool
         for k in life.in_state(role, "drain", at=supernode):
             if life.reopen(k, t_s):
@@ -218,9 +218,9 @@ class Elastic:
                 return []
         held_dies, failed_dies = life.held_dies(), self.machine.out
         claimed_dies = {die for peer in life.together for k in peer.planned for die in peer.dies[k]}
-        other_off = [j for other, _ in self._other_pools(pool)
+        off_instances = [j for other, _ in self._other_pools(pool)
                      for j in life.in_state(other, "off", at=supernode)]  # fmt: skip
-        free_dies = [life.dies[j] for j in other_off if not life.dies[j] & held_dies]
+        free_seats = [life.dies[j] for j in off_instances if not life.dies[j] & held_dies]
         startable_instances = []
         for k in life.in_state(role, "off", at=supernode):
             if k in life.planned or life.dies[k] & (claimed_dies | failed_dies):
@@ -234,7 +234,7 @@ class Elastic:
                 continue
             if not all(peer is life or peer.may_yield(j, urgent=urgent) for peer, j in to_stop):
                 continue
-            blocked_seats = sum(not dies.isdisjoint(life.dies[k]) for dies in free_dies)
+            blocked_seats = sum(not dies.isdisjoint(life.dies[k]) for dies in free_seats)
             load_to_drain = sum(_drain_key(peer, j)[0] for peer, j in to_stop)
             startable_instances.append(
                 (len(to_stop), blocked_seats, load_to_drain, not life.is_warm(k), k, to_stop)
@@ -255,7 +255,7 @@ class Elastic:
         return [_pool_of(life, j) for peer, j in to_stop if peer is life]
 
     def _start_after_drain(self, k: int, over: Over, t_s: float) -> None:
-        """Start instance k once the last instance that it waits for and replaces has drained."""
+        """Start instance k (over: as in `Life.start`) when the last one it waits for drained."""
         self.life.planned[k] -= 1
         if not self.life.planned[k]:
             del self.life.planned[k]
@@ -268,7 +268,7 @@ def _pool_of(life: Life, k: int) -> Pool:
 
 
 def _drain_key(life: Life, k: int) -> tuple[int, int]:
-    """(queued tokens or taken slots, -index) of an instance; the least drains first."""
+    """(queued tokens or taken slots, -index) of instance k; the least key drains first."""
     instance, world = life.setup.instances[k], life.machine.world
     if instance.role == "prefill":
         return int(world.prefill.queued_tokens[instance.index]), -instance.index
@@ -276,7 +276,7 @@ def _drain_key(life: Life, k: int) -> tuple[int, int]:
 
 
 def _decision_row(t_s: float, seen: Seen, wanted: Wanted) -> dict[str, object]:
-    """Time of a decision, its inputs with their age, and its target, by name of the column."""
+    """Time of a decision, what was observed (and when), instances wanted, by name of column."""
     row: dict[str, object] = {"t_s": t_s, "seen_s": seen.t_s}
     row["arrivals_per_s"] = seen.arrivals_per_s
     for (role, pool_seen), wanted_count in zip(seen.pools.items(), wanted, strict=True):

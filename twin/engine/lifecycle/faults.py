@@ -17,11 +17,11 @@ from twin.engine.books import record_busy
 from twin.engine.clients.returns import schedule_next
 from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import begin_transfer, collect_unsent, undo_part
-from twin.engine.in_hbm import drop_idle, first_kv_cell
-from twin.engine.lists import append, length, pop
+from twin.engine.in_hbm import drop_idle_blocks, first_kv_cell
+from twin.engine.lists import append, list_length, pop
 from twin.engine.phases.decode import end_iteration, free_reserved_slot, remove_running
-from twin.engine.phases.prefill import leave_queue, note_ending
-from twin.engine.phases.router import refresh_view, reserve
+from twin.engine.phases.prefill import leave_queue, note_ending_work
+from twin.engine.phases.router import refresh_view, reserve_rank
 from twin.engine.pool import stop_reading
 from twin.engine.swap import drop_copy
 
@@ -47,9 +47,9 @@ def send_back(world: World, i: int, now_s: float, came_from: int, has_slot: bool
 
 
 def take_of_ranks(world: World, ends: np.ndarray, row: int, ranks: Sequence[int]) -> Iterator[int]:
-    """Remove the requests of some decode ranks from a list, which keeps the others; yields them."""
+    """Remove the requests of some decode ranks from list `row` of `ends`, and yield them."""
     request = world.request
-    for _ in range(length(ends, row, request.following)):
+    for _ in range(list_length(ends, row, request.following)):
         request_row = pop(ends, row, request.following)
         if int(request.rank[request_row]) in ranks:
             yield request_row
@@ -58,7 +58,7 @@ def take_of_ranks(world: World, ends: np.ndarray, row: int, ranks: Sequence[int]
 
 
 def send_back_decoding(world: World, ranks: range, now_s: float) -> int:
-    """Send back the requests on some ranks of a decode instance; returns their number."""
+    """Send back the requests on some ranks of one decode instance; returns their number."""
     decode, decode_instance = world.decode, ranks[0] // world.settings.decode_ranks
     request_count = 0
     for rank in ranks:
@@ -72,7 +72,7 @@ def send_back_decoding(world: World, ranks: range, now_s: float) -> int:
             send_back(world, request_row, now_s, w.BACK_FROM_DECODE)
             request_count += 1
         if world.settings.colocated:
-            drop_idle(world, rank, rank + 1)
+            drop_idle_blocks(world, rank, rank + 1)
     for request_row in take_of_ranks(world, decode.wait, decode_instance, ranks):
         send_back(world, request_row, now_s, w.BACK_FROM_DECODE)
         request_count += 1
@@ -85,37 +85,37 @@ def send_back_transfers(
     """End KV transfers from a prefill instance, or to decode ranks; returns how many requests."""
     transfers, request, request_count, part_row = world.transfer, world.request, 0, 0
 
-    def is_affected(i: int) -> bool:
+    def is_affected(request_row: int) -> bool:
         """Whether transfers of request i are to end."""
-        is_from_prefill = prefill != w.NONE and request.prefill_instance[i] == prefill
-        return is_from_prefill or int(request.rank[i]) in ranks
+        is_from_prefill = prefill != w.NONE and request.prefill_instance[request_row] == prefill
+        return is_from_prefill or int(request.rank[request_row]) in ranks
 
     while part_row < transfers.active[0]:
-        i = transfers.request[part_row]
-        if not is_affected(i):
+        request_row = transfers.request[part_row]
+        if not is_affected(request_row):
             part_row += 1
             continue
         undo_part(world, part_row)
-        if request.parts[i] == 0:  # else there are others, further on in the list
-            send_back(world, i, now_s, w.BACK_FROM_TRANSFER)
+        if request.parts[request_row] == 0:  # else there are others, further on in the list
+            send_back(world, request_row, now_s, w.BACK_FROM_TRANSFER)
             request_count += 1
     for part_row in range(collect_unsent(world)):
-        i = transfers.fresh[part_row]
-        if is_affected(i):
-            send_back(world, i, now_s, w.BACK_FROM_TRANSFER)
+        request_row = transfers.fresh[part_row]
+        if is_affected(request_row):
+            send_back(world, request_row, now_s, w.BACK_FROM_TRANSFER)
             request_count += 1
         else:
-            append(transfers.unsent, 0, request.following, i)
+            append(transfers.unsent, 0, request.following, request_row)
     return request_count
 
 
 def send_back_prompts(world: World, p: int, now_s: float) -> int:
     """Send back all requests of prefill instance p, with its batch; returns their number."""
-    prefill, next_in_queue, request_count = world.prefill, world.request.following, 0
+    prefill, following, request_count = world.prefill, world.request.following, 0
     while True:
-        request_row = pop(prefill.batch, p, next_in_queue)
+        request_row = pop(prefill.batch, p, following)
         if request_row == w.NONE:
-            request_row = pop(prefill.queue, p, next_in_queue)
+            request_row = pop(prefill.queue, p, following)
         if request_row == w.NONE:
             break
         send_from_prefill(world, p, request_row, now_s)
@@ -123,7 +123,7 @@ def send_back_prompts(world: World, p: int, now_s: float) -> int:
     world.instance.running[world.settings.prompt_row + p] = 0
     stop_reading(world, p, now_s)
     if not world.settings.colocated:
-        drop_idle(world, first_kv_cell(world, p), first_kv_cell(world, p + 1))
+        drop_idle_blocks(world, first_kv_cell(world, p), first_kv_cell(world, p + 1))
     return request_count
 
 
@@ -152,7 +152,7 @@ def send_back_prompts_of_rank(world: World, rank: int, now_s: float) -> int:
             for request_row in take_of_ranks(world, queue, prefill_instance, (rank,)):
                 send_from_prefill(world, prefill_instance, request_row, now_s)
                 request_count += 1
-        note_ending(world, prefill_instance)
+        note_ending_work(world, prefill_instance)
     return request_count
 
 
@@ -170,12 +170,12 @@ def is_empty_prefill(world: World, p: int) -> bool:
 
 
 def is_empty_decode(world: World, d: int) -> bool:
-    """Whether no slot of instance d is taken or reserved, and no iteration runs."""
+    """Whether no slot of decode instance d is taken or reserved, and no iteration runs."""
     return not (world.decode.taken[d] or world.instance.running[world.settings.prefills + d])
 
 
 def move_requests_away(world: World, d: int, now_s: float) -> int:
-    """Transfer running requests of instance d to others with room; returns their number. The
+    """Transfer running requests of decode instance d to others with room; returns their number. The
     running iteration ends now. A request that has just joined is moved at a later check."""
     decode, instance, first_decode = world.decode, world.instance, world.settings.prefills
     open_instances = np.flatnonzero(instance.open[first_decode:])
@@ -188,37 +188,37 @@ def move_requests_away(world: World, d: int, now_s: float) -> int:
         instance.running[first_decode + d] = 0
         instance.ends_s[first_decode + d] = now_s
     refresh_view(world)
-    request_count, ranks = 0, world.settings.decode_ranks
-    for rank in range(d * ranks, (d + 1) * ranks):
+    request_count, ranks_each = 0, world.settings.decode_ranks
+    for rank in range(d * ranks_each, (d + 1) * ranks_each):
         for slot in range(decode.requests[rank] - 1, -1, -1):
-            moved_count = hand_over(world, d, decode.slot_table[rank, slot], now_s)
+            moved_count = hand_over_request(world, d, decode.slot_table[rank, slot], now_s)
             if moved_count == w.NONE:
                 return request_count
             request_count += moved_count
     return request_count
 
 
-def hand_over(world: World, d: int, i: int, now_s: float) -> int:
+def hand_over_request(world: World, d: int, i: int, now_s: float) -> int:
     """Start the KV transfer of running request i from instance d to another; returns 1 if it did, 0
     if the request has just joined, NONE without room."""
     settings, request = world.settings, world.request
-    iterations = request.due[i] - request.joined[i]
-    passes = world.decode.iteration[d] - request.joined[i]
+    iterations_due = request.due[i] - request.joined[i]
+    iterations_done = world.decode.iteration[d] - request.joined[i]
     tokens_left = request.output_tokens[i] - request.emitted[i]
     # Its new rank begins with the last.
-    emitted_tokens = request.emitted[i] + int(tokens_left * passes / iterations) - 1
+    emitted_tokens = request.emitted[i] + int(tokens_left * iterations_done / iterations_due) - 1
     if emitted_tokens < 1:
         return 0
     needed_tokens = request.input_tokens[i] + emitted_tokens + 0.5 * settings.page_tokens
-    rank = reserve(world, w.NONE, i, needed_tokens)
-    if rank == w.NONE:
+    new_rank = reserve_rank(world, w.NONE, i, needed_tokens)
+    if new_rank == w.NONE:
         return w.NONE
     from_rank = request.rank[i]
     remove_running(world, d, i)
     request.emitted[i] = emitted_tokens
     world.record.rounded_tokens[0] += 1.0
-    request.rank[i] = rank
-    world.decode.reserved_tokens[rank] += request.input_tokens[i] + emitted_tokens
+    request.rank[i] = new_rank
+    world.decode.reserved_tokens[new_rank] += request.input_tokens[i] + emitted_tokens
     request.ready_s[i], request.status[i] = now_s, w.TRANSFERRING
     for counter_code in (w.BACK_FROM_DECODE, w.ROUTED, w.PREFILL_BEGUN, w.PREFILLED):
         world.record.counters[counter_code] += 1

@@ -59,7 +59,7 @@ class Incidents:
             agenda.add(fault.at_s, partial(self._begin_fault, fault))
 
     def _begin_fault(self, fault: Fault, t_s: float) -> None:
-        """Log a fault and put it in force for its spans."""
+        """Log a fault as it begins, and put it in force during its spans."""
         sentence = f"{fault.where} {KINDS[fault.kind].says(fault)}"
         self.log.append(Event(t_s, Kind.FAULT, sentence, element=fault.where))
         self._apply_spans(fault, KINDS[fault.kind].spans(fault), self.log[-1])
@@ -93,7 +93,7 @@ class Incidents:
         machine = self.machine
         dies_out_before = machine.out
         machine.put_in_force(in_force)
-        self.servers.adjust(t_s)
+        self.servers.adjust_pools(t_s)
         lost_dies = machine.out - dies_out_before
         self.life.lose_dies(lost_dies, t_s)
         for instance_number, members in enumerate(machine.members):
@@ -129,19 +129,19 @@ class Incidents:
         """Let repaired dies of instance k read their weights from the DRAM of nodes, then serve. A
         transfer that has begun is not repeated, unless one of its dies has failed meanwhile."""
         machine = self.machine
-        coming = machine.coming.get(k)
-        if coming is not None and not machine.out.isdisjoint(coming.dies):
+        transfer = machine.coming.get(k)
+        if transfer is not None and not machine.out.isdisjoint(transfer.dies):
             self.life.loading.stop(k, t_s)
-            coming = None
+            transfer = None
         original_dies = machine.setup.instances[k].die_of_rank
         repaired_dies = [original_dies[rank] for rank in self._repaired_ranks(k)]
-        dies = [die for die in repaired_dies if coming is None or die not in coming.dies]
-        if not dies:
+        new_dies = [die for die in repaired_dies if transfer is None or die not in transfer.dies]
+        if not new_dies:
             return
         rejoin = partial(self._rejoin_repaired_dies, k)
-        weight_bytes = machine.roles[k].memory.weights * len(dies)
+        weight_bytes = machine.roles[k].memory.weights * len(new_dies)
         try:
-            self.life.loading.load(k, dies, weight_bytes, t_s, rejoin)
+            self.life.loading.load(k, new_dies, weight_bytes, t_s, rejoin)
         except HardwareError:
             self.agenda.add(t_s, rejoin)
 
@@ -153,18 +153,18 @@ class Incidents:
             self.machine.lay_flows(t_s)
 
     def _update_costs(self, k: int, grown: bool, t_s: float) -> None:
-        """Compute instance k's time coefficients again after links or dies changed; stop it if it
-        cannot serve. grown: dies returned to it."""
+        """Compute instance k's cost coefficients again after links or dies changed; stop it if it
+        cannot serve. grown: whether dies returned to it."""
         machine = self.machine
         try:
-            machine.adopt(k, machine.price(k))
+            machine.adopt_costs(k, machine.price(k))
             if grown:
                 self.life.restored(k, t_s)
         except (HardwareError, ModelError, ExpertsError) as error:
             self._stop_instance(k, t_s, str(error))
 
     def _void_if_superseded(self, k: int, action: Then) -> Then:
-        """The action, void once another recovery of instance k has begun."""
+        """The action, which does nothing once another recovery of instance k has begun."""
         self.turn[k] += 1
         recovery_turn = self.turn[k]
         return lambda now_s: action(now_s) if recovery_turn == self.turn[k] else None
@@ -174,7 +174,7 @@ class Incidents:
         failure. Its running iteration ends now."""
         detected_s = t_s + self.machine.setup.scenario.recovery.detection_s
         self.agenda.add(detected_s, self._void_if_superseded(k, partial(self._handle_detection, k)))
-        built, column = self.machine.setup.instances[k], self.machine.column(k)
+        seat, column = self.machine.setup.instances[k], self.machine.column(k)
         world, instance = self.machine.world, self.machine.world.instance
         if k in self.down:
             self.down[k].detail = why
@@ -184,13 +184,13 @@ class Incidents:
         self.life.fail(k, t_s)
         if instance.running[column]:
             record_busy(world, column, t_s, instance.ends_s[column], -1.0)
-        if built.role == "prefill":  # its batch goes on where it was, if its dies come back in time
+        if seat.role == "prefill":  # its batch goes on where it was, if its dies come back in time
             return
         if instance.running[column]:
-            end_iteration(world, built.index, t_s)
+            end_iteration(world, seat.index, t_s)
             instance.running[column] = 0
-            if built.role == "colocated":
-                finish_pieces(world, built.index, t_s)
+            if seat.role == "colocated":
+                finish_pieces(world, seat.index, t_s)
         instance.ends_s[column] = t_s
 
     def _handle_detection(self, k: int, t_s: float) -> None:
@@ -212,7 +212,7 @@ class Incidents:
             self._begin_recovery(k, t_s)
 
     def _remove_requests(self, k: int, t_s: float) -> int:
-        """Close instance k to the router, send back requests that cannot stay; returns how many."""
+        """Close instance k to the router; send back requests that cannot stay, returns how many."""
         instance, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
         world, rank_rows, request_count = self.machine.world, self.machine.rank_rows(k), 0
         self.life.set_open(k, 0, up=0)
@@ -247,15 +247,15 @@ class Incidents:
         of instance k; then it serves again."""
         machine = self.machine
         self.life.loading.stop(k, t_s)  # a failure before this one
-        dies, pool = machine.serving_dies(k), machine.roles[k].pool
-        live_dies = [die for die in dies if die not in machine.out]
+        serving_dies, role_pool = machine.serving_dies(k), machine.roles[k].pool
+        live_dies = [die for die in serving_dies if die not in machine.out]
         lost_places = {
-            place_in_stage(pool, index, len(dies))
-            for index, die in enumerate(dies)
+            place_in_stage(role_pool, index, len(serving_dies))
+            for index, die in enumerate(serving_dies)
             if die in machine.out
         }
         expert_bytes = machine.setup.expert_bytes(machine.setup.instances[k].role)
-        expert_bytes /= pool.own.pp_stages  # a die has those of its stage
+        expert_bytes /= role_pool.own.pp_stages  # a die has those of its stage
         die_bytes = self.missing(k, lost_places) * expert_bytes if live_dies else 0.0
         end_recovery = self._recovery_end(k)
         if die_bytes > 0.0:
@@ -264,7 +264,7 @@ class Incidents:
         return self.agenda.add(t_s, end_recovery)
 
     def _recovery_end(self, k: int) -> Then:
-        """The action that ends a recovery of instance k, unless another begins before it."""
+        """The action that ends a recovery of instance k, void once another recovery begins."""
         self.pending.add(k)
         return self._void_if_superseded(k, partial(self._finish_recovery, k))
 
@@ -278,15 +278,15 @@ class Incidents:
         for rank, die in enumerate(members):
             if die is None or die in machine.out:
                 members[rank] = None
-                if may_replace and (spares := machine.spares(k)):
-                    spares_taken.append(spares[0])
+                if may_replace and (spare_dies := machine.spares(k)):
+                    spares_taken.append(spare_dies[0])
                     members[rank] = spares_taken[-1]
         self._log_spares(k, spares_taken, t_s)
         if not machine.serving_dies(k):
             self.down[k].detail = "no die is left to serve"
             return self._free_instance(k, t_s)
         try:
-            machine.adopt(k, machine.price(k))
+            machine.adopt_costs(k, machine.price(k))
             self.life.restored(k, t_s)
         except (HardwareError, ModelError, ExpertsError) as error:
             self.down[k].detail = f"cannot serve: {error}"
@@ -295,7 +295,7 @@ class Incidents:
         return None
 
     def _free_instance(self, k: int, t_s: float) -> None:
-        """With elastic instances, free the NPUs of instance k, which will not serve again."""
+        """If instances come and go, take instance k, which will not serve again, off its NPUs."""
         if not self.life.moves:
             return
         world, instance = self.machine.world, self.machine.setup.instances[k]
@@ -344,7 +344,7 @@ class Incidents:
         machine.lay_flows(t_s)
 
     def _log_die_count(self, k: int, kind: Kind, t_s: float) -> None:
-        """Log the number of serving dies of instance k if it is, or was, not all of them."""
+        """Log how many dies of instance k serve if these are fewer than all, or were before."""
         instance, die_count = self.machine.setup.instances[k], len(self.machine.serving_dies(k))
         if k in self.shrunk:
             self.shrunk.pop(k).end_s = t_s
@@ -368,13 +368,14 @@ class MemoryServers:
     """Memory servers that failed, and the memory pool on the remaining ones."""
 
     def __init__(self, machine: Machine, log: list[Event]) -> None:
+        """Begin with the servers that the fabric lacks; losses of blocks go into `log`."""
         self._machine, self._log = machine, log
         self._out = nodes_without_dram(machine.fabric)
         if self._out:
-            self._resize()
+            self._resize_pools()
 
-    def adjust(self, t_s: float) -> None:
-        """Drop the blocks of servers that failed and resize the pool when the machine changed."""
+    def adjust_pools(self, t_s: float) -> None:
+        """After a change of the machine, drop blocks of failed servers and resize the pools."""
         failed_nodes = nodes_without_dram(self._machine.fabric)
         lost_nodes, repaired_nodes = failed_nodes - self._out, self._out - failed_nodes
         if self._machine.world.settings.pool_enabled:
@@ -383,13 +384,13 @@ class MemoryServers:
                 self._out |= {node}
         self._out = failed_nodes
         if lost_nodes or repaired_nodes:
-            self._resize()
+            self._resize_pools()
 
     def _lose_blocks(self, node: int, t_s: float) -> None:
         """Drop the KV blocks of a node that failed, and log their number."""
         machine = self._machine
         pool, ssd = machine.world.pool, machine.world.ssd
-        keeps_ssd = int(machine.setup.scenario.recovery.lost_blocks == "ssd")
+        ssd_stays = int(machine.setup.scenario.recovery.lost_blocks == "ssd")
         lost_blocks = 0
         namespaces = machine.setup.namespaces
         for pool_row in range(pool.capacity.size):
@@ -398,21 +399,21 @@ class MemoryServers:
             if node in node_of_part:
                 is_up = (~np.isin(node_of_part, list(self._out))).astype(np.int8)
                 for part_number in np.flatnonzero(node_of_part == node).tolist():
-                    lost_blocks += lose_server(pool, ssd, pool_row, part_number, is_up, keeps_ssd)
-        consequence = "read again from the SSD tier" if keeps_ssd else "lost"
+                    lost_blocks += lose_server(pool, ssd, pool_row, part_number, is_up, ssd_stays)
+        consequence = "read again from the SSD tier" if ssd_stays else "lost"
         sentence = f"{lost_blocks:,} KV blocks of node {node} {consequence}"
         self._log.append(Event(t_s, Kind.POOL_LOST, sentence, element=f"node {node}"))
 
-    def _resize(self) -> None:
-        """Set the memory pool's capacity to the DRAM of the nodes whose servers work."""
+    def _resize_pools(self) -> None:
+        """Set the capacity of memory pools to the DRAM of the nodes whose servers work."""
         machine = self._machine
         pool = machine.world.pool
         if not machine.world.settings.pool_enabled:
             return
         quotas = machine.setup.quotas
-        for row in range(pool.capacity.size):
-            nodes = machine.setup.pool_nodes(row // len(quotas))
+        for pool_row in range(pool.capacity.size):
+            nodes = machine.setup.pool_nodes(pool_row // len(quotas))
             dram_left = dram(machine.fabric, [node for node in nodes if node not in self._out])
             dram_share = dram_left / max(dram(machine.fabric, nodes), 1e-9)
-            blocks = machine.setup.pool_blocks * dram_share * quotas[row % len(quotas)]
-            resize(pool, row, int(blocks))
+            pool_blocks = machine.setup.pool_blocks * dram_share * quotas[pool_row % len(quotas)]
+            resize(pool, pool_row, int(pool_blocks))

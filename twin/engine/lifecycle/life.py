@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from twin.engine.in_hbm import drop_idle, first_kv_cell
+from twin.engine.in_hbm import drop_idle_blocks, first_kv_cell
 from twin.engine.lifecycle.agenda import Agenda
 from twin.engine.lifecycle.faults import is_empty_decode, is_empty_prefill, move_requests_away
 from twin.engine.lifecycle.loading import Dram, Loading, Residency, Then
@@ -92,8 +92,8 @@ class Life:
             machine.lay_flows()
 
     def share_dram(self, residency: Residency, model: int) -> None:
-        """Use this table of DRAM with other models, as the model of this number. Stores the weights
-        of the serving instances, and those of all pools where DRAM is unbounded."""
+        """Use this table of DRAM together with other models, as model number `model`. Stores the
+        weights of the serving instances, and those of all pools where DRAM is unbounded."""
         self.residency, self._model = residency, model
         for pool in residency.pools:
             for stored, weight_bytes in self._weights_of.values() if not pool.is_bounded else ():
@@ -103,7 +103,7 @@ class Life:
                 self._store_model(number)
 
     def in_state(self, role: str, *states: str, at: int | None = None) -> list[int]:
-        """Numbers of instances of a role in one of some states; at: of that supernode."""
+        """Numbers of the instances of a role in one of these states; at: only of that supernode."""
         return [
             k for k, instance in enumerate(self.setup.instances)
             if instance.role == role and self.state[k] in states and at in (None, self.supernode[k])
@@ -115,8 +115,8 @@ class Life:
         return dies | self.machine.dies_in_use()  # spare dies too
 
     def may_yield(self, k: int, *, urgent: bool) -> bool:
-        """Whether another model may take instance k: more than the minimum serve, and no request
-        is inside unless `urgent`."""
+        """Whether another model may take instance k: more than the minimum serve, and no request is
+        inside unless `urgent`."""
         serving = self.in_state(self.setup.instances[k].role, "serve", at=self.supernode[k])
         may_yield = k in serving and len(serving) > self.rule.least_instances
         return may_yield and (urgent or not requests_inside(self.machine.world))
@@ -126,7 +126,7 @@ class Life:
         return set(self.machine.serving_dies(k)) | self.dies[k]
 
     def lose_dies(self, dies: Set[int], t_s: float) -> None:
-        """Handle failed dies: instances starting on them stop, failed DRAM loses its models."""
+        """After dies failed: stop instances that start on them; failed DRAM loses its models."""
         self.residency.lose_nodes(nodes_without_dram(self.machine.fabric))
         for number, state in enumerate(self.state):
             if state in STARTS and self.dies[number] & dies:
@@ -136,7 +136,7 @@ class Life:
                 self._stop_waiting(number, t_s)
 
     def fail(self, k: int, t_s: float) -> None:
-        """Stop instance k at t_s; the router is informed later."""
+        """Stop instance k at t_s, as dies or links failed; the router is informed later."""
         self.machine.world.instance.up[self.machine.column(k)] = 0
         if self.state[k] == "drain":
             self.stops.add(k)
@@ -153,11 +153,11 @@ class Life:
             self._enter_state(k, "serve", t_s)
 
     def end(self, k: int, t_s: float) -> None:
-        """Take instance k off its dies, whose HBM loses its blocks; run the action that waits."""
+        """Take instance k off its dies; HBM loses its blocks; run the action that waits for it."""
         instance, world = self.setup.instances[k], self.machine.world
         if instance.role != "decode":
             cell = first_kv_cell(world, instance.index)
-            drop_idle(world, cell, first_kv_cell(world, instance.index + 1))
+            drop_idle_blocks(world, cell, first_kv_cell(world, instance.index + 1))
         self.stops.discard(k)
         self.set_open(k, 0, up=0)
         self.machine.members[k] = [None] * len(self.dies[k])
@@ -192,7 +192,7 @@ class Life:
             self.spans.append(self._span[k])
 
     def set_open(self, k: int, opened: int, *, up: int) -> None:
-        """Open or close instance k to the router; with `up` 0 it also stops computing."""
+        """Open (1) or close (0) instance k to the router; with `up` 0 it also stops computing."""
         instance, column = self.machine.world.instance, self.machine.column(k)
         instance.open[column], instance.up[column] = opened, up
 
@@ -208,18 +208,18 @@ class Life:
         start_number = self._begun[k]
 
         def void_if_aborted(action: Then) -> Then:
-            """The action, void once this start has been aborted."""
+            """The action, which does nothing once this start has been aborted."""
             return lambda now_s: action(now_s) if start_number == self._begun[k] else None
 
         if over == "role" and len({*self._weights_of.values()}) == 1:
             self._store_model(k)
-        graphs_s, process_s = (self._regroup_s, 0.0) if over else (0.0, self._process_s)
+        graph_capture_s, process_s = (self._regroup_s, 0.0) if over else (0.0, self._process_s)
 
         def make_graphs(now_s: float) -> None:
             """Capture graphs, where that takes time, then serve."""
-            if graphs_s:
+            if graph_capture_s:
                 self._enter_state(k, "graphs", now_s)
-                self.agenda.add(now_s + graphs_s, void_if_aborted(partial(self._serve, k)))
+                self.agenda.add(now_s + graph_capture_s, void_if_aborted(partial(self._serve, k)))
             else:
                 self._serve(k, now_s)
 
@@ -232,7 +232,7 @@ class Life:
         def find_weights(now_s: float) -> None:
             """Load the weights from DRAM if they are there, otherwise from object storage first."""
             model, model_bytes = self._stored_model(k)
-            is_in_dram = [dram.touch(model) for dram in self._drams_of(k)]
+            is_in_dram = [dram.touch(model) for dram in self._weight_sources(k)]
             if is_in_dram and all(is_in_dram):
                 return load_weights(now_s)
             self._enter_state(k, "fetch", now_s)
@@ -242,7 +242,7 @@ class Life:
             waiting_loads = self._fetching[self.supernode[k], model]
             waiting_loads[k] = load_weights
             if len(waiting_loads) == 1:
-                self._fetch(waiting_loads, now_s)
+                self._fetch_model(waiting_loads, now_s)
             return None
 
         if process_s:
@@ -250,14 +250,14 @@ class Life:
         else:
             find_weights(t_s)
 
-    def _fetch(self, waiting: dict[int, Then], t_s: float) -> None:
-        """Fetch a model for the first instance that can; all that wait load it then."""
+    def _fetch_model(self, waiting: dict[int, Then], t_s: float) -> None:
+        """Fetch a model for the first instance that can; all in `waiting` load it after that."""
 
         def load_all(now_s: float) -> None:
             """Let every instance that waits load the model."""
-            loads = [*waiting.values()]
+            load_actions = [*waiting.values()]
             waiting.clear()
-            for begin_load in loads:
+            for begin_load in load_actions:
                 begin_load(now_s)
 
         while waiting:
@@ -274,9 +274,9 @@ class Life:
         waiting_loads = self._fetching[self.supernode[k], self._stored_model(k)[0]]
         was_first = next(iter(waiting_loads), None) == k
         if waiting_loads.pop(k, None) is not None and was_first:
-            self._fetch(waiting_loads, t_s)
+            self._fetch_model(waiting_loads, t_s)
 
-    def _drams_of(self, k: int) -> list[Dram]:
+    def _weight_sources(self, k: int) -> list[Dram]:
         """DRAMs from which instance k reads its weights; none: object storage."""
         nodes = self.machine.fabric.nodes_of(self.setup.instances[k].die_of_rank)
         return self.residency.drams(self.rule.weights, nodes)
@@ -288,17 +288,17 @@ class Life:
 
     def _store_model(self, k: int) -> None:
         """Store the model in the DRAM from which instance k reads."""
-        drams, (model_name, size_bytes) = self._drams_of(k), self._stored_model(k)
+        drams, (model_name, size_bytes) = self._weight_sources(k), self._stored_model(k)
         for dram in drams:
             dram.store(model_name, size_bytes / len(drams))
 
     def is_warm(self, k: int) -> bool:
         """Whether the DRAM from which instance k reads contains the model."""
-        drams = self._drams_of(k)
+        drams = self._weight_sources(k)
         return bool(drams) and all(self._stored_model(k)[0] in dram.held for dram in drams)
 
-    def start_s(self) -> float:
-        """Seconds from a start on free NPUs to serving, of the slower of the two pools."""
+    def full_start_s(self) -> float:
+        """Seconds from a start on free NPUs to serving, of the slowest role."""
         fetch_s = 0.0
         if self.rule.weights == "object_storage":
             largest_bytes = max(size for _, size in self._weights_of.values())
@@ -327,7 +327,7 @@ class Life:
         instance, machine = self.setup.instances[k], self.machine
         machine.members[k] = list(instance.die_of_rank)
         try:
-            machine.adopt(k, machine.price(k))
+            machine.adopt_costs(k, machine.price(k))
         except HardwareError:  # links have failed since it began to start
             machine.members[k] = [None] * instance.dies
             self._enter_state(k, "off", t_s)
@@ -356,7 +356,7 @@ class Life:
         return True
 
     def _end_if_empty(self, k: int, span: Span, t_s: float) -> None:
-        """End instance k once its last request has left; `span`: this drain."""
+        """End instance k once its last request has left, if its drain (`span`) still lasts."""
         if self._span.get(k) is not span:
             return  # it has been opened again
         seat, world = self.setup.instances[k], self.machine.world

@@ -33,6 +33,7 @@ class Dram:
     """Whole models by key, the least recently used first, within room_bytes of DRAM."""
 
     def __init__(self, room_bytes: float) -> None:
+        """Begin without a model; room_bytes infinite: models are never evicted."""
         self._room_bytes = room_bytes
         self.held: OrderedDict[Hashable, float] = OrderedDict()
 
@@ -60,6 +61,7 @@ class Residency:
     """DRAM for weights: of the memory pool, each supernode's behind a front router, or of nodes."""
 
     def __init__(self, setups: Sequence[Setup]) -> None:
+        """Begin with empty DRAM, as much as all these models lend in each pool or node."""
         lent_bytes = 0.0  # by a node
         for setup in setups:  # of the memory pool each model has a part
             pool = setup.scenario.memory_pool
@@ -74,11 +76,11 @@ class Residency:
         self.nodes = defaultdict[int, Dram](lambda: Dram(lent_bytes or math.inf))
         self._out: set[int] = set()
 
-    def drams(self, source: str, nodes: Sequence[int]) -> list[Dram]:
-        """DRAMs from which an instance on these nodes reads its weights; none: object storage."""
-        if source == "pool":
+    def drams(self, weights_from: str, nodes: Sequence[int]) -> list[Dram]:
+        """DRAMs for weights of an instance on these nodes, by `elastic.weights`; may be none."""
+        if weights_from == "pool":
             return [self.pools[int(nodes[0] // self._nodes)]]
-        return [self.nodes[node] for node in sorted(nodes)] if source == "local" else []
+        return [self.nodes[node] for node in sorted(nodes)] if weights_from == "local" else []
 
     def lose_nodes(self, failed_nodes: Set[int]) -> None:
         """Delete models of failed nodes, and all of bounded pools, which lost a part of each."""
@@ -113,7 +115,7 @@ class Loading:
         self._plane = w.PLANES.index(machine.setup.scenario.memory_pool.read_plane)
 
     def fetch(self, k: int, dies: Sequence[int], size: float, t_s: float, then: Then) -> None:
-        """Fetch `size` bytes from object storage, then call `then`; no path: HardwareError."""
+        """Fetch `size` stored bytes for instance k, then call `then`; no path: HardwareError."""
         self._begin_transfer(k, Coming(True, tuple(dies)), size, t_s, then)
 
     def load(self, k: int, dies: Sequence[int], size: float, t_s: float, then: Then) -> None:
@@ -158,7 +160,7 @@ class Loading:
             machine.set_pace(machine.weights_flow(k), bytes_per_s)
 
     def _bytes_per_s(self, k: int) -> float:
-        """Present bytes/s of the transfer to instance k: what it wants until its level is set."""
+        """Present bytes/s of the transfer to instance k; until its level is set, those it wants."""
         traffic, flow = self._machine.world.traffic, self._machine.weights_flow(k)
         if traffic.alone[flow] >= IDLE:  # the way is gone: a fault
             return 0.0
@@ -195,7 +197,7 @@ class Loading:
         self._agenda.add(t_s + check_after_s, check_transfer)
 
     def _end_transfer(self, k: int) -> None:
-        """End the transfer to instance k and share its bandwidth among the others."""
+        """End the transfer to instance k; the other transfers share its bandwidth."""
         self._machine.set_pace(self._machine.weights_flow(k), 0.0)
         del self._under_way[k], self._machine.coming[k]
         self._set_paces()

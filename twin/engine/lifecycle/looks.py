@@ -26,7 +26,7 @@ LEAST = 0.05  # instances: of less, no share says anything
 STEPS = 4  # towards the load that keeps the SLO
 
 
-def _combine(prefill: Measured, decode: Measured) -> Measured:
+def _combine_measured(prefill: Measured, decode: Measured) -> Measured:
     """Measurements of colocated instances: waiting work and needed instances add up, as an
     iteration computes prompts, then answers; of use and latency the worse counts."""
     return (
@@ -39,20 +39,22 @@ class Forecast:
     """Forecast of a load lead_s ahead, with a margin learnt from forecasts that were too low."""
 
     def __init__(self, lead_s: float) -> None:
+        """Begin without a forecast; each one is of the load lead_s later."""
         self._lead_s = lead_s
         self._made: deque[tuple[float, float]] = deque()
         self._looked_s = 0.0
         self._squares, self._weight = 0.0, 0.0
 
     def forecast(self, t_s: float, present_load: float, predicted: float) -> float:
-        """A predicted load plus one deviation of past underestimates; present_load: at t_s."""
-        earlier = None
+        """The load `predicted` for lead_s after t_s, plus one deviation of past underestimates,
+        learnt as present_load (at t_s) shows what the forecast made lead_s ago should have been."""
+        forecast = None
         while self._made and self._made[0][0] <= t_s - self._lead_s:
-            earlier = self._made.popleft()[1]
+            forecast = self._made.popleft()[1]
         self._made.append((t_s, predicted))
-        if earlier is not None:
+        if forecast is not None:
             memory_decay = math.exp((self._looked_s - t_s) / REMEMBERED_S)
-            relative_excess = max(0.0, present_load / earlier - 1.0) if earlier > LEAST else 0.0
+            relative_excess = max(0.0, present_load / forecast - 1.0) if forecast > LEAST else 0.0
             # Of errors that are as often too little as too much, half are counted.
             self._squares = memory_decay * self._squares + 2.0 * relative_excess**2
             self._weight = memory_decay * self._weight + 1.0
@@ -87,21 +89,21 @@ class Look:
     def measure(
         self, instances: Mapping[str, Sequence[int]], starting: Mapping[str, int], t_s: float
     ) -> dict[str, Measured]:
-        """Measurement of each pool over its serving instances, given by number; starting: instances
-        that will serve within the lead time."""
+        """Measurement of each pool over its serving instances (by role: their rows); starting:
+        number of instances of each role that will serve within the lead time."""
         span_s = max(t_s - self._looked_s, 1e-9)
         self._looked_s = t_s
         self._update_rates(span_s)
         handed_on_per_s, pools = math.inf, {}
-        for role, numbers in instances.items():
-            columns, measures = np.array(numbers, np.int64), []
+        for role, rows in instances.items():
+            row_numbers, measures = np.array(rows, np.int64), []
             if role != "decode":
-                measured_prefill = self._measure_prefill(columns, starting[role], t_s, span_s)
+                measured_prefill = self._measure_prefill(row_numbers, starting[role], t_s, span_s)
                 handed_on_per_s = measured_prefill[1]
                 measures.append(measured_prefill[0])
             if role != "prefill":
-                measures.append(self._measure_decode(columns, handed_on_per_s, t_s))
-            pools[role] = measures[0] if len(measures) == 1 else _combine(*measures)
+                measures.append(self._measure_decode(row_numbers, handed_on_per_s, t_s))
+            pools[role] = measures[0] if len(measures) == 1 else _combine_measured(*measures)
         return pools
 
     def _update_rates(self, span_s: float) -> None:
@@ -142,30 +144,30 @@ class Look:
         # Of a fresh token, which attends to all before it, those that hit too.
         pairs = 0.5 * (2.0 - fresh_share) * mean_rates["squares"] / max(mean_rates["tokens"], 1e-9)
         batch_s = prefill.pass_s + budget * (prefill.s_per_token + pairs * prefill.s_per_pair)
-        rates = budget / batch_s  # tokens/s
+        speeds = budget / batch_s  # tokens/s
         if mean_rates["full_s"] > 1e-9:  # uneven dies and reads, which the line leaves out
             self._reached = mean_rates["full_line_s"] / mean_rates["full_s"]
-        rates = rates * self._reached
-        pool_tokens_per_s, one_rate = max(float(rates[columns].sum()), 1e-9), float(rates.max())
+        speeds = speeds * self._reached
+        pool_tokens_per_s, one_per_s = max(float(speeds[columns].sum()), 1e-9), float(speeds.max())
         coming_tokens_per_s = mean_rates["tokens"] * fresh_share
-        later_rate = pool_tokens_per_s + starting * one_rate  # when one that starts now serves
+        later_per_s = pool_tokens_per_s + starting * one_per_s  # when one that starts now serves
         # Prompt tokens in the queue when an instance that starts now serves.
-        excess_per_s = coming_tokens_per_s - 0.5 * (pool_tokens_per_s + later_rate)
+        excess_per_s = coming_tokens_per_s - 0.5 * (pool_tokens_per_s + later_per_s)
         backlog = max(0.0, fresh_share * queued_tokens + excess_per_s * self._lead_s)
-        needed_now = self._rate["tokens"] * fresh_share / one_rate
+        present_instances = self._rate["tokens"] * fresh_share / one_per_s
         needed = max(
-            self._forecasts[0].forecast(t_s, needed_now, coming_tokens_per_s / one_rate),
-            (coming_tokens_per_s + backlog / self._lead_s) / one_rate,  # and is gone as long after
+            self._forecasts[0].forecast(t_s, present_instances, coming_tokens_per_s / one_per_s),
+            (coming_tokens_per_s + backlog / self._lead_s) / one_per_s,  # and is gone as long after
         )
         measurement = (
             in_queue, queued_tokens / (budget * max(columns.size, 1)),
             max(0.0, self._rate["computed"] / pool_tokens_per_s),
             self._mean_ttft_s(t_s, span_s) / self._ttft_s, needed if self._foresees else math.nan,
         )  # fmt: skip
-        return measurement, mean_rates["requests"] * later_rate / max(coming_tokens_per_s, 1e-9)
+        return measurement, mean_rates["requests"] * later_per_s / max(coming_tokens_per_s, 1e-9)
 
     def _mean_ttft_s(self, t_s: float, span_s: float) -> float:
-        """Mean TTFT (s) of first tokens since the last measurement; 0 without one."""
+        """Mean TTFT (s) of first tokens in the span_s before t_s; 0 without one."""
         requests = self.world.request
         rows = slice(self._oldest, self._arrived)
         first_token_s, arrival_s = requests.transfer_end_s[rows], requests.arrival_s[rows]
@@ -176,7 +178,7 @@ class Look:
         return float((first_token_s[is_new] - arrival_s[is_new]).mean()) if is_new.any() else 0.0
 
     def _measure_decode(self, at: np.ndarray, handed_on_per_s: float, t_s: float) -> Measured:
-        """Measurement of decode instances in rows `at`; without slots or KV space requests wait."""
+        """Measurement of decode instances in rows `at`; handed_on_per_s: requests from prefill."""
         decode, counters = self.world.decode, self.world.record.counters
         waiting = int(counters[w.FRONTED]) + sum(int(counters[counter]) for counter in BACK)
         waiting -= int(counters[w.ROUTED] + counters[w.REJECTED_ROUTER] + counters[w.GIVEN_UP])
@@ -192,10 +194,10 @@ class Look:
         needed = math.nan
         if self._foresees:
             requests_coming = waiting + float(decode.taken.sum()) - decoding
-            requests_of_one = self._requests_of_one()
+            requests_of_one = self._requests_of_one_instance()
             later_requests = self._expected_decoding(decoding, requests_coming, handed_on_per_s)
-            needed_later = later_requests / requests_of_one
-            needed = self._forecasts[1].forecast(t_s, decoding / requests_of_one, needed_later)
+            later_instances = later_requests / requests_of_one
+            needed = self._forecasts[1].forecast(t_s, decoding / requests_of_one, later_instances)
         return (waiting, (taken + waiting) / slots, busy, max(0.0, tpot_s) / self._tpot_s, needed)
 
     def _expected_decoding(self, decoding: float, coming: float, handed_on_per_s: float) -> float:
@@ -208,19 +210,19 @@ class Look:
         stay_share = math.exp(-leave_per_s * self._lead_s)
         return decoding * stay_share + join_per_s * (1.0 - stay_share) / leave_per_s
 
-    def _requests_of_one(self) -> float:
+    def _requests_of_one_instance(self) -> float:
         """Number of the present requests whose tokens one instance makes within the SLO. It scales
         the requests of the fullest instance within its slots and KV space; the deviation of a rank
         from the mean goes with the square root of their number."""
         decode, costs, ranks = self.world.decode, self.world.costs, self.world.settings.decode_ranks
-        k = int(np.argmax(decode.in_batch))
-        rank_requests = decode.requests.reshape(-1, ranks)[k]
-        rank_context_tokens = decode.context.reshape(-1, ranks)[k]
+        fullest = int(np.argmax(decode.in_batch))
+        rank_requests = decode.requests.reshape(-1, ranks)[fullest]
+        rank_context_tokens = decode.context.reshape(-1, ranks)[fullest]
         request_count = float(rank_requests.sum())
         if not request_count:
             return max(float(decode.room.max()), 1.0)
-        role = self.machine.roles[self._place[k]]
-        hot_table = costs.decode_hot_tokens, costs.decode_hot_factor[k]
+        role_costs = self.machine.roles[self._place[fullest]]
+        hot_table = costs.decode_hot_tokens, costs.decode_hot_factor[fullest]
 
         def iteration_s(factor: float) -> float:
             """Seconds of an iteration with `factor` times today's load."""
@@ -228,11 +230,11 @@ class Look:
                 np.maximum(0.0, load.mean() * factor + (load - load.mean()) * math.sqrt(factor))
                 for load in (rank_requests, rank_context_tokens)
             )
-            tables = 0, ranks, *hot_table, role.operator_sink()
-            return float(decode_iteration_s(role.decode, requests, context, *tables))
+            more_args = 0, ranks, *hot_table, role_costs.operator_sink()
+            return float(decode_iteration_s(role_costs.decode, requests, context, *more_args))
 
-        kv_share = float(rank_context_tokens.sum()) / (decode.kv_tokens[k] * ranks)
-        highest_fullness = max(request_count / float(decode.room[k]), kv_share)
+        kv_share = float(rank_context_tokens.sum()) / (decode.kv_tokens[fullest] * ranks)
+        highest_fullness = max(request_count / float(decode.room[fullest]), kv_share)
         least_load, most_load = 1.0 / request_count, 1.0 / highest_fullness
         limit_s = NEAR_SLO * self._tpot_s * self._per_iteration
         least_s, most_s = iteration_s(least_load), iteration_s(most_load)

@@ -15,7 +15,7 @@ from twin.engine import codes as w
 from twin.engine.build import slots_of_decode_ranks
 from twin.engine.columns import World
 from twin.engine.contention.flows import Coming, Flow, Seat, flows_of, lay_out
-from twin.engine.contention.traffic import load_servers
+from twin.engine.contention.traffic import set_server_loads
 from twin.engine.setup import Setup
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
@@ -69,7 +69,7 @@ class Machine:
         self._slots = slots_of_decode_ranks(setup, setup.of_role("decode"))
         self.roles: list[RoleCosts] = [self._built_costs(k) for k in range(len(self.members))]
         for k, costs in enumerate(self.roles):
-            self.adopt(k, costs)
+            self.adopt_costs(k, costs)
         self.lay_flows()
 
     def _built_costs(self, k: int) -> RoleCosts:
@@ -123,7 +123,7 @@ class Machine:
         return int(self.world.traffic.first[w.WEIGHTS]) + self.column(k)
 
     def ranks(self, k: int) -> list[tuple[int | None, ...]]:
-        """Dies of each rank of instance k; a rank with a missing die serves nothing."""
+        """Dies of each rank of instance k; None: a missing die, whose rank serves nothing."""
         members, instance = self.members[k], self.setup.instances[k]
         dies_per_rank = 1 if instance.role == "prefill" else self.setup.rank_dies
         return [
@@ -143,7 +143,7 @@ class Machine:
         return range(instance.index * rank_count, (instance.index + 1) * rank_count)
 
     def put_in_force(self, in_force: Sequence[Fault]) -> None:
-        """Put exactly these faults in force: network, ports, and dies that cannot serve."""
+        """Put exactly these faults in force: set network, ports, and dies that cannot serve."""
         self.in_force, faults = list(in_force), tuple(in_force)
         network = partial(with_faults, self._whole, faults)
         self.fabric = cached_answer(self._states, faults, network, STATES_KEPT)  # with its prices
@@ -157,8 +157,8 @@ class Machine:
         full_bytes_per_s = port_rates(self._whole, plane)[first_port]
         rate_share = port_rates(self.fabric, plane) / full_bytes_per_s
         transfer = self.world.transfer
-        serving = ((i.role, self.serving_dies(k)) for k, i in enumerate(self.setup.instances))
-        collision = transfer_collision(self.fabric, serving, plane)
+        serving_dies = ((i.role, self.serving_dies(k)) for k, i in enumerate(self.setup.instances))
+        collision = transfer_collision(self.fabric, serving_dies, plane)
         port_bytes_per_s = self._port.bytes_per_s * rate_share / collision.mean
         transfer.granted[:] = self.setup.costs.handed_bytes_per_s(port_bytes_per_s)
         transfer.capacity[:] = transfer.granted
@@ -180,8 +180,8 @@ class Machine:
         state_key = tuple(self.in_force), instance.role, dies
         return cached_answer(self._priced, state_key, new_costs, PRICES_KEPT)
 
-    def adopt(self, k: int, costs: RoleCosts) -> None:
-        """Use these costs for instance k from now on."""
+    def adopt_costs(self, k: int, costs: RoleCosts) -> None:
+        """Use these costs for instance k from now on: coefficients, slots, KV space, ports."""
         self.roles[k] = costs
         instance = self.setup.instances[k]
         costs_in_use, traffic = self.world.costs, self.world.traffic
@@ -199,9 +199,9 @@ class Machine:
             self._price_copies(k)
         if instance.role != "decode":
             self._price_reads(instance_row, costs)
-        crowding = traffic.crowding[int(traffic.first[w.EXPERTS]) + self.column(k)]
-        prices_now[instance_row, carried_places] *= crowding
-        costs_in_use.priced[self.column(k)] = crowding
+        wire_factor = traffic.crowding[int(traffic.first[w.EXPERTS]) + self.column(k)]
+        prices_now[instance_row, carried_places] *= wire_factor
+        costs_in_use.priced[self.column(k)] = wire_factor
         self._set_ports(k)
 
     def _price_copies(self, k: int) -> None:
@@ -211,10 +211,10 @@ class Machine:
         if self.world.settings.swap_bytes <= 0.0 or not dies:
             return
         costs, block_tokens = self.setup.costs, self.setup.scenario.memory_pool.block_tokens
-        layers = kv_layers(costs.deployed.shape, costs.deployed.drafter)
+        layer_count = kv_layers(costs.deployed.shape, costs.deployed.drafter)
         token_bytes = costs.held_kv * costs.kv_bytes_per_token
         role = self.roles[k]
-        layer_bytes = token_bytes / layers * role.die_kv * role.pool.own.pp_stages
+        layer_bytes = token_bytes / layer_count * role.die_kv * role.pool.own.pp_stages
         copies_rate = copies_bytes_per_s(self.facts, block_tokens * layer_bytes)
         bytes_per_s = host_copy_rates(self.fabric, dies, "ub")
         instance_row = self.setup.instances[k].index
@@ -269,21 +269,21 @@ class Machine:
 
     def _set_slots(self, k: int) -> None:
         """Set the slots of instance k's ranks: none where a die is missing."""
-        instance, ranks = self.setup.instances[k], self.rank_rows(k)
+        instance, rank_rows = self.setup.instances[k], self.rank_rows(k)
         has_all_dies = np.array([None not in rank for rank in self.ranks(k)])
         decode = self.world.decode
-        decode.slots[ranks] = np.where(has_all_dies, self._slots[ranks], 0)
-        decode.room[instance.index] = decode.slots[ranks].sum()
+        decode.slots[rank_rows] = np.where(has_all_dies, self._slots[rank_rows], 0)
+        decode.room[instance.index] = decode.slots[rank_rows].sum()
         decode.floor[instance.index], decode.refused[instance.index] = 0, np.inf
 
     def lay_flows(self, t_s: float = 0.0) -> None:
         """Lay out all flows again from t_s on, after a change of the fabric or of members."""
         scenario, first_flows = self.setup.scenario, self.world.traffic.first
-        seats, settings = self.seats(), (scenario.deployment, scenario.memory_pool)
+        seats, pool_settings = self.seats(), (scenario.deployment, scenario.memory_pool)
         flows_by_key = self.fabric.once("flows", dict[Hashable, list[Flow]])
-        flows_key = (*settings, *first_flows.tolist(), *seats)
-        flows = partial(flows_of, scenario, self.fabric, seats, first_flows)
-        self.flows = cached_answer(flows_by_key, flows_key, flows)
+        flows_key = (*pool_settings, *first_flows.tolist(), *seats)
+        make_flows = partial(flows_of, scenario, self.fabric, seats, first_flows)
+        self.flows = cached_answer(flows_by_key, flows_key, make_flows)
         if self.epochs and self.epochs[-1].t_s == t_s:
             self.epochs.pop()
         self.epochs.append(Epoch(t_s, self.fabric, self.flows, seats))
@@ -299,7 +299,7 @@ class Machine:
         self.flows = flows_of(self.setup.scenario, self.fabric, self.seats(), first_flows)
 
     def seats(self) -> list[Seat]:
-        """Serving instances with dies, pool nodes and weights in transfer, without failed dies."""
+        """Instances with their serving dies that have not failed, pool nodes and coming weights."""
         pool_of = self.setup.pool_of
         return [
             Seat(
@@ -333,15 +333,15 @@ class Machine:
             pool_reads.home[instance, : node_of_part.size] = np.searchsorted(nodes, node_of_part)
             pool_reads.answers[instance, : node_of_part.size] = np.isin(node_of_part, flow.sources)
             if pool_reads.requested[instance].any():
-                load_servers(self.world, instance)
+                set_server_loads(self.world, instance)
 
     def _set_hosts(self, swaps: Flow) -> None:
         """Set the node of each rank of the instance with these swaps (that of the rank's first
         die), and bytes/s of copies between dies and their nodes' memory: in all, and mean."""
-        decoders = [k for k, seat in enumerate(self.setup.instances) if seat.role != "prefill"]
-        instance = decoders[swaps.instance]
-        dies = [next((die for die in rank if die is not None), 0) for rank in self.ranks(instance)]
+        decoding = [k for k, seat in enumerate(self.setup.instances) if seat.role != "prefill"]
+        decoder = decoding[swaps.instance]
+        dies = [next((die for die in rank if die is not None), 0) for rank in self.ranks(decoder)]
         node_index = np.searchsorted(swaps.nodes, self.fabric.node[self.fabric.dies[dies]])
         decode = self.world.decode
-        decode.host[self.rank_rows(instance)] = np.minimum(node_index, len(swaps.nodes) - 1)
+        decode.host[self.rank_rows(decoder)] = np.minimum(node_index, len(swaps.nodes) - 1)
         decode.host_bytes_per_s[swaps.instance] = swaps.rate, swaps.rate / swaps.sources.size

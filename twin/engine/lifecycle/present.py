@@ -21,6 +21,7 @@ class Present:
     """Instances and NPUs by pool over time; a colocated instance counts in both, its NPUs once."""
 
     def __init__(self, setup: Setup, elastic: Elastic | None) -> None:
+        """Read from the life cycles of `elastic`; None: all instances are there all the time."""
         self._setup, self._elastic = setup, elastic
 
     def _instance_s(self, role: str, edges_s: np.ndarray, *states: str) -> np.ndarray:
@@ -35,7 +36,7 @@ class Present:
         return instance_s
 
     def _mean_instances(self, windows: int, role: str, *states: str) -> Counts:
-        """Mean instances of a pool in some states (none given: in any), by window."""
+        """Mean instances of a pool in some states (none given: in any), in each of `windows`."""
         if self._elastic is None:
             return len(self._setup.of_role(role))
         window_edges_s = np.linspace(0.0, self._setup.scenario.horizon_s, windows + 1)
@@ -52,7 +53,7 @@ class Present:
         return prefill, decode
 
     def npus_held(self, windows: int) -> tuple[Counts, Counts]:
-        """Mean NPUs of all instances, and of prefill, f8[windows] or one number for all."""
+        """Mean NPUs of all instances, and of prefill alone, f8[windows] or one number for all."""
         prefill_npus = self._mean_instances(windows, "prefill") * self._npus_each("prefill")
         if self._elastic is None:  # pools may share NPUs
             used_dies = {die for instance in self._setup.instances for die in instance.die_of_rank}
@@ -60,7 +61,7 @@ class Present:
         return self._mean_npus(windows), prefill_npus
 
     def _mean_npus(self, windows: int, *states: str) -> Counts:
-        """NPUs of all pools in some states (none given: in any), means by window."""
+        """Mean NPUs of all pools in some states (none given: in any), in each of `windows`."""
         roles = self._setup.roles
         return sum(
             self._mean_instances(windows, role, *states) * self._npus_each(role) for role in roles
@@ -77,11 +78,11 @@ class Present:
         return {name: np.asarray(values) for name, values in npus_by_column.items()}
 
     def npus(self) -> dict[str, float]:
-        """NPUs by pool, mean of the steady state."""
+        """Mean number of NPUs of each pool in the steady state, by role."""
         roles = self._setup.roles
         if self._elastic is None:
-            dies = {role: sum(i.dies for i in self._setup.of_role(role)) for role in roles}
-            return {role: dies[role] // self._setup.dies_per_npu(role) for role in roles}
+            dies_of_role = {role: sum(i.dies for i in self._setup.of_role(role)) for role in roles}
+            return {role: dies_of_role[role] // self._setup.dies_per_npu(role) for role in roles}
         return {role: self._steady_instances(role) * self._npus_each(role) for role in roles}
 
     def _steady_instances(self, role: str, *states: str) -> float:
@@ -90,14 +91,14 @@ class Present:
         return float((self._instance_s(role, edges_s, *states) / np.diff(edges_s))[0])
 
     def totals(self) -> dict[str, float]:
-        """By name: instances that can compute, steady-state mean; NPU-seconds held; changes."""
+        """By name: mean instances that can compute (steady state); NPU-seconds held; changes."""
         if self._elastic is None:
             return {f"{duty}_instances": float(len(self._setup.of_role(duty))) for duty in DUTIES}
         totals = {f"{duty}_instances": self._steady_instances(duty, *COMPUTING) for duty in DUTIES}
-        run_span = np.array([0.0, self._setup.scenario.horizon_s])
+        run_edges_s = np.array([0.0, self._setup.scenario.horizon_s])
         for name, states in (("held", ()), ("not_serving", NOT_SERVING)):
             totals[f"npu_s_{name}"] = sum(
-                float(self._instance_s(role, run_span, *states)[0]) * self._npus_each(role)
+                float(self._instance_s(role, run_edges_s, *states)[0]) * self._npus_each(role)
                 for role in self._setup.roles
             )
         starts = [s for s in self._elastic.life.spans if s.state == "process" and s.t_s < s.end_s]
@@ -106,19 +107,19 @@ class Present:
         }  # fmt: skip
 
     def tables(self) -> dict[str, pl.DataFrame]:
-        """Lives of instances, and decisions with their inputs; empty without elasticity."""
+        """Tables `lives` and `decisions` (with their inputs); {} without elasticity."""
         if self._elastic is None:
             return {}
-        horizon_s, rows = self._setup.scenario.horizon_s, []
+        horizon_s, life_rows = self._setup.scenario.horizon_s, []
         for span in self._elastic.life.spans:
             instance = self._setup.instances[span.instance]
             if span.t_s < min(span.end_s, horizon_s):
-                rows.append((
+                life_rows.append((
                     instance.role, instance.index, span.state, span.t_s, min(span.end_s, horizon_s),
                     instance.dies // self._setup.dies_per_npu(instance.role),
                     int(self._setup.fabric.npu[instance.die_of_rank[0]]),
                 ))  # fmt: skip
-        life_tables = {"lives": pl.DataFrame(rows, schema=LIVES, orient="row")}
+        life_tables = {"lives": pl.DataFrame(life_rows, schema=LIVES, orient="row")}
         if decisions := self._elastic.decisions:
             life_tables["decisions"] = pl.DataFrame(decisions, infer_schema_length=None)
         return life_tables

@@ -21,16 +21,16 @@ from twin.scenario import is_elastic
 def share_npus(lives: Sequence[Life]) -> None:
     """Let models see each other's instances, weights in DRAM and loads from object storage. Of
     models that take turns the first one serves; others begin without an instance."""
-    residency = Residency([life.setup for life in lives])
+    shared_dram = Residency([life.setup for life in lives])
     taken_dies: set[int] = set()
-    for model, life in enumerate(lives):
+    for model_number, life in enumerate(lives):
         life.together = list(lives)
         life.loading.together = [other_life.loading for other_life in lives]
         for number, dies in enumerate(life.dies):
             if life.state[number] == "serve" and dies & taken_dies:
                 life.end(number, 0.0)
         taken_dies |= life.held_dies()
-        life.share_dram(residency, model)
+        life.share_dram(shared_dram, model_number)
 
 
 def share_links(machines: Sequence[Machine]) -> bool:
@@ -46,21 +46,21 @@ def share_links(machines: Sequence[Machine]) -> bool:
         (world.settings.prefills, world.instance.running.size, world.settings.copies_kv > 0)
         for world in worlds
     ]
-    columns = sum(size for _, size, _ in sizes_of_models)
-    flow_numbers, next_exchange, next_other = [], 0, columns
+    exchange_count = sum(size for _, size, _ in sizes_of_models)
+    flow_numbers, next_exchange, next_other = [], 0, exchange_count
     for prefills, exchanges, swaps in sizes_of_models:
         flow_numbers.append(number_flows(prefills, exchanges, swaps, next_exchange, next_other))
         next_exchange += exchanges
         next_other = int(flow_numbers[-1][1].max(initial=next_other))
     pace_bytes_per_s, is_active = np.full(next_other, np.inf), np.zeros(next_other, np.int8)
-    duty, crowding = np.zeros(columns), np.ones(columns)
+    duty, crowding = np.zeros(exchange_count), np.ones(exchange_count)
     for world, (first_flow, end_flow) in zip(worlds, flow_numbers, strict=True):
         flows = world.traffic
         for kind in w.FLOWS:
             pace_of_kind = flows.pace[flows.first[kind] : flows.last[kind]]
             pace_bytes_per_s[first_flow[kind] : end_flow[kind]] = pace_of_kind
-        rows = [first_flow[kind] + np.arange(world.settings.prefills) for kind in w.STREAMS]
-        world.streams.flow = np.concatenate(rows)
+        stream_flows = [first_flow[kind] + np.arange(world.settings.prefills) for kind in w.STREAMS]
+        world.streams.flow = np.concatenate(stream_flows)
         flows.assign(
             first=first_flow, last=end_flow, pace=pace_bytes_per_s, active=is_active, duty=duty,
             crowding=crowding, alone=np.ones(next_other), wish=np.ones(next_other),

@@ -10,7 +10,7 @@ from twin.engine.columns import World
 from twin.engine.contention.traffic import price_exchange
 from twin.engine.lists import fill
 from twin.engine.phases import decode
-from twin.engine.phases.prefill import form_batch, take_computed
+from twin.engine.phases.prefill import form_batch, take_computed_request
 from twin.engine.swap import begin_kv_streams, copies_s
 from twin.kernels.compiled import kernel
 from twin.model.mixed import mixed_hits_s, mixed_iteration_s
@@ -24,11 +24,11 @@ def advance_colocated(world: World, t1: float) -> None:
     for number in range(decode_state.taken.size):
         while instance.up[first_decode + number]:
             if prefill.reading[number]:
-                read_s = max(prefill.read_end_s[number], instance.ends_s[first_decode + number])
-                if read_s > t1:
+                read_end_s = max(prefill.read_end_s[number], instance.ends_s[first_decode + number])
+                if read_end_s > t1:
                     break
-                launch_mixed(world, number, read_s)
-            # Those whose KV is there from the start wait to join, with or without a prompt.
+                launch_mixed(world, number, read_end_s)
+            # Those whose KV is there from the start wait to join_batch, with or without a prompt.
             now_s = min(
                 decode.next_action_s(world, number, prefill.queue[number, w.HEAD]),
                 decode.next_action_s(world, number, decode_state.wait[number, w.HEAD]),
@@ -38,7 +38,7 @@ def advance_colocated(world: World, t1: float) -> None:
             if instance.running[first_decode + number]:
                 decode.end_iteration(world, number, now_s)
                 finish_pieces(world, number, now_s)
-            decode.admit(world, number, now_s)  # who is there when the run begins
+            decode.admit_ready(world, number, now_s)  # who is there when the run begins
             decode.make_room(world, number, now_s)
             batch_tokens = form_batch(world, number, now_s)
             instance.running[first_decode + number] = 0
@@ -56,14 +56,14 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
     pool.set_pool_clock(world, c, now_s)
     blocks_before = pool.blocks_stored(world, c)
     while True:
-        i = take_computed(world, c, now_s, now_s)
-        if i == w.NONE:
+        request_row = take_computed_request(world, c, now_s, now_s)
+        if request_row == w.NONE:
             break
-        if requests.emitted[i] == 0:
-            requests.transfer_end_s[i] = now_s
-        requests.ready_s[i] = now_s
+        if requests.emitted[request_row] == 0:
+            requests.transfer_end_s[request_row] = now_s
+        requests.ready_s[request_row] = now_s
         world.record.counters[w.TRANSFERRED] += 1
-        decode.join(world, c, i, now_s)
+        decode.join_batch(world, c, request_row, now_s)
     pool.write_blocks(world, c, now_s, blocks_before)
 
 

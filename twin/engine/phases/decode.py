@@ -1,4 +1,4 @@
-"""Phase: decode instances run iterations; requests join, grow, finish or are preempted.
+"""Phase: decode instances run iterations; requests join_batch, grow, finish or are preempted.
 
 An iteration touches ranks, not requests: a request that joins knows at which iteration it is due
 (MTP acceptance drawn once) and waits in a calendar until then."""
@@ -8,7 +8,7 @@ import numpy as np
 from twin.engine import codes as w
 from twin.engine import in_hbm
 from twin.engine.books import add_at, add_evenly, log_pass, record_traffic
-from twin.engine.clients.fair import add_tenant_growth, charge, charge_iteration
+from twin.engine.clients.fair import add_tenant_growth, charge_iteration, charge_tenant
 from twin.engine.clients.returns import schedule_next, tenant_of
 from twin.engine.clock import bin_of
 from twin.engine.columns import World
@@ -26,26 +26,26 @@ from twin.policies.batching import iterations_needed
 def advance_decode(world: World, t1: float) -> None:
     """Advance every decode instance to t1 (s): iterations end and begin at their exact times."""
     decode_state, instance, first_decode = world.decode, world.instance, world.settings.prefills
-    for instance_number in range(decode_state.taken.size):
-        while instance.up[first_decode + instance_number]:
-            head = decode_state.wait[instance_number, w.HEAD]
-            now_s = next_action_s(world, instance_number, head)
+    for number in range(decode_state.taken.size):
+        while instance.up[first_decode + number]:
+            head = decode_state.wait[number, w.HEAD]
+            now_s = next_action_s(world, number, head)
             if now_s > t1:
                 break
-            if instance.running[first_decode + instance_number]:
-                end_iteration(world, instance_number, now_s)
-            admit(world, instance_number, now_s)
-            make_room(world, instance_number, now_s)
-            if decode_state.in_batch[instance_number] > 0:
-                launch(world, instance_number, now_s)
+            if instance.running[first_decode + number]:
+                end_iteration(world, number, now_s)
+            admit_ready(world, number, now_s)
+            make_room(world, number, now_s)
+            if decode_state.in_batch[number] > 0:
+                launch_decode(world, number, now_s)
             else:
-                instance.running[first_decode + instance_number] = 0
-                instance.ends_s[first_decode + instance_number] = now_s
+                instance.running[first_decode + number] = 0
+                instance.ends_s[first_decode + number] = now_s
 
 
 @kernel
 def next_action_s(world: World, d: int, head: int) -> float:
-    """Time (s) at which instance d ends its iteration, or can begin one; head: first request."""
+    """Time (s) at which instance d ends an iteration or can begin one; head: its first request."""
     column = world.settings.prefills + d
     ends_s = world.instance.ends_s[column]
     # A batch that a fault stopped goes on by itself, and so do requests in host memory.
@@ -56,17 +56,17 @@ def next_action_s(world: World, d: int, head: int) -> float:
 
 
 @kernel
-def admit(world: World, d: int, now_s: float) -> None:
+def admit_ready(world: World, d: int, now_s: float) -> None:
     """Let requests whose KV is there by now_s join d's batch, first those from host memory."""
     decode, request = world.decode, world.request
     if decode.swapped_out[d] > 0:
         for rank in range(d * world.settings.decode_ranks, (d + 1) * world.settings.decode_ranks):
             returned_request = swap_in(world, d, rank)
             while returned_request != w.NONE:
-                enter(world, d, returned_request)
+                enter_batch(world, d, returned_request)
                 returned_request = swap_in(world, d, rank)
     while decode.wait[d, w.HEAD] != w.NONE and request.ready_s[decode.wait[d, w.HEAD]] <= now_s:
-        join(world, d, pop(decode.wait, d, request.following), now_s)
+        join_batch(world, d, pop(decode.wait, d, request.following), now_s)
 
 
 @kernel
@@ -86,7 +86,7 @@ def deliver_first_token(world: World, i: int, now_s: float) -> None:
 
 
 @kernel
-def join(world: World, d: int, i: int, now_s: float) -> None:
+def join_batch(world: World, d: int, i: int, now_s: float) -> None:
     """Let request i, whose KV arrived, join the batch of instance d, or end after one token."""
     settings, request, decode = world.settings, world.request, world.decode
     rank = request.rank[i]
@@ -99,18 +99,18 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
     world.record.counters[w.JOINED] += 1
     request.emitted[i] += 1  # the token that prefill computed
     if settings.order == w.FAIR:
-        charge(world, tenant_of(world, i), 1.0)
+        charge_tenant(world, tenant_of(world, i), 1.0)
     request.status[i] = w.DECODING
     if request.output_tokens[i] <= request.emitted[i]:
         free_slot(world, d, i)
         end_request(world, i, max(now_s, request.ready_s[i]))
         return
     add_written_bytes(world, d, i)
-    enter(world, d, i)
+    enter_batch(world, d, i)
 
 
 @kernel
-def enter(world: World, d: int, i: int) -> None:
+def enter_batch(world: World, d: int, i: int) -> None:
     """Put request i into its reserved slot and set the iteration of instance d at which it ends."""
     settings, request, decode = world.settings, world.request, world.decode
     rank = request.rank[i]
@@ -137,7 +137,7 @@ def enter(world: World, d: int, i: int) -> None:
 
 
 @kernel
-def launch(world: World, d: int, now_s: float) -> None:
+def launch_decode(world: World, d: int, now_s: float) -> None:
     """Begin an iteration of instance d and set when it ends; the slowest rank sets the pace."""
     settings, decode, costs = world.settings, world.decode, world.costs
     first_rank = d * settings.decode_ranks
@@ -155,23 +155,23 @@ def launch(world: World, d: int, now_s: float) -> None:
 
 @kernel
 def record_rank_load(world: World, d: int, begin_s: float, end_s: float) -> tuple[float, float]:
-    """Add the requests and the context of each rank, times seconds of an iteration, to its sums.
-    Returns the new tokens and the context tokens of instance d."""
+    """Add requests and context of each rank of instance d, times an iteration's seconds, to its
+    sums. Returns the instance's new tokens and its context tokens."""
     settings, decode = world.settings, world.decode
     counted_s = max(0.0, min(end_s, settings.horizon_s) - max(begin_s, settings.warmup_s))
     growth, context, requests = decode.growth, decode.context, decode.requests
     request_s, context_s = decode.request_s, decode.context_s
-    tokens = context_tokens = 0.0
+    new_tokens = context_tokens = 0.0
     first_rank = d * settings.decode_ranks
     for rank in range(first_rank, first_rank + settings.decode_ranks):
-        tokens += growth[rank]
+        new_tokens += growth[rank]
         context_tokens += context[rank]
         request_s[rank] += requests[rank] * counted_s
         context_s[rank] += context[rank] * counted_s
     if counted_s > 0.0:
         span_s = end_s - begin_s
         world.record.gaps[bin_of(span_s)] += decode.in_batch[d] * counted_s / span_s
-    return tokens, context_tokens
+    return new_tokens, context_tokens
 
 
 @kernel
@@ -179,7 +179,7 @@ def begin_iteration(
     world: World, d: int, begin_s: float, end_s: float, prompt_tokens: float, pairs: float
 ) -> None:
     """Start an iteration of instance d and record it: time, tokens, KV in use, operators, bytes of
-    its exchange. prompt_tokens, pairs: of the prompts that a colocated instance computes in it."""
+    its exchange. prompt_tokens, pairs (of attention): of the prompts in a mixed iteration."""
     settings, record, operators = world.settings, world.record, world.costs.decode_operators
     instance, decode, decode_coefficients = world.instance, world.decode, world.costs.decode[d]
     column, span_s = settings.prefills + d, end_s - begin_s
@@ -187,20 +187,20 @@ def begin_iteration(
     instance.running[column] = 1
     instance.ends_s[column] = end_s
     instance.busy_s[column] += min(end_s, settings.horizon_s) - begin_s
-    tokens, context = record_rank_load(world, d, begin_s, end_s)
+    new_tokens, context_tokens = record_rank_load(world, d, begin_s, end_s)
     requests = float(decode.in_batch[d])
     hbm_bytes = decode_hbm_bytes(
-        decode_coefficients, requests, context, float(settings.decode_ranks)
+        decode_coefficients, requests, context_tokens, float(settings.decode_ranks)
     )
-    flops = decode_flops(decode_coefficients, requests, context)
+    flops = decode_flops(decode_coefficients, requests, context_tokens)
     if settings.colocated:
-        flops = mixed_flops(decode_coefficients, requests, context, prompt_tokens, pairs)
+        flops = mixed_flops(decode_coefficients, requests, context_tokens, prompt_tokens, pairs)
     kv_tokens = settings.decode_ranks * decode.kv_tokens[d]
     record.fields[0], record.amounts[0] = w.ITERATIONS, 1.0
     record.fields[1], record.amounts[1] = w.ITERATION_S, span_s
-    record.fields[2], record.amounts[2] = w.DECODE_TOKENS, tokens
+    record.fields[2], record.amounts[2] = w.DECODE_TOKENS, new_tokens
     record.fields[3], record.amounts[3] = w.DECODE_BUSY_S, span_s
-    record.fields[4], record.amounts[4] = w.KV_USED_S, context / kv_tokens * span_s
+    record.fields[4], record.amounts[4] = w.KV_USED_S, context_tokens / kv_tokens * span_s
     record.fields[5], record.amounts[5] = w.HBM_BYTES, hbm_bytes
     record.fields[6], record.amounts[6] = w.FLOPS, flops
     for operator in range(operators.size):
@@ -212,7 +212,7 @@ def begin_iteration(
     record.fields[1], record.amounts[1] = instance_first_field + w.AT_ITERATION_S, span_s
     record.fields[2], record.amounts[2] = instance_first_field + w.AT_ITERATIONS, 1.0
     add_evenly(record.instances, begin_s, end_s, record, 3, settings)
-    log_pass(world, column, begin_s, end_s, decode.in_batch[d], tokens, operators)
+    log_pass(world, column, begin_s, end_s, decode.in_batch[d], new_tokens, operators)
     verified_tokens = requests * (settings.draft_tokens + 1)
     record_exchange(world, column, begin_s, end_s, verified_tokens + prompt_tokens)
     offloaded_bytes = verified_tokens * settings.offloaded_bytes_per_token
@@ -226,29 +226,29 @@ def end_iteration(world: World, d: int, now_s: float) -> None:
     settings, request, decode = world.settings, world.request, world.decode
     first_rank = d * settings.decode_ranks
     ring_size = decode.calendar.shape[1]
-    bucket = decode.iteration[d] % ring_size
+    ring_place = decode.iteration[d] % ring_size
     context, growth = decode.context, decode.growth
     decode.changed[d] = 1
     for rank in range(first_rank, first_rank + settings.decode_ranks):
         context[rank] += growth[rank]
     if settings.order == w.FAIR:
         charge_iteration(world, d)
-    due_row = decode.calendar[d, bucket]
-    decode.calendar[d, bucket] = w.NONE
-    while due_row != w.NONE:
-        next_due = request.following[due_row]
-        subtract_request(world, d, due_row)
-        kv_tokens = request.input_tokens[due_row] + request.output_tokens[due_row]
-        in_hbm.store_computed(world, due_row, kv_tokens)
-        free_slot(world, d, due_row)
-        request.emitted[due_row] = request.output_tokens[due_row]
-        end_request(world, due_row, now_s)
-        due_row = next_due
+    due_request = decode.calendar[d, ring_place]
+    decode.calendar[d, ring_place] = w.NONE
+    while due_request != w.NONE:
+        next_due = request.following[due_request]
+        subtract_request(world, d, due_request)
+        kv_tokens = request.input_tokens[due_request] + request.output_tokens[due_request]
+        in_hbm.store_computed_blocks(world, due_request, kv_tokens)
+        free_slot(world, d, due_request)
+        request.emitted[due_request] = request.output_tokens[due_request]
+        end_request(world, due_request, now_s)
+        due_request = next_due
 
 
 @kernel
 def make_room(world: World, d: int, now_s: float) -> None:
-    """Preempt requests on ranks of instance d whose KV does not fit, after evicting idle blocks."""
+    """Preempt requests on ranks of instance d until their KV fits; then evict idle blocks."""
     settings = world.settings
     context, requests = world.decode.context, world.decode.requests
     half_page = 0.5 * settings.page_tokens
@@ -266,7 +266,7 @@ def make_room(world: World, d: int, now_s: float) -> None:
 
 @kernel
 def subtract_request(world: World, d: int, i: int) -> None:
-    """Subtract request i from its rank's slots, context and growth."""
+    """Subtract request i of instance d from its rank's requests, context and growth."""
     request, decode = world.request, world.decode
     rank = request.rank[i]
     iterations_due = request.due[i] - request.joined[i]
@@ -331,9 +331,9 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
     request, decode = world.request, world.decode
     victim = decode.slot_table[rank, 0]
     for slot in range(1, decode.requests[rank]):
-        candidate = decode.slot_table[rank, slot]
-        if (request.joined[candidate], candidate) > (request.joined[victim], victim):
-            victim = candidate
+        other = decode.slot_table[rank, slot]
+        if (request.joined[other], other) > (request.joined[victim], victim):
+            victim = other
     is_last = decode.requests[rank] == 1
     take_from_batch(world, d, victim)
     is_swapped = not is_last and swap_out(world, d, victim)
@@ -362,14 +362,14 @@ def remove_running(world: World, d: int, i: int) -> None:
 
 @kernel
 def take_from_batch(world: World, d: int, i: int) -> None:
-    """Remove running request i from its batch and the calendar, not from its slot."""
+    """Remove running request i from its batch and the calendar, but not from its slot."""
     request, calendar = world.request, world.decode.calendar
-    bucket = request.due[i] % calendar.shape[1]
-    item_before, due_request = w.NONE, calendar[d, bucket]
+    ring_place = request.due[i] % calendar.shape[1]
+    item_before, due_request = w.NONE, calendar[d, ring_place]
     while due_request != i:
         item_before, due_request = due_request, request.following[due_request]
     if item_before == w.NONE:
-        calendar[d, bucket] = request.following[i]
+        calendar[d, ring_place] = request.following[i]
     else:
         request.following[item_before] = request.following[i]
     request.following[i] = w.NONE

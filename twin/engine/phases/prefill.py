@@ -9,7 +9,7 @@ from twin.engine.clients.fair import bring_forward, charge_prompt
 from twin.engine.clients.returns import cancel, schedule_next
 from twin.engine.columns import World
 from twin.engine.contention.traffic import price_exchange, record_exchange, restore_ports
-from twin.engine.lists import append, fill, length, pop, remove_after
+from twin.engine.lists import append, fill, list_length, pop, remove_after
 from twin.engine.phases.decode import free_reserved_slot
 from twin.kernels.compiled import kernel
 from twin.model import prefill as physics
@@ -48,8 +48,8 @@ def advance_prefill(world: World, t1: float) -> None:
 
 
 @kernel
-def begin_pass(world: World, i: int, hits: int, reads: int, now_s: float) -> None:
-    """Stamp the beginning of request i's prefill, with `hits` cached tokens, `reads` not in HBM."""
+def begin_prefill(world: World, i: int, hits: int, reads: int, now_s: float) -> None:
+    """Stamp the beginning of request i's prefill; hits: cached tokens, reads: those not in HBM."""
     settings, request = world.settings, world.request
     prompt_tokens = request.input_tokens[i] + request.emitted[i]
     request.progress[i] = hits
@@ -77,7 +77,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         for rank in range(p * settings.decode_ranks, (p + 1) * settings.decode_ranks):
             world.decode.prompt_tokens[rank] = world.decode.prompt_pairs[rank] = 0.0
     prefill.cold_blocks[0] = 0
-    pool.forget_servers(world, p)
+    pool.clear_servers(world, p)
     pool.set_pool_clock(world, p, now_s)
     batch_tokens, kv_tokens, hit_tokens, read_tokens, pairs, hbm_blocks = 0, 0, 0, 0, 0.0, 0
     previous_request = w.NONE  # the last prompt that stays in the queue with a part of it
@@ -87,14 +87,14 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         if settings.order == w.FAIR and request.progress[i] == w.NONE:
             i = bring_forward(world, prefill.queue, p, previous_request, seen_s, False)
         is_first_piece = request.progress[i] == w.NONE  # who came forward may be computed in part
-        if settings.colocated and rank_room(world, p, i) <= 0:  # ranks of others have room
+        if settings.colocated and rank_room_tokens(world, p, i) <= 0:  # ranks of others have room
             previous_request, i = i, request.following[i]
             continue
-        die = die_for(world, p, i, is_first_piece) if settings.data_parallel_attention else 0
-        cell = request.rank[i] if settings.colocated else in_hbm.first_kv_cell(world, p) + die
+        die = die_for_piece(world, p, i, is_first_piece) if settings.data_parallel_attention else 0
+        kv_cell = request.rank[i] if settings.colocated else in_hbm.first_kv_cell(world, p) + die
         cached_tokens = request.progress[i]
         if is_first_piece:
-            hbm_blocks = in_hbm.cell_blocks(world, cell, i) if settings.in_hbm else 0
+            hbm_blocks = in_hbm.blocks_in_cell(world, kv_cell, i) if settings.in_hbm else 0
             cached_tokens = pool.cached_tokens(world, p, i, hbm_blocks)
         tokens_left = request.input_tokens[i] + request.emitted[i] - cached_tokens
         piece_tokens = next_piece_tokens(world, p, i, die, cached_tokens, tokens_left, batch_tokens)
@@ -104,8 +104,8 @@ def form_batch(world: World, p: int, now_s: float) -> int:
             break
         if is_first_piece:
             pool_tokens = max(cached_tokens - hbm_blocks * settings.block_tokens, 0)
-            begin_pass(world, i, cached_tokens, pool_tokens, now_s)
-            in_hbm.claim_cell(world, cell, i, hbm_blocks)
+            begin_prefill(world, i, cached_tokens, pool_tokens, now_s)
+            in_hbm.claim_cell(world, kv_cell, i, hbm_blocks)
             hit_tokens += cached_tokens
             read_tokens += pool_tokens
             if pool_tokens > 0:
@@ -115,7 +115,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         prefill.die_tokens[die] += piece_tokens
         prefill.die_pairs[die] += new_pairs
         if settings.colocated:
-            give_to_ranks(world, p, i, float(piece_tokens), new_pairs)
+            add_piece_to_ranks(world, p, i, float(piece_tokens), new_pairs)
         batch_tokens += piece_tokens
         kv_tokens = new_kv_tokens
         pairs += new_pairs
@@ -132,7 +132,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         prefill.delayed[p] = settings.prompt_delay  # what is left of a release waits no further
     prefill.batch_reads[p] = read_tokens
     note_batch(world, p, now_s, float(batch_tokens), float(hit_tokens), pairs)
-    note_ending(world, p)
+    note_ending_work(world, p)
     return batch_tokens
 
 
@@ -172,30 +172,30 @@ def must_wait_for_ranks(world: World, p: int, now_s: float) -> bool:
 @kernel
 def groups_with_prompts(world: World, p: int, now_s: float) -> int:
     """Number of groups of prompt-sharing ranks in which a prompt waits at now_s."""
-    has_prompt, first_rank = world.decode.prompt_tokens, p * world.settings.decode_ranks
+    rank_marks, first_rank = world.decode.prompt_tokens, p * world.settings.decode_ranks
     group_count, queued_request = 0, world.prefill.queue[p, w.HEAD]
     while queued_request != w.NONE and world.request.ready_s[queued_request] <= now_s:
         sharing_rank, _ = ranks_of_prompt(world, p, queued_request)
-        group_count += has_prompt[sharing_rank] == 0.0
-        has_prompt[sharing_rank] = 1.0
+        group_count += rank_marks[sharing_rank] == 0.0
+        rank_marks[sharing_rank] = 1.0
         queued_request = world.request.following[queued_request]
     for rank in range(first_rank, first_rank + world.settings.decode_ranks):
-        has_prompt[rank] = 0.0
+        rank_marks[rank] = 0.0
     return group_count
 
 
 @kernel
 def attention_s(world: World, p: int, die: int) -> float:
-    """Seconds of a layer's attention on a die of p, or a group of dies, without launches."""
+    """Seconds of a layer's attention on a die (or group of dies) of p, without launches."""
     prefill, pair_s = world.prefill, world.costs.prefill[p].core.pair
     token_s = prefill.attention_s_per_token[p] * prefill.die_tokens[die]
     return float(token_s + pair_s * prefill.die_pairs[die])
 
 
 @kernel
-def die_for(world: World, p: int, i: int, is_first_piece: bool) -> int:
-    """Die of p, or group of dies that split prompts, that takes request i's next piece: with least
-    attention work. If the router looks for hits in HBM, they are weighed against a die's load."""
+def die_for_piece(world: World, p: int, i: int, is_first_piece: bool) -> int:
+    """Die of instance p, or group of dies that split prompts, that takes request i's next piece:
+    with least attention work. If the router looks for hits in HBM, they also count."""
     if is_first_piece and world.settings.in_hbm and world.settings.router_policy in SEES_HITS:
         return in_hbm.lightest_cell(world, p, i, world.prefill.die_tokens)
     prefill, lightest_die, layout = world.prefill, 0, world.costs.prefill[p].layout
@@ -209,8 +209,8 @@ def die_for(world: World, p: int, i: int, is_first_piece: bool) -> int:
 
 
 @kernel
-def tokens_to_share(world: World, p: int, die: int, tokens_before: int) -> int:
-    """Tokens of a prompt, after `tokens_before`, that fill a die's share of a batch's attention."""
+def tokens_to_even_share(world: World, p: int, die: int, tokens_before: int) -> int:
+    """Tokens of a prompt, after `tokens_before`, that fill a die's even share of attention."""
     prefill, prices = world.prefill, world.costs.prefill[p]
     token_s, pair_s = prefill.attention_s_per_token[p], prices.core.pair
     mean_context = prefill.computed_pairs[p] / max(prefill.computed_tokens[p], 1.0)
@@ -233,11 +233,11 @@ def next_piece_tokens(
     settings = world.settings
     budget_left = settings.prefill_budget - taken
     if settings.colocated:
-        return min(remaining, budget_left, rank_room(world, p, i))
+        return min(remaining, budget_left, rank_room_tokens(world, p, i))
     if not (settings.data_parallel_attention and settings.even_attention):
         return tokens_to_take(remaining, budget_left, longest_piece(world, p, held), taken == 0)
     limit_tokens = longest_piece(world, p, held) if settings.chunk_tokens > 0 else remaining
-    return min(remaining, budget_left, tokens_to_share(world, p, die, held), limit_tokens)
+    return min(remaining, budget_left, tokens_to_even_share(world, p, die, held), limit_tokens)
 
 
 @kernel
@@ -262,7 +262,7 @@ def ranks_of_prompt(world: World, p: int, i: int) -> tuple[int, int]:
 
 
 @kernel
-def rank_room(world: World, p: int, i: int) -> int:
+def rank_room_tokens(world: World, p: int, i: int) -> int:
     """Prompt tokens that the ranks of request i can still compute in this iteration."""
     first_rank, end_rank = ranks_of_prompt(world, p, i)
     chunk_tokens_left = world.settings.chunk_tokens - world.decode.prompt_tokens[first_rank]
@@ -270,7 +270,7 @@ def rank_room(world: World, p: int, i: int) -> int:
 
 
 @kernel
-def give_to_ranks(world: World, p: int, i: int, tokens: float, pairs: float) -> None:
+def add_piece_to_ranks(world: World, p: int, i: int, tokens: float, pairs: float) -> None:
     """Add a piece's tokens and attention pairs to request i's rank, or to those that share it."""
     first_rank, end_rank = ranks_of_prompt(world, p, i)
     for rank in range(first_rank, end_rank):
@@ -279,7 +279,7 @@ def give_to_ranks(world: World, p: int, i: int, tokens: float, pairs: float) -> 
 
 
 @kernel
-def note_ending(world: World, p: int) -> None:
+def note_ending_work(world: World, p: int) -> None:
     """Sum the tokens and predicted seconds that leave instance p's queue when its batch ends."""
     prefill, request = world.prefill, world.request
     ending_tokens, work_s = 0, 0.0
@@ -293,7 +293,7 @@ def note_ending(world: World, p: int) -> None:
 
 @kernel
 def leave_queue(world: World, p: int, i: int) -> None:
-    """Subtract from the queue of instance p a request that no longer waits or computes there."""
+    """Subtract request i, no longer waiting or computing there, from instance p's queued work."""
     prefill, request = world.prefill, world.request
     if not world.settings.colocated:
         in_hbm.release_cell(world, i)
@@ -303,7 +303,7 @@ def leave_queue(world: World, p: int, i: int) -> None:
 
 @kernel
 def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pairs: float) -> None:
-    """Store a batch's tokens (computed, cached) and attention pairs, also of its slowest die."""
+    """Store tokens (computed, cached) and attention pairs of p's batch, also of its slowest die."""
     prefill = world.prefill
     prefill.begin_s[p], prefill.batch_tokens[p] = now_s, taken
     prefill.batch_hits[p], prefill.batch_pairs[p] = hits, pairs
@@ -311,12 +311,12 @@ def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pa
         return
     prefill.computed_tokens[p] += taken
     prefill.computed_pairs[p] += pairs
-    dies = world.costs.prefill[p].layout.dies
-    prefill.most_tokens[p] = taken / dies
-    prefill.most_pairs[p] = pairs / dies
+    die_count = world.costs.prefill[p].layout.dies
+    prefill.most_tokens[p] = taken / die_count
+    prefill.most_pairs[p] = pairs / die_count
     if world.settings.data_parallel_attention:
         slowest_die, dies_per_prompt = 0, world.costs.prefill[p].layout.context_dies
-        for die in range(1, int(dies / dies_per_prompt)):
+        for die in range(1, int(die_count / dies_per_prompt)):
             if attention_s(world, p, die) > attention_s(world, p, slowest_die):
                 slowest_die = die
         prefill.most_tokens[p] = prefill.die_tokens[slowest_die] / dies_per_prompt
@@ -356,17 +356,17 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
 def end_after_last_stage(world: World, t1: float) -> None:
     """Without a decode pool: end requests whose batch has left its last pipeline stage by t1."""
     request, unsent = world.request, world.transfer.unsent
-    for _ in range(length(unsent, 0, request.following)):
-        i = pop(unsent, 0, request.following)
-        if request.ready_s[i] <= t1:
-            end_prefill_only(world, i, request.ready_s[i])
+    for _ in range(list_length(unsent, 0, request.following)):
+        request_row = pop(unsent, 0, request.following)
+        if request.ready_s[request_row] <= t1:
+            end_prefill_only(world, request_row, request.ready_s[request_row])
         else:
-            append(unsent, 0, request.following, i)
+            append(unsent, 0, request.following, request_row)
 
 
 @kernel
 def end_prefill_only(world: World, i: int, now_s: float) -> None:
-    """End request i of prefill alone: its first token is its end."""
+    """Without a decode pool: end request i with its first token."""
     request = world.request
     request.transfer_end_s[i] = request.finish_s[i] = now_s
     request.status[i] = w.FINISHED
@@ -401,28 +401,28 @@ def record_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: fl
 
 
 @kernel
-def take_computed(world: World, p: int, now_s: float, last_stage_end_s: float) -> int:
+def take_computed_request(world: World, p: int, now_s: float, last_stage_end_s: float) -> int:
     """Take the next request of a batch that ended at now_s out of the queue and store its blocks;
     returns it or NONE. Its prefill ends at last_stage_end_s, the end of the last pipeline stage.
     Requests whose client has left are dropped, and go through no further stage."""
     request, prefill = world.request, world.prefill
     while True:
-        i = pop(prefill.batch, p, request.following)
-        if i == w.NONE:
-            return i
-        in_hbm.store_computed(world, i, request.input_tokens[i])
-        leave_queue(world, p, i)
-        if world.settings.patient and request.gone[i]:
-            free_reserved_slot(world, i)
+        request_row = pop(prefill.batch, p, request.following)
+        if request_row == w.NONE:
+            return request_row
+        in_hbm.store_computed_blocks(world, request_row, request.input_tokens[request_row])
+        leave_queue(world, p, request_row)
+        if world.settings.patient and request.gone[request_row]:
+            free_reserved_slot(world, request_row)
             world.record.counters[w.BACK_FROM_PREFILL] += 1
-            cancel(world, i, now_s)
+            cancel(world, request_row, now_s)
             continue
         if world.settings.pool_enabled and prefill.pool_open[p]:
-            pool.store_blocks(world, p, i, request.input_tokens[i])
-        if request.emitted[i] == 0:
-            request.prefill_end_s[i] = last_stage_end_s
+            pool.store_blocks(world, p, request_row, request.input_tokens[request_row])
+        if request.emitted[request_row] == 0:
+            request.prefill_end_s[request_row] = last_stage_end_s
         world.record.counters[w.PREFILLED] += 1
-        return i
+        return request_row
 
 
 @kernel
@@ -435,26 +435,26 @@ def finish_batch(world: World, p: int) -> None:
     pool.set_pool_clock(world, p, end_s)
     blocks_before = pool.blocks_stored(world, p)
     while True:
-        i = take_computed(world, p, end_s, last_stage_end_s)
-        if i == w.NONE:
+        request_row = take_computed_request(world, p, end_s, last_stage_end_s)
+        if request_row == w.NONE:
             break
-        request.ready_s[i] = last_stage_end_s
+        request.ready_s[request_row] = last_stage_end_s
         if settings.has_decode:
-            request.ready_s[i] += settings.transfer_latency_s
-            request.status[i] = w.TRANSFERRING
+            request.ready_s[request_row] += settings.transfer_latency_s
+            request.status[request_row] = w.TRANSFERRING
         if settings.has_decode or settings.stages > 1:
-            append(world.transfer.unsent, 0, request.following, i)
+            append(world.transfer.unsent, 0, request.following, request_row)
         else:
-            end_prefill_only(world, i, end_s)
+            end_prefill_only(world, request_row, end_s)
     pool.write_blocks(world, p, end_s, blocks_before)
 
 
 @kernel
 def set_stage_ends(world: World, p: int, end_s: float, compute_s: float) -> None:
-    """Set when each pipeline stage ends the batch, which the first ends at `end_s`. Every stage
-    takes compute_s; it begins when it is free and the batch has come from the one before."""
-    stage_s, hop = world.prefill.stage_s, world.costs.prefill[p].hop
-    hop_s = hop.fixed + hop.token * world.prefill.most_tokens[p]
+    """Set when each pipeline stage of p ends the batch, which the first ends at `end_s`. Every
+    stage takes compute_s; it begins when it is free and the batch has come from the one before."""
+    stage_s, stage_hop = world.prefill.stage_s, world.costs.prefill[p].hop
+    hop_s = stage_hop.fixed + stage_hop.token * world.prefill.most_tokens[p]
     stage_s[p, 0] = end_s
     for stage in range(1, world.settings.stages):
         stage_s[p, stage] = max(stage_s[p, stage], stage_s[p, stage - 1] + hop_s) + compute_s

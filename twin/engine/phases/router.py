@@ -15,7 +15,7 @@ from twin.engine.clients.fair import bring_forward, charge_prompt, count_handed_
 from twin.engine.clients.returns import tenant_of, turn_of
 from twin.engine.columns import World
 from twin.engine.in_hbm import expected_blocks, lightest_cell, shared_tokens
-from twin.engine.lists import any_at_least, append, fill, insert, pop, remove_item, total
+from twin.engine.lists import any_at_least, append, fill, insert_by_place, pop, remove_item, total
 from twin.engine.pool import pool_row
 from twin.kernels.compiled import kernel
 from twin.kernels.rng import uniform
@@ -34,7 +34,7 @@ ROUNDING = 1.0 - 1e-9  # more than sums of loads can be off
 
 @kernel
 def route_requests(world: World, t0: float, t1: float) -> None:
-    """Route requests that left the front end by t1."""
+    """Route the requests that left the front end by t1; t0, t1: begin and end of the step (s)."""
     request, decode, counters = world.request, world.decode, world.record.counters
     settings, gate = world.settings, world.gate
     if settings.gated:
@@ -97,21 +97,21 @@ def route_requests(world: World, t0: float, t1: float) -> None:
 def route_waiting(world: World, t0: float) -> None:
     """Route requests that wait at each supernode, in order; if it serves no more, elsewhere."""
     front = world.front
-    for row in range(front.waiting.size):
-        for _ in range(front.waiting[row]):
-            request_row = front.wait[row, w.HEAD]
+    for supernode in range(front.waiting.size):
+        for _ in range(front.waiting[supernode]):
+            request_row = front.wait[supernode, w.HEAD]
             now_s = max(t0, world.request.ready_s[request_row])
-            if front.opened[row]:
+            if front.opened[supernode]:
                 is_late = world.settings.shed_at > 0.0 and misses_ttft(world, request_row, now_s)
                 if not is_late and not place_request(world, request_row, now_s):
                     break
-                dequeue_at_supernode(world, row)
+                dequeue_at_supernode(world, supernode)
                 if is_late:
                     refuse(world, request_row, w.TOO_LATE, now_s, False)
                 else:
                     enqueue_routed(world, request_row, now_s)
             elif any_at_least(front.opened, 1):
-                dequeue_at_supernode(world, row)
+                dequeue_at_supernode(world, supernode)
                 send_to_supernode(world, request_row)
                 enqueue_at_supernode(world, request_row)
             else:
@@ -246,7 +246,7 @@ def place_request(world: World, i: int, now_s: float) -> bool:
         if instance == w.NONE and settings.has_prefill and not any_at_least(is_open, 1):
             return False
         kv_tokens = float(request.input_tokens[i] + request.emitted[i]) + 0.5 * settings.page_tokens
-        rank = reserve(world, instance, i, kv_tokens)
+        rank = reserve_rank(world, instance, i, kv_tokens)
         if rank == w.NONE:
             return False
         request.rank[i] = rank
@@ -258,7 +258,7 @@ def place_request(world: World, i: int, now_s: float) -> bool:
 
 
 @kernel
-def reserve(world: World, instance: int, i: int, tokens: float) -> int:
+def reserve_rank(world: World, instance: int, i: int, tokens: float) -> int:
     """Reserve KV space for `tokens` on a rank of `instance` or, if that is NONE, of the instance
     with the fewest requests; returns the rank, or NONE."""
     settings, decode = world.settings, world.decode
@@ -285,9 +285,9 @@ def reserve(world: World, instance: int, i: int, tokens: float) -> int:
         first, end = d * ranks, (d + 1) * ranks
         if settings.in_hbm and settings.colocated and settings.router_policy in SEES_HITS:
             for rank in range(first, end):
-                has_slot = decode.taken_slots[rank] < decode.slots[rank]
-                has_slot = has_slot and decode.taken_tokens[rank] + tokens <= decode.kv_tokens[d]
-                decode.price[rank] = decode.taken_tokens[rank] if has_slot else np.inf
+                fits = decode.taken_slots[rank] < decode.slots[rank]
+                fits = fits and decode.taken_tokens[rank] + tokens <= decode.kv_tokens[d]
+                decode.price[rank] = decode.taken_tokens[rank] if fits else np.inf
             rank_place = lightest_cell(world, d, i, decode.price[first:end])
         else:
             rank_place = choose_rank(
@@ -325,8 +325,8 @@ def update_queue_view(world: World, i: int, now_s: float) -> None:
     ends_s = instance.ends_s[first_row:]
     for row in range(router_view.wait_s.size):
         router_view.opened[row] = may_take(world, is_open[row], world.front.of_prefill[row], i)
-        tokens, work_s, ahead_s = prefill.queued_tokens[row], prefill.queued_s[row], 0.0
-        pass_s, waiting_tokens = prefill.pass_s[row], tokens
+        queued_tokens, work_s, ahead_s = prefill.queued_tokens[row], prefill.queued_s[row], 0.0
+        pass_s, waiting_tokens = prefill.pass_s[row], queued_tokens
         if prefill.reading[row]:
             waiting_tokens -= prefill.ending_tokens[row]
             ahead_s = max(0.0, prefill.read_end_s[row] - now_s) + pass_s  # its work is in queued_s
@@ -337,12 +337,12 @@ def update_queue_view(world: World, i: int, now_s: float) -> None:
             if settings.colocated:  # the next iterations decode as this one does
                 pass_s = max(pass_s, ends_s[row] - prefill.begin_s[row])
             if ahead_s <= 0.0:  # the next batch has begun since
-                tokens = waiting_tokens
+                queued_tokens = waiting_tokens
                 is_decoding = settings.colocated and world.decode.in_batch[row] > 0
                 has_work = waiting_tokens > 0 or is_decoding
                 ahead_s = max(0.0, ahead_s + pass_s + work_s) if has_work else 0.0
                 waiting_tokens, work_s = max(0, waiting_tokens - budget), 0.0
-        router_view.queued_tokens[row] = tokens
+        router_view.queued_tokens[row] = queued_tokens
         full_batches = waiting_tokens // budget if waiting_tokens >= budget else 0  # batches ahead
         router_view.wait_s[row] = ahead_s + max(0.0, work_s) + full_batches * pass_s
 
@@ -352,13 +352,13 @@ def cached_tokens_at(world: World, p: int, i: int) -> tuple[int, int]:
     """Cached tokens of request i's prompt for instance p, and how many of them are in its HBM."""
     settings = world.settings
     hbm_blocks = int(expected_blocks(world, p, i))
-    blocks = hbm_blocks
+    hit_blocks = hbm_blocks
     if settings.pool_enabled:
         ssd_open, row = world.prefill.ssd_bytes_per_s[p] > 0.0, pool_row(world, p, i)
-        blocks = matched_blocks(
+        hit_blocks = matched_blocks(
             world.pool, world.ssd, ssd_open, row, world.request, turn_of(world, i), hbm_blocks
         )
-    return settings.block_tokens * blocks, settings.block_tokens * hbm_blocks
+    return settings.block_tokens * hit_blocks, settings.block_tokens * hbm_blocks
 
 
 @kernel
@@ -423,7 +423,7 @@ def join_queue(world: World, p: int, i: int) -> None:
         request.fresh_tokens[i] = max(prompt_tokens - hit_tokens, 1)
         prefill.queued_s[p] += request.work_s[i]
     if world.settings.order == w.PRIORITY:
-        insert(prefill.queue, p, request.following, request.place, request.progress, i)
+        insert_by_place(prefill.queue, p, request.following, request.place, request.progress, i)
     else:
         append(prefill.queue, p, request.following, i)
 
@@ -431,13 +431,13 @@ def join_queue(world: World, p: int, i: int) -> None:
 @kernel
 def update_kv_view(world: World) -> None:
     """Set the used share of each instance's KV space in the router's view."""
-    settings, view, decode = world.settings, world.seen, world.decode
-    for prefill_row in range(view.kv_used.size):
-        queued_tokens, kv_space = float(view.queued_tokens[prefill_row]), settings.batch_kv_tokens
+    settings, seen, decode = world.settings, world.seen, world.decode
+    for prefill_row in range(seen.kv_used.size):
+        queued_tokens, kv_space = float(seen.queued_tokens[prefill_row]), settings.batch_kv_tokens
         if settings.colocated:
             queued_tokens = decode.all_tokens[prefill_row]
             kv_space = decode.kv_tokens[prefill_row] * settings.decode_ranks
-        view.kv_used[prefill_row] = min(1.0, queued_tokens / kv_space)
+        seen.kv_used[prefill_row] = min(1.0, queued_tokens / kv_space)
 
 
 @kernel
@@ -460,7 +460,7 @@ def choose_prefill(world: World, i: int, now_s: float) -> int:
 
 @kernel
 def enqueue_routed(world: World, i: int, now_s: float) -> None:
-    """Stamp request i and add it to its prefill queue (or directly to decode)."""
+    """Stamp request i as routed; add it to its prefill instance's queue (or directly to decode)."""
     settings, request = world.settings, world.request
     is_first_pass = request.emitted[i] == 0
     if is_first_pass:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from twin.commands import terminal
-from twin.engine.contention.flows import from_storage
+from twin.engine.contention.flows import storage_load
 from twin.facts import Facts
 from twin.hardware.demands import dram, lending_nodes
 from twin.lab.ask import scenario_and_trace
@@ -73,7 +73,7 @@ def read_costs(
         is_local = s.memory_pool.scope == "local"
         place = "DRAM of its own nodes" if is_local else f"DRAM over {plane.upper()}"
         rows.append(Read(place, latency_s, token_s, computed_s, price.bytes_per_s, rate_min, block))
-        ssd = from_storage(parts.net, servers.dies) if s.memory_pool.ssd_gb_per_node > 0.0 else None
+        ssd = storage_load(parts.net, servers.dies) if s.memory_pool.ssd_gb_per_node > 0.0 else None
         if ssd is not None and plane == planes[0]:  # together with the copy out of DRAM
             kv_bytes, rate = parts.costs.kv_bytes_per_token, ssd.rate_alone(parts.net)[0]
             ssd_s, rate_min = max(token_s, kv_bytes / rate), rate_min and kv_bytes / computed_s

@@ -55,7 +55,7 @@ def field_table() -> str:
                 f"`{path}`",
                 "required" if known.required else value_text(known.default),
                 known.unit,
-                known.accepts(),
+                known.accepted_text(),
                 f"{known.label}: {known.help}",
                 "; ".join(condition_text(condition) for condition in known.conditions),
                 known.source,

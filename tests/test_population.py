@@ -6,7 +6,7 @@ import pytest
 from tests.draws import seeds, some
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts, preset
-from twin.outlook import outlook, run_times
+from twin.outlook import outlook, run_and_warmup_s
 from twin.scenario import with_overrides
 from twin.stationary import mean_iterations
 from twin.steady import Priced
@@ -56,7 +56,7 @@ def test_lengths_of_those_under_way_are_biased_to_long_ones():
 
 def test_times_follow_the_life_of_a_request():
     facts = load_facts()
-    calm, busy = (run_times(Priced(quick(rate), facts)) for rate in (50, 145))
+    calm, busy = (run_and_warmup_s(Priced(quick(rate), facts)) for rate in (50, 145))
     assert calm < busy
-    long_answers = run_times(Priced(quick(50, **{"workload.output_tokens": 3072}), facts))
+    long_answers = run_and_warmup_s(Priced(quick(50, **{"workload.output_tokens": 3072}), facts))
     assert long_answers[1] >= 2 * calm[1] - 5.0

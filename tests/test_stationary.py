@@ -8,9 +8,9 @@ from tests.engine.small import small
 from twin import stationary
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts
-from twin.outlook import outlook, run_times, state_at
+from twin.outlook import outlook, run_and_warmup_s, state_at
 from twin.scenario import Scenario, with_overrides
-from twin.stationary import ITERATIONS, LINE, controlled_mean
+from twin.stationary import ITERATIONS, LINE, controlled_mean_and_error
 from twin.steady import Priced
 
 MIXED = with_overrides(
@@ -43,7 +43,7 @@ def test_a_light_load_of_prompts_among_answers_is_as_fast_as_simulated(pool):
             "router.policy": router,
         },
     )
-    horizon_s, warmup_s = run_times(Priced(s, load_facts()))
+    horizon_s, warmup_s = run_and_warmup_s(Priced(s, load_facts()))
     long = with_overrides(s, {"horizon_s": 2.0 * horizon_s, "warmup_s": warmup_s})
     simulated_s = simulate(long, load_facts()).summary["decode_iteration_s_mean"]
     standing = state_at(Priced(s, load_facts()), rate)
@@ -134,7 +134,7 @@ def test_a_chance_surplus_of_prompts_is_taken_out_of_the_mean_of_passes():
     for _ in range(400):
         came = draw.normal(1.0, 0.1, 12)
         factors = 0.8 + 0.3 * (came - 1.0) + draw.normal(0.0, 0.01, 12)
-        mean, error = controlled_mean(factors.tolist(), came.tolist())
+        mean, error = controlled_mean_and_error(factors.tolist(), came.tolist())
         errors.append(mean / 0.8 - 1.0)
         plain_errors.append(factors.mean() / 0.8 - 1.0)
         stated.append(error)
@@ -142,5 +142,5 @@ def test_a_chance_surplus_of_prompts_is_taken_out_of_the_mean_of_passes():
     assert np.std(errors) < 0.5 * np.std(plain_errors)
     assert np.mean(stated) == pytest.approx(np.std(errors), rel=0.15)
     few = LINE - 1  # too few for a line
-    mean, _ = controlled_mean(factors[:few].tolist(), came[:few].tolist())
+    mean, _ = controlled_mean_and_error(factors[:few].tolist(), came[:few].tolist())
     assert mean == pytest.approx(factors[:few].mean())

@@ -41,7 +41,7 @@ from twin.policies.batching import (
     token_variance,
     tokens_per_iteration,
 )
-from twin.prefill_queue import colocated_pool, front_routers, prefill_pool
+from twin.prefill_queue import colocated_pool_by_load, front_routers, prefill_pool
 from twin.scenario import Scenario
 from twin.steady import Priced
 from twin.workload.offered import Offered
@@ -266,7 +266,7 @@ class Attainment:
         """Requests/s of prefill with prompts always waiting; infinite without a prefill pool."""
         return saturated_rate(self.prompts, self.pool) if self.pool else math.inf
 
-    def mean_wait_s(self, rate: float) -> float:
+    def mean_prefill_s(self, rate: float) -> float:
         """Mean seconds from the router to the end of prefill at `rate` requests/s."""
         assert self.pool is not None
         return fmean(waits_s(self.prompts, self.pool, rate).tolist())
@@ -403,7 +403,7 @@ def attainment(priced: Priced) -> Attainment:
     hit_share = traffic.hit_tokens / traffic.input_tokens
     prompts = _first_prompts(s, priced.sample, priced.seen_tokens, hit_share)
     if costs.colocated_role is not None:
-        colocated = colocated_pool(parts, costs.colocated_role, traffic, front_routers(s))
+        colocated = colocated_pool_by_load(parts, costs.colocated_role, traffic, front_routers(s))
         # Half of the interval at which prompts are received, and passes that are formed ahead.
         passes = 0.5 * deployed.colocated.receive_every + costs.runs_ahead
     elif costs.prefill_role is not None:

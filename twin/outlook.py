@@ -130,7 +130,7 @@ def outlook(prices: Priced) -> Outlook:
                 )
             sustained = max(slo_rate, min(sustained, state.rate_req_per_s * prices.pool.instances))
     # Of all that is offered: what no KV space has room for is refused, and waits nowhere.
-    share = prices.room.share
+    share = prices.room.admitted_share
     rate = None if rate is None else rate / share
     return Outlook(tpot_s, rate, sustained / share, slo_rate / share, limiting)
 
@@ -147,7 +147,7 @@ def latencies_and_slo_share(priced: Priced, rate: float) -> tuple[float, float, 
     """(mean TPOT in seconds, 0 without decode; mean seconds from the router to the end of prefill,
     0 without a pool of its own; share of the requests that meet the SLO) at `rate` requests/s,
     which a closed loop ignores for TPOT. Raises as `predict_steady`."""
-    full, judgement, rate = priced.prediction, attainment(priced), rate * priced.room.share
+    full, judgement, rate = priced.prediction, attainment(priced), rate * priced.room.admitted_share
     tpot_s, iteration_s, fluent_share = 0.0, 0.0, 1.0
     if full.decode is not None:
         offered_rate = None if priced.sample.rate_req_per_s is None else rate
@@ -157,7 +157,7 @@ def latencies_and_slo_share(priced: Priced, rate: float) -> tuple[float, float, 
             return tpot_s, 0.0, _answers_slo_share(judgement, state)
         answer_iteration_s = state.token_s * judgement.per_iteration  # as answers see it
         fluent_share = judgement.tpot_share(answer_iteration_s, state.swings)
-    prefill_s = judgement.mean_wait_s(rate) if judgement.pool else 0.0
+    prefill_s = judgement.mean_prefill_s(rate) if judgement.pool else 0.0
     share = judgement.ttft_share(rate, iteration_s, is_long=True)
     return tpot_s, prefill_s, share * fluent_share
 
@@ -181,7 +181,9 @@ def _slo_rate(priced: Priced, judgement: Attainment) -> tuple[float, str]:
         return most_rate, limit
     prefill_rate = judgement.largest_rate(FULL * most_rate, iteration_s)
     if _is_open_colocated(priced.scenario):
-        prefill_rate = _mixed_rate(priced, judgement, prefill_rate or LEAST * full.requests_per_s)
+        prefill_rate = _mixed_slo_rate(
+            priced, judgement, prefill_rate or LEAST * full.requests_per_s
+        )
     if prefill_rate < FULL * most_rate:
         return prefill_rate, "prefill" if mode != "colocated" else "colocated"
     return prefill_rate, limit
@@ -201,7 +203,7 @@ def _answers_slo_share(judged: Attainment, state: Stationary) -> float:
     return judged.slo_share(waits_s, tokens_s, state.iteration_s)
 
 
-def _mixed_rate(priced: Priced, judged: Attainment, rate: float) -> float:
+def _mixed_slo_rate(priced: Priced, judged: Attainment, rate: float) -> float:
     """The largest requests/s, up to `rate`, at which `slo.share` of a mixed instance's answers meet
     the SLO by their own times: a few tokens come with the prompts of their burst, which no mean of
     iterations says. 0: none down to `LEAST` of it."""
@@ -260,7 +262,7 @@ def _decode_at_slo(priced: Priced, judged: Attainment) -> Stationary | None:
     return at_bound
 
 
-def run_times(prices: Priced) -> tuple[float, float]:
+def run_and_warmup_s(prices: Priced) -> tuple[float, float]:
     """(seconds of the run, seconds of its warm-up) for a run from the steady state: a warm-up of
     one life of a request, so that most first ones have left, and until most prefixes and sessions
     have been met; then two lives, and `ENOUGH` requests. Raises as `predict_steady`."""

@@ -355,7 +355,7 @@ def skip_mixed_iterations(p: Population, last: int, pace: float, arrivals: float
     now = p.at[ITERATION]
     if p.at[WAITS] > 0 or p.at[DECODES] == 0 or p.ahead[0] < LEAST_QUIET * pace:
         return pace
-    count = min(last - 1 - now, int(p.ahead[0] / pace), full_pieces(p))
+    count = min(last - 1 - now, int(p.ahead[0] / pace), full_chunk_iterations(p))
     end = now + 1
     while end <= now + count and p.ring[end % p.ring.size] == NONE:
         end += 1
@@ -391,7 +391,7 @@ def skip_mixed_iterations(p: Population, last: int, pace: float, arrivals: float
 
 
 @kernel
-def full_pieces(p: Population) -> int:
+def full_chunk_iterations(p: Population) -> int:
     """Number of next iterations in which each group that computes a prompt takes all it can of that
     one alone and does not end it; `ENDLESS` where none computes one, 0 where prompts are late."""
     if p.at[TAKEN] == p.at[DECODES]:

@@ -88,7 +88,7 @@ def _later_stages_s(
     return (d.pp_stages - 1) * (batch_s(role, tokens, pairs, hot) + float(hop_s))
 
 
-def colocated_pool(
+def colocated_pool_by_load(
     parts: Assembly, role: RoleCosts, traffic: Traffic, routers: int
 ) -> Callable[[float, float], Pool]:
     """A function of rate (requests/s) and iteration time (s) that returns the pool of colocated

@@ -118,9 +118,9 @@ class Passes:
             own_square = max(square_sum - neighbours, 0.0) / stretches * (count / total_s) ** 2
             self.own_squares.append(own_square * stretch_size(p))
 
-    def mean_ratio(self) -> tuple[float, float]:
+    def ratio_and_error(self) -> tuple[float, float]:
         """(seconds over those of even ranks, relative standard error), over all passes."""
-        return controlled_mean(self.ratios, self.came)
+        return controlled_mean_and_error(self.ratios, self.came)
 
 
 def _empty_population(priced: Priced, arriving: Arriving) -> Population:
@@ -149,7 +149,7 @@ def _empty_population(priced: Priced, arriving: Arriving) -> Population:
         fresh=fresh / float(arriving.inputs.mean()), pair=pairs / mean_square(arriving.inputs),
         prompt_ranks=pool.prompt_ranks, prompt_delay=pool.prompt_delay,
         chunk_most=role.prompt_tokens / role.ranks, most_waiting=math.inf, expected_s=0.0,
-        instances=float(arriving.sharing), prompt_s=_prompt_s(priced, arriving), step_s=0.0,
+        instances=float(arriving.sharing), prompt_s=_prompt_wait_s(priced, arriving), step_s=0.0,
         hot_tokens=imbalance.tokens, hot_factor=imbalance.factor,
         inputs=arriving.inputs, shortest=int(arriving.inputs.min()), outputs=arriving.outputs,
         room_tokens=float(role.kv_tokens_per_rank), page_tokens=0.5 * s.memory_pool.block_tokens,
@@ -191,11 +191,11 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
     each, most_turns = 0.0, max(fewest + 1, min(MOST, int(ITERATIONS / (BURN + MEASURED) / life)))
     for turn in range(most_turns):
         last_each = each
-        _set_wire_prices(p, alone, arriving.wire_factor, each, mean_s)
+        _set_contended_prices(p, alone, arriving.wire_factor, each, mean_s)
         near = each if p.colocated else 0.0
         each, is_full = _arrivals_at_load(p, time_s, arriving, life + prompt_life, slots, near)
         is_settled = turn > 0 and abs(each / last_each - 1.0) < CLOSE
-        if turn >= fewest and is_settled and passes.mean_ratio()[1] < SCATTER:
+        if turn >= fewest and is_settled and passes.ratio_and_error()[1] < SCATTER:
             break
         mean_s = time_s(each)
         _begin_pass(p, mean_s, bool(by_seconds))
@@ -214,7 +214,7 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
             prompt_life = coming / count / each if p.colocated else 0.0
             passes = Passes() if turn == 1 else passes  # the first one is still near its begin
             passes.add(p, even_s, arriving)
-            unevenness = passes.mean_ratio()[0]
+            unevenness = passes.ratio_and_error()[0]
     each, is_full = _arrivals_at_load(p, time_s, arriving, life + prompt_life, slots, near)
     pace = (total_s / count, decoding / count) if is_full and count else (time_s(each), each * life)
     iteration_s, decoding = pace
@@ -222,7 +222,7 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
     slow_square, lasting_share, seen = 0.0, 0.0, 1.0
     if math.isinf(arriving.clients) and not is_full:
         numbers_inside = decoding, context_tokens, slots
-        slow_square, lasting_share, seen = _slow_swing(p, arriving, time_s, each, numbers_inside)
+        slow_square, lasting_share, seen = _swing_by_load(p, arriving, time_s, each, numbers_inside)
     lasting_square = max(_mean(passes.lasting_squares) / unevenness**2 - 1.0, 0.0)
     # Iterations with and without prompts average out within an answer; what ranks add does not.
     lasting_swing = math.sqrt(
@@ -231,11 +231,11 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
     p.expected_s = iteration_s if by_seconds else 0.0
     swings = Swings(lasting_swing, _mean(passes.own_squares), rate * iteration_s)
     token_s, late = _mean_token_s(p, passes.answers, seen * iteration_s), _mean(passes.late)
-    error, reserved_s = passes.mean_ratio()[1], arriving.reserved_s
+    error, reserved_s = passes.ratio_and_error()[1], arriving.reserved_s
     return Stationary(p, iteration_s, token_s, swings, late, rate, life, reserved_s, is_full, error)
 
 
-def _prompt_s(priced: Priced, arriving: Arriving) -> float:
+def _prompt_wait_s(priced: Priced, arriving: Arriving) -> float:
     """Seconds that a mean prompt adds to the wait of a mixed instance as its router sees it."""
     role, traffic = priced.parts.costs.colocated_role, priced.traffic
     if role is None or arriving.sharing == 1:
@@ -260,7 +260,7 @@ def _begin_pass(p: Population, mean_s: float, by_seconds: bool) -> None:
         p.waits[:] = 0.0
 
 
-def _set_wire_prices(
+def _set_contended_prices(
     p: Population, alone: NDArray[Any], wire_factor: Callable[[float, float], float],
     each: float, mean_s: float,
 ) -> None:  # fmt: skip
@@ -308,7 +308,7 @@ def _mean(values: list[float]) -> float:
     return math.fsum(values) / max(len(values), 1)
 
 
-def controlled_mean(factors: list[float], came: list[float]) -> tuple[float, float]:
+def controlled_mean_and_error(factors: list[float], came: list[float]) -> tuple[float, float]:
     """(mean of the factors of passes, its standard error over it, infinite for fewer than two).
     came: prompt tokens of each pass over the expected ones, whose mean is 1. From `LINE` passes on
     the mean is read where the line through both is at 1. [A control variate]"""
@@ -328,7 +328,7 @@ def controlled_mean(factors: list[float], came: list[float]) -> tuple[float, flo
     return mean_factor, math.sqrt(variance * (1.0 / count + extra)) / mean_factor
 
 
-def _slow_swing(
+def _swing_by_load(
     p: Population, arriving: Arriving, time_s: Callable[[float], float], each: float,
     in_progress: tuple[float, float, float],
 ) -> tuple[float, float, float]:  # fmt: skip
@@ -346,13 +346,15 @@ def _slow_swing(
     variance = relative_variance_in_progress(lives, decoding, arriving.cv)
     lasting_share, seen = variance_share_of_mean(lives, MEASURED * mean_life), 1.0
     if not p.colocated and decoding > NONE_COMES:  # in passes they come by the iteration
-        mean, spread = _in_progress(partial(_even_s, p, held), decoding, slots)
+        mean, spread = _requests_mean_and_variance(
+            partial(_even_decode_s, p, held), decoding, slots
+        )
         seen += (mean - 1.0) * min(variance * decoding, 1.0)
         lasting_share = max(lasting_share + spread - 1.0, 0.0)
     return growth**2 * variance, lasting_share, seen
 
 
-def _in_progress(
+def _requests_mean_and_variance(
     time_s: Callable[[float], float], decoding: float, slots: float
 ) -> tuple[float, float]:
     """(mean, variance) of the requests in progress, over `decoding` each, where they come by the
@@ -382,7 +384,7 @@ def _in_progress(
     return mean / decoding, (square_sum / weight_sum - mean**2) / decoding
 
 
-def _even_s(p: Population, held: float, requests: float) -> float:
+def _even_decode_s(p: Population, held: float, requests: float) -> float:
     """Seconds of an iteration of `requests` on equal ranks, each with `held` context tokens."""
     return _even_mean_s(p, requests, held, 0.0, None)
 

@@ -102,7 +102,7 @@ def _assemble(
     parts = Assembly(net, costs, routed, *imbalances, tokens_per_request)
     if scenario.cost.cap_w <= 0.0:
         return parts
-    prediction = _predict(parts, traffic_of(scenario, facts, trace, costs))
+    prediction = _predict_rates(parts, traffic_of(scenario, facts, trace, costs))
     return replace(
         parts, costs=build_costs(scenario, facts, net, capped_clocks(scenario, facts, prediction))
     )
@@ -132,7 +132,7 @@ class Room:
         return bool(self.ends.all())
 
     @property
-    def share(self) -> float:
+    def admitted_share(self) -> float:
         """Share of the requests that are not refused at the router."""
         return float(self.fits.mean())
 
@@ -193,9 +193,11 @@ class Priced:
         clients = workload.concurrency if workload.arrivals == "closed_loop" else 0
         parts, costs = self.parts, self.parts.costs
         if self.given is None and not self.room.all_fit:  # API servers process refused ones too
-            admitted_per_s = costs.front_end_requests_per_s * self.room.share
+            admitted_per_s = costs.front_end_requests_per_s * self.room.admitted_share
             parts = replace(parts, costs=replace(costs, front_end_requests_per_s=admitted_per_s))
-        return predict_at_load(_predict(parts, self.traffic), self.traffic, imbalance, clients)
+        return predict_at_load(
+            _predict_rates(parts, self.traffic), self.traffic, imbalance, clients
+        )
 
     @cached_property
     def all_requests(self) -> Offered:
@@ -230,7 +232,7 @@ class Priced:
         fits, rate = self.room.fits, sample.rate_req_per_s
         return replace(
             sample, requests=int(fits.sum()),
-            rate_req_per_s=None if rate is None else rate * self.room.share,
+            rate_req_per_s=None if rate is None else rate * self.room.admitted_share,
             prompts=sample.prompts[fits], answers=self.room.answers[fits],
             arrivals=sample.arrivals[fits], seen=sample.seen[fits],
         )  # fmt: skip
@@ -431,7 +433,7 @@ def largest_batch(priced: Priced, tpot_s: float) -> Target:
         batch = {"deployment.decode.batch_per_npu": per_die * dies_per_npu}
         changed = with_overrides(scenario, batch)
         costs = build_costs(changed, facts, parts.net, parts.costs.deployed.clocks)
-        return _predict(replace(parts, costs=costs), traffic)
+        return _predict_rates(replace(parts, costs=costs), traffic)
 
     def tpot_s_of(per_die: int) -> float:
         """TPOT (s) of a number of slots per die; infinite if these or their buffers do not fit."""
@@ -458,7 +460,7 @@ def largest_batch(priced: Priced, tpot_s: float) -> Target:
     return Target(tpot_s, batch * dies_per_npu, batch_s, dies_per_npu, tpot_of_one_s, causes)
 
 
-def _predict(parts: Assembly, traffic: Traffic) -> Prediction:
+def _predict_rates(parts: Assembly, traffic: Traffic) -> Prediction:
     """Sustained rates of a deployment (`parts`) under this traffic. Hits in the memory pool are
     left out if reading them takes longer than computing them again."""
     role, read_tokens = parts.costs.prefilling_role, traffic.read_tokens

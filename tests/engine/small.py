@@ -22,7 +22,7 @@ from twin.facts import Facts
 from twin.hardware.fabric import build_fabric
 from twin.lab.library import load_facts
 from twin.model.costs import build_costs
-from twin.scenario import Scenario, canonical, parse_scenario, with_overrides
+from twin.scenario import Scenario, json_text, parse_scenario, with_overrides
 from twin.workload.requests import TraceTable
 
 BASE = parse_scenario(
@@ -56,7 +56,7 @@ def small(settings: dict[str, Any] | None = None) -> Scenario:
 def run(settings: dict[str, Any] | None = None, facts: Facts | None = None) -> Run:
     """The run of a small scenario; the same question is answered from memory."""
     scenario = small(settings)
-    return simulate(scenario, facts) if facts else _answer(canonical(scenario), scenario)
+    return simulate(scenario, facts) if facts else _answer(json_text(scenario), scenario)
 
 
 @lru_cache(maxsize=64)

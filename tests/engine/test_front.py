@@ -10,7 +10,7 @@ from tests.laws.test_models import SECOND
 from twin.engine.setup import ScenarioError, set_up, set_up_models
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts
-from twin.scenario import SpecError, of_models, with_overrides
+from twin.scenario import SpecError, split_models, with_overrides
 
 STEP_S = 0.005
 APART = {
@@ -176,7 +176,7 @@ def test_every_model_has_a_part_of_each_supernode():
     and the same figures where the models share no link."""
     s, made = models_apart({})
     lawful(made)
-    alone = simulate(of_models(s)[1], load_facts())
+    alone = simulate(split_models(s)[1], load_facts())
     (second,) = made.tables["models"].filter(model="second").to_dicts()
     assert {key: second[key] for key in alone.summary} == alone.summary
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from twin.scenario import Scenario, canonical
+from twin.scenario import Scenario, json_text
 
 ENGINE_VERSION = "fake-1"
 STEP_S = 0.01
@@ -34,7 +34,7 @@ class FakeRun:
 
 def answer(scenario: Scenario, requests: int = 100) -> FakeRun:
     """What the fake engine says; the same for the same scenario."""
-    key = int(hashlib.sha256(canonical(scenario).encode()).hexdigest()[:8], 16)
+    key = int(hashlib.sha256(json_text(scenario).encode()).hexdigest()[:8], 16)
     table = pl.DataFrame(
         {"request_id": range(requests), "ttft_s": [key / (i + 1) for i in range(requests)]}
     )

@@ -63,11 +63,11 @@ def test_a_trace_without_times_keeps_the_horizon():
 @pytest.mark.parametrize("copies", [1, 3])
 def test_every_request_of_a_replay_lies_inside_the_horizon(copies):
     from twin.lab.library import load_facts
-    from twin.workload.generate import generate
+    from twin.workload.generate import generate_requests
 
     table = trace_of([3.0 * (i // 5) for i in range(500)])  # five share each coarse timestamp
     s = with_trace(QUICK, table, rate_multiplier=1.5, tree_copies=copies)
-    made = generate(s.workload, s.horizon_s, s.seed, 128, load_facts(), table)
+    made = generate_requests(s.workload, s.horizon_s, s.seed, 128, load_facts(), table)
     assert len(made) == copies * len(table)
 
 

@@ -16,8 +16,8 @@ from twin.lab.library import (
 from twin.scenario import (
     Scenario,
     SpecError,
-    canonical,
     field_unit,
+    json_text,
     scenario_from_canonical,
 )
 
@@ -38,7 +38,7 @@ def test_every_preset_says_what_it_asks_and_where_its_figures_come_from():
 def test_a_preset_survives_toml_and_json(preset):
     scenario = preset.scenario
     assert scenario_from_toml(scenario_to_toml(scenario).encode()) == scenario
-    assert scenario_from_canonical(canonical(scenario)) == scenario
+    assert scenario_from_canonical(json_text(scenario)) == scenario
 
 
 @draws(50)

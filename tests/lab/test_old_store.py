@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 from twin.lab.library import presets
 from twin.lab.store import open_store
 from twin.lab.store.models import Row
-from twin.scenario import canonical
+from twin.scenario import json_text
 
 FROZEN = ROOT / "tests" / "frozen"
 FIELDS = (
@@ -88,5 +88,5 @@ def test_what_is_saved_again_keeps_its_row_and_is_found_by_either_digest(old, fr
     for said in frozen["scenarios"]:
         scenario = old.scenarios.load(said["digest"])
         assert old.scenarios.save(scenario) == said["digest"]
-        assert canonical(scenario)
+        assert json_text(scenario)
     assert old.scenarios.search(limit=1).total == before + len(set(seeded) - set(frozen["presets"]))

@@ -13,7 +13,7 @@ from tests.lab.length_tables import LEVELS, lognormal_table, quantile_table
 from twin.lab.library import ROOT, load_facts
 from twin.lab.traces.reader import EVERY, preview, read_trace
 from twin.scenario import Trace, Workload
-from twin.workload.generate import generate, mean_lengths
+from twin.workload.generate import generate_requests, mean_lengths
 from twin.workload.lengths import drawn_lengths
 from twin.workload.reuse_curve import reuse_curve
 
@@ -77,7 +77,7 @@ def test_lru_bound_is_the_golden_ratio_exactly(mooncake, share):
 @needs_traces
 def test_spreading_brings_poisson_arrivals_back(mooncake):
     w = Workload(arrivals="trace", trace=Trace(digest=mooncake.digest))
-    gaps = np.diff(generate(w, 1e9, 1, 512, load_facts(), mooncake).arrival_s)
+    gaps = np.diff(generate_requests(w, 1e9, 1, 512, load_facts(), mooncake).arrival_s)
     assert gaps.std() / gaps.mean() == pytest.approx(1.01, abs=0.04)
 
 
@@ -157,7 +157,7 @@ def workload_as_fitted(facts, name, **fields):
 def test_fitted_sessions_bring_the_hit_ratio_of_the_mooncake_hour():
     facts = load_facts()
     w = workload_as_fitted(facts, "mooncake-conversation")
-    hours = [ideal_hits(generate(w, 3537.0, seed, 512, facts)) for seed in range(3)]
+    hours = [ideal_hits(generate_requests(w, 3537.0, seed, 512, facts)) for seed in range(3)]
     target = facts.si("workloads.mooncake-conversation.hit_token_ratio")
     assert np.mean(hours) == pytest.approx(target, abs=0.02)
 
@@ -165,7 +165,7 @@ def test_fitted_sessions_bring_the_hit_ratio_of_the_mooncake_hour():
 def test_fitted_sessions_bring_the_hit_ratio_of_the_service():
     facts = load_facts()
     w = workload_as_fitted(facts, "deepseek-service", rate_req_per_s=8.0)
-    r = generate(w, 3600.0, 1, 128, facts)
+    r = generate_requests(w, 3600.0, 1, 128, facts)
     target = facts.si("workloads.deepseek-service.hit_token_ratio")
     assert ideal_hits(r, after_s=1800.0) == pytest.approx(target, abs=0.03)
 
@@ -174,5 +174,5 @@ def test_fitted_sessions_bring_the_hit_ratio_of_the_service():
 def test_every_preset_is_a_workload(name):
     facts = load_facts()
     w = workload_as_fitted(facts, name)
-    r = generate(w, 20.0, 1, 128, facts)
+    r = generate_requests(w, 20.0, 1, 128, facts)
     assert len(r) > 0 and r.input_tokens.min() >= 1 and r.output_tokens.min() >= 1

@@ -5,7 +5,7 @@ import pytest
 from twin.lab.ask import default_fields, scenario_and_trace, with_scheduler
 from twin.lab.library import load_facts
 from twin.scenario import Scenario, SpecError, fields, with_overrides
-from twin.scenario.fields import read
+from twin.scenario.fields import value_of
 
 CHUNK = "deployment.colocated.chunk_tokens_per_npu"
 BATCH, RANK = "deployment.decode.batch_per_npu", "deployment.decode.rank_choice"
@@ -19,7 +19,7 @@ def changed(changes):
 
 
 def chunk(changes, path=CHUNK):
-    return read(with_scheduler(with_overrides(Scenario(), changes), load_facts()), path)
+    return value_of(with_scheduler(with_overrides(Scenario(), changes), load_facts()), path)
 
 
 def test_a_budget_of_ranks_is_counted_per_npu_and_by_the_memory_of_a_device():
@@ -76,8 +76,8 @@ def test_a_scheduled_scenario_has_nothing_left_to_set():
 def test_a_person_asks_for_it_by_one_setting_and_others_come_after():
     asked = ["deployment.stack=vllm-ascend-0-13", "scheduler=stack", f"{BATCH}=32"]
     scenario, _ = scenario_and_trace("colocated-contrast", asked)
-    assert (read(scenario, RANK), read(scenario, BATCH)) == ("requests", 32)
+    assert (value_of(scenario, RANK), value_of(scenario, BATCH)) == ("requests", 32)
     groups = 256 // scenario.deployment.colocated.prompt_dies  # engines of an instance
-    assert read(scenario, CHUNK) == 2048 * groups // 128
+    assert value_of(scenario, CHUNK) == 2048 * groups // 128
     with pytest.raises(SpecError, match="scheduler is stack or not set, not 'fifo'"):
         scenario_and_trace("colocated-contrast", ["scheduler=fifo"])

@@ -9,7 +9,7 @@ import pytest
 from twin.hardware.recipes import as_sold
 from twin.lab.library import load_facts, presets
 from twin.lab.sweep import sweep
-from twin.scenario import SpecError, read
+from twin.scenario import SpecError, value_of
 
 RATE, INSTANCES = "workload.rate_req_per_s", "deployment.prefill.instances"
 
@@ -36,7 +36,7 @@ def test_points_differ_in_their_fields_and_name_and_nothing_else():
     points = sweep.points(origin, axes)
     assert len(points) == 8
     for point in points:
-        assert (read(point.scenario, RATE), read(point.scenario, INSTANCES)) == point.values
+        assert (value_of(point.scenario, RATE), value_of(point.scenario, INSTANCES)) == point.values
     same = next(p for p in points if p.values == (100.0, 6))
     assert same.scenario == origin  # so that its stored run is found
     assert len({p.scenario.name for p in points}) == 8
@@ -55,7 +55,9 @@ def test_a_machine_is_swept_as_it_is_sold():
     fields = "supernode.machine", "supernode.sub_planes"
     for point in sweep.points(origin, [sweep.parse_axis("supernode.machine=full-mesh,torus-3d")]):
         sold = as_sold(str(point.values[0]), load_facts())
-        assert [read(point.scenario, path) for path in fields] == [sold[path] for path in fields]
+        assert [value_of(point.scenario, path) for path in fields] == [
+            sold[path] for path in fields
+        ]
         assert point.scenario.deployment == origin.deployment
     (none,) = sweep.points(origin, [sweep.Axis("supernode.machine", ("no-such",))])
     assert "no machine here" in none.refusal

@@ -20,7 +20,7 @@ from twin.engine.simulate import result_digest, simulate
 from twin.facts import Facts
 from twin.lab.library import load_facts
 from twin.policies.controllers import set_controller_loader
-from twin.scenario import Scenario, canonical, fields, with_overrides
+from twin.scenario import Scenario, fields, json_text, with_overrides
 
 DESCRIPTIVE = {
     "name",
@@ -627,7 +627,7 @@ def test_a_field_changes_nothing_where_its_condition_does_not_hold(at):
 def test_descriptions_change_no_result():
     plain = small(PLAIN)
     told = with_overrides(plain, {"name": "x", "question": "y?", "source": "z"})
-    assert canonical(plain) != canonical(told)
+    assert json_text(plain) != json_text(told)
     assert answer(plain.model_dump_json()) == answer(told.model_dump_json())
 
 

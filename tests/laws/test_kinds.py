@@ -136,7 +136,7 @@ DUMMIES = {
         'found = run(elastic__controller="dummy", elastic__npus=24)\n'
         'assert found.summary["finished"] > 0',
         {"twin/policies/controllers.py": [
-            ('    "slo": scale_by(', '    "dummy": scale_by(lambda pool: pool.busy),\n')],
+            ('    "slo": pool_scaler(', '    "dummy": pool_scaler(lambda pool: pool.busy),\n')],
          "twin/scenario/elastic.py": [('"slo", "kv", "rebalance"', '"dummy", ')]},
         units=2,  # as a placement; one of the operator's own is 1 file, in a folder of theirs
     ),

@@ -24,12 +24,12 @@ from twin.lab.sweep.sweep import parse_axis, points
 from twin.scenario import (
     Scenario,
     SpecError,
-    canonical,
+    json_text,
     model_names,
     npus_used,
-    of_models,
-    read,
     scenario_from_canonical,
+    split_models,
+    value_of,
     with_overrides,
 )
 from twin.steady import predict_steady
@@ -65,7 +65,7 @@ def own_requests(made: Run, name: str) -> pl.DataFrame:
 def test_models_that_share_nothing_are_as_if_each_were_alone_to_the_byte() -> None:
     s = pair({"models.0.deployment.mode": "colocated", "models.0.workload.rate_req_per_s": 25.0})
     made = run_of(s)
-    for name, one in zip(model_names(s), of_models(s), strict=True):
+    for name, one in zip(model_names(s), split_models(s), strict=True):
         alone = simulate(one, FACTS)
         numbers = ("request_id", "session", "prefill_instance", "decode_instance")
         assert_frame_equal(own_requests(made, name), alone.tables["requests"].drop(numbers))
@@ -89,7 +89,7 @@ def test_requests_are_conserved_by_model_and_add_up() -> None:
 
 def test_tables_of_the_whole_machine_are_sums_of_the_models() -> None:
     s = pair(both=READS)
-    made, alone = run_of(s), [simulate(one, FACTS) for one in of_models(s)]
+    made, alone = run_of(s), [simulate(one, FACTS) for one in split_models(s)]
     moved = [run.tables["traffic"]["bytes"].sum() for run in (made, *alone)]
     assert moved[0] == pytest.approx(moved[1] + moved[2], rel=0.02)
     for name, key in (("windows", "arrived"), ("windows", "decode_running"), ("links", "bytes")):
@@ -123,7 +123,7 @@ def test_a_die_that_fails_is_not_replaced_by_one_of_another_model() -> None:
     law = next(check for check in made.checks if check["id"] == "I12")
     assert law["ok"] and "one model" in law["statement"]
     lawful(made)
-    alone = simulate(of_models(s)[1], FACTS)
+    alone = simulate(split_models(s)[1], FACTS)
     (second,) = made.tables["models"].filter(pl.col("model") == "second").to_dicts()
     assert second["ttft_s_p99"] == alone.summary["ttft_s_p99"]  # what fails is the other's
 
@@ -174,7 +174,7 @@ def test_no_prefix_of_one_model_hits_the_others_and_no_block_evicts_one_of_its()
     for rate in (1.0, 60.0):
         s = pair(tiny | {"workload.rate_req_per_s": rate}, both=READS)
         hits.append(run_of(s).tables["models"]["hit_token_ratio"][1])
-    alone = simulate(of_models(pair(tiny, both=READS))[1], FACTS).summary["hit_token_ratio"]
+    alone = simulate(split_models(pair(tiny, both=READS))[1], FACTS).summary["hit_token_ratio"]
     assert hits == pytest.approx([alone, alone], rel=0.02)
     quota = with_overrides(pair(tiny, both=READS), {"models.0.pool_share": 0.95})
     assert run_of(quota).tables["models"]["hit_token_ratio"][1] > 1.1 * hits[0] > 0.0
@@ -182,7 +182,7 @@ def test_no_prefix_of_one_model_hits_the_others_and_no_block_evicts_one_of_its()
 
 def test_the_order_of_models_decides_seats_and_seeds_alone() -> None:
     s = pair()
-    first, second = of_models(s)
+    first, second = split_models(s)
     assert first.seed == s.seed != second.seed
     assert second.deployment.first_npu == first.deployment.first_npu + npus_used(first)
     made = run_of(s).tables["requests"]
@@ -204,7 +204,7 @@ def test_instances_of_one_model_come_on_npus_that_no_other_has() -> None:
     s = pair()
     s = with_overrides(s, {"models": [SECOND, further], "supernode.nodes": 8})
     s = with_overrides(s, COMES)
-    assert [one.deployment.first_npu for one in of_models(s)] == [0, 16, 48]
+    assert [one.deployment.first_npu for one in split_models(s)] == [0, 16, 48]
     made = simulate(s, QUICK)
     assert made.valid, [check for check in made.checks if not check["ok"]]
     lives, seats = made.tables["lives"], made.tables["seats"]
@@ -216,7 +216,7 @@ def test_instances_of_one_model_come_on_npus_that_no_other_has() -> None:
     windows, npus = made.tables["windows"], made.summary["npus"]
     assert windows["decode_npus"][0] == 24 and windows["decode_npus"][-1] > 24
     assert npus == pytest.approx(made.tables["models"]["npus"].sum())
-    alone = simulate(of_models(s)[1], QUICK)
+    alone = simulate(split_models(s)[1], QUICK)
     (second,) = made.tables["models"].filter(pl.col("model") == "second").to_dicts()
     for key in ("requests", "npu_hours", "starts", "ttft_s_p99", "tpot_s_mean"):
         assert second[key] == pytest.approx(alone.summary[key], rel=0.01)
@@ -225,7 +225,7 @@ def test_instances_of_one_model_come_on_npus_that_no_other_has() -> None:
 def test_a_power_cap_lowers_each_models_clock_as_it_does_alone() -> None:
     s = pair({"cost.cap_w": 400.0, "models.0.deployment.model": "qwen3-235b",
               "models.0.deployment.decode.npus_per_instance": 8, "supernode.nodes": 6})  # fmt: skip
-    made, alone = run_of(s), [simulate(one, FACTS) for one in of_models(s)]
+    made, alone = run_of(s), [simulate(one, FACTS) for one in split_models(s)]
     clocks = made.tables["models"]["prefill_clock"].to_list()
     assert clocks == [run.summary["prefill_clock"] for run in alone]
     assert min(clocks) < 1.0 and made.summary["prefill_clock"] is None
@@ -248,7 +248,7 @@ def test_the_formula_answers_for_each_model_as_for_it_alone() -> None:
     s = pair({"models.0.deployment.mode": "decode_only"})
     each = predict_all(s)["models"]
     assert list(each) == model_names(s)
-    for answer, one in zip(each.values(), of_models(s), strict=True):
+    for answer, one in zip(each.values(), split_models(s), strict=True):
         assert (
             answer["summary"]["throughput_req_per_s"] == predict_steady(one, FACTS).requests_per_s
         )
@@ -265,7 +265,7 @@ def test_a_run_that_is_watched_names_instances_as_its_tables_do() -> None:
 def test_a_field_of_a_further_model_is_read_and_set_by_the_number_of_its_row() -> None:
     path = "models.0.workload.rate_req_per_s"
     s = pair({path: 8.0})
-    assert read(s, path) == 8.0 and s.workload.rate_req_per_s == BASE.workload.rate_req_per_s
+    assert value_of(s, path) == 8.0 and s.workload.rate_req_per_s == BASE.workload.rate_req_per_s
     names = [
         point.scenario and point.scenario.name for point in points(s, [parse_axis(f"{path}=5,9")])
     ]
@@ -273,9 +273,9 @@ def test_a_field_of_a_further_model_is_read_and_set_by_the_number_of_its_row() -
 
 
 def test_a_text_of_one_model_is_what_it_was_and_one_of_several_reads_back() -> None:
-    assert "models" not in canonical(small()) and "first_npu" not in canonical(small())
+    assert "models" not in json_text(small()) and "first_npu" not in json_text(small())
     s = pair()
-    assert scenario_from_canonical(canonical(s)) == s
+    assert scenario_from_canonical(json_text(s)) == s
 
 
 REFUSED = {
@@ -308,7 +308,7 @@ def test_models_that_placement_or_an_edit_puts_on_one_npu_are_refused() -> None:
     with pytest.raises(ScenarioError, match=r"prefill 0 of .* and prefill 0 of second would sit"):
         set_up_models(s, FACTS, None)
     apart = with_overrides(s, {"models.0.deployment.first_npu": 24})
-    begins = [one.deployment.first_npu for one in of_models(apart)]
+    begins = [one.deployment.first_npu for one in split_models(apart)]
     assert begins == [0, 24] and all(a < b for a, b in pairwise(begins))
     assert run_of(apart).valid
 

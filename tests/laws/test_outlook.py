@@ -19,7 +19,7 @@ from twin.lab.ask import scenario_named, with_trace
 from twin.lab.library import load_facts, presets
 from twin.model.shape import ModelError
 from twin.model.waiting import waits_s
-from twin.outlook import latencies_and_slo_share, outlook, run_times, state_at
+from twin.outlook import latencies_and_slo_share, outlook, run_and_warmup_s, state_at
 from twin.scenario import with_overrides
 from twin.stationary import Swings
 from twin.steady import Priced
@@ -268,7 +268,7 @@ def test_prompts_of_one_die_sustain_and_wait_as_in_a_run(case):
     ]
     assert found.max_rate == pytest.approx(runs[0].summary["throughput_req_per_s"], rel=0.1)
     assert outlook(priced).sustained_req_per_s <= found.max_rate
-    mean_s = found.mean_wait_s(0.5 * found.max_rate)
+    mean_s = found.mean_prefill_s(0.5 * found.max_rate)
     assert mean_s == pytest.approx(runs[1].summary["ttft_s_mean"], rel=0.15)
 
 
@@ -318,7 +318,7 @@ def test_requests_longer_than_a_rank_s_kv_space_are_refused_by_formula_as_in_a_r
     priced, run = Priced(s, facts), simulate(s, facts)
     reasons = run.tables["requests"]["reason"].cast(str)
     refused, outgrown = (reasons.str.contains(why).mean() for why in ("longer than", "outgrew"))
-    assert 1.0 - priced.room.share == pytest.approx(refused, rel=0.1) and refused > 0.1
+    assert 1.0 - priced.room.admitted_share == pytest.approx(refused, rel=0.1) and refused > 0.1
     parts = priced.room.fits.mean() - priced.room.ends.mean()
     assert parts == pytest.approx(outgrown, rel=0.2) and outgrown > 0.005
     found = outlook(priced)
@@ -334,7 +334,7 @@ def test_the_front_end_processes_refused_requests_too():
         "workload.rate_req_per_s": 20.0, "front_end.api_servers": 3, "front_end.service_ms": 100.0,
     })  # fmt: skip
     priced = Priced(s, facts_with_kv_space(s, 2500))
-    assert priced.room.share < 0.9 and priced.prediction.limit == "front end"
+    assert priced.room.admitted_share < 0.9 and priced.prediction.limit == "front end"
     found = outlook(priced)
     assert 28.0 < found.slo_req_per_s <= found.sustained_req_per_s <= 30.0 + 1e-9
 
@@ -491,7 +491,7 @@ def test_a_run_of_the_fitted_length_reuses_as_much_as_the_formula_says(preset, r
     """With a warm-up of one life of a request: 15 % for 37, and 43 % for 54."""
     scenario = with_overrides(scenario_named(preset), {"workload.rate_req_per_s": rate})
     priced = Priced(scenario, load_facts())
-    horizon_s, warmup_s = run_times(priced)
+    horizon_s, warmup_s = run_and_warmup_s(priced)
     fitted = with_overrides(scenario, {"horizon_s": horizon_s, "warmup_s": warmup_s})
     traffic = priced.traffic
     reuse = simulate(fitted, load_facts()).summary["hit_token_ratio"]

@@ -10,7 +10,7 @@ import pytest
 from tests.engine.small import BASE, facts_with, small
 from twin.engine.simulate import Run, simulate
 from twin.facts import Facts
-from twin.scenario import Scenario, SpecError, model_names, npus_used, of_models, with_overrides
+from twin.scenario import Scenario, SpecError, model_names, npus_used, split_models, with_overrides
 
 QUICK = {
     "startup.process": 0.6,
@@ -112,7 +112,7 @@ def in_turns(settings: dict[str, Any] | None = None, at_s: float = 3.0) -> Scena
 def test_models_take_turns_on_npus_of_which_none_serves_two_at_once() -> None:
     patient = {"elastic.idle_s": 60.0, "models.0.elastic.idle_s": 60.0}
     s = in_turns(patient)
-    assert [one.deployment.first_npu for one in of_models(s)] == [0, 0] and npus_used(s) == 4
+    assert [one.deployment.first_npu for one in split_models(s)] == [0, 0] and npus_used(s) == 4
     made = run_of(s)
     lives = made.tables["lives"].sort("t_s")
     assert lives.filter(pl.col("state") == "serve")["model"].to_list() == [

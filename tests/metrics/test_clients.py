@@ -12,7 +12,7 @@ from tests.draws import draws
 from twin.metrics.clients import fair_shares, fairness, jain_index, tenant_rows
 from twin.metrics.measures import NOTHING
 from twin.metrics.observed import Observed
-from twin.metrics.registry import shown
+from twin.metrics.registry import as_text
 from twin.scenario import Scenario, with_overrides
 
 PAIR = [{"name": "a", "weight": 3.0}, {"name": "b", "ttft_s": 0.5}]
@@ -83,7 +83,7 @@ def test_a_tenant_of_which_no_request_began_within_the_run_has_no_slo_share():
     o = replace(observed([resident, *ROWS[:2]]), totals={"at_start": 1.0})
     a, b = tenant_rows(o)
     assert (a["slo_attainment"], b["slo_attainment"]) == (1.0, None)
-    assert shown("slo_attainment", b["slo_attainment"]) == NOTHING
+    assert as_text("slo_attainment", b["slo_attainment"]) == NOTHING
 
 
 def test_where_no_request_began_and_ended_both_limits_are_judged_alone():

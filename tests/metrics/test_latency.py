@@ -11,9 +11,9 @@ from twin.metrics.latency import (
     TTFT_PARTS,
     histogram_quantile,
     itl_spread,
+    mean_and_percentiles,
     met_slo,
     span_s,
-    spread_of,
     tpot_s,
 )
 
@@ -23,13 +23,13 @@ def table(**columns):
 
 
 def test_percentiles_of_a_hundred_and_one_values():
-    found = spread_of(np.arange(101.0), "ttft_s")
+    found = mean_and_percentiles(np.arange(101.0), "ttft_s")
     assert found == {"ttft_s_mean": 50, "ttft_s_p50": 50, "ttft_s_p90": 90, "ttft_s_p95": 95,
                      "ttft_s_p99": 99}  # fmt: skip
 
 
 def test_nothing_measured_is_nothing_not_zero():
-    assert set(spread_of(np.array([]), "tpot_s").values()) == {None}
+    assert set(mean_and_percentiles(np.array([]), "tpot_s").values()) == {None}
 
 
 def test_tpot_counts_gaps_and_answers_of_one_token_have_none():

@@ -11,7 +11,7 @@ from twin.commands import runs as commands
 from twin.lab.library import terms
 from twin.lab.sweep.compare import metric_row
 from twin.metrics.observed import Observed
-from twin.metrics.registry import LINE, METRICS, Metric, metric_of, shown, summarise, verdict
+from twin.metrics.registry import LINE, METRICS, Metric, as_text, metric_of, summarise, verdict
 from twin.scenario import Scenario
 from twin.ui import runs
 from twin.ui.pages.compare import comparison
@@ -59,7 +59,7 @@ def test_a_metric_that_is_declared_stands_everywhere(dummy, monkeypatch):
 
 def test_every_metric_has_a_unit_and_says_what_it_counts():
     for key, metric in METRICS.items():
-        text = shown(key, 1234.5)
+        text = as_text(key, 1234.5)
         assert not text.replace(",", "").replace(".", "").isdigit(), key
         assert metric.help and metric.label, key
 
@@ -78,7 +78,7 @@ def test_what_is_no_metric_of_a_scenario_is_not_shown():
 
 def test_a_figure_that_is_not_declared_is_read_from_its_name():
     assert metric_of("ttft_other_s_p99").kind == "time"
-    assert shown("reload_bytes_per_s_mean", 2.5e9) == "2.50 GB/s"
+    assert as_text("reload_bytes_per_s_mean", 2.5e9) == "2.50 GB/s"
 
 
 def test_less_waiting_is_better_and_more_tokens_are_better():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
-from twin.metrics.registry import shown
+from twin.metrics.registry import as_text
 from twin.metrics.resilience import Incidents, dips_of_faults, incidents
 
 EVENTS = {
@@ -212,7 +212,7 @@ def test_incidents_count_what_happened_and_are_zero_where_nothing_could():
     assert counted == Incidents(
         lost=1, retried=2, rebalances=2, moved_bytes=1e10, down_s=11 + 10 + 5
     )
-    assert shown("moved_bytes", counted.moved_bytes) == "10.0 GB"
+    assert as_text("moved_bytes", counted.moved_bytes) == "10.0 GB"
 
 
 def test_an_old_list_of_states_without_lost_is_no_fault():

@@ -15,7 +15,7 @@ from twin.model.mixed import mixed_iteration_s
 from twin.model.parallel import first_stage, place_in_stage
 from twin.model.predict import EVEN
 from twin.model.shape import ModelError, load_shape
-from twin.scenario import canonical, with_overrides
+from twin.scenario import json_text, with_overrides
 from twin.steady import predict_steady
 
 R1, QWEN, LITE = "deepseek-r1", "qwen3-32b", "deepseek-v2-lite"
@@ -43,7 +43,7 @@ def took(role, requests, context=1000.0):
 
 def test_of_one_stage_nothing_changes(facts):
     plain = small()
-    assert canonical(with_overrides(plain, {STAGES: 1})) == canonical(plain)
+    assert json_text(with_overrides(plain, {STAGES: 1})) == json_text(plain)
     role = role_of(facts, 1)
     assert role.decode.pipeline.stages == 1.0 and role.pool.rank_dies == role.pool.layer_dies
     assert took(role, 16)[1]["pipeline"] == 0.0

@@ -19,7 +19,7 @@ from twin.model.offload import bytes_per_token, core_message_bytes, offload
 from twin.model.predict import EVEN
 from twin.model.record import map_numbers
 from twin.model.shape import ModelError, load_shape
-from twin.scenario import SpecError, serving, with_overrides
+from twin.scenario import SpecError, pools_by_role, with_overrides
 from twin.steady import assemble
 
 SHARE, LENT = "deployment.decode.attention_offload", "deployment.prefill.lent_cores"
@@ -36,7 +36,7 @@ def offloading(facts, share, lent=0.25, **more):
 
 def moved_of(costs, share):
     """Bytes of a token that are handed to decode, and that its attention moves."""
-    at = replace(costs.deployed, pools=serving(small({SHARE: share})))
+    at = replace(costs.deployed, pools=pools_by_role(small({SHARE: share})))
     return bytes_per_token(at, costs.kv_bytes_per_token)
 
 

@@ -14,7 +14,7 @@ from twin.model.predict import EVEN, predict
 from twin.model.prefill import prefill_batch_s, prefill_flops
 from twin.model.roofline import load_machine
 from twin.model.shape import ModelError, load_shape
-from twin.scenario import canonical, with_overrides
+from twin.scenario import json_text, with_overrides
 from twin.steady import traffic_of
 
 R1, QWEN, V32, LITE = "deepseek-r1", "qwen3-235b", "deepseek-v3-2", "deepseek-v2-lite"
@@ -47,7 +47,7 @@ def test_of_one_piece_nothing_changes(facts, mode):
     """Said or not said: the same text, so the same bytes; and no byte of KV crosses dies."""
     one = {"deployment.decode.cp_dies": 1, "deployment.prefill.cp_dies": 1}
     plain = small({"deployment.mode": mode})
-    assert canonical(with_overrides(plain, one)) == canonical(plain)
+    assert json_text(with_overrides(plain, one)) == json_text(plain)
     costs = build_costs(plain, facts, build_fabric(plain.supernode, facts))
     assert all(role.context_bytes_per_token == 0.0 for role in costs.roles.values())
     p = costs.decode

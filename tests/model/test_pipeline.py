@@ -15,7 +15,7 @@ from twin.model.parallel import stage_of
 from twin.model.predict import EVEN, predict
 from twin.model.prefill import next_piece, prefill_batch_s, prefill_flops, prefill_hbm_bytes
 from twin.model.shape import ModelError, load_shape
-from twin.scenario import canonical, serving, with_overrides
+from twin.scenario import json_text, pools_by_role, with_overrides
 from twin.steady import traffic_of
 
 R1, QWEN, LITE = "deepseek-r1", "qwen3-32b", "deepseek-v2-lite"
@@ -38,7 +38,7 @@ def batch_s(role, tokens):
 
 def test_of_one_stage_nothing_changes(facts):
     plain = small()
-    assert canonical(with_overrides(plain, {STAGES: 1})) == canonical(plain)
+    assert json_text(with_overrides(plain, {STAGES: 1})) == json_text(plain)
     role = role_of(facts, 1)
     assert role.prefill.hop == Collective() and role.stages == 1.0
     assert role.stage_dies == role.dies
@@ -181,7 +181,7 @@ def test_the_formula_counts_the_rate_of_a_stage(facts):
 def test_a_dense_model_has_dense_stages(facts):
     s = small({STAGES: 4, "deployment.prefill.attention": "tp", "deployment.prefill.tp_dies": 2,
                "deployment.model": QWEN, "deployment.mode": "prefill_only"})  # fmt: skip
-    stage = stage_of(load_shape(facts, QWEN), serving(s)["prefill"])
+    stage = stage_of(load_shape(facts, QWEN), pools_by_role(s)["prefill"])
     assert stage.layers == stage.dense_layers == 16
     assert build_costs(s, facts, build_fabric(s.supernode, facts)).prefill_role.stages == 4.0
 

@@ -14,12 +14,12 @@ from twin.policies.memory_pool import (
     ABSENT,
     NONE,
     add_chain,
+    add_requested_blocks,
     count_absent,
-    count_blocks_by_server,
     empty_pool,
     lose_server,
     matched_blocks,
-    resize,
+    resize_pool,
     server_of,
     set_clock,
     use_chain,
@@ -166,7 +166,7 @@ class Reference:
         for queue in self.lists:
             queue.pop(block, None)
 
-    def resize(self, room):
+    def resize_pool(self, room):
         self.room = room
         while len(self.held) > room:
             self.evict()
@@ -335,7 +335,7 @@ def test_blocks_are_conserved_over_thousands_of_operations_of_every_policy(polic
                     known[1].drop(block)
         else:  # servers go and come back
             room = random.choice((0, 30, 60))
-            resize(tiers[0], 0, room)
+            resize_pool(tiers[0], 0, room)
             known[0].resize(room)
         for tier, reference in zip(tiers, known, strict=True):
             assert tier.used[0] == len(reference.held) <= max(reference.room, 0)
@@ -498,7 +498,7 @@ def test_tenants_tiers_and_quotas_are_conserved_over_thousands_of_operations(ope
                     ssd.drop(block)
         else:
             room = random.choice((0, 10, 60)) * int(quotas[tenant]) // 60
-            resize(tiers[0], tenant, room)
+            resize_pool(tiers[0], tenant, room)
             dram.resize(room)
         for tier, (newer, evicted) in zip(tiers, before, strict=True):
             assert (tier.newer[others] == newer).all() and (tier.evicted[others] == evicted).all()
@@ -520,7 +520,7 @@ def test_servers_are_asked_as_unevenly_as_chance_has_it():
     seen = np.zeros((200, servers))
     for k in range(200):
         homes = np.arange(servers)
-        count_blocks_by_server(*chain((k * run, run)), run, 0, up, servers, homes, seen[k])
+        add_requested_blocks(*chain((k * run, run)), run, 0, up, servers, homes, seen[k])
     assert (seen.sum(axis=1) == run).all()
     assert seen.sum(axis=0) == pytest.approx(200 * run / servers, rel=0.06)
     assert seen.var() == pytest.approx(run / servers * (1 - 1 / servers), rel=0.12)

@@ -34,7 +34,7 @@ def test_a_new_kind_is_one_entry(dirt):
     fault = {"at_s": 1.5, "element": "node 1", "kind": "dirt"}
     s = small({"faults": [fault], "horizon_s": 2.0})
     assert scenario_from_toml(scenario_to_toml(s).encode()) == s
-    assert "dirt" in fields()["faults[].kind"].accepts()
+    assert "dirt" in fields()["faults[].kind"].accepted_text()
     assert "dirt" in options("faults[].kind", load_facts())
     assert choice_label("faults[].kind", "dirt") == "Dirty connectors"
     assert "Dirty connectors" in fault_table() and "Every link keeps a tenth." in fault_table()

@@ -13,8 +13,8 @@ from twin.scenario import (
     SCHEMA_VERSION,
     Scenario,
     SpecError,
-    canonical,
     fields,
+    json_text,
     legacy_digests,
     parse_scenario,
     scenario_digest,
@@ -46,7 +46,7 @@ def test_the_id_follows_the_content_and_not_the_order_of_keys():
 
 def test_the_canonical_form_holds_only_what_differs_from_the_defaults():
     asked = {"workload.rate_req_per_s": 61, "faults": [{"element": "node 1", "at_s": 0}]}
-    said = json.loads(canonical(with_overrides(Scenario(), asked)))
+    said = json.loads(json_text(with_overrides(Scenario(), asked)))
     assert said == {
         "schema": SCHEMA_VERSION,
         "scenario": {
@@ -61,7 +61,7 @@ def test_a_text_of_schema_1_opens_and_its_id_is_an_alias(old):
     scenario = scenario_from_canonical(old["canonical"])
     assert old["digest"] in legacy_digests(scenario)
     assert scenario.start == "empty"  # as every run began then
-    assert scenario_from_canonical(canonical(scenario)) == scenario
+    assert scenario_from_canonical(json_text(scenario)) == scenario
 
 
 def test_the_presets_ask_what_they_asked():

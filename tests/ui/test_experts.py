@@ -18,7 +18,7 @@ from tests.ui.experts_run import (
 from tests.ui.stored_runs import scenario
 from twin.lab.kinds import CountsTable
 from twin.lab.library import presets
-from twin.scenario import serving
+from twin.scenario import pools_by_role
 from twin.ui import record, session
 from twin.ui.charts import experts as charts_experts
 from twin.ui.pages import PAGES
@@ -237,7 +237,7 @@ def test_an_instance_of_a_further_model_has_that_models_deployment(tables):
     die_load = tables["die_load"].with_columns(models.alias("model"), role=as_colocated)
     for role, mode in (("colocated", "colocated"), ("prefill", "disaggregated")):
         own = experts.scenario_of(s, die_load, role, 0)
-        assert own.deployment.mode == mode and role in serving(own)
+        assert own.deployment.mode == mode and role in pools_by_role(own)
     assert experts.scenario_of(skewed(), tables["die_load"], "decode", 0) == skewed()
 
 

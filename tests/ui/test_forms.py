@@ -18,7 +18,7 @@ from twin.scenario import (
     field_unit,
     fields,
     form_groups,
-    read,
+    value_of,
     with_overrides,
 )
 from twin.ui.fields import (
@@ -114,7 +114,7 @@ def test_a_choice_is_shown_by_its_label_and_an_element_as_it_is_typed():
 def test_an_edit_reaches_the_draft_and_nothing_else_or_is_refused_in_a_sentence(path):
     at = patient(one_field, args=(path,)).run()
     before = at.session_state["history"][0]
-    value = other_value(path, read(before, path))
+    value = other_value(path, value_of(before, path))
     if value is None:
         pytest.skip(f"{path} has one choice only: {options(path, load_facts())}")
     widget = at.get_by_key(f"field:{path}:0")

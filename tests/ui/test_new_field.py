@@ -13,9 +13,9 @@ from twin.scenario import (
     SCHEMA_VERSION,
     Scenario,
     SpecError,
-    canonical,
     fields,
     form_groups,
+    json_text,
     legacy_digests,
     with_overrides,
 )
@@ -36,7 +36,7 @@ def new_field():
         since=SCHEMA_VERSION,
         applies=(when("deployment.mode", "colocated"),),
     )
-    before = canonical(Scenario()), legacy_digests(Scenario())
+    before = json_text(Scenario()), legacy_digests(Scenario())
     presets.cache_clear()
     session.preset_list.clear()
     info = FieldInfo.from_annotated_attribute(float, declared)
@@ -62,7 +62,7 @@ def one_field() -> None:
 
 
 def test_a_new_field_stands_everywhere_and_renames_nothing(new_field):
-    assert (canonical(Scenario()), legacy_digests(Scenario())) == new_field
+    assert (json_text(Scenario()), legacy_digests(Scenario())) == new_field
     asked, _ = ask.scenario_and_trace("quickstart", ["grace_s=4.5"])
     assert asked.grace_s == 4.5 and legacy_digests(asked) == ()
     opened = open_scenario({PORTABLE: pack_scenario(asked)}, None, id)

@@ -9,7 +9,7 @@ from twin import steady
 from twin.lab.library import presets
 from twin.lab.share import links, shipped
 from twin.lab.store import StoreError
-from twin.scenario import legacy_digests, read, scenario_digest, with_overrides
+from twin.scenario import legacy_digests, scenario_digest, value_of, with_overrides
 from twin.ui import fabric_message, formulas, live, session, words
 from twin.ui.pages import PAGES
 from twin.ui.pages.playback import player
@@ -270,7 +270,7 @@ def test_idle_npus_are_given_to_the_pool_that_is_full_first(app, monkeypatch, li
     app.button(key="use-idle").click().run()
     assert not app.exception
     state = app.session_state
-    assert read(state["history"][state["position"]], path) == value
+    assert value_of(state["history"][state["position"]], path) == value
     assert "use-idle" not in [b.key for b in app.button]
     app.button(key="take-back-0").click().run()
-    assert read(state["history"][-1], path) == read(state["history"][0], path)
+    assert value_of(state["history"][-1], path) == value_of(state["history"][0], path)

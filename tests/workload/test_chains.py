@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
-from twin.workload.chains import chain_ids, expand_runs, regroup, runs_of
+from twin.workload.chains import expand_runs, join_blocks, number_chains, runs_of
 
 compiles = draws(60)
 ROWS = st.lists(st.lists(st.integers(-3, 3), max_size=8), min_size=1, max_size=8)
@@ -30,7 +30,7 @@ def chains_in_python(rows, scopes, size=1):
 def test_ids_stand_for_the_whole_beginning(rows, apart):
     scopes = [i % apart for i in range(len(rows))]
     offset, ids = laid_out(rows)
-    distinct = chain_ids(offset[:-1], offset[1:], np.array(scopes, np.int64), ids)
+    distinct = number_chains(offset[:-1], offset[1:], np.array(scopes, np.int64), ids)
     expected, names = chains_in_python(rows, scopes)
     assert ids.tolist() == [x for row in expected for x in row] and distinct == names
 
@@ -38,7 +38,7 @@ def test_ids_stand_for_the_whole_beginning(rows, apart):
 def test_the_table_grows():
     ids = np.arange(100_000, dtype=np.int64)[::-1].copy()
     begin, end = np.array([0, 0]), np.array([100_000, 0])
-    assert chain_ids(begin, end, np.zeros(2, np.int64), ids) == 100_000
+    assert number_chains(begin, end, np.zeros(2, np.int64), ids) == 100_000
     assert (ids == np.arange(100_000)).all()
 
 
@@ -55,9 +55,9 @@ def test_runs_expand_to_what_they_were_made_of(rows):
 @given(ROWS, st.integers(1, 4))
 def test_regrouping_keeps_chain_identity(rows, size):
     offset, ids = laid_out(rows)
-    chain_ids(offset[:-1], offset[1:], np.zeros(len(rows), np.int64), ids)
+    number_chains(offset[:-1], offset[1:], np.zeros(len(rows), np.int64), ids)
     groups = np.diff(offset) // size
-    new_offset, new_ids, distinct = regroup(offset, ids, groups, size)
+    new_offset, new_ids, distinct = join_blocks(offset, ids, groups, size)
     expected, names = chains_in_python(rows, [0] * len(rows), size)
     assert np.diff(new_offset).tolist() == [len(r) for r in expected]
     assert new_ids.tolist() == [x for row in expected for x in row] and distinct == names

@@ -7,7 +7,7 @@ import pytest
 
 from twin.facts import FactError, facts_from_tables
 from twin.scenario import Workload
-from twin.workload.generate import WorkloadError, generate, mean_lengths
+from twin.workload.generate import WorkloadError, generate_requests, mean_lengths
 
 
 def fact(value, unit=""):
@@ -33,7 +33,7 @@ FACTS = facts_from_tables(
 
 
 def make(horizon_s=1000.0, seed=1, block_tokens=128, count=None, **fields):
-    return generate(Workload(**fields), horizon_s, seed, block_tokens, FACTS, count=count)
+    return generate_requests(Workload(**fields), horizon_s, seed, block_tokens, FACTS, count=count)
 
 
 def chain(r, i):
@@ -182,7 +182,7 @@ def test_tools_ask_sooner_than_people():
 def test_chains_with_answers_begin_with_the_prompts_and_go_on_in_the_next_turn():
     asked = {"rate_req_per_s": 20, "lengths": "test", "prefix": "sessions", "turn_gap_s": 10}
     workload = Workload(turns="wait", **asked)
-    r = generate(workload, 400.0, 1, 128, FACTS, answers=True)
+    r = generate_requests(workload, 400.0, 1, 128, FACTS, answers=True)
     for i in range(len(r)):
         ids = chain(r, i)
         assert len(ids) == (r.input_tokens[i] + r.output_tokens[i]) // 128

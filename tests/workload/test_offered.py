@@ -10,7 +10,7 @@ from tests.made_trace import made_trace
 from tests.workload.test_reuse_curve import lru_hits
 from twin.lab.library import load_facts, preset
 from twin.scenario import Scenario
-from twin.workload.generate import generate
+from twin.workload.generate import generate_requests
 from twin.workload.offered import Caches, lru_hit_tokens, offered_load
 from twin.workload.reuse_curve import reuse_curve
 
@@ -19,7 +19,7 @@ def test_each_prompt_says_what_earlier_ones_held():
     rate = Scenario().workload.rate_req_per_s
     scenario = Scenario(workload={"prefix": "shared"}, horizon_s=4000 / rate, warmup_s=0.0)
     asked = offered_load(scenario, load_facts())
-    stream = generate(
+    stream = generate_requests(
         scenario.workload, 2.0 * len(asked.prompts) / scenario.workload.rate_req_per_s,
         scenario.seed, scenario.memory_pool.block_tokens, load_facts(), None, len(asked.prompts),
         even=True,
@@ -124,7 +124,7 @@ def test_caches_lose_the_same_blocks_as_one_that_moves_block_by_block(prefix, si
     })  # fmt: skip
     hits = lru_hit_tokens(scenario, load_facts(), None, Caches(1, float(size)))
     count = 2 * hits.size
-    stream = generate(
+    stream = generate_requests(
         scenario.workload, 2.0 * count / scenario.workload.rate_req_per_s, scenario.seed,
         scenario.memory_pool.block_tokens, load_facts(), None, count, even=True,
     )  # fmt: skip

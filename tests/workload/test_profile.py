@@ -9,7 +9,7 @@ from tests.draws import draws
 from tests.engine.small import recorded
 from twin.lab.library import load_facts
 from twin.scenario import Scenario, SpecError, with_overrides
-from twin.workload.generate import generate
+from twin.workload.generate import generate_requests
 from twin.workload.offered import offered_load
 from twin.workload.profile import (
     Clock,
@@ -33,7 +33,7 @@ def asked(shape, **settings):
 
 
 def times(workload, horizon_s=200.0, trace=None):
-    return generate(workload, horizon_s, 1, 128, FACTS, trace).arrival_s
+    return generate_requests(workload, horizon_s, 1, 128, FACTS, trace).arrival_s
 
 
 @pytest.mark.parametrize("arrivals", ["poisson", "gamma", "uniform"])
@@ -106,8 +106,9 @@ def test_lengths_follow_the_published_day_and_keep_their_mean():
         "workload.profile.shape": "servegen_r1_day", "workload.profile.period_s": 1440.0,
     }  # fmt: skip
     plain, moved = (
-        generate(with_overrides(Scenario(), asked | {"workload.profile.lengths": on}).workload,
-                 1440.0, 1, 128, load_facts())
+        generate_requests(
+            with_overrides(Scenario(), asked | {"workload.profile.lengths": on}).workload,
+            1440.0, 1, 128, load_facts())
         for on in (False, True)
     )  # fmt: skip
     assert np.array_equal(plain.arrival_s, moved.arrival_s)

@@ -6,7 +6,7 @@ import pytest
 from twin.facts import facts_from_tables
 from twin.scenario import Trace, Workload
 from twin.workload.chains import runs_of
-from twin.workload.generate import generate, mean_lengths
+from twin.workload.generate import generate_requests, mean_lengths
 from twin.workload.replay import timestamp_quantum
 from twin.workload.requests import TraceTable, WorkloadError
 
@@ -42,7 +42,7 @@ def play(
     trace_table, horizon_s=1e9, seed=1, block_tokens=64, turns="timed", answers=False, **fields
 ):
     w = Workload(arrivals="trace", turns=turns, trace=Trace(digest="0" * 64, **fields))
-    return generate(w, horizon_s, seed, block_tokens, FACTS, trace_table, answers=answers)
+    return generate_requests(w, horizon_s, seed, block_tokens, FACTS, trace_table, answers=answers)
 
 
 def chain(r, i):
@@ -173,7 +173,7 @@ def test_seed_and_means():
 def test_a_missing_trace_or_a_flood_is_refused():
     w = Workload(arrivals="trace")
     with pytest.raises(WorkloadError, match="load its file first"):
-        generate(w, 10.0, 1, 128, FACTS)
+        generate_requests(w, 10.0, 1, 128, FACTS)
     big = table(
         arrival_s=np.arange(20_000.0), chains=[[]] * 20_000, tokens=[1] * 20_000, has_prefix=False
     )

@@ -15,7 +15,7 @@ from twin.lab.library import ROOT, load_facts
 from twin.lab.traces.reader import read_trace
 from twin.policies.memory_pool import empty_pool, matched_blocks, use_chain
 from twin.scenario import Scenario, with_overrides
-from twin.workload.generate import generate
+from twin.workload.generate import generate_requests
 from twin.workload.reuse_curve import reuse_curve
 
 TRACES = ROOT.parent / "shared" / "traces"
@@ -67,7 +67,7 @@ def test_every_capacity_hits_what_an_ordered_dictionary_would(chains, capacity):
 def test_a_sample_of_the_blocks_tells_what_all_tell():
     s = with_overrides(Scenario(), {"workload.prefix": "sessions", "workload.lengths":
                                     "mooncake-conversation"})  # fmt: skip
-    stream = generate(s.workload, 60.0, 1, 128, load_facts())
+    stream = generate_requests(s.workload, 60.0, 1, 128, load_facts())
     whole, part = reuse_curve(stream), reuse_curve(stream, 60_000)
     assert part.sampled < 0.3
     for capacity in (3_000, 30_000, 1e9):

@@ -59,7 +59,7 @@ def _print_report(done: str, report: Report, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def check(as_json: AsJson = False) -> None:
+def check_stored(as_json: AsJson = False) -> None:
     """Read every stored value once and list what is damaged."""
     store = open_store()
     damages = store.find_damage()
@@ -72,7 +72,7 @@ def check(as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def verify(
+def verify_archive(
     file: Annotated[Path, typer.Argument(help="An archive that `library export` wrote.")],
     as_json: AsJson = False,
 ) -> None:

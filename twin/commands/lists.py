@@ -13,14 +13,14 @@ from twin.lab.library import ROOT, facts_environment
 from twin.lab.library import presets as library
 
 
-def presets(as_json: AsJson = False) -> None:
+def list_presets(as_json: AsJson = False) -> None:
     """List the questions that come with the twin."""
     answer = {preset.key: preset.scenario.model_dump(mode="json") for preset in library()}
     rows = [(preset.key, preset.scenario.question) for preset in library()]
     print_answer(answer, as_json, "Presets", ("preset", "question"), rows)
 
 
-def fields(
+def list_fields(
     words: Annotated[str, typer.Argument(help="Part of a name or label.")] = "",
     as_json: AsJson = False,
 ) -> None:
@@ -30,7 +30,7 @@ def fields(
     print_answer(answer, as_json, "Fields", tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 
-def serve(
+def serve_dashboard(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of this machine.")] = 8501,
 ) -> None:
     """Serve the dashboard to this machine, until Ctrl-C."""
@@ -40,7 +40,7 @@ def serve(
     os.execve(sys.executable, command, {**os.environ, **facts_environment()})
 
 
-def own_controllers(as_json: AsJson = False) -> None:
+def list_controllers(as_json: AsJson = False) -> None:
     """List the controllers of the folder that TWIN_CONTROLLERS names, with their digests."""
     digest_of, title = controllers(), f"Controllers of {VARIABLE}"
     if not digest_of:

@@ -18,7 +18,7 @@ from twin.lab.store import open_store
 from twin.metrics.measures import amount
 
 
-def plan(
+def plan_deployment(
     scenario: terminal.ScenarioName, trace: terminal.TraceFile = None,
     settings: terminal.Settings = None,
     goal: Annotated[str, typer.Option(

@@ -12,7 +12,7 @@ from twin.hooks import Hook
 from twin.lab.ask import scenario_and_trace
 from twin.lab.explain.words import changes_text, effect_text
 from twin.metrics.measures import numbered, seconds
-from twin.metrics.registry import metrics_at, shown
+from twin.metrics.registry import as_text, metrics_at
 from twin.scenario import Scenario, SpecError, remarks
 
 Multiplier = Annotated[float, typer.Option(help="The trace's requests come so many times faster.")]
@@ -29,7 +29,7 @@ def lab_function(path: str) -> Any:
     return Hook("", f"twin.lab.{path}").load()
 
 
-def run(
+def run_scenario(
     scenario: terminal.ScenarioName, trace: terminal.TraceFile = None,
     settings: terminal.Settings = None, rate_multiplier: Multiplier = 1.0, tree_copies: Copies = 1,
     as_json: terminal.AsJson = False, no_store: NoStore = False,
@@ -56,7 +56,7 @@ def run(
     raise typer.Exit(0 if answer["valid"] else 1)
 
 
-def compare(
+def compare_runs(
     runs: Annotated[list[str], typer.Argument(help="Presets, scenario files or run ids; 2 to 6.")],
     seeds: Annotated[int, typer.Option(
         min=1, max=99, help="Seeds of each, in pairs; from 3 on, with intervals.")] = 1,
@@ -76,7 +76,7 @@ def compare(
         terminal.out.print(escape(note))
 
 
-def explain(
+def explain_run(
     scenario: Annotated[str, typer.Argument(help="A preset, a scenario file or a run's id.")],
     trace: terminal.TraceFile = None,
     settings: terminal.Settings = None,
@@ -104,7 +104,7 @@ def explain(
     terminal.out.print(numbered(answer["runs"], "run"), style="dim")
 
 
-def sweep(
+def sweep_fields(
     scenario: terminal.ScenarioName, over: Over, settings: terminal.Settings = None,
     as_json: terminal.AsJson = False,
     as_csv: Annotated[bool, typer.Option(
@@ -123,7 +123,7 @@ def sweep(
     cells = [
         (*(axis.text_of(row[axis.path]) for axis in axes),
          {True: "met", False: "broken", None: row["why"] or row["state"]}[row["slo_kept"]],
-         *(shown(key, row[key]) for key in keys), row["run"] or "")
+         *(as_text(key, row[key]) for key in keys), row["run"] or "")
         for row in answer["points"]
     ]  # fmt: skip
     terminal.print_rows(f"{question.name} over {' and '.join(axis.label for axis in axes)}",
@@ -132,7 +132,7 @@ def sweep(
         terminal.out.print(answer["conclusion"])
 
 
-def predict(
+def predict_scenario(
     scenario: terminal.ScenarioName,
     settings: terminal.Settings = None,
     as_json: terminal.AsJson = False,
@@ -149,7 +149,7 @@ def predict(
 
 def print_prediction(name: str, prediction: Mapping[str, Any]) -> None:
     """Print a steady state by formula: figures, operators, advice and known errors."""
-    rows = [(k, shown(k, value)) for k, value in prediction["summary"].items()]
+    rows = [(k, as_text(k, value)) for k, value in prediction["summary"].items()]
     terminal.print_rows(f"{name}: always full", ("figure", "value"), rows)
     for phase, operators in prediction["operators"].items():
         total_s = sum(operators.values())
@@ -161,7 +161,7 @@ def print_prediction(name: str, prediction: Mapping[str, Any]) -> None:
         terminal.out.print(escape(sentence))
 
 
-def warm() -> None:
+def compile_ahead() -> None:
     """Compile what runs need, once; the first run on a machine then waits for nothing."""
 
     def print_stage(stage: str, took_s: float | None) -> None:
@@ -173,7 +173,7 @@ def warm() -> None:
     terminal.out.print("Runs are compiled: the first one begins at once.")
 
 
-def worker(
+def run_worker(
     address: Annotated[str, typer.Argument(
         metavar="[SCHEDULER]", help="tcp://host:8786; else TWIN_SCHEDULER.")] = "",
 ) -> None:  # fmt: skip
@@ -192,13 +192,13 @@ def print_run(answer: Mapping[str, Any]) -> None:
     """Print a run's figures, notes and broken checks, and where it is stored."""
     summary = answer["summary"]
     metrics = [m for m in metrics_at("table") if m.shows("table", summary.get(m.key))]
-    rows = [(m.key, shown(m.key, summary[m.key])) for m in metrics]
+    rows = [(m.key, as_text(m.key, summary[m.key])) for m in metrics]
     terminal.print_rows(str(answer["name"]), ("figure", "value"), rows)
     for group in ("model", "tenant"):
         groups, columns = answer.get(f"{group}s", []), metrics_at("library")
         columns = [m for m in columns if any(row.get(m.key) is not None for row in groups)]
         heads = (group, *(m.label for m in columns))
-        cells = [(row[group], *(shown(m.key, row.get(m.key)) for m in columns)) for row in groups]
+        cells = [(row[group], *(as_text(m.key, row.get(m.key)) for m in columns)) for row in groups]
         if groups:
             terminal.print_rows(f"By {group}", heads, cells)
     for note in answer["notes"]:

@@ -12,7 +12,7 @@ from twin.engine import codes as w
 from twin.engine.clients.returns import turn_of
 from twin.engine.columns import World
 from twin.kernels.compiled import kernel
-from twin.policies.memory_pool import evict_idle, matched_blocks, pin, unpin
+from twin.policies.memory_pool import evict_idle, matched_blocks, pin_blocks, unpin_blocks
 from twin.policies.router import SEES_HITS
 
 
@@ -66,7 +66,7 @@ def claim_cell(world: World, cell: int, i: int, blocks: int) -> None:
     prompt_tokens = request.input_tokens[i] + request.emitted[i]
     prefix.cell[i], prefix.pinned[i], prefix.own_tokens[i] = cell, blocks, prompt_tokens
     prefix.begun_tokens[cell] += prompt_tokens
-    pin(world.hbm, prefix, cell, request, turn_of(world, i), 0, blocks)
+    pin_blocks(world.hbm, prefix, cell, request, turn_of(world, i), 0, blocks)
     trim_cell(world, cell)
 
 
@@ -85,7 +85,7 @@ def store_computed_blocks(world: World, i: int, tokens: int) -> None:
     computed_blocks = tokens // world.settings.block_tokens  # perhaps more than it has
     if computed_blocks > prefix.pinned[i]:
         turn = turn_of(world, i)
-        pin(world.hbm, prefix, cell, request, turn, prefix.pinned[i], computed_blocks)
+        pin_blocks(world.hbm, prefix, cell, request, turn, prefix.pinned[i], computed_blocks)
         prefix.pinned[i] = computed_blocks
 
 
@@ -104,7 +104,9 @@ def release_cell(world: World, i: int) -> None:
     prefix, cell = world.prefix, cell_of(world, i)
     if cell != w.NONE:
         end_begun_tokens(world, i)
-        unpin(world.hbm, prefix, cell, world.request, turn_of(world, i), int(prefix.pinned[i]))
+        unpin_blocks(
+            world.hbm, prefix, cell, world.request, turn_of(world, i), int(prefix.pinned[i])
+        )
         prefix.cell[i], prefix.pinned[i] = w.NONE, 0
 
 

@@ -21,8 +21,8 @@ from twin.policies.batching import fetch_pays
 from twin.policies.memory_pool import (
     LRU,
     add_chain,
+    add_requested_blocks,
     count_absent,
-    count_blocks_by_server,
     matched_blocks,
     set_clock,
     use_chain,
@@ -93,7 +93,7 @@ def count_reads(world: World, p: int, i: int, cached: int, hbm_blocks: int) -> i
     their memory servers; returns how many only the SSD tier has. They are put into DRAM."""
     streams = world.streams
     blocks = -(-cached // world.settings.block_tokens)
-    count_blocks_by_server(
+    add_requested_blocks(
         world.request, turn_of(world, i), blocks, hbm_blocks, streams.answers[p], streams.parts[p],
         streams.home[p], streams.requested[p],
     )  # fmt: skip

@@ -17,7 +17,7 @@ from twin.kernels.buffers import Columns, number
 from twin.kernels.rng import stream_key
 from twin.model.offload import bytes_per_token
 from twin.policies.router import FRONTS, RANK_CHOICES, ROUTERS
-from twin.scenario import copies_kv, serving, supernodes_apart
+from twin.scenario import copies_kv, pools_by_role, supernodes_apart
 
 T = TypeVar("T", int, float)
 LOOKS = 8  # at every instance, in each window of the record
@@ -179,7 +179,9 @@ class Settings(Columns):
         lambda f: 0.0 if f.colocated or not f.chunk_tokens else f.d.prefill.chunk_evening,
     )  # fmt: skip
     prompt_ranks = number(
-        int, "Ranks that split a prompt.", lambda f: serving(f.s)[f.setup.roles[-1]].prompt_ranks
+        int,
+        "Ranks that split a prompt.",
+        lambda f: pools_by_role(f.s)[f.setup.roles[-1]].prompt_ranks,
     )
     prompt_delay = from_scenario(int, "deployment.colocated.prompt_delay")
     receive_every = from_scenario(int, "deployment.colocated.receive_every")

@@ -33,14 +33,14 @@ from twin.scenario import (
     Scenario,
     is_elastic,
     model_names,
-    of_models,
-    owners,
+    npu_owners,
     pools,
     remarks,
+    split_models,
     supernodes_apart,
 )
 from twin.steady import Priced
-from twin.workload.generate import Requests, TraceTable, generate, mean_lengths
+from twin.workload.generate import Requests, TraceTable, generate_requests, mean_lengths
 from twin.workload.requests import MOST_REQUESTS
 
 MOST_BYTES = 8e9  # of columns and memory pool, about
@@ -278,7 +278,7 @@ def set_up(
     request_count = None
     if scenario.workload.arrivals == "closed_loop":
         request_count = closed_loop_count(priced_setup, facts)
-    requests = generate(
+    requests = generate_requests(
         scenario.workload, scenario.horizon_s, scenario.seed, scenario.memory_pool.block_tokens,
         facts, trace, request_count, _stores_answers(scenario),
     )  # fmt: skip
@@ -316,7 +316,7 @@ def set_up_models(
     name of a further model, and ScenarioError if two would use one NPU without taking turns."""
     if not scenario.models:
         return [set_up(scenario, facts, trace, counts)]
-    scenarios, names, setups = of_models(scenario), model_names(scenario), []
+    scenarios, names, setups = split_models(scenario), model_names(scenario), []
     for number, (model_scenario, name) in enumerate(zip(scenarios, names, strict=True)):
         try:
             trace_and_counts = (None, None) if number else (trace, counts)
@@ -326,7 +326,7 @@ def set_up_models(
                 raise
             raise type(error)(f"{name}: {error}") from error
     owner_of: dict[int, tuple[str, str, int]] = {}
-    for name, setup, owner in zip(names, setups, owners(scenario), strict=True):
+    for name, setup, owner in zip(names, setups, npu_owners(scenario), strict=True):
         seat_of_die = {die: (name, i.name, owner) for i in setup.instances for die in i.die_of_rank}
         shared_dies = owner_of.keys() & seat_of_die.keys()
         if conflicting := {die for die in shared_dies if owner_of[die][2] != owner}:

@@ -68,7 +68,7 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
         if not kv_room.all_fit:  # the run refuses the others
             kv_room = priced.room_for(*token_lengths)
             token_lengths = token_lengths[0][kv_room.fits], kv_room.answers[kv_room.fits]
-        steady_state = state_at(priced, req_per_s * kv_room.share, token_lengths)
+        steady_state = state_at(priced, req_per_s * kv_room.admitted_share, token_lengths)
     except ModelError:  # no request or no mean one fits: the run says so of each of them
         return None
     ranks_each, instance_count = steady_state.population.slots.size, priced.pool.instances

@@ -20,11 +20,11 @@ from twin.hardware.walks import BOOLS, INTS
 from twin.scenario import (
     Scenario,
     first_numbers,
-    of_models,
     pools,
+    pools_by_role,
     seated_pools,
-    serving,
-    sharing,
+    sharing_pool,
+    split_models,
     supernodes_apart,
 )
 from twin.scenario.words import first_few, numbered
@@ -144,12 +144,12 @@ def place(s: Scenario, net: Network) -> Placement:
     """The deployment's instances on the dies of a machine. Raises HardwareError with one sentence
     when NPUs do not suffice or rows of `deployment.seats` are impossible."""
     deployed, prefill = s.deployment, s.deployment.prefill
-    chips = {role: pool.chip for role, pool in serving(s).items()}
-    pool_dies = tuple((pool.layer_dies, pool.rank_dies) for pool in serving(s).values())
+    chips = {role: pool.chip for role, pool in pools_by_role(s).items()}
+    pool_dies = tuple((pool.layer_dies, pool.rank_dies) for pool in pools_by_role(s).values())
     to_place = [
         Needed(role, i, npus, chips[role]) for role, n, npus in seated_pools(s) for i in range(n)
     ]
-    prefill_on_decode = sharing(s) and (prefill.instances, prefill.npus_per_instance)
+    prefill_on_decode = sharing_pool(s) and (prefill.instances, prefill.npus_per_instance)
     key = ("placement", tuple(to_place), pool_dies, prefill_on_decode, deployed.placement,
            deployed.when_off, deployed.seats, deployed.first_npu, deployed.kv_transfer_plane,
            supernodes_apart(s))  # fmt: skip
@@ -190,7 +190,7 @@ def further_instances(s: Scenario, net: Network) -> list[Instance]:
     by_home = _group_by(free_npus, home_of)
     free_npus = [npu for g in range(supernodes) for npu in by_home.get(g, [])[:free_per_supernode]]
     for role, _, npus_per_instance in pools(s):
-        chip = serving(s)[role].chip
+        chip = pools_by_role(s)[role].chip
         candidates = [
             npu for other, npu_list in npus_of_role.items() if other != role for npu in npu_list
         ] + free_npus
@@ -206,7 +206,7 @@ def further_instances(s: Scenario, net: Network) -> list[Instance]:
 
 def place_models(s: Scenario, net: Network) -> Placement:
     """The instances of all models of a scenario, numbered on from model to model."""
-    placements = [place(model_scenario, net) for model_scenario in of_models(s)]
+    placements = [place(model_scenario, net) for model_scenario in split_models(s)]
     instances = tuple(
         replace(instance, index=numbers[instance.role] + instance.index)
         for placement, numbers in zip(placements, first_numbers(s), strict=True)
@@ -249,7 +249,7 @@ def _place_on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placeme
 def dies_by_rank(dies: Sequence[int], s: Scenario, role: str) -> tuple[int, ...]:
     """Dies of an instance rank by rank: of each those of its first pipeline stage, then of the next
     ones. A stage of all ranks is an unbroken part of the dies."""
-    pool = serving(s)[role]
+    pool = pools_by_role(s)[role]
     layer_dies, stages = pool.layer_dies, pool.rank_dies // pool.layer_dies
     stage_size = len(dies) // stages
     if stages == 1 or len(dies) % pool.rank_dies:  # the latter is refused by those who price it
@@ -349,7 +349,7 @@ def place_by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[lis
     seats: list[list[int]] = [[] for _ in needed]
     owner_of: dict[int, int] = {}
     for row in s.deployment.seats:
-        if row.role in serving(s) and serving(s)[row.role].chip != npus.chip:
+        if row.role in pools_by_role(s) and pools_by_role(s)[row.role].chip != npus.chip:
             continue  # placed with those of its chip
         if (row.role, row.index) not in index_of:
             raise HardwareError(

@@ -13,7 +13,7 @@ from typing import Any
 
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
-from twin.scenario import Scenario, serving
+from twin.scenario import Scenario, pools_by_role
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Use:
 def clock_share(scenario: Scenario, facts: Facts, role: str, use: Use) -> float:
     """Share of the rated clock at which a pool at full load stays within `cost.cap_w`. HBM and
     matrix units count as busy as at the full clock. Raises HardwareError if no clock does."""
-    chip = serving(scenario)[role].chip
+    chip = pools_by_role(scenario)[role].chip
     cap_w, npu_power = scenario.cost.cap_w, power(scenario, facts, chip=chip)
     if npu_power is None:
         raise HardwareError(

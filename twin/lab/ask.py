@@ -13,8 +13,8 @@ from twin.lab.files import printable, toml_table
 from twin.lab.library import load_facts, load_scenario_file, preset, presets
 from twin.model.roofline import stack_facts
 from twin.scenario import Scenario, SpecError, fields, with_overrides
-from twin.scenario.fields import read, value_text
-from twin.scenario.groups import Pool, serving
+from twin.scenario.fields import value_of, value_text
+from twin.scenario.groups import Pool, pools_by_role
 from twin.scenario.words import condition_text, no_field_sentence, quoted
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def fields_like(text: str) -> list[dict[str, str]]:
     rows = [
         {
             "field": path, "default": value_text(field.default), "unit": field.unit,
-            "accepts": field.accepts(), "label": field.label,
+            "accepts": field.accepted_text(), "label": field.label,
             "applies": "; ".join(condition_text(condition) for condition in field.conditions),
         }
         for path, field in fields().items()
@@ -160,7 +160,7 @@ def default_fields(s: Scenario, facts: Facts) -> dict[str, Any]:
     """Fields by path that the scheduler of `deployment.stack` sets otherwise than `s`; empty
     without figures of it. Token budgets and batches of ranks scale to one NPU, within bounds."""
     changes: dict[str, Any] = {}
-    for role, pool in serving(s).items():
+    for role, pool in pools_by_role(s).items():
         traits, settings = _scheduler_figures(facts, s.deployment.stack, pool), pool.own
         instance_dies = settings.npus * load_chip(facts, pool.chip).dies_per_npu
         is_one_batch = role == "prefill" and settings.attention == "sp_tp_sp"  # one over all dies
@@ -184,7 +184,7 @@ def default_fields(s: Scenario, facts: Facts) -> dict[str, Any]:
             if rank_choice := traits.get("rank_choice"):
                 changes["deployment.decode.rank_choice"] = rank_choice
     bounded_values = {path: _within_bounds(path, value) for path, value in changes.items()}
-    return {path: value for path, value in bounded_values.items() if read(s, path) != value}
+    return {path: value for path, value in bounded_values.items() if value_of(s, path) != value}
 
 
 def with_scheduler(s: Scenario, facts: Facts) -> Scenario:

@@ -17,7 +17,7 @@ from twin.lab.plan.question import default_goal, plan_from
 from twin.lab.runs.predicted import predict_all
 from twin.lab.sweep.sweep import Axis, label_of, meets_slo, points
 from twin.lab.traces.reader import read_trace
-from twin.metrics.registry import metrics_at, shown
+from twin.metrics.registry import as_text, metrics_at
 from twin.scenario import Scenario, parse_scenario
 
 Rows = Sequence[tuple[str, ...]]
@@ -29,7 +29,7 @@ class Run(engine.Run):
     def _repr_markdown_(self) -> str:
         """Headline figures of the run as a table in Markdown."""
         metrics = [m for m in metrics_at("table") if m.shows("table", self.summary.get(m.key))]
-        rows = [(m.key, shown(m.key, self.summary[m.key])) for m in metrics]
+        rows = [(m.key, as_text(m.key, self.summary[m.key])) for m in metrics]
         return _markdown(self.scenario.name, ("figure", "value"), rows, self.notes)
 
 
@@ -38,7 +38,7 @@ class Prediction(dict[str, Any]):
 
     def _repr_markdown_(self) -> str:
         """The predicted figures as a table in Markdown."""
-        rows = [(key, shown(key, value)) for key, value in self["summary"].items()]
+        rows = [(key, as_text(key, value)) for key, value in self["summary"].items()]
         return _markdown(f"{self['name']}, by formula", ("figure", "value"), rows,
                          (self["advice"], *self["errors"]))  # fmt: skip
 
@@ -50,7 +50,7 @@ class Plan(dict[str, Any]):
         """The ranked deployments as a table in Markdown."""
         rows = [
             (str(row["rank"]), brief_text(row["settings"]), f"{row['npus']:,}",
-             *(shown(key, row["summary"][key]) for key in PLANNED))
+             *(as_text(key, row["summary"][key]) for key in PLANNED))
             for row in self["ranked"]
         ]  # fmt: skip
         heads = ("", "deployment", "NPUs", *PLANNED)

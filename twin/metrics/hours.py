@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from twin.scenario import Scenario, serving
+from twin.scenario import Scenario, pools_by_role
 
 DAILY = ("day", "servegen_r1_day")
 MOST = 168  # hours of a week: each still has a window of its own
@@ -22,7 +22,7 @@ def hours_table(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataF
     window_hours = pl.col("window_s") / 3600.0
     held_npus, busy_npus = pl.lit(0.0), pl.lit(0.0)
     npus: dict[str, pl.Expr] = {}
-    for role, pool in serving(s).items():
+    for role, pool in pools_by_role(s).items():
         name = f"{role}_npus"
         is_recorded = name in windows.columns
         npus[name] = pl.col(name) if is_recorded else pl.lit(float(pool.instances * pool.npus))

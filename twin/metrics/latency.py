@@ -24,10 +24,10 @@ TTFT_PARTS = tuple(
 )  # fmt: skip
 
 
-def spread_of(values: np.ndarray, prefix: str) -> dict[str, float | None]:
+def mean_and_percentiles(values: np.ndarray, prefix: str) -> dict[str, float | None]:
     """Mean and p50/p90/p95/p99 of a sample, named with a prefix; all None when it is empty.
 
-    >>> spread_of(np.array([1.0, 3.0]), "ttft_s")["ttft_s_p50"]
+    >>> mean_and_percentiles(np.array([1.0, 3.0]), "ttft_s")["ttft_s_p50"]
     2.0
     """
     figure_names = [f"{prefix}_mean", *(f"{prefix}_p{percent}" for percent in PERCENTILES)]
@@ -69,7 +69,7 @@ def itl_spread(edges: np.ndarray, weights: np.ndarray, tokens: float) -> dict[st
     request-iterations; tokens: emitted in them."""
     total_weight = float(weights.sum())
     if total_weight <= 0:
-        return spread_of(np.zeros(0), "itl_s")
+        return mean_and_percentiles(np.zeros(0), "itl_s")
     zero_gap_count = max(tokens - total_weight, 0.0)
     middle_s = 0.5 * (edges[1:] + edges[:-1])
     mean_s = float((middle_s * weights).sum()) / (total_weight + zero_gap_count)

@@ -25,7 +25,7 @@ def amount(value: float | None, kind: Kind, unit: str = "") -> str:
     if kind == "share":
         return f"{three_figures(100 * value)} %"
     if kind == "bytes":
-        return _bytes(value, unit or "B")
+        return _bytes_text(value, unit or "B")
     digits = f"{value:,.0f}" if kind == "count" and value == round(value) else three_figures(value)
     return f"{digits} {unit.removesuffix('s') if digits == '1' else unit}".rstrip()
 
@@ -64,7 +64,7 @@ def three_figures(value: float) -> str:
     return f"{value:.2g}" if magnitude >= 1e-4 else "≈ 0"
 
 
-def _bytes(value: float, unit: str) -> str:
+def _bytes_text(value: float, unit: str) -> str:
     """A number of bytes, or of another unit, as text with a decimal prefix."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= factor:

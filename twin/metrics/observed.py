@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twin.metrics import latency
-from twin.scenario import Scenario, serving
+from twin.scenario import Scenario, pools_by_role
 
 if TYPE_CHECKING:
     import polars as pl
@@ -170,11 +170,11 @@ class Observed:
         """Mean and percentiles (s) of every latency, by the key of the metric."""
         stayed_s = self._span("arrival_s", "finish_s")[self.is_finished]
         return {
-            **latency.spread_of(self.ttft[self.has_first_token], "ttft_s"),
-            **latency.spread_of(self.tpot[~np.isnan(self.tpot)], "tpot_s"),
+            **latency.mean_and_percentiles(self.ttft[self.has_first_token], "ttft_s"),
+            **latency.mean_and_percentiles(self.tpot[~np.isnan(self.tpot)], "tpot_s"),
             **latency.itl_spread(*self.gaps, self.totals.get("decode_tokens", 0.0)),
-            **latency.spread_of(stayed_s[self.arrived_in_run], "e2e_s"),
-            **latency.spread_of(self.session_times, "session_s"),
+            **latency.mean_and_percentiles(stayed_s[self.arrived_in_run], "e2e_s"),
+            **latency.mean_and_percentiles(self.session_times, "session_s"),
         }
 
     @cached_property
@@ -211,7 +211,7 @@ class Observed:
     @property
     def npus_held(self) -> float:
         """NPUs that belong to an instance, each counted once."""
-        pools = serving(self.scenario)
+        pools = pools_by_role(self.scenario)
         return sum(npus for role, npus in self.npus.items() if not pools[role].lender)
 
     @property
@@ -223,7 +223,7 @@ class Observed:
     def idle_npu_s(self) -> float:
         """NPU-seconds of the steady state in which nothing is computed."""
         npu_s = self.npus_held * self.steady_s
-        for pool in serving(self.scenario).values():
+        for pool in pools_by_role(self.scenario).values():
             if self.totals[f"{pool.phase}_instances"] > 0:
                 npu_s -= self.totals[f"{pool.phase}_busy_s"] * (pool.cores * pool.npus)
         return max(0.0, npu_s)
@@ -253,7 +253,7 @@ class Observed:
             busy_share = self.mean_per_instance("decode_busy_s", "decode") or 0.0
             busy_share *= min(1.0, totals["prefill_batches"] / max(totals["iterations"], 1.0))
         elif "prefill" in self.npus:
-            busy_share *= serving(self.scenario)["prefill"].cores
+            busy_share *= pools_by_role(self.scenario)["prefill"].cores
         total_w = totals["prefill_w"] * busy_share * self.pool_npus("prefill")
         for unit in ("cube", "hbm"):
             used_amount = totals[f"{unit}_amount"]
@@ -275,7 +275,7 @@ class Observed:
         load_w = role_totals["cube_w"] * cube_share + role_totals["hbm_w"] * hbm_share
         if role == "prefill":
             prefill_busy_share = self.mean_per_instance("prefill_busy_s", "prefill") or 0.0
-            prefill_busy_share *= serving(self.scenario)["prefill"].cores
+            prefill_busy_share *= pools_by_role(self.scenario)["prefill"].cores
             load_w += (
                 role_totals["prefill_w"] * prefill_busy_share
                 + role_totals["cube_w"] * role_totals["prefill_cube"] * cube_share
@@ -286,7 +286,7 @@ class Observed:
     @property
     def price_per_npu_hour(self) -> float:
         """Mean price of an hour of an NPU of an instance, with its part of nodes of CPUs alone."""
-        pools, cost = serving(self.scenario), self.scenario.cost
+        pools, cost = pools_by_role(self.scenario), self.scenario.cost
         supernode, npus_by_price = self.scenario.supernode, dict[float, float]()
         for role, npu_count in self.npus.items():
             if not pools[role].lender:

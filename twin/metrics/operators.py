@@ -1,4 +1,4 @@
-"""Operators for people: name, words and place; time is recorded in the order of `names_of`."""
+"""Operators for people: name, words, place; time is recorded in the order of `operator_names`."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -85,7 +85,7 @@ OPERATORS = {
 }  # fmt: skip
 
 
-def names_of(phase: str, *places: Place) -> tuple[str, ...]:
+def operator_names(phase: str, *places: Place) -> tuple[str, ...]:
     """Names of a phase's operators, in order; places given: of these, without optional ones."""
     return tuple(
         name
@@ -105,4 +105,4 @@ def awaited_resource(name: str, phase: str) -> str:
     return (declared_operator.waits_for if declared_operator else "") or ROOFS[phase]
 
 
-DECODE_OPERATORS, PREFILL_OPERATORS = names_of("decode"), names_of("prefill")
+DECODE_OPERATORS, PREFILL_OPERATORS = operator_names("decode"), operator_names("prefill")

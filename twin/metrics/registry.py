@@ -66,7 +66,7 @@ class Metric:
         return scenario is None or self.applies is None or self.applies(scenario)
 
 
-def _latency(
+def _latencies(
     prefix: str, name: str, what: str, at: dict[str, tuple[Place, ...]],
     slo: Callable[[Scenario], float] | None = None,
 ) -> list[Metric]:  # fmt: skip
@@ -88,7 +88,7 @@ def _part(name: str, label: str, what: str) -> Metric:
                   lambda o: o.part_mean(name), PER_REQUEST, term="TTFT")  # fmt: skip
 
 
-def _used(key: str, label: str, what: str, of: Formula, places: tuple[Place, ...] = ()) -> Metric:
+def _share(key: str, label: str, what: str, of: Formula, places: tuple[Place, ...] = ()) -> Metric:
     """Metric of the used share of a capacity or of time."""
     return Metric(key, label, "share", "%", "", what, "use", of, places=places, term="utilisation")
 
@@ -98,7 +98,7 @@ def _per_token(o: Observed, per_second: float | None) -> Value:
     return None if per_second is None else quotient(per_second * o.steady_s, o.tokens_served)
 
 
-def _cost(o: Observed) -> Value:
+def _token_cost(o: Observed) -> Value:
     """Price, in currency, of the NPU-hours of a million served tokens; None without a price."""
     price_per_hour = o.price_per_npu_hour * o.npus_held
     return _per_token(o, 1e6 * price_per_hour / 3600.0) if price_per_hour > 0.0 else None
@@ -116,15 +116,15 @@ def _count(key: str, name: str, what: str, of: Formula, better: Better = "", **m
 
 
 _LATENCY = [
-    *_latency("ttft_s", "TTFT", "Time to first token: first token minus arrival, per request.",
+    *_latencies("ttft_s", "TTFT", "Time to first token: first token minus arrival, per request.",
               {"p50": LINE, "p99": (*SWEPT, "card")}, lambda s: s.slo.ttft_s),
-    *_latency("tpot_s", "TPOT", "Time per output token: (finish minus first token) / (output "
+    *_latencies("tpot_s", "TPOT", "Time per output token: (finish minus first token) / (output "
               "tokens minus 1), per request.",
               {"mean": (*LINE, "card"), "p99": SWEPT}, lambda s: 1e-3 * s.slo.tpot_ms),
-    *_latency("itl_s", "ITL", "Inter-token latency: each gap between two tokens of one request.",
+    *_latencies("itl_s", "ITL", "Inter-token latency: each gap between two tokens of one request.",
               {}),
-    *_latency("e2e_s", "E2E", "End to end: finish minus arrival, per request.", {"p50": TABLE}),
-    *_latency("session_s", "Session", "First question of a session to its last answer, pauses "
+    *_latencies("e2e_s", "E2E", "End to end: finish minus arrival, per request.", {"p50": TABLE}),
+    *_latencies("session_s", "Session", "First question of a session to its last answer, pauses "
               "included; where turns wait for answers.",
               {"p50": (*COMPARED, "clients"), "p99": ("clients",)}),
     _part("front_end", "Front end", "Waiting for and being served by an API server."),
@@ -227,30 +227,31 @@ _COST = [
            places=(*COMPARED, "instances"), term="goodput"),
     Metric("cost_per_million_tokens", "Cost", "rate", "/ M tokens", "lower",
            "Price of the NPU-hours over a million output tokens, in the currency of the price that "
-           "was set; over input tokens where nothing is decoded.", "rates", _cost, "serving NPUs",
-           places=(*TILE, "sweep", "panel"), applies=lambda s: s.cost.price_per_npu_hour > 0.0),
+           "was set; over input tokens where nothing is decoded.", "rates", _token_cost,
+           "serving NPUs", places=(*TILE, "sweep", "panel"),
+           applies=lambda s: s.cost.price_per_npu_hour > 0.0),
     Metric("tokens_per_currency", "Tokens for one unit of currency", "rate", "tokens", "higher",
-           "The other way round.", "rates", lambda o: quotient(1e6, _cost(o) or 0.0),
+           "The other way round.", "rates", lambda o: quotient(1e6, _token_cost(o) or 0.0),
            "serving NPUs", places=COMPARED, applies=lambda s: s.cost.price_per_npu_hour > 0.0),
 ]  # fmt: skip
 
 _USE = [
-    _used("prefill_utilisation", "Prefill busy, of the time",
+    _share("prefill_utilisation", "Prefill busy, of the time",
           "Share of time a prefill instance computes.",
           lambda o: o.mean_per_instance("prefill_busy_s", "prefill"), TABLE),
-    _used("decode_utilisation", "Decode busy, of the time",
+    _share("decode_utilisation", "Decode busy, of the time",
           "Share of time a decode instance computes, however few of its slots are taken.",
           lambda o: o.mean_per_instance("decode_busy_s", "decode"), TABLE),
-    _used("hbm_utilisation", "HBM bandwidth used", "Bytes read over what the dies could read.",
+    _share("hbm_utilisation", "HBM bandwidth used", "Bytes read over what the dies could read.",
           _capacity_used("hbm")),
-    _used("cube_utilisation", "Cube cores used", "FLOPs done over what the dies could do.",
+    _share("cube_utilisation", "Cube cores used", "FLOPs done over what the dies could do.",
           _capacity_used("cube")),
-    *(_used(f"{plane}_utilisation", f"{plane.upper()} plane used",
+    *(_share(f"{plane}_utilisation", f"{plane.upper()} plane used",
             "Bytes over capacity, mean of all links.", _capacity_used(plane))
       for plane in ("ub", "rdma", "vpc")),
-    _used("kv_used_fraction_mean", "Decode KV space used", "KV tokens held over what fits in HBM.",
+    _share("kv_used_fraction_mean", "Decode KV space used", "KV tokens held over what fits in HBM.",
           lambda o: o.mean_per_instance("kv_used_s", "decode")),
-    _used("pool_used_fraction", "Memory pool used", "KV blocks held over what the DRAM holds.",
+    _share("pool_used_fraction", "Memory pool used", "KV blocks held over what the DRAM holds.",
           lambda o: quotient(o.totals["pool_used"], o.totals["samples"]), ("memory pool",)),
     *(Metric(f"{name}_bytes_per_s", label, "bytes", "B/s", "", f"{help_text}; the whole machine.",
              "use", lambda o, name=name: o.per_second(o.totals.get(f"{name}_moved", 0.0)),  # type: ignore
@@ -381,7 +382,7 @@ def metric_of(key: str) -> Metric:
     return Metric(key, label, "count", "", "", "")
 
 
-def shown(key: str, value: object) -> str:
+def as_text(key: str, value: object) -> str:
     """A summary figure as text with its unit: shown('ttft_s_p50', 0.8312) is '831 ms'."""
     metric = metric_of(key)
     if value is None or isinstance(value, str):

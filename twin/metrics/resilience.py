@@ -107,11 +107,13 @@ def dips_of_faults(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> 
     phase, tokens_per_s = _token_rates(windows)
     end_s = float(begin_s[-1] + length_s[-1])
     victim_counts = _retried_and_lost(requests, events, fault_times_s)
-    met_finish_s = _good_ends(requests, ttft_limit_s, tpot_limit_s)
+    met_finish_s = _met_finish_s(requests, ttft_limit_s, tpot_limit_s)
     dips: list[Dip] = []
     earlier_tokens_per_s: float | None = None  # usual rate from before an outage that still goes on
     for k, (at_s, next_s) in enumerate(pairwise((*fault_times_s, end_s))):
-        usual_windows = _usual_windows(begin_s, length_s, at_s, fault_times_s[k - 1] if k else 0.0)
+        usual_windows = _usual_window_mask(
+            begin_s, length_s, at_s, fault_times_s[k - 1] if k else 0.0
+        )
         usual_tokens_per_s, usual_sd = earlier_tokens_per_s, 0.0
         if earlier_tokens_per_s is None and usual_windows.sum() >= FEWEST_WINDOWS:
             usual_rates = tokens_per_s[usual_windows]
@@ -150,7 +152,7 @@ def _token_rates(windows: pl.DataFrame) -> tuple[str, np.ndarray]:
     return "output", np.zeros(windows.height)
 
 
-def _usual_windows(
+def _usual_window_mask(
     begin: np.ndarray, length: np.ndarray, at_s: float, since_s: float
 ) -> np.ndarray:
     """Mask of the windows that define the usual rate: after the fault at since_s, before at_s."""
@@ -230,7 +232,7 @@ def is_lost(requests: pl.DataFrame) -> np.ndarray:
     return (status == "lost").fill_null(False).to_numpy()
 
 
-def _good_ends(
+def _met_finish_s(
     requests: pl.DataFrame | None, ttft_limit_s: float, tpot_limit_s: float
 ) -> np.ndarray | None:
     """Finish times (s) of requests that met both limits, sorted; None without requests."""

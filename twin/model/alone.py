@@ -8,7 +8,7 @@ from dataclasses import replace
 from twin.facts import Facts
 from twin.hardware.chip import load_chip
 from twin.hardware.fabric import build_fabric
-from twin.metrics.operators import names_of
+from twin.metrics.operators import operator_names
 from twin.model import layer
 from twin.model.batch import LoadCurve
 from twin.model.coefficients import LayerCosts
@@ -24,7 +24,7 @@ from twin.scenario import Scenario
 PAPER_SPLIT = 4  # 16 of 24 cube cores for attention
 # Facts of kernels that run one at a time, outside a pass.
 ALONE = dict.fromkeys((f"operators.nvidia.in_network.{x}" for x in ("decode", "prefill")), 1.0)
-BEFORE_DISPATCH = (*names_of("decode", "attention"), "gate")
+BEFORE_DISPATCH = (*operator_names("decode", "attention"), "gate")
 
 
 def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: float) -> float:

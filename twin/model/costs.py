@@ -17,7 +17,7 @@ from twin.facts import Facts
 from twin.hardware.chip import Chip, load_chip
 from twin.hardware.network import Network
 from twin.hardware.placement import place
-from twin.metrics.operators import names_of
+from twin.metrics.operators import operator_names
 from twin.model import coefficients as c
 from twin.model import parallel, stages
 from twin.model.collectives import Exchange, exchange
@@ -37,7 +37,7 @@ from twin.model.roofline import facts_of_stack, family_of, laid_out_bytes_per_s,
 from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape, load_shape
 from twin.model.space import arriving_expert_bytes, kv_bytes, kv_layers, space
-from twin.scenario import Deployment, Experts, Pool, Scenario, serving
+from twin.scenario import Deployment, Experts, Pool, Scenario, pools_by_role
 from twin.scenario.words import numbered
 
 T = TypeVar("T", float, NDArray[np.float64])
@@ -211,7 +211,7 @@ def build_costs(
 ) -> Costs:
     """Costs of a scenario; clocks: share of rated clock by role (None: 1). Raises ModelError."""
     deployment, workload, front_end = scenario.deployment, scenario.workload, scenario.front_end
-    pools = serving(scenario)
+    pools = pools_by_role(scenario)
     chip_names = [pool.chip for pool in pools.values()]  # the last decodes, if any does
     facts = [facts_of_stack(facts, deployment.stack, chip) for chip in chip_names][-1]
     shape = load_shape(facts, deployment.model)
@@ -312,7 +312,7 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         dies=len(dies),
         ranks=len(dies) // pool.rank_dies,
         coefficients=coefficients,
-        operators=names_of(pool.phase),
+        operators=operator_names(pool.phase),
         layout=setting.layout,
         memory=space_of_die.memory,
         kv_tokens_per_rank=kv_tokens,

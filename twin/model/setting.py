@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from twin.facts import Facts
-from twin.metrics.operators import names_of
+from twin.metrics.operators import operator_names
 from twin.model import collectives as wire
 from twin.model import operators as o
 from twin.model import parallel
@@ -340,7 +340,7 @@ class Setting:
 
     def operator_index(self, name: str) -> float:
         """Index of an operator in the seconds by operator of this phase; 0 without a name."""
-        return float(names_of(self.pool.phase).index(name)) if name else 0.0
+        return float(operator_names(self.pool.phase).index(name)) if name else 0.0
 
     def products(self, entries: Sequence[o.Plain], cores: Cores = WHOLE) -> tuple[Product, ...]:
         """Coefficients of the products of operators outside the attention core."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from twin.metrics.operators import names_of
+from twin.metrics.operators import operator_names
 from twin.model.coefficients import DecodeCosts, LayerCosts, PrefillCosts
 from twin.model.decode import add_attention, best_split, decode_iteration_s, half_pass
 from twin.model.layer import PassLoad, groups_of, layer_s, moe_stages_s
@@ -87,9 +87,9 @@ def decode_timeline(
 def _attention_operators(m: LayerCosts, half_load: PassLoad) -> Operators:
     """(name, seconds) of each operator of a microbatch's attention, in order; selected KV comes
     from host memory before the core."""
-    operators = np.zeros(len(names_of("decode")))
+    operators = np.zeros(len(operator_names("decode")))
     add_attention(m, 1.0, half_load, operators)
-    seconds_by_operator = dict(zip(names_of("decode"), operators.tolist(), strict=True))
+    seconds_by_operator = dict(zip(operator_names("decode"), operators.tolist(), strict=True))
     kv_fetch = ("kv_swap", seconds_by_operator.pop("kv_swap"))
     in_order = [(name, seconds) for name, seconds in seconds_by_operator.items() if seconds > 0.0]
     if kv_fetch[1] > 0.0:
@@ -102,7 +102,7 @@ def _moe_layers_position(
 ) -> tuple[float, float]:
     """(begin, end) of the MoE layers as shares of an iteration: after the dense ones, before MTP
     and the head. layer_s: seconds of one MoE layer."""
-    names = names_of("decode")
+    names = operator_names("decode")
     operators = np.zeros(len(names))
     rank_count = max(1, int(p.layout.dies / p.layout.rank_dies))
     rank_load = np.full(rank_count, max(1, round(requests))), np.full(rank_count, context)
@@ -131,14 +131,14 @@ def prefill_timeline(
     if p.microbatch == 0.0 or not tokens > 0.0:
         return None
     layers_alone = replace(p, microbatch=0.0, dense_layers=0.0, head=0.0, launch=0.0)
-    names = names_of("prefill")
+    names = operator_names("prefill")
     operators = np.zeros(len(names))
     half_tokens, die_share = 0.5 * tokens, 0.5 / p.layout.dies
     imbalance = _constant_imbalance(hot, wire)
     die_load = die_share * tokens, die_share * pairs
     prefill_batch_s(layers_alone, half_tokens, *die_load, *imbalance, operators)
     seconds_by_operator = dict(zip(names, (operators / p.moe_layers).tolist(), strict=True))
-    attention_names = (*names_of("prefill", "attention"), "gate")
+    attention_names = (*operator_names("prefill", "attention"), "gate")
     for name in (*attention_names, "experts"):
         seconds_by_operator[name] /= p.compute_share
     pieces = pipeline_pieces(

@@ -71,7 +71,7 @@ def _count_for_pressure(pool: PoolSeen, pressure: float, rule: Rule) -> int:
     return max(rule.least, min(count_now, needed_count))
 
 
-def scale_by(pressure: Callable[[PoolSeen], float]) -> Controller:
+def pool_scaler(pressure: Callable[[PoolSeen], float]) -> Controller:
     """A controller that scales each pool by itself, by one of its measurements (1: its limit)."""
     return lambda seen, rule: tuple(
         _count_for_pressure(p, pressure(p), rule) for p in seen.pools.values()
@@ -107,9 +107,9 @@ def rebalance(seen: Seen, rule: Rule) -> Wanted:
 
 # Controllers that read one measurement of each pool: for them `needed` is not computed.
 BY_PRESSURE: dict[str, Controller] = {
-    "queue": scale_by(lambda pool: pool.in_hand),  # KPA's concurrency
-    "slo": scale_by(lambda pool: pool.latency),  # mean TTFT or TPOT over its SLO
-    "kv": scale_by(lambda pool: pool.busy),  # Dynamo's load-based planner
+    "queue": pool_scaler(lambda pool: pool.in_hand),  # KPA's concurrency
+    "slo": pool_scaler(lambda pool: pool.latency),  # mean TTFT or TPOT over its SLO
+    "kv": pool_scaler(lambda pool: pool.busy),  # Dynamo's load-based planner
 }
 CONTROLLERS: dict[str, Controller] = BY_PRESSURE | {"rebalance": rebalance}
 

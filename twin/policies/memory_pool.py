@@ -125,7 +125,7 @@ def count_absent(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int,
 
 
 @kernel
-def unlink(pool: BlockPool, row: int, block: int) -> None:
+def unlink_block(pool: BlockPool, row: int, block: int) -> None:
     """Remove a resident block from the list; it stays counted in `used`."""
     newer_block = pool.newer[row, block]
     older_block = pool.older[row, block]
@@ -161,10 +161,10 @@ def link_newest(pool: BlockPool, row: int, block: int) -> None:
 
 
 @kernel
-def drop(pool: BlockPool, row: int, block: int) -> None:
+def drop_block(pool: BlockPool, row: int, block: int) -> None:
     """Remove a resident block from the pool."""
     if pool.policy != LRU or pool.newest[row, 0] != NONE:  # else a tier that keeps no order
-        unlink(pool, row, block)
+        unlink_block(pool, row, block)
     pool.newer[row, block] = ABSENT
     pool.used[row] -= 1
 
@@ -179,14 +179,14 @@ def use_run(pool: BlockPool, row: int, first: int, count: int) -> None:
         if newest_block == block:
             continue
         if newer_than[block] != ABSENT:
-            unlink(pool, row, block)
+            unlink_block(pool, row, block)
         elif used_blocks < pool.capacity[row]:
             used_blocks += 1
         else:
             oldest_block = pool.oldest[row, 0]
             if oldest_block == NONE:  # a pool without room keeps nothing
                 continue
-            unlink(pool, row, oldest_block)
+            unlink_block(pool, row, oldest_block)
             newer_than[oldest_block] = ABSENT
             pool.evicted[row] += 1
             newest_block = NONE if oldest_block == newest_block else newest_block
@@ -212,14 +212,14 @@ def use_block(pool: BlockPool, row: int, block: int) -> None:
         if pool.policy == S3_FIFO:  # where it stands says when it came, not when it was used
             pool.uses[row, block] = min(pool.uses[row, block] + 1, 3)
             return
-        unlink(pool, row, block)
+        unlink_block(pool, row, block)
         if pool.policy == LFU:
             pool.level[row, block] = min(pool.level[row, block] + 1, pool.newest.shape[1] - 1)
     elif pool.capacity[row] <= 0:  # a pool without room keeps nothing
         return
     else:
         if pool.used[row] >= pool.capacity[row]:
-            evict(pool, row)
+            evict_next(pool, row)
         pool.used[row] += 1
         if pool.policy == LFU:
             pool.level[row, block] = 0
@@ -239,7 +239,7 @@ def in_ghost_queue(pool: BlockPool, row: int, block: int) -> bool:
 
 
 @kernel
-def evict(pool: BlockPool, row: int) -> None:
+def evict_next(pool: BlockPool, row: int) -> None:
     """Evict the next block by the pool's policy."""
     victim_block = NONE
     if pool.policy == S3_FIFO:
@@ -248,7 +248,7 @@ def evict(pool: BlockPool, row: int) -> None:
         for level in range(pool.newest.shape[1]):
             if victim_block == NONE:
                 victim_block = pool.oldest[row, level]
-    drop(pool, row, victim_block)
+    drop_block(pool, row, victim_block)
     pool.evicted[row] += 1
 
 
@@ -264,14 +264,14 @@ def find_s3_fifo_victim(pool: BlockPool, row: int) -> int:
                 pool.gone[row] += 1
                 pool.ghost[row, victim] = pool.gone[row]
                 return victim
-            unlink(pool, row, victim)
+            unlink_block(pool, row, victim)
             pool.uses[row, victim] = 0
             pool.level[row, victim] = MAIN
         else:
             victim = pool.oldest[row, MAIN]
             if pool.uses[row, victim] == 0:
                 return victim
-            unlink(pool, row, victim)
+            unlink_block(pool, row, victim)
             pool.uses[row, victim] -= 1
         link_newest(pool, row, victim)
 
@@ -286,7 +286,7 @@ def set_clock(pool: BlockPool, row: int, now_s: float) -> None:
         block = pool.oldest[row, 0]
         if pool.touched_s[row, block] >= now_s - pool.ttl_s:
             return
-        evict(pool, row)
+        evict_next(pool, row)
 
 
 @kernel
@@ -332,7 +332,7 @@ def server_of(block: int, up: np.ndarray, servers: int) -> int:
 
 
 @kernel
-def count_blocks_by_server(
+def add_requested_blocks(
     chains: Chains, k: int, blocks: int, skip: int, up: np.ndarray, parts: int, home: np.ndarray,
     requested: np.ndarray,
 ) -> None:  # fmt: skip
@@ -347,7 +347,7 @@ def count_blocks_by_server(
 
 
 @kernel
-def pin(
+def pin_blocks(
     hbm: BlockPool, prefix: PrefixCache, cell: int, chains: Chains, k: int, first: int, end: int
 ) -> None:
     """Add a user to blocks first..end - 1 of chain k; absent blocks are added to the cell."""
@@ -361,7 +361,7 @@ def pin(
                 if hbm.newer[cell, block] == ABSENT:
                     hbm.used[cell] += 1
                 else:
-                    unlink(hbm, cell, block)
+                    unlink_block(hbm, cell, block)
                     prefix.idle[cell] -= 1
                 hbm.newer[cell, block] = PINNED
             prefix.users[cell, block] += 1
@@ -370,7 +370,7 @@ def pin(
 
 
 @kernel
-def unpin(
+def unpin_blocks(
     hbm: BlockPool, prefix: PrefixCache, cell: int, chains: Chains, k: int, blocks: int
 ) -> None:
     """End one use of the first blocks of chain k, the last one first; unused ones become idle."""
@@ -395,7 +395,7 @@ def evict_idle(hbm: BlockPool, prefix: PrefixCache, cell: int, most_blocks: floa
     """Evict blocks that no request uses, oldest first, until the prefix cache `cell` (of one rank
     or die) has at most `most_blocks` blocks or no idle one; prefix: counts its idle blocks."""
     while hbm.used[cell] > most_blocks and hbm.oldest[cell, 0] != NONE:
-        drop(hbm, cell, hbm.oldest[cell, 0])
+        drop_block(hbm, cell, hbm.oldest[cell, 0])
         hbm.evicted[cell] += 1
         prefix.idle[cell] -= 1
 
@@ -410,16 +410,16 @@ def lose_server(
     for block in range(pool.newer.shape[1]):
         if pool.newer[row, block] == ABSENT or server_of(block, up, up.size) != server:
             continue
-        drop(pool, row, block)
+        drop_block(pool, row, block)
         lost_blocks += 1
         if not keeps_ssd and ssd.newer[row, block] != ABSENT:
-            drop(ssd, row, block)
+            drop_block(ssd, row, block)
     return lost_blocks
 
 
 @entry
-def resize(pool: BlockPool, row: int, capacity_blocks: int) -> None:
+def resize_pool(pool: BlockPool, row: int, capacity_blocks: int) -> None:
     """Set the capacity in blocks; if there are more, evict by the pool's policy."""
     pool.capacity[row] = capacity_blocks
     while pool.used[row] > max(capacity_blocks, 0):
-        evict(pool, row)
+        evict_next(pool, row)

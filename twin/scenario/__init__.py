@@ -13,8 +13,8 @@ from twin.scenario.fields import (
     field_unit,
     fields,
     form_groups,
-    read,
     unmet_condition,
+    value_of,
     values_by_path,
 )
 from twin.scenario.groups import (
@@ -28,14 +28,14 @@ from twin.scenario.groups import (
     is_elastic,
     offloaded_share,
     pools,
+    pools_by_role,
     seated_pools,
-    serving,
-    sharing,
+    sharing_pool,
     supernodes_apart,
 )
 from twin.scenario.identity import (
     SCHEMA_VERSION,
-    canonical,
+    json_text,
     legacy_digests,
     parse_scenario,
     scenario_digest,
@@ -46,10 +46,10 @@ from twin.scenario.models import (
     first_numbers,
     may_have_no_instance,
     model_names,
+    npu_owners,
     npus_used,
-    of_models,
-    owners,
     require_one_model,
+    split_models,
 )
 from twin.scenario.policies import MemoryPool
 from twin.scenario.scenario import Model, Scenario

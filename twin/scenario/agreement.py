@@ -12,11 +12,11 @@ from twin.scenario.groups import (
     is_elastic,
     offloaded_share,
     pools,
-    serving,
-    sharing,
+    pools_by_role,
+    sharing_pool,
     supernodes_apart,
 )
-from twin.scenario.models import models_disagree, npus_used, of_models, own_npus
+from twin.scenario.models import model_disagreements, npus_used, own_npus, split_models
 from twin.scenario.scenario import RULES, Scenario
 from twin.scenario.words import first_few, numbered
 
@@ -54,12 +54,12 @@ def disagreements(s: Scenario) -> list[str]:
          "workload.arrivals = trace needs a trace: load a trace file first"),
     )  # fmt: skip
     problems += _chip_disagreements(s)
-    problems += _front_disagreements(s) if any(map(supernodes_apart, of_models(s))) else []
-    problems += _sharing_disagreements(s) if sharing(s) else []
+    problems += _front_disagreements(s) if any(map(supernodes_apart, split_models(s))) else []
+    problems += _sharing_disagreements(s) if sharing_pool(s) else []
     problems += _offload_disagreements(s)
     if s.models:
-        problems += models_disagree(s)
-        rows_and_scenarios = zip(s.models, of_models(s)[1:], strict=True)
+        problems += model_disagreements(s)
+        rows_and_scenarios = zip(s.models, split_models(s)[1:], strict=True)
         problems += [
             f"{row.name or row.deployment.model}: {problem}"
             for row, model in rows_and_scenarios
@@ -91,7 +91,7 @@ def _chip_disagreements(s: Scenario) -> list[str]:
          "supernode.scale_up = supernode and supernode.supernodes = 1"),
     )  # fmt: skip
     npus_by_chip: Counter[str] = Counter()
-    for pool in serving(s).values():
+    for pool in pools_by_role(s).values():
         npus_by_chip[pool.chip] += 0 if pool.lender else pool.instances * pool.npus
     for chip, npus in npus_by_chip.items():
         if chip not in machine.chips:
@@ -114,7 +114,7 @@ def _offload_disagreements(s: Scenario) -> list[str]:
     precision, field_name = s.deployment.precision, "deployment.decode.attention_offload"
     advice = "is not modelled: set one of them back to its default"
     return broken_rules(
-        (sharing(s), f"{field_name} needs prefill NPUs that are not decode's own: set "
+        (sharing_pool(s), f"{field_name} needs prefill NPUs that are not decode's own: set "
          "deployment.prefill.on = own_npus"),
         (precision.prefill_kv not in ("as_decode", precision.kv),
          f"{field_name} reads KV where prefill left it, so it has one format: set "
@@ -127,7 +127,7 @@ def _offload_disagreements(s: Scenario) -> list[str]:
 def _front_disagreements(s: Scenario) -> list[str]:
     """Sentences about settings that a front router of several supernodes does not allow."""
     supernodes, setting = s.supernode.supernodes, f"router.front = {s.router.front}"
-    is_prefill_only = any(model.deployment.mode == "prefill_only" for model in of_models(s))
+    is_prefill_only = any(model.deployment.mode == "prefill_only" for model in split_models(s))
     return broken_rules(
         *((instances % supernodes,
            f"{setting} gives each of the {supernodes} supernodes an equal part of the {role} pool, "

@@ -18,12 +18,12 @@ MOST_FLAPS = 2000  # of one fault: each is a change of every price
 Spans = Iterator[tuple[float, float]]  # seconds since a fault began: in force from, to
 
 
-def _until_repair(fault: Fault) -> Spans:
+def _span_until_repair(fault: Fault) -> Spans:
     """Yields the one span (begin, end) in seconds after the fault: from 0 to its repair."""
     yield 0.0, fault.duration_s or math.inf
 
 
-def _flaps(fault: Fault) -> Spans:
+def _flap_spans(fault: Fault) -> Spans:
     """Yields the spans (begin, end) in seconds after the fault in which a flapping link is down."""
     until_s = fault.duration_s or math.inf
     begins_s = (flap_number * fault.period_s for flap_number in range(MOST_FLAPS))
@@ -45,7 +45,7 @@ class FaultKind:
     capacity: Callable[[Fault], float] | None = None  # share that its links keep
     links: Callable[[Fault], int] | None = None  # parallel links that are lost
     speed: Callable[[Fault], float] | None = None  # share of computing speed that its dies keep
-    spans: Callable[[Fault], Spans] = _until_repair
+    spans: Callable[[Fault], Spans] = _span_until_repair
 
     def edits(self, fault: Fault) -> tuple[Edit, ...]:
         """Edits of the fabric that stand for a fault of this kind; none where links stay whole."""
@@ -87,7 +87,7 @@ KINDS: dict[str, FaultKind] = {
             says=lambda fault: (
                 f"flaps: down for {100 * fault.down_share:g} % of every {fault.period_s:g} s"
             ),
-            uses=("period_s", "down_share"), capacity=lambda _: 0.0, spans=_flaps,
+            uses=("period_s", "down_share"), capacity=lambda _: 0.0, spans=_flap_spans,
         ),
     )
 }  # fmt: skip

@@ -44,7 +44,7 @@ class ScenarioField:
         """Name of the form (of FORMS) that has the field, '' for none."""
         return next((form for form, groups in FORMS.items() if self.group in groups), "")
 
-    def accepts(self) -> str:
+    def accepted_text(self) -> str:
         """What the field accepts, as text: its names, a range with both ends, or its type."""
         if self.closed:
             return ", ".join(self.options)
@@ -82,7 +82,7 @@ def form_groups(form: str) -> dict[str, list[str]]:
     return {group: [f.path for f in fields().values() if f.group == group] for group in FORMS[form]}
 
 
-def read(scenario: BaseModel, path: str) -> Any:
+def value_of(scenario: BaseModel, path: str) -> Any:
     """Value of a scenario's field by dotted path; a row's by its number: `faults.0.at_s`."""
     value: Any = scenario
     for key in path.split("."):
@@ -139,12 +139,12 @@ def _fields_of(
                 yield from _fields_of(kind, f"{path}.", field_group, all_conditions, since_schema)
             continue
         help_text = info.description or help_by_field(model).get(name) or f"{metadata['label']}."
-        yield _field(path, info, help_text, field_group, all_conditions, since_schema)
+        yield _declared_field(path, info, help_text, field_group, all_conditions, since_schema)
         if is_list:  # a list of tables: [[faults]] in a file
             yield from _fields_of(get_args(kind)[0], f"{path}[].", "", all_conditions, since)
 
 
-def _field(
+def _declared_field(
     path: str, info: FieldInfo, text: str, group: str, conditions: tuple[When, ...], since: int
 ) -> ScenarioField:
     """Declaration of the field at `path`; text: its help, its source in brackets at the end."""

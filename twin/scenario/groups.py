@@ -130,27 +130,27 @@ class Pool:
         return next((group for group in self.groups if group.coupling == "iteration"), None)
 
 
-def serving(s: Scenario) -> Mapping[str, Pool]:
+def pools_by_role(s: Scenario) -> Mapping[str, Pool]:
     """The scenario's pools by role, in the order of a request: prefill, decode; or colocated."""
-    return _pools_by_role(s.deployment, s.supernode.chip)
+    return _cached_pools(s.deployment, s.supernode.chip)
 
 
 def chip_of(s: Scenario, phase: str) -> str:
     """Name of the chip of the pool that runs a phase (prefill or decode), or of the first pool."""
-    pools = serving(s)
+    pools = pools_by_role(s)
     return (pools.get(phase) or next(iter(pools.values()))).chip
 
 
 def copies_kv(s: Scenario) -> bool:
     """Whether KV crosses between dies that decode and the memory of their nodes."""
-    decode_pools = [pool for pool in serving(s).values() if pool.phase == "decode"]
+    decode_pools = [pool for pool in pools_by_role(s).values() if pool.phase == "decode"]
     swaps_to_host = s.deployment.decode.swap_gb_per_die > 0.0
     return any(swaps_to_host or pool.own.in_host.share > 0.0 for pool in decode_pools)
 
 
-def sharing(s: Scenario) -> Pool | None:
+def sharing_pool(s: Scenario) -> Pool | None:
     """The pool whose instances lie on the NPUs of another pool; None: each pool has its own."""
-    return next((pool for pool in serving(s).values() if pool.lender), None)
+    return next((pool for pool in pools_by_role(s).values() if pool.lender), None)
 
 
 def supernodes_apart(s: Scenario) -> int:
@@ -166,27 +166,27 @@ def is_elastic(s: Scenario) -> bool:
 
 def core_share(s: Scenario, role: str) -> float:
     """Share of a die's cores that an instance of a role computes on; 1 without such a pool."""
-    return serving(s)[role].cores if role in serving(s) else 1.0
+    return pools_by_role(s)[role].cores if role in pools_by_role(s) else 1.0
 
 
 def offloaded_share(s: Scenario) -> float:
     """Share of the requests that decode whose attention is offloaded to prefill NPUs; 0: none."""
-    decode = serving(s).get("decode")
+    decode = pools_by_role(s).get("decode")
     return decode.offload.requests if decode and decode.offload else 0.0
 
 
 def pools(s: Scenario) -> list[tuple[str, int, int]]:
     """The pools that the deployment's mode uses: (role, instances, NPUs of an instance)."""
-    return [(pool.role, pool.instances, pool.npus) for pool in serving(s).values()]
+    return [(pool.role, pool.instances, pool.npus) for pool in pools_by_role(s).values()]
 
 
 def seated_pools(s: Scenario) -> list[tuple[str, int, int]]:
     """The pools with NPUs of their own: (role, instances, NPUs of an instance)."""
-    return [(p.role, p.instances, p.npus) for p in serving(s).values() if not p.lender]
+    return [(p.role, p.instances, p.npus) for p in pools_by_role(s).values() if not p.lender]
 
 
 @lru_cache(maxsize=64)
-def _pools_by_role(deployment: Deployment, chip: str) -> Mapping[str, Pool]:
+def _cached_pools(deployment: Deployment, chip: str) -> Mapping[str, Pool]:
     """Pools of the deployment's mode by role; chip: name of the machine's first chip."""
     if deployment.mode == "colocated":
         settings = deployment.colocated
@@ -220,7 +220,7 @@ def _prefill_pool(deployment: Deployment, chip: str) -> Pool:
     group = Group(
         LAYER, prefill.npus_per_instance,
         _chip_name(deployment.decode.chip if host_pool else prefill.chip, chip),
-        core_share * (1.0 - _lent_cores(deployment)), host_pool, attention=prefill.attention,
+        core_share * (1.0 - _lent_core_share(deployment)), host_pool, attention=prefill.attention,
         tp_dies=prefill.tp_dies if prefill.attention == "tp" else 1,
         cp_dies=prefill.cp_dies if prefill.attention != "sp_tp_sp" else 1,
         pp_stages=prefill.pp_stages, experts_tp=prefill.experts_tp,
@@ -252,7 +252,7 @@ def _decode_pool(deployment: Deployment, chip: str) -> Pool:
     if offloaded_share:
         groups.append(Group(
             ("attention_core",), prefill.instances * prefill.npus_per_instance,
-            _chip_name(prefill.chip, chip), _lent_cores(deployment), lender="prefill",
+            _chip_name(prefill.chip, chip), _lent_core_share(deployment), lender="prefill",
             requests=offloaded_share, coupling="iteration",
         ))  # fmt: skip
     return Pool(
@@ -274,7 +274,7 @@ def _decode_group(deployment: Deployment, stages: tuple[Stage, ...], npus: int, 
     )  # fmt: skip
 
 
-def _lent_cores(deployment: Deployment) -> float:
+def _lent_core_share(deployment: Deployment) -> float:
     """Share of the cores of prefill's dies that is set aside for attention of decode."""
     is_lending = deployment.mode == "disaggregated" and deployment.decode.attention_offload > 0.0
     return deployment.prefill.lent_cores if is_lending else 0.0

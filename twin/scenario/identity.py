@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from twin.scenario.declaration import SpecError
-from twin.scenario.fields import fields, read
+from twin.scenario.fields import fields, value_of
 from twin.scenario.scenario import Scenario
-from twin.scenario.words import explain, no_field_sentence, quoted
+from twin.scenario.words import no_field_sentence, problem_sentence, quoted
 
 SCHEMA_VERSION = 4
 # What a text of an older schema means where it says nothing, by the schema that changed it. Schema
@@ -23,14 +23,14 @@ BEFORE: dict[int, dict[str, Any]] = {3: {"start": "empty"}, 4: {"workload.turns"
 Fields = dict[str, Any]
 
 
-def canonical(s: Scenario) -> str:
+def json_text(s: Scenario) -> str:
     """The scenario as JSON with sorted keys: equal scenarios give equal text."""
-    return _canonical_text(SCHEMA_VERSION, s.model_dump(mode="json", exclude_defaults=True))
+    return _schema_text(SCHEMA_VERSION, s.model_dump(mode="json", exclude_defaults=True))
 
 
 def scenario_digest(s: Scenario) -> str:
     """SHA-256 (hex) of the canonical form: the scenario's id."""
-    return hashlib.sha256(canonical(s).encode()).hexdigest()
+    return hashlib.sha256(json_text(s).encode()).hexdigest()
 
 
 def legacy_digests(s: Scenario) -> tuple[str, ...]:
@@ -40,16 +40,16 @@ def legacy_digests(s: Scenario) -> tuple[str, ...]:
         later_schemas = (number for number in BEFORE if number > schema)
         old_defaults = {path: old for n in later_schemas for path, old in BEFORE[n].items()}
         newer_paths = [path for path, field in fields().items() if field.since > schema]
-        if any(_is_set(s, path, old_defaults) for path in newer_paths):
+        if any(_differs_from_default(s, path, old_defaults) for path in newer_paths):
             continue
         values = s.model_dump(mode="json", exclude_defaults=schema > 1)
         for path in newer_paths:
             _drop_field(values, path.split("."))
         for path in old_defaults.keys() - newer_paths if schema > 1 else ():
             _drop_field(values, path.split("."))
-            if read(s, path) != old_defaults[path]:
-                _state_field(values, path, read(s, path))
-        digests.append(hashlib.sha256(_canonical_text(schema, values).encode()).hexdigest())
+            if value_of(s, path) != old_defaults[path]:
+                _add_missing_field(values, path, value_of(s, path))
+        digests.append(hashlib.sha256(_schema_text(schema, values).encode()).hexdigest())
     return tuple(digests)
 
 
@@ -77,17 +77,17 @@ def scenario_from_canonical(text: str) -> Scenario:
         raise SpecError("the scenario's JSON must hold fields below 'scenario'")
     for since_schema, old_defaults in BEFORE.items():
         for path, value in old_defaults.items() if since_schema > schema else ():
-            _state_field(values, path, value)
+            _add_missing_field(values, path, value)
     return parse_scenario(values)
 
 
-def _canonical_text(schema: int, values: Fields) -> str:
+def _schema_text(schema: int, values: Fields) -> str:
     """JSON text with sorted keys of a scenario's fields as plain values, and their schema."""
     body = {"schema": schema, "scenario": values}
     return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def _is_set(s: Scenario, path: str, old_defaults: Mapping[str, Any]) -> bool:
+def _differs_from_default(s: Scenario, path: str, old_defaults: Mapping[str, Any]) -> bool:
     """Whether any value at the path differs from its default, or from the one in `old_defaults`."""
     *parents, leaf = path.split(".")
     tables: list[Any] = [s]
@@ -99,7 +99,7 @@ def _is_set(s: Scenario, path: str, old_defaults: Mapping[str, Any]) -> bool:
     return any(getattr(t, leaf) != default for t, default in defaults)
 
 
-def _state_field(values: Fields, path: str, value: Any) -> None:
+def _add_missing_field(values: Fields, path: str, value: Any) -> None:
     """Write a field into nested values if absent; a value in a table's place is refused later."""
     *parents, name = path.split(".")
     for section in parents:
@@ -144,7 +144,7 @@ def parse_scenario(data: dict[str, Any]) -> Scenario:
     try:
         return Scenario.model_validate(data)
     except ValidationError as error:
-        raise SpecError(explain(error)) from None
+        raise SpecError(problem_sentence(error)) from None
 
 
 def with_overrides(s: Scenario, settings: dict[str, Any]) -> Scenario:

@@ -2,9 +2,9 @@
 
 The scenario's own sections are those of the first model, `models` has a row for each further one. A
 run has one supernode, clock, front end, router, memory pool, clients and faults. What is left of
-the scenario for one model is a scenario of that model alone (`of_models`): formula and engine know
-no other. Its instances follow those of the models before it, its namespace of the memory pool is
-its share of every node, and its requests have a seed of their own."""
+the scenario for one model is a scenario of that model alone (`split_models`): formula and engine
+know no other. Its instances follow those of the models before it, its namespace of the memory pool
+is its share of every node, and its requests have a seed of their own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from twin.scenario.declaration import SpecError, broken_rules
-from twin.scenario.groups import is_elastic, serving
+from twin.scenario.groups import is_elastic, pools_by_role
 from twin.scenario.scenario import Model, Scenario
 
 OWN = ("workload", "deployment", "elastic", "experts", "slo")  # sections that each model has
@@ -24,16 +24,16 @@ def model_names(s: Scenario) -> list[str]:
     return [s.deployment.model, *(row.name or row.deployment.model for row in s.models)]
 
 
-def of_models(s: Scenario) -> tuple[Scenario, ...]:
+def split_models(s: Scenario) -> tuple[Scenario, ...]:
     """One scenario for each model alone, in order; of a single model, the scenario itself."""
-    return _of_models(s) if s.models else (s,)
+    return _cached_split_models(s) if s.models else (s,)
 
 
 @lru_cache(maxsize=16)
-def _of_models(s: Scenario) -> tuple[Scenario, ...]:
+def _cached_split_models(s: Scenario) -> tuple[Scenario, ...]:
     """One scenario for each model, with its own sections, first NPU, pool share and seed."""
     scenarios: list[Scenario] = []
-    next_free_npu, owner_of = s.deployment.first_npu, owners(s)
+    next_free_npu, owner_of = s.deployment.first_npu, npu_owners(s)
     given_shares = [0.0, *(row.pool_share for row in s.models)]
     default_share = (1.0 - sum(given_shares)) / given_shares.count(0.0)
     models: tuple[Scenario | Model, ...] = (s, *s.models)
@@ -55,7 +55,7 @@ def _of_models(s: Scenario) -> tuple[Scenario, ...]:
     return tuple(scenarios)
 
 
-def owners(s: Scenario) -> list[int]:
+def npu_owners(s: Scenario) -> list[int]:
     """For each model the number of the model whose NPUs it takes: its own, or of one above it."""
     names, owner_of = model_names(s), [0]
     for k, row in enumerate(s.models, start=1):
@@ -65,7 +65,7 @@ def owners(s: Scenario) -> list[int]:
 
 def own_npus(s: Scenario) -> int:
     """NPUs that the instances of the scenario's first model occupy, each counted once."""
-    return sum(pool.instances * pool.npus for pool in serving(s).values() if not pool.lender)
+    return sum(pool.instances * pool.npus for pool in pools_by_role(s).values() if not pool.lender)
 
 
 def most_npus(s: Scenario) -> int:
@@ -76,7 +76,7 @@ def most_npus(s: Scenario) -> int:
 def npus_used(s: Scenario) -> int:
     """NPUs that the instances of all models occupy at once at the start, each counted once."""
     npus_by_owner: dict[int, int] = {}
-    for owner, model_scenario in zip(owners(s), of_models(s), strict=True):
+    for owner, model_scenario in zip(npu_owners(s), split_models(s), strict=True):
         npus_by_owner[owner] = max(npus_by_owner.get(owner, 0), own_npus(model_scenario))
     return sum(npus_by_owner.values())
 
@@ -90,7 +90,7 @@ def _most_instances(s: Scenario) -> dict[str, int]:
     """Largest number of the first model's instances by role; with elastic scaling a pool may grow
     onto NPUs of the other pools and onto free ones."""
     elastic_npus = most_npus(s) if is_elastic(s) else 0
-    pools = serving(s).items()
+    pools = pools_by_role(s).items()
     return {role: elastic_npus // pool.npus or pool.instances for role, pool in pools}
 
 
@@ -98,7 +98,7 @@ def first_numbers(s: Scenario) -> list[dict[str, int]]:
     """Number of each model's first instance by role, where instances of all models are numbered
     consecutively. A colocated instance has one number for prefill and decode."""
     numbers, next_number = [], {"prefill": 0, "decode": 0}
-    for model_scenario in of_models(s):
+    for model_scenario in split_models(s):
         most_instances = _most_instances(model_scenario)
         if "colocated" in most_instances:
             next_number = dict.fromkeys(next_number, max(next_number.values()))
@@ -118,9 +118,9 @@ def require_one_model(s: Scenario, what: str) -> None:
         )
 
 
-def models_disagree(s: Scenario) -> list[str]:
+def model_disagreements(s: Scenario) -> list[str]:
     """Sentences about settings of several models that cannot share a machine."""
-    names, models, owner_of = model_names(s), of_models(s), owners(s)
+    names, models, owner_of = model_names(s), split_models(s), npu_owners(s)
     is_on_decode = any(model.deployment.prefill.on == "decode_npus" for model in models)
     advice = "next to several models is not modelled: take one model, or"
     first_npus = [model.deployment.first_npu for model in models]
@@ -146,7 +146,7 @@ def models_disagree(s: Scenario) -> list[str]:
                 f"{names[k]} has the NPUs up to {end_npus[k]} and {names[next_k]} begins at "
                 f"{first_npus[next_k]}: let its deployment.first_npu be {end_npus[k]} or more"
             )
-    problems += _turns_disagree(s, models)
+    problems += _turn_disagreements(s, models)
     for name, row in zip(names[1:], s.models, strict=True):
         problems += broken_rules(
             (row.workload.arrivals == "trace",
@@ -157,9 +157,9 @@ def models_disagree(s: Scenario) -> list[str]:
     return problems
 
 
-def _turns_disagree(s: Scenario, models: Sequence[Scenario]) -> list[str]:
+def _turn_disagreements(s: Scenario, models: Sequence[Scenario]) -> list[str]:
     """Sentences about models that cannot take turns on the same NPUs; models: each by itself."""
-    names, owner_of, problems = model_names(s), owners(s), list[str]()
+    names, owner_of, problems = model_names(s), npu_owners(s), list[str]()
     for k, row in enumerate(s.models, start=1):
         problems += broken_rules(
             (row.npus_of and owner_of[k] == k,
@@ -171,7 +171,7 @@ def _turns_disagree(s: Scenario, models: Sequence[Scenario]) -> list[str]:
         )  # fmt: skip
     models_in_turns = {k for pair in enumerate(owner_of) if len({*pair}) > 1 for k in pair}
     for k in sorted(models_in_turns):
-        elastic, pools = models[k].elastic, serving(models[k])
+        elastic, pools = models[k].elastic, pools_by_role(models[k])
         problems += broken_rules(
             (elastic.least_instances or elastic.controller in ("fixed", "schedule"),
              f"{names[k]} shares NPUs in turns, and they have to come free: set its "

@@ -103,7 +103,7 @@ def _field_like(path: str) -> str:
     return ""
 
 
-def explain(error: ValidationError, within: str = "") -> str:
+def problem_sentence(error: ValidationError, within: str = "") -> str:
     """First problem of a validation error as one sentence; within: what precedes its path."""
     problem_details = error.errors()[0]
     path = within + ".".join(str(part) for part in problem_details["loc"])

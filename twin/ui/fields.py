@@ -22,8 +22,8 @@ from twin.scenario import (
     field_unit,
     fields,
     form_groups,
-    read,
     unmet_condition,
+    value_of,
 )
 from twin.scenario import words as scenario_words
 from twin.ui.show import plain
@@ -267,7 +267,7 @@ LISTS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
 
 def list_sentences(scenario: Scenario) -> list[str]:
     """Sentences on the lists of a scenario that have rows: faults, edits, seats and others."""
-    lists = ((path, title, read(scenario, path)) for path, (title, _) in LISTS.items())
+    lists = ((path, title, value_of(scenario, path)) for path, (title, _) in LISTS.items())
     return [f"{title}: {rows_in_words(path, rows)}" for path, title, rows in lists if rows]
 
 

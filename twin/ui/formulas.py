@@ -16,7 +16,7 @@ from twin.hardware.placement import Placement, place_models
 from twin.lab.explain.streams import full_load_timelines
 from twin.lab.kinds import TRACE
 from twin.lab.runs.budget import require_known
-from twin.scenario import Recovery, Scenario, canonical
+from twin.scenario import Recovery, Scenario, json_text
 from twin.ui import session
 from twin.ui.fields import sentence
 from twin.workload import offered as offer
@@ -40,7 +40,7 @@ def formula(
 
     cached.__qualname__ = name  # Streamlit tells functions apart by name and source
     cached_answer = st.cache_resource(show_spinner=spinner, max_entries=entries)(cached)
-    return lambda scenario: lacking(scenario) or cached_answer(canonical(scenario), scenario)
+    return lambda scenario: lacking(scenario) or cached_answer(json_text(scenario), scenario)
 
 
 def answer_or_reason(compute: Callable[[], Any]) -> Any:
@@ -79,14 +79,16 @@ capacity = formula(
 )  # fmt: skip
 # Offered requests/s (None: a closed loop), and the share of them that KV space has room for.
 load_and_room = formula("load and room", lambda s: (
-    (priced := _formula_inputs(s)).all_requests.rate_req_per_s, priced.room.share
+    (priced := _formula_inputs(s)).all_requests.rate_req_per_s, priced.room.admitted_share
 ), no_file)  # fmt: skip
 # One layer on its two streams by phase, where it runs in microbatches (dict[str, Timeline]).
 layers = formula("layers", lambda s: full_load_timelines(s, session.facts(), *files_of(s)), no_file)
 # How the deployment fares under its load (Outlook).
 outlook = formula("outlook", lambda s: load.outlook(_formula_inputs(s)), no_file, entries=500)
 # (horizon_s, warmup_s) that fit the lives of its requests.
-times = formula("times", lambda s: load.run_times(steady.Priced(s, session.facts())), lambda s: "")
+times = formula(
+    "times", lambda s: load.run_and_warmup_s(steady.Priced(s, session.facts())), lambda s: ""
+)
 # Which batch meets the SLO's TPOT, or that none does and why, as one sentence.
 bound = formula("bound", lambda s: steady.largest_batch(
     _formula_inputs(s), 1e-3 * s.slo.tpot_ms).sentence, no_file)  # fmt: skip

@@ -15,7 +15,7 @@ from twin.lab.runs.live import Live, Look, shortened_draft
 from twin.lab.runs.warm import is_compiled as ready  # before that a live run delays a stored one
 from twin.lab.sweep import sweep
 from twin.metrics.measures import amount, numbered, seconds
-from twin.metrics.registry import shown
+from twin.metrics.registry import as_text
 from twin.outlook import Outlook
 from twin.scenario import Scenario, left_out_by_formulas, remarks, scenario_digest
 from twin.ui import access, formulas, session, words
@@ -144,12 +144,12 @@ def _slo_figures(summary: Mapping[str, Any], draft: Scenario) -> str:
     figure_texts = []
     for metric in sweep.SLOS:
         if (value := summary.get(metric.key)) is not None:
-            text = f"{metric.label} {shown(metric.key, value)}"
+            text = f"{metric.label} {as_text(metric.key, value)}"
             if metric.slo and has_one_slo(draft):
-                text += f" of {shown(metric.key, metric.slo(draft))}"
+                text += f" of {as_text(metric.key, metric.slo(draft))}"
             figure_texts.append(f":red[{text}]" if metric.key in broken_keys else text)
     if (attained_share := summary.get("slo_attainment")) is not None:
-        text = f"{shown('slo_attainment', attained_share)} within the SLO"
+        text = f"{as_text('slo_attainment', attained_share)} within the SLO"
         figure_texts.append(f":red[{text}]" if broken_keys else text)
     return " · ".join(figure_texts) or "too short for a figure: press Run"
 

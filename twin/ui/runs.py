@@ -14,7 +14,7 @@ from twin.lab.share import links as addresses
 from twin.lab.store import RunRow, StoreError
 from twin.lab.store.visitors import split_tags
 from twin.metrics.measures import amount, numbered, seconds, three_figures
-from twin.metrics.registry import Place, metrics_at, shown
+from twin.metrics.registry import Place, as_text, metrics_at
 from twin.scenario import Scenario, SpecError
 from twin.ui import record, session, words
 from twin.ui.fields import sentence
@@ -74,7 +74,7 @@ def list_line(run: RunRow, figures: int | None = None) -> tuple[str, str]:
 def headlines(summary: Mapping[str, Any], place: Place = "line") -> list[str]:
     """Texts of a summary's figures that belong to a place, with units: 'TTFT p50 0.8 s'."""
     metrics = [metric for metric in metrics_at(place) if summary.get(metric.key)]
-    return [f"{_lower_first(m.short or m.label)} {shown(m.key, summary[m.key])}" for m in metrics]
+    return [f"{_lower_first(m.short or m.label)} {as_text(m.key, summary[m.key])}" for m in metrics]
 
 
 def _lower_first(text: str) -> str:

@@ -16,7 +16,7 @@ from twin.lab import library
 from twin.lab.runs.executor import Runner
 from twin.lab.share import links, shipped
 from twin.lab.store import RunRow, Store, StoreError, open_store
-from twin.scenario import Scenario, SpecError, read, with_overrides
+from twin.scenario import Scenario, SpecError, value_of, with_overrides
 from twin.ui import access, words
 from twin.ui.fields import field_of, sentence
 from twin.ui.show import plain
@@ -194,7 +194,7 @@ def is_gone(key: str) -> bool:
 def value(path: str) -> Any:
     """Value of a field's widget: the refused edit if there is one, otherwise the draft's value."""
     pending_edits = _state().pending
-    return pending_edits[path] if path in pending_edits else read(draft(), path)
+    return pending_edits[path] if path in pending_edits else value_of(draft(), path)
 
 
 def draft_with_pending() -> Scenario:

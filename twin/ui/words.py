@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from twin.hardware.imported import npus_of
 from twin.lab.sweep.compare import changed_fields
 from twin.metrics.measures import numbered
-from twin.scenario import Scenario, field_unit, npus_used, pools, read, sharing
+from twin.scenario import Scenario, field_unit, npus_used, pools, sharing_pool, value_of
 from twin.ui import fields
 from twin.ui.fields import choice_label, field_name, field_of, label, text_of
 
@@ -62,7 +62,7 @@ def reuse_text(s: Scenario) -> str:
 
 def pool_npus(s: Scenario) -> tuple[str, str]:
     """Label and counts of the pools' NPUs: ('Prefill : decode NPUs', '96 : 160')."""
-    separator = " on " if sharing(s) else " : "
+    separator = " on " if sharing_pool(s) else " : "
     roles, counts = zip(*((role, f"{n * npus:,}") for role, n, npus in pools(s)), strict=True)
     return f"{separator.join(roles).capitalize()} NPUs", separator.join(counts)
 
@@ -147,7 +147,7 @@ def name_draft(draft: Scenario, origin: Scenario) -> Scenario:
 
 def _change_text(path: str, draft: Scenario) -> str:
     """A changed field with its value: 'Request rate 80 req/s'."""
-    value = read(draft, path)
+    value = value_of(draft, path)
     if path in (ARRIVALS, TRACE_NAME) and draft.workload.arrivals == "trace":
         return traffic_text(draft)
     if path in fields.LISTS:

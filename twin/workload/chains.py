@@ -10,7 +10,7 @@ EMPTY = -1
 
 
 @lazy_entry
-def chain_ids(
+def number_chains(
     row_begin: np.ndarray, row_end: np.ndarray, scope: np.ndarray, raw: np.ndarray
 ) -> int:
     """Replace raw block hashes by dense chain ids, in place; returns how many there are. row_begin,
@@ -60,7 +60,7 @@ def expand_runs(
     return np.concatenate(([0], np.cumsum(blocks)))[offset], ranges(first, blocks)
 
 
-def regroup(
+def join_blocks(
     row_offset: np.ndarray, ids: np.ndarray, groups: np.ndarray, size: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Join `size` consecutive blocks of every chain into one and drop an incomplete last group.

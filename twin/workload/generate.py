@@ -11,11 +11,11 @@ from twin.scenario import Workload
 from twin.workload import profile
 from twin.workload.lengths import draw_lengths, drawn_lengths, relative_lengths
 from twin.workload.prefixes import Turns, find_parents, own_chains, session_chains, shared_chains
-from twin.workload.replay import NO_LIMIT, replay
+from twin.workload.replay import NO_LIMIT, replayed_requests
 from twin.workload.requests import MOST_REQUESTS, Requests, Streams, TraceTable, WorkloadError
 
 
-def generate(
+def generate_requests(
     workload: Workload, horizon_s: float, seed: int, block_tokens: int, facts: Facts,
     trace: TraceTable | None = None, count: int | None = None, answers: bool = False, *,
     even: bool = False,
@@ -29,17 +29,19 @@ def generate(
         if trace is None:
             raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")
         rate_clock = profile.Clock(workload, horizon_s, facts)
-        return replay(workload, rate_clock, horizon_s, key_of, block_tokens, trace, count, answers)
+        return replayed_requests(
+            workload, rate_clock, horizon_s, key_of, block_tokens, trace, count, answers
+        )
     if workload.prompts:
         count = workload.prompts if count is None else min(count, workload.prompts)
-    arrival_s = _arrivals(workload, horizon_s, key_of, facts, count)
-    input_tokens, output_tokens = _lengths(workload, arrival_s.size, key_of, facts, even)
+    arrival_s = _arrival_times_s(workload, horizon_s, key_of, facts, count)
+    input_tokens, output_tokens = _drawn_tokens(workload, arrival_s.size, key_of, facts, even)
     if workload.arrivals != "closed_loop":
         input_tokens = profile.scaled_lengths(workload, arrival_s, input_tokens, "input", facts)
         output_tokens = profile.scaled_lengths(workload, arrival_s, output_tokens, "output", facts)
     parent = None
     if workload.prefix == "sessions":
-        parent = _parents(workload, arrival_s, input_tokens, output_tokens, key_of, facts)
+        parent = _parent_turns(workload, arrival_s, input_tokens, output_tokens, key_of, facts)
     answer_tokens = output_tokens if answers else np.zeros_like(output_tokens)
     if workload.prefix == "none":
         chains = own_chains(input_tokens + answer_tokens, block_tokens)
@@ -69,7 +71,7 @@ def _refuse_too_many(expected: float) -> None:
         )
 
 
-def _lengths(
+def _drawn_tokens(
     workload: Workload, n: int, stream: Streams, facts: Facts, even: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """(input tokens i4[n], output tokens i4[n]); fixed, or each side from its own stream. even:
@@ -90,7 +92,7 @@ def _session_fact(facts: Facts, workload: Workload, name: str) -> float:
     return facts.si(fact_path if fact_path in facts else f"sessions.{name}")
 
 
-def _parents(
+def _parent_turns(
     workload: Workload, arrival_s: np.ndarray, input_tokens: np.ndarray, output_tokens: np.ndarray,
     stream: Streams, facts: Facts,
 ) -> np.ndarray:  # fmt: skip
@@ -115,7 +117,7 @@ def _parents(
     return parent
 
 
-def _arrivals(
+def _arrival_times_s(
     workload: Workload, horizon_s: float, stream: Streams, facts: Facts, count: int | None
 ) -> np.ndarray:
     """Sorted arrival times (s), f8[n], at most `count`; +inf: waits for a closed loop's client."""

@@ -14,13 +14,15 @@ from twin.facts import Facts
 from twin.kernels.compiled import without_compiling
 from twin.scenario import Profile, Scenario, Workload
 from twin.workload.chains import ranges
-from twin.workload.generate import generate
+from twin.workload.generate import generate_requests
 from twin.workload.profile import mean_rate_factor
 from twin.workload.requests import Requests, TraceTable
 
 SAMPLE = 4000  # requests a sample holds
 MOST_WARM = 0.75  # share of what is drawn that comes before them and fills caches, at most
-_generate = partial(without_compiling()(generate), even=True)  # few requests: not worth compiling
+_generate = partial(
+    without_compiling()(generate_requests), even=True
+)  # few requests: not worth compiling
 APART = SAMPLE // 5  # requests between turns, or prefixes, of what is drawn of a closed loop
 
 
@@ -88,14 +90,14 @@ def offered_load(scenario: Scenario, facts: Facts, trace: TraceTable | None = No
     question about the same traffic. Raises as `generate`."""
     rate_factor = mean_rate_factor(scenario.workload, scenario.horizon_s, facts)
     if trace is None:
-        return _sample_figures(_question(scenario, rate_factor), rate_factor, facts)
+        return _sample_figures(_sample_question(scenario, rate_factor), rate_factor, facts)
     return _trace_figures(
         scenario.workload, scenario.horizon_s, rate_factor, scenario.seed,
         scenario.memory_pool.block_tokens, facts, trace,
     )  # fmt: skip
 
 
-def _question(scenario: Scenario, rate_factor: float) -> _Question:
+def _sample_question(scenario: Scenario, rate_factor: float) -> _Question:
     """What a scenario's sample depends on; rate_factor: the profile's mean one."""
     # Lengths and reuse do not hang on when requests come.
     workload = scenario.workload.model_copy(update={"profile": Profile()})
@@ -215,7 +217,7 @@ def lru_hit_tokens(
         trace_args = scenario.workload, scenario.seed, scenario.memory_pool.block_tokens
         return _trace_lru_hit_tokens(*trace_args, facts, trace, caches, answers)
     rate_factor = mean_rate_factor(scenario.workload, scenario.horizon_s, facts)
-    return _sample_lru_hit_tokens(_question(scenario, rate_factor), facts, caches, answers)
+    return _sample_lru_hit_tokens(_sample_question(scenario, rate_factor), facts, caches, answers)
 
 
 @lru_cache(maxsize=32)
@@ -246,7 +248,7 @@ def _lru_hit_tokens(sample: Requests, caches: Caches, answers: bool) -> np.ndarr
     if caches.count == 1 and sample.blocks <= caches.blocks and math.isinf(caches.ttl_s):
         seen_tokens = _seen_blocks(sample, answers) * block_tokens
         return np.minimum(seen_tokens, sample.input_tokens - 1)
-    chains = _pieces(sample)
+    chains = _chain_pieces(sample)
     # (blocks held of a piece, its first ones, and last touch) by piece, the oldest first; a dict
     # would look over all that it lost before its first key.
     lru_caches = [OrderedDict[int, tuple[int, float]]() for _ in range(caches.count)]
@@ -282,7 +284,7 @@ def _lru_hit_tokens(sample: Requests, caches: Caches, answers: bool) -> np.ndarr
 
 def _seen_blocks(sample: Requests, answers: bool = False) -> np.ndarray:
     """Number of blocks of each prompt that an earlier one has, i8[n]; answers: or its answer."""
-    chains, requests = _pieces(sample), len(sample)
+    chains, requests = _chain_pieces(sample), len(sample)
     owner = np.repeat(np.arange(requests), np.diff(chains.offset))
     first_owner = np.full(chains.blocks.size, requests)
     # Of equal ones the last assignment stays: the earliest prompt.
@@ -303,7 +305,7 @@ class _Chains(NamedTuple):
     blocks: np.ndarray  # i8[pieces], of a piece
 
 
-def _pieces(sample: Requests) -> _Chains:
+def _chain_pieces(sample: Requests) -> _Chains:
     """The chains of a sample as pieces."""
     first, blocks = sample.segment_first, sample.segment_blocks.astype(np.int64)
     block_offset = np.concatenate(([0], np.cumsum(blocks)))

@@ -8,7 +8,7 @@ import numpy as np
 from twin.kernels.compiled import lazy_entry
 from twin.kernels.rng import exponential, uniforms
 from twin.scenario import Workload
-from twin.workload.chains import expand_runs, extended_chains, ranges, regroup, runs_of
+from twin.workload.chains import expand_runs, extended_chains, join_blocks, ranges, runs_of
 from twin.workload.prefixes import NONE, Chains, first_turn, own_chains
 from twin.workload.profile import POISSON, Clock, renewal_arrivals
 from twin.workload.requests import MOST_REQUESTS, Requests, Streams, TraceTable, WorkloadError
@@ -19,7 +19,7 @@ NANOSECOND = 1e-9
 NO_LIMIT = 2**62
 
 
-def replay(
+def replayed_requests(
     workload: Workload, clock: Clock, horizon_s: float, stream: Streams, block_tokens: int,
     table: TraceTable, count: int | None, answers: bool = False,
 ) -> Requests:  # fmt: skip
@@ -208,7 +208,7 @@ def _prompt_chains(table: TraceTable, pool_tokens: int) -> tuple[Chains, int]:
     blocks_joined = pool_tokens // block_tokens if pool_tokens % block_tokens == 0 else 1
     whole_blocks = table.input_tokens.astype(np.int64) // (block_tokens * blocks_joined)
     if blocks_joined > 1:
-        row_offset, ids, id_count = regroup(row_offset, ids, whole_blocks, blocks_joined)
+        row_offset, ids, id_count = join_blocks(row_offset, ids, whole_blocks, blocks_joined)
     row_end = row_offset[:-1] + np.minimum(whole_blocks, np.diff(row_offset))
     runs_of_rows = runs_of(row_offset[:-1], row_end, ids)
     return Chains(table.session, *runs_of_rows, id_count), block_tokens * blocks_joined

@@ -21,7 +21,7 @@ from twin.lab.library import DATA, load_facts
 from twin.lab.store import open_store
 from twin.metrics.latency import PERCENTILES
 from twin.scenario import scenario_digest
-from twin.workload.generate import generate
+from twin.workload.generate import generate_requests
 from twin.workload.profile import rate_factor_at
 
 FACTS = load_facts()
@@ -110,7 +110,7 @@ def test_requests_of_a_run_of_a_fleet_are_those_of_its_load():
     found = lives_of(fleet, named, FACTS, lambda _: 500)
     come = sum(
         found.layout.units[life.unit].count
-        * len(generate(life.scenario.workload, life.scenario.horizon_s, 1, 128, FACTS))
+        * len(generate_requests(life.scenario.workload, life.scenario.horizon_s, 1, 128, FACTS))
         for life in found.lives
     )
     t = np.arange(0.5, 24000.0) / 1000.0
@@ -205,10 +205,10 @@ def test_a_share_of_a_stream_is_as_bursty_as_the_stream_that_is_split(name, rout
     fleet = of(kind(name, 4), router=router)
     (life,) = lives_of(fleet, named, FACTS, lambda _: 0).lives
     whole = named(name).workload.model_copy(update={"rate_req_per_s": 160.0})
-    arrived = generate(whole, 2000.0, 1, 128, FACTS).arrival_s
+    arrived = generate_requests(whole, 2000.0, 1, 128, FACTS).arrival_s
     drawn = np.random.default_rng(1).random(arrived.size) < 0.25
     split = arrived[::4] if router == "round_robin" else arrived[drawn]
-    own = generate(life.scenario.workload, 2000.0, 1, 128, FACTS).arrival_s
+    own = generate_requests(life.scenario.workload, 2000.0, 1, 128, FACTS).arrival_s
     for times in (split, own):
         gaps = np.diff(times)
         assert gaps.mean() == pytest.approx(1 / 40.0, rel=0.02)

@@ -17,7 +17,7 @@ from twin.extras.report.section import stored_report
 from twin.lab.plan import drive
 from twin.lab.plan.answer import brief_text
 from twin.lab.store import Owner
-from twin.metrics.registry import metrics_at, shown
+from twin.metrics.registry import as_text, metrics_at
 from twin.scenario import with_overrides
 from twin.ui.show import file_name
 
@@ -79,7 +79,7 @@ def test_a_run_is_shown_with_its_figures_against_the_slo():
     page = read(text)
     for metric in metrics_at("tile"):
         if metric.shows("tile", run().summary.get(metric.key), run().scenario):
-            assert shown(metric.key, run().summary[metric.key]) in page.text
+            assert as_text(metric.key, run().summary[metric.key]) in page.text
     assert page.text.count(HOSTILE) == 3  # title, heading, question
     assert "SLO 1.00 s" in page.text and run().digest[:16] in page.text
     assert sum(name == "svg" for name, _ in page.elements) == 4
@@ -95,7 +95,7 @@ def test_figures_are_held_against_no_slo_where_requests_have_several():
 def test_a_run_of_which_no_table_is_left_still_has_its_figures():
     bare = simulate(small(), facts())
     bare.tables.clear()
-    assert shown("tpot_s_mean", bare.summary["tpot_s_mean"]) in read(run_report(bare)).text
+    assert as_text("tpot_s_mean", bare.summary["tpot_s_mean"]) in read(run_report(bare)).text
 
 
 def test_a_stored_run_gives_the_same_report(store):

@@ -20,7 +20,7 @@ from twin.lab.plan.space import (
     Machine,
     varied_values,
 )
-from twin.scenario import field_info, fields, npus_used, read, unmet_condition, with_overrides
+from twin.scenario import field_info, fields, npus_used, unmet_condition, value_of, with_overrides
 
 
 def test_every_field_of_every_choice_exists_and_takes_its_values():
@@ -110,7 +110,7 @@ def test_what_a_scenario_has_of_a_choice_is_its_own_deployment_where_that_varies
     assert any(key in note for note in fixed.notes)
     assert not any(key in note for note in varying.notes)
     (own,) = [c for c in varying.candidates if varying.is_own(c)]
-    assert own.changes[path] == value and read(varying.base, path) != value
+    assert own.changes[path] == value and value_of(varying.base, path) != value
     assert any(fixed.is_own(c) for c in fixed.candidates)
 
 

@@ -32,7 +32,7 @@ from twin.hardware.faults import nodes_without_dram
 from twin.metrics.events import Event, Kind
 from twin.model.parallel import place_in_stage
 from twin.model.shape import ModelError
-from twin.policies.memory_pool import lose_server, resize
+from twin.policies.memory_pool import lose_server, resize_pool
 from twin.scenario import KINDS, Fault
 from twin.scenario.faults import Spans
 from twin.scenario.words import numbered
@@ -416,4 +416,4 @@ class MemoryServers:
             dram_left = dram(machine.fabric, [node for node in nodes if node not in self._out])
             dram_share = dram_left / max(dram(machine.fabric, nodes), 1e-9)
             pool_blocks = machine.setup.pool_blocks * dram_share * quotas[pool_row % len(quotas)]
-            resize(pool, pool_row, int(pool_blocks))
+            resize_pool(pool, pool_row, int(pool_blocks))

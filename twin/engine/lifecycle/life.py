@@ -25,7 +25,7 @@ from twin.hardware.faults import nodes_without_dram
 from twin.hardware.prices import pool_read
 from twin.model.memory import whole_model_bytes
 from twin.model.operators import formats
-from twin.scenario import is_elastic, serving
+from twin.scenario import is_elastic, pools_by_role
 
 LOOK_S = 0.25  # between two looks at what drains
 STARTS = ("process", "fetch", "load", "graphs")
@@ -64,7 +64,7 @@ class Life:
         self._weights_of = {  # format of the stored model that a pool reads, and its bytes
             role: (pool.precision.weights,
                    whole_model_bytes(self.setup.costs.shape, formats(pool.precision)))
-            for role, pool in serving(self.setup.scenario).items()
+            for role, pool in pools_by_role(self.setup.scenario).items()
         }  # fmt: skip
         self.dies = [frozenset(instance.die_of_rank) for instance in self.setup.instances]
         self.state = ["off"] * len(self.dies)

@@ -20,7 +20,7 @@ from twin.metrics.measures import amount
 from twin.model.fetch import node_dram_bytes
 from twin.scenario import Scenario, with_overrides
 from twin.steady import Counts, assemble, recompute_s
-from twin.workload.generate import generate, mean_lengths
+from twin.workload.generate import generate_requests, mean_lengths
 from twin.workload.requests import TraceTable
 from twin.workload.reuse_curve import ReuseCurve, reuse_curve
 
@@ -121,7 +121,9 @@ def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> Hit
     """Hit curve of a scenario's first requests, by one pass over their prompts."""
     most_requests = LOOKED_AT if trace is None else None
     block_tokens = s.memory_pool.block_tokens
-    stream = generate(s.workload, s.horizon_s, s.seed, block_tokens, facts, trace, most_requests)
+    stream = generate_requests(
+        s.workload, s.horizon_s, s.seed, block_tokens, facts, trace, most_requests
+    )
     assembly = assemble(s, facts, trace)
     node_count = 0.0
     if s.memory_pool.enabled:

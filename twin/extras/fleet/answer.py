@@ -22,10 +22,10 @@ from twin.lab.runs.executor import Runner
 from twin.lab.store import RunRow, Store, open_store
 from twin.lab.sweep.sweep import Point, run_points
 from twin.metrics.hours import hour_s
-from twin.metrics.latency import PERCENTILES, per_second, quotient, spread_of
+from twin.metrics.latency import PERCENTILES, mean_and_percentiles, per_second, quotient
 from twin.metrics.measures import numbered
 from twin.metrics.observed import Observed
-from twin.metrics.registry import METRICS, shown
+from twin.metrics.registry import METRICS, as_text
 from twin.scenario import Scenario, npus_used, scenario_digest
 
 COUNTS = ("requests", "finished", "rejected", "lost", "cancelled", "running", "requests_steady",
@@ -119,13 +119,13 @@ def _sum_all(parts: Sequence[tuple[int, float | None]]) -> float | None:
 
 def merged_spread(parts: Sequence[tuple[int, np.ndarray]], prefix: str) -> dict[str, float | None]:
     """Mean and percentiles of samples f8[n], each sample repeated its count of times, by the keys
-    that `spread_of` uses.
+    that `mean_and_percentiles` uses.
 
     >>> merged_spread([(2, np.array([1.0])), (1, np.array([4.0]))], "ttft_s")["ttft_s_p50"]
     1.0"""
     values = np.concatenate([np.zeros(0), *(sample for _, sample in parts)])
     if not values.size:
-        return spread_of(values, prefix)
+        return mean_and_percentiles(values, prefix)
     counts = np.concatenate([np.full(sample.size, count) for count, sample in parts])
     ranks = np.argsort(values, kind="stable")
     values, count_up_to = values[ranks], np.cumsum(counts[ranks])
@@ -273,9 +273,9 @@ def answer_in_words(answer: Mapping[str, Any]) -> list[str]:
     if not without_loss:
         return sentences
     figures_text = ", ".join(
-        f"{METRICS[key].label} {shown(key, s[key])} instead of {shown(key, without_loss[key])}"
+        f"{METRICS[key].label} {as_text(key, s[key])} instead of {as_text(key, without_loss[key])}"
         for key in ("goodput_req_per_s", "slo_attainment", "ttft_s_p99", "tpot_s_p99")
-        if shown(key, s[key]) != shown(key, without_loss[key])
+        if as_text(key, s[key]) != as_text(key, without_loss[key])
         and None not in (s[key], without_loss[key])
     )
     npu_hours_lost = (without_loss["npu_hours"] or 0.0) - (s["npu_hours"] or 0.0)
@@ -328,7 +328,7 @@ def fleet(
     end_with_json(answer, as_json)
     fleet_row = answer["summary"] | {"name": "the fleet", "supernodes": answer["supernodes"]}
     rows = [
-        (row["name"], str(row["supernodes"]), *(shown(key, row.get(key)) for key in COLUMNS))
+        (row["name"], str(row["supernodes"]), *(as_text(key, row.get(key)) for key in COLUMNS))
         for row in (*answer["rows"], fleet_row)
     ]
     heads = ("each of", "supernodes", *(METRICS[key].tile for key in COLUMNS))

@@ -12,7 +12,7 @@ from twin.lab.files import decode_text, printable, read_bytes, toml_table
 from twin.scenario import Scenario
 from twin.scenario.declaration import Section, choice, quantity, rows, text, unless, when
 from twin.scenario.fields import fields, value_text
-from twin.scenario.words import explain
+from twin.scenario.words import problem_sentence
 
 FILE_BYTES_MAX = 64 * 1024
 SUPERNODES_MAX = 10_000
@@ -173,7 +173,7 @@ def field_table(_rows: object, table: Callable[[list[dict[str, Any]]], str]) -> 
     """Table of a fleet file's fields: name, default, accepted values, meaning; table: makes it."""
     return table([
         {"field": f"`{path}`", "default": "required" if f.required else value_text(f.default),
-         "accepts": f.accepts(), "unit": f.unit, "what it is": f"{f.label}: {f.help}"}
+         "accepts": f.accepted_text(), "unit": f.unit, "what it is": f"{f.label}: {f.help}"}
         for path, f in fields(Fleet).items() if f.kind is not tuple
     ])  # fmt: skip
 
@@ -186,7 +186,7 @@ def fleet_from(table: dict[str, Any]) -> Fleet:
     try:
         return Fleet.model_validate(table)
     except ValidationError as error:
-        sentence = explain(error).replace("a field of a scenario", "a field of a fleet")
+        sentence = problem_sentence(error).replace("a field of a scenario", "a field of a fleet")
         raise FleetError(sentence) from None
 
 

@@ -21,7 +21,7 @@ from twin.lab.files import write_text
 from twin.lab.library import load_facts
 from twin.model.roofline import family_of
 from twin.model.shape import load_shape
-from twin.scenario import Scenario, offloaded_share, serving, sharing
+from twin.scenario import Scenario, offloaded_share, pools_by_role, sharing_pool
 from twin.scenario.clients import Admission
 from twin.scenario.groups import Pool
 from twin.scenario.words import numbered
@@ -77,7 +77,7 @@ class Worker:
 def workers(s: Scenario, facts: Facts) -> list[Worker]:
     """Kinds of instances of a deployment. Raises LaunchError if ranks do not fill nodes."""
     experts = "experts" in load_shape(facts, s.deployment.model).stages
-    pools = serving(s).values()
+    pools = pools_by_role(s).values()
     return [_worker(s, pool, load_chip(facts, pool.chip).dies_per_npu, experts) for pool in pools]
 
 
@@ -122,7 +122,7 @@ def rebalances(s: Scenario) -> bool:
 
 def left_out(s: Scenario, has_experts: bool) -> list[str]:
     """Sentences on settings of a scenario that launch files lack, with what happens instead."""
-    deployment, roles = s.deployment, serving(s)
+    deployment, roles = s.deployment, pools_by_role(s)
     colocated = deployment.colocated if "colocated" in roles else None
     prefill = roles.get("prefill")
     sentences = {
@@ -132,7 +132,7 @@ def left_out(s: Scenario, has_experts: bool) -> list[str]:
             prefill and prefill.own.attention == "sp_tp_sp",
         "Attention/FFN disaggregation: experts stay with attention.":
             any(pool.experts for pool in roles.values()),
-        "Prefill on decode's NPUs: each pool is started on NPUs of its own.": sharing(s),
+        "Prefill on decode's NPUs: each pool is started on NPUs of its own.": sharing_pool(s),
         "Over how many dies experts are split: vLLM splits them over all of an instance.":
             any(pool.own.experts_tp > 1 for pool in roles.values()),
         "Attention offload: all attention stays on decode's own dies.": offloaded_share(s),
@@ -408,7 +408,7 @@ def launch_files(s: Scenario, facts: Facts, engine: str) -> Launch:
     if engine not in ENGINES:
         raise LaunchError(f"{engine} is no engine here: take one of {', '.join(ENGINES)}")
     engine_families, write = ENGINES[engine]
-    families = {family_of(facts, pool.chip): pool.chip for pool in serving(s).values()}
+    families = {family_of(facts, pool.chip): pool.chip for pool in pools_by_role(s).values()}
     for family, chip in families.items():
         if family not in engine_families:
             engines = [name for name, (runs_on, _) in ENGINES.items() if family in runs_on]

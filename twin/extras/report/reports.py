@@ -20,7 +20,7 @@ from twin.lab.sweep.sweep import published_points
 from twin.metrics.latency import tpot_s
 from twin.metrics.measures import Kind, amount, numbered
 from twin.metrics.operators import OPERATORS
-from twin.metrics.registry import METRICS, Metric, metrics_at, shown
+from twin.metrics.registry import METRICS, Metric, as_text, metrics_at
 from twin.scenario import Scenario, field_info, scenario_digest
 
 TABLES = ("windows", "requests", "operators")  # that the report of a run reads
@@ -57,13 +57,13 @@ def run_report(run: Run) -> str:
     if not run.valid:
         body.append(tag("p", "This run broke a law of its own: do not use its figures.", cls="bad"))
     tiles = (m for m in metrics_at("tile") if m.shows("tile", summary.get(m.key), s))
-    body += [doc.tiles((m.tile, shown(m.key, summary[m.key]), _slo_text(m, run)) for m in tiles)]
+    body += [doc.tiles((m.tile, as_text(m.key, summary[m.key]), _slo_text(m, run)) for m in tiles)]
     charts = [*_time_charts(run.tables.get("windows")), *_latency_charts(run)]
     if charts:
         body += [tag("h2", "How it went"), tag("div", *charts, cls="charts")]
     body += _operator_bars(run.tables.get("operators"))
     rows = [
-        (m.label, shown(m.key, summary[m.key]), _slo_text(m, run), m.help)
+        (m.label, as_text(m.key, summary[m.key]), _slo_text(m, run), m.help)
         for m in METRICS.values()
         if m.shows("table", summary.get(m.key), s)
     ]
@@ -86,7 +86,7 @@ def _slo_text(metric: Metric, run: Run) -> str:
     """The SLO of a figure, in words; "" if it has none, or if tenants or models have their own."""
     if metric.slo is None or not has_one_slo(run.scenario):
         return ""
-    return f"SLO {shown(metric.key, metric.slo(run.scenario))}"
+    return f"SLO {as_text(metric.key, metric.slo(run.scenario))}"
 
 
 def _time_charts(windows: pl.DataFrame | None) -> Iterable[Part]:

@@ -9,8 +9,9 @@ from twin.facts import FactError, Facts
 from twin.hardware.chip import load_chip
 from twin.lab.evidence.rows import Row, load_published, scenario_of
 from twin.model.shape import load_shape
-from twin.scenario import Scenario, chip_of, field_info, field_unit, fields, pools, serving, sharing
-from twin.scenario import read as scenario_value
+from twin.scenario import Scenario, chip_of, field_info, field_unit, fields
+from twin.scenario import value_of as scenario_value
+from twin.scenario.groups import pools, pools_by_role, sharing_pool
 from twin.scenario.words import choice_label
 from twin.workload.generate import mean_lengths
 
@@ -235,7 +236,7 @@ def outside_evidence(
     """A sentence for each aspect of a scenario outside the ranges of `known` configurations (None:
     those of the published rows). Raises FactError."""
     rows, known = known, _published_configurations() if known is None else known
-    chips = {pool.chip for pool in serving(scenario).values()} | {scenario.supernode.chip}
+    chips = {pool.chip for pool in pools_by_role(scenario).values()} | {scenario.supernode.chip}
     if unknown_chips := sorted(chips - {*facts.names("chips")}):
         raise FactError(f"no chip is named {unknown_chips[0]}: add it to data/chips")
     texts = []
@@ -271,10 +272,10 @@ def outside_evidence(
 
 # What a scenario may have and no published row has.
 UNCOMMON: tuple[tuple[Callable[[Scenario], object], str], ...] = (
-    (sharing, "splits the cores of a die between prefill and decode"),
-    (lambda s: any(pool.offload for pool in serving(s).values()),
+    (sharing_pool, "splits the cores of a die between prefill and decode"),
+    (lambda s: any(pool.offload for pool in pools_by_role(s).values()),
      "offloads attention of decode to prefill NPUs"),
-    (lambda s: len({pool.chip for pool in serving(s).values()}) > 1,
+    (lambda s: len({pool.chip for pool in pools_by_role(s).values()}) > 1,
      "has prefill and decode on different chips"),
 )  # fmt: skip
 

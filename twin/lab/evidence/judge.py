@@ -30,7 +30,7 @@ from twin.lab.evidence.rows import (
 from twin.lab.files import write_text
 from twin.lab.library import RECORD, published_table
 from twin.metrics.measures import numbered
-from twin.metrics.operators import names_of
+from twin.metrics.operators import operator_names
 from twin.model import alone, finite
 from twin.model.costs import Costs
 from twin.model.predict import Prediction, predict_decode
@@ -39,9 +39,9 @@ from twin.scenario import Scenario, npus_used, with_overrides
 from twin.steady import Assembly, Priced, assemble, full_traffic, largest_batch, predict_steady
 from twin.workload.lengths import drawn_lengths
 
-LAYER = names_of("decode", "attention", "MoE")
-PREFILL_LAYER = names_of("prefill", "attention", "MoE")
-MOE_ONLY = names_of("decode", "MoE")
+LAYER = operator_names("decode", "attention", "MoE")
+PREFILL_LAYER = operator_names("prefill", "attention", "MoE")
+MOE_ONLY = operator_names("decode", "MoE")
 HOUR_S = 3600.0  # longer than any benchmark of the record
 TO_UNIT = {"us": 1e6, "ms": 1e3}
 

@@ -25,7 +25,7 @@ from twin.lab.evidence.bands import (
 from twin.lab.evidence.judge import stored_errors
 from twin.lab.evidence.rows import SUPERNODE, load_published, rows_digest
 from twin.metrics.measures import numbered
-from twin.metrics.registry import shown
+from twin.metrics.registry import as_text
 from twin.scenario import Scenario, chip_of, pools
 from twin.scenario.words import choice_label
 
@@ -71,7 +71,7 @@ class FigureBand:
 
     def range_text(self, value: float) -> str:
         """The band that holds MOST measurements around a figure's value (SI): '39.2 to 62.3 ms'."""
-        low_text, high_text = (shown(self.figure.metric, value * end) for end in self.ends(MOST))
+        low_text, high_text = (as_text(self.figure.metric, value * end) for end in self.ends(MOST))
         number, _, unit = low_text.partition(" ")
         return f"{number if high_text.endswith(f' {unit}') else low_text} to {high_text}"
 

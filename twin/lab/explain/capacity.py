@@ -12,7 +12,7 @@ import numpy as np
 from twin.engine.start import begins_steady
 from twin.facts import Facts
 from twin.lab.explain.view import Summary, load_of, share_met
-from twin.outlook import outlook, run_times
+from twin.outlook import outlook, run_and_warmup_s
 from twin.scenario import Scenario, SpecError, require_one_model, with_overrides
 from twin.steady import Priced
 
@@ -178,7 +178,7 @@ def with_span(s: Scenario, facts: Facts, load: float) -> Scenario:
     if not steady_by_itself(s):
         return s
     try:
-        horizon_s, warmup_s = run_times(Priced(with_load(s, load), facts))
+        horizon_s, warmup_s = run_and_warmup_s(Priced(with_load(s, load), facts))
     except ValueError:
         return s
     return with_overrides(s, {"horizon_s": horizon_s, "warmup_s": warmup_s})

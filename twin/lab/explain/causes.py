@@ -11,7 +11,7 @@ from twin.engine import codes
 from twin.hardware.recipes import as_sold
 from twin.lab.explain.view import BEHIND, SERVED, Settings, View, finished_share, share_met
 from twin.outlook import latencies_and_slo_share
-from twin.scenario import KINDS, Fault, Scenario, SpecError, read, with_overrides
+from twin.scenario import KINDS, Fault, Scenario, SpecError, value_of, with_overrides
 from twin.scenario.words import first_few
 from twin.steady import Priced
 
@@ -105,7 +105,7 @@ def expected_figures(view: View, s: Scenario) -> Expected | None:
         servers["prefill_queue"] = (prediction.prefill.requests_per_s, prefill_s)
     if prediction.decode is not None:
         servers["router"] = (prediction.decode.requests_per_s, tpot_s)
-    share = prices.room.share  # the rates are of what is not refused
+    share = prices.room.admitted_share  # the rates are of what is not refused
     waits_s = {
         part: _wait_s(view, rate / share, time_s) for part, (rate, time_s) in servers.items()
     }
@@ -253,7 +253,7 @@ def propose_no_limits(v: View) -> Changes:
     for code, (name, none, text) in LIMITS.items():
         if not (refused_share := v.refused.get(codes.REASONS[code], 0.0)):
             continue
-        own_limit, of_tenants = read(scenario, f"admission.{name}"), name != "shed_at"
+        own_limit, of_tenants = value_of(scenario, f"admission.{name}"), name != "shed_at"
         tenants = [t for t in scenario.tenants if of_tenants and getattr(t, name)]
         settings: Settings = {f"admission.{name}": none} if own_limit else {}
         if tenants:
@@ -289,7 +289,9 @@ def propose_plane_rates(v: View) -> Changes:
     names = ("ub_link_gb_per_s", "sub_planes", "l1_uplinks", "rdma_gb_per_s_per_npu",
              "vpc_gb_per_s_per_node")  # fmt: skip
     sold = as_sold(supernode.machine, v.facts)
-    fixes = {p: sold[p] for p in (f"supernode.{r}" for r in names) if read(v.scenario, p) < sold[p]}
+    fixes = {
+        p: sold[p] for p in (f"supernode.{r}" for r in names) if value_of(v.scenario, p) < sold[p]
+    }
     if fixes:
         yield Change(fixes, promise=v.gain_of(0.8, "kv_transfer"))
     elif v.operators.get("dispatch", 0.0) + v.operators.get("combine", 0.0) > 0.25:
@@ -365,7 +367,7 @@ def propose_optimisations(v: View) -> Changes:
         endings = ("attention_kernel", "flash_comm", "rank_choice")
         usual_values = {path: usual_values[path] for path in usual_values if path.endswith(endings)}
     settings_off = {path: value for path, value in usual_values.items()  # "amla": a better kernel
-                    if read(v.scenario, path) not in (value, "amla")}  # fmt: skip
+                    if value_of(v.scenario, path) not in (value, "amla")}  # fmt: skip
     for path, value in settings_off.items():
         yield Change({path: value})
     if len(settings_off) > 1:

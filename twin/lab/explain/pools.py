@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from twin.lab.explain.causes import WAITS, Change, Changes, cause
 from twin.lab.explain.view import Settings, View
 from twin.model.stages import idle_dies
-from twin.scenario import Scenario, serving, sharing
+from twin.scenario import Scenario, pools_by_role, sharing_pool
 from twin.steady import Priced, largest_batch
 
 BUSY = 0.95  # of the time: a pool that computes as much is at its cap
@@ -21,7 +21,7 @@ def propose_prefill_instances(v: View) -> Changes:
     is_busy = v.ttft_ratio > 0.5 or not v.meets_slo or v.figure("prefill_utilisation") > BUSY
     if "prefill" not in v.role_npus or v.ttft_shares["prefill_queue"] < WAITS or not is_busy:
         return
-    if sharing(v.scenario):
+    if sharing_pool(v.scenario):
         yield from _propose_cores(v, 1.25, 1.5)
         return
     count, npus = v.role_npus["prefill"]
@@ -49,7 +49,7 @@ def propose_decode_capacity(v: View) -> Changes:
     """Propose more NPUs for decode, idle ones or some of prefill's, unless KV space is short."""
     is_short = v.ttft_shares["router"] >= WAITS or v.tpot_ratio > CLOSE
     if "decode" in v.role_npus and is_short and not _lacks_kv_space(v):
-        yield from _propose_cores(v, 0.8, 0.6) if sharing(v.scenario) else _propose_decode(v)
+        yield from _propose_cores(v, 0.8, 0.6) if sharing_pool(v.scenario) else _propose_decode(v)
 
 
 def _propose_cores(v: View, *factors: float) -> Changes:
@@ -206,7 +206,7 @@ def propose_kv_space(v: View) -> Changes:
 @cause("offload", "Attention offloaded to prefill NPUs", "Offload less, or to other cores.")
 def propose_offload(v: View) -> Changes:
     """Propose less offload or more lent cores if decode waits for it, fewer if prompts do."""
-    pool = serving(v.scenario).get("decode")
+    pool = pools_by_role(v.scenario).get("decode")
     if pool is None or pool.offload is None:
         return
     off_share, lent_cores = pool.offload.requests, pool.offload.cores

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from twin.metrics.registry import METRICS, shown
-from twin.scenario import Scenario, field_info, field_unit, read
+from twin.metrics.registry import METRICS, as_text
+from twin.scenario import Scenario, field_info, field_unit, value_of
 from twin.scenario.fields import value_text
 from twin.scenario.words import choice_label, unit_after
 
@@ -45,7 +45,7 @@ def _field_text(path: str, value: Any, before: Scenario | None) -> str:
     if path.startswith("admission.") and not value:
         return f"{label}: none"
     unit = unit_after(label, field_unit(path))
-    values = [value] if before is None else [read(before, path), value]
+    values = [value] if before is None else [value_of(before, path), value]
     value_texts = [choice_label(path, v) if isinstance(v, str) else value_text(v) for v in values]
     return f"{label} {' → '.join(value_texts)} {unit}".rstrip()
 
@@ -53,10 +53,10 @@ def _field_text(path: str, value: Any, before: Scenario | None) -> str:
 def effect_text(gain: Mapping[str, Any]) -> str:
     """Effect of a change on its metric as text: 'TTFT p99 31.2 s → 0.82 s'."""
     metric = METRICS[gain["metric"]]
-    value_texts = (shown(metric.key, gain[side]) for side in ("before", "after"))
+    value_texts = (as_text(metric.key, gain[side]) for side in ("before", "after"))
     text = f"{metric.label} {' → '.join(value_texts)}"
     share_rise = gain["attained_after"] - gain["attained_before"]
     if gain["metric"] == "slo_attainment" or share_rise < 0.01:
         return text
-    texts = (shown("slo_attainment", gain[f"attained_{side}"]) for side in ("before", "after"))
+    texts = (as_text("slo_attainment", gain[f"attained_{side}"]) for side in ("before", "after"))
     return f"{text}, SLO attainment {' → '.join(texts)}"

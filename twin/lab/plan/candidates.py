@@ -31,7 +31,7 @@ from twin.lab.plan.space import (
     roles_of,
     varied_values,
 )
-from twin.scenario import Scenario, read
+from twin.scenario import Scenario, value_of
 from twin.scenario.deployment import AS_MACHINE
 from twin.scenario.words import numbered
 
@@ -109,9 +109,9 @@ class Space:
     def is_own(self, c: Candidate) -> bool:
         """Whether a candidate is the scenario's present deployment."""
         varying_paths = freed_paths(self.plan)
-        settings = {path: read(self.base, path) for path in varying_paths} | c.changes
+        settings = {path: value_of(self.base, path) for path in varying_paths} | c.changes
         return all(
-            read(self.plan.scenario if path in varying_paths else self.base, path) == value
+            value_of(self.plan.scenario if path in varying_paths else self.base, path) == value
             for path, value in settings.items()
         )
 
@@ -121,7 +121,9 @@ class Space:
             return {}
         first, second, tied_paths = dict(c.kind), dict(other.kind), set().union(*ALONG.values())
         paths = [p for p in first | second if p not in tied_paths]
-        first, second = ({p: read(self.base, p) for p in paths} | kind for kind in (first, second))
+        first, second = (
+            {p: value_of(self.base, p) for p in paths} | kind for kind in (first, second)
+        )
         return {p: first[p] for p in paths if first[p] != second[p]}
 
     def add_crossed(self) -> None:
@@ -137,9 +139,9 @@ class Space:
             candidates += self._with_counts(kind, values_by_path.get(BATCH, []))
         mode = base.deployment.mode
         own_paths = MODE, *_mode_values(values_by_path, mode), *(COUNTED[r] for r in roles_of(mode))
-        base_settings = {path: read(base, path) for path in own_paths}
+        base_settings = {path: value_of(base, path) for path in own_paths}
         for path in _mode_values(dict.fromkeys(freed_paths(self.plan), []), mode):
-            if (value := read(self.plan.scenario, path)) != read(base, path):
+            if (value := value_of(self.plan.scenario, path)) != value_of(base, path):
                 base_settings[path] = value
         candidates += self._new_candidate(base_settings)
         goal = self.plan.goal
@@ -170,7 +172,9 @@ class Space:
     def _tied_settings(self, path: str, value: Any, kind: Settings) -> Iterator[Settings]:
         """Settings of the fields that vary along with a field (ALONG): all their values if the
         field gets a new `value`, else finer steps around the present ones of `kind`."""
-        present_values = {p: kind.get(p, read(self.base, p)) for p in (path, *ALONG.get(path, ()))}
+        present_values = {
+            p: kind.get(p, value_of(self.base, p)) for p in (path, *ALONG.get(path, ()))
+        }
         if value != present_values[path]:
             sources = (ALONG.get(path, {}) if value else {}).items()
             yield from products({p: values(self.base, self.machine) for p, values in sources})

@@ -40,7 +40,7 @@ from twin.lab.plan.trial import (
 from twin.lab.runs.cluster import Child, Cluster, ClusterError, scheduler_address
 from twin.lab.runs.process import command_of, cores
 from twin.lab.store import StoreError
-from twin.scenario import Scenario, canonical, scenario_digest, scenario_from_canonical
+from twin.scenario import Scenario, json_text, scenario_digest, scenario_from_canonical
 
 Note = Callable[[float, Mapping[str, Any]], bool]  # share done, answer so far; False: stop
 
@@ -194,7 +194,7 @@ class Simulators:
 
     def _trial_text(self, scenario: Scenario) -> str:
         """The text of a simulation for another process: version and scenario on two lines."""
-        return f"{version_of(self.facts)}\n{canonical(scenario)}"
+        return f"{version_of(self.facts)}\n{json_text(scenario)}"
 
     def _simulate_on_cluster(
         self, cluster: Cluster, remaining: Sequence[tuple[str, Scenario]],

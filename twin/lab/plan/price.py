@@ -38,7 +38,7 @@ from twin.model.costs import build_costs
 from twin.model.mixed import mixed_mean_s
 from twin.model.predict import Held, Prediction, Traffic, predict, rank_load
 from twin.model.shape import ModelError
-from twin.scenario import Scenario, SpecError, read, with_overrides
+from twin.scenario import Scenario, SpecError, value_of, with_overrides
 from twin.steady import Assembly, assemble, traffic_of
 from twin.workload.offered import offered_load
 from twin.workload.requests import TraceTable
@@ -207,7 +207,7 @@ class Prices:
         own_settings = {path: settings[path] for path in own_paths}
         if settings.get(OFFLOAD):  # one pool computes on the dies of the other
             paths = (OFFLOAD, LENT, *(LENDERS if role == "decode" else ()))
-            own_settings |= {path: settings.get(path, read(self.base, path)) for path in paths}
+            own_settings |= {path: settings.get(path, value_of(self.base, path)) for path in paths}
         if role == "prefill":  # its costs know only whether there are drafts
             draft_tokens = self.base.deployment.decode.mtp_draft_tokens
             own_settings[DRAFTS] = min(1, own_settings.get(DRAFTS, draft_tokens))

@@ -11,11 +11,11 @@ from twin.hardware.power import power
 from twin.lab.plan.space import CHOICES, CONTROLLER, OFFLOAD, TICKED
 from twin.scenario import (
     Scenario,
-    canonical,
-    read,
+    json_text,
+    pools_by_role,
     require_one_model,
     scenario_from_canonical,
-    serving,
+    value_of,
     with_overrides,
 )
 from twin.scenario.declaration import Section
@@ -103,7 +103,7 @@ def plan_from(scenario: Scenario, fields: dict[str, Any]) -> Plan:
 
 def check_power(plan: Plan, facts: Facts) -> None:
     """Check that the watts of a limit of power are known. Raises PlanError."""
-    roles = serving(plan.scenario)
+    roles = pools_by_role(plan.scenario)
     for chip in sorted({instance.chip for instance in roles.values()} if plan.power_kw else ()):
         if power(plan.scenario, facts, chip=chip) is None:
             problem = f"a limit of power needs the rated power of {chip}, which is not known"
@@ -142,7 +142,7 @@ def base_scenario(plan: Plan) -> tuple[Scenario, list[str]]:
     each value that was replaced."""
     scenario, notes, overrides, free_paths = plan.scenario, [], {}, freed_paths(plan)
     for path, value, sentence in PLAIN:
-        present_value = read(scenario, path)
+        present_value = value_of(scenario, path)
         if present_value == value or (path == PLACEMENT and present_value != "by_hand"):
             continue
         overrides[path] = list(value) if isinstance(value, tuple) else value
@@ -155,7 +155,7 @@ def question_text(plan: Plan) -> str:
     """A plan as two lines: the scenario, and as JSON all else that differs from the defaults."""
     fields = plan.model_dump(mode="json", exclude={"scenario"}, exclude_defaults=True)
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-    return f"{canonical(plan.scenario)}\n{text}"
+    return f"{json_text(plan.scenario)}\n{text}"
 
 
 def plan_digest(plan: Plan) -> str:

@@ -11,7 +11,7 @@ from twin.facts import Facts
 from twin.hardware.chip import load_chip
 from twin.hardware.imported import npus_of
 from twin.model.shape import load_shape
-from twin.scenario import Scenario, chip_of, fields, read, unmet_condition
+from twin.scenario import Scenario, chip_of, fields, unmet_condition, value_of
 
 Settings = dict[str, Any]
 Values = Callable[[Scenario, "Machine"], list[Any]]
@@ -65,7 +65,7 @@ def _values_within(path: str, values: list[Any]) -> list[Any]:
 
 def _half_to_twice(path: str, s: Scenario, _: Machine) -> list[Any]:
     """Half, once and twice a field's present value, as far as the field may have them."""
-    current = read(s, path)
+    current = value_of(s, path)
     return _values_within(path, [type(current)(current * multiple) for multiple in (0.5, 1.0, 2.0)])
 
 
@@ -97,14 +97,14 @@ def next_values(path: str, value: float) -> list[Any]:
 
 def _with_own(path: str, values: Callable[[Machine], Iterable[Any]]) -> Values:
     """Function that lists values that depend on the machine, and the scenario's own, sorted."""
-    return lambda s, m: sorted({*values(m), read(s, path)})
+    return lambda s, m: sorted({*values(m), value_of(s, path)})
 
 
 def instance_sizes(role: str, s: Scenario, m: Machine) -> list[Any]:
     """Sizes of an instance in NPUs: whole nodes, divisors of one, and the scenario's own."""
     node_npus, most_npus = m.npus_per_node, m.npus / (2 if role == "prefill" else 1)
     sizes = {npus for npus in SIZES if npus % node_npus == 0 or node_npus % npus == 0}
-    return [npus for npus in sorted({*sizes, read(s, SIZED[role])}) if npus <= most_npus]
+    return [npus for npus in sorted({*sizes, value_of(s, SIZED[role])}) if npus <= most_npus]
 
 
 def _modes(s: Scenario, _: Machine) -> list[Any]:

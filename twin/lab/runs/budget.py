@@ -15,7 +15,7 @@ from twin.lab.store.errors import StoreError
 from twin.metrics.measures import amount
 from twin.model.roofline import facts_of_stack
 from twin.model.shape import load_shape
-from twin.scenario import Scenario, of_models, serving
+from twin.scenario import Scenario, pools_by_role, split_models
 from twin.steady import Priced
 from twin.workload.generate import mean_lengths
 from twin.workload.profile import mean_rate_factor
@@ -60,7 +60,7 @@ class Budget:
 
 def estimate_budget(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
     """Estimated budget of a scenario's run; trace_requests: those of its recorded stream."""
-    budgets = [_budget_of_one(model, facts, trace_requests) for model in of_models(s)]
+    budgets = [_budget_of_one(model, facts, trace_requests) for model in split_models(s)]
     memory_bytes = BASE_BYTES + sum(model.memory_bytes - BASE_BYTES for model in budgets)
     return Budget(sum(b.requests for b in budgets), memory_bytes, sum(b.seconds for b in budgets))
 
@@ -118,9 +118,9 @@ def require_known(s: Scenario, facts: Facts) -> None:
     """Raise HardwareError, ModelError or FactError if a scenario names what does not exist: a
     model, chip, stack or distribution of lengths, or an element that its machine lacks."""
     fabric = build_fabric(s.supernode, facts)
-    for one in of_models(s):
+    for one in split_models(s):
         load_shape(facts, one.deployment.model)
-        for pool in serving(one).values():
+        for pool in pools_by_role(one).values():
             facts_of_stack(facts, one.deployment.stack, pool.chip)
         if one.workload.arrivals != "trace":
             mean_lengths(one.workload, facts)

@@ -23,7 +23,7 @@ from twin.lab.runs.budget import estimate_budget
 from twin.lab.runs.job import ENGINE, LATER, load_engine, stages_of
 from twin.lab.runs.process import Message, Piped, listen, start_process
 from twin.lab.share.shipped import TABLES
-from twin.scenario import Scenario, SpecError, canonical, scenario_from_canonical, with_overrides
+from twin.scenario import Scenario, SpecError, json_text, scenario_from_canonical, with_overrides
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class Live:
 
     def _send(self, run: str, question: Scenario | None) -> None:
         """Send a question to the process; None stops the run."""
-        self._process.say([run, canonical(question) if question else None])
+        self._process.say([run, json_text(question) if question else None])
 
     def _take_state(self, message: Message | None) -> None:
         """Take a run's state from the process; at its end (None) drop runs without an answer."""
@@ -203,7 +203,7 @@ class Answering:
         tables = {name: result.tables[name] for name in TABLES if name in result.tables}
         capacity_key = ""  # the scenario without load, times and names: what a capacity depends on
         if steady_by_itself(question):
-            capacity_key = canonical(with_overrides(with_load(question, 1.0), FIXED_FIELDS))
+            capacity_key = json_text(with_overrides(with_load(question, 1.0), FIXED_FIELDS))
         known_capacity = self._found.get(capacity_key, {})
         is_new = bool(capacity_key and not known_capacity)
         state = Look(1.0, summary=dict(result.summary), searching=is_new, capacity=known_capacity)

@@ -6,7 +6,7 @@ from typing import Any
 from twin.attainment import attainment
 from twin.lab.evidence.near import figure_bands
 from twin.lab.library import load_facts
-from twin.scenario import Scenario, left_out_by_formulas, model_names, of_models, scenario_digest
+from twin.scenario import Scenario, left_out_by_formulas, model_names, scenario_digest, split_models
 from twin.steady import Counts, Priced, largest_batch
 from twin.workload.requests import TraceTable
 
@@ -19,7 +19,7 @@ def predict_all(
     expert counts, f8[layers, experts]."""
     if not scenario.models:
         return _predict_one(scenario, trace, counts)
-    named_scenarios = zip(model_names(scenario), of_models(scenario), strict=True)
+    named_scenarios = zip(model_names(scenario), split_models(scenario), strict=True)
     answer_of = {name: _predict_one(model, trace, counts) for name, model in named_scenarios}
     first = next(iter(answer_of.values()))
     wall_s = sum(answer["wall_s"] for answer in answer_of.values())

@@ -18,7 +18,7 @@ from twin.lab.library import SCENARIO_BYTES_MAX
 from twin.lab.machines import read_machine, save_linked_machine
 from twin.lab.store import RunRow, Store, StoreError, UnknownId
 from twin.lab.sweep.compare import RUNS_MAX, RUNS_MIN
-from twin.scenario import Scenario, SpecError, canonical, scenario_digest, scenario_from_canonical
+from twin.scenario import Scenario, SpecError, json_text, scenario_digest, scenario_from_canonical
 
 RUN, RUNS, BASELINE = "run", "runs", "baseline"  # names of query parameters
 SCENARIO, PORTABLE = "scenario", "s"
@@ -153,8 +153,8 @@ def pack_scenario(scenario: Scenario) -> str:
     """The scenario as text for a link: canonical JSON, zlib, base64url. Raises ShareError."""
     # An imported machine stands behind its scenario; a recipe, or an unknown one, does not.
     machine = find_machine(scenario.supernode.machine) if scenario.supernode.imported else None
-    text = pack_text(canonical(scenario) + (f"\n{machine_text(machine)}" if machine else ""))
-    text = text if len(text) <= LINK_CHARS_MAX else pack_text(canonical(scenario))
+    text = pack_text(json_text(scenario) + (f"\n{machine_text(machine)}" if machine else ""))
+    text = text if len(text) <= LINK_CHARS_MAX else pack_text(json_text(scenario))
     if len(text) > LINK_CHARS_MAX:
         raise ShareError(
             f"this scenario takes {len(text):,} characters, a link holds {LINK_CHARS_MAX:,}: "

@@ -20,7 +20,7 @@ from twin.metrics.measures import numbered
 from twin.scenario import (
     SCHEMA_VERSION,
     Scenario,
-    canonical,
+    json_text,
     legacy_digests,
     scenario_digest,
     scenario_from_canonical,
@@ -40,7 +40,7 @@ class Scenarios:
         """Store a scenario once; returns its stored digest. preset: key, if it is one."""
         stored_digest, is_new = self.store_if_new(
             scenario, digest=scenario_digest(scenario), schema_version=SCHEMA_VERSION,
-            body=canonical(scenario), preset=preset, created_s=time.time(),
+            body=json_text(scenario), preset=preset, created_s=time.time(),
         )  # fmt: skip
         if preset and not is_new:
             is_other = (ScenarioRow.digest == stored_digest) & (ScenarioRow.preset != preset)

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeGuard
 
 from twin.lab.store import RunRow
 from twin.metrics.measures import amount
-from twin.metrics.registry import Better, metric_of, shown, verdict
+from twin.metrics.registry import Better, as_text, metric_of, verdict
 from twin.metrics.steadiness import UNSTEADY
 from twin.scenario import Scenario, SpecError, field_unit, values_by_path, with_overrides
 
@@ -74,7 +74,7 @@ class MetricRow:
         pairs = zip(self.ratios, self.verdicts, strict=True)
         changes = ["" if r is None or v == "same" else f"{100 * (r - 1):+.1f} %" for r, v in pairs]
         return [
-            f"{shown(self.name, value)}  {self.pair_text(run) or change}".rstrip()
+            f"{as_text(self.name, value)}  {self.pair_text(run) or change}".rstrip()
             for run, (value, change) in enumerate(zip(self.values, changes, strict=True))
         ]
 

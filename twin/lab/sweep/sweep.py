@@ -18,8 +18,8 @@ from twin.lab.explain.view import has_one_slo
 from twin.lab.runs.executor import Runner
 from twin.lab.store import RunRow
 from twin.lab.sweep.compare import is_number
-from twin.metrics.registry import METRICS, Metric, metrics_at, shown
-from twin.scenario import Scenario, SpecError, field_info, read
+from twin.metrics.registry import METRICS, Metric, as_text, metrics_at
+from twin.scenario import Scenario, SpecError, field_info, value_of
 from twin.scenario.words import choice_label, no_field_sentence
 
 AXES_MAX, POINTS_MAX = 2, 64
@@ -174,7 +174,7 @@ def _rename(point_scenario: Scenario, origin: Scenario, axes: Sequence[Axis]) ->
     change_texts = [
         f"{axis.label} {axis.text_of(value)}"
         for axis in axes
-        if (value := read(point_scenario, axis.path)) != read(origin, axis.path)
+        if (value := value_of(point_scenario, axis.path)) != value_of(origin, axis.path)
     ]
     name = " · ".join([origin.name, *change_texts])[:80]
     return point_scenario.model_copy(update={"name": name})
@@ -237,7 +237,10 @@ def conclusion(
     next_index = next(i for i in known_indices if i > index_before)
     met_index, miss_index = sorted((index_before, next_index), key=lambda i: not meets[i])
     metric, limit = broken_limits(*pairs[miss_index])[0]
-    figure, bound = shown(metric.key, summaries[miss_index][metric.key]), shown(metric.key, limit)
+    figure, bound = (
+        as_text(metric.key, summaries[miss_index][metric.key]),
+        as_text(metric.key, limit),
+    )
     reason = f"at {texts[miss_index]} {metric.label} is {figure}, {bound} is the limit"
     direction = "up to" if meets[index_before] else "from"
     change_count = len(change_indices)

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from twin.lab.traces.source import PARQUET_MAGIC, Limits, Piece, TraceError
-from twin.workload.chains import chain_ids, runs_of
+from twin.workload.chains import number_chains, runs_of
 from twin.workload.requests import TraceTable
 
 HEAD_BYTES = 1 << 16
@@ -176,7 +176,7 @@ def _chains(
     begins = c.hash_offset[:-1][rows]
     ends = begins + np.minimum(hash_counts, most_hashes)
     scope = np.zeros(rows.size, np.int64) if c.scope is None else _indices(c.scope[rows])
-    id_count = chain_ids(begins, ends, scope, c.hashes)
+    id_count = number_chains(begins, ends, scope, c.hashes)
     return (*runs_of(begins, ends, c.hashes), id_count, block_tokens)
 
 

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from twin.lab.plan.answer import brief_text
 from twin.lab.sweep.sweep import Axis, Published, knees
-from twin.metrics.registry import METRICS, shown
+from twin.metrics.registry import METRICS, as_text
 from twin.metrics.steadiness import UNSTEADY as NOTES
 from twin.scenario.words import numbered
 from twin.ui import theme
@@ -54,16 +54,16 @@ def metric_over_field(axis: Axis, key: str, series: Series, *, dark: bool = Fals
         _add_points(
             fig, name, colour, [p.x if is_numeric else axis.text_of(p.x) for p in rows],
             [p.summary[key] * factor for p in rows], rows,
-            [f"{axis.text_of(p.x)}: {shown(key, p.summary[key])}" for p in rows],
+            [f"{axis.text_of(p.x)}: {as_text(key, p.summary[key])}" for p in rows],
         )  # fmt: skip
         for i in knees([p.met for p in rows]) if is_numeric else ():
             label = "knee" if len(series) == 1 else ""
             base.mark_at(fig, label, "top left", x=0.5 * (rows[i].x + rows[i + 1].x))
         sentences.append(
-            ", ".join(f"{axis.text_of(p.x)} {shown(key, p.summary[key])}" for p in rows)
+            ", ".join(f"{axis.text_of(p.x)} {as_text(key, p.summary[key])}" for p in rows)
         )
     if len(limits) == 1 and top_value > 0.3 * (slo_limit := limits.pop()):
-        base.mark_at(fig, f"SLO {shown(key, slo_limit)}", "top right", y=slo_limit * factor)
+        base.mark_at(fig, f"SLO {as_text(key, slo_limit)}", "top right", y=slo_limit * factor)
     y_axis: dict[str, Any] = {"title_text": f"{metric.label} ({unit})"}
     if not values:
         y_axis |= {"range": [0, 1.3 * top_value * factor or 1], "showticklabels": top_value > 0}
@@ -120,7 +120,7 @@ def frontier(
     limits = {by_metric["tpot_s_p99"] for by_metric in all_limits if "tpot_s_p99" in by_metric}
     if len(limits) == 1:
         slo_s = limits.pop()
-        base.mark_at(fig, f"TPOT SLO {shown('tpot_s_p99', slo_s)}", "bottom right", x=1.0 / slo_s)
+        base.mark_at(fig, f"TPOT SLO {as_text('tpot_s_p99', slo_s)}", "bottom right", x=1.0 / slo_s)
     return base.chart(
         fig, "Throughput against speed for one user. " + "; ".join(sentences) + ".",
         "Up is more throughput, right is more speed for a user: a point that has none above and "

@@ -9,7 +9,7 @@ import streamlit as st
 
 from twin.lab.ask import default_fields, with_scheduler
 from twin.lab.controllers import VARIABLE, controllers
-from twin.scenario import Scenario, ScenarioField, fields, npus_used, pools, read, seated_pools
+from twin.scenario import Scenario, ScenarioField, fields, npus_used, pools, seated_pools, value_of
 from twin.scenario.fields import value_at
 from twin.scenario.words import title_of
 from twin.ui import forms, session, words
@@ -39,7 +39,7 @@ def _first_rows(widget: str, rows: Any = None) -> list[dict[str, Any]]:
 def draw_rows(path: str, options: dict[str, list[str]] | None = None) -> None:
     """Draw a list's rows as an editable table; incomplete rows do not count. options: by field."""
     widget = session.field_key(path)
-    rows = _first_rows(widget, [row.model_dump() for row in read(session.draft(), path)])
+    rows = _first_rows(widget, [row.model_dump() for row in value_of(session.draft(), path)])
     columns = columns_of(fields(), path)
     row_cells = [{name: value_at(row, name) for name in columns} for row in rows]
     edit_table(columns, row_cells, options or {}, widget, on_change=_set_rows, args=(path, widget))
@@ -142,7 +142,9 @@ def draw_scheduler_button() -> None:
     if not changes:
         return
     stack_title = choice_label("deployment.stack", draft.deployment.stack)
-    lines = (change_line(p, text_of(read(draft, p), p), text_of(v, p)) for p, v in changes.items())
+    lines = (
+        change_line(p, text_of(value_of(draft, p), p), text_of(v, p)) for p, v in changes.items()
+    )
     st.button(
         f"Schedule as {stack_title.partition(',')[0]} does by default", icon=":material/schedule:",
         help="  \n".join(lines), key="as-stack",
@@ -171,7 +173,7 @@ def draw_scaling() -> None:
             st.warning(warning, icon=":material/event_busy:")
     elif controller == "own" and (digest_by_name := controllers()):
         digests = list(digest_by_name.values())
-        used_digest = read(session.draft(), "elastic.own.digest")
+        used_digest = value_of(session.draft(), "elastic.own.digest")
         st.selectbox(
             "Own controller", list(digest_by_name),
             index=digests.index(used_digest) if used_digest in digests else None,

@@ -10,7 +10,7 @@ from twin.extras.fleet.question import Fleet, FleetError, fleet_to_toml
 from twin.lab.runs.runner import find_run
 from twin.lab.store import RunRow, StoreError
 from twin.metrics.measures import numbered
-from twin.metrics.registry import METRICS, shown
+from twin.metrics.registry import METRICS, as_text
 from twin.scenario import Scenario, SpecError, scenario_digest
 from twin.ui import access, session
 from twin.ui.fields import sentence, with_glossary
@@ -128,8 +128,8 @@ def draw_answer(answer: dict[str, Any]) -> None:
     grid = st.grid(4, min_column_width=150, gap="small")
     for key in TILES:
         with grid.cell():
-            value = shown(key, answer["summary"][key])
-            text = f"{shown(key, without_loss[key])} without a loss" if without_loss else None
+            value = as_text(key, answer["summary"][key])
+            text = f"{as_text(key, without_loss[key])} without a loss" if without_loss else None
             meaning = with_glossary(METRICS[key].label, METRICS[key].help)
             st.metric(
                 METRICS[key].label, value, text, delta_color="off", delta_arrow="off", help=meaning,

@@ -24,7 +24,7 @@ from twin.lab.sweep.compare import (
 )
 from twin.lab.sweep.compare import change_text as changed
 from twin.metrics.measures import NOTHING
-from twin.metrics.registry import METRICS, metric_of, metrics_at, shown
+from twin.metrics.registry import METRICS, as_text, metric_of, metrics_at
 from twin.scenario import Scenario, scenario_digest
 from twin.scenario.words import first_few
 from twin.ui import record, runs, session, theme, words
@@ -226,7 +226,7 @@ def results_that_differ(compared: Comparison) -> list[Difference]:
             delta = row.pair_text(i) or changed(row.name, value, base_value)[0]
             if len(delta) > BAR_CHARS:  # the table and the label say the unit
                 delta = delta.partition(" ")[0]
-            pair_text = f"{shown(row.name, base_value)} → {shown(row.name, value)}"
+            pair_text = f"{as_text(row.name, base_value)} → {as_text(row.name, value)}"
             rows.append(Difference(metric.label, k, change, delta, pair_text, row.verdicts[i]))
     return rows
 
@@ -300,7 +300,7 @@ def metric_table(compared: Comparison, group: str, known: Known | None = None) -
     for row in figures_of(compared.metrics, group):
         base_value, cells = row.values[compared.baseline], {"Figure": metric_of(row.name).label}
         for i, value in enumerate(row.values):
-            cell_text = shown(row.name, value)
+            cell_text = as_text(row.name, value)
             if i != compared.baseline and value is not None and base_value is not None:
                 change_text = change(row.name, value, base_value, row.verdicts[i], row.pair_text(i))
                 cell_text = f"{cell_text}  \n{change_text}"

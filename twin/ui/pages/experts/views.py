@@ -17,7 +17,7 @@ from twin.metrics.measures import NOTHING, amount, seconds
 from twin.model.operators import combine_bytes, dispatch_bytes
 from twin.model.roofline import load_machine
 from twin.model.shape import load_shape
-from twin.scenario import Scenario, chip_of, model_names, of_models, serving
+from twin.scenario import Scenario, chip_of, model_names, pools_by_role, split_models
 from twin.ui import record, session, theme, words
 from twin.ui.charts import experts as charts_experts
 from twin.ui.show import is_dark, plot
@@ -96,7 +96,7 @@ def scenario_of(s: Scenario, die_load: pl.DataFrame, role: str, instance: int) -
     if not s.models:
         return s
     model_name = die_load.filter(instance_filter(role, instance))["model"][0]
-    return of_models(s)[model_names(s).index(model_name)]
+    return split_models(s)[model_names(s).index(model_name)]
 
 
 def instance_filter(role: str, instance: int) -> pl.Expr:
@@ -305,7 +305,7 @@ def draw_nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> Non
     """Draw the bytes of the expert exchange from node to node."""
     die_load = record.table(row.id, "die_load")
     scenario = scenario_of(scenario, die_load, role, instance)
-    if serving(scenario)[role].own.experts_tp > 1:
+    if pools_by_role(scenario)[role].own.experts_tp > 1:
         st.caption("Every die has a part of its experts and gathers all tokens: dies send alike.")
         return
     traffic, ranks = record.table(row.id, "traffic"), record.table(row.id, "ranks")

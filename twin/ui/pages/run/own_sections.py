@@ -12,9 +12,9 @@ from twin.metrics.clients import tenant_rows
 from twin.metrics.hours import DAILY, hit_ratio_table, hour_s, hours_table
 from twin.metrics.measures import NOTHING, amount, numbered, seconds, three_figures
 from twin.metrics.observed import Observed, turns_wait
-from twin.metrics.registry import METRICS, Place, metrics_at, shown
+from twin.metrics.registry import METRICS, Place, as_text, metrics_at
 from twin.metrics.resilience import Dip, dips_of_faults
-from twin.scenario import Scenario, is_elastic, of_models
+from twin.scenario import Scenario, is_elastic, split_models
 from twin.ui import charts, record, session, theme, words
 from twin.ui.charts import history
 from twin.ui.fields import choice_label, sentence
@@ -50,7 +50,9 @@ OF_A_MODEL = ("requests", "slo_attainment", "goodput_req_per_s", "ttft_s_p50", "
 def _draw_figures(summary: Mapping[str, Any], place: Place) -> None:
     """Draw the figures of a summary that belong to a place of the page, in one line."""
     known_metrics = [metric for metric in metrics_at(place) if summary.get(metric.key) is not None]
-    st.markdown(" · ".join(f"{m.label}: **{shown(m.key, summary[m.key])}**" for m in known_metrics))
+    st.markdown(
+        " · ".join(f"{m.label}: **{as_text(m.key, summary[m.key])}**" for m in known_metrics)
+    )
 
 
 def draw_instances(row: RunRow, scenario: Scenario) -> None:
@@ -155,7 +157,7 @@ def draw_clients(row: RunRow, scenario: Scenario) -> None:
     if count_metrics := [m for m in metrics_at("clients") if row.summary.get(m.key)]:
         with st.container(horizontal=True):
             for metric in count_metrics:
-                value = shown(metric.key, row.summary[metric.key])
+                value = as_text(metric.key, row.summary[metric.key])
                 st.metric(metric.label, value, help=metric.help, border=True)
     tenants, reasons, session_times = _client_figures(row.id, scenario)
     if tenants:
@@ -184,7 +186,7 @@ def _cell_text(key: str, value: Any) -> str:
     """A tenant's figure as text, with its unit."""
     if value is None or isinstance(value, int):
         return NOTHING if value is None else f"{value:,}"
-    return amount(value, "rate", "tokens/s") if key == "tokens_per_s" else shown(key, value)
+    return amount(value, "rate", "tokens/s") if key == "tokens_per_s" else as_text(key, value)
 
 
 @st.cache_data(show_spinner="Looking at the clients", max_entries=50)
@@ -210,7 +212,7 @@ def draw_models(row: RunRow, scenario: Scenario) -> None:
     st.subheader("Models", anchor=False)
     plot(charts.tenants(load_rows), "models")
     metrics = [METRICS[key] for key in OF_A_MODEL if any(item[key] is not None for item in figures)]
-    rows = [{"": item["model"], **{m.label: shown(m.key, item.get(m.key)) for m in metrics}}
+    rows = [{"": item["model"], **{m.label: as_text(m.key, item.get(m.key)) for m in metrics}}
             for item in (*figures, {"model": "all", **row.summary})]  # fmt: skip
     st.dataframe(rows, hide_index=True)
     st.caption("Steady state; each request is judged by the SLO of its own model.")
@@ -358,7 +360,7 @@ def _draw_dip(row: RunRow, dip: Dip, number: int) -> None:
 SECTIONS = {
     "Faults": (lambda row, s: bool(s.faults) and _has_table(row, "events"), draw_faults),
     "Instances": (
-        lambda row, s: any(map(is_elastic, of_models(s))) and _has_table(row, "lives"),
+        lambda row, s: any(map(is_elastic, split_models(s))) and _has_table(row, "lives"),
         draw_instances,
     ),
     "Models": (lambda row, s: bool(s.models) and _has_table(row, "models"), draw_models),

@@ -18,7 +18,7 @@ from twin.lab.store import RunRow, Store, StoreError
 from twin.lab.store.archive import export_runs
 from twin.lab.sweep.compare import changed_fields
 from twin.metrics.measures import numbered
-from twin.metrics.registry import metric_of, metrics_at, shown
+from twin.metrics.registry import as_text, metric_of, metrics_at
 from twin.metrics.steadiness import UNSTEADY
 from twin.scenario import Scenario, SpecError
 from twin.ui import formulas, record, runs, session, words
@@ -104,14 +104,14 @@ def tile_rows(
             continue
         tile: dict[str, Any] = {
             "label": metric.tile,
-            "value": shown(metric.key, value).removesuffix(" per NPU").removesuffix(" requests"),
+            "value": as_text(metric.key, value).removesuffix(" per NPU").removesuffix(" requests"),
             "help": with_glossary(f"{metric.tile} {metric.term}", metric.help),
         }
         if metric.slo is not None and has_one_slo(s):
             tile |= slo_margin(float(value), metric.slo(s))
         other_key, pattern = metric.note
         if summary.get(other_key) is not None:
-            note_text = pattern.format(shown(other_key, summary[other_key]))
+            note_text = pattern.format(as_text(other_key, summary[other_key]))
             tile |= {"delta": note_text, "delta_color": "off", "delta_arrow": "off"}
         if (band := bands.get(metric.key)) is not None and value:
             band_text = band.range_text(float(value)).removesuffix(" tokens/s per NPU")

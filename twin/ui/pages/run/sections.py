@@ -12,8 +12,8 @@ from twin.lab.explain.words import PIECES
 from twin.lab.store import RunRow
 from twin.metrics.latency import ttft_parts
 from twin.metrics.measures import NOTHING, amount, seconds
-from twin.metrics.registry import METRICS, shown
-from twin.scenario import FORMS, Scenario, field_unit, form_groups, read
+from twin.metrics.registry import METRICS, as_text
+from twin.scenario import FORMS, Scenario, field_unit, form_groups, value_of
 from twin.ui import charts, formulas, record, theme, words
 from twin.ui.fabric_message import cells_of_links, draw_fabric, link_values
 from twin.ui.fields import field_name, text_of, why_idle
@@ -98,7 +98,7 @@ def draw_latency(row: RunRow, scenario: Scenario) -> None:
                 st.caption(f"{met_text} of requests within the SLO of {seconds(slo_s)}.")
     statistics = ("mean", "p50", "p90", "p95", "p99")
     table = [
-        {"": name} | {c: shown(f"{key}_{c}", row.summary.get(f"{key}_{c}")) for c in statistics}
+        {"": name} | {c: as_text(f"{key}_{c}", row.summary.get(f"{key}_{c}")) for c in statistics}
         for name, key in SPREADS.items()
         if row.summary.get(f"{key}_mean") is not None
     ]
@@ -260,14 +260,14 @@ def field_rows(scenario: Scenario) -> list[dict[str, Any]]:
         "workload.profile.pieces": "Traffic",
     }  # fmt: skip
     for path, group in group_of.items():
-        rows += [_field_row(scenario, group, path, [row]) for row in read(scenario, path)]
+        rows += [_field_row(scenario, group, path, [row]) for row in value_of(scenario, path)]
     return rows if scenario.faults else [*rows, _field_row(scenario, "Faults", "faults")]
 
 
 def _field_row(scenario: Scenario, group: str, path: str, value: Any = None) -> dict[str, Any]:
     """Row of a field in the table, with the value read unless given; without effect: why."""
     idle_reason = why_idle(path, scenario)
-    value = read(scenario, path) if value is None else value
+    value = value_of(scenario, path) if value is None else value
     return {
         "Group": group,
         "Field": field_name(path),

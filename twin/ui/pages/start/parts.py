@@ -23,7 +23,7 @@ from twin.lab.share import shipped
 from twin.lab.share.shipped import Shipped, find_shipped
 from twin.lab.sweep import sweep
 from twin.metrics.measures import numbered
-from twin.scenario import Scenario, pools, scenario_digest, sharing
+from twin.scenario import Scenario, pools, scenario_digest, sharing_pool
 from twin.steady import Priced
 from twin.ui import forms, formulas, live, runs, session, theme, words
 from twin.ui.fabric_message import built, draw_fabric, machine_text
@@ -247,7 +247,7 @@ def draw_card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:
 def picture_svg(s: Scenario) -> str:
     """NPUs by role as rows of coloured nodes, as SVG: prefill, decode, idle."""
     npus_by_role = [(role, instances * npus) for role, instances, npus in pools(s)]
-    if sharing(s):
+    if sharing_pool(s):
         (_, instances_over), (_, npus) = npus_by_role
         npus_by_role = [("colocated", instances_over), ("decode", npus - instances_over)]
     used_npus = sum(npus for _, npus in npus_by_role)

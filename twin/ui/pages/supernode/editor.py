@@ -13,8 +13,8 @@ from twin.hardware.fabric import build_fabric
 from twin.hardware.kinds import spelling
 from twin.hardware.network import Network
 from twin.hardware.placement import Instance, place
-from twin.scenario import Edit, Supernode, read, with_overrides
-from twin.scenario.words import explain
+from twin.scenario import Edit, Supernode, value_of, with_overrides
+from twin.scenario.words import problem_sentence
 from twin.ui import session
 from twin.ui.fields import sentence
 
@@ -72,7 +72,7 @@ def set_shares(factors_by_elements: Iterable[tuple[Iterable[Element], dict[str, 
             edits = changed_edits(edits, elements, **factors)
         return apply(edits)
     except ValidationError as error:  # a factor that cannot be
-        return refuse(explain(error, "supernode.edits[]."))
+        return refuse(problem_sentence(error, "supernode.edits[]."))
     except ValueError as error:  # too many
         return refuse(str(error))
 
@@ -166,7 +166,7 @@ def _act(action: dict[str, Any]) -> None:
 
 def take_back(path: str) -> None:
     """Set one field of the draft back to the preset's value."""
-    value = read(session.preset(), path)
+    value = value_of(session.preset(), path)
     new_value = [row.model_dump() for row in value] if isinstance(value, tuple) else value
     session.propose({path: new_value})
     st.session_state["generation"] += 1

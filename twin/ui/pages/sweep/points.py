@@ -13,7 +13,7 @@ from twin.lab.store import RunRow
 from twin.lab.sweep import sweep
 from twin.lab.sweep.sweep import Axis, Point
 from twin.metrics.registry import METRICS, Place, metrics_at
-from twin.scenario import Scenario, fields, read, scenario_digest
+from twin.scenario import Scenario, fields, scenario_digest, value_of
 from twin.ui import runs as lists
 from twin.ui import session
 from twin.ui.charts.sweep import Ran
@@ -40,7 +40,7 @@ def sweepable_fields() -> list[str]:
 
 def default_axis(path: str) -> Axis:
     """Axis of a sweep over half to twice a field's value, within bounds; or over all options."""
-    field, value = fields()[path], read(session.draft(), path)
+    field, value = fields()[path], value_of(session.draft(), path)
     if field.kind is bool:
         return Axis(path, (False, True))
     if field.kind not in (int, float):

@@ -5,7 +5,7 @@ import streamlit as st
 from twin.hooks import draw_sections
 from twin.metrics.measures import amount
 from twin.metrics.steadiness import is_stationary
-from twin.scenario import npus_used, of_models
+from twin.scenario import npus_used, split_models
 from twin.ui import formulas, imports, live, session, words
 from twin.ui.fields import sentence
 from twin.ui.forms import draw_form
@@ -47,7 +47,7 @@ with answer_column, st.container(border=True):
         if answers is None:
             st.metric("Requests in flight", words.traffic_text(session.draft()))
         else:
-            npus = npus_used(of_models(session.draft())[0])
+            npus = npus_used(split_models(session.draft())[0])
             per_npu = amount(answers / npus, "rate", "tokens/s")
             help_text = f"Output tokens per second for each NPU that serves ({npus:,} in all)."
             st.metric("Requests", amount(demand.rate_req_per_s, "rate", "req/s"))

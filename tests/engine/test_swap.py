@@ -12,7 +12,7 @@ from twin.engine import codes as w
 from twin.engine.contention.traffic import apply_changed_flows, mark_active, set_server_loads
 from twin.engine.invariants import swapped_conserved
 from twin.engine.simulate import simulate
-from twin.engine.swap import add_copy, copies_s
+from twin.engine.swap import add_copy, begin_copies_s
 from twin.hardware.prices import host_copy_rates
 from twin.lab.ask import default_fields, with_trace
 from twin.lab.library import load_facts
@@ -155,7 +155,7 @@ def copied_s(found, d: int, ranks, out: int) -> float:
     """Seconds that these ranks' copies of SIZE bytes take before a pass."""
     for r in ranks:
         add_copy(found.world, d, 16 * d + r, SIZE, out)
-    return copies_s(found.world, d, 0.0, np.zeros(len(DECODE_OPERATORS)))
+    return begin_copies_s(found.world, d, 0.0, np.zeros(len(DECODE_OPERATORS)))
 
 
 @pytest.mark.parametrize("factor", [0.01, 1.0])

@@ -84,7 +84,7 @@ class Balance:
             self.agenda.add(self.rule.interval_s, self._decide)
 
     def _group_key(self, k: int) -> Key:
-        """Key of instance k's group: role, dies (or groups of dies) with experts, slots of each."""
+        """Key of instance k's group: role, number of expert places (dies), expert slots of each."""
         layout = self.machine.roles[k].layout
         return (self.setup.instances[k].role, layout.places, layout.slots_per_die)
 
@@ -159,12 +159,12 @@ class Balance:
             hot_factors[instance.index] = self.groups[group_key].factor
 
     def _used_groups(self) -> list[Group]:
-        """Groups (of role and layout) with an instance in them now, in order of their keys."""
+        """Groups of instances (with one expert placement each) that are in use, by their keys."""
         return [self.groups[group_key] for group_key in sorted(set(self.keys))]
 
     def _hot_factors(self, group: Group, chances: np.ndarray) -> np.ndarray:
         """Load of the hottest die over the mean by tokens of a batch, f8[points] as in the set-up's
-        table; if that has a row for nodes, these follow (f8[2 * points]). chances f8[layers,
+        table; if that has a row for nodes, the nodes' follow (f8[2 * points]). chances f8[layers,
         experts]: that a token picks an expert. Every EVERY-th point is computed, as a ratio to the
         table, others are interpolated: without a change the result is the table, bit for bit."""
         setup, is_prefill = self.setup, group.role == "prefill"
@@ -279,7 +279,7 @@ class Balance:
             instances.busy_s[row] += max(0.0, min(begin_s + span_s, horizon_s) - begin_s)
 
     def _record_hottest(self, t_s: float, group: Group, load: np.ndarray) -> None:
-        """Record the highest load f8[layers, dies] of each layer, MEASUREMENTS times a role."""
+        """Record each layer's highest of load f8[layers, dies], up to MEASUREMENTS times a role."""
         if sum(measurement["role"] == group.role for measurement in self.hottest) < MEASUREMENTS:
             layer_columns = {"layer": np.arange(load.shape[0]), "hottest": load.max(axis=1)}
             self.hottest.append(self._measurement_columns(t_s, group) | layer_columns)

@@ -33,7 +33,7 @@ def _sizes(
     setup: Setup, settings: Settings, slots: np.ndarray, ports: int, flows: int
 ) -> dict[str, int]:
     """Length of every dimension of the state, by the name that columns declare: numbers of the run
-    (`Settings`), and those computed here. slots i8[ranks]: of decode; ports, flows: as numbers."""
+    (`Settings`), and those computed here. slots i8[ranks]: of decode; ports, flows: counts."""
     prepared_count = setup.requests.arrival_s.size
     turn_count = prepared_count if settings.dynamic else 0
     request_count = prepared_count + turn_count * settings.client_retries
@@ -100,7 +100,7 @@ def build_world(setup: Setup) -> c.World:
     sizes = _sizes(setup, settings, rank_slots, port_count, int(flow_ends.max()))
     port_bytes_per_s = np.full(port_count, float(nic_port.bytes_per_s))
     score_weights = [router.queue_weight, router.prefix_weight, router.kv_weight]
-    ssd_blocks = setup.blocks(scenario.memory_pool.ssd_gb_per_node * 1e9)
+    ssd_blocks = setup.tier_blocks(scenario.memory_pool.ssd_gb_per_node * 1e9)
     stream_flows = [first_flows[kind] + np.arange(prefills) for kind in w.STREAMS]
     world = c.World(
         settings=settings,
@@ -169,8 +169,8 @@ def _empty_tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = 
     pool_count = setup.memory_pools
     policy_name = "lru" if ssd and pool.policy != "ttl" else pool.policy
     capacities = np.tile([int(blocks * quota) for quota in setup.quotas], pool_count)
-    block_ids = max(setup.requests.blocks, 1)
-    return empty_pool(capacities.size, block_ids, capacities, policy_name, float(pool.ttl_s))
+    block_count = max(setup.requests.blocks, 1)
+    return empty_pool(capacities.size, block_count, capacities, policy_name, float(pool.ttl_s))
 
 
 def _costs_at_start(setup: Setup, sizes: dict[str, int]) -> c.Costs:
@@ -222,7 +222,7 @@ def request_columns(requests: Requests, settings: Settings, rows: int) -> dict[s
 
 
 def prepared_turns(requests: Requests, settings: Settings) -> c.Turns:
-    """Columns of the turns that a dynamic run draws its requests from; no rows in other runs."""
+    """Prepared turns of clients, from which a dynamic run makes its requests; else no rows."""
     turn_count = requests.arrival_s.size if settings.dynamic else 0
     next_turn = np.full(turn_count, w.NONE, np.int32)
     pause_s = np.zeros(turn_count)

@@ -270,11 +270,11 @@ def tokens_conserved(world: World) -> Check:
     if not settings.has_decode:
         return Check("I10", "decode tokens booked = tokens of answers", True, "no decode pool")
     decode = world.decode
-    rows = decode.slot_table[np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]]
-    decode_of_request = request.rank[rows] // settings.decode_ranks
-    passes_done = decode.iteration[decode_of_request] - request.joined[rows]
-    tokens_left = request.output_tokens[rows] - request.emitted[rows]
-    passes_due = np.maximum(request.due[rows] - request.joined[rows], 1)
+    running = decode.slot_table[np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]]
+    decode_of_request = request.rank[running] // settings.decode_ranks
+    passes_done = decode.iteration[decode_of_request] - request.joined[running]
+    tokens_left = request.output_tokens[running] - request.emitted[running]
+    passes_due = np.maximum(request.due[running] - request.joined[running], 1)
     in_progress_tokens = float((tokens_left * passes_done / passes_due).sum())
     # Prefill computes one token of a request each time that it joins; a preemption, a fault or a
     # client that leaves rounds the answer so far down to whole tokens.

@@ -10,13 +10,13 @@ from twin.kernels.compiled import kernel
 
 @kernel
 def append(ends: np.ndarray, row: int, following: np.ndarray, item: int) -> None:
-    """Put an item at the end of list `row`; following: of each item the next one in its list."""
+    """Put an item at the end of list `row` of `ends` (head, tail); following: next of each item."""
     put_after(ends, row, following, ends[row, TAIL], item)
 
 
 @kernel
 def pop(ends: np.ndarray, row: int, following: np.ndarray) -> int:
-    """Take the first item out of list `row` and return it; NONE when the list is empty."""
+    """Take the first item out of list `row` of `ends` and return it; NONE: the list is empty."""
     item = ends[row, HEAD]
     if item != NONE:
         remove_after(ends, row, following, NONE, item)
@@ -25,7 +25,7 @@ def pop(ends: np.ndarray, row: int, following: np.ndarray) -> int:
 
 @kernel
 def remove_after(ends: np.ndarray, row: int, following: np.ndarray, before: int, item: int) -> None:
-    """Take `item` out of list `row`; `before` is the item ahead of it, NONE for the first."""
+    """Take `item` out of list `row` of `ends` (head, tail); before: the one ahead, NONE: none."""
     if before == NONE:
         ends[row, HEAD] = following[item]
     else:
@@ -37,7 +37,7 @@ def remove_after(ends: np.ndarray, row: int, following: np.ndarray, before: int,
 
 @kernel
 def put_after(ends: np.ndarray, row: int, following: np.ndarray, before: int, item: int) -> None:
-    """Put `item` into list `row` right behind `before`, NONE: at its head."""
+    """Put `item` into list `row` of `ends` (head, tail) behind `before` (NONE: at its head)."""
     if before == NONE:
         following[item] = ends[row, HEAD]
         ends[row, HEAD] = item
@@ -59,7 +59,7 @@ def list_length(ends: np.ndarray, row: int, following: np.ndarray) -> int:
 
 @kernel
 def remove_item(ends: np.ndarray, row: int, following: np.ndarray, item: int) -> bool:
-    """Take an item out of list `row`; False when the list does not have it."""
+    """Take an item out of list `row` of `ends` (head, tail); False: the list does not have it."""
     item_before, item_now = NONE, ends[row, HEAD]
     while item_now not in (NONE, item):
         item_before, item_now = item_now, following[item_now]

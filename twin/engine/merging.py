@@ -104,13 +104,13 @@ def merge_tables(s: Scenario, results: Sequence[ModelResult]) -> Tables:
     tables["operators"] = _merge_operators([result.tables["operators"] for result in results])
     tables["links"] = _sum_links([result.tables["links"] for result in results], tables["traffic"])
     if server_tables := [p.tables["servers"] for p in results if "servers" in p.tables]:
-        keys = ["t_s", "window_s", "node"]
-        tables["servers"] = pl.concat(server_tables).group_by(keys, maintain_order=True).sum()
+        group_keys = ["t_s", "window_s", "node"]
+        tables["servers"] = pl.concat(server_tables).group_by(group_keys, maintain_order=True).sum()
     return tables
 
 
 def _model_column(result: ModelResult, results: Sequence[ModelResult]) -> pl.Expr:
-    """The column `model` of a table of one model, of several (results): its name in every row."""
+    """Column `model` for a table of one of several models (results): its name in every row."""
     name_type = pl.Enum([model.name for model in results])
     return pl.lit(pl.Series([result.name], dtype=name_type)).first().alias("model")
 
@@ -225,7 +225,7 @@ def models_table(results: Sequence[ModelResult]) -> pl.DataFrame:
     model_names = [result.name for result in results]
     columns = {"model": pl.Series(model_names, dtype=pl.Enum(model_names))}
     for key in results[0].summary:
-        values = [result.summary[key] for result in results]
-        is_text = any(isinstance(value, str) for value in values)
-        columns[key] = pl.Series(values, dtype=pl.String if is_text else pl.Float64, strict=False)
+        figures = [result.summary[key] for result in results]
+        is_text = any(isinstance(value, str) for value in figures)
+        columns[key] = pl.Series(figures, dtype=pl.String if is_text else pl.Float64, strict=False)
     return pl.DataFrame(columns)

@@ -34,7 +34,7 @@ INSTANCES = schema(
 
 
 def indexed_instances(setup: Setup, prefills: int) -> list[tuple[int, Instance]]:
-    """Every instance after its index among the instances of the record (`columns`)."""
+    """Every instance after its index in the record: of prefill first, others from `prefills` on."""
     return [(i.index if i.role == "prefill" else prefills + i.index, i) for i in setup.instances]
 
 

@@ -31,7 +31,7 @@ from twin.policies.memory_pool import (
 
 @kernel
 def pool_row(world: World, p: int, i: int) -> int:
-    """Row of the tables of memory pools in which instance p's blocks of request i are."""
+    """Row, in the tables of memory pools, with the blocks of request i for instance p."""
     row = int(world.prefill.pool[p])
     if world.settings.namespaces > 1:
         return row * world.settings.namespaces + tenant_of(world, i)
@@ -135,7 +135,7 @@ def begin_reading(world: World, p: int, now_s: float) -> None:
 
 @kernel
 def clear_servers(world: World, p: int) -> None:
-    """Clear the memory servers from which the last batch of instance p read."""
+    """Clear the counts of blocks that p's last batch read from each memory server."""
     streams = world.streams
     fill(streams.requested[p], 0)
     streams.hot[p], streams.held_s[p] = w.NONE, 0.0

@@ -123,19 +123,19 @@ def client_columns(setup: Setup, world: World, arrived: int) -> list[pl.Series]:
     """Series of each request's tenant, attempt and turn; [] without tenants and dynamic rows."""
     settings, tenants = world.settings, setup.scenario.tenants
     turn_of = world.request.turn[:arrived] if settings.dynamic else np.arange(arrived)
-    columns = []
+    series = []
     if tenants:
         tenant_of = world.gate.tenant[turn_of] if len(tenants) > 1 else np.zeros(arrived, np.int8)
         tenant_names = pl.Enum([tenant.name for tenant in tenants])
-        columns.append(pl.Series("tenant", tenant_of.astype(np.uint8)).cat.to(tenant_names))
+        series.append(pl.Series("tenant", tenant_of.astype(np.uint8)).cat.to(tenant_names))
     if settings.dynamic:
         turns_after = turns_left(world.turn.following)
-        columns += [
+        series += [
             pl.Series("attempt", world.request.attempt[:arrived]),
             pl.Series("asked_s", world.turn.asked_s[turn_of]),
             pl.Series("turns_left", turns_after[turn_of]),
         ]
-    return columns
+    return series
 
 
 def turns_left(following: np.ndarray) -> np.ndarray:
@@ -201,13 +201,13 @@ def _power_w(
         prefill_busy = columns["decode_busy"] * np.minimum(mixed_share, 1.0)
     cube_and_hbm = columns["cube_utilisation"], columns["hbm_utilisation"]
     if len(setup.roles_by_npu) > 1:
-        (cube_use, hbm_use), (decode_cube, decode_hbm) = (
+        (cube_use, hbm_use), (decode_cube_use, decode_hbm_use) = (
             [work / (columns["window_s"] * peak_per_s) for work, peak_per_s in amounts_of_pool]
             for amounts_of_pool in pool_amounts(setup, sums).values()
         )
         npu_w = setup.power["prefill"].drawn_w(prefill_busy, cube_use, hbm_use, cube_use)
         prefill_w: np.ndarray = prefill_npus * npu_w
-        decode_w = setup.power["decode"].drawn_w(0.0, decode_cube, decode_hbm)
+        decode_w = setup.power["decode"].drawn_w(0.0, decode_cube_use, decode_hbm_use)
         return prefill_w + (npus_held - prefill_npus) * decode_w
     prefill_flops_share = ratio(sums[:, w.PREFILL_FLOPS], sums[:, w.FLOPS])
     cube_of_prefill = cube_and_hbm[0] * np.nan_to_num(prefill_flops_share)
@@ -219,9 +219,9 @@ def _power_w(
 def pool_amounts(setup: Setup, sums: np.ndarray) -> dict[str, tuple[Amount, Amount]]:
     """FLOPs and HBM bytes of the prefill and the decode pool in each window of sums, each with the
     peak per second of its dies. Bytes of prefill are those of as many batches of the mean size."""
-    costs, batch_counts = setup.costs.roles["prefill"], sums[:, w.PREFILL_BATCHES]
-    sizes = (sums[:, w.PREFILL_TOKENS] / np.maximum(batch_counts, 1e-9)).tolist()
-    hbm_bytes = batch_counts * np.array([prefill_hbm_bytes(costs.prefill, size) for size in sizes])
+    costs, batches = setup.costs.roles["prefill"], sums[:, w.PREFILL_BATCHES]
+    mean_tokens = (sums[:, w.PREFILL_TOKENS] / np.maximum(batches, 1e-9)).tolist()
+    hbm_bytes = batches * np.array([prefill_hbm_bytes(costs.prefill, size) for size in mean_tokens])
     flops = sums[:, w.PREFILL_FLOPS]
     decode_bytes = np.maximum(sums[:, w.HBM_BYTES] - hbm_bytes, 0.0)
     pool_work = {"prefill": (flops, hbm_bytes), "decode": (sums[:, w.FLOPS] - flops, decode_bytes)}

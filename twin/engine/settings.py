@@ -27,7 +27,7 @@ class Source:
     """Set-up and derived values from which the numbers of a run are computed."""
 
     def __init__(self, setup: Setup) -> None:
-        """Derive what several numbers need from the set-up."""
+        """Derive values from a set-up, each of which several numbers of the run need."""
         self.setup, s = setup, setup.scenario
         self.s, self.d, self.costs, pool = s, s.deployment, setup.costs, s.memory_pool
         self.prefill, self.decode = setup.of_role("prefill"), setup.of_role("decode")

@@ -207,7 +207,7 @@ class Setup:
         """Number of KV blocks that one memory pool holds in DRAM."""
         if self.scenario.memory_pool.policy == "infinite":
             return max(int(self.requests.blocks), 1)
-        return self.blocks(self.node_dram_bytes)
+        return self.tier_blocks(self.node_dram_bytes)
 
     def pool_nodes(self, row: int) -> tuple[int, ...]:
         """Nodes whose DRAM is memory pool `row`: all that lend some, of its supernode behind a
@@ -229,7 +229,7 @@ class Setup:
 
         return net.once(("lending", apart, supernode), nodes)
 
-    def blocks(self, bytes_per_node: float) -> int:
+    def tier_blocks(self, bytes_per_node: float) -> int:
         """Number of KV blocks that one memory pool holds in a tier of these bytes per node."""
         is_local, readers = self.scenario.memory_pool.scope == "local", self.of_role("prefill")
         dram_nodes = dram(self.fabric, self.pool_nodes(0)) if readers else 0.0

@@ -81,7 +81,7 @@ class Unfolding:
         self.points: dict[str, list[float | None]] = {name: [] for name in curve_names}
 
     def add_point(self, now_s: float) -> None:
-        """Add the means of the span from the last point to now_s, if it is long enough."""
+        """Add the means of the span from the last point to now_s, if that is long enough."""
         world = self._world
         last_point_s = self.points["t_s"][-1] or 0.0 if self.points["t_s"] else 0.0
         span_s = now_s - last_point_s
@@ -223,12 +223,12 @@ def request_counts(world: World) -> dict[str, float]:
 def conclude_model(name: str, setup: Setup, model: Running) -> ModelResult:
     """Tables, figures, checks and notes of a model whose run has reached the horizon."""
     world = model.machine.world
-    limits = recorder.capacities(setup)
+    capacities = recorder.capacities(setup)
     stamps = recorder.stamps_of(world, int(world.record.counters[w.ARRIVED]))
     present = Present(setup, model.elastic)
     machine, balance, log = model.machine, model.balance, model.events
-    tables = recorder.tables(setup, machine, balance, log, limits, stamps, present)
-    totals = steady_totals(setup, world, limits) | present.totals()
+    tables = recorder.tables(setup, machine, balance, log, capacities, stamps, present)
+    totals = steady_totals(setup, world, capacities) | present.totals()
     totals["little_error"] = little_law_gap(world)
     iteration_gaps = ITERATION_EDGES_S, world.record.gaps
     requests, events, npus = tables["requests"], tables["events"], present.npus()
@@ -243,7 +243,7 @@ def conclude_model(name: str, setup: Setup, model: Running) -> ModelResult:
     notes = list(setup.notes) + remarks(setup, world, summary)
     instances = present.instances(tables["windows"].height)
     return ModelResult(
-        name, setup, world.record, limits, tables, instances, observed, summary, checks, notes
+        name, setup, world.record, capacities, tables, instances, observed, summary, checks, notes
     )
 
 
@@ -258,9 +258,9 @@ def conclude_together(s: Scenario, results: Sequence[ModelResult], facts: Facts)
             (observed[0].gaps[0], np.sum([o.gaps[1] for o in observed], axis=0)), parts=observed,
         )
     )  # fmt: skip
-    states = [result.summary["steady_state"] for result in results]
-    first_state = None if None in states else states[0]
-    summary["steady_state"] = next((state for state in UNSTEADY if state in states), first_state)
+    verdicts = [result.summary["steady_state"] for result in results]
+    first_state = None if None in verdicts else verdicts[0]
+    summary["steady_state"] = next((state for state in UNSTEADY if state in verdicts), first_state)
     checks = [
         replace(check, id=f"{check.id} {model.name}", statement=f"{model.name}: {check.statement}")
         for model in results

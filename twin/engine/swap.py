@@ -32,7 +32,7 @@ PLACE = DECODE_OPERATORS.index("kv_swap")
 
 @kernel
 def held_die_bytes(world: World, i: int) -> float:
-    """Bytes of a request's KV now on each die of its rank."""
+    """Bytes of request i's KV, as decode holds it now, on each die of its rank."""
     settings = world.settings
     state_bytes = settings.state_bytes  # has one format
     held_bytes = (kv_bytes(world, i) - state_bytes) * settings.held_kv * settings.kv_on_die
@@ -111,8 +111,8 @@ def drop_copy(world: World, i: int) -> None:
 
 
 @kernel
-def copies_s(world: World, d: int, now_s: float, operators: np.ndarray) -> float:
-    """Seconds of KV copies before a pass that begins now, on the slowest rank; records them."""
+def begin_copies_s(world: World, d: int, now_s: float, operators: np.ndarray) -> float:
+    """Begin the KV copies before instance d's pass at now_s, record them; returns seconds."""
     settings, decode, longest_s = world.settings, world.decode, 0.0
     if settings.swap_bytes <= 0.0:
         return 0.0

@@ -73,7 +73,7 @@ def _passes_of_log(model: Running, log: Log, limit: int) -> dict[tuple[str, int]
         is_decode = column >= prefills
         seat = (decode_role, column - prefills) if is_decode else ("prefill", column)
         operator_names: tuple[str, ...] = DECODE_OPERATORS if is_decode else PREFILL_OPERATORS
-        times = zip(operator_names, log.operators[k].tolist(), strict=False)
+        spent = zip(operator_names, log.operators[k].tolist(), strict=False)
         server, reader = int(log.hot[k]), column % prefills
         hot_server: tuple[float, int] | tuple[()] = ()
         if server >= 0:
@@ -82,7 +82,7 @@ def _passes_of_log(model: Running, log: Log, limit: int) -> dict[tuple[str, int]
         passes.setdefault(seat, []).append(
             Pass(
                 float(log.begin_s[k]), float(log.end_s[k]), int(log.requests[k]),
-                float(log.tokens[k]), tuple((name, op_s) for name, op_s in times if op_s > 0),
+                float(log.tokens[k]), tuple((name, op_s) for name, op_s in spent if op_s > 0),
                 *hot_server,
             )
         )  # fmt: skip

@@ -17,7 +17,7 @@ CLASS = 1e9  # places between two priorities: longer than any run, in seconds
 
 @kernel
 def admit_arrivals(world: World, t0: float, t1: float) -> None:
-    """Queue or refuse the requests that left the front end by t1; t0, t1: ends of the step (s)."""
+    """Queue or refuse requests that left the front end by t1; t0, t1: the step's ends (s)."""
     request, counters, gate = world.request, world.record.counters, world.gate
     while counters[w.ROUTER_SEEN] < counters[w.FRONTED]:
         next_row = counters[w.ROUTER_SEEN]
@@ -143,7 +143,7 @@ def work_ahead(world: World, p: int, i: int) -> tuple[int, int, float]:
 
 @kernel
 def lone_transfer_s(world: World, p: int, i: int) -> float:
-    """Seconds of request i's KV transfer from instance p if its ports carry no other; 0: none."""
+    """Seconds of request i's KV transfer from instance p with free ports; 0: none is needed."""
     settings, transfers = world.settings, world.transfer
     if settings.colocated or not settings.has_decode:
         return 0.0

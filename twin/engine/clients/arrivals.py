@@ -7,7 +7,7 @@ API servers, the front end, tokenise and check, first come, first served. Each t
 for every request, so request k starts when it has arrived and request k - servers is done."""
 
 from twin.engine import codes as w
-from twin.engine.clients.returns import ATTEMPTS, cancel, schedule_retry
+from twin.engine.clients.returns import ATTEMPTS, cancel_request, schedule_retry
 from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import undo_part
 from twin.engine.lists import heap_pop, remove_item
@@ -101,7 +101,7 @@ def withdraw(world: World, i: int, now_s: float) -> None:
                 return
             counters[counter_code] += 1
             delay_idle_decode(world, i, now_s)
-    cancel(world, i, now_s)
+    cancel_request(world, i, now_s)
 
 
 @kernel

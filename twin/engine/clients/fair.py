@@ -79,18 +79,18 @@ def bring_forward(
 ) -> int:
     """Move the request of list `row` (head and tail: ends) that is next by fairness directly behind
     `before` (NONE: to the head); returns it. The list is in order of arrival; requests that are not
-    ready by now_s stay. is_router: whether prompts behind the router count as charged."""
+    ready by now_s stay. is_router: whether prompts that the router handed on count as charged."""
     request, gate = world.request, world.gate
     following = request.following
-    previous_request, i = before, ends[row, HEAD] if before == NONE else following[before]
-    chosen_request, chosen_before, least_charged = i, before, math.inf
-    while i != NONE and request.ready_s[i] <= now_s:
-        tenant = tenant_of(world, i)
+    previous_request, waiting = before, ends[row, HEAD] if before == NONE else following[before]
+    chosen_request, chosen_before, least_charged = waiting, before, math.inf
+    while waiting != NONE and request.ready_s[waiting] <= now_s:
+        tenant = tenant_of(world, waiting)
         handed_tokens = gate.handed[tenant] / gate.weight[tenant] if is_router else 0.0
         charged_tokens = gate.served[tenant] + handed_tokens
         if charged_tokens < least_charged:
-            least_charged, chosen_request, chosen_before = charged_tokens, i, previous_request
-        previous_request, i = i, following[i]
+            least_charged, chosen_request, chosen_before = charged_tokens, waiting, previous_request
+        previous_request, waiting = waiting, following[waiting]
     if chosen_before != before:
         remove_after(ends, row, following, chosen_before, chosen_request)
         put_after(ends, row, following, before, chosen_request)

@@ -50,7 +50,7 @@ def schedule_retry(world: World, i: int, left_s: float, now_s: float) -> None:
 
 
 @kernel
-def cancel(world: World, i: int, now_s: float) -> None:
+def cancel_request(world: World, i: int, now_s: float) -> None:
     """Mark request i, already removed from its place, as cancelled by its client at now_s."""
     request, counters = world.request, world.record.counters
     request.status[i], request.ready_s[i] = w.CANCELLED, now_s

@@ -76,7 +76,7 @@ class Flow:
         return w.TRAFFIC[self.kind]
 
     def alone_bytes_per_s(self, net: Network) -> float:
-        """Bytes/s without other flows, at least 1; of reads: beyond the links at the servers."""
+        """Bytes/s without other flows, at least 1; of reads: by links that are not at servers."""
         bytes_per_s = self.rate or self.load.rate_alone(net)[0]
         if self.beyond is not None and self.beyond.any():
             pattern = self.load.pattern
@@ -107,7 +107,7 @@ class Seat:
 
 
 def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> list[Flow]:
-    """All flows of serving instances; first i8[classes]: number of each class's first flow."""
+    """All flows of serving instances (seats); first i8[classes]: first number of each class."""
     pool, kv_plane = s.memory_pool, s.deployment.kv_transfer_plane
     plane, cut_dies = pool.read_plane, dies_without_path(net, kv_plane)
     decode_dies: dict[int, list[int]] = {seat.supernode: [] for seat in seats}
@@ -166,7 +166,7 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
 
 
 def _weights_load(net: Network, coming: Coming, plane: str) -> Load | None:
-    """Load on links of weights in transfer to an instance, by a plane from DRAM; None: no path."""
+    """Load on links of weights in transfer to an instance; plane: from DRAM; None: no path."""
     if coming.stored:
         return demands.memory_read(net, coming.dies) or storage_load(net, coming.dies)
     load_and_nodes = demands.pool_load(net, coming.dies, plane, coming.nodes)

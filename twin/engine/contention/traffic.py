@@ -302,7 +302,7 @@ def transfer_share(transfer: Transfers, way: int, port: int, duty: float) -> flo
 
 @kernel
 def restore_ports(world: World, p: int) -> None:
-    """Give a prefill instance's hand-off the full rate of its ports until the next border."""
+    """Give instance p's KV hand-off the full rate of its ports until the next border."""
     if world.settings.kv_among_experts:
         transfer = world.transfer
         for port in transfer.port_of_prefill[p]:

@@ -14,7 +14,7 @@ class Agenda:
     called with the time of the border at which it takes effect."""
 
     def __init__(self, step_s: float) -> None:
-        """Begin without an action; a step, between whose borders no action runs, lasts step_s."""
+        """Begin without an action; actions run at the borders of steps of step_s."""
         self._step_s = step_s
         self._entries: list[tuple[float, int, Action]] = []
         self._count = 0

@@ -26,7 +26,7 @@ class Elastic:
     """The controller of a run and its decisions; `life` starts and drains instances for it."""
 
     def __init__(self, life: Life) -> None:
-        """Begin the schedule, or the measurements of the controller; life: starts and drains."""
+        """Begin the schedule, or the measurements of the controller; `life` starts and drains."""
         self.life, self.machine, self.agenda = life, life.machine, life.agenda
         self.setup = self.machine.setup
         self.rule, self.roles = self.setup.scenario.elastic, self.setup.roles
@@ -255,7 +255,7 @@ class Elastic:
         return [_pool_of(life, j) for peer, j in to_stop if peer is life]
 
     def _start_after_drain(self, k: int, over: Over, t_s: float) -> None:
-        """Start instance k (over: as in `Life.start`) when the last one it waits for drained."""
+        """Start instance k (over: see `Life.start`) when the last one it waits for has drained."""
         self.life.planned[k] -= 1
         if not self.life.planned[k]:
             del self.life.planned[k]

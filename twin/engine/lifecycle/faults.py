@@ -86,7 +86,7 @@ def send_back_transfers(
     transfers, request, request_count, part_row = world.transfer, world.request, 0, 0
 
     def is_affected(request_row: int) -> bool:
-        """Whether transfers of request i are to end."""
+        """Whether transfers of this request are to end."""
         is_from_prefill = prefill != w.NONE and request.prefill_instance[request_row] == prefill
         return is_from_prefill or int(request.rank[request_row]) in ranks
 

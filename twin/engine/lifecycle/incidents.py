@@ -45,7 +45,7 @@ class Incidents:
     that only these dies of instance k hold."""
 
     def __init__(self, life: Life, log: list[Event], missing: Missing) -> None:
-        """Enter the faults of the scenario into the agenda; their events go into `log`."""
+        """Enter the scenario's faults into the agenda; events go into `log`; missing: see class."""
         machine, agenda = life.machine, life.agenda
         self.life, self.machine, self.agenda, self.log = life, machine, agenda, log
         self.missing = missing

@@ -51,7 +51,7 @@ class Life:
     t_s) is called when instance k, which had failed, has all its dies again."""
 
     def __init__(self, machine: Machine, agenda: Agenda, restored: Restored) -> None:
-        """Let declared instances serve; all others are off."""
+        """Let declared instances serve, all others are off; restored: see the class."""
         self.machine, self.agenda, self.restored = machine, agenda, restored
         self.setup = machine.setup
         self.moves = is_elastic(self.setup.scenario)  # whether instances come and go
@@ -118,8 +118,8 @@ class Life:
         """Whether another model may take instance k: more than the minimum serve, and no request is
         inside unless `urgent`."""
         serving = self.in_state(self.setup.instances[k].role, "serve", at=self.supernode[k])
-        may_yield = k in serving and len(serving) > self.rule.least_instances
-        return may_yield and (urgent or not requests_inside(self.machine.world))
+        is_spare = k in serving and len(serving) > self.rule.least_instances
+        return is_spare and (urgent or not requests_inside(self.machine.world))
 
     def dies_of(self, k: int) -> set[int]:
         """Dies of instance k: its original ones, and spares that replace some of them."""
@@ -198,8 +198,8 @@ class Life:
 
     def start(self, k: int, t_s: float, over: Over = "") -> None:
         """Start instance k on its dies; it stays off if some have failed or are spares of another
-        instance. over: it replaces instances on the same NPUs and keeps their processes; where
-        these were of its model, its weights are in the DRAM of its nodes."""
+        instance. over: "role" or "model" of the instances that it replaces on the same NPUs, whose
+        processes it keeps; of its own model, its weights are in the DRAM of its nodes."""
         together = self.machine.together
         if self.dies[k] & self.machine.out.union(*(machine.dies_in_use() for machine in together)):
             return

@@ -68,7 +68,7 @@ class Look:
     takes milliseconds, the needed instances are NaN."""
 
     def __init__(self, machine: Machine, lead_s: float, forecasts: bool = True) -> None:
-        """Begin without a measurement: the first one is of the time from the start."""
+        """Begin at the run's start; lead_s: until a new instance serves; forecasts: of the need."""
         self.machine, self.world, self._lead_s = machine, machine.world, lead_s
         self._foresees, scenario = forecasts, machine.setup.scenario
         self._ttft_s, self._tpot_s = scenario.slo.ttft_s, 1e-3 * scenario.slo.tpot_ms
@@ -169,11 +169,11 @@ class Look:
     def _mean_ttft_s(self, t_s: float, span_s: float) -> float:
         """Mean TTFT (s) of first tokens in the span_s before t_s; 0 without one."""
         requests = self.world.request
-        rows = slice(self._oldest, self._arrived)
-        first_token_s, arrival_s = requests.transfer_end_s[rows], requests.arrival_s[rows]
+        row_slice = slice(self._oldest, self._arrived)
+        first_token_s, arrival_s = requests.transfer_end_s[row_slice], requests.arrival_s[row_slice]
         has_first_token = first_token_s <= t_s
         is_new = has_first_token & (first_token_s > t_s - span_s)
-        is_unfinished = ~(has_first_token | (requests.status[rows] >= w.REJECTED))
+        is_unfinished = ~(has_first_token | (requests.status[row_slice] >= w.REJECTED))
         self._oldest += int(is_unfinished.argmax()) if is_unfinished.any() else is_unfinished.size
         return float((first_token_s[is_new] - arrival_s[is_new]).mean()) if is_new.any() else 0.0
 

@@ -91,7 +91,7 @@ class Present:
         return float((self._instance_s(role, edges_s, *states) / np.diff(edges_s))[0])
 
     def totals(self) -> dict[str, float]:
-        """By name: mean instances that can compute (steady state); NPU-seconds held; changes."""
+        """By name: mean instances that can compute; NPU-seconds held; role changes and starts."""
         if self._elastic is None:
             return {f"{duty}_instances": float(len(self._setup.of_role(duty))) for duty in DUTIES}
         totals = {f"{duty}_instances": self._steady_instances(duty, *COMPUTING) for duty in DUTIES}

@@ -11,7 +11,7 @@ from twin.engine.contention.traffic import price_exchange
 from twin.engine.lists import fill
 from twin.engine.phases import decode
 from twin.engine.phases.prefill import form_batch, take_computed_request
-from twin.engine.swap import begin_kv_streams, copies_s
+from twin.engine.swap import begin_copies_s, begin_kv_streams
 from twin.kernels.compiled import kernel
 from twin.model.mixed import mixed_hits_s, mixed_iteration_s
 
@@ -86,7 +86,7 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     )  # fmt: skip
     if prefill.batch_hits[c] > 0.0:
         iteration_s += mixed_hits_s(mixed_prices, prefill.batch_hits[c], operators)
-    iteration_s += copies_s(world, c, now_s, operators)
+    iteration_s += begin_copies_s(world, c, now_s, operators)
     iteration_s += read_s - now_s
     end_s, windows = now_s + iteration_s, world.record.windows
     if batch_tokens > 0.0:

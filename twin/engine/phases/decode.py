@@ -15,7 +15,7 @@ from twin.engine.columns import World
 from twin.engine.contention.traffic import price_exchange, record_exchange
 from twin.engine.lists import append, fill, pop, total
 from twin.engine.pool import store_answer
-from twin.engine.swap import add_written_bytes, begin_kv_streams, copies_s, swap_in, swap_out
+from twin.engine.swap import add_written_bytes, begin_copies_s, begin_kv_streams, swap_in, swap_out
 from twin.kernels.compiled import kernel
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.model.mixed import mixed_flops
@@ -149,7 +149,7 @@ def launch_decode(world: World, d: int, now_s: float) -> None:
         costs.decode[d], decode.requests, decode.context, first_rank, settings.decode_ranks,
         costs.decode_hot_tokens, costs.decode_hot_factor[d], operators,
     )  # fmt: skip
-    iteration_s += copies_s(world, d, now_s, operators)
+    iteration_s += begin_copies_s(world, d, now_s, operators)
     begin_iteration(world, d, now_s, now_s + iteration_s, 0.0, 0.0)
 
 

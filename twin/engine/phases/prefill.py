@@ -6,7 +6,7 @@ from twin.engine import codes as w
 from twin.engine import in_hbm, pool
 from twin.engine.books import add_at, add_evenly, log_pass, record_amount
 from twin.engine.clients.fair import bring_forward, charge_prompt
-from twin.engine.clients.returns import cancel, schedule_next
+from twin.engine.clients.returns import cancel_request, schedule_next
 from twin.engine.columns import World
 from twin.engine.contention.traffic import price_exchange, record_exchange, restore_ports
 from twin.engine.lists import append, fill, list_length, pop, remove_after
@@ -415,7 +415,7 @@ def take_computed_request(world: World, p: int, now_s: float, last_stage_end_s: 
         if world.settings.patient and request.gone[request_row]:
             free_reserved_slot(world, request_row)
             world.record.counters[w.BACK_FROM_PREFILL] += 1
-            cancel(world, request_row, now_s)
+            cancel_request(world, request_row, now_s)
             continue
         if world.settings.pool_enabled and prefill.pool_open[p]:
             pool.store_blocks(world, p, request_row, request.input_tokens[request_row])

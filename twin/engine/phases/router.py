@@ -372,7 +372,7 @@ def misses_ttft(world: World, i: int, now_s: float) -> bool:
         prefill_row = choose_prefill(world, i, now_s)
         if prefill_row != w.NONE:  # else it waits, as in `place_request`
             hit_tokens, hbm_tokens = cached_tokens_at(world, prefill_row, i)
-            own_s = work_s(world, prefill_row, i, hit_tokens, hbm_tokens)
+            own_s = prefill_work_s(world, prefill_row, i, hit_tokens, hbm_tokens)
             ahead_s = prefill_end_in_s(world, prefill_row, i, hit_tokens, own_s, now_s)
             ahead_s += lone_transfer_s(world, prefill_row, i)
     limit_s = settings.shed_at * world.gate.ttft_s[tenant_of(world, i)]
@@ -380,7 +380,7 @@ def misses_ttft(world: World, i: int, now_s: float) -> bool:
 
 
 @kernel
-def work_s(world: World, p: int, i: int, hit_tokens: int, hbm_tokens: int) -> float:
+def prefill_work_s(world: World, p: int, i: int, hit_tokens: int, hbm_tokens: int) -> float:
     """Seconds that request i, with these cached tokens (all, in HBM), adds to a batch of p."""
     prefill = world.prefill
     tokens = float(world.request.input_tokens[i] + world.request.emitted[i])
@@ -406,7 +406,7 @@ def update_hit_view(world: World, i: int) -> None:
             hit_tokens, hbm_tokens = cached_tokens_at(world, p, i)
         router_view.hit_tokens[p], router_view.here_tokens[p] = hit_tokens, hbm_tokens
         router_view.hit_share[p] = hit_tokens / (request.input_tokens[i] + request.emitted[i])
-        router_view.serve_s[p] = pass_s[p] + work_s(world, p, i, hit_tokens, hbm_tokens)
+        router_view.serve_s[p] = pass_s[p] + prefill_work_s(world, p, i, hit_tokens, hbm_tokens)
 
 
 @kernel
@@ -418,7 +418,7 @@ def join_queue(world: World, p: int, i: int) -> None:
         hit_tokens, hbm_tokens = world.seen.hit_tokens[p], world.seen.here_tokens[p]
         if policy not in SEES_HITS:
             hit_tokens, hbm_tokens = cached_tokens_at(world, p, i)
-        request.work_s[i] = work_s(world, p, i, hit_tokens, hbm_tokens)
+        request.work_s[i] = prefill_work_s(world, p, i, hit_tokens, hbm_tokens)
         prompt_tokens = request.input_tokens[i] + request.emitted[i]
         request.fresh_tokens[i] = max(prompt_tokens - hit_tokens, 1)
         prefill.queued_s[p] += request.work_s[i]

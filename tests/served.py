@@ -18,7 +18,7 @@ ENGINE_VARIABLE = "TWIN_TEST_ENGINE"
 
 def main() -> None:
     if not sys.argv[1:]:
-        live.steady_by_itself = lambda _question: False
+        live.stays_steady = lambda _question: False
         live.main()
         return
     from streamlit.web import cli

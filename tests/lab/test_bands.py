@@ -20,13 +20,13 @@ from twin.lab.evidence.bands import (
     by_system,
     coverage,
     coverages,
-    error_of_ratio,
     error_record,
     errors_of,
-    levels_of,
     log_speed,
     quantity_of,
+    ratio_error_and_pairs,
     student_t,
+    tree_leaf,
 )
 from twin.lab.evidence.rows import UNJUDGED, load_first_answers, load_published, scenario_of
 
@@ -177,7 +177,7 @@ def test_quantiles_are_students(share):
 
 def test_batches_of_one_range_share_a_leaf():
     s = [scenario_of({"deployment.decode.batch_per_npu": batch}) for batch in (64, 96, 255, 256)]
-    one, same, last, other = (levels_of(DECODE, each, "x") for each in s)
+    one, same, last, other = (tree_leaf(DECODE, each, "x") for each in s)
     assert one == same == last != other
     assert [batch_range(4**k) for k in range(12)] == list(range(12))
 
@@ -185,8 +185,8 @@ def test_batches_of_one_range_share_a_leaf():
 def test_a_ratio_is_better_known_than_a_figure_where_errors_of_pairs_cancel():
     errors = [e for k in range(4) for e in (an_error(f"s{k}", 0.5, number=0),
               an_error(f"s{k}", 0.52, number=1))]  # fmt: skip
-    within, own = error_of_ratio(errors, errors[0].levels, "a model")
+    within, own = ratio_error_and_pairs(errors, errors[0].levels, "a model")
     assert within == pytest.approx(0.02) and own == 1
-    assert error_of_ratio(errors, UNKNOWN, "a model") == (pytest.approx(0.02), 0)
-    assert error_of_ratio(errors, errors[0].levels, "another model")[1] == 0
-    assert error_of_ratio([], UNKNOWN, "a model")[0] == math.inf
+    assert ratio_error_and_pairs(errors, UNKNOWN, "a model") == (pytest.approx(0.02), 0)
+    assert ratio_error_and_pairs(errors, errors[0].levels, "another model")[1] == 0
+    assert ratio_error_and_pairs([], UNKNOWN, "a model")[0] == math.inf

@@ -18,10 +18,10 @@ from twin.lab.explain.runs import (
     RARE_SEEDS,
     Runs,
     gain_on_seeds,
-    harms,
-    score,
-    shorten,
+    is_harmful,
+    run_score,
     with_seeds,
+    with_shorter_horizon,
 )
 from twin.lab.explain.view import View
 from twin.lab.explain.words import changes_text, effect_text
@@ -142,42 +142,42 @@ def test_more_served_within_the_slo_weighs_more_than_any_time_saved():
     s = Scenario()
     worse = GOOD | {"slo_attainment": 0.8}
     faster = worse | {"ttft_s_p99": 0.1, "tpot_s_p99": 0.015}
-    assert score(worse, GOOD, s) > score(worse, faster, s) > 0
-    assert score(GOOD, GOOD, s) == 0
+    assert run_score(worse, GOOD, s) > run_score(worse, faster, s) > 0
+    assert run_score(GOOD, GOOD, s) == 0
 
 
 def test_a_change_that_lowers_the_attainment_or_comes_near_the_slo_harms():
     s = Scenario()
-    assert harms(GOOD, GOOD | {"slo_attainment": 0.99}, s)
-    assert harms(GOOD, GOOD | {"tpot_s_p99": 0.049}, s)
-    assert harms(GOOD, GOOD | {"lost": 3}, s)
-    assert not harms(GOOD, GOOD | {"tpot_s_p99": 0.019}, s)
-    assert not harms(GOOD | {"slo_attainment": 0.5}, GOOD | {"tpot_s_p99": 0.049}, s)
+    assert is_harmful(GOOD, GOOD | {"slo_attainment": 0.99}, s)
+    assert is_harmful(GOOD, GOOD | {"tpot_s_p99": 0.049}, s)
+    assert is_harmful(GOOD, GOOD | {"lost": 3}, s)
+    assert not is_harmful(GOOD, GOOD | {"tpot_s_p99": 0.019}, s)
+    assert not is_harmful(GOOD | {"slo_attainment": 0.5}, GOOD | {"tpot_s_p99": 0.049}, s)
 
 
 def test_a_run_that_falls_behind_is_better_for_serving_more_though_no_time_is_shorter():
     s = Scenario(horizon_s=10.0, warmup_s=0.0)
     behind = GOOD | {"slo_attainment": 0.0, "ttft_s_p99": 9.5, "throughput_req_per_s": 0.5}
     twice = behind | {"throughput_req_per_s": 1.0, "ttft_s_p99": 9.8}
-    assert score(behind, twice, s) > 0.5
-    assert not harms(behind, twice, s)
-    assert harms(behind, behind | {"ttft_s_p99": 9.8}, s)
+    assert run_score(behind, twice, s) > 0.5
+    assert not is_harmful(behind, twice, s)
+    assert is_harmful(behind, behind | {"ttft_s_p99": 9.8}, s)
     steady = GOOD | {"throughput_req_per_s": 10.0}
-    assert abs(score(steady, steady | {"throughput_req_per_s": 11.0}, s)) < 1e-9
+    assert abs(run_score(steady, steady | {"throughput_req_per_s": 11.0}, s)) < 1e-9
 
 
 def test_far_from_the_slo_what_comes_nearer_still_counts():
     s = Scenario()
     far = GOOD | {"slo_attainment": 0.0, "ttft_s_p99": 60 * s.slo.ttft_s}
-    assert score(far, far | {"ttft_s_p99": 40 * s.slo.ttft_s}, s) > 0.3
+    assert run_score(far, far | {"ttft_s_p99": 40 * s.slo.ttft_s}, s) > 0.3
 
 
 def test_a_long_question_is_asked_of_a_shorter_time_that_still_holds_its_answers():
     s = Scenario(horizon_s=1000.0, warmup_s=100.0)
-    assert shorten(s, {"requests": 10_000.0}) == s
-    brief = shorten(s, {"requests": 100_000.0, "e2e_s_p99": 20.0})
+    assert with_shorter_horizon(s, {"requests": 10_000.0}) == s
+    brief = with_shorter_horizon(s, {"requests": 100_000.0, "e2e_s_p99": 20.0})
     assert brief.horizon_s == pytest.approx(240, rel=0.01) and brief.warmup_s < brief.horizon_s
-    slow = shorten(s, {"requests": 1_000_000.0, "e2e_s_p99": 200.0})
+    slow = with_shorter_horizon(s, {"requests": 1_000_000.0, "e2e_s_p99": 200.0})
     assert slow.horizon_s == pytest.approx(700)
 
 

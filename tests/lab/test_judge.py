@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from twin.lab.evidence import judge, rows
-from twin.lab.evidence.judge import MEASURES, MeasureInput, evidence, headline
+from twin.lab.evidence.judge import MEASURES, MeasureInput, evidence, headline_score
 from twin.lab.evidence.rows import EvidenceError, Row, load_published
 from twin.lab.library import PUBLISHED, RECORD, load_facts, published_table
 from twin.scenario import Scenario, with_overrides
@@ -22,13 +22,13 @@ def judged(kind, error, group="CloudMatrix384", **more):
 
 def test_the_headline_is_the_worse_of_unseen_and_seen_rows_and_of_no_other():
     given = [judged("seen", 0.05), judged("calibrating", 0.9), judged("derived", -0.8)]
-    assert headline(given, "CloudMatrix384").mean == pytest.approx(0.05)
+    assert headline_score(given, "CloudMatrix384").mean == pytest.approx(0.05)
     given += [judged("unseen", -0.2), judged("unseen", 0.1)]
-    best = headline(given, "CloudMatrix384")
+    best = headline_score(given, "CloudMatrix384")
     assert (best.kind, best.rows) == ("unseen", 2)
     assert best.mean == pytest.approx(0.15)
     assert best.worst == pytest.approx(0.2)
-    assert headline(given, "other systems") is None
+    assert headline_score(given, "other systems") is None
 
 
 @pytest.mark.parametrize("kind", ["circular", "unstated"])
@@ -70,7 +70,7 @@ def test_every_unseen_row_has_a_first_error_of_the_row_as_it_stands():
 
 
 def test_rows_beyond_the_twin_say_what_is_missing_and_are_no_rows_of_the_twin():
-    beyond = rows.load_beyond()
+    beyond = rows.load_missing()
     assert len({b["id"] for b in beyond}) == len(beyond)
     assert not {b["id"] for b in beyond} & {row.id for row in load_published()}
     assert all(b["missing"] and b["figure"] and b["source"] for b in beyond)

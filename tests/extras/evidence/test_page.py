@@ -10,7 +10,7 @@ from twin.extras.evidence.page import charts as drawings
 from twin.extras.evidence.page import proof
 from twin.extras.evidence.page.proof import Part
 from twin.lab.evidence.judge import HONEST, evidence, headlines, now_text
-from twin.lab.evidence.rows import UNSEEN, load_beyond, load_published
+from twin.lab.evidence.rows import UNSEEN, load_missing, load_published
 from twin.lab.library import load_facts
 from twin.lab.share import shipped
 from twin.ui import charts
@@ -157,7 +157,7 @@ def test_the_page_counts_what_was_chosen_and_says_what_is_beyond_the_twin(page):
     for shown, (title, rows) in zip(page.dataframe[1:4], made.tables().items(), strict=True):
         assert len(shown.value) == len(rows)
         assert any(title in m.value for m in page.markdown)
-    assert len(page.dataframe[4].value) == len(load_beyond())
+    assert len(page.dataframe[4].value) == len(load_missing())
 
 
 def test_a_search_narrows_the_facts(page):
@@ -196,6 +196,6 @@ def test_rows_are_found_by_words(page, found):
 
 
 def test_what_is_missing_is_told_without_names_of_fields():
-    told = proof.missing_in_words(load_beyond())
+    told = proof.missing_in_words(load_missing())
     assert "deployment." not in told and "models." not in told
     assert told.count("published results") == proof.MISSING

@@ -12,7 +12,7 @@ from tests.lab.plan.small import facts, plan, small
 from tests.lab.plan.test_finish import TIGHT, finished
 from tests.lab.plan.test_search import driven
 from twin.lab.explain.capacity import with_load, with_longer_times, with_span
-from twin.lab.plan.candidates import score, space_of
+from twin.lab.plan.candidates import merit, space_of
 from twin.lab.plan.drive import simulate_one
 from twin.lab.plan.finish import Finish, most_missed_limit
 from twin.lab.plan.search import Search
@@ -86,13 +86,13 @@ def test_no_deployment_that_was_priced_beats_the_first_by_more_than_the_gap(seed
         return
     search, first = finish.search, finish.finalists[0]
     goal, rate = wanted.goal, search.space.rate
-    best = score(goal, first.rate, first.candidate.npus)
-    gap = search.gap(best, {f.candidate.settings for f in finish.finalists})
+    best = merit(goal, first.rate, first.candidate.npus)
+    gap = search.score_gap(best, {f.candidate.settings for f in finish.finalists})
     most, rivals = best * (1.0 + gap) * 1.0001, []
     for c in search.space.candidates:  # those that were refused for their bound too
         needs = rate or most * (1 if goal == "rate" else c.npus)
         may = c.price.bound and not c.price.refused and c.npus <= search.space.machine.npus
-        if may and score(goal, needs, c.npus) >= 0.99999 * most:
+        if may and merit(goal, needs, c.npus) >= 0.99999 * most:
             rivals.append((c, needs))
     rivals.sort(key=lambda pair: -pair[0].price.bound / pair[1])
     r = random.Random(seed)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tests.lab.plan.small import VARY, facts, plan, small
-from twin.lab.plan.answer import brief_text, next_step
-from twin.lab.plan.candidates import chip_shortage, npus_taken, score, space_of
+from twin.lab.plan.answer import brief_text, next_step_text
+from twin.lab.plan.candidates import chip_shortage, merit, npus_taken, space_of
 from twin.lab.plan.question import PlanError, plan_digest, plan_from, plan_from_text, question_text
 from twin.lab.plan.search import Search
 from twin.lab.plan.space import (
@@ -47,7 +47,7 @@ def test_a_next_step_is_named_whatever_kind_of_value_it_sets(path, value, text):
     double = replace(own.price, expected=2.0 * own.price.expected)
     more = tuple(sorted((own.changes | {path: value}).items()))
     search.space.candidates = [own, replace(own, settings=more, price=double)]
-    sentence = next_step(search, own)
+    sentence = next_step_text(search, own)
     assert f" {text}: 100 % more load by formula, no more NPUs." in sentence
 
 
@@ -178,7 +178,7 @@ def test_no_deployment_comes_twice_and_each_that_is_out_says_why():
     assert space.open_candidates and all(
         c.reason for c in space.candidates if c.status != "untested"
     )
-    bounds = [score("npus", c.price.bound, c.npus) for c in space.open_candidates]
+    bounds = [merit("npus", c.price.bound, c.npus) for c in space.open_candidates]
     assert bounds == sorted(bounds, reverse=True)
 
 
@@ -219,9 +219,9 @@ def test_faults_and_controllers_of_the_scenario_are_set_aside_and_named():
 
 
 def test_a_score_is_higher_for_what_the_goal_wants():
-    assert score("npus", 5.0, 8) > score("npus", 9.0, 16)
-    assert score("rate", 9.0, 16) > score("rate", 5.0, 8)
-    assert score("efficiency", 9.0, 8) > score("efficiency", 9.0, 16)
+    assert merit("npus", 5.0, 8) > merit("npus", 9.0, 16)
+    assert merit("rate", 9.0, 16) > merit("rate", 5.0, 8)
+    assert merit("efficiency", 9.0, 8) > merit("efficiency", 9.0, 16)
 
 
 def test_a_deployment_has_no_more_npus_of_a_chip_than_the_machine():

@@ -10,7 +10,7 @@ from tests.draws import FACTOR, some
 from tests.lab.plan.small import facts, plan, small
 from twin.lab.plan.candidates import space_of
 from twin.lab.plan.drive import Simulators, simulate_one
-from twin.lab.plan.search import Search, excess
+from twin.lab.plan.search import Search, excess_shares
 from twin.lab.plan.space import BATCH
 from twin.lab.plan.trial import STORED, judge, scenario_at
 
@@ -50,7 +50,7 @@ def test_a_fifth_of_the_simulations_misses_no_point_of_the_front(load, seed):
         np.array([p for t in each.tested.values() if (p := each.proved_point(t)) is not None])
         for each in (every, search)
     )
-    missed = np.min([excess(every_point, *point) for point in some_points], axis=0)
+    missed = np.min([excess_shares(every_point, *point) for point in some_points], axis=0)
     assert missed.max() <= MISSED  # a point behind the front is missed by less than one on it
 
 

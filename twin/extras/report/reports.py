@@ -13,7 +13,7 @@ from twin.extras.report import document as doc
 from twin.extras.report.document import Part, Point, Series, bars, fold, page, plot, table, tag
 from twin.lab.explain.view import has_one_slo
 from twin.lab.plan.answer import answer_sentences, brief_text, equality_note, loss_text, relax_rows
-from twin.lab.plan.question import LOSSES, Plan, brief_of, plan_digest
+from twin.lab.plan.question import LOSSES, Plan, plan_digest, plan_sentence
 from twin.lab.plan.space import CHOICES
 from twin.lab.sweep.compare import changed_fields
 from twin.lab.sweep.sweep import published_points
@@ -177,7 +177,7 @@ def scenario_section(scenario: Scenario) -> Part:
 def plan_report(plan: Plan, answer: Row) -> str:
     """The answer of a plan, the list of all its deployments included, as one HTML file."""
     texts = [s for s in answer_sentences(dict(answer)) if s]
-    body: list[Part] = [tag("p", plan.scenario.name, ": ", brief_of(plan), cls="soft")]
+    body: list[Part] = [tag("p", plan.scenario.name, ": ", plan_sentence(plan), cls="soft")]
     body += [tag("p", sentence) for sentence in texts[1:]]
     if ranked := answer["ranked"]:
         equal_note = tag("p", f"{equality_note(ranked)}. Five seeds each.", cls="soft")

@@ -68,28 +68,29 @@ class Error:
 
     @property
     def first_or_today(self) -> float:
-        """The first error, or today's if there is none, as a logarithm of speed."""
+        """First error of the row, or today's without one: ln(the twin's speed / published)."""
         return self.today if self.first is None else self.first
 
 
 def quantity_of(row: Row) -> str:
-    """Group of a row's figure: 'ratio', 'decode', 'prefill', 'ttft', 'operator' or 'memory'."""
-    words = row.measure.split(".")
+    """What a row measures: 'ratio', 'decode', 'prefill', 'ttft', 'operator' or 'memory'."""
+    measure_parts = row.measure.split(".")
     if row.against is not None:
         return RATIO
-    if row.family in OPERATORS or words[1:2] in (["layer"], ["profile"]):
+    if row.family in OPERATORS or measure_parts[1:2] in (["layer"], ["profile"]):
         return OPERATOR
     if row.family in ("finite", "benchmark"):
-        return "ttft" if words[-1] == "ttft" else DECODE
+        return "ttft" if measure_parts[-1] == "ttft" else DECODE
     return row.family
 
 
-def levels_of(quantity: str, scenario: Scenario, stack: str) -> Levels:
-    """A row's quantity, chip, stack, serving mode and range of batches: a leaf of the tree."""
+def tree_leaf(quantity: str, scenario: Scenario, stack: str) -> Levels:
+    """Levels that group errors: (quantity, chip, stack, 'colocated' or 'apart', range of decode
+    batches, 0 for other quantities)."""
     mode = "colocated" if scenario.deployment.mode == "colocated" else "apart"
-    batch = batch_range(scenario.deployment.decode.batch_per_npu) if quantity == DECODE else 0
+    exponent = batch_range(scenario.deployment.decode.batch_per_npu) if quantity == DECODE else 0
     chip = chip_of(scenario, "prefill" if quantity in ("prefill", "ttft") else "decode")
-    return quantity, chip, stack, mode, batch
+    return quantity, chip, stack, mode, exponent
 
 
 def batch_range(batch: float) -> int:
@@ -102,7 +103,8 @@ def batch_range(batch: float) -> int:
 
 
 def stack_of(row: Row) -> str:
-    """Name of a row's stack: its scenario's, the supernode's, or an unknown one of its system."""
+    """Name of a published row's serving stack: its scenario's; if that is 'plain', the supernode's
+    for rows of the supernode, otherwise the row's system."""
     stack = scenario_of(row.scenario).deployment.stack
     if stack != PLAIN:
         return stack
@@ -117,23 +119,23 @@ def log_speed(row: Row, error: float) -> float:
 def errors_of(
     rows: Sequence[Row], firsts: Mapping[str, First], today: Mapping[str, float]
 ) -> list[Error]:
-    """Errors of judged rows and of rows in sight; `firsts`: first answers by row id; `today`:
-    today's errors by row id, as twin / published - 1 (a missing one: the first)."""
+    """Errors of judged rows with a first answer or of kind 'seen'. firsts: first answers by row id;
+    today: today's errors by row id, as twin / published - 1 (missing: the first)."""
     errors = []
     for row in rows:
-        first_entry = firsts.get(row.id)
-        if row.kind in UNJUDGED or row.at_most or (first_entry is None and row.kind != "seen"):
+        answer = firsts.get(row.id)
+        if row.kind in UNJUDGED or row.at_most or (answer is None and row.kind != "seen"):
             continue
-        if (error := today.get(row.id, None if first_entry is None else first_entry.error)) is None:
+        if (error_now := today.get(row.id, None if answer is None else answer.error)) is None:
             continue
         scenario = scenario_of(row.scenario)
         errors.append(
             Error(
                 row.id, row.system, row.source, scenario.deployment.model,
-                levels_of(quantity_of(row), scenario, stack_of(row)),
+                tree_leaf(quantity_of(row), scenario, stack_of(row)),
                 scenario.deployment.decode.batch_per_npu,
-                None if first_entry is None else log_speed(row, first_entry.error),
-                log_speed(row, error),
+                None if answer is None else log_speed(row, answer.error),
+                log_speed(row, error_now),
             )
         )  # fmt: skip
     return errors
@@ -175,76 +177,77 @@ class Bands:
     """The tree of errors; `band` gives the band of any leaf, with or without rows."""
 
     def __init__(self, errors: Sequence[Error]) -> None:
-        """Fit the tree to errors. Raises ValueError if none is a first error."""
+        """Fit the bands to errors of rows. Raises ValueError if none has a first error."""
         self.errors = sorted(errors, key=lambda e: e.first is None)
         unseen = [error for error in self.errors if error.first is not None]
         if not unseen:
             raise ValueError("bands need at least one row with a first error")
-        self._scales = _scales(unseen)
-        row_scales = np.array([self._scale_of(error.levels[0]) for error in self.errors])
+        self._scales = _error_scales(unseen)
+        row_scales = np.array([self._error_scale(error.levels[0]) for error in self.errors])
         todays = np.array([error.today for error in self.errors]) / row_scales
         first = np.array([error.first for error in unseen], dtype=float) / row_scales[: len(unseen)]
         self._numbers: list[dict[Levels, int]] = [{} for _ in LEVELS]
         self._codes = _branch_numbers([error.levels for error in self.errors], self._numbers)
-        depths = sum((level[:, None] == level).astype(int) for level in self._codes.T)  # by pair
-        self._variogram = _variogram(self._codes[: len(unseen)], first, depths)
-        covariance = self._variogram[0] - self._variogram[depths]
+        shared = sum((level[:, None] == level).astype(int) for level in self._codes.T)  # by pair
+        self._variogram = _variogram(self._codes[: len(unseen)], first, shared)
+        covariance = self._variogram[0] - self._variogram[shared]
         np.fill_diagonal(covariance, self._variogram[0])
-        inverse = np.linalg.inv(covariance + 1e-9 * np.eye(len(todays)))
-        self._weight = inverse.sum(axis=1)
+        inverse_covariance = np.linalg.inv(covariance + 1e-9 * np.eye(len(todays)))
+        self._weight = inverse_covariance.sum(axis=1)
         self._weight_sum = float(self._weight.sum())
         self._mean = float(self._weight @ todays) / self._weight_sum
-        self._pull = inverse @ (todays - self._mean)
-        self._inverse = inverse
+        self._pull = inverse_covariance @ (todays - self._mean)
+        self._inverse = inverse_covariance
         # Each row as the others predict it (Dubrule, Mathematical geology 15, 1983).
-        projection = inverse - np.outer(self._weight, self._weight) / self._weight_sum
-        residual_variance = np.maximum(np.diag(projection)[: len(unseen)], 1e-12)
-        predicted = todays[: len(unseen)] - (projection @ todays)[: len(unseen)] / residual_variance
-        self._apart = (first - predicted) * np.sqrt(residual_variance)
+        projection = inverse_covariance - np.outer(self._weight, self._weight) / self._weight_sum
+        precision = np.maximum(np.diag(projection)[: len(unseen)], 1e-12)
+        predicted = todays[: len(unseen)] - (projection @ todays)[: len(unseen)] / precision
+        self._apart = (first - predicted) * np.sqrt(precision)
         self._priors = _variance_factors(projection, todays, first, self.errors)
 
     def band(self, levels: Levels) -> Band:
-        """The band of a leaf (`levels_of`). A stack without rows has that of all other systems."""
+        """Expected error of a figure with these levels (`tree_leaf`); with a stack that has no
+        rows, that of all other systems."""
         leaf_codes = [ids.get(levels[: depth + 1], -1) for depth, ids in enumerate(self._numbers)]
         shared_levels = (self._codes == leaf_codes).sum(axis=1)
         covariance = self._variogram[0] - self._variogram[shared_levels]
         centre = self._mean + float(covariance @ self._pull)
         weight_gap = 1.0 - float(covariance @ self._weight)
-        explained_share = covariance @ self._inverse @ covariance
-        variance = float(self._variogram[0] - explained_share + weight_gap**2 / self._weight_sum)
+        explained_variance = covariance @ self._inverse @ covariance
+        variance = float(self._variogram[0] - explained_variance + weight_gap**2 / self._weight_sum)
         residuals = self._apart[self._codes[: len(self._apart), STACK - 1] == leaf_codes[STACK - 1]]
         prior = self._priors.get(levels[0], max(self._priors.values()))
         variance_factor = (PRIOR * prior + float(residuals @ residuals)) / (PRIOR + len(residuals))
-        scale = self._scale_of(levels[0])
+        scale = self._error_scale(levels[0])
         spread = scale * math.sqrt(max(variance, 0.0) * variance_factor)
         if 0 < len(residuals) < PRIOR:  # of so few rows none makes a stack less known than none
             spread = min(spread, self.band((levels[0], *[None] * (len(LEVELS) - 1))).spread)
         return Band(scale * centre, max(spread, DIGITS), PRIOR + len(residuals), len(residuals))
 
-    def _scale_of(self, quantity: Hashable) -> float:
+    def _error_scale(self, quantity: Hashable) -> float:
         """Root mean square error of a quantity; the worst quantity's, if it has no first errors."""
         return self._scales.get(quantity, max(self._scales.values()))
 
 
 def _variance_factors(
-    projected: Vector, today: Vector, firsts: Vector, errors: Sequence[Error]
+    projection: Vector, todays: Vector, firsts: Vector, errors: Sequence[Error]
 ) -> dict[Hashable, float]:
-    """Factors on the variance by quantity (None: of all), with which MOST of the first errors lie
-    within bands made without a row's system or source (closed form: Dubrule; by groups: Barber et
-    al., Annals of statistics 49, 2021); 1 without other groups. Quantities of fewer than PRIOR rows
-    are left out. projected: matrix f8[rows, rows]; today, firsts: scaled errors."""
-    residuals = projected @ today
+    """Factors on a band's variance by quantity (None: of all) with which MOST first errors lie
+    within bands made without the row's system or source (closed form: Dubrule; by groups: Barber et
+    al., Annals of statistics 49, 2021); {None: 1} with one system and source; without quantities of
+    fewer than PRIOR rows. projection: f8[rows, rows]; todays, firsts: scaled errors."""
+    residuals = projection @ todays
     deviations_by_key: dict[Hashable, list[float]] = {}
     for groups in ([by_system(error) for error in errors], [by_source(error) for error in errors]):
         if len(set(groups)) == 1:  # no other is there to predict it
             continue
         for group in dict.fromkeys(groups):
-            rows = np.flatnonzero([other == group for other in groups])
-            inverse = np.linalg.pinv(projected[np.ix_(rows, rows)])
-            expected = today[rows] - inverse @ residuals[rows]
-            spread = np.sqrt(np.maximum(np.diag(inverse), 1e-12))
-            for i, row in enumerate(rows[rows < len(firsts)]):  # those come first in a group
-                deviation = abs(firsts[row] - expected[i]) / spread[i]
+            indices = np.flatnonzero([other == group for other in groups])
+            block_inverse = np.linalg.pinv(projection[np.ix_(indices, indices)])
+            predicted = todays[indices] - block_inverse @ residuals[indices]
+            spreads = np.sqrt(np.maximum(np.diag(block_inverse), 1e-12))
+            for i, row in enumerate(indices[indices < len(firsts)]):  # those come first in a group
+                deviation = abs(firsts[row] - predicted[i]) / spreads[i]
                 for key in (None, errors[row].levels[0]):
                     deviations_by_key.setdefault(key, []).append(deviation)
     t_quantile = student_t(0.5 + 0.5 * MOST, PRIOR)
@@ -255,39 +258,40 @@ def _variance_factors(
     } or {None: 1.0}
 
 
-def _scales(first_errors: Sequence[Error]) -> dict[Hashable, float]:
-    """Root mean square first error by quantity: each system once, with PRIOR rows of the worst."""
-    squares_by_quantity: dict[Hashable, dict[str, list[float]]] = {}
+def _error_scales(first_errors: Sequence[Error]) -> dict[Hashable, float]:
+    """Root mean square first error by quantity, over systems, with PRIOR rows of the worst one."""
+    error_squares: dict[Hashable, dict[str, list[float]]] = {}
     for error in first_errors:
-        squares_by_system = squares_by_quantity.setdefault(error.levels[0], {})
+        squares_by_system = error_squares.setdefault(error.levels[0], {})
         squares_by_system.setdefault(error.system, []).append(error.first_or_today**2)
     mean_squares = {
         q: float(np.mean([np.mean(squares) for squares in by_system.values()]))
-        for q, by_system in squares_by_quantity.items()
+        for q, by_system in error_squares.items()
     }
-    counts = {q: sum(map(len, by_system.values())) for q, by_system in squares_by_quantity.items()}
-    candidates = [q for q in mean_squares if counts[q] >= PRIOR] or list(mean_squares)
-    worst_mean = max(mean_squares[q] for q in candidates)
+    counts = {q: sum(map(len, by_system.values())) for q, by_system in error_squares.items()}
+    frequent_quantities = [q for q in mean_squares if counts[q] >= PRIOR] or list(mean_squares)
+    worst_square = max(mean_squares[q] for q in frequent_quantities)
     return {
-        q: max(math.sqrt((counts[q] * mean + PRIOR * worst_mean) / (counts[q] + PRIOR)), DIGITS)
+        q: max(math.sqrt((counts[q] * mean + PRIOR * worst_square) / (counts[q] + PRIOR)), DIGITS)
         for q, mean in mean_squares.items()
     }
 
 
 def _branch_numbers(leaves: Sequence[Levels], numbers: list[dict[Levels, int]]) -> NDArray[np.intp]:
-    """Branch number of each leaf at each level, i[leaves, levels]; `numbers` gets the new ones."""
+    """Number of the branch of each leaf (an error's levels) at each level, i[leaves, levels].
+    numbers: for each level the number by branch; gets new branches."""
     return np.array([
         [ids.setdefault(leaf[: depth + 1], len(ids)) for depth, ids in enumerate(numbers)]
         for leaf in leaves
     ])  # fmt: skip
 
 
-def _variogram(codes: NDArray[np.intp], errors: Vector, levels: NDArray[np.intp]) -> Vector:
-    """Half the mean squared difference of errors, f8[levels + 1] by number of levels that two rows
-    share (`levels`, by pair), never rising: a mean over pairs of branches, so that many rows of one
-    stack count once; 1 without a pair."""
+def _variogram(codes: NDArray[np.intp], errors: Vector, shared_levels: NDArray[np.intp]) -> Vector:
+    """Half the mean squared difference of two rows' errors by number of levels that they share,
+    f8[levels + 1], never rising; 1 without a pair. A mean over pairs of branches: many rows of one
+    stack count once. codes: branch numbers; shared_levels: i[rows, rows], how many."""
     rows, other_rows = np.triu_indices(len(errors), 1)
-    depths = levels[rows, other_rows]
+    depths = shared_levels[rows, other_rows]
     root_gaps = np.sqrt(np.abs(errors[rows] - errors[other_rows]))
     half_variances = np.full(len(LEVELS) + 1, np.nan)
     for depth in range(len(LEVELS) + 1):
@@ -303,8 +307,8 @@ def _variogram(codes: NDArray[np.intp], errors: Vector, levels: NDArray[np.intp]
     if np.isnan(half_variances).all():
         return np.ones(len(LEVELS) + 1)
     half_variances = np.fmax.accumulate(half_variances[::-1])[::-1]  # nan: nothing deeper is known
-    last_known = half_variances[~np.isnan(half_variances)][-1]
-    return np.maximum(np.nan_to_num(half_variances, nan=last_known), DIGITS**2)
+    deepest_known = half_variances[~np.isnan(half_variances)][-1]
+    return np.maximum(np.nan_to_num(half_variances, nan=deepest_known), DIGITS**2)
 
 
 # What bands hold of rows that they have not seen.
@@ -315,8 +319,8 @@ def bands_without(
     by: Callable[[Error], Any],
     leaves: Mapping[str, tuple[Any, Levels]] | None = None,
 ) -> dict[str, Band]:
-    """Band of each row, made without errors of its group; by: group of an error, as its system or
-    source; leaves: group and leaf by row (None: those of the errors)."""
+    """Band by row id, made without errors of the row's group. by: function that gives an error's
+    group, as its system; leaves: (group, levels) by row id (None: those of the errors)."""
     leaves = leaves or {error.row: (by(error), error.levels) for error in errors}
     bands: dict[str, Band] = {}
     for group in dict.fromkeys(group for group, _ in leaves.values()):
@@ -346,23 +350,24 @@ class Coverage:
 
     @property
     def text(self) -> str:
-        """Both shares in per cent and the number of rows: '57 and 81 % of 54'."""
+        """Both shares of rows within their bands, and the number of rows: '57 and 81 % of 54'."""
         return f"{100 * self.half:.0f} and {100 * self.most:.0f} % of {self.rows}"
 
 
 def coverage(
     errors: Sequence[Error], bands: Mapping[str, Band], seen: bool = False
 ) -> list[Coverage]:
-    """Share of first errors (seen: of rows in sight) within bands: of all rows, and by quantity."""
+    """Shares of errors that lie within the rows' bands (by row id): of all rows, then by quantity.
+    seen: of rows whose figure was in sight; else first errors."""
     judgements = [error for error in errors if error.row in bands and (error.first is None) == seen]
-    errors_by_name = {"all": judgements}
+    errors_by_quantity = {"all": judgements}
     for error in judgements:
-        errors_by_name.setdefault(str(error.levels[0]), []).append(error)
+        errors_by_quantity.setdefault(str(error.levels[0]), []).append(error)
     return [
-        Coverage(name, len(named_errors), *(
-            float(np.mean([bands[e.row].holds(e.first_or_today, share) for e in named_errors]))
+        Coverage(quantity, len(quantity_errors), *(
+            float(np.mean([bands[e.row].holds(e.first_or_today, share) for e in quantity_errors]))
             for share in (HALF, MOST)))
-        for name, named_errors in errors_by_name.items() if named_errors
+        for quantity, quantity_errors in errors_by_quantity.items() if quantity_errors
     ]  # fmt: skip
 
 
@@ -378,25 +383,25 @@ def _bands_without_system() -> dict[str, Band]:
     """Band of every judged row by its id, made without rows of its system."""
     errors, _ = error_record()
     quantities = {error.levels[0] for error in errors}
-    rows = [r for r in load_published() if r.kind not in UNJUDGED and quantity_of(r) in quantities]
-    leaf_by_row = {
-        r.id: (r.system, levels_of(quantity_of(r), scenario_of(r.scenario), stack_of(r)))
-        for r in rows
+    system_and_levels = {
+        row.id: (row.system, tree_leaf(quantity_of(row), scenario_of(row.scenario), stack_of(row)))
+        for row in load_published()
+        if row.kind not in UNJUDGED and quantity_of(row) in quantities
     }
-    return bands_without(errors, by_system, leaf_by_row)
+    return bands_without(errors, by_system, system_and_levels)
 
 
 def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
     """By row id: low and high end of twin / published - 1 in a band made without the row's system,
     and whether its first error lies within (None: it has none)."""
-    bands, first_errors, ends_by_row = _bands_without_system(), load_first_answers(), {}
+    bands, first_answers, ends_by_row = _bands_without_system(), load_first_answers(), {}
     for row in load_published():
         if row.id not in bands:
             continue
         low_log, high_log = bands[row.id].ends()
         if log_speed(row, 1.0) < 0.0:
             low_log, high_log = -high_log, -low_log
-        answer = None if row.at_most else first_errors.get(row.id)
+        answer = None if row.at_most else first_answers.get(row.id)
         is_inside = None if answer is None else bands[row.id].holds(log_speed(row, answer.error))
         ends_by_row[row.id] = (math.expm1(low_log), math.expm1(high_log), is_inside)
     return ends_by_row
@@ -404,7 +409,8 @@ def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
 
 @lru_cache(maxsize=1)
 def coverages() -> dict[str, list[Coverage]]:
-    """Coverage of bands by what was left out of them; first overall, then by quantity."""
+    """Shares of errors that lie within bands, of all rows and then by quantity; keys: of which
+    errors, and what was left out when the bands were made."""
     errors, _ = error_record()
     bands = _bands_without_system()
     return {
@@ -415,10 +421,10 @@ def coverages() -> dict[str, list[Coverage]]:
 
 
 def coverage_texts() -> list[str]:
-    """Sentences on the coverage of bands, one for each way of leaving rows out."""
+    """Sentences: what share of errors lies within bands that were made without these rows."""
     sentences = []
-    for subject, (overall, *quantities) in coverages().items():
-        quantity_text = ", ".join(f"{part.rows_of} {part.text}" for part in quantities)
+    for subject, (overall, *quantity_coverages) in coverages().items():
+        quantity_text = ", ".join(f"{each.rows_of} {each.text}" for each in quantity_coverages)
         shares_text = f"{100 * HALF:.0f} and {100 * MOST:.0f} %"
         sentences.append(f"Bands of {shares_text} hold {overall.text} {subject} ({quantity_text}).")
     return sentences
@@ -427,10 +433,10 @@ def coverage_texts() -> list[str]:
 # Ratios of two figures, where most of the error cancels.
 
 
-def error_of_ratio(errors: Sequence[Error], levels: Levels, model: str) -> tuple[float, int]:
-    """Error, as a logarithm, within which MOST of the recorded ratios of two deployments of one
-    stack lie, and the number of pairs of this machine, stack, mode and model; (inf, 0) without a
-    pair. Each branch counts once, all other systems together as PRIOR rows."""
+def ratio_error_and_pairs(errors: Sequence[Error], levels: Levels, model: str) -> tuple[float, int]:
+    """(error, as a logarithm, within which MOST recorded ratios of two deployments of one stack
+    lie; number of pairs of rows of this machine, stack, mode and model); (inf, 0) without any pair.
+    Each branch counts once, all other systems together as PRIOR rows."""
     unseen_errors = [entry for entry in errors if entry.first is not None]
     errors_by_branch: dict[tuple[Hashable, ...], list[float]] = {}
     rows_by_branch: dict[tuple[Hashable, ...], int] = {}
@@ -447,16 +453,16 @@ def error_of_ratio(errors: Sequence[Error], levels: Levels, model: str) -> tuple
                 )
         rows_by_branch[branch] = rows_by_branch.get(branch, 0) + 1
     own_stack_and_model = (*levels[1 : STACK + 1], model)
-    pair_errors, weights, own_pairs = [], [], 0
-    for branch, branch_pairs in errors_by_branch.items():
+    ratio_errors, weights, own_pair_count = [], [], 0
+    for branch, branch_errors in errors_by_branch.items():
         is_own = branch[: len(own_stack_and_model)] == own_stack_and_model
-        own_pairs += len(branch_pairs) * is_own
+        own_pair_count += len(branch_errors) * is_own
         branch_weight = rows_by_branch[branch] if is_own else PRIOR / max(1, len(errors_by_branch))
-        pair_errors += branch_pairs
-        weights += [branch_weight / len(branch_pairs)] * len(branch_pairs)
-    if not pair_errors:
+        ratio_errors += branch_errors
+        weights += [branch_weight / len(branch_errors)] * len(branch_errors)
+    if not ratio_errors:
         return math.inf, 0
-    order = np.argsort(pair_errors)
-    weight_sums = np.cumsum(np.array(weights)[order])
+    sorted_indices = np.argsort(ratio_errors)
+    weight_sums = np.cumsum(np.array(weights)[sorted_indices])
     index = int(np.searchsorted(weight_sums, MOST * weight_sums[-1]))
-    return max(float(np.array(pair_errors)[order][index]), DIGITS), own_pairs
+    return max(float(np.array(ratio_errors)[sorted_indices][index]), DIGITS), own_pair_count

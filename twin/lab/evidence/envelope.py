@@ -39,13 +39,13 @@ class Aspect:
     path: str = ""  # of the field whose value it is, or whose options the names are
     read: Callable[[Configuration, Facts], Value] | None = None  # None: the field's value
 
-    def value_of(self, c: Configuration, facts: Facts) -> Value:
-        """Value of a configuration in this aspect."""
-        return _field_value(self.path, c) if self.read is None else self.read(c, facts)
+    def value_of(self, config: Configuration, facts: Facts) -> Value:
+        """Value of a configuration in this aspect; None: it says nothing about it."""
+        return _field_value(self.path, config) if self.read is None else self.read(config, facts)
 
     @property
     def title(self) -> str:
-        """The name as it begins a sentence."""
+        """The aspect's name with a capital first letter."""
         return self.name[0].upper() + self.name[1:]
 
     def value_text(self, value: float | str, facts: Facts) -> str:
@@ -53,8 +53,8 @@ class Aspect:
         if not isinstance(value, str):
             return f"{value:,.6g}"
         field = field_info(self.path)
-        title = f"{field.files}.{value}.title" if field else ""
-        return str(facts[title].value) if title in facts else choice_label(self.path, value)
+        title_key = f"{field.files}.{value}.title" if field else ""
+        return str(facts[title_key].value) if title_key in facts else choice_label(self.path, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,78 +71,78 @@ class AspectRange:
         if all(isinstance(value, str) for value in self.values):
             return ", ".join(texts)
         range_text = f"{texts[0]} to {texts[-1]}" if len(texts) > 1 else texts[0]
-        only_text = "" if len(texts) > 1 else " only"
-        return f"{range_text} {self.aspect.unit}".rstrip() + only_text
+        only_suffix = "" if len(texts) > 1 else " only"
+        return f"{range_text} {self.aspect.unit}".rstrip() + only_suffix
 
     def holds(self, value: float | str) -> bool:
-        """Whether a value is within the range."""
+        """Whether a number is within the range of published rows, or a name is one of theirs."""
         if isinstance(value, str):
             return value in self.values
-        numbers = [limit for limit in self.values if not isinstance(limit, str)]
+        numbers = [each for each in self.values if not isinstance(each, str)]
         return bool(numbers) and numbers[0] <= value <= numbers[-1]
 
 
-def _pool_chip(c: Configuration, _facts: Facts) -> Value:
-    """Name of the chip of a configuration's pool."""
-    return chip_of(c.scenario, "prefill" if c.pool == "prefill" else "decode")
+def _pool_chip(config: Configuration, _facts: Facts) -> Value:
+    """Name of the chip of a configuration's measured pool."""
+    return chip_of(config.scenario, "prefill" if config.pool == "prefill" else "decode")
 
 
-def _ep_dies(role: str, c: Configuration, facts: Facts) -> Value:
+def _ep_dies(role: str, config: Configuration, facts: Facts) -> Value:
     """EP degree in dies of a configuration's pool; role: prefill or decode."""
-    if c.pool == "exchange":
-        return float(c.args["ep"])
-    dies_per_npu = load_chip(facts, chip_of(c.scenario, role)).dies_per_npu
-    deployment = c.scenario.deployment
+    if config.pool == "exchange":
+        return float(config.args["ep"])
+    dies_per_npu = load_chip(facts, chip_of(config.scenario, role)).dies_per_npu
+    deployment = config.scenario.deployment
     section = "colocated" if deployment.mode == "colocated" else role
     return float(getattr(deployment, section).npus_per_instance * dies_per_npu)
 
 
-def _mean_context(sparse: bool, c: Configuration, facts: Facts) -> Value:
+def _mean_context(sparse: bool, config: Configuration, facts: Facts) -> Value:
     """Mean decode context in tokens of a model with sparse attention (`sparse`) or without; None
     for the other kind, a recorded trace or an exchange alone."""
-    workload = c.scenario.workload
-    is_sparse = load_shape(facts, c.scenario.deployment.model).index_top_k > 0
-    if workload.arrivals == "trace" or c.pool == "exchange" or is_sparse != sparse:
+    workload = config.scenario.workload
+    is_sparse = load_shape(facts, config.scenario.deployment.model).index_top_k > 0
+    if workload.arrivals == "trace" or config.pool == "exchange" or is_sparse != sparse:
         return None  # long contexts of sparse attention say nothing of those of all tokens
     prompt_tokens, answer_tokens, *_ = mean_lengths(workload, facts)
     return prompt_tokens + 0.5 * answer_tokens
 
 
-def _mean_prompt(c: Configuration, facts: Facts) -> Value:
+def _mean_prompt(config: Configuration, facts: Facts) -> Value:
     """Mean prompt length in tokens; None for a recorded trace."""
-    workload = c.scenario.workload
+    workload = config.scenario.workload
     return None if workload.arrivals == "trace" else mean_lengths(workload, facts).input_tokens
 
 
-def _draft_field(name: str, c: Configuration, _facts: Facts) -> Value:
-    """Value of a decode field by its name; None without draft tokens."""
-    decode = c.scenario.deployment.decode
+def _draft_field(name: str, config: Configuration, _facts: Facts) -> Value:
+    """Value of the field `name` of the decode section; None without draft tokens."""
+    decode = config.scenario.deployment.decode
     return getattr(decode, name) if decode.mtp_draft_tokens else None
 
 
-def _expert_skew(c: Configuration, facts: Facts) -> Value:
+def _expert_skew(config: Configuration, facts: Facts) -> Value:
     """Skew of expert popularity, 0 if popularity is not skewed; None if placement is perfect."""
-    experts = c.scenario.experts
+    experts = config.scenario.experts
     if experts.placement == "perfect":
         return None
     return experts.skew if experts.popularity == "skewed" else 0.0
 
 
-def _reused_share(c: Configuration, facts: Facts) -> Value:
+def _reused_share(config: Configuration, facts: Facts) -> Value:
     """Share of prompt tokens in the memory pool; None without one, with a trace or sessions."""
-    workload = c.scenario.workload
-    varies = workload.arrivals == "trace" or workload.prefix == "sessions"
-    if varies or not c.scenario.memory_pool.enabled:
+    workload = config.scenario.workload
+    share_varies = workload.arrivals == "trace" or workload.prefix == "sessions"
+    if share_varies or not config.scenario.memory_pool.enabled:
         return None
     reused_share = workload.shared_fraction if workload.prefix == "shared" else 0.0
-    return float(c.args.get("hit_share", reused_share))
+    return float(config.args.get("hit_share", reused_share))
 
 
-def _field_value(path: str, c: Configuration) -> Value:
-    """Value of a field by its path ('on', 'off' for switches); None if a colocated one lacks it."""
-    if c.scenario.deployment.mode == "colocated" and path.startswith("deployment.prefill"):
+def _field_value(path: str, config: Configuration) -> Value:
+    """Value of a field by path, switches as 'on', 'off'; None for prefill fields if colocated."""
+    if config.scenario.deployment.mode == "colocated" and path.startswith("deployment.prefill"):
         return None
-    value = scenario_value(c.scenario, path)
+    value = scenario_value(config.scenario, path)
     if isinstance(value, bool):
         return "on" if value else "off"
     return value if isinstance(value, str) else float(value)
@@ -214,15 +214,15 @@ def aspect_ranges(
 
 @lru_cache(maxsize=16)
 def _published_ranges(facts: Facts, chip: str) -> tuple[AspectRange, ...]:
-    """Ranges of the published rows of a chip, computed once."""
+    """Range of each aspect over the published rows of a chip ('': all), computed once."""
     return tuple(aspect_ranges(facts, _published_configurations(), chip))
 
 
-def _applies(aspect: Aspect, c: Configuration) -> bool:
-    """Whether an aspect applies to a configuration."""
-    if c.pool == "exchange":
+def _applies(aspect: Aspect, config: Configuration) -> bool:
+    """Whether an aspect concerns the pool that a configuration measures."""
+    if config.pool == "exchange":
         return aspect.pool in ("", "decode") and aspect.name not in NOT_OF_EXCHANGE
-    return bool(c.pool) and aspect.pool in ("", c.pool)
+    return bool(config.pool) and aspect.pool in ("", config.pool)
 
 
 NOT_OF_EXCHANGE = {
@@ -239,13 +239,13 @@ def outside_evidence(
     chips = {pool.chip for pool in pools_by_role(scenario).values()} | {scenario.supernode.chip}
     if unknown_chips := sorted(chips - {*facts.names("chips")}):
         raise FactError(f"no chip is named {unknown_chips[0]}: add it to data/chips")
-    texts = []
+    remarks = []
     roles = [role for role, *_ in pools(scenario)]
     if roles == ["colocated"]:
         roles = ["prefill", "decode"]
-        on_chip = [c for c in known if _pool_chip(c, facts) == chip_of(scenario, "decode")]
-        if all(each.scenario.deployment.mode != "colocated" for each in on_chip):
-            texts.append(
+        chip_configs = [c for c in known if _pool_chip(c, facts) == chip_of(scenario, "decode")]
+        if all(each.scenario.deployment.mode != "colocated" for each in chip_configs):
+            remarks.append(
                 "Prefill and decode share their iterations (colocated); every published row on "
                 "this chip measures the two pools apart."
             )
@@ -253,21 +253,21 @@ def outside_evidence(
     for role in roles:
         roles_by_chip.setdefault(chip_of(scenario, role), []).append(role)
     for chip, chip_roles in roles_by_chip.items():
-        for extent in aspect_ranges(facts, rows, chip):  # None: published rows, whose are stored
-            pool = extent.aspect.pool
+        for span in aspect_ranges(facts, rows, chip):  # None: published rows, whose are stored
+            pool = span.aspect.pool
             if pool and pool not in chip_roles:
                 continue
-            value = extent.aspect.value_of(
+            value = span.aspect.value_of(
                 Configuration("", pool or chip_roles[0], scenario, {}), facts
             )
-            if value is not None and not extent.holds(value):
-                unit = f" {extent.aspect.unit}" if extent.aspect.unit else ""
-                text, ranges = extent.aspect.value_text(value, facts), extent.text(facts)
-                texts.append(f"{extent.aspect.title}: {text}{unit}; published rows have {ranges}.")
+            if value is not None and not span.holds(value):
+                unit = f" {span.aspect.unit}" if span.aspect.unit else ""
+                shown, limits = span.aspect.value_text(value, facts), span.text(facts)
+                remarks.append(f"{span.aspect.title}: {shown}{unit}; published rows have {limits}.")
     for has_feature, sentence in UNCOMMON:
         if has_feature(scenario) and not any(has_feature(each.scenario) for each in known):
-            texts.append(f"No published row {sentence}.")
-    return [*dict.fromkeys(texts), *_traffic_remarks(scenario, known)]
+            remarks.append(f"No published row {sentence}.")
+    return [*dict.fromkeys(remarks), *_traffic_remarks(scenario, known)]
 
 
 # What a scenario may have and no published row has.

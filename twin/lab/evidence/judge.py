@@ -56,7 +56,7 @@ class MeasureInput:
 
     @property
     def steady_state(self) -> Prediction:
-        """Steady state by formula with every slot taken."""
+        """Steady state of the scenario by formula, every slot taken, with the row's `hit_share`."""
         traffic = full_traffic(self.scenario, self.facts, float(self.args.get("hit_share", 0.0)))
         return predict_steady(self.scenario, self.facts, traffic=traffic)
 
@@ -76,13 +76,13 @@ def answer_row(row: Row, facts: Facts) -> float:
     row_facts = facts.replaced(row.facts)
     if row.family not in MEASURES:
         raise EvidenceError(f"row {row.id} measures {row.measure!r}: take one of {list(MEASURES)}")
-    name_parts = row.measure.split(".")[1:]
-    measure = MEASURES[row.family]
-    answer = measure(name_parts, MeasureInput(scenario_of(row.scenario), row_facts, row.args))
+    parts = row.measure.split(".")[1:]
+    compute = MEASURES[row.family]
+    answer = compute(parts, MeasureInput(scenario_of(row.scenario), row_facts, row.args))
     if row.against is not None:
         other_args = {key.removeprefix("against_"): value for key, value in row.args.items()
                  if key.startswith("against_")}  # fmt: skip
-        answer /= measure(name_parts, MeasureInput(scenario_of(row.against), row_facts, other_args))
+        answer /= compute(parts, MeasureInput(scenario_of(row.against), row_facts, other_args))
     return float(answer) * float(row.args.get("times", 1.0)) * TO_UNIT.get(row.unit, 1.0)
 
 
@@ -97,29 +97,29 @@ def _decode_figure(parts: Sequence[str], case: MeasureInput) -> float:
     prediction = case.steady_state
     decode, traffic = prediction.decode, full_traffic(case.scenario, case.facts)
     if "requests" in case.args:  # on an instance: fewer than it has slots
-        role, hot_table = prediction.costs.decode_role, case.assembly.decode_imbalance.table
+        role, imbalance = prediction.costs.decode_role, case.assembly.decode_imbalance.table
         assert role is not None
         rank_requests = float(case.args["requests"]) / role.ranks
-        decode = predict_decode(prediction.costs, traffic, hot_table, rank_requests, "clients")
+        decode = predict_decode(prediction.costs, traffic, imbalance, rank_requests, "clients")
     assert decode is not None
     layers = prediction.costs.shape.layers
     if parts[0] == "profile":
         seconds_by_operator = alone.profile_of_mean_die(prediction, traffic, case.facts)
         return math.fsum(seconds_by_operator[name] for name in parts[1].split("+")) / layers
     if parts[0] == "layer":
-        names = parts[1].split("+") if len(parts) > 1 else LAYER
-        return math.fsum(decode.operators.get(name, 0.0) for name in names) / layers
+        operator_names = parts[1].split("+") if len(parts) > 1 else LAYER
+        return math.fsum(decode.operators.get(name, 0.0) for name in operator_names) / layers
     return {"tpot": decode.tpot_s, "iteration": decode.iteration_s,
             "throughput": decode.tokens_per_s_per_npu}[parts[0]]  # fmt: skip
 
 
 def _throughput_under_slo(case: MeasureInput) -> float:
     """Decode tokens/s per NPU of the largest batch that meets the scenario's TPOT; 0 for none."""
-    target = largest_batch(Priced(case.scenario, case.facts), 1e-3 * case.scenario.slo.tpot_ms)
-    if not target.batch_per_npu:
+    slo_batch = largest_batch(Priced(case.scenario, case.facts), 1e-3 * case.scenario.slo.tpot_ms)
+    if not slo_batch.batch_per_npu:
         return 0.0
-    at_batch = {"deployment.decode.batch_per_npu": target.batch_per_npu}
-    prediction = replace(case, scenario=with_overrides(case.scenario, at_batch)).steady_state
+    batch_override = {"deployment.decode.batch_per_npu": slo_batch.batch_per_npu}
+    prediction = replace(case, scenario=with_overrides(case.scenario, batch_override)).steady_state
     assert prediction.decode is not None
     return prediction.decode.tokens_per_s_per_npu
 
@@ -130,11 +130,11 @@ def _prefill_figure(parts: Sequence[str], case: MeasureInput) -> float:
     prefill = prediction.prefill
     assert prefill is not None
     if parts[0] == "layer":
-        names = parts[1].split("+") if len(parts) > 1 else PREFILL_LAYER
+        operator_names = parts[1].split("+") if len(parts) > 1 else PREFILL_LAYER
         layers = prediction.costs.prefill.moe_layers  # the MTP module's included
-        if len(parts) == 1 or names[0] not in MOE_ONLY:
+        if len(parts) == 1 or operator_names[0] not in MOE_ONLY:
             layers += prediction.costs.prefill.dense_layers
-        return math.fsum(prefill.operators.get(name, 0.0) for name in names) / layers
+        return math.fsum(prefill.operators.get(name, 0.0) for name in operator_names) / layers
     return {"throughput": prefill.tokens_per_s_per_npu, "batch": prefill.batch_s,
             "requests": prefill.requests_per_s}[parts[0]]  # fmt: skip
 
@@ -147,7 +147,8 @@ def _exchange_s(parts: Sequence[str], case: MeasureInput) -> float:
 
 
 def _stream_s(parts: Sequence[str], case: MeasureInput) -> float:
-    """Seconds of a decode stream (`parts`: attention or not) of a microbatch, as in the paper."""
+    """Seconds of one of the two streams of a decode microbatch, as the paper splits them: of
+    attention if `parts` is ['attention'], else of the rest."""
     traffic, assembly = full_traffic(case.scenario, case.facts), case.assembly
     streams_s = alone.decode_streams_s(assembly.costs, traffic, assembly.decode_imbalance.table)
     return streams_s[0] if parts[0] == "attention" else streams_s[1]
@@ -162,8 +163,8 @@ def _kernel_s(parts: Sequence[str], case: MeasureInput) -> float:
 
 
 def _finite_figure(parts: Sequence[str], case: MeasureInput) -> float:
-    """Mean TPOT in seconds or tokens/s per NPU (second of `parts`) of a number of requests at once,
-    which `drain` decodes and `burst` prefills too (first of `parts`)."""
+    """Mean TPOT in s ('tpot') or tokens/s per NPU (parts[1]) of requests that begin together on a
+    colocated instance: parts[0] is 'drain' (a queue whose answers drain) or 'burst'."""
     decode, role = case.steady_state.decode, case.steady_state.costs.colocated_role
     scenario, requests = case.scenario, int(case.args["requests"])
     assert decode is not None and role is not None
@@ -173,21 +174,21 @@ def _finite_figure(parts: Sequence[str], case: MeasureInput) -> float:
     if parts[0] == "drain":
         prompts, answer_lengths = drawn_lengths(case.facts, scenario.workload)
         quantiles = np.modf((0.5 + np.arange(requests)) * 0.5 * (math.sqrt(5.0) - 1.0))[0]
-        tokens = np.interp(quantiles, answer_lengths.levels, answer_lengths.tokens)
+        answer_tokens = np.interp(quantiles, answer_lengths.levels, answer_lengths.tokens)
         slots = int(decode.batch_per_npu * npus)
-        iterations = tokens / decode.tokens_per_iteration
+        iterations = answer_tokens / decode.tokens_per_iteration
         variation, rank_tokens = prompts.moment(2) / prompts.mean**2, batch_tokens / role.ranks
         run = finite.queue_run(
             role, prompts.mean, iterations, slots, rank_tokens, hot, variation, prompts.multiples
         )
     else:
-        tokens = np.full(requests, float(scenario.workload.output_tokens))
+        answer_tokens = np.full(requests, float(scenario.workload.output_tokens))
         answer_iterations = scenario.workload.output_tokens / decode.tokens_per_iteration
         prompt_tokens = float(scenario.workload.input_tokens)
         run = finite.burst_run(role, prompt_tokens, answer_iterations, requests, batch_tokens, hot)
     if parts[1] == "tpot":
         return run.tpot_s / decode.tokens_per_iteration
-    return float(tokens.sum()) / run.seconds / npus
+    return float(answer_tokens.sum()) / run.seconds / npus
 
 
 def _benchmark_figure(parts: Sequence[str], case: MeasureInput) -> float:
@@ -206,14 +207,14 @@ def _benchmark_figure(parts: Sequence[str], case: MeasureInput) -> float:
     last_s, tokens, summary = _benchmark_run(with_overrides(case.scenario, overrides), case.facts)
     if parts[0] == "throughput":  # until the last answer has ended
         return tokens / last_s / npus_used(case.scenario)
-    seconds = summary[{"tpot": "tpot_s_mean", "ttft": "ttft_s_mean"}[parts[0]]]
-    assert isinstance(seconds, float)
-    return seconds
+    latency_s = summary[{"tpot": "tpot_s_mean", "ttft": "ttft_s_mean"}[parts[0]]]
+    assert isinstance(latency_s, float)
+    return latency_s
 
 
 @lru_cache(maxsize=256)
 def _benchmark_run(scenario: Scenario, facts: Facts) -> tuple[float, float, Mapping[str, Any]]:
-    """Time (s) of a benchmark's last answer, all output tokens, summary; its rows share a run."""
+    """(s until the last answer ends, output tokens, summary) of a benchmark, run once."""
     from twin.engine.simulate import simulate  # a formula waits for no compiler
 
     run = simulate(scenario, facts)
@@ -250,10 +251,9 @@ _PUBLISHED_ANSWERS: dict[Facts, list[dict[str, Any]]] = {}  # of the facts judge
 def evidence(
     facts: Facts, rows: Sequence[Row] | None = None, note: Callable[[int], None] = lambda _: None
 ) -> list[dict[str, Any]]:
-    """Judged rows (None: the published ones), each with `twin` in the row's unit and `error` = twin
-    / published - 1; `judged_error`: the error that counts (of an unseen row the first; None of a
-    circular or unstated one); `outside`: it exceeds the row's `bar`. note: gets the number of rows
-    so far."""
+    """Published rows (None: all) with the twin's answers: `twin` in the row's unit, `error` = twin
+    / published - 1, `judged_error` that counts (of an unseen row the first; None of a circular or
+    unstated one), `outside`: it exceeds the row's `bar`. note: gets the number of rows so far."""
     if rows is None:
         if (judged_rows := _PUBLISHED_ANSWERS.get(facts)) is None:
             _PUBLISHED_ANSWERS.clear()
@@ -261,8 +261,8 @@ def evidence(
         return [dict(answer) for answer in judged_rows]
     first_errors = load_first_answers()
     others_of_row: dict[str, list[list[Any]]] = {}
-    for other in published_table(RECORD / "others.toml")["answer"]:  # by other simulators
-        others_of_row.setdefault(other["row"], []).append([other["simulator"], other["error"]])
+    for entry in published_table(RECORD / "others.toml")["answer"]:  # by other simulators
+        others_of_row.setdefault(entry["row"], []).append([entry["simulator"], entry["error"]])
     answers = []
     for row_count, row in enumerate(rows):
         note(row_count)
@@ -272,13 +272,13 @@ def evidence(
         count_error = first_error.error if first_error is not None and row.kind in UNSEEN else error
         is_within_bound = row.at_most and count_error <= 0.0
         judged_error = None if row.kind in UNJUDGED or is_within_bound else count_error
-        bar = error_limits().limit(row)
+        largest_error = error_limits().limit(row)
         answers.append({name: getattr(row, name) for name in SAID} | {
             "published": row.value, "twin": twin_value, "error": error,
             "judged_error": judged_error,
             "first_error": None if first_error is None else first_error.error,
-            "first_commit": "" if first_error is None else first_error.commit, "bar": bar,
-            "outside": judged_error is not None and abs(judged_error) > bar,
+            "first_commit": "" if first_error is None else first_error.commit, "bar": largest_error,
+            "outside": judged_error is not None and abs(judged_error) > largest_error,
             "others": others_of_row.get(row.id, []),
         })  # fmt: skip
     note(len(rows))
@@ -303,14 +303,15 @@ class Score:
 
 
 def score(rows: Judged, group: str, kind: str) -> Score | None:
-    """Score of the rows of a kind, by the errors that count; group: its name. None without rows."""
+    """Mean, median and worst absolute error of the judged rows of a kind; None without such rows.
+    group: name of the rows for the score."""
     row_errors = [row["judged_error"] for row in rows if row["kind"] == kind]
     if not (errors := [abs(error) for error in row_errors if error is not None]):
         return None
     return Score(group, kind, len(errors), fmean(errors), median(errors), max(errors))
 
 
-def headline(rows: Judged, group: str) -> Score | None:
+def headline_score(rows: Judged, group: str) -> Score | None:
     """The worse of a group's scores of kinds `unseen` and `seen`; None without such rows."""
     group_rows = [row for row in rows if row["group"] == group]
     scores = (score(group_rows, group, kind) for kind in ("unseen", "seen"))
@@ -319,7 +320,7 @@ def headline(rows: Judged, group: str) -> Score | None:
 
 def headlines(rows: Judged) -> list[str]:
     """Headline of every group as a sentence, and that of unseen rows of known families."""
-    group_scores = [headline(rows, group) for group in GROUPS]
+    group_scores = [headline_score(rows, group) for group in GROUPS]
     group_scores += [score([r for r in rows if r["group"] == g], g, UNSEEN[1]) for g in GROUPS]
     return [
         f"{result.group[0].upper()}{result.group[1:]}: {100 * result.mean:.1f} % off on average, "
@@ -341,7 +342,7 @@ def now_text(rows: Judged) -> str:
 
 
 def _skew_clause(group: str) -> str:
-    """End of a sentence: skew of experts of the supernode's rows; '' if it is the default."""
+    """End of a sentence: expert skew of the supernode's rows; '' for others, or the default."""
     if group != SUPERNODE:
         return ""
     skews = {scenario_of(row.scenario).experts.skew for row in load_published()
@@ -354,16 +355,16 @@ def _skew_clause(group: str) -> str:
 
 def score_table(rows: Judged, by: str = "group") -> list[dict[str, str]]:
     """A line for each group or system (`by`): mean, worst and number of rows of every kind."""
-    table = []
+    table_rows = []
     for name in dict.fromkeys(row[by] for row in rows):
-        own_rows = [row for row in rows if row[by] == name]
-        score_by_kind = {kind: score(own_rows, name, kind) for kind in JUDGED}
-        table.append(
+        named_rows = [row for row in rows if row[by] == name]
+        score_by_kind = {kind: score(named_rows, name, kind) for kind in JUDGED}
+        table_rows.append(
             {"rows of": name}
             | {kind: "" if each is None else each.text for kind, each in score_by_kind.items()}
-            | {kind: str(sum(row["kind"] == kind for row in own_rows) or "") for kind in UNJUDGED}
+            | {kind: str(sum(row["kind"] == kind for row in named_rows) or "") for kind in UNJUDGED}
         )
-    return table
+    return table_rows
 
 
 ERRORS = RECORD / "errors.toml"
@@ -377,7 +378,7 @@ def stored_errors() -> dict[str, Any]:
 
 def write_errors(facts: Facts, answers: Judged, path: Path = ERRORS) -> None:
     """Write the errors of unseen and seen rows, and today's, to a TOML file; raises NotWritten."""
-    table = {
+    toml_table = {
         "facts": facts.digest,
         "rows": rows_digest(load_published()),
         "error": {row["id"]: round(row["judged_error"], 4) for row in answers
@@ -389,4 +390,4 @@ def write_errors(facts: Facts, answers: Judged, path: Path = ERRORS) -> None:
         "# Errors of rows that no fit helped (`error`: of unseen rows the first), and of these\n"
         "# and of all with a first error `today`: by `python -m twin evidence --write`.\n\n"
     )
-    write_text(path, header + tomli_w.dumps(table))
+    write_text(path, header + tomli_w.dumps(toml_table))

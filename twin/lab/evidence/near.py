@@ -18,9 +18,9 @@ from twin.lab.evidence.bands import (
     STACK,
     Band,
     Error,
-    error_of_ratio,
     error_record,
-    levels_of,
+    ratio_error_and_pairs,
+    tree_leaf,
 )
 from twin.lab.evidence.judge import stored_errors
 from twin.lab.evidence.rows import SUPERNODE, load_published, rows_digest
@@ -66,8 +66,8 @@ class FigureBand:
 
     def percents(self, share: float) -> str:
         """The band that holds a share of measurements, around the twin's figure: '−22 to +26 %'."""
-        signed = (f"{100 * (end - 1):+.0f}".replace("-", "−") for end in self.ends(share))
-        return f"{' to '.join(signed)} %"
+        percent_texts = (f"{100 * (end - 1):+.0f}".replace("-", "−") for end in self.ends(share))
+        return f"{' to '.join(percent_texts)} %"
 
     def range_text(self, value: float) -> str:
         """The band that holds MOST measurements around a figure's value (SI): '39.2 to 62.3 ms'."""
@@ -87,7 +87,7 @@ class FigureBand:
 
     @property
     def basis(self) -> str:
-        """Rows from which the band is made, in words."""
+        """In words: how many rows, and of what, the band is made from."""
         facts_text = ", with earlier facts" if self.stale else ""
         if not self.band.own:
             seen_text = f"; its {numbered(self.seen, 'row')} were in sight of its making"
@@ -99,13 +99,13 @@ class FigureBand:
 
 @lru_cache(maxsize=4)
 def _is_stale(facts: Facts) -> bool:
-    """Whether the errors were stored with other facts or rows."""
+    """Whether the stored errors were computed with other facts or published rows than these."""
     errors = stored_errors()
     return (errors["facts"], errors["rows"]) != (facts.digest, rows_digest(load_published()))
 
 
 def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
-    """Headline figures of a deployment; run: without throughputs if arrivals determine them."""
+    """Headline figures of a deployment; run: of a run, without throughputs that arrivals decide."""
     roles = {role for role, *_ in pools(scenario)}
     exists = {
         DECODE: bool(roles & {"decode", "colocated"}),
@@ -117,24 +117,24 @@ def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
 
 
 def figure_bands(scenario: Scenario, facts: Facts, run: bool = False) -> list[FigureBand]:
-    """Band of each headline figure of a scenario, with the reasons why the rows may not reach so
-    far; run: without throughputs if arrivals determine them."""
-    bands, (errors, tree) = [], error_record()
+    """Band of each headline figure of a scenario, with reasons why the rows may not reach so far.
+    run: of a simulated run, without throughputs if arrivals determine them."""
+    bands, (errors, all_bands) = [], error_record()
     for figure in figures_of(scenario, run):
-        levels = _leaf_of(figure, scenario)
+        levels = _figure_levels(figure, scenario)
         stack_errors = [error for error in errors if error.levels[:STACK] == levels[:STACK]]
         chip_title = load_chip(facts, str(levels[1])).title
         bands.append(FigureBand(
-            figure, tree.band(levels), f"{_stack_label(str(levels[2]))}, {chip_title}",
+            figure, all_bands.band(levels), f"{_stack_label(str(levels[2]))}, {chip_title}",
             sum(error.first is None for error in stack_errors),
             tuple(_gap_texts(figure, scenario, chip_title, stack_errors)), _is_stale(facts),
         ))  # fmt: skip
     return bands
 
 
-def _leaf_of(figure: Figure, scenario: Scenario) -> tuple[Any, ...]:
-    """The leaf of the tree of errors for a figure of a scenario."""
-    return levels_of(figure.quantity, scenario, stack_of_scenario(scenario))
+def _figure_levels(figure: Figure, scenario: Scenario) -> tuple[Any, ...]:
+    """Levels that group errors (see `tree_leaf`) for a figure of a scenario."""
+    return tree_leaf(figure.quantity, scenario, stack_of_scenario(scenario))
 
 
 def stack_of_scenario(scenario: Scenario) -> str:
@@ -148,29 +148,29 @@ def stack_of_scenario(scenario: Scenario) -> str:
 
 
 def _stack_label(stack: str) -> str:
-    """The name of a stack in words."""
+    """Name of a stack in words; '' is no stack by name."""
     if stack in ("", SUPERNODE):
         return f"the stack of {SUPERNODE}" if stack else "no stack by name"
     return choice_label("deployment.stack", stack)
 
 
-def _gap_texts(figure: Figure, scenario: Scenario, chip: str, same: Sequence[Error]) -> list[str]:
-    """Parts of a figure's regime that no row has, in words; chip: its title; same: errors of
-    rows of the same stack and chip."""
+def _gap_texts(figure: Figure, scenario: Scenario, chip: str, errors: Sequence[Error]) -> list[str]:
+    """Clauses: what of a figure's regime (stack, serving mode, batch) no published row has. chip:
+    its title; errors: of rows of the same quantity, stack and chip."""
     if not any(e.levels[0] == figure.quantity for e in error_record()[0]):
         return [f"no row of {figure.name} was published, so this is the band of other figures"]
-    if not same:
+    if not errors:
         stack = stack_of_scenario(scenario)
         if not stack:
             return [f"the scenario names no stack, and rows on {chip} are of engines by name"]
         return [f"no row of {figure.name} is of {_stack_label(stack)} on {chip}"]
     reasons = []
-    mode = _leaf_of(figure, scenario)[STACK]
-    if all(e.levels[STACK] != mode for e in same):
-        reason = "are of colocated instances" if mode == "apart" else "measure the pools apart"
-        reasons.append(f"all rows of this stack {reason}")
+    mode = _figure_levels(figure, scenario)[STACK]
+    if all(e.levels[STACK] != mode for e in errors):
+        mode_clause = "are of colocated instances" if mode == "apart" else "measure the pools apart"
+        reasons.append(f"all rows of this stack {mode_clause}")
     if figure.quantity == DECODE:
-        low_batch, high_batch = min(e.batch for e in same), max(e.batch for e in same)
+        low_batch, high_batch = min(e.batch for e in errors), max(e.batch for e in errors)
         batch = scenario.deployment.decode.batch_per_npu
         if not low_batch <= batch <= high_batch:
             span = f"{low_batch} to {high_batch}" if low_batch < high_batch else f"{low_batch}"
@@ -181,13 +181,13 @@ def _gap_texts(figure: Figure, scenario: Scenario, chip: str, same: Sequence[Err
 def bands_by_run(
     scenarios: Mapping[str, Scenario], facts: Facts
 ) -> list[tuple[tuple[str, ...], list[FigureBand]]]:
-    """Groups of runs with equal bands: names of the runs, and their bands."""
+    """(names of runs, their bands) for each group of runs with equal bands."""
     groups: dict[tuple[str, ...], tuple[list[str], list[FigureBand]]] = {}
     for name, scenario in scenarios.items():
-        estimates = figure_bands(scenario, facts, run=True)
-        names, _ = groups.setdefault(tuple(band.sentence for band in estimates), ([], estimates))
+        bands = figure_bands(scenario, facts, run=True)
+        names, _ = groups.setdefault(tuple(band.sentence for band in bands), ([], bands))
         names.append(name)
-    return [(tuple(names), estimates) for names, estimates in groups.values()]
+    return [(tuple(names), bands) for names, bands in groups.values()]
 
 
 def bands_text(bands: Sequence[FigureBand]) -> str:
@@ -208,7 +208,7 @@ class KnownRatio:
 
     @property
     def band(self) -> str:
-        """'±12 %'; 'a factor of 2.0' above a half, where ±99 % would hold a ratio of zero."""
+        """Known error of the ratio: '±12 %', or 'a factor of 2.0' where it exceeds a half."""
         is_wide = self.within > 0.5
         return f"a factor of {1 + self.within:.1f}" if is_wide else f"±{100 * self.within:.0f} %"
 
@@ -222,35 +222,35 @@ class KnownRatio:
 def known_ratios(
     one: tuple[Scenario, Mapping[str, Any]], other: tuple[Scenario, Mapping[str, Any]]
 ) -> list[KnownRatio]:
-    """Comparison of each headline figure that differs between two runs: the known error of such a
-    ratio, and whether the figures are equal within it."""
+    """For each headline figure that differs between two runs, the known error of such a ratio, and
+    whether the figures are equal within it; one, other: (scenario, summary) of each run."""
     comparisons = []
     for figure in figures_of(one[0], run=True):
         value, other_value = one[1].get(figure.metric), other[1].get(figure.metric)
-        of_both = figure in figures_of(other[0], run=True) and figure.quantity in (DECODE, PREFILL)
-        if of_both and value and other_value and value != other_value:
-            faster = other_value / value if figure.time else value / other_value
-            comparisons.append(_known_ratio(figure, one[0], other[0], faster))
+        has_band = figure in figures_of(other[0], run=True) and figure.quantity in (DECODE, PREFILL)
+        if has_band and value and other_value and value != other_value:
+            speed_ratio = other_value / value if figure.time else value / other_value
+            comparisons.append(_known_ratio(figure, one[0], other[0], speed_ratio))
     return comparisons
 
 
-def _known_ratio(figure: Figure, one: Scenario, other: Scenario, faster: float) -> KnownRatio:
-    """Comparison of a figure of two scenarios; faster: speed of `one` over `other`'s. On the same
+def _known_ratio(figure: Figure, one: Scenario, other: Scenario, speed_ratio: float) -> KnownRatio:
+    """Comparison of a figure of two scenarios; speed_ratio: of `one` over `other`. On the same
     machine, stack, serving mode and model errors mostly cancel; others count as independent."""
     errors, bands = error_record()
-    levels, other_levels = _leaf_of(figure, one), _leaf_of(figure, other)
+    levels, other_levels = _figure_levels(figure, one), _figure_levels(figure, other)
     model = one.deployment.model
     if levels[1 : STACK + 1] == other_levels[1 : STACK + 1] and model == other.deployment.model:
-        log_centre, half_width = 0.0, error_of_ratio(errors, levels, model)[0]
+        log_centre, half_width = 0.0, ratio_error_and_pairs(errors, levels, model)[0]
     else:
         band, other_band = bands.band(levels), bands.band(other_levels)
         log_centre = band.centre - other_band.centre
         half_width = math.hypot(band.half_width(), other_band.half_width())
-    is_equal = abs(math.log(faster) - log_centre) <= half_width
+    is_equal = abs(math.log(speed_ratio) - log_centre) <= half_width
     return KnownRatio(figure, math.expm1(half_width), is_equal)
 
 
 def known_throughput_ratio(one: Scenario, other: Scenario, ratio: float) -> KnownRatio:
-    """Comparison of the throughputs of two deployments; ratio: of the first over the second."""
+    """Known error of a ratio of two deployments' throughputs; ratio: the first over the second."""
     figure = next(candidate for candidate in figures_of(one) if not candidate.time)
     return _known_ratio(figure, one, other, ratio)

@@ -92,7 +92,7 @@ class Bars:
     figures: int  # without a source of their own that move a row, at most
 
     def limit(self, row: Row) -> float:
-        """Largest absolute error (fraction) that is within the bar for this row."""
+        """Largest absolute error (fraction) that the twin allows itself for this row."""
         return self.exchange if row.family == "exchange" else self.worst[row.group]
 
 
@@ -116,19 +116,19 @@ def load_published(path: Path = PUBLISHED) -> tuple[Row, ...]:
 
 def rows_digest(rows: Sequence[Row]) -> str:
     """SHA-256 over the questions and kinds of all rows."""
-    text = "".join(f"{row.id} {row.kind} {row.digest}\n" for row in rows)
-    return hashlib.sha256(text.encode()).hexdigest()
+    row_lines = "".join(f"{row.id} {row.kind} {row.digest}\n" for row in rows)
+    return hashlib.sha256(row_lines.encode()).hexdigest()
 
 
 def load_first_answers(path: Path = FIRST) -> dict[str, First]:
-    """First answers to rows by row id; empty if none were written."""
+    """The twin's first answers to published rows by row id; empty if none were written."""
     if not path.exists():
         return {}
-    return {name: First(**entry) for name, entry in published_table(path).items()}
+    return {row_id: First(**entry) for row_id, entry in published_table(path).items()}
 
 
-def load_beyond() -> list[dict[str, str]]:
-    """Published results that no scenario can express: each with the `missing` feature."""
+def load_missing() -> list[dict[str, str]]:
+    """Published results that no scenario can express, each with the twin's `missing` feature."""
     rows: list[dict[str, str]] = published_table(RECORD / "beyond.toml")["row"]
     return rows
 

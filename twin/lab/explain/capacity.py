@@ -62,13 +62,13 @@ class Capacity:
 def capacity(
     s: Scenario, facts: Facts, summary_of: Simulated, *, thorough: bool = False
 ) -> Capacity:
-    """Largest load at which a scenario meets its SLO; summary_of: returns the summary of a
+    """Largest load at which a scenario meets its SLO. summary_of: returns the summary of a
     scenario's run, None if it cannot run; its errors are raised. thorough: more seeds."""
-    search = search_steps(s, facts, thorough=thorough)
-    scenario = next(search)
+    steps = search_steps(s, facts, thorough=thorough)
+    scenario = next(steps)
     while True:
         try:
-            scenario = search.send(summary_of(scenario))
+            scenario = steps.send(summary_of(scenario))
         except StopIteration as ended:
             return ended.value
 
@@ -87,12 +87,12 @@ def search_steps(
     long_run, is_at_ends = with_longer_times(short_run, begin_load), False
     met: list[_Load] = []  # loads that meet the SLO, growing
     least_missed = _Load(math.inf, s.slo.share)  # the least that does not
-    tried: list[_Load] = []
+    trials: list[_Load] = []
     share_variances: list[float] = []
     count_gap = 1.0 if path == "workload.concurrency" else 0.0
     while begin_load * LEAST <= load <= begin_load * MOST:
         trial_load = _Load(load, s.slo.share)
-        tried.append(trial_load)
+        trials.append(trial_load)
         if is_at_ends:
             run_count += yield from _run_load(long_run, trial_load, [], seeds=_seed_count(long_run))
         else:
@@ -114,7 +114,7 @@ def search_steps(
                 least_missed = _Load(math.inf, s.slo.share)
             else:
                 least_missed = met.pop()
-        if is_settled or len(tried) == TRIED:
+        if is_settled or len(trials) == TRIED:
             break
         if met and not math.isinf(least_missed.load):
             load = math.sqrt(met[-1].load * least_missed.load)
@@ -124,17 +124,17 @@ def search_steps(
     low_load, high_load = met[-1].load if met else 0.0, least_missed.load
     if not low_load or math.isinf(high_load):
         return Capacity(path, low_load, low_load, high_load, run_count, low_load)
-    share_above, deficit = met[-1].excess, max(-least_missed.excess, 0.0)
-    fraction = 0.0 if count_gap else share_above / max(share_above + (deficit or share_above), TINY)
-    verdicts = [level for level in tried if level.sure and level.meets == (level.load <= low_load)]
-    range_low = max((level.load for level in verdicts if level.meets), default=low_load)
-    range_high = min((level.load for level in verdicts if not level.meets), default=high_load)
-    best_load = low_load + (high_load - low_load) * fraction
+    excess, shortfall = met[-1].excess, max(-least_missed.excess, 0.0)
+    position = 0.0 if count_gap else excess / max(excess + (shortfall or excess), TINY)
+    sure_loads = [each for each in trials if each.sure and each.meets == (each.load <= low_load)]
+    range_low = max((each.load for each in sure_loads if each.meets), default=low_load)
+    range_high = min((each.load for each in sure_loads if not each.meets), default=high_load)
+    best_load = low_load + (high_load - low_load) * position
     range_low, range_high = range_low / CLOSE, range_high * CLOSE
     has_more_seeds = len(met[-1].shares) > _seed_count(long_run)  # seeds differ
     seeds_differ = met[-1].runs_of is long_run and has_more_seeds
     if thorough and seeds_differ and s.slo.share < 1.0:
-        long_loads = [level for level in tried if level.runs_of is long_run and level.shares]
+        long_loads = [each for each in trials if each.runs_of is long_run and each.shares]
         likely_low, likely_high = _probable_range(long_loads, s.slo.share)
         range_low, range_high = min(likely_low, best_load), max(likely_high, best_load)
     return Capacity(path, best_load, range_low, range_high, run_count, low_load)
@@ -174,8 +174,8 @@ def load_by_formula(s: Scenario, facts: Facts) -> float | None:
 
 
 def with_span(s: Scenario, facts: Facts, load: float) -> Scenario:
-    """The scenario with warm-up and horizon (s) for a load; unchanged if not `steady_by_itself`."""
-    if not steady_by_itself(s):
+    """The scenario with warm-up and horizon (s) for a load; unchanged if its run is not steady."""
+    if not stays_steady(s):
         return s
     try:
         horizon_s, warmup_s = run_and_warmup_s(Priced(with_load(s, load), facts))
@@ -186,8 +186,8 @@ def with_span(s: Scenario, facts: Facts, load: float) -> Scenario:
 
 def with_longer_times(s: Scenario, load: float | None = None) -> Scenario:
     """The scenario with twice its warm-up and LONGER times its counted time, at most for
-    MOST_REQUESTS at a load (None: its own); unchanged if it is not `steady_by_itself`."""
-    if not steady_by_itself(s):
+    MOST_REQUESTS at a load (None: its own); unchanged if its run is not steady."""
+    if not stays_steady(s):
         return s
     own_counted_s, (path, own_load) = s.horizon_s - s.warmup_s, load_of(s)
     enough_s = MOST_REQUESTS / (load or own_load) if path == "workload.rate_req_per_s" else math.inf
@@ -196,13 +196,13 @@ def with_longer_times(s: Scenario, load: float | None = None) -> Scenario:
     return with_overrides(s, {"horizon_s": warmup_s + counted_s, "warmup_s": warmup_s})
 
 
-def steady_by_itself(s: Scenario) -> bool:
-    """Whether a run of one model begins in the steady state without events that change it."""
+def stays_steady(s: Scenario) -> bool:
+    """Whether a run begins in the steady state and no fault, controller or model changes it."""
     return begins_steady(s) and not s.models and not s.faults and s.elastic.controller == "fixed"
 
 
 def with_load(s: Scenario, load: float) -> Scenario:
-    """The scenario at a load (see `load_of`), rounded to four figures. Raises SpecError."""
+    """The scenario at a load (in the unit of `load_of`) of four figures. Raises SpecError."""
     path, _ = load_of(s)
     rounded_load = float(f"{load:.{FIGURES}g}")
     is_count = path == "workload.concurrency"
@@ -211,18 +211,18 @@ def with_load(s: Scenario, load: float) -> Scenario:
 
 def _seed_count(s: Scenario) -> int:
     """Number of seeds with which a load is run: fewer if its runs begin steady."""
-    return FEWER if steady_by_itself(s) else SEEDS
+    return FEWER if stays_steady(s) else SEEDS
 
 
 def _run_both_ends(
     s: Scenario, met: _Load, miss: _Load, thorough: bool
 ) -> Generator[Scenario, Summary | None, int]:
-    """Generator: runs both ends of the interval with several seeds; returns the number of runs.
-    thorough: more while chance may explain the ends, as near capacity some runs never catch up."""
+    """Generator: runs the largest load that meets the SLO and the least that misses it with several
+    seeds; returns the number of runs. thorough: more while chance may explain the two."""
     run_count = 0
     for end_load in (met, miss):
         run_count += yield from _run_load(s, end_load, [], seeds=_seed_count(s))
-    thorough = thorough and steady_by_itself(s)
+    thorough = thorough and stays_steady(s)
     while thorough and met.meets and not miss.meets and _needs_more_seeds(met, miss):
         open_ends = [end_load for end_load in (met, miss) if len(end_load.shares) < MANY]
         if not open_ends:
@@ -237,24 +237,24 @@ def _needs_more_seeds(low: _Load, missed: _Load) -> bool:
     low: a load that meets the SLO; missed: one that misses it, or cannot run (then False)."""
     if missed.refused:
         return False
-    variance = (statistics.variance(low.shares) + statistics.variance(missed.shares)) / 2.0
-    error = math.sqrt(variance / min(len(low.shares), len(missed.shares)))
+    mean_variance = (statistics.variance(low.shares) + statistics.variance(missed.shares)) / 2.0
+    error = math.sqrt(mean_variance / min(len(low.shares), len(missed.shares)))
     return error * math.log(missed.load / low.load) > SETTLED * (low.excess - missed.excess)
 
 
 def _probable_range(loads: Sequence[_Load], share: float) -> tuple[float, float]:
-    """Low and high load between which the mean of runs probably falls to the share, from all longer
-    runs: odds of a miss are logistic, of unknown steepness; all seeds may meet it by chance."""
-    log_loads = np.log([level.load for level in loads])
-    run_counts = np.array([len(level.shares) for level in loads])
-    met_sums = np.array([sum(level.shares) for level in loads])
-    misses = 1.0 - np.concatenate([level.shares for level in loads])
-    loss = float(misses @ misses / misses.sum())  # that a run loses: its variance over its mean
+    """Low and high load between which the mean share within the SLO probably falls to `share`, from
+    all longer runs: odds of a miss are logistic; all seeds may meet it by chance."""
+    log_loads = np.log([each.load for each in loads])
+    n_runs = np.array([len(each.shares) for each in loads])
+    met_sums = np.array([sum(each.shares) for each in loads])
+    miss_shares = 1.0 - np.concatenate([each.shares for each in loads])
+    dispersion = float(miss_shares @ miss_shares / miss_shares.sum())  # variance over mean
     log_grid = np.arange(log_loads.min() - BEYOND, log_loads.max() + BEYOND, FINE)
     steepness = np.geomspace(*FALLS, 25)[:, None, None]
-    odds = math.log(share / (1.0 - share)) - steepness * (log_loads - log_grid[:, None])
-    misfit = met_sums * np.logaddexp(0.0, -odds) + (run_counts - met_sums) * np.logaddexp(0.0, odds)
-    likelihood = -misfit.sum(axis=-1) / loss
+    logits = math.log(share / (1.0 - share)) - steepness * (log_loads - log_grid[:, None])
+    misfit = met_sums * np.logaddexp(0.0, -logits) + (n_runs - met_sums) * np.logaddexp(0.0, logits)
+    likelihood = -misfit.sum(axis=-1) / dispersion
     probability = np.exp(likelihood - likelihood.max()).sum(axis=0)
     low, high = np.exp(log_grid[np.searchsorted(np.cumsum(probability) / probability.sum(), RANGE)])
     return float(low), float(high)
@@ -269,13 +269,13 @@ def _run_load(
     if at.runs_of is not s:
         at.runs_of, at.shares, at.overloaded, at.sure = s, [], 0, False
     seeds_before, own_variance = len(at.shares), 0.0
-    most_seeds, every = seeds or _seed_count(s), seeds > 0
+    most_seeds, exact = seeds or _seed_count(s), seeds > 0
     try:
         scenario = with_load(s, at.load)
     except SpecError:
         at.refused = at.sure = True
         return 0
-    while len(at.shares) < most_seeds and (every or not at.sure):
+    while len(at.shares) < most_seeds and (exact or not at.sure):
         seed = OTHERS + len(at.shares) if at.shares else s.seed
         summary = yield with_overrides(scenario, {"seed": seed})
         if summary is None:
@@ -288,11 +288,11 @@ def _run_load(
             continue
         mean_share = sum(at.shares) / seed_count
         own_variance = sum((x - mean_share) ** 2 for x in at.shares) / (seed_count - 1)
-        variance = own_variance if every else (sum(variances) + own_variance) / (len(variances) + 1)
+        variance = own_variance if exact else (sum(variances) + own_variance) / (len(variances) + 1)
         judged_requests = max(float(summary.get("requests_steady") or 0), 1.0)
         least_variance = CLUSTERED**2 * s.slo.share * (1.0 - s.slo.share) / judged_requests
         margin = SURE * math.sqrt(max(variance, least_variance) / seed_count)
         at.sure = at.overloaded == seed_count or (not at.overloaded and abs(at.excess) > margin)
-    if not every and not at.overloaded and seeds_before < 3 <= len(at.shares):
+    if not exact and not at.overloaded and seeds_before < 3 <= len(at.shares):
         variances.append(own_variance)
     return len(at.shares) - seeds_before

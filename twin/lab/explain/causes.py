@@ -51,10 +51,10 @@ def cause(
 ) -> Callable[[Callable[[View], Changes]], Callable[[View], Changes]]:
     """Decorator that registers a function as the one that proposes changes against a cause."""
 
-    def register(changes: Callable[[View], Changes]) -> Callable[[View], Changes]:
-        """Register a function as the entry of the cause; returns it unchanged."""
-        CAUSES[key] = Cause(key, label, advice, changes, kind)
-        return changes
+    def register(propose: Callable[[View], Changes]) -> Callable[[View], Changes]:
+        """Register a function that proposes changes under the cause's key; returns it unchanged."""
+        CAUSES[key] = Cause(key, label, advice, propose, kind)
+        return propose
 
     return register
 
@@ -81,8 +81,8 @@ class Expected:
 
 
 def score_of(view: View, change: Change, base: Expected | None) -> float:
-    """Expected score of a change: by formula from the figures `base` before it, at least its
-    promise; the promise alone without figures."""
+    """Expected score of a change (above 0: better), its promise at least: by formula, from figures
+    `base` before it; None: the promise alone."""
     if base is None:
         return change.promise
     figures = expected_figures(view, with_overrides(view.scenario, change.settings))
@@ -92,10 +92,10 @@ def score_of(view: View, change: Change, base: Expected | None) -> float:
 def expected_figures(view: View, s: Scenario) -> Expected | None:
     """Closed-form figures of a scenario under the view's load; None if there are none."""
     try:
-        prices = Priced(s, view.facts, view.trace, view.counts)
-        prediction = prices.prediction
+        priced = Priced(s, view.facts, view.trace, view.counts)
+        prediction = priced.prediction
         load_per_s = view.arrived_per_s or prediction.requests_per_s
-        tpot_s, prefill_s, met_share = latencies_and_slo_share(prices, load_per_s)
+        tpot_s, prefill_s, met_share = latencies_and_slo_share(priced, load_per_s)
     except ValueError as error:
         if not type(error).__module__.startswith("twin."):
             raise
@@ -105,7 +105,7 @@ def expected_figures(view: View, s: Scenario) -> Expected | None:
         servers["prefill_queue"] = (prediction.prefill.requests_per_s, prefill_s)
     if prediction.decode is not None:
         servers["router"] = (prediction.decode.requests_per_s, tpot_s)
-    share = prices.room.admitted_share  # the rates are of what is not refused
+    share = priced.room.admitted_share  # the rates are of what is not refused
     waits_s = {
         part: _wait_s(view, rate / share, time_s) for part, (rate, time_s) in servers.items()
     }
@@ -125,20 +125,20 @@ def _wait_s(view: View, rate: float, service_s: float) -> float:
 
 
 def _gain(view: View, base: Expected, after: Expected) -> float:
-    """Expected score of a change: the run's figures times ratios of formula figures to `base`."""
+    """Expected score of a change: the run's figures times formula ratios of `after` to `base`."""
     before_s, after_s = base.waits_s, after.waits_s
-    new_ttft = ttft_ratio = view.ttft_ratio  # as multiples of the SLO, as is `new_tpot`
+    ttft_after = ttft_ratio = view.ttft_ratio  # as multiples of the SLO, as is `new_tpot`
     for stage, stage_share in view.ttft_shares.items():
         if before_s.get(stage):
             time_ratio = after_s.get(stage, 0.0) / before_s[stage]
-            new_ttft += ttft_ratio * stage_share * (time_ratio - 1.0)
-    new_tpot = view.tpot_ratio * (after.tpot_s / base.tpot_s if base.tpot_s else 1.0)
-    ratios_before, ratios_after = ttft_ratio + view.tpot_ratio, max(new_ttft, 0.0) + new_tpot
-    score_gain = math.log((ratios_before + 1e-3) / (ratios_after + 1e-3))
+            ttft_after += ttft_ratio * stage_share * (time_ratio - 1.0)
+    tpot_after = view.tpot_ratio * (after.tpot_s / base.tpot_s if base.tpot_s else 1.0)
+    sum_before, sum_after = ttft_ratio + view.tpot_ratio, max(ttft_after, 0.0) + tpot_after
+    score_gain = math.log((sum_before + 1e-3) / (sum_after + 1e-3))
     if not view.meets_slo:
         missing_share = 1.0 - share_met(view.summary)
         gained_share = min(max(after.attained - base.attained, 0.0), missing_share)
-        meets_both = new_ttft <= 1.0 and new_tpot <= 1.0
+        meets_both = ttft_after <= 1.0 and tpot_after <= 1.0
         score_gain += SERVED * (missing_share if meets_both else gained_share)
     if finished_share(view.summary, view.scenario) < BEHIND and view.arrived_per_s:
         done_per_s = [min(view.arrived_per_s, figures.requests_per_s) for figures in (base, after)]
@@ -170,15 +170,15 @@ def propose_recovery_policies(v: View) -> Changes:
     """Propose other recovery policies; each promises the share of the outage that it saves."""
     if not any(f.kind == "fail" and f.at_s < v.scenario.horizon_s for f in v.scenario.faults):
         return
-    fields = v.scenario.recovery
-    policy_s = {"restart": fields.restart_s, "in_place": fields.in_place_s, "shrink": 0.0}
-    outage_s = fields.detection_s + policy_s[fields.policy] + 1e-3
+    recovery = v.scenario.recovery
+    recovery_s = {"restart": recovery.restart_s, "in_place": recovery.in_place_s, "shrink": 0.0}
+    outage_s = recovery.detection_s + recovery_s[recovery.policy] + 1e-3
     for policy in ("in_place", "shrink"):
-        saved_s = max(0.0, policy_s[fields.policy] - policy_s[policy])
+        saved_s = max(0.0, recovery_s[recovery.policy] - recovery_s[policy])
         yield Change({"recovery.policy": policy}, promise=AFTER_A_FAILURE * saved_s / outage_s)
     yield Change({"recovery.spares": True}, promise=0.5 * AFTER_A_FAILURE)
-    saved_s = 0.75 * fields.detection_s
-    yield Change({"recovery.detection_s": fields.detection_s - saved_s},
+    saved_s = 0.75 * recovery.detection_s
+    yield Change({"recovery.detection_s": recovery.detection_s - saved_s},
                  promise=AFTER_A_FAILURE * saved_s / outage_s)  # fmt: skip
 
 
@@ -186,13 +186,13 @@ def propose_recovery_policies(v: View) -> Changes:
 def propose_intact_links(v: View) -> Changes:
     """Propose the fabric without the edits that lower rates, raise latencies or remove links."""
     edits = v.scenario.supernode.edits
-    unchanged = [e for e in edits if e.capacity_factor >= 1 >= e.latency_factor and not e.links_out]
-    if len(unchanged) < len(edits):
-        yield Change({"supernode.edits": _json_rows(unchanged)})
+    harmless = [e for e in edits if e.capacity_factor >= 1 >= e.latency_factor and not e.links_out]
+    if len(harmless) < len(edits):
+        yield Change({"supernode.edits": _json_rows(harmless)})
 
 
 def _json_rows(rows: list[Any]) -> list[dict[str, Any]]:
-    """Pydantic rows as JSON objects."""
+    """Faults, edits of links or tenants (pydantic models) as JSON objects."""
     return [row.model_dump(mode="json") for row in rows]
 
 
@@ -215,8 +215,8 @@ def propose_even_experts(v: View) -> Changes:
         yield Change({f"{path}.placement": "eplb", f"{path}.redundant": max(32, e.redundant)})
     else:
         yield Change({f"{path}.redundant": max(32, 2 * e.redundant)})
-    load_moves = e.drift_s > 0 or e.shift_every_s > 0 or e.topics > 1
-    if load_moves:
+    popularity_moves = e.drift_s > 0 or e.shift_every_s > 0 or e.topics > 1
+    if popularity_moves:
         interval_s = round(min(60.0, v.scenario.horizon_s / 10), 1)
         yield Change({f"{path}.placement": "eplb", f"{path}.redundant": max(32, e.redundant),
                       f"{path}.balancing.policy": "periodic",
@@ -250,18 +250,18 @@ LIMITS: dict[int, tuple[str, float, str]] = {
 def propose_no_limits(v: View) -> Changes:
     """Propose to remove each limit that refused requests, the scenario's own and tenants'."""
     scenario = v.scenario
-    for code, (name, none, text) in LIMITS.items():
+    for code, (name, unlimited, limit_text) in LIMITS.items():
         if not (refused_share := v.refused.get(codes.REASONS[code], 0.0)):
             continue
-        own_limit, of_tenants = value_of(scenario, f"admission.{name}"), name != "shed_at"
-        tenants = [t for t in scenario.tenants if of_tenants and getattr(t, name)]
-        settings: Settings = {f"admission.{name}": none} if own_limit else {}
-        if tenants:
-            free = {t: t.model_copy(update={name: none}) for t in tenants}
-            settings["tenants"] = _json_rows([free.get(t, t) for t in scenario.tenants])
-        named = [text.format(own_limit)] if own_limit else []
-        named += [f"{text.format(getattr(t, name))} of {t.name}" for t in tenants]
-        yield Change(settings, named=first_few(named), promise=SERVED * refused_share)
+        own_limit, tenants_too = value_of(scenario, f"admission.{name}"), name != "shed_at"
+        limited = [t for t in scenario.tenants if tenants_too and getattr(t, name)]
+        settings: Settings = {f"admission.{name}": unlimited} if own_limit else {}
+        if limited:
+            freed_by_tenant = {t: t.model_copy(update={name: unlimited}) for t in limited}
+            settings["tenants"] = _json_rows([freed_by_tenant.get(t, t) for t in scenario.tenants])
+        removed_limits = [limit_text.format(own_limit)] if own_limit else []
+        removed_limits += [f"{limit_text.format(getattr(t, name))} of {t.name}" for t in limited]
+        yield Change(settings, named=first_few(removed_limits), promise=SERVED * refused_share)
 
 
 @cause("front_end", "Front end", "Start more API servers.")

@@ -17,7 +17,7 @@ from twin.engine.simulate import Cancelled, Progress, Run, result_digest
 from twin.facts import Facts
 from twin.kernels.compiled import source_digest
 from twin.lab.explain import pools  # noqa: F401  its entries are registered
-from twin.lab.explain.capacity import RUNS, Capacity, capacity, steady_by_itself, with_load
+from twin.lab.explain.capacity import RUNS, Capacity, capacity, stays_steady, with_load
 from twin.lab.explain.causes import (
     CAUSE,
     CAUSES,
@@ -29,7 +29,7 @@ from twin.lab.explain.causes import (
     is_possible,
     score_of,
 )
-from twin.lab.explain.runs import Gain, Runs, gain_on_seeds, score, shorten
+from twin.lab.explain.runs import Gain, Runs, gain_on_seeds, run_score, with_shorter_horizon
 from twin.lab.explain.view import Summary, View, load_of, share_met, slo_met, waiting_s
 from twin.lab.explain.waterfall import EVEN, waterfall
 from twin.lab.store.models import EXPLAINED
@@ -100,7 +100,7 @@ def explain(
     require_one_model(scenario, "an explanation")
     runs = Runs(facts, trace, counts, note)
     summary = runs.run_with_tables(scenario)
-    brief = shorten(scenario, summary)
+    brief = with_shorter_horizon(scenario, summary)
     base_summary = runs.run_with_tables(brief)
     try:
         full_prediction = predict_steady(brief, facts, trace, counts)
@@ -108,85 +108,86 @@ def explain(
         full_prediction = None
     requests = runs.tables[brief]["requests"]
     waits_s = waiting_s(requests, brief.horizon_s)
-    reasons = requests["reason"].cast(pl.String).value_counts(normalize=True)
-    rows = [row for row in runs.tables[brief]["operators"].to_dicts() if row["phase"] == "decode"]
-    total_s = sum(row["total_s"] for row in rows)
-    shares = {row["operator"]: row["total_s"] / total_s for row in rows} if total_s else {}
+    reason_shares = requests["reason"].cast(pl.String).value_counts(normalize=True)
+    decode_rows = [r for r in runs.tables[brief]["operators"].to_dicts() if r["phase"] == "decode"]
+    total_s = sum(r["total_s"] for r in decode_rows)
+    shares = {r["operator"]: r["total_s"] / total_s for r in decode_rows} if total_s else {}
     view = View(brief, facts, base_summary, full_prediction, shares, trace, counts,
-                waiting=waits_s, refused=dict(reasons.iter_rows()))  # fmt: skip
+                waiting=waits_s, refused=dict(reason_shares.iter_rows()))  # fmt: skip
     pieces = waterfall(runs, view)  # first: its re-runs are looks, too
     even_summary = runs.summaries.get(with_overrides(brief, EVEN))
-    view = replace(view, uneven=score(base_summary, even_summary, brief) if even_summary else 0.0)
+    if even_summary:
+        view = replace(view, uneven=run_score(base_summary, even_summary, brief))
     limit = capacity(brief, facts, runs.summary_of)
     causes = rank_causes(_confirmed_causes(runs, view, limit))
     run_view = View(scenario, facts, summary, view.full, view.operators)
-    text = verdict(run_view, limit, causes)
+    verdict_text = verdict(run_view, limit, causes)
     run_count = len(runs.summaries)
     return Explanation(
-        scenario, summary, text, run_view.meets_slo, limit, causes, pieces, run_count
+        scenario, summary, verdict_text, run_view.meets_slo, limit, causes, pieces, run_count
     )
 
 
 def _confirmed_causes(runs: Runs, view: View, limit: Capacity) -> list[Measured]:
     """At most CONFIRMED causes against which a change helps on every seed; limit: the capacity."""
     scenario = view.scenario
-    candidates = _candidates(view)
+    options = _promising_options(view)
     path, load = load_of(scenario)
     if not view.meets_slo and 0.0 < limit.low < load:
-        less_load = Change({path: load_of(with_load(scenario, limit.low))[1]})
-        candidates.append(Option(math.inf, LOAD, less_load))
+        lower_load = Change({path: load_of(with_load(scenario, limit.low))[1]})
+        options.append(Option(math.inf, LOAD, lower_load))
     options_by_cause: dict[str, list[Option]] = {}
-    for option in _run_changes(runs, view, candidates):
+    for option in _run_options(runs, view, options):
         options_by_cause.setdefault(option.cause.key, []).append(option)
-    faults_first = sorted(options_by_cause.values(), key=lambda group: (
+    options_faults_first = sorted(options_by_cause.values(), key=lambda group: (
         group[0].cause.kind != FAULT, -max(option.worth for option in group)))  # fmt: skip
-    measured: list[Measured] = []
-    for group in faults_first[:LOOKED_INTO]:
-        cause = _confirm_cause(runs, view, group) if len(measured) < CONFIRMED else None
-        if cause and all(cause.removal.settings != past.removal.settings for past in measured):
-            measured.append(cause)
-    return measured
+    confirmed: list[Measured] = []
+    for group in options_faults_first[:LOOKED_INTO]:
+        cause = _confirm_cause(runs, view, group) if len(confirmed) < CONFIRMED else None
+        if cause and all(cause.removal.settings != past.removal.settings for past in confirmed):
+            confirmed.append(cause)
+    return confirmed
 
 
-def _candidates(view: View) -> list[Option]:
-    """Changes that causes propose, with expected scores (faults: infinite), without tiny ones."""
-    base_figures, candidates = expected_figures(view, view.scenario), []
+def _promising_options(view: View) -> list[Option]:
+    """Options that causes propose, with expected scores (faults: infinite), without tiny ones."""
+    base_figures, options = expected_figures(view, view.scenario), []
     for cause in CAUSES.values():
         for change in cause.changes(view):
             if is_possible(view.scenario, change.settings):
                 gain = math.inf if cause.kind == FAULT else score_of(view, change, base_figures)
                 net_gain = _net_gain(view, change, gain)
                 if net_gain >= FELT:
-                    candidates.append(Option(net_gain, cause, change))
-    return candidates
+                    options.append(Option(net_gain, cause, change))
+    return options
 
 
 def _net_gain(view: View, change: Change, gain: float) -> float:
     """Score of a change less the logarithm of its growth in NPUs; times IDEAL if not doable."""
     npus = [npus_used(s) for s in (view.scenario, with_overrides(view.scenario, change.settings))]
-    added_cost = math.log(max(1.0, npus[1] / npus[0]))
-    return (gain - added_cost) * (1.0 if change.doable else IDEAL)
+    log_growth = math.log(max(1.0, npus[1] / npus[0]))
+    return (gain - log_growth) * (1.0 if change.doable else IDEAL)
 
 
-def _run_changes(runs: Runs, view: View, candidates: list[Option]) -> list[Option]:
-    """Changes that improve the run on the scenario's seed, in the order in which causes propose."""
-    helpful, runs_left, best_gain = [], LOOKS, FELT
+def _run_options(runs: Runs, view: View, candidates: list[Option]) -> list[Option]:
+    """Options (changes with scores) that improve the run on its own seed, in the proposed order."""
+    helpful_pairs, runs_left, best_gain = [], LOOKS, FELT
     runs_by_cause: dict[str, int] = {}
-    gain_of: dict[str, float] = {}
+    gains: dict[str, float] = {}
 
-    def weight(k: int) -> float:
-        """Promise of a candidate less its cause's gain, times AGAIN for each run for the cause."""
+    def promise_of(k: int) -> float:
+        """Promise of option `k` less its cause's gain, times AGAIN for each run for the cause."""
         key = candidates[k].cause.key
-        return (candidates[k].worth - gain_of.get(key, 0.0)) * AGAIN ** runs_by_cause.get(key, 0)
+        return (candidates[k].worth - gains.get(key, 0.0)) * AGAIN ** runs_by_cause.get(key, 0)
 
-    indices = list(range(len(candidates)))
-    while runs_left and indices:
-        best_index = max(indices, key=weight)
-        if weight(best_index) < max(FELT, WORTH_A_RUN * best_gain):
+    untried = list(range(len(candidates)))
+    while runs_left and untried:
+        best_index = max(untried, key=promise_of)
+        if promise_of(best_index) < max(FELT, WORTH_A_RUN * best_gain):
             break
-        k = next(k for k in indices if candidates[k].cause is candidates[best_index].cause
-                 and weight(k) >= NEARLY * weight(best_index))  # fmt: skip
-        indices.remove(k)
+        k = next(k for k in untried if candidates[k].cause is candidates[best_index].cause
+                 and promise_of(k) >= NEARLY * promise_of(best_index))  # fmt: skip
+        untried.remove(k)
         option, runs_before = candidates[k], len(runs.summaries)
         summary = runs.summary_with(view.scenario, option.change.settings)
         if option.worth < math.inf and len(runs.summaries) > runs_before:
@@ -194,37 +195,37 @@ def _run_changes(runs: Runs, view: View, candidates: list[Option]) -> list[Optio
             runs_left -= 1
         if summary is None:
             continue
-        gain = _net_gain(view, option.change, score(view.summary, summary, view.scenario))
+        gain = _net_gain(view, option.change, run_score(view.summary, summary, view.scenario))
         if gain >= FELT:
             best_gain = max(best_gain, gain if option.cause.kind != DEMAND else 0.0)
             if option.change.doable:
-                gain_of[option.cause.key] = max(gain, gain_of.get(option.cause.key, 0.0))
-            helpful.append((k, Option(gain, option.cause, option.change)))
+                gains[option.cause.key] = max(gain, gains.get(option.cause.key, 0.0))
+            helpful_pairs.append((k, Option(gain, option.cause, option.change)))
     if not view.meets_slo:
-        helpful += _smaller_steps(runs, view, candidates, helpful)
-    return [option for _, option in sorted(helpful, key=lambda pair: pair[0])]
+        helpful_pairs += _smaller_steps(runs, view, candidates, helpful_pairs)
+    return [option for _, option in sorted(helpful_pairs, key=lambda pair: pair[0])]
 
 
 def _smaller_steps(
     runs: Runs, view: View, candidates: list[Option], helpful: list[tuple[int, Option]]
 ) -> list[tuple[int, Option]]:
-    """Smaller steps of the changes in `helpful` that still meet the SLO, so that no more is added
-    than needed; both are pairs of the index among candidates and the option."""
-    smaller_steps, seen_indices = [], {k for k, _ in helpful}
+    """Options with smaller steps than those in `helpful` that still meet the SLO, so that no more
+    is added than needed; both are pairs of the index among candidates and the option."""
+    smaller_pairs, seen_indices = [], {k for k, _ in helpful}
     for k, option in helpful:
         if not (option.change.doable and _meets_slo(runs, view, option.change)):
             continue
         for j in range(k):
-            candidate = candidates[j]
-            is_smaller = candidate.change.settings.keys() == option.change.settings.keys()
-            is_smaller = is_smaller and candidate.cause is option.cause
-            if j in seen_indices or not is_smaller or not _meets_slo(runs, view, candidate.change):
+            smaller = candidates[j]
+            is_smaller = smaller.change.settings.keys() == option.change.settings.keys()
+            is_smaller = is_smaller and smaller.cause is option.cause
+            if j in seen_indices or not is_smaller or not _meets_slo(runs, view, smaller.change):
                 continue
-            summary = runs.summary_with(view.scenario, candidate.change.settings) or {}
-            gain = _net_gain(view, candidate.change, score(view.summary, summary, view.scenario))
-            smaller_steps.append((j, Option(gain, candidate.cause, candidate.change)))
+            summary = runs.summary_with(view.scenario, smaller.change.settings) or {}
+            gain = _net_gain(view, smaller.change, run_score(view.summary, summary, view.scenario))
+            smaller_pairs.append((j, Option(gain, smaller.cause, smaller.change)))
             break
-    return smaller_steps
+    return smaller_pairs
 
 
 def _meets_slo(runs: Runs, view: View, change: Change) -> bool:
@@ -238,23 +239,23 @@ def _confirm_cause(runs: Runs, view: View, group: list[Option]) -> Measured | No
     meets the SLO or is nearly the best; None if none helps."""
     scenario = view.scenario
     doable = [option for option in group if option.change.doable]
-    good = [
+    advised = [
         option for option in doable if not view.meets_slo and _meets_slo(runs, view, option.change)
     ]
     best_worth = max((option.worth for option in doable), default=0.0)
-    good = good or [option for option in doable if option.worth >= NEARLY * best_worth]
-    others = sorted((option for option in doable if option not in good), key=lambda k: -k.worth)
-    best_doable = _first_gain(runs, scenario, [*good, *others][:TRIED])
+    advised = advised or [option for option in doable if option.worth >= NEARLY * best_worth]
+    rest = sorted((option for option in doable if option not in advised), key=lambda k: -k.worth)
+    doable_gain = _first_gain(runs, scenario, [*advised, *rest][:TRIED])
     ideal_options = [option for option in group if not option.change.doable]
     ideal_option = max(ideal_options, key=lambda k: k.worth, default=None)
-    if ideal_option and best_doable and ideal_option.worth <= best_doable[0].worth:
+    if ideal_option and doable_gain and ideal_option.worth <= doable_gain[0].worth:
         ideal_option = None  # what can be done removes enough of it
-    best_ideal = _first_gain(runs, scenario, [ideal_option] if ideal_option else [])
-    if not (best_doable or best_ideal):
+    ideal_gain = _first_gain(runs, scenario, [ideal_option] if ideal_option else [])
+    if not (doable_gain or ideal_gain):
         return None
-    top_option, removal = max(filter(None, (best_doable, best_ideal)), key=lambda row: row[0].worth)
-    score_gain = best_doable[0].worth if best_doable else top_option.worth
-    suggestion = best_doable[1] if best_doable else None
+    top_option, removal = max(filter(None, (doable_gain, ideal_gain)), key=lambda row: row[0].worth)
+    score_gain = doable_gain[0].worth if doable_gain else top_option.worth
+    suggestion = doable_gain[1] if doable_gain else None
     if ideal_option is None and suggestion is not None:
         removal = suggestion
     return Measured(top_option.cause, top_option.change.named, score_gain, removal, suggestion)
@@ -267,7 +268,7 @@ def _first_gain(runs: Runs, s: Scenario, options: Sequence[Option]) -> tuple[Opt
 
 
 def rank_causes(measured: list[Measured]) -> tuple[Measured, ...]:
-    """Causes by score: faults first, removable ones, demand, then those nothing removes."""
+    """Confirmed causes, first those to act on: faults, removable ones, demand, others; by score."""
     removable_causes = [m for m in measured if m.cause.kind == CAUSE and m.suggestion is not None]
     best_score = max((m.score for m in removable_causes), default=0.0)
 
@@ -284,19 +285,19 @@ def rank_causes(measured: list[Measured]) -> tuple[Measured, ...]:
     return tuple(sorted(measured, key=sort_key))
 
 
-def verdict(view: View, limit: Capacity, ranks: Sequence[Measured]) -> str:
-    """Sentences: whether the SLO is met, up to which load, and what to improve first."""
-    limit_text = _limit_clause(view, limit)
+def verdict(view: View, limit: Capacity, causes: Sequence[Measured]) -> str:
+    """Sentences: whether the SLO is met, up to which load, and which of `causes` comes first."""
+    limit_clause = _limit_clause(view, limit)
     if view.meets_slo:
-        sentences = [f"It keeps its SLO{limit_text}."]
+        sentences = [f"It keeps its SLO{limit_clause}."]
     else:
         share = share_met(view.summary)
         subject = f"Only {amount(share, 'share')} of requests keep" if share else "No request keeps"
         if share >= view.scenario.slo.share:  # overloaded: the growing queue is not judged yet
             subject = f"{amount(share, 'share')} of the requests that finish keep"
-        sentences = [f"{subject} the SLO{limit_text}."]
-    if ranks and (not view.meets_slo or ranks[0].score > WORTH_SAYING):
-        label, top_name = ranks[0].cause.label, ranks[0].named
+        sentences = [f"{subject} the SLO{limit_clause}."]
+    if causes and (not view.meets_slo or causes[0].score > WORTH_SAYING):
+        label, top_name = causes[0].cause.label, causes[0].named
         label = label if label[:2].isupper() else label[0].lower() + label[1:]
         sentences.append(f"First cause: {label}{f' ({top_name})' if top_name else ''}.")
     if note := UNSTEADY.get(str(view.summary.get("steady_state"))):
@@ -312,7 +313,7 @@ def _limit_clause(view: View, limit: Capacity) -> str:
     if not limit.load:
         return "; less traffic alone does not bring it back"
     load_text = f"{three_figures(limit.low)} {limit.unit}"  # what an hour keeps
-    if not steady_by_itself(view.scenario):  # clients that start together drift apart for longer
+    if not stays_steady(view.scenario):  # clients that start together drift apart for longer
         load_text += f" over its {view.scenario.horizon_s:g} s"
     if math.isinf(limit.high):
         return f", and would at {load_text}"
@@ -332,12 +333,12 @@ def simulate(
     """Explain a scenario as an engine does: returns a run whose tables are causes and waterfall.
     `progress` gets the share of the expected runs and their number, and can stop it (Cancelled)."""
 
-    def note(runs: int) -> None:
+    def note_runs(runs: int) -> None:
         """Report the number of runs. Raises Cancelled if the caller stops the explanation."""
         if progress is not None and not progress(min(0.99, runs / EXPECTED_RUNS), {"runs": runs}):
             raise Cancelled
 
-    answer = explain(scenario, facts, trace, counts, note)
+    answer = explain(scenario, facts, trace, counts, note_runs)
     tables = {"causes": causes_table(answer.causes), "waterfall": waterfall_table(answer.waterfall)}
     shown_keys = ("ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu", "slo_attainment")
     summary: Figures = {key: answer.summary.get(key) for key in shown_keys} | {
@@ -362,14 +363,14 @@ def waterfall_table(pieces: Mapping[str, float]) -> pl.DataFrame:
 
 def causes_table(causes: Sequence[Measured]) -> pl.DataFrame:
     """Table with a JSON object for each cause, in the given order."""
-    rows = []
-    for entry in causes:
-        gains = {"removal": entry.removal, "suggestion": entry.suggestion}
-        row = {name: getattr(entry.cause, name) for name in ("key", "label", "advice")}
-        row |= {"named": entry.named, "score": entry.score}
-        row |= {name: asdict(gain) for name, gain in gains.items() if gain is not None}
-        rows.append(json.dumps(row, sort_keys=True))
-    return pl.DataFrame({"cause": rows}, schema={"cause": pl.String})
+    cause_texts = []
+    for measured in causes:
+        gains = {"removal": measured.removal, "suggestion": measured.suggestion}
+        cause_json = {name: getattr(measured.cause, name) for name in ("key", "label", "advice")}
+        cause_json |= {"named": measured.named, "score": measured.score}
+        cause_json |= {name: asdict(gain) for name, gain in gains.items() if gain is not None}
+        cause_texts.append(json.dumps(cause_json, sort_keys=True))
+    return pl.DataFrame({"cause": cause_texts}, schema={"cause": pl.String})
 
 
 def as_json(
@@ -377,5 +378,5 @@ def as_json(
 ) -> dict[str, Any]:
     """A stored explanation as one object: summary, seconds by piece of the waterfall, causes."""
     pieces = dict(zip(waterfall["piece"], waterfall["seconds"], strict=True))
-    rows = [json.loads(text) for text in causes["cause"]]
-    return {**summary, "waterfall_s": pieces, "causes": rows}
+    cause_rows = [json.loads(text) for text in causes["cause"]]
+    return {**summary, "waterfall_s": pieces, "causes": cause_rows}

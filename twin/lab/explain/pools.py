@@ -25,20 +25,20 @@ def propose_prefill_instances(v: View) -> Changes:
         yield from _propose_cores(v, 1.25, 1.5)
         return
     count, npus = v.role_npus["prefill"]
-    need = count + 1
+    needed = count + 1
     if rate_per_s := v.sustained_per_s.get("prefill"):
-        need = max(need, math.ceil(SPARE * v.arrived_per_s / (rate_per_s / count)))
+        needed = max(needed, math.ceil(SPARE * v.arrived_per_s / (rate_per_s / count)))
     most_instances = count + v.free_npus // npus
-    target = min(need, most_instances)
-    for instances in sorted({min(count + 1, target), target, most_instances} - {count}):
+    target_count = min(needed, most_instances)
+    for instances in sorted({min(count + 1, target_count), target_count, most_instances} - {count}):
         yield Change({"deployment.prefill.instances": instances})
     if v.scenario.deployment.mode == "disaggregated":  # what prefill hands on is to be decoded
-        yield from _propose_pools(v, range(target, min(need + 1, most_instances) + 1))
-    if v.scenario.deployment.mode != "disaggregated" or need <= most_instances:
+        yield from _propose_split(v, range(target_count, min(needed + 1, most_instances) + 1))
+    if v.scenario.deployment.mode != "disaggregated" or needed <= most_instances:
         return
-    for added_instances in sorted({most_instances - count + 1, need - count}):
-        freed_npus = _shrunken_decode(v, added_instances * npus - v.free_npus)
-        yield Change({"deployment.prefill.instances": count + added_instances} | freed_npus)
+    for added_instances in sorted({most_instances - count + 1, needed - count}):
+        decode_settings = _shrunken_decode(v, added_instances * npus - v.free_npus)
+        yield Change({"deployment.prefill.instances": count + added_instances} | decode_settings)
     if deployment.prefill.npus_per_instance > 1:
         yield Change({"deployment.prefill.instances": 2 * count,
                       "deployment.prefill.npus_per_instance": npus // 2})  # fmt: skip
@@ -65,22 +65,22 @@ def _propose_decode(v: View) -> Changes:
     for added in _doubling_counts(v.free_npus // npus):
         yield Change({"deployment.decode.instances": count + added})
     node_npus = v.scenario.supernode.npus_per_node
-    for nodes in _doubling_counts(v.free_npus // count // node_npus):
-        yield Change({"deployment.decode.npus_per_instance": npus + nodes * node_npus})
+    for added_nodes in _doubling_counts(v.free_npus // count // node_npus):
+        yield Change({"deployment.decode.npus_per_instance": npus + added_nodes * node_npus})
     if v.scenario.deployment.mode == "disaggregated":
         prefill_count, _ = v.role_npus["prefill"]
         rate_per_s = v.sustained_per_s.get("prefill", 0.0) / prefill_count
         needed = math.ceil(SPARE * v.arrived_per_s / rate_per_s) if rate_per_s else prefill_count
-        yield from _propose_pools(v, {max(1, prefill_count - 2), max(1, prefill_count - 1), needed})
+        yield from _propose_split(v, {max(1, prefill_count - 2), max(1, prefill_count - 1), needed})
 
 
 def _doubling_counts(limit: int) -> list[int]:
-    """Counts 1, 2, 4, ... up to `limit`, and `limit` itself; the smallest that suffices counts."""
+    """Counts 1, 2, 4, ... up to `limit`, and `limit` itself."""
     return sorted({*(1 << k for k in range(limit.bit_length())), limit} - {0})
 
 
-def _propose_pools(v: View, prefills: Iterable[int]) -> Changes:
-    """Propose these numbers of prefill instances, with all other NPUs for decode."""
+def _propose_split(v: View, prefills: Iterable[int]) -> Changes:
+    """Propose numbers of prefill instances (`prefills`), with all other NPUs for decode."""
     (prefill_count, prefill_npus), (count, npus) = v.role_npus["prefill"], v.role_npus["decode"]
     for instances in prefills:
         decode_npus = npus + (v.free_npus - (instances - prefill_count) * prefill_npus) // count
@@ -90,7 +90,7 @@ def _propose_pools(v: View, prefills: Iterable[int]) -> Changes:
 
 
 def _shrunken_decode(v: View, npus: int) -> Settings:
-    """Settings of a decode pool that gives up some NPUs: fewer instances, or smaller ones."""
+    """Settings of a decode pool that gives up this many NPUs: fewer instances, or smaller ones."""
     count, instance_npus = v.role_npus["decode"]
     if npus <= 0:
         return {}
@@ -115,12 +115,12 @@ def propose_chunk_lengths(v: View) -> Changes:
     """Propose longer or shorter chunks of prompts in mixed iterations."""
     if "colocated" not in v.role_npus:
         return
-    tokens = v.scenario.deployment.colocated.chunk_tokens_per_npu
+    chunk = v.scenario.deployment.colocated.chunk_tokens_per_npu
     new_tokens = v.figure("prefill_tokens_per_s_per_npu") * v.figure("decode_iteration_s_mean")
     # A limit far above what comes with an iteration binds at no factor of itself.
-    enough = [2.0 * new_tokens, 1.25 * new_tokens] if 0 < 2.0 * new_tokens < 0.25 * tokens else []
+    binding = [2.0 * new_tokens, 1.25 * new_tokens] if 0 < 2.0 * new_tokens < 0.25 * chunk else []
     default_tokens = Scenario().deployment.colocated.chunk_tokens_per_npu
-    for chunk_tokens in (max(2 * tokens, default_tokens), 0.5 * tokens, 0.25 * tokens, *enough):
+    for chunk_tokens in (max(2 * chunk, default_tokens), 0.5 * chunk, 0.25 * chunk, *binding):
         yield Change({"deployment.colocated.chunk_tokens_per_npu": max(2, round(chunk_tokens))})
 
 
@@ -219,5 +219,5 @@ def propose_offload(v: View) -> Changes:
 
 
 def _lacks_kv_space(v: View) -> bool:
-    """Whether decode dies were full of KV, so that more dies would help by their HBM."""
+    """Whether decode dies were full of KV or preempted, so that more dies help by their HBM."""
     return v.figure("kv_used_fraction_mean") > CLOSE or v.figure("preemptions") > 0

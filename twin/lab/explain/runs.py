@@ -17,8 +17,8 @@ from twin.lab.explain.view import (
     catches_up,
     finished_share,
     share_met,
-    tpot_share,
-    ttft_share,
+    tpot_ratio,
+    ttft_ratio,
 )
 from twin.metrics.registry import METRICS
 from twin.scenario import Scenario, SpecError, with_overrides
@@ -76,15 +76,15 @@ class Runs:
         return self.summaries[scenario]
 
     def _run(self, scenario: Scenario) -> Run:
-        """Simulate a scenario with the trace and counts of the explanation."""
+        """The run of a scenario with the trace and expert counts of the explanation."""
         count_args = {} if self.counts is None else {"counts": self.counts}
 
-        def note(_share: float, _live: Mapping[str, float]) -> bool:
+        def note_run(_share: float, _live: Mapping[str, float]) -> bool:
             """Report the number of runs; the run always goes on."""
             self.note(len(self.summaries))
             return True
 
-        return simulate(scenario, self.facts, self.trace, note, **count_args)
+        return simulate(scenario, self.facts, self.trace, note_run, **count_args)
 
     def summary_with(self, scenario: Scenario, settings: Settings) -> Summary | None:
         """Summary of the run with some fields replaced; None if it is invalid or cannot run."""
@@ -94,15 +94,15 @@ class Runs:
             return None
 
 
-def shorten(s: Scenario, summary: Summary) -> Scenario:
+def with_shorter_horizon(s: Scenario, summary: Summary) -> Scenario:
     """The scenario with a shorter horizon if it has many requests, no fault and no trace."""
     requests = float(summary.get("requests") or 0)
     if s.faults or requests <= REQUESTS_MAX or s.workload.arrivals == "trace":
         return s
     stay_s = float(summary.get("e2e_s_p99") or s.horizon_s)
     time_share = min(1.0, max(REQUESTS_MAX / requests, (s.warmup_s + STAYS * stay_s) / s.horizon_s))
-    times = {"horizon_s": time_share * s.horizon_s, "warmup_s": time_share * s.warmup_s}
-    return with_overrides(s, {path: float(f"{time_s:.3g}") for path, time_s in times.items()})
+    times_s = {"horizon_s": time_share * s.horizon_s, "warmup_s": time_share * s.warmup_s}
+    return with_overrides(s, {path: float(f"{time_s:.3g}") for path, time_s in times_s.items()})
 
 
 def with_seeds(s: Scenario, seeds: Sequence[int]) -> list[Scenario]:
@@ -135,36 +135,36 @@ class Gain:
     attained_after: float
 
 
-def score(before: Summary, after: Summary, s: Scenario) -> float:
-    """Improvement of a run by a change, as a score (0: none): more requests within the SLO,
+def run_score(before: Summary, after: Summary, s: Scenario) -> float:
+    """Score of a change by its runs before and after (0: no gain): more requests within the SLO,
     latencies nearer to their limits, more requests finished."""
     # Without an upper end: far off, too, what comes nearer to the SLO is better.
-    ratios = [ttft_share(summary, s) + tpot_share(summary, s) + 1e-3 for summary in (before, after)]
-    gain = SERVED * (share_met(after) - share_met(before)) + math.log(ratios[0] / ratios[1])
+    slo_ratios = [ttft_ratio(run, s) + tpot_ratio(run, s) + 1e-3 for run in (before, after)]
+    gain = SERVED * (share_met(after) - share_met(before)) + math.log(slo_ratios[0] / slo_ratios[1])
     if catches_up(before, after, s):
         gain += math.log(finished_share(after, s) / max(finished_share(before, s), LEAST_FINISHED))
     return gain
 
 
 def gain_on_seeds(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
-    """Gain of a change on all seeds, more if requests are few; None if too small, or it harms."""
+    """Gain of a change on all seeds, more if requests are few; None: too small, or it does harm."""
     pairs: list[tuple[Summary, Summary]] = []
     for seed_scenario in with_seeds(s, MORE_SEEDS + RARE_SEEDS):
         has_enough = math.fsum(float(before.get("requests") or 0.0) for before, _ in pairs) >= FEW
         if has_enough and (len(pairs) > len(MORE_SEEDS) or len(pairs) == 2 and _agree(pairs, s)):
             break
         before, after = runs.summary_of(seed_scenario), runs.summary_with(seed_scenario, settings)
-        if before is None or after is None or harms(before, after, seed_scenario):
+        if before is None or after is None or is_harmful(before, after, seed_scenario):
             return None
         pairs.append((before, after))
     return _gain(pairs, s, settings)
 
 
 def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
-    """Whether the gains of two pairs of runs agree, and each meets the SLO clearly or easily."""
+    """Whether gains on two seeds agree, and both runs after meet the SLO clearly or easily."""
     is_clear = all(
         (share_met(after) - share_met(before) >= 2 * CLEAR and attained_share(after) >= MOST)
-        or max(ttft_share(after, s), tpot_share(after, s)) < EASY
+        or max(ttft_ratio(after, s), tpot_ratio(after, s)) < EASY
         for before, after in pairs
     )
     gain, other_gain = (_gain([pair], s, {}) for pair in pairs)
@@ -176,8 +176,8 @@ def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
 
 def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings) -> Gain | None:
     """Gain of a change by its clearest metric over (before, after) pairs; None: no metric moves."""
-    catches = all(catches_up(before, after, s) for before, after in pairs)
-    metrics = NAMED if catches else NAMED[:-1]  # else as many finish as arrive, whatever is changed
+    all_catch_up = all(catches_up(before, after, s) for before, after in pairs)
+    metrics = NAMED if all_catch_up else NAMED[:-1]  # else as many finish as arrive
     gains = [gain for metric in metrics if (gain := _metric_gain(metric, pairs, s)) is not None]
     shares = [float(np.mean([attained_share(pair[side]) for pair in pairs])) for side in (0, 1)]
     if CLEAR < shares[0] < s.slo.share:  # some requests keep the SLO and others do not: that counts
@@ -188,14 +188,14 @@ def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings)
     return Gain(settings, metric, before, after, promise, shares[0], shares[1])
 
 
-def harms(before: Summary, after: Summary, s: Scenario) -> bool:
+def is_harmful(before: Summary, after: Summary, s: Scenario) -> bool:
     """Whether a change lowers SLO attainment, or moves a p99 close to the SLO."""
     share_rise = share_met(after) - share_met(before)
     if share_rise < 0 or attained_share(after) < attained_share(before):
         return True
     # Where a run falls behind, TTFT is that of the few served early: more of them may lengthen it.
-    functions = (tpot_share,) if catches_up(before, after, s) else (ttft_share, tpot_share)
-    rises = (ratio_of(after, s) > max(ratio_of(before, s) * 1.02, 0.85) for ratio_of in functions)
+    p99_ratios = (tpot_ratio,) if catches_up(before, after, s) else (ttft_ratio, tpot_ratio)
+    rises = (ratio_of(after, s) > max(ratio_of(before, s) * 1.02, 0.85) for ratio_of in p99_ratios)
     return share_rise < CLEAR and any(rises)
 
 
@@ -204,18 +204,18 @@ def _metric_gain(
 ) -> tuple[float, str, float, float, float] | None:
     """(weight against other metrics, metric, mean before, mean after, least improvement), of a
     change over (before, after) pairs of runs; None if the metric does not clearly move."""
-    figures = [[figure_of(metric, figure, s) for figure in pair] for pair in pairs]
+    figures = [[metric_value(metric, figure, s) for figure in pair] for pair in pairs]
     if any(figure is None for pair in figures for figure in pair):
         return None
     values = np.array(figures, float)
-    direction = 1.0 if METRICS[metric].better == "higher" else -1.0
-    gains = direction * (values[:, 1] - values[:, 0])
-    mean_change, least_change = float(gains.mean()), float(gains.min())
+    better_sign = 1.0 if METRICS[metric].better == "higher" else -1.0
+    seed_gains = better_sign * (values[:, 1] - values[:, 0])
+    mean_change, least_change = float(seed_gains.mean()), float(seed_gains.min())
     base_value = max(abs(float(values[:, 0].mean())), 1e-12)
-    threshold = SAID * base_value
+    least_felt = SAID * base_value
     if metric == "slo_attainment":  # half of those that miss the SLO, however few they are
-        threshold = min(NOTABLE, 0.5 * (1.0 - float(values[:, 0].mean())))
-    if least_change <= 0 or least_change < 0.5 * mean_change or least_change < threshold:
+        least_felt = min(NOTABLE, 0.5 * (1.0 - float(values[:, 0].mean())))
+    if least_change <= 0 or least_change < 0.5 * mean_change or least_change < least_felt:
         return None
     if metric == "slo_attainment":
         weight = SERVED * least_change
@@ -227,7 +227,7 @@ def _metric_gain(
     return weight, metric, float(values[:, 0].mean()), float(values[:, 1].mean()), least_change
 
 
-def figure_of(metric: str, summary: Summary, s: Scenario) -> float | None:
+def metric_value(metric: str, summary: Summary, s: Scenario) -> float | None:
     """A metric of a run (SI); without served requests SLO attainment is 0, TTFT its length."""
     value = summary.get(metric)
     if value is not None:

@@ -46,23 +46,23 @@ def full_load_timelines(
 ) -> dict[str, Timeline]:
     """Timelines by role by formula at full load, for the rank with most context. Raises ValueError
     if the deployment does not fit."""
-    prices = Priced(scenario, facts, trace, counts)
-    prediction, traffic, parts = prices.prediction, prices.traffic, prices.parts
+    priced = Priced(scenario, facts, trace, counts)
+    prediction, traffic, parts = priced.prediction, priced.traffic, priced.parts
     costs, timelines = parts.costs, dict[str, Timeline | None]()
     if costs.decode_role is not None and prediction.decode is not None:
         ranks, query_tokens = costs.decode_role.ranks, costs.decode.query_tokens
         rank_batch = costs.decode_role.slots(prediction.decode.batch_per_npu)
         requests, context = (float(figure[0]) for figure in rank_load(rank_batch, ranks, traffic))
         tokens = 0.5 * query_tokens * rank_batch * ranks / costs.decode.layout.domains
-        imbalance = die_and_link_load(costs.decode.layout, tokens, *parts.decode_imbalance.table)
-        timelines["decode"] = decode_timeline(costs.decode, requests, context, *imbalance)
+        hottest = die_and_link_load(costs.decode.layout, tokens, *parts.decode_imbalance.table)
+        timelines["decode"] = decode_timeline(costs.decode, requests, context, *hottest)
     if costs.prefill_role is not None and prediction.prefill is not None:
         tokens = prediction.prefill.batch_tokens
-        imbalance = die_and_link_load(
+        hottest = die_and_link_load(
             costs.prefill.layout, 0.5 * tokens, *parts.prefill_imbalance.table
         )
         attention_pairs = tokens / traffic.fresh_tokens * traffic.fresh_pairs
-        timelines["prefill"] = prefill_timeline(costs.prefill, tokens, attention_pairs, *imbalance)
+        timelines["prefill"] = prefill_timeline(costs.prefill, tokens, attention_pairs, *hottest)
     return {role: timeline for role, timeline in timelines.items() if timeline is not None}
 
 

@@ -42,8 +42,8 @@ class View:
 
     def figure(self, key: str) -> float:
         """A figure of the run in SI by its key; 0 if it is missing."""
-        figure = self.summary.get(key)
-        return float(figure) if isinstance(figure, int | float) else 0.0
+        value = self.summary.get(key)
+        return float(value) if isinstance(value, int | float) else 0.0
 
     @property
     def has_experts(self) -> bool:
@@ -59,9 +59,9 @@ class View:
         total_s = sum(seconds.values())
         return {name: part_s / total_s if total_s else 0.0 for name, part_s in seconds.items()}
 
-    def gain_of(self, share: float, *parts: str) -> float:
-        """Score that the run would gain if a share of stages of the TTFT (`parts`) took no time."""
-        share_left = 1.0 - share * sum(self.ttft_shares[stage] for stage in parts)
+    def gain_of(self, share: float, *stages: str) -> float:
+        """Score that the run would gain if a share of these stages of the TTFT took no time."""
+        share_left = 1.0 - share * sum(self.ttft_shares[stage] for stage in stages)
         ratios_left = self.ttft_ratio * share_left + self.tpot_ratio + 1e-3
         return math.log((self.ttft_ratio + self.tpot_ratio + 1e-3) / ratios_left)
 
@@ -79,12 +79,12 @@ class View:
     @property
     def ttft_ratio(self) -> float:
         """TTFT p99 as a multiple of its SLO."""
-        return ttft_share(self.summary, self.scenario)
+        return ttft_ratio(self.summary, self.scenario)
 
     @property
     def tpot_ratio(self) -> float:
         """TPOT p99 as a multiple of its SLO."""
-        return tpot_share(self.summary, self.scenario)
+        return tpot_ratio(self.summary, self.scenario)
 
     @property
     def meets_slo(self) -> bool:
@@ -112,14 +112,14 @@ def waiting_s(requests: pl.DataFrame, horizon_s: float) -> dict[str, float]:
     """Seconds that requests without a first token have waited by the end, by stage of the TTFT."""
     seconds = {}
     for stage, begin_column, end in TTFT_PARTS:
-        stamps = [requests[column].cast(pl.Float64).to_numpy() for column in (begin_column, end)]
-        has_begun, has_ended = (np.isfinite(values) for values in stamps)
-        seconds[stage] = float((horizon_s - stamps[0][has_begun & ~has_ended]).sum())
+        times_s = [requests[column].cast(pl.Float64).to_numpy() for column in (begin_column, end)]
+        has_begun, has_ended = (np.isfinite(values) for values in times_s)
+        seconds[stage] = float((horizon_s - times_s[0][has_begun & ~has_ended]).sum())
     return seconds
 
 
-def ttft_share(summary: Summary, s: Scenario) -> float:
-    """TTFT p99 over its SLO; without first tokens, the run's length over it; 0 without prefill."""
+def ttft_ratio(summary: Summary, s: Scenario) -> float:
+    """TTFT p99 over its SLO; without first tokens the horizon over it, >= 20; 0 without prefill."""
     if s.deployment.mode == "decode_only":
         return 0.0
     p99_s = summary.get("ttft_s_p99")
@@ -128,8 +128,8 @@ def ttft_share(summary: Summary, s: Scenario) -> float:
     return float(p99_s) / s.slo.ttft_s
 
 
-def tpot_share(summary: Summary, s: Scenario) -> float:
-    """TPOT p99 over its SLO; UNSERVED if no request finished; 0 without decode."""
+def tpot_ratio(summary: Summary, s: Scenario) -> float:
+    """TPOT p99 over its SLO; 20 (UNSERVED) if no request finished; 0 without decode."""
     if s.deployment.mode == "prefill_only":
         return 0.0
     p99_s = summary.get("tpot_s_p99")

@@ -25,7 +25,7 @@ EVEN: Settings = {"experts.placement": "perfect", "experts.balancing.policy": "n
 
 def waterfall(runs: Runs, view: View) -> dict[str, float]:
     """Mean seconds by piece (order: PIECES) of requests finished after the warm-up."""
-    mean_s = _request_s(runs, view)
+    request_s = _mean_request_s(runs, view)
     clean_view, removed_s = view, {}
     if view.scenario.faults:
         clean_view, removed_s["faults"] = _run_without(runs, clean_view, {"faults": []})
@@ -33,7 +33,7 @@ def waterfall(runs: Runs, view: View) -> dict[str, float]:
         clean_view, removed_s["imbalance"] = _run_without(runs, clean_view, EVEN)
     tables = runs.tables[clean_view.scenario]
     stage_s = _mean_stage_s(tables["requests"], clean_view.scenario.warmup_s)
-    if not mean_s or stage_s is None:
+    if not request_s or stage_s is None:
         return {}
     front_s, router_s, queue_s, prefill_s, transfer_s, decode_s = stage_s
     served_s = min(front_s, 1e-3 * view.scenario.front_end.service_ms)
@@ -44,8 +44,8 @@ def waterfall(runs: Runs, view: View) -> dict[str, float]:
     for phase, spent_s in (("prefill", prefill_s), ("decode", decode_s)):
         for piece, piece_share in _piece_shares(tables, phase, timelines.get(phase)).items():
             seconds[piece] += piece_share * spent_s
-    _set_weights_apart(seconds, clean_view, decode_s)
-    unexplained_s = mean_s - sum(removed_s.values()) - sum(seconds.values())
+    _separate_weights(seconds, clean_view, decode_s)
+    unexplained_s = request_s - sum(removed_s.values()) - sum(seconds.values())
     seconds["queueing"] += unexplained_s if seconds["queueing"] + unexplained_s > 0 else 0.0
     return seconds | removed_s
 
@@ -60,12 +60,12 @@ def _run_without(runs: Runs, view: View, settings: Settings) -> tuple[View, floa
         if not type(error).__module__.startswith("twin."):
             raise
         return view, 0.0
-    changed = View(scenario, view.facts, summary, view.full, view.operators)
-    saved_s = _request_s(runs, view) - _request_s(runs, changed)
-    return (changed, saved_s) if _request_s(runs, changed) and saved_s > 0 else (view, 0.0)
+    new_view = View(scenario, view.facts, summary, view.full, view.operators)
+    saved_s = _mean_request_s(runs, view) - _mean_request_s(runs, new_view)
+    return (new_view, saved_s) if _mean_request_s(runs, new_view) and saved_s > 0 else (view, 0.0)
 
 
-def _request_s(runs: Runs, view: View) -> float:
+def _mean_request_s(runs: Runs, view: View) -> float:
     """Mean seconds of a finished request of a view's run; 0 if none finished."""
     stage_s = _mean_stage_s(runs.tables[view.scenario]["requests"], view.scenario.warmup_s)
     return float(sum(stage_s)) if stage_s is not None else 0.0
@@ -89,14 +89,14 @@ def _piece_shares(
 ) -> dict[str, float]:
     """Share of a phase's time by piece of the waterfall. Two overlapping streams divide the time of
     layers by their operators' busy time. plan: timeline of the two streams; None: one stream."""
-    rows = [row for row in operator_seconds(tables["operators"], phase, plan) if row[1] != SLACK]
-    in_streams_s = sum(seconds for stream, _, seconds in rows if stream)
-    outer_s = sum(seconds for stream, _, seconds in rows if not stream)
-    share = plan.end - plan.begin if plan is not None else 0.0
+    busy_rows = [r for r in operator_seconds(tables["operators"], phase, plan) if r[1] != SLACK]
+    inner_s = sum(seconds for stream, _, seconds in busy_rows if stream)
+    outer_s = sum(seconds for stream, _, seconds in busy_rows if not stream)
+    layer_share = plan.end - plan.begin if plan is not None else 0.0
     # The streams overlap: what both are at work shares the time that the layers last.
-    scale = share / (1.0 - share) * outer_s / in_streams_s if in_streams_s and outer_s else 1.0
+    scale = layer_share / (1.0 - layer_share) * outer_s / inner_s if inner_s and outer_s else 1.0
     piece_s: dict[str, float] = {}
-    for stream, name, seconds in rows:
+    for stream, name, seconds in busy_rows:
         scaled_s = seconds * (scale if stream else 1.0)
         piece_s[piece_of(name)] = piece_s.get(piece_of(name), 0.0) + scaled_s
     total_s = sum(piece_s.values())
@@ -106,19 +106,19 @@ def _piece_shares(
 def operator_seconds(
     operators: pl.DataFrame, phase: str, timeline: Timeline | None
 ) -> list[tuple[str, str, float]]:
-    """(stream, operator, busy seconds) of a mean iteration of a phase, in order; '' is time outside
-    the two concurrent streams. A run records only the longer stream; the plan adds the other."""
-    rows = operators.filter(pl.col("phase") == phase)
-    seconds_of = dict(zip(rows["operator"], rows["per_iteration_s"], strict=True))
+    """(stream, operator, busy seconds) of a mean iteration of a phase, in order; stream '': outside
+    the two concurrent ones. A run records only the longer stream; the timeline adds the other."""
+    phase_rows = operators.filter(pl.col("phase") == phase)
+    busy_s = dict(zip(phase_rows["operator"], phase_rows["per_iteration_s"], strict=True))
     if timeline is None:
-        return [("", name, seconds) for name, seconds in seconds_of.items() if seconds > 0]
-    iteration_s, layers_share = sum(seconds_of.values()), timeline.end - timeline.begin
+        return [("", name, seconds) for name, seconds in busy_s.items() if seconds > 0]
+    iteration_s, layers_share = sum(busy_s.values()), timeline.end - timeline.begin
     layer_rows = [
         (stream, name, layer_share * layers_share * iteration_s)
         for stream, name, layer_share in layer_shares(timeline)
     ]
-    layered = {name for _, name, _ in layer_rows}
-    outer_s = {n: s for n, s in seconds_of.items() if s > 0 and (n not in layered or n in _OUTSIDE)}
+    in_layers = {name for _, name, _ in layer_rows}
+    outer_s = {n: s for n, s in busy_s.items() if s > 0 and (n not in in_layers or n in _OUTSIDE)}
     outer_scale = (1.0 - layers_share) * iteration_s / (sum(outer_s.values()) or 1.0)
     return layer_rows + [("", name, seconds * outer_scale) for name, seconds in outer_s.items()]
 
@@ -147,18 +147,18 @@ def piece_of(operator: str) -> str:
     return "attention" if entry is not None and entry.place == "attention" else "experts"
 
 
-def _set_weights_apart(seconds: dict[str, float], view: View, decode_s: float) -> None:
+def _separate_weights(seconds: dict[str, float], view: View, decode_s: float) -> None:
     """Move the time to read all weights once at full bandwidth from attention and experts to
     `weights`; decode_s: of a mean request."""
     role = view.full.costs.decode_role if view.full is not None else None
-    iteration_s = view.figure("decode_iteration_s_mean")
-    if role is None or view.full is None or not iteration_s:
+    pass_s = view.figure("decode_iteration_s_mean")
+    if role is None or view.full is None or not pass_s:
         return
     hbm_per_s = role.chip.hbm_bytes_per_s * role.dies
     tokens = 1e6 * role.dies  # with so many tokens no expert stays unread
-    share = decode_hbm_bytes(role.decode, tokens, 0.0, float(role.ranks)) / hbm_per_s / iteration_s
+    read_share = decode_hbm_bytes(role.decode, tokens, 0.0, float(role.ranks)) / hbm_per_s / pass_s
     layers_s = seconds["attention"] + seconds["experts"]
-    weights_s = min(share * decode_s, 0.95 * layers_s)
+    weights_s = min(read_share * decode_s, 0.95 * layers_s)
     for piece in ("attention", "experts"):
         seconds[piece] *= 1.0 - weights_s / layers_s if layers_s else 1.0
     seconds["weights"] = weights_s

@@ -34,7 +34,7 @@ def changes_text(settings: Mapping[str, Any], before: Scenario | None = None) ->
 
 
 def _field_text(path: str, value: Any, before: Scenario | None) -> str:
-    """A field as text with its new value, and with its value in `before` if there is one."""
+    """A field with its new value as text, and its old one if there is a scenario `before`."""
     if path == "tenants":
         return "Limits of tenants: none"
     if isinstance(value, list):
@@ -51,12 +51,12 @@ def _field_text(path: str, value: Any, before: Scenario | None) -> str:
 
 
 def effect_text(gain: Mapping[str, Any]) -> str:
-    """Effect of a change on its metric as text: 'TTFT p99 31.2 s → 0.82 s'."""
+    """Effect of a change (a Gain as JSON) on its metric as text: 'TTFT p99 31.2 s → 0.82 s'."""
     metric = METRICS[gain["metric"]]
     value_texts = (as_text(metric.key, gain[side]) for side in ("before", "after"))
-    text = f"{metric.label} {' → '.join(value_texts)}"
+    metric_text = f"{metric.label} {' → '.join(value_texts)}"
     share_rise = gain["attained_after"] - gain["attained_before"]
     if gain["metric"] == "slo_attainment" or share_rise < 0.01:
-        return text
+        return metric_text
     texts = (as_text("slo_attainment", gain[f"attained_{side}"]) for side in ("before", "after"))
-    return f"{text}, SLO attainment {' → '.join(texts)}"
+    return f"{metric_text}, SLO attainment {' → '.join(texts)}"

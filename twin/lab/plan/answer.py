@@ -8,7 +8,7 @@ from typing import Any
 
 from twin.lab.evidence.near import known_throughput_ratio
 from twin.lab.explain.view import load_of
-from twin.lab.plan.candidates import Candidate, score
+from twin.lab.plan.candidates import Candidate, merit
 from twin.lab.plan.finish import Finalist, Finish
 from twin.lab.plan.question import LOSSES
 from twin.lab.plan.search import Search
@@ -29,23 +29,23 @@ NEXT_GAIN = 1.1  # of its rate: what a next step has to bring
 def answer_of(finish: Finish) -> dict[str, Any]:
     """The answer of a plan as one JSON object; equal for equal plans with equal simulations."""
     search = finish.search
-    ranked = _ranking_rows(finish)
-    best_score = ranked[0]["score"] if ranked else 0.0
+    ranking_rows = _ranking_rows(finish)
+    best_score = ranking_rows[0]["score"] if ranking_rows else 0.0
     plan, space = search.plan, search.space
     finalist_settings = {finalist.candidate.settings for finalist in finish.finalists}
-    gap_share = search.gap(best_score, finalist_settings) if best_score else None
-    statuses = Counter(status_of(search, candidate)[0] for candidate in space.candidates)
+    gap_share = search.score_gap(best_score, finalist_settings) if best_score else None
+    status_counts = Counter(status_of(search, candidate)[0] for candidate in space.candidates)
     return _round_numbers({
         "goal": plan.goal,
         "load": {"path": load_of(space.base)[0], "req_per_s": space.rate},
-        "ranked": ranked,
+        "ranked": ranking_rows,
         "gap": gap_share, "gap_sentence": "" if gap_share is None
-        else gap_text(gap_share, plan.goal, ranked[0]["npus"]),
+        else gap_text(gap_share, plan.goal, ranking_rows[0]["npus"]),
         "front": _front_rows(search),
         "tornado": _tornado_rows(search, finish.finalists[0]) if finish.finalists else [],
         "relaxations": finish.relaxations,
         "notes": list(space.notes),
-        "counts": {"simulations": search.runs, **statuses},
+        "counts": {"simulations": search.runs, **status_counts},
         "left_out": space.left_out,
     })  # fmt: skip
 
@@ -67,20 +67,20 @@ def stage_text(finish: Finish) -> str:
 
 
 def interim_answer(finish: Finish) -> dict[str, Any]:
-    """The best five simulated deployments while a plan goes on, relaxations, and counts so far."""
-    search, rows = finish.search, []
+    """The best five simulated deployments so far, relaxations, and counts, as a JSON object."""
+    search, best_rows = finish.search, []
     for tested in search.ranking()[:5]:
         best_point = search.proved_point(tested)
         assert best_point is not None
-        rows.append({"settings": tested.candidate.changes, "npus": tested.candidate.npus,
+        best_rows.append({"settings": tested.candidate.changes, "npus": tested.candidate.npus,
                      "score": best_point[0], "summary": tested.best_trial})  # fmt: skip
     return _round_numbers({
-        "so_far": rows, "relaxations": finish.relaxations, "simulations": search.runs,
+        "so_far": best_rows, "relaxations": finish.relaxations, "simulations": search.runs,
         "front": _front_rows(search), "deployments": len(search.space.candidates),
     })  # fmt: skip
 
 
-def ledger(search: Search) -> list[dict[str, Any]]:
+def ledger_rows(search: Search) -> list[dict[str, Any]]:
     """A row for each deployment: settings, formula, status, reason, rank and simulations."""
     rows = []
     ranks = {tested.candidate.settings: k + 1 for k, tested in enumerate(search.ranking())}
@@ -113,19 +113,19 @@ def status_of(search: Search, c: Candidate) -> tuple[str, str]:
         return "failed", tested.failed
     if tested.met_rate:
         return "feasible", ""
-    return "infeasible", search.missed_limits(
+    return "infeasible", search.missed_limits_text(
         tested.trials[-1][1]
     ) or "keeps the SLO with too few seeds, or only in short runs"
 
 
 def _ranking_rows(finish: Finish) -> list[dict[str, Any]]:
-    """Rows of the ranking, best first, with margins, losses and the next step."""
+    """Rows of the ranked deployments, best first, with margins, losses and the next step."""
     search = finish.search
     rows: list[dict[str, Any]] = []
     goal = search.plan.goal
     for rank, finalist in enumerate(finish.finalists, 1):
         candidate = finalist.candidate
-        own_score = score(goal, finalist.rate, candidate.npus)
+        own_score = merit(goal, finalist.rate, candidate.npus)
         top_score = rows[0]["score"] if rows else own_score
         best_scenario = finish.finalists[0].scenario
         comparison = known_throughput_ratio(best_scenario, finalist.scenario, top_score / own_score)
@@ -138,7 +138,7 @@ def _ranking_rows(finish: Finish) -> list[dict[str, Any]]:
                 path: getattr(finalist.scenario, path) for path in ("horizon_s", "warmup_s")},
             "summary": finalist.seeds[0],
             "margins": _margins(search, finalist), "losses": finalist.losses,
-            "held_back_by": candidate.price.limit, "next_step": next_step(search, candidate),
+            "held_back_by": candidate.price.limit, "next_step": next_step_text(search, candidate),
             "own": search.space.is_own(candidate),
         })  # fmt: skip
     return rows
@@ -147,18 +147,18 @@ def _ranking_rows(finish: Finish) -> list[dict[str, Any]]:
 def equality_note(rows: Sequence[Mapping[str, Any]]) -> str:
     """Meaning of the sign of equality in a ranking, with the known error of such ratios."""
     percents = sorted({round(100 * ratio) for r in rows if (ratio := r["ratio_known_within"])})
-    extremes = dict.fromkeys(percents[:1] + percents[-1:])
-    band_text = " to ".join(f"±{ratio} %" for ratio in extremes) or "nothing"
+    least_and_most = dict.fromkeys(percents[:1] + percents[-1:])
+    band_text = " to ".join(f"±{ratio} %" for ratio in least_and_most) or "nothing"
     return f"=: equal to the first within what is known of such a ratio ({band_text})"
 
 
-def _margins(search: Search, f: Finalist) -> dict[str, Any]:
-    """Distance to each limit as a share of it, and the headroom of the load."""
-    scenario, first_trial, plan = search.space.base, f.seeds[0], search.plan
-    share_by_seed = f.shares
+def _margins(search: Search, finalist: Finalist) -> dict[str, Any]:
+    """A finalist's distance to each limit as a share of it, and the headroom of its load."""
+    scenario, first_trial, plan = search.space.base, finalist.seeds[0], search.plan
+    seed_shares = finalist.shares
     margins: dict[str, Any] = {
-        "slo_share": min(share_by_seed) - scenario.slo.share, "seeds": len(share_by_seed),
-        "share_by_seed": share_by_seed, "npus": search.space.machine.npus - f.candidate.npus,
+        "slo_share": min(seed_shares) - scenario.slo.share, "seeds": len(seed_shares),
+        "share_by_seed": seed_shares, "npus": search.space.machine.npus - finalist.candidate.npus,
     }  # fmt: skip
     limits = {
         "ttft_s_p99": scenario.slo.ttft_s, "tpot_s_p99": 1e-3 * scenario.slo.tpot_ms,
@@ -167,28 +167,28 @@ def _margins(search: Search, f: Finalist) -> dict[str, Any]:
     for key, limit in limits.items():
         if limit and first_trial.get(key) is not None:
             margins[key] = 1.0 - first_trial[key] / limit
-    if (capacity := f.capacity) is not None:
-        base_rate_per_s = search.space.rate or f.rate
+    if (capacity := finalist.capacity) is not None:
+        base_rate_per_s = search.space.rate or finalist.rate
         margins |= {
             "headroom": capacity.load / base_rate_per_s - 1.0, "largest_req_per_s": capacity.load,
-            "largest_low": capacity.low, "breaks_first": f.breaks,
+            "largest_low": capacity.low, "breaks_first": finalist.breaks,
             "largest_high": None if math.isinf(capacity.high) else capacity.high,
         }  # fmt: skip
     return margins
 
 
-def next_step(search: Search, first: Candidate) -> str:
-    """Sentence on the cheapest single change that carries clearly more load by formula; or ''."""
-    options = []
+def next_step_text(search: Search, best: Candidate) -> str:
+    """Sentence on the cheapest single change of `best` with clearly more load by formula; or ''."""
+    steps = []
     for candidate in search.space.open_candidates:
-        changed_paths = [path for path, v in candidate.settings if first.changes.get(path) != v]
-        if len(changed_paths) == 1 and candidate.price.expected >= NEXT_GAIN * first.price.expected:
-            options.append((candidate.npus - first.npus, candidate, changed_paths[0]))
-    if not options:
+        changed_paths = [path for path, v in candidate.settings if best.changes.get(path) != v]
+        if len(changed_paths) == 1 and candidate.price.expected >= NEXT_GAIN * best.price.expected:
+            steps.append((candidate.npus - best.npus, candidate, changed_paths[0]))
+    if not steps:
         return ""
-    extra_npus, candidate, path = min(options, key=lambda step: (step[0], -step[1].price.expected))
+    extra_npus, candidate, path = min(steps, key=lambda step: (step[0], -step[1].price.expected))
     field = fields()[path]
-    gain_percent = 100 * (candidate.price.expected / first.price.expected - 1.0)
+    gain_percent = 100 * (candidate.price.expected / best.price.expected - 1.0)
     npu_text = numbered(extra_npus, "more NPU") if extra_npus > 0 else "no more NPUs"
     value_label = choice_label(path, candidate.changes[path])
     return f"{field.label} {value_label}: {gain_percent:.0f} % more load by formula, {npu_text}."
@@ -241,7 +241,7 @@ def _round_numbers(value: Any) -> Any:
 
 
 def brief_text(settings: Mapping[str, Any]) -> str:
-    """A deployment in a few words: '4 x 16 prefill + 1 x 128 decode, batch 96, MTP 1'."""
+    """A deployment's settings in short: '4 x 16 prefill + 1 x 128 decode, batch 96, MTP 1'."""
     pool_texts = []
     for role, path in COUNTED.items():
         if (count := settings.get(path)) is not None:
@@ -249,14 +249,14 @@ def brief_text(settings: Mapping[str, Any]) -> str:
             count_text = numbered(count, f"{role} instance")  # its size does not vary
             pool_texts.append(f"{count} x {instance_npus} {role}" if instance_npus else count_text)
     short_names = {BATCH: "batch", DRAFTS: "MTP"}
-    texts = [f"{label} {settings[path]}" for path, label in short_names.items() if path in settings]
+    parts = [f"{label} {settings[path]}" for path, label in short_names.items() if path in settings]
     shown_paths = {MODE, *COUNTED.values(), *SIZED.values(), *short_names}
-    vary_paths = {path for choice in CHOICES.values() for path in (*choice.values, *choice.along)}
+    varied_paths = {path for choice in CHOICES.values() for path in (*choice.values, *choice.along)}
     for path, value in settings.items():
         field = field_info(path)
-        if field is not None and path in vary_paths - shown_paths:
-            texts.append(f"{field.label} {choice_label(path, value)}")
-    return ", ".join(filter(None, [" + ".join(pool_texts), *texts]))
+        if field is not None and path in varied_paths - shown_paths:
+            parts.append(f"{field.label} {choice_label(path, value)}")
+    return ", ".join(filter(None, [" + ".join(pool_texts), *parts]))
 
 
 def limit_name(limit: str) -> str:
@@ -267,22 +267,22 @@ def limit_name(limit: str) -> str:
 
 
 def loss_text(outcome: Mapping[str, Any]) -> str:
-    """What a loss does to a deployment, in words; outcome: its row of results."""
+    """What a loss does to a deployment, in words; outcome: the loss's row of results."""
     texts = {"feasible": "SLO holds", "infeasible": "SLO breaks", "unsupported": "no such part"}
     return texts.get(outcome.get("status", ""), "failed")
 
 
 def relax_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of a table: for each limit alone the smallest relaxation."""
+    """Rows of a table: for each limit alone the smallest relaxation with which something fits."""
     return [
         {"Limit": limit_name(row["limit"]), "Now": limit_text(row["from"]), "Fits at":
          limit_text(row["to"]), "Then": brief_text(row["settings"]), "NPUs": row["npus"],
-        "In runs of": _run_text(row)}
+        "In runs of": _run_length_text(row)}
         for row in rows
     ]  # fmt: skip
 
 
-def _run_text(row: Mapping[str, Any]) -> str:
+def _run_length_text(row: Mapping[str, Any]) -> str:
     """How long a relaxation's runs were, as text; a dash in answers that do not say it."""
     return f"{row['run_s']:g} s" if "run_s" in row else NOTHING
 
@@ -311,14 +311,14 @@ def answer_sentences(answer: dict[str, Any]) -> Sequence[str]:
         lines += [
             f"{limit_name(row['limit'])}: {limit_text(row['to'])} in place of "
             f"{limit_text(row['from'])} makes {brief_text(row['settings'])} "
-            f"({numbered(row['npus'], 'NPU')}) fit, in runs of {_run_text(row)}."
+            f"({numbered(row['npus'], 'NPU')}) fit, in runs of {_run_length_text(row)}."
             for row in answer["relaxations"]
         ]
     return [*lines, *answer["notes"]]
 
 
 def _headroom_sentence(goal: str, margins: Mapping[str, Any]) -> list[str]:
-    """List of one sentence on the largest load, what is missed beyond; empty if not searched."""
+    """List of one sentence on the largest load and what breaks beyond it; empty if not searched."""
     if not margins.get("breaks_first"):
         return []
     clause, low = "", margins["largest_low"]

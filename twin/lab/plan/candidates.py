@@ -61,7 +61,8 @@ class Candidate:
 
     @property
     def kind(self) -> tuple[tuple[str, Any], ...]:
-        """Its settings (path, value) without numbers of instances: the same for one kind."""
+        """Its settings as (path, value), without numbers of instances: the same for all of a
+        kind."""
         return tuple(pair for pair in self.settings if pair[0] not in COUNTED.values())
 
     @property
@@ -76,7 +77,7 @@ class Candidate:
         return dict(self.settings)
 
 
-def score(goal: str, rate: float, npus: int) -> float:
+def merit(goal: str, rate: float, npus: int) -> float:
     """Score of a deployment with a rate (requests/s), higher is better: 1/NPUs for the goal 'npus',
     requests/s for 'rate', requests/s per NPU for 'efficiency'."""
     return {"npus": 1.0, "rate": rate * npus}.get(goal, rate) / max(npus, 1)
@@ -98,7 +99,7 @@ class Space:
 
     @property
     def rate(self) -> float | None:
-        """Requests/s if every deployment has the same load, None if each has its own."""
+        """Requests/s that every deployment has to carry; None if each has its own load."""
         return self.prices.rate
 
     @property
@@ -119,12 +120,10 @@ class Space:
         """Settings of `c` that differ from another candidate's, without numbers of instances."""
         if c.kind == other.kind:
             return {}
-        first, second, tied_paths = dict(c.kind), dict(other.kind), set().union(*ALONG.values())
-        paths = [p for p in first | second if p not in tied_paths]
-        first, second = (
-            {p: value_of(self.base, p) for p in paths} | kind for kind in (first, second)
-        )
-        return {p: first[p] for p in paths if first[p] != second[p]}
+        own, others, tied_paths = dict(c.kind), dict(other.kind), set().union(*ALONG.values())
+        paths = [p for p in own | others if p not in tied_paths]
+        own, others = ({p: value_of(self.base, p) for p in paths} | kind for kind in (own, others))
+        return {p: own[p] for p in paths if own[p] != others[p]}
 
     def add_crossed(self) -> None:
         """Add candidates: all combinations of crossed choices, and the scenario's deployment."""
@@ -139,20 +138,20 @@ class Space:
             candidates += self._with_counts(kind, values_by_path.get(BATCH, []))
         mode = base.deployment.mode
         own_paths = MODE, *_mode_values(values_by_path, mode), *(COUNTED[r] for r in roles_of(mode))
-        base_settings = {path: value_of(base, path) for path in own_paths}
+        own_settings = {path: value_of(base, path) for path in own_paths}
         for path in _mode_values(dict.fromkeys(freed_paths(self.plan), []), mode):
             if (value := value_of(self.plan.scenario, path)) != value_of(base, path):
-                base_settings[path] = value
-        candidates += self._new_candidate(base_settings)
+                own_settings[path] = value
+        candidates += self._new_candidate(own_settings)
         goal = self.plan.goal
         candidates.sort(key=lambda c: (
-            c.status != "untested", -score(goal, c.price.bound, c.npus),
-            -score(goal, c.price.expected, c.npus), c.settings,
+            c.status != "untested", -merit(goal, c.price.bound, c.npus),
+            -merit(goal, c.price.expected, c.npus), c.settings,
         ))  # fmt: skip
         self.candidates, self.left_out = candidates[:MOST], len(candidates[MOST:])
 
     def add_neighbours(self, c: Candidate) -> None:
-        """Add candidates with one other choice than a deployment, and matching instance counts."""
+        """Add candidates with one other choice than a candidate, and instance counts that match."""
         choice_keys = tuple(key for key in self.plan.vary if not CHOICES[key].crossed)
         kind = dict(c.kind)
         values_by_path = varied_values(self.base, choice_keys, self.machine)
@@ -176,8 +175,8 @@ class Space:
             p: kind.get(p, value_of(self.base, p)) for p in (path, *ALONG.get(path, ()))
         }
         if value != present_values[path]:
-            sources = (ALONG.get(path, {}) if value else {}).items()
-            yield from products({p: values(self.base, self.machine) for p, values in sources})
+            value_lists = (ALONG.get(path, {}) if value else {}).items()
+            yield from products({p: values(self.base, self.machine) for p, values in value_lists})
         elif value and path in ALONG:
             yield from products({p: next_values(p, present_values[p]) for p in ALONG[path]})
 
@@ -206,8 +205,8 @@ class Space:
         ]
 
     def _with_counts(self, settings: Settings, batches: list[int]) -> list[Candidate]:
-        """New candidates of a kind with numbers of instances that match each other, or the load.
-        batches: that vary, to skip a batch that is never full."""
+        """New candidates of a kind (`settings`) with numbers of instances that match each other, or
+        the load. batches: all that vary, to skip one that is never full."""
         base, machine, prices = self.base, self.machine, self.prices
         roles = roles_of(settings[MODE])
         role, other_roles = roles[-1], roles[:-1]
@@ -223,18 +222,18 @@ class Space:
             return self._new_candidate(one_of_each, pools)
         candidates, load = [], prices.rate or math.inf
         batch = float(settings.get(BATCH, base.deployment.decode.batch_per_npu))
-        rate_by_role = {  # requests/s of one instance
+        rate_of_one = {  # requests/s of one instance
             pool: pools[pool][0].rates[0] if pool == "prefill"
-            else pools[pool][0].largest_rate(batch, prices.tpot_s)[0]
+            else pools[pool][0].largest_rate_point(batch, prices.tpot_s)[0]
             for pool in roles
         }  # fmt: skip
-        for count in _counts_with(load / rate_by_role[role]):
+        for count in _counts_with(load / rate_of_one[role]):
             if count * sizes[role] > machine.npus - sum(sizes[pool] for pool in other_roles):
                 break
-            rate_per_s = count * rate_by_role[role]
-            curve, own_load = pools[role][0], load / count
-            if math.isfinite(curve.batches[-1]) and math.isfinite(own_load):  # prefill has none
-                mean_requests = curve.requests_at(own_load) * sizes[role]
+            rate_per_s = count * rate_of_one[role]
+            curve, own_per_s = pools[role][0], load / count
+            if math.isfinite(curve.batches[-1]) and math.isfinite(own_per_s):  # prefill has none
+                mean_requests = curve.requests_at(own_per_s) * sizes[role]
                 most_per_npu = (mean_requests + 3.0 * math.sqrt(mean_requests)) / sizes[role]
                 # A smaller batch would never be full either (Poisson, three deviations).
                 if any(most_per_npu <= smaller < settings.get(BATCH, 0) for smaller in batches):
@@ -244,10 +243,10 @@ class Space:
                 continue
             choices: list[Settings] = [{COUNTED[role]: count}]
             for pool in other_roles:
-                need = min(rate_per_s, load) / rate_by_role[pool]
-                low_count, high = MATCHED[0] * need, MATCHED[1] * need
-                near_counts = [c for c in _counts_with(need) if low_count <= c <= high]
-                near_counts = near_counts or [min(COUNTS, key=lambda c: abs(c - need))]
+                need_count = min(rate_per_s, load) / rate_of_one[pool]
+                least, most = MATCHED[0] * need_count, MATCHED[1] * need_count
+                near_counts = [c for c in _counts_with(need_count) if least <= c <= most]
+                near_counts = near_counts or [min(COUNTS, key=lambda c: abs(c - need_count))]
                 choices = [counts | {COUNTED[pool]: c} for counts in choices for c in near_counts]
             for counts in choices:
                 if npus_taken(base, settings | counts) <= machine.npus:
@@ -272,7 +271,7 @@ class Space:
 def space_of(
     plan: Plan, facts: Facts, old: Space | None = None, beat: Callable[[], None] = lambda: None
 ) -> Space:
-    """The space of a plan's priced candidates; old: a space whose prices and length of runs are
+    """The space of a plan's priced candidates. old: a space whose prices and length of runs are
     reused; beat: called before each price. Raises PlanError."""
     check_power(plan, facts)
     base, notes = base_scenario(plan)
@@ -315,7 +314,7 @@ def chip_shortage(base: Scenario, settings: Settings) -> str:
 
 
 def _mode_values(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]]:
-    """Varying values by field path, without those that have no effect in a serving mode."""
+    """Values by path of the fields that vary and have an effect in a serving mode."""
     roles = roles_of(mode)
     absent_prefixes = tuple(f"deployment.{role}." for role in COUNTED if role not in roles)
     has_batch = roles != ("prefill",)  # the batch and the drafts are of colocated instances too

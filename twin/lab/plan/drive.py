@@ -22,7 +22,7 @@ from twin.engine.simulate import ENGINE_VERSION, simulate
 from twin.facts import Facts
 from twin.lab.files import try_lock, write_text
 from twin.lab.library import ROOT, facts_environment, load_facts
-from twin.lab.plan.answer import answer_of, interim_answer, ledger, stage_text
+from twin.lab.plan.answer import answer_of, interim_answer, ledger_rows, stage_text
 from twin.lab.plan.candidates import space_of
 from twin.lab.plan.finish import Finish
 from twin.lab.plan.price import imports_of
@@ -64,7 +64,8 @@ class Memory:
     """Simulations of a plan by digest; with a path also in its file, of one engine and facts."""
 
     def __init__(self, path: Path | None = None, version: str = ""):
-        """Read the stored lines; an incomplete line is ignored."""
+        """Read the simulations of a version (engine and facts) from a file of JSON lines (`path`;
+        None: no file); an incomplete line is ignored."""
         self._path, self._version = path, version
         self.trials: dict[str, Trial | str] = {}
         for line in path.read_text("utf-8").splitlines() if path and path.exists() else ():
@@ -99,8 +100,8 @@ def version_of(facts: Facts) -> str:
 
 
 def simulate_text(text: str) -> str:
-    """Simulate for another process and return the figures as JSON; text: a line with the version,
-    then the scenario. Raises PlanError for another version."""
+    """Figures as JSON of a simulation for another process; text: a line with the version, then the
+    scenario. Raises PlanError for another version."""
     version, _, body = text.partition("\n")
     # First: a scenario of another version may not be readable here.
     if version != version_of(facts := load_facts()):
@@ -148,7 +149,7 @@ class Simulators:
         return [stored[sha] for sha in digests]
 
     def _without_latencies(self, key: str, trial: Trial) -> Trial:
-        """Figures of a run without latencies, which are held under `key` for other SLOs."""
+        """Figures of a run without latencies; these are held under `key` to judge another SLO."""
         figures = {name: value for name, value in trial.items() if name != "latencies"}
         latencies = trial.get("latencies")
         if isinstance(latencies, list):  # of another process
@@ -164,8 +165,9 @@ class Simulators:
         self, rest: list[tuple[str, Scenario]], store: Callable[[str, Trial | str], None],
         beat: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Simulate pairs of digest and scenario in this process and in each helper; what a helper
-        fails at is simulated here."""
+        """Simulate pairs of digest and scenario (`rest`) in this process and in each helper; what a
+        helper fails at is simulated here. store: gets digest and figures; beat: called before each,
+        and may raise."""
         queue, failed = iter(rest), list[tuple[str, Scenario]]()  # all threads take of one iterator
 
         def help_out(helper: Child) -> None:
@@ -200,8 +202,8 @@ class Simulators:
         self, cluster: Cluster, remaining: Sequence[tuple[str, Scenario]],
         store: Callable[[str, Trial | str], None], beat: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Simulate pairs of digest and scenario on a cluster. Raises ClusterError, also after
-        PATIENCE_S without workers."""
+        """Simulate pairs of digest and scenario on a cluster, as locally. Raises ClusterError, also
+        after PATIENCE_S without workers."""
         digest_by_key = {}
         for digest, scenario in remaining:
             key = f"{version_of(self.facts)} {digest}"
@@ -237,7 +239,7 @@ def carry_out(
     may stop it (Stopped); helpers: number of processes next to this one, None: one for each further
     core. Raises PlanError, ValueError."""
     facts = facts or load_facts()
-    end_s = time.monotonic() + (plan.seconds or math.inf)
+    deadline_s = time.monotonic() + (plan.seconds or math.inf)
     address = scheduler_address() if helpers is None else ""
     helper_count = (0 if address else cores() - 1) if helpers is None else helpers
     cluster = Cluster(address) if address else None
@@ -250,17 +252,17 @@ def carry_out(
         simulated_count, share_done, latest_answer = 0, 0.0, dict(NOTHING_YET)
 
         def report_progress() -> None:
-            """Report the progress. Raises Stopped if the plan has to stop."""
+            """Report share done and answer so far. Raises Stopped if the plan has to stop."""
             if not note(share_done, latest_answer):
                 raise Stopped
 
         space = space_of(plan, facts, beat=report_progress)
-        search = Search(space, facts, lambda: time.monotonic() > end_s)
+        search = Search(space, facts, lambda: time.monotonic() > deadline_s)
         finish = Finish(search, facts)
-        for generator in (search_phase := search.steps(), finish.steps()):
-            scenarios = next(generator, None)
+        for steps in (search_phase := search.steps(), finish.steps()):
+            scenarios = next(steps, None)
             while scenarios is not None:
-                stage = "Searching" if generator is search_phase else stage_text(finish)
+                stage = "Searching" if steps is search_phase else stage_text(finish)
                 progress = {"stage": stage, "simulations": simulated_count}
                 latest_answer = interim_answer(finish) | progress
                 if finish.relax is None:
@@ -273,13 +275,13 @@ def carry_out(
                 # A string is the sentence of a refusal.
                 trials = [r if isinstance(r, str) else judge(r, plan, s) for r, s in pairs]
                 try:
-                    scenarios = generator.send(trials)
+                    scenarios = steps.send(trials)
                 except StopIteration:
                     break
     finally:
         simulators.close()
     engine = {"engine": ENGINE_VERSION, "facts": facts.digest}  # that the answer is of
-    answer = answer_of(finish) | engine | {"ledger": ledger(search)}
+    answer = answer_of(finish) | engine | {"ledger": ledger_rows(search)}
     answer["counts"]["simulations"] = simulated_count
     return answer
 
@@ -368,7 +370,7 @@ class Plans:
 
 
 def plans_of(artefacts: Path, facts: Facts) -> Plans:
-    """The plans of a store, in a folder next to its artefacts."""
+    """The plans of a store, in a folder next to its artefacts, for these facts."""
     return Plans(artefacts / "plans", version_of(facts))
 
 

@@ -13,10 +13,10 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric
 from twin.hardware.faults import with_faults
 from twin.hardware.placement import Instance, place
-from twin.lab.explain.capacity import Capacity, search_steps, steady_by_itself, with_load, with_span
+from twin.lab.explain.capacity import Capacity, search_steps, stays_steady, with_load, with_span
 from twin.lab.explain.runs import with_seeds
 from twin.lab.explain.view import load_of
-from twin.lab.plan.candidates import Candidate, score
+from twin.lab.plan.candidates import Candidate, merit
 from twin.lab.plan.question import Plan
 from twin.lab.plan.relax import Fit, Proved, Relax
 from twin.lab.plan.search import FRESH, Search, Steps, Tested, simulate_pairs
@@ -47,7 +47,7 @@ class Finalist:
 
     @property
     def shares(self) -> list[float]:
-        """Share of the requests that met the SLO, for each seed."""
+        """Share of requests that met the SLO in the run of each seed."""
         return [trial["share"] for trial in self.seeds]
 
     @property
@@ -80,10 +80,10 @@ class Finish:
             """Generator: proves the finalists of a search; returns the first one left, or None."""
             other_finish = Finish(search, self.facts, brief=True)
             yield from other_finish._find_finalists()
-            return _fit(other_finish.finalists[0]) if other_finish.finalists else None
+            return _fit_of(other_finish.finalists[0]) if other_finish.finalists else None
 
         hardiest = max(self.fallen, key=lambda f: len(_survived_losses(f)), default=None)
-        hardiest_losses = (_fit(hardiest), _survived_losses(hardiest)) if hardiest else None
+        hardiest_losses = (_fit_of(hardiest), _survived_losses(hardiest)) if hardiest else None
         self.relax = Relax(self.search, self.facts, prove, hardiest_losses, self.relaxations)
         yield from self.relax.steps()
 
@@ -91,7 +91,7 @@ class Finish:
         """Generator: finds finalists, else those that nearly suffice, and tries losses on them."""
         yield from self._prove_best()
         if not self.finalists:
-            yield from self._find_close()
+            yield from self._find_near_misses()
             yield from self._find_loads(self.finalists)
         if self.search.plan.survives:
             yield from self._try_losses(self.finalists)
@@ -102,15 +102,15 @@ class Finish:
     def _sort_key(self, f: Finalist) -> tuple[float, float, Any]:
         """Sort key of a finalist: the higher score first, then the larger load."""
         load = f.capacity.load if f.capacity else f.rate
-        return -score(self.search.plan.goal, f.rate, f.candidate.npus), -load, f.candidate.settings
+        return -merit(self.search.plan.goal, f.rate, f.candidate.npus), -load, f.candidate.settings
 
     def _prove_best(self) -> Steps:
-        """Generator: proves the best deployment of each family; after one that fails, the next.
-        What longer runs show to carry less than its load stays where there is nothing else."""
-        search, tried_settings, close = self.search, set(), list[Finalist]()
+        """Generator: proves the best deployment of each family; after one that fails, the family's
+        next. One that longer runs show to carry less than its load stays only if no other does."""
+        search, tried_settings, fallbacks = self.search, set(), list[Finalist]()
         # One is enough to know that something fits, unless losses take it out.
         finalist_limit = 1 if self.brief and not search.plan.survives else search.plan.finalists
-        while not (self.finalists or close) or not search.over():
+        while not (self.finalists or fallbacks) or not search.over():
             by_family: dict[Any, Tested] = {f.candidate.family: f.tested for f in self.finalists}
             for tested in search.ranking():
                 if tested.candidate.settings not in tried_settings:
@@ -130,13 +130,13 @@ class Finish:
             for finalist in passing_finalists:
                 capacity = finalist.capacity
                 is_short = capacity is not None and capacity.load < finalist.rate
-                (close if is_short else self.finalists).append(finalist)
-        for finalist in close if self.finalists else ():
-            self._withdraw(finalist, holds=True)
-        self.finalists = self.finalists or close
+                (fallbacks if is_short else self.finalists).append(finalist)
+        for finalist in fallbacks if self.finalists else ():
+            self._replace_results(finalist, holds=True)
+        self.finalists = self.finalists or fallbacks
 
-    def _find_close(self) -> Steps:
-        """Generator: if nothing fits, simulates longer what may miss the SLO by chance."""
+    def _find_near_misses(self) -> Steps:
+        """Generator: if nothing fits, simulates on more seeds what may miss the SLO by chance."""
         search, required_share = self.search, self.search.space.base.slo.share
         misses = [
             (missing_share, tested.candidate.settings, tested, rate)
@@ -146,11 +146,11 @@ class Finish:
             if 0.0 < (missing_share := required_share - trial["share"]) <= chance_error(trial)
         ]
         finalists = [self._finalist(tested, rate) for _, _, tested, rate in sorted(misses)[:SPARES]]
-        undecided_finalists = finalists
+        undecided = finalists
         for seed_index in range(1 + len(SEEDS)):
-            yield from self._run_seeds(undecided_finalists, slice(seed_index, seed_index + 1))
-            undecided_finalists = [  # those that miss the share by no more than chance explains
-                finalist for finalist in undecided_finalists
+            yield from self._run_seeds(undecided, slice(seed_index, seed_index + 1))
+            undecided = [  # those that miss the share by no more than chance explains
+                finalist for finalist in undecided
                 if finalist.seeds and required_share - statistics.fmean(finalist.shares)
                 <= chance_error({"share_error": _error_of_mean(finalist)})
             ]  # fmt: skip
@@ -160,7 +160,7 @@ class Finish:
                 self.finalists.append(finalist)
 
     def _finalist(self, t: Tested, rate: float = 0.0) -> Finalist:
-        """A deployment as a finalist at a load (requests/s; 0: the largest it carried)."""
+        """A tested deployment as a finalist at a load (requests/s; 0: the largest it carried)."""
         space, rate = self.search.space, rate or t.met_rate
         scenario = scenario_at(space, t.candidate.changes, rate)
         if space.prices.offered is None and t.best_trial:
@@ -172,7 +172,7 @@ class Finish:
         pairs = [(f, scenario) for f in group for scenario in with_seeds(f.scenario, SEEDS)[part]]
         for (finalist, _), trial in (yield from simulate_pairs(pairs)):
             if not isinstance(trial, str):
-                finalist.seeds.append(trial | {"within": not self.search.missed_limits(trial)})
+                finalist.seeds.append(trial | {"within": not self.search.missed_limits_text(trial)})
 
     def _confirm_mean(self, f: Finalist) -> bool:
         """Whether the mean over seeds meets the SLO; otherwise withdraws the earlier result."""
@@ -180,39 +180,40 @@ class Finish:
         mean_share = statistics.fmean(f.shares) if f.seeds else 0.0
         if mean_share >= self.search.space.base.slo.share and 2 * overloaded_count <= len(f.seeds):
             return True
-        self._withdraw(f, holds=False)
+        self._replace_results(f, holds=False)
         return False
 
-    def _withdraw(self, f: Finalist, *, holds: bool) -> None:
-        """Withdraw the result of a finalist's search; holds: whether its seeds keep the SLO."""
-        tested, low_rate = f.tested, f.tested.met_rate or f.rate
+    def _replace_results(self, f: Finalist, *, holds: bool) -> None:
+        """Replace the results at a finalist's load by its mean over seeds, as one that misses a
+        limit; holds: whether its seeds keep the SLO."""
+        tested, lost_rate = f.tested, f.tested.met_rate or f.rate
         last_trial = tested.best_trial or tested.trials[-1][1]  # the second if only nearly enough
         mean_trial = {
             **last_trial, "share": statistics.fmean(f.shares) if f.seeds else 0.0,
             "within": False, "holds": holds, "share_error": _error_of_mean(f),
         }  # fmt: skip
-        lower_trials = [(rate, trial) for rate, trial in tested.trials if rate < low_rate]
-        tested.trials = [*lower_trials, (low_rate, mean_trial)]
+        lower_trials = [(rate, trial) for rate, trial in tested.trials if rate < lost_rate]
+        tested.trials = [*lower_trials, (lost_rate, mean_trial)]
 
     def _find_loads(self, finalists: Sequence[Finalist]) -> Steps:
         """Generator: finds the largest load of each finalist, with all searches interleaved."""
         space, is_needed = self.search.space, not (self.brief and self.search.has_one_load)
-        if not is_needed or not steady_by_itself(space.base) or space.prices.offered is None:
+        if not is_needed or not stays_steady(space.base) or space.prices.offered is None:
             return
         in_progress: list[tuple[Finalist, Any, Scenario, list[tuple[float, Trial]]]] = []
         for finalist in finalists:
             begin_rate = finalist.rate if self.search.has_one_load else finalist.tested.likely_rate
-            search = search_steps(finalist.scenario, self.facts, begin_rate, thorough=True)
-            in_progress.append((finalist, search, next(search), []))
+            steps = search_steps(finalist.scenario, self.facts, begin_rate, thorough=True)
+            in_progress.append((finalist, steps, next(steps), []))
         while in_progress:
             answers = yield tuple(scenario for _, _, scenario, _ in in_progress)
             still_open = []
-            for (finalist, search, query, misses), trial in zip(in_progress, answers, strict=True):
+            for (finalist, steps, query, misses), trial in zip(in_progress, answers, strict=True):
                 if not isinstance(trial, str) and not trial["holds"]:
                     misses.append((load_of(query)[1], trial))
                 try:
-                    scenario = search.send(None if isinstance(trial, str) else trial)
-                    still_open.append((finalist, search, scenario, misses))
+                    scenario = steps.send(None if isinstance(trial, str) else trial)
+                    still_open.append((finalist, steps, scenario, misses))
                 except StopIteration as ended:
                     finalist.capacity, met_load = ended.value, ended.value.held
                     # Loads were run as `with_load` rounds them.
@@ -267,15 +268,15 @@ class Finish:
         for reserve in SPARED if rate_per_s is not None else ():
             if any(finalist.survives for finalist in self.finalists):
                 return
-            candidate_by_kind: dict[Any, Candidate] = {}
+            smallest_by_family: dict[Any, Candidate] = {}
             smallest_first = sorted(
                 search.space.open_candidates, key=lambda c: (c.npus, c.price.tpot_s, c.settings)
             )
             for candidate in smallest_first:
                 is_enough = candidate.price.expected * FRESH >= reserve * (rate_per_s or 0.0)
                 if is_enough and candidate.price.tpot_s < search.space.prices.tpot_s:
-                    candidate_by_kind.setdefault(candidate.family, candidate)
-            reserves = list(candidate_by_kind.values())[:SPARES]
+                    smallest_by_family.setdefault(candidate.family, candidate)
+            reserves = list(smallest_by_family.values())[:SPARES]
             yield from search.simulate_new([c for c in reserves if c.settings not in search.tested])
             spares = [
                 self._finalist(t) for c in reserves if (t := search.tested[c.settings]).met_rate
@@ -287,8 +288,8 @@ class Finish:
             self.finalists += spares
 
 
-def _fit(f: Finalist) -> Fit:
-    """A finalist as a deployment that fits, with the length of its runs."""
+def _fit_of(f: Finalist) -> Fit:
+    """A finalist's deployment as one that fits, with the simulated seconds of its runs."""
     return Fit(f.candidate, f.scenario.horizon_s)
 
 
@@ -305,7 +306,7 @@ def most_missed_limit(trials: Sequence[Trial], plan: Plan) -> str:
 
 
 def first_missed_limit(trial: Trial, plan: Plan) -> str:
-    """'TTFT' or 'TPOT', whichever a run misses first: the only one, or the farther one."""
+    """'TTFT' or 'TPOT', whichever a run misses: the only one, or the one that is farther off."""
     needed_ttft_s, needed_tpot_s = trial.get("needs_ttft_s"), trial.get("needs_tpot_s")
     if (needed_ttft_s is None) != (needed_tpot_s is None):
         return "TPOT" if needed_ttft_s is None else "TTFT"
@@ -354,7 +355,7 @@ def lost_elements(
 
 
 def with_loss(s: Scenario, faults: Sequence[dict[str, Any]]) -> Scenario:
-    """The scenario with a loss at the end of its warm-up, and a horizon to judge what follows."""
+    """The scenario with faults at the end of its warm-up, and a horizon to judge what follows."""
     rules = s.recovery
     fault_s = min(s.warmup_s, 20.0)
     recovery_s = {"restart": rules.restart_s, "in_place": rules.in_place_s}.get(rules.policy, 0.0)

@@ -93,8 +93,8 @@ class Curve:
     until_s: float = math.inf  # TPOT up to which it is priced
     tokenised: float = math.inf  # requests/s of the one tokeniser of an instance
 
-    def largest_rate(self, batch: float, tpot_s: float) -> tuple[float, float]:
-        """(requests/s, TPOT in s) of the instance at its largest rate, with at most a number of
+    def largest_rate_point(self, batch: float, tpot_s: float) -> tuple[float, float]:
+        """(requests/s, TPOT in s) of the instance at its largest rate, with at most this number of
         requests per NPU and at most this TPOT."""
         largest_batch = min(batch, self.batches[-1])
         if math.isinf(largest_batch):
@@ -118,7 +118,7 @@ class Curve:
 
     def full_tpot_s(self, batch: float) -> float:
         """TPOT in seconds with a constant number of requests per NPU in progress; below the
-        smallest priced batch by the slope, above the largest that one's."""
+        smallest priced batch by the slope, above the largest as there."""
         if batch < self.batches[0]:
             return self.tpots_s[0] - self._slope_s * (self.batches[0] - batch)
         return _interp(batch, self.batches, self.tpots_s)
@@ -175,35 +175,35 @@ class Prices:
     def __post_init__(self) -> None:
         """Load the imports, the traffic and the offered rate of the base scenario."""
         self.imports = imports_of(self.base)
-        self.traffic = self._traffic()
-        traffic = offered_load(self.base, self.facts, self.imports.trace)
+        self.traffic = self._base_traffic()
+        offered = offered_load(self.base, self.facts, self.imports.trace)
         self.request_tokens = self.traffic.output_tokens
         if self.base.deployment.mode == "prefill_only":
             self.request_tokens = self.traffic.input_tokens
-        self.offered = traffic.rate_req_per_s  # None in a closed loop
+        self.offered = offered.rate_req_per_s  # None in a closed loop
         self.tpot_s = 1e-3 * self.base.slo.tpot_ms
         front_end = self.base.front_end
         self.front = front_end.api_servers / max(1e-3 * front_end.service_ms, 1e-9)
 
-    def _traffic(self) -> Traffic:
+    def _base_traffic(self) -> Traffic:
         """Traffic of the base scenario; where its own deployment does not fit into memory, with one
         instance of the smallest size that does. Raises ModelError if none does."""
         own_mode, trace = self.base.deployment.mode, self.imports.trace
         mode = own_mode if len(roles_of(own_mode)) == 1 else "colocated"
         (role,) = roles_of(mode)
         sizes = instance_sizes(role, self.base, Machine.of(self.base, self.facts))
-        tries = ({MODE: mode, COUNTED[role]: 1, SIZED[role]: npus} for npus in sizes)
-        problem = ModelError("no instance fits")
-        for settings in ({}, *tries):
+        tried_settings = ({MODE: mode, COUNTED[role]: 1, SIZED[role]: npus} for npus in sizes)
+        error_to_raise = ModelError("no instance fits")
+        for settings in ({}, *tried_settings):
             try:
                 return traffic_of(with_overrides(self.base, settings), self.facts, trace)
             except (ModelError, SpecError) as error:
-                problem = error if isinstance(error, ModelError) else problem
-        raise problem
+                error_to_raise = error if isinstance(error, ModelError) else error_to_raise
+        raise error_to_raise
 
     def pool_key(self, role: str, settings: Settings) -> Key:
         """Key of what an instance of a pool sustains: its role, and the settings that change it."""
-        own_paths = [p for p in settings if _concerns(role, p) and p not in (BATCH, *UNSEEN)]
+        own_paths = [p for p in settings if _affects(role, p) and p not in (BATCH, *UNSEEN)]
         own_settings = {path: settings[path] for path in own_paths}
         if settings.get(OFFLOAD):  # one pool computes on the dies of the other
             paths = (OFFLOAD, LENT, *(LENDERS if role == "decode" else ()))
@@ -218,12 +218,12 @@ class Prices:
         pools = {}
         for role in roles_of(settings.get(MODE, self.base.deployment.mode)):
             key = self.pool_key(role, settings)
-            curves = self.pool_by_key.get(key)
-            if curves is None or curves[0].until_s < self.tpot_s:
+            pool = self.pool_by_key.get(key)
+            if pool is None or pool[0].until_s < self.tpot_s:
                 self.beat()
-                until_s = math.inf if curves else BEYOND * self.tpot_s
-                curves = self.pool_by_key[key] = self._price_curves(role, dict(key[1:]), until_s)
-            pools[role] = curves
+                until_s = math.inf if pool else BEYOND * self.tpot_s
+                pool = self.pool_by_key[key] = self._price_curves(role, dict(key[1:]), until_s)
+            pools[role] = pool
         return pools
 
     def price(self, settings: Settings, pools: Mapping[str, Pool] | None = None) -> Price:
@@ -240,9 +240,9 @@ class Prices:
             if curve.refused:
                 return Price(0.0, 0.0, role, 0.0, curve.refused)
             limits = (math.inf, math.inf) if role == "prefill" else (batch, limit_s)
-            rate_per_s, rate_tpot_s = curve.largest_rate(*limits)
+            rate_per_s, rate_tpot_s = curve.largest_rate_point(*limits)
             # TPOT with less than a request on each die is not priced: no bound is below that rate.
-            bound_per_s = max(best_case.largest_rate(*limits)[0], best_case.rates[0])
+            bound_per_s = max(best_case.largest_rate_point(*limits)[0], best_case.rates[0])
             bounds[role], rates[role] = LUCK * count * bound_per_s, count * rate_per_s
             rates["front end"] = min(rates["front end"], count * curve.tokenised)
             bounds["front end"] = LUCK * rates["front end"]
@@ -253,12 +253,12 @@ class Prices:
                 if self.rate is not None:
                     tpot_s = curve.tpot_at(self.rate / count, batch, npus)
                 elif self.offered is None:
-                    inflow_per_s = min(r for name, r in rates.items() if name != role) / count
+                    inflow_per_s = min(rate for name, rate in rates.items() if name != role) / count
                     tpot_s = min(curve.tpot_at(inflow_per_s, batch, npus), curve.full_tpot_s(batch))
-                    full_tpot_s = best_case.full_tpot_s(batch)
-                    is_full = math.isinf(curve.tpot_at(inflow_per_s / LUCK, batch, npus))
-                    if is_full and len(roles_of(mode)) == 1 and full_tpot_s > LUCK * limit_s:
-                        problem = f"TPOT is {1e3 * full_tpot_s:.4g} ms or more with a full batch, "
+                    least_tpot_s = best_case.full_tpot_s(batch)
+                    slots_taken = math.isinf(curve.tpot_at(inflow_per_s / LUCK, batch, npus))
+                    if slots_taken and len(roles_of(mode)) == 1 and least_tpot_s > LUCK * limit_s:
+                        problem = f"TPOT is {1e3 * least_tpot_s:.4g} ms or more with a full batch, "
                         return Price(0.0, 0.0, role, 0.0, f"{problem}{1e3 * limit_s:g} are allowed")
         limiting_pool = min(rates, key=lambda name: (rates[name], name))
         # With a controller, NPUs change pools at no cost until all pools carry the same.
@@ -269,14 +269,15 @@ class Prices:
     def batch_matters(
         self, role: str, settings: Settings, batches: Sequence[int], curve: Curve
     ) -> bool:
-        """Whether a batch differs from the next smaller one: TPOT or KV may limit both alike."""
+        """Whether a deployment's batch differs from the next smaller one: both may be above what
+        TPOT or KV allow. curve: of an instance of the role."""
         own_batch = settings.get(BATCH)
         smaller_batches = [b for b in batches if own_batch is not None and b < own_batch]
         if not smaller_batches or role == "prefill":
             return True
         if curve.refused:
             return False
-        rate_per_s, tpot_s = curve.largest_rate(float(smaller_batches[-1]), self.tpot_s)
+        rate_per_s, tpot_s = curve.largest_rate_point(float(smaller_batches[-1]), self.tpot_s)
         return rate_per_s > 0.0 and tpot_s < self.tpot_s and smaller_batches[-1] < curve.batches[-1]
 
     def _price_curves(self, role: str, fields: Settings, until_s: float) -> Pool:
@@ -284,7 +285,7 @@ class Prices:
         the first TPOT beyond `until_s`. fields: its settings."""
         mode = {"prefill": "prefill_only", "decode": "decode_only"}.get(role, "colocated")
         # Attention that is offloaded does not make experts less even: parts are those without.
-        role_fields = {path: value for path, value in fields.items() if _concerns(role, path)}
+        role_fields = {path: value for path, value in fields.items() if _affects(role, path)}
         one_instance = {**role_fields, MODE: mode, COUNTED[role]: 1, BATCH: CURVE[0], OFFLOAD: 0.0}
         one_of_each = {MODE: "disaggregated", COUNTED["prefill"]: 1, COUNTED["decode"]: 1} | fields
         try:
@@ -293,11 +294,11 @@ class Prices:
             # compute and hardly depends on them.
             draft_tokens = self.base.deployment.decode.mtp_draft_tokens
             shared_settings = role_fields | {OFFLOAD: 0.0, DRAFTS: draft_tokens}
-            key = (role, *sorted(shared_settings.items()))
-            if key not in self.parts:
+            parts_key = (role, *sorted(shared_settings.items()))
+            if parts_key not in self.parts:
                 scenario = with_overrides(base, shared_settings)
-                self.parts[key] = assemble(scenario, self.facts, *self.imports)
-            assembly = self.parts[key]
+                self.parts[parts_key] = assemble(scenario, self.facts, *self.imports)
+            assembly = self.parts[parts_key]
             base = with_overrides(base, one_of_each) if fields.get(OFFLOAD) else base
             instances = getattr(base.deployment, role).instances
         except ValueError as error:
@@ -305,7 +306,7 @@ class Prices:
                 raise
             return Curve(refused=str(error)), Curve()
         load_compiled_peaks()
-        tables = assembly.prefill_imbalance.table, assembly.decode_imbalance.table
+        peaks = assembly.prefill_imbalance.table, assembly.decode_imbalance.table
         tokenised_per_s = math.inf
         if role != "decode":
             tokenised_per_s = assembly.costs.tokenised_prompts_per_s(self.traffic.input_tokens)
@@ -328,7 +329,7 @@ class Prices:
             try:
                 costs = build_costs(with_overrides(base, {BATCH: batch}), self.facts, assembly.net)
                 # What is read of a prefix may take longer than computing it.
-                predicted = [(traffic, predict(costs, traffic, *tables)) for traffic in traffics]
+                predicted = [(traffic, predict(costs, traffic, *peaks)) for traffic in traffics]
             except ValueError as error:
                 if not type(error).__module__.startswith("twin."):
                     raise
@@ -336,7 +337,7 @@ class Prices:
                 continue
             expected.append(max(_point(role, instances, prediction) for _, prediction in predicted))
             points = ((_point(role, instances, f), f, traffic) for traffic, f in predicted)
-            best_points.append(max(_bound_point(*point, tables[1]) for point in points))
+            best_points.append(max(_bound_point(*point, peaks[1]) for point in points))
             both_curves = _curve(expected, tokenised_per_s), _curve(best_points, tokenised_per_s)
         return both_curves if expected else (Curve(refused=problem), Curve())
 
@@ -361,7 +362,8 @@ def _point(role: str, count: int, answer: Prediction) -> Point:
 
 
 def _bound_point(own: Point, prediction: Prediction, traffic: Traffic, peaks: LoadCurve) -> Point:
-    """A bound's point: prompts fill as few iterations as chunks allow. own: its expected point."""
+    """`own` (requests/s, requests per NPU, TPOT in s) without waste: the prompts of a colocated
+    instance fill as few iterations as chunks allow. peaks: imbalance of experts."""
     role, (rate_per_s, batch, tpot_s) = prediction.costs.colocated_role, own
     if role is None or prediction.decode is None or prediction.prefill is None:
         return rate_per_s, batch, tpot_s
@@ -387,8 +389,8 @@ def _curve(points: Sequence[Point], tokenised: float) -> Curve:
 
 
 @cache
-def _concerns(role: str, path: str) -> bool:
-    """Whether a field affects what an instance of a pool sustains."""
+def _affects(role: str, path: str) -> bool:
+    """Whether a field (its path) affects what an instance of a pool sustains."""
     if path == MODE or path in COUNTED.values():
         return False
     section = path.removeprefix("deployment.").partition(".")[0]

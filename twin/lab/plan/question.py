@@ -76,7 +76,7 @@ class Plan(Section):
         return tuple(key for key in CHOICES if key in vary)
 
     @model_validator(mode="after")
-    def _check_price(self) -> "Plan":
+    def _check_cost_and_models(self) -> "Plan":
         """Check that a cost limit has a price, and that there is one model. Raises ValueError."""
         if self.cost_per_million_tokens and not self.scenario.cost.price_per_npu_hour:
             raise ValueError("a limit of cost needs cost.price_per_npu_hour of the scenario")
@@ -94,11 +94,11 @@ def plan_from(scenario: Scenario, fields: dict[str, Any]) -> Plan:
     try:
         return Plan.model_validate({"scenario": scenario, **fields})
     except ValidationError as error:
-        fault = error.errors()[0]
-        field_name = str(fault["loc"][0]) if fault["loc"] else "plan"
-        if fault["type"] == "tuple_type":
+        problem = error.errors()[0]
+        field_name = str(problem["loc"][0]) if problem["loc"] else "plan"
+        if problem["type"] == "tuple_type":
             raise PlanError(f"{field_name} should be a list") from None
-        raise PlanError(f"{field_name}: {fault['msg']}".replace("Value error, ", "")) from None
+        raise PlanError(f"{field_name}: {problem['msg']}".replace("Value error, ", "")) from None
 
 
 def check_power(plan: Plan, facts: Facts) -> None:
@@ -115,7 +115,7 @@ def default_goal(s: Scenario) -> Goal:
     return "efficiency" if s.workload.arrivals == "closed_loop" else "npus"
 
 
-def brief_of(plan: Plan) -> str:
+def plan_sentence(plan: Plan) -> str:
     """Goal and limits of a plan in a sentence."""
     scenario = plan.scenario
     share_text = f"met by {100 * scenario.slo.share:g} % of requests"
@@ -132,7 +132,7 @@ def brief_of(plan: Plan) -> str:
 
 
 def freed_paths(plan: Plan) -> tuple[str, ...]:
-    """Paths of PLAIN that the plan varies; the scenario's present value is tried there too."""
+    """Paths of PLAIN (values that a plan sets) that vary; the scenario's values are tried, too."""
     paths = {path for key in plan.vary for path in CHOICES[key].values}
     return tuple(path for path, *_ in PLAIN if path in paths)
 
@@ -154,8 +154,8 @@ def base_scenario(plan: Plan) -> tuple[Scenario, list[str]]:
 def question_text(plan: Plan) -> str:
     """A plan as two lines: the scenario, and as JSON all else that differs from the defaults."""
     fields = plan.model_dump(mode="json", exclude={"scenario"}, exclude_defaults=True)
-    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-    return f"{json_text(plan.scenario)}\n{text}"
+    fields_json = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return f"{json_text(plan.scenario)}\n{fields_json}"
 
 
 def plan_digest(plan: Plan) -> str:
@@ -165,5 +165,5 @@ def plan_digest(plan: Plan) -> str:
 
 def plan_from_text(text: str) -> Plan:
     """The plan of its text: the scenario's line and a line of JSON with its other fields."""
-    scenario, _, fields = text.partition("\n")
-    return plan_from(scenario_from_canonical(scenario), json.loads(fields or "{}"))
+    scenario_text, _, fields_json = text.partition("\n")
+    return plan_from(scenario_from_canonical(scenario_text), json.loads(fields_json or "{}"))

@@ -54,16 +54,16 @@ class Relax:
     def limits(self) -> list[str]:
         """The limits that are relaxed, in order: fields' paths, and keys of `answer.LIMITS`."""
         plan, has_load = self.search.plan, self.search.space.rate is not None
-        in_force = {
+        other_limits = {
             "power_kw": plan.power_kw, "cost_per_million_tokens": plan.cost_per_million_tokens,
             "survives": self.fallen is not None, "npus": plan.npus,
             LOAD: has_load and self.search.space.prices.offered is not None,
         }  # fmt: skip
-        always = ("slo.tpot_ms", "slo.ttft_s", "slo.share")
-        return [*always, *(key for key, is_set in in_force.items() if is_set)]
+        slo_limits = ("slo.tpot_ms", "slo.ttft_s", "slo.share")
+        return [*slo_limits, *(key for key, is_set in other_limits.items() if is_set)]
 
     def share_done(self) -> float:
-        """Share of the limits that are done."""
+        """Share of the limits of which the relaxation is done, 0 to 1."""
         limits = self.limits()
         return limits.index(self.limit) / len(limits) if self.limit else 0.0
 
@@ -91,10 +91,10 @@ class Relax:
             any_size_search = Search(self._changed_space(npus=0), self.facts, search.over)
             yield from any_size_search.steps()
             if fitting := any_size_search.ranking():
-                least = min(fitting, key=lambda t: (t.candidate.npus, t.candidate.settings))
-                c = least.candidate
-                run_s = scenario_at(search.space, c.changes, least.met_rate).horizon_s
-                self._add_relaxation(limit, plan.npus, c.npus, Fit(c, run_s))
+                smallest = min(fitting, key=lambda t: (t.candidate.npus, t.candidate.settings))
+                candidate = smallest.candidate
+                run_s = scenario_at(search.space, candidate.changes, smallest.met_rate).horizon_s
+                self._add_relaxation(limit, plan.npus, candidate.npus, Fit(candidate, run_s))
         elif limit == LOAD and (rate_per_s := search.space.rate) is not None:
             if carried_per_s := (yield from self._max_load(rate_per_s)):
                 yield from self._relax_steps(LOAD, rate_per_s, carried_per_s)
@@ -103,26 +103,26 @@ class Relax:
 
     def _max_load(self, rate: float) -> Generator[tuple[Scenario, ...], Any, float]:
         """Generator: about the largest load (requests/s) below `rate` that a deployment carries, 0
-        if below LEAST of it; a search, each with its own load, then halving with the nearest."""
+        if below LEAST of it: a search, each with its own load, then halving with the nearest."""
         search = Search(self._changed_space(goal="rate"), self.facts, self.search.over)
         yield from search.steps()
         self._note_loads(search.tested.values())
         carried_rate = max((t.met_rate for t in search.tested.values()), default=0.0)
-        missed_per_s = rate
+        missed_rate = rate
         tested = [Tested(candidate) for candidate in self._nearest_candidates()]
         nearest_tested = tested.copy()
         for _ in range(HALVED if tested else 0):
-            load_per_s = (max(carried_rate, LEAST * rate) + missed_per_s) / 2.0
-            runs = [scenario_at(self.search.space, t.candidate.changes, load_per_s) for t in tested]
+            load_rate = (max(carried_rate, LEAST * rate) + missed_rate) / 2.0
+            runs = [scenario_at(self.search.space, t.candidate.changes, load_rate) for t in tested]
             for t, trial in zip(tested, (yield tuple(runs)), strict=True):
                 if not isinstance(trial, str):
                     t.trials.append(
-                        (load_per_s, trial | {"within": not self.search.missed_limits(trial)})
+                        (load_rate, trial | {"within": not self.search.missed_limits_text(trial)})
                     )
-            if carriers := [t for t in tested if t.met_rate == load_per_s]:
-                carried_rate, tested = load_per_s, carriers
+            if carriers := [t for t in tested if t.met_rate == load_rate]:
+                carried_rate, tested = load_rate, carriers
             else:
-                missed_per_s = load_per_s
+                missed_rate = load_rate
         self._note_loads(nearest_tested)
         if carried_rate:
             return min(carried_rate, PART * rate)  # up from there, little of each search is new
@@ -139,11 +139,11 @@ class Relax:
             ratios = [trial[key] / limit for key, limit in limits if trial[key] is not None]
             return min(ratios, default=math.inf), -trial["share"], t.candidate.settings
 
-        by_distance = sorted((t for t in self.search.tested.values() if t.trials), key=distance)
-        return [t.candidate for t in by_distance[:NEAR]]
+        nearest_first = sorted((t for t in self.search.tested.values() if t.trials), key=distance)
+        return [t.candidate for t in nearest_first[:NEAR]]
 
     def _note_loads(self, tested: Iterable[Tested]) -> None:
-        """Note which loads (requests/s) deployments carry, and which they miss beyond chance."""
+        """Store the loads (requests/s) that deployments carry, and that they miss beyond chance."""
         share = self.search.space.base.slo.share
         for deployment in tested:
             settings = deployment.candidate.settings
@@ -154,9 +154,9 @@ class Relax:
                 elif overloaded or deficit > chance_error(trial):
                     self.too_much[settings] = min(rate_per_s, self.too_much.get(settings, math.inf))
 
-    def _changed_space(self, **changed: Any) -> Space:
-        """The priced deployments of the plan with some of its fields changed."""
-        plan = self.search.plan.model_copy(update=changed)
+    def _changed_space(self, **fields: Any) -> Space:
+        """The priced deployments of the plan with fields of it changed."""
+        plan = self.search.plan.model_copy(update=fields)
         return space_of(plan, self.facts, self.search.space)
 
     def _relax_least(self, limit: str, base: Any, key: str, scale: float) -> Steps:
@@ -182,19 +182,19 @@ class Relax:
         ]
         needs_by_settings: dict[Any, list[Any]] = {}
         for (candidate, _), trial in (yield from simulate_pairs(pairs)):
-            value = None if isinstance(trial, str) else trial[key]
-            needs_by_settings.setdefault(candidate.settings, []).append(value)
-        met_needs = [
-            (scale * (max(values) if is_resource else statistics.fmean(values)), need_rank)
-            for need_rank, values in enumerate(needs_by_settings.values())
+            needed = None if isinstance(trial, str) else trial[key]
+            needs_by_settings.setdefault(candidate.settings, []).append(needed)
+        mean_needs = [
+            (scale * (max(values) if is_resource else statistics.fmean(values)), position)
+            for position, values in enumerate(needs_by_settings.values())
             if None not in values
         ]
-        smallest_need, need_rank = min(met_needs, default=(0.0, 0))
-        value = abs(smallest_need)
-        if value > (0.5 if is_share else 0.0) and (value < base if is_share else value > base):
-            rate, nearest = nearest_pairs[need_rank]
+        smallest_need, position = min(mean_needs, default=(0.0, 0))
+        needed = abs(smallest_need)
+        if needed > (0.5 if is_share else 0.0) and (needed < base if is_share else needed > base):
+            rate, nearest = nearest_pairs[position]
             run_s = search.steady_at(nearest, rate).horizon_s
-            yield from self._relax_steps(limit, base, value, Fit(nearest, run_s))
+            yield from self._relax_steps(limit, base, needed, Fit(nearest, run_s))
 
     def _relax_steps(
         self, limit: str, base: float, value: float, nearest: Fit | None = None,
@@ -203,11 +203,11 @@ class Relax:
         which a search finds a deployment. `nearest` needs `value`: the answer if time runs out."""
         fitting_by_step: dict[int, Fit] = {}
         failing_steps: set[int] = set()
-        step, stride, field = 1, 1, field_info(limit)
-        highest = field.high if field and field.high else math.inf
+        step, stride, limit_field = 1, 1, field_info(limit)
+        most_allowed = limit_field.high if limit_field and limit_field.high else math.inf
         for _ in range(TRIED):
             tried_limit = _relaxed_limit(base, value, step)
-            if not 0.0 < tried_limit <= highest or self.search.over():
+            if not 0.0 < tried_limit <= most_allowed or self.search.over():
                 break
             fit = yield from self._find_fit(limit, tried_limit)
             if fit is None:
@@ -242,9 +242,9 @@ class Relax:
                 search.over = partial(lambda s: self.search.over() or bool(s.ranking()), search)
             if limit == LOAD:  # without those that miss the limits at a smaller load
                 reason, candidates = "misses a limit at a smaller load", search.space.candidates
-                for k, candidate in enumerate(candidates):
+                for index, candidate in enumerate(candidates):
                     if self.too_much.get(candidate.settings, math.inf) <= value:
-                        candidates[k] = replace(candidate, status="infeasible", reason=reason)
+                        candidates[index] = replace(candidate, status="infeasible", reason=reason)
                 carriers = [c for c in search.space.open_candidates if c.settings in self.carried]
                 carriers.sort(key=lambda c: (-self.carried[c.settings], c.settings))
                 yield from search.simulate_new(carriers[:NEAR])
@@ -299,12 +299,12 @@ class Relax:
         return self._changed_space(scenario=with_overrides(self.search.plan.scenario, changes))
 
     def _add_relaxation(self, limit: str, value_now: Any, value: Any, fit: Fit) -> None:
-        """Note a relaxation: a limit, its present value, and the value with which `fit` fits."""
+        """Add a relaxation: a limit, its present value, and the value with which `fit` fits."""
         c, run_s = fit
         relaxation = {"limit": limit, "from": value_now, "to": value, "run_s": run_s}
         self.relaxations.append(relaxation | {"settings": c.changes, "npus": c.npus})
 
 
 def _relaxed_limit(base: float, value: float, step: int) -> float:
-    """A limit relaxed from `base` by the way to `value` times PART ** step: 0 is `value` itself."""
+    """A limit moved from `base` towards `value` by PART ** step of the way: 0 is `value` itself."""
     return float(f"{base + (value - base) * PART**step:.{DIGITS}g}")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from twin.facts import Facts
 from twin.lab.explain.capacity import with_span
-from twin.lab.plan.candidates import Candidate, Space, score
+from twin.lab.plan.candidates import Candidate, Space, merit
 from twin.lab.plan.price import LUCK
 from twin.lab.plan.question import Plan
 from twin.lab.plan.space import CHOICES
@@ -101,7 +101,7 @@ class Search:
 
     @property
     def has_one_load(self) -> bool:
-        """Whether a deployment has only one load: given, or all its slots taken."""
+        """Whether a deployment is run at one load only: given, or all its slots taken."""
         return self.plan.is_load_fixed or self.space.prices.offered is None
 
     @property
@@ -138,7 +138,7 @@ class Search:
 
     @property
     def formula_ratios(self) -> FormulaRatios:
-        """Median ratios of simulated to formula figures."""
+        """Median ratios of simulated to formula figures over the tested deployments."""
         ratios_by_pool: dict[str, list[float]] = {}
         tpot_ratios: list[float] = []
         for tested in self.tested.values():
@@ -164,7 +164,7 @@ class Search:
         tpot_s = ratios.tpot * c.price.tpot_s
         if not math.isfinite(tpot_s) or tpot_s <= 0.0:
             tpot_s = self.space.prices.tpot_s
-        return score(self.plan.goal, rate_per_s, c.npus), 1.0 / tpot_s
+        return merit(self.plan.goal, rate_per_s, c.npus), 1.0 / tpot_s
 
     def proved_point(self, t: Tested) -> tuple[float, float] | None:
         """Simulated (score, tokens/s per user) of a deployment; None if a limit was missed."""
@@ -173,10 +173,10 @@ class Search:
         is_closed_loop = self.space.prices.offered is None
         req_rate = self.answered_per_s(t.candidate, trial) if is_closed_loop else t.met_rate
         user_tokens_per_s = 1.0 / (trial["tpot_s_mean"] or trial["ttft_s_mean"] or math.inf)
-        return score(self.plan.goal, req_rate, t.candidate.npus), user_tokens_per_s
+        return merit(self.plan.goal, req_rate, t.candidate.npus), user_tokens_per_s
 
     def answered_per_s(self, c: Candidate, trial: Trial) -> float:
-        """Requests/s from a run's tokens/s, as answers end in waves in a short one."""
+        """Requests/s answered, from a run's tokens/s, as answers end in waves in a short one."""
         return (trial["tokens_per_s_per_npu"] or 0.0) * c.npus / self.space.prices.request_tokens
 
     def _pick(self, untried: Sequence[Candidate], count: int) -> list[Candidate]:
@@ -184,40 +184,38 @@ class Search:
         meet the limits; if none is likely to, those of shortest TPOT and largest bounds."""
         ratios = self.formula_ratios
         proved_points = [p for t in self.tested.values() if (p := self.proved_point(t)) is not None]
-        fitting_candidates = [c for c in untried if self._may_carry_load(c)]
-        fitting_candidates.sort(key=lambda c: (-c.price.expected, c.settings))
-        chances = np.array([self._chance(c, ratios.tpot) for c in fitting_candidates])
+        eligible = [c for c in untried if self._may_carry_load(c)]
+        eligible.sort(key=lambda c: (-c.price.expected, c.settings))
+        chances = np.array([self._chance_to_fit(c, ratios.tpot) for c in eligible])
         if not proved_points and not (chances > UNLIKELY).any():
             # None is expected to fit: half by the shortest TPOT, half by the largest bounds.
             by_tpot = sorted(untried, key=lambda c: (c.price.tpot_s, c.npus, c.settings))
             by_bound = sorted(untried, key=lambda c: (-c.price.bound, c.npus, c.settings))
             both_orders = itertools.chain.from_iterable(zip(by_tpot, by_bound, strict=True))
             return list({c.settings: c for c in itertools.islice(both_orders, count)}.values())
-        expected_points = np.array(
-            [self.expected_point(c, ratios) for c in fitting_candidates]
-        ).reshape(-1, 2)
+        forecasts = np.array([self.expected_point(c, ratios) for c in eligible]).reshape(-1, 2)
         for promise_factor in PROMISING:
-            points = promise_factor * expected_points
+            points = promise_factor * forecasts
             chosen_candidates: list[Candidate] = []
             reference_points = proved_points or [tuple(points.min(axis=0))]
-            gains = np.min([excess(points, *point) for point in reference_points], axis=0)
-            while len(chosen_candidates) < min(count, len(fitting_candidates)):
+            gains = np.min([excess_shares(points, *point) for point in reference_points], axis=0)
+            while len(chosen_candidates) < min(count, len(eligible)):
                 best_index = int(np.argmax(chances * gains))
                 if chances[best_index] * gains[best_index] < LITTLE:
                     break
-                chosen_candidates.append(fitting_candidates[best_index])
-                gains = np.minimum(gains, excess(points, *points[best_index]))
+                chosen_candidates.append(eligible[best_index])
+                gains = np.minimum(gains, excess_shares(points, *points[best_index]))
             if chosen_candidates:
                 return chosen_candidates
         return []
 
-    def _chance(self, c: Candidate, pace: float) -> float:
+    def _chance_to_fit(self, c: Candidate, tpot_ratio: float) -> float:
         """Probability that a deployment meets the limits, from the simulated ones: with full
-        batches from ones as fast, at a common load from ones with the same limiting pool; pace:
-        simulated TPOT over the formula's."""
+        batches from ones as fast, at a common load from ones with the same limiting pool.
+        tpot_ratio: simulated TPOT over the formula's."""
         rate_per_s = self.space.rate
         if self.is_full:
-            limit_s, expected_s = self.space.prices.tpot_s / pace, c.price.tpot_s
+            limit_s, expected_s = self.space.prices.tpot_s / tpot_ratio, c.price.tpot_s
             if expected_s <= limit_s:
                 return 1.0
             prices = (t.candidate.price for t in self.tested.values() if not t.met_rate)
@@ -250,7 +248,7 @@ class Search:
         ratios, candidates_by_kind = self.formula_ratios, defaultdict(list)
         for candidate in self.space.open_candidates:
             candidates_by_kind[candidate.kind].append(candidate)
-        best_of: dict[Any, tuple[float, Candidate]] = {}
+        top_pairs: dict[Any, tuple[float, Candidate]] = {}
         for best_candidate in best:
             for members in candidates_by_kind.values():
                 changed_settings = self.space.differing_settings(members[0], best_candidate)
@@ -260,34 +258,34 @@ class Search:
                 scores = [
                     (self.expected_point(c, ratios)[0], c)
                     for c in untried
-                    if self._may_carry_load(c) and self._chance(c, ratios.tpot) > 0.0
+                    if self._may_carry_load(c) and self._chance_to_fit(c, ratios.tpot) > 0.0
                 ]
                 if scores:
                     top_pair = max(scores, key=lambda pair: (pair[0], pair[1].price.expected))
-                    best_of[top_pair[1].settings] = top_pair
-        return [c for _, c in sorted(best_of.values(), key=lambda x: (-x[0], x[1].settings))]
+                    top_pairs[top_pair[1].settings] = top_pair
+        return [c for _, c in sorted(top_pairs.values(), key=lambda x: (-x[0], x[1].settings))]
 
     def _narrow_down(self, budget: int) -> Steps:
-        """Generator: simulates further loads of the best half of deployments, of its best half, and
-        so on, until the budget (simulations) is used up."""
+        """Generator: simulates further loads of the best half of deployments, then of its best
+        half, and so on, until the budget (simulations) is used up."""
         top_share = 0.5
         while self.runs < budget and not self.over():
             best_first = sorted(
                 self.tested.values(),
-                key=lambda t: (-score(self.plan.goal, t.likely_rate, t.candidate.npus),
+                key=lambda t: (-merit(self.plan.goal, t.likely_rate, t.candidate.npus),
                                t.candidate.settings),
             )  # fmt: skip
             top_half = best_first[: max(2 * BATCHED, int(top_share * len(best_first)))]
-            still_open = [tested for tested in top_half if not tested.is_closed]
+            open_tested = [tested for tested in top_half if not tested.is_closed]
             batch_limit = BATCHED
             if not self.ranking():  # the load of the same few is lowered until one carries it
-                still_open.sort(key=lambda t: -len(t.trials))
+                open_tested.sort(key=lambda t: -len(t.trials))
                 batch_limit = BEST
-            still_open = still_open[: min(batch_limit, budget - self.runs)]
-            if not still_open:
+            open_tested = open_tested[: min(batch_limit, budget - self.runs)]
+            if not open_tested:
                 return
             top_share = max(0.5 * top_share, 0.05)
-            yield from self._simulate([(tested, _next_load(tested)) for tested in still_open])
+            yield from self._simulate([(tested, _next_load(tested)) for tested in open_tested])
 
     def simulate_new(self, candidates: Iterable[Candidate]) -> Steps:
         """Generator: simulates each deployment for the first time."""
@@ -319,10 +317,10 @@ class Search:
                 tested.failed = trial
             else:
                 tested.trials.append(
-                    (rate_per_s, trial | {"within": not self.missed_limits(trial)})
+                    (rate_per_s, trial | {"within": not self.missed_limits_text(trial)})
                 )
 
-    def missed_limits(self, trial: Trial) -> str:
+    def missed_limits_text(self, trial: Trial) -> str:
         """Sentence on the limits that a simulation misses; '' if it meets all."""
         base, plan, problems = self.space.base, self.plan, []
         if not trial["holds"]:
@@ -350,25 +348,25 @@ class Search:
         best_first = sorted(points, key=lambda x: (-x[0][0], -x[0][1], x[1].candidate.settings))
         return [tested for _, tested in best_first]
 
-    def gap(self, best_score: float, proved: Container[Any]) -> float:
-        """Largest share by which a deployment outside `proved` may exceed the best score."""
+    def score_gap(self, best_score: float, proved: Container[Any]) -> float:
+        """Largest share by which others than `proved` (settings) may exceed the best score."""
         best_possible = best_score
         for candidate in self.space.open_candidates:
             rate_per_s, tested = candidate.price.bound, self.tested.get(candidate.settings)
             if candidate.settings in proved or (tested and (tested.failed or self.has_one_load)):
                 continue
             rate_per_s = min(rate_per_s, LUCK * tested.missed_rate) if tested else rate_per_s
-            best_possible = max(best_possible, score(self.plan.goal, rate_per_s, candidate.npus))
+            best_possible = max(best_possible, merit(self.plan.goal, rate_per_s, candidate.npus))
         return best_possible / best_score - 1.0
 
 
-def excess(points: FLOATS, x: float, y: float) -> FLOATS:
+def excess_shares(points: FLOATS, x: float, y: float) -> FLOATS:
     """Share f8[n] by which points f8[n, 2] exceed (x, y), the larger of both axes; at least 0."""
     return np.asarray(np.maximum(0.0, 1.0 - np.array([x, y]) / points).max(axis=1))
 
 
 def _next_load(t: Tested) -> float:
-    """Next load (requests/s) to try: beyond the known ones, or between them."""
+    """Next load (requests/s) to try: beyond or between those that it met and missed."""
     if not t.met_rate:
         return t.missed_rate / STEP**2 ** (len(t.trials) - 1)  # a formula may be far off
     return t.met_rate * STEP if math.isinf(t.missed_rate) else math.sqrt(t.met_rate * t.missed_rate)
@@ -377,7 +375,7 @@ def _next_load(t: Tested) -> float:
 def simulate_pairs(
     pairs: Sequence[tuple[Any, Scenario]],
 ) -> Generator[tuple[Scenario, ...], Any, list[tuple[tuple[Any, Scenario], Trial | str]]]:
-    """Generator: yields scenarios of (key, scenario) pairs; returns the pairs, with figures."""
+    """Generator: yields scenarios of (key, scenario) pairs; returns (pair, figures or why not)."""
     results: list[Trial | str] = []
     for k in range(0, len(pairs), BATCHED):
         results += yield tuple(scenario for _, scenario in pairs[k : k + BATCHED])

@@ -58,7 +58,7 @@ class Choice:
 
 
 def _values_within(path: str, values: list[Any]) -> list[Any]:
-    """The values of a list that a field may have."""
+    """Those of the values that a field (its path) may have."""
     low, high = fields()[path].low or 0, fields()[path].high or math.inf
     return [value for value in values if low <= value <= high]
 
@@ -75,7 +75,7 @@ def _options(path: str) -> Values:
     return lambda _s, _m: list(field.options) if field.kind is str else [False, True]
 
 
-def _policies(section: str) -> dict[str, Values]:
+def _option_fields(section: str) -> dict[str, Values]:
     """Functions that list values, by path, of fields of a section with options or on and off."""
     paths = (path for path, field in fields().items() if field.kind in (str, bool))
     return {path: _options(path) for path in paths if path.startswith(f"{section}.")}
@@ -115,8 +115,8 @@ def _modes(s: Scenario, _: Machine) -> list[Any]:
 
 def _experts_tp(path: str) -> Values:
     """Function that lists MoE TP degrees: 1, the dies of an NPU's node, and the scenario's own."""
-    with_own = _with_own(path, lambda m: (1, m.npus_per_node * m.dies_per_npu))
-    return lambda s, m: with_own(s, m) if m.routed_experts else [1]
+    degrees_of = _with_own(path, lambda m: (1, m.npus_per_node * m.dies_per_npu))
+    return lambda s, m: degrees_of(s, m) if m.routed_experts else [1]
 
 
 def _redundancies(s: Scenario, m: Machine) -> list[Any]:
@@ -200,7 +200,7 @@ CHOICES: dict[str, Choice] = {
     "redundant": Choice("Redundant experts", {"experts.redundant": _redundancies}, crossed=False),
     "memory_pool": Choice(
         "Memory pool",
-        _policies("memory_pool")
+        _option_fields("memory_pool")
         | {"memory_pool.gb_per_node": partial(_half_to_twice, "memory_pool.gb_per_node")},
         crossed=False,
     ),
@@ -208,7 +208,7 @@ CHOICES: dict[str, Choice] = {
         "Plane of the KV transfer",
         {"deployment.kv_transfer_plane": _options("deployment.kv_transfer_plane")}, crossed=False,
     ),
-    "router": Choice("Router", _policies("router"), crossed=False),
+    "router": Choice("Router", _option_fields("router"), crossed=False),
     "afd": Choice(
         "Experts on NPUs of their own (AFD)", {f"{DECODE}.expert_npus": _expert_npus},
         crossed=False, along={f"{DECODE}.domains": _doublings(f"{DECODE}.domains")},
@@ -227,7 +227,7 @@ TICKED = tuple(key for key, choice in CHOICES.items() if choice.crossed)
 
 
 def varied_values(s: Scenario, vary: tuple[str, ...], m: Machine) -> dict[str, list[Any]]:
-    """Values, by path, of varying fields with an effect in some mode; vary: keys of CHOICES."""
+    """Values by path of varying fields that have an effect in a mode; vary: keys of CHOICES."""
     values_by_path = {}
     for path, values in (pair for key in vary for pair in CHOICES[key].values.items()):
         condition = unmet_condition(path, s)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.engine.simulate import Run
-from twin.lab.explain.capacity import OTHERS, steady_by_itself
+from twin.lab.explain.capacity import OTHERS, stays_steady
 from twin.lab.explain.view import Summary, given_up_share, has_one_slo, load_of, share_met, slo_met
 from twin.lab.plan.candidates import Space
 from twin.lab.plan.question import Plan
@@ -51,13 +51,13 @@ def load_settings(space: Space, settings: Settings, rate: float) -> Settings:
 
 def scenario_at(space: Space, settings: Settings, rate: float) -> Scenario:
     """Scenario of a deployment at a load (requests/s), short if steady. Raises SpecError."""
-    changes = settings | load_settings(space, settings, rate)
-    if settings.get(CONTROLLER, "fixed") == "fixed" and steady_by_itself(space.base):
+    overrides = settings | load_settings(space, settings, rate)
+    if settings.get(CONTROLLER, "fixed") == "fixed" and stays_steady(space.base):
         least_span_s = LIVES * space.life_s
         warmup_s = math.ceil(np.clip(least_span_s, *WARM_S))
         counted_s = math.ceil(np.clip(max(least_span_s, REQUESTS / rate), *COUNTED_S))
-        changes |= {"warmup_s": warmup_s, "horizon_s": warmup_s + counted_s}
-    return with_overrides(space.base, changes)
+        overrides |= {"warmup_s": warmup_s, "horizon_s": warmup_s + counted_s}
+    return with_overrides(space.base, overrides)
 
 
 class Latencies(NamedTuple):
@@ -101,12 +101,12 @@ def rejudge(trial: Trial, latencies: Latencies, s: Scenario) -> Trial:
     """Figures of the same run under the SLO of `s`, a scenario that differs in nothing else."""
     meets_slo = met_slo(latencies.ttft_s, latencies.tpot_s, s.slo.ttft_s, 1e-3 * s.slo.tpot_ms)
     met_count = float(meets_slo.sum()) * latencies.finished / max(meets_slo.size, 1)
-    summary = {
+    new_summary = {
         **{key: trial[key] for key in STORED},
         "slo_attainment": quotient(met_count, float(latencies.finished)),
         "goodput_req_per_s": per_second(met_count, s.horizon_s - s.warmup_s),
     }
-    return trial | summary | _slo_figures(summary, latencies, latencies.valid, s)
+    return trial | new_summary | _slo_figures(new_summary, latencies, latencies.valid, s)
 
 
 def judge(trial: Trial, plan: Plan, s: Scenario) -> Trial:
@@ -117,9 +117,9 @@ def judge(trial: Trial, plan: Plan, s: Scenario) -> Trial:
     ttft_met = ttft_mean_s is not None and ttft_mean_s <= s.slo.ttft_s
     tpot_met = tpot_mean_s <= 1e-3 * s.slo.tpot_ms
     is_steady = trial["steady_state"] != "overloaded" and trial["slo_attainment"] is not None
-    met_share = float(is_steady and ttft_met and tpot_met)
+    share_or_0 = float(is_steady and ttft_met and tpot_met)
     return trial | {
-        "share": met_share, "slo_attainment": met_share, "holds": met_share > 0.0,
+        "share": share_or_0, "slo_attainment": share_or_0, "holds": share_or_0 > 0.0,
         "needs_ttft_s": ttft_mean_s if is_steady and tpot_met else None,
         "needs_tpot_s": tpot_mean_s if is_steady and ttft_met else None,
     }  # fmt: skip
@@ -127,27 +127,27 @@ def judge(trial: Trial, plan: Plan, s: Scenario) -> Trial:
 
 def _latencies(run: Run) -> Latencies | None:
     """Latencies of a run's requests; None without a table of requests."""
-    if (table := run.tables.get("requests")) is None:
+    if (requests := run.tables.get("requests")) is None:
         return None
-    finish_s, first_token_s = table["finish_s"].to_numpy(), table["first_token_s"].to_numpy()
+    finish_s, first_token_s = requests["finish_s"].to_numpy(), requests["first_token_s"].to_numpy()
     is_steady = finish_s >= run.scenario.warmup_s
     is_counted = is_steady & (first_token_s > 0.0)  # others had their first token before time zero
-    ttft_s = (first_token_s - table["arrival_s"].to_numpy())[is_counted]
-    per_token_s = np.nan_to_num(tpot_s(table)[is_counted], nan=0.0)
-    return Latencies(ttft_s, per_token_s, int(is_steady.sum()), run.valid)
+    ttft_s = (first_token_s - requests["arrival_s"].to_numpy())[is_counted]
+    tpots_s = np.nan_to_num(tpot_s(requests)[is_counted], nan=0.0)
+    return Latencies(ttft_s, tpots_s, int(is_steady.sum()), run.valid)
 
 
 def _needed_limits(latencies: Latencies | None, summary: Summary, s: Scenario) -> Trial:
     """Shortest limits (s) of TTFT and TPOT with which the run meets the SLO, each with the other
     unchanged (None: no limit is enough), and the standard error of the share within the SLO."""
-    needs: Trial = {"needs_ttft_s": None, "needs_tpot_s": None, "share_error": 0.0}
+    figures: Trial = {"needs_ttft_s": None, "needs_tpot_s": None, "share_error": 0.0}
     if latencies is None or not latencies.ttft_s.size:
-        return needs
+        return figures
     ttft_s, per_token_s = latencies.ttft_s, latencies.tpot_s
     meets_slo = (ttft_s <= s.slo.ttft_s) & (per_token_s <= 1e-3 * s.slo.tpot_ms)
-    needs["share_error"] = error_of_share(meets_slo)
+    figures["share_error"] = error_of_share(meets_slo)
     if summary.get("steady_state") == "overloaded":
-        return needs
+        return figures
     share = 1.0 - given_up_share(summary)
     needed = math.ceil(s.slo.share / share * ttft_s.size - 1e-9) if share > 0 else ttft_s.size + 1
 
@@ -156,7 +156,7 @@ def _needed_limits(latencies: Latencies | None, summary: Summary, s: Scenario) -
         sorted_s = np.sort(time_s[other_s <= limit_s])
         return float(sorted_s[needed - 1]) if needed <= sorted_s.size else None
 
-    return needs | {
+    return figures | {
         "needs_ttft_s": least_limit(ttft_s, per_token_s, 1e-3 * s.slo.tpot_ms),
         "needs_tpot_s": least_limit(per_token_s, ttft_s, s.slo.ttft_s),
     }

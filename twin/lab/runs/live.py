@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from twin.facts import Facts
-from twin.lab.explain.capacity import Search, search_steps, steady_by_itself, with_load
+from twin.lab.explain.capacity import Search, search_steps, stays_steady, with_load
 from twin.lab.kinds import COUNTS, TRACE
 from twin.lab.library import load_facts
 from twin.lab.runs import warm
@@ -202,7 +202,7 @@ class Answering:
             return
         tables = {name: result.tables[name] for name in TABLES if name in result.tables}
         capacity_key = ""  # the scenario without load, times and names: what a capacity depends on
-        if steady_by_itself(question):
+        if stays_steady(question):
             capacity_key = json_text(with_overrides(with_load(question, 1.0), FIXED_FIELDS))
         known_capacity = self._found.get(capacity_key, {})
         is_new = bool(capacity_key and not known_capacity)

@@ -10,7 +10,7 @@ from twin.extras.evidence.made import load_made, one_skew, ranking_table
 from twin.extras.evidence.page import charts, proof
 from twin.lab.evidence.envelope import aspect_ranges, outside_evidence
 from twin.lab.evidence.judge import headlines, now_text, score_table
-from twin.lab.evidence.rows import KINDS, UNJUDGED, EvidenceError, Row, load_beyond, load_published
+from twin.lab.evidence.rows import KINDS, UNJUDGED, EvidenceError, Row, load_missing, load_published
 from twin.lab.runs.runner import find_run
 from twin.lab.share import links, shipped
 from twin.scenario import Scenario
@@ -137,7 +137,7 @@ with worst:
             on_click=show_row, args=(row["id"],),
         )  # fmt: skip
     st.markdown("**Published, and not answered**")
-    st.markdown(proof.missing_in_words(load_beyond()))
+    st.markdown(proof.missing_in_words(load_missing()))
 outside = [row for row in answers if row["outside"]]
 st.caption(
     f"{len(outside)} of {len(answers)} rows are outside their bar: {proof.accepted_errors()}. {HOW}"
@@ -322,7 +322,7 @@ with beyond_tab:
     rows = [
         {"System": b["system"], "What": b["quantity"], "Published": b["figure"],
          "Missing": b["missing"], "Source": b["source"]}
-        for b in load_beyond()
+        for b in load_missing()
     ]  # fmt: skip
     st.dataframe(rows, hide_index=True, height=420, key="beyond")
 

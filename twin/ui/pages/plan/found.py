@@ -7,7 +7,7 @@ import streamlit as st
 
 from twin.hooks import draw_sections
 from twin.lab.plan.answer import answer_sentences, brief_text, equality_note, loss_text, relax_rows
-from twin.lab.plan.question import LOSSES, Loss, Plan, brief_of
+from twin.lab.plan.question import LOSSES, Loss, Plan, plan_sentence
 from twin.lab.share import links
 from twin.lab.sweep.sweep import published_points
 from twin.scenario import Scenario, SpecError, with_overrides
@@ -40,7 +40,7 @@ def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
     first_sentence, *other_sentences = answer_sentences({**found, "relaxations": []})
     st.subheader(plain(first_sentence), anchor=False)
     texts = words.traffic_text(scenario), words.lengths_text(scenario), words.reuse_text(scenario)
-    listing = " · ".join(filter(None, (*texts, brief_of(plan))))
+    listing = " · ".join(filter(None, (*texts, plan_sentence(plan))))
     st.caption(plain(f"{scenario.name}: {listing}"))
     st.markdown(plain(" ".join(other_sentences)))
     rows = found["ranked"]

@@ -37,7 +37,7 @@ from twin.lab.machines import build_machine, read_machine
 from twin.lab.share import links
 from twin.lab.store import Store, StoreError, open_store
 from twin.lab.store.archive import read_archive, write_archive
-from twin.lab.traces.reader import preview, read_trace
+from twin.lab.traces.reader import read_trace, trace_figures
 from twin.lab.traces.source import TraceError
 from twin.scenario import Scenario, SpecError, scenario_from_canonical, with_overrides
 
@@ -101,7 +101,7 @@ def _archive(data: bytes) -> object:
 
 
 def _trace(data: bytes) -> object:
-    return preview(read_trace(data, "trace"))
+    return trace_figures(read_trace(data, "trace"))
 
 
 # Reader, and the errors that are its sentences.

@@ -14,7 +14,7 @@ from twin.engine.invariants import swapped_conserved
 from twin.engine.simulate import simulate
 from twin.engine.swap import add_copy, begin_copies_s
 from twin.hardware.prices import host_copy_rates
-from twin.lab.ask import default_fields, with_trace
+from twin.lab.ask import scheduler_defaults, with_trace
 from twin.lab.library import load_facts
 from twin.metrics.operators import DECODE_OPERATORS
 from twin.scenario import with_overrides
@@ -128,10 +128,10 @@ def test_space_without_preemptions_changes_no_figure():
 def test_stacks_say_whether_they_swap():
     s = small({SWAP: 5.0, "deployment.stack": "vllm-0-24", "supernode.chip": "h200"})
     facts = load_facts()
-    assert default_fields(s, facts)[SWAP] == 0.0
+    assert scheduler_defaults(s, facts)[SWAP] == 0.0
     assert any("has no swap" in note for note in simulate(s, facts).notes)
     mindie = with_overrides(s, {"deployment.stack": "mindie", "supernode.chip": "ascend-910c"})
-    assert default_fields(mindie, facts)[SWAP] == 0.0
+    assert scheduler_defaults(mindie, facts)[SWAP] == 0.0
     assert not any("has no swap" in note for note in simulate(mindie, facts).notes)
 
 

@@ -35,7 +35,7 @@ def asked(digest):
 
 def test_the_example_moves_instances(folder):
     digest = kept(folder, "one_by_one", EXAMPLE.read_text())
-    assert controllers.controllers() == {"one_by_one": digest}
+    assert controllers.controller_digests() == {"one_by_one": digest}
     run = simulate(asked(digest), QUICK)
     assert run.valid and run.summary["starts"] > 0
 
@@ -76,7 +76,7 @@ def test_one_that_is_none_is_told_in_a_sentence(folder, text, sentence):
 
 def test_without_a_folder_there_is_none(monkeypatch):
     monkeypatch.delenv(controllers.VARIABLE, raising=False)
-    assert controllers.controllers() == {}
+    assert controllers.controller_digests() == {}
 
 
 def test_an_answer_that_is_not_kept_finds_the_folder_too(folder, monkeypatch):

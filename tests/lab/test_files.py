@@ -16,7 +16,7 @@ from tests.doors.on_disk import brought
 from twin.facts import FactError
 from twin.hardware.chip import load_chip
 from twin.lab.ask import settings_from
-from twin.lab.files import NotWritten, open_whole, write_text
+from twin.lab.files import NotWritten, open_atomic, write_text
 from twin.lab.library import (
     ROOT,
     SCENARIO_BYTES_MAX,
@@ -168,7 +168,7 @@ def test_half_a_file_is_no_file(tmp_path):
     path = tmp_path / "run.json.gz"
     path.write_text("an earlier one")
     with pytest.raises(NotWritten, match=r"run\.json\.gz cannot be written: No space"), \
-            open_whole(path) as file:  # fmt: skip
+            open_atomic(path) as file:  # fmt: skip
         file.write(b"x" * 100_000)
         raise OSError(28, "No space left on device")
     assert path.read_text() == "an earlier one"

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from tests.lab.test_compare import run
-from twin.lab.sweep.compare import compare, pair_difference, reseed, with_pairs
+from twin.lab.sweep.compare import compare, mean_difference, reseed, with_pairs
 from twin.scenario import Scenario, with_overrides
 
 NAME = "ttft_s_p50"
@@ -25,7 +25,7 @@ def test_the_interval_is_that_of_the_paired_t_test():
     rng = np.random.default_rng(5)
     base = rng.uniform(1.0, 2.0, 7)
     value = base + rng.normal(0.1, 0.05, 7)
-    found = pair_difference(list(zip(value.tolist(), base.tolist(), strict=True)))
+    found = mean_difference(list(zip(value.tolist(), base.tolist(), strict=True)))
     low, high = ttest_rel(value, base).confidence_interval(0.95)
     assert (found.mean - found.half, found.mean + found.half) == pytest.approx((low, high))
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab.length_tables import LEVELS, lognormal_table, quantile_table
 from twin.lab.library import ROOT, load_facts
-from twin.lab.traces.reader import EVERY, preview, read_trace
+from twin.lab.traces.reader import EVERY, read_trace, trace_figures
 from twin.scenario import Trace, Workload
 from twin.workload.generate import generate_requests, mean_lengths
 from twin.workload.lengths import drawn_lengths
@@ -58,7 +58,7 @@ def assert_fitted(name, table):
 
 @needs_traces
 def test_mooncake_statistics(mooncake):
-    seen, expected = preview(mooncake), golden("mooncake/conversation_trace")
+    seen, expected = trace_figures(mooncake), golden("mooncake/conversation_trace")
     assert_lengths(seen, expected, rel=1e-12)
     assert seen["rows"] == expected["arrivals"]["n"]
     assert seen["duration_s"] == expected["arrivals"]["duration_s"]
@@ -83,7 +83,7 @@ def test_spreading_brings_poisson_arrivals_back(mooncake):
 
 @needs_traces
 def test_azure_statistics():
-    seen, expected = preview(read_trace(AZURE)), golden("azure2023/conv")
+    seen, expected = trace_figures(read_trace(AZURE)), golden("azure2023/conv")
     assert_lengths(seen, expected, rel=1e-12)
     assert seen["duration_s"] == pytest.approx(expected["arrivals"]["duration_s"], abs=1e-6)
     assert seen["interarrival_cv"] == pytest.approx(expected["arrivals"]["cv_interarrival"])

@@ -10,7 +10,7 @@ from tests.lab.fake_engine import answer
 from tests.lab.test_store import trace
 from twin.lab.library import load_facts
 from twin.lab.runs import job, runner
-from twin.lab.runs.job import execute, load_engine
+from twin.lab.runs.job import execute_run, load_engine
 from twin.lab.runs.runner import add_run, find_run, run_now
 from twin.lab.store import Owner, StoreError
 from twin.scenario import Scenario, SpecError
@@ -74,7 +74,7 @@ def test_a_run_asked_of_another_engine_is_not_answered_by_this_one(store, monkey
     row = store.runs.claim(Owner.current("me"))
     monkeypatch.setattr(fake_engine, "ENGINE_VERSION", "fake-2")
     with pytest.raises(StoreError, match="fake-1, and here is fake-2"):
-        execute(store, row, row.owner, load_engine(ENGINE))
+        execute_run(store, row, row.owner, load_engine(ENGINE))
     assert store.runs.get(run).state == "failed"
 
 
@@ -93,7 +93,7 @@ def test_a_run_uses_the_facts_it_was_asked_with(store, monkeypatch):
         earlier.setattr(runner, "load_facts", lambda: asked)
         run = add_run(store, QUICK, engine=ENGINE)
     row = store.runs.claim(Owner.current("me"))
-    execute(store, row, row.owner, load_engine(ENGINE))
+    execute_run(store, row, row.owner, load_engine(ENGINE))
     assert used == [asked]
     assert store.runs.get(run).facts_digest == asked.digest
 

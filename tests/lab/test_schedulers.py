@@ -2,7 +2,7 @@
 
 import pytest
 
-from twin.lab.ask import default_fields, scenario_and_trace, with_scheduler
+from twin.lab.ask import scenario_and_trace, scheduler_defaults, with_scheduler
 from twin.lab.library import load_facts
 from twin.scenario import Scenario, SpecError, fields, with_overrides
 from twin.scenario.fields import value_of
@@ -15,7 +15,7 @@ ASCEND = COLOCATED | {"deployment.stack": "vllm-ascend-0-13"}
 
 
 def changed(changes):
-    return default_fields(with_overrides(Scenario(), changes), load_facts())
+    return scheduler_defaults(with_overrides(Scenario(), changes), load_facts())
 
 
 def chunk(changes, path=CHUNK):
@@ -67,7 +67,7 @@ def test_a_scheduled_scenario_has_nothing_left_to_set():
                 ),
                 facts,
             )
-            assert default_fields(once, facts) == {}
+            assert scheduler_defaults(once, facts) == {}
     assert changed({}) == {}  # no stack
     changes = changed(ASCEND | {"deployment.decode.tp_dies": 16})
     assert all(fields()[path].low <= value for path, value in changes.items() if path != RANK)

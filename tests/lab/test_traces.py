@@ -19,7 +19,7 @@ from tests.draws import draws
 from tests.made_trace import archive, lines
 from twin.lab.traces import requests
 from twin.lab.traces.formats import Format
-from twin.lab.traces.reader import EVERY, FORMATS, OWN, preview, read_trace
+from twin.lab.traces.reader import EVERY, FORMATS, OWN, read_trace, trace_figures
 from twin.lab.traces.source import Limits, TraceError
 from twin.workload.chains import expand_runs
 from twin.workload.reuse_curve import reuse_curve
@@ -104,7 +104,7 @@ def test_the_format_is_found_by_content_packed_or_not(kind):
 
 @pytest.mark.parametrize("kind", FILES)
 def test_every_format_has_a_preview_of_plain_values(kind):
-    seen = preview(read_trace(FILES[kind], "f"))
+    seen = trace_figures(read_trace(FILES[kind], "f"))
     assert json.loads(json.dumps(seen, allow_nan=False)) == seen
     assert seen["format"] == kind and seen["rows"] > 0
 
@@ -285,7 +285,7 @@ def test_a_damaged_file_is_read_or_refused_and_nothing_else(kind, at, gone, put)
     except TraceError as refused:
         assert "\n" not in str(refused)
     else:
-        assert preview(table)["rows"] == len(table)
+        assert trace_figures(table)["rows"] == len(table)
 
 
 def test_a_gzip_bomb_is_stopped_before_it_unpacks():

@@ -20,7 +20,7 @@ from twin.lab.ask import scenario_named, with_settings
 from twin.lab.library import load_facts, presets
 from twin.lab.plan.drive import Plans, plans_of
 from twin.lab.plan.question import Plan, PlanError, default_goal, plan_from
-from twin.lab.runs.budget import TooLarge, budget_of, require_fits, require_known
+from twin.lab.runs.budget import TooLarge, budget_of, require_fits, require_known_names
 from twin.lab.runs.executor import Runner
 from twin.lab.runs.predicted import predict_all
 from twin.lab.store import Store, StoreError
@@ -141,7 +141,7 @@ def _require_whole(store: Store, scenario: Scenario) -> None:
     HardwareError, ModelError or FactError."""
     if absence := store.absence(scenario):
         raise StoreError(absence)
-    require_known(scenario, load_facts())
+    require_known_names(scenario, load_facts())
 
 
 def _require_plan(store: Store, key: str) -> tuple[Plans, Plan]:

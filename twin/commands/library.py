@@ -8,11 +8,11 @@ import typer
 from rich.markup import escape
 
 from twin.commands.terminal import AsJson, out, print_answer, print_json, progress_bar
-from twin.lab.files import open_whole
+from twin.lab.files import open_atomic
 from twin.lab.runs.runner import verify_runs
 from twin.lab.store import open_store
 from twin.lab.store.archive import Report, read_archive_file, write_archive
-from twin.lab.traces.reader import preview, read_trace
+from twin.lab.traces.reader import read_trace, trace_figures
 from twin.lab.traces.source import LOCAL
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
@@ -27,7 +27,7 @@ def export_library(
 ) -> None:  # fmt: skip
     """Write all that is stored, or some runs and what belongs to them, to one file."""
     store = open_store()
-    with open_whole(file) as target:
+    with open_atomic(file) as target:
         counts = write_archive(store, target, run)
     _print_report(f"written to {file.name}", counts, as_json)
 
@@ -100,7 +100,7 @@ def import_trace(
     table = read_trace(trace, block_tokens=block_tokens, limits=limits)
     if not no_store:
         open_store().traces.save(table)
-    summary = preview(table)
+    summary = trace_figures(table)
     parts = {k: "; ".join(v) if isinstance(v, list) else v for k, v in summary.items()}
     named_parts = {k: v if isinstance(v, dict) else {"": v} for k, v in parts.items()}
     figures = {f"{k} {label}".strip(): v for k, part in named_parts.items()

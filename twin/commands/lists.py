@@ -8,7 +8,7 @@ import typer
 
 from twin.commands.terminal import AsJson, print_answer
 from twin.lab import ask
-from twin.lab.controllers import VARIABLE, controllers
+from twin.lab.controllers import VARIABLE, controller_digests
 from twin.lab.library import ROOT, facts_environment
 from twin.lab.library import presets as library
 
@@ -42,7 +42,7 @@ def serve_dashboard(
 
 def list_controllers(as_json: AsJson = False) -> None:
     """List the controllers of the folder that TWIN_CONTROLLERS names, with their digests."""
-    digest_of, title = controllers(), f"Controllers of {VARIABLE}"
+    digest_of, title = controller_digests(), f"Controllers of {VARIABLE}"
     if not digest_of:
         typer.echo(f"{VARIABLE} names no folder with Python files", err=True)
     print_answer(digest_of, as_json, title, ("name", "elastic.own.digest"), [*digest_of.items()])

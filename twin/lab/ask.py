@@ -33,17 +33,18 @@ def scenario_and_trace(
     name: str, settings: Sequence[str] = (), trace: Path | None = None,
     rate_multiplier: float = 1.0, tree_copies: int = 1,
 ) -> "tuple[Scenario, TraceTable | None]":  # fmt: skip
-    """The scenario of a preset's key or TOML file with a trace as workload, if one is named, and
-    then with settings (`path=value`); and the trace's table, None without one. Raises SpecError."""
-    scenario, table = scenario_named(name), None
+    """The scenario of a preset's key or TOML file, with a trace as its workload if a file is named
+    and with settings (`path=value`); and the trace's table or None. rate_multiplier: speed of the
+    trace; tree_copies: copies of it under other block ids. Raises SpecError."""
+    scenario, trace_table = scenario_named(name), None
     if trace is None and (rate_multiplier, tree_copies) != (1.0, 1):
         raise SpecError("a rate multiplier and tree copies are of a trace: name its file too")
     if trace is not None:
         from twin.lab.traces.reader import read_trace
 
-        table = read_trace(trace)
-        scenario = with_trace(scenario, table, rate_multiplier, tree_copies)
-    return with_settings(scenario, settings_from(settings)), table
+        trace_table = read_trace(trace)
+        scenario = with_trace(scenario, trace_table, rate_multiplier, tree_copies)
+    return with_settings(scenario, settings_from(settings)), trace_table
 
 
 def with_settings(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
@@ -57,14 +58,14 @@ def with_settings(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
     if (machine_name := settings.get("supernode.machine")) is not None:
         from twin.lab.machines import machine_fields
 
-        named = machine_fields(str(machine_name), load_facts(), scenario.supernode.chip)
-        settings = named | settings | {"supernode.machine": named["supernode.machine"]}
-    result = with_overrides(scenario, settings)
-    if result.supernode.imported:
+        new_fields = machine_fields(str(machine_name), load_facts(), scenario.supernode.chip)
+        settings = new_fields | settings | {"supernode.machine": new_fields["supernode.machine"]}
+    new_scenario = with_overrides(scenario, settings)
+    if new_scenario.supernode.imported:
         from twin.lab.store import open_store
 
         open_store()  # prices ask the store that was opened last
-    return result
+    return new_scenario
 
 
 def scenario_named(name: str) -> Scenario:
@@ -79,12 +80,12 @@ def scenario_named(name: str) -> Scenario:
 
 
 def fields_like(text: str) -> list[dict[str, str]]:
-    """The settable fields whose name or label contains a text, as rows; raises SpecError if none.
+    """The settable fields whose name, label or synonyms contain a text, as rows. Raises SpecError.
 
     >>> [row["field"] for row in fields_like("draft acc")]
     ['deployment.decode.mtp_acceptance']
     """
-    rows = [
+    field_rows = [
         {
             "field": path, "default": value_text(field.default), "unit": field.unit,
             "accepts": field.accepted_text(), "label": field.label,
@@ -94,9 +95,9 @@ def fields_like(text: str) -> list[dict[str, str]]:
         if field.kind is not tuple and "[]" not in path
         and text.lower() in f"{path} {field.label} {field.also}".lower()
     ]  # fmt: skip
-    if not rows:
+    if not field_rows:
         raise SpecError(no_field_sentence(text))
-    return rows
+    return field_rows
 
 
 def settings_from(words: Sequence[str]) -> dict[str, Any]:
@@ -126,27 +127,27 @@ def with_trace(
     to its last arrival (unchanged for a trace without times). Raises SpecError if too long."""
     from twin.workload.replay import COPY_SPREAD_REQUESTS, timestamp_quantum
 
-    settings: dict[str, Any] = {
+    trace_settings: dict[str, Any] = {
         "workload.arrivals": "trace", "workload.trace.name": table.name,
         "workload.trace.digest": table.digest, "workload.trace.rate_multiplier": rate_multiplier,
         "workload.trace.tree_copies": tree_copies,
     }  # fmt: skip
     # Bounds first: what follows divides by the multiplier.
-    scenario = with_overrides(scenario, settings)
+    scenario = with_overrides(scenario, trace_settings)
     if table.has_time:
-        longest_s = (fields()["horizon_s"].high or 0.0) * rate_multiplier
-        if table.duration_s > longest_s:
+        longest_trace_s = (fields()["horizon_s"].high or 0.0) * rate_multiplier
+        if table.duration_s > longest_trace_s:
             raise SpecError(
                 f"{table.name} lasts {table.duration_s:,.6g} s, but a run at {rate_multiplier:g} "
-                f"times its speed takes at most {longest_s:,.6g} s of it: are its times in the "
-                "unit of its format?"
+                f"times its speed takes at most {longest_trace_s:,.6g} s of it: are its times in "
+                "the unit of its format?"
             )
         copy_spread_s = table.duration_s * min(1.0, COPY_SPREAD_REQUESTS / max(len(table), 1))
         spread_s = timestamp_quantum(table.arrival_s) + (copy_spread_s if tree_copies > 1 else 0.0)
         # A step more, so that the last arrival lies inside even when nothing is spread.
         horizon_s = (table.duration_s + spread_s) / rate_multiplier + scenario.step_s
-        settings = {"horizon_s": max(horizon_s, 1.0), "warmup_s": 0.0}
-        scenario = with_overrides(scenario, settings)
+        trace_settings = {"horizon_s": max(horizon_s, 1.0), "warmup_s": 0.0}
+        scenario = with_overrides(scenario, trace_settings)
     return scenario
 
 
@@ -156,32 +157,32 @@ def with_counts(scenario: Scenario, table: "CountsTable") -> Scenario:
     return with_overrides(scenario, {"experts.popularity": "imported", "experts.counts": reference})
 
 
-def default_fields(s: Scenario, facts: Facts) -> dict[str, Any]:
-    """Fields by path that the scheduler of `deployment.stack` sets otherwise than `s`; empty
-    without figures of it. Token budgets and batches of ranks scale to one NPU, within bounds."""
+def scheduler_defaults(s: Scenario, facts: Facts) -> dict[str, Any]:
+    """Field values by path that the stack's scheduler sets and `s` has not; empty without figures
+    of it. Token budgets and batches of ranks are converted to one NPU, within fields' bounds."""
     changes: dict[str, Any] = {}
     for role, pool in pools_by_role(s).items():
-        traits, settings = _scheduler_figures(facts, s.deployment.stack, pool), pool.own
-        instance_dies = settings.npus * load_chip(facts, pool.chip).dies_per_npu
-        is_one_batch = role == "prefill" and settings.attention == "sp_tp_sp"  # one over all dies
-        rank_dies = settings.tp_dies * pool.prompt_ranks
-        rank_dies *= settings.pp_stages * (settings.cp_dies if role == "prefill" else 1)
+        figures, layout = _scheduler_figures(facts, s.deployment.stack, pool), pool.own
+        instance_dies = layout.npus * load_chip(facts, pool.chip).dies_per_npu
+        is_one_batch = role == "prefill" and layout.attention == "sp_tp_sp"  # one over all dies
+        rank_dies = layout.tp_dies * pool.prompt_ranks
+        rank_dies *= layout.pp_stages * (layout.cp_dies if role == "prefill" else 1)
         rank_count = 1 if is_one_batch else instance_dies // rank_dies
-        if budget_tokens := traits.get("token_budget"):
-            budgets = 1 if traits.get("budget_of") == "instance" else rank_count
-            tokens_per_npu = budget_tokens * budgets // settings.npus
+        if budget_tokens := figures.get("token_budget"):
+            budgets = 1 if figures.get("budget_of") == "instance" else rank_count
+            tokens_per_npu = budget_tokens * budgets // layout.npus
             if role == "colocated":  # the budget is that of one of the passes of an iteration
-                tokens_per_npu *= settings.pp_stages
+                tokens_per_npu *= layout.pp_stages
                 changes["deployment.colocated.chunk_tokens_per_npu"] = tokens_per_npu
             elif role == "prefill":
                 changes["deployment.prefill.tokens_per_npu"] = tokens_per_npu
                 changes["deployment.prefill.chunk_tokens"] = budget_tokens * budgets // rank_count
         if role != "prefill":
-            if sequences := traits.get("sequences"):
-                changes["deployment.decode.batch_per_npu"] = sequences * rank_count // settings.npus
-            if "swap_gb" in traits:
-                changes["deployment.decode.swap_gb_per_die"] = float(traits["swap_gb"])
-            if rank_choice := traits.get("rank_choice"):
+            if sequences := figures.get("sequences"):
+                changes["deployment.decode.batch_per_npu"] = sequences * rank_count // layout.npus
+            if "swap_gb" in figures:
+                changes["deployment.decode.swap_gb_per_die"] = float(figures["swap_gb"])
+            if rank_choice := figures.get("rank_choice"):
                 changes["deployment.decode.rank_choice"] = rank_choice
     bounded_values = {path: _within_bounds(path, value) for path, value in changes.items()}
     return {path: value for path, value in bounded_values.items() if value_of(s, path) != value}
@@ -189,25 +190,25 @@ def default_fields(s: Scenario, facts: Facts) -> dict[str, Any]:
 
 def with_scheduler(s: Scenario, facts: Facts) -> Scenario:
     """The scenario with the defaults of its stack's scheduler."""
-    return with_overrides(s, default_fields(s, facts))
+    return with_overrides(s, scheduler_defaults(s, facts))
 
 
 def _scheduler_figures(facts: Facts, stack: str, pool: Pool) -> dict[str, Any]:
     """Figures by name of a stack's scheduler on the dies of a pool."""
-    table = {name: fact.value for name, fact in stack_facts(facts, stack, "schedulers").items()}
-    if "large_device" in table:
-        least_hbm_bytes = table["large_device"] * 2**30
-        table["large"] = load_chip(facts, pool.chip).hbm_bytes_per_die >= least_hbm_bytes
-    return table | {
-        name: table[f"large_{name}"]
-        for name in LARGE if table.get("large") and f"large_{name}" in table
+    figures = {name: fact.value for name, fact in stack_facts(facts, stack, "schedulers").items()}
+    if "large_device" in figures:
+        least_hbm_bytes = figures["large_device"] * 2**30
+        figures["large"] = load_chip(facts, pool.chip).hbm_bytes_per_die >= least_hbm_bytes
+    return figures | {
+        name: figures[f"large_{name}"]
+        for name in LARGE if figures.get("large") and f"large_{name}" in figures
     }  # fmt: skip
 
 
 def _within_bounds(path: str, value: Any) -> Any:
-    """A value, or the nearest that its field accepts if it is a whole number."""
+    """The value for the field at `path`; a whole number is moved within the field's bounds."""
     field = fields()[path]
     if not isinstance(value, int):
         return value
-    low, high = field.low or 0, field.high
-    return max(int(low), value if high is None else min(int(high), value))
+    lowest, highest = field.low or 0, field.high
+    return max(int(lowest), value if highest is None else min(int(highest), value))

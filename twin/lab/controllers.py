@@ -18,7 +18,7 @@ LONGEST = 100_000  # bytes of a file
 Decide = Callable[[dict[str, Any]], Mapping[str, int]]
 
 
-def controllers() -> dict[str, str]:
+def controller_digests() -> dict[str, str]:
     """SHA-256 of every controller file in TWIN_CONTROLLERS, by name. Raises ControllerError."""
     folder = os.environ.get(VARIABLE)
     if not folder:
@@ -29,17 +29,17 @@ def controllers() -> dict[str, str]:
 
 def _read_source(path: Path) -> bytes:
     """Bytes of a controller file; raises ControllerError if it is a link or too long."""
-    source = path.read_bytes()
-    if path.is_symlink() or len(source) > LONGEST:
+    source_bytes = path.read_bytes()
+    if path.is_symlink() or len(source_bytes) > LONGEST:
         raise ControllerError(f"{path.name} is a link, or longer than {LONGEST:,} bytes")
-    return source
+    return source_bytes
 
 
-class _Checked(InspectLoader):
+class _CheckedLoader(InspectLoader):
     """Module loader for the bytes whose digest was checked."""
 
     def __init__(self, text: str) -> None:
-        """Load modules from this source text."""
+        """Load modules from this source text, whose digest was checked."""
         self._text = text
 
     def get_source(self, fullname: str) -> str:
@@ -50,15 +50,15 @@ class _Checked(InspectLoader):
 @cache
 def load_controller(digest: str) -> Decide:
     """Load the user's controller of this SHA-256: its function `decide`. Raises ControllerError."""
-    stem = next((stem for stem, sha256 in controllers().items() if sha256 == digest), None)
+    stem = next((stem for stem, sha256 in controller_digests().items() if sha256 == digest), None)
     if stem is None:
         raise ControllerError(
             f"no file of {VARIABLE} has the digest {digest[:12]}: see the command controllers"
         )
-    source = _read_source(Path(os.environ[VARIABLE]) / f"{stem}.py")
-    if hashlib.sha256(source).hexdigest() != digest:
+    source_bytes = _read_source(Path(os.environ[VARIABLE]) / f"{stem}.py")
+    if hashlib.sha256(source_bytes).hexdigest() != digest:
         raise ControllerError(f"{stem}.py of {VARIABLE} has just changed: run it again")
-    loader = _Checked(source.decode("utf-8", "replace"))
+    loader = _CheckedLoader(source_bytes.decode("utf-8", "replace"))
     module = module_from_spec(ModuleSpec(f"controller_{stem}", loader))
     try:
         loader.exec_module(module)

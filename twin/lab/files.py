@@ -70,8 +70,8 @@ def toml_table(text: str, name: str, error: type[Exception]) -> dict[str, Any]:
 
 
 @contextmanager
-def open_whole(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file that replaces a file when the block has ended. Raises NotWritten."""
+def open_atomic(path: Path) -> Iterator[IO[bytes]]:
+    """Open a temporary file that replaces the one at `path` when complete. Raises NotWritten."""
     if "\0" in str(path):
         raise NotWritten(f"{printable(str(path))} cannot be written: no file is called so")
     path = path.resolve()  # a link goes on pointing at the file
@@ -127,5 +127,5 @@ def check_writable(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file of text in UTF-8; raises NotWritten."""
-    with open_whole(path) as file:
+    with open_atomic(path) as file:
         file.write(text.encode())

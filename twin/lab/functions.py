@@ -29,8 +29,8 @@ class Run(engine.Run):
     def _repr_markdown_(self) -> str:
         """Headline figures of the run as a table in Markdown."""
         metrics = [m for m in metrics_at("table") if m.shows("table", self.summary.get(m.key))]
-        rows = [(m.key, as_text(m.key, self.summary[m.key])) for m in metrics]
-        return _markdown(self.scenario.name, ("figure", "value"), rows, self.notes)
+        figure_rows = [(m.key, as_text(m.key, self.summary[m.key])) for m in metrics]
+        return _to_markdown(self.scenario.name, ("figure", "value"), figure_rows, self.notes)
 
 
 class Prediction(dict[str, Any]):
@@ -38,8 +38,8 @@ class Prediction(dict[str, Any]):
 
     def _repr_markdown_(self) -> str:
         """The predicted figures as a table in Markdown."""
-        rows = [(key, as_text(key, value)) for key, value in self["summary"].items()]
-        return _markdown(f"{self['name']}, by formula", ("figure", "value"), rows,
+        figure_rows = [(key, as_text(key, value)) for key, value in self["summary"].items()]
+        return _to_markdown(f"{self['name']}, by formula", ("figure", "value"), figure_rows,
                          (self["advice"], *self["errors"]))  # fmt: skip
 
 
@@ -48,13 +48,13 @@ class Plan(dict[str, Any]):
 
     def _repr_markdown_(self) -> str:
         """The ranked deployments as a table in Markdown."""
-        rows = [
-            (str(row["rank"]), brief_text(row["settings"]), f"{row['npus']:,}",
-             *(as_text(key, row["summary"][key]) for key in PLANNED))
-            for row in self["ranked"]
+        deployment_rows = [
+            (str(deployment["rank"]), brief_text(deployment["settings"]), f"{deployment['npus']:,}",
+             *(as_text(key, deployment["summary"][key]) for key in PLANNED))
+            for deployment in self["ranked"]
         ]  # fmt: skip
         heads = ("", "deployment", "NPUs", *PLANNED)
-        return _markdown("What to deploy", heads, rows, answer_sentences(self))
+        return _to_markdown("What to deploy", heads, deployment_rows, answer_sentences(self))
 
 
 PLANNED = ("tokens_per_s_per_npu", "tpot_s_mean", "ttft_s_p99")
@@ -64,8 +64,8 @@ def load(
     scenario: str | Path | Mapping[str, Any] = "quickstart",
     settings: Mapping[str, Any] | None = None,
 ) -> Scenario:
-    """A scenario from a preset's key, a TOML file or nested values, with fields replaced by path.
-    Raises SpecError, a ValueError, whose sentence says what is wrong and what would be right.
+    """A scenario from a preset's key, a TOML file or nested values; settings: new values by field
+    path. Raises SpecError, a ValueError, whose sentence says what is wrong and what would be right.
 
     >>> load("quickstart", {"workload.rate_req_per_s": 120}).workload.rate_req_per_s
     120.0
@@ -76,8 +76,8 @@ def load(
 
 
 def predict(scenario: Scenario) -> Prediction:
-    """The steady state by formula in milliseconds: `summary` (SI units), seconds by operator,
-    advice, known errors. Raises ValueError where the deployment does not fit."""
+    """The steady state by formula, found in milliseconds: `summary` (SI units), seconds by
+    operator, advice, known errors. Raises ValueError where the deployment does not fit."""
     return Prediction(predict_all(scenario))
 
 
@@ -85,30 +85,31 @@ def simulate(scenario: Scenario, trace: str | Path | None = None) -> Run:
     """Serve the scenario's workload, or a trace, request by request: a run with `summary` (SI
     units), `tables` (polars data frames), `checks` and a `digest`; equal scenarios give equal
     bytes. Raises ValueError if the deployment does not fit, TraceError for an unreadable line."""
-    table = None
+    trace_table = None
     if trace is not None:
-        table = read_trace(Path(trace))
-        scenario = with_trace(scenario, table)
-    run = engine.simulate(scenario, load_facts(), table)
+        trace_table = read_trace(Path(trace))
+        scenario = with_trace(scenario, trace_table)
+    run = engine.simulate(scenario, load_facts(), trace_table)
     return Run(**{field.name: getattr(run, field.name) for field in fields(run)})
 
 
 def sweep(scenario: Scenario, over: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
-    """A row for each value of a field or pair of values of two: fields; `slo_kept`; `why` it has no
-    run; its summary (SI units). Raises SpecError for an unknown field or too many points."""
+    """Simulate every value of one field, or pair of values of two (`over`: values by path); a row
+    for each: fields, `slo_kept`, `why` it has no run, summary (SI units). Raises SpecError for an
+    unknown field or too many points."""
     axes = [Axis(path, tuple(values)) for path, values in over.items() if label_of(path)]
-    facts, rows = load_facts(), []
+    facts, point_rows = load_facts(), []
     for point in points(scenario, axes):
-        row: dict[str, Any] = {a.path: v for a, v in zip(axes, point.values, strict=True)}
-        row |= {"slo_kept": None, "why": point.refusal}
+        point_row: dict[str, Any] = {a.path: v for a, v in zip(axes, point.values, strict=True)}
+        point_row |= {"slo_kept": None, "why": point.refusal}
         if point.scenario is not None:
             try:
                 summary = engine.simulate(point.scenario, facts).summary
-                row |= {"slo_kept": meets_slo(point.scenario, summary), **summary}
+                point_row |= {"slo_kept": meets_slo(point.scenario, summary), **summary}
             except ValueError as refusal:  # it does not fit: the sweep goes on
-                row["why"] = str(refusal)
-        rows.append(row)
-    return pl.DataFrame(rows, infer_schema_length=None)
+                point_row["why"] = str(refusal)
+        point_rows.append(point_row)
+    return pl.DataFrame(point_rows, infer_schema_length=None)
 
 
 def plan(scenario: Scenario, **limits: Any) -> Plan:
@@ -119,7 +120,7 @@ def plan(scenario: Scenario, **limits: Any) -> Plan:
     return Plan(carry_out(plan_from(scenario, {"goal": default_goal(scenario)} | limits)))
 
 
-def _markdown(title: str, heads: tuple[str, ...], rows: Rows, sentences: Sequence[str]) -> str:
+def _to_markdown(title: str, heads: tuple[str, ...], rows: Rows, sentences: Sequence[str]) -> str:
     """A table in Markdown with a title, and sentences as a list after it."""
     lines = [f"**{title}**", "", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]

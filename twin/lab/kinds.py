@@ -59,8 +59,8 @@ OFFSET, SEGMENTS = "segment_offset", ("segment_first", "segment_blocks")
 COUNT = "segments"  # of each request, stored instead of the offsets
 
 
-def _trace_parts(trace: TraceTable) -> Parts:
-    """Parts of a trace: a row per request, a row per segment of KV blocks, and the rest as JSON."""
+def _split_trace(trace: TraceTable) -> Parts:
+    """Split a trace: tables of requests and of their segments of KV blocks, the rest as JSON."""
     field_values = {field.name: getattr(trace, field.name) for field in fields(trace)}
     request_columns = {COUNT: np.diff(field_values.pop(OFFSET)).astype(np.int32)}
     segment_columns = {name: field_values.pop(name) for name in SEGMENTS}
@@ -96,23 +96,23 @@ class CountsTable:
         return hashlib.sha256(head + np.ascontiguousarray(self.counts, "<f8").tobytes()).hexdigest()
 
 
-def _counts_parts(table: CountsTable) -> Parts:
-    """Parts of a table of counts: one column of counts, and its shape as JSON."""
-    layers, experts = table.counts.shape
-    attributes = {"layers": layers, "experts": experts, "note": table.note}
-    counts = pl.DataFrame({"count": table.counts.ravel()})
-    return Parts(table.name, table.format, attributes, {"counts": counts})
+def _split_counts(table: CountsTable) -> Parts:
+    """Split a table of expert counts: one column of counts, and its shape as JSON."""
+    layer_count, expert_count = table.counts.shape
+    attributes = {"layers": layer_count, "experts": expert_count, "note": table.note}
+    count_frame = pl.DataFrame({"count": table.counts.ravel()})
+    return Parts(table.name, table.format, attributes, {"counts": count_frame})
 
 
 def _join_counts(parts: Parts) -> CountsTable:
     """The table of expert counts joined from its parts."""
-    attrs = parts.about
-    counts = parts.tables["counts"]["count"].to_numpy().reshape(attrs["layers"], attrs["experts"])
-    return CountsTable(parts.name, parts.format, counts.astype(np.float64), attrs["note"])
+    shape = (parts.about["layers"], parts.about["experts"])
+    counts = parts.tables["counts"]["count"].to_numpy().reshape(shape)
+    return CountsTable(parts.name, parts.format, counts.astype(np.float64), parts.about["note"])
 
 
-def _machine_parts(machine: ImportedMachine) -> Parts:
-    """Parts of a machine: a table of vertices and one of links, attributes as JSON."""
+def _split_machine(machine: ImportedMachine) -> Parts:
+    """Split a machine: a table of vertices and one of links, attributes as JSON."""
     vertex_rows = [(name, json.dumps(attrs, sort_keys=True)) for name, attrs in machine.vertices]
     vertices = pl.DataFrame(vertex_rows, ["vertex", "data"], orient="row")
     link_rows = [(*ends, json.dumps(attrs, sort_keys=True)) for *ends, attrs in machine.links]
@@ -130,20 +130,20 @@ def _join_machine(parts: Parts) -> ImportedMachine:
 
 
 TRACE = Kind(
-    key="trace", reader=Hook("trace", "twin.lab.traces.reader:read_trace"), split=_trace_parts,
+    key="trace", reader=Hook("trace", "twin.lab.traces.reader:read_trace"), split=_split_trace,
     join=_join_trace, named=lambda s: s.workload.trace if s.workload.arrivals == "trace" else None,
     absent="the trace {} is not stored here: import its file first", in_use="this trace is",
     smaller="keep only its first requests",
 )  # fmt: skip
 COUNTS = Kind(
     key="table of expert counts", reader=hooks_of(Reader).get("table of expert counts"),
-    split=_counts_parts, join=_join_counts,
+    split=_split_counts, join=_join_counts,
     named=lambda s: s.experts.counts if s.experts.popularity == "imported" else None,
     absent="the expert counts {} are not stored here: import their file first",
     in_use="these counts are", smaller="sum its steps first",
 )  # fmt: skip
 MACHINE = Kind(
-    key="machine", reader=Hook("machine", "twin.lab.machines:read_machine"), split=_machine_parts,
+    key="machine", reader=Hook("machine", "twin.lab.machines:read_machine"), split=_split_machine,
     join=_join_machine,
     named=lambda s: NoName(digest=s.supernode.machine, name="") if s.supernode.imported else None,
     absent="the machine {} is not stored here: ask for its file and import that first",

@@ -55,16 +55,16 @@ def facts_environment() -> dict[str, str]:
 
 @lru_cache(maxsize=4)
 def _facts_of(folder: Path, calibration: str) -> Facts:
-    """Facts of a folder with the constants of a calibration file ('': none), cached by both."""
+    """Facts of a folder with the constants of a calibration file ('': none); cached."""
     tables: dict[str, Any] = {}
     for path in sorted(folder.rglob("*.toml")):
         *parents, stem = path.relative_to(folder).with_suffix("").parts
         if NOT_FACTS & {stem, *parents}:
             continue
-        table = tables
+        parent_table = tables
         for folder_name in parents:
-            table = table.setdefault(folder_name, {})
-        table[stem] = _fact_table(path, str(path))
+            parent_table = parent_table.setdefault(folder_name, {})
+        parent_table[stem] = _fact_table(path, str(path))
     if calibration:
         tables["calibration"] = _with_private_constants(Path(calibration), tables["calibration"])
     return facts_from_tables(tables)
@@ -87,16 +87,16 @@ def _with_private_constants(path: Path, fitted: dict[str, Any]) -> dict[str, Any
         private_table = _fact_table(path, path.name)
     except FactError as error:
         raise FactError(f"{CALIBRATION_VARIABLE}: {error}") from None
-    for name, table in private_table.items():
+    for name, constant in private_table.items():
         if name not in fitted:
             problem = f"{subject}: {printable(name)} is no constant"
             raise FactError(f"{problem}: take some of {', '.join(fitted)}")
-        low, high, unit = (fitted[name][key] for key in ("low", "high", "unit"))
-        value = table.get("value") if isinstance(table, dict) else None
+        lowest, highest, unit = (fitted[name][key] for key in ("low", "high", "unit"))
+        value = constant.get("value") if isinstance(constant, dict) else None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise FactError(f"{subject}: {name} has no value that is a number")
-        if not low <= value <= high or table.get("unit") != unit:
-            raise FactError(f"{subject}: {name} must be {low:g} to {high:g} in unit {unit!r}")
+        if not lowest <= value <= highest or constant.get("unit") != unit:
+            raise FactError(f"{subject}: {name} must be {lowest:g} to {highest:g} in unit {unit!r}")
     return fitted | private_table
 
 
@@ -119,7 +119,7 @@ def load_scenario_file(path: Path) -> Scenario:
 
 
 def scenario_from_toml(data: bytes, name: str = "the scenario") -> Scenario:
-    """The scenario of a TOML text of at most 256 KiB, as uploaded; raises SpecError."""
+    """The scenario of a TOML text of at most 256 KiB; name: in errors, which are SpecErrors."""
     text = decode_text(data, name, SCENARIO_BYTES_MAX, SpecError, "scenario")
     name = printable(name)
     table = toml_table(text, name, SpecError)  # names the file itself
@@ -131,13 +131,13 @@ def scenario_from_toml(data: bytes, name: str = "the scenario") -> Scenario:
 
 def scenario_to_toml(scenario: Scenario) -> str:
     """The scenario as TOML, every field with its unit: reading it back gives an equal scenario."""
-    lines, section = [], ""
+    lines, section_prefix = [], ""
     # Not splitlines: it also splits at characters that may stand inside a string.
     for line in tomli_w.dumps(scenario.model_dump(mode="json")).split("\n"):
         if line.startswith("["):
-            section = line.strip("[]") + "."
+            section_prefix = line.strip("[]") + "."
         field, equals, _ = line.partition(" = ")
-        unit = field_unit(section + field) if equals else ""
+        unit = field_unit(section_prefix + field) if equals else ""
         lines.append(f"{line}  # {unit}" if unit else line)
     return "\n".join(lines)
 
@@ -155,12 +155,12 @@ class Term:
 @cache
 def terms() -> dict[str, Term]:
     """Every term of the glossary by name, in the order of the page."""
-    rows = re.findall(
+    glossary_rows = re.findall(
         r"^\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|$",
         (ROOT / "docs" / "CONCEPTS.md").read_text("utf-8").partition("## Glossary")[2],
         re.MULTILINE,
     )
-    cells = [[cell.strip() for cell in row] for row in rows[2:]]  # after the head and its line
+    cells = [[cell.strip() for cell in row] for row in glossary_rows[2:]]  # after head and line
     return {
         name: Term(name, meaning, unit, tuple(word.strip() for word in synonyms.split(",") if word))
         for name, meaning, unit, synonyms in cells
@@ -173,8 +173,8 @@ def terms_in(text: str) -> list[Term]:
     >>> [term.name for term in terms_in("MTP acceptance of a decode pool")]
     ['MTP acceptance', 'decode pool']
     """
-    longest_first = sorted(terms(), key=len, reverse=True)
-    pattern = rf"\b({'|'.join(map(re.escape, longest_first))})s?\b"
+    longest_names_first = sorted(terms(), key=len, reverse=True)
+    pattern = rf"\b({'|'.join(map(re.escape, longest_names_first))})s?\b"
     term_by_lower_name = {name.lower(): term for name, term in terms().items()}
     matched_names = (match[1].lower() for match in re.finditer(pattern, text, re.IGNORECASE))
     return [term_by_lower_name[name] for name in dict.fromkeys(matched_names)]

@@ -18,7 +18,7 @@ from twin.scenario.words import numbered
 
 
 def read_machine(source: Path | bytes, name: str | None = None) -> ImportedMachine:
-    """The machine of a cable list, node-link JSON or GraphML file; raises HardwareError."""
+    """The machine in a cable list, node-link JSON or GraphML; name: label. Raises HardwareError."""
     if isinstance(source, Path):
         name = name or source.name
         source = read_bytes(source, LONGEST, HardwareError)
@@ -31,8 +31,8 @@ def read_machine(source: Path | bytes, name: str | None = None) -> ImportedMachi
 
 
 def fit_to_npus(scenario: Scenario, npus: int) -> Scenario:
-    """The scenario resized to a number of NPUs (at most what its shape allows), with equal shares
-    of pools: decode by the size of instances, others by their number. Raises SpecError."""
+    """The scenario resized to at most `npus` NPUs, its pools in proportion and within the fields'
+    bounds: of decode the instances' size changes, of others their number. Raises SpecError."""
     pools_used = sorted(seated_pools(scenario))  # prefill last: it takes what decode leaves
     npus_now, npus_left = sum(count * size for _, count, size in pools_used), npus
     if npus < len(pools_used):
@@ -80,7 +80,7 @@ def supernode_of(name: str, facts: Facts, store: Store | None = None, chip: str 
 
 
 def machine_fields(name: str, facts: Facts, chip: str) -> dict[str, Any]:
-    """Fields by path of a sold or stored machine; chip: stays if its dies per NPU fit."""
+    """Fields by path that choose a sold or stored machine; chip: stays if its dies per NPU fit."""
     if name in recipe_names(facts):
         return as_sold(name, facts)
     supernode = supernode_of(name, facts, open_store(), chip)
@@ -88,7 +88,7 @@ def machine_fields(name: str, facts: Facts, chip: str) -> dict[str, Any]:
 
 
 def fitting_chip(machine: ImportedMachine, facts: Facts, preferred: str) -> str:
-    """Name of the wanted chip, or of the first with as many dies per NPU as the machine."""
+    """Name of a chip with the machine's dies per NPU: `preferred` if it or none has, or another."""
     fitting_chips = [chip for chip in facts.names("chips")
             if facts[f"chips.{chip}.dies_per_npu"].value == machine.dies_per_npu]  # fmt: skip
     return preferred if preferred in fitting_chips or not fitting_chips else fitting_chips[0]

@@ -15,7 +15,7 @@ from twin.hardware.network import Network
 from twin.hardware.placement import Placement, place_models
 from twin.lab.explain.streams import full_load_timelines
 from twin.lab.kinds import TRACE
-from twin.lab.runs.budget import require_known
+from twin.lab.runs.budget import require_known_names
 from twin.scenario import Recovery, Scenario, json_text
 from twin.ui import session
 from twin.ui.fields import sentence
@@ -97,7 +97,7 @@ bound = formula("bound", lambda s: steady.largest_batch(
 def why_impossible(scenario: Scenario) -> str:
     """Sentence why no run of a scenario is possible: it names what does not exist, or formulas have
     no answer, such as a model that does not fit; '' if it is possible."""
-    named = answer_or_reason(lambda: require_known(scenario, session.facts()))
+    named = answer_or_reason(lambda: require_known_names(scenario, session.facts()))
     answer = named or outlook(without_faults(scenario))
     return answer if isinstance(answer, str) else ""
 

@@ -179,7 +179,7 @@ def _delete(kind: Import, key: str, used_digest: str) -> None:
 
 def _preview_trace(table: Any) -> Preview:
     """Preview of a trace: figures, rows left out by reason, warnings."""
-    preview = reader.preview(table)
+    preview = reader.trace_figures(table)
     duration_s = preview["duration_s"]
     # As the Workload page will say it, in the blocks of this draft's memory pool.
     reuse_share = offered_load(ask.with_trace(session.draft(), table), session.facts(), table).reuse
@@ -202,7 +202,7 @@ def _preview_trace(table: Any) -> Preview:
 
 TRACES = Import(
     noun="trace", plural="traces", says="Replays **{}**", label="Trace file",
-    help=f"{reader.OWN}. Others: {reader.known_formats()}; plain or gzip. Found by content.",
+    help=f"{reader.OWN}. Others: {reader.formats_text()}; plain or gzip. Found by content.",
     row_label=lambda row: (
         f"{row.name} ({numbered(row.rows, 'request')}, {amount(row.bytes, 'bytes')})"
     ),

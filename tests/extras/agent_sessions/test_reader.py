@@ -11,7 +11,7 @@ from tests.extras.agent_sessions.doors import called, session
 from tests.lab.test_real_traces import TRACES, needs_traces
 from tests.lab.test_traces import chains
 from tests.made_trace import lines
-from twin.lab.traces.reader import preview, read_trace
+from twin.lab.traces.reader import read_trace, trace_figures
 from twin.lab.traces.source import UPLOAD, TraceError
 
 BAD = {
@@ -94,6 +94,6 @@ def test_a_nest_of_agents_is_refused():
 @needs_traces
 def test_agent_session_files():
     table = read_trace(TRACES / "agentic-kv-cache-tester" / "trace_0274.json.gz")
-    seen = preview(table)
+    seen = trace_figures(table)
     assert len(table) == 105 and seen["sessions"] == 1 and seen["block_tokens"] == 64
     assert not table.counts and seen["ideal_hit_token_ratio"] > 0.9

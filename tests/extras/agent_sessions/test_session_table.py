@@ -6,7 +6,7 @@ import random
 import polars as pl
 import pytest
 
-from twin.lab.traces.reader import preview, read_trace
+from twin.lab.traces.reader import read_trace, trace_figures
 from twin.lab.traces.source import TraceError
 
 SOUND = {
@@ -76,7 +76,7 @@ def test_a_damaged_table_is_read_or_refused_and_nothing_else(tmp_path):
         broken[chance.randrange(4, len(data))] = chance.randrange(256)
         path.write_bytes(broken)
         try:
-            json.dumps(preview(read_trace(path)), allow_nan=False)
+            json.dumps(trace_figures(read_trace(path)), allow_nan=False)
         except TraceError:
             refused += 1
     assert refused > 10

@@ -8,7 +8,7 @@ import pytest
 from tests.extras.servegen.doors import servegen
 from tests.lab.test_real_traces import TRACES, assert_fitted, assert_lengths, golden, needs_traces
 from tests.made_trace import archive
-from twin.lab.traces.reader import preview, read_trace
+from twin.lab.traces.reader import read_trace, trace_figures
 from twin.lab.traces.source import TraceError
 
 SERVEGEN = TRACES / "servegen-deepseek-r1" / "servegen_data_reason_deepseek-r1.tar.gz"
@@ -45,7 +45,7 @@ def test_an_incomplete_servegen_set_is_refused():
 @needs_traces
 def test_servegen_day():
     table = read_trace(SERVEGEN)
-    seen, expected = preview(table), golden("servegen/deepseek-r1")
+    seen, expected = trace_figures(table), golden("servegen/deepseek-r1")
     assert len(table) == round(expected["implied_requests"])
     assert_lengths(
         seen, {side: expected[f"{side}_tokens"] for side in ("input", "output")}, rel=0.01

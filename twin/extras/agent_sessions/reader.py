@@ -73,7 +73,7 @@ def read_weka(reading: Reading) -> Columns:
                 sessions.requests += short_rows
     cells = _cells(sessions.requests)
     session_of = np.repeat(np.arange(len(sessions.lengths)), sessions.lengths)
-    offsets, hashes = c.hash_array(cells)
+    offsets, hashes = c.hash_arrays(cells)
     columns = Columns(
         ticks=_clock_s(np.array([time_s for time_s, _, _ in sessions.requests]), session_of),
         ticks_per_s=1.0, in_order=False,

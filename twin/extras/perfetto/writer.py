@@ -19,7 +19,7 @@ from twin.engine.window import Window
 from twin.extras.perfetto import tracks
 from twin.extras.perfetto.tracks import FIRST_STREAM, ITERATIONS, KV_IN, Event, Instance, Track, ns
 from twin.lab.explain.streams import mean_load_timelines
-from twin.lab.files import check_writable, open_whole, printable
+from twin.lab.files import check_writable, open_atomic, printable
 from twin.lab.runs import watched
 from twin.metrics.events import Kind
 from twin.metrics.measures import seconds
@@ -136,7 +136,7 @@ def _open_sink(to: Path | Sink) -> Iterator[Sink]:
     if not isinstance(to, Path):
         yield to
         return
-    with open_whole(to) as file, packed(file) if to.suffix == ".gz" else nullcontext(file) as sink:
+    with open_atomic(to) as file, packed(file) if to.suffix == ".gz" else nullcontext(file) as sink:
         yield sink
 
 

@@ -19,7 +19,7 @@ from twin.lab.runs.job import EXPLAIN, Watch
 from twin.lab.runs.runner import find_or_run, run_now, run_or_scenario
 from twin.lab.store import RunRow, open_store
 from twin.lab.sweep import sweep
-from twin.lab.sweep.compare import LEAST, Comparison, check_count, compare, reseed, with_pairs
+from twin.lab.sweep.compare import LEAST, Comparison, check_run_count, compare, reseed, with_pairs
 from twin.metrics.clients import tenant_rows
 from twin.metrics.observed import Observed
 from twin.policies.controllers import set_controller_loader
@@ -32,32 +32,32 @@ def answer_scenario(
     tables: Sequence[str] = (), on_run: Callable[[Run], object] = lambda _: None,
 ) -> dict[str, Any]:  # fmt: skip
     """Simulate a scenario in this process; returns its figures as one object. keep: store the run;
-    tables: names of tables included as rows; on_run: called with the run. Raises ValueErrors of the
-    simulation, SpecError for an unknown table."""
-    begun_at_s, run_id = time.perf_counter(), ""
+    watch: gets progress; tables: names of tables included as rows; on_run: called with the run.
+    Raises ValueErrors of the simulation, SpecError for an unknown table."""
+    start_s, run_id = time.perf_counter(), ""
     if keep:
         with closing(open_store()) as store:
             if trace is not None:
                 store.traces.save(trace)
             run_id, run = run_now(store, scenario, watch=watch)
     else:
-        facts, counts = load_facts(), _load_named(scenario)
+        facts, counts = load_facts(), _load_named_values(scenario)
         require_fits(estimate_budget(scenario, facts, len(trace) if trace is not None else 0))
         run = simulate(scenario, facts, trace, watch, counts)
     if missing_tables := [name for name in tables if name not in run.tables]:
         table_names = ", ".join(sorted(run.tables))
         raise SpecError(f"this run has no table {missing_tables[0]}; it has {table_names}")
     on_run(run)
-    requests = run.tables.get("requests")
+    request_table = run.tables.get("requests")
     answer: dict[str, Any] = {
         "run": run_id or None, "scenario": scenario_digest(scenario), "digest": run.digest,
-        "wall_s": round(time.perf_counter() - begun_at_s, 3),
+        "wall_s": round(time.perf_counter() - start_s, 3),
         "requests": int(run.summary["requests"] or 0), "name": scenario.name, "valid": run.valid,
         "broken_checks": [check for check in run.checks if not check["ok"]],
         "notes": list(run.notes), "summary": dict(run.summary),
     }  # fmt: skip
-    if scenario.tenants and requests is not None:
-        answer["tenants"] = tenant_rows(Observed.by_requests(scenario, requests))
+    if scenario.tenants and request_table is not None:
+        answer["tenants"] = tenant_rows(Observed.by_requests(scenario, request_table))
     if scenario.models:
         answer["models"] = run.tables["models"].to_dicts()
     if tables:
@@ -65,7 +65,7 @@ def answer_scenario(
     return answer
 
 
-def _load_named(scenario: Scenario) -> np.ndarray | None:
+def _load_named_values(scenario: Scenario) -> np.ndarray | None:
     """Load the controllers and the machine that a scenario names; returns its imported expert
     counts, f8[layers, experts], or None. Raises StoreError."""
     set_controller_loader(controllers.load_controller)
@@ -74,36 +74,36 @@ def _load_named(scenario: Scenario) -> np.ndarray | None:
     with closing(open_store()) as store:
         if scenario.supernode.imported:
             store.machines.load(scenario.supernode.machine)
-        table = store.counts.value_of(scenario)
-    return None if table is None else table.counts
+        counts_table = store.counts.value_of(scenario)
+    return None if counts_table is None else counts_table.counts
 
 
 def compare_by_name(
     names: Sequence[str], watching: Callable[[str], Watch], seeds: int = 1
 ) -> Comparison:
     """Comparison of runs by id, preset or file, the first as baseline; missing runs are simulated.
-    watching: progress function for a name; seeds: number of pairs for intervals, from LEAST on."""
-    check_count(len(names))
+    watching: progress function for a name; seeds: runs of each, with intervals from LEAST on."""
+    check_run_count(len(names))
     with closing(open_store()) as store:
-        questions = [run_or_scenario(store, name) for name in names]  # before any of them is run
-        rows = [
+        runs_and_scenarios = [run_or_scenario(store, name) for name in names]  # none is run yet
+        run_rows = [
             row or find_or_run(store, scenario, watching(name))
-            for name, (row, scenario) in zip(names, questions, strict=True)
+            for name, (row, scenario) in zip(names, runs_and_scenarios, strict=True)
         ]
-        scenarios = [scenario for _, scenario in questions]
-        comparison = compare(rows, scenarios)
+        scenarios = [scenario for _, scenario in runs_and_scenarios]
+        comparison = compare(run_rows, scenarios)
         if seeds < LEAST:
             return comparison
         return with_pairs(comparison, [
-            [find_or_run(store, question, watching(name)).summary for question in own_scenarios]
-            for name, own_scenarios in zip(names, reseed(scenarios, 0, seeds), strict=True)
+            [find_or_run(store, question, watching(name)).summary for question in questions]
+            for name, questions in zip(names, reseed(scenarios, 0, seeds), strict=True)
         ])  # fmt: skip
 
 
 def explain_run(
     name: str, settings: Sequence[str], trace: Path | None, watch: Callable[[str], Watch]
 ) -> dict[str, Any]:
-    """Explanation of a scenario's run as one object, stored and reused. Raises ValueErrors."""
+    """Explanation of a run (id) or scenario as a dict, stored and reused. Raises ValueErrors."""
     with closing(open_store()) as store:
         _, scenario = run_or_scenario(store, name, settings, trace)
         row = find_or_run(store, scenario, watch(scenario.name), EXPLAIN)
@@ -113,16 +113,16 @@ def explain_run(
 
 
 def sweep_fields(scenario: Scenario, over: Sequence[str], watch: Watch) -> dict[str, Any]:
-    """A sweep over one or two fields (`parse_axis`) as object: `over`, `conclusion`, `points`."""
+    """Simulate a sweep over one or two fields (`parse_axis`): `over`, `conclusion`, `points`."""
     axes = [sweep.parse_axis(text) for text in over]
     points = sweep.points(scenario, axes)
-    rows: list[RunRow | None] = []
+    run_rows: list[RunRow | None] = []
     with closing(open_store()) as store, closing(Runner(store, standby=0).start()) as runner:
-        for row in sweep.run_points(runner, points):
-            rows.append(row)
-            watch(len(rows) / len(points), {"points": len(rows)})
+        for run_row in sweep.run_points(runner, points):
+            run_rows.append(run_row)
+            watch(len(run_rows) / len(points), {"points": len(run_rows)})
     scenarios = [point.scenario or scenario for point in points]
-    summaries = [row.summary if row else {} for row in rows]
+    summaries = [run_row.summary if run_row else {} for run_row in run_rows]
     conclusion = sweep.conclusion(axes[0], scenarios, summaries) if len(axes) == 1 else ""
-    table = sweep.result_rows(axes, points, rows)
-    return {"over": [axis.text for axis in axes], "conclusion": conclusion, "points": table}
+    point_rows = sweep.result_rows(axes, points, run_rows)
+    return {"over": [axis.text for axis in axes], "conclusion": conclusion, "points": point_rows}

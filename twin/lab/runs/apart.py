@@ -9,7 +9,7 @@ import sys
 from twin.hooks import FileKind, hooks_of
 from twin.lab.files import printable
 from twin.lab.kinds import KINDS, Kind, Parts, T
-from twin.lab.runs.process import command_of, pack, unpack
+from twin.lab.runs.process import command_of, pack_message, unpack_message
 
 MEMORY_BYTES = 3 << 30  # of address space: the largest upload that is allowed takes about a half
 SECONDS = 90.0
@@ -24,7 +24,7 @@ def read_in_process(
     kind: Kind[T], data: bytes, name: str, *, memory_bytes: int = MEMORY_BYTES,
     seconds: float = SECONDS,
 ) -> T:  # fmt: skip
-    """The value of a kind in `data`, read in a separate process. Raises Refused."""
+    """The value of a kind in a file's bytes, read in a process with limits. Raises Refused."""
     name = printable(name)
     command = command_of("twin.lab.runs.apart", kind.key, name)
     try:
@@ -41,7 +41,7 @@ def read_in_process(
             "read: cut it into parts"
         )
     stream = io.BytesIO(answer)
-    header, tables = unpack(stream.readline(), stream)
+    header, tables = unpack_message(stream.readline(), stream)
     if "refused" in header:
         raise Refused(header["refused"])
     return kind.join(Parts(**header, tables=tables))
@@ -62,9 +62,9 @@ def main() -> None:
     try:
         parts = kind.split(reader(content, file_name))
         header = {"name": parts.name, "format": parts.format, "about": dict(parts.about)}
-        answer = pack(header, parts.tables)
+        answer = pack_message(header, parts.tables)
     except ValueError as error:
-        answer = pack({"refused": str(error)}, {})
+        answer = pack_message({"refused": str(error)}, {})
     except MemoryError:
         return  # the other end knows what an empty answer means
     sys.stdout.buffer.write(answer)

@@ -59,7 +59,7 @@ class Budget:
 
 
 def estimate_budget(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
-    """Estimated budget of a scenario's run; trace_requests: those of its recorded stream."""
+    """Estimated budget of a scenario's run; trace_requests: number of requests in its trace."""
     budgets = [_budget_of_one(model, facts, trace_requests) for model in split_models(s)]
     memory_bytes = BASE_BYTES + sum(model.memory_bytes - BASE_BYTES for model in budgets)
     return Budget(sum(b.requests for b in budgets), memory_bytes, sum(b.seconds for b in budgets))
@@ -72,18 +72,18 @@ def _budget_of_one(s: Scenario, facts: Facts, trace_requests: int) -> Budget:
         trace_requests_used = min(trace_requests, workload.trace.max_requests or trace_requests)
         requests = float(trace_requests_used * workload.trace.tree_copies)
     elif workload.arrivals == "closed_loop":
-        turn_s = max(mean_lengths(workload, facts).output_tokens, 1.0) * FASTEST_TOKEN_S
-        rate = min(workload.concurrency / turn_s, LUCKY * _sustained_req_per_s(s, facts))
-        requests = workload.concurrency + rate * s.horizon_s
+        answer_s = max(mean_lengths(workload, facts).output_tokens, 1.0) * FASTEST_TOKEN_S
+        req_per_s = min(workload.concurrency / answer_s, LUCKY * _sustained_req_per_s(s, facts))
+        requests = workload.concurrency + req_per_s * s.horizon_s
     else:
         requests = (
             workload.rate_req_per_s * s.horizon_s * mean_rate_factor(workload, s.horizon_s, facts)
         )
     if workload.prompts and workload.arrivals != "trace":
         requests = min(requests, float(workload.prompts))
-    instances = deployment.prefill.instances + deployment.decode.instances
+    instance_count = deployment.prefill.instances + deployment.decode.instances
     seconds = requests * REQUEST_S
-    seconds += s.horizon_s / s.step_s * (STEP_S + instances * INSTANCE_STEP_S)
+    seconds += s.horizon_s / s.step_s * (STEP_S + instance_count * INSTANCE_STEP_S)
     if experts.drift_s or experts.shift_every_s or experts.topics > 1:
         seconds += LOOKS * SHIFT_S
     if experts.shift_every_s:
@@ -114,16 +114,16 @@ def limit_bytes(budget: Budget) -> float:
     return min(max(PEAK_BYTES_MAX, OVER * budget.memory_bytes), SHARE * total_bytes())
 
 
-def require_known(s: Scenario, facts: Facts) -> None:
+def require_known_names(s: Scenario, facts: Facts) -> None:
     """Raise HardwareError, ModelError or FactError if a scenario names what does not exist: a
     model, chip, stack or distribution of lengths, or an element that its machine lacks."""
     fabric = build_fabric(s.supernode, facts)
-    for one in split_models(s):
-        load_shape(facts, one.deployment.model)
-        for pool in pools_by_role(one).values():
-            facts_of_stack(facts, one.deployment.stack, pool.chip)
-        if one.workload.arrivals != "trace":
-            mean_lengths(one.workload, facts)
+    for model_scenario in split_models(s):
+        load_shape(facts, model_scenario.deployment.model)
+        for pool in pools_by_role(model_scenario).values():
+            facts_of_stack(facts, model_scenario.deployment.stack, pool.chip)
+        if model_scenario.workload.arrivals != "trace":
+            mean_lengths(model_scenario.workload, facts)
     for fault in s.faults:
         with_faults(fabric, [fault])
 

@@ -46,7 +46,7 @@ def load_dask() -> Any:
         raise ClusterError(MISSING) from None
 
 
-def lost_errors() -> tuple[type[BaseException], ...]:
+def connection_errors() -> tuple[type[BaseException], ...]:
     """Exception classes of Dask that mean a lost connection."""
     client = load_dask().client
     return OSError, client.ClosedClientError, client.FutureCancelledError
@@ -73,11 +73,11 @@ class Cluster:
         self._futures: dict[str, Any] = {}  # of what this connection has sent
 
     def send(self, key: str, task: str, text: str) -> None:
-        """Note a task (a name of DONE) on a text, which `answers` submits, once, by its key."""
+        """Note a task (name in TASKS) with its text under `key`, once; `answers` submits it."""
         self._sent.setdefault(key, (task, text))
 
     def answers(self, wait_s: float = 0.0) -> dict[str, str | Exception]:
-        """Results or errors by key since the last call, within `wait_s`. Raises ClusterError."""
+        """Submit noted tasks; new results or errors by key within `wait_s`. Raises ClusterError."""
         with self._lock:
             if not self._sent:
                 return {}
@@ -87,8 +87,8 @@ class Cluster:
                     if key not in self._futures:
                         arguments = (run_task, key, task, text)
                         self._futures[key] = client.submit(*arguments, key=key, retries=AGAIN)
-            except lost_errors():
-                self._drop()
+            except connection_errors():
+                self._disconnect()
             deadline_s = time.monotonic() + wait_s
             while not any(future.done() for future in self._futures.values()):
                 if time.monotonic() >= deadline_s:
@@ -97,21 +97,21 @@ class Cluster:
             return self._take_answers()
 
     def _take_answers(self) -> dict[str, str | Exception]:
-        """Answers of ended tasks, or their errors, by key."""
+        """Remove ended tasks; returns their answers or errors, by key."""
         answer_by_key: dict[str, str | Exception] = {}
         for key, future in list(self._futures.items()):
             if future.status == "pending":
                 continue
             if future.status in ("cancelled", "lost"):  # the scheduler is another, or gone
-                self._drop()
+                self._disconnect()
                 break
             try:
                 fetch = future.exception if future.status == "error" else future.result
                 answer_by_key[key] = fetch(timeout=CONNECT_S)
             except TimeoutError:  # its worker is gone: the scheduler has it done once more
                 continue
-            except lost_errors():
-                self._drop()
+            except connection_errors():
+                self._disconnect()
                 break
             del self._futures[key]
         for key in answer_by_key:
@@ -120,7 +120,7 @@ class Cluster:
 
     def stop(self, keys: Iterable[str]) -> None:
         """Cancel tasks by key, whoever submitted them; a process that runs one is killed."""
-        with self._lock, suppress(*lost_errors(), ClusterError):  # gone: nothing is at work
+        with self._lock, suppress(*connection_errors(), ClusterError):  # gone: nothing is at work
             keys_to_stop = list(keys)
             for key in keys_to_stop:
                 self._sent.pop(key, None)
@@ -134,8 +134,8 @@ class Cluster:
         with self._lock:
             try:
                 return len(self._connect().nthreads())
-            except lost_errors():
-                self._drop()
+            except connection_errors():
+                self._disconnect()
                 return 0
 
     def close(self, *, kill: bool = True) -> None:
@@ -143,12 +143,12 @@ class Cluster:
         if kill and self._sent:
             self.stop(list(self._sent))
         with self._lock:
-            self._drop()
+            self._disconnect()
 
     def _connect(self) -> Any:
         """The Dask client of the scheduler, connected again if it was lost. Raises ClusterError."""
         if self._client is not None and self._client.status != "running":
-            self._drop()
+            self._disconnect()
         if self._client is None:
             library = load_dask()
             try:
@@ -157,12 +157,12 @@ class Cluster:
                 raise ClusterError(f"no scheduler answers at {self.address}") from None
         return self._client
 
-    def _drop(self) -> None:
+    def _disconnect(self) -> None:
         """Close the connection; tasks that were sent stay noted."""
         client, self._client = self._client, None
         self._futures.clear()
         if client is not None:
-            with suppress(*lost_errors()):
+            with suppress(*connection_errors()):
                 client.close(timeout=1)
 
 
@@ -194,7 +194,7 @@ class Child:
         self._key = ""
 
     def answer(self, task: str, text: str, key: str = "") -> str:
-        """Result of a task (a name of DONE) on a text; key: to stop it by. Raises ClusterError."""
+        """Result of a task (name in TASKS) on a text; key: to stop it by. Raises ClusterError."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self._replies = SimpleQueue()
@@ -239,7 +239,7 @@ CHILD = Child()  # of this worker
 
 
 def run_task(key: str, task: str, text: str) -> str:
-    """Run a task (a name of DONE) on a text in this worker's process; called by the scheduler."""
+    """Run a task (name in TASKS) on a text in this worker's process; called by the scheduler."""
     return CHILD.answer(task, text, key)
 
 
@@ -248,7 +248,7 @@ def stop(keys: Collection[str]) -> None:
     CHILD.stop(keys)
 
 
-async def join(address: str) -> None:
+async def work_for(address: str) -> None:
     """Work for the scheduler at an address, and for the next one there, until stopped."""
     library = load_dask()
     import_module("dask").config.set(QUIET)
@@ -271,7 +271,7 @@ def serve(address: str) -> None:
     log.setLevel(logging.INFO)
     os.nice(5)  # pages and scheduler on the same machine stay quick
     try:
-        asyncio.run(join(address))
+        asyncio.run(work_for(address))
     except KeyboardInterrupt:
         log.info("stopped")
     finally:
@@ -281,12 +281,12 @@ def serve(address: str) -> None:
 def main() -> None:
     """Run tasks from standard input one after the other until it ends or this process is large."""
     logging.basicConfig(level=logging.INFO, format="simulating %(process)d: %(message)s")
-    texts: SimpleQueue[dict[str, str]] = SimpleQueue()
+    task_queue: SimpleQueue[dict[str, str]] = SimpleQueue()
     # It ends with its input: the answer would go nowhere, and another may begin the same.
-    say = listen(texts.put)
+    say = listen(task_queue.put)
     is_last = False
     while not is_last:
-        task = texts.get()
+        task = task_queue.get()
         try:
             reply = {"answer": Hook("done", TASKS[task["what"]]).load()(task["text"])}
         except ValueError as error:

@@ -57,7 +57,8 @@ class Runner:
     def __init__(
         self, store: Store, *, processes: int | None = None, engine: str = ENGINE, standby: int = 1
     ):
-        """Take a store's runs; processes None: by cores and memory; standby: those without work."""
+        """Run a store's queue with an engine (module); processes: at most (None: by cores and
+        memory); standby: how many wait without work."""
         self._store, self._engine, self._size = store, engine, processes or _process_count()
         self._standby = standby  # processes that run without work too: the next run begins at once
         address = scheduler_address()
@@ -180,10 +181,10 @@ class Runner:
         """Look after queue, processes and cluster once; returns whether a run waits or runs."""
         now_s = time.monotonic()
         with self._lock:
-            self._remove_ended()
+            self._remove_ended_processes()
         if now_s >= self._recover_at_s:
             self._recover_at_s = now_s + RECOVER_S
-            # Of a process of ours only `_remove_ended` says that it ended.
+            # Of a process of ours only `_remove_ended_processes` says that it ended.
             self._store.runs.recover(
                 lambda owner, silent_s: owner.name in self._processes or owner.lives(silent_s)
             )
@@ -207,7 +208,7 @@ class Runner:
             if running_rows:
                 self._stillborn, self.trouble = 0, ""
             waiting_count = len(self._store.runs.queued_ids())
-            self._start_needed(waiting_count, len(running_rows))
+            self._start_needed_processes(waiting_count, len(running_rows))
         return bool(running_rows or waiting_count)
 
     def _tick_cluster(self, cluster: Cluster) -> bool:
@@ -233,7 +234,7 @@ class Runner:
                     self._store.runs.fail(run, run_row.owner, f"the cluster gave it up: {answer}")
         return bool(running_rows or waiting_ids)
 
-    def _remove_ended(self) -> None:
+    def _remove_ended_processes(self) -> None:
         """Remove processes that ended, and end their runs."""
         self._helpers = [process for process in self._helpers if process.poll() is None]
         for name, process in list(self._processes.items()):
@@ -266,8 +267,8 @@ class Runner:
         self._deaf = {row.id: self._deaf.get(row.id, now_s) for row in stopping_rows}
         return [row for row in stopping_rows if now_s - self._deaf[row.id] > DEAF_S]
 
-    def _start_needed(self, waiting: int, running: int) -> None:
-        """Start as many processes as runs wait or run, and at least those on standby."""
+    def _start_needed_processes(self, waiting: int, running: int) -> None:
+        """Start missing processes: one a waiting or running run (their numbers), up to a limit."""
         if self._stillborn >= STILLBORN_MAX and time.monotonic() < self._rested_at_s:
             return
         process_count = min(self._size, max(self._standby, waiting + running))

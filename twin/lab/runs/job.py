@@ -66,7 +66,7 @@ def start_heartbeat(
         nonlocal reply
         while not is_over.wait(PULSE_S):
             if budget is not None and (taken_bytes := resident_bytes()) > limit_bytes(budget):
-                _give_up(store, run, owner, budget, taken_bytes)
+                _fail_too_large(store, run, owner, budget, taken_bytes)
             try:
                 reply = store.runs.beat(run, owner, *latest_progress)
             except StoreError as error:
@@ -88,7 +88,7 @@ def start_heartbeat(
         thread.join()
 
 
-def execute(
+def execute_run(
     store: Store, row: RunRow, owner: Owner, engine: ModuleType, watch: Watch | None = None,
     limited: bool = False,
 ) -> "Run":  # fmt: skip
@@ -121,13 +121,13 @@ def compute_run(store: Store, row: RunRow, engine: ModuleType, progress: Watch) 
     facts = load_facts()
     if facts.digest != row.facts_digest:
         facts = store.facts(row.facts_digest)
-    trace, table = store.traces.value_of(scenario), store.counts.value_of(scenario)
-    count_args = {} if table is None else {"counts": table.counts}
+    trace, counts_table = store.traces.value_of(scenario), store.counts.value_of(scenario)
+    count_args = {} if counts_table is None else {"counts": counts_table.counts}
     result: Run = engine.simulate(scenario, facts, trace=trace, progress=progress, **count_args)
     return result
 
 
-def _give_up(store: Store, run: str, owner: Owner, budget: Budget, taken_bytes: int) -> None:
+def _fail_too_large(store: Store, run: str, owner: Owner, budget: Budget, taken_bytes: int) -> None:
     """Fail a run that takes too much memory (bytes), and end this process."""
     sentence = (
         f"the run took {taken_bytes / 1e9:.2g} GB of memory, and {limit_bytes(budget) / 1e9:.2g} "
@@ -199,7 +199,7 @@ def compile_once(tell: warm.Tell) -> None:
 
 
 @cache
-def _cluster_owner() -> tuple[Store, Owner]:
+def _cluster_store_and_owner() -> tuple[Store, Owner]:
     """The environment's store, and this process as an owner of runs in a cluster."""
     return open_store(), Owner.current(CLUSTER + secrets.token_urlsafe(12))
 
@@ -212,10 +212,10 @@ def warm_up(_: str) -> str:
 
 
 def carry_out(text: str) -> str:
-    """Carry out a stored run ("engine's-module id") for a cluster; returns its state. Waits while
-    another process has it, restarts it after a dead one. Raises StoreError."""
+    """Carry out a stored run (text: "engine's-module id") for a cluster; returns its state. Waits
+    while another process has it, restarts it after a dead one. Raises StoreError."""
     module, _, run = text.partition(" ")
-    store, owner = _cluster_owner()
+    store, owner = _cluster_store_and_owner()
     store.runs.end_runs(owner.name, "how it ended could not be stored")
     engine = load_engine(module)
     while (row := store.runs.claim(owner, run)) is None:
@@ -230,7 +230,7 @@ def carry_out(text: str) -> str:
         time.sleep(PULSE_S)
         store.runs.recover()
     try:
-        execute(store, row, owner, engine_of(row, engine), limited=True)
+        execute_run(store, row, owner, engine_of(row, engine), limited=True)
     except engine.Cancelled:
         log.info("run %s was stopped on request", run)
     except Exception as error:
@@ -251,7 +251,7 @@ def serve(store: Store, owner: Owner, engine: ModuleType, parent: Parent, idle_s
                 unstored_reason = ""
             claimed_run = store.runs.claim(owner)
             if claimed_run is not None:
-                execute(store, claimed_run, owner, engine_of(claimed_run, engine), limited=True)
+                execute_run(store, claimed_run, owner, engine_of(claimed_run, engine), limited=True)
         except engine.Cancelled:
             log.info("run %s was stopped on request", claimed_run.id if claimed_run else "")
         except Exception as error:

@@ -138,9 +138,9 @@ def shortened_draft(draft: Scenario, facts: Facts) -> Scenario | None:
     scale = SECONDS / estimate_s
     if draft.horizon_s * scale < SHORTEST_S:
         return None
-    times = {"horizon_s": round(draft.horizon_s * scale, 1), "warmup_s": draft.warmup_s * scale}
+    new_times = {"horizon_s": round(draft.horizon_s * scale, 1), "warmup_s": draft.warmup_s * scale}
     try:
-        return with_overrides(draft, times)
+        return with_overrides(draft, new_times)
     except SpecError:
         return None
 

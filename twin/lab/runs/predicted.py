@@ -20,10 +20,10 @@ def predict_all(
     if not scenario.models:
         return _predict_one(scenario, trace, counts)
     named_scenarios = zip(model_names(scenario), split_models(scenario), strict=True)
-    answer_of = {name: _predict_one(model, trace, counts) for name, model in named_scenarios}
-    first = next(iter(answer_of.values()))
-    wall_s = sum(answer["wall_s"] for answer in answer_of.values())
-    return first | {"scenario": scenario_digest(scenario), "wall_s": wall_s, "models": answer_of}
+    answers = {name: _predict_one(model, trace, counts) for name, model in named_scenarios}
+    answer = next(iter(answers.values()))
+    wall_s = sum(answer["wall_s"] for answer in answers.values())
+    return answer | {"scenario": scenario_digest(scenario), "wall_s": wall_s, "models": answers}
 
 
 def _predict_one(
@@ -34,29 +34,29 @@ def _predict_one(
     start_s = time.perf_counter()
     prices = Priced(scenario, facts, trace, counts)
     prediction = prices.prediction
-    rate, limit = prediction.requests_per_s, prediction.limit
+    req_per_s, limit = prediction.requests_per_s, prediction.limit
     if prediction.prefill is not None and scenario.deployment.prefill.attention == "dp":
         # By a sample of prompts: a long one on one die leaves the others without work.
-        rate, limit = min((rate, limit), (attainment(prices).max_rate, "prefill"))
-    summary: dict[str, Any] = {"throughput_req_per_s": rate, "limit": limit}
-    operators = {}
+        req_per_s, limit = min((req_per_s, limit), (attainment(prices).max_rate, "prefill"))
+    summary: dict[str, Any] = {"throughput_req_per_s": req_per_s, "limit": limit}
+    operators_by_role = {}
     advice = " ".join(filter(None, (prediction.advice, left_out_by_formulas(scenario))))
     if scenario.deployment.mode != "prefill_only":
-        target = largest_batch(prices, scenario.slo.tpot_ms * 1e-3)
-        advice += f" {target.sentence}"
+        batch_at_slo = largest_batch(prices, scenario.slo.tpot_ms * 1e-3)
+        advice += f" {batch_at_slo.sentence}"
         summary |= {
-            "slo_tpot_s": target.tpot_s, "slo_batch_per_npu": target.batch_per_npu,
-            "slo_best_tpot_s": target.best_tpot_s, "slo_binds": target.bottleneck,
+            "slo_tpot_s": batch_at_slo.tpot_s, "slo_batch_per_npu": batch_at_slo.batch_per_npu,
+            "slo_best_tpot_s": batch_at_slo.best_tpot_s, "slo_binds": batch_at_slo.bottleneck,
         }  # fmt: skip
     if (prefill := prediction.prefill) is not None:
-        operators["prefill"] = prefill.operators
+        operators_by_role["prefill"] = prefill.operators
         summary |= {
             "prefill_tokens_per_s_per_npu": prefill.tokens_per_s_per_npu,
             "prefill_batch_s_mean": prefill.batch_s,
             "prefill_limit": f"{prefill.longest_operator}: {prefill.resource}",
         }
     if (decode := prediction.serving) is not None:  # as what limits it feeds it
-        operators["decode"] = decode.operators
+        operators_by_role["decode"] = decode.operators
         summary |= {
             "decode_tokens_per_s_per_npu": decode.tokens_per_s_per_npu,
             "decode_iteration_s_mean": decode.iteration_s, "tpot_s_mean": decode.tpot_s,
@@ -67,6 +67,6 @@ def _predict_one(
     wall_s = time.perf_counter() - start_s
     return {
         "scenario": scenario_digest(scenario), "name": scenario.name, "wall_s": wall_s,
-        "summary": summary, "operators": operators, "advice": advice,
+        "summary": summary, "operators": operators_by_role, "advice": advice,
         "errors": [band.sentence for band in figure_bands(scenario, facts)],
     }  # fmt: skip

@@ -84,8 +84,8 @@ def peak_bytes() -> int:
         return 0
     import resource
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    peak_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak_rss if sys.platform == "darwin" else peak_rss * 1024
 
 
 def resident_bytes() -> int:
@@ -134,7 +134,7 @@ class Piped:
             for line in stream:
                 self._lines += 1
                 if line.strip():
-                    receive(unpack(line, stream))
+                    receive(unpack_message(line, stream))
         receive(None)
 
     def say(self, value: object = None) -> None:
@@ -190,10 +190,10 @@ def listen(hear: Callable[[Any], object], end: Callable[[], object] = end_now) -
 
     for task in (read, beat):
         threading.Thread(target=task, daemon=True).start()
-    return lambda head, tables={}: write(pack(head, tables))
+    return lambda head, tables={}: write(pack_message(head, tables))
 
 
-def pack(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> bytes:
+def pack_message(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> bytes:
     """Bytes of a message: a line of JSON that ends with tables' sizes, then the tables as Arrow."""
     table_bytes = {}
     for name, frame in tables.items():
@@ -204,7 +204,7 @@ def pack(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> bytes:
     return json.dumps({**head, "tables": sizes}).encode() + b"\n" + b"".join(table_bytes.values())
 
 
-def unpack(line: bytes, stream: IO[bytes]) -> Message:
+def unpack_message(line: bytes, stream: IO[bytes]) -> Message:
     """Head and tables of the message that begins with a line; tables are read from the stream."""
     head = json.loads(line)
     sizes = head.pop("tables")

@@ -11,7 +11,7 @@ from twin.lab import ask
 from twin.lab.library import load_facts
 from twin.lab.machines import save_linked_machine
 from twin.lab.runs.budget import Budget, budget_of, require_fits
-from twin.lab.runs.job import ENGINE, Watch, compute_run, execute, load_engine
+from twin.lab.runs.job import ENGINE, Watch, compute_run, execute_run, load_engine
 from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
 from twin.lab.store.archive import read_archive_file
 from twin.lab.store.models import DONE
@@ -48,7 +48,7 @@ def run_now(
     owner = Owner.current()
     run = add_run(store, scenario, owner=owner, engine=engine)
     row = require(store.runs.get(run), "run", run)
-    return run, execute(store, row, owner, load_engine(engine), watch)
+    return run, execute_run(store, row, owner, load_engine(engine), watch)
 
 
 def find_run(store: Store, scenario: Scenario, *, engine: str = ENGINE) -> RunRow | None:
@@ -76,11 +76,11 @@ def run_or_scenario(
             raise SpecError(f"{name} is a run that was made: settings change a scenario")
         return row, store.scenarios.load(row.scenario)
     try:
-        scenario, table = ask.scenario_and_trace(name, settings, trace)
+        scenario, trace_table = ask.scenario_and_trace(name, settings, trace)
     except ask.UnknownScenario as error:
         raise SpecError(f"{error}; nor is it a run stored here") from None
-    if table is not None:
-        store.traces.save(table)
+    if trace_table is not None:
+        store.traces.save(trace_table)
     return None, scenario
 
 

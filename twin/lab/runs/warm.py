@@ -21,26 +21,26 @@ def is_compiled() -> bool:
 def compile_stages(
     stages: Stages, tell: Tell, *, shared_only: bool = False, later: Collection[str] = ()
 ) -> None:
-    """Compile every stage; tell: gets its begin and its duration (s). shared_only: except those
-    that run elsewhere; later: except these."""
+    """Compile every stage; tell: gets each at its begin, and its seconds at its end. shared_only:
+    do not wait for those that another process compiles; later: names to leave out."""
     # A compiler makes much that lives and little garbage, and what is here then is here to stay.
     gc.freeze()
-    thresholds = gc.get_threshold()
+    gc_thresholds = gc.get_threshold()
     gc.set_threshold(100_000, 50, 100)
-    started_stages = set(later)
+    handled_stages = set(later)
     for patience_s in (0.0,) if shared_only else (0.0, math.inf):
         for name in stages:
-            if name in started_stages:
+            if name in handled_stages:
                 continue
             with try_lock(_mark_path(name).with_suffix(".lock"), patience_s=patience_s) as has_lock:
                 if has_lock:
-                    started_stages.add(name)
+                    handled_stages.add(name)
                     start_s = time.monotonic()
                     tell(name, None)
                     stages[name]()
                     _mark_path(name).touch()
                     tell(name, time.monotonic() - start_s)
-    gc.set_threshold(*thresholds)
+    gc.set_threshold(*gc_thresholds)
     gc.freeze()
     if stages and all(_mark_path(name).exists() for name in stages):
         _mark_path().touch()

@@ -44,7 +44,7 @@ class Source:
 
 
 def source_of(name: str, settings: Sequence[str], progress: Watch) -> Source:
-    """The source of a stored run of this engine, else of a new one. Raises ValueErrors."""
+    """Scenario and tables of a run by id or scenario; simulated if not stored by this engine."""
     with closing(open_store()) as store:
         row, scenario = run_or_scenario(store, name, settings)
         if row is None or (row.state == "done" and not is_repeatable(row)):
@@ -58,7 +58,7 @@ def is_repeatable(row: RunRow) -> bool:
 
 
 def stored_source(store: Store, run: str) -> Source:
-    """The source of a stored run; raises SpecError without tables, or of another engine."""
+    """Scenario and tables of a stored run; SpecError without tables or of another engine."""
     row = require(store.runs.get(run), "run", run)
     stored_tables: Mapping[str, Any] = store.runs.tables(run)
     if "requests" not in stored_tables:
@@ -69,11 +69,11 @@ def stored_source(store: Store, run: str) -> Source:
             "its scenario again"
         )
     scenario, facts = store.scenarios.load(row.scenario), load_facts()
-    table = store.counts.value_of(scenario)
+    counts_table = store.counts.value_of(scenario)
     tables = {name: store.runs.table(run, name) for name in TABLES if name in stored_tables}
     facts = facts if facts.digest == row.facts_digest else store.facts(row.facts_digest)
     trace = store.traces.value_of(scenario)
-    return Source(scenario, tables, facts, trace, table.counts if table else None)
+    return Source(scenario, tables, facts, trace, counts_table.counts if counts_table else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,8 @@ def stage_times(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def request_work(run: Source, row: Mapping[str, Any]) -> Inside:
-    """Passes that served a request during its stay, from a repeated run. Raises as the engine."""
+    """Passes that served a request (its row of the table) during its stay, found by repeating the
+    run. Raises as the engine."""
     window = run.window(*span_of_request(run, row["request_id"]), MOST_PASSES)
 
     def passes(role: str, begin: str, end: str) -> list[Pass]:
@@ -106,8 +107,8 @@ def request_work(run: Source, row: Mapping[str, Any]) -> Inside:
         begin_s, end_s = row[begin], float("inf") if row[end] is None else row[end]
         if begin_s is None:
             return []
-        number, passes_of = row[f"{role}_instance"], window.passes
-        all_passes = passes_of.get((role, number)) or passes_of.get(("colocated", number), [])
+        instance, passes_of = row[f"{role}_instance"], window.passes
+        all_passes = passes_of.get((role, instance)) or passes_of.get(("colocated", instance), [])
         return [p for p in all_passes if p.begin_s >= begin_s and p.end_s <= end_s]
 
     batches = passes("prefill", "prefill_start_s", "prefill_end_s")
@@ -129,11 +130,11 @@ def request_work(run: Source, row: Mapping[str, Any]) -> Inside:
 
 def span_of_request(run: Source, request: int) -> tuple[float, float]:
     """Arrival and last stamp (s) of a request. Raises SpecError for an unknown number."""
-    rows = run.tables["requests"].filter(pl.col("request_id") == request)
-    if not rows.height:
-        height = run.tables["requests"].height
-        raise SpecError(f"request {request} is not in the run: it has {height:,} requests from 0")
-    row = rows.row(0, named=True)
+    request_rows = run.tables["requests"].filter(pl.col("request_id") == request)
+    if not request_rows.height:
+        count = run.tables["requests"].height
+        raise SpecError(f"request {request} is not in the run: it has {count:,} requests from 0")
+    row = request_rows.row(0, named=True)
     stamps = [stamp for column, stamp in row.items() if column.endswith("_s") and stamp is not None]
     begin_s = float(row["arrival_s"])
     return begin_s, max(begin_s + 1e-3, *(float(stamp) for stamp in stamps))

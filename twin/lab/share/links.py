@@ -52,7 +52,7 @@ class NotHere:
 
 
 def run_url(run: str, scenario: Scenario | None = None) -> str:
-    """The address of a run, with its scenario inside if it fits."""
+    """The address of a run (id), with its scenario inside if it fits."""
     return _url(RUN_PAGE, {RUN: run} | _scenario_parameter([scenario] if scenario else []))
 
 
@@ -65,10 +65,10 @@ def compare_url(runs: Sequence[str], baseline: str = "", scenarios: Sequence[Sce
 def _scenario_parameter(scenarios: Sequence[Scenario]) -> dict[str, str]:
     """The query parameter that holds scenarios; empty if they do not fit in a link."""
     try:
-        text = ",".join(pack_scenario(scenario) for scenario in scenarios)
+        packed = ",".join(pack_scenario(scenario) for scenario in scenarios)
     except ShareError:  # the link still opens here
         return {}
-    return {QUESTIONS: text} if 0 < len(text) <= LINK_CHARS_MAX else {}
+    return {QUESTIONS: packed} if 0 < len(packed) <= LINK_CHARS_MAX else {}
 
 
 def linked_scenarios(query: Mapping[str, str], hold: Hold) -> list[Scenario]:
@@ -132,8 +132,8 @@ def open_scenario(query: Mapping[str, str], store: Store, hold: Hold) -> Scenari
 
 def open_run(query: Mapping[str, str], store: Store) -> RunRow | NotHere | None:
     """The run that an address names, or why it cannot be shown; None if it names none."""
-    name = _without_punctuation(query.get(RUN, ""))
-    return _find_run(name, store, query) if name else None
+    run = _without_punctuation(query.get(RUN, ""))
+    return _find_run(run, store, query) if run else None
 
 
 def open_runs(query: Mapping[str, str], store: Store) -> list[RunRow | NotHere]:
@@ -153,14 +153,14 @@ def pack_scenario(scenario: Scenario) -> str:
     """The scenario as text for a link: canonical JSON, zlib, base64url. Raises ShareError."""
     # An imported machine stands behind its scenario; a recipe, or an unknown one, does not.
     machine = find_machine(scenario.supernode.machine) if scenario.supernode.imported else None
-    text = pack_text(json_text(scenario) + (f"\n{machine_text(machine)}" if machine else ""))
-    text = text if len(text) <= LINK_CHARS_MAX else pack_text(json_text(scenario))
-    if len(text) > LINK_CHARS_MAX:
+    packed = pack_text(json_text(scenario) + (f"\n{machine_text(machine)}" if machine else ""))
+    packed = packed if len(packed) <= LINK_CHARS_MAX else pack_text(json_text(scenario))
+    if len(packed) > LINK_CHARS_MAX:
         raise ShareError(
-            f"this scenario takes {len(text):,} characters, a link holds {LINK_CHARS_MAX:,}: "
+            f"this scenario takes {len(packed):,} characters, a link holds {LINK_CHARS_MAX:,}: "
             "shorten its texts, or send it as a TOML file"
         )
-    return text
+    return packed
 
 
 def pack_text(text: str) -> str:
@@ -169,7 +169,7 @@ def pack_text(text: str) -> str:
 
 
 def _unpack_scenario(text: str, hold: Hold) -> Scenario:
-    """The scenario inside a link; its machine is available while it is referenced."""
+    """The scenario in a link's text; `hold` receives a machine inside it. Raises ShareError."""
     scenario_text, _, machine_text = unpack_text(text).partition("\n")
     try:
         scenario = scenario_from_canonical(scenario_text)
@@ -187,7 +187,7 @@ def _unpack_scenario(text: str, hold: Hold) -> Scenario:
 
 
 def _without_punctuation(text: str) -> str:
-    """A value of a query without the punctuation of a sentence behind it; that alone unchanged."""
+    """A text without punctuation at its end; unchanged if it is nothing else."""
     return text.rstrip(PUNCTUATION) or text
 
 
@@ -214,17 +214,17 @@ def unpack_text(text: str) -> str:
         raise ShareError("this link holds no text: copy it again, whole") from None
 
 
-def _find_run(name: str, store: Store, query: Mapping[str, str]) -> RunRow | NotHere:
-    """A run by its id, or why it cannot be shown; query: of its link, maybe with the scenario."""
-    if not RUN_ID.fullmatch(name):
+def _find_run(run: str, store: Store, query: Mapping[str, str]) -> RunRow | NotHere:
+    """A run by id, or why it cannot be shown; query: of its link, maybe with the scenario."""
+    if not RUN_ID.fullmatch(run):
         return NotHere("this is no run's id: copy the link again, whole")
     try:
-        row = store.runs.get(name)
+        row = store.runs.get(run)
     except StoreError as error:
         return NotHere(str(error))
     if row is None and query.get(QUESTIONS):  # it can be run here
-        return NotHere(f"no run here has the id {name}: another twin stored it, or it was deleted")
-    return row if row is not None else NotHere(_absence_text(RUN, name))
+        return NotHere(f"no run here has the id {run}: another twin stored it, or it was deleted")
+    return row if row is not None else NotHere(_absence_text(RUN, run))
 
 
 def _absence_text(kind: str, name: str) -> str:

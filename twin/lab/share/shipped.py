@@ -52,8 +52,8 @@ class Shipped:
     def stale(self) -> bool:
         """Whether the loaded engine, if any, or these facts would give another result."""
         engine = sys.modules.get("twin.engine.simulate")  # loading it takes longer than a page may
-        is_other = engine is not None and self.engine != engine.ENGINE_VERSION
-        return is_other or load_facts().digest != self.facts
+        is_other_engine = engine is not None and self.engine != engine.ENGINE_VERSION
+        return is_other_engine or load_facts().digest != self.facts
 
 
 def _archives(folder: Path) -> Iterator[tuple[str, zipfile.ZipFile, dict[str, Any]]]:
@@ -66,24 +66,24 @@ def _archives(folder: Path) -> Iterator[tuple[str, zipfile.ZipFile, dict[str, An
 def find_shipped(scenario: Scenario, folder: Path = FOLDER) -> Shipped | None:
     """The shipped result of exactly this scenario; None without one."""
     digest = scenario_digest(scenario)
-    for key, archive, about in _archives(folder):
-        if about["scenario"] == digest:
+    for key, archive, description in _archives(folder):
+        if description["scenario"] == digest:
             tables = {
                 name: pl.read_parquet(io.BytesIO(archive.read(f"{name}.parquet")))
-                for name in about.pop("tables")
+                for name in description.pop("tables")
             }
-            return Shipped(key=key, tables=tables, **about)
+            return Shipped(key=key, tables=tables, **description)
     return None
 
 
 def shipped_summaries() -> dict[str, dict[str, Any]]:
     """Summaries of all shipped results, by the digest of the scenario."""
-    answers: dict[str, dict[str, Any]] = json.loads((FOLDER / ANSWERS).read_text("utf-8"))
-    return answers | {a["scenario"]: a["summary"] for _, _, a in _archives(FOLDER)}
+    summaries: dict[str, dict[str, Any]] = json.loads((FOLDER / ANSWERS).read_text("utf-8"))
+    return summaries | {a["scenario"]: a["summary"] for _, _, a in _archives(FOLDER)}
 
 
 def write_run(key: str, scenario: Scenario, run: "Run", engine: str, folder: Path = FOLDER) -> Path:
-    """Write a preset's run to `folder` as a zip file; returns its path."""
+    """Write a preset's run to `folder` as a zip file; engine: its version. Returns the path."""
     # In single precision, except columns of times that join tables.
     time_columns = cs.by_name("t_s", "end_s", "window_s", require_all=False)
     to_f32 = (cs.float() - time_columns).cast(pl.Float32)
@@ -105,35 +105,35 @@ def write_run(key: str, scenario: Scenario, run: "Run", engine: str, folder: Pat
 
 
 def judge_rows(facts: Facts, note: Note = lambda _: None) -> dict[str, Any]:
-    """Published rows (`rows`), each with error and `band`; sentences on the bands (`held`). note:
-    gets the number of rows so far."""
-    answers = evidence(facts, None, note)
+    """Judge the published rows: `rows`, each with error and `band`; `held`, sentences on the bands.
+    note: called with the number of rows done."""
+    judged_rows = evidence(facts, None, note)
     band_by_row = row_bands()
-    rows = [{**row, "band": band_by_row.get(row["id"])} for row in answers]
+    rows = [{**row, "band": band_by_row.get(row["id"])} for row in judged_rows]
     return {"rows": rows, "held": coverage_texts()}
 
 
 def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> dict[str, Any] | None:
-    """The shipped judged rows; None if sources or figures have changed."""
+    """The judged rows as shipped; None if unreadable, or if facts, code or rows have changed."""
     try:
-        table: dict[str, Any] = json.loads(gzip.decompress((folder / EVIDENCE).read_bytes()))
+        judged: dict[str, Any] = json.loads(gzip.decompress((folder / EVIDENCE).read_bytes()))
     except (OSError, ValueError):
         return None
-    return table if table["of"] == _evidence_digest(facts) else None
+    return judged if judged["of"] == _evidence_digest(facts) else None
 
 
 def current_evidence(facts: Facts, note: Note = lambda _: None) -> dict[str, Any]:
-    """The judged rows: the shipped ones, or computed if sources or figures have changed (`note`
-    gets the number of rows so far)."""
+    """The judged rows: as shipped, or computed if facts, code or rows have changed (`note` is
+    called with the number of rows done)."""
     return shipped_evidence(facts) or judge_rows(facts, note)
 
 
 def _evidence_digest(facts: Facts) -> str:
     """SHA-256 (hex) over everything that determines the answers to published rows."""
-    content = hashlib.sha256(f"{facts.digest} {source_digest((*ROOMS, 'lab/evidence'))}".encode())
+    hasher = hashlib.sha256(f"{facts.digest} {source_digest((*ROOMS, 'lab/evidence'))}".encode())
     for path in (ROOT / "data" / "published.toml", *sorted((ROOT / "data" / "record").iterdir())):
-        content.update(path.read_bytes())
-    return content.hexdigest()
+        hasher.update(path.read_bytes())
+    return hasher.hexdigest()
 
 
 def submit_if_stale(store: Store, runner: Runner) -> None:
@@ -156,8 +156,8 @@ def main() -> None:
         path = write_run(key, scenario, simulate(scenario, load_facts()), ENGINE_VERSION)
         sys.stdout.write(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e3:.0f} kB\n")
     facts = load_facts()
-    text = json.dumps({"of": _evidence_digest(facts), **judge_rows(facts)}, sort_keys=True)
-    (FOLDER / EVIDENCE).write_bytes(gzip.compress(text.encode(), mtime=0))
+    evidence_text = json.dumps({"of": _evidence_digest(facts), **judge_rows(facts)}, sort_keys=True)
+    (FOLDER / EVIDENCE).write_bytes(gzip.compress(evidence_text.encode(), mtime=0))
 
 
 if __name__ == "__main__":

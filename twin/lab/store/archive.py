@@ -54,7 +54,7 @@ class Report:
     left_out: list[str] = field(default_factory=list)
 
     def leave_out(self, sentence: str) -> None:
-        """Add a left-out part; raises StoreError after very many."""
+        """Note why a part was left out; raises StoreError after LEFT_OUT_MAX of them."""
         self.left_out.append(sentence)
         if len(self.left_out) >= LEFT_OUT_MAX:
             raise StoreError(f"{LEFT_OUT_MAX} parts were damaged, the last: {sentence}; given up")
@@ -65,12 +65,12 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
     file; returns what was written and left out."""
     writer = _Writer(store, file, holders=runs is None and not store.visitor)
     if runs is None:  # all that the visitor sees, of runs those that have ended
-        scenario_rows, import_rows, r = models.ScenarioRow, models.ImportRow, models.RunRow
+        scenario_class, value_class, r = models.ScenarioRow, models.ImportRow, models.RunRow
         has_ended = r.state.in_(models.ENDED_STATES)
         queries = (
-            store.scenarios.limit_to_visible(select(scenario_rows.digest)),
+            store.scenarios.limit_to_visible(select(scenario_class.digest)),
             store.runs.limit_to_visible(select(r.scenario).where(has_ended)).distinct(),
-            store.traces.limit_to_visible(select(import_rows.digest)).order_by(import_rows.digest),
+            store.traces.limit_to_visible(select(value_class.digest)).order_by(value_class.digest),
             store.runs.limit_to_visible(select(r.id).where(has_ended)).order_by(r.queued_s, r.id),
         )
         with store.database.read() as session:
@@ -145,8 +145,8 @@ class _Writer:
         self._write_row(RUN, run, {name: artefact.sha256 for name, artefact in tables.items()})
 
     def _write_row(self, kind: str, name: str, files: Mapping[str, str]) -> None:
-        """Write a row as JSON after its tables; raises StoreError, before it writes, if a table is
-        damaged. files: SHA-256 by table."""
+        """Write the row of a key (`name`) as JSON after its tables (`files`: SHA-256 by table);
+        raises StoreError, before it writes, if a table is damaged."""
         new_sha256s = [sha256 for sha256 in files.values() if sha256 not in self._written]
         for sha256 in new_sha256s:
             self.store.artefacts.require_sound(sha256)
@@ -165,12 +165,13 @@ class _Writer:
                 holders = select(models.HoldingRow.visitor).where(models.HoldingRow.name == name)
                 fields[HOLDERS] = list(session.scalars(holders))
             # The exporter's notes; in a full export all, else without the visitor's name.
-            n, hidden_visitor = models.NoteRow, {} if self._holders else {"visitor": ""}
-            query = select(*(getattr(n, key) for key in columns_of(n))).where(n.name == name)
+            note, hidden_visitor = models.NoteRow, {} if self._holders else {"visitor": ""}
+            query = select(*(getattr(note, key) for key in columns_of(note)))
+            query = query.where(note.name == name)
             if hidden_visitor:
-                query = query.where(n.visitor == self.store.visitor)
-            rows = session.execute(query.order_by(n.visitor)).mappings()
-            if notes := [{**row, **hidden_visitor} for row in rows]:
+                query = query.where(note.visitor == self.store.visitor)
+            note_rows = session.execute(query.order_by(note.visitor)).mappings()
+            if notes := [{**row, **hidden_visitor} for row in note_rows]:
                 fields[WRITTEN] = notes
         if kind in TABLES:
             fields[FILES] = dict(files)
@@ -279,7 +280,7 @@ class _Part:
 
 
 def _members(file: IO[bytes], name: str, report: Report) -> Iterator[tuple[str, str, _Part]]:
-    """Kind, SHA-256 and reader of every member; after a damaged header, from the next one on."""
+    """Kind, SHA-256 and reader of every member of an archive; notes damaged ones in `report`."""
     is_end_block = after_damage = False
     while len(block := file.read(tarfile.BLOCKSIZE)) == tarfile.BLOCKSIZE:
         is_end_block = not any(block)
@@ -320,7 +321,7 @@ def _read_row(part: _Part, sha256: str) -> dict[str, Any]:
     return fields
 
 
-def _values(kind: str, model: type[models.Row], fields: Mapping[str, Any]) -> dict[str, Any]:
+def _row_values(kind: str, model: type[models.Row], fields: Mapping[str, Any]) -> dict[str, Any]:
     """Columns of a row by name, with checked types; raises StoreError."""
     columns = columns_of(model)
     name = printable(str(fields.get(str(inspect(model).primary_key[0].key), "")))
@@ -350,7 +351,7 @@ def _fault_of(column: Column[Any], value: Any) -> str:
 
 def _store_row(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
     """Store a row with its holders and notes; returns whether it was new. Raises StoreError."""
-    values = _values(kind, KINDS[kind], fields)
+    values = _row_values(kind, KINDS[kind], fields)
     files, holders, notes = fields.get(FILES, {}), fields.get(HOLDERS, []), fields.get(WRITTEN, [])
     if not (isinstance(files, dict) and isinstance(holders, list) and isinstance(notes, list)):
         raise StoreError(f"a {kind} here has no {FILES}, {HOLDERS} or {WRITTEN} that can be")
@@ -388,7 +389,7 @@ def _note_row(store: Store, fields: object) -> models.NoteRow:
     """The checked row of a note; without a visitor it is the importing one's. Raises StoreError."""
     if not isinstance(fields, dict):
         raise StoreError("a note in this archive is no table of columns")
-    row = models.NoteRow(**_values("note", models.NoteRow, fields))
+    row = models.NoteRow(**_row_values("note", models.NoteRow, fields))
     row.visitor, row.tags = row.visitor or store.visitor, join_tags(split_tags(row.tags))
     require_bounded(row)
     return row
@@ -408,8 +409,8 @@ def _import_row(store: Store, values: Mapping[str, Any], files: Mapping[str, str
         raise StoreError(f"{name} is of a kind that this twin does not know")
     if seal_of(row, dict(files)) != row.seal:
         raise StoreError(f"the {row.kind} {name} is damaged: its seal is broken")
-    attrs = value_store.kind.split(value_store.join(row, files)).about
-    faults = [k for k, value in row.about.items() if json_text(attrs.get(k)) != json_text(value)]
+    about = value_store.kind.split(value_store.join(row, files)).about
+    faults = [k for k, value in row.about.items() if json_text(about.get(k)) != json_text(value)]
     if faults:
         raise StoreError(f"the {row.kind} {name} is left out: its tables have another {faults[0]}")
     return row

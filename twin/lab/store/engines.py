@@ -108,7 +108,7 @@ def _session(engine: Engine) -> Session:
 
 
 def open_database(url: str) -> Database:
-    """Engines on a URL of SQLite or PostgreSQL; changes nothing yet. Raises StoreError."""
+    """The database of an SQLite or PostgreSQL URL; changes nothing yet. Raises StoreError."""
     try:
         parsed_url = make_url(url)
     except ArgumentError:
@@ -181,10 +181,10 @@ def _sqlite_driver() -> Any:
 def _sqlite_engine(url: URL, driver: Any, *, writes: bool, migrates: bool = False) -> Engine:
     """An engine that reads or writes an SQLite file; migrates: with foreign keys off, so that a
     rebuilt table deletes no rows of others."""
-    pool = {"poolclass": NullPool} if migrates else {"pool_size": 8, "max_overflow": 40}
+    pool_options = {"poolclass": NullPool} if migrates else {"pool_size": 8, "max_overflow": 40}
     engine = create_engine(
         url, module=driver, json_serializer=json_text, json_deserializer=json_value,
-        connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}, **pool,
+        connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}, **pool_options,
     )  # fmt: skip
 
     @event.listens_for(engine, "connect")

@@ -24,7 +24,7 @@ from twin.lab.store.artefacts import SWEEP_AGE_S, Artefacts
 from twin.lab.store.engines import Database, check_integrity, open_database, prepare_file
 from twin.lab.store.errors import StoreError, StoreFull
 from twin.lab.store.migrate import check_guards, upgrade
-from twin.lab.store.models import ImportRow, ImportTableRow, RunRow, ScenarioRow
+from twin.lab.store.models import ArtefactRow, ImportRow, ImportTableRow, RunRow, ScenarioRow
 from twin.lab.store.runs import Runs, facts_of_text, seal
 from twin.lab.store.scenarios import Scenarios
 from twin.lab.store.statements import PAGE, Page, add_file, page_of, require
@@ -129,7 +129,7 @@ class Values(Generic[T]):
 
     def limit_to_visible(self, query: Select[Any]) -> Select[Any]:
         """The query, limited to rows that this visitor holds."""
-        return self._visitor.limit(query, ImportRow.digest)
+        return self._visitor.limit_to_held(query, ImportRow.digest)
 
     def use_text(self, digest: str) -> str:
         """Sentence on the scenarios and runs that use a value; '' if none."""
@@ -138,12 +138,12 @@ class Values(Generic[T]):
         scenario_query = select(func.count()).select_from(ScenarioRow).where(names_value)
         run_query = select(func.count(RunRow.id)).join(ScenarioRow).where(names_value)
         with self._database.read() as session:
-            scenarios, runs = session.scalar(scenario_query), session.scalar(run_query)
-        if not scenarios:
+            scenario_count, run_count = session.scalar(scenario_query), session.scalar(run_query)
+        if not scenario_count:
             return ""
-        runs_text = f" with {numbered(runs, 'run')}" if runs else ""
-        users = f"{numbered(scenarios, 'scenario')}{runs_text}"
-        return f"{self.kind.in_use} used by {users}: delete those first"
+        runs_text = f" with {numbered(run_count, 'run')}" if run_count else ""
+        users_text = f"{numbered(scenario_count, 'scenario')}{runs_text}"
+        return f"{self.kind.in_use} used by {users_text}: delete those first"
 
     def delete(self, digest: str) -> None:
         """Delete a value that no scenario names. Raises StoreError if one does, UnknownId."""
@@ -162,12 +162,12 @@ class Values(Generic[T]):
 
 
 def seal_of(row: ImportRow, files: dict[str, str]) -> str:
-    """SHA-256 (hex) over a row's contents and the SHA-256 of its tables by name."""
+    """SHA-256 (hex) over an imported value's row and the SHA-256 of its tables by name."""
     return seal({key: getattr(row, key) for key in row.SEALED}, files)
 
 
 def files_of(session: Session, digest: str) -> dict[str, str]:
-    """SHA-256 of the tables of a value, by name."""
+    """SHA-256 of an imported value's tables, by table name."""
     columns = ImportTableRow.name, ImportTableRow.sha256
     return dict(session.execute(select(*columns).where(ImportTableRow.digest == digest)).all())
 
@@ -214,16 +214,16 @@ class Store:
     def delete_unused(self, older_than_s: float = SWEEP_AGE_S) -> int:
         """Delete old artefacts that no run or imported value uses; returns their number."""
         cutoff_s = time.time() - older_than_s
-        hashes = select(models.RunTableRow.sha256).union_all(select(models.ImportTableRow.sha256))
-        files = self.artefacts.old_files(older_than_s)  # before the lock: a disk may be slow
-        row = models.ArtefactRow
+        used_hashes = select(models.RunTableRow.sha256).union_all(select(ImportTableRow.sha256))
+        old_files = self.artefacts.old_files(older_than_s)  # before the lock: a disk may be slow
         with self.database.write(durable=True) as session:
-            session.execute(delete(row).where(row.created_s < cutoff_s, row.sha256.not_in(hashes)))
+            is_unused = (ArtefactRow.created_s < cutoff_s) & ArtefactRow.sha256.not_in(used_hashes)
+            session.execute(delete(ArtefactRow).where(is_unused))
         # Files go when the disk has forgotten their rows, else a loss of power would bring these
         # back without them; and while the lock is held, so that no row naming one comes in between.
         with self.database.write() as session:
-            named_hashes = set(session.scalars(select(row.sha256)))
-            return self.artefacts.delete(files, named_hashes, older_than_s)
+            named_hashes = set(session.scalars(select(ArtefactRow.sha256)))
+            return self.artefacts.delete(old_files, named_hashes, older_than_s)
 
     def find_damage(self) -> list[str]:
         """Sentences on all damage of stored bytes: database, files, results."""

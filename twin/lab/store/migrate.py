@@ -145,11 +145,11 @@ def drop_guards(connection: Connection) -> None:
     """Remove all guards of PostgreSQL, which alters no column that a trigger names."""
     if connection.dialect.name == "sqlite":
         return
-    names = connection.exec_driver_sql(
+    trigger_tables = connection.exec_driver_sql(
         "SELECT t.tgname, c.relname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid "
         "JOIN pg_proc p ON p.oid = t.tgfoid WHERE p.proname = 'twin_refuse'"
     ).all()
-    for name, table in names:
+    for name, table in trigger_tables:
         connection.exec_driver_sql(f'DROP TRIGGER "{name}" ON "{table}"')
 
 

@@ -41,24 +41,24 @@ class Owner:
 @lru_cache(maxsize=1)
 def this_host() -> str:
     """Name of this machine's process table: host, boot and, in a container, its namespace."""
-    texts = [socket.gethostname()]
+    name_parts = [socket.gethostname()]
     boot_file, namespace_file = PROC / "sys/kernel/random/boot_id", PROC / "self/ns/pid"
     if boot_file.exists():
-        texts.append(boot_file.read_text("ascii").strip())
+        name_parts.append(boot_file.read_text("ascii").strip())
     if namespace_file.exists():
-        texts.append(str(namespace_file.readlink()))
-    return " ".join(texts)[:255]
+        name_parts.append(str(namespace_file.readlink()))
+    return " ".join(name_parts)[:255]
 
 
 def _start_time(pid: int) -> str | None:
     """Start time of a process in clock ticks ('' if unknown), None if it has ended."""
     try:
-        text = PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
+        stat = PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
     except OSError:  # gone, or hidden: processes of other users may be (mount option hidepid)
         try:
             os.kill(pid, 0)
         except OSError as error:
             return None if isinstance(error, ProcessLookupError) else ""
         return ""
-    state, *later_fields = text.rpartition(")")[2].split()  # the name before it may hold anything
+    state, *later_fields = stat.rpartition(")")[2].split()  # the name before it may hold anything
     return None if state in "ZX" else later_fields[18]

@@ -34,7 +34,7 @@ from twin.lab.store.models import (
     ScenarioRow,
 )
 from twin.lab.store.owner import CLUSTER, Owner
-from twin.lab.store.scenarios import digests_in_store, has_digest
+from twin.lab.store.scenarios import digest_condition, digests_in_store
 from twin.lab.store.statements import PAGE, Page, add_file, insert_once, page_of, publish, require
 from twin.lab.store.visitors import NOTE_COLUMNS, Undo, Visitor, delete_note, join_notes, undo_of
 
@@ -45,7 +45,7 @@ SEALED = ("summary", "checks", "notes", "result_digest", "valid")  # what the se
 
 
 def seal(answer: Mapping[str, Any], tables: Mapping[str, str]) -> str:
-    """SHA-256 (hex) over a result's columns (ANSWER) and the SHA-256 of its tables by name."""
+    """SHA-256 (hex) over the sealed columns of a row and the SHA-256 of its tables by name."""
     return hashlib.sha256(json_text({**answer, "tables": tables}).encode()).hexdigest()
 
 
@@ -67,7 +67,7 @@ def tables_of(session: Session, run: str) -> dict[str, Artefact]:
 
 def newest_run_query(scenario: str, facts: str, version: str) -> Select[str]:
     """Query for the id of a question's newest run: scenario and facts (digests), engine version."""
-    is_equal = has_digest(RunRow.scenario, scenario) & (RunRow.facts_digest == facts)
+    is_equal = digest_condition(RunRow.scenario, scenario) & (RunRow.facts_digest == facts)
     is_equal &= RunRow.engine_version == version
     return select(RunRow.id).where(is_equal).order_by(RunRow.queued_s.desc(), RunRow.id).limit(1)
 
@@ -137,7 +137,7 @@ class Runs:
         self, text: str = "", *, states: Sequence[str] = (), tags: Sequence[str] = (),
         limit: int = PAGE, offset: int = 0,
     ) -> Page[RunRow]:  # fmt: skip
-        """Runs whose scenario, note or id prefix contains every word and tag, newest first."""
+        """A page of runs with every word in scenario, note or id, and every tag, newest first."""
         query = select(RunRow).join(ScenarioRow, RunRow.scenario == ScenarioRow.digest)
         query = join_notes(query, RunRow.id, self._visitor.name, tags)
         query = self.limit_to_visible(query.where(~RunRow.engine_version.startswith(EXPLAINED)))
@@ -162,10 +162,10 @@ class Runs:
 
     def limit_to_visible(self, query: Select[Any]) -> Select[Any]:
         """The query, limited to rows that this visitor holds."""
-        return self._visitor.limit(query, RunRow.id)
+        return self._visitor.limit_to_held(query, RunRow.id)
 
     def find(self, scenario: str, facts_digest: str, engine_version: str) -> str | None:
-        """Id of the newest finished run of a question; None without one."""
+        """Id of the newest finished run by digests of scenario and facts, and engine; or None."""
         query = newest_run_query(scenario, facts_digest, engine_version).where(RunRow.state == DONE)
         with self._database.read() as session:
             return session.scalar(query)
@@ -243,18 +243,18 @@ class Runs:
             for condition, state in ((GIVEN_BACK, {}), (r.state == QUEUED, {r.state: RUNNING})):
                 conditions = (condition, r.id == run) if run else (condition,)
                 oldest_run = select(r.id).where(*conditions).order_by(r.queued_s, r.id).limit(1)
-                claimed_row = (r.id == oldest_run.scalar_subquery()) & condition
-                statement = update(r).where(claimed_row).values({**values, **state}).returning(r.id)
+                is_claimed = (r.id == oldest_run.scalar_subquery()) & condition
+                statement = update(r).where(is_claimed).values({**values, **state}).returning(r.id)
                 if claimed_run := session.scalar(statement):
                     return session.get(r, claimed_run)
         return None
 
     def release(self, run: str, owner: Owner) -> bool:
         """Give a run back, or end one that is to stop; False if it has another owner by now."""
-        if self._end(_held_by(run, owner) & STOPPING, CANCELLED, STOPPED):
+        if self._end_run(_held_by(run, owner) & STOPPING, CANCELLED, STOPPED):
             return True
         values = {RunRow.owner: NO_OWNER, RunRow.progress: 0.0, RunRow.live: {}}
-        return self._change(_held_by(run, owner), values)
+        return self._change_row(_held_by(run, owner), values)
 
     def beat(
         self, run: str, owner: Owner, progress: float | None = None,
@@ -301,11 +301,11 @@ class Runs:
 
     def fail(self, run: str, owner: Owner, message: str) -> bool:
         """End a run with the sentence that says why; False if it has another owner by now."""
-        return self._end(_held_by(run, owner), FAILED, message)
+        return self._end_run(_held_by(run, owner), FAILED, message)
 
     def end_cancelled(self, run: str, owner: Owner) -> bool:
         """End a run that obeyed a request to stop; False if it has another owner by now."""
-        return self._end(_held_by(run, owner), CANCELLED, STOPPED)
+        return self._end_run(_held_by(run, owner), CANCELLED, STOPPED)
 
     # Ending what dead processes left.
 
@@ -315,13 +315,12 @@ class Runs:
         return [row.id for row in orphans if self._abandon(row, RunRow.id == row.id, message)]
 
     def recover(self, lives: Callable[[Owner, float], bool] = Owner.lives) -> list[str]:
-        """Mark runs of dead processes interrupted (returns their ids), give back those of a
-        cluster. lives: gets owner and seconds without a heartbeat; one meanwhile saves a run."""
-        runs = RunRow
+        """Mark runs of dead processes as interrupted (returns their ids), give back those of a
+        cluster. lives: whether a process lives, by owner and seconds without a heartbeat."""
         with self._database.read() as session:
             # Most stores that are opened have none; SQL for whole rows takes long to compile.
-            running_id = session.scalar(select(runs.id).where(runs.state == RUNNING).limit(1))
-            running_query = select(runs).where(runs.state == RUNNING, ~GIVEN_BACK)
+            running_id = session.scalar(select(RunRow.id).where(RunRow.state == RUNNING).limit(1))
+            running_query = select(RunRow).where(RunRow.state == RUNNING, ~GIVEN_BACK)
             rows = session.scalars(running_query).all() if running_id else []
         # Not the heartbeat's own time: clocks of two machines differ, and a machine that slept
         # wakes to old heartbeats of processes that are well.
@@ -338,7 +337,7 @@ class Runs:
             if row.owner.name.startswith(CLUSTER):
                 self.release(row.id, row.owner)
                 continue
-            silent = (runs.id == row.id) & (runs.beat_s == row.beat_s)
+            silent = (RunRow.id == row.id) & (RunRow.beat_s == row.beat_s)
             if self._abandon(row, silent, "the process that ran it ended before it was finished"):
                 ended_ids.append(row.id)
         return ended_ids
@@ -347,15 +346,15 @@ class Runs:
         """End a run whose process is dead, if a condition holds; one with a request to stop counts
         as cancelled. Returns whether it was ended."""
         where = where & (RunRow.owner_name == row.owner.name)
-        was_stopped = self._end(where & STOPPING, CANCELLED, STOPPED)
-        return was_stopped or self._end(where & ~STOPPING, INTERRUPTED, message)
+        was_stopped = self._end_run(where & STOPPING, CANCELLED, STOPPED)
+        return was_stopped or self._end_run(where & ~STOPPING, INTERRUPTED, message)
 
-    def _end(self, where: ColumnElement[bool], state: str, message: str) -> bool:
+    def _end_run(self, where: ColumnElement[bool], state: str, message: str) -> bool:
         """Put a running run that meets a condition into a final state; False without one."""
         values = {"state": state, "message": message, "finished_s": time.time()}
-        return self._change(where & (RunRow.state == RUNNING), values)
+        return self._change_row(where & (RunRow.state == RUNNING), values)
 
-    def _change(self, where: ColumnElement[bool], values: Mapping[Any, Any]) -> bool:
+    def _change_row(self, where: ColumnElement[bool], values: Mapping[Any, Any]) -> bool:
         """Change the row of a run that meets a condition; returns whether there was one."""
         statement = update(RunRow).where(where).values(values).returning(RunRow.id)
         with self._database.write(durable=True) as session:
@@ -365,15 +364,15 @@ class Runs:
 
     def request_stop(self, run: str) -> str:
         """Request a run to stop (a queued one ends at once); returns its state."""
-        runs, now_s = RunRow, time.time()
+        now_s = time.time()
         values = {"state": CANCELLED, "cancel_s": now_s, "finished_s": now_s, "message": STOPPED}
         with self._database.write(durable=True) as session:
-            self._visitor.require_held(session, "run", run)
-            is_waiting = (runs.id == run) & (runs.state == QUEUED)
-            session.execute(update(runs).where(is_waiting).values(values))
-            is_running = (runs.id == run) & (runs.state == RUNNING) & runs.cancel_s.is_(None)
-            session.execute(update(runs).where(is_running).values({"cancel_s": now_s}))
-            return require(session.scalar(select(runs.state).where(runs.id == run)), "run", run)
+            self._visitor.require_sole_holder(session, "run", run)
+            is_waiting = (RunRow.id == run) & (RunRow.state == QUEUED)
+            session.execute(update(RunRow).where(is_waiting).values(values))
+            is_running = (RunRow.id == run) & (RunRow.state == RUNNING) & RunRow.cancel_s.is_(None)
+            session.execute(update(RunRow).where(is_running).values({"cancel_s": now_s}))
+            return require(session.scalar(select(RunRow.state).where(RunRow.id == run)), "run", run)
 
     def publish(self, run: str) -> None:
         """Mark an ended run and protect it against deletion, because its link was shared."""
@@ -387,7 +386,7 @@ class Runs:
     def unpublish(self, run: str) -> None:
         """Revoke a link: the run may be deleted again, and the link finds nothing."""
         with self._database.write(durable=True) as session:
-            self._visitor.require_held(session, "run", run)
+            self._visitor.require_sole_holder(session, "run", run)
             require(session.get(RunRow, run), "run", run)
             session.execute(update(RunRow).where(RunRow.id == run).values({"published_s": None}))
 
@@ -420,5 +419,5 @@ def new_id() -> str:
 
 
 def _held_by(run: str, owner: Owner) -> ColumnElement[bool]:
-    """Condition that an owner has a run, and that it runs."""
+    """Condition that a run is running and has this owner."""
     return (RunRow.id == run) & (RunRow.state == RUNNING) & (RunRow.owner_name == owner.name)

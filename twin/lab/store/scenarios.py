@@ -78,10 +78,10 @@ class Scenarios:
     def require_sound(self, digest: str) -> None:
         """Raise StoreError if a scenario's text or a column of its row was changed on disk."""
         scenario, row = self.load(digest), self.get(digest)
-        if columns := [
+        if damaged := [
             key for key, value in _columns(scenario).items() if getattr(row, key) != value
         ]:
-            raise StoreError(f"the {columns[0]} of scenario {digest} is damaged: restore a backup")
+            raise StoreError(f"the {damaged[0]} of scenario {digest} is damaged: restore a backup")
 
     def get(self, digest: str) -> ScenarioRow | None:
         """The row of a scenario; None: unknown, or another visitor's and not shared."""
@@ -90,12 +90,13 @@ class Scenarios:
 
     def _find(self, session: Session, digest: str, *options: LoaderOption) -> ScenarioRow | None:
         """The row of a scenario by any of its digests, if the visitor may see it, or None."""
-        statement = select(ScenarioRow).where(has_digest(ScenarioRow.digest, digest))
+        statement = select(ScenarioRow).where(digest_condition(ScenarioRow.digest, digest))
         row = session.scalar(statement.options(*options))
         if row is None or row.preset or row.published or self._visitor.sees(session, row.digest):
             return row
+        is_shared = RunRow.published_s.is_not(None)
         run_query = select(RunRow.id).where(RunRow.scenario == row.digest).limit(1)
-        run_query = self._visitor.limit(run_query, RunRow.id, RunRow.published_s.is_not(None))
+        run_query = self._visitor.limit_to_held(run_query, RunRow.id, is_shared)
         return row if session.scalar(run_query) else None
 
     def search(
@@ -114,7 +115,7 @@ class Scenarios:
 
     def limit_to_visible(self, query: Select[Any]) -> Select[Any]:
         """The query, limited to presets and the rows that this visitor holds."""
-        return self._visitor.limit(query, ScenarioRow.digest, ScenarioRow.preset != "")
+        return self._visitor.limit_to_held(query, ScenarioRow.digest, ScenarioRow.preset != "")
 
     def publish(self, digest: str) -> None:
         """Mark a scenario and protect it against deletion, because its link was shared."""
@@ -127,17 +128,17 @@ class Scenarios:
         """Revoke a scenario's link: it finds nothing, unless a run of the scenario is shared."""
         row = require(self.get(digest), "scenario", digest)
         with self._database.write(durable=True) as session:
-            self._visitor.require_held(session, "scenario", row.digest)
+            self._visitor.require_sole_holder(session, "scenario", row.digest)
             statement = update(ScenarioRow).where(ScenarioRow.digest == row.digest)
             session.execute(statement.values(published_s=None))
 
     def delete(self, digest: str) -> Undo:
-        """Delete a scenario; returns its undo. Raises StoreError if preset, shared or run."""
+        """Delete a scenario; returns its undo. Raises StoreError if preset, shared or with runs."""
         with self._database.write(durable=True) as session:
             row = require(self._find(session, digest), "scenario", digest)
             is_own_row, is_alias = ScenarioRow.digest == row.digest, AliasRow.scenario == row.digest
-            rows = {ScenarioRow: is_own_row, AliasRow: is_alias}
-            undo = undo_of(self._database, session, ("scenario", row.digest), rows, self._visitor)
+            where = {ScenarioRow: is_own_row, AliasRow: is_alias}
+            undo = undo_of(self._database, session, ("scenario", row.digest), where, self._visitor)
             delete_note(session, row.digest, self._visitor.name)
             if not self._visitor.let_go(session, "scenario", row.digest):
                 return undo
@@ -166,13 +167,13 @@ def _columns(scenario: Scenario) -> dict[str, str]:
             "trace_digest": scenario.workload.trace.digest}  # fmt: skip
 
 
-def has_digest(column: InstrumentedAttribute[str], digest: str) -> ColumnElement[bool]:
+def digest_condition(column: InstrumentedAttribute[str], digest: str) -> ColumnElement[bool]:
     """Condition that a column is a scenario's stored digest, given one of any schema."""
     aliased_digest = select(AliasRow.scenario).where(AliasRow.digest == digest).scalar_subquery()
     return or_(column == digest, column == aliased_digest)
 
 
 def digests_in_store(session: Session, digests: Sequence[str]) -> dict[str, str]:
-    """Digest under which a scenario is stored, from its digests of all schemas."""
+    """Stored digest by given digest, of any schema; an unknown one stands for itself."""
     alias_query = select(AliasRow.digest, AliasRow.scenario).where(AliasRow.digest.in_(digests))
     return dict(zip(digests, digests, strict=True)) | dict(session.execute(alias_query).all())

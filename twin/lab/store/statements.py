@@ -40,10 +40,10 @@ def add_file(session: Session, artefacts: Artefacts, artefact: Artefact) -> None
 
 
 def publish(session: Session, kind: str, key: InstrumentedAttribute[str], name: str) -> None:
-    """Set the time `published_s` of a row, once. Raises UnknownId without such a row."""
-    row: Any = key.class_
+    """Set `published_s` where `key` is `name`, once; raises UnknownId without such a row."""
+    row_class: Any = key.class_
     require(session.scalar(select(key).where(key == name)), kind, name)
-    statement = update(row).where(key == name, row.published_s.is_(None))
+    statement = update(row_class).where(key == name, row_class.published_s.is_(None))
     session.execute(statement.values(published_s=time.time()))
 
 
@@ -58,8 +58,8 @@ def page_of(
     database: Database, query: Select[T], text: str, columns: Sequence[InstrumentedAttribute[str]],
     order: Sequence[Any], limit: int, offset: int,
 ) -> Page[T]:  # fmt: skip
-    """A page of the rows that contain every word of a text in some of the columns (last: the name,
-    which begins with it), and the number of all."""
+    """A page of the rows that have every word of a text in one of the columns (in the last at its
+    beginning), and the number of all."""
     *text_columns, name_column = columns
     for word in text.split():
         conditions = [column.icontains(word, autoescape=True) for column in text_columns]

@@ -30,10 +30,10 @@ class Visitor:
             reason = "this server shows what is stored and keeps nothing"
             raise StoreError(f"{reason}: run a twin of your own to change it")
 
-    def limit(
+    def limit_to_held(
         self, query: Select[Any], column: InstrumentedAttribute[str], *others: ColumnElement[bool]
     ) -> Select[Any]:
-        """The query, limited to rows that this visitor holds and to some others."""
+        """The query, limited to rows (by `column`) that this visitor holds and to some others."""
         is_own = (HoldingRow.visitor == self.name) & (HoldingRow.name == column)
         is_held = exists().where(is_own).correlate_except(HoldingRow)
         return query.where(or_(is_held, *others)) if self.known and self.writes else query
@@ -60,7 +60,7 @@ class Visitor:
         session.execute(delete(HoldingRow).filter_by(**own_key))
         return len(holders) == 1
 
-    def require_held(self, session: Session, kind: str, name: str) -> None:
+    def require_sole_holder(self, session: Session, kind: str, name: str) -> None:
         """Raise StoreError unless this visitor alone holds a run, scenario or value."""
         self.require_writes()
         if self.known and (holders := self._holders(session, name)) != {self.name}:
@@ -78,18 +78,18 @@ def undo_of(
 ) -> Undo:  # fmt: skip
     """Function that undoes the deletion of rows (`deleted`: condition by table) and of the
     visitor's note; subject: kind and key of the first row."""
-    deletions: list[tuple[type[Row], Table, dict[str, Any]]] = []
-    own_notes = (NoteRow.name == subject[1]) & (NoteRow.visitor == visitor.name)
-    conditions: dict[type[Row], ColumnElement[bool]] = {**deleted, NoteRow: own_notes}
-    for row_class, condition in conditions.items():
+    deleted_rows: list[tuple[type[Row], Table, dict[str, Any]]] = []
+    is_own_note = (NoteRow.name == subject[1]) & (NoteRow.visitor == visitor.name)
+    condition_by_class: dict[type[Row], ColumnElement[bool]] = {**deleted, NoteRow: is_own_note}
+    for row_class, condition in condition_by_class.items():
         table = cast(Table, row_class.__table__)
-        deleted_rows = session.execute(select(table).where(condition)).mappings()
-        deletions += [(row_class, table, dict(row)) for row in deleted_rows]
+        row_mappings = session.execute(select(table).where(condition)).mappings()
+        deleted_rows += [(row_class, table, dict(row)) for row in row_mappings]
 
     def undo() -> None:
         """Insert the deleted rows that are missing."""
         with database.write(durable=True) as new_session:
-            for row_class, table, row in deletions:
+            for row_class, table, row in deleted_rows:
                 key = tuple(row[column.name] for column in table.primary_key)
                 if new_session.get(row_class, key) is None:
                     new_session.execute(insert(table), row)

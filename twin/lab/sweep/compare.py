@@ -93,11 +93,11 @@ class Comparison:
 
 def input_rows(*scenarios: Scenario) -> list[InputRow]:
     """Fields in which scenarios differ, by dotted path, in the order of the declaration."""
-    base_leaves, *other_leaves = leaf_values = [values_by_path(scenario) for scenario in scenarios]
+    base_values, *other_values = all_values = [values_by_path(scenario) for scenario in scenarios]
     return [
-        InputRow(path, field_unit(path), tuple(values[path] for values in leaf_values))
-        for path, value in base_leaves.items()
-        if any(values[path] != value for values in other_leaves)
+        InputRow(path, field_unit(path), tuple(values[path] for values in all_values))
+        for path, value in base_values.items()
+        if any(values[path] != value for values in other_values)
     ]
 
 
@@ -110,15 +110,15 @@ def compare(
     runs: Sequence[RunRow], scenarios: Sequence[Scenario], baseline: int = 0,
     titles: Sequence[str] = (),
 ) -> Comparison:  # fmt: skip
-    """Two to six runs side by side; titles: by default their names. Raises SpecError."""
-    check_count(len(runs))
+    """Two to six runs against one of them (index `baseline`), titled by name. Raises SpecError."""
+    check_run_count(len(runs))
     if not 0 <= baseline < len(runs) or len(scenarios) != len(runs):
         raise SpecError("the baseline must be one of the runs, and each needs its scenario")
     titles = tuple(titles) or tuple(run.name for run in runs)
     inputs = input_rows(*scenarios)
     names = list(dict.fromkeys(name for run in runs for name in run.summary))
     rows = [metric_row(name, [run.summary.get(name) for run in runs], baseline) for name in names]
-    rows = [_excuse_npus(row, runs, baseline) for row in rows]
+    rows = [_excuse_more_npus(row, runs, baseline) for row in rows]
     return Comparison(
         runs=tuple(run.id for run in runs), names=titles, baseline=baseline, inputs=inputs,
         metrics=[row for row in rows if any(value is not None for value in row.values)],
@@ -126,13 +126,13 @@ def compare(
     )  # fmt: skip
 
 
-def change_text(name: str, value: float, base: float) -> tuple[str, str]:
+def change_and_verdict(name: str, value: float, base: float) -> tuple[str, str]:
     """How far a figure is from another run's, and whether that is better, worse or the same: shares
     in percentage points, from three times on as a factor, everything else in per cent.
 
-    >>> change_text("ttft_s_p50", 0.9, 1.0), change_text("slo_attainment", 0.8, 0.9)
+    >>> change_and_verdict("ttft_s_p50", 0.9, 1.0), change_and_verdict("slo_attainment", 0.8, 0.9)
     (('−10.0 %', 'better'), ('−10.0 points', 'worse'))
-    >>> change_text("ttft_s_p50", 0.6, 0.15), change_text("tpot_s_mean", 0.05, 0.05)
+    >>> change_and_verdict("ttft_s_p50", 0.6, 0.15), change_and_verdict("tpot_s_mean", 0.05, 0.05)
     (('× 4.0', 'worse'), ('same', 'same'))
     """
     judgement = verdict(name, value, base)
@@ -150,10 +150,10 @@ def change_text(name: str, value: float, base: float) -> tuple[str, str]:
     return ("+" if value > base else "−") + text, judgement
 
 
-def check_count(runs: int) -> None:
+def check_run_count(run_count: int) -> None:
     """Raise SpecError for other than two to six runs."""
-    if not RUNS_MIN <= runs <= RUNS_MAX:
-        raise SpecError(f"a comparison takes {RUNS_MIN} to {RUNS_MAX} runs, not {runs}")
+    if not RUNS_MIN <= run_count <= RUNS_MAX:
+        raise SpecError(f"a comparison takes {RUNS_MIN} to {RUNS_MAX} runs, not {run_count}")
 
 
 def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
@@ -169,20 +169,20 @@ def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
     )  # fmt: skip
 
 
-def _excuse_npus(row: MetricRow, runs: Sequence[RunRow], baseline: int) -> MetricRow:
+def _excuse_more_npus(row: MetricRow, runs: Sequence[RunRow], baseline: int) -> MetricRow:
     """The row with verdict 'different' for runs worse only by more NPUs at the same load."""
     if not row.unit.endswith("per NPU"):
         return row
     base = runs[baseline].summary
 
-    def has_spare(run: RunRow) -> bool:
+    def has_spare_npus(run: RunRow) -> bool:
         """Whether a run has more NPUs than the baseline and finishes at least as many requests."""
         has_more_npus = (run.summary.get("npus") or 0) > (base.get("npus") or 0)
-        rate_per_s, base_per_s = (s.get("throughput_req_per_s") or 0.0 for s in (run.summary, base))
-        return has_more_npus and rate_per_s >= (1 - SAME_LOAD) * base_per_s
+        req_per_s, base_per_s = (s.get("throughput_req_per_s") or 0.0 for s in (run.summary, base))
+        return has_more_npus and req_per_s >= (1 - SAME_LOAD) * base_per_s
 
     verdicts: list[Verdict] = [
-        "different" if verdict == "worse" and has_spare(run) else verdict
+        "different" if verdict == "worse" and has_spare_npus(run) else verdict
         for run, verdict in zip(runs, row.verdicts, strict=True)
     ]
     return replace(row, verdicts=tuple(verdicts))
@@ -199,7 +199,7 @@ def _verdict(name: str, value: float | None, base: float | None) -> Verdict:
 
 
 def _notes(runs: Sequence[RunRow], titles: Sequence[str], inputs: Sequence[InputRow]) -> list[str]:
-    """Sentences that a reader must know before trusting a difference."""
+    """Warnings, as sentences, that a reader must know before trusting a difference."""
     notes = []
     if len({run.facts_digest for run in runs}) > 1:
         notes.append("These runs were made with different facts: run them again to compare.")
@@ -224,7 +224,7 @@ LEAST, SURE = 3, 0.95  # pairs of an interval, and how likely it holds the mean 
 def reseed(
     scenarios: Sequence[Scenario], baseline: int, count: int = SEEDS
 ) -> list[list[Scenario]]:
-    """Each scenario with `count` seeds, the same for all: the baseline's and those that follow."""
+    """Each scenario with `count` seeds: that of the baseline (an index) and those that follow."""
     first_seed = scenarios[baseline].seed
     return [[with_overrides(s, {"seed": first_seed + k}) for k in range(count)] for s in scenarios]
 
@@ -232,31 +232,31 @@ def reseed(
 def with_pairs(
     comparison: Comparison, summaries: Sequence[Sequence[Mapping[str, Any] | None]]
 ) -> Comparison:
-    """Comparison with paired differences of LEAST seeds or more; summaries: by run, of `reseed`."""
-    rows = []
+    """Comparison with mean differences over pairs of equal seeds; summaries: by run, then seed."""
+    metric_rows = []
     for row in comparison.metrics:
         verdicts: list[Verdict] = list(row.verdicts)
         differences: list[Paired | None] = [None] * len(summaries)
         for run, seed_summaries in enumerate(summaries):
             value_pairs = [
-                (float(own[row.name]), float(other[row.name]))
-                for own, other in zip(seed_summaries, summaries[comparison.baseline], strict=True)
-                if own and other and is_number(own.get(row.name)) and is_number(other.get(row.name))
+                (float(own[row.name]), float(base[row.name]))
+                for own, base in zip(seed_summaries, summaries[comparison.baseline], strict=True)
+                if own and base and is_number(own.get(row.name)) and is_number(base.get(row.name))
             ]
             if run == comparison.baseline or len(value_pairs) < LEAST:
                 continue
-            differences[run] = pair = pair_difference(value_pairs)
+            differences[run] = pair = mean_difference(value_pairs)
             if math.isclose(pair.base + abs(pair.mean) + pair.half, pair.base):
                 verdicts[run] = "same"
             elif abs(pair.mean) <= pair.half:
                 verdicts[run] = "noise"
             elif row.verdicts[run] != "different":
                 verdicts[run] = _verdict(row.name, pair.base + pair.mean, pair.base)
-        rows.append(replace(row, verdicts=tuple(verdicts), paired=tuple(differences)))
-    return replace(comparison, metrics=rows)
+        metric_rows.append(replace(row, verdicts=tuple(verdicts), paired=tuple(differences)))
+    return replace(comparison, metrics=metric_rows)
 
 
-def pair_difference(pairs: Sequence[tuple[float, float]]) -> Paired:
+def mean_difference(pairs: Sequence[tuple[float, float]]) -> Paired:
     """Mean difference of (value, baseline) pairs with its interval, by Student's t."""
     from scipy.special import stdtrit  # a seventh of the imports of `twin run`, which has no pairs
 

@@ -88,23 +88,23 @@ def parse_axis(text: str) -> Axis:
     range_parts = values_text.split(":")
     if len(range_parts) in (3, 4) and range_parts[3:] in ([], ["log"]):
         try:
-            low, high, count = float(range_parts[0]), float(range_parts[1]), int(range_parts[2])
+            begin, end, count = float(range_parts[0]), float(range_parts[1]), int(range_parts[2])
         except ValueError:
-            raise SpecError(_usage(path)) from None
-        return spaced_axis(path, low, high, count, log=len(range_parts) == 4)
+            raise SpecError(_usage_sentence(path)) from None
+        return spaced_axis(path, begin, end, count, log=len(range_parts) == 4)
     values = [_read_value(path, word.strip()) for word in values_text.split(",") if word.strip()]
     return _axis_of(path, values)
 
 
-def spaced_axis(path: str, low: float, high: float, count: int, *, log: bool = False) -> Axis:
-    """Axis of values from one end to the other, evenly or (log) in ratios; raises SpecError."""
+def spaced_axis(path: str, begin: float, end: float, count: int, *, log: bool = False) -> Axis:
+    """Axis of `count` values from `begin` to `end`, evenly or (log) in ratios; raises SpecError."""
     field = field_info(path)
     if field is None or field.kind not in (int, float) or not 2 <= count <= POINTS_MAX:
-        raise SpecError(_usage(path))
-    if not (math.isfinite(low) and math.isfinite(high)) or (log and min(low, high) <= 0):
-        raise SpecError(_usage(path))
-    spacing = np.geomspace if log else np.linspace
-    numbers = [float(number) for number in spacing(low, high, count)]
+        raise SpecError(_usage_sentence(path))
+    if not (math.isfinite(begin) and math.isfinite(end)) or (log and min(begin, end) <= 0):
+        raise SpecError(_usage_sentence(path))
+    space_values = np.geomspace if log else np.linspace
+    numbers = [float(number) for number in space_values(begin, end, count)]
     inner_values = [float(f"{number:.{FIGURES}g}") for number in numbers[1:-1]]
     return _axis_of(path, [field.kind(round(value) if field.kind is int else value) for value in
                         (numbers[0], *inner_values, numbers[-1])])  # fmt: skip
@@ -114,11 +114,11 @@ def _axis_of(path: str, values: Sequence[Any]) -> Axis:
     """An axis of the distinct values. Raises SpecError for fewer than two."""
     distinct_values = tuple(dict.fromkeys(values))
     if len(distinct_values) < 2:
-        raise SpecError(_usage(path))
+        raise SpecError(_usage_sentence(path))
     return Axis(path, distinct_values)
 
 
-def _usage(path: str) -> str:
+def _usage_sentence(path: str) -> str:
     """A sentence on how a person writes a sweep of a field."""
     return (
         f"a sweep of {path} needs two to {POINTS_MAX} values: {path}=FROM:TO:POINTS for a number, "
@@ -129,14 +129,14 @@ def _usage(path: str) -> str:
 def _read_value(path: str, word: str) -> Any:
     """A field's value from a word; raises SpecError if a number is needed and it is none."""
     field = field_info(path)
-    field_kind = field.kind if field else str
-    if field_kind is bool:
+    field_type = field.kind if field else str
+    if field_type is bool:
         return {"true": True, "on": True, "false": False, "off": False}.get(word.lower(), word)
-    if field_kind in (int, float):
+    if field_type in (int, float):
         try:
-            return field_kind(word)
+            return field_type(word)
         except ValueError:
-            raise SpecError(_usage(path)) from None
+            raise SpecError(_usage_sentence(path)) from None
     return word
 
 
@@ -150,7 +150,7 @@ def _value_text(value: Any) -> str:
 def points(
     scenario: Scenario, axes: Sequence[Axis], name: Callable[[Scenario], Scenario] | None = None
 ) -> list[Point]:
-    """Points of a sweep, the last axis fastest; name: names a scenario. Raises SpecError."""
+    """Points of a sweep, the last axis fastest; name: gives each its name. Raises SpecError."""
     if not 1 <= len(axes) <= AXES_MAX or len({axis.path for axis in axes}) < len(axes):
         raise SpecError("a sweep goes over one field, or over two different ones")
     point_count = math.prod(len(axis.values) for axis in axes)
@@ -159,8 +159,8 @@ def points(
     new_points = []
     for values in itertools.product(*(axis.values for axis in axes)):
         try:
-            changes = zip((axis.path for axis in axes), values, strict=True)
-            point_scenario = with_settings(scenario, dict(changes))
+            path_values = zip((axis.path for axis in axes), values, strict=True)
+            point_scenario = with_settings(scenario, dict(path_values))
         except (SpecError, HardwareError) as error:
             new_points.append(Point(values, None, str(error)))
             continue
@@ -196,14 +196,14 @@ def broken_limits(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Met
     if meets_slo(scenario, summary) is not False:
         return []
     required_share = scenario.slo.share
-    limits = [(metric, metric.slo(scenario) if metric.slo else math.inf) for metric in SLOS]
+    metric_limits = [(metric, metric.slo(scenario) if metric.slo else math.inf) for metric in SLOS]
     limits_broken = [
         (metric, limit)
-        for metric, limit in limits
+        for metric, limit in metric_limits
         if (value := summary.get(metric.key)) is not None and value > limit
     ]
-    one_limit = has_one_slo(scenario) and required_share >= P99
-    return limits_broken if one_limit and limits_broken else [(METRICS[ATTAINED], required_share)]
+    p99_decides = has_one_slo(scenario) and required_share >= P99
+    return limits_broken if p99_decides and limits_broken else [(METRICS[ATTAINED], required_share)]
 
 
 def meets_slo(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
@@ -214,7 +214,7 @@ def meets_slo(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
 
 
 def knees(met: Sequence[bool | None]) -> list[int]:
-    """Indices along an axis before each change between SLO met and missed; met: by point."""
+    """Indices before each change between SLO met and missed; met: by point, None if unknown."""
     judged_indices = [i for i, is_met in enumerate(met) if is_met is not None]
     return [i for i, j in itertools.pairwise(judged_indices) if met[i] != met[j]]
 
@@ -223,29 +223,27 @@ def conclusion(
     axis: Axis, scenarios: Sequence[Scenario], summaries: Sequence[dict[str, Any]]
 ) -> str:
     """Sentence on where a sweep of one field meets its SLO; '' with fewer than two known points."""
-    pairs = list(zip(scenarios, summaries, strict=True))
-    meets = [meets_slo(scenario, summary) for scenario, summary in pairs]
-    known_indices = [i for i, is_met in enumerate(meets) if is_met is not None]
+    answers = list(zip(scenarios, summaries, strict=True))
+    met = [meets_slo(scenario, summary) for scenario, summary in answers]
+    known_indices = [i for i, is_met in enumerate(met) if is_met is not None]
     if len(known_indices) < 2:
         return ""
-    change_indices, texts = knees(meets), [axis.text_of(value) for value in axis.values]
+    change_indices, value_texts = knees(met), [axis.text_of(value) for value in axis.values]
     if not change_indices:
-        verdict_text = "The SLO holds" if meets[known_indices[0]] else "The SLO is not met"
+        verdict = "The SLO holds" if met[known_indices[0]] else "The SLO is not met"
         first_index, last_index = known_indices[0], known_indices[-1]
-        return f"{verdict_text} anywhere from {texts[first_index]} to {texts[last_index]}."
+        return f"{verdict} anywhere from {value_texts[first_index]} to {value_texts[last_index]}."
     index_before = change_indices[0]  # of the last value before the first change
     next_index = next(i for i in known_indices if i > index_before)
-    met_index, miss_index = sorted((index_before, next_index), key=lambda i: not meets[i])
-    metric, limit = broken_limits(*pairs[miss_index])[0]
-    figure, bound = (
-        as_text(metric.key, summaries[miss_index][metric.key]),
-        as_text(metric.key, limit),
-    )
-    reason = f"at {texts[miss_index]} {metric.label} is {figure}, {bound} is the limit"
-    direction = "up to" if meets[index_before] else "from"
+    met_index, miss_index = sorted((index_before, next_index), key=lambda i: not met[i])
+    metric, limit = broken_limits(*answers[miss_index])[0]
+    figure = as_text(metric.key, summaries[miss_index][metric.key])
+    bound = as_text(metric.key, limit)
+    reason = f"at {value_texts[miss_index]} {metric.label} is {figure}, {bound} is the limit"
+    direction = "up to" if met[index_before] else "from"
     change_count = len(change_indices)
     change_text = "" if change_count == 1 else f" It changes {change_count} times along the way."
-    return f"Holds its SLO {direction} {texts[met_index]}; {reason}.{change_text}"
+    return f"Holds its SLO {direction} {value_texts[met_index]}; {reason}.{change_text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,13 +259,13 @@ class Published:
 def published_points() -> list[Published]:
     """Operating points with a published TPOT and a published throughput per NPU."""
     rows = load_published()
-    rate_by_stem = {r.id.removesuffix("-tput"): r for r in rows if r.id.endswith("-tput")}
+    row_by_stem = {r.id.removesuffix("-tput"): r for r in rows if r.id.endswith("-tput")}
     return [
-        Published(f"{r.system}, {r.value:g} ms", 1e-3 * r.value, rate_by_stem[stem].value, r.source)
+        Published(f"{r.system}, {r.value:g} ms", 1e-3 * r.value, row_by_stem[stem].value, r.source)
         for r in rows
-        if (stem := r.id.removesuffix("-tpot")) in rate_by_stem
+        if (stem := r.id.removesuffix("-tpot")) in row_by_stem
         and (r.measure, r.unit) == ("decode.tpot", "ms")
-        and rate_by_stem[stem].unit == "tokens/s/NPU"
+        and row_by_stem[stem].unit == "tokens/s/NPU"
     ]
 
 
@@ -275,13 +273,13 @@ def result_rows(
     axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]
 ) -> list[dict[str, Any]]:
     """A row per point: its values, its run, whether it meets the SLO, and its figures in SI."""
-    metrics = [metric.key for metric in metrics_at("comparison")]
+    metric_keys = [metric.key for metric in metrics_at("comparison")]
     return [
         {axis.path: value for axis, value in zip(axes, point.values, strict=True)} | {
             "run": row.id if row else None, "state": row.state if row else "refused",
             "why": row.message if row else point.refusal,
             "slo_kept": meets_slo(point.scenario, row.summary) if row and point.scenario else None,
-            **{key: row.summary.get(key) if row else None for key in metrics},
+            **{key: row.summary.get(key) if row else None for key in metric_keys},
         }
         for point, row in zip(points, rows, strict=True)
     ]  # fmt: skip
@@ -289,8 +287,8 @@ def result_rows(
 
 def csv_text(rows: Sequence[dict[str, Any]]) -> str:
     """Rows with the same columns as CSV."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    csv_buffer = io.StringIO()
+    writer = csv.DictWriter(csv_buffer, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    return text.getvalue()
+    return csv_buffer.getvalue()

@@ -70,12 +70,12 @@ def head_of(label: str, piece: Piece) -> Head:
             return Head(piece.name, parquet=frozenset(pl.read_parquet_schema(piece.path)))
         except pl.exceptions.PolarsError:
             raise TraceError(f"{label} is not a sound parquet file") from None
-    text = piece.data[:HEAD_BYTES].decode("utf-8-sig", "replace").lstrip(BLANK)
-    if not text:
+    head_text = piece.data[:HEAD_BYTES].decode("utf-8-sig", "replace").lstrip(BLANK)
+    if not head_text:
         raise TraceError(f"{label} is empty")
-    if text.startswith("{"):
-        return Head(piece.name, keys="".join(text.split()))
-    return Head(piece.name, header=frozenset(column_names(text.split("\n", 1)[0])))
+    if head_text.startswith("{"):
+        return Head(piece.name, keys="".join(head_text.split()))
+    return Head(piece.name, header=frozenset(column_names(head_text.split("\n", 1)[0])))
 
 
 def column_names(line: str) -> list[str]:
@@ -113,45 +113,48 @@ class Columns:
 
 
 def build_table(c: Columns, most_rows: int) -> TraceTable:
-    """The table of a reader's columns, sorted by time, without requests of no input or output
+    """The table of a reader's columns `c`, sorted by time, without requests of no input or output
     tokens; raises TraceError for no rows or too many."""
     row_count = c.input_tokens.size
     if row_count > most_rows:
         raise TraceError(f"{c.name} holds {row_count:,} requests, more than {most_rows:,}: cut it")
-    counts = Counter(c.counts)
+    count_by_reason = Counter(c.counts)
     has_no_input = c.input_tokens < 1
     has_no_output = ~has_no_input & (c.output_tokens < 1)
-    counts["dropped: no input tokens"] += int(has_no_input.sum())
-    counts["dropped: no output tokens"] += int(has_no_output.sum())
-    chosen_rows = np.flatnonzero(~(has_no_input | has_no_output))
-    chosen_rows = chosen_rows[np.argsort(c.ticks[chosen_rows], kind="stable")]
-    if c.in_order and (np.diff(chosen_rows) < 0).any():
+    count_by_reason["dropped: no input tokens"] += int(has_no_input.sum())
+    count_by_reason["dropped: no output tokens"] += int(has_no_output.sum())
+    rows = np.flatnonzero(~(has_no_input | has_no_output))
+    rows = rows[np.argsort(c.ticks[rows], kind="stable")]
+    if c.in_order and (np.diff(rows) < 0).any():
         c.warnings.append("rows were not in order of time and have been sorted")
-    if chosen_rows.size == 0:
-        reasons = "".join(f"; {count:,} {reason}" for reason, count in (+counts).items())
+    if rows.size == 0:
+        reasons = "".join(f"; {count:,} {reason}" for reason, count in (+count_by_reason).items())
         raise TraceError(f"{c.name} holds no request to keep{reasons}")
-    arrival_s = (c.ticks[chosen_rows] - c.ticks[chosen_rows[0]]) / c.ticks_per_s
-    segment_offset, first_blocks, blocks, id_count, block_tokens = _chains(c, chosen_rows, counts)
-    session = np.arange(chosen_rows.size) if c.session is None else _indices(c.session[chosen_rows])
+    arrival_s = (c.ticks[rows] - c.ticks[rows[0]]) / c.ticks_per_s
+    segment_offset, segment_first, segment_blocks, block_count, block_tokens = _block_chains(
+        c, rows, count_by_reason
+    )
+    sessions = np.arange(rows.size) if c.session is None else _dense_numbers(c.session[rows])
     return TraceTable(
         arrival_s=arrival_s.astype(np.float64),
-        input_tokens=c.input_tokens[chosen_rows].astype(np.int32),
-        output_tokens=c.output_tokens[chosen_rows].astype(np.int32),
-        session=session.astype(np.int32), segment_offset=segment_offset, segment_first=first_blocks,
-        segment_blocks=blocks, blocks=id_count, block_tokens=block_tokens,
-        has_prefix=c.hashes is not None, has_time=c.has_time,
-        source_row=c.source_row[chosen_rows].astype(np.int64),
-        think_s=np.full(chosen_rows.size, np.nan) if c.think_s is None else c.think_s[chosen_rows],
-        counts=dict(+counts), name=c.name, format=c.format, time_unit=c.time_unit,
+        input_tokens=c.input_tokens[rows].astype(np.int32),
+        output_tokens=c.output_tokens[rows].astype(np.int32),
+        session=sessions.astype(np.int32), segment_offset=segment_offset,
+        segment_first=segment_first, segment_blocks=segment_blocks, blocks=block_count,
+        block_tokens=block_tokens, has_prefix=c.hashes is not None, has_time=c.has_time,
+        source_row=c.source_row[rows].astype(np.int64),
+        think_s=np.full(rows.size, np.nan) if c.think_s is None else c.think_s[rows],
+        counts=dict(+count_by_reason), name=c.name, format=c.format, time_unit=c.time_unit,
         warnings=tuple(c.warnings),
     )  # fmt: skip
 
 
-def _chains(
-    c: Columns, rows: np.ndarray, counts: Counter[str]
+def _block_chains(
+    c: Columns, rows: np.ndarray, count_by_reason: Counter[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
-    """Chains of KV blocks of the chosen rows: segment_offset i8[n + 1], segment_first i8[segments],
-    segment_blocks i4[segments], number of distinct blocks, tokens of a block (0: no hashes)."""
+    """Chains of KV blocks of the columns' rows (i8[n], indices): segment_offset i8[n + 1],
+    segment_first i8[segments], segment_blocks i4[segments], number of distinct blocks, tokens of a
+    block (0: no hashes). Adds to the counts of clipped and short chains by reason."""
     if c.hashes is None or c.hash_offset is None:
         no_ids = np.zeros(0, np.int64)
         return np.zeros(rows.size + 1, np.int64), no_ids, no_ids.astype(np.int32), 0, 0
@@ -170,18 +173,18 @@ def _chains(
             f"{c.name}: most prompts have more hashes than blocks of {block_tokens} tokens: the "
             "block size must be smaller"
         )
-    counts["clipped: hashes beyond the prompt"] += int((hash_counts > most_hashes).sum())
+    count_by_reason["clipped: hashes beyond the prompt"] += int((hash_counts > most_hashes).sum())
     too_few_count = int((hash_counts < prompt_tokens // block_tokens).sum())
-    counts["kept: prompts with fewer hashes than whole blocks"] += too_few_count
-    begins = c.hash_offset[:-1][rows]
-    ends = begins + np.minimum(hash_counts, most_hashes)
-    scope = np.zeros(rows.size, np.int64) if c.scope is None else _indices(c.scope[rows])
-    id_count = number_chains(begins, ends, scope, c.hashes)
-    return (*runs_of(begins, ends, c.hashes), id_count, block_tokens)
+    count_by_reason["kept: prompts with fewer hashes than whole blocks"] += too_few_count
+    hash_begins = c.hash_offset[:-1][rows]
+    hash_ends = hash_begins + np.minimum(hash_counts, most_hashes)
+    scopes = np.zeros(rows.size, np.int64) if c.scope is None else _dense_numbers(c.scope[rows])
+    block_count = number_chains(hash_begins, hash_ends, scopes, c.hashes)
+    return (*runs_of(hash_begins, hash_ends, c.hashes), block_count, block_tokens)
 
 
-def _indices(values: np.ndarray) -> np.ndarray:
-    """Numbers i8[n] from 0 on, equal for equal values, in order of first appearance."""
+def _dense_numbers(values: np.ndarray) -> np.ndarray:
+    """Numbers i8[n] of values, from 0 on by first appearance, equal for equal values."""
     _, first_index, inverse = np.unique(values, return_index=True, return_inverse=True)
     number_by_value = np.empty(first_index.size, np.int64)
     number_by_value[np.argsort(first_index, kind="stable")] = np.arange(first_index.size)

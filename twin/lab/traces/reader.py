@@ -24,8 +24,8 @@ def read_trace(
     source: str | Path | bytes, name: str | None = None, *, block_tokens: int | None = None,
     limits: Limits | None = None,
 ) -> TraceTable:  # fmt: skip
-    """The table of a trace (file, folder or upload); block_tokens: tokens of a hashed block, None:
-    as the file says. Raises TraceError."""
+    """The table of a trace (file, folder or upload); name: its label; block_tokens: tokens of a
+    hashed block, None: as the file says; limits: None: by source. Raises TraceError."""
     if block_tokens is not None and not 1 <= block_tokens <= MOST_BLOCK_TOKENS:
         range_text = f"it must be from 1 to {MOST_BLOCK_TOKENS:,}"
         raise TraceError(f"a block of {block_tokens} tokens is none: {range_text}")
@@ -33,8 +33,8 @@ def read_trace(
     first_piece = next(pieces, None)
     if first_piece is None:
         raise TraceError(f"{label} holds no file")
-    head = head_of(label, first_piece)
-    trace_format = next((f for f in FORMATS.values() if f.fits(head)), None)
+    file_head = head_of(label, first_piece)
+    trace_format = next((f for f in FORMATS.values() if f.fits(file_head)), None)
     if trace_format is None:
         titles = ", ".join(dict.fromkeys(f.title for f in FORMATS.values()))
         raise TraceError(f"{label} is in no format that is read ({titles}). {OWN}")
@@ -44,7 +44,7 @@ def read_trace(
     return build_table(columns, limits.rows)
 
 
-def known_formats() -> str:
+def formats_text() -> str:
     """Titles of the known formats in one line, grouped by shape (CSV, JSON lines, ...)."""
     titles_by_shape: dict[str, list[str]] = {}
     for entry in FORMATS.values():
@@ -56,42 +56,42 @@ EVERY = 2**62  # touches: no sample
 LEVELS = (5, 25, 50, 75, 95, 99)
 
 
-def preview(table: TraceTable) -> dict[str, Any]:
-    """Figures of a trace for people and JSON; None where the trace has no data."""
+def trace_figures(table: TraceTable) -> dict[str, Any]:
+    """Figures of a trace by name, for people and JSON; None where the trace has no data for one."""
     request_count = len(table)
     duration_s = table.duration_s
     input_tokens = table.input_tokens.astype(np.int64)
     output_tokens = table.output_tokens.astype(np.int64)
-    quantum_s = timestamp_quantum(table.arrival_s) if table.has_time else 0.0
-    rate_per_s = request_count / duration_s if table.has_time and duration_s > 0 else None
+    timestamp_step_s = timestamp_quantum(table.arrival_s) if table.has_time else 0.0
+    requests_per_s = request_count / duration_s if table.has_time and duration_s > 0 else None
     gaps_s, think_s = np.diff(table.arrival_s), table.think_s[~np.isnan(table.think_s)]
     has_gaps = table.has_time and gaps_s.size > 1 and gaps_s.mean() > 0
     gap_variation = float(gaps_s.std() / gaps_s.mean()) if has_gaps else None
-    ideal_ratio = reuse_curve(table, EVERY).ideal_hit_ratio if table.has_prefix else None
+    ideal_hit_ratio = reuse_curve(table, EVERY).ideal_hit_ratio if table.has_prefix else None
     warnings = list(table.warnings)
     if not table.has_time:
         warnings.append("no times in the file: requests arrive as Poisson at the workload's rate")
     if not table.has_prefix:
         warnings.append("no prefix information: no prompt shares a block")
-    if quantum_s:
-        problem = f"timestamps are rounded to {quantum_s:.4g} s"
-        warnings.append(f"{problem}: spread the requests over that step")
+    if timestamp_step_s:
+        rounding_text = f"timestamps are rounded to {timestamp_step_s:.4g} s"
+        warnings.append(f"{rounding_text}: spread the requests over that step")
     return {
         "name": table.name, "format": table.format, "digest": table.digest, "rows": request_count,
         "sessions": int(np.unique(table.session).size),
-        "duration_s": duration_s if table.has_time else None, "rate_req_per_s": rate_per_s,
+        "duration_s": duration_s if table.has_time else None, "rate_req_per_s": requests_per_s,
         "interarrival_cv": gap_variation, "time_unit": table.time_unit,
-        "timestamp_step_s": quantum_s or None, "input_tokens": _percentiles(input_tokens),
+        "timestamp_step_s": timestamp_step_s or None, "input_tokens": _percentiles(input_tokens),
         "output_tokens": _percentiles(output_tokens),
         "prefill_decode_ratio": float(input_tokens.sum() / output_tokens.sum()),
         "block_tokens": table.block_tokens or None, "blocks": table.blocks,
-        "ideal_hit_token_ratio": ideal_ratio,
+        "ideal_hit_token_ratio": ideal_hit_ratio,
         "think_s_p50": float(np.median(think_s)) if think_s.size else None,
         "counts": dict(table.counts), "warnings": warnings,
     }  # fmt: skip
 
 
 def _percentiles(values: np.ndarray) -> dict[str, float]:
-    """Percentiles (LEVELS), maximum and mean of values, by name."""
+    """Percentiles (LEVELS) as 'p5', 'p25' ..., 'max' and 'mean' of an array of values."""
     percentiles = {f"p{level}": float(np.percentile(values, level)) for level in LEVELS}
     return {**percentiles, "max": float(values.max()), "mean": float(values.sum() / values.size)}

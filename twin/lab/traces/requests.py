@@ -51,7 +51,7 @@ class Cells:
             raise self.error_at(column, int(np.argmax(invalid)), rule)
 
     def numbers(self, column: str, rule: str, high: float, *, whole: bool = False) -> np.ndarray:
-        """Values of a column, f8[n]; refuses what is not in 0..`high`, and fractions if `whole`."""
+        """Values of a column in 0..`high`, f8[n], integers if `whole`; else a TraceError."""
         values = self.floats(column)
         is_invalid = ~((values >= 0) & (values <= high))
         if whole:
@@ -135,7 +135,7 @@ def text_of(piece: Piece, first_line: int = 1) -> str:
         raise TraceError(f"{piece.name} line {line_number} is not UTF-8 text") from None
 
 
-def portions(piece: Piece) -> Iterator[tuple[int, list[str]]]:
+def line_portions(piece: Piece) -> Iterator[tuple[int, list[str]]]:
     """Lines of a piece in portions of some megabytes, each with the number of its first line."""
     begin_byte, first_line = 0, 1
     while begin_byte <= len(piece.data):
@@ -147,7 +147,7 @@ def portions(piece: Piece) -> Iterator[tuple[int, list[str]]]:
 
 
 def decode_json(text: str, where: str, rule: str = "one request {...}") -> Any:
-    """The value of a JSON text; raises TraceError with `where` and what is `rule`."""
+    """The value of a JSON text; a TraceError names the place (`where`) and what must be there."""
     try:
         return DECODER.decode(text)
     except json.JSONDecodeError as error:
@@ -164,8 +164,8 @@ def decode_json(text: str, where: str, rule: str = "one request {...}") -> Any:
 
 def json_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
     """Cells of a piece's JSON objects, one a line, and their line numbers i8[n], by portions."""
-    for first_line, lines in portions(piece):
-        request_objects, numbers = [], []
+    for first_line, lines in line_portions(piece):
+        request_objects, line_nos = [], []
         for line_number, line in enumerate(lines, first_line):
             if not line or line.isspace():
                 continue
@@ -177,33 +177,33 @@ def json_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
             if type(request_object) is not dict:
                 raise TraceError(f"{place} is not an object: one request {{...}} must stand there")
             request_objects.append(request_object)
-            numbers.append(line_number)
+            line_nos.append(line_number)
         # The numbers are those of this portion, also when a refusal asks for them later.
-        cells = cells_of_rows(request_objects, lambda i, n=numbers: f"{piece.name} line {n[i]}")  # type: ignore[misc]
-        yield cells, np.array(numbers, np.int64)
+        cells = cells_of_rows(request_objects, lambda i, n=line_nos: f"{piece.name} line {n[i]}")  # type: ignore[misc]
+        yield cells, np.array(line_nos, np.int64)
 
 
-def hash_array(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
+def hash_arrays(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
     """(offset i8[n + 1], hashes i8[refs]) of each row's list of block hashes. Raises TraceError."""
-    lists: list[list[int]] = [cells.value("hash_ids", i) for i in range(cells.size)]
-    for i, ids in enumerate(lists):
-        if type(ids) is not list:
+    hash_lists: list[list[int]] = [cells.value("hash_ids", i) for i in range(cells.size)]
+    for i, hashes in enumerate(hash_lists):
+        if type(hashes) is not list:
             raise cells.error_at("hash_ids", i, "a list of block hashes")
-    offset = np.zeros(len(lists) + 1, np.int64)
-    np.cumsum([len(ids) for ids in lists], out=offset[1:])
-    all_hashes = [*chain.from_iterable(lists)]
+    hash_offset = np.zeros(len(hash_lists) + 1, np.int64)
+    np.cumsum([len(hashes) for hashes in hash_lists], out=hash_offset[1:])
+    all_hashes = [*chain.from_iterable(hash_lists)]
     if not all_hashes:
-        return offset, np.zeros(0, np.int64)
+        return hash_offset, np.zeros(0, np.int64)
     try:
         flat_hashes = np.array(all_hashes)
     except ValueError:  # a list within the list
         flat_hashes = np.array(["nested"])
     if flat_hashes.dtype.kind not in "iu":
-        for i, ids in enumerate(lists):
-            if not all(type(x) is int and -(2**63) <= x < 2**64 for x in ids):
+        for i, hashes in enumerate(hash_lists):
+            if not all(type(value) is int and -(2**63) <= value < 2**64 for value in hashes):
                 raise TraceError(f"{cells.where(i)}: hash_ids must hold whole numbers of 64 bits")
-        flat_hashes = np.array([x & (2**64 - 1) for x in all_hashes], np.uint64)
-    return offset, flat_hashes.astype(np.int64, copy=False)
+        flat_hashes = np.array([value & (2**64 - 1) for value in all_hashes], np.uint64)
+    return hash_offset, flat_hashes.astype(np.int64, copy=False)
 
 
 MOST_ROW_BYTES = 64 << 10
@@ -220,11 +220,11 @@ def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
     """Cells of a CSV file's rows and their line numbers i8[n], by portions."""
     header: list[str] = []
     row_count = 0
-    for first_line, lines in portions(piece):
+    for first_line, lines in line_portions(piece):
         if max(map(len, lines)) > MOST_ROW_BYTES:
-            longest_line = first_line + max(range(len(lines)), key=lambda i: len(lines[i]))
+            longest_line_number = first_line + max(range(len(lines)), key=lambda i: len(lines[i]))
             limit_text = f"{MOST_ROW_BYTES >> 10} KB: no row of a table is"
-            raise TraceError(f"{piece.name} line {longest_line} is longer than {limit_text}")
+            raise TraceError(f"{piece.name} line {longest_line_number} is longer than {limit_text}")
         filled_indices = [i for i, line in enumerate(lines) if line and line.strip(BLANK)]
         if filled_indices and not header:
             header = column_names(lines[filled_indices.pop(0)])
@@ -235,7 +235,7 @@ def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
                 raise TraceError(f"{piece.name} names a column twice: {', '.join(header)}")
         for i in filled_indices:
             if (cell_count := lines[i].count(",") + 1) != len(header) and '"' in lines[i]:
-                lines[i] = unquoted(lines[i])
+                lines[i] = without_quotes(lines[i])
                 cell_count = lines[i].count(",") + 1
             if cell_count != len(header):
                 raise TraceError(
@@ -250,7 +250,7 @@ def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
         raise TraceError(f"{piece.name} holds a header and no row")
 
 
-def unquoted(line: str) -> str:
+def without_quotes(line: str) -> str:
     """A line of a CSV file without its quotes, with COMMA in place of commas within them."""
     return ",".join(cell.replace(",", COMMA) for cell in next(csv.reader([line])))
 
@@ -270,9 +270,9 @@ def clock_ns(cells: Cells, column: str) -> np.ndarray:
     texts = cells.texts(column)
     if texts is None:
         raise TraceError(f"{cells.where(0)} has no {column}: it must be a time")
-    groups = texts.str.extract_groups(STAMP).struct.unnest()
-    zones = groups["zone"].fill_null("Z").str.replace("Z", "+0000").str.replace(":", "")
-    stamps = groups["day"] + " " + groups["time"] + "." + groups["fraction"].fill_null("0") + zones
+    parts = texts.str.extract_groups(STAMP).struct.unnest()
+    zones = parts["zone"].fill_null("Z").str.replace("Z", "+0000").str.replace(":", "")
+    stamps = parts["day"] + " " + parts["time"] + "." + parts["fraction"].fill_null("0") + zones
     times_utc = stamps.str.to_datetime("%Y-%m-%d %H:%M:%S%.f%z", time_unit="ns", strict=False)
     cells.refuse(column, times_utc.is_null().to_numpy(), "a time like 2023-11-16 18:15:46.6805900")
     return times_utc.to_physical().to_numpy()
@@ -309,7 +309,7 @@ class Layout:
         return frozenset({self.time, self.input, self.output} - {""})
 
     def read(self, reading: Reading) -> Columns:
-        """The requests of a file; raises TraceError with the line of the first bad value."""
+        """The request columns of a file; raises TraceError with the line of the first bad value."""
         root_by_chat: dict[str, str] = {}  # chats that others continue, and theirs
         portions_read: list[tuple[Any, ...]] = []
         hash_portions: list[tuple[np.ndarray, np.ndarray]] = []  # lengths and hashes
@@ -323,28 +323,28 @@ class Layout:
             if self.block_tokens is None:
                 continue
             if any(cells.value("hash_ids", i) is not MISSING for i in range(cells.size)):
-                offset, hashes = hash_array(cells)
+                offset, hashes = hash_arrays(cells)
                 hash_portions.append((np.diff(offset), hashes))
             elif cells.size and missing_hashes_error is None:
                 missing_hashes_error = cells.error_at("hash_ids", 0, "a list of block hashes")
             if hash_portions and missing_hashes_error is not None:
                 raise missing_hashes_error
         *columns, sessions = zip(*portions_read, strict=True)
-        ticks, input_tokens, output_tokens, file_rows = map(np.concatenate, columns)
+        ticks, input_tokens, output_tokens, line_numbers = map(np.concatenate, columns)
         columns_read = Columns(
-            ticks, TICKS_PER_S[self.unit], input_tokens, output_tokens, file_rows,
+            ticks, TICKS_PER_S[self.unit], input_tokens, output_tokens, line_numbers,
             _name_numbers(sessions), has_time=bool(self.time), time_unit=self.unit,
             warnings=[self.warning] if self.warning else [],
         )  # fmt: skip
-        other_unit, factor, speed = OTHER_UNITS.get(self.unit, ("", 1.0, ""))
-        if other_unit and 1.0 <= ticks.min() / (factor * SINCE_1970_S) < 4.0:
+        other_unit, other_ticks_per_s, speed_word = OTHER_UNITS.get(self.unit, ("", 1.0, ""))
+        if other_unit and 1.0 <= ticks.min() / (other_ticks_per_s * SINCE_1970_S) < 4.0:
             columns_read.warnings.append(
                 f"times look like {other_unit} since 1970, but this format has {self.unit}: the "
-                f"trace is replayed 1,000 times too {speed}"
+                f"trace is replayed 1,000 times too {speed_word}"
             )
         if hash_portions:
-            lengths, columns_read.hashes = map(np.concatenate, zip(*hash_portions, strict=True))
-            columns_read.hash_offset = np.append(0, np.cumsum(lengths))
+            hash_counts, columns_read.hashes = map(np.concatenate, zip(*hash_portions, strict=True))
+            columns_read.hash_offset = np.append(0, np.cumsum(hash_counts))
             columns_read.block_tokens = reading.block_tokens or self.block_tokens or 0
         return columns_read
 
@@ -368,8 +368,8 @@ def _name_numbers(names: Sequence[pl.Series]) -> np.ndarray | None:
     return codes.fill_null(-1 - pl.int_range(len(codes), eager=True)).to_numpy()
 
 
-def _root_chats(cells: Cells, root: dict[str, str]) -> pl.Series:
-    """Name of each request's root chat: its session; root: by chat. Raises TraceError."""
+def _root_chats(cells: Cells, roots: dict[str, str]) -> pl.Series:
+    """Root chat of each request (its session); adds to `roots`, root by chat. Raises TraceError."""
     sessions = []
     for i in range(cells.size):
         chat, parent = cells.value("chat_id", i), cells.value("parent_chat_id", i)
@@ -377,13 +377,13 @@ def _root_chats(cells: Cells, root: dict[str, str]) -> pl.Series:
         for key, value in (("chat_id", chat), ("parent_chat_id", parent)):
             if type(value) not in {int, str}:
                 raise cells.error_at(key, i, "a number or a name (-1: no parent)")
-        sessions.append(str(chat) if parent in {-1, "-1"} else root.get(str(parent), str(parent)))
-        root[str(chat)] = sessions[-1]
+        sessions.append(str(chat) if parent in {-1, "-1"} else roots.get(str(parent), str(parent)))
+        roots[str(chat)] = sessions[-1]
     return pl.Series(sessions, dtype=pl.String)
 
 
 def _json_format(name: str, title: str, tells: str, key: str, **layout: Any) -> Format:
-    """A format of JSON lines that is recognised by a key; layout: options of `Layout`."""
+    """A format of JSON lines with a `key`; tells: what it holds; layout: options of `Layout`."""
     column_names = ("timestamp", "input_length", "output_length")
     reader = Layout(*column_names, **layout, opened=json_cells).read
     return Format(name, title, "JSON lines", tells, lambda head: key in head.keys, reader)

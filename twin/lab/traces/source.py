@@ -62,9 +62,9 @@ class Budget:
             raise TraceError(f"{problem}, the most that are read")
         self.files += 1
 
-    def spend(self, count: int) -> None:
-        """Subtract `count` bytes; raises TraceError if fewer are left."""
-        self.bytes_left -= count
+    def spend(self, byte_count: int) -> None:
+        """Subtract unpacked bytes from those left; raises TraceError if fewer are left."""
+        self.bytes_left -= byte_count
         if self.bytes_left < 0:
             raise TraceError(
                 f"{self.name} unpacks to more than {self.limits.unpacked_bytes >> 20} MB, the most "
@@ -75,7 +75,7 @@ class Budget:
 def open_source(
     source: str | Path | bytes, name: str | None, limits: Limits | None
 ) -> tuple[str, Limits, Iterator[Piece]]:
-    """Label, limits and pieces of a file, folder or upload (`name`: label). Raises TraceError."""
+    """Label, limits and pieces of a file, folder or upload (None: defaults). Raises TraceError."""
     if isinstance(source, bytes):
         label, limits = printable(name or "upload"), limits or UPLOAD
         return label, limits, _unpack(label, _require_size(label, source, limits), limits)
@@ -107,7 +107,7 @@ def _require_size(name: str, data: bytes, limits: Limits) -> bytes:
 
 
 def _unpack(name: str, data: bytes, limits: Limits, path: Path | None = None) -> Iterator[Piece]:
-    """Pieces of a file: itself, or members of an archive. Raises TraceError."""
+    """Pieces of a file: itself, or a tar's members; path: where it lies. Raises TraceError."""
     budget = Budget(name, limits)
     if data.startswith(PARQUET_MAGIC):
         yield Piece(name, data, path)
@@ -122,7 +122,7 @@ def _unpack(name: str, data: bytes, limits: Limits, path: Path | None = None) ->
 def _inflate(
     name: str, data: bytes, budget: Budget, *, is_counted: bool = False
 ) -> tuple[bytes, bool]:
-    """Contents, unpacked at most once, and whether they were packed; is_counted: in the budget."""
+    """Contents, gunzipped if gzip, and whether they were; is_counted: the budget has `data`."""
     if data.startswith(ZIP_MAGIC):
         raise TraceError(f"{name} is a zip archive: unpack it, or pack it as gzip or tar.gz")
     if not data.startswith(GZIP_MAGIC):
@@ -158,7 +158,7 @@ def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
 
 
 def _tar_pieces(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece]:
-    """Pieces of the files in a tar archive, without hidden ones. Raises TraceError."""
+    """Pieces of a tar's files, none hidden; packed: the tar was gzipped. Raises TraceError."""
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
             for member in archive:

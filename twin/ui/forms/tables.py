@@ -7,8 +7,8 @@ from typing import Any
 import polars as pl
 import streamlit as st
 
-from twin.lab.ask import default_fields, with_scheduler
-from twin.lab.controllers import VARIABLE, controllers
+from twin.lab.ask import scheduler_defaults, with_scheduler
+from twin.lab.controllers import VARIABLE, controller_digests
 from twin.scenario import Scenario, ScenarioField, fields, npus_used, pools, seated_pools, value_of
 from twin.scenario.fields import value_at
 from twin.scenario.words import title_of
@@ -138,7 +138,7 @@ def draw_seats() -> None:
 def draw_scheduler_button() -> None:
     """Draw a button that sets what the draft's stack schedules by default, where that differs."""
     draft = session.draft()
-    changes = default_fields(draft, session.facts())
+    changes = scheduler_defaults(draft, session.facts())
     if not changes:
         return
     stack_title = choice_label("deployment.stack", draft.deployment.stack)
@@ -171,7 +171,7 @@ def draw_scaling() -> None:
         draw_rows("elastic.schedule")
         for warning in schedule_warnings(session.draft()):
             st.warning(warning, icon=":material/event_busy:")
-    elif controller == "own" and (digest_by_name := controllers()):
+    elif controller == "own" and (digest_by_name := controller_digests()):
         digests = list(digest_by_name.values())
         used_digest = value_of(session.draft(), "elastic.own.digest")
         st.selectbox(
@@ -206,4 +206,4 @@ def schedule_warnings(draft: Scenario) -> list[str]:
 def _set_controller() -> None:
     """Set the chosen controller in the draft, by its name and digest."""
     name = st.session_state[CHOICE]
-    session.propose({"elastic.own.name": name, "elastic.own.digest": controllers()[name]})
+    session.propose({"elastic.own.name": name, "elastic.own.digest": controller_digests()[name]})

@@ -18,11 +18,11 @@ from twin.lab.sweep.compare import (
     Comparison,
     InputRow,
     MetricRow,
+    change_and_verdict,
     is_number,
     reseed,
     with_pairs,
 )
-from twin.lab.sweep.compare import change_text as changed
 from twin.metrics.measures import NOTHING
 from twin.metrics.registry import METRICS, as_text, metric_of, metrics_at
 from twin.scenario import Scenario, scenario_digest
@@ -223,7 +223,7 @@ def results_that_differ(compared: Comparison) -> list[Difference]:
                 continue
             divisor = 1.0 if metric.kind == "share" else base_value
             change = (value - base_value) / divisor if divisor else math.copysign(FAR, value)
-            delta = row.pair_text(i) or changed(row.name, value, base_value)[0]
+            delta = row.pair_text(i) or change_and_verdict(row.name, value, base_value)[0]
             if len(delta) > BAR_CHARS:  # the table and the label say the unit
                 delta = delta.partition(" ")[0]
             pair_text = f"{as_text(row.name, base_value)} → {as_text(row.name, value)}"
@@ -338,7 +338,7 @@ def change(name: str, value: float, base: float, verdict: str = "", pairs: str =
     >>> change("ttft_s_p50", 0.9, 1.0), change("slo_attainment", 0.8, 0.9)
     (':green[−10.0 %, better]', ':red[−10.0 points, worse]')
     """
-    change_text, judgement = changed(name, value, base)
+    change_text, judgement = change_and_verdict(name, value, base)
     if pairs:
         change_text, judgement = pairs, verdict if verdict in ("better", "worse") else ""
     judgement = "" if verdict == "different" else judgement

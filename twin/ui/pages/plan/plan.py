@@ -3,7 +3,7 @@
 import streamlit as st
 
 from twin.lab.plan.question import Plan, PlanError, check_power
-from twin.lab.runs.budget import require_known
+from twin.lab.runs.budget import require_known_names
 from twin.lab.store import StoreError
 from twin.ui import access, formulas, session, words
 from twin.ui.fields import sentence
@@ -42,7 +42,7 @@ if reason:
 
 def begin(plan: Plan) -> None:
     """Callback: start or continue a plan, and write its key to the address."""
-    unknown = formulas.answer_or_reason(lambda: require_known(plan.scenario, session.facts()))
+    unknown = formulas.answer_or_reason(lambda: require_known_names(plan.scenario, session.facts()))
     try:
         if unknown:
             raise PlanError(unknown)

@@ -123,8 +123,8 @@ def settings_from(words: Sequence[str]) -> dict[str, Any]:
 def with_trace(
     scenario: Scenario, table: "TraceTable", rate_multiplier: float = 1.0, tree_copies: int = 1
 ) -> Scenario:
-    """The scenario with a trace as workload, at `rate_multiplier` times its speed, and a horizon up
-    to its last arrival (unchanged for a trace without times). Raises SpecError if too long."""
+    """The scenario with a trace as workload, `rate_multiplier` times as fast, `tree_copies` times
+    at once, and a horizon up to its last arrival if it has times. Raises SpecError if too long."""
     from twin.workload.replay import COPY_SPREAD_REQUESTS, timestamp_quantum
 
     trace_settings: dict[str, Any] = {
@@ -158,8 +158,8 @@ def with_counts(scenario: Scenario, table: "CountsTable") -> Scenario:
 
 
 def scheduler_defaults(s: Scenario, facts: Facts) -> dict[str, Any]:
-    """Field values by path that the stack's scheduler sets and `s` has not; empty without figures
-    of it. Token budgets and batches of ranks are converted to one NPU, within fields' bounds."""
+    """Defaults of the stack's scheduler by field path, where `s` differs; empty without figures of
+    it. Token budgets and batches of ranks are converted to one NPU, within fields' bounds."""
     changes: dict[str, Any] = {}
     for role, pool in pools_by_role(s).items():
         figures, layout = _scheduler_figures(facts, s.deployment.stack, pool), pool.own
@@ -194,7 +194,7 @@ def with_scheduler(s: Scenario, facts: Facts) -> Scenario:
 
 
 def _scheduler_figures(facts: Facts, stack: str, pool: Pool) -> dict[str, Any]:
-    """Figures by name of a stack's scheduler on the dies of a pool."""
+    """Figures (token_budget, sequences, ...) by name of a stack's scheduler, for a pool's chip."""
     figures = {name: fact.value for name, fact in stack_facts(facts, stack, "schedulers").items()}
     if "large_device" in figures:
         least_hbm_bytes = figures["large_device"] * 2**30

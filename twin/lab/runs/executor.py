@@ -268,7 +268,7 @@ class Runner:
         return [row for row in stopping_rows if now_s - self._deaf[row.id] > DEAF_S]
 
     def _start_needed_processes(self, waiting: int, running: int) -> None:
-        """Start missing processes: one a waiting or running run (their numbers), up to a limit."""
+        """Start missing processes: one a waiting or running run, from standby up to the limit."""
         if self._stillborn >= STILLBORN_MAX and time.monotonic() < self._rested_at_s:
             return
         process_count = min(self._size, max(self._standby, waiting + running))

@@ -104,7 +104,7 @@ def total_bytes() -> float:
 
 
 def _kilobytes(path: Path, name: str) -> int:
-    """The figure of a line of a file of /proc, in kilobytes; 0 if there is none."""
+    """The figure of the line that begins with `name` in a file of /proc, in kB; 0 without one."""
     if not path.exists():
         return 0
     lines = path.read_text("utf-8", "replace").splitlines()

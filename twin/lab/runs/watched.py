@@ -39,7 +39,7 @@ class Source:
     counts: np.ndarray | None = None
 
     def window(self, begin_s: float, end_s: float, limit: int) -> Window:
-        """Passes (at most `limit`) in a span (s): the run is repeated up to its end, watched."""
+        """Passes of instances (at most `limit`) between two times, from repeating the run."""
         return watch(self.scenario, self.facts, (begin_s, end_s), limit, self.trace, self.counts)
 
 

@@ -146,7 +146,7 @@ def open_runs(query: Mapping[str, str], store: Store) -> list[RunRow | NotHere]:
     if baseline in run_ids:
         run_ids.remove(baseline)
         run_ids.insert(0, baseline)
-    return [_find_run(name, store, query) for name in run_ids]
+    return [_find_run(run, store, query) for run in run_ids]
 
 
 def pack_scenario(scenario: Scenario) -> str:

@@ -79,7 +79,7 @@ def find_shipped(scenario: Scenario, folder: Path = FOLDER) -> Shipped | None:
 def shipped_summaries() -> dict[str, dict[str, Any]]:
     """Summaries of all shipped results, by the digest of the scenario."""
     summaries: dict[str, dict[str, Any]] = json.loads((FOLDER / ANSWERS).read_text("utf-8"))
-    return summaries | {a["scenario"]: a["summary"] for _, _, a in _archives(FOLDER)}
+    return summaries | {about["scenario"]: about["summary"] for _, _, about in _archives(FOLDER)}
 
 
 def write_run(key: str, scenario: Scenario, run: "Run", engine: str, folder: Path = FOLDER) -> Path:
@@ -109,17 +109,17 @@ def judge_rows(facts: Facts, note: Note = lambda _: None) -> dict[str, Any]:
     note: called with the number of rows done."""
     judged_rows = evidence(facts, None, note)
     band_by_row = row_bands()
-    rows = [{**row, "band": band_by_row.get(row["id"])} for row in judged_rows]
-    return {"rows": rows, "held": coverage_texts()}
+    banded_rows = [{**row, "band": band_by_row.get(row["id"])} for row in judged_rows]
+    return {"rows": banded_rows, "held": coverage_texts()}
 
 
 def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> dict[str, Any] | None:
     """The judged rows as shipped; None if unreadable, or if facts, code or rows have changed."""
     try:
-        judged: dict[str, Any] = json.loads(gzip.decompress((folder / EVIDENCE).read_bytes()))
+        judgement: dict[str, Any] = json.loads(gzip.decompress((folder / EVIDENCE).read_bytes()))
     except (OSError, ValueError):
         return None
-    return judged if judged["of"] == _evidence_digest(facts) else None
+    return judgement if judgement["of"] == _evidence_digest(facts) else None
 
 
 def current_evidence(facts: Facts, note: Note = lambda _: None) -> dict[str, Any]:

@@ -123,27 +123,27 @@ def build_table(c: Columns, most_rows: int) -> TraceTable:
     has_no_output = ~has_no_input & (c.output_tokens < 1)
     count_by_reason["dropped: no input tokens"] += int(has_no_input.sum())
     count_by_reason["dropped: no output tokens"] += int(has_no_output.sum())
-    rows = np.flatnonzero(~(has_no_input | has_no_output))
-    rows = rows[np.argsort(c.ticks[rows], kind="stable")]
-    if c.in_order and (np.diff(rows) < 0).any():
+    order = np.flatnonzero(~(has_no_input | has_no_output))
+    order = order[np.argsort(c.ticks[order], kind="stable")]
+    if c.in_order and (np.diff(order) < 0).any():
         c.warnings.append("rows were not in order of time and have been sorted")
-    if rows.size == 0:
+    if order.size == 0:
         reasons = "".join(f"; {count:,} {reason}" for reason, count in (+count_by_reason).items())
         raise TraceError(f"{c.name} holds no request to keep{reasons}")
-    arrival_s = (c.ticks[rows] - c.ticks[rows[0]]) / c.ticks_per_s
+    arrival_s = (c.ticks[order] - c.ticks[order[0]]) / c.ticks_per_s
     segment_offset, segment_first, segment_blocks, block_count, block_tokens = _block_chains(
-        c, rows, count_by_reason
+        c, order, count_by_reason
     )
-    sessions = np.arange(rows.size) if c.session is None else _dense_numbers(c.session[rows])
+    sessions = np.arange(order.size) if c.session is None else _dense_numbers(c.session[order])
     return TraceTable(
         arrival_s=arrival_s.astype(np.float64),
-        input_tokens=c.input_tokens[rows].astype(np.int32),
-        output_tokens=c.output_tokens[rows].astype(np.int32),
+        input_tokens=c.input_tokens[order].astype(np.int32),
+        output_tokens=c.output_tokens[order].astype(np.int32),
         session=sessions.astype(np.int32), segment_offset=segment_offset,
         segment_first=segment_first, segment_blocks=segment_blocks, blocks=block_count,
         block_tokens=block_tokens, has_prefix=c.hashes is not None, has_time=c.has_time,
-        source_row=c.source_row[rows].astype(np.int64),
-        think_s=np.full(rows.size, np.nan) if c.think_s is None else c.think_s[rows],
+        source_row=c.source_row[order].astype(np.int64),
+        think_s=np.full(order.size, np.nan) if c.think_s is None else c.think_s[order],
         counts=dict(+count_by_reason), name=c.name, format=c.format, time_unit=c.time_unit,
         warnings=tuple(c.warnings),
     )  # fmt: skip

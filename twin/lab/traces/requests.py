@@ -184,7 +184,7 @@ def json_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
 
 
 def hash_arrays(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
-    """(offset i8[n + 1], hashes i8[refs]) of each row's list of block hashes. Raises TraceError."""
+    """Offsets i8[n + 1] and hashes i8[offset[n]] of the rows' block hashes. Raises TraceError."""
     hash_lists: list[list[int]] = [cells.value("hash_ids", i) for i in range(cells.size)]
     for i, hashes in enumerate(hash_lists):
         if type(hashes) is not list:

@@ -41,7 +41,7 @@ class Group:
     noted: tuple[np.ndarray, ...] = ()  # popularity and slots noted last, and the load of dies
 
     def set_load(self, load: np.ndarray, t_s: float) -> None:
-        """Set the tokens that each die receives from t_s on, over the mean, f8[dies]."""
+        """Set the load from t_s on: tokens of each die over the mean, f8[dies]."""
         self.load_s = self.load_s + (t_s - self.since_s) * self.load
         self.load, self.since_s = load, t_s
 

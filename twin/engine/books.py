@@ -66,7 +66,7 @@ def record_traffic(
 def record_amount(
     world: World, sums: np.ndarray, begin_s: float, end_s: float, field: int, amount: float
 ) -> None:
-    """Add an amount that accrues evenly over a span to a column of sums f8[windows + 1, fields]."""
+    """Add an amount, even over a span, to column `field` of sums f8[windows + 1, fields]."""
     record = world.record
     record.fields[0], record.amounts[0] = field, amount
     add_evenly(sums, begin_s, end_s, record, 1, world.settings)

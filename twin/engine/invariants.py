@@ -307,7 +307,7 @@ def npus_not_shared(setup: Setup, life: Life) -> Check:
 
 
 def dies_not_shared(seats: pl.DataFrame) -> Check:
-    """I12: a die serves the instances of one model at a time. seats: of all models."""
+    """I12: a die serves instances of one model at a time; seats: table of all models' dies."""
     spans_by_die: dict[int, list[tuple[float, float, str]]] = {}
     for seat in seats.iter_rows(named=True):
         for die in range(seat["first_die"], seat["first_die"] + seat["dies"]):

@@ -74,8 +74,8 @@ def insert_by_place(
     ends: np.ndarray, row: int, following: np.ndarray, place: np.ndarray,
     begun: np.ndarray, item: int,
 ) -> None:  # fmt: skip
-    """Put an item into list `row` by its place: before items of a higher place, after items that
-    have begun (begun[item] is not NONE)."""
+    """Put an item into list `row` of `ends` by its place: before items of a higher place, after
+    items that have begun (begun[item] is not NONE)."""
     last_item = ends[row, TAIL]
     if last_item == NONE or place[last_item] <= place[item]:
         append(ends, row, following, item)
@@ -101,7 +101,7 @@ def heap_push(
 
 @kernel
 def heap_pop(values: np.ndarray, items: np.ndarray, size: np.ndarray) -> float:
-    """Remove and return the least value of a non-empty heap; its item was items[0] before."""
+    """Remove and return the least of values[:size[0]], a min-heap; its item was items[0] before."""
     least_value = values[0]
     size[0] -= 1
     item_count = size[0]

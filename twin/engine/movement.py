@@ -179,7 +179,7 @@ def uneven_ends(node: np.ndarray, nodes: int, tokens: np.ndarray, dispatched: fl
 def _class_shares(
     epoch: Epoch, end_s: float, uneven: dict[tuple[str, int], Uneven]
 ) -> Iterator[dict[str, Any]]:
-    """Yield, for each class of an instance's traffic in an epoch, its shares of bytes at places."""
+    """Yield shares of bytes at places by class and instance in an epoch; uneven: node factors."""
     for flow in epoch.flows:
         even_shares = shares_by_place(epoch.fabric, flow.load)
         shares_of_class = {flow.traffic: even_shares}

@@ -69,7 +69,7 @@ def cached_tokens(world: World, p: int, i: int, hbm_blocks: int) -> int:
 
 @kernel
 def is_worth_reading(world: World, p: int, i: int, blocks: int, hbm_blocks: int) -> bool:
-    """Whether reading blocks hbm_blocks..blocks - 1 of request i is as fast as computing them."""
+    """Whether p reads blocks hbm_blocks..blocks - 1 of request i as fast as it computes them."""
     settings, prefill = world.settings, world.prefill
     read_tokens = float((blocks - hbm_blocks) * settings.block_tokens)
     read_s = settings.fetch_latency_s + read_tokens * prefill.ahead_s_per_token[p]
@@ -82,15 +82,15 @@ def is_worth_reading(world: World, p: int, i: int, blocks: int, hbm_blocks: int)
 
 @kernel
 def count_ssd_blocks(world: World, p: int, i: int, blocks: int, hbm_blocks: int) -> int:
-    """Number of blocks `hbm_blocks`..blocks - 1 of request i that only the SSD tier has."""
+    """Number of blocks hbm_blocks..blocks - 1 of request i that p has in the SSD tier only."""
     row = pool_row(world, p, i)
     return count_absent(world.pool, row, world.request, turn_of(world, i), blocks, hbm_blocks)
 
 
 @kernel
 def count_reads(world: World, p: int, i: int, cached: int, hbm_blocks: int) -> int:
-    """Count the blocks of request i's first `cached` tokens, after `hbm_blocks` blocks, as read of
-    their memory servers; returns how many only the SSD tier has. They are put into DRAM."""
+    """Count the blocks of request i's first `cached` tokens, after `hbm_blocks` blocks, as read by
+    p from their memory servers; returns how many only the SSD tier has. They are put into DRAM."""
     streams = world.streams
     blocks = -(-cached // world.settings.block_tokens)
     add_requested_blocks(

@@ -139,7 +139,7 @@ def client_columns(setup: Setup, world: World, arrived: int) -> list[pl.Series]:
 
 
 def turns_left(following: np.ndarray) -> np.ndarray:
-    """Number of later turns of the same session after each turn, i4[turns]; rows are in order."""
+    """Number of turns of its session after each turn, i4[turns]; following: the next, or NONE."""
     turns_after = np.zeros(following.size, np.int32)
     for turn in range(following.size - 1, -1, -1):
         if following[turn] != w.NONE:

@@ -118,7 +118,7 @@ class Source:
 
 
 def from_scenario(kind: type[T], path: str) -> T:
-    """Declare a number of the run: the value of the scenario at this path, of this type."""
+    """Declare a number of the run: the scenario's value at this path, of this kind (type)."""
     return number(kind, f"{path} of the scenario.", lambda f: attrgetter(path)(f.s))
 
 

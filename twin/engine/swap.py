@@ -62,8 +62,8 @@ def swap_out(world: World, d: int, i: int) -> bool:
 
 @kernel
 def swap_in(world: World, d: int, rank: int) -> int:
-    """Copy back from host memory the KV of the first swapped request of a rank, if the rank has
-    room, and return the request; otherwise NONE. A rank without requests has room."""
+    """Copy the KV of the first swapped request of a rank of d back from host memory, if the rank
+    has room; returns the request, else NONE. A rank without requests has room."""
     settings, state, request = world.settings, world.decode, world.request
     request_row = state.swapped[rank, w.HEAD]
     if request_row == w.NONE:
@@ -132,14 +132,14 @@ def begin_copies_s(world: World, d: int, now_s: float, operators: np.ndarray) ->
 
 @kernel
 def add_written_bytes(world: World, d: int, i: int) -> None:
-    """Add the host-memory part of joining request i's KV to the bytes of the next write."""
+    """Add the host-memory part of the KV of request i, which joins d, to the next write."""
     request, tokens = world.request, world.request.input_tokens[i] + world.request.emitted[i]
     world.decode.written[request.rank[i]] += tokens * world.costs.decode[d].demand.written_bytes
 
 
 @kernel
 def begin_kv_streams(world: World, d: int, now_s: float) -> None:
-    """Begin a pass's reads and writes of KV in host memory; price reads by the present traffic."""
+    """Begin reads and writes of KV in host memory for d's pass; price reads by present traffic."""
     decode, costs, prices = world.decode, world.costs, world.costs.decode[d]
     demand, layout, attention_reach = prices.demand, prices.layout, prices.sequence.core.reach
     if demand.written_bytes <= 0.0:

@@ -120,7 +120,7 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
     flows: list[Flow] = []
 
     def add_flow(kind: int, seat: Seat, load: Load | None, **fields: Any) -> None:
-        """Append the flow of an instance for a class of traffic (its code), if it has a load."""
+        """Append an instance's flow of class `kind`, if it has a load; fields: further ones."""
         place_in_class = seat.column if kind in w.PER_INSTANCE else seat.index
         if load is not None:
             number = int(first[kind]) + place_in_class
@@ -166,7 +166,7 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
 
 
 def _weights_load(net: Network, coming: Coming, plane: str) -> Load | None:
-    """Load on links of weights in transfer to an instance; plane: from DRAM; None: no path."""
+    """Load on links of weights that are `coming`; plane: of those from DRAM; None: no path."""
     if coming.stored:
         return demands.memory_read(net, coming.dies) or storage_load(net, coming.dies)
     load_and_nodes = demands.pool_load(net, coming.dies, plane, coming.nodes)

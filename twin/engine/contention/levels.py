@@ -159,8 +159,8 @@ def join_group(flows: Traffic, f: int, count: int) -> int:
 
 @kernel
 def find_levels(flows: Traffic, view: int, first: int, end: int) -> None:
-    """Set row `view` of levels, max-min fair for the flows of `list_groups`, without exchanges
-    first..end - 1. A level is the share of its rate alone that a flow gets."""
+    """Set row `view` of levels (share of its rate alone that each flow gets), max-min fair for the
+    flows of `list_groups`, without exchanges first..end - 1."""
     bounds, demands, view_levels = flows.bound, flows.most, flows.levels[view]
     for j in range(flows.counts[GROUP_FLOWS]):
         flow = flows.group_flows[j]

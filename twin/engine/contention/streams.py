@@ -169,7 +169,7 @@ def free_rate_share(world: World, v: int, begin_s: float, amount: float) -> floa
 
 @kernel
 def add_link_use(flows: Traffic, f: int, level: float) -> None:
-    """Add a flow's use of its links at a level (share of its full rate) to the links' scratch."""
+    """Add the use of flow f at a level (share of its full rate) to the scratch of its links."""
     link_loads, links, link_parts = flows.scratch, flows.links, flows.parts
     for crossing in range(flows.start[f], flows.end[f]):
         link_loads[links[crossing]] += link_parts[crossing] * level

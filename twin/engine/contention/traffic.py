@@ -32,7 +32,7 @@ SLACK = 0.01  # overload of a link that is let pass: less than what its capacity
 
 @kernel
 def update_traffic(world: World, t1: float) -> None:
-    """Compute the levels of flows again if the set of active flows changed by t1 (s)."""
+    """Compute each flow's share of its full rate again if the active flows changed by t1 (s)."""
     mark_active(world, t1)
     apply_changed_flows(world)
     if has_other_models(world):
@@ -81,7 +81,7 @@ def has_other_models(world: World) -> bool:
 
 @kernel
 def apply_changed_flows(world: World) -> None:
-    """Apply ended, then begun flows to their links; compute levels if a link is overloaded."""
+    """Note ended, then begun flows on their links; compute rate shares if a link is overloaded."""
     flows = world.traffic
     is_active, old_demands, wanted_levels = flows.active, flows.most, flows.wish
     must_recompute = flows.held[0] == 1
@@ -134,7 +134,7 @@ def compute_levels(world: World) -> None:
 
 @kernel
 def take_levels(world: World) -> None:
-    """Take this model's levels, and the slowdowns that follow, from the table that models share."""
+    """Take this model's rate shares of flows, and slowdowns, from the table that models share."""
     flows = world.traffic
     for exchange in range(flows.first[w.EXPERTS], flows.last[w.EXPERTS]):
         flows.level[exchange] = flows.levels[levels.ALL, exchange]
@@ -146,8 +146,8 @@ def take_levels(world: World) -> None:
 
 @kernel
 def average_transfer_levels(world: World) -> None:
-    """Set the share of its rate alone that each transfer in progress gets, but expert exchanges:
-    its mean with and without these, weighted by the share of time that they send."""
+    """For each transfer in progress but expert exchanges, set the share of its rate alone that it
+    gets: the mean with and without exchanges, weighted by the share of time that these send."""
     flows, counts = world.traffic, world.traffic.counts
     first_exchange, end_exchange = flows.first[w.EXPERTS], flows.last[w.EXPERTS]
     first_stream, end_stream = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
@@ -161,7 +161,7 @@ def average_transfer_levels(world: World) -> None:
 
 @kernel
 def mean_level(level_with: float, level_without: float, duty: float) -> float:
-    """Mean level of a flow with exchanges on the wire (share duty of time; NaN: 1) and without."""
+    """Mean rate share of a flow with exchanges on the wire (share duty; NaN: 1) and without."""
     return level_with if np.isnan(duty) else duty * level_with + (1.0 - duty) * level_without
 
 
@@ -188,7 +188,7 @@ def set_slowdown(flows: Traffic, exchange: int) -> None:
 
 @kernel
 def mean_others_duty(flows: Traffic, exchange: int) -> float:
-    """Mean share of time, weighted by load, that the others send on an exchange's fullest link."""
+    """Mean share of time, weighted by load, that other flows send on an exchange's fullest link."""
     fullest_link = flows.links[flows.start[exchange]]
     for crossing in range(flows.start[exchange], flows.end[exchange]):
         link = flows.links[crossing]
@@ -273,7 +273,7 @@ def price_exchange(world: World, column: int) -> None:
 @kernel
 def set_transfer_capacity(world: World) -> None:
     """Set the capacity that KV transfers get of ports that also carry exchanges: n / (n + 1) of the
-    rate for n transfers. Ports of prefill instances are also limited to their hand-off's level."""
+    rate for n transfers. Ports of prefill instances are also limited to their hand-off's share."""
     transfer, flows = world.transfer, world.traffic
     prefill_count, dies_per_instance = transfer.port_of_prefill.shape
     exchange = flows.first[w.EXPERTS]
@@ -295,8 +295,8 @@ def set_transfer_capacity(world: World) -> None:
 
 @kernel
 def transfer_share(transfer: Transfers, way: int, port: int, duty: float) -> float:
-    """Share of a port's rate for KV transfers if an exchange uses it for a share `duty` of the
-    time, as one more flow; without transfers, the share that a first one would get."""
+    """Share of a port's rate, one way (OUT, IN), for KV transfers if an exchange uses it for a
+    share `duty` of the time, as one more flow; without transfers, the share of a first one."""
     return 1.0 - duty / (1.0 + max(transfer.crossing[way, port], 1))
 
 

@@ -209,8 +209,8 @@ class Elastic:
     ) -> list[Pool] | None:
         """Add an instance to a pool; returns the pools that give up instances for it, None if it is
         impossible. A draining instance without a successor serves again; otherwise one starts on
-        free NPUs, preferring seats that other pools need least; otherwise at most `spare` of each
-        other pool drain for it, or instances of other models (those with requests if `urgent`)."""
+        free NPUs, preferring NPUs that other pools need least; otherwise at most `spare` of each
+        other pool drain for it, or instances of other models (busy ones only if `urgent`)."""
         life, (role, supernode) = self.life, pool
         for k in life.in_state(role, "drain", at=supernode):
             if life.reopen(k, t_s):

@@ -194,7 +194,7 @@ class Incidents:
         instance.ends_s[column] = t_s
 
     def _handle_detection(self, k: int, t_s: float) -> None:
-        """Apply the recovery policy: remove requests and plan when the instance serves again. A
+        """Apply the recovery policy: remove requests and plan when instance k serves again. A
         failed die has lost its KV even if it works again by now. If only links are missing, the
         instance goes on when they are repaired, at a time that is not known."""
         instance, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
@@ -344,7 +344,7 @@ class Incidents:
         machine.lay_flows(t_s)
 
     def _log_die_count(self, k: int, kind: Kind, t_s: float) -> None:
-        """Log how many dies of instance k serve if these are fewer than all, or were before."""
+        """Log (as `kind`) how many dies of instance k serve, if that is or was fewer than all."""
         instance, die_count = self.machine.setup.instances[k], len(self.machine.serving_dies(k))
         if k in self.shrunk:
             self.shrunk.pop(k).end_s = t_s

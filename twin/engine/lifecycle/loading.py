@@ -136,7 +136,7 @@ class Loading:
             self._end_transfer(k)
 
     def _begin_transfer(self, k: int, coming: Coming, size: float, t_s: float, then: Then) -> None:
-        """Begin a transfer of `size` bytes to instance k; `then` is called at its end."""
+        """Begin the transfer `coming` of `size` bytes to instance k; call `then` at its end."""
         if k in self._under_way:
             self._record_arrived(k, t_s)
         self._under_way[k] = _Transfer(size, size, t_s, then)
@@ -160,7 +160,7 @@ class Loading:
             machine.set_pace(machine.weights_flow(k), bytes_per_s)
 
     def _bytes_per_s(self, k: int) -> float:
-        """Present bytes/s of the transfer to instance k; until its level is set, those it wants."""
+        """Present bytes/s of the transfer to instance k; until links are shared, as it wants."""
         traffic, flow = self._machine.world.traffic, self._machine.weights_flow(k)
         if traffic.alone[flow] >= IDLE:  # the way is gone: a fault
             return 0.0
@@ -177,7 +177,7 @@ class Loading:
         transfer.left, transfer.since_s = transfer.left - moved_bytes, t_s
 
     def _plan_check(self, k: int, t_s: float) -> None:
-        """Plan the next check of a transfer: at its end, or earlier if rates may change."""
+        """Plan the next check of k's transfer: at its end, or earlier if rates may change."""
         transfer, bytes_per_s = self._under_way[k], self._bytes_per_s(k)
         check_after_s = min(LOOK_S, transfer.left / bytes_per_s) if bytes_per_s > 0.0 else LOOK_S
 

@@ -326,8 +326,8 @@ def end_request(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def preempt(world: World, d: int, rank: int, now_s: float) -> None:
-    """Preempt the request that joined a full rank last: its KV goes to host memory and comes back,
-    or, without room there, is lost and recomputed. One that is alone and too large is rejected."""
+    """Preempt the request that joined a full rank of d last: its KV goes to host memory and comes
+    back, or, without room, is lost and recomputed. One that is alone and too large is rejected."""
     request, decode = world.request, world.decode
     victim = decode.slot_table[rank, 0]
     for slot in range(1, decode.requests[rank]):
@@ -355,14 +355,14 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
 
 @kernel
 def remove_running(world: World, d: int, i: int) -> None:
-    """Remove running request i from its batch and its slot; its emitted tokens stay emitted."""
+    """Remove running request i from instance d's batch and slot; emitted tokens stay emitted."""
     take_from_batch(world, d, i)
     free_slot(world, d, i)
 
 
 @kernel
 def take_from_batch(world: World, d: int, i: int) -> None:
-    """Remove running request i from its batch and the calendar, but not from its slot."""
+    """Remove running request i from instance d's batch and calendar, but not from its slot."""
     request, calendar = world.request, world.decode.calendar
     ring_place = request.due[i] % calendar.shape[1]
     item_before, due_request = w.NONE, calendar[d, ring_place]

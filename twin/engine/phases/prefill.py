@@ -171,7 +171,7 @@ def must_wait_for_ranks(world: World, p: int, now_s: float) -> bool:
 
 @kernel
 def groups_with_prompts(world: World, p: int, now_s: float) -> int:
-    """Number of groups of prompt-sharing ranks in which a prompt waits at now_s."""
+    """Number of groups of prompt-sharing ranks of instance p in which a prompt waits at now_s."""
     rank_marks, first_rank = world.decode.prompt_tokens, p * world.settings.decode_ranks
     group_count, queued_request = 0, world.prefill.queue[p, w.HEAD]
     while queued_request != w.NONE and world.request.ready_s[queued_request] <= now_s:
@@ -210,7 +210,7 @@ def die_for_piece(world: World, p: int, i: int, is_first_piece: bool) -> int:
 
 @kernel
 def tokens_to_even_share(world: World, p: int, die: int, tokens_before: int) -> int:
-    """Tokens of a prompt, after `tokens_before`, that fill a die's even share of attention."""
+    """Prompt tokens after `tokens_before` that fill a die's even share of attention at p."""
     prefill, prices = world.prefill, world.costs.prefill[p]
     token_s, pair_s = prefill.attention_s_per_token[p], prices.core.pair
     mean_context = prefill.computed_pairs[p] / max(prefill.computed_tokens[p], 1.0)
@@ -227,7 +227,7 @@ def tokens_to_even_share(world: World, p: int, die: int, tokens_before: int) -> 
 def next_piece_tokens(
     world: World, p: int, i: int, die: int, held: int, remaining: int, taken: int
 ) -> int:
-    """Tokens of request i that join the batch now, of `remaining` after `held`, with `taken` by
+    """Tokens of request i that join p's batch now, of `remaining` after `held`, with `taken` by
     other prompts. With equal attention on dies, a die gets at most its share; on a colocated
     instance, ranks get at most theirs of an iteration."""
     settings = world.settings
@@ -242,7 +242,7 @@ def next_piece_tokens(
 
 @kernel
 def longest_piece(world: World, p: int, tokens_before: int) -> int:
-    """Most tokens of a prompt's next piece, after `tokens_before` tokens; 0: whole prompts."""
+    """Most tokens of the next piece of a prompt at p, after `tokens_before`; 0: whole prompts."""
     settings = world.settings
     if settings.chunk_evening <= 0.0:
         return settings.chunk_tokens
@@ -263,7 +263,7 @@ def ranks_of_prompt(world: World, p: int, i: int) -> tuple[int, int]:
 
 @kernel
 def rank_room_tokens(world: World, p: int, i: int) -> int:
-    """Prompt tokens that the ranks of request i can still compute in this iteration."""
+    """Prompt tokens that request i's ranks on instance p can still compute in this iteration."""
     first_rank, end_rank = ranks_of_prompt(world, p, i)
     chunk_tokens_left = world.settings.chunk_tokens - world.decode.prompt_tokens[first_rank]
     return int(chunk_tokens_left * (end_rank - first_rank))
@@ -271,7 +271,7 @@ def rank_room_tokens(world: World, p: int, i: int) -> int:
 
 @kernel
 def add_piece_to_ranks(world: World, p: int, i: int, tokens: float, pairs: float) -> None:
-    """Add a piece's tokens and attention pairs to request i's rank, or to those that share it."""
+    """Add a piece's tokens and attention pairs to request i's rank on p, or those that share it."""
     first_rank, end_rank = ranks_of_prompt(world, p, i)
     for rank in range(first_rank, end_rank):
         world.decode.prompt_tokens[rank] += tokens / (end_rank - first_rank)
@@ -303,7 +303,7 @@ def leave_queue(world: World, p: int, i: int) -> None:
 
 @kernel
 def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pairs: float) -> None:
-    """Store tokens (computed, cached) and attention pairs of p's batch, also of its slowest die."""
+    """Store tokens (taken), hits and attention pairs of p's batch, also of its slowest die."""
     prefill = world.prefill
     prefill.begin_s[p], prefill.batch_tokens[p] = now_s, taken
     prefill.batch_hits[p], prefill.batch_pairs[p] = hits, pairs
@@ -402,9 +402,9 @@ def record_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: fl
 
 @kernel
 def take_computed_request(world: World, p: int, now_s: float, last_stage_end_s: float) -> int:
-    """Take the next request of a batch that ended at now_s out of the queue and store its blocks;
-    returns it or NONE. Its prefill ends at last_stage_end_s, the end of the last pipeline stage.
-    Requests whose client has left are dropped, and go through no further stage."""
+    """Take the next request of p's batch, which ended at now_s, out of the queue and store its
+    blocks; returns it or NONE. Its prefill ends at last_stage_end_s, the end of the last pipeline
+    stage. Requests whose client has left are dropped, and go through no further stage."""
     request, prefill = world.request, world.prefill
     while True:
         request_row = pop(prefill.batch, p, request.following)

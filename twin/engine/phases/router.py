@@ -95,7 +95,7 @@ def route_requests(world: World, t0: float, t1: float) -> None:
 
 @kernel
 def route_waiting(world: World, t0: float) -> None:
-    """Route requests that wait at each supernode, in order; if it serves no more, elsewhere."""
+    """Route at t0 requests that wait at each supernode, in order; if it is closed, elsewhere."""
     front = world.front
     for supernode in range(front.waiting.size):
         for _ in range(front.waiting[supernode]):
@@ -120,7 +120,7 @@ def route_waiting(world: World, t0: float) -> None:
 
 @kernel
 def update_reports(world: World, t0: float) -> None:
-    """Note which supernodes serve and, when a report is due, requests in progress in each."""
+    """Note at t0 which supernodes serve and, when a report is due, requests inside of each."""
     front, settings, decode = world.front, world.settings, world.decode
     is_open = world.instance.open
     for supernode in range(front.opened.size):
@@ -259,8 +259,8 @@ def place_request(world: World, i: int, now_s: float) -> bool:
 
 @kernel
 def reserve_rank(world: World, instance: int, i: int, tokens: float) -> int:
-    """Reserve KV space for `tokens` on a rank of `instance` or, if that is NONE, of the instance
-    with the fewest requests; returns the rank, or NONE."""
+    """Reserve KV space for `tokens` of request i on a rank of `instance` or, if that is NONE, of
+    the instance with the fewest requests; returns the rank, or NONE."""
     settings, decode = world.settings, world.decode
     ranks, is_open = settings.decode_ranks, world.instance.open[settings.prefills :]
     supernode_of = world.front.of_decode

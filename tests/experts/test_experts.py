@@ -26,7 +26,7 @@ from twin.experts import (
     place,
     start_process,
 )
-from twin.experts.eplb import replicate
+from twin.experts.eplb import replicate_experts
 from twin.experts.peak import peak_of_amounts, peak_of_counts
 from twin.experts.popularity import SKEWED, fill_ranked_loads
 from twin.facts import facts_from_tables
@@ -58,7 +58,7 @@ def hot(tokens, dies, slots, tokens_per_request=1.0, seed=1, **fields):
 def copy_counts(scale, extra):
     log_load = np.empty(256)
     fill_ranked_loads(SKEWED, scale, 0.0, 0.0, np.uint64(1), log_load)
-    _, count = replicate(np.exp(log_load).astype(np.float32)[None], 256 + extra)
+    _, count = replicate_experts(np.exp(log_load).astype(np.float32)[None], 256 + extra)
     return sorted((int(c) for c in count[0] if c > 1), reverse=True)
 
 
@@ -185,7 +185,7 @@ def test_fitted_shape_respects_the_real_pattern_in_every_layer():
         assert (hottest >= 0.85 * bound).all() and np.median(hottest) > np.median(bound)
         assert hottest[:5].max() < 0.6 * hottest.max()  # the first layers are flat
         # greedy copying of it gives the pattern's copies of the hottest, to one and a bit
-        made = replicate(chances.astype(np.float32), 272)[1].max(axis=1)
+        made = replicate_experts(chances.astype(np.float32), 272)[1].max(axis=1)
         assert np.abs(made - count.max(axis=1)).mean() < 1.0
 
 

@@ -18,7 +18,7 @@ from twin.experts import (
     start_process,
     topics_of,
 )
-from twin.experts.process import _drift
+from twin.experts.process import _drift_at
 from twin.facts import facts_from_tables
 from twin.lab.library import DATA
 from twin.scenario import Experts
@@ -93,15 +93,15 @@ def test_asked_again_or_out_of_order_it_answers_the_same():
 
 def test_drift_is_stationary_and_forgets_within_its_time():
     got = process(layers=20, drift_s=100.0)
-    noise = {t: _drift(got, t).ravel() for t in np.arange(0.0, 2000.0, 31.0).tolist()}
+    noise = {t: _drift_at(got, t).ravel() for t in np.arange(0.0, 2000.0, 31.0).tolist()}
     assert all(v.std() == pytest.approx(SD, rel=0.04) for v in noise.values())
     assert all(abs(v.mean()) < 4 * SD / math.sqrt(v.size) for v in noise.values())
     lag = 2.5  # the autocorrelation integrates to drift_s, averaged over where between knots
     pairs = 0.0
     for begin in np.arange(0.0, 123.0, 24.6).tolist():
-        first = _drift(got, begin)
+        first = _drift_at(got, begin)
         for step in range(104):
-            pairs += float((first * _drift(got, begin + (step + 0.5) * lag)).mean()) / SD**2
+            pairs += float((first * _drift_at(got, begin + (step + 0.5) * lag)).mean()) / SD**2
     assert pairs / 5 * lag == pytest.approx(100.0, rel=0.03)
 
 

@@ -50,8 +50,8 @@ def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> 
 
 @kernel
 def joint_ratio(a: float, b: float, top_groups: int) -> float:
-    """P(two groups are both reached) / (a b), for groups that a token reaches with chances a and b.
-    Exact for equal chances: (m - 1) G / (m (G - 1)) for m = `top_groups` of G groups."""
+    """P(two groups are both reached) / (a b), where a token reaches `top_groups` groups, these with
+    chances a and b. Exact for equal ones: (m - 1) G / (m (G - 1)), m = `top_groups` of G groups."""
     groups_left = top_groups - 0.5 * (a + b)
     return 0.0 if groups_left <= 0.0 else min((top_groups - 1.0) / groups_left, 1.0 / max(a, b))
 
@@ -64,7 +64,7 @@ def grouped_deficit(
     `top_groups` of the groups. chances f8[layers, experts]: that a token picks an expert;
     slot_share f8[layers, dies, slots]: of an expert's tokens, what each slot gets. Dies share a
     fixed total of picks: variances are those of independent picks that vary as much given it."""
-    layers, dies, slots_each = slots.shape
+    layers, dies, die_slots = slots.shape
     experts = chances.shape[1]
     group_size = experts // groups
     deficits = np.zeros((layers, dies))
@@ -85,7 +85,7 @@ def grouped_deficit(
             group_picks[:] = 0.0
             group_pick_var[:] = 0.0
             die_var[die] = mean_picks[die] = 0.0
-            for slot in range(slots_each):
+            for slot in range(die_slots):
                 if slot_share[layer, die, slot] <= 0.0:
                     continue
                 expert = slots[layer, die, slot]
@@ -104,8 +104,8 @@ def grouped_deficit(
                 if group_picks[g] == 0.0:
                     continue
                 die_var[die] += group_picks[g] * group_picks[g] * (1.0 / group_chance[g] - 1.0)
-                even_share = group_chance[g] * (1.0 - EVEN)
-                die_var[die] -= even_share * group_pick_var[g] * group_pick_var[g] / group_var[g]
+                freed_chance = group_chance[g] * (1.0 - EVEN)
+                die_var[die] -= freed_chance * group_pick_var[g] * group_pick_var[g] / group_var[g]
                 for other_group in range(g):
                     ratio = joint_ratio(group_chance[g], group_chance[other_group], top_groups)
                     die_var[die] += 2.0 * group_picks[g] * group_picks[other_group] * (ratio - 1.0)

@@ -29,12 +29,12 @@ class Imbalance:
 
     @cached_property
     def factor(self) -> Floats:
-        """The curve as an array, f8[G] or [2 G]; computed by compiled code unless it is known."""
+        """The curve as an array, f8[G] or [2 G] of G batch sizes, by compiled code if needed."""
         return self.curve.all_points() if isinstance(self.curve, Curve) else np.asarray(self.curve)
 
     @property
     def table(self) -> tuple[Floats, Any]:
-        """(tokens f8[G], curve [G] or [2 G]) as kernels read them."""
+        """(batch sizes in tokens f8[G], the curve [G] or [2 G]) as kernels read them."""
         return self.tokens, self.curve
 
 
@@ -62,7 +62,7 @@ def first_slots(
     experts: Experts, process: Process, dies: int, slots_per_die: int, nodes: int, groups: int
 ) -> Ints:
     """Expert of each slot, i8[layers, dies, slots_per_die], in the placement that balances the long
-    run; shared between equal questions: do not write them. Raises as `place`."""
+    run; shared between equal calls: do not write it. Raises ExpertsError for too few slots."""
     chances = long_run_chances(process)
     return place(experts, chances, dies, slots_per_die, nodes=nodes, groups=groups)
 
@@ -73,8 +73,8 @@ def imbalance(
 ) -> Imbalance:  # fmt: skip
     """Load of the hottest of `routed_dies` over the mean, by tokens entering an MoE layer, of which
     `tokens_per_request` come from one request; the placement balances the long run. links: whether
-    the curve of nodes follows; counts: imported expert counts f8[layers, experts]. Raises
-    ExpertsError where experts do not fit."""
+    the same of nodes follows in the curve; counts: imported expert counts f8[layers, experts].
+    Raises ExpertsError where experts do not fit."""
     experts = routed.experts
     if tokens_per_request < 1:
         raise ExpertsError(
@@ -86,20 +86,20 @@ def imbalance(
     process = start_process(routed, counts)
     slots = first_slots(experts, process, routed_dies, slots_per_die, nodes, routed.groups)
     chances = chances_at(process, 0.0)
-    near_nodes = nodes if experts.placement == "topology" else 1
-    peaks = [Peaks(chances, slots, *routed.limits, near_nodes)]
+    nodes_near = nodes if experts.placement == "topology" else 1
+    unit_peaks = [Peaks(chances, slots, *routed.limits, nodes_near)]
     if links:
-        peaks.append(Peaks(chances, slots_by_node(slots, nodes), *routed.limits, near_nodes))
+        unit_peaks.append(Peaks(chances, slots_by_node(slots, nodes), *routed.limits, nodes_near))
     request_args = tokens_per_request, process.correlation
 
     def point(i: int) -> float:
         """One value of the curve by its index: of dies or, from GRID on, of nodes."""
-        return peaks[i // GRID].factor(float(batch_tokens[i % GRID]), *request_args)
+        return unit_peaks[i // GRID].factor(float(batch_tokens[i % GRID]), *request_args)
 
     def all_points() -> Floats:
         """All values of the curve, computed together, f8[G] or [2 G]."""
-        return np.concatenate([peak.factors(batch_tokens, *request_args) for peak in peaks])
+        return np.concatenate([peak.factors(batch_tokens, *request_args) for peak in unit_peaks])
 
-    picks, _, _ = die_moments(chances, slots, copy_shares(slots, routed.routed_experts, near_nodes))
-    lazy_curve = Curve(point, all_points, GRID * len(peaks))
+    picks, _, _ = die_moments(chances, slots, copy_shares(slots, routed.routed_experts, nodes_near))
+    lazy_curve = Curve(point, all_points, GRID * len(unit_peaks))
     return Imbalance(batch_tokens, lazy_curve, picks * (routed_dies / routed.top_k))

@@ -29,10 +29,10 @@ def hot_factors(
 
 def slots_by_node(slots: Ints, nodes: int) -> Ints:
     """Slots regrouped by node, i8[layers, nodes, most slots of a node]; unused ones are EMPTY."""
-    layers, dies, room = slots.shape
+    layers, dies, per_die = slots.shape
     node_of_die = np.arange(dies) * nodes // dies
     place_in_node = np.arange(dies) - np.searchsorted(node_of_die, node_of_die)
-    node_slots = np.full((layers, nodes, int(place_in_node.max()) + 1, room), EMPTY, slots.dtype)
+    node_slots = np.full((layers, nodes, int(place_in_node.max()) + 1, per_die), EMPTY, slots.dtype)
     node_slots[:, node_of_die, place_in_node] = slots
     return node_slots.reshape(layers, nodes, -1)
 
@@ -45,7 +45,8 @@ class Peaks:
         distinct: bool = True,
     ) -> None:  # fmt: skip
         """chances f8[layers, experts] that a token picks an expert, slots i8[layers, dies,
-        slots_per_die]; others as in `hot_factors`. Raises ExpertsError."""
+        slots_per_die]; groups > 1: a token reaches `top_groups` of them; nearest: nodes in which it
+        prefers a copy; distinct: whether its experts differ. Raises ExpertsError."""
         experts = chances.shape[1]
         if groups < 1 or experts % groups or not 1 <= top_groups <= groups:
             raise ExpertsError(
@@ -57,27 +58,27 @@ class Peaks:
                 f"distinct = False with {groups} groups: a gate limited to groups picks different "
                 "experts; ask for a multinomial with groups = 1"
             )
-        copy_share = copy_shares(slots, experts, nearest)
-        picks, own_variance, common_variance = die_moments(chances, slots, copy_share)
+        slot_shares = copy_shares(slots, experts, nearest)
+        picks, own_variance, common_variance = die_moments(chances, slots, slot_shares)
         top_k = round(float(chances[0].sum()))
         self._most_picks = float(min(top_k, slots.shape[2]) if distinct else top_k)  # of one token
         if not distinct:  # counts of Poisson variance, given their total, are a multinomial's
             own_variance[:] = 0.0
         elif groups > 1:
-            own_variance = grouped_deficit(chances, slots, copy_share, groups, top_groups)
+            own_variance = grouped_deficit(chances, slots, slot_shares, groups, top_groups)
         by_picks = np.argsort(-picks, axis=1, kind="mergesort")
         moments = picks, own_variance, common_variance
         self._picks, self._own, self._alike = (np.take_along_axis(k, by_picks, 1) for k in moments)
 
     def factors(self, tokens: Floats, tokens_per_request: float, correlation: float) -> Floats:
-        """Expected load of the hottest die over the mean, averaged over layers, f8[g], for tokens
-        f8[g]; correlation: between tokens of one request."""
+        """Expected load of the hottest die over the mean, averaged over layers, f8[g], for batches
+        of tokens f8[g], `tokens_per_request` of a request; correlation: between these."""
         request_args = tokens_per_request, correlation
         return np.array([self._mean_factor(peaks, float(batch), *request_args) for batch in tokens])
 
     def factor(self, tokens: float, tokens_per_request: float, correlation: float) -> float:
         """Expected load of the hottest die over the mean, averaged over layers, for one batch of
-        tokens. Without a compiler in numpy: equal bit for bit, much slower."""
+        tokens (see `factors`). Without a compiler in numpy: equal bit for bit, much slower."""
         peaks_of = peaks if is_compiled(peaks) else peaks_in_numpy
         return self._mean_factor(peaks_of, tokens, tokens_per_request, correlation)
 
@@ -148,19 +149,19 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
     copies_on_die[is_filled] = same_on_die_count[slot_of_copy].reshape(slots.shape)[is_filled]
     is_first.reshape(-1)[first_slot] = True
     is_first &= is_filled
-    copies = node_copies.sum(axis=1)[layer_index, slots]
+    copies_of_slot = node_copies.sum(axis=1)[layer_index, slots]
     if nearest == 1:
-        return np.where(is_first, copies_on_die / np.where(is_filled, copies, 1.0), 0.0)
+        return np.where(is_first, copies_on_die / np.where(is_filled, copies_of_slot, 1.0), 0.0)
     nodes_without = (node_copies == 0.0).sum(axis=1)[layer_index, slots]
-    near_share = 1.0 / np.where(is_filled, node_copies[layer_index, node_index, slots], 1.0)
-    far_share = nodes_without / np.where(is_filled, copies, 1.0)
-    return np.where(is_first, copies_on_die * (near_share + far_share) / nearest, 0.0)
+    near_part = 1.0 / np.where(is_filled, node_copies[layer_index, node_index, slots], 1.0)
+    far_part = nodes_without / np.where(is_filled, copies_of_slot, 1.0)
+    return np.where(is_first, copies_on_die * (near_part + far_part) / nearest, 0.0)
 
 
 def die_moments(chances: Floats, slots: Ints, shares: Floats) -> tuple[Floats, Floats, Floats]:
-    """Moments of one token on each die for `shares` as of `copy_shares`: (mean number of experts,
-    squared chances, by which picking an expert once at most lowers variance, variance per unit of
-    topic correlation, x (1 - x) for an expert of chance x), each f8[layers, dies]."""
+    """Moments of one token on each die for `shares` of `copy_shares`: mean number of experts; sum
+    of squared chances, by which picking an expert once at most lowers the variance; variance per
+    unit of topic correlation, x (1 - x) for an expert of chance x: each f8[layers, dies]."""
     layers, dies, die_slots = slots.shape
     picks, own_variance, common_variance = (np.zeros((layers, dies)) for _ in range(3))
     chance_of_slot = chances[np.arange(layers)[:, None, None], slots]

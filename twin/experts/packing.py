@@ -15,26 +15,26 @@ def place_spread(
     load: Floats, copies: int, node_of: Ints, nodes: int, current: Ints, slots: Ints
 ) -> None:
     """Copy the hottest experts and put each copy on a node with few copies of its expert, on a
-    light die without one. load f8[layers, experts], node_of i8[dies] rising: fills slots i8[layers,
-    dies, slots_per_die]. current: the present slots, or no layers; an expert stays on its node if
-    that has room. Two copies meet on a die only if no other die of the node has room."""
+    light die without one. load f8[layers, experts], copies: in all, node_of i8[dies] rising; fills
+    slots i8[layers, dies, slots_per_die]. current: the present slots, or no layers; an expert stays
+    on its node if that has room. Two copies share a die only if no other of the node has room."""
     layers, dies, die_slots = slots.shape
     experts = load.shape[1]
-    rows = np.arange(layers)
+    each_layer = np.arange(layers)
     copies_of = np.ones((layers, experts), np.int64)
     copy_count = min(copies, experts * dies)
     for _ in range(experts, copy_count):
         hottest_expert = np.where(copies_of < dies, load / copies_of, -1.0).argmax(axis=1)
-        copies_of[rows, hottest_expert] += 1
+        copies_of[each_layer, hottest_expert] += 1
     had_expert = np.zeros((layers, experts, nodes), np.bool_)
     if nodes > 1 and current.shape[0] > 0:
         layer_index, die, _ = np.nonzero(current >= 0)
         had_expert[layer_index, current[current >= 0], node_of[die]] = True
     node_copies = _copies_by_node(load, copies_of, node_of, had_expert, die_slots, copy_count)
     # Expert by expert, node by node: which copy goes where, and what it weighs.
-    expert_and_node = np.repeat(np.tile(np.arange(experts * nodes), layers), node_copies.ravel())
-    expert, node = np.divmod(expert_and_node.reshape(layers, copy_count), nodes)
-    layer_rows = rows[:, None]
+    expert_node = np.repeat(np.tile(np.arange(experts * nodes), layers), node_copies.ravel())
+    expert, node = np.divmod(expert_node.reshape(layers, copy_count), nodes)
+    layer_rows = each_layer[:, None]
     nodes_without = (node_copies == 0).sum(axis=2)
     shares = (
         1.0 / node_copies[layer_rows, expert, node]
@@ -56,7 +56,7 @@ def _copies_by_node(
     rows = np.arange(layers)
     node_slots = np.bincount(node_of, minlength=nodes) * die_slots
     free_slots = np.tile(node_slots, (layers, 1))
-    stay_load = SLACK * np.add.accumulate(load, axis=1)[:, -1] / (node_of.size * die_slots)
+    most_load = SLACK * np.add.accumulate(load, axis=1)[:, -1] / (node_of.size * die_slots)
     copies_of_node = np.zeros((layers, experts, nodes), np.int64)
     node_load = np.zeros((layers, nodes))
     order = np.argsort(-load / count, axis=1, kind="mergesort")
@@ -70,7 +70,7 @@ def _copies_by_node(
         may_stay = (
             has_fewest
             & had_copy[rows, expert]
-            & (node_load + copy_load[:, None] <= stay_load[:, None] * node_slots)
+            & (node_load + copy_load[:, None] <= most_load[:, None] * node_slots)
         )
         stays_on_node = may_stay.any(axis=1) & ~had_copy[rows, expert, node]
         node = np.where(stays_on_node, may_stay.argmax(axis=1), node)
@@ -84,7 +84,7 @@ def _pack_apart(
     copy_load: Floats, expert: Ints, node: Ints, node_of: Ints, experts: int, slots: Ints
 ) -> None:
     """Fill `slots` with copies, heaviest first, each on its node's lightest die with room, if
-    possible one without its expert; by copy, [layers, copies]: share (its load), expert, node."""
+    possible one without its expert. copy_load, expert, node: of each, [layers, copies]."""
     layers, dies, slots_per_die = slots.shape
     rows = np.arange(layers)
     die_load = np.zeros((layers, dies))
@@ -94,16 +94,16 @@ def _pack_apart(
         expert_of_copy = expert[rows, copy_of_layer]
         has_room = (node_of == node[rows, copy_of_layer][:, None]) & (copies_on_die < slots_per_die)
         fits_apart = has_room & ~holds_expert[expert_of_copy, rows]
-        is_candidate = np.where(fits_apart.any(axis=1, keepdims=True), fits_apart, has_room)
-        best_die = np.where(is_candidate, die_load, np.inf).argmin(axis=1)
-        slots[rows, best_die, copies_on_die[rows, best_die]] = expert_of_copy
-        copies_on_die[rows, best_die] += 1
-        die_load[rows, best_die] += copy_load[rows, copy_of_layer]
-        holds_expert[expert_of_copy, rows, best_die] = True
+        may_take = np.where(fits_apart.any(axis=1, keepdims=True), fits_apart, has_room)
+        lightest_die = np.where(may_take, die_load, np.inf).argmin(axis=1)
+        slots[rows, lightest_die, copies_on_die[rows, lightest_die]] = expert_of_copy
+        copies_on_die[rows, lightest_die] += 1
+        die_load[rows, lightest_die] += copy_load[rows, copy_of_layer]
+        holds_expert[expert_of_copy, rows, lightest_die] = True
 
 
 @lazy_entry
-def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
+def renumber_dies(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
     """`new` i8[layers, dies, slots] with the dies of a node permuted to resemble `current`:
     greedily, most experts in common first. Loads do not change: a node's dies are alike."""
     layers, dies, slots_per_die = new.shape

@@ -60,14 +60,14 @@ def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
     skew = np.maximum(1e-6, (2.0 * spread - 1.0) / np.maximum(sd, 1e-12))
     lowest_count = np.maximum(0.0, np.where(has_load, mean - 3.5 * sd, 0.0).max(axis=1))
     highest_count = np.where(has_load, mean + (5.5 + 5.0 * skew) * sd, 0.0).max(axis=1)
-    step_width = (highest_count - lowest_count) / STEPS
+    width = (highest_count - lowest_count) / STEPS
     # So many deviations from the mean on a count is surely below: `_chance_below` would say 1.
     certain_above = 2.0 * ((1.0 + skew * (SURE - skew / 6.0) / 6.0) ** 3 - 1.0) / skew
     certain_above = np.where(has_load, np.minimum(12.0, np.maximum(certain_above, 0.0)), -np.inf)
     die_moments = np.where(has_load, np.maximum(sd, 1e-300), np.inf), skew, certain_above, mean
     expected_max = lowest_count.copy()
     for step in range(STEPS):
-        count = lowest_count + (step + 0.5) * step_width
+        count = lowest_count + (step + 0.5) * width
         all_below = np.ones(count.size)
         rows = np.arange(count.size)
         for die_block in (slice(HOT_DIES), slice(HOT_DIES, None)):
@@ -75,14 +75,14 @@ def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
             chance = _chance_below(count[rows, None], *moments)
             all_below[rows] = _row_product(np.column_stack([all_below[rows], chance]), 1e-9)
             rows = rows[all_below[rows] >= 1e-9]
-        expected_max += (1.0 - all_below) * step_width
+        expected_max += (1.0 - all_below) * width
     return expected_max
 
 
-def _chance_below(x: Floats, sd: Floats, skew: Floats, sure: Floats, mean: Floats) -> Floats:
+def _chance_below(count: Floats, sd: Floats, skew: Floats, sure: Floats, mean: Floats) -> Floats:
     """P(count <= x) of each die of each row, f8[rows, dies], by its mean, standard deviation and
-    skew; 1 from `sure` deviations on."""
-    sds_above = (x - mean) / sd
+    skew; 1 from `sure` standard deviations above the mean on."""
+    sds_above = (count - mean) / sd
     cube = 1.0 + 0.5 * skew * sds_above
     chance = np.where(sds_above > sure, 1.0, 0.0)
     is_inside = (sds_above <= sure) & (cube > 0.0)
@@ -95,7 +95,7 @@ def _chance_below(x: Floats, sd: Floats, skew: Floats, sure: Floats, mean: Float
 
 
 def _row_product(chance: Floats, least: float) -> Floats:
-    """Product of each row of chance f8[layers, n], f8[layers], die by die until below `least`."""
+    """Product f8[layers] of each row of chance f8[layers, n], die by die until below `least`."""
     product = np.multiply.accumulate(chance, axis=1)
     is_small = product < least
     last_die = np.where(is_small.any(axis=1), is_small.argmax(axis=1), -1)
@@ -176,10 +176,10 @@ def _all_below(x: float, mean: Floats, sd: Floats, skew: Floats) -> float:
     all_below = chance_below = 1.0
     for die in range(sd.size):
         if die == 0 or mean[die] != mean[die - 1] or sd[die] != sd[die - 1]:
-            deviations = (x - mean[die]) / max(sd[die], 1e-300)
-            cube = 1.0 + 0.5 * skew[die] * deviations
+            sds_above = (x - mean[die]) / max(sd[die], 1e-300)
+            cube = 1.0 + 0.5 * skew[die] * sds_above
             chance_below = 0.0
-            if deviations > 12.0:
+            if sds_above > 12.0:
                 chance_below = 1.0
             elif cube > 0.0:
                 normal_z = 6.0 / skew[die] * (math.pow(cube, 1.0 / 3.0) - 1.0) + skew[die] / 6.0

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from twin.experts.eplb import place_eplb
 from twin.experts.load import EMPTY, hottest_by_layer
-from twin.experts.packing import place_spread, renumber
+from twin.experts.packing import place_spread, renumber_dies
 from twin.experts.popularity import ExpertsError, Floats, Ints
 from twin.scenario import Experts
 
@@ -35,9 +35,9 @@ def place(
         )
     slots = np.full((layers, dies, slots_per_die), EMPTY, np.int64)
     if experts.placement == "round_robin":
-        for copy in range(copy_count):
-            die = copy * dies // copy_count
-            slots[:, die, copy - -(-die * copy_count // dies)] = copy % count
+        for copy_number in range(copy_count):
+            die = copy_number * dies // copy_count
+            slots[:, die, copy_number - -(-die * copy_count // dies)] = copy_number % count
         return slots
     node_of, one_node = np.arange(dies) * nodes // dies, np.zeros(dies, np.int64)
     load = np.ascontiguousarray(measured, np.float64)
@@ -55,29 +55,29 @@ def place(
     else:
         place_spread(load, copy_count, one_node, 1, present_slots, slots)
     if current is not None:
-        slots = renumber(present_slots, slots, node_of if by_node else one_node, count)
+        slots = renumber_dies(present_slots, slots, node_of if by_node else one_node, count)
     return slots
 
 
 def replicas(slots: Ints, experts: int) -> NDArray[np.int32]:
-    """Number of redundant copies on each die, i4[layers, dies]: all but the first copy of each of
-    the routed `experts`."""
+    """Number of redundant copies on each die, i4[layers, dies]: all but the first copy of each
+    expert; experts: number of routed ones."""
     layers = slots.shape[0]
     is_filled = (slots >= 0).reshape(layers, -1)
-    expert = (slots.reshape(layers, -1) + np.arange(layers)[:, None] * experts)[is_filled]
-    is_first = np.zeros(expert.size, np.bool_)
-    is_first[np.unique(expert, return_index=True)[1]] = True
+    expert_in_layer = (slots.reshape(layers, -1) + np.arange(layers)[:, None] * experts)[is_filled]
+    is_first = np.zeros(expert_in_layer.size, np.bool_)
+    is_first[np.unique(expert_in_layer, return_index=True)[1]] = True
     is_repeated = is_filled.copy()
     is_repeated[is_filled] = ~is_first
     return is_repeated.reshape(slots.shape).sum(axis=2, dtype=np.int32)
 
 
 def copy_counts(slots: Ints, experts: int) -> NDArray[np.int32]:
-    """Number of copies of each expert, i4[layers, experts]."""
-    copy_count = np.zeros((slots.shape[0], experts), np.int32)
+    """Number of copies of each of `experts` experts, i4[layers, experts]."""
+    copies_of = np.zeros((slots.shape[0], experts), np.int32)
     layer_of_copy = np.nonzero(slots >= 0)[0]
-    np.add.at(copy_count, (layer_of_copy, slots[slots >= 0]), 1)
-    return copy_count
+    np.add.at(copies_of, (layer_of_copy, slots[slots >= 0]), 1)
+    return copies_of
 
 
 def received_experts(old: Ints, new: Ints) -> Ints:
@@ -85,19 +85,20 @@ def received_experts(old: Ints, new: Ints) -> Ints:
     dies]; the slot within a die does not matter, and a second copy there needs no transfer."""
     if old.shape != new.shape:
         raise ExpertsError(f"slots of shape {old.shape} cannot become slots of shape {new.shape}")
-    received_experts = np.zeros(new.shape[:2], np.int64)
+    received_counts = np.zeros(new.shape[:2], np.int64)
     for slot in range(new.shape[2]):
         expert = new[:, :, slot, None]
         had_copy = (old == expert).any(axis=2) | (new[:, :, :slot] == expert).any(axis=2)
-        received_experts += (expert[:, :, 0] >= 0) & ~had_copy
-    return received_experts
+        received_counts += (expert[:, :, 0] >= 0) & ~had_copy
+    return received_counts
 
 
 def choose_layers(
     policy: Policy, measured: Floats, slots: Ints, threshold: float, budget: int, nearest: int = 1
 ) -> Ints:
     """Layers that a decision changes, i8[k], rising. periodic: all; threshold: those whose hottest
-    die over the mean exceeds it; layer_budget: the `budget` worst; none and oracle: none."""
+    die over the mean exceeds it; layer_budget: the `budget` worst; none and oracle: none. nearest:
+    nodes within which tokens prefer a copy."""
     if policy in ("none", "oracle"):
         return np.empty(0, np.int64)
     if policy == "periodic":

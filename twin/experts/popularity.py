@@ -29,7 +29,7 @@ def topic_correlation(experts: Experts, facts: Facts) -> float:
 
 
 def log_scale(experts: Experts) -> float:
-    """Factor of the logarithms of popularity, drift and topics; 0 when uniform."""
+    """Factor of the logarithms of popularity, drift and topics: `skew`; 0 when uniform."""
     return 0.0 if experts.popularity == "uniform" else experts.skew
 
 
@@ -78,8 +78,8 @@ def _check_counts(counts: Floats | None, layers: int, routed_experts: int, name:
 
 def fill_ranked_loads(shape: int, scale: float, alpha: float, span: float, order_key: np.uint64,
                out: Floats) -> None:  # fmt: skip
-    """Fill out f8[experts] with log loads at mid-rank quantiles, in an order drawn by a key.
-    SKEWED: logistic; POWER_LAW: log for density x**-alpha on [1, span]; each times `scale`."""
+    """Fill out f8[experts] with log loads at mid-rank quantiles, times `scale`, in an order drawn
+    by a key. shape SKEWED: logistic; POWER_LAW: the log for density x**-alpha on [1, span]."""
     expert_order = np.argsort(uniforms(order_key, np.arange(out.size)), kind="mergesort")
     quantile = (np.arange(out.size) + 0.5) / out.size
     if shape == SKEWED:
@@ -93,18 +93,18 @@ def fill_ranked_loads(shape: int, scale: float, alpha: float, span: float, order
 
 
 def to_chances(load: Floats, top_k: float) -> Floats:
-    """Each row of load f8[layers, experts] scaled to chances of at most 1 that sum to top_k."""
+    """Each row of load f8[layers, experts] scaled to chances of at most 1 whose sum is top_k."""
     load = load.copy()
     is_full = np.zeros(load.shape, np.bool_)
-    last_count = np.full(load.shape[0], -1)
+    last_full_count = np.full(load.shape[0], -1)
     while True:
         free_load = np.add.accumulate(np.where(is_full, 0.0, load), axis=1)[:, -1]
         full_count = is_full.sum(axis=1)
-        is_scaled = (full_count != last_count) & (free_load > 0.0)
-        if not is_scaled.any():
+        is_open = (full_count != last_full_count) & (free_load > 0.0)
+        if not is_open.any():
             return np.where(is_full, 1.0, load)
         picks_left = top_k - full_count
-        row_scale = np.divide(picks_left, free_load, np.ones(free_load.size), where=is_scaled)
-        load = np.where(is_full, 1.0, load * row_scale[:, None])
-        last_count = np.where(is_scaled, full_count, last_count)
-        is_full |= (load >= 1.0) & is_scaled[:, None]
+        layer_scale = np.divide(picks_left, free_load, np.ones(free_load.size), where=is_open)
+        load = np.where(is_full, 1.0, load * layer_scale[:, None])
+        last_full_count = np.where(is_open, full_count, last_full_count)
+        is_full |= (load >= 1.0) & is_open[:, None]

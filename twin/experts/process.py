@@ -129,8 +129,8 @@ def chances_at(process: Process, t_s: float, mix: Floats | None = None) -> Float
 @lru_cache(maxsize=8)
 def _chances_of_mix(process: Process, t_s: float, mix: tuple[float, ...]) -> Floats:
     """Chance that a token picks each expert at `t_s`, f8[layers, experts]; mix: topics' shares."""
-    noise, log_load = _drift(process, t_s), _shifted_loads(process, t_s)
-    return _chances(log_load, noise, process.offset, np.array(mix), process.top_k)
+    drift, log_load = _drift_at(process, t_s), _shifted_loads(process, t_s)
+    return _chances(log_load, drift, process.offset, np.array(mix), process.top_k)
 
 
 def mix_at(process: Process, t_s: float) -> Floats:
@@ -152,16 +152,16 @@ def topics_of(
     process: Process, arrival_s: Floats, session: NDArray[np.integer], seed: int
 ) -> Bytes:
     """Topic class of each request, i1[n], drawn from the mix when it arrives (arrival_s f8[n]).
-    session i4[n], -1: none: its requests have the class of its earliest arrival."""
+    session i4[n] (-1: none): requests of one have the class of its earliest arrival."""
     request_count = arrival_s.size
     if process.topics == 1 or request_count == 0:
         return np.zeros(request_count, np.int8)
     class_row = np.arange(request_count)
     in_session = np.flatnonzero(session != NO_SESSION)
     if in_session.size:
-        order = in_session[np.lexsort((in_session, arrival_s[in_session], session[in_session]))]
-        is_first_turn = np.concatenate(([True], np.diff(session[order]) != 0))
-        class_row[order] = order[is_first_turn][np.cumsum(is_first_turn) - 1]
+        in_turn = in_session[np.lexsort((in_session, arrival_s[in_session], session[in_session]))]
+        is_first_turn = np.concatenate(([True], np.diff(session[in_turn]) != 0))
+        class_row[in_turn] = in_turn[is_first_turn][np.cumsum(is_first_turn) - 1]
     weight = _topic_weights(process, arrival_s[class_row].astype(np.float64))
     draw = uniforms(stream_key(seed, "experts/topic_of"), class_row) * np.cumsum(weight, axis=0)[-1]
     topic_class = np.zeros(request_count, np.int8)
@@ -192,12 +192,12 @@ def _keys(seed: int, name: str, layers: int) -> Keys:
 
 
 def _shift_number(process: Process, t_s: float) -> int:
-    """Number of popularity shifts up to `t_s`."""
+    """Number of popularity shifts from the start up to `t_s`; 0 without shifts."""
     shift_every_s = process.experts.shift_every_s
     return int(t_s // shift_every_s) if shift_every_s > 0.0 else 0
 
 
-def _drift(process: Process, t_s: float) -> Floats:
+def _drift_at(process: Process, t_s: float) -> Floats:
     """Drift of the log loads at `t_s`, f8[layers, experts], before any topic."""
     layers = process.base.shape[0]
     shift_number = _shift_number(process, t_s)
@@ -226,9 +226,9 @@ def _shifted_loads(process: Process, t_s: float) -> Floats:
                      np.arange(experts))  # fmt: skip
     expert_order = np.argsort(order_draws, axis=1, kind="mergesort")
     moved_experts = expert_order[:, : round(process.shift_share * experts)]
-    shifted, layer_rows = log_load.copy(), np.arange(layers)[:, None]
-    shifted[layer_rows, moved_experts] = log_load[layer_rows, np.roll(moved_experts, -1, axis=1)]
-    return shifted
+    new_load, layer_rows = log_load.copy(), np.arange(layers)[:, None]
+    new_load[layer_rows, moved_experts] = log_load[layer_rows, np.roll(moved_experts, -1, axis=1)]
+    return new_load
 
 
 def _normal_rows(keys: Keys, first: int, sd: float, experts: int) -> Floats:
@@ -236,11 +236,11 @@ def _normal_rows(keys: Keys, first: int, sd: float, experts: int) -> Floats:
     return sd * normals(keys[:, None], np.arange(first, first + experts))
 
 
-def _chances(base: Floats, noise: Floats, offset: Floats, mix: Floats, top_k: int) -> Floats:
-    """Chances f8[layers, experts] that a token picks an expert, mean over topics by mix f8[topics].
-    base, noise f8[layers, experts], offset f8[topics, layers, experts]: log loads."""
+def _chances(base: Floats, drift: Floats, offset: Floats, mix: Floats, top_k: int) -> Floats:
+    """Chances f8[layers, experts] that a token picks an expert, mean over topics by `mix`. base,
+    drift f8[layers, experts], offset f8[topics, layers, experts]: parts of the log loads."""
     mean_chance = np.zeros_like(base)
     for topic in np.flatnonzero(mix):
-        topic_load = apply(math.exp, base + noise + offset[topic])
+        topic_load = apply(math.exp, base + drift + offset[topic])
         mean_chance += mix[topic] * popularity.to_chances(topic_load, float(top_k))
     return mean_chance

@@ -33,10 +33,10 @@ class Swap:
     to_places: SHORT
 
 
-def renumber(numbers: NUMBERS, of: NUMBERS, images: NUMBERS) -> NUMBERS:
-    """The numbers, each that is in the ascending `of` replaced by its counterpart in `images`."""
-    positions = np.minimum(np.searchsorted(of, numbers), max(of.size - 1, 0))
-    return np.where(of[positions] == numbers, images[positions], numbers) if of.size else numbers
+def map_numbers(numbers: NUMBERS, old: NUMBERS, new: NUMBERS) -> NUMBERS:
+    """`numbers`, those in `old` (ascending) replaced by the ones at their positions in `new`."""
+    positions = np.minimum(np.searchsorted(old, numbers), max(old.size - 1, 0))
+    return np.where(old[positions] == numbers, new[positions], numbers) if old.size else numbers
 
 
 def as_int32(numbers: NUMBERS) -> SHORT:
@@ -46,83 +46,87 @@ def as_int32(numbers: NUMBERS) -> SHORT:
 
 @cached_by_network
 def swap_of(net: Network, ours: tuple[int, ...], theirs: tuple[int, ...]) -> Swap | None:
-    """Exchange of vertices `ours`, and all around them, with `theirs`; None if wiring differs."""
-    image = np.full(len(net.vertices), -1)
-    mapped, front, images = 0, np.array(ours), np.array(theirs)
-    while front.size:
-        image[front], image[images] = images, front
-        mapped += front.size
-        if (image[front] != images).any() or (image[images] != front).any() or mapped > MOST_MOVED:
+    """The exchange of vertices `ours` with `theirs`, and of the neighbours that must move with
+    them, which leaves the network as it is; None if none is found."""
+    image = np.full(len(net.vertices), -1)  # of each vertex; -1: none yet
+    moved_count, added, added_images = 0, np.array(ours), np.array(theirs)
+    while added.size:
+        image[added], image[added_images] = added_images, added
+        moved_count += added.size
+        is_wrong = (image[added] != added_images) | (image[added_images] != added)
+        if is_wrong.any() or moved_count > MOST_MOVED:
             return None
-        neighbours = _neighbours(net, image, front, images)
-        if neighbours is None:
+        neighbour_pairs = _pair_neighbours(net, image, added, added_images)
+        if neighbour_pairs is None:
             return None
-        front, images = neighbours
-    vertices = np.flatnonzero((image >= 0) & (image != np.arange(image.size)))
-    is_touched = np.zeros(net.tail.size, bool)
-    for links_of in net.link_lists:
-        is_touched[links_of.at(vertices)[0]] = True
-    links = np.flatnonzero(is_touched)
+        added, added_images = neighbour_pairs
+    moved = np.flatnonzero((image >= 0) & (image != np.arange(image.size)))
+    is_at_moved = np.zeros(net.tail.size, bool)
+    for link_lists in net.link_lists:
+        is_at_moved[link_lists.at(moved)[0]] = True
+    links = np.flatnonzero(is_at_moved)
     image = np.where(image < 0, np.arange(image.size), image)
     image_links = net.links_between(image[net.tail[links]], image[net.head[links]])
-    same_kind = (image_links >= 0) & (net.link_kinds[links] == net.link_kinds[image_links])
-    same_ends = net.vertex_kinds[vertices] == net.vertex_kinds[image[vertices]]
-    if not (same_kind.all() and same_ends.all() and _whole_nodes(net, vertices, image[vertices])):
+    is_like = (image_links >= 0) & (net.link_kinds[links] == net.link_kinds[image_links])
+    has_kind = net.vertex_kinds[moved] == net.vertex_kinds[image[moved]]
+    if not (is_like.all() and has_kind.all() and _moves_whole_nodes(net, moved, image[moved])):
         return None
     place_pairs = [np.concatenate([net.leaves[k], net.enters[k]]) for k in (links, image_links)]
-    is_touched = place_pairs[0] >= 0
-    places = _pairs(place_pairs[0][is_touched], place_pairs[1][is_touched], len(net.places))
-    return Swap(*map(as_int32, (vertices, image[vertices], links, image_links, *places)))
+    has_place = place_pairs[0] >= 0
+    places = _distinct_pairs(place_pairs[0][has_place], place_pairs[1][has_place], len(net.places))
+    return Swap(*map(as_int32, (moved, image[moved], links, image_links, *places)))
 
 
-def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[INTS, INTS] | None:
-    """Vertices next to `front` that have no image yet, and their images, neighbours of `others`;
-    both are entered in `image`. None where links differ."""
-    neighbours = []
-    for links_of, ends in zip(net.link_lists, (net.head, net.tail), strict=True):
-        (our_links, degrees), (their_links, their_degrees) = links_of.at(front), links_of.at(others)
+def _pair_neighbours(
+    net: Network, image: INTS, ours: INTS, theirs: INTS
+) -> tuple[INTS, INTS] | None:
+    """Pair the neighbours of vertices `ours` that have no image yet with neighbours of `theirs`:
+    both lists, also entered in `image` (i8[vertices], -1: none). None where links differ."""
+    pair_lists = []
+    for lists, far_end in zip(net.link_lists, (net.head, net.tail), strict=True):
+        (our_links, degrees), (their_links, their_degrees) = lists.at(ours), lists.at(theirs)
         if (degrees != their_degrees).any():
             return None
-        pair = np.repeat(np.arange(front.size), degrees)
-        keys, other_keys = (pair * image.size + ends[links] for links in (our_links, their_links))
+        pair = np.repeat(np.arange(ours.size), degrees)  # number of it, of each link
+        keys = [pair * image.size + far_end[links] for links in (our_links, their_links)]
         _, shared_positions, their_positions = np.intersect1d(
-            keys, other_keys, assume_unique=True, return_indices=True
+            keys[0], keys[1], assume_unique=True, return_indices=True
         )
         # A shared neighbour that is linked otherwise to the other vertex is exchanged, too: with
         # uplinks dealt in turn, two groups of nodes have their wider links to different switches.
         shared_links = our_links[shared_positions]
         same_kind = net.link_kinds[shared_links] == net.link_kinds[their_links[their_positions]]
-        shared_vertices = ends[shared_links[same_kind]]
+        shared_vertices = far_end[shared_links[same_kind]]
         shared_vertices = shared_vertices[image[shared_vertices] < 0]
         image[shared_vertices] = shared_vertices
-        open_links = [np.flatnonzero(image[ends[links]] < 0) for links in (our_links, their_links)]
-        if open_links[0].size != open_links[1].size:
+        link_columns = []  # of ours and theirs, for each link left: pair, kind of link, far end
+        for links in (our_links, their_links):
+            left = np.flatnonzero(image[far_end[links]] < 0)
+            left = left[np.lexsort((net.link_kinds[links[left]], pair[left]))]
+            link_columns.append((pair[left], net.link_kinds[links[left]], far_end[links[left]]))
+        (our_pairs, our_kinds, our_ends), (their_pairs, their_kinds, their_ends) = link_columns
+        has_same_pairs = np.array_equal(our_pairs, their_pairs)
+        if not (has_same_pairs and np.array_equal(our_kinds, their_kinds)):
             return None
-        columns_of = []
-        for links, free_links in zip((our_links, their_links), open_links, strict=True):
-            by_kind = free_links[np.lexsort((net.link_kinds[links[free_links]], pair[free_links]))]
-            columns_of.append((pair[by_kind], net.link_kinds[links[by_kind]], ends[links[by_kind]]))
-        columns = zip(columns_of[0][:2], columns_of[1][:2], strict=True)
-        if any((our_column != their_column).any() for our_column, their_column in columns):
-            return None
-        neighbours.append((columns_of[0][2], columns_of[1][2]))
-        image[columns_of[0][2]], image[columns_of[1][2]] = columns_of[1][2], columns_of[0][2]
-    vertices, images = (np.concatenate(pair_side) for pair_side in zip(*neighbours, strict=True))
-    _, first_index = np.unique(vertices, return_index=True)
+        pair_lists.append((our_ends, their_ends))
+        image[our_ends], image[their_ends] = their_ends, our_ends
+    vertices, images = (np.concatenate(pair_side) for pair_side in zip(*pair_lists, strict=True))
+    _, first_positions = np.unique(vertices, return_index=True)
     if (image[vertices] != images).any() or (image[images] != vertices).any():
         return None
-    return vertices[first_index], images[first_index]
+    return vertices[first_positions], images[first_positions]
 
 
-def _whole_nodes(net: Network, vertices: INTS, images: INTS) -> bool:
-    """Whether vertices that change their node do so with all of it, and to one node (`images`)."""
-    moves = net.node[vertices] != net.node[images]
-    nodes, moved_counts = np.unique(net.node[vertices[moves]], return_counts=True)
-    from_nodes, _ = _pairs(net.node[vertices[moves]], net.node[images[moves]] + 1, net.nodes + 1)
+def _moves_whole_nodes(net: Network, vertices: INTS, images: INTS) -> bool:
+    """Whether exchanging `vertices` for `images` moves whole nodes alone, each to one node."""
+    is_moved = net.node[vertices] != net.node[images]  # to another node
+    old_node, new_node = net.node[vertices[is_moved]], net.node[images[is_moved]]
+    nodes, moved_counts = np.unique(old_node, return_counts=True)
+    distinct_old, _ = _distinct_pairs(old_node, new_node + 1, net.nodes + 1)
     node_sizes = np.bincount(net.node[net.node >= 0], minlength=net.nodes)
-    return nodes.size == from_nodes.size and bool((node_sizes[nodes] == moved_counts).all())
+    return nodes.size == distinct_old.size and bool((node_sizes[nodes] == moved_counts).all())
 
 
-def _pairs(ours: INTS, theirs: INTS, count: int) -> tuple[INTS, INTS]:
-    """Distinct ordered pairs (ours, theirs), with theirs below `count`."""
-    return np.divmod(np.unique(ours * count + theirs), max(count, 1))
+def _distinct_pairs(first: INTS, second: INTS, limit: int) -> tuple[INTS, INTS]:
+    """The distinct pairs (first[i], second[i]), ascending, as two arrays; limit: above `second`."""
+    return np.divmod(np.unique(first * limit + second), max(limit, 1))

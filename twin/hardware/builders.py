@@ -28,36 +28,36 @@ def draw_clos(draft: Draft) -> None:
     """Draws CloudMatrix384's network: an L1 switch per sub-plane in every node, L2 switches between
     nodes. With `l2_levels` = 2 nodes form groups with their own L2 chips, half of whose ports lead
     to L3 chips; L2 chip i of every group is joined to the same L3 chips."""
-    s, per_rack = draft.s, draft.recipe.l2_chips_per_rack_and_sub_plane
-    chips = l2_chips_per_sub_plane(s, per_rack)
-    draft.about["l2_chips_per_sub_plane"] = chips
-    draft.add_nodes(lambda n: n // s.nodes if chips else n)
-    groups = math.ceil(s.nodes / nodes_per_group(s))
-    racks = math.ceil(chips / per_rack)
-    for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(chips * groups)):
-        rack = f"communication rack {(g * groups + i // chips) * racks + i % chips // per_rack}"
-        name = switch_name("L2", g, p, i)
-        draft.add(name, "l2", supernode=g, sub_plane=p, index=i, rack=rack)
-    l3_per_l2 = _l3_per_l2(s, groups) if chips and groups > 1 else 0
-    for g, p, l3 in product(range(s.supernodes), range(s.sub_planes), range(chips * l3_per_l2)):
+    s, rack_chips = draft.s, draft.recipe.l2_chips_per_rack_and_sub_plane
+    l2s = l2_chips_per_sub_plane(s, rack_chips)
+    draft.about["l2_chips_per_sub_plane"] = l2s
+    draft.add_nodes(lambda n: n // s.nodes if l2s else n)
+    group_count = math.ceil(s.nodes / nodes_per_group(s))
+    racks = math.ceil(l2s / rack_chips)
+    for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(l2s * group_count)):
+        rack = f"communication rack {(g * group_count + i // l2s) * racks + i % l2s // rack_chips}"
+        switch_label = switch_name("L2", g, p, i)
+        draft.add(switch_label, "l2", supernode=g, sub_plane=p, index=i, rack=rack)
+    l3_per_l2 = _l3_per_l2(s, group_count) if l2s and group_count > 1 else 0
+    for g, p, l3 in product(range(s.supernodes), range(s.sub_planes), range(l2s * l3_per_l2)):
         rack = f"communication rack L3 {g}.{l3 % l3_per_l2}"
-        name = switch_name("L3", g, p, l3)
-        draft.add(name, "l3", supernode=g, sub_plane=p, index=l3, rack=rack)
+        switch_label = switch_name("L3", g, p, l3)
+        draft.add(switch_label, "l3", supernode=g, sub_plane=p, index=l3, rack=rack)
     draft.add_networks()
     for n in range(s.all_nodes):
         draft.link_inside(n)
         group = n % s.nodes // nodes_per_group(s)
         switches = [(p, f"L1 {n}.{p}") for p in range(s.sub_planes)]
-        for i, links in deal_uplinks(n % s.nodes % nodes_per_group(s), s.l1_uplinks, chips):
+        for i, links in deal_uplinks(n % s.nodes % nodes_per_group(s), s.l1_uplinks, l2s):
             rate = links * draft.link_bytes_per_s
             for p, switch in switches:
-                upper = switch_name("L2", n // s.nodes, p, group * chips + i)
-                draft.link(switch, upper, "L1-L2", rate, p, links)
+                l2_chip = switch_name("L2", n // s.nodes, p, group * l2s + i)
+                draft.link(switch, l2_chip, "L1-L2", rate, p, links)
     uplinks = s.l2_ports_per_chip - nodes_per_group(s)  # of an L2 chip
-    for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(chips * groups)):
-        for j, links in deal_uplinks(i // chips, uplinks, l3_per_l2):
-            upper, rate = switch_name("L3", g, p, i % chips * l3_per_l2 + j), draft.link_bytes_per_s
-            draft.link(switch_name("L2", g, p, i), upper, "L2-L3", links * rate, p, links)
+    for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(l2s * group_count)):
+        for j, links in deal_uplinks(i // l2s, uplinks, l3_per_l2):
+            l3_chip, rate = switch_name("L3", g, p, i % l2s * l3_per_l2 + j), draft.link_bytes_per_s
+            draft.link(switch_name("L2", g, p, i), l3_chip, "L2-L3", links * rate, p, links)
 
 
 def nodes_per_group(s: Supernode) -> int:
@@ -87,7 +87,7 @@ def l2_chips_per_sub_plane(s: Supernode, step: int) -> int:
 
 @cache
 def switch_name(level: str, supernode: int, *place: int) -> str:
-    """Name of a switch by sub-plane and number: "L2 3.12", in the second supernode "L2 1:3.12"."""
+    """Name of a switch by level and numbers: "L2 3.12", in the second supernode "L2 1:3.12"."""
     joined_numbers = ".".join(map(str, place))
     return f"{level} {supernode}:{joined_numbers}" if supernode else f"{level} {joined_numbers}"
 
@@ -153,7 +153,8 @@ def grid_of(shape: Sequence[int], cell: int) -> tuple[int, ...]:
 
 
 def full_mesh_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
-    """Yield (cell, cell, links) of all pairs that differ in one coordinate only (nD full mesh)."""
+    """Yield (cell, cell, links) of all pairs of cells of a grid that differ in one coordinate (nD
+    full mesh); links: between two cells, by dimension."""
     for cell, (axis, length) in product(range(math.prod(shape)), enumerate(shape)):
         stride = math.prod(shape[:axis])  # from a cell to the next in this dimension
         for steps in range(1, length - cell // stride % length):
@@ -161,7 +162,7 @@ def full_mesh_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
 
 
 def torus_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
-    """Yield (cell, next cell, links) in each dimension, cyclic; two cells have one bundle."""
+    """Yield (cell, next cell, links) in each dimension, cyclic; links: of a pair, by dimension."""
     for cell, (axis, length) in product(range(math.prod(shape)), enumerate(shape)):
         stride, coordinate = math.prod(shape[:axis]), cell // math.prod(shape[:axis]) % length
         if length > 1 and (length > 2 or coordinate == 0):
@@ -169,15 +170,15 @@ def torus_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
 
 
 def dragonfly_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
-    """Yield (router, router, links) of groups of `shape[0]` fully joined routers; each has links[1]
-    links to other groups, dealt evenly over all pairs of the `shape[1]` groups (consecutive
-    arrangement). Raises HardwareError for too few links."""
+    """Yield (router, router, links) of groups of `shape[0]` routers joined by links[0] each; each
+    has links[1] links to other groups, dealt evenly over all pairs of the `shape[1]` groups
+    (consecutive arrangement). Raises HardwareError for too few links."""
     routers, groups = shape
     local_links, global_links = links
     for g, (lower_router, upper_router) in product(range(groups), combinations(range(routers), 2)):
         yield g * routers + lower_router, g * routers + upper_router, local_links
-    links_per_pair = routers * global_links // max(1, groups - 1)
-    if groups > 1 and links_per_pair < 1:
+    pair_links = routers * global_links // max(1, groups - 1)
+    if groups > 1 and pair_links < 1:
         raise HardwareError(
             f"a dragonfly of {groups} groups needs {groups - 1} links out of a group, {routers} "
             f"routers with {global_links} have {routers * global_links}: take fewer groups or more "
@@ -185,9 +186,9 @@ def dragonfly_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
         )
     for g, other in combinations(range(groups), 2):
         link_counts: Counter[tuple[int, int]] = Counter()
-        for k in range(links_per_pair):
-            our_router = ((other - g - 1) * links_per_pair + k) // max(1, global_links)
-            their_router = ((g - other - 1) % groups * links_per_pair + k) // max(1, global_links)
+        for k in range(pair_links):
+            our_router = ((other - g - 1) * pair_links + k) // max(1, global_links)
+            their_router = ((g - other - 1) % groups * pair_links + k) // max(1, global_links)
             ends = g * routers + our_router % routers, other * routers + their_router % routers
             link_counts[ends] += 1
         for (lower_router, upper_router), link_count in link_counts.items():
@@ -227,20 +228,20 @@ def _draw_mesh_of_nodes(draft: Draft) -> None:
     shape = shape_of(s, recipe, s.nodes)
     if recipe.scale_up == "dragonfly":
         local_links = shape[0] - 1
-        uplinks_left = s.l1_uplinks - local_links
-        links: list[int] = [1, uplinks_left]
-        if uplinks_left < 1 and shape[1] > 1:
-            raise _too_few_uplinks(s, local_links + 1)
+        global_links = s.l1_uplinks - local_links
+        links_of_axis: list[int] = [1, global_links]
+        if global_links < 1 and shape[1] > 1:
+            raise _too_few_uplinks_error(s, local_links + 1)
     else:
         links_per_axis = [n - 1 if recipe.scale_up == "full_mesh" else min(n - 1, 2) for n in shape]
         if s.l1_uplinks < sum(links_per_axis):
-            raise _too_few_uplinks(s, sum(links_per_axis))
-        links = [s.l1_uplinks // sum(links_per_axis)] * len(shape)
-        unused_links = s.l1_uplinks % sum(links_per_axis)
+            raise _too_few_uplinks_error(s, sum(links_per_axis))
+        links_of_axis = [s.l1_uplinks // sum(links_per_axis)] * len(shape)
+        spare_links = s.l1_uplinks % sum(links_per_axis)
         for k, count in enumerate(links_per_axis):  # what is left over makes whole dimensions wider
-            if count and unused_links >= count:
-                links[k] += 1
-                unused_links -= count
+            if count and spare_links >= count:
+                links_of_axis[k] += 1
+                spare_links -= count
     draft.add_nodes(lambda n: n // s.nodes)
     for n in range(s.all_nodes):
         for plane in range(s.sub_planes):
@@ -248,7 +249,7 @@ def _draw_mesh_of_nodes(draft: Draft) -> None:
     draft.add_networks()
     for n in range(s.all_nodes):
         draft.link_inside(n)
-    pairs = list(PAIRS[recipe.scale_up](shape, links))
+    pairs = list(PAIRS[recipe.scale_up](shape, links_of_axis))
     for g, (node_a, node_b, count) in product(range(s.supernodes), pairs):
         for plane in range(s.sub_planes):
             draft.link(
@@ -257,7 +258,7 @@ def _draw_mesh_of_nodes(draft: Draft) -> None:
             )  # fmt: skip
 
 
-def _too_few_uplinks(s: Supernode, needed: int) -> HardwareError:
+def _too_few_uplinks_error(s: Supernode, needed: int) -> HardwareError:
     """HardwareError for L1 switches with fewer uplinks than neighbours."""
     return HardwareError(
         f"supernode.l1_uplinks = {s.l1_uplinks} are fewer than the {needed} neighbours of an L1 "
@@ -269,30 +270,30 @@ def _draw_mesh_of_npus(draft: Draft) -> None:
     """Draws a mesh or torus of NPUs, each with a port that forwards; racks may be joined too."""
     s, recipe = draft.s, draft.recipe
     is_node_mesh = s.scale_up == "node"
-    cells = s.npus_per_node if is_node_mesh else s.nodes * s.npus_per_node
-    cells_per_rack = recipe.nodes_per_rack * s.npus_per_node if recipe.racks_across else cells
-    shape = shape_of(s, recipe, min(cells, cells_per_rack))
+    cell_count = s.npus_per_node if is_node_mesh else s.nodes * s.npus_per_node
+    cells_per_rack = recipe.nodes_per_rack * s.npus_per_node if recipe.racks_across else cell_count
+    grid_shape = shape_of(s, recipe, min(cell_count, cells_per_rack))
     nodes_per_domain = 1 if is_node_mesh else s.nodes
     draft.add_nodes(lambda n: n // nodes_per_domain, switches=False, ports=True)
-    pairs = list(PAIRS[recipe.scale_up](shape, recipe.links or (1,) * len(shape)))
+    pairs = list(PAIRS[recipe.scale_up](grid_shape, recipe.links or (1,) * len(grid_shape)))
     if recipe.racks_across:
         _add_rack_switches(draft)
     draft.add_networks()
-    links_per_cell = [0] * math.prod(shape)
+    links_per_cell = [0] * math.prod(grid_shape)
     for cell_a, cell_b, link_count in pairs:
         links_per_cell[cell_a] += link_count
         links_per_cell[cell_b] += link_count
     for npu in range(s.npus):
         n, index = divmod(npu, s.npus_per_node)
-        port, cell = f"port {n}.{index}", npu % math.prod(shape)
-        draft.vertices[port]["grid"] = grid_of(shape, cell)
+        port, cell = f"port {n}.{index}", npu % math.prod(grid_shape)
+        draft.vertices[port]["grid"] = grid_of(grid_shape, cell)
         draft.link_package(n, index)
         port_links = links_per_cell[cell] + s.sub_planes * bool(recipe.racks_across)
         dies_per_npu = draft.recipe_of(n).dies_per_npu
         for die in range(dies_per_npu):
             rate = max(1, port_links) * draft.die_link_bytes_per_s(n) / dies_per_npu
             draft.link(f"die {n}.{index}.{die}", port, "die-port", rate, links=max(1, port_links))
-    for first_npu in range(0, s.npus, math.prod(shape)):
+    for first_npu in range(0, s.npus, math.prod(grid_shape)):
         for cell_a, cell_b, link_count in pairs:
             port_a, port_b = (divmod(first_npu + c, s.npus_per_node) for c in (cell_a, cell_b))
             draft.link(
@@ -327,14 +328,14 @@ def _rack_counts(draft: Draft) -> tuple[int, int]:
     """Number of racks of a supernode, and of a pod. Raises HardwareError unless all are whole."""
     s = draft.s
     racks, remainder = divmod(s.nodes, draft.recipe.nodes_per_rack)
-    per_pod = math.prod(draft.recipe.racks_across)
-    if remainder or (racks > 1 and racks % per_pod):
+    pod_racks = math.prod(draft.recipe.racks_across)
+    if remainder or (racks > 1 and racks % pod_racks):
         rack_nodes = draft.recipe.nodes_per_rack
         raise HardwareError(
             f"supernode.nodes = {s.nodes} are not whole racks of {rack_nodes} nodes in whole pods "
-            f"of {per_pod} racks: take {rack_nodes}, or multiples of {rack_nodes * per_pod}"
+            f"of {pod_racks} racks: take {rack_nodes}, or multiples of {rack_nodes * pod_racks}"
         )
-    return racks, per_pod
+    return racks, pod_racks
 
 
 def _link_racks(draft: Draft) -> None:
@@ -375,9 +376,9 @@ def plan_of_recipe(s: Supernode, recipe: Recipe) -> Plan:
     """Plan of the machine of a recipe; raises HardwareError if it cannot be wired."""
     links_per_die = max(s.sub_planes, sum(recipe.links or (0,)))
     most_dies = max(kind_recipe.dies_per_npu for kind_recipe in (recipe, *recipe.further))
-    links_at_least = s.npus * most_dies * (links_per_die + 2)
-    if links_at_least > MOST_LINKS:
-        raise too_large_error(links_at_least)
+    least_links = s.npus * most_dies * (links_per_die + 2)
+    if least_links > MOST_LINKS:
+        raise too_large_error(least_links)
     draft = Draft(s, recipe)
     SCALE_UP[recipe.scale_up](draft)
     SCALE_OUT[recipe.scale_out](draft)
@@ -397,24 +398,24 @@ def draw_unified(draft: Draft) -> None:
 def draw_rails(draft: Draft) -> None:
     """Draws a rail-optimised fat tree: NIC i of a pod's nodes on leaf i, leaves on all spines."""
     supernode, recipe = draft.s, draft.recipe
-    most_dies = max(kind_recipe.dies_per_npu for kind_recipe in (recipe, *recipe.further))
-    nics = supernode.npus_per_node * most_dies
-    pods = math.ceil(supernode.all_nodes / recipe.nodes_per_pod)
-    for pod in range(pods):
-        for nic in range(nics):
+    dies_per_npu = max(kind_recipe.dies_per_npu for kind_recipe in (recipe, *recipe.further))
+    rails = supernode.npus_per_node * dies_per_npu
+    pod_count = math.ceil(supernode.all_nodes / recipe.nodes_per_pod)
+    for pod in range(pod_count):
+        for nic in range(rails):
             draft.add(f"leaf {pod}.{nic}", "leaf", index=nic)
         for k in range(recipe.spines):
             draft.add(f"spine {pod}.{k}", "spine", index=k)
     draft.link_nics(lambda n, die: (f"leaf {n // recipe.nodes_per_pod}.{die}", "NIC-leaf"))
     # Non-blocking: a leaf's uplinks carry what the nodes of a whole pod send into it.
-    nic_bytes_per_s = supernode.rdma_gb_per_s_per_npu * 1e9 / most_dies
+    nic_bytes_per_s = supernode.rdma_gb_per_s_per_npu * 1e9 / dies_per_npu
     up_rate = recipe.nodes_per_pod * nic_bytes_per_s / recipe.spines
     cables = max(1, recipe.nodes_per_pod // recipe.spines)
-    for pod, k in product(range(pods), range(recipe.spines)):
-        for nic in range(nics):
+    for pod, k in product(range(pod_count), range(recipe.spines)):
+        for nic in range(rails):
             draft.link(f"leaf {pod}.{nic}", f"spine {pod}.{k}", "leaf-spine", up_rate, links=cables)
         draft.link(
-            f"spine {pod}.{k}", "RDMA network", "spine-RDMA", nics * up_rate, links=nics * cables
+            f"spine {pod}.{k}", "RDMA network", "spine-RDMA", rails * up_rate, links=rails * cables
         )
 
 

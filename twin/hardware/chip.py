@@ -48,8 +48,8 @@ def load_chip(facts: Facts, name: str) -> Chip:
     """The chip of that name; raises HardwareError listing the known ones."""
     known_chips = facts.names("chips")
     if name not in known_chips:
-        listed = ", ".join(known_chips)
-        raise HardwareError(f"supernode.chip = {name!r} is not known: take one of {listed}")
+        chip_names = ", ".join(known_chips)
+        raise HardwareError(f"supernode.chip = {name!r} is not known: take one of {chip_names}")
     path = f"chips.{name}"
     dies_per_npu = facts.count(f"{path}.dies_per_npu")
     if dies_per_npu < 1:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from twin.hardware.network import cached_answer
-from twin.hardware.walks import FLOATS, INTS, Walks, numbering
+from twin.hardware.walks import FLOATS, INTS, Walks, number_values
 from twin.kernels.rng import stream_key, uniforms
 
 # Balls of all placements together, and numbers of placements: many flows lie alike, few do not.
@@ -55,7 +55,7 @@ class Flows:
     ends: Side
     each: bool
     same_domain: bool | None  # takes pairs of one domain only, of two only, or (None) all
-    beyond: float  # far bytes take 1 / beyond as long
+    far_rate: float  # far bytes take 1 / far_rate as long
 
     @property
     def most_flows(self) -> int:
@@ -77,20 +77,19 @@ class Flows:
 
     def digest(self) -> bytes:
         """SHA-1 of all that decides which links flows take; equal for ends at equivalent places."""
-        digest = hashlib.sha1(f"{self.each} {self.same_domain} {self.beyond}".encode(),
-                               usedforsecurity=False)  # fmt: skip
-        for of_rows, of_ends in ((self.rows.vertex, self.ends.vertex),
-                                 (self.rows.node, self.ends.node),
-                                 (self.rows.domain, self.ends.domain)):  # fmt: skip
-            digest.update(numbering(np.concatenate([of_rows, of_ends]))[0].data)
+        sha1 = hashlib.sha1(f"{self.each} {self.same_domain} {self.far_rate}".encode(),
+                             usedforsecurity=False)  # fmt: skip
+        for name in ("vertex", "node", "domain"):
+            numbers = [getattr(side, name) for side in (self.rows, self.ends)]
+            sha1.update(number_values(np.concatenate(numbers))[0].data)
         for side in (self.rows, self.ends):
             for column in (side.group, side.rank, side.amount):
-                digest.update(np.ascontiguousarray(column).data)
-        return digest.digest()
+                sha1.update(np.ascontiguousarray(column).data)
+        return sha1.digest()
 
     def random_placements(self, first: int, draws: int) -> Iterator[tuple[INTS, INTS, INTS]]:
-        """Yield random placements first to first + draws - 1 in pieces: for each flow the number of
-        its placement (from 0), of its row and of its end, i8[flows] each."""
+        """Yield random placements, numbers first to first + draws - 1, in pieces: for each flow the
+        number of its placement (from 0), of its row and of its end, i8[flows] each."""
         row_count, end_count = self.rows.vertex.size, self.ends.vertex.size
         if self.each:
             flow_count = min(row_count, end_count)
@@ -109,9 +108,9 @@ class Flows:
             placement, row, end = (grid.ravel() for grid in np.meshgrid(*index_axes, indexing="ij"))
             yield placement, row, end
 
-    def sizes(self, row: INTS, end: INTS) -> FLOATS:
-        """Bytes of the flows from each row to its end; bytes that leave the node are multiplied by
-        their longer time per byte. 0 for pairs without a flow. Single transfers have one size."""
+    def flow_sizes(self, row: INTS, end: INTS) -> FLOATS:
+        """Bytes of the flows from each of `row` to its `end`, f8; those that leave the node count 1
+        / far_rate times. 0: a pair without a flow. Single transfers have one size."""
         rows, ends = self.rows, self.ends
         flow_bytes = rows.amount[row] * ends.amount[end]
         if self.each:
@@ -123,7 +122,7 @@ class Flows:
             is_same_domain = rows.domain[row] == ends.domain[end]
             flow_bytes = np.where(is_same_domain == self.same_domain, flow_bytes, 0.0)
         is_same_node = (rows.node[row] == ends.node[end]) & (rows.node[row] >= 0)
-        return np.asarray(np.where(is_same_node, flow_bytes, flow_bytes / self.beyond))
+        return np.asarray(np.where(is_same_node, flow_bytes, flow_bytes / self.far_rate))
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,11 +138,12 @@ class _Hashing:
     """Possible paths of flows: the even split as chances, and the links as bins."""
 
     def __init__(self, walks: Walks, paths: Paths) -> None:
+        """walks: those of the demand; paths: the links on them."""
         self.walks, self.members, self.cables = walks, paths.members, paths.cables
-        bin_counts = paths.members[walks.tail] * paths.members[walks.head] * paths.cables
-        self.base = np.cumsum(bin_counts) - bin_counts
-        self.bins = int(bin_counts.sum())
-        self.cable_rate = paths.capacity / bin_counts  # of one cable
+        cable_counts = paths.members[walks.tail] * paths.members[walks.head] * paths.cables
+        self.base = np.cumsum(cable_counts) - cable_counts
+        self.bins = int(cable_counts.sum())
+        self.cable_rate = paths.capacity / cable_counts  # of one cable
         self.levels = []
         even_shares = walks.shares_by_capacity(paths.capacity, paths.members)
         for level, shares in zip(walks.levels, even_shares, strict=True):
@@ -157,11 +157,11 @@ class _Hashing:
             end_rows = level.end[is_shortest], level.row[is_shortest]
             self.arrival[end_rows] = level.state[is_shortest]
 
-    def walk(self, flows: Flows, number: INTS, row: INTS, end: INTS) -> Iterator[tuple[INTS, INTS]]:
-        """Follow flows back from their ends: yield, for each hop, positions in `row` of the flows
-        that cross a link there, and their cables. number: of each flow, for its random choices."""
-        groups = flows.ends.group[end], flows.rows.group[row]
-        path_hops, flow_state = self.walks.hops[groups], self.arrival[groups].copy()
+    def follow(self, flows: Flows, ids: INTS, row: INTS, end: INTS) -> Iterator[tuple[INTS, INTS]]:
+        """Follow flows back from each one's `end` to its `row`: yield, for each hop, positions in
+        `row` of the flows that cross a link there, and their cables. ids: of random choices."""
+        end_and_row = flows.ends.group[end], flows.rows.group[row]
+        path_hops, flow_state = self.walks.hops[end_and_row], self.arrival[end_and_row].copy()
         number_in_group = flows.ends.rank[end]  # of the head of each flow's next link
         for hop in range(len(self.levels), 0, -1):
             flow_ids = np.flatnonzero(path_hops >= hop)
@@ -169,7 +169,7 @@ class _Hashing:
 
             def chance(of: str, at: INTS = flow_ids, hop: int = hop) -> FLOATS:
                 """Uniform random number of each of the flows `at` for one choice (`of`)."""
-                return uniforms(stream_key(0, f"{of} at hop {hop}"), number[at])
+                return uniforms(stream_key(0, f"{of} at hop {hop}"), ids[at])
 
             state = flow_state[flow_ids]
             level_step = last_step[state]
@@ -193,30 +193,30 @@ class _Hashing:
 
     def seconds(self, flows: Flows, first: int, draws: int) -> FLOATS:
         """Seconds until each of `draws` placements from `first` on, or each transfer, is done."""
-        busy_s, ends_count = np.zeros(draws * self.bins), flows.ends.vertex.size
+        cable_s, ends_count = np.zeros(draws * self.bins), flows.ends.vertex.size
         cable_bytes_per_s = np.repeat(self.cable_rate, np.diff(np.append(self.base, self.bins)))
         hop_landings: list[tuple[INTS, INTS]] = []
         flow_bytes = np.zeros(0)
         for flow_columns in flows.random_placements(first, draws):
-            flow_bytes = flows.sizes(*flow_columns[1:])
+            flow_bytes = flows.flow_sizes(*flow_columns[1:])
             draw_number, row, end = (column[flow_bytes > 0.0] for column in flow_columns)
             flow_bytes = flow_bytes[flow_bytes > 0.0]
             flow_id = ((first + draw_number) * flows.rows.vertex.size + row) * ends_count + end
-            for hop_flows, cable in self.walk(flows, flow_id, row, end):
+            for hop_flows, cable in self.follow(flows, flow_id, row, end):
                 bin_index = draw_number[hop_flows] * self.bins + cable
                 sent_s = flow_bytes[hop_flows] / cable_bytes_per_s[cable]
-                busy_s += np.bincount(bin_index, sent_s, busy_s.size)
+                cable_s += np.bincount(bin_index, sent_s, cable_s.size)
                 if flows.each:
                     hop_landings.append((hop_flows, bin_index))
         if not flows.each:
-            return np.asarray(busy_s.reshape(draws, self.bins).max(axis=1, initial=0.0))
+            return np.asarray(cable_s.reshape(draws, self.bins).max(axis=1, initial=0.0))
         flow_s = np.zeros(flow_bytes.size)
         for hop_flows, bin_index in hop_landings:
-            flow_s[hop_flows] = np.maximum(flow_s[hop_flows], busy_s[bin_index])
+            flow_s[hop_flows] = np.maximum(flow_s[hop_flows], cable_s[bin_index])
         return flow_s
 
 
-_collisions: dict[bytes, Collision] = {}  # problem -> answer, as `spread.spread` holds its own
+_collisions: dict[bytes, Collision] = {}  # problem -> answer, as `spread` holds its own
 KNOWN = 64
 
 
@@ -227,7 +227,7 @@ def collision(walks: Walks, paths: Paths, flows: Flows, even_bytes: FLOATS) -> C
     fullest_link_s = float((even_bytes / paths.capacity).max(initial=0.0))
     if fullest_link_s <= 0.0:
         return Collision()
-    problem_key = walks.digest(paths.capacity, flows.beyond, False) + flows.digest()
+    problem_key = walks.digest(paths.capacity, flows.far_rate, False) + flows.digest()
     problem_key += paths.members.tobytes() + paths.cables.tobytes()
     return cached_answer(
         _collisions, problem_key,
@@ -238,11 +238,11 @@ def collision(walks: Walks, paths: Paths, flows: Flows, even_bytes: FLOATS) -> C
 def _collision_of_draws(hashing: _Hashing, flows: Flows, fullest_link_s: float) -> Collision:
     """Mean, 99th percentile and number of flows of a collision, over random placements;
     fullest_link_s: seconds of the fullest link by the even split."""
-    placements = int(np.clip(BALLS // flows.most_flows, FEWEST, MOST))
-    at_once = int(np.clip(min(BALLS // flows.most_flows, BINS // hashing.bins), 1, placements))
+    draws = int(np.clip(BALLS // flows.most_flows, FEWEST, MOST))
+    chunk_draws = int(np.clip(min(BALLS // flows.most_flows, BINS // hashing.bins), 1, draws))
     factors = np.concatenate([
-        hashing.seconds(flows, first_draw, min(at_once, placements - first_draw)) / fullest_link_s
-        for first_draw in range(0, placements, at_once)
+        hashing.seconds(flows, first_draw, min(chunk_draws, draws - first_draw)) / fullest_link_s
+        for first_draw in range(0, draws, chunk_draws)
     ])  # fmt: skip
     if flows.each:  # one that keeps clear of the fullest link is as fast as by the even split
         factors = np.maximum(factors, 1.0)

@@ -33,19 +33,19 @@ def _load(
     net: Network, senders: Side, receivers: Side, planes: Sequence[str], operation: Operation,
     flows: Whole = "pairs",
 ) -> Load:  # fmt: skip
-    """Load of the demand between two sides, each of vertices and the amounts of these."""
+    """Load of the demand between two sides, each a tuple of vertices and one of their amounts."""
     (out_ends, out), (in_ends, into) = senders, receivers
     return load_of(net, Demand(out_ends, in_ends, out, into, tuple(planes), operation, flows))
 
 
 def _side(ends: INTS, amount: float | None = None) -> Side:
     """A side of a demand: vertices, each with an amount, by default equal shares of sum 1."""
-    of_each = 1.0 / max(ends.size, 1) if amount is None else amount
-    return tuple(ends.tolist()), (of_each,) * ends.size
+    each_amount = 1.0 / max(ends.size, 1) if amount is None else amount
+    return tuple(ends.tolist()), (each_amount,) * ends.size
 
 
 @cached_by_network
-def _side_of(net: Network, dies: tuple[int, ...]) -> Side:
+def _dies_side(net: Network, dies: tuple[int, ...]) -> Side:
     """Dies, with equal shares, as a side of a demand; equal arguments share one object."""
     return _side(die_vertices(net, dies))
 
@@ -68,7 +68,7 @@ def exchange_load(
 
 
 def _is_one_package(net: Network, at: INTS) -> bool:
-    """Whether dies (vertices `at`) belong to one NPU and links in its package join each to each."""
+    """Whether vertices `ends` are dies of one NPU and links in its package join each to each."""
     packages = {(net.vertex_data[die]["node"], net.vertex_data[die]["npu"]) for die in at.tolist()}
     if len(packages) > 1:
         return False
@@ -81,26 +81,26 @@ def pool_load(
     operation: Operation = "read",
 ) -> tuple[Load, INTS] | None:  # fmt: skip
     """Load of reading blocks from (or writing them to) the DRAM of the CPUs of `nodes` (default:
-    all), and these nodes; None without any node or die. Blocks are spread over reachable nodes by
-    their DRAM (consistent hashing), and over a node's CPUs by their links."""
-    readers = _side_of(net, tuple(dies))
-    reader_nodes = set(net.node[list(readers[0])].tolist())
-    node_key, cut_off = None if nodes is None else tuple(nodes), frozenset[int]()
-    while readers[0]:
-        lenders = _memory_servers(net, node_key, cut_off)
-        if lenders is None:
+    all), and the nodes that take part; None without any node or die. Blocks are spread over
+    reachable nodes by their DRAM (consistent hashing), and over a node's CPUs by their links."""
+    dies_side = _dies_side(net, tuple(dies))
+    own_nodes = set(net.node[list(dies_side[0])].tolist())
+    node_key, lost_nodes = None if nodes is None else tuple(nodes), frozenset[int]()
+    while dies_side[0]:
+        servers = _memory_servers(net, node_key, lost_nodes)
+        if servers is None:
             return None
-        dram_nodes, cpus = lenders
+        dram_nodes, cpus = servers
         is_read = operation == "read"
-        sides = (cpus, readers) if is_read else (readers, cpus)
+        sides = (cpus, dies_side) if is_read else (dies_side, cpus)
         load = _load(net, *sides, WAYS[plane], operation)
-        newly_cut = {int(net.node[pair[0 if is_read else 1]]) for pair in load.unreached}
-        if not newly_cut:
+        newly_lost = {int(net.node[pair[0 if is_read else 1]]) for pair in load.unreached}
+        if not newly_lost:
             return load, dram_nodes
-        far_nodes = set(dram_nodes.tolist()) - reader_nodes
-        if far_nodes and not far_nodes - newly_cut:
+        far_nodes = set(dram_nodes.tolist()) - own_nodes
+        if far_nodes and not far_nodes - newly_lost:
             return None  # it is the dies that are cut off
-        cut_off |= newly_cut
+        lost_nodes |= newly_lost
     return None
 
 
@@ -117,49 +117,49 @@ def dram(net: Network, nodes: Sequence[int]) -> float:
 
 
 def equal_parts(net: Network, nodes: Sequence[int] | INTS) -> INTS:
-    """Node of each of the equal parts, as few as possible, that divide the DRAM of these nodes."""
+    """Nodes' DRAM divided into equal parts, as few as possible: node of each part, i8[parts]."""
     node_numbers = np.asarray(nodes, np.int64)
-    cpus = net.cpus[node_numbers]
-    return np.repeat(node_numbers, cpus // max(1, np.gcd.reduce(cpus, initial=0)))
+    cpu_counts = net.cpus[node_numbers]
+    return np.repeat(node_numbers, cpu_counts // max(1, np.gcd.reduce(cpu_counts, initial=0)))
 
 
 @cached_by_network
 def _memory_servers(
     net: Network, nodes: tuple[int, ...] | None, lost_nodes: frozenset[int]
 ) -> tuple[INTS, Side] | None:
-    """Nodes with memory servers; their CPUs, each with its share of the bytes; None without.
+    """Nodes with memory servers; their CPUs, each with its share of all blocks; None without.
     nodes: None for all; lost_nodes: nodes left out."""
     cpus = net.of_kind("cpu")
-    rates = net.rates_out("ub")[cpus]
+    cpu_rates = net.rates_out("ub")[cpus]
     if nodes is not None:
-        rates = np.where(np.isin(net.node[cpus], np.asarray(nodes)), rates, 0.0)
-    rates = np.where(np.isin(net.node[cpus], list(lost_nodes)), 0.0, rates)
-    if not rates.any():
+        cpu_rates = np.where(np.isin(net.node[cpus], np.asarray(nodes)), cpu_rates, 0.0)
+    cpu_rates = np.where(np.isin(net.node[cpus], list(lost_nodes)), 0.0, cpu_rates)
+    if not cpu_rates.any():
         return None
-    node_rates = np.bincount(net.node[cpus], rates)
+    node_rates = np.bincount(net.node[cpus], cpu_rates)
     dram_nodes = np.flatnonzero(node_rates)
-    is_lending = rates > 0.0
+    is_lending = cpu_rates > 0.0
     cpu_node = net.node[cpus][is_lending]
-    dram_ratio = net.cpus[dram_nodes].sum() / net.cpus[cpu_node]  # of all nodes to a CPU's node
-    cpu_shares = rates[is_lending] / node_rates[cpu_node] / dram_ratio
+    node_parts = net.cpus[dram_nodes].sum() / net.cpus[cpu_node]  # of all nodes to a CPU's node
+    cpu_shares = cpu_rates[is_lending] / node_rates[cpu_node] / node_parts
     return dram_nodes, (tuple(cpus[is_lending].tolist()), tuple(cpu_shares.tolist()))
 
 
 @cached_by_network
 def server_ports(net: Network, read: Pattern, plane: str) -> tuple[BOOLS, BOOLS]:
-    """Whether each link of a pool read's pattern is the port of its node; whether it is on the
-    server's side, bool[links]. A server's port is the narrowest of the links that only it sends
-    over: into its node's DPU and NICs, out of the node, and, but for VPC, out of its CPUs."""
+    """Of each link of a pool read's pattern: whether it is the port of its node, and whether it is
+    on the server's side, bool[links]. A server's port is the narrowest of the links that only it
+    sends over: into its node's DPU and NICs, out of the node, and, but for VPC, out of its CPUs."""
     tail, head = net.tail[read.links], net.head[read.links]
     tail_node = net.node[tail]
     port_vertices = np.concatenate([net.of_kind("qingtian"), net.of_kind("nic")])
     is_server_side = (tail_node >= 0) & ((net.node[head] < 0) | np.isin(head, port_vertices))
     if plane != "vpc":  # what comes from there goes through a CPU of the reader's node
         is_server_side |= np.isin(tail, net.of_kind("cpu"))
-    rate_bound = net.capacity[read.links] / read.amounts
-    narrowest_rate = np.full(net.nodes, np.inf)
-    np.minimum.at(narrowest_rate, tail_node[is_server_side], rate_bound[is_server_side])
-    return is_server_side & (rate_bound <= narrowest_rate[tail_node] * (1.0 + 1e-9)), is_server_side
+    rate_limit = net.capacity[read.links] / read.amounts
+    least_rate = np.full(net.nodes, np.inf)
+    np.minimum.at(least_rate, tail_node[is_server_side], rate_limit[is_server_side])
+    return is_server_side & (rate_limit <= least_rate[tail_node] * (1.0 + 1e-9)), is_server_side
 
 
 def kv_load(
@@ -171,7 +171,7 @@ def kv_load(
     if not len(out_dies) or not len(in_dies):
         raise HardwareError("a hand-off needs at least one die that sends and one that receives")
     planes = ("ub", "rdma") if plane == "ub" else (plane,)
-    sides = _side_of(net, tuple(out_dies)), _side_of(net, tuple(in_dies))
+    sides = _dies_side(net, tuple(out_dies)), _dies_side(net, tuple(in_dies))
     return _load(net, *sides, planes, "write", flows)
 
 
@@ -179,7 +179,7 @@ def storage_read(net: Network, dies: Sequence[int]) -> Load:
     """Load of reading volumes and objects (EVS, OBS) over the VPC plane into `dies`."""
     if not len(dies):
         raise HardwareError("storage is read into at least one die")
-    return _load(net, _side(net.of_kind("vpc")), _side_of(net, tuple(dies)), ("vpc",), "read")
+    return _load(net, _side(net.of_kind("vpc")), _dies_side(net, tuple(dies)), ("vpc",), "read")
 
 
 def _cpus_at_storage(net: Network) -> INTS:
@@ -209,7 +209,7 @@ def memory_read(net: Network, dies: Sequence[int]) -> Load | None:
 
 
 def one_to_others(net: Network, die: int, plane: str, operation: Operation = "write") -> Load:
-    """Load of one die that sends equally to every reachable die of other nodes."""
+    """Load of one die that sends equally to every die of other nodes that it reaches on a plane."""
     sender = die_vertices(net, [die])
     reachable_dies = net.dies[(net.dies != sender[0]) & net.reachable(plane, sender)[net.dies]]
     receivers = reachable_dies[net.node[reachable_dies] != net.node[sender[0]]]

@@ -21,6 +21,7 @@ class Draft:
     """A machine under construction: the common parts, and links that builders add."""
 
     def __init__(self, s: Supernode, recipe: Recipe) -> None:
+        """s: what is built; recipe: of its first kind of nodes, with those of further kinds."""
         self.s, self.recipe = s, recipe
         self.hop = dict(recipe.hop_s)
         self._recipes = (recipe, *recipe.further)
@@ -28,7 +29,7 @@ class Draft:
         self.link_bytes_per_s = s.ub_link_gb_per_s * 1e9
         self.vertices: dict[str, dict[str, Any]] = {}
         self.links: tuple[list[str], list[str], list[dict[str, Any]]] = [], [], []
-        self._alike = cache(self._attributes)
+        self._alike = cache(self._link_attributes)
         self.storage = "VPC network"  # where Qingtian cards lead to
         self.about: dict[str, Any] = {
             "l2_chips_per_sub_plane": 0,
@@ -39,18 +40,18 @@ class Draft:
         }
 
     def kind(self, n: int) -> NodeKind | None:
-        """The row of `supernode.kinds` of node n; None: the node is of the first kind."""
+        """The row of `supernode.kinds` that node n is of; None: the node is of the first kind."""
         return self.s.kinds[self._kind[n] - 1] if self._kind[n] else None
 
     def npus(self, n: int) -> range:
         """Numbers of a node's NPUs, from 0; empty for a node of CPUs alone."""
-        kind = self.kind(n)
-        return range(self.s.npus_per_node if kind is None or kind.has_npus else 0)
+        kind_row = self.kind(n)
+        return range(self.s.npus_per_node if kind_row is None or kind_row.has_npus else 0)
 
     def cpus(self, n: int) -> range:
         """Numbers of a node's CPUs, from 0."""
-        kind = self.kind(n)
-        return range((kind.cpus_per_node if kind else 0) or self.s.cpus_per_node)
+        kind_row = self.kind(n)
+        return range((kind_row.cpus_per_node if kind_row else 0) or self.s.cpus_per_node)
 
     def recipe_of(self, n: int) -> Recipe:
         """The recipe with the figures of the chip of node n."""
@@ -58,8 +59,8 @@ class Draft:
 
     def die_link_bytes_per_s(self, n: int) -> float:
         """Bytes/s of one UB link of a node's dies, one direction."""
-        kind = self.kind(n)
-        return (kind.ub_link_gb_per_s * 1e9 if kind else 0.0) or self.link_bytes_per_s
+        kind_row = self.kind(n)
+        return (kind_row.ub_link_gb_per_s * 1e9 if kind_row else 0.0) or self.link_bytes_per_s
 
     def add(self, name: str, kind: str, forwards: str = "", **place: Any) -> None:
         """Add a vertex at a place; forwards: planes that it passes on, "": those of its kind."""
@@ -70,8 +71,8 @@ class Draft:
         self, a: str, b: str, kind: str, capacity: float, sub_plane: int | None = None,
         links: int = 1,
     ) -> None:  # fmt: skip
-        """Add both directions of a link of a kind between vertices a and b, or of a bundle of
-        `links` parallel ones; capacity: bytes/s of the bundle, one direction."""
+        """Add both directions of a link of a kind (of `LINKS`) between vertices a and b, or of a
+        bundle of `links` parallel ones; capacity: bytes/s of the bundle, one direction."""
         has_own_kind = self.s.kinds and self.vertices[a]["kind"] == "die"
         kind_number = self._kind[self.vertices[a]["node"]] if has_own_kind else 0
         link_attributes = self._alike(kind, capacity, sub_plane, links, kind_number)
@@ -82,18 +83,18 @@ class Draft:
         if len(tails) > 2 * MOST_LINKS:
             raise too_large_error(len(tails) // 2)
 
-    def _attributes(
-        self, kind: str, capacity: float, sub_plane: int | None, links: int, number: int
+    def _link_attributes(
+        self, kind: str, capacity: float, sub_plane: int | None, links: int, kind_number: int
     ) -> dict[str, Any]:
-        """Attributes of a link; capacity: bytes/s one way; number: kind of its dies' node, or 0."""
-        link_kind, efficiency = LINKS[kind], dict(self._recipes[number].efficiency)
+        """Attributes of a link; capacity: bytes/s one way; kind_number: of its dies' node, or 0."""
+        link_kind, efficiency = LINKS[kind], dict(self._recipes[kind_number].efficiency)
         plane, served_planes = link_kind.plane, link_kind.serves
         if plane == "ub":
             read_efficiency = efficiency["cpu_read" if kind.startswith("CPU") else "npu_read"]
             write_efficiency = efficiency["write"]
         else:
             read_efficiency = write_efficiency = efficiency[plane]
-        sub_plane_entry = {} if sub_plane is None else {"sub_plane": sub_plane}
+        own_sub_plane = {} if sub_plane is None else {"sub_plane": sub_plane}
         if self.recipe.scale_out == "unified" and plane == "rdma":
             served_planes += " vpc"
         return {
@@ -101,7 +102,7 @@ class Draft:
             "plane": plane,
             "capacity_bytes_per_s": capacity,
             "latency_s": self.hop[link_kind.hop],
-            **sub_plane_entry,
+            **own_sub_plane,
             "links": links,
             "serves": served_planes,
             "read_efficiency": read_efficiency,
@@ -114,7 +115,7 @@ class Draft:
         die_forwards: str = "",
     ) -> None:  # fmt: skip
         """Add vertices of all nodes: dies with their NICs, CPUs, L1 switches or ports, a DPU.
-        domain: number of a node's scale-up plane; die_forwards: planes that dies pass on."""
+        domain: gives a node's scale-up plane; die_forwards: planes that dies pass on."""
         s, nodes_per_rack = self.s, self.recipe.nodes_per_rack
         racks_per_supernode = math.ceil(s.nodes / nodes_per_rack)  # of a supernode
         add = self.add
@@ -128,12 +129,12 @@ class Draft:
             rack = n // s.nodes * racks_per_supernode + n % s.nodes // nodes_per_rack
             place: dict[str, Any] = {"supernode": n // s.nodes, "node": n, "rack": f"rack {rack}"}
             end_place = place | {"domain": domain(n)}
-            kind = self.kind(n)
-            chip = {"chip": kind.chip} if kind else {}
+            kind_row = self.kind(n)
+            own_chip = {"chip": kind_row.chip} if kind_row else {}
             for npu in self.npus(n):
                 for die_index in range(self.recipe_of(n).dies_per_npu):
                     die_place = end_place | {"npu": npu, "die": die_index}
-                    add(f"die {n}.{npu}.{die_index}", "die", die_forwards, **die_place, **chip)
+                    add(f"die {n}.{npu}.{die_index}", "die", die_forwards, **die_place, **own_chip)
                     add(f"NIC {n}.{npu}.{die_index}", "nic", nic_forwards, **die_place)
             for cpu in self.cpus(n):
                 add(f"CPU {n}.{cpu}", "cpu", **end_place, index=cpu)
@@ -166,32 +167,32 @@ class Draft:
                 f"{len(link_counts)}"
             )
         switches = [(p, f"L1 {n}.{p}") for p in range(s.sub_planes)]
-        rate = self.die_link_bytes_per_s(n)
+        link_rate = self.die_link_bytes_per_s(n)
         for npu in self.npus(n):
             self.link_package(n, npu)
             for die_index in range(self.recipe_of(n).dies_per_npu):
                 die = f"die {n}.{npu}.{die_index}"
                 for p, switch in switches:
-                    self.link(die, switch, "die-L1", link_counts[p] * rate, p, link_counts[p])
-        rate = self.recipe.cpu_bytes_per_s / s.sub_planes
+                    self.link(die, switch, "die-L1", link_counts[p] * link_rate, p, link_counts[p])
+        link_rate = self.recipe.cpu_bytes_per_s / s.sub_planes
         for cpu in self.cpus(n):
             for p, switch in switches:
-                self.link(f"CPU {n}.{cpu}", switch, "CPU-L1", rate, p)
+                self.link(f"CPU {n}.{cpu}", switch, "CPU-L1", link_rate, p)
 
-    def link_nics(self, beyond: Callable[[int, int], tuple[str, str]]) -> None:
-        """Add the links of every die to its NIC and of that to another vertex; beyond: gives
+    def link_nics(self, far_end: Callable[[int, int], tuple[str, str]]) -> None:
+        """Add the links of every die to its NIC and of that to another vertex; far_end: gives
         (vertex, kind of link) for a node and a die in it."""
         supernode = self.s
         for node in range(supernode.all_nodes):
-            kind_row, dies = self.kind(node), self.recipe_of(node).dies_per_npu
+            kind_row, npu_dies = self.kind(node), self.recipe_of(node).dies_per_npu
             own_gb_per_s = kind_row.rdma_gb_per_s_per_npu if kind_row else 0.0
-            nic_bytes_per_s = (own_gb_per_s or supernode.rdma_gb_per_s_per_npu) * 1e9 / dies
+            nic_bytes_per_s = (own_gb_per_s or supernode.rdma_gb_per_s_per_npu) * 1e9 / npu_dies
             for npu in self.npus(node):
-                for die_index in range(dies):
+                for die_index in range(npu_dies):
                     nic = f"NIC {node}.{npu}.{die_index}"
                     self.link(f"die {node}.{npu}.{die_index}", nic, "die-NIC", nic_bytes_per_s)
-                    vertex, kind = beyond(node, npu * dies + die_index)
-                    self.link(nic, vertex, kind, nic_bytes_per_s)
+                    far_vertex, link_kind = far_end(node, npu * npu_dies + die_index)
+                    self.link(nic, far_vertex, link_kind, nic_bytes_per_s)
 
     def link_storage(self) -> None:
         """Link every node's DPU, joined to one of its CPUs or to all, with storage."""

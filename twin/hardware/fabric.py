@@ -92,21 +92,23 @@ def with_edits(net: Network, edits: Iterable[Edit]) -> Network:
     edits = tuple(edit for edit in edits if edit.add == "nothing")
     if not edits:
         return net
-    rates, latency_s, shares = net.capacity.copy(), net.latency.copy(), np.ones(net.capacity.size)
+    bytes_per_s, latency_s = net.capacity.copy(), net.latency.copy()
+    share_of_links = np.ones(bytes_per_s.size)
     for edit in edits:
         links = net.links_at(edit.element, edit.to)
         share_left = net.share_left(links, edit.links_out, edit.element)
-        rates[links] *= edit.capacity_factor * share_left
-        shares[links] *= share_left
+        bytes_per_s[links] *= edit.capacity_factor * share_left
+        share_of_links[links] *= share_left
         latency_s[links] *= edit.latency_factor
-        rates_fit = (rates[links] >= 0.0) & (rates[links] <= MOST_BYTES_PER_S)
+        rates_fit = (bytes_per_s[links] >= 0.0) & (bytes_per_s[links] <= MOST_BYTES_PER_S)
         latencies_fit = (latency_s[links] >= 0.0) & (latency_s[links] <= MOST_LATENCY_S)
         if not (rates_fit & latencies_fit).all():
             raise HardwareError(
                 f"{edit.element} gives a link less than 0 or more than {MOST_BYTES_PER_S:g} "
                 f"bytes/s, or a latency beyond {MOST_LATENCY_S:g} s: use factors nearer to 1"
             )
-    return net.with_rates(rates, latency_s, np.rint(net.cables * shares).astype(np.int64))
+    cables_left = np.rint(net.cables * share_of_links).astype(np.int64)
+    return net.with_rates(bytes_per_s, latency_s, cables_left)
 
 
 def built(net: Network) -> Network:
@@ -130,7 +132,7 @@ def with_additions(plan: Plan, adding_edits: Iterable[Edit]) -> Plan:
     links = dict(zip(zip(tails, heads, strict=True), attributes, strict=True))
     for edit_number, edit in enumerate(adding_edits, 1):
         if edit.add == "switch":
-            if spelling(edit.element) in Names(vertices).vertices:
+            if spelling(edit.element) in Names(vertices).by_spelling:
                 raise HardwareError(
                     f"there is a {edit.element} already: call the added switch otherwise"
                 )
@@ -142,7 +144,7 @@ def with_additions(plan: Plan, adding_edits: Iterable[Edit]) -> Plan:
 
 
 def _add_link(vertices: Vertices, links: Links, edit: Edit, order: int) -> None:
-    """Add the link of edit number `order` in both directions, like links between such elements."""
+    """Add the link of edit `number` in both directions, like links between such elements."""
     end_a, end_b = _single_vertex(vertices, edit.element), _single_vertex(vertices, edit.to)
     if end_a == end_b:
         raise HardwareError(f"{end_a} to itself needs no link: name two elements")
@@ -150,19 +152,19 @@ def _add_link(vertices: Vertices, links: Links, edit: Edit, order: int) -> None:
     for ends in ((end_a, end_b), (end_b, end_a)):
         if (bundle := links.get(ends)) is None:
             new_attributes = {CAPACITY: bytes_per_s, LATENCY: latency_s, "links": 1, "added": order}
-            links[ends] = {**_attributes(vertices, links, ends, edit.plane), **new_attributes}
+            links[ends] = {**_link_attributes(vertices, links, ends, edit.plane), **new_attributes}
             continue
         if bundle["plane"] != edit.plane:
             raise HardwareError(
                 f"{end_a} and {end_b} are joined on the {bundle['plane']} plane already: an added "
                 f"link of {edit.plane} cannot join that bundle"
             )
-        sums = {CAPACITY: bundle[CAPACITY] + bytes_per_s, LATENCY: max(bundle[LATENCY], latency_s)}
-        links[ends] = {**bundle, **sums, "links": bundle["links"] + 1}
+        joint = {CAPACITY: bundle[CAPACITY] + bytes_per_s, LATENCY: max(bundle[LATENCY], latency_s)}
+        links[ends] = {**bundle, **joint, "links": bundle["links"] + 1}
 
 
 def _planes_served(plane: str) -> str:
-    """Names of the planes whose bytes an added link of a plane carries, whatever it joins."""
+    """Names, in one text, of the planes whose bytes an added link of a plane carries."""
     return INSIDE if plane == "ub" else BETWEEN[plane]
 
 
@@ -176,7 +178,7 @@ def _single_vertex(vertices: Vertices, name: str) -> str:
     return matches[0]
 
 
-def _attributes(vertices: Vertices, links: Links, ends: Edge, plane: str) -> dict[str, Any]:
+def _link_attributes(vertices: Vertices, links: Links, ends: Edge, plane: str) -> dict[str, Any]:
     """Attributes of a new link: those of a link between such kinds of ends, otherwise of any link
     of its plane, but never of one inside a package, where no traffic that leaves the NPU goes."""
     end_kinds = {vertices[end]["kind"] for end in ends}
@@ -187,9 +189,9 @@ def _attributes(vertices: Vertices, links: Links, ends: Edge, plane: str) -> dic
     ]
     if not plane_links:
         raise HardwareError(f"this machine has no {plane} plane that a link could be added to")
-    example = next((attributes for kinds, attributes in plane_links if kinds == end_kinds), None)
-    attributes = dict(example or plane_links[0][1])
-    if example is None:
+    alike_data = next((attributes for kinds, attributes in plane_links if kinds == end_kinds), None)
+    attributes = dict(alike_data or plane_links[0][1])
+    if alike_data is None:
         attributes |= {"kind": "added", "serves": _planes_served(plane), "write_extra_s": 0.0}
     attributes.pop("sub_plane", None)
     for end in ends:

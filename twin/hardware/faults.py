@@ -22,15 +22,15 @@ def with_faults(net: Network, faults: Sequence[Fault]) -> Network:
     one link multiply. Raises HardwareError for an unknown element."""
     edits: list[Edit] = []
     for fault in faults:
-        kind = KINDS[fault.kind]
-        if kind.needs_to and not fault.to:
+        fault_kind = KINDS[fault.kind]
+        if fault_kind.needs_to and not fault.to:
             raise HardwareError(
                 f"{fault.element}: this kind of fault ({fault.kind}) is of the links between two "
                 "ends: name the other one with `to`, such as L1 20.3 and sub-plane 3"
             )
-        if kind.speed is not None:
+        if fault_kind.speed is not None:
             dies_slowed(net, fault)
-        edits += kind.edits(fault)
+        edits += fault_kind.edits(fault)
     return with_edits(net, edits)
 
 
@@ -52,28 +52,28 @@ def dies_slowed(net: Network, fault: Fault) -> list[int]:
 
 def speed_by_die(net: Network, faults: Sequence[Fault]) -> dict[int, float]:
     """Remaining share of computing speed by die number; factors of one die multiply."""
-    speed_factors: dict[int, float] = {}
+    speed_of: dict[int, float] = {}
     for fault in faults:
         speed_share = KINDS[fault.kind].speed
         if speed_share is not None:
             for die in dies_slowed(net, fault):
-                speed_factors[die] = speed_factors.get(die, 1.0) * speed_share(fault)
-    return speed_factors
+                speed_of[die] = speed_of.get(die, 1.0) * speed_share(fault)
+    return speed_of
 
 
 @cached_by_network
 def unusable_dies(net: Network) -> frozenset[int]:
     """Dies that cannot serve in an instance over several nodes: without a UB link, or unable to
     reach another node although their UB plane spans nodes."""
-    is_out = _is_cut_off(net, "ub") if net.spans_nodes else net.rates_out("ub")[net.dies] <= 0.0
-    return frozenset(np.flatnonzero(is_out).tolist())
+    is_unfit = _cut_off_dies(net, "ub") if net.spans_nodes else net.rates_out("ub")[net.dies] <= 0.0
+    return frozenset(np.flatnonzero(is_unfit).tolist())
 
 
 @cached_by_network
 def dies_without_path(net: Network, plane: Plane) -> frozenset[int]:
     """Dies that cannot send to another node on a plane (through NICs, outside the UB plane)."""
     used_plane = "rdma" if plane == "ub" and not net.spans_nodes else plane
-    return frozenset(np.flatnonzero(_is_cut_off(net, used_plane)).tolist())
+    return frozenset(np.flatnonzero(_cut_off_dies(net, used_plane)).tolist())
 
 
 def dies_unfit(net: Network, deployment: Deployment) -> frozenset[int]:
@@ -90,7 +90,7 @@ def nodes_without_dram(net: Network) -> frozenset[int]:
     return frozenset(set(net.node[net.of_kind("cpu")].tolist()) - set(lending_nodes(net)))
 
 
-def _is_cut_off(net: Network, plane: str) -> BOOLS:
+def _cut_off_dies(net: Network, plane: str) -> BOOLS:
     """Whether each die reaches no other node (or, on a single node, has no link), bool[dies]."""
     is_cut_off = net.rates_out(plane)[net.dies] <= 0.0
     node_of_die = net.node[net.dies]

@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.hardware.alike import SHORT, Swap, as_int32, renumber, swap_of
+from twin.hardware.alike import SHORT, Swap, as_int32, map_numbers, swap_of
 from twin.hardware.collisions import Collision
 from twin.hardware.network import Network, cached_by_network
 from twin.hardware.quotient import Quotient, Route
@@ -73,22 +73,22 @@ class Changes:
     to: SHORT = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def apply(self, numbers: INTS) -> INTS:
-        """The numbers, with those at positions `at` replaced."""
+        """`numbers` with those at positions `at` replaced by `to`: a copy, unless none is."""
         if self.at.size:
             numbers = numbers.copy()
             numbers[self.at] = self.to
         return numbers
 
-    def swap(self, numbers: INTS, of: SHORT, to: SHORT) -> Changes:
-        """These changes of `numbers`, followed by an exchange of the ascending `of` for `to`."""
-        positions = np.minimum(np.searchsorted(numbers, of), max(numbers.size - 1, 0))
-        is_exchanged = numbers[positions] == of if numbers.size else np.zeros(of.size, bool)
-        if self.at.size:  # what had gone is no longer there to be exchanged
-            is_gone = np.zeros(numbers.size, bool)
-            is_gone[self.at] = True
-            is_exchanged &= ~is_gone[positions]
+    def swap(self, numbers: INTS, old: SHORT, new: SHORT) -> Changes:
+        """These changes of `numbers`, then each of `old` (ascending) swapped for its `new`."""
+        positions = np.minimum(np.searchsorted(numbers, old), max(numbers.size - 1, 0))
+        is_exchanged = numbers[positions] == old if numbers.size else np.zeros(old.size, bool)
+        if self.at.size:  # a number replaced before is no longer there to be exchanged
+            is_replaced = np.zeros(numbers.size, bool)
+            is_replaced[self.at] = True
+            is_exchanged &= ~is_replaced[positions]
         moved_positions = np.concatenate([self.at, positions[is_exchanged]])
-        replacements = np.concatenate([renumber(self.to, of, to), to[is_exchanged]])
+        replacements = np.concatenate([map_numbers(self.to, old, new), new[is_exchanged]])
         is_changed = replacements != numbers[moved_positions]
         return Changes(as_int32(moved_positions[is_changed]), as_int32(replacements[is_changed]))
 
@@ -130,12 +130,12 @@ class Load:
 
     def with_ends_swapped(self, swap: Swap) -> Load:
         """The load of the demand with ends exchanged for others at equivalent places."""
-        unreached = renumber(np.array(self.unreached, np.int64), swap.vertices, swap.to_vertices)
+        pairs = map_numbers(np.array(self.unreached, np.int64), swap.vertices, swap.to_vertices)
         return replace(
             self,
             moved=self.moved.swap(self.pattern.links, swap.links, swap.to_links),
             moved_places=self.moved_places.swap(self.pattern.places, swap.places, swap.to_places),
-            unreached=tuple((sender, receiver) for sender, receiver in unreached.tolist()),
+            unreached=tuple((sender, receiver) for sender, receiver in pairs.tolist()),
         )
 
     def with_own_pattern(self) -> Load:
@@ -154,31 +154,31 @@ class Load:
         if not self.pattern.links.size:
             return float("inf"), -1
 
-        def highest_rate() -> tuple[float, INTS]:
+        def rate_and_limits() -> tuple[float, INTS]:
             """The highest bytes/s that no link exceeds; positions of the links that bound it."""
             link_bytes_per_s = net.capacity[self.pattern.links] / self.amounts
             lowest_rate = float(link_bytes_per_s.min())
             return lowest_rate, np.flatnonzero(link_bytes_per_s <= lowest_rate * (1.0 + 1e-9))
 
-        bytes_per_s, positions = net.once(("fullest", self.pattern), highest_rate)
-        links = self.links[positions]
-        between_switches = links[(net.leaves[links] < 0) & (net.enters[links] < 0)]
+        bytes_per_s, limit_positions = net.once(("fullest", self.pattern), rate_and_limits)
+        full_links = self.links[limit_positions]
+        between_switches = full_links[(net.leaves[full_links] < 0) & (net.enters[full_links] < 0)]
         # Twelve digits: the order in which shares of a link were added up is no physics.
-        links = between_switches if between_switches.size else links
-        return float(f"{bytes_per_s:.12g}"), int(min(links))
+        full_links = between_switches if between_switches.size else full_links
+        return float(f"{bytes_per_s:.12g}"), int(min(full_links))
 
     def port_time_share(self, net: Network) -> float:
         """Time on the fullest link at an end (a port of a die, CPU or NIC) as a share of that on
         the fullest link of all, which may carry bytes of many ends."""
 
-        def share() -> float:
+        def compute_share() -> float:
             """Time of the fullest link at an end over that of the fullest link."""
             links = self.pattern.links
             link_times = self.amounts / net.capacity[links]
             port_times = link_times[(net.leaves[links] >= 0) | (net.enters[links] >= 0)]
             return float(port_times.max(initial=0.0) / link_times.max())
 
-        return net.once(("ports", self.pattern), share) if self.pattern.links.size else 1.0
+        return net.once(("ports", self.pattern), compute_share) if self.pattern.links.size else 1.0
 
 
 @cached_by_network
@@ -187,14 +187,14 @@ def load_of(net: Network, demand: Demand) -> Load:
     arrays. Hashed demands are computed one by one: the draw of an equivalent demand may differ, and
     a result must not depend on earlier demands."""
     is_hashed = any(net.routing(plane) == "hashed" for plane in demand.planes)
-    return (_load if is_hashed else _load_by_symmetry)(net, demand)
+    return (_compute_load if is_hashed else _load_by_symmetry)(net, demand)
 
 
 def _load_by_symmetry(net: Network, demand: Demand) -> Load:
     """Load of a demand: that of a recent demand with two equivalent places swapped, otherwise
     computed. Computed loads, and those with many vertices swapped, serve later demands."""
-    end_lists = demand.senders, demand.receivers
-    key = demand.planes, demand.operation, *((len(ends), _hash_at(net, ends)) for ends in end_lists)
+    sides = demand.senders, demand.receivers
+    key = demand.planes, demand.operation, *((len(ends), _link_hash(net, ends)) for ends in sides)
     recent_loads = net.once(("found", key), list[tuple[Demand, Load]])
     for recent_demand, load in reversed(recent_loads[-TRIED:]):
         swap = _swap_between(net, recent_demand, demand)
@@ -204,15 +204,15 @@ def _load_by_symmetry(net: Network, demand: Demand) -> Load:
             return load.with_ends_swapped(swap)
         recent_loads.append((demand, load.with_ends_swapped(swap).with_own_pattern()))
         return recent_loads[-1][1]
-    recent_loads.append((demand, _load(net, demand)))
+    recent_loads.append((demand, _compute_load(net, demand)))
     return recent_loads[-1][1]
 
 
-def _hash_at(net: Network, ends: tuple[int, ...]) -> int:
+def _link_hash(net: Network, ends: tuple[int, ...]) -> int:
     """A hash of the links at the nodes of some ends, which an exchange of places does not change:
     so ends that a dead link touches are not compared with others."""
 
-    def sums() -> NDArray[np.uint64]:
+    def hash_by_node() -> NDArray[np.uint64]:
         """Sum of the hashes of the links at each node, u8[nodes + 1]; the last is of no node."""
         node_hashes = np.zeros(net.nodes + 1, np.uint64)
         for vertices in (net.tail, net.head):
@@ -221,87 +221,88 @@ def _hash_at(net: Network, ends: tuple[int, ...]) -> int:
         return node_hashes
 
     return net.once(
-        ("around", ends), lambda: int(net.once("nodes", sums)[net.node[list(ends)]].sum())
+        ("around", ends), lambda: int(net.once("nodes", hash_by_node)[net.node[list(ends)]].sum())
     )
 
 
 def _swap_between(net: Network, old: Demand, new: Demand) -> Swap | None:
-    """The exchange of equal vertices that maps one demand to the other, if one is found."""
-    sides: list[tuple[Side, Side]] = [
+    """The exchange of equal vertices that maps demand `old` to demand `new`, or None."""
+    side_pairs: list[tuple[Side, Side]] = [
         ((old.senders, old.out), (new.senders, new.out)),
         ((old.receivers, old.into), (new.receivers, new.into)),
     ]
-    if any(ours != theirs and ours[1] != theirs[1] for ours, theirs in sides):
+    if any(ours != theirs and ours[1] != theirs[1] for ours, theirs in side_pairs):
         return None
-    image_of = {
+    new_vertex_of = {
         vertex: image
-        for ours, theirs in sides
+        for ours, theirs in side_pairs
         if ours != theirs
         for vertex, image in zip(ours[0], theirs[0], strict=True)
         if vertex != image
     }
-    swap = swap_of(net, tuple(image_of), tuple(image_of.values()))
-    maps_demand = swap is not None and all(_maps_side(net, swap, *pair) for pair in sides)
+    swap = swap_of(net, tuple(new_vertex_of), tuple(new_vertex_of.values()))
+    maps_demand = swap is not None and all(_maps_side(net, swap, *pair) for pair in side_pairs)
     return swap if maps_demand else None
 
 
 def _maps_side(net: Network, swap: Swap, old: Side, new: Side) -> bool:
-    """Whether an exchange maps one side (vertices and their amounts) to the other."""
+    """Whether a swap maps the side `old` (vertices, amounts) of a demand to the side `new`."""
     if old != new:
-        return renumber(np.array(old[0]), swap.vertices, swap.to_vertices).tolist() == list(new[0])
+        return map_numbers(np.array(old[0]), swap.vertices, swap.to_vertices).tolist() == [*new[0]]
 
-    def amounts() -> FLOATS:
+    def amounts_of_vertices() -> FLOATS:
         """Bytes/s that each vertex sends or receives, f8[vertices]."""
         amounts_by_vertex = np.zeros(len(net.vertices))
         amounts_by_vertex[list(old[0])] = old[1]
         return amounts_by_vertex
 
-    vertex_amounts = net.once(("amounts", old), amounts)
+    vertex_amounts = net.once(("amounts", old), amounts_of_vertices)
     return bool((vertex_amounts[swap.vertices] == vertex_amounts[swap.to_vertices]).all())
 
 
-def _load(net: Network, demand: Demand) -> Load:
+def _compute_load(net: Network, demand: Demand) -> Load:
     """Load of a demand on all its planes, added up by link, without regard to stored loads."""
-    routes = [_route(net, demand, plane, same) for plane, same in _planes_of(net, demand)]
-    has_bytes = np.zeros(net.tail.size, bool)
+    routes = [_route(net, demand, plane, is_same) for plane, is_same in _planes_of(net, demand)]
+    is_routed = np.zeros(net.tail.size, bool)
     for route in routes:
-        has_bytes[route.links] = True
-    links, position_of = np.flatnonzero(has_bytes), np.cumsum(has_bytes) - 1
-    link_weighted_bytes, place_bytes = np.zeros(links.size), np.zeros(len(net.places))
-    latency_s = total_bytes = off_node_bytes = 0.0
-    unreached: list[tuple[int, int]] = []
+        is_routed[route.links] = True
+    links, position_of = np.flatnonzero(is_routed), np.cumsum(is_routed) - 1
+    weighted_bytes, place_bytes = np.zeros(links.size), np.zeros(len(net.places))
+    longest_s = total_bytes = off_node_bytes = 0.0
+    unreached_pairs: list[tuple[int, int]] = []
     for route in routes:
         total_bytes += float(route.part.near.sum() + route.part.far.sum())
         off_node_bytes += float(route.part.far.sum())
-        near_on_link, far_on_link = np.zeros(links.size), np.zeros(links.size)
+        near_bytes, far_bytes = np.zeros(links.size), np.zeros(links.size)
         positions = position_of[route.links]
-        near_on_link[positions], far_on_link[positions] = route.near, route.far
-        link_bytes = near_on_link + far_on_link
-        link_weighted_bytes += (
-            route.collision.mean * (near_on_link + far_on_link / route.beyond)
+        near_bytes[positions], far_bytes[positions] = route.near, route.far
+        link_bytes = near_bytes + far_bytes
+        weighted_bytes += (
+            route.collision.mean * (near_bytes + far_bytes / route.far_rate)
             / net.efficiency[demand.operation][links]
         )  # fmt: skip
         if demand.operation == "write" and link_bytes.any():
             route.longest_s += float(net.write_extra_s[links[link_bytes > 0.0]].max())
-        latency_s = max(latency_s, route.longest_s)
-        unreached += route.apart
+        longest_s = max(longest_s, route.longest_s)
+        unreached_pairs += route.apart
         # A byte counts on its own plane; on the way there only what never leaves the node.
         counted_planes = net.about.get("counted", COUNTED_AS)
         plane = route.part.usable.plane
-        at_plane = net.place_plane == plane
+        is_counted = net.place_plane == plane
         if (counted_as := counted_planes.get(plane)) is not None:
-            at_plane |= net.place_plane == counted_as
-        for place in (net.leaves[links], net.enters[links]):
-            valid = place >= 0
-            all_bytes = np.bincount(place[valid], link_bytes[valid], place_bytes.size)
-            in_node_bytes = np.bincount(place[valid], near_on_link[valid], place_bytes.size)
-            place_bytes += np.where(at_plane, all_bytes, in_node_bytes)
-    places, valid = np.flatnonzero(place_bytes), link_weighted_bytes > 0.0
+            is_counted |= net.place_plane == counted_as
+        for link_place in (net.leaves[links], net.enters[links]):
+            has_place = link_place >= 0
+            place_of, place_count = link_place[has_place], place_bytes.size
+            all_bytes = np.bincount(place_of, link_bytes[has_place], place_count)
+            in_node_bytes = np.bincount(place_of, near_bytes[has_place], place_count)
+            place_bytes += np.where(is_counted, all_bytes, in_node_bytes)
+    places, is_loaded = np.flatnonzero(place_bytes), weighted_bytes > 0.0
     return Load(
-        Pattern(links[valid], link_weighted_bytes[valid], places, place_bytes[places]),
-        latency_s=latency_s,
+        Pattern(links[is_loaded], weighted_bytes[is_loaded], places, place_bytes[places]),
+        latency_s=longest_s,
         off_node=off_node_bytes / total_bytes if total_bytes > 0.0 else 0.0,
-        unreached=tuple(unreached),
+        unreached=tuple(unreached_pairs),
         collisions=tuple((r.part.usable.plane, r.collision) for r in routes if r.collision.flows),
     )
 
@@ -322,31 +323,32 @@ def _planes_of(net: Network, demand: Demand) -> list[tuple[str, bool | None]]:
 
 
 def _reverse_links(net: Network) -> INTS | None:
-    """The reverse of each link, i8[links]; None where routing distinguishes the two."""
+    """Number of the reverse of each link, i8[links]; None where routing distinguishes the two."""
     reverse = net.links_between(net.head, net.tail)
     is_alike = (net.link_prints == net.link_prints[reverse]) & (net.serves == net.serves[reverse])
     return reverse if (is_alike & (reverse >= 0)).all() else None
 
 
 def _route(net: Network, demand: Demand, plane: str, same_domain: bool | None) -> Route:
-    """Bytes of a demand on the links of a plane; links near its ends are tried first. The part of
-    the network that was routed last serves other operations between the same ends. A demand to many
-    ends is routed in reverse, where each link has its equal in the opposite direction."""
-    sent, received = np.zeros((2, len(net.vertices)))
-    sent[list(demand.senders)], received[list(demand.receivers)] = demand.out, demand.into
+    """Bytes of a demand on a plane's links; links near its ends are tried first. same_domain: of
+    pairs in one scale-up domain (True), two (False), all (None). The part of the network routed
+    last serves other operations between these ends. Demands to many ends may be routed in
+    reverse."""
+    out, into = np.zeros((2, len(net.vertices)))
+    out[list(demand.senders)], into[list(demand.receivers)] = demand.out, demand.into
     reverse_links = None
     if len(demand.receivers) > max(WIDE, len(demand.senders)) and net.routing(plane) == "adaptive":
         reverse_links = net.once("opposite", lambda: _reverse_links(net))
     if reverse_links is not None:
-        sent, received = received, sent
+        out, into = into, out
     last_quotients = net.once("routed last", dict[tuple[str, bool | None], Quotient])
     quotient, route = last_quotients.pop((plane, same_domain), None), None
     if quotient and all(
-        map(np.array_equal, (quotient.usable.out, quotient.usable.into), (sent, received))
+        map(np.array_equal, (quotient.usable.out, quotient.usable.into), (out, into))
     ):
         route = quotient.route(demand.operation, demand.flows)
     if route is None:
-        usable = Usable(net, plane, sent, received)
+        usable = Usable(net, plane, out, into)
         quotients = (
             Quotient(usable, same_domain, *links) for links in usable.link_sets(same_domain)
         )

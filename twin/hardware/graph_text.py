@@ -31,6 +31,7 @@ class FabricFileError(HardwareError):
     message has one for all faults that differ in names and numbers alone. name: of the file."""
 
     def __init__(self, faults: Sequence[str], name: str = "") -> None:
+        """faults: a sentence for each; name: of the file, if it is known."""
         self.faults = list(faults[:SHOWN])
         if len(faults) > SHOWN:
             self.faults.append(f"And {numbered(len(faults) - SHOWN, 'fault')} more.")
@@ -76,14 +77,14 @@ def forms() -> dict[str, Form]:
 
 
 def compose(graph: GraphText, kind: str) -> str:
-    """The text of a graph in the form of that name."""
+    """The text of a graph in the form named `kind`, such as "json"."""
     writer = forms()[kind].compose
     assert writer is not None
     return writer(graph)
 
 
 def parse(text: str, kind: str) -> GraphText:
-    """Contents of a text in the form of that name; raises FabricFileError if it is no such file."""
+    """Contents of a text in the form named `kind`; raises FabricFileError if it is no such text."""
     if len(text) > LONGEST:
         raise FabricFileError([f"The file is longer than {LONGEST // 10**6} million characters."])
     form = forms()[kind]
@@ -109,16 +110,16 @@ def _to_json(graph: GraphText) -> str:
 def _from_json(text: str) -> GraphText:
     """Graph of a node-link JSON text. Raises FabricFileError."""
     try:
-        body = json.loads(text, parse_constant=_refuse_constant)
+        json_body = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
         raise FabricFileError(
             ["The file is not JSON that can be read: it is nested too deeply."]
         ) from None
     except ValueError as error:
         raise FabricFileError([f"The file is not JSON: {str(error)[:100]}."]) from None
-    body = body if isinstance(body, dict) else {}
-    graph, nodes = body.get("graph"), body.get("nodes")
-    link_rows = body.get("edges", body.get("links"))
+    json_body = json_body if isinstance(json_body, dict) else {}
+    graph, nodes = json_body.get("graph"), json_body.get("nodes")
+    link_rows = json_body.get("edges", json_body.get("links"))
     if not (isinstance(graph, dict) and isinstance(nodes, list) and isinstance(link_rows, list)):
         raise FabricFileError(
             ["The file is no node-link JSON: it needs an object `graph` and lists `nodes` and "
@@ -130,7 +131,7 @@ def _from_json(text: str) -> GraphText:
         graph,
         [(str(row.get("id")), row) for row in nodes],
         [(str(row.get("source")), str(row.get("target")), row) for row in link_rows],
-        body.get("directed") is True,
+        json_body.get("directed") is True,
     )
 
 
@@ -150,7 +151,7 @@ def _from_csv(text: str) -> GraphText:
     separator = max(SEPARATORS, key=lines[0].count) if lines else ","
     rows = csv.reader(checked_lines(lines), delimiter=separator)
     try:
-        links, faults = _cables(rows)
+        links, faults = _read_cables(rows)
     except csv.Error as error:
         raise FabricFileError([f"The cable list breaks off: {error}."]) from None
     if faults:
@@ -167,8 +168,8 @@ def checked_lines(lines: Iterable[str]) -> Iterator[str]:
         yield line
 
 
-def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
-    """Links, with bytes/s and s, of the rows below the column names; sentences on invalid rows."""
+def _read_cables(lines: Any) -> tuple[LinkRows, list[str]]:
+    """Links (bytes/s, s) of a cable list's rows below its header; sentences on invalid rows."""
     header = [name.strip().lower() for name in next(lines, [])]
     missing_columns = [name for name in COLUMNS if name.lower() not in header]
     if missing_columns:
@@ -178,7 +179,7 @@ def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
         )  # fmt: skip
     column_positions = [header.index(name.lower()) for name in COLUMNS]
     name_of: dict[str, str] = {}  # each name once, however many cables it has
-    known_cables: dict[tuple[str, ...], dict[str, Any]] = {}
+    data_of_cable: dict[tuple[str, ...], dict[str, Any]] = {}
     links: list[tuple[str, str, Mapping[str, Any]]] = []
     errors: list[str] = []
     for row in lines:
@@ -200,7 +201,7 @@ def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
             if len(errors) > MOST_FAULTS:
                 break
             continue
-        link_data = known_cables.setdefault((*attributes,), link_data)
+        link_data = data_of_cable.setdefault((*attributes,), link_data)
         links.append((name_of.setdefault(tail, tail), name_of.setdefault(head, head), link_data))
         if len(links) > MOST_CABLES:
             raise FabricFileError(
@@ -210,13 +211,13 @@ def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
 
 
 def cable_list(links: Iterable[tuple[str, str, float, float, str]]) -> str:
-    """The text of a cable list; links: from, to, bytes/s, seconds and plane of every cable."""
-    rows = [",".join(COLUMNS)]
-    rows += [
+    """The text of a cable list; links: (from, to, bytes/s, seconds, plane) of every cable."""
+    text_lines = [",".join(COLUMNS)]
+    text_lines += [
         f"{tail},{head},{bytes_per_s / 1e9:.12g},{latency_s * 1e9:.12g},{plane}"
         for tail, head, bytes_per_s, latency_s, plane in links
     ]
-    return "\n".join([*rows, ""])
+    return "\n".join([*text_lines, ""])
 
 
 FORMS = {

@@ -81,7 +81,7 @@ _brought: WeakValueDictionary[str, ImportedMachine] = WeakValueDictionary()
 
 
 def set_source(source: Source) -> None:
-    """Set the function that looks up imported machines by digest."""
+    """Set the function that reads a stored machine by digest, or raises ValueError."""
     _sources[:] = [source]
     _machine_of.cache_clear()
 
@@ -112,7 +112,7 @@ def find_machine(digest: str) -> ImportedMachine | None:
 
 
 def npus_of(s: Supernode) -> int:
-    """Number of NPUs of a supernode; for an imported one that of its file, 0 if unknown."""
+    """Number of NPUs of a supernode; of an imported one as its file says, 0 if that is unknown."""
     if not s.imported:
         return s.npus
     machine = find_machine(s.machine)
@@ -145,8 +145,8 @@ def plan_of(s: Supernode, facts: Facts) -> Plan:
     tails, heads, attributes = [], [], []
     for tail, head, link_data in machine.links:
         plane = link_data["plane"]
-        read, write = ("npu_read", "write") if plane == "ub" else (plane, plane)
-        defaults = {"read_efficiency": efficiency[read], "write_efficiency": efficiency[write]}
+        read_key, write = ("npu_read", "write") if plane == "ub" else (plane, plane)
+        defaults = {"read_efficiency": efficiency[read_key], "write_efficiency": efficiency[write]}
         tails.append(tail)
         heads.append(head)
         attributes.append({**defaults, **link_data})

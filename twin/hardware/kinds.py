@@ -125,43 +125,43 @@ class Names:
 
     @cached_property
     def _groups(self) -> dict[str, list[str]]:
-        """Vertices of each group of elements, by the group's name: node, NPU, plane, switches."""
-        groups: dict[str, list[str]] = defaultdict(list)
+        """Vertices of each group of elements, by its name: node, NPU, plane, rack, supernode."""
+        vertices_of: dict[str, list[str]] = defaultdict(list)
         for vertex, data in self.given.items():
             kind, node, supernode = data["kind"], data.get("node"), data.get("supernode")
             if kind == "die" and "npu" in data:
-                groups[f"NPU {node}.{data['npu']}"].append(vertex)
+                vertices_of[f"NPU {node}.{data['npu']}"].append(vertex)
             if node is not None:
-                groups[f"node {node}"].append(vertex)
+                vertices_of[f"node {node}"].append(vertex)
             if kind in {"l1", "l2"} and "sub_plane" in data:
-                groups[f"sub-plane {data['sub_plane']}"].append(vertex)
-                groups[f"sub-plane {supernode}:{data['sub_plane']}"].append(vertex)
+                vertices_of[f"sub-plane {data['sub_plane']}"].append(vertex)
+                vertices_of[f"sub-plane {supernode}:{data['sub_plane']}"].append(vertex)
             if kind == "l1":
-                groups["UB plane"].append(vertex)
+                vertices_of["UB plane"].append(vertex)
             if kind in {"rdma", "vpc"}:
-                groups[f"{kind.upper()} plane"].append(vertex)
+                vertices_of[f"{kind.upper()} plane"].append(vertex)
             if "rack" in data:
-                groups[data["rack"]].append(vertex)
+                vertices_of[data["rack"]].append(vertex)
             if supernode is not None:
-                groups[f"supernode {supernode}"].append(vertex)
-        return groups
+                vertices_of[f"supernode {supernode}"].append(vertex)
+        return vertices_of
 
     @cached_property
-    def vertices(self) -> dict[str, tuple[str, ...]]:
+    def by_spelling(self) -> dict[str, tuple[str, ...]]:
         """Names of vertices by the normalised spelling of an element or a group."""
-        vertex_of = {spelling(vertex): (vertex,) for vertex in self.given}
+        vertices_of = {spelling(vertex): (vertex,) for vertex in self.given}
         for vertex, data in self.given.items():
             if data["kind"] == "l2" and "supernode" in data:
                 long_name = f"L2 {data['supernode']}:{data['sub_plane']}.{data['index']}"
-                vertex_of[spelling(long_name)] = (vertex,)
-        return vertex_of | {spelling(name): tuple(group) for name, group in self._groups.items()}
+                vertices_of[spelling(long_name)] = (vertex,)
+        return vertices_of | {spelling(name): tuple(group) for name, group in self._groups.items()}
 
     def find(self, name: str) -> tuple[str, ...]:
         """Vertices of an element, named as a person would type it: a vertex itself; "NPU 20.1" its
         dies, "node 20" all vertices in it, "sub-plane 3" its L1 and L2 chips in every supernode,
         "sub-plane 1:3" those of the second, "UB plane" all L1 chips. Letter case and a hyphen for a
         dot or space do not matter. Raises HardwareError for an unknown name."""
-        vertices = self.vertices.get(spelling(name))
+        vertices = self.by_spelling.get(spelling(name))
         if vertices is None:
             raise HardwareError(f"no element is named {name!r}: {EXAMPLES}")
         return vertices
@@ -169,13 +169,13 @@ class Names:
     def shown_names(self) -> list[str]:
         """Every name as shown to people: groups first, then vertices by kind."""
         has_several_supernodes = sum(name.startswith("supernode") for name in self._groups) > 1
-        groups = [
+        group_names = [
             group
             for group in self._groups
             if has_several_supernodes or not (":" in group or group.startswith("supernode"))
         ]
         vertices = sorted(self.given, key=lambda v: (v.split()[0], v))
-        return [*sorted(groups, key=_number_key), *vertices]
+        return [*sorted(group_names, key=_number_key), *vertices]
 
 
 def _number_key(name: str) -> tuple[str, list[int]]:
@@ -190,9 +190,9 @@ def spelling(name: str) -> str:
     return " ".join(name.lower().replace(".", " ").replace("-", " ").split())
 
 
-def port_label(kind: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Name for people of the port of a link whose ends have these attributes; "" if unknown."""
+def port_label(kind: str, end_data: Mapping[str, Any], other_data: Mapping[str, Any]) -> str:
+    """Name for people of a link's port, by the link's kind and its ends' attributes, or ''."""
     if kind not in LINKS:
         return ""
-    owner_data = one if one["kind"] == LINKS[kind].owner else other
+    owner_data = end_data if end_data["kind"] == LINKS[kind].owner else other_data
     return LINKS[kind].port.format(**owner_data) if owner_data["kind"] == LINKS[kind].owner else ""

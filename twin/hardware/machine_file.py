@@ -8,15 +8,8 @@ from collections.abc import Iterator, Mapping
 from itertools import permutations
 from typing import Any
 
-from twin.hardware.graph_text import (
-    FabricFileError,
-    GraphText,
-    Rows,
-    cable_list,
-    compose,
-    forms,
-    parse,
-)
+from twin.hardware import graph_text
+from twin.hardware.graph_text import FabricFileError, GraphText, Rows
 from twin.hardware.imported import ImportedMachine
 from twin.hardware.kinds import BETWEEN, INSIDE, VERTICES
 from twin.hardware.network import Network, lazy_networkx
@@ -43,19 +36,20 @@ def read_machine(text: str, name: str) -> ImportedMachine:
     """The machine of a file's text: a form of graphs, recognised by its beginning, or a cable list.
     Raises FabricFileError with a sentence for every kind of fault."""
     first_letter = text.lstrip("\ufeff \t\r\n")[:1]
-    graph = parse(text, next((k for k, f in forms().items() if f.begins == first_letter), "csv"))
-    if len(graph.vertices) > MOST_VERTICES or len(graph.links) > MOST_LINKS:
+    forms = graph_text.forms().items()
+    parsed = graph_text.parse(text, next((k for k, f in forms if f.begins == first_letter), "csv"))
+    if len(parsed.vertices) > MOST_VERTICES or len(parsed.links) > MOST_LINKS:
         raise FabricFileError(
-            [f"The file has {len(graph.vertices):,} vertices and {len(graph.links):,} links: a "
+            [f"The file has {len(parsed.vertices):,} vertices and {len(parsed.links):,} links: a "
              f"machine has at most {MOST_VERTICES:,} and {MOST_LINKS:,}."]
         )  # fmt: skip
-    links = dict(_read_links(graph))
-    vertices = _read_vertices(graph.vertices, links)
+    links = dict(_read_links(parsed))
+    vertices = _read_vertices(parsed.vertices, links)
     _refuse_unusable(vertices, links)
-    by_name = dict(sorted(vertices.items(), key=lambda item: _sort_key(item[0], item[1])))
-    place_of = {vertex: place for place, vertex in enumerate(by_name)}
-    link_rows = sorted(links.items(), key=lambda item: (place_of[item[0][0]], place_of[item[0][1]]))
-    attributes = {k: graph.about[k] for k in STORED["graph"] if k in graph.about}
+    in_order = dict(sorted(vertices.items(), key=lambda item: _vertex_sort_key(item[0], item[1])))
+    index_of = {vertex: index for index, vertex in enumerate(in_order)}
+    link_rows = sorted(links.items(), key=lambda item: (index_of[item[0][0]], index_of[item[0][1]]))
+    attributes = {k: parsed.about[k] for k in STORED["graph"] if k in parsed.about}
     errors = []
     beyond_node, detour_hops = attributes.get("beyond_node", 1.0), attributes.get("detour_hops", 0)
     if not (isinstance(beyond_node, int | float) and 0.01 <= beyond_node <= 1.0):
@@ -69,59 +63,59 @@ def read_machine(text: str, name: str) -> ImportedMachine:
     if errors:
         raise FabricFileError(errors)
     return ImportedMachine(
-        name[:200], attributes, list(by_name.items()), [(a, b, data) for (a, b), data in link_rows]
+        name[:200], attributes, list(in_order.items()), [(a, b, data) for (a, b), data in link_rows]
     )
 
 
 def _read_links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
     """Yield ((tail, head), attributes) of every directed link, and of a cable both ways."""
-    given_links: dict[tuple[str, str], dict[str, Any]] = {}
+    links_by_ends: dict[tuple[str, str], dict[str, Any]] = {}
     names, errors = {vertex for vertex, _ in graph.vertices}, []
     for tail, head, cells in graph.links:
-        name = f"The link of {tail[:60]!r} and {head[:60]!r}"
-        stated = {k: cells[k] for k in STORED["link"] if k in cells}
-        bytes_per_s, latency_s = stated.get("capacity_bytes_per_s"), stated.get("latency_s")
-        plane = stated.setdefault("plane", "ub")
-        if (tail, head) in given_links:
-            errors.append(f"{name} stands there twice: add up parallel cables in one line.")
+        label = f"The link of {tail[:60]!r} and {head[:60]!r}"
+        fields = {k: cells[k] for k in STORED["link"] if k in cells}
+        bytes_per_s, latency_s = fields.get("capacity_bytes_per_s"), fields.get("latency_s")
+        plane = fields.setdefault("plane", "ub")
+        if (tail, head) in links_by_ends:
+            errors.append(f"{label} stands there twice: add up parallel cables in one line.")
         elif tail == head or tail not in names or head not in names:
-            errors.append(f"{name} does not join two vertices of the file.")
+            errors.append(f"{label} does not join two vertices of the file.")
         elif not (_fits(bytes_per_s, MOST_BYTES_PER_S) and _fits(latency_s, MOST_LATENCY_S)):
             errors.append(
-                f"{name} needs a rate of 0 to {MOST_BYTES_PER_S:g} bytes/s (capacity_bytes_per_s "
+                f"{label} needs a rate of 0 to {MOST_BYTES_PER_S:g} bytes/s (capacity_bytes_per_s "
                 f"of a graph's edge) and a latency of 0 to {MOST_LATENCY_S:g} s (latency_s)."
             )
         elif not isinstance(plane, str) or plane not in BETWEEN:
-            errors.append(f"{name} is on no plane: take one of {', '.join(BETWEEN)}.")
-        elif not all(_fits(stated.get(k, 1.0), 1.0) and stated.get(k, 1.0) for k in SHARES):
-            errors.append(f"{name} has an efficiency that is not above 0 and at most 1.")
+            errors.append(f"{label} is on no plane: take one of {', '.join(BETWEEN)}.")
+        elif not all(_fits(fields.get(k, 1.0), 1.0) and fields.get(k, 1.0) for k in SHARES):
+            errors.append(f"{label} has an efficiency that is not above 0 and at most 1.")
         elif not (
-            _is_whole(stated.get("links", 1)) and _is_whole(stated.get("added", 0))
-            and _is_whole(stated.get("sub_plane", 0), MOST_SUB_PLANES)
-            and _fits(stated.get("write_extra_s", 0.0), MOST_LATENCY_S)
-            and all(_is_word(stated.get(k, "")) for k in ("kind", "serves"))
+            _is_whole(fields.get("links", 1)) and _is_whole(fields.get("added", 0))
+            and _is_whole(fields.get("sub_plane", 0), MOST_SUB_PLANES)
+            and _fits(fields.get("write_extra_s", 0.0), MOST_LATENCY_S)
+            and all(_is_word(fields.get(k, "")) for k in ("kind", "serves"))
         ):  # fmt: skip
-            errors.append(f"{name} has an attribute that is no such number or word.")
-        given_links[tail, head] = stated
+            errors.append(f"{label} has an attribute that is no such number or word.")
+        links_by_ends[tail, head] = fields
     if errors:
         raise FabricFileError(errors)
-    for (tail, head), stated in given_links.items():
-        plane = "ub" if stated["plane"] == "package" else stated["plane"]
+    for (tail, head), fields in links_by_ends.items():
+        plane = "ub" if fields["plane"] == "package" else fields["plane"]
         defaults = {"kind": _link_kind(tail, head), "links": 1, "write_extra_s": 0.0}
-        attributes = {**defaults, **stated, "plane": plane}
-        if stated["plane"] == "package":
+        attributes = {**defaults, **fields, "plane": plane}
+        if fields["plane"] == "package":
             attributes.setdefault("serves", "package")
         for key in ("capacity_bytes_per_s", "latency_s"):
             attributes[key] = float(attributes[key])
         yield (tail, head), attributes
-        if not graph.directed and (head, tail) not in given_links:
+        if not graph.directed and (head, tail) not in links_by_ends:
             yield (head, tail), dict(attributes)
 
 
 def _link_kind(*ends: str) -> str:
-    """Kind of a link between two names, equal for both directions: "die-L1"."""
-    words = [name.split(maxsplit=1)[0] if name.split() else "link" for name in ends]
-    return "-".join(sorted(words, key=lambda w: ((*FIRST, w.lower()).index(w.lower()), w)))
+    """Kind of a link between two vertex names, equal for both directions: "die-L1"."""
+    first_words = [name.split(maxsplit=1)[0] if name.split() else "link" for name in ends]
+    return "-".join(sorted(first_words, key=lambda w: ((*FIRST, w.lower()).index(w.lower()), w)))
 
 
 SHARES = ("read_efficiency", "write_efficiency")
@@ -135,16 +129,16 @@ def _fits(value: Any, most: float) -> bool:
 
 
 def _read_vertices(rows: Rows, links: Links) -> Vertices:
-    """Attributes of vertices, as stated, else by name and links. Raises FabricFileError."""
+    """Attributes by vertex, as stated, else from names and links. Raises FabricFileError."""
     errors: list[str] = []
     vertices: dict[str, dict[str, Any]] = {}
     for name, stated in rows:
         attributes = _kind_and_place(name) | {
             k: stated[k] for k in STORED["vertex"] if stated.get(k) is not None
         }
-        grid = stated.get("grid")
-        if isinstance(grid, str) and re.fullmatch(r"\d{1,6}(x\d{1,6}){0,5}", grid):
-            attributes["grid"] = [int(number) for number in grid.split("x")]
+        grid_text = stated.get("grid")
+        if isinstance(grid_text, str) and re.fullmatch(r"\d{1,6}(x\d{1,6}){0,5}", grid_text):
+            attributes["grid"] = [int(number) for number in grid_text.split("x")]
         if name in vertices:
             errors.append(f"The vertex {name[:60]!r} stands there twice.")
         elif not name or len(name) > 60 or not name.isprintable() or "," in name:
@@ -221,7 +215,8 @@ def _kind_and_place(name: str) -> dict[str, Any]:
 
 
 def _derive_domains(vertices: Vertices, links: Links) -> None:
-    """Set missing scale-up domains: sets joined by UB links, in order of first dies."""
+    """Set missing scale-up domains of ends: one for each set that UB links join, in order of their
+    first dies; where a file states any, an end without one gets its node's number."""
     ends = [end for end, data in vertices.items() if data["kind"] in ("die", "cpu", "nic")]
     if any("domain" in vertices[end] for end in ends):
         for end in ends:
@@ -232,20 +227,20 @@ def _derive_domains(vertices: Vertices, links: Links) -> None:
     ub_graph.add_nodes_from(vertices)
     ub_graph.add_edges_from(pair for pair, data in links.items() if "ub" in data["serves"].split())
     domain_of: dict[str, int] = {}
-    for end in sorted(ends, key=lambda v: _sort_key(v, vertices[v])):
+    for end in sorted(ends, key=lambda v: _vertex_sort_key(v, vertices[v])):
         if end not in domain_of:
             domain = len(set(domain_of.values()))
             domain_of |= dict.fromkeys(nx.node_connected_component(ub_graph, end), domain)
-    die_domain = {
+    domain_of_die = {
         (attributes["node"], attributes["npu"], attributes["die"]): domain_of[end]
         for end, attributes in vertices.items() if attributes["kind"] == "die"
     }  # fmt: skip
     for end in ends:  # a NIC is on the plane of its die
         place = tuple(vertices[end].get(key) for key in ("node", "npu", "die"))
-        vertices[end]["domain"] = die_domain.get(place, domain_of[end])  # type: ignore[arg-type]
+        vertices[end]["domain"] = domain_of_die.get(place, domain_of[end])  # type: ignore[arg-type]
 
 
-def _sort_key(name: str, data: Mapping[str, Any]) -> tuple[Any, ...]:
+def _vertex_sort_key(name: str, data: Mapping[str, Any]) -> tuple[Any, ...]:
     """Sort key of a vertex: dies first, by node, NPU and die; then the others by kind and name."""
     numbers = tuple(data.get(key, -1) for key in ("node", "npu", "die", "sub_plane", "index"))
     return (data["kind"] != "die", data["kind"], numbers, name)
@@ -260,10 +255,10 @@ def _refuse_unusable(vertices: Vertices, links: Links) -> None:
     for ends in (ends for ends, data in links.items() if data["plane"] == "rdma"):
         die_end, far = sorted(ends, key=lambda v: vertices[v]["kind"] != "die")
         if vertices[die_end]["kind"] == "die" and vertices[far]["kind"] != "nic":
-            numbers = ".".join(str(vertices[die_end][key]) for key in ("node", "npu", "die"))
+            die_numbers = ".".join(str(vertices[die_end][key]) for key in ("node", "npu", "die"))
             raise FabricFileError(
                 [f"'{die_end}' is cabled to '{far}' on the RDMA plane without a NIC: cable it to "
-                 f"'NIC {numbers}', and that to '{far}'."]
+                 f"'NIC {die_numbers}', and that to '{far}'."]
             )  # fmt: skip
     packages: dict[tuple[str, int, int], set[int]] = {}
     for vertex in dies:
@@ -279,38 +274,39 @@ def _refuse_unusable(vertices: Vertices, links: Links) -> None:
             )  # fmt: skip
     nx = lazy_networkx()
     graph = nx.Graph(ends for ends, link in links.items() if link["capacity_bytes_per_s"] > 0.0)
-    part_dies = (len(part.intersection(dies)) for part in nx.connected_components(graph))
-    if len(dies) > 1 and max(part_dies, default=0) < 2:
+    dies_of_parts = (len(part.intersection(dies)) for part in nx.connected_components(graph))
+    if len(dies) > 1 and max(dies_of_parts, default=0) < 2:
         raise FabricFileError(["No path of links joins any two dies of the machine."])
 
 
 def machine_text(machine: ImportedMachine) -> str:
-    """An imported machine as node-link JSON, which is read as the same machine."""
+    """An imported machine as node-link JSON, which is read back as the same machine."""
     vertices = [
         (name, {**data, "grid": "x".join(map(str, data["grid"]))} if "grid" in data else data)
         for name, data in machine.vertices
     ]
-    return compose(GraphText(machine.about, vertices, machine.links, directed=True), "json")
+    contents = GraphText(machine.about, vertices, machine.links, directed=True)
+    return graph_text.compose(contents, "json")
 
 
 def fabric_text(net: Network, kind: str) -> str:
     """A machine as the text of a file, attributes and edits included; kind "csv": a cable list."""
     graph = net.graph()
     if kind == "csv":
-        return cable_list(
+        return graph_text.cable_list(
             (tail, head, data["capacity_bytes_per_s"], data["latency_s"],
              "package" if data["serves"] == "package" else data["plane"])
             for tail, head, data in graph.edges(data=True)
         )  # fmt: skip
     vertices = []
     for vertex, data in graph.nodes(data=True):
-        stored = {key: data[key] for key in STORED["vertex"] if key in data}
+        fields = {key: data[key] for key in STORED["vertex"] if key in data}
         if "grid" in data:
-            stored["grid"] = "x".join(map(str, data["grid"]))
-        vertices.append((vertex, stored))
+            fields["grid"] = "x".join(map(str, data["grid"]))
+        vertices.append((vertex, fields))
     links = [
         (tail, head, {key: data[key] for key in STORED["link"] if key in data})
         for tail, head, data in graph.edges(data=True)
     ]
     attributes = {key: net.about[key] for key in STORED["graph"] if key in net.about}
-    return compose(GraphText(attributes, vertices, links, directed=True), kind)
+    return graph_text.compose(GraphText(attributes, vertices, links, directed=True), kind)

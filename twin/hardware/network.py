@@ -32,7 +32,7 @@ T = TypeVar("T")
 def cached_answer(
     answers: dict[Any, T], question: Hashable, compute: Callable[[], T], most: float = 8
 ) -> T:
-    """The answer stored for a question, else a new one, stored; at most `most` are stored."""
+    """The answer stored for a question, else computed and stored; at most `most` are stored."""
     if question not in answers:
         answers[question] = compute()
         if len(answers) > most:
@@ -46,10 +46,10 @@ def cached_by_network(
     """The function or method, with its answer cached by network and further arguments."""
 
     @wraps(answer)
-    def cached(net: Network, /, *args: P.args, **more: P.kwargs) -> T:
+    def cached_call(net: Network, /, *args: P.args, **more: P.kwargs) -> T:
         return net.once((answer, args, *more.items()), lambda: answer(net, *args, **more))
 
-    return cached
+    return cached_call
 
 
 class Place(NamedTuple):
@@ -125,10 +125,10 @@ class Network:
 
     @cached_property
     def place_ends(self) -> tuple[INTS, INTS]:
-        """Node of each place, and its direction (0: out, 1: in)."""
-        directions = [(place.node, int(place.direction == "in")) for place in self.places]
-        node, enters = np.array(directions, np.int64).reshape(-1, 2).T
-        return node, enters
+        """Node of each of `places`, and its direction (0: out, 1: in), i8[places]."""
+        node_directions = [(place.node, int(place.direction == "in")) for place in self.places]
+        node, is_in = np.array(node_directions, np.int64).reshape(-1, 2).T
+        return node, is_in
 
     @cached_property
     def dies_per_node(self) -> int:
@@ -146,12 +146,12 @@ class Network:
 
     @cached_property
     def cpus(self) -> INTS:
-        """Number of CPUs of each node, to which its DRAM is in proportion."""
+        """Number of CPUs of each node, i8[nodes], to which its DRAM is in proportion."""
         return np.bincount(self.node[self.of_kind("cpu")], minlength=self.nodes)
 
     @cached_property
     def npu(self) -> INTS:
-        """Number of the NPU package of each die, in the order of dies."""
+        """Number of the NPU package that each die is in, i8[dies]."""
         npu_keys = ((d["node"], d["npu"]) for d in map(self.vertex_data.__getitem__, self.dies))
         number_of: dict[Any, int] = {}
         return np.array([number_of.setdefault(key, len(number_of)) for key in npu_keys], np.int64)
@@ -182,7 +182,7 @@ class Network:
 
     @property
     def sub_planes(self) -> int:
-        """Sub-planes of the scale-up plane; 1 where its links have none."""
+        """Number of sub-planes of the scale-up plane; 1 where its links have none."""
         return max(1, int(self.sub_plane.max(initial=0)) + 1)
 
     @property
@@ -217,16 +217,16 @@ class Network:
 
     @cached_property
     def link_prints(self) -> NDArray[np.uint64]:
-        """A hash of each link, equal for links that differ only in their ends."""
+        """A hash of each link, u8[links], equal for links that differ only in their ends."""
         properties = self.capacity, self.latency, *self.efficiency.values(), self.added
         return _hashes(np.zeros(self.tail.size, np.uint64), *properties)
 
     @cached_property
     def link_kinds(self) -> NDArray[np.uint64]:
-        """A hash of each link, equal where routing and byte counts do not distinguish links."""
-        planes = np.append(np.unique(self.place_plane, return_inverse=True)[1], -1)
-        counts = planes[self.leaves], planes[self.enters]
-        return _hashes(self.link_prints, self.serves, self.write_extra_s, self.sub_plane, *counts)
+        """A hash of each link, u8[links], equal where routing and byte counts see no difference."""
+        place_planes = np.append(np.unique(self.place_plane, return_inverse=True)[1], -1)
+        counted = place_planes[self.leaves], place_planes[self.enters]
+        return _hashes(self.link_prints, self.serves, self.write_extra_s, self.sub_plane, *counted)
 
     @cached_property
     def vertex_kinds(self) -> INTS:
@@ -285,14 +285,14 @@ class Network:
 
     def share_left(self, links: INTS, lost: int, what: str) -> FLOATS:
         """Share left of each link's capacity after the loss of `lost` parallel ones: whole bundles
-        first, in the graph's order, equal both ways. Raises HardwareError if `what` has fewer."""
+        first, in the graph's order, equal both ways. HardwareError: element `what` has fewer."""
         if not lost:
             return np.ones(links.size)
         _, pair_of_link = self.pairs
-        distinct_pairs, link_of_pair, pair_index = np.unique(
+        distinct_pairs, example_link, pair_index = np.unique(
             pair_of_link[links], return_index=True, return_inverse=True
         )
-        cables = self.bundle[links[link_of_pair]]
+        cables = self.bundle[links[example_link]]
         if lost > cables.sum():
             raise HardwareError(f"{what} has {cables.sum()} links there, and {lost} cannot be lost")
         cables_lost = np.clip(lost - (np.cumsum(cables) - cables), 0, cables)
@@ -306,7 +306,7 @@ class Network:
 
     @cached_property
     def pairs(self) -> tuple[INTS, INTS]:
-        """One link of every two that join the same vertices, and the pair number of every link."""
+        """One link of every pair of vertices that links join, and the pair number of every link."""
         vertex_count = len(self.vertices)
         ends = np.minimum(self.tail, self.head) * vertex_count + np.maximum(self.tail, self.head)
         _, one_link, pair_index = np.unique(ends, return_index=True, return_inverse=True)
@@ -316,8 +316,8 @@ class Network:
         """The machine as a networkx graph, with the capacities and latencies of now."""
         graph = lazy_networkx().DiGraph(**self.about)
         graph.add_nodes_from(zip(self.vertices, self.vertex_data, strict=True))
-        rates = zip(self.capacity.tolist(), self.latency.tolist(), strict=True)
-        for link, (bytes_per_s, latency_s) in enumerate(rates):
+        rates_latencies = zip(self.capacity.tolist(), self.latency.tolist(), strict=True)
+        for link, (bytes_per_s, latency_s) in enumerate(rates_latencies):
             attributes = {**self.link_data[link], CAPACITY: bytes_per_s, LATENCY: latency_s}
             graph.add_edge(*self.edge(link), **attributes)
         return graph
@@ -395,22 +395,22 @@ def network_of_plan(plan: Plan) -> Network:
     order = np.argsort(ends[0], kind="stable")
     tail, head = ends[0][order], ends[1][order]
     # Links that are built alike share their attributes: each is read once.
-    ids = list(map(id, attributes))
-    by_id = dict(zip(ids, attributes, strict=True))
-    row_of_id, rows = {key: number for number, key in enumerate(by_id)}, list(by_id.values())
-    row = np.fromiter(map(row_of_id.__getitem__, ids), np.int64, len(ids))[order]
+    data_ids = list(map(id, attributes))
+    id_data = dict(zip(data_ids, attributes, strict=True))
+    id_index, row_data = {key: number for number, key in enumerate(id_data)}, list(id_data.values())
+    data_index = np.fromiter(map(id_index.__getitem__, data_ids), np.int64, len(data_ids))[order]
 
     def column(name: str, kind: type[Any], *default: Any) -> Any:
         """One attribute of all links, as an array of a type; default: where links have none."""
-        values = [data.get(name, *default) if default else data[name] for data in rows]
-        return np.array(values, kind)[row]
+        values = [data.get(name, *default) if default else data[name] for data in row_data]
+        return np.array(values, kind)[data_index]
 
-    planes = tuple(sorted({word for data in rows for word in data["serves"].split()}))
+    planes = tuple(sorted({word for data in row_data for word in data["serves"].split()}))
     bit_of = {word: 1 << number for number, word in enumerate(planes)}
-    mask_of = cache(lambda words: sum(bit_of.get(word, 0) for word in words.split()))
+    to_bits = cache(lambda words: sum(bit_of.get(word, 0) for word in words.split()))
     node = np.array([data.get("node", -1) for data in vertex_data], np.int64)
     sub_plane = column("sub_plane", np.int64, -1)
-    plane = np.array([COUNTED.get(data["plane"], 0) for data in rows], np.int64)[row]
+    plane = np.array([COUNTED.get(data["plane"], 0) for data in row_data], np.int64)[data_index]
     places, leaves, enters = _places(vertex_data, node, tail, head, sub_plane, plane)
     return Network(
         about=plan.about,
@@ -421,12 +421,12 @@ def network_of_plan(plan: Plan) -> Network:
         dies=np.flatnonzero([data["kind"] == "die" for data in vertex_data]),
         node=node,
         domain=np.array([data.get("domain", -1) for data in vertex_data], np.int64),
-        forwards=np.array([mask_of(data.get("forwards", "")) for data in vertex_data], np.int64),
+        forwards=np.array([to_bits(data.get("forwards", "")) for data in vertex_data], np.int64),
         tail=tail,
         head=head,
         kind=column("kind", np.str_),
         sub_plane=sub_plane,
-        serves=np.array([mask_of(data["serves"]) for data in rows], np.int64)[row],
+        serves=np.array([to_bits(data["serves"]) for data in row_data], np.int64)[data_index],
         efficiency={
             "read": column("read_efficiency", np.float64),
             "write": column("write_efficiency", np.float64),
@@ -443,7 +443,7 @@ def network_of_plan(plan: Plan) -> Network:
         added=column("added", np.int64, 0),
         capacity=column(CAPACITY, np.float64),
         latency=column(LATENCY, np.float64),
-        link_data=tuple(map(rows.__getitem__, row.tolist())),
+        link_data=tuple(map(row_data.__getitem__, data_index.tolist())),
     )
 
 
@@ -451,8 +451,8 @@ def _places(
     vertex_data: Sequence[Mapping[str, Any]], node: INTS, tail: INTS, head: INTS, sub_plane: INTS,
     plane: INTS,
 ) -> tuple[tuple[Place, ...], INTS, INTS]:  # fmt: skip
-    """Places where a link's bytes are counted when they leave, and enter, a node's ends; plane: of
-    each link in COUNTED, 0 of others."""
+    """Places where bytes are counted, and of each link its place for bytes that leave, and that
+    enter, a node's ends (-1: none); plane: number in COUNTED of each link's plane, 0: none."""
     end, other_end = np.stack([tail, head], 1), np.stack([head, tail], 1)  # as they leave, enter
     is_chip, is_nic = (
         np.array([data["kind"] in kinds for data in vertex_data])
@@ -460,20 +460,20 @@ def _places(
     )
     is_counted = np.where(plane[:, None] == 1, is_chip[end], is_nic[end] & ~is_chip[other_end])
     links, direction = np.nonzero(is_counted & (plane[:, None] > 0) & (node[end] >= 0))
-    shape = len(COUNTED) + 1, node.max() + 1, sub_plane.max(initial=-1) + 2, 2
+    key_shape = len(COUNTED) + 1, node.max() + 1, sub_plane.max(initial=-1) + 2, 2
     place_numbers = plane[links], node[end[links, direction]], sub_plane[links] + 1, direction
-    keys = np.ravel_multi_index(place_numbers, shape)
+    keys = np.ravel_multi_index(place_numbers, key_shape)
     distinct_keys, first_at, place_index = np.unique(keys, return_index=True, return_inverse=True)
     place_order = np.argsort(first_at, kind="stable")  # as the graph's links come to them
-    place_rank = np.empty_like(place_order)
-    place_rank[place_order] = np.arange(place_order.size)
+    rank_of = np.empty_like(place_order)
+    rank_of[place_order] = np.arange(place_order.size)
     place_of = np.full((2, tail.size), -1, np.int64)
-    place_of[direction, links] = place_rank[place_index]
+    place_of[direction, links] = rank_of[place_index]
     plane_names = ("", *COUNTED)
     places = tuple(
         Place(plane_names[number], node_number, sub - 1 if sub else None, ("out", "in")[way])
         for number, node_number, sub, way in np.stack(
-            np.unravel_index(distinct_keys[place_order], shape), 1
+            np.unravel_index(distinct_keys[place_order], key_shape), 1
         ).tolist()
     )
     return places, place_of[0], place_of[1]

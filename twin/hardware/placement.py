@@ -49,7 +49,7 @@ class Instance:
         return f"{self.role} {self.index}"
 
     def spans(self) -> list[tuple[int, int]]:
-        """(first, last) die of each unbroken sequence of dies."""
+        """(first, last) die of each unbroken sequence of the instance's dies, ascending."""
         dies = np.unique(self.die_of_rank)
         sequences = np.split(dies, np.flatnonzero(np.diff(dies) > 1) + 1)
         return [(int(sequence[0]), int(sequence[-1])) for sequence in sequences]
@@ -64,7 +64,7 @@ class Placement:
 
     @classmethod
     def of(cls, parts: Sequence[Placement]) -> Placement:
-        """One placement with the instances of several, in their order."""
+        """One placement with the instances and sentences of several, in their order."""
         instances = tuple(instance for part in parts for instance in part.instances)
         return cls(instances, tuple(sentence for part in parts for sentence in part.moved))
 
@@ -150,22 +150,24 @@ def place(s: Scenario, net: Network) -> Placement:
         Needed(role, i, npus, chips[role]) for role, n, npus in seated_pools(s) for i in range(n)
     ]
     prefill_on_decode = sharing_pool(s) and (prefill.instances, prefill.npus_per_instance)
-    key = ("placement", tuple(to_place), pool_dies, prefill_on_decode, deployed.placement,
-           deployed.when_off, deployed.seats, deployed.first_npu, deployed.kv_transfer_plane,
-           supernodes_apart(s))  # fmt: skip
+    placement_key = (
+        "placement", tuple(to_place), pool_dies, prefill_on_decode, deployed.placement,
+        deployed.when_off, deployed.seats, deployed.first_npu, deployed.kv_transfer_plane,
+        supernodes_apart(s),
+    )  # fmt: skip
 
-    def placed_by_chip() -> Placement:
+    def place_by_chip() -> Placement:
         """The instances placed chip by chip, then prefill on decode's NPUs."""
         npus = _npus(s, net)
         placements = []
         for chip in dict.fromkeys(each.chip for each in to_place):
-            fits = np.array([one == chip for one in npus.chips], bool)
-            of_chip = [each for each in to_place if each.chip == chip]
-            placements.append(_place_on_chip(s, replace(npus, fits=fits, chip=chip), of_chip))
+            has_chip = np.array([one == chip for one in npus.chips], bool)
+            needed = [each for each in to_place if each.chip == chip]
+            placements.append(_place_on_chip(s, replace(npus, fits=has_chip, chip=chip), needed))
         instances = Placement.of(placements)
-        return _with_prefill(s, instances) if prefill_on_decode else instances
+        return _with_prefill_on_decode(s, instances) if prefill_on_decode else instances
 
-    return net.once(key, placed_by_chip)
+    return net.once(placement_key, place_by_chip)
 
 
 def usable_npu_count(s: Scenario, net: Network) -> int:
@@ -191,14 +193,14 @@ def further_instances(s: Scenario, net: Network) -> list[Instance]:
     free_npus = [npu for g in range(supernodes) for npu in by_home.get(g, [])[:free_per_supernode]]
     for role, _, npus_per_instance in pools(s):
         chip = pools_by_role(s)[role].chip
-        candidates = [
+        candidate_npus = [
             npu for other, npu_list in npus_of_role.items() if other != role for npu in npu_list
         ] + free_npus
-        candidates = [npu for npu in candidates if npus.chips[npu] == chip]
+        candidate_npus = [npu for npu in candidate_npus if npus.chips[npu] == chip]
         next_index = sum(instance.role == role for instance in seated_instances)
-        for role_npus in _group_by(candidates, home_of).values():
-            for k in range(len(role_npus) // npus_per_instance):
-                dies = npus.dies_of(role_npus[k * npus_per_instance : (k + 1) * npus_per_instance])
+        for role_npus in _group_by(candidate_npus, home_of).values():
+            for i in range(len(role_npus) // npus_per_instance):
+                dies = npus.dies_of(role_npus[i * npus_per_instance : (i + 1) * npus_per_instance])
                 later_instances.append(Instance(role, next_index, dies_by_rank(dies, s, role)))
                 next_index += 1
     return later_instances
@@ -208,8 +210,8 @@ def place_models(s: Scenario, net: Network) -> Placement:
     """The instances of all models of a scenario, numbered on from model to model."""
     placements = [place(model_scenario, net) for model_scenario in split_models(s)]
     instances = tuple(
-        replace(instance, index=numbers[instance.role] + instance.index)
-        for placement, numbers in zip(placements, first_numbers(s), strict=True)
+        replace(instance, index=first_index[instance.role] + instance.index)
+        for placement, first_index in zip(placements, first_numbers(s), strict=True)
         for instance in placement.instances
     )
     return replace(Placement.of(placements), instances=instances)
@@ -220,35 +222,35 @@ def _place_on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placeme
     npus_needed, free_count = sum(one.npus for one in needed), len(npus.free)
     with_chip = "" if npus.fits.all() else f" of {npus.chip}"
     if npus_needed > free_count:
-        from_text = f" from number {npus.first} on" if npus.first else ""
+        first_text = f" from number {npus.first} on" if npus.first else ""
         raise HardwareError(
             f"the deployment needs {numbered(npus_needed, 'NPU')}{with_chip} but the machine has "
-            f"{free_count:,}{from_text}: take fewer or smaller instances"
+            f"{free_count:,}{first_text}: take fewer or smaller instances"
         )
     moves = s.deployment.when_off == "move"
     placement = s.deployment.placement
     if npus_needed > len(npus.usable) and (moves or placement not in MAY_SIT_ON_WHAT_IS_OFF):
         off = first_few(_off_names(np.flatnonzero(npus.fits & ~npus.on).tolist(), npus))
-        edited_text = "take back an edit of the supernode, or " if s.supernode.edits else ""
+        edit_text = "take back an edit of the supernode, or " if s.supernode.edits else ""
         raise HardwareError(
             f"the deployment needs {numbered(npus_needed, 'NPU')}{with_chip} but only "
-            f"{len(npus.usable):,} of {free_count:,} are on ({off} off): {edited_text}take fewer "
+            f"{len(npus.usable):,} of {free_count:,} are on ({off} off): {edit_text}take fewer "
             "or smaller instances"
         )
-    instance_npus_list = PLACEMENTS[placement](needed, npus, s)
-    sentences = _move_off(instance_npus_list, [one.name for one in needed], npus) if moves else []
+    npus_by_instance = PLACEMENTS[placement](needed, npus, s)
+    sentences = _move_off(npus_by_instance, [one.name for one in needed], npus) if moves else []
     return Placement(
         tuple(
             Instance(one.role, one.index, dies_by_rank(npus.dies_of(instance_npus), s, one.role))
-            for one, instance_npus in zip(needed, instance_npus_list, strict=True)
+            for one, instance_npus in zip(needed, npus_by_instance, strict=True)
         ),
         tuple(sentences),
     )
 
 
 def dies_by_rank(dies: Sequence[int], s: Scenario, role: str) -> tuple[int, ...]:
-    """Dies of an instance rank by rank: of each those of its first pipeline stage, then of the next
-    ones. A stage of all ranks is an unbroken part of the dies."""
+    """Dies of an instance in order of ranks: of each rank those of its first pipeline stage, then
+    of the next ones. A stage of all ranks is an unbroken part of the dies."""
     pool = pools_by_role(s)[role]
     layer_dies, stages = pool.layer_dies, pool.rank_dies // pool.layer_dies
     stage_size = len(dies) // stages
@@ -258,7 +260,7 @@ def dies_by_rank(dies: Sequence[int], s: Scenario, role: str) -> tuple[int, ...]
     return tuple(die for part_start in starts for die in dies[part_start : part_start + layer_dies])
 
 
-def _with_prefill(s: Scenario, decode: Placement) -> Placement:
+def _with_prefill_on_decode(s: Scenario, decode: Placement) -> Placement:
     """Placement of decode's instances, and of prefill's on their first NPUs, as many on each."""
     prefill = s.deployment.prefill
     prefill_per_decode = prefill.instances // len(decode.instances)
@@ -290,14 +292,14 @@ def _npus(s: Scenario, net: Network) -> Npus:
 
 
 def _place_in_order(
-    needed: Sequence[Needed], npus: Npus, free: Sequence[int], s: Scenario
+    needed: Sequence[Needed], npus: Npus, free_npus: Sequence[int], s: Scenario
 ) -> list[list[int]]:
-    """NPUs of each instance, consecutive free ones; behind a front router equally by supernode."""
-    npu_lists = [list(free)]
+    """NPUs of each instance, next ones of `free_npus`; behind a front router by supernode."""
+    npu_lists = [list(free_npus)]
     if supernodes_apart(s):
-        npu_lists = list(_group_by(free, npus.node // s.supernode.nodes).values())
+        npu_lists = list(_group_by(free_npus, npus.node // s.supernode.nodes).values())
     count_of_role = Counter(one.role for one in needed)
-    seat_lists = []
+    placed_npus = []
     for one in needed:
         own_npus = npu_lists[one.index * len(npu_lists) // count_of_role[one.role]]
         if len(own_npus) < one.npus:
@@ -305,40 +307,40 @@ def _place_in_order(
                 f"{one.name} has no room in its supernode, where {len(own_npus)} of the {one.npus} "
                 "NPUs that it needs are left: add nodes or take fewer or smaller instances"
             )
-        seat_lists.append(own_npus[: one.npus])
+        placed_npus.append(own_npus[: one.npus])
         del own_npus[: one.npus]
-    return seat_lists
+    return placed_npus
 
 
 def place_spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
     """NPUs of each instance, over as many nodes as can be, those with the most free ones first."""
     free = _group_by(npus.usable, npus.node)
-    seats = []
+    placed_npus = []
     for instance in needed:
         seat_npus: list[int] = []
         while len(seat_npus) < instance.npus:
-            by_space = sorted((n for n in free if free[n]), key=lambda n: -len(free[n]))
-            seat_npus += [free[node].pop(0) for node in by_space[: instance.npus - len(seat_npus)]]
-        seats.append(sorted(seat_npus))
-    return seats
+            roomiest = sorted((n for n in free if free[n]), key=lambda n: -len(free[n]))
+            seat_npus += [free[node].pop(0) for node in roomiest[: instance.npus - len(seat_npus)]]
+        placed_npus.append(sorted(seat_npus))
+    return placed_npus
 
 
 def place_by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
     """NPUs of each instance, in the first rack with room for all, else in the emptiest ones."""
     if (npus.rack < 0).any():
         raise HardwareError("not every node of this machine is in a rack: take another placement")
-    free_npus = _group_by(npus.usable, npus.rack)
-    seats = []
+    by_rack = _group_by(npus.usable, npus.rack)
+    placed_npus = []
     for instance in needed:
         instance_npus: list[int] = []
         while len(instance_npus) < instance.npus:
             npus_missing = instance.npus - len(instance_npus)
-            emptiest_rack = max(free_npus, key=lambda r: len(free_npus[r]))
-            rack = next((r for r in free_npus if len(free_npus[r]) >= npus_missing), emptiest_rack)
-            instance_npus += free_npus[rack][:npus_missing]
-            free_npus[rack] = free_npus[rack][npus_missing:]
-        seats.append(sorted(instance_npus))
-    return seats
+            emptiest_rack = max(by_rack, key=lambda r: len(by_rack[r]))
+            rack = next((r for r in by_rack if len(by_rack[r]) >= npus_missing), emptiest_rack)
+            instance_npus += by_rack[rack][:npus_missing]
+            by_rack[rack] = by_rack[rack][npus_missing:]
+        placed_npus.append(sorted(instance_npus))
+    return placed_npus
 
 
 def place_by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]]:
@@ -348,16 +350,16 @@ def place_by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[lis
     allowed_npus = {*npus.free}
     seats: list[list[int]] = [[] for _ in needed]
     owner_of: dict[int, int] = {}
-    for row in s.deployment.seats:
-        if row.role in pools_by_role(s) and pools_by_role(s)[row.role].chip != npus.chip:
+    for seat in s.deployment.seats:
+        if seat.role in pools_by_role(s) and pools_by_role(s)[seat.role].chip != npus.chip:
             continue  # placed with those of its chip
-        if (row.role, row.index) not in index_of:
+        if (seat.role, seat.index) not in index_of:
             raise HardwareError(
-                f"deployment.seats has a row for {row.role} {row.index}, and there is no such "
+                f"deployment.seats has a row for {seat.role} {seat.index}, and there is no such "
                 "instance: take the row out or add instances"
             )
-        index = index_of[row.role, row.index]
-        free_npus = [npu for npu in npus.npus_of(row.element) if npu not in seats[index]]
+        index = index_of[seat.role, seat.index]
+        free_npus = [npu for npu in npus.npus_of(seat.element) if npu not in seats[index]]
         for npu in free_npus[: needed[index].npus - len(seats[index])]:
             if owner_of.setdefault(npu, index) != index:
                 raise HardwareError(
@@ -365,12 +367,12 @@ def place_by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[lis
                     f"to {needed[index].name}: name another element"
                 )
             seats[index].append(npu)
-    named = [index for index, placed_npus in enumerate(seats) if placed_npus]
-    unnamed = [index for index, placed_npus in enumerate(seats) if not placed_npus]
-    for index in [*named, *unnamed]:
+    named_instances = [index for index, placed_npus in enumerate(seats) if placed_npus]
+    unnamed_instances = [index for index, placed_npus in enumerate(seats) if not placed_npus]
+    for index in [*named_instances, *unnamed_instances]:
         next_npu = seats[index][-1] + 1 if seats[index] else 0
-        candidates = [n % npus.count for n in range(next_npu, next_npu + npus.count)]
-        free = [n for n in candidates if n not in owner_of and n in allowed_npus]
+        npus_from_there = [n % npus.count for n in range(next_npu, next_npu + npus.count)]
+        free = [n for n in npus_from_there if n not in owner_of and n in allowed_npus]
         free.sort(key=lambda n: not npus.on[n])  # what is off last, and only where nothing moves
         seat_npus = free[: needed[index].npus - len(seats[index])]
         owner_of.update(dict.fromkeys(seat_npus, index))
@@ -401,10 +403,10 @@ def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[
         new_npus: list[int] = []
         for node_npus in _group_by(npus_off, npus.node).values():
             # The nearest ones, in one node if possible.
-            own_domain, count = npus.domain[node_npus[0]], len(node_npus)
-            nearest = sorted(free_npus, key=lambda n: (npus.domain[n] != own_domain, n))
-            rooms = _group_by(nearest, npus.node).values()
-            new_places = next((list(r) for r in rooms if len(r) >= count), nearest)[:count]
+            old_domain, count = npus.domain[node_npus[0]], len(node_npus)
+            nearest_npus = sorted(free_npus, key=lambda n: (npus.domain[n] != old_domain, n))
+            rooms = _group_by(nearest_npus, npus.node).values()
+            new_places = next((list(r) for r in rooms if len(r) >= count), nearest_npus)[:count]
             free_npus = [n for n in free_npus if n not in new_places]
             new_npus += new_places
             for old_npu, new_npu in zip(node_npus, new_places, strict=True):
@@ -416,15 +418,15 @@ def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[
 
 
 def _group_by(numbers: Iterable[int], key_of: INTS) -> dict[int, list[int]]:
-    """Numbers grouped by their value of `key_of`, both in the given order."""
-    groups: dict[int, list[int]] = {}
+    """Numbers grouped by their value of `key_of`, an array by number, both in the given order."""
+    numbers_by_key: dict[int, list[int]] = {}
     for number in numbers:
-        groups.setdefault(int(key_of[number]), []).append(number)
-    return groups
+        numbers_by_key.setdefault(int(key_of[number]), []).append(number)
+    return numbers_by_key
 
 
 def _off_names(off: Sequence[int], npus: Npus) -> list[str]:
-    """Names for people of NPUs that are off: of whole nodes, or of single NPUs."""
+    """Names for people of NPUs that are off (numbers `off`): of whole nodes, or of single NPUs."""
     names = []
     for node, node_npus in _group_by(off, npus.node).items():
         is_whole_node = not npus.on[npus.node == node].any()

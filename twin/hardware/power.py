@@ -36,7 +36,7 @@ class Power:
 
     def drawn_w(self, prefilling: Any, cube: Any, hbm: Any, of_prefill: Any = 0.0) -> Any:
         """Mean watts of an NPU with its surroundings; numbers or arrays. prefilling: share of time
-        in prefill; cube, hbm: shares of their peaks; of_prefill: prefill's part of `cube`."""
+        in prefill; cube, hbm: use of matrix units, HBM over peak; of_prefill: its part of cube."""
         cube = cube + self.prefill_cube * of_prefill
         busy_w = self.prefill_w * prefilling + self.cube_w * cube + self.hbm_w * hbm
         return self.idle_w + busy_w + self.surroundings_w
@@ -64,33 +64,33 @@ def clock_share(scenario: Scenario, facts: Facts, role: str, use: Use) -> float:
     cores_w = npu_power.prefill_w * use.prefilling + npu_power.cube_w * use.cube
     if cap_w >= fixed_w + cores_w:
         return 1.0
-    exponent, lowest_clock = facts.si("power.clock_exponent"), facts.si("power.lowest_clock")
-    lowest_w = fixed_w + cores_w * lowest_clock**exponent
+    clock_exponent, lowest_clock = facts.si("power.clock_exponent"), facts.si("power.lowest_clock")
+    lowest_w = fixed_w + cores_w * lowest_clock**clock_exponent
     if cap_w < lowest_w:
         raise HardwareError(
             f"cost.cap_w = {cap_w:g}: {role} draws {lowest_w:,.0f} W an NPU at the lowest clock: "
             "raise the cap"
         )
-    return float(((cap_w - fixed_w) / cores_w) ** (1.0 / exponent))
+    return float(((cap_w - fixed_w) / cores_w) ** (1.0 / clock_exponent))
 
 
 def power_by_role(
     scenario: Scenario, facts: Facts, clocks: Mapping[str, float], chips: Mapping[str, str]
 ) -> dict[str, Power]:
     """Power of an NPU by role; clocks, chips: by role. Empty where one is not known."""
-    by_role = {role: power(scenario, facts, clocks, chip) for role, chip in chips.items()}
-    known_powers = {role: npu_power for role, npu_power in by_role.items() if npu_power is not None}
-    return known_powers if len(known_powers) == len(by_role) else {}
+    powers = {role: power(scenario, facts, clocks, chip) for role, chip in chips.items()}
+    known_powers = {role: npu_power for role, npu_power in powers.items() if npu_power is not None}
+    return known_powers if len(known_powers) == len(powers) else {}
 
 
 def power(
     scenario: Scenario, facts: Facts, clocks: Mapping[str, float] | None = None, chip: str = ""
 ) -> Power | None:
-    """Power of a scenario's NPUs of a chip ("": the machine's first) with its pools at these
-    clocks; None where neither the scenario nor the chip's file states any."""
+    """Power of a scenario's NPUs of a chip ("": the machine's first) with its pools at these clocks
+    (role -> share of the rated clock; None: 1); None where neither scenario nor chip states any."""
     chip = chip or scenario.supernode.chip
-    kind_row = scenario.supernode.kind_with(chip)
-    tdp_w = (kind_row.npu_w if kind_row else 0.0) or scenario.cost.npu_w
+    node_kind = scenario.supernode.kind_with(chip)
+    tdp_w = (node_kind.npu_w if node_kind else 0.0) or scenario.cost.npu_w
     tdp_w = tdp_w or facts.si(f"chips.{chip}.tdp", 0.0)
     if tdp_w <= 0.0:
         return None
@@ -101,23 +101,23 @@ def power(
         return facts.si(f"machines.{supernode.machine}.{name}", facts.si(f"power.{name}"))
 
     host_w, switches_w, optics_w = (watts_of(name) for name in ("host", "switches", "optics"))
-    further_w = 0.0
+    hosts_w = 0.0
     for row, nodes in supernode.cpu_nodes_per_npu:  # every NPU has an equal part of them
-        host = host_w * (row.cpus_per_node or supernode.cpus_per_node) / supernode.cpus_per_node
-        further_w += nodes * (row.npu_w or supernode.npus_per_node * (host + switches_w + optics_w))
+        kind_w = host_w * (row.cpus_per_node or supernode.cpus_per_node) / supernode.cpus_per_node
+        hosts_w += nodes * (row.npu_w or supernode.npus_per_node * (kind_w + switches_w + optics_w))
 
     # A share of the rated peak at a lower clock is more of the time: watts of a FLOP go with one
     # power of the clock less than watts of a second.
-    clock_power, clock_of = facts.si("power.clock_exponent"), dict(clocks or {})
+    clock_exponent, clock_of = facts.si("power.clock_exponent"), dict(clocks or {})
     mixed_clock = clock_of.get("colocated", 1.0)
     decode_clock, prefill_clock = (clock_of.get(k, mixed_clock) for k in ("decode", "prefill"))
     return Power(
         idle_w=tdp_w * facts.si("power.idle"),
-        prefill_w=tdp_w * facts.si("power.prefill") * prefill_clock**clock_power,
-        cube_w=tdp_w * facts.si("power.cube") * decode_clock ** (clock_power - 1.0),
+        prefill_w=tdp_w * facts.si("power.prefill") * prefill_clock**clock_exponent,
+        cube_w=tdp_w * facts.si("power.cube") * decode_clock ** (clock_exponent - 1.0),
         hbm_w=tdp_w * facts.si("power.hbm"),
-        host_w=host_w + further_w,
+        host_w=host_w + hosts_w,
         switches_w=switches_w,
         optics_w=optics_w,
-        prefill_cube=(prefill_clock / decode_clock) ** (clock_power - 1.0) - 1.0,
+        prefill_cube=(prefill_clock / decode_clock) ** (clock_exponent - 1.0) - 1.0,
     )

@@ -49,7 +49,7 @@ def worst_collision(loads: Iterable[Load]) -> Collision:
 
 
 def _price(net: Network, load: Load, subject: str, **further_fields: Any) -> Price:
-    """Price of a load without other traffic; subject: its name. HardwareError if a path is cut."""
+    """Price of a load without other traffic. HardwareError, about `subject`, if a path is cut."""
     bytes_per_s, link = load.rate_alone(net)
     if load.unreached:
         sender, receiver = (net.vertices[vertex] for vertex in load.unreached[0])
@@ -118,8 +118,8 @@ def pool_read(
             f"a pool read over {plane} needs dies and a node whose CPUs they can reach"
             f"{cause and ', and '}{cause}: link them, or let memory_pool.enabled be off"
         )
-    load, sources = pool_load
-    peers = demands.equal_parts(net, sources).size
+    load, memory_nodes = pool_load
+    peers = demands.equal_parts(net, memory_nodes).size
     return _price(net, load, f"a pool read over {plane}", peers=peers, shared_by_dies=len(dies))
 
 
@@ -141,17 +141,17 @@ def server_port_rate(
     pool_load = demands.pool_load(net, dies, plane, nodes)
     if pool_load is None:
         return 0.0
-    load, sources = pool_load
+    load, dram_nodes = pool_load
 
-    def rate() -> float:  # the same for all that are alike
+    def median_rate() -> float:  # the same for all that are alike
         """Bytes/s out of each equal part of the median server, read from its port."""
         is_port, _ = demands.server_ports(net, load.pattern, plane)
         bytes_per_s, links = np.full(net.nodes, np.inf), load.links[is_port]
         link_bytes_per_s = net.capacity[links] / load.amounts[is_port]
         np.minimum.at(bytes_per_s, net.node[net.tail[links]], link_bytes_per_s)
-        return float(np.median(bytes_per_s[sources])) / demands.equal_parts(net, sources).size
+        return float(np.median(bytes_per_s[dram_nodes])) / demands.equal_parts(net, dram_nodes).size
 
-    return net.once(("server port", load.pattern, plane), rate)
+    return net.once(("server port", load.pattern, plane), median_rate)
 
 
 def nic(net: Network, die: int, plane: Plane = "rdma", operation: Operation = "write") -> Price:
@@ -174,14 +174,14 @@ def ports_of(net: Network, dies: Sequence[int], price: Price) -> INTS:
 def hand_off_bytes_per_s(
     net: Network, price: Price, instances: Iterable[tuple[str, Sequence[int]]], plane: Plane
 ) -> float:
-    """Bytes/s of a KV transfer, limited by the slower pool's best port; price: of `nic` for the
-    first die; instances: (role, dies)."""
+    """Bytes/s of a KV transfer from or to a die, limited by the best port of the slower pool;
+    price: of the first die, by `nic`; instances: (role, dies) of each."""
     port_bytes_per_s, best_of_role = port_rates(net, plane), dict[str, float]()
     for role, dies in instances:
-        best_bytes_per_s = float(port_bytes_per_s[ports_of(net, dies, price)].max())
-        best_of_role[role] = max(best_of_role.get(role, 0.0), best_bytes_per_s)
-    first_bytes_per_s = float(port_bytes_per_s[ports_of(net, [0], price)[0]])
-    share_left = min(best_of_role.values()) / first_bytes_per_s if first_bytes_per_s > 0.0 else 1.0
+        best_rate = float(port_bytes_per_s[ports_of(net, dies, price)].max())
+        best_of_role[role] = max(best_of_role.get(role, 0.0), best_rate)
+    first_die_rate = float(port_bytes_per_s[ports_of(net, [0], price)[0]])
+    share_left = min(best_of_role.values()) / first_die_rate if first_die_rate > 0.0 else 1.0
     return price.bytes_per_s * share_left / price.shared_by_dies
 
 
@@ -207,30 +207,30 @@ def transfer_collision(
 def exchange_overlaps(
     net: Network, instances: tuple[tuple[str, tuple[int, ...]], ...]
 ) -> dict[tuple[str, str], float]:
-    """Time that all instances of a role which always send add to the exchange of an instance, over
-    its time alone, by (role whose exchange it is, role that sends); empty where no link is shared.
+    """Time that instances of a role which always send add to another instance's exchange, over its
+    time alone, by (role whose exchange it is, role that sends); empty where no link is shared.
     instances: role and dies. Of an exchange its fullest link counts, of instances the mean."""
     roles = [role for role, _ in instances]
     exchanges, link_loads = [], {role: np.zeros(net.capacity.size) for role in roles}
     for role, dies in instances:
         load = demands.exchange_load(net, dies)
-        part = load.amounts * load.rate_alone(net)[0] / net.capacity[load.links]
-        link_loads[role][load.links] += part
-        exchanges.append((role, load.links, part))
+        link_shares = load.amounts * load.rate_alone(net)[0] / net.capacity[load.links]
+        link_loads[role][load.links] += link_shares
+        exchanges.append((role, load.links, link_shares))
     overlaps, total_load = (
         defaultdict[tuple[str, str], float](float),
         np.sum(list(link_loads.values()), axis=0),
     )
-    for role, links, part in exchanges:
-        fullest = int(np.argmax(total_load[links]))
-        link = links[fullest]
-        beyond = float(total_load[link]) - 1.0
-        others = {other: loads[link] - part[fullest] * (other == role)
+    for role, links, link_shares in exchanges:
+        position = int(np.argmax(total_load[links]))
+        fullest_link = links[position]
+        excess = float(total_load[fullest_link]) - 1.0
+        load_of_role = {other: loads[fullest_link] - link_shares[position] * (other == role)
                   for other, loads in link_loads.items()}  # fmt: skip
-        if beyond > OVERLOAD:
-            for other, load_of_others in others.items():
-                added = beyond * load_of_others / sum(others.values())
-                overlaps[role, other] += float(added) / roles.count(role)
+        if excess > OVERLOAD:
+            for other, role_load in load_of_role.items():
+                added_time = excess * role_load / sum(load_of_role.values())
+                overlaps[role, other] += float(added_time) / roles.count(role)
     return dict(overlaps)
 
 
@@ -239,18 +239,18 @@ def port_rates(net: Network, plane: Plane) -> FLOATS:
     """Bytes/s f8[ports], the lesser of both directions, of every die's port on a plane: its own
     scale-up links, its NIC, or what reaches storage (its NIC, else its node's DPU). Shared between
     equal questions: do not change it."""
-    ports = {"ub": "die" if net.spans_nodes else "nic", "rdma": "nic", "vpc": net.storage_ports}
-    port_kind = ports[plane]
+    kind_of = {"ub": "die" if net.spans_nodes else "nic", "rdma": "nic", "vpc": net.storage_ports}
+    port_kind = kind_of[plane]
     port_vertices = net.of_kind(port_kind)
     plane_links = net.links_of("rdma" if port_kind == "nic" else plane)
-    link_sets = [plane_links] if port_kind == "die" else [
+    link_masks = [plane_links] if port_kind == "die" else [
         plane_links & (net.kind == link_kind)
         for link_kind in np.unique(net.kind[plane_links & np.isin(net.tail, port_vertices)])
     ]  # fmt: skip
     vertex_count = len(net.vertices)
     rate_sums = [
         np.bincount(ends[links], net.capacity[links], minlength=vertex_count)[port_vertices]
-        for links in link_sets
+        for links in link_masks
         for ends in (net.tail, net.head)
     ]
     return np.asarray(np.min(rate_sums, axis=0)) if rate_sums else np.zeros(port_vertices.size)
@@ -279,16 +279,16 @@ def summary(net: Network) -> dict[str, float]:
     links: Counter[str] = Counter()
     links_of_plane: Counter[str] = Counter()
     for link in np.flatnonzero((net.capacity > 0.0) & (net.tail < net.head)).tolist():
-        edge = net.link_data[link]
-        links[edge["kind"]] += edge["links"]
-        links_of_plane[edge["plane"]] += edge["links"]
+        link_data = net.link_data[link]
+        links[link_data["kind"]] += link_data["links"]
+        links_of_plane[link_data["plane"]] += link_data["links"]
     uplinks = uplink_matrix(net).sum(axis=1) * net.spans_nodes
     node_of_die = net.node[net.dies]
     is_from_die = net.links_of("ub") & np.isin(net.tail, net.dies)
     is_from_die &= ~np.isin(net.head, net.of_kind("cpu"))
     node_bytes_per_s = np.bincount(net.node[net.tail[is_from_die]], net.capacity[is_from_die])
     l2_ports = count_of_kind["l2"] * net.about["supernode"].l2_ports_per_chip
-    uplink_rate, most_bytes_per_s = float(uplinks[node_of_die].min()), float(node_bytes_per_s.max())
+    uplink_rate, most_node_rate = float(uplinks[node_of_die].min()), float(node_bytes_per_s.max())
     npu_of = np.zeros(len(net.vertices), np.int64)
     npu_of[net.dies] = net.npu
     npu_bytes_per_s = np.bincount(npu_of[net.tail[is_from_die]], net.capacity[is_from_die])
@@ -310,9 +310,9 @@ def summary(net: Network) -> dict[str, float]:
         "l2_ports_used": links["L1-L2"] + links["L2-L3"],
         "l2_port_utilisation": (links["L1-L2"] + links["L2-L3"]) / l2_ports if l2_ports else 0.0,
         "npu_bytes_per_s": float(npu_bytes_per_s.max()),
-        "node_npu_bytes_per_s": most_bytes_per_s,
+        "node_npu_bytes_per_s": most_node_rate,
         "node_uplink_bytes_per_s": uplink_rate,
-        "oversubscription": most_bytes_per_s / uplink_rate if uplink_rate > 0.0 else 0.0,
+        "oversubscription": most_node_rate / uplink_rate if uplink_rate > 0.0 else 0.0,
         "bisection_bytes_per_s": _bisection_rate(net),
         "rdma_bytes_per_s": float(_capacity_out_of_nodes(net, "nic", "rdma")),
         "vpc_bytes_per_s": float(_capacity_out_of_nodes(net, "qingtian", "vpc")),
@@ -342,9 +342,9 @@ def _bisection_rate(net: Network) -> float:
     least_rate = math.inf
     for supernode in np.unique(supernode_of).tolist():
         nodes = np.flatnonzero(supernode_of == supernode)
-        in_first = np.isin(np.arange(net.nodes), nodes[: nodes.size // 2])
-        in_second = np.isin(np.arange(net.nodes), nodes[nodes.size // 2 :])
-        is_link_out = node_to_node & in_first[net.node[net.tail]] & in_second[net.node[net.head]]
+        in_half = np.isin(np.arange(net.nodes), nodes[: nodes.size // 2])
+        in_other_half = np.isin(np.arange(net.nodes), nodes[nodes.size // 2 :])
+        is_link_out = node_to_node & in_half[net.node[net.tail]] & in_other_half[net.node[net.head]]
         weaker_half_rate = np.sort(bytes_per_s_to_switches[nodes])[: nodes.size // 2].sum()
         least_rate = min(least_rate, float(weaker_half_rate + net.capacity[is_link_out].sum()))
     return least_rate
@@ -354,7 +354,7 @@ def point_to_point(net: Network) -> dict[tuple[str, Operation, str], Price]:
     """Price for the first die by (npu_npu | npu_cpu, operation, intra_node | inter_node): the rows
     of arXiv 2506.12708v2 Table 1, without pairs that the machine lacks."""
     last_cpu = int((net.node[net.of_kind("cpu")] == 0).sum()) - 1
-    end_of_row = {
+    far_end_of = {
         ("npu_npu", "intra_node"): "die 0.1.0",
         ("npu_npu", "inter_node"): "die 1.0.0",
         ("npu_cpu", "intra_node"): f"CPU 0.{last_cpu}",
@@ -363,7 +363,7 @@ def point_to_point(net: Network) -> dict[tuple[str, Operation, str], Price]:
     operations: tuple[Operation, ...] = ("read", "write")
     return {
         (pair, operation, plane_name): price_between(net, "die 0.0.0", end, operation)
-        for (pair, plane_name), end in end_of_row.items()
+        for (pair, plane_name), end in far_end_of.items()
         if end in net.number and (net.spans_nodes or plane_name == "intra_node")
         for operation in operations
     }

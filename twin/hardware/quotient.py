@@ -13,7 +13,7 @@ from twin.hardware import spread
 from twin.hardware.collisions import Collision, Flows, Paths, Side, collision
 from twin.hardware.network import Network
 from twin.hardware.reach import FAR, Usable
-from twin.hardware.walks import BOOLS, FLOATS, INTS, Walks, numbering, numbers_in
+from twin.hardware.walks import BOOLS, FLOATS, INTS, Walks, number_values, numbers_in
 
 HASHES = NDArray[np.uint64]
 # Links from which on those alike are made one; fewer keep the order of sums, which digests show.
@@ -26,7 +26,7 @@ class Route:
     """Bytes and paths of a demand on one plane."""
 
     part: Quotient
-    beyond: float  # share of its rate that a byte has beyond its node
+    far_rate: float  # share of a link's rate that bytes between nodes reach
     links: INTS
     near: FLOATS  # bytes within nodes on each of these links, and beyond them
     far: FLOATS
@@ -45,7 +45,7 @@ class Problem(NamedTuple):
     ends: INTS
     parts: FLOATS  # bytes/s f8[near and far, rows, ends]
     added: INTS
-    turned: bool  # rows receive
+    rows_receive: bool
     first: INTS  # of the links that each represents, the first
     link: INTS  # which represents each link of the part
     number: FLOATS  # of links that each represents, and those of them into one vertex
@@ -57,7 +57,7 @@ class Quotient:
     """The idea: 768 dies are 48 kinds of senders. Vertices with the same links to the very same
     neighbours, of the same capacities and with the same bytes to send, carry the same in every best
     split, so each such group is one vertex and its links one link of their total capacity.
-    Sameness is found by hashing (`_colours`), not by comparing pairs.
+    Sameness is found by hashing (`_vertex_hashes`), not by comparing pairs.
 
     A vertex that only sends or receives is split in two, so no path leads through it: vertex i
     enters as `size + i` and is left at `2 * size + i`; one that passes the plane on is i for both.
@@ -65,39 +65,41 @@ class Quotient:
     ends that only differ by these are alike."""
 
     def __init__(self, usable: Usable, same_domain: bool | None, links: INTS, reach: int) -> None:
+        """usable: what the demand may use, of it `links` alone, with all paths of up to `reach`
+        hops; same_domain: of pairs in one scale-up domain (True), in two (False), of all (None)."""
         net, passes = usable.net, usable.passes
         self.usable, self.reach, vertex_count = usable, reach, len(net.vertices)
         self.same_domain = same_domain
         vertex_numbers = np.arange(vertex_count)
         self.enter = np.where(passes, vertex_numbers, vertex_count + vertex_numbers)
         self.leave = np.where(passes, vertex_numbers, 2 * vertex_count + vertex_numbers)
-        colour = _colours(net, usable.out, usable.into, passes)
-        links = self._add_link_hashes(colour, links)
-        tail, head, port_links = self._merge_ends(links)
+        hashes = _vertex_hashes(net, usable.out, usable.into, passes)
+        links = self._add_link_hashes(hashes, links)
+        tail, head, port_links = self._merge_port_links(links)
         senders, receivers = np.flatnonzero(usable.out), np.flatnonzero(usable.into)
         # Vertices of one colour, with the same links and neighbours, share a group; -1: unused.
-        in_use = numbers_in(colour.size, tail, head, self.enter[senders], self.leave[receivers])
-        group_of = np.full(colour.size, -1, np.int64)
-        group_of[in_use], self.size = numbering(colour[in_use])
-        pairs, example, link_group, counts = np.unique(
+        in_use = numbers_in(hashes.size, tail, head, self.enter[senders], self.leave[receivers])
+        group_of = np.full(hashes.size, -1, np.int64)
+        group_of[in_use], self.size = number_values(hashes[in_use])
+        group_pairs, examples, link_group, link_counts = np.unique(
             group_of[tail] * self.size + group_of[head],
             return_index=True, return_inverse=True, return_counts=True,
         )  # fmt: skip
-        self.tail, self.head = np.divmod(pairs, self.size)
-        has_merged = port_links >= 0
-        self.links = np.concatenate([links, port_links[has_merged]])
-        self.whole = np.concatenate([link_group, link_group[has_merged]])
-        self.count = counts.astype(np.float64)
+        self.tail, self.head = np.divmod(group_pairs, self.size)
+        has_port = port_links >= 0
+        self.links = np.concatenate([links, port_links[has_port]])
+        self.whole = np.concatenate([link_group, link_group[has_port]])
+        self.count = link_counts.astype(np.float64)
         # A link between two ends that pass nothing on serves their pair only: as if it were added.
         is_direct = (tail >= vertex_count) & (head >= 2 * vertex_count)
-        added = np.maximum(net.added[links], np.where(has_merged, net.added[port_links], is_direct))
-        self.added = added[example]
-        self.first, self.second = links[example], port_links[example]  # an example of each link
+        added = np.maximum(net.added[links], np.where(has_port, net.added[port_links], is_direct))
+        self.added = added[examples]
+        self.first, self.second = links[examples], port_links[examples]  # an example of each link
         self.group = group_of
         self.stored: Walks | None = None
         self._set_pair_bytes(group_of, same_domain)
 
-    def _merge_ends(self, links: INTS) -> tuple[INTS, INTS, INTS]:
+    def _merge_port_links(self, links: INTS) -> tuple[INTS, INTS, INTS]:
         """Tail vertex, head vertex and port link of each of `links`. A sender's or receiver's link
         is merged with its port's, so that it leads past the port; port link -1: not merged."""
         net = self.usable.net
@@ -110,47 +112,47 @@ class Quotient:
             head[is_out], tail[is_in] = net.head[port_links[is_out]], net.tail[port_links[is_in]]
         return tail, head, port_links
 
-    def _add_link_hashes(self, colour: HASHES, links: INTS) -> INTS:
-        """Add to each vertex's colour a hash of its links: of all that the demand may use, even if
-        paths take only `links`. Returns those of `links` that are not merged into others."""
+    def _add_link_hashes(self, hashes: HASHES, links: INTS) -> INTS:
+        """Add to each vertex's hash one of its links: of all that the demand may use, even if paths
+        take only `links`. Returns those of `links` that are not merged into others."""
         usable, net = self.usable, self.usable.net
         self.ports = usable.port_links()
-        colour[: usable.passes.size] += net.once(("sums", usable.plane), self._link_sums)
-        tail, head, port_link_of = self._merge_ends(usable.at_ends)
+        hashes[: usable.passes.size] += net.once(("sums", usable.plane), self._inner_link_hashes)
+        tail, head, port_link_of = self._merge_port_links(usable.at_ends)
         link_prints = net.link_prints[usable.at_ends]
-        link_prints[port_link_of >= 0] ^= mix(net.link_prints[port_link_of[port_link_of >= 0]])
-        _add_links(np.add, colour, link_prints, tail, head)
+        link_prints[port_link_of >= 0] ^= mix64(net.link_prints[port_link_of[port_link_of >= 0]])
+        _add_hashes(np.add, hashes, link_prints, tail, head)
         if self.ports is None:
             return links
         port_links = np.unique(np.concatenate(self.ports))[1:]
         port_tails, port_heads = net.tail[port_links], net.head[port_links]
-        _add_links(np.subtract, colour, net.link_prints[port_links], port_tails, port_heads)
+        _add_hashes(np.subtract, hashes, net.link_prints[port_links], port_tails, port_heads)
         is_port_link = np.zeros(net.tail.size, bool)
         is_port_link[port_links] = True
         return links[~is_port_link[links]]
 
-    def _link_sums(self) -> HASHES:
+    def _inner_link_hashes(self) -> HASHES:
         """Sum of the hashes of each vertex's links between forwarding vertices, u8[vertices]."""
         net, links = self.usable.net, np.flatnonzero(self.usable.inner)
-        sums = np.zeros(self.usable.passes.size, np.uint64)
-        _add_links(np.add, sums, net.link_prints[links], net.tail[links], net.head[links])
-        return sums
+        hashes = np.zeros(self.usable.passes.size, np.uint64)
+        _add_hashes(np.add, hashes, net.link_prints[links], net.tail[links], net.head[links])
+        return hashes
 
-    def _set_pair_bytes(self, group: INTS, same_domain: bool | None) -> None:
+    def _set_pair_bytes(self, group_of: INTS, same_domain: bool | None) -> None:
         """Set bytes/s between groups, f8[senders, receivers]: `near` in a node, `far` outside.
         same_domain: of pairs in one scale-up domain (True), in two (False), of all (None)."""
         net, out, into = self.usable.net, self.usable.out, self.usable.into
         senders, receivers = np.flatnonzero(out), np.flatnonzero(into)
         self.rows, first_sender, row = np.unique(
-            group[self.enter[senders]], return_index=True, return_inverse=True
+            group_of[self.enter[senders]], return_index=True, return_inverse=True
         )
         self.columns, first_receiver, column = np.unique(
-            group[self.leave[receivers]], return_index=True, return_inverse=True
+            group_of[self.leave[receivers]], return_index=True, return_inverse=True
         )
         self.sender, self.receiver = senders[first_sender], receivers[first_receiver]
         bytes_per_s = np.outer(np.bincount(row, out[senders]), np.bincount(column, into[receivers]))
-        on_both_sides, i, j = np.intersect1d(senders, receivers, return_indices=True)
-        np.subtract.at(bytes_per_s, (row[i], column[j]), out[on_both_sides] * into[on_both_sides])
+        on_both, from_at, to_at = np.intersect1d(senders, receivers, return_indices=True)
+        np.subtract.at(bytes_per_s, (row[from_at], column[to_at]), out[on_both] * into[on_both])
         bytes_per_s[bytes_per_s < 1e-12 * bytes_per_s.max(initial=0.0)] = 0.0
         from_ends, to_ends = self.sender[:, None], self.receiver[None, :]
         if same_domain is not None:
@@ -160,59 +162,61 @@ class Quotient:
         self.near = np.where(same_node, bytes_per_s, 0.0)
         self.far = np.where(same_node, 0.0, bytes_per_s)
 
-    def _rates(self, operation: str) -> FLOATS:
-        """Bytes/s of each group of links together at the efficiency of an operation, f8."""
+    def _group_rates(self, operation: str) -> FLOATS:
+        """Bytes/s of each group of equal links together at the efficiency of an operation, f8."""
         capacity, efficiency = self.usable.net.capacity, self.usable.net.efficiency[operation]
         bytes_per_s = capacity[self.first] * efficiency[self.first]
-        has_merged = self.second >= 0
-        port_links = self.second[has_merged]
+        has_port = self.second >= 0
+        port_links = self.second[has_port]
         port_rates = capacity[port_links] * efficiency[port_links]
-        bytes_per_s[has_merged] = np.minimum(bytes_per_s[has_merged], port_rates)
+        bytes_per_s[has_port] = np.minimum(bytes_per_s[has_port], port_rates)
         return np.asarray(bytes_per_s * self.count)
 
     def route(self, operation: str, flows: str = "none") -> Route | None:
-        """Bytes/s of the demand on every link; None if some pair may use more than `reach` hops.
-        flows: "pairs", "each" or "none", the flows that a hashed plane keeps whole (see Demand)."""
+        """The demand's paths and bytes/s on every link; None if some pair may use more than `reach`
+        hops. flows: "pairs", "each" or "none", those that a hashed plane keeps whole."""
         if self.reach < FAR and self.added.any():
             return None
         net, plane, problem = self.usable.net, self.usable.plane, self.problem
-        priced_on_path = plane == "ub" and operation != "nominal"
-        beyond = float(net.about.get("beyond_node", 1.0)) if priced_on_path else 1.0
-        bytes_per_s = self._rates(operation)
-        capacity = bytes_per_s[problem.first] * problem.number
+        costs_more_beyond = plane == "ub" and operation != "nominal"
+        far_rate = float(net.about.get("beyond_node", 1.0)) if costs_more_beyond else 1.0
+        group_rates = self._group_rates(operation)
+        capacity = group_rates[problem.first] * problem.number
         latency_s = net.latency[self.first]
         latency_s += np.where(self.second >= 0, net.latency[self.second], 0.0)
         link_bytes = np.zeros((2, problem.tail.size))
-        longest_s, unreached, collision = 0.0, [], Collision()
+        longest_s, cut_off, factor = 0.0, [], Collision()
         routing = net.routing(plane)
         rows_at_once = max(1, CELLS // max(1, problem.tail.size))
         if routing == "hashed":  # who collides with whom shows with all together only
             rows_at_once = max(rows_at_once, problem.rows.size)
         for start in range(0, problem.rows.size if problem.parts.any() else 0, rows_at_once):
             walks = self._walks(start, rows_at_once)
-            pairs_cut_off = [
+            row_ends = [
                 (row, end_index)
-                for row, end in walks.pairs_apart(start)
+                for row, end in walks.pairs_without_path(start)
                 for end_index in np.flatnonzero(problem.end_of == end)
             ]
-            if self.reach < FAR and (pairs_cut_off or walks.most.max() + walks.detour > self.reach):
+            if self.reach < FAR and (row_ends or walks.most.max() + walks.detour > self.reach):
                 return None
-            balances = problem.rows.size <= rows_at_once and routing == "adaptive"
-            sizes = None if routing == "adaptive" else self._group_sizes()
-            links, weights = walks.used, (problem.number[walks.used], problem.fan[walks.used])
-            walk_bytes = spread.spread(walks, capacity[links], beyond, balances, sizes, weights)
-            link_bytes[:, links] += walk_bytes
+            is_adaptive = problem.rows.size <= rows_at_once and routing == "adaptive"
+            members = None if routing == "adaptive" else self._group_sizes()
+            used, equal_links = walks.used, (problem.number[walks.used], problem.fan[walks.used])
+            walk_bytes = spread.spread_bytes(
+                walks, capacity[used], far_rate, is_adaptive, members, equal_links
+            )
+            link_bytes[:, used] += walk_bytes
             if routing == "hashed" and flows != "none":
-                collision = self._collision(walks, bytes_per_s, walk_bytes, flows == "each", beyond)
-            longest_s = max(longest_s, walks.longest_latency_s(latency_s[problem.first][links]))
-            unreached += [
-                (int(self.sender[end]), int(self.receiver[row])) if problem.turned
+                factor = self._collision(walks, group_rates, walk_bytes, flows == "each", far_rate)
+            longest_s = max(longest_s, walks.longest_latency_s(latency_s[problem.first][used]))
+            cut_off += [
+                (int(self.sender[end]), int(self.receiver[row])) if problem.rows_receive
                 else (int(self.sender[row]), int(self.receiver[end]))
-                for row, end in pairs_cut_off
+                for row, end in row_ends
             ]  # fmt: skip
         link_bytes /= problem.number * self.count[problem.first]
-        near, far = link_bytes[:, problem.link[self.whole]]
-        return Route(self, beyond, self.links, near, far, longest_s, unreached, collision)
+        near_bytes, far_bytes = link_bytes[:, problem.link[self.whole]]
+        return Route(self, far_rate, self.links, near_bytes, far_bytes, longest_s, cut_off, factor)
 
     @cached_property
     def problem(self) -> Problem:
@@ -221,105 +225,106 @@ class Quotient:
         than MANY links, equal vertices and links are represented by one."""
         tail, head, rows, ends = self.tail, self.head, self.rows, self.columns
         parts = np.stack([self.near, self.far])
-        turned = rows.size > ends.size
-        if turned:
+        rows_receive = rows.size > ends.size
+        if rows_receive:
             tail, head, rows, ends = head, tail, ends, rows
             parts = parts.transpose(0, 2, 1)
         is_adaptive = self.usable.net.routing(self.usable.plane) == "adaptive"
         if not (is_adaptive and tail.size > MANY):
-            link_ones, link = np.ones(tail.size), np.arange(tail.size)
-            common_fields = self.size, tail, head, rows, ends, parts, self.added, turned
-            return Problem(*common_fields, link, link, link_ones, link_ones, np.arange(ends.size))
+            ones, numbers = np.ones(tail.size), np.arange(tail.size)
+            shared = self.size, tail, head, rows, ends, parts, self.added, rows_receive
+            return Problem(*shared, numbers, numbers, ones, ones, np.arange(ends.size))
         class_of, link_hashes = self._find_classes(tail, head, rows, ends, parts)
-        size = int(class_of.max()) + 1
-        link_key = mix((class_of[tail] * size + class_of[head]).astype(np.uint64)) + link_hashes
-        _, first, link, counts = np.unique(
-            link_key, return_index=True, return_inverse=True, return_counts=True
+        classes = int(class_of.max()) + 1
+        keys = mix64((class_of[tail] * classes + class_of[head]).astype(np.uint64)) + link_hashes
+        _, first, link, link_counts = np.unique(
+            keys, return_index=True, return_inverse=True, return_counts=True
         )
         tail, head = class_of[tail[first]], class_of[head[first]]
         ends, class_of_end = np.unique(class_of[ends], return_inverse=True)
         parts = np.stack([[np.bincount(class_of_end, rates) for rates in part] for part in parts])
         return Problem(
-            size, tail, head, class_of[rows], ends, parts, self.added[first], turned, first, link,
-            counts.astype(np.float64), counts / np.bincount(class_of)[head], class_of_end,
+            classes, tail, head, class_of[rows], ends, parts, self.added[first], rows_receive,
+            first, link, link_counts.astype(np.float64),
+            link_counts / np.bincount(class_of)[head], class_of_end,
         )  # fmt: skip
 
     def _find_classes(
         self, tail: INTS, head: INTS, rows: INTS, ends: INTS, parts: FLOATS
     ) -> tuple[INTS, HASHES]:
-        """Class i8 of every vertex, and a hash u8 of each link, equal for equal links. Vertices of
-        a class have equally many equal links with those of every other class, and equal bytes for
-        each row, which is a class by itself: so a best split exists that treats them alike."""
+        """Class i8 of every vertex, and hash u8 of each link, equal for equal ones, of a `Problem`.
+        Vertices of a class have equally many equal links with those of every other class, and equal
+        bytes for each row, a class by itself: so a best split exists that treats them alike."""
         net = self.usable.net
-        colours = mix(self._group_sizes().astype(np.uint64))
-        row = mix(np.arange(rows.size, dtype=np.uint64) + np.uint64(5))
+        hashes = mix64(self._group_sizes().astype(np.uint64))
+        row_hash = mix64(np.arange(rows.size, dtype=np.uint64) + np.uint64(5))
         for part in parts:
-            colours[ends] = mix(colours[ends]) + mix(_bits(part) ^ row[:, None]).sum(axis=0)
-        colours[rows] += row
-        merged_prints = np.where(self.second < 0, np.uint64(0), net.link_prints[self.second])
-        link_hashes = mix(net.link_prints[self.first] + mix(merged_prints + _bits(self.count)))
+            hashes[ends] = mix64(hashes[ends]) + mix64(_bits(part) ^ row_hash[:, None]).sum(axis=0)
+        hashes[rows] += row_hash
+        port_hashes = np.where(self.second < 0, np.uint64(0), net.link_prints[self.second])
+        link_hashes = mix64(net.link_prints[self.first] + mix64(port_hashes + _bits(self.count)))
         link_hashes += _bits(self.added)
-        (class_of, size), last_size = numbering(colours), 0
-        while size > last_size:
-            last_colour = mix(colours)
-            colours = last_colour.copy()
-            np.add.at(colours, tail, mix(link_hashes + last_colour[head]))
-            np.add.at(colours, head, mix(link_hashes ^ last_colour[tail]))
-            (class_of, size), last_size = numbering(colours), size
+        (class_of, class_count), last_count = number_values(hashes), 0
+        while class_count > last_count:
+            last_hashes = mix64(hashes)
+            hashes = last_hashes.copy()
+            np.add.at(hashes, tail, mix64(link_hashes + last_hashes[head]))
+            np.add.at(hashes, head, mix64(link_hashes ^ last_hashes[tail]))
+            (class_of, class_count), last_count = number_values(hashes), class_count
         return class_of, link_hashes
 
     def _walks(self, start: int, row_count: int) -> Walks:
         """Walks from `row_count` rows, the first is `start`; those of a problem in which one link
         represents equal ones are stored for other operations."""
-        problem, rows = self.problem, slice(start, start + row_count)
+        problem, row_slice = self.problem, slice(start, start + row_count)
         walks = self.stored or Walks(
-            problem.size, problem.tail, problem.head, problem.rows[rows], problem.ends,
-            problem.parts[:, rows], self.usable.detour, problem.added,
+            problem.size, problem.tail, problem.head, problem.rows[row_slice], problem.ends,
+            problem.parts[:, row_slice], self.usable.detour, problem.added,
         )  # fmt: skip
         is_stored = problem.tail.size < self.tail.size and row_count >= problem.rows.size
         self.stored = walks if is_stored else None
         return walks
 
     def _collision(
-        self, walks: Walks, rates: FLOATS, link_bytes: FLOATS, single_transfers: bool, beyond: float
+        self, walks: Walks, rates: FLOATS, link_bytes: FLOATS, is_transfer: bool, far_rate: float
     ) -> Collision:
         """Collision factor when each flow uses one of its equal paths. rates: bytes/s of groups of
-        links; link_bytes: of the even split, f8[near and far, links]; single_transfers:
-        whether each flow is one; beyond: share of a link's rate for far bytes."""
+        links; link_bytes: of the even split, f8[near and far, links]; is_transfer: whether each
+        flow is a single transfer; far_rate: share of a link's rate for far bytes."""
         members = self._group_sizes()
-        by_group = np.argsort(self.group, kind="stable")
-        rank_in_group = np.empty_like(by_group)
-        ordered = self.group[by_group]
-        rank_in_group[by_group] = np.arange(ordered.size) - np.searchsorted(ordered, ordered)
-        senders = self._side(self.rows, self.enter, self.usable.out, rank_in_group)
-        receivers = self._side(self.columns, self.leave, self.usable.into, rank_in_group)
-        rows, ends = (receivers, senders) if self.problem.turned else (senders, receivers)
-        flows = Flows(rows, ends, single_transfers, self.same_domain, beyond)
+        group_order = np.argsort(self.group, kind="stable")
+        rank = np.empty_like(group_order)
+        ordered = self.group[group_order]
+        rank[group_order] = np.arange(ordered.size) - np.searchsorted(ordered, ordered)
+        senders = self._single_ends(self.rows, self.enter, self.usable.out, rank)
+        receivers = self._single_ends(self.columns, self.leave, self.usable.into, rank)
+        rows, ends = (receivers, senders) if self.problem.rows_receive else (senders, receivers)
+        flows = Flows(rows, ends, is_transfer, self.same_domain, far_rate)
         cables = np.maximum(self.usable.net.cables[self.first[walks.used]], 1)
         paths = Paths(rates[walks.used], members, cables)
-        return collision(walks, paths, flows, link_bytes[0] + link_bytes[1] / beyond)
+        return collision(walks, paths, flows, link_bytes[0] + link_bytes[1] / far_rate)
 
     def _group_sizes(self) -> INTS:
         """Number of vertices in each group, i8[groups]."""
         return np.bincount(self.group[self.group >= 0], minlength=self.size)
 
-    def _side(self, groups: INTS, number: INTS, sizes: FLOATS, rank: INTS) -> Side:
-        """Individual senders or receivers by `sizes` (bytes/s of each vertex), with their place in
-        `groups` and in their group (`rank`); number: that side's numbering of vertices."""
-        net, vertices = self.usable.net, np.flatnonzero(sizes)
+    def _single_ends(self, groups: INTS, number_of: INTS, end_bytes: FLOATS, rank_of: INTS) -> Side:
+        """Single senders, or receivers, of `end_bytes` f8[vertices] (bytes/s), with their place in
+        `groups` and in their group (`rank_of`); number_of: that side's numbering of vertices."""
+        net, vertices = self.usable.net, np.flatnonzero(end_bytes)
         return Side(
-            np.searchsorted(groups, self.group[number[vertices]]), rank[number[vertices]],
-            vertices, net.node[vertices], net.domain[vertices], sizes[vertices],
+            np.searchsorted(groups, self.group[number_of[vertices]]), rank_of[number_of[vertices]],
+            vertices, net.node[vertices], net.domain[vertices], end_bytes[vertices],
         )  # fmt: skip
 
 
-def mix(x: HASHES) -> HASHES:
-    """The finaliser of splitmix64 (Steele, Lea, Flood 2014): a bijection of 64 bits in which each
-    bit changes half of the result, so that sums of such numbers identify sets."""
+def mix64(values: HASHES) -> HASHES:
+    """The finaliser of splitmix64 (Steele, Lea, Flood 2014), of values u8: a bijection in which
+    each bit changes half of the result, so that sums of such numbers identify sets."""
     with np.errstate(over="ignore"):
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))
+        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return values ^ (values >> np.uint64(31))
 
 
 def _bits(values: FLOATS | INTS) -> HASHES:
@@ -327,28 +332,29 @@ def _bits(values: FLOATS | INTS) -> HASHES:
     return np.ascontiguousarray(values).view(np.uint64)
 
 
-def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
-    """Hash u8[3 * vertices] of the properties that vertices must share to be routed as one, by the
-    numbering of `Quotient`: forwarding ones, senders, receivers. passes: whether each forwards."""
-    colours, ends = np.zeros((3, out.size), np.uint64), np.flatnonzero((out > 0.0) | (into > 0.0))
+def _vertex_hashes(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
+    """Hash u8[3 * vertices] of what vertices must share to be routed as one: of forwarding ones,
+    then senders, receivers. out, into: bytes/s sent, received; passes: whether each forwards."""
+    hashes, ends = np.zeros((3, out.size), np.uint64), np.flatnonzero((out > 0.0) | (into > 0.0))
     # A node matters where bytes stay in it: where nothing is received, senders are all far.
-    nodes = net.node[ends]
-    is_sender, is_taker = (np.bincount(nodes[side[ends] > 0.0] + 1, minlength=net.nodes + 1) > 0
+    end_node = net.node[ends]
+    sends, receives = (np.bincount(end_node[side[ends] > 0.0] + 1, minlength=net.nodes + 1) > 0
                       for side in (out, into))  # fmt: skip
-    nodes = np.where((is_sender & is_taker)[nodes + 1], nodes, -1)
-    mixed_colour = mix(mix(_bits(nodes)) + _bits(net.domain[ends]))
-    mixed_colour = mix(mix(mixed_colour + _bits(out[ends])) + _bits(into[ends]))
-    colours[0, passes] = 1
-    end_vertices = ends[passes[ends]]
-    colours[0, end_vertices] = mix(end_vertices.astype(np.uint64) + np.uint64(7))
-    colours[1:, ends] = mixed_colour, mix(mixed_colour)
-    return colours.ravel()
+    end_node = np.where((sends & receives)[end_node + 1], end_node, -1)
+    end_hash = mix64(mix64(_bits(end_node)) + _bits(net.domain[ends]))
+    end_hash = mix64(mix64(end_hash + _bits(out[ends])) + _bits(into[ends]))
+    hashes[0, passes] = 1
+    passing_ends = ends[passes[ends]]
+    hashes[0, passing_ends] = mix64(passing_ends.astype(np.uint64) + np.uint64(7))
+    hashes[1:, ends] = end_hash, mix64(end_hash)
+    return hashes.ravel()
 
 
-def _add_links(ufunc: np.ufunc, colour: HASHES, prints: HASHES, tail: INTS, head: INTS) -> None:
-    """Add to (or subtract from) every vertex a hash of each of its links, from the link's `prints`
-    and the vertex at its other end. Sums do not depend on the order of links; 11 and 13 let links
-    in and out differ. Two vertices get the same sum with a chance of 2**-64."""
+def _add_hashes(ufunc: np.ufunc, sums: HASHES, link_hashes: HASHES, tail: INTS, head: INTS) -> None:
+    """Add to (by `ufunc`, or subtract from) `sums` of vertices a hash of each of their links, made
+    of that in `link_hashes` and the vertex at its other end. Sums do not depend on the order of
+    links; 11 and 13 let links in and out differ. Two vertices get the same sum with a chance of
+    2**-64."""
     with np.errstate(over="ignore"):  # whole numbers wrap round, as in every hash
-        ufunc.at(colour, tail, mix(prints + mix(head.astype(np.uint64) + np.uint64(11))))
-        ufunc.at(colour, head, mix(prints ^ mix(tail.astype(np.uint64) + np.uint64(13))))
+        ufunc.at(sums, tail, mix64(link_hashes + mix64(head.astype(np.uint64) + np.uint64(11))))
+        ufunc.at(sums, head, mix64(link_hashes ^ mix64(tail.astype(np.uint64) + np.uint64(13))))

@@ -20,7 +20,7 @@ class Usable:
     by senders and entered only by receivers. out, into f8[vertices]: bytes sent and received."""
 
     def __init__(self, net: Network, plane: str, out: FLOATS, into: FLOATS) -> None:
-        """Find the plane's links between senders and receivers, and each vertex's links."""
+        """plane: that the demand uses; out, into: bytes/s that each vertex sends and receives."""
         self.net, self.plane, self.out, self.into = net, plane, out, into
         self.passes = net.forwards & net.bit(plane) > 0
         self.detour = int(net.about.get("detour_hops", 0))
@@ -31,13 +31,13 @@ class Usable:
         self.is_usable = self.inner.copy()
         may_leave, may_enter = self.passes | (out > 0.0), self.passes | (into > 0.0)
         for direction, ends in enumerate((out, into)):
-            links = net.link_lists[direction].at(np.flatnonzero(~self.passes & (ends > 0.0)))[0]
-            may_carry = may_leave[net.tail[links]] & may_enter[net.head[links]]
-            self.is_usable[links] = net.open_links(plane)[links] & may_carry
+            end_links = net.link_lists[direction].at(np.flatnonzero(~self.passes & (ends > 0.0)))[0]
+            may_carry = may_leave[net.tail[end_links]] & may_enter[net.head[end_links]]
+            self.is_usable[end_links] = net.open_links(plane)[end_links] & may_carry
         self.at_ends = np.flatnonzero(self.is_usable & ~self.inner)
 
     def links(self, vertices: INTS, way: int) -> INTS:
-        """Links out of vertices (way 0) or into them (way 1)."""
+        """Numbers of the usable links out of vertices (way 0) or into them (way 1)."""
         links = self.net.link_lists[way].at(vertices)[0]
         return links[self.is_usable[links]]
 
@@ -55,68 +55,69 @@ class Usable:
             return None
         ports = np.flatnonzero(owners[0] + owners[1])
         links_by_way = [self.links(ports, way) for way in (0, 1)]
-        link_sides = [links[self.inner[links]] for links in links_by_way]
-        out_link, in_link, owner_of = np.full((3, vertex_count), -1)
-        out_link[net.tail[link_sides[0]]], in_link[net.head[link_sides[1]]] = link_sides
-        owner_of[out_pair[1]] = out_pair[0]
+        inner_links = [links[self.inner[links]] for links in links_by_way]
+        out_link, in_link, sender_of = np.full((3, vertex_count), -1)
+        out_link[net.tail[inner_links[0]]], in_link[net.head[inner_links[1]]] = inner_links
+        sender_of[out_pair[1]] = out_pair[0]
         out_end, in_end = net.head[out_link[ports]], net.tail[in_link[ports]]
         has_out, has_in = out_link[ports] >= 0, in_link[ports] >= 0
         is_simple = (~has_out | ~has_in | (out_end == in_end)) & (has_out | (owners[0][ports] == 0))
         is_simple &= has_in | (owners[1][ports] == 0)
-        owner_of_port = owner_of[in_pair[1]]
-        is_unique = has_out.sum() == link_sides[0].size and has_in.sum() == link_sides[1].size
-        is_separate = not np.isin(net.head[link_sides[0]], ports).any()
-        is_owned = ((owner_of_port < 0) | (owner_of_port == in_pair[0])).all()
-        fits = is_unique and is_separate and is_owned and is_simple.all()
-        return (out_link, in_link) if fits else None
+        sender_there = sender_of[in_pair[1]]
+        is_unique = has_out.sum() == inner_links[0].size and has_in.sum() == inner_links[1].size
+        is_separate = not np.isin(net.head[inner_links[0]], ports).any()
+        is_owned = ((sender_there < 0) | (sender_there == in_pair[0])).all()
+        all_fit = is_unique and is_separate and is_owned and is_simple.all()
+        return (out_link, in_link) if all_fit else None
 
     def link_sets(self, same_domain: bool | None) -> Iterator[tuple[INTS, int]]:
         """Yield (links, maximum hops for which paths in them are complete): those near enough for
-        the last demand with as many ends, then for the farthest of some pairs, then all."""
+        the last demand with as many ends, then for the farthest of some pairs, then all.
+        same_domain: pairs in one scale-up domain (True), in two (False), all (None)."""
         end_counts = int(np.count_nonzero(self.out)), int(np.count_nonzero(self.into))
         memo_key = "farthest", self.plane, same_domain
-        hop_counts = self.net.once(memo_key, dict[tuple[int, int], int])
-        last_hops = hop_counts.get(end_counts, FAR)
+        hops_of_counts = self.net.once(memo_key, dict[tuple[int, int], int])
+        last_hops = hops_of_counts.get(end_counts, FAR)
         if 0 < last_hops < FAR and self.net.routing(self.plane) != "hashed":
             yield self._near_links(last_hops), last_hops
-        most_hops = hop_counts[end_counts] = self._most_hops(same_domain) + self.detour
+        most_hops = hops_of_counts[end_counts] = self._most_hops(same_domain) + self.detour
         if 0 < most_hops < FAR and most_hops != last_hops:
             yield self._near_links(most_hops), most_hops
         yield np.flatnonzero(self.is_usable), FAR
 
-    def _near_links(self, most: int) -> INTS:
+    def _near_links(self, most_hops: int) -> INTS:
         """Links on walks of at most `most` hops from a sender to a receiver: the first half is
         searched from the senders, the second back from the receivers."""
-        net, half_hops = self.net, (most + 1) // 2
+        net, half_hops = self.net, (most_hops + 1) // 2
         hops_out = self._hops(np.flatnonzero(self.out), 0, half_hops)
-        hops_in = self._hops(np.flatnonzero(self.into), 1, most - half_hops)
+        hops_in = self._hops(np.flatnonzero(self.into), 1, most_hops - half_hops)
         near_vertices = [np.flatnonzero(hops < FAR) for hops in (hops_out, hops_in)]
         links = np.concatenate(list(map(self.links, near_vertices, (0, 1))))
         hops_out = np.minimum(hops_out, half_hops + 1)
-        hops_in = np.minimum(hops_in, most - half_hops + 1)
+        hops_in = np.minimum(hops_in, most_hops - half_hops + 1)
         on_walk = np.zeros(net.tail.size, bool)
-        on_walk[links[hops_out[net.tail[links]] + 1 + hops_in[net.head[links]] <= most]] = True
+        on_walk[links[hops_out[net.tail[links]] + 1 + hops_in[net.head[links]] <= most_hops]] = True
         return np.flatnonzero(on_walk)
 
     def _hops(self, start: INTS, way: int, most_hops: int, targets: INTS | None = None) -> HOPS:
         """Fewest hops of every vertex from `start` (way 0) or to it (way 1), counted up to
         `most_hops` or until all targets are reached; FAR for vertices not reached."""
-        hops = np.full(len(self.net.vertices), FAR, np.int32)
-        hops[start] = 0
+        hops_of = np.full(len(self.net.vertices), FAR, np.int32)
+        hops_of[start] = 0
         for hop in range(1, most_hops + 1):
-            if targets is not None and (hops[targets] < FAR).all():
+            if targets is not None and (hops_of[targets] < FAR).all():
                 break
-            next_vertices = (self.net.head, self.net.tail)[way][self.links(start, way)]
-            next_vertices = next_vertices[hops[next_vertices] == FAR]
-            if not next_vertices.size:
+            heads = (self.net.head, self.net.tail)[way][self.links(start, way)]
+            heads = heads[hops_of[heads] == FAR]
+            if not heads.size:
                 break
-            hops[next_vertices] = hop
-            start = np.flatnonzero((hops == hop) & self.passes)
-        return hops
+            hops_of[heads] = hop
+            start = np.flatnonzero((hops_of == hop) & self.passes)
+        return hops_of
 
     def _most_hops(self, same_domain: bool | None) -> int:
         """Hops from the first sender to its farthest receiver or from the farthest sender to the
-        first receiver, whichever is more; at least FAR if one is cut off."""
+        first receiver, the larger; FAR or more: one is cut off. same_domain: as in `link_sets`."""
         domain_of, most_hops = self.net.domain, 0
         senders, receivers = np.flatnonzero(self.out), np.flatnonzero(self.into)
         sides = (senders, receivers), (receivers, senders)
@@ -124,6 +125,6 @@ class Usable:
             targets = far_ends[far_ends != near_ends[0]]
             if same_domain is not None:
                 targets = targets[(domain_of[targets] == domain_of[near_ends[0]]) == same_domain]
-            hops = self._hops(near_ends[:1], direction, FAR, targets)[targets]
-            most_hops = max(most_hops, int(hops.max(initial=0)))
+            target_hops = self._hops(near_ends[:1], direction, FAR, targets)[targets]
+            most_hops = max(most_hops, int(target_hops.max(initial=0)))
         return most_hops

@@ -57,45 +57,45 @@ def recipe_names(facts: Facts) -> list[str]:
 def recipe(machine: str, chip_name: str, facts: Facts) -> Recipe:
     """A recipe with the figures of a chip, which may replace the measured UB efficiencies. Raises
     HardwareError listing the known recipes."""
-    names = recipe_names(facts)
-    if machine not in names:
+    known_names = recipe_names(facts)
+    if machine not in known_names:
         raise HardwareError(
             f"supernode.machine = {machine!r} is neither a recipe nor an imported machine that is "
-            f"stored here: take one of {', '.join(names)}, or import its file first"
+            f"stored here: take one of {', '.join(known_names)}, or import its file first"
         )
     chip = load_chip(facts, chip_name)
     recipe_facts = facts.group(f"{FOLDER}.{machine}")
-    wiring = facts.group("fabric.wiring") | recipe_facts
+    wiring_facts = facts.group("fabric.wiring") | recipe_facts
     efficiencies = _figures("efficiency", recipe_facts, facts) | measured_shares(chip_name, facts)
     return Recipe(
         name=machine,
         dies_per_npu=chip.dies_per_npu,
         cross_die_bytes_per_s=chip.cross_die_bytes_per_s,
-        cpu_bytes_per_s=wiring["cpu_ub_bandwidth"].si,
+        cpu_bytes_per_s=wiring_facts["cpu_ub_bandwidth"].si,
         hop_s=tuple(_figures("hop", recipe_facts, facts).items()),
         efficiency=tuple(sorted(efficiencies.items())),
-        **{f.name: wiring[f.name].value for f in fields(Recipe) if f.name in wiring},
+        **{f.name: wiring_facts[f.name].value for f in fields(Recipe) if f.name in wiring_facts},
     )
 
 
 def measured_shares(chip: str, facts: Facts) -> dict[str, float]:
     """Shares of nominal rates that UB links reach, by operation, as measured on a chip, or {}."""
-    path = f"chips.{chip}.link_efficiency"
-    names = ("npu_read", "cpu_read", "write") if path in facts else ()
-    return {name: facts.si(path) for name in names}
+    fact_path = f"chips.{chip}.link_efficiency"
+    names = ("npu_read", "cpu_read", "write") if fact_path in facts else ()
+    return {name: facts.si(fact_path) for name in names}
 
 
 def _figures(group: str, own: dict[str, Fact], facts: Facts) -> dict[str, float]:
-    """Figures (SI) of a group by name: the recipe's own, otherwise those of data/fabric.toml."""
+    """Figures (SI) of a group by name: those in `own_facts`, else those of data/fabric.toml."""
     prefix = group + "."
     values = {name.removeprefix(prefix): f.si for name, f in own.items() if name.startswith(prefix)}
     return {name: fact.si for name, fact in facts.group(f"fabric.{group}").items()} | values
 
 
 def as_sold(machine: str, facts: Facts) -> dict[str, Any]:
-    """Scenario fields by dotted path that select this recipe as it is sold, its name included.
+    """Scenario fields, path -> value, that select this recipe as it is sold, its name included.
     Every field that shapes a machine is set, so that nothing of the previous machine remains."""
     sold_facts = facts.group(f"{FOLDER}.{machine}.sold")
     defaults = {k: field.default for k, field in Supernode.model_fields.items() if k != "edits"}
-    values = defaults | {k: field.value for k, field in sold_facts.items()} | {"machine": machine}
-    return {f"supernode.{name}": value for name, value in values.items()}
+    by_field = defaults | {k: field.value for k, field in sold_facts.items()} | {"machine": machine}
+    return {f"supernode.{name}": value for name, value in by_field.items()}

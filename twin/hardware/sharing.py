@@ -42,7 +42,7 @@ def max_min_levels(
             open_count += 1
             # What stops can only raise the level at which a link is full.
             if outdated[link] and full_at[link] * WELL_BELOW <= lowest_level:
-                full_at[link] = _full_at(
+                full_at[link] = _level_when_full(
                     link_start[link], link_end[link], owners, owner_parts, most, level, stopped
                 )
                 outdated[link] = 0
@@ -66,12 +66,12 @@ def max_min_levels(
 
 
 @kernel
-def _full_at(
+def _level_when_full(
     first: int, end: int, owners: INDICES, owner_parts: FLOATS, most: FLOATS, level: FLOATS,
     stopped: FLAGS,
 ) -> float:  # fmt: skip
-    """Level at which the link is full that owners[first:end] cross; flows with a lower bound `most`
-    take less, stopped ones keep their level."""
+    """Level at which the link is full (capacity 1) that owners[first:end] cross, each with
+    `owner_parts` x level; flows with a lower bound `most` take less, stopped ones keep theirs."""
     level_now = 0.0
     while True:
         capacity_left, rising_parts, next_bound = 1.0, 0.0, np.inf

@@ -10,12 +10,12 @@ from twin.hardware.walks import BOOLS, FLOATS, INTS
 TINY = 1e-300  # bytes/s
 
 
-def mixture(link_loads: list[FLOATS]) -> FLOATS | None:
-    """Weights f8[splits], sum 1, with which splits together load the fullest link least;
-    link_loads: load f8[links] of each split, in one unit. None: the solver finds none."""
-    loads = np.stack(link_loads, axis=1)
-    loads /= loads.max(axis=0).min()
-    loaded_links = loads[loads.max(axis=1) > 0.5]
+def best_mixture(link_loads: list[FLOATS]) -> FLOATS | None:
+    """Weights f8[splits], sum 1, of the mixture of splits (ways to divide bytes over links) whose
+    fullest link is least full; link_loads: of each split f8[links]. None: the solver gave up."""
+    split_loads = np.stack(link_loads, axis=1)
+    split_loads /= split_loads.max(axis=0).min()
+    loaded_links = split_loads[split_loads.max(axis=1) > 0.5]
     solution = linprog(
         np.append(1.0, np.zeros(len(link_loads))),
         A_ub=np.hstack([np.full((len(loaded_links), 1), -1.0), loaded_links]),
@@ -25,20 +25,20 @@ def mixture(link_loads: list[FLOATS]) -> FLOATS | None:
     )
     if solution.x is None:  # splits that hardly differ: the solver gives up
         return None
-    weights = np.maximum(solution.x[1:], 0.0)  # the solver's zeros may be a little below
-    return np.asarray(weights / weights.sum())
+    split_weights = np.maximum(solution.x[1:], 0.0)  # the solver's zeros may be a little below
+    return np.asarray(split_weights / split_weights.sum())
 
 
-def source_side(size: int, tail: INTS, head: INTS, capacity: FLOATS, rows: INTS) -> BOOLS:
-    """Whether each vertex is on the source side of a minimum cut from the vertices `rows` to the
-    sink, vertex `size`, bool[size + 2]; tail, head, capacity: ends and bytes/s of each link."""
-    source, unlimited = np.full(rows.size, size + 1), np.full(rows.size, 1 << 30, np.int32)
+def min_cut_source_side(sink: int, tail: INTS, head: INTS, capacity: FLOATS, starts: INTS) -> BOOLS:
+    """Whether each vertex is on the source side of a minimum cut, bool[sink + 2], that parts
+    vertices `starts` from `sink`, the highest number; tail, head, capacity (bytes/s): of links."""
+    source_of, no_limit = np.full(starts.size, sink + 1), np.full(starts.size, 1 << 30, np.int32)
     integer_capacity = np.maximum(capacity / capacity.max(initial=TINY) * 1e6, 1.0).astype(np.int32)
-    tails_heads = np.append(tail, source), np.append(head, rows)
-    capacities = np.append(integer_capacity, unlimited)
-    graph = csr_array((capacities, tails_heads), shape=(size + 2, size + 2))
-    residual = graph - maximum_flow(graph, size + 1, size).flow
+    link_ends = np.append(tail, source_of), np.append(head, starts)
+    capacities = np.append(integer_capacity, no_limit)
+    graph = csr_array((capacities, link_ends), shape=(sink + 2, sink + 2))
+    residual = graph - maximum_flow(graph, sink + 1, sink).flow
     residual.eliminate_zeros()
-    on_source_side = np.zeros(size + 2, bool)
-    on_source_side[breadth_first_order(residual, size + 1, return_predecessors=False)] = True
+    on_source_side = np.zeros(sink + 2, bool)
+    on_source_side[breadth_first_order(residual, sink + 1, return_predecessors=False)] = True
     return on_source_side

@@ -24,7 +24,7 @@ def problems(supernode: Supernode, facts: Facts) -> list[str]:
     3.3.3), edits with unknown names, and NPUs or servers that their planes do not reach."""
     try:
         as_built = supernode.model_copy(update={"edits": additions(supernode.edits)})
-        base_network = build_fabric(as_built, facts)
+        built_network = build_fabric(as_built, facts)
     except HardwareError as error:
         return [_as_sentence(str(error))]
     sentences = []
@@ -33,12 +33,12 @@ def problems(supernode: Supernode, facts: Facts) -> list[str]:
         if edit.add != "nothing":
             continue
         try:
-            base_network.links_at(edit.element, edit.to)
+            built_network.links_at(edit.element, edit.to)
             changing_edits.append(edit)
         except HardwareError as error:
             sentences.append(_as_sentence(f"edit {number + 1} changes nothing: {error}"))
     try:
-        edited_network = with_edits(base_network, changing_edits)
+        edited_network = with_edits(built_network, changing_edits)
     except HardwareError as error:
         return [*sentences, _as_sentence(f"the edits together cannot be: {error}")]
     return sentences + unreachable_sentences(edited_network)
@@ -59,9 +59,9 @@ def unreachable_sentences(net: Network) -> list[str]:
     sentences += _sentences_on(
         npus(off_rdma), "has a die off the RDMA plane", "it cannot transfer KV there"
     )
-    lost = _nodes_cut_off(net) if net.spans_nodes else []
+    cut_off_nodes = _nodes_cut_off(net) if net.spans_nodes else []
     sentences += _sentences_on(
-        lost, "cannot reach the rest of its UB plane", "restore uplinks to L2 chips"
+        cut_off_nodes, "cannot reach the rest of its UB plane", "restore uplinks to L2 chips"
     )
     server_nodes = [f"Node {node}" for node in sorted(nodes_without_dram(net))]
     sentences += _sentences_on(server_nodes, "has no CPU on the UB plane", "its DRAM is lost")
@@ -81,13 +81,13 @@ def _nodes_cut_off(net: Network) -> list[str]:
     return [f"Node {node}" for node in sorted(cut_off)]
 
 
-def _sentences_on(names: Sequence[str], has: str, so: str) -> list[str]:
-    """One sentence for all named elements, the first few named; has: the fault; so: its effect."""
+def _sentences_on(names: Sequence[str], fault: str, effect: str) -> list[str]:
+    """One sentence for all named elements, the first few named, on their fault and its effect."""
     if not names:
         return []
     if len(names) == 1:
-        return [f"{names[0]} {has}: {so}."]
-    return [f"{first_few(names, 4)}: each {has}, so {so}."]
+        return [f"{names[0]} {fault}: {effect}."]
+    return [f"{first_few(names, 4)}: each {fault}, so {effect}."]
 
 
 def _as_sentence(text: str) -> str:

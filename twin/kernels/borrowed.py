@@ -44,12 +44,12 @@ def _type_of_group(value: Columns, _: Any) -> Any:
 
 
 @extending.unbox(GroupType)
-def _unbox(kind: Any, obj: Any, c: Any) -> Any:
+def _unbox(kind: Any, obj: Any, context: Any) -> Any:
     """Numba's unboxing of a group: compiled code gets the address of its block."""
-    address = c.pyapi.object_getattr_string(obj, "address")
-    pointer = c.builder.inttoptr(c.pyapi.long_as_longlong(address), BLOCK)
-    c.pyapi.decref(address)
-    is_error = cgutils.is_not_null(c.builder, c.pyapi.err_occurred())
+    address = context.pyapi.object_getattr_string(obj, "address")
+    pointer = context.builder.inttoptr(context.pyapi.long_as_longlong(address), BLOCK)
+    context.pyapi.decref(address)
+    is_error = cgutils.is_not_null(context.builder, context.pyapi.err_occurred())
     return extending.NativeValue(pointer, is_error=is_error)
 
 
@@ -170,7 +170,7 @@ def _compile_attribute(context: Any, builder: Any, kind: Any, block: Any, name: 
     column = kind.declaration.declared[name]
     column_type = _type_of_column(kind.declaration, name)
 
-    def load(place: int, as_type: Any = None) -> Any:
+    def load_word(place: int, as_type: Any = None) -> Any:
         """Emit the reading of the block's word `place`, as an LLVM value of type `as_type`."""
         pointer = cgutils.gep_inbounds(builder, block, place)
         if as_type is not None:
@@ -181,24 +181,24 @@ def _compile_attribute(context: Any, builder: Any, kind: Any, block: Any, name: 
         return value
 
     if column.group is not None:
-        return load(column.place, BLOCK)
+        return load_word(column.place, BLOCK)
     if not column.shape:
-        return load(column.place, context.get_value_type(column_type))
+        return load_word(column.place, context.get_value_type(column_type))
     assert column.dtype is not None
     array_model = context.data_model_manager[column_type]
-    shape = [load(column.place + 1 + k) for k in range(column_type.ndim)]
+    shape = [load_word(column.place + 1 + k) for k in range(column_type.ndim)]
     strides_bytes = [item_bytes := cgutils.intp_t(column.dtype.itemsize)]
     for size in reversed(shape):  # bytes from one index of an axis to the next, last axis first
         strides_bytes.append(builder.mul(strides_bytes[-1], size))
-    fields_of_array = {
+    array_fields = {
         "nitems": functools.reduce(builder.mul, shape),
         "itemsize": item_bytes,
-        "data": load(column.place, context.get_data_type(column_type.dtype).as_pointer()),
+        "data": load_word(column.place, context.get_data_type(column_type.dtype).as_pointer()),
         "shape": cgutils.pack_array(builder, shape),
         "strides": cgutils.pack_array(builder, strides_bytes[-2::-1]),
     }
     array = cgutils.get_null_value(array_model.get_value_type())  # without an owner
-    for field, value in fields_of_array.items():
+    for field, value in array_fields.items():
         array = array_model.set(builder, array, value, field)
     return array
 
@@ -235,7 +235,7 @@ class Piece:
 
 
 def run_piece(code: int, group: Any, time: float) -> None:
-    """Run the piece whose code is at the address `code` on a group, with a time in s."""
+    """Run the piece whose machine code is at the address `code` on a group, at a time in s."""
     Piece.functions[code](group, time)
 
 
@@ -268,8 +268,8 @@ UNCOUNTED: Any = {"_nrt": False}
 def _run_piece(code: Any, group: Any, time: Any) -> Any:
     """Function that compiled code runs in place of `run_piece`: it calls through the address."""
 
-    def run(code: Any, group: Any, time: Any) -> Any:
+    def call_piece(code: Any, group: Any, time: Any) -> Any:
         """Call the code at the address `code` with the group and the time."""
         return _call(code, group, time)
 
-    return run
+    return call_piece

@@ -49,9 +49,9 @@ def column(
     dtype: str | np.dtype[Any], shape: str, meaning: str, unit: str = "", *, by: str = "",
     fill: float | None = 0,
 ) -> np.ndarray:  # fmt: skip
-    """Declaration of an array that compiled code shares, typed as that array. shape: sizes, named
-    or as numbers, by: modules that write it, both separated by commas; fill: first value of every
-    element, None if the owner passes the array."""
+    """Declare an array that compiled code shares, typed as that array. shape: sizes, named or as
+    numbers, separated by commas; meaning, unit: for the docs; by: modules that write it, separated
+    by commas; fill: first value of every element, None: the owner passes the array."""
     declaration: Any = Column(
         np.dtype(dtype), _split_commas(shape), meaning, unit, _split_commas(by), fill
     )
@@ -64,7 +64,8 @@ f4, f8, i1, i2, i4, i8 = (partial(column, code) for code in ("f4", "f8", "i1", "
 def number(
     kind: type[T], meaning: str, of: Callable[[Any], T | bool] | None = None, *, unit: str = ""
 ) -> T:
-    """Declare a number given at the start, or computed by `of` from a source; it never changes."""
+    """Declare a number of type `kind` (int, float, key) that never changes: given at the start, or
+    computed by `of` from the source of `Columns.computed_from`."""
     declaration: Any = Column(np.dtype(CODES[kind]), (), meaning, unit, of=of)
     return declaration
 
@@ -88,17 +89,18 @@ class Columns:
     def __init_subclass__(cls) -> None:
         """Number the declared columns, and remove the declarations from the class."""
         super().__init_subclass__()
-        columns_by_name, next_place = {}, 0
+        columns_by_name, next_word = {}, 0
         for name, value in list(vars(cls).items()):
             if isinstance(value, Column):
-                columns_by_name[name] = replace(value, name=name, place=next_place)
-                next_place += 1 + len(value.shape)
+                columns_by_name[name] = replace(value, name=name, place=next_word)
+                next_word += 1 + len(value.shape)
                 delattr(cls, name)
         cls.declared = columns_by_name
 
     def __init__(self, sizes: Mapping[str, int] | None = None, /, **values: Any) -> None:
-        place_count = sum(1 + len(c.shape) for c in self.declared.values())
-        vars(self)["block"] = np.zeros(max(place_count, 1), np.uint64)
+        """sizes: length of each named axis; values: columns and numbers that are not filled."""
+        word_count = sum(1 + len(c.shape) for c in self.declared.values())
+        vars(self)["block"] = np.zeros(max(word_count, 1), np.uint64)
         for name, c in self.declared.items():
             value = values.pop(name, None)
             if value is None:
@@ -113,7 +115,7 @@ class Columns:
 
     @classmethod
     def computed_from(cls, source: Any, /, **values: Any) -> Self:
-        """A group whose declared numbers are computed from `source`, but for those in `values`."""
+        """A group whose declared numbers are computed from `source`, except those in `values`."""
         numbers = {name: col.of(source) for name, col in cls.declared.items() if col.of is not None}
         return cls(**(numbers | values))
 
@@ -150,5 +152,5 @@ class Columns:
 
 def _axis_length(symbol: str, sizes: Mapping[str, int]) -> int:
     """Length of an axis: `symbol` is a number, a key of `sizes`, or a sum of these."""
-    terms = [term.strip() for term in symbol.split("+")]
-    return sum(int(term) if term.isdigit() else sizes[term] for term in terms)
+    symbols = [term.strip() for term in symbol.split("+")]
+    return sum(int(term) if term.isdigit() else sizes[term] for term in symbols)

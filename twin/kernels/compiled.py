@@ -63,7 +63,7 @@ def _add_flat_tree(node: Any, words: list[str]) -> None:
         for name in node._fields:
             value: Any = getattr(node, name, None)
             if isinstance(node, ast.JoinedStr):
-                value = _merge_texts(value)
+                value = _merge_string_parts(value)
             if value is None or value == [] or (name == "kind" and isinstance(node, ast.Constant)):
                 continue
             words.append(name)
@@ -80,14 +80,14 @@ def _add_flat_tree(node: Any, words: list[str]) -> None:
         words.append(ascii(node))  # repr would depend on the Unicode tables of this Python
 
 
-def _merge_texts(parts: list[Any]) -> list[Any]:
-    """The parts of an f-string, texts in one piece: Python 3.12 may add an empty one."""
+def _merge_string_parts(parts: list[Any]) -> list[Any]:
+    """The parts of an f-string, neighbouring texts as one: Python 3.12 may add an empty text."""
     merged_parts: list[Any] = []
     for part in parts:
-        text = part.value if isinstance(part, ast.Constant) else None
-        if text is not None and merged_parts and isinstance(merged_parts[-1], ast.Constant):
-            merged_parts[-1] = ast.Constant(str(merged_parts[-1].value) + str(text))
-        elif text != "":
+        part_text = part.value if isinstance(part, ast.Constant) else None
+        if part_text is not None and merged_parts and isinstance(merged_parts[-1], ast.Constant):
+            merged_parts[-1] = ast.Constant(str(merged_parts[-1].value) + str(part_text))
+        elif part_text != "":
             merged_parts.append(part)
     return merged_parts
 
@@ -95,8 +95,8 @@ def _merge_texts(parts: list[Any]) -> list[Any]:
 @functools.cache
 def source_digest(rooms: Sequence[str] = KERNELS) -> str:
     """SHA-256 (hex) over path and syntax tree of all sources of these rooms of twin/."""
-    file_patterns = (room if room.endswith(".py") else f"{room}/**/*.py" for room in rooms)
-    paths = [path for pattern in file_patterns for path in sorted(SOURCES.glob(pattern))]
+    globs = (room if room.endswith(".py") else f"{room}/**/*.py" for room in rooms)
+    paths = [path for pattern in globs for path in sorted(SOURCES.glob(pattern))]
     source_of_path = {path.relative_to(SOURCES).as_posix(): path.read_bytes() for path in paths}
     bytes_hash = hashlib.sha256()
     for path_name, source in source_of_path.items():
@@ -159,8 +159,8 @@ def _forget_oldest(home: Path, newest_count: int) -> None:
 
 @functools.cache
 def _locate_by_meaning() -> None:
-    """Make numba find our compiled code by the folder alone: its own locators would recompile after
-    an edit of a comment, and run old code after an edit of a callee."""
+    """Make numba find our compiled code by the folder of the sources' meaning: its own locators
+    would recompile after an edit of a comment, and run old code after an edit of a callee."""
     numba_caching: Any = import_module("numba.core.caching")  # what it keeps has no public name
 
     class ByMeaning(numba_caching._CacheLocator):
@@ -218,8 +218,8 @@ _REGISTRATIONS: list[Callable[[], None]] = []  # registers kernels with numba, u
 
 
 def _register(plain: Any, function: Callable[P, R], allocates: bool) -> Callable[P, R]:
-    """Make compiled code run `function` where the source calls `plain`; returns `function`. Numba
-    learns of it when it is imported, which a process that compiles nothing never does."""
+    """Make compiled code run `function` where the source calls `plain`; returns it. allocates: as
+    in `kernel`. Numba learns of it when imported, never in a process that compiles nothing."""
 
     def register_with_numba() -> None:
         """Make numba compile `function` where compiled code calls `plain`."""
@@ -302,5 +302,5 @@ def is_compiled(function: Callable[..., Any]) -> bool:
 
 
 def stage(name: str) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
-    """Decorator that enters a function into STAGES by name; it compiles, or loads, one entry."""
+    """Decorator: enters a function that compiles, or loads, one entry in STAGES by name."""
     return lambda compile_it: STAGES.setdefault(name, compile_it)

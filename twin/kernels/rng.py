@@ -119,13 +119,13 @@ def gamma(key: np.uint64, index: int, shape: float) -> float:
 
 
 def apply(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
-    """`function` of each of values f8[...], called one by one: equal on every processor."""
+    """Results f8[...] of `function` for each of `values`, one by one: equal on every processor."""
     results = map(function, values.ravel().tolist())
     return np.fromiter(results, np.float64, values.size).reshape(values.shape)
 
 
 def apply_to_distinct(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
-    """`function` of each of values f8[n], called once for each distinct value."""
+    """Results f8[n] of `function` for `values` f8[n], called once for each distinct value."""
     distinct_values = np.unique(values)
     return apply(function, distinct_values)[np.searchsorted(distinct_values, values)]
 

@@ -18,7 +18,7 @@ from twin.hardware import demands
 from twin.hardware.faults import dies_without_path
 from twin.hardware.flows import Changes, Load, Operation, Pattern
 from twin.hardware.network import Network, cached_answer
-from twin.hardware.quotient import mix
+from twin.hardware.quotient import mix64
 from twin.hardware.walks import BOOLS, FLOATS, INTS
 from twin.scenario import Scenario, copies_kv, offloaded_share
 
@@ -336,11 +336,11 @@ def _links_that_limit(flows: Sequence[Flow], net: Network) -> INTS:
         family.add_products(load_sum, family.most, ones)
         family.add_products(flow_count, np.ones(family.part.size), ones)
         family.add_products(ports, family.port.astype(np.float64), ones)
-        flow_hashes = mix(np.array([flow.number for flow in family.flows], np.uint64))
-        part_hashes = mix(family.part.view(np.uint64) + family.of.astype(np.uint64))
+        flow_hashes = mix64(np.array([flow.number for flow in family.flows], np.uint64))
+        part_hashes = mix64(family.part.view(np.uint64) + family.of.astype(np.uint64))
         family.add_products(link_hash, part_hashes, flow_hashes)
     shared_links = np.flatnonzero((load_sum > 1.0 + SPARE) & ((flow_count > 1.5) | (ports > 0.5)))
-    node_hashes = mix(net.node[net.tail[shared_links]].view(np.uint64) + np.uint64(7))
+    node_hashes = mix64(net.node[net.tail[shared_links]].view(np.uint64) + np.uint64(7))
     alike_hashes = link_hash[shared_links] + node_hashes * (ports[shared_links] > 0.5)
     _, first_alike = np.unique(alike_hashes, return_index=True)
     return np.sort(shared_links[first_alike])
@@ -378,9 +378,9 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
     rows, servers, link_parts, server_parts = (np.concatenate(column) for column in columns)
     del crossings, columns
     row_hashes = np.zeros(links.size, np.uint64)
-    crossing_hashes = np.repeat(mix(flow_number_of.view(np.uint64)), crossing_counts)
+    crossing_hashes = np.repeat(mix64(flow_number_of.view(np.uint64)), crossing_counts)
     crossing_hashes += (link_parts + (servers + 1.0)).view(np.uint64)
-    np.add.at(row_hashes, rows, mix(crossing_hashes))
+    np.add.at(row_hashes, rows, mix64(crossing_hashes))
     rows = np.argsort(np.argsort(row_hashes, kind="stable"), kind="stable")[rows]
     flow_count, link_count = rate_alone.size, links.size
     first_crossings = _offsets(np.repeat(flow_number_of, crossing_counts), flow_count)

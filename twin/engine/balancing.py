@@ -131,12 +131,12 @@ class Balance:
             return np.ones(1)
         requests = self.setup.requests
         window_ends_s = [t_s - self.rule.window_s, t_s]
-        request_rows = slice(*np.searchsorted(requests.arrival_s, window_ends_s))
-        if request_rows.start == request_rows.stop:
+        arrived = slice(*np.searchsorted(requests.arrival_s, window_ends_s))
+        if arrived.start == arrived.stop:
             return x.mix_at(self.process, t_s)
         topic_tokens = np.zeros(self.process.topics)
-        tokens = (requests.input_tokens + requests.output_tokens)[request_rows].astype(np.float64)
-        np.add.at(topic_tokens, self.setup.topics[request_rows], tokens)
+        tokens = (requests.input_tokens + requests.output_tokens)[arrived].astype(np.float64)
+        np.add.at(topic_tokens, self.setup.topics[arrived], tokens)
         return topic_tokens / topic_tokens.sum()
 
     def _measured_load(self, t_s: float) -> np.ndarray:
@@ -169,7 +169,7 @@ class Balance:
         table, others are interpolated: without a change the result is the table, bit for bit."""
         setup, is_prefill = self.setup, group.role == "prefill"
         imbalance = setup.prefill_imbalance if is_prefill else setup.decode_imbalance
-        load_args = (
+        routing_args = (
             setup.tokens_per_request[group.role], self.process.correlation,
             *setup.routed.limits, group.near_nodes,
         )  # fmt: skip
@@ -178,7 +178,7 @@ class Balance:
         # One row for dies, one for nodes.
         for is_of_nodes, table_row in enumerate(imbalance.factor.reshape(-1, points.size)):
             slots = x.slots_by_node(group.slots, group.nodes) if is_of_nodes else group.slots
-            point_factors = x.hot_factors(chances, slots, imbalance.tokens[::EVERY], *load_args)
+            point_factors = x.hot_factors(chances, slots, imbalance.tokens[::EVERY], *routing_args)
             ratio_to_row = np.interp(points, points[::EVERY], point_factors / table_row[::EVERY])
             factor_rows.append(np.maximum(table_row * ratio_to_row, 1.0))
         return np.concatenate(factor_rows)
@@ -225,7 +225,7 @@ class Balance:
         # One that failed or loads weights gets its experts with these.
         group_members = [k for k, group_key in enumerate(self.keys) if group_key == key]
         updated = [k for k in group_members if is_up[column_at(k)] and k not in self.machine.coming]
-        longest_s = max(
+        transfer_s = max(
             (self._send_weights(k, die_bytes, total_bytes, t_s, is_background) for k in updated),
             default=0.0,
         )
@@ -237,7 +237,7 @@ class Balance:
         self._record_loads("before", t_s)
         sentence = f"{layers.size} layers, hottest/mean {' -> '.join(hottest_texts)}"
         self.log.append(Event(
-            t_s, Kind.REBALANCE, sentence, role=group.role, end_s=t_s + longest_s,
+            t_s, Kind.REBALANCE, sentence, role=group.role, end_s=t_s + transfer_s,
             bytes=total_bytes * len(updated),
         ))  # fmt: skip
 
@@ -250,7 +250,7 @@ class Balance:
             self.update_imbalance(now_s)
             self._record_loads("after", now_s)
 
-        self.agenda.add(t_s + longest_s, serve_new_placement)
+        self.agenda.add(t_s + transfer_s, serve_new_placement)
 
     def _send_weights(
         self, k: int, die_bytes: float, all_bytes: float, t_s: float, background: bool

@@ -148,8 +148,8 @@ def _ports_of_dies(setup: Setup, instances: list[Instance], price: Price) -> np.
     """Number of each die's port for KV transfers, i4[instances, dies]; price: of one such port."""
     if not instances:
         return np.zeros((1, 1), np.int32)
-    port_rows = [ports_of(setup.fabric, instance.die_of_rank, price) for instance in instances]
-    return np.array(port_rows, np.int32)
+    port_numbers = [ports_of(setup.fabric, instance.die_of_rank, price) for instance in instances]
+    return np.array(port_numbers, np.int32)
 
 
 def slots_of_decode_ranks(setup: Setup, decode: list[Instance]) -> np.ndarray:
@@ -245,8 +245,8 @@ def heap_of_clients(setup: Setup, sizes: dict[str, int], settings: Settings) -> 
     if settings.closed_loop:
         begin_s = first_turn_times_s(workload.concurrency, workload.ramp_s)
         if (residents := setup.residents) is not None:  # the others come as those before them end
-            later_clients = workload.concurrency - len(residents)
-            begin_s = np.arange(later_clients) / residents.rate_req_per_s
+            later_count = workload.concurrency - len(residents)
+            begin_s = np.arange(later_count) / residents.rate_req_per_s
         elif settings.dynamic and not begin_s.size:
             begin_s = np.zeros(min(workload.concurrency, requests.arrival_s.size))
         turn_rows = np.full(begin_s.size, w.NONE)
@@ -279,9 +279,9 @@ def admission_gate(setup: Setup, sizes: dict[str, int]) -> c.Gate:
 
 def tenants_of(s: Scenario, session: np.ndarray) -> np.ndarray:
     """Number of the tenant of each session (i4[n]), i1[n], drawn by the tenants' traffic shares."""
-    share_ends = np.cumsum([tenant.share for tenant in s.tenants] or [1.0])
-    draws = uniforms(stream_key(s.seed, "tenants"), session.astype(np.int64)) * share_ends[-1]
-    return np.searchsorted(share_ends, draws, side="right").astype(np.int8)
+    share_sums = np.cumsum([tenant.share for tenant in s.tenants] or [1.0])
+    draws = uniforms(stream_key(s.seed, "tenants"), session.astype(np.int64)) * share_sums[-1]
+    return np.searchsorted(share_sums, draws, side="right").astype(np.int8)
 
 
 def _place_residents(world: c.World, inside: Residents | None) -> None:

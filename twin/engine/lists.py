@@ -175,12 +175,12 @@ def any_at_least(values: np.ndarray, least: float) -> bool:
 def total(values: np.ndarray) -> float:
     """Sum of an array by four partial sums: a fixed order whose additions can run in parallel."""
     sum_0 = sum_1 = sum_2 = sum_3 = 0.0
-    even_size = values.size - values.size % 4
-    for k in range(0, even_size, 4):
+    multiple_of_4 = values.size - values.size % 4
+    for k in range(0, multiple_of_4, 4):
         sum_0 += values[k]
         sum_1 += values[k + 1]
         sum_2 += values[k + 2]
         sum_3 += values[k + 3]
-    for k in range(even_size, values.size):
+    for k in range(multiple_of_4, values.size):
         sum_0 += values[k]
     return (sum_0 + sum_1) + (sum_2 + sum_3)

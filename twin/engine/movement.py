@@ -106,8 +106,8 @@ def _place_columns(net: Network) -> list[pl.Series]:
     def column(name: str) -> pl.Series:
         """Series of an attribute of all places, then of all places as those of the VPC plane."""
         place_values = [getattr(place, name) for place in net.places]
-        second_values = ["vpc" if value == "rdma" else value for value in place_values]
-        return pl.Series(name, [*place_values, *second_values], SHARES[name])
+        vpc_values = ["vpc" if value == "rdma" else value for value in place_values]
+        return pl.Series(name, [*place_values, *vpc_values], SHARES[name])
 
     column_names = ("plane", "node", "sub_plane", "direction")
     return net.once("columns of places", lambda: [*map(column, column_names)])
@@ -247,28 +247,28 @@ def _placed_bytes(
     """Bytes of the run by (plane, direction), f8[nodes, sub-planes or 1]; where: their shares."""
     net, cells = setup.fabric, recorded_traffic(world)[:-1]
     column_of = {(i.role, i.index): c for c, i in indexed_instances(setup, world.settings.prefills)}
-    middle_s = (np.arange(len(cells)) + 0.5) * setup.scenario.horizon_s / len(cells)
+    window_middle_s = (np.arange(len(cells)) + 0.5) * setup.scenario.horizon_s / len(cells)
     # What a plane carries of a class is known; its shares there are brought back to a whole.
     piece_of_row, places = _pieces_and_places(setup, where)
     way_of_row, node, sub_plane = (codes_of_place[places] for codes_of_place in _place_codes(net))
     row_share = np.concatenate([piece["share"] for piece in where]) if where else np.zeros(0)
     class_of_row = piece_of_row * len(WAYS) + way_of_row
-    class_sizes = np.bincount(class_of_row, row_share)
-    share_bytes, codes_of_class = np.zeros(class_sizes.size), dict[tuple[Any, ...], list[int]]()
+    share_sums = np.bincount(class_of_row, row_share)
+    share_bytes, codes_of_class = np.zeros(share_sums.size), dict[tuple[Any, ...], list[int]]()
     for class_code in np.unique(class_of_row).tolist():
         plane, direction = WAYS[class_code % len(WAYS)]
         piece = where[class_code // len(WAYS)]
         class_key = plane, piece["traffic"], piece["role"], piece["instance"], direction
-        is_within = (middle_s >= piece["t_s"]) & (middle_s < piece["end_s"])
+        is_within = (window_middle_s >= piece["t_s"]) & (window_middle_s < piece["end_s"])
         bytes_by_window = _recorded_bytes(cells, column_of, class_key)
-        share_bytes[class_code] = bytes_by_window[is_within].sum() / class_sizes[class_code]
+        share_bytes[class_code] = bytes_by_window[is_within].sum() / share_sums[class_code]
         codes_of_class.setdefault(class_key, []).append(class_code)
     # What was recorded in a window whose middle found the class without a way had one at its ends.
     for class_key, codes in codes_of_class.items():
-        placed_bytes = float((share_bytes[codes] * class_sizes[codes]).sum())
+        placed_bytes = float((share_bytes[codes] * share_sums[codes]).sum())
         booked_bytes = float(_recorded_bytes(cells, column_of, class_key).sum())
         if booked_bytes > placed_bytes == 0.0:  # in spans that hold no window's middle
-            share_bytes[codes] = booked_bytes / class_sizes[codes].sum()
+            share_bytes[codes] = booked_bytes / share_sums[codes].sum()
         elif booked_bytes > placed_bytes * (1.0 + 1e-12):
             share_bytes[codes] *= booked_bytes / placed_bytes
     row_bytes = share_bytes[class_of_row] * row_share

@@ -150,9 +150,9 @@ def record_read_delay(world: World, p: int) -> None:
         return
     end_s = stream_end_s(world, w.READS * streams.hot.size + p)
     streams.held_s[p] = max(0.0, end_s - streams.even_s[p])
-    first_server = world.prefill.pool[p] * streams.requested.shape[1]
+    first_server_row = world.prefill.pool[p] * streams.requested.shape[1]
     begin_s = world.prefill.begin_s[p]
-    add_at(world.record.held, begin_s, first_server + server, streams.held_s[p], world.settings)
+    add_at(world.record.held, begin_s, first_server_row + server, streams.held_s[p], world.settings)
 
 
 def stop_reading(world: World, p: int, now_s: float) -> None:

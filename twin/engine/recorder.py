@@ -238,7 +238,7 @@ def _events_by_window(
     """Arrivals, ends, mean TTFT and TPOT (s) of each window, [count] each, from stamps."""
     request, horizon_s = world.request, world.settings.horizon_s
     arrivals, ends, refusals, lost_requests, first_tokens, answers = np.zeros((6, count), np.int64)
-    ttft_s, tpot_s = np.zeros((2, count))
+    ttft_sum_s, tpot_sum_s = np.zeros((2, count))
 
     def count_by_window(times_s: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Add the counts of times in each window to `counts`; returns each time's window."""
@@ -257,17 +257,17 @@ def _events_by_window(
         count_by_window(request.ready_s[rows][status == w.LOST], lost_requests)
         in_time = (first_s <= horizon_s) & is_new
         window = count_by_window(first_s[in_time], first_tokens)
-        np.add.at(ttft_s, window, first_s[in_time] - arrival_s[in_time])
+        np.add.at(ttft_sum_s, window, first_s[in_time] - arrival_s[in_time])
         in_time = (finish_s <= horizon_s) & (token_gaps > 0) & bool(world.settings.has_decode)
         window = count_by_window(finish_s[in_time], answers)
-        np.add.at(tpot_s, window, (finish_s[in_time] - first_s[in_time]) / token_gaps[in_time])
+        np.add.at(tpot_sum_s, window, (finish_s[in_time] - first_s[in_time]) / token_gaps[in_time])
     return {
         "arrived": arrivals,
         "finished": ends,
         "rejected": refusals,
         "lost": lost_requests,
-        "ttft_s_mean": ratio(ttft_s, first_tokens),
-        "tpot_s_mean": ratio(tpot_s, answers),
+        "ttft_s_mean": ratio(ttft_sum_s, first_tokens),
+        "tpot_s_mean": ratio(tpot_sum_s, answers),
     }
 
 

@@ -92,8 +92,8 @@ class Source:
         if not self.s.memory_pool.enabled or self.costs.prefilling_role is None:
             return 0.0
         first_instance = self.setup.instances[0]
-        first_npu = first_instance.die_of_rank[: self.setup.dies_per_npu(first_instance.role)]
-        return pool_read(self.setup.fabric, first_npu, self.s.memory_pool.read_plane).latency_s
+        npu_dies = first_instance.die_of_rank[: self.setup.dies_per_npu(first_instance.role)]
+        return pool_read(self.setup.fabric, npu_dies, self.s.memory_pool.read_plane).latency_s
 
     def kv_meets_exchange(self) -> bool:
         """Whether KV hand-off shares its ports with dispatch and combine."""

@@ -75,15 +75,15 @@ def _passes_of_log(model: Running, log: Log, limit: int) -> dict[tuple[str, int]
         operator_names: tuple[str, ...] = DECODE_OPERATORS if is_decode else PREFILL_OPERATORS
         spent = zip(operator_names, log.operators[k].tolist(), strict=False)
         server, reader = int(log.hot[k]), column % prefills
-        hot_server: tuple[float, int] | tuple[()] = ()
+        delay_and_node: tuple[float, int] | tuple[()] = ()
         if server >= 0:
             nodes = setup.pool_nodes(setup.pool_of[reader])
-            hot_server = float(log.held_s[k]), nodes[server]
+            delay_and_node = float(log.held_s[k]), nodes[server]
         passes.setdefault(seat, []).append(
             Pass(
                 float(log.begin_s[k]), float(log.end_s[k]), int(log.requests[k]),
                 float(log.tokens[k]), tuple((name, op_s) for name, op_s in spent if op_s > 0),
-                *hot_server,
+                *delay_and_node,
             )
         )  # fmt: skip
     return {seat: _shorten_passes(seat, rows, model.events) for seat, rows in passes.items()}

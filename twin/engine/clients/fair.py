@@ -21,13 +21,13 @@ def begin_waiting(world: World, i: int) -> None:
     the lowest of tenants with waiting requests: idleness earns no credit."""
     gate, tenant = world.gate, tenant_of(world, i)
     if gate.waiting[tenant] == 0:
-        least_served = math.inf
+        least_tokens = math.inf
         for other_tenant in range(gate.served.size):
             if gate.waiting[other_tenant] > 0:
-                least_served = min(least_served, gate.served[other_tenant])
-        if least_served == math.inf:
-            least_served = gate.served[gate.last[0]]
-        gate.served[tenant] = max(gate.served[tenant], least_served)
+                least_tokens = min(least_tokens, gate.served[other_tenant])
+        if least_tokens == math.inf:
+            least_tokens = gate.served[gate.last[0]]
+        gate.served[tenant] = max(gate.served[tenant], least_tokens)
     gate.waiting[tenant] += 1
 
 

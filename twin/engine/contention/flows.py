@@ -149,9 +149,9 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
             is_port, is_near_server = demands.server_ports(net, read_load.pattern, plane)
             add_flow(w.POOL_READ, seat, read_load, sources=server_nodes, nodes=seat.pool_nodes,
                 port=is_port, beyond=~is_near_server)  # fmt: skip
-            pool_write = demands.pool_load(net, seat.dies, plane, seat.pool_nodes, "write")
-            if pool_write is not None:
-                add_flow(w.POOL_WRITE, seat, pool_write[0])
+            write_and_nodes = demands.pool_load(net, seat.dies, plane, seat.pool_nodes, "write")
+            if write_and_nodes is not None:
+                add_flow(w.POOL_WRITE, seat, write_and_nodes[0])
             add_flow(w.SSD_WRITE, seat, ssd_write_load)
             add_flow(w.SSD_READ, seat, storage_load(net, seat.dies))
         sending_dies = [die for die in seat.dies if die not in cut_dies]

@@ -143,17 +143,17 @@ def join_group(flows: Traffic, f: int, count: int) -> int:
     flows.in_group_flows[f] = 1
     flows.group_flows[flows.counts[GROUP_FLOWS]] = f
     flows.counts[GROUP_FLOWS] += 1
-    next_near = flows.start[f]
+    near_row = flows.start[f]
     for k in range(flows.start[f], flows.end[f]):
         link = flows.links[k]
         if flows.full[link]:
-            flows.near[next_near], flows.near_parts[next_near] = link, flows.parts[k]
-            next_near += 1
+            flows.near[near_row], flows.near_parts[near_row] = link, flows.parts[k]
+            near_row += 1
             if not flows.in_group_links[link]:
                 flows.in_group_links[link] = 1
                 flows.group_links[count] = link
                 count += 1
-    flows.near_end[f] = next_near
+    flows.near_end[f] = near_row
     return count
 
 

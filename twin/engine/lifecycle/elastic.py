@@ -73,8 +73,8 @@ class Elastic:
 
     def _targets(self, wanted: Wanted) -> dict[Pool, int]:
         """Instances wanted of each pool, from counts by role: equal parts, at least the minimum."""
-        count_of, supernodes = dict(zip(self.roles, wanted, strict=True)), self.setup.supernodes
-        return {(role, g): max(self._least, (count_of[role] + supernodes - 1 - g) // supernodes)
+        counts, supernodes = dict(zip(self.roles, wanted, strict=True)), self.setup.supernodes
+        return {(role, g): max(self._least, (counts[role] + supernodes - 1 - g) // supernodes)
                 for role, g in self.pools}  # fmt: skip
 
     def _measure_pools(self, t_s: float) -> None:
@@ -220,8 +220,8 @@ class Elastic:
         claimed_dies = {die for peer in life.together for k in peer.planned for die in peer.dies[k]}
         off_instances = [j for other, _ in self._other_pools(pool)
                      for j in life.in_state(other, "off", at=supernode)]  # fmt: skip
-        free_seats = [life.dies[j] for j in off_instances if not life.dies[j] & held_dies]
-        startable_instances = []
+        idle_die_sets = [life.dies[j] for j in off_instances if not life.dies[j] & held_dies]
+        possible_starts = []
         for k in life.in_state(role, "off", at=supernode):
             if k in life.planned or life.dies[k] & (claimed_dies | failed_dies):
                 continue
@@ -234,23 +234,23 @@ class Elastic:
                 continue
             if not all(peer is life or peer.may_yield(j, urgent=urgent) for peer, j in to_stop):
                 continue
-            blocked_seats = sum(not dies.isdisjoint(life.dies[k]) for dies in free_seats)
+            blocked_count = sum(not dies.isdisjoint(life.dies[k]) for dies in idle_die_sets)
             load_to_drain = sum(_drain_key(peer, j)[0] for peer, j in to_stop)
-            startable_instances.append(
-                (len(to_stop), blocked_seats, load_to_drain, not life.is_warm(k), k, to_stop)
+            possible_starts.append(
+                (len(to_stop), blocked_count, load_to_drain, not life.is_warm(k), k, to_stop)
             )
-        if not startable_instances:
+        if not possible_starts:
             return None
-        *_, k, to_stop = min(startable_instances, key=lambda one: one[:-1])
+        *_, k, to_stop = min(possible_starts, key=lambda one: one[:-1])
         if not to_stop:
             self.life.start(k, t_s)
             self._note_change(t_s, pool)
             return []
         over: Over = "role" if life.dies[k] <= held_dies else "model"
-        all_held = life.dies[k] <= set().union(*(peer.held_dies() for peer in life.together))
+        is_all_held = life.dies[k] <= set().union(*(peer.held_dies() for peer in life.together))
         life.planned[k] = len(to_stop)
         for peer, j in to_stop:
-            peer.drain(j, t_s, partial(self._start_after_drain, k, over if all_held else ""))
+            peer.drain(j, t_s, partial(self._start_after_drain, k, over if is_all_held else ""))
         self._note_change(t_s, pool, *self._other_pools(pool))
         return [_pool_of(life, j) for peer, j in to_stop if peer is life]
 

@@ -177,16 +177,16 @@ def is_empty_decode(world: World, d: int) -> bool:
 def move_requests_away(world: World, d: int, now_s: float) -> int:
     """Transfer running requests of decode instance d to others with room; returns their number. The
     running iteration ends now. A request that has just joined is moved at a later check."""
-    decode, instance, first_decode = world.decode, world.instance, world.settings.prefills
-    open_instances = np.flatnonzero(instance.open[first_decode:])
+    decode, instance, first_column = world.decode, world.instance, world.settings.prefills
+    open_instances = np.flatnonzero(instance.open[first_column:])
     free_slots = int((decode.room - decode.taken)[open_instances].sum())
     if decode.in_batch[d] == 0 or free_slots <= 0:
         return 0
-    if instance.running[first_decode + d]:
-        record_busy(world, first_decode + d, now_s, instance.ends_s[first_decode + d], -1.0)
+    if instance.running[first_column + d]:
+        record_busy(world, first_column + d, now_s, instance.ends_s[first_column + d], -1.0)
         end_iteration(world, d, now_s)
-        instance.running[first_decode + d] = 0
-        instance.ends_s[first_decode + d] = now_s
+        instance.running[first_column + d] = 0
+        instance.ends_s[first_column + d] = now_s
     refresh_view(world)
     request_count, ranks_each = 0, world.settings.decode_ranks
     for rank in range(d * ranks_each, (d + 1) * ranks_each):

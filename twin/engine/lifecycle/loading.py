@@ -68,9 +68,9 @@ class Residency:
             lent_bytes += pool.weights_share * pool.gb_per_node * 1e9 if pool.enabled else 0.0
         first_setup = setups[0]
         is_shared = first_setup.scenario.memory_pool.scope == "shared"
-        pool_nodes = dram(first_setup.fabric, first_setup.pool_nodes(0)) if is_shared else 1
+        dram_nodes = dram(first_setup.fabric, first_setup.pool_nodes(0)) if is_shared else 1
         supernodes = first_setup.supernodes
-        self.pools = [Dram(lent_bytes * pool_nodes or math.inf) for _ in range(supernodes)]
+        self.pools = [Dram(lent_bytes * dram_nodes or math.inf) for _ in range(supernodes)]
         # Of each supernode.
         self._nodes = first_setup.scenario.supernode.nodes if supernodes > 1 else math.inf
         self.nodes = defaultdict[int, Dram](lambda: Dram(lent_bytes or math.inf))

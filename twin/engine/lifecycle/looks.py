@@ -98,9 +98,9 @@ class Look:
         for role, rows in instances.items():
             row_numbers, measures = np.array(rows, np.int64), []
             if role != "decode":
-                measured_prefill = self._measure_prefill(row_numbers, starting[role], t_s, span_s)
-                handed_on_per_s = measured_prefill[1]
-                measures.append(measured_prefill[0])
+                prefill_and_rate = self._measure_prefill(row_numbers, starting[role], t_s, span_s)
+                handed_on_per_s = prefill_and_rate[1]
+                measures.append(prefill_and_rate[0])
             if role != "prefill":
                 measures.append(self._measure_decode(row_numbers, handed_on_per_s, t_s))
             pools[role] = measures[0] if len(measures) == 1 else _combine_measured(*measures)
@@ -150,13 +150,13 @@ class Look:
         speeds = speeds * self._reached
         pool_tokens_per_s, one_per_s = max(float(speeds[columns].sum()), 1e-9), float(speeds.max())
         coming_tokens_per_s = mean_rates["tokens"] * fresh_share
-        later_per_s = pool_tokens_per_s + starting * one_per_s  # when one that starts now serves
+        later_per_s = pool_tokens_per_s + starting * one_per_s  # when these serve
         # Prompt tokens in the queue when an instance that starts now serves.
         excess_per_s = coming_tokens_per_s - 0.5 * (pool_tokens_per_s + later_per_s)
         backlog = max(0.0, fresh_share * queued_tokens + excess_per_s * self._lead_s)
-        present_instances = self._rate["tokens"] * fresh_share / one_per_s
+        needed_now = self._rate["tokens"] * fresh_share / one_per_s
         needed = max(
-            self._forecasts[0].forecast(t_s, present_instances, coming_tokens_per_s / one_per_s),
+            self._forecasts[0].forecast(t_s, needed_now, coming_tokens_per_s / one_per_s),
             (coming_tokens_per_s + backlog / self._lead_s) / one_per_s,  # and is gone as long after
         )
         measurement = (

@@ -106,9 +106,9 @@ class Machine:
                 held_dies = held_dies.union(*(i.die_of_rank for i in machine.setup.instances))
         chip_of_npu = self._whole.chips(self.setup.scenario.supernode.chip)
         chip = self.setup.costs.roles[self.setup.instances[k].role].chip.name
-        npu_of_dies, supernode_of_die = self._whole.npu.tolist(), self.setup.supernode_at
+        npu_by_die, supernode_of_die = self._whole.npu.tolist(), self.setup.supernode_at
         supernode = supernode_of_die(self.setup.instances[k].die_of_rank[0])
-        return [die for die, npu_of_die in enumerate(npu_of_dies)
+        return [die for die, npu_of_die in enumerate(npu_by_die)
                 if die not in held_dies and chip_of_npu[npu_of_die] == chip
                 and supernode_of_die(die) == supernode]  # fmt: skip
 
@@ -157,8 +157,8 @@ class Machine:
         full_bytes_per_s = port_rates(self._whole, plane)[first_port]
         rate_share = port_rates(self.fabric, plane) / full_bytes_per_s
         transfer = self.world.transfer
-        serving_dies = ((i.role, self.serving_dies(k)) for k, i in enumerate(self.setup.instances))
-        collision = transfer_collision(self.fabric, serving_dies, plane)
+        role_and_dies = ((i.role, self.serving_dies(k)) for k, i in enumerate(self.setup.instances))
+        collision = transfer_collision(self.fabric, role_and_dies, plane)
         port_bytes_per_s = self._port.bytes_per_s * rate_share / collision.mean
         transfer.granted[:] = self.setup.costs.handed_bytes_per_s(port_bytes_per_s)
         transfer.capacity[:] = transfer.granted
@@ -313,7 +313,7 @@ class Machine:
 
     def set_storage_access(self) -> None:
         """Set each instance's memory servers, and its bytes/s from these and the SSD tier."""
-        prefill, pool_reads, traffic = self.world.prefill, self.world.streams, self.world.traffic
+        prefill, streams, traffic = self.world.prefill, self.world.streams, self.world.traffic
         prefill.pool_open[:] = 0
         prefill.ssd_bytes_per_s[:] = 0.0
         for flow in self.flows:
@@ -329,10 +329,10 @@ class Machine:
             prefill.read_bytes_per_s[instance] = min(bytes_per_s, traffic.pace[flow.number])
             nodes = self.setup.pool_nodes(int(prefill.pool[instance]))
             node_of_part = equal_parts(self.fabric, nodes)
-            pool_reads.parts[instance] = node_of_part.size
-            pool_reads.home[instance, : node_of_part.size] = np.searchsorted(nodes, node_of_part)
-            pool_reads.answers[instance, : node_of_part.size] = np.isin(node_of_part, flow.sources)
-            if pool_reads.requested[instance].any():
+            streams.parts[instance] = node_of_part.size
+            streams.home[instance, : node_of_part.size] = np.searchsorted(nodes, node_of_part)
+            streams.answers[instance, : node_of_part.size] = np.isin(node_of_part, flow.sources)
+            if streams.requested[instance].any():
                 set_server_loads(self.world, instance)
 
     def _set_hosts(self, swaps: Flow) -> None:

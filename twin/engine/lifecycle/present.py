@@ -81,8 +81,8 @@ class Present:
         """Mean number of NPUs of each pool in the steady state, by role."""
         roles = self._setup.roles
         if self._elastic is None:
-            dies_of_role = {role: sum(i.dies for i in self._setup.of_role(role)) for role in roles}
-            return {role: dies_of_role[role] // self._setup.dies_per_npu(role) for role in roles}
+            die_counts = {role: sum(i.dies for i in self._setup.of_role(role)) for role in roles}
+            return {role: die_counts[role] // self._setup.dies_per_npu(role) for role in roles}
         return {role: self._steady_instances(role) * self._npus_each(role) for role in roles}
 
     def _steady_instances(self, role: str, *states: str) -> float:

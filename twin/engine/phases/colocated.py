@@ -19,12 +19,12 @@ from twin.model.mixed import mixed_hits_s, mixed_iteration_s
 @kernel
 def advance_colocated(world: World, t1: float) -> None:
     """Advance every colocated instance to t1 (s)."""
-    decode_state, instance, first_decode = world.decode, world.instance, world.settings.prefills
+    decode_state, instance, first_column = world.decode, world.instance, world.settings.prefills
     prefill = world.prefill
     for number in range(decode_state.taken.size):
-        while instance.up[first_decode + number]:
+        while instance.up[first_column + number]:
             if prefill.reading[number]:
-                read_end_s = max(prefill.read_end_s[number], instance.ends_s[first_decode + number])
+                read_end_s = max(prefill.read_end_s[number], instance.ends_s[first_column + number])
                 if read_end_s > t1:
                     break
                 launch_mixed(world, number, read_end_s)
@@ -35,14 +35,14 @@ def advance_colocated(world: World, t1: float) -> None:
             )
             if now_s > t1:
                 break
-            if instance.running[first_decode + number]:
+            if instance.running[first_column + number]:
                 decode.end_iteration(world, number, now_s)
                 finish_pieces(world, number, now_s)
             decode.admit_ready(world, number, now_s)  # who is there when the run begins
             decode.make_room(world, number, now_s)
             batch_tokens = form_batch(world, number, now_s)
-            instance.running[first_decode + number] = 0
-            instance.ends_s[first_decode + number] = now_s
+            instance.running[first_column + number] = 0
+            instance.ends_s[first_column + number] = now_s
             if prefill.batch_reads[number] > 0.0:
                 pool.begin_reading(world, number, now_s)
             elif decode_state.in_batch[number] > 0 or batch_tokens > 0:

@@ -25,22 +25,22 @@ from twin.policies.batching import iterations_needed
 @kernel
 def advance_decode(world: World, t1: float) -> None:
     """Advance every decode instance to t1 (s): iterations end and begin at their exact times."""
-    decode_state, instance, first_decode = world.decode, world.instance, world.settings.prefills
+    decode_state, instance, first_column = world.decode, world.instance, world.settings.prefills
     for number in range(decode_state.taken.size):
-        while instance.up[first_decode + number]:
+        while instance.up[first_column + number]:
             head = decode_state.wait[number, w.HEAD]
             now_s = next_action_s(world, number, head)
             if now_s > t1:
                 break
-            if instance.running[first_decode + number]:
+            if instance.running[first_column + number]:
                 end_iteration(world, number, now_s)
             admit_ready(world, number, now_s)
             make_room(world, number, now_s)
             if decode_state.in_batch[number] > 0:
                 launch_decode(world, number, now_s)
             else:
-                instance.running[first_decode + number] = 0
-                instance.ends_s[first_decode + number] = now_s
+                instance.running[first_column + number] = 0
+                instance.ends_s[first_column + number] = now_s
 
 
 @kernel
@@ -236,14 +236,14 @@ def end_iteration(world: World, d: int, now_s: float) -> None:
     due_request = decode.calendar[d, ring_place]
     decode.calendar[d, ring_place] = w.NONE
     while due_request != w.NONE:
-        next_due = request.following[due_request]
+        next_request = request.following[due_request]
         subtract_request(world, d, due_request)
         kv_tokens = request.input_tokens[due_request] + request.output_tokens[due_request]
         in_hbm.store_computed_blocks(world, due_request, kv_tokens)
         free_slot(world, d, due_request)
         request.emitted[due_request] = request.output_tokens[due_request]
         end_request(world, due_request, now_s)
-        due_request = next_due
+        due_request = next_request
 
 
 @kernel

@@ -81,11 +81,11 @@ def form_batch(world: World, p: int, now_s: float) -> int:
     pool.set_pool_clock(world, p, now_s)
     batch_tokens, kv_tokens, hit_tokens, read_tokens, pairs, hbm_blocks = 0, 0, 0, 0, 0.0, 0
     previous_request = w.NONE  # the last prompt that stays in the queue with a part of it
-    seen_s = latest_arrival_s(world, p, now_s)
-    i = w.NONE if must_wait_for_ranks(world, p, seen_s) else prefill.queue[p, w.HEAD]
-    while i != w.NONE and request.ready_s[i] <= seen_s and batch_tokens < settings.prefill_budget:
+    latest_s = latest_arrival_s(world, p, now_s)
+    i = w.NONE if must_wait_for_ranks(world, p, latest_s) else prefill.queue[p, w.HEAD]
+    while i != w.NONE and request.ready_s[i] <= latest_s and batch_tokens < settings.prefill_budget:
         if settings.order == w.FAIR and request.progress[i] == w.NONE:
-            i = bring_forward(world, prefill.queue, p, previous_request, seen_s, False)
+            i = bring_forward(world, prefill.queue, p, previous_request, latest_s, False)
         is_first_piece = request.progress[i] == w.NONE  # who came forward may be computed in part
         if settings.colocated and rank_room_tokens(world, p, i) <= 0:  # ranks of others have room
             previous_request, i = i, request.following[i]
@@ -128,7 +128,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
             previous_request = i
         i = next_request
     first_request = prefill.queue[p, w.HEAD]
-    if batch_tokens > 0 and first_request != w.NONE and request.ready_s[first_request] <= seen_s:
+    if batch_tokens > 0 and first_request != w.NONE and request.ready_s[first_request] <= latest_s:
         prefill.delayed[p] = settings.prompt_delay  # what is left of a release waits no further
     prefill.batch_reads[p] = read_tokens
     note_batch(world, p, now_s, float(batch_tokens), float(hit_tokens), pairs)
@@ -213,9 +213,9 @@ def tokens_to_even_share(world: World, p: int, die: int, tokens_before: int) -> 
     """Prompt tokens after `tokens_before` that fill a die's even share of attention at p."""
     prefill, prices = world.prefill, world.costs.prefill[p]
     token_s, pair_s = prefill.attention_s_per_token[p], prices.core.pair
-    mean_context = prefill.computed_pairs[p] / max(prefill.computed_tokens[p], 1.0)
+    mean_context_tokens = prefill.computed_pairs[p] / max(prefill.computed_tokens[p], 1.0)
     group_count = prices.layout.dies / prices.layout.context_dies
-    share_s = world.settings.prefill_budget / group_count * (token_s + mean_context * pair_s)
+    share_s = world.settings.prefill_budget / group_count * (token_s + mean_context_tokens * pair_s)
     seconds_left = share_s - attention_s(world, p, die)
     if seconds_left <= 0.0:
         return 0

@@ -18,7 +18,7 @@ from twin.extras.evidence.calibrate import (
     fit_points,
     read_points,
     with_constants,
-    write_private,
+    write_private_fit,
 )
 from twin.extras.evidence.made import load_made
 from twin.facts import FactError
@@ -104,7 +104,7 @@ def test_a_private_copy_is_laid_over_the_facts_and_nothing_else_changes(
     lines = measured(points, COLLECTIVES, with_constants(facts, {"comm_fixed": 22.0}))
     found = fit_points(lines, facts, [c for c in CONSTANTS if c.name == "comm_fixed"])
     before = CALIBRATION.read_bytes()
-    write_private(found, tmp_path / "mine.toml")
+    write_private_fit(found, tmp_path / "mine.toml")
     monkeypatch.setenv("TWIN_CALIBRATION", str(tmp_path / "mine.toml"))
     own = load_facts()
     assert {name for name in facts if own[name] != facts[name]} == {"calibration.comm_fixed"}

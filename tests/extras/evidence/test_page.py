@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from twin.extras.evidence.made import load_made, one_skew
+from twin.extras.evidence.made import load_made, skew_sentence
 from twin.extras.evidence.page import charts as drawings
 from twin.extras.evidence.page import proof
 from twin.extras.evidence.page.proof import Part
@@ -56,9 +56,9 @@ def row(**changes):
 
 def test_a_row_outside_its_bar_is_marked_and_its_reason_told():
     outside = row(error=-0.3, note="another kernel", outside=True)
-    assert proof.reason_of(row()) == ""
-    assert proof.reason_of(outside) == "Outside its bar of 12 %: another kernel"
-    assert "not known" in proof.reason_of({**outside, "note": ""})
+    assert proof.reason_text(row()) == ""
+    assert proof.reason_text(outside) == "Outside its bar of 12 %: another kernel"
+    assert "not known" in proof.reason_text({**outside, "note": ""})
 
 
 def test_a_row_says_what_it_can_say_and_what_others_answered():
@@ -66,7 +66,7 @@ def test_a_row_says_what_it_can_say_and_what_others_answered():
     assert proof.kind_in_words(half) == "derived: half of a sum"
     begun = row(kind="unseen", first_error=0.2, first_commit="0123456789")
     assert proof.kind_in_words(begun).endswith("first error +20.0 % at 0123456")
-    assert proof.other_answers(row(others=[["another", -0.05]])) == "another -5 %"
+    assert proof.other_answers_text(row(others=[["another", -0.05]])) == "another -5 %"
 
 
 def test_every_row_that_is_judged_has_its_band_and_says_whether_it_held(found):
@@ -79,7 +79,7 @@ def test_every_row_that_is_judged_has_its_band_and_says_whether_it_held(found):
 
 
 def test_what_the_default_skew_makes_of_the_headline_is_computed_and_said(page, facts):
-    told = one_skew(facts)
+    told = skew_sentence(facts)
     chosen, default = (float(x.replace(",", "")) for x in re.findall(r"[\d,]+\d", told)[-2:])
     assert default != chosen
     assert any(told in c.value for c in page.caption)

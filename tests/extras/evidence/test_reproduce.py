@@ -19,22 +19,24 @@ def rows():
 
 def test_every_row_of_a_pool_can_be_run_and_keeps_its_configuration(rows):
     for each in rows:
-        replayed = proof.closed_loop(each)
+        replayed = proof.closed_loop_scenario(each)
         assert (replayed is None) == (each.measure.split(".")[0] not in ("decode", "prefill"))
         if replayed is not None:
             assert replayed.workload.arrivals == "closed_loop"
             for field in ("input_tokens", "output_tokens", "lengths"):
                 stated = each.scenario.get(f"workload.{field}")
                 assert stated is None or getattr(replayed.workload, field) == stated
-            assert (proof.closed_loop(each, against=True) is None) == (each.against is None)
+            assert (proof.closed_loop_scenario(each, against=True) is None) == (
+                each.against is None
+            )
 
 
 def test_a_row_that_a_preset_asks_opens_that_preset(rows):
     by_id = {each.id: each for each in rows}
     known = [(p.key, p.scenario) for p in presets()]
-    replayed = proof.closed_loop(by_id["cm384-decode-96-4k-tpot"])
+    replayed = proof.closed_loop_scenario(by_id["cm384-decode-96-4k-tpot"])
     assert proof.matching_preset(replayed, known) == dict(known)["paper-decode-50ms-4k"]
-    other = proof.closed_loop(by_id["cm384-layer-no-mtp"])
+    other = proof.closed_loop_scenario(by_id["cm384-layer-no-mtp"])
     assert proof.matching_preset(other, known) == other
 
 
@@ -51,13 +53,13 @@ def test_operators_stand_beside_what_was_published_of_the_same_configuration(row
 def test_rows_of_one_configuration_share_one_run(rows):
     other = ("slides-tpot-64", "slides-tpot-128")
     of_288 = [r for r in rows if r.id.startswith("slides-") and r.id not in other]
-    slides = [proof.closed_loop(r) for r in of_288]
+    slides = [proof.closed_loop_scenario(r) for r in of_288]
     assert len(slides) > 1
     assert all(s == slides[0] for s in slides)
 
 
 def test_a_colocated_row_fills_the_slots_of_its_colocated_instances():
     row = next(r for r in load_published() if r.id == "mlperf-gb200-server-tpot")
-    replayed = proof.closed_loop(row)
+    replayed = proof.closed_loop_scenario(row)
     assert replayed is not None
     assert replayed.workload.concurrency == 143 * 8 * 9

@@ -1,4 +1,4 @@
-"""A fleet: shares, streams, lives and merged figures, each by its law."""
+"""A fleet: shares, streams, spans and merged figures, each by its law."""
 
 import json
 from collections import Counter
@@ -9,7 +9,7 @@ import pytest
 from tests.engine.small import small
 from twin.engine.simulate import simulate
 from twin.extras.fleet.answer import Served, answer_in_words, fleet_answer, merged_spread
-from twin.extras.fleet.layout import lay_out, lives_of
+from twin.extras.fleet.layout import lay_out, spans_of
 from twin.extras.fleet.question import (
     FleetError,
     fleet_from,
@@ -87,15 +87,15 @@ def test_shares_add_up_to_the_traffic_at_every_minute(kinds, lost, spill):
 def test_scenarios_have_the_load_that_their_shares_say(spill):
     """And what was inside a lost supernode comes to the others, all of it and once."""
     fleet = of(EAST, WEST, BOTH, regions=REGIONS, lost=LOST, spill=spill, resend_s=1.0)
-    found = lives_of(fleet, named, FACTS, lambda _: 60)
+    found = spans_of(fleet, named, FACTS, lambda _: 60)
     laid = found.layout
     t = np.arange(0.5, 24000.0) / 1000.0
     served = np.zeros((t.size, len(laid.units)))
-    for life in found.lives:
-        w, inside = life.scenario.workload, (t >= life.begin_s) & (t < life.end_s)
-        assert life.scenario.horizon_s == pytest.approx(life.end_s - life.begin_s)
-        factor = rate_factor_at(w, t[inside] - life.begin_s, life.scenario.horizon_s, FACTS)
-        served[inside, life.unit] = w.rate_req_per_s * factor
+    for span in found.spans:
+        w, inside = span.scenario.workload, (t >= span.begin_s) & (t < span.end_s)
+        assert span.scenario.horizon_s == pytest.approx(span.end_s - span.begin_s)
+        factor = rate_factor_at(w, t[inside] - span.begin_s, span.scenario.horizon_s, FACTS)
+        served[inside, span.unit] = w.rate_req_per_s * factor
     again = served - offered(laid, t)
     assert [burst.requests for burst in laid.bursts] == [60, 60]
     for burst in laid.bursts:
@@ -107,11 +107,11 @@ def test_scenarios_have_the_load_that_their_shares_say(spill):
 
 def test_requests_of_a_run_of_a_fleet_are_those_of_its_load():
     fleet = of(EAST, WEST, regions=REGIONS, lost=LOST[:1], rate_req_per_s=2000.0)
-    found = lives_of(fleet, named, FACTS, lambda _: 500)
+    found = spans_of(fleet, named, FACTS, lambda _: 500)
     come = sum(
-        found.layout.units[life.unit].count
-        * len(generate_requests(life.scenario.workload, life.scenario.horizon_s, 1, 128, FACTS))
-        for life in found.lives
+        found.layout.units[span.unit].count
+        * len(generate_requests(span.scenario.workload, span.scenario.horizon_s, 1, 128, FACTS))
+        for span in found.spans
     )
     t = np.arange(0.5, 24000.0) / 1000.0
     wanted = found.layout.req_per_s_by_region(t, FACTS).sum() / 1000.0 + 500
@@ -203,12 +203,12 @@ def test_what_a_lost_supernode_cost_is_the_fleet_without_a_loss():
 def test_a_share_of_a_stream_is_as_bursty_as_the_stream_that_is_split(name, router, cv2):
     """Counted on one long stream: every fourth request, or each with a chance of a quarter."""
     fleet = of(kind(name, 4), router=router)
-    (life,) = lives_of(fleet, named, FACTS, lambda _: 0).lives
+    (span,) = spans_of(fleet, named, FACTS, lambda _: 0).spans
     whole = named(name).workload.model_copy(update={"rate_req_per_s": 160.0})
     arrived = generate_requests(whole, 2000.0, 1, 128, FACTS).arrival_s
     drawn = np.random.default_rng(1).random(arrived.size) < 0.25
     split = arrived[::4] if router == "round_robin" else arrived[drawn]
-    own = generate_requests(life.scenario.workload, 2000.0, 1, 128, FACTS).arrival_s
+    own = generate_requests(span.scenario.workload, 2000.0, 1, 128, FACTS).arrival_s
     for times in (split, own):
         gaps = np.diff(times)
         assert gaps.mean() == pytest.approx(1 / 40.0, rel=0.02)
@@ -232,7 +232,7 @@ def test_the_examples_are_read_and_the_small_one_is_answered():
         fleet, files = load_fleet(DATA / "examples" / f"{name}.toml")
         again = fleet_of_toml(fleet_to_toml(fleet).encode(), "again")
         assert again == fleet
-        assert lives_of(fleet, files, FACTS, lambda _: 0).lives
+        assert spans_of(fleet, files, FACTS, lambda _: 0).spans
 
 
 WRONG = {

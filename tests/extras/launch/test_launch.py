@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from tests.draws import some
-from twin.extras.launch.engines import ENGINES, LaunchError, launch_files, workers
+from twin.extras.launch.engines import ENGINES, LaunchError, instance_kinds, launch_files
 from twin.extras.launch.section import tar_bytes
 from twin.lab.library import load_facts, preset, presets
 from twin.scenario import with_overrides
@@ -90,7 +90,7 @@ def test_every_preset_gives_commands_of_known_options_or_one_sentence(engine, ev
         for name, text in found.files.items():
             if name.endswith(".json"):
                 services = json.loads(text)["spec"]["services"]
-                for role in workers(s, FACTS):
+                for role in instance_kinds(s, FACTS):
                     main = services[role.role]["extraPodSpec"]["mainContainer"]
                     checked(engine, options_in(main["args"]))
             else:
@@ -134,7 +134,7 @@ def test_copies_of_experts_and_limits_of_admission_that_files_lack_are_named():
 
 def test_ranks_batches_and_graphs_are_those_of_the_scenario():
     s = preset("quickstart")
-    prefill, decode = workers(s, FACTS)
+    prefill, decode = instance_kinds(s, FACTS)
     d = s.deployment
     assert decode.ranks == 2 * d.decode.npus_per_instance == 16 * decode.nodes
     assert decode.sequences * 2 == d.decode.batch_per_npu
@@ -151,12 +151,12 @@ def test_dies_that_share_a_prompt_are_tensor_parallel_and_hold_its_share_of_requ
     mixed = {"deployment.mode": "colocated", "deployment.colocated.npus_per_instance": 16,
              "deployment.colocated.instances": 2}  # fmt: skip
     s = with_overrides(preset("quickstart"), mixed)
-    (whole,) = workers(s, FACTS)
-    (split,) = workers(with_overrides(s, {"deployment.colocated.prompt_dies": 8}), FACTS)
+    (whole,) = instance_kinds(s, FACTS)
+    (split,) = instance_kinds(with_overrides(s, {"deployment.colocated.prompt_dies": 8}), FACTS)
     assert (whole.tensor_parallel, split.tensor_parallel, split.data_parallel) == (1, 8, 4)
     assert split.sequences == 8 * whole.sequences and split.tokens == 8 * whole.tokens
     with pytest.raises(LaunchError, match="take 4"):
-        workers(with_overrides(s, {"deployment.colocated.prompt_dies": 12}), FACTS)
+        instance_kinds(with_overrides(s, {"deployment.colocated.prompt_dies": 12}), FACTS)
 
 
 @pytest.mark.parametrize(("engine", "names"), [
@@ -172,7 +172,7 @@ def test_contexts_and_stages_are_the_engines_own_options(engine, names):
         "deployment.prefill.chunk_tokens": 8192, "deployment.prefill.chunk_evening": 0.65,
         "deployment.decode.tp_dies": 4, "deployment.decode.cp_dies": 4,
     })  # fmt: skip
-    prefill, decode = workers(s, FACTS)
+    prefill, decode = instance_kinds(s, FACTS)
     assert prefill.ranks == 32 == prefill.data_parallel * 2 * 2 * 4 and prefill.data_parallel == 2
     assert decode.data_parallel * decode.tensor_parallel == decode.ranks
     found = launch_files(s, FACTS, engine)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from twin.extras.operator_tables.chosen import choose_tables, fact_lines, library_facts
+from twin.extras.operator_tables.chosen import chip_toml, choose_tables, library_toml
 from twin.extras.operator_tables.fits import SUMMED, Fitted
 from twin.facts import facts_from_tables
 from twin.lab.library import load_facts
@@ -24,7 +24,7 @@ def spread_of(found) -> list[Fitted]:
 def test_a_library_is_one_engine_s_own_kernels_and_each_table_whole():
     found = [fitted("sglang 0.5.14", "triton"), fitted("vllm 0.24.0", "triton", compute=0.5)]
     facts = facts_from_tables(
-        tomllib.loads(library_facts(choose_tables(found, "vllm"), "somewhere", "vllm"))
+        tomllib.loads(library_toml(choose_tables(found, "vllm"), "somewhere", "vllm"))
     )
     assert facts.si("kernels.vllm.latest.fused.fp8.compute") == pytest.approx(0.5)
     assert facts.names("kernels.vllm.latest") == ["fused"]  # spread experts are another library's
@@ -50,11 +50,11 @@ def test_models_without_latent_attention_have_the_kernel_that_sglang_compiles_it
     assert names == [("grouped", "flashinfer"), ("fused", "flashinfer"), ("fused_gqa", "triton")]
     assert "fused_gqa" not in {e.operator for e in choose_tables([own, foreign])}
     # Which models take which is said in the lines, and by a library that its kernel is of all.
-    facts = facts_from_tables(tomllib.loads(fact_lines(choose_tables([fast, own]), "somewhere")))
+    facts = facts_from_tables(tomllib.loads(chip_toml(choose_tables([fast, own]), "somewhere")))
     assert facts["operators.fused.fp8.serves"].value == "mla"
     assert "serves" not in facts.group("operators.fused_gqa.fp8")
     facts = facts_from_tables(
-        tomllib.loads(library_facts(choose_tables([foreign], "vllm"), "there", "vllm"))
+        tomllib.loads(library_toml(choose_tables([foreign], "vllm"), "there", "vllm"))
     )
     assert facts["kernels.vllm.latest.fused.fp8.serves"].value == "all"
 
@@ -69,7 +69,7 @@ def test_products_of_one_scale_a_tensor_are_of_the_library_whose_checkpoints_hav
     of_engine = {name: [e.operator for e in choose_tables(found, name)] for name in ("", "trtllm")}
     assert of_engine == {"": ["gemm"], "trtllm": ["gemm", "gemm_gqa"]}
     facts = facts_from_tables(
-        tomllib.loads(library_facts(choose_tables(found, "trtllm"), "there", "trtllm"))
+        tomllib.loads(library_toml(choose_tables(found, "trtllm"), "there", "trtllm"))
     )
     assert facts.si("kernels.trtllm.latest.gemm_gqa.fp8.row") == pytest.approx(3.8)
 
@@ -100,7 +100,7 @@ def test_attention_that_reads_at_a_fraction_of_the_memory_is_not_what_is_served(
 
 
 def test_lines_are_facts_with_a_source_and_the_error_of_rows_held_back():
-    table = tomllib.loads(fact_lines([fitted("sglang 0.5.10", "deepepmoe")], "somewhere"))
+    table = tomllib.loads(chip_toml([fitted("sglang 0.5.10", "deepepmoe")], "somewhere"))
     facts = facts_from_tables(table)
     assert facts.si("operators.grouped.fp8.start") == pytest.approx(20e-6)
     assert facts.si("operators.grouped.fp8.compute") == pytest.approx(0.7)
@@ -117,7 +117,7 @@ def test_an_exchange_is_told_by_network_and_phase_as_shares_of_a_link():
         for phase in ("dispatch", "combine")
     ]  # fmt: skip
     facts = facts_from_tables(
-        tomllib.loads(fact_lines(choose_tables(ways), "somewhere", {"inside": 450.0}))
+        tomllib.loads(chip_toml(choose_tables(ways), "somewhere", {"inside": 450.0}))
     )
     for phase in ("dispatch", "combine"):
         assert facts.si(f"operators.exchange.inside.{phase}_start") == pytest.approx(13e-6)
@@ -131,13 +131,13 @@ def test_a_library_s_own_exchange_stands_with_its_kernels():
                {"start": 1.9e-5, "rate": 4.5e11}, 88, 12, 0.05, 0.2)
         for phase in ("dispatch", "combine")
     ]  # fmt: skip
-    text = library_facts(choose_tables(ways, "trtllm"), "somewhere", "trtllm", 900.0)
+    text = library_toml(choose_tables(ways, "trtllm"), "somewhere", "trtllm", 900.0)
     facts = facts_from_tables(tomllib.loads(text))
     path = "kernels.trtllm.latest.exchange"
     assert facts.names(path) == ["inside"]
     assert facts.si(f"{path}.inside.dispatch_start") == pytest.approx(19e-6)
     assert facts.si(f"{path}.inside.combine_rate") == pytest.approx(0.5)
-    assert not fact_lines(
+    assert not chip_toml(
         choose_tables(ways), "somewhere", {"inside": 900.0}
     )  # of the chip it is DeepEP's
 
@@ -149,7 +149,7 @@ def test_sums_and_hosts_are_facts_of_a_chip_too():
         for dies in (2, 8) for operator in ("collective", "gather")
     ]  # fmt: skip
     host = Fitted("eager_mla", "fp8", "sglang 0.5.10", "host", {"host": 6e-4}, 12, 3, 0.02, 0.03)
-    text = fact_lines(choose_tables([*sums, host]), "somewhere", {"inside": 450.0})
+    text = chip_toml(choose_tables([*sums, host]), "somewhere", {"inside": 450.0})
     facts = facts_from_tables(tomllib.loads(text))
     for name in ("inside", "gathers"):
         table = f"operators.collective.{name}"
@@ -178,9 +178,7 @@ def test_experts_of_one_rank_have_a_term_for_what_is_written_and_summed():
     """Of one kernel two fits: with a row's bytes for `fused`, without for experts on several."""
     plain, summed = fitted("sglang 0.5.14", "triton"), fitted("sglang 0.5.14", f"triton{SUMMED}")
     summed = replace(summed, facts={**summed.facts, "row": 8.0})
-    facts = facts_from_tables(
-        tomllib.loads(fact_lines(choose_tables([plain, summed]), "somewhere"))
-    )
+    facts = facts_from_tables(tomllib.loads(chip_toml(choose_tables([plain, summed]), "somewhere")))
     assert facts.si("operators.fused.fp8.row") == pytest.approx(8.0)
     assert "operators.grouped.fp8.row" not in facts
     assert facts.si("operators.grouped.fp8.compute") == pytest.approx(0.7)

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from twin.extras.operator_tables.fits import Peaks, computed_rows, fit
+from twin.extras.operator_tables.fits import Peaks, computed_rows, fit_table
 from twin.extras.operator_tables.tables import Table
 
 PEAKS = Peaks({"bf16": 1e15, "fp8": 2e15}, 4e12, 8)
@@ -29,7 +29,7 @@ def gemm_table(noise: float = 0.0) -> Table:
 
 
 def test_parameters_and_tiles_are_found_again():
-    (found,) = fit(gemm_table(), PEAKS)
+    (found,) = fit_table(gemm_table(), PEAKS)
     facts = found.facts
     assert facts["start"] == pytest.approx(START, rel=0.05)
     assert facts["compute"] == pytest.approx(COMPUTE, rel=0.02)
@@ -39,20 +39,20 @@ def test_parameters_and_tiles_are_found_again():
 
 
 def test_the_error_said_is_that_of_rows_held_back():
-    (found,) = fit(gemm_table(noise=0.1), PEAKS)
+    (found,) = fit_table(gemm_table(noise=0.1), PEAKS)
     # The mean absolute value of a normal deviation is sqrt(2 / pi) of its scale.
     assert found.mean == pytest.approx(0.1 * np.sqrt(2 / np.pi), rel=0.6)
 
 
 def test_a_format_without_a_peak_here_has_no_facts():
-    assert fit(gemm_table(), Peaks({"bf16": 1e15}, 4e12, 8)) == []
+    assert fit_table(gemm_table(), Peaks({"bf16": 1e15}, 4e12, 8)) == []
 
 
 def test_weights_that_a_chip_computes_are_not_measured_unpacked():
     """MXFP4 is unpacked to BF16 by chips without products in FP4, and only there a fact."""
     nothing = pl.DataFrame()
     with_fp4 = Peaks({"bf16": 1e15, "fp4": 4e15}, 4e12, 8)
-    assert fit(Table("grouped", "mxfp4_bf16", "made", nothing), with_fp4) == []
+    assert fit_table(Table("grouped", "mxfp4_bf16", "made", nothing), with_fp4) == []
 
 
 @pytest.mark.parametrize(("nodes", "share"), [(1, 7 / 8), (4, 3 / 4)])
@@ -63,7 +63,7 @@ def test_bytes_to_other_dies_or_to_other_nodes_alone_count(nodes, share):
         {"num_token": tokens, "node_num": nodes, "hidden_size": 7168, "num_topk": 8}
         | {f"{phase}_avg_t_us": 1e6 * (2e-5 + size / 4e10) for phase, size in sent.items()}
     )
-    found = fit(Table("exchange", "fp8", "made", rows), PEAKS)
+    found = fit_table(Table("exchange", "fp8", "made", rows), PEAKS)
     assert len(found) == 2
     for each in found:
         assert each.facts["rate"] == pytest.approx(4e10, rel=0.02)
@@ -83,7 +83,7 @@ def test_a_one_sided_exchange_is_fitted_over_ranks_that_each_have_an_expert_of_a
              "hidden_size": 7168, "num_tokens": tokens, "moe_ep_size": ranks,
              "latency": 1e3 * seconds}
         ))  # fmt: skip
-    found = fit(Table("alltoall", "fp4", "made", pl.concat(frames)), PEAKS)
+    found = fit_table(Table("alltoall", "fp4", "made", pl.concat(frames)), PEAKS)
     assert [each.part for each in found] == ["dispatch inside a node", "combine inside a node"]
     for each in found:
         assert each.rows == 28
@@ -101,7 +101,7 @@ def test_latent_attention_with_8_bit_kv_is_fitted_in_both_ways_to_compute():
         {"num_heads": heads, "batch_size": batch, "isl": context, "step": 0.0}
         | {"latency": 1e3 * (2e-5 + np.hypot(computing, moving))}
     )
-    bf16, fp8 = fit(Table("mla", "fp8", "made", rows), PEAKS)
+    bf16, fp8 = fit_table(Table("mla", "fp8", "made", rows), PEAKS)
     assert bf16.facts["compute"] == pytest.approx(0.7, rel=0.05)
     assert fp8.facts["compute"] == pytest.approx(0.35, rel=0.05)  # of twice the peak
 
@@ -122,7 +122,7 @@ def test_a_sparse_core_is_told_from_the_projections_and_the_indexer_of_its_modul
     frame = {"batch_size": batch, "isl": prompt, "num_heads": heads, "op_name": names}
     frame |= {"step": 0, "gemm_type": "fp8_block", "kernel_source": "flashmla_kv"}
     frame |= {"architecture": "DeepseekV32ForCausalLM", "latency": 1e3 * seconds}
-    (found,) = fit(Table("sparse", "fp8", "made", pl.DataFrame(frame)), PEAKS)
+    (found,) = fit_table(Table("sparse", "fp8", "made", pl.DataFrame(frame)), PEAKS)
     assert found.facts["compute"] == pytest.approx(0.45, rel=0.03)
     assert found.facts["tile_small"] == 64
     assert found.mean < 0.02
@@ -136,7 +136,7 @@ def test_prompts_give_back_the_share_of_the_peak_and_the_pairs_at_the_diagonal()
         {"num_heads": heads, "batch_size": batch, "isl": prompt}
         | {"latency": 1e3 * (2e-5 + pairs * heads * 2 * 320 / 1e15 / 0.6)}
     )
-    (found,) = fit(Table("prefill_mla", "bf16", "made", rows), PEAKS)
+    (found,) = fit_table(Table("prefill_mla", "bf16", "made", rows), PEAKS)
     assert found.facts["compute"] == pytest.approx(0.6, rel=0.02)
     assert found.facts["edge"] == pytest.approx(400, rel=0.05)
 
@@ -150,7 +150,7 @@ def test_an_all_reduce_is_told_by_number_of_dies():
         {"num_gpus": dies, "message_size": values, "kernel_source": "made_graph"}
         | {"latency": 1e3 * np.where(dies == 2, small, np.minimum(small, large))}
     )
-    found = fit(Table("collective", "bf16", "made", rows), PEAKS)
+    found = fit_table(Table("collective", "bf16", "made", rows), PEAKS)
     assert [each.part for each in found] == ["2 dies", "8 dies"]
     for each in found:
         assert each.facts["start"] == pytest.approx(4e-6, rel=0.02)
@@ -169,7 +169,7 @@ def test_gathers_and_reduce_scatters_are_halves_whose_bytes_leave_a_die_once():
         | {"latency": 1e3 * (1e-5 + (1 - 1 / 8) * 2 * values / 2e11)}
     )
     others = rows.with_columns(pl.lit("all_reduce").alias("op_name"), latency=1.0)
-    (found,) = fit(Table("gather", "bf16", "made", pl.concat([rows, others])), PEAKS)
+    (found,) = fit_table(Table("gather", "bf16", "made", pl.concat([rows, others])), PEAKS)
     assert found.part == "8 dies"
     assert found.facts["start"] == pytest.approx(1e-5, rel=0.02)
     assert found.facts["rate"] == pytest.approx(2e11, rel=0.02)
@@ -180,7 +180,7 @@ def test_a_launch_of_few_tokens_is_the_hosts_time():
         {"batch_size": 1, "isl": list(range(1, 25)), "num_heads": 128}
         | {"latency": [0.6] * 23 + [0.61]}
     )
-    (found,) = fit(Table("eager_mla", "fp8", "made", rows), PEAKS)
+    (found,) = fit_table(Table("eager_mla", "fp8", "made", rows), PEAKS)
     assert found.facts["host"] == pytest.approx(6e-4, rel=0.01)
 
 
@@ -198,7 +198,7 @@ def test_prefills_grouped_products_leave_out_what_passes_by():
         | {"moe_tp_size": 1, "topk": 8, "num_experts": 256, "distribution": "uniform"}
         | {"kernel_source": "deepepmoe", "latency": 1e3 * seconds}
     )
-    product, *_ = fit(Table("contiguous", "fp8", "made", rows), PEAKS)
+    product, *_ = fit_table(Table("contiguous", "fp8", "made", rows), PEAKS)
     assert product.facts["compute"] == pytest.approx(0.7, rel=0.1)
     assert product.facts["passing"] == pytest.approx(7e-9, rel=0.3)
 
@@ -218,7 +218,7 @@ def test_a_kernel_that_passes_over_all_experts_takes_time_for_each(kernel, each)
         | {"moe_tp_size": 1, "moe_ep_size": 1, "topk": 8, "distribution": "balanced"}
         | {"kernel_source": kernel, "latency": 1e3 * (took + between)}
     )
-    found = fit(Table("grouped", "fp8", "made", rows), PEAKS)[-1]
+    found = fit_table(Table("grouped", "fp8", "made", rows), PEAKS)[-1]
     assert found.facts.get("each") == (each and pytest.approx(each, rel=0.1))
     assert found.facts["start"] == pytest.approx(2e-5, rel=0.2)
 
@@ -240,6 +240,6 @@ def test_grouped_query_attention_reads_the_keys_and_values_of_its_kv_heads():
         | {"isl": context, "step": 0.0, "head_dim": 128, "window_size": 0, "kernel_source": "fa3"}
         | {"latency": 1e3 * other * (1e-5 + np.hypot(computing, moving))}
     )
-    (found,) = fit(Table("gqa", "bf16", "made", rows), Peaks({"bf16": 1e14}, 4e12, 8))
+    (found,) = fit_table(Table("gqa", "bf16", "made", rows), Peaks({"bf16": 1e14}, 4e12, 8))
     assert found.facts["bandwidth"] == pytest.approx(0.9, rel=0.02)
     assert found.facts["compute"] == pytest.approx(0.5, rel=0.05)

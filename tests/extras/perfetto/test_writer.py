@@ -19,7 +19,7 @@ from twin.engine.lifecycle.machine import Machine
 from twin.engine.loop import advance
 from twin.engine.setup import set_up
 from twin.engine.simulate import Run
-from twin.extras.perfetto.writer import TraceError, stages_of, write_trace
+from twin.extras.perfetto.writer import TraceError, stages_text, write_trace
 from twin.lab.explain.streams import mean_load_timelines
 from twin.lab.files import NotWritten
 from twin.lab.library import load_facts
@@ -272,4 +272,4 @@ def test_the_trace_of_a_request_draws_the_same_stages(mode):
         if took > 1e-6:
             args = drawn[name]["args"]
             assert args["to_s"] - args["from_s"] == pytest.approx(took)
-            assert name in stages_of(answer, number)
+            assert name in stages_text(answer, number)

@@ -50,32 +50,34 @@ class _Sessions:
 
 
 def read_weka(reading: Reading) -> Columns:
-    """Columns of the sessions of JSON files, each one object, or one a line. Raises TraceError."""
+    """Columns of requests in JSON files of one session, or of one a line. Raises TraceError."""
     sessions = _Sessions()
     block_tokens, most_tokens = reading.block_tokens or 0, _most_tokens(reading.limits)
     for piece in reading.pieces():
-        for where, body in _session_objects(piece):
-            block_size = body.get("block_size")
+        for place, session in _session_objects(piece):
+            block_size = session.get("block_size")
             if type(block_size) is not int or not 1 <= block_size <= MOST_BLOCK_TOKENS:
-                raise TraceError(f"{where} has no block_size: it must be a number of tokens")
+                raise TraceError(f"{place} has no block_size: it must be a number of tokens")
             if block_tokens not in {0, block_size} and reading.block_tokens is None:
                 raise TraceError(
-                    f"{where} has blocks of {block_size} tokens where others have {block_tokens}"
+                    f"{place} has blocks of {block_size} tokens where others have {block_tokens}"
                 )
             block_tokens = reading.block_tokens or block_size
-            rows = list(_session_requests(where, body["requests"], 0.0, 0))
-            short_rows = [rows[i] for i in np.flatnonzero(_cells(rows).tokens("in") <= most_tokens)]
-            sessions.left_out += len(rows) - len(short_rows)
-            if short_rows:
-                is_global = body.get("hash_id_scope") == "global"
+            requests = list(_session_requests(place, session["requests"], 0.0, 0))
+            accepted = [
+                requests[i] for i in np.flatnonzero(_cells(requests).tokens("in") <= most_tokens)
+            ]
+            sessions.left_out += len(requests) - len(accepted)
+            if accepted:
+                is_global = session.get("hash_id_scope") == "global"
                 sessions.scopes.append(-1 if is_global else len(sessions.scopes))
-                sessions.lengths.append(len(short_rows))
-                sessions.requests += short_rows
+                sessions.lengths.append(len(accepted))
+                sessions.requests += accepted
     cells = _cells(sessions.requests)
     session_of = np.repeat(np.arange(len(sessions.lengths)), sessions.lengths)
     offsets, hashes = c.hash_arrays(cells)
     columns = Columns(
-        ticks=_clock_s(np.array([time_s for time_s, _, _ in sessions.requests]), session_of),
+        ticks=_common_clock_s(np.array([time_s for time_s, _, _ in sessions.requests]), session_of),
         ticks_per_s=1.0, in_order=False,
         input_tokens=cells.tokens("in"), output_tokens=cells.tokens("out"),
         source_row=np.arange(1, session_of.size + 1), session=session_of,
@@ -105,15 +107,15 @@ def _with_remarks(columns: Columns, left_out: int, sessions: int, limit: int) ->
 
 def _session_objects(piece: Piece) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place in the file, JSON object) of each session of a file. Raises TraceError."""
-    text = c.text_of(piece)
-    lines = [(i, line) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
+    file_text = c.text_of(piece)
+    lines = [(i, line) for i, line in enumerate(file_text.split("\n"), 1) if line.strip()]
     is_by_line = len(lines) > 1 and lines[0][1].rstrip().endswith("}")
-    for number, line in lines if is_by_line else [(0, text)]:
-        where = f"{piece.name} line {number}" if is_by_line else piece.name
-        body = c.decode_json(line, where, "a session object {...}")
-        if type(body) is not dict or type(body.get("requests")) is not list:
+    for line_number, line in lines if is_by_line else [(0, file_text)]:
+        where = f"{piece.name} line {line_number}" if is_by_line else piece.name
+        session = c.decode_json(line, where, "a session object {...}")
+        if type(session) is not dict or type(session.get("requests")) is not list:
             raise TraceError(f"{where} is not a session: an object with requests must stand there")
-        yield where, body
+        yield where, session
 
 
 def _cells(rows: Sequence[Request]) -> c.Cells:
@@ -126,21 +128,21 @@ def _session_requests(
 ) -> Iterator[Request]:
     """Yield the requests of a session, or of an agent that it calls, in the order of the file.
     where: its place in the file; start_s: its start; depth: agents above it. Raises TraceError."""
-    for i, body in enumerate(requests, 1):
+    for i, request in enumerate(requests, 1):
         location = f"{where} request {i}"
-        if type(body) is not dict:
+        if type(request) is not dict:
             raise TraceError(f"{location} is not an object")
-        time_s = start_s + float(_cells([(0.0, body, location)]).times("t")[0])
-        if type(body.get("requests")) is list:
+        time_s = start_s + float(_cells([(0.0, request, location)]).times("t")[0])
+        if type(request.get("requests")) is list:
             if depth >= MOST_DEPTH:
                 raise TraceError(f"{location} is nested more than {MOST_DEPTH} agents deep")
-            yield from _session_requests(location, body["requests"], time_s, depth + 1)
+            yield from _session_requests(location, request["requests"], time_s, depth + 1)
         else:
-            yield time_s, body, location
+            yield time_s, request, location
 
 
-def _clock_s(t: np.ndarray, session: np.ndarray) -> np.ndarray:
-    """Seconds f8[n] on one clock: a single session starts at 0, several within a day. t: s."""
+def _common_clock_s(t: np.ndarray, session: np.ndarray) -> np.ndarray:
+    """Times f8[n] (s) on one clock; t: s since the session begins, at 0 or at random in a day."""
     count = int(session.max()) + 1 if session.size else 0
     key = stream_key(SEED, "session starts")
     starts_s = np.array([DAY_S * uniform(key, i) if count > 1 else 0.0 for i in range(count)])
@@ -154,32 +156,32 @@ def read_session_table(reading: Reading) -> Columns:
     if piece.path is None:
         raise TraceError(f"{piece.name}: parquet is read from disk only, not from an upload")
     try:
-        chosen_rows, hash_lists, rows = _session_rows(piece.name, piece.path, reading.limits, most)
+        accepted, hash_lists, count = _session_rows(piece.name, piece.path, reading.limits, most)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
         raise TraceError(f"{piece.name} is not a sound parquet file: copy it again") from None
-    session = chosen_rows["trace"].rank("dense").cast(pl.Int64).to_numpy() - 1
-    offsets = np.zeros(chosen_rows.height + 1, np.int64)
+    session = accepted["trace"].rank("dense").cast(pl.Int64).to_numpy() - 1
+    offsets = np.zeros(accepted.height + 1, np.int64)
     np.cumsum(hash_lists.list.len().cast(pl.Int64).to_numpy(), out=offsets[1:])
     hashes = hash_lists.explode().drop_nulls()  # of an empty list a null comes out
     if hashes.len() != offsets[-1]:
         raise TraceError(f"{piece.name}: hash_ids must hold whole numbers, and some are missing")
     hashes = hashes.reinterpret(signed=True) if hashes.dtype == pl.UInt64 else hashes.cast(pl.Int64)
-    lengths = chosen_rows.select(pl.col("input_length", "output_length", "row").cast(pl.Int64))
+    lengths = accepted.select(pl.col("input_length", "output_length", "row").cast(pl.Int64))
     columns = Columns(
-        ticks=_clock_s(chosen_rows["t"].to_numpy(), session), ticks_per_s=1.0, in_order=False,
+        ticks=_common_clock_s(accepted["t"].to_numpy(), session), ticks_per_s=1.0, in_order=False,
         input_tokens=lengths["input_length"].to_numpy(),
         output_tokens=lengths["output_length"].to_numpy(), source_row=lengths["row"].to_numpy(),
         session=session, hash_offset=offsets, scope=session, block_tokens=PARQUET_BLOCK_TOKENS,
         hashes=np.array(hashes, np.int64),  # a copy that may be overwritten
-        think_s=chosen_rows["think_time"].cast(pl.Float64).fill_null(np.nan).to_numpy(),
+        think_s=accepted["think_time"].cast(pl.Float64).fill_null(np.nan).to_numpy(),
     )  # fmt: skip
-    return _with_remarks(columns, rows - chosen_rows.height, int(session.max(initial=-1)) + 1, most)
+    return _with_remarks(columns, count - accepted.height, int(session.max(initial=-1)) + 1, most)
 
 
 def _session_rows(
     name: str, path: Path, limits: Limits, limit: int
 ) -> tuple[pl.DataFrame, pl.Series, int]:
-    """(checked rows of prompts of at most `limit` tokens, their block hashes, rows in the file)."""
+    """(checked rows of prompts up to `limit` tokens, their block hashes, rows of the file)."""
     scan = pl.scan_parquet(path)
     row_count = scan.select(pl.len()).collect().item()
     if row_count > limits.rows:
@@ -201,14 +203,14 @@ def _session_rows(
     cells.numbers("subagent", "a whole number, 0 for the session itself", 1e9, whole=True)
     for column, check in CHECKS.items():
         check(cells, column)
-    session_t_s = pl.when(pl.col("subagent") == 0).then(pl.col("t"))
-    agent_t = session_t_s.forward_fill().over("trace").fill_null(0.0) + pl.col("t")
-    timed_rows = frame.with_columns(t=pl.when(pl.col("subagent") == 0).then("t").otherwise(agent_t))
+    session_s = pl.when(pl.col("subagent") == 0).then(pl.col("t"))
+    agent_s = session_s.forward_fill().over("trace").fill_null(0.0) + pl.col("t")
+    timed_rows = frame.with_columns(t=pl.when(pl.col("subagent") == 0).then("t").otherwise(agent_s))
     timed_rows = timed_rows.filter(pl.col("input_length") <= limit)
-    lists = scan.filter(pl.col("input_length") <= limit).select("hash_ids").collect()["hash_ids"]
-    if lists.null_count():
+    hashes = scan.filter(pl.col("input_length") <= limit).select("hash_ids").collect()["hash_ids"]
+    if hashes.null_count():
         raise TraceError(f"{name}: every row must have a list of hash_ids, if an empty one")
-    return timed_rows, lists, row_count
+    return timed_rows, hashes, row_count
 
 
 WEKA = Format(

@@ -4,5 +4,5 @@ from twin.hooks import Command, Section
 
 HOOKS = (
     Command("allocate", "twin.extras.allocation.study:show_allocation"),
-    Section("allocation", "twin.extras.allocation.section:draw_study", "deployment.pools"),
+    Section("allocation", "twin.extras.allocation.section:draw_allocation", "deployment.pools"),
 )

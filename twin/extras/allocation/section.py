@@ -16,24 +16,24 @@ HOVER = "%{y:.1f} %"
 def allocation_chart(shares: Shares) -> Chart:
     """Chart with a line per mix of blocks: allocated share of the NPUs (%) by supernode size."""
     fig, sentences = figure(height=280), []
-    for colour, (name, share_of) in zip(COLOURS, shares.items(), strict=False):
-        points = [(npus, 100 * share) for npus, share in share_of.items() if share is not None]
+    for colour, (name, share_by_npus) in zip(COLOURS, shares.items(), strict=False):
+        points = [(npus, 100 * share) for npus, share in share_by_npus.items() if share is not None]
         npus, percents = zip(*points, strict=True) if points else ((), ())
         add_line(fig, npus, percents, colour, HOVER, mode="lines+markers", name=name)
         if points:
             sentences.append(f"{name}: {percents[0]:.0f} % of {numbered(npus[0], 'NPU')}, "
                         f"{percents[-1]:.0f} % of {npus[-1]}")  # fmt: skip
-    sizes = sorted({npus for share_of in shares.values() for npus in share_of})
+    supernode_sizes = sorted({npus for share_by_npus in shares.values() for npus in share_by_npus})
     return chart(
         fig, f"Share of the NPUs that is allocated, over time. {'; '.join(sentences)}.",
         "Each line is a mix of block sizes; the rest of the NPUs is free.",
-        x={"title_text": "NPUs of a supernode", "tickvals": sizes},
+        x={"title_text": "NPUs of a supernode", "tickvals": supernode_sizes},
         y={"title_text": "allocated, %", "rangemode": "normal"},
     )  # fmt: skip
 
 
-def draw_study(draft: Scenario) -> None:
-    """Draw a switch, and behind it the shares that blocks and this deployment's instances fill."""
+def draw_allocation(draft: Scenario) -> None:
+    """Draw a switch, and behind it the chart of how full blocks and instances keep supernodes."""
     if not st.toggle(
         "How full do instances of these sizes keep supernodes?", key="allocation-study"
     ):
@@ -48,5 +48,5 @@ def draw_study(draft: Scenario) -> None:
 
 @st.cache_data(show_spinner="Filling supernodes with blocks", max_entries=20)
 def _cached_shares(instances: list[tuple[str, int, int]], _draft: Scenario) -> Shares:
-    """Allocated shares by mix and size, cached by the instances, on which alone they depend."""
+    """Allocated shares by mix and supernode size; cached by `instances`, which decide them."""
     return allocated_shares(session.facts(), deployment=_draft)

@@ -41,8 +41,8 @@ class Allocation:
 def allocate(
     supernode_npus: int, mix: Mix, fleet_npus: int, seed: int = 1, blocks: int = BLOCKS
 ) -> Allocation:
-    """Simulate a queue of blocks, which need NPUs of one supernode, on equal supernodes, by best
-    fit; blocks: their number. Raises HardwareError for a block larger than a supernode."""
+    """Simulate a queue of blocks, each in NPUs of one supernode, on equal supernodes by best fit.
+    mix: (NPUs, weight); blocks: their number. Raises HardwareError for a block that is too big."""
     sizes, stay_times = _blocks(tuple(mix), blocks, seed)
     if sizes.max() > supernode_npus:
         raise HardwareError(
@@ -52,32 +52,32 @@ def allocate(
     supernodes = max(1, fleet_npus // supernode_npus)
     free_npus = [supernode_npus] * supernodes
     departures: list[tuple[float, int, int]] = []  # when, which supernode, NPUs
-    time, used_npus = 0.0, 0
-    times, used_levels = [0.0], [0]
+    now, used_npus = 0.0, 0
+    times, used_after = [0.0], [0]
     for size, stay in zip(sizes.tolist(), stay_times.tolist(), strict=True):
         while max(free_npus) < size:
-            time, left_supernode, freed_npus = heapq.heappop(departures)
+            now, left_supernode, freed_npus = heapq.heappop(departures)
             free_npus[left_supernode] += freed_npus
             used_npus -= freed_npus
-            times.append(time)
-            used_levels.append(used_npus)
+            times.append(now)
+            used_after.append(used_npus)
         # The supernode in which the block leaves the least room, ties to the first.
         _, supernode = min((npus, k) for k, npus in enumerate(free_npus) if npus >= size)
         free_npus[supernode] -= size
         used_npus += size
-        used_levels[-1] = used_npus
-        heapq.heappush(departures, (time + stay, supernode, size))
+        used_after[-1] = used_npus
+        heapq.heappush(departures, (now + stay, supernode, size))
     total_npus = supernodes * supernode_npus
-    moments, shares = np.array(times), np.array(used_levels) / total_npus
-    begin = min(int(FILLING * moments.size), moments.size - 1)  # index from which it is counted
-    lasts = np.diff(moments[begin:])  # how long each share lasts
-    mean_share = (shares[begin:-1] * lasts).sum() / lasts.sum() if lasts.sum() > 0.0 else shares[-1]
+    moments, shares = np.array(times), np.array(used_after) / total_npus
+    first = min(int(FILLING * moments.size), moments.size - 1)  # index from which it is counted
+    lasts = np.diff(moments[first:])  # how long each share lasts
+    mean_share = (shares[first:-1] * lasts).sum() / lasts.sum() if lasts.sum() > 0.0 else shares[-1]
     return Allocation(supernodes, min(1.0, float(mean_share)), moments, shares)
 
 
 @lru_cache(maxsize=32)
 def _blocks(mix: tuple[tuple[int, float], ...], count: int, seed: int) -> tuple[np.ndarray, FLOATS]:
-    """Sizes (NPUs) and stays (mean 1) of `count` blocks, equal for supernodes of every size."""
+    """(NPUs i8[count], stays f8[count] of mean 1) of blocks drawn from `mix` by `seed`."""
     sizes = np.array([size for size, _ in mix], np.int64)
     cumulative = np.cumsum([weight for _, weight in mix])
     size_key, stay_key = (rng.stream_key(seed, f"allocation/{name}") for name in ("size", "stay"))
@@ -102,12 +102,13 @@ def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
         unscaled_weights = rng.apply(math.exp, slope * exponents)
         return np.asarray(unscaled_weights / unscaled_weights.sum())
 
-    low, high = -50.0, 50.0  # slopes between which the wanted one lies
+    slope_min, slope_max = -50.0, 50.0
     for _ in range(100):
-        mid = 0.5 * (low + high)
-        low, high = (mid, high) if (size_shares(mid) * sorted_sizes).sum() < mean else (low, mid)
-    shares = size_shares(high).tolist()
-    return [(int(size), share) for size, share in zip(sorted_sizes, shares, strict=True)]
+        slope = 0.5 * (slope_min + slope_max)
+        is_too_low = (size_shares(slope) * sorted_sizes).sum() < mean
+        slope_min, slope_max = (slope, slope_max) if is_too_low else (slope_min, slope)
+    mix_shares = size_shares(slope_max).tolist()
+    return [(int(size), share) for size, share in zip(sorted_sizes, mix_shares, strict=True)]
 
 
 Shares = dict[str, dict[int, float | None]]  # of the NPUs, over time, by mix and supernode size
@@ -117,26 +118,26 @@ def allocated_shares(
     facts: Facts, supernodes: Sequence[int] = (), means: Sequence[float] = (),
     deployment: Scenario | None = None, seed: int = 1,
 ) -> Shares:  # fmt: skip
-    """Mean allocated share of the NPUs by mix of blocks and size of supernode; None: a block does
-    not fit. means: of NPUs; deployment: its instances are a mix, too. Raises HardwareError."""
-    sizes = facts["allocation.block_sizes"].value
+    """Mean allocated share of the NPUs by mix of blocks and supernode size; None: a block does not
+    fit. means: NPUs of a block; deployment: its instances are a mix, too. Raises HardwareError."""
+    block_sizes = facts["allocation.block_sizes"].value
     mixes: dict[str, Mix] = {
-        f"blocks of {mean:g} NPUs": mix_of_mean(sizes, mean)
+        f"blocks of {mean:g} NPUs": mix_of_mean(block_sizes, mean)
         for mean in (means or facts["allocation.block_means"].value)
     }
     if deployment is not None:
-        instance_mix = [(npus, float(count)) for _, count, npus in seated_pools(deployment)]
-        mixes["instances of this deployment"] = instance_mix
+        instances = [(npus, float(count)) for _, count, npus in seated_pools(deployment)]
+        mixes["instances of this deployment"] = instances
     fleet_npus = int(facts["allocation.fleet"].value)
     supernode_sizes = supernodes or facts["allocation.supernode_sizes"].value
-    shares: Shares = {}
-    for name, blocks in mixes.items():
-        shares[name] = dict.fromkeys(supernode_sizes)
+    share_by_mix: Shares = {}
+    for mix_name, mix in mixes.items():
+        share_by_mix[mix_name] = dict.fromkeys(supernode_sizes)
         for npus in supernode_sizes:
-            if max(size for size, _ in blocks) <= npus:
-                means = [allocate(npus, blocks, fleet_npus, seed + k).mean for k in range(SEEDS)]
-                shares[name][npus] = sum(means) / SEEDS
-    return shares
+            if max(size for size, _ in mix) <= npus:
+                means = [allocate(npus, mix, fleet_npus, seed + k).mean for k in range(SEEDS)]
+                share_by_mix[mix_name][npus] = sum(means) / SEEDS
+    return share_by_mix
 
 
 def show_allocation(
@@ -151,12 +152,12 @@ def show_allocation(
 ) -> None:  # fmt: skip
     """Show how full tightly coupled blocks fill supernodes of several sizes over time."""
     deployment = scenario_named(instances_of) if instances_of else None
-    table = allocated_shares(load_facts(), supernode or (), block or (), deployment, seed)
-    end_with_json({"allocated": table}, as_json)
-    heads = [numbered(npus, "NPU") for npus in next(iter(table.values()))]
-    rows = [
-        (name, *("no room" if share is None else f"{100 * share:.1f} %"
+    share_by_mix = allocated_shares(load_facts(), supernode or (), block or (), deployment, seed)
+    end_with_json({"allocated": share_by_mix}, as_json)
+    heads = [numbered(npus, "NPU") for npus in next(iter(share_by_mix.values()))]
+    share_rows = [
+        (mix_name, *("no room" if share is None else f"{100 * share:.1f} %"
                  for share in share_by_npus.values()))
-        for name, share_by_npus in table.items()
+        for mix_name, share_by_npus in share_by_mix.items()
     ]  # fmt: skip
-    print_rows("NPUs of a supernode that are allocated, over time", ("blocks", *heads), rows)
+    print_rows("NPUs of a supernode that are allocated, over time", ("blocks", *heads), share_rows)

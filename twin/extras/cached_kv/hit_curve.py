@@ -56,29 +56,36 @@ def read_costs(
     planes = [s.memory_pool.plane]
     if s.memory_pool.scope == "shared":
         planes += [plane for plane in ("ub", "vpc") if plane not in planes]
-    rows, block = [], s.memory_pool.block_tokens
+    reads, block_tokens = list[Read](), s.memory_pool.block_tokens
     for plane in planes:
-        question = with_overrides(s, {"memory_pool.plane": plane})
-        parts = assemble(question, facts, trace, counts)
-        prefill, servers = parts.costs.prefilling_role, parts.costs.servers
-        assert prefill is not None  # somebody prefills
-        computed_s = recompute_s(parts, prefill, mean_lengths(question.workload, facts, trace)[0])
-        price, fetch = servers.prices()[0], prefill.fetch
-        latency_s = price.latency_s
-        margin_s_per_token = computed_s - fetch.ahead_s_per_token(latency_s)
-        rate_min = fetch.bytes_per_token / margin_s_per_token if margin_s_per_token > 0.0 else None
-        if rate_min is not None and rate_min > fetch.copies_bytes_per_s:
-            rate_min = None
-        token_s = fetch.seconds(1.0, latency_s, price.bytes_per_s) - latency_s
+        scenario = with_overrides(s, {"memory_pool.plane": plane})
+        assembly = assemble(scenario, facts, trace, counts)
+        role, servers = assembly.costs.prefilling_role, assembly.costs.servers
+        assert role is not None  # somebody prefills
+        input_tokens = mean_lengths(scenario.workload, facts, trace)[0]
+        compute_s = recompute_s(assembly, role, input_tokens)  # of a token
+        price, fetch, latency_s = servers.prices()[0], role.fetch, servers.prices()[0].latency_s
+        margin_s = compute_s - fetch.ahead_s_per_token(latency_s)  # of a token
+        break_even = fetch.bytes_per_token / margin_s if margin_s > 0.0 else None  # bytes/s
+        if break_even is not None and break_even > fetch.copies_bytes_per_s:
+            break_even = None
+        read_s = fetch.seconds(1.0, latency_s, price.bytes_per_s) - latency_s  # of a token
         is_local = s.memory_pool.scope == "local"
         place = "DRAM of its own nodes" if is_local else f"DRAM over {plane.upper()}"
-        rows.append(Read(place, latency_s, token_s, computed_s, price.bytes_per_s, rate_min, block))
-        ssd = storage_load(parts.net, servers.dies) if s.memory_pool.ssd_gb_per_node > 0.0 else None
-        if ssd is not None and plane == planes[0]:  # together with the copy out of DRAM
-            kv_bytes, rate = parts.costs.kv_bytes_per_token, ssd.rate_alone(parts.net)[0]
-            ssd_s, rate_min = max(token_s, kv_bytes / rate), rate_min and kv_bytes / computed_s
-            rows.append(Read("SSD over VPC", latency_s, ssd_s, computed_s, rate, rate_min, block))
-    return rows
+        reads.append(Read(place, latency_s, read_s, compute_s, price.bytes_per_s, break_even,
+                          block_tokens))  # fmt: skip
+        has_ssd = s.memory_pool.ssd_gb_per_node > 0.0
+        flow = storage_load(assembly.net, servers.dies) if has_ssd else None
+        if flow is not None and plane == planes[0]:  # together with the copy out of DRAM
+            token_bytes, ssd_rate = (
+                assembly.costs.kv_bytes_per_token,
+                flow.rate_alone(assembly.net)[0],
+            )
+            ssd_s = max(read_s, token_bytes / ssd_rate)  # of a token
+            break_even = break_even and token_bytes / compute_s
+            reads.append(Read("SSD over VPC", latency_s, ssd_s, compute_s, ssd_rate, break_even,
+                              block_tokens))  # fmt: skip
+    return reads
 
 
 LOOKED_AT = 50_000  # requests of a run, at most
@@ -96,7 +103,7 @@ class HitCurve:
     ssd_bytes: float
 
     def hit_ratio(self, size_bytes: float) -> float:
-        """Share of input tokens that hit in an LRU cache of this size."""
+        """Share of input tokens that hit in an LRU memory pool of `size_bytes`."""
         return self.curve.hit_ratio(math.floor(size_bytes / self.block_bytes))
 
     @property
@@ -118,23 +125,23 @@ class HitCurve:
 
 
 def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> HitCurve:
-    """Hit curve of a scenario's first requests, by one pass over their prompts."""
+    """Hit curve of a scenario's requests, drawn or of a trace, by one pass over their prompts."""
     most_requests = LOOKED_AT if trace is None else None
     block_tokens = s.memory_pool.block_tokens
-    stream = generate_requests(
+    requests = generate_requests(
         s.workload, s.horizon_s, s.seed, block_tokens, facts, trace, most_requests
     )
     assembly = assemble(s, facts, trace)
-    node_count = 0.0
+    pool_nodes = 0.0
     if s.memory_pool.enabled:
-        node_count = dram(assembly.net, lending_nodes(assembly.net))
+        pool_nodes = dram(assembly.net, lending_nodes(assembly.net))
         if s.memory_pool.scope == "local":  # what one instance has
-            prefill = assembly.costs.prefilling_role
-            node_count = prefill.dies / assembly.net.dies_per_node if prefill else 0.0
-    dram_bytes = node_dram_bytes(s.memory_pool, facts, assembly.net.dies_per_node) * node_count
-    ssd_bytes = 1e9 * s.memory_pool.ssd_gb_per_node * node_count
-    block_bytes = assembly.costs.held_bytes(stream.block_tokens)
-    return HitCurve(reuse_curve(stream), len(stream), block_bytes, dram_bytes, ssd_bytes)
+            role = assembly.costs.prefilling_role
+            pool_nodes = role.dies / assembly.net.dies_per_node if role else 0.0
+    dram_bytes = node_dram_bytes(s.memory_pool, facts, assembly.net.dies_per_node) * pool_nodes
+    ssd_bytes = 1e9 * s.memory_pool.ssd_gb_per_node * pool_nodes
+    block_bytes = assembly.costs.held_bytes(requests.block_tokens)
+    return HitCurve(reuse_curve(requests), len(requests), block_bytes, dram_bytes, ssd_bytes)
 
 
 def show_hit_curve(
@@ -146,13 +153,13 @@ def show_hit_curve(
     facts = load_facts()
     curve = hit_curve(question, facts, recorded_trace)
     kv_reads = read_costs(question, facts, recorded_trace)
-    sizes = {"DRAM": curve.dram_bytes, "DRAM and SSD": curve.pool_bytes}
+    bytes_by_tier = {"DRAM": curve.dram_bytes, "DRAM and SSD": curve.pool_bytes}
     terminal.end_with_json({
         "requests": curve.requests, "blocks": curve.curve.blocks,
         "block_bytes": curve.block_bytes, "sampled": curve.curve.sampled,
         "ideal_hit_token_ratio": curve.curve.ideal_hit_ratio, "knee_bytes": curve.knee_bytes,
-        "pool": [{"tier": name, "bytes": size, "hit_token_ratio": curve.hit_ratio(size)}
-                 for name, size in sizes.items()],
+        "pool": [{"tier": tier, "bytes": size, "hit_token_ratio": curve.hit_ratio(size)}
+                 for tier, size in bytes_by_tier.items()],
         "curve": [{"bytes": size, "hit_token_ratio": ratio} for size, ratio in curve.points()],
         "reads": [asdict(r) | {"break_even_tokens": r.break_even_tokens} for r in kv_reads],
     }, as_json)  # fmt: skip
@@ -161,9 +168,9 @@ def show_hit_curve(
     pool_rows = [("requests looked at", f"{curve.requests:,}"),
             ("endless", amount(curve.curve.ideal_hit_ratio, "share")),
             ("95 % of that from", amount(curve.knee_bytes, "bytes"))]  # fmt: skip
-    for name, size in sizes.items():
+    for tier, size in bytes_by_tier.items():
         hits_text = f"{amount(size, 'bytes')}: {amount(curve.hit_ratio(size), 'share')}"
-        pool_rows.append((f"this pool's {name}", hits_text))
+        pool_rows.append((f"this pool's {tier}", hits_text))
     terminal.print_rows("The pool", ("", ""), pool_rows)
     read_rows = [
         (read.place, amount(1e3 * read.s_per_token + read.latency_s, "time"),
@@ -171,6 +178,6 @@ def show_hit_curve(
          amount(read.pays_above_bytes_per_s, "bytes", "B/s"))
         for read in kv_reads
     ]  # fmt: skip
-    heads = ("1,000 cached tokens from", "read", "computed again", "at", "break even at")
+    read_heads = ("1,000 cached tokens from", "read", "computed again", "at", "break even at")
     if read_rows:
-        terminal.print_rows("Read or compute again", heads, read_rows)
+        terminal.print_rows("Read or compute again", read_heads, read_rows)

@@ -34,9 +34,9 @@ def draw_hit_curve(draft: Scenario, demand: Offered) -> None:
         if isinstance(curve, str):
             st.caption(sentence(curve))
         else:
-            sizes = {"DRAM": curve.dram_bytes, "with SSD": curve.pool_bytes}
-            tiers = {name: (size, curve.hit_ratio(size)) for name, size in sizes.items()}
-            plot(hit_ratio_chart(curve.points(), tiers), "hit-curve-chart")
+            tier_bytes = {"DRAM": curve.dram_bytes, "with SSD": curve.pool_bytes}
+            tier_points = {tier: (size, curve.hit_ratio(size)) for tier, size in tier_bytes.items()}
+            plot(hit_ratio_chart(curve.points(), tier_points), "hit-curve-chart")
             st.caption(
                 f"Of {curve.requests:,} requests. The pool's DRAM "
                 f"({amount(curve.dram_bytes, 'bytes')}) hits "
@@ -46,7 +46,7 @@ def draw_hit_curve(draft: Scenario, demand: Offered) -> None:
 
 
 def draw_cost(draft: Scenario) -> None:
-    """Draw the ms per thousand cached tokens by place, and the break-even of reading them."""
+    """Draw the ms that reading 1,000 cached tokens takes, by place, and where it breaks even."""
     kv_reads = reads_of(draft)
     if not kv_reads:
         return
@@ -55,13 +55,13 @@ def draw_cost(draft: Scenario) -> None:
         st.caption(sentence(kv_reads))
         return
     plot(break_even_chart(kv_reads), "break-even")
-    table = [
+    cost_rows = [
         {"Read from": read.place, "Rate, one instance": amount(read.bytes_per_s, "bytes", "B/s"),
          "Breaks even at": amount(read.pays_above_bytes_per_s, "bytes", "B/s"),
          "Pays from": amount(read.break_even_tokens, "count", "tokens")}
         for read in kv_reads
     ]  # fmt: skip
-    st.dataframe(table, hide_index=True)
+    st.dataframe(cost_rows, hide_index=True)
     st.caption(
         "By formula, for the first instance, all memory servers alike. A run reads cached blocks "
         "where that takes no longer than computing them again: at rates above the break-even. Over "
@@ -71,19 +71,19 @@ def draw_cost(draft: Scenario) -> None:
 
 
 def break_even_chart(reads: Sequence[Read]) -> Chart:
-    """Chart with a bar per place: milliseconds per thousand cached tokens, a line at break-even."""
-    fig, recompute_s = figure(height=110 + 34 * len(reads)), reads[0].computed_s_per_token
+    """Chart of ms to read 1,000 cached tokens by place; a line marks computing them again."""
+    fig, compute_s = figure(height=110 + 34 * len(reads)), reads[0].computed_s_per_token
     read_ms = [1e6 * read.s_per_token + 1e3 * read.latency_s for read in reads]
-    texts = [amount(1e-3 * ms, "time") for ms in read_ms]
+    times = [amount(1e-3 * ms, "time") for ms in read_ms]
     places = [read.place for read in reads]
-    add_bars(fig, places, read_ms, theme.ROLE["memory_pool"], text=texts, textposition="outside")
-    mark_at(fig, "computed again", "top left", x=1e6 * recompute_s)
-    listing = "; ".join(f"{place} {text}" for place, text in zip(places, texts, strict=True))
-    anew_text, end_ms = amount(1e3 * recompute_s, "time"), 1.25 * max(1e6 * recompute_s, *read_ms)
+    add_bars(fig, places, read_ms, theme.ROLE["memory_pool"], text=times, textposition="outside")
+    mark_at(fig, "computed again", "top left", x=1e6 * compute_s)
+    times_text = "; ".join(f"{place} {text}" for place, text in zip(places, times, strict=True))
+    anew, most_ms = amount(1e3 * compute_s, "time"), 1.25 * max(1e6 * compute_s, *read_ms)
     return chart(
-        fig, f"Reading a thousand cached tokens: {listing}; computing them again: {anew_text}.",
+        fig, f"Reading a thousand cached tokens: {times_text}; computing them again: {anew}.",
         "Reading pays where its bar is shorter than computing the same tokens again.",
-        x={"title_text": "ms for 1,000 cached tokens", "range": [0, end_ms]},
+        x={"title_text": "ms for 1,000 cached tokens", "range": [0, most_ms]},
         columns={"y": "read from"}, hovermode="closest",
     )  # fmt: skip
 
@@ -91,19 +91,19 @@ def break_even_chart(reads: Sequence[Read]) -> Chart:
 def hit_ratio_chart(
     points: Sequence[tuple[float, float]], tiers: Mapping[str, tuple[float, float]]
 ) -> Chart:
-    """Chart of the hit ratio; points are (bytes, hit ratio), tiers are the pool's by name."""
+    """Chart of the hit ratio; points: (bytes, hit ratio); tiers: the pool's points by name."""
     if not points or points[-1][1] <= 0.0:
         return empty_chart("No prompt shares a block with another")
     fig = figure(height=260)
-    sizes_gb, percents = [size / 1e9 for size, _ in points], [100 * ratio for _, ratio in points]
-    hover = "%{y:.1f} % with %{x:,.3~g} GB<extra></extra>"
-    add_line(fig, sizes_gb, percents, theme.ROLE["prefill"], hover, width=2.4)
-    for name, (size, ratio) in tiers.items():
+    sizes_gb, hits = [size / 1e9 for size, _ in points], [100 * ratio for _, ratio in points]
+    hover_text = "%{y:.1f} % with %{x:,.3~g} GB<extra></extra>"
+    add_line(fig, sizes_gb, hits, theme.ROLE["prefill"], hover_text, width=2.4)
+    for tier, (size, ratio) in tiers.items():
         if size > 0.0:
             fig.add_scatter(
-                x=[size / 1e9], y=[100 * ratio], mode="markers+text", text=[name],
+                x=[size / 1e9], y=[100 * ratio], mode="markers+text", text=[tier],
                 textposition="bottom center", marker={"color": theme.OTHER, "size": 9},
-                hovertemplate=f"{name} {amount(size, 'bytes')}: %{{y:.1f}} %<extra></extra>",
+                hovertemplate=f"{tier} {amount(size, 'bytes')}: %{{y:.1f}} %<extra></extra>",
             )  # fmt: skip
     size, ratio = points[-1]
     return chart(

@@ -49,64 +49,64 @@ class CountsError(ValueError):
 def read_counts(
     source: str | Path | bytes, name: str | None = None, limits: Limits | None = None
 ) -> CountsTable:
-    """Expert counts of a file or an upload, with the limits of traces. Raises CountsError."""
+    """Expert counts of a file or an upload called `name`; limits: of sizes. Raises CountsError."""
     limits = limits or (UPLOAD if isinstance(source, bytes) else LOCAL)
     try:
-        label, contents = _content(source, name, limits)
+        label, contents = _read_file(source, name, limits)
         if contents.startswith(PICKLE_MAGIC) or label.endswith((".pt", ".pth", ".pkl")):
             raise CountsError(UNSAFE.format(name=label))
         if contents.startswith((NPY_MAGIC, ZIP_MAGIC)):
-            kind = "npy" if contents.startswith(NPY_MAGIC) else "npz"
-            return _checked_table(label, kind, _array_of_numpy(label, contents, limits))
+            file_kind = "npy" if contents.startswith(NPY_MAGIC) else "npz"
+            return _checked_table(label, file_kind, _array_of_numpy(label, contents, limits))
         piece = Piece(label, contents)
         if not (first_char := text_of(piece).lstrip()[:1]):
             raise CountsError(f"{label} is empty")
         if first_char in "{[":
             return _checked_table(label, "json", _array_of_json(piece))
-        return _checked_table(label, "csv", _array_of_csv(piece))
+        return _checked_table(label, "csv", _counts_of_csv(piece))
     except TraceError as error:
         raise CountsError(str(error)) from None
 
 
-def _content(source: str | Path | bytes, name: str | None, limits: Limits) -> tuple[str, bytes]:
-    """(name for people, contents), unpacked from gzip; zip archives are returned as they are."""
+def _read_file(source: str | Path | bytes, name: str | None, limits: Limits) -> tuple[str, bytes]:
+    """(name for messages, bytes) of a file or upload, unpacked but for zip. Raises CountsError."""
     if is_path := not isinstance(source, bytes):
         name = name or Path(source).name
         source = read_bytes(Path(source), limits.packed_bytes, CountsError)
     is_zip = source.startswith(ZIP_MAGIC)
     if (is_zip or is_path) and len(source) > limits.packed_bytes:
-        raise CountsError(_too_large(printable(name or "upload"), limits.packed_bytes))
+        raise CountsError(_too_large_text(printable(name or "upload"), limits.packed_bytes))
     if is_zip:
         return printable(name or "upload"), source
     label, _, pieces = open_source(source, name, limits)
-    files = list(pieces)
-    if len(files) != 1:
-        raise CountsError(f"{label} holds {len(files)} files: give one file of counts")
-    return label, files[0].data
+    unpacked_files = list(pieces)
+    if len(unpacked_files) != 1:
+        raise CountsError(f"{label} holds {len(unpacked_files)} files: give one file of counts")
+    return label, unpacked_files[0].data
 
 
-def _too_large(name: str, limit: int) -> str:
+def _too_large_text(name: str, limit: int) -> str:
     """Sentence that refuses a file; limit: bytes of the largest that is read."""
     return f"{name} is larger than {limit >> 20} MB, the most that is read: sum its steps first"
 
 
 def _array_of_numpy(name: str, data: bytes, limits: Limits) -> NDArray[Any]:
-    """The array of an .npy file; of an .npz archive its only one, or logical_count."""
+    """The array of an .npy file, or of an .npz archive its only one or logical_count."""
     try:
         array = np.load(io.BytesIO(data))
         if isinstance(array, np.lib.npyio.NpzFile):
             if any(member.endswith("data.pkl") for member in array.files):
                 raise CountsError(UNSAFE.format(name=name))
-            members = [key for key in array.files if key == "logical_count"] or array.files
-            if len(members) != 1:
+            array_names = [key for key in array.files if key == "logical_count"] or array.files
+            if len(array_names) != 1:
                 raise CountsError(
-                    f"{name} holds {len(members)} arrays, none named logical_count: keep the "
+                    f"{name} holds {len(array_names)} arrays, none named logical_count: keep the "
                     "counts alone"
                 )
             assert array.zip is not None
-            if array.zip.getinfo(f"{members[0]}.npy").file_size > limits.unpacked_bytes:
-                raise CountsError(_too_large(name, limits.unpacked_bytes))
-            array = np.asarray(array[members[0]])
+            if array.zip.getinfo(f"{array_names[0]}.npy").file_size > limits.unpacked_bytes:
+                raise CountsError(_too_large_text(name, limits.unpacked_bytes))
+            array = np.asarray(array[array_names[0]])
     except CountsError:
         raise
     except BROKEN:
@@ -118,13 +118,13 @@ def _array_of_numpy(name: str, data: bytes, limits: Limits) -> NDArray[Any]:
 
 def _array_of_json(piece: Piece) -> NDArray[Any]:
     """The array of a JSON text, or of its logical_count. Raises CountsError."""
-    body = decode_json(text_of(piece), piece.name, f"logical_count {SHAPES}")
-    if isinstance(body, dict):
-        if "logical_count" not in body:
+    counts_json = decode_json(text_of(piece), piece.name, f"logical_count {SHAPES}")
+    if isinstance(counts_json, dict):
+        if "logical_count" not in counts_json:
             raise CountsError(f"{piece.name} has no logical_count: give it {SHAPES}")
-        body = body["logical_count"]
+        counts_json = counts_json["logical_count"]
     try:
-        return np.array(body, np.float64)
+        return np.array(counts_json, np.float64)
     except (ValueError, TypeError, OverflowError):
         raise CountsError(
             f"{piece.name} holds rows of different lengths, or other things than numbers: give "
@@ -132,33 +132,33 @@ def _array_of_json(piece: Piece) -> NDArray[Any]:
         ) from None
 
 
-def _array_of_csv(piece: Piece) -> NDArray[Any]:
+def _counts_of_csv(piece: Piece) -> NDArray[Any]:
     """Counts f8[layers, experts] of a CSV with the columns layer, expert and count; rows of the
     same layer and expert add up. Raises CountsError."""
     header, line_end, body = piece.data.partition(b"\n")
-    chunks = []
+    parts = []
     for cells, _ in csv_cells(Piece(piece.name, header.lower() + line_end + body)):
-        layer, expert = (
-            cells.numbers(_column(piece.name, cells, key), f"a whole number below {limit}",
+        layer_of, expert_of = (
+            cells.numbers(_column_header(piece.name, cells, key), f"a whole number below {limit}",
                           limit - 1, whole=True)
             for key, limit in (("layer", MOST_LAYERS), ("expert", MOST_EXPERTS))
         )  # fmt: skip
-        column = _column(piece.name, cells, "count")
-        chunks.append((layer, expert, cells.numbers(column, "a number from 0 on", MOST_COUNT)))
-    layer, expert, count = map(np.concatenate, zip(*chunks, strict=True))
-    layers, layer_index = np.unique(layer, return_inverse=True)
-    if (gap_index := np.flatnonzero(np.diff(layers) > 1)).size:
-        missing_layer = int(layers[gap_index[0]]) + 1
+        column = _column_header(piece.name, cells, "count")
+        parts.append((layer_of, expert_of, cells.numbers(column, "a number from 0 on", MOST_COUNT)))
+    layer_of, expert_of, count_of = map(np.concatenate, zip(*parts, strict=True))
+    layer_numbers, layer_index = np.unique(layer_of, return_inverse=True)
+    if (gap_index := np.flatnonzero(np.diff(layer_numbers) > 1)).size:
+        missing_layer = int(layer_numbers[gap_index[0]]) + 1
         raise CountsError(
             f"{piece.name} has no row of layer {missing_layer}: give every MoE layer between others"
         )
-    counts = np.zeros((layers.size, 1 + int(expert.max())))
-    np.add.at(counts, (layer_index, expert.astype(np.int64)), count)
+    counts = np.zeros((layer_numbers.size, 1 + int(expert_of.max())))
+    np.add.at(counts, (layer_index, expert_of.astype(np.int64)), count_of)
     return counts
 
 
-def _column(name: str, cells: Cells, kind: str) -> str:
-    """Name in this file of the column layer, expert or count (`kind`). Raises CountsError."""
+def _column_header(name: str, cells: Cells, kind: str) -> str:
+    """This file's header for the column `kind`: layer, expert or count. Raises CountsError."""
     for column_name in COLUMNS[kind]:
         if cells.texts(column_name) is not None:
             return column_name
@@ -166,8 +166,8 @@ def _column(name: str, cells: Cells, kind: str) -> str:
 
 
 def _checked_table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
-    """Counts f8[layers, experts] of a file's array: steps are summed, placements become loads,
-    first layers of zeros are left out. Raises CountsError if they cannot be counts."""
+    """Counts f8[layers, experts] of an array of a file in format `kind`: steps are summed,
+    placements become loads, first layers of zeros are left out. Raises CountsError."""
     shape_text = " x ".join(str(size) for size in array.shape)
     if array.ndim not in (2, 3) or 0 in array.shape:
         raise CountsError(f"{name} holds an array of {shape_text or 'one number'}: give {SHAPES}")
@@ -185,19 +185,19 @@ def _checked_table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
     if array.ndim == 3 and array.max() <= 1 and array.sum(axis=0).min() >= 1:
         counts, note = _loads_of_placement(name, array)
         return CountsTable(name, "omni placement", counts, note)
-    sums = array.sum(axis=0, dtype=np.float64) if array.ndim == 3 else array.astype(np.float64)
+    summed = array.sum(axis=0, dtype=np.float64) if array.ndim == 3 else array.astype(np.float64)
     note = f"{array.shape[0]} steps summed" if array.ndim == 3 else ""
-    is_picked = sums.sum(axis=1) > 0
-    if not is_picked.any():
+    has_counts = summed.sum(axis=1) > 0
+    if not has_counts.any():
         raise CountsError(f"{name} counts nothing: every number is 0")
-    dense_layers = int(is_picked.argmax())
-    if not is_picked[dense_layers:].all():
-        missing_layer = dense_layers + int(is_picked[dense_layers:].argmin())
+    dense_layers = int(has_counts.argmax())
+    if not has_counts[dense_layers:].all():
+        missing_layer = dense_layers + int(has_counts[dense_layers:].argmin())
         raise CountsError(f"{name} counts nothing in layer {missing_layer}: leave out dense layers")
     if dense_layers:
         note = f"{note}; " if note else ""
         note += f"the first {dense_layers} layers count nothing and were left out as dense"
-    return CountsTable(name, kind, np.ascontiguousarray(sums[dense_layers:]), note)
+    return CountsTable(name, kind, np.ascontiguousarray(summed[dense_layers:]), note)
 
 
 def _loads_of_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
@@ -206,19 +206,19 @@ def _loads_of_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
     other experts share the rest evenly."""
     copies = array.sum(axis=0, dtype=np.float64)
     experts = copies.shape[1]
-    slots = copies.sum(axis=1, keepdims=True)
-    if (slots == experts).all():
+    layer_slots = copies.sum(axis=1, keepdims=True)
+    if (layer_slots == experts).all():
         raise CountsError(
             f"{name} places every expert once: such a pattern says nothing about load; give one "
             "with redundant experts, or counts"
         )
-    bound = (copies - 1.0) * experts / slots
-    is_hot = bound > 1.0
-    cold_load = (experts - (bound * is_hot).sum(axis=1, keepdims=True)) / (~is_hot).sum(
+    least_load = (copies - 1.0) * experts / layer_slots
+    is_hot = least_load > 1.0
+    cold_load = (experts - (least_load * is_hot).sum(axis=1, keepdims=True)) / (~is_hot).sum(
         axis=1, keepdims=True
     )
-    load = np.where(is_hot, bound, np.maximum(cold_load, 0.0))
-    return load, (
+    loads = np.where(is_hot, least_load, np.maximum(cold_load, 0.0))
+    return loads, (
         "a placement, not counts: the least loads for which greedy copying makes it, the other "
         "experts alike"
     )

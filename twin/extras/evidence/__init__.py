@@ -9,7 +9,7 @@ HOOKS = (
     ),
     Command("evidence", "twin.extras.evidence.commands:evidence"),
     Command("calibrate", "twin.extras.evidence.commands:calibrate"),
-    Section("point to point", "twin.extras.evidence.page.measured:draw_measured", "supernode.end"),
+    Section("point to point", "twin.extras.evidence.page.measured:draw_rates", "supernode.end"),
     MadePart("accuracy", "twin.extras.evidence.made:accuracy_table"),
     MadePart("rankings", "twin.extras.evidence.made:rankings_table"),
     MadePart("cross", "twin.extras.evidence.made:cross_table"),

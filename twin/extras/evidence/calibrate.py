@@ -41,7 +41,7 @@ class Constant:
     informed_by: str  # beginnings of the ids of the rows that inform it most
 
     def informing_rows(self, rows: Iterable[str]) -> list[str]:
-        """Those of the fitted rows, by id, that inform the constant most."""
+        """Ids of the given rows that inform the constant most."""
         prefixes = tuple(prefix.strip() for prefix in self.informed_by.split(","))
         return [row for row in rows if row.startswith(prefixes)]
 
@@ -89,30 +89,30 @@ class Space:
         return dict(zip([constant.name for constant in self.constants], values, strict=True))
 
     def errors(self, x: Vector, numbers: Iterable[int] | None = None) -> Vector:
-        """Signed relative errors f8[rows] at a point, of all rows or those numbered `numbers`."""
+        """Signed relative errors f8[rows] at a point x, of all rows or those with these numbers."""
         fitted_facts = with_constants(self.facts, self.values(x))
         rows = self.rows if numbers is None else [self.rows[i] for i in numbers]
         return np.array([self.answer(row, fitted_facts) / row.value - 1.0 for row in rows])
 
     def fit(self, residuals: Callable[[Vector], Vector], begin: Vector) -> dict[str, float]:
-        """Constants by name, to four figures, with the least sum of squared residuals."""
+        """Constants by name, to four figures, of least squared `residuals`; begin: x at first."""
         solution = least_squares(residuals, begin, bounds=(0.0, 1.0), diff_step=1e-4, x_scale=0.1)
         return {name: float(f"{value:.4g}") for name, value in self.values(solution.x).items()}
 
     def with_errors(self, values: Mapping[str, float]) -> Fit:
-        """These constants, by name and in their units, with the relative errors of all rows."""
+        """Fit of these constants, by name in their units, with relative errors of all rows."""
         fitted_facts = with_constants(self.facts, values)
         return Fit(values, {r.id: self.answer(r, fitted_facts) / r.value - 1.0 for r in self.rows})
 
 
 def calibrate(facts: Facts) -> Fit:
-    """Fit of the constants to the published rows that calibrate."""
+    """Fit of the constants of data/calibration.toml to the published rows that calibrate."""
     rows = [row for row in load_published() if row.kind == "calibrating"]
-    space, weights = Space(facts, rows, CONSTANTS), np.array([weight(row) for row in rows])
+    space, weights = Space(facts, rows, CONSTANTS), np.array([row_weight(row) for row in rows])
     return space.with_errors(space.fit(lambda x: weights * space.errors(x), space.start))
 
 
-def weight(row: Row) -> float:
+def row_weight(row: Row) -> float:
     """Weight of a row: less if it was read off a chart, or printed as "about"."""
     return DOUBT.get(row.mark, 1.0) * float(row.args.get("weight", 1.0))
 
@@ -127,23 +127,23 @@ def with_constants(facts: Facts, values: Mapping[str, float]) -> Facts:
 def calibration_text(
     fit: Fit, head: Sequence[str], described: Callable[[Constant], dict[str, Any]]
 ) -> str:
-    """A fit as text of a calibration file: `head` as comment, then constants, as `described`."""
-    tables = {
+    """A fit as text of a calibration file: head: comment; described: more fields of a constant."""
+    table_of = {
         c.name: {"value": fit.values[c.name], "unit": c.unit, "mark": "f", "note": c.note}
         | described(c)
         for c in CONSTANTS if c.name in fit.values
     }  # fmt: skip
-    return "".join(f"# {line}\n" for line in head) + "\n" + tomli_w.dumps(tables)
+    return "".join(f"# {line}\n" for line in head) + "\n" + tomli_w.dumps(table_of)
 
 
 def write_calibration(fit: Fit, path: Path = CALIBRATION) -> None:
     """Replace the calibration file by a fit's constants; raises NotWritten."""
-    head = (
+    comment = (
         "The fitted constants of the model, made by `python -m twin calibrate` from the rows of",
         "data/published.toml that calibrate; note, low, high, start and informed_by declare each.",
         f"Mean absolute error of these rows: {fit.error_mean:.1%}.",
     )
-    text = calibration_text(fit, head, lambda c: {
+    text = calibration_text(fit, comment, lambda c: {
         "source": f"least squares over the calibrating rows; chiefly {c.informed_by}",
         "saw": c.informing_rows(fit.errors), "low": c.low, "high": c.high, "start": c.start,
         "informed_by": c.informed_by,
@@ -197,25 +197,27 @@ def cross_validate(
     """Fit again without every calibrating row, source and system in turn; takes about a minute."""
     all_rows = load_published() if rows is None else rows
     used = [row for row in all_rows if row.kind == "calibrating"]
-    space, weights = Space(facts, used, constants), np.array([weight(row) for row in used])
+    space, weights = Space(facts, used, constants), np.array([row_weight(row) for row in used])
     errors_now = space.errors(space.present)
     start_slopes = _jacobian(space, space.start, space.errors(space.start))
-    slopes = [start_slopes, *[_jacobian(space, space.present, errors_now)] * STEPS]
+    jacobians = [start_slopes, *[_jacobian(space, space.present, errors_now)] * STEPS]
     left_out_errors, refits = [], []
-    groups = [("row", row.id, [i]) for i, row in enumerate(used)]
-    for kind in ("source", "system"):  # with more than one row
-        for name in dict.fromkeys(getattr(row, kind) for row in used):
-            indices = [i for i, row in enumerate(used) if getattr(row, kind) == name]
-            groups += [(kind, str(name), indices)] if 1 < len(indices) < len(used) else []
-    for kind, name, left_out in groups:
-        point = _refit(space, slopes, weights, [i for i in range(len(used)) if i not in left_out])
-        errors = errors_now[left_out], space.errors(point, left_out)
+    left_out_groups = [("row", row.id, [i]) for i, row in enumerate(used)]
+    for by in ("source", "system"):  # with more than one row
+        for name in dict.fromkeys(getattr(row, by) for row in used):
+            indices = [i for i, row in enumerate(used) if getattr(row, by) == name]
+            left_out_groups += [(by, str(name), indices)] if 1 < len(indices) < len(used) else []
+    for by, name, left_out in left_out_groups:
+        refit = _refit(
+            space, jacobians, weights, [i for i in range(len(used)) if i not in left_out]
+        )
+        errors = errors_now[left_out], space.errors(refit, left_out)
         means = (float(np.abs(errors_of_fit).mean()) for errors_of_fit in errors)
-        left_out_errors.append(LeftOut(kind, name, len(left_out), *means))
-        if kind == "row":
-            refits.append((name, space.low + point * space.span))
+        left_out_errors.append(LeftOut(by, name, len(left_out), *means))
+        if by == "row":
+            refits.append((name, space.low + refit * space.span))
     spans = [
-        _span(
+        _refit_range(
             constant, facts[f"calibration.{constant.name}"].value,
             [(row_id, refit_values[i]) for row_id, refit_values in refits],
         )
@@ -225,7 +227,7 @@ def cross_validate(
 
 
 def _jacobian(space: Space, x: Vector, errors: Vector, difference: float = DIFFERENCE) -> Vector:
-    """Derivatives of the errors (`errors` at x) by each scaled constant, f8[errors, constants]."""
+    """Derivatives f8[rows, constants] of the errors by scaled constants at x; errors: at x."""
     steps = np.diag(np.where(x < 0.5, difference, -difference))
     return np.array([(space.errors(x + step) - errors) / step.sum() for step in steps]).T
 
@@ -240,8 +242,8 @@ def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[i
         return np.append(weights[rows] * space.errors(x, rows), PULL * (x - start))
 
     best_x, best_residual = start, residuals(start)
-    for slope in slopes:
-        matrix = np.vstack([weights[rows, None] * slope[rows], PULL * np.eye(len(start))])
+    for jacobian in slopes:
+        matrix = np.vstack([weights[rows, None] * jacobian[rows], PULL * np.eye(len(start))])
         step = lsq_linear(matrix, -best_residual, bounds=(-best_x - 1e-12, 1.0 - best_x + 1e-12)).x
         for share in SHARES:
             trial_point = np.clip(best_x + share * step, 0.0, 1.0)
@@ -252,12 +254,12 @@ def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[i
     return best_x
 
 
-def _span(constant: Constant, value: float, refits: Sequence[tuple[str, float]]) -> Span:
-    """Range of a constant over refits (row left out, value), with the row that moves it most."""
+def _refit_range(constant: Constant, value: float, refits: Sequence[tuple[str, float]]) -> Span:
+    """Range of a constant over refits (row left out, value), and the row that moves it most."""
     row, farthest_value = max(refits, key=lambda refit: abs(refit[1] - value))
-    low, high = (float(bound(value_of for _, value_of in refits)) for bound in (min, max))
+    lowest, highest = (float(bound(value_of for _, value_of in refits)) for bound in (min, max))
     moved_share = abs(farthest_value - value) / (constant.high - constant.low)
-    return Span(constant.name, value, low, high, row, bool(moved_share <= IDENTIFIED))
+    return Span(constant.name, value, lowest, highest, row, bool(moved_share <= IDENTIFIED))
 
 
 POINTS_MAX = 128
@@ -298,28 +300,28 @@ def check_options(points: Path | None, private: Path | None, write: bool) -> Non
 def read_points(path: Path, facts: Facts) -> list[Row]:
     """The points of a CSV file as calibrating rows with ids `line N: quantity`. Columns: COLUMNS,
     and fields of a scenario by dotted name; an empty cell changes nothing. Raises PointsError."""
-    text = read_text(path, FILE_BYTES_MAX, PointsError, "CSV file of points")
-    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    csv_text = read_text(path, FILE_BYTES_MAX, PointsError, "CSV file of points")
+    reader = csv.DictReader(io.StringIO(csv_text, newline=""), strict=True)
     rows: list[Row] = []
     try:
         reader.fieldnames = heads = [head.strip() for head in reader.fieldnames or []]
-        here = f"{path.name}, line 1"
+        place = f"{path.name}, line 1"
         for needed in COLUMNS[:2]:
             if needed not in heads:
-                raise PointsError(f"{here}: no column is called {needed}: name the columns")
+                raise PointsError(f"{place}: no column is called {needed}: name the columns")
         for head in heads:
             if head not in COLUMNS and field_info(head) is None:
                 raise PointsError(
-                    f"{here}: column {head[:40]!r} must be one of {', '.join(COLUMNS)}, or a field "
-                    "of a scenario like deployment.decode.batch_per_npu"
+                    f"{place}: column {head[:40]!r} must be one of {', '.join(COLUMNS)}, or a "
+                    "field of a scenario like deployment.decode.batch_per_npu"
                 )
             if heads.count(head) > 1:
-                raise PointsError(f"{here}: two columns are called {head!r}: keep one")
+                raise PointsError(f"{place}: two columns are called {head!r}: keep one")
         for cells in reader:
-            where = f"{path.name}, line {reader.line_num}"
+            line_place = f"{path.name}, line {reader.line_num}"
             if len(rows) == POINTS_MAX:
-                raise PointsError(f"{where}: more than {POINTS_MAX} points: keep as many")
-            rows.append(_row_of(cells, where, reader.line_num, facts))
+                raise PointsError(f"{line_place}: more than {POINTS_MAX} points: keep as many")
+            rows.append(_row_of_line(cells, line_place, reader.line_num, facts))
     except csv.Error as error:
         sentence = f"line {reader.line_num + 1}: {error}"
         raise PointsError(f"{path.name}, {sentence}: it must be comma-separated") from None
@@ -330,16 +332,16 @@ def read_points(path: Path, facts: Facts) -> list[Row]:
 
 def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTANTS) -> Fit:
     """Constants that fit a CSV file's points best, from present values on. Raises PointsError."""
-    rows, answer = read_points(path, facts), partial(_answer_or_refuse, path.name)
+    rows, answer_or_refuse = read_points(path, facts), partial(_answer_or_refuse, path.name)
     weights = np.array([float(row.args.get("weight", 1.0)) for row in rows])
-    full_space = Space(facts, rows, constants, answer)
+    full_space = Space(facts, rows, constants, answer_or_refuse)
     start_point = np.clip(full_space.present, 1e-6, 1.0 - 1e-6)
     slopes = _jacobian(full_space, start_point, full_space.errors(start_point), MOVED)
     changes = MOVED * np.abs(slopes).max(axis=0)
     free_constants = [c for c, change in zip(constants, changes, strict=True) if change > INFORMS]
     if not free_constants:
         raise PointsError(f"{path.name}: no constant moves any of these figures: add other points")
-    space = Space(facts, rows, free_constants, answer)
+    space = Space(facts, rows, free_constants, answer_or_refuse)
     begin_point = np.clip(space.present, 1e-6, 1.0 - 1e-6)
     values = {c.name: float(facts[f"calibration.{c.name}"].value) for c in constants}
 
@@ -348,49 +350,49 @@ def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTAN
         return np.append(weights * space.errors(x), HOLD * (x - begin_point))
 
     values |= space.fit(residuals, begin_point)
-    other_names = tuple(c.name for c in constants if c not in free_constants)
-    return replace(full_space.with_errors(values), untouched=other_names, points=path.name)
+    fixed_names = tuple(c.name for c in constants if c not in free_constants)
+    return replace(full_space.with_errors(values), untouched=fixed_names, points=path.name)
 
 
-def write_private(fit: Fit, path: Path) -> None:
+def write_private_fit(fit: Fit, path: Path) -> None:
     """Write a fit to measured points to a private file; raises NotWritten, PointsError."""
     _refuse_published(path)
-    head = (
+    comment = (
         "A private copy of the fitted constants, made by `python -m twin calibrate --points`.",
         "To use it, name this file in TWIN_CALIBRATION.",
         f"Mean absolute error of its points: {fit.error_mean:.1%}.",
     )
     source_text = f"least squares over {len(fit.errors)} points of {fit.points}"
-    sources = dict.fromkeys(fit.untouched, "no point informs it: as before")
-    text = calibration_text(fit, head, lambda c: {"source": sources.get(c.name, source_text)})
+    source_of = dict.fromkeys(fit.untouched, "no point informs it: as before")
+    text = calibration_text(fit, comment, lambda c: {"source": source_of.get(c.name, source_text)})
     write_text(path, text)
 
 
 def _refuse_published(path: Path) -> None:
-    """Raise PointsError if the file is that of the published rows."""
+    """Raise PointsError if the path is data/calibration.toml, the fit to published rows."""
     if path.resolve() == CALIBRATION.resolve():
         raise PointsError("--out may not be data/calibration.toml: that is of published rows")
 
 
-def _row_of(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) -> Row:
-    """One line of a file of points as a row; here: its name in messages. Raises PointsError."""
+def _row_of_line(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) -> Row:
+    """A line of a CSV file of points as a row; here: its place for messages. Raises PointsError."""
     if None in cells or None in cells.values():
         raise PointsError(f"{here}: it must have a cell, if an empty one, for each column")
-    texts = {str(k): cell.strip() for k, cell in cells.items() if cell.strip()}
-    quantity = texts.get("quantity", "")
+    cell_of = {str(k): cell.strip() for k, cell in cells.items() if cell.strip()}
+    quantity = cell_of.get("quantity", "")
     if quantity not in QUANTITIES:
-        names = ", ".join(QUANTITIES)
-        raise PointsError(f"{here}: quantity {quantity[:40]!r} must be one of {names}")
+        all_names = ", ".join(QUANTITIES)
+        raise PointsError(f"{here}: quantity {quantity[:40]!r} must be one of {all_names}")
     measure, unit, role = QUANTITIES[quantity]
-    args: dict[str, float] = {"weight": _positive_number(texts, "weight", here, "1")}
+    args: dict[str, float] = {"weight": _positive_number(cell_of, "weight", here, "1")}
     try:
-        base = scenario_named(texts["preset"]) if "preset" in texts else Scenario()
-        settings = settings_from([f"{k}={cell}" for k, cell in texts.items() if k not in COLUMNS])
-        scenario = with_overrides(base, settings)
+        preset = scenario_named(cell_of["preset"]) if "preset" in cell_of else Scenario()
+        settings = settings_from([f"{k}={cell}" for k, cell in cell_of.items() if k not in COLUMNS])
+        scenario = with_overrides(preset, settings)
     except SpecError as error:
         raise PointsError(f"{here}: {error}") from None
     if not role:
-        args |= {k: _positive_number(texts, k, here) for k in ("ep", "tokens")}
+        args |= {k: _positive_number(cell_of, k, here) for k in ("ep", "tokens")}
         npus = scenario.supernode.nodes * scenario.supernode.npus_per_node
         dies = npus * load_chip(facts, scenario.supernode.chip).dies_per_npu
         if args["ep"] != int(args["ep"]) or not 2 <= args["ep"] <= dies:
@@ -406,8 +408,8 @@ def _row_of(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts)
         raise PointsError(f"{here}: workload.prefix must be none: prefill is measured unshared")
     return Row(
         id=f"line {line}: {quantity}", system="", regime="", quantity=quantity, unit=unit,
-        value=_positive_number(texts, "value", here), basis="", measure=measure, kind="calibrating",
-        source=here, mark="m", scenario=values_by_path(scenario), args=args,
+        value=_positive_number(cell_of, "value", here), basis="", measure=measure,
+        kind="calibrating", source=here, mark="m", scenario=values_by_path(scenario), args=args,
     )  # fmt: skip
 
 

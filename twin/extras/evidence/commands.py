@@ -9,17 +9,9 @@ import typer
 from rich.markup import escape
 
 from twin.commands.terminal import AsJson, end_with_json, err, out, print_json, print_rows
-from twin.extras.evidence.calibrate import calibrate as fitted
-from twin.extras.evidence.calibrate import (
-    check_options,
-    fit_points,
-    write_calibration,
-    write_private,
-)
-from twin.extras.evidence.made import add_first, compute_made, load_made, one_skew, write_made
-from twin.lab.evidence.bands import row_bands
-from twin.lab.evidence.judge import evidence as rows_of
-from twin.lab.evidence.judge import headlines, now_text, score_table, write_errors
+from twin.extras.evidence import calibrate as fits
+from twin.extras.evidence import made
+from twin.lab.evidence import bands, judge
 from twin.lab.library import load_facts
 from twin.lab.share.shipped import current_evidence
 
@@ -34,35 +26,36 @@ def evidence(
     """Put published figures next to the twin's own, with the error of each."""
     facts = load_facts()
     if first:
-        new_rows = add_first(facts)
+        new_rows = made.add_first_errors(facts)
         error_rows = [(row["id"], f"{100 * row['error']:+.1f} %") for row in new_rows]
         if as_json:
-            print_json([{**row, "band": row_bands().get(row["id"])} for row in new_rows])
+            print_json([{**row, "band": bands.row_bands().get(row["id"])} for row in new_rows])
         else:
             print_rows("First errors", ("row", "error"), error_rows)
         return
     if write:
-        write_errors(facts, rows_of(facts))
+        judge.write_errors(facts, judge.evidence(facts))
     evidence_table = current_evidence(facts)
     end_with_json(evidence_table["rows"], as_json)
     rows = evidence_table["rows"]
-    bands = {row["id"]: "{:+.0f} to {:+.0f} %".format(*(100 * end for end in row["band"][:2]))
+    band_of = {row["id"]: "{:+.0f} to {:+.0f} %".format(*(100 * end for end in row["band"][:2]))
              for row in rows if row["band"]}  # fmt: skip
-    cells = [
+    error_cells = [
         (row["id"], *(f"{row[key]:,.5g} {row['unit']}" for key in ("published", "twin")),
          *("" if row[key] is None else f"{100 * row[key]:+.1f} %"
            for key in ("error", "first_error")),
-         bands.get(row["id"], ""), row["kind"])
+         band_of.get(row["id"], ""), row["kind"])
         for row in rows
     ]  # fmt: skip
     heads = ("row", "published", "twin", "error", "first error", "band", "kind")
-    print_rows("Published figures", heads, cells)
-    _print_table("Absolute error: mean (worst, rows)", score_table(rows))
-    record, held = load_made(), evidence_table["held"]
-    figure_count = record.moving_figure_count
-    moving = f"{figure_count} figures without a source of their own move a row: calibrate --help"
-    texts = (*headlines(rows), now_text(rows), *held, one_skew(facts), record.default_skew, moving)
-    for sentence in texts:
+    print_rows("Published figures", heads, error_cells)
+    _print_table("Absolute error: mean (worst, rows)", judge.score_table(rows))
+    record, coverage = made.load_made(), evidence_table["held"]
+    figures_text = (f"{record.moving_figure_count} figures without a source of their own move a "
+                    "row: calibrate --help")  # fmt: skip
+    sentences = (*judge.headlines(rows), judge.now_text(rows), *coverage, made.skew_sentence(facts),
+                 record.default_skew_text, figures_text)  # fmt: skip
+    for sentence in sentences:
         out.print(escape(sentence))
 
 
@@ -79,29 +72,30 @@ def calibrate(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Fit the few constants of the model to the published rows that calibrate."""
-    check_options(points, private, write)
+    fits.check_options(points, private, write)
     if cross:
         with err.status("fitting without each row in turn"):
-            results = compute_made(load_facts())
+            results = made.compute_made(load_facts())
         if write:
-            write_made(results)
+            made.write_made(results)
         end_with_json(asdict(results), as_json)
         for title, table in results.tables().items():
             _print_table(title, table)
         return
     with err.status("fitting"):
-        result = fit_points(points, load_facts()) if points else fitted(load_facts())
+        facts = load_facts()
+        fit = fits.fit_points(points, facts) if points else fits.calibrate(facts)
     if write:
-        write_calibration(result)
+        fits.write_calibration(fit)
     if private:
-        write_private(result, private)
-    answer = {"values": result.values, "errors": result.errors}
-    end_with_json(answer | ({"untouched": result.untouched} if points else {}), as_json)
-    remarks = dict.fromkeys(result.untouched, "as before: no point informs it")
-    rows = [(k, f"{value:g}", remarks.get(k, "")) for k, value in result.values.items()]
-    print_rows("Constants", ("constant", "value", ""), rows)
-    errors = [(k, f"{100 * value:+.1f} %") for k, value in result.errors.items()]
-    print_rows("Rows fitted to", ("row", "error"), errors)
+        fits.write_private_fit(fit, private)
+    answer = {"values": fit.values, "errors": fit.errors}
+    end_with_json(answer | ({"untouched": fit.untouched} if points else {}), as_json)
+    remark_of = dict.fromkeys(fit.untouched, "as before: no point informs it")
+    constant_rows = [(k, f"{value:g}", remark_of.get(k, "")) for k, value in fit.values.items()]
+    print_rows("Constants", ("constant", "value", ""), constant_rows)
+    error_rows = [(k, f"{100 * value:+.1f} %") for k, value in fit.errors.items()]
+    print_rows("Rows fitted to", ("row", "error"), error_rows)
     if private:
         out.print(escape(f"to use it: TWIN_CALIBRATION={private}"))
 

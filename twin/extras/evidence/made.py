@@ -80,22 +80,22 @@ class Effect:
     share: float  # |new / old - 1|; infinite where the twin then refuses to answer
 
     @property
-    def counts(self) -> bool:
+    def moves_rows(self) -> bool:
         """Whether the changed figure moves a published row by more than a hundredth."""
         return self.share > MOVES
 
 
-def figures(facts: Facts) -> list[Figure]:
+def unsourced_figures(facts: Facts) -> list[Figure]:
     """Every figure without a source of its own, read from the data files."""
-    kinds = {"c": "recalled", "e": "assumed", "f": "fitted"}
-    own_figures = [
-        Figure(name, kinds[fact.mark], fact.source, fact.saw, fact=name)
+    kind_of_mark = {"c": "recalled", "e": "assumed", "f": "fitted"}
+    fact_figures = [
+        Figure(name, kind_of_mark[fact.mark], fact.source, fact.saw, fact=name)
         for name, fact in facts.items()
-        if fact.mark in kinds and (fact.mark != "f" or fact.saw) and _is_numeric(fact.value)
+        if fact.mark in kind_of_mark and (fact.mark != "f" or fact.saw) and _is_numeric(fact.value)
         and fact.unit != "W" and not name.startswith((PUBLISHED_SHAPES, WATTS))
     ]  # fmt: skip
     choices = published_table(RECORD / "choices.toml")["choice"]
-    return own_figures + [Figure(**entry, kind="chosen") for entry in choices]
+    return fact_figures + [Figure(**entry, kind="chosen") for entry in choices]
 
 
 def largest_move(
@@ -107,7 +107,7 @@ def largest_move(
         if not _may_depend(figure, row):
             continue
         try:
-            share = abs(_answer_changed(figure, facts, row) / answers[row.id] - 1.0)
+            share = abs(_changed_answer(figure, facts, row) / answers[row.id] - 1.0)
         except (ValueError, FactError):  # without this value the twin has no answer at all
             share = float("inf")
         if share > largest_effect.share:
@@ -121,19 +121,19 @@ def _may_depend(figure: Figure, row: Row) -> bool:
         return row.id in figure.rows
     data_folder, name, *_ = (*figure.fact.split("."), "")
     defaults = values_by_path(Scenario())
-    settings_of_row = [row.scenario] if row.against is None else [row.scenario, row.against]
-    field = READ_BY.get(data_folder)
+    all_settings = [row.scenario] if row.against is None else [row.scenario, row.against]
+    chooser = READ_BY.get(data_folder)
     if data_folder == "stacks":  # any may be based on it
-        return any(field in settings for settings in settings_of_row)
-    if field:
-        return any(settings.get(field, defaults[field]) == name for settings in settings_of_row)
+        return any(chooser in settings for settings in all_settings)
+    if chooser:
+        return any(settings.get(chooser, defaults[chooser]) == name for settings in all_settings)
     if data_folder == "operators" and name in ("ascend", "nvidia"):
         chip = str(row.scenario.get("supernode.chip", defaults["supernode.chip"]))
         return chip.startswith("ascend") == (name == "ascend")
     return True
 
 
-def _answer_changed(figure: Figure, facts: Facts, row: Row) -> float:
+def _changed_answer(figure: Figure, facts: Facts, row: Row) -> float:
     """The twin's answer to a row with the figure changed, in the row's unit."""
     if figure.field:
         against = None if row.against is None else _with_other_value(figure, row.against)
@@ -147,7 +147,7 @@ def _answer_changed(figure: Figure, facts: Facts, row: Row) -> float:
 
 
 def _with_other_value(figure: Figure, scenario: Mapping[str, Any]) -> dict[str, Any]:
-    """A row's settings with the figure's field at its other value, by default a tenth higher."""
+    """Settings of a row with the figure's field at its other value, by default a tenth higher."""
     value = figure.other
     if value is None:
         value = scenario.get(figure.field, values_by_path(Scenario())[figure.field])
@@ -172,7 +172,7 @@ def _is_numeric(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def one_skew(facts: Facts) -> str:
+def skew_sentence(facts: Facts) -> str:
     """Sentence on the headline point: its tokens/s/NPU at the chosen skew and at the default."""
     row = next(row for row in load_published() if row.id == HEADLINE)
     at_default = answer_row(with_default_skew(row), facts)
@@ -180,7 +180,7 @@ def one_skew(facts: Facts) -> str:
 
 
 def with_default_skew(row: Row) -> Row:
-    """A row with the default skew of experts, instead of the chosen one."""
+    """The row with experts as skewed as the default, not as was chosen for it."""
     scenario, against = (
         {path: value for path, value in settings.items() if path != "experts.skew"}
         for settings in (row.scenario, row.against or {})
@@ -207,7 +207,7 @@ class Made:
     skew_worst: float
 
     @property
-    def default_skew(self) -> str:
+    def default_skew_text(self) -> str:
         """Sentence with the errors of the supernode's seen rows at the default skew."""
         return (
             f"With the default skew everywhere the seen rows of {SUPERNODE} would be "
@@ -217,7 +217,7 @@ class Made:
     @property
     def moving_figure_count(self) -> int:
         """Number of figures without a source that, a tenth more, move a judged row by over 1 %."""
-        return sum(figure.counts for figure in self.figures)
+        return sum(figure.moves_rows for figure in self.figures)
 
     def tables(self) -> dict[str, list[dict[str, str]]]:
         """Rows of three tables in words, by title: constants, rows left out, figures that count."""
@@ -238,7 +238,7 @@ class Made:
             "than 1 %": [
                 {"figure": figure.name, "kind": figure.kind, "row moved most": figure.row,
                  "by": "all of it" if math.isinf(figure.share) else f"{100 * figure.share:.1f} %"}
-                for figure in self.figures if figure.counts
+                for figure in self.figures if figure.moves_rows
             ],
         }  # fmt: skip
 
@@ -250,9 +250,9 @@ class Made:
 def compute_made(facts: Facts) -> Made:
     """Compute the results that are stored in data/record/made.toml; takes some minutes."""
     rows = load_published()
-    judged_rows = [row for row in rows if row.kind != "unstated"]
-    answers = {row.id: answer_row(row, facts) for row in judged_rows}
-    effects = [largest_move(figure, facts, judged_rows, answers) for figure in figures(facts)]
+    judged = [row for row in rows if row.kind != "unstated"]
+    answers = {row.id: answer_row(row, facts) for row in judged}
+    effects = [largest_move(figure, facts, judged, answers) for figure in unsourced_figures(facts)]
     effects.sort(key=lambda effect: (-effect.share, effect.name))
     seen_rows = [with_default_skew(r) for r in rows if r.group == SUPERNODE and r.kind == "seen"]
     errors = [abs(row["error"]) for row in evidence(facts, seen_rows)]
@@ -274,9 +274,7 @@ def load_made() -> Made:
     """The stored results of data/record/made.toml."""
     table = published_table(MADE)
     figures, spans, left_out = (table.pop(name) for name in ("figure", "constant", "left_out"))
-    cross = CrossValidation(
-        [Span(**span) for span in spans], [LeftOut(**rows) for rows in left_out]
-    )
+    cross = CrossValidation([Span(**span) for span in spans], [LeftOut(**row) for row in left_out])
     return Made(figures=[Effect(**figure) for figure in figures], cross=cross, **table)
 
 
@@ -294,8 +292,8 @@ FIRST_HEAD = (
 )
 
 
-def add_first(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict[str, Any]]:
-    """Store first errors of unseen rows; returns the new ones. Raises EvidenceError, NotWritten."""
+def add_first_errors(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict[str, Any]]:
+    """Store first errors of UNSEEN rows; returns the new ones. Raises EvidenceError, NotWritten."""
     stored_first = load_first_answers(path)
     rows = [row for row in load_published() if row.kind in UNSEEN and row.id not in stored_first]
     if not rows:
@@ -336,9 +334,9 @@ Table: TypeAlias = Callable[[Sequence[Mapping[str, str]]], str]  # rows as a Mar
 
 
 def accuracy_table(rows: Rows, table: Table) -> str:
-    """Headlines by group of machines, and the errors by kind of row; table: formats rows."""
-    skew = f"{one_skew(load_facts())} {load_made().default_skew}"
-    lines = [f"- {line}" for line in (*headlines(rows), now_text(rows), *coverage_texts(), skew)]
+    """Headlines by group of machines and a table of errors, as Markdown; table: formats rows."""
+    text = f"{skew_sentence(load_facts())} {load_made().default_skew_text}"
+    lines = [f"- {line}" for line in (*headlines(rows), now_text(rows), *coverage_texts(), text)]
     return "\n".join([*lines, "", table(score_table(rows))])
 
 
@@ -367,7 +365,7 @@ def rankings(twin: Mapping[str, float], published: Sequence[Row] | None = None) 
     sweeps: dict[str, list[Row]] = {}
     for row in load_published() if published is None else published:
         if row.measure in SERVED and row.against is None and row.kind != "derived":
-            settings = {key: value for key, value in row.scenario.items() if not _is_choice(key)}
+            settings = {key: value for key, value in row.scenario.items() if not _is_layout(key)}
             keys = [row.system, row.measure, row.unit, settings, dict(row.facts), dict(row.args)]
             sweeps.setdefault(json.dumps(keys, sort_keys=True), []).append(row)
     results = []
@@ -376,21 +374,21 @@ def rankings(twin: Mapping[str, float], published: Sequence[Row] | None = None) 
             continue
         tau = kendall_tau([row.value for row in rows], [twin[row.id] for row in rows])
         if tau is not None:
-            paths = sorted({key for row in rows for key in row.scenario if _is_choice(key)})
-            labels = tuple(fields()[path].label for path in paths
+            layout_paths = sorted({key for row in rows for key in row.scenario if _is_layout(key)})
+            labels = tuple(fields()[path].label for path in layout_paths
                            if len({str(row.scenario.get(path)) for row in rows}) > 1)  # fmt: skip
-            names = tuple(row.id for row in rows)
-            results.append(Ranking(rows[0].system, rows[0].measure, names, labels, tau))
+            row_ids = tuple(row.id for row in rows)
+            results.append(Ranking(rows[0].system, rows[0].measure, row_ids, labels, tau))
     return sorted(results, key=lambda r: (-len(r.rows), r.system, r.measure))
 
 
-def _is_choice(path: str) -> bool:
+def _is_layout(path: str) -> bool:
     """Whether a field is one that a deployment chooses."""
     return any(path == layout_path or path.startswith(f"{layout_path}.") for layout_path in LAYOUT)
 
 
 def kendall_tau(figures: Sequence[float], other_figures: Sequence[float]) -> float | None:
-    """Kendall's tau b of two lists of figures; None if one has only ties."""
+    """Kendall's tau b of two lists of figures, 1 for the same order; None if one has only ties."""
     tau = float(kendalltau(figures, other_figures).statistic)
     return None if math.isnan(tau) else tau
 
@@ -406,5 +404,5 @@ def ranking_table(answers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def rankings_table(rows: Rows, table: Table) -> str:
-    """The table of published sweeps for the documents; table: formats rows."""
+    """Table of published sweeps with Kendall's tau; rows: judged ones; table: formats rows."""
     return table(ranking_table(rows))

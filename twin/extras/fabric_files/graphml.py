@@ -11,8 +11,8 @@ from twin.hardware.graph_text import FabricFileError, Form, GraphText
 UNSOUND = (nx.NetworkXError, ET.ParseError, ValueError, LookupError, TypeError, AttributeError)
 
 
-def compose(graph: GraphText) -> str:
-    """GraphML text, as networkx writes it; lists of the graph's attributes are JSON."""
+def graphml_text(graph: GraphText) -> str:
+    """The graph as GraphML text by networkx; attributes of the graph that are lists become JSON."""
     kind = nx.DiGraph if graph.directed else nx.Graph
     copy = kind(**{k: json.dumps(v) if isinstance(v, list) else v for k, v in graph.about.items()})
     copy.add_nodes_from(graph.vertices)
@@ -20,8 +20,8 @@ def compose(graph: GraphText) -> str:
     return "\n".join([*nx.generate_graphml(copy, prettyprint=False), ""])
 
 
-def parse(text: str) -> GraphText:
-    """Graph of a GraphML text: attributes, vertices, links; raises FabricFileError."""
+def graph_of_graphml(text: str) -> GraphText:
+    """Attributes, vertices and links of a graph in GraphML text; raises FabricFileError."""
     if re.search(r"<!\s*(DOCTYPE|ENTITY)", text, re.IGNORECASE):
         raise FabricFileError(["A GraphML file with a DOCTYPE or entities is not read."])
     try:
@@ -34,4 +34,4 @@ def parse(text: str) -> GraphText:
     )  # fmt: skip
 
 
-FORM = Form("GraphML", parse, compose, "<", "<", 4_000_000)
+FORM = Form("GraphML", graph_of_graphml, graphml_text, "<", "<", 4_000_000)

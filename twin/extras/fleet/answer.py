@@ -14,7 +14,7 @@ import polars as pl
 import typer
 
 from twin.commands.terminal import AsJson, end_with_json, out, print_rows, progress_bar
-from twin.extras.fleet.layout import Life, Lives, lives_of
+from twin.extras.fleet.layout import Span, Spans, spans_of
 from twin.extras.fleet.question import Fleet, FleetError, Named, load_fleet
 from twin.facts import Facts
 from twin.lab.library import load_facts
@@ -58,9 +58,9 @@ class Served:
         """TPOT of requests that finished in the steady state and have one, f8[n] s."""
         return self.observed.tpot[~np.isnan(self.observed.tpot)]
 
-    def hours(self, begin_s: float, hour_s: float, hours: int) -> dict[str, np.ndarray]:
+    def hourly_sums(self, begin_s: float, hour_s: float, hours: int) -> dict[str, np.ndarray]:
         """Sums by hour of the fleet, f8[hours] each, of a run that begins at its second `begin_s`:
-        arrivals, finished, of these within the SLO, TPOT (s) and answers that have one."""
+        arrivals, finished requests, those within the SLO, TPOT (s), requests with a TPOT."""
         run = Observed(
             self.scenario.model_copy(update={"warmup_s": 0.0}), self.requests,
             self.observed.totals,
@@ -83,23 +83,23 @@ class Served:
 
 
 def merged_figures(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any]:
-    """Figures of runs, each of some supernodes, over `steady_s` seconds, by keys of a summary."""
-    totals = {key: _sum_all([(n, run.summary.get(key)) for n, run in runs]) for key in COUNTS}
+    """Figures of (number of supernodes, run) pairs over `steady_s` s, by a summary's keys."""
+    sums = {key: _weighted_sum([(n, run.summary.get(key)) for n, run in runs]) for key in COUNTS}
     met_count = sum(count * run.observed.met_count for count, run in runs)
     tokens_per_s, mean_npus, cost, cost_steady = 0.0, 0.0, 0.0, 0.0
     for count, run in runs:
-        observed, weight = run.observed, count * (run.observed.steady_s / steady_s)
-        tokens_per_s += weight * (run.summary.get("output_tokens_per_s") or 0.0)
-        mean_npus += weight * (run.summary.get("npus") or 0.0)
+        observed, run_weight = run.observed, count * (run.observed.steady_s / steady_s)
+        tokens_per_s += run_weight * (run.summary.get("output_tokens_per_s") or 0.0)
+        mean_npus += run_weight * (run.summary.get("npus") or 0.0)
         run_cost = count * observed.price_per_npu_hour * (run.summary.get("npu_hours") or 0.0)
         cost += run_cost
         cost_steady += run_cost * observed.steady_s / run.scenario.horizon_s
-    tokens, kwh = tokens_per_s * steady_s, totals["energy_kwh"]
+    tokens, kwh = tokens_per_s * steady_s, sums["energy_kwh"]
     return {
-        **totals,
-        "throughput_req_per_s": per_second(float(totals["requests_steady"] or 0.0), steady_s),
+        **sums,
+        "throughput_req_per_s": per_second(float(sums["requests_steady"] or 0.0), steady_s),
         "goodput_req_per_s": per_second(met_count, steady_s),
-        "slo_attainment": quotient(met_count, float(totals["requests_steady"] or 0.0)),
+        "slo_attainment": quotient(met_count, float(sums["requests_steady"] or 0.0)),
         "output_tokens_per_s": tokens_per_s,
         "tokens_per_s_per_npu": quotient(tokens_per_s, mean_npus),
         **merged_spread([(count, run.ttft_s) for count, run in runs], "ttft_s"),
@@ -110,16 +110,16 @@ def merged_figures(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[
     }
 
 
-def _sum_all(parts: Sequence[tuple[int, float | None]]) -> float | None:
-    """Sum of (number of supernodes, figure of each); None if one of them has no figure."""
+def _weighted_sum(parts: Sequence[tuple[int, float | None]]) -> float | None:
+    """Sum over (number of supernodes, figure of each); None if one of them has no figure."""
     if any(value is None for _, value in parts):
         return None
     return sum(count * value for count, value in parts if value is not None)
 
 
 def merged_spread(parts: Sequence[tuple[int, np.ndarray]], prefix: str) -> dict[str, float | None]:
-    """Mean and percentiles of samples f8[n], each sample repeated its count of times, by the keys
-    that `mean_and_percentiles` uses.
+    """Mean and percentiles of (count, sample f8[n]) pairs, each sample repeated `count` times, by
+    the keys of `mean_and_percentiles`.
 
     >>> merged_spread([(2, np.array([1.0])), (1, np.array([4.0]))], "ttft_s")["ttft_s_p50"]
     1.0"""
@@ -127,51 +127,51 @@ def merged_spread(parts: Sequence[tuple[int, np.ndarray]], prefix: str) -> dict[
     if not values.size:
         return mean_and_percentiles(values, prefix)
     counts = np.concatenate([np.full(sample.size, count) for count, sample in parts])
-    ranks = np.argsort(values, kind="stable")
-    values, count_up_to = values[ranks], np.cumsum(counts[ranks])
+    order = np.argsort(values, kind="stable")
+    values, count_up_to = values[order], np.cumsum(counts[order])
     positions = (count_up_to[-1] - 1) * (np.array(PERCENTILES) / 100)
-    lower_index = np.floor(positions)
+    lower_rank = np.floor(positions)
     low_values, high_values = (
-        values[np.searchsorted(count_up_to, np.minimum(level, count_up_to[-1] - 1), "right")]
-        for level in (lower_index, lower_index + 1)
+        values[np.searchsorted(count_up_to, np.minimum(rank, count_up_to[-1] - 1), "right")]
+        for rank in (lower_rank, lower_rank + 1)
     )
-    fraction, width = positions - lower_index, high_values - low_values
+    fraction, width = positions - lower_rank, high_values - low_values
     percentiles = np.where(
         fraction < 0.5, low_values + width * fraction, high_values - width * (1.0 - fraction)
     )
     mean_value = sum(count * float(sample.sum()) for count, sample in parts) / int(count_up_to[-1])
-    names = [f"{prefix}_mean", *(f"{prefix}_p{percent}" for percent in PERCENTILES)]
-    return dict(zip(names, [mean_value, *map(float, percentiles)], strict=True))
+    keys = [f"{prefix}_mean", *(f"{prefix}_p{percent}" for percent in PERCENTILES)]
+    return dict(zip(keys, [mean_value, *map(float, percentiles)], strict=True))
 
 
 HOURS = 24  # of a run that has no hours of its own
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class FleetScenarios:
     """Scenarios of a fleet, with its losses and without; missing: those without a run so far."""
 
     fleet: Fleet
-    lives: Lives
-    without: Lives | None
+    spans: Spans
+    no_loss: Spans | None
     missing: tuple[Scenario, ...] = ()
 
     def scenarios(self) -> list[Scenario]:
         """All distinct scenarios of the fleet that are known so far."""
-        return list(((self.without.runs if self.without else {}) | self.lives.runs).values())
+        return list(((self.no_loss.runs if self.no_loss else {}) | self.spans.runs).values())
 
 
-def find_wanted(
+def find_scenarios(
     fleet: Fleet, named: Named, facts: Facts, left: Callable[[Scenario], int | None]
-) -> Wanted:
-    """Scenarios of a fleet that follow from the present runs. left: number of unfinished requests
-    at the end of a run, None without a run. Raises FleetError, SpecError."""
-    lives, lives_without_loss = lives_of(fleet, named, facts, left), None
+) -> FleetScenarios:
+    """Scenarios of a fleet so far; named: finds one by name; left: number of unfinished requests at
+    the end of a scenario's run, None without a run. Raises FleetError, SpecError."""
+    spans, no_loss_spans = spans_of(fleet, named, facts, left), None
     if fleet.lost:
-        whole_fleet = fleet.model_copy(update={"lost": ()})
-        lives_without_loss = lives_of(whole_fleet, named, facts, left, empty=True)
-    all_wanted = Wanted(fleet, lives, lives_without_loss)
-    return replace(all_wanted, missing=tuple(s for s in all_wanted.scenarios() if left(s) is None))
+        no_loss_fleet = fleet.model_copy(update={"lost": ()})
+        no_loss_spans = spans_of(no_loss_fleet, named, facts, left, empty=True)
+    found = FleetScenarios(fleet, spans, no_loss_spans)
+    return replace(found, missing=tuple(s for s in found.scenarios() if left(s) is None))
 
 
 def fleet_answer(
@@ -183,14 +183,14 @@ def fleet_answer(
 
     def requests_left(s: Scenario) -> int | None:
         """Number of unfinished requests at the end of a scenario's run; None without a run."""
-        served_run = run_by_digest.get(scenario_digest(s))
-        return None if served_run is None else int(served_run.summary["running"])
+        done_run = run_by_digest.get(scenario_digest(s))
+        return None if done_run is None else int(done_run.summary["running"])
 
     facts = facts or load_facts()
-    while (state := find_wanted(fleet, named, facts, requests_left)).missing:
-        for scenario, served_run in zip(state.missing, run(state.missing), strict=True):
-            run_by_digest[scenario_digest(scenario)] = served_run
-    return answer_of(state, run_by_digest)
+    while (scenarios := find_scenarios(fleet, named, facts, requests_left)).missing:
+        for scenario, done_run in zip(scenarios.missing, run(scenarios.missing), strict=True):
+            run_by_digest[scenario_digest(scenario)] = done_run
+    return merged_answer(scenarios, run_by_digest)
 
 
 def stored_run(store: Store, row: RunRow, scenario: Scenario) -> Served:
@@ -203,11 +203,11 @@ def stored_run(store: Store, row: RunRow, scenario: Scenario) -> Served:
     return Served(scenario, row.summary | {"run": row.id}, table.select(columns), row.result_digest)
 
 
-def runs_from_store(
+def run_finder(
     store: Store, runner: Runner, watch: Callable[[float, Mapping[str, Any]], object]
 ) -> Callable[[Sequence[Scenario]], Iterator[Served]]:
-    """A function that yields a run for each scenario: a stored one, or one that `runner` carries
-    out; watch: gets the share that is done."""
+    """A function that yields a run for each scenario, stored or carried out by `runner`; watch:
+    gets the finished share."""
 
     def run(scenarios: Sequence[Scenario]) -> Iterator[Served]:
         """Yield the runs of scenarios, in their order."""
@@ -220,65 +220,65 @@ def runs_from_store(
     return run
 
 
-def answer_of(wanted: Wanted, runs: Mapping[str, Served]) -> dict[str, Any]:
+def merged_answer(found: FleetScenarios, runs: Mapping[str, Served]) -> dict[str, Any]:
     """The answer of a fleet as plain values; runs: all its runs, by digest of their scenarios."""
-    layout, traffic = wanted.lives.layout, wanted.lives.layout.traffic
+    layout, traffic = found.spans.layout, found.spans.layout.traffic
     steady_s = traffic.horizon_s - traffic.warmup_s
-    length_s = hour_s(traffic) or traffic.horizon_s / HOURS
-    hour_count = int(np.ceil(traffic.horizon_s / length_s - 1e-9))
-    served_lives = _runs_of_spans(wanted.lives, runs)
-    rows = []
+    hour_length_s = hour_s(traffic) or traffic.horizon_s / HOURS
+    hour_count = int(np.ceil(traffic.horizon_s / hour_length_s - 1e-9))
+    served_spans = _runs_of_spans(found.spans, runs)
+    units = []
     for k, unit in enumerate(layout.units):
-        runs_of_unit = [(life.begin_s, run) for _, life, run in served_lives if life.unit == k]
-        runs_alone, kind = [run for _, run in runs_of_unit], wanted.fleet.kinds[unit.kind]
+        runs_of_unit = [(span.begin_s, run) for _, span, run in served_spans if span.unit == k]
+        unit_runs, kind = [run for _, run in runs_of_unit], found.fleet.kinds[unit.kind]
         others_text = f" and {unit.count - 1} alike" if unit.count > 1 else ""
-        rows.append({
+        units.append({
             "name": f"{kind.name} {unit.numbers[0]}{others_text}", "kind": kind.name,
             "region": kind.region, "numbers": list(unit.numbers), "supernodes": unit.count,
             "seed": unit.seed, "lost_at": [list(span) for span in unit.lost],
-            "runs": [run.summary.get("run") for run in runs_alone],
-            **(merged_figures([(1, run) for run in runs_alone], steady_s) if runs_alone else {}),
-            **_by_hour(runs_of_unit, length_s, hour_count),
+            "runs": [run.summary.get("run") for run in unit_runs],
+            **(merged_figures([(1, run) for run in unit_runs], steady_s) if unit_runs else {}),
+            **_by_hour(runs_of_unit, hour_length_s, hour_count),
         })  # fmt: skip
         if not runs_of_unit:
-            rows[-1]["npu_hours"] = npus_used(layout.kinds[unit.kind]) * traffic.horizon_s / 3600.0
-    summary = merged_figures([(count, run) for count, _, run in served_lives], steady_s)
-    idle_rows = [row for row, unit in zip(rows, layout.units, strict=True) if unit.tenants == ()]
+            units[-1]["npu_hours"] = npus_used(layout.kinds[unit.kind]) * traffic.horizon_s / 3600.0
+    summary = merged_figures([(count, run) for count, _, run in served_spans], steady_s)
+    idle_rows = [row for row, unit in zip(units, layout.units, strict=True) if unit.tenants == ()]
     if idle_rows:
         summary["npu_hours"] += sum(row["supernodes"] * row["npu_hours"] for row in idle_rows)
         summary |= {"energy_kwh": None, "joules_per_token": None}
-    without_loss = None
-    if wanted.without is not None:
-        no_loss_runs = _runs_of_spans(wanted.without, runs)
-        without_loss = merged_figures([(count, run) for count, _, run in no_loss_runs], steady_s)
-    digests = sorted(f"{count} {life.begin_s!r} {run.digest}" for count, life, run in served_lives)
+    no_loss_summary = None
+    if found.no_loss is not None:
+        no_loss_runs = _runs_of_spans(found.no_loss, runs)
+        no_loss_summary = merged_figures([(count, run) for count, _, run in no_loss_runs], steady_s)
+    digests = sorted(f"{count} {span.begin_s!r} {run.digest}" for count, span, run in served_spans)
     return {
-        "name": wanted.fleet.name, "supernodes": wanted.fleet.supernodes,
-        "runs": len(wanted.scenarios()),
-        "digest": hashlib.sha256("\n".join(digests).encode()).hexdigest(), "hour_s": length_s,
+        "name": found.fleet.name, "supernodes": found.fleet.supernodes,
+        "runs": len(found.scenarios()),
+        "digest": hashlib.sha256("\n".join(digests).encode()).hexdigest(), "hour_s": hour_length_s,
         "began_again": sum(burst.requests for burst in layout.bursts),
-        "summary": summary, "without_loss": without_loss, "rows": rows,
+        "summary": summary, "without_loss": no_loss_summary, "rows": units,
     }  # fmt: skip
 
 
 def answer_in_words(answer: Mapping[str, Any]) -> list[str]:
     """Sentences on the answer: finished requests, and what lost supernodes cost."""
-    s, without_loss = answer["summary"], answer["without_loss"]
-    requests = s["requests"] - answer["began_again"]  # those have a row in two runs
+    summary, no_loss = answer["summary"], answer["without_loss"]
+    requests = summary["requests"] - answer["began_again"]  # those have a row in two runs
     sentences = [
-        f"{numbered(answer['supernodes'], 'supernode')} answered {s['finished']:,} of "
+        f"{numbered(answer['supernodes'], 'supernode')} answered {summary['finished']:,} of "
         f"{numbered(requests, 'request')} by the end, from "
         f"{numbered(answer['runs'], 'different simulation')}."
     ]
-    if not without_loss:
+    if not no_loss:
         return sentences
     figures_text = ", ".join(
-        f"{METRICS[key].label} {as_text(key, s[key])} instead of {as_text(key, without_loss[key])}"
+        f"{METRICS[key].label} {as_text(key, summary[key])} instead of {as_text(key, no_loss[key])}"
         for key in ("goodput_req_per_s", "slo_attainment", "ttft_s_p99", "tpot_s_p99")
-        if as_text(key, s[key]) != as_text(key, without_loss[key])
-        and None not in (s[key], without_loss[key])
+        if as_text(key, summary[key]) != as_text(key, no_loss[key])
+        and None not in (summary[key], no_loss[key])
     )
-    npu_hours_lost = (without_loss["npu_hours"] or 0.0) - (s["npu_hours"] or 0.0)
+    npu_hours_lost = (no_loss["npu_hours"] or 0.0) - (summary["npu_hours"] or 0.0)
     sentences.append(
         f"{npu_hours_lost:,.3g} NPU-hours were out of service; "
         f"{numbered(answer['began_again'], 'request')} under way began again elsewhere."
@@ -287,27 +287,27 @@ def answer_in_words(answer: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-def _runs_of_spans(lives: Lives, runs: Mapping[str, Served]) -> list[tuple[int, Life, Served]]:
+def _runs_of_spans(spans: Spans, runs: Mapping[str, Served]) -> list[tuple[int, Span, Served]]:
     """(number of supernodes, span, run) of each span of time in which equal supernodes serve one
-    scenario. runs: runs by digest of their scenarios."""
+    scenario; runs: by digest of their scenarios."""
     return [
-        (lives.layout.units[life.unit].count, life, runs[scenario_digest(life.scenario)])
-        for life in lives.lives
+        (spans.layout.units[span.unit].count, span, runs[scenario_digest(span.scenario)])
+        for span in spans.spans
     ]
 
 
-def _by_hour(runs: Sequence[tuple[float, Served]], length_s: float, hours: int) -> dict[str, Any]:
+def _by_hour(runs: Sequence[tuple[float, Served]], hour_s: float, hours: int) -> dict[str, Any]:
     """Figures of a supernode by hour, from (begin s, run): requests per second, mean TPOT (s),
     share of finished requests within the SLO; None if nothing finished."""
-    sums = [run.hours(begin_s, length_s, hours) for begin_s, run in runs]
-    totals = {name: sum((hour_sums[name] for hour_sums in sums), np.zeros(hours))
+    run_sums = [run.hourly_sums(begin_s, hour_s, hours) for begin_s, run in runs]
+    totals = {name: sum((sums[name] for sums in run_sums), np.zeros(hours))
              for name in ("requests", "finished", "met", "tpot_s", "answers")}  # fmt: skip
 
     def ratios(top: str, base: str) -> list[float | None]:
         """The sum `top` over the sum `base` by hour; None where the second is 0."""
         return list(map(quotient, totals[top].tolist(), totals[base].tolist()))
 
-    req_per_s = (totals["requests"] / length_s).tolist()
+    req_per_s = (totals["requests"] / hour_s).tolist()
     tpot_s, slo_share = ratios("tpot_s", "answers"), ratios("met", "finished")
     return {"hours": {"rate_req_per_s": req_per_s, "tpot_s": tpot_s, "slo_attainment": slo_share}}
 
@@ -319,19 +319,19 @@ def fleet(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Simulate supernodes behind a front router; each different one is run once and stored."""
-    question, fleet_name = load_fleet(file)
+    question, scenario_of = load_fleet(file)
     with (
         closing(open_store()) as store, progress_bar(question.name) as watch,
         closing(Runner(store, processes=processes or None, standby=0).start()) as runner,
     ):  # fmt: skip
-        answer = fleet_answer(question, fleet_name, runs_from_store(store, runner, watch))
+        answer = fleet_answer(question, scenario_of, run_finder(store, runner, watch))
     end_with_json(answer, as_json)
     fleet_row = answer["summary"] | {"name": "the fleet", "supernodes": answer["supernodes"]}
-    rows = [
+    fleet_rows = [
         (row["name"], str(row["supernodes"]), *(as_text(key, row.get(key)) for key in COLUMNS))
         for row in (*answer["rows"], fleet_row)
     ]
     heads = ("each of", "supernodes", *(METRICS[key].tile for key in COLUMNS))
-    print_rows(answer["name"], heads, rows)
+    print_rows(answer["name"], heads, fleet_rows)
     for sentence in answer_in_words(answer):
         out.print(sentence)

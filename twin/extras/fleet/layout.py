@@ -77,14 +77,14 @@ class Layout:
     def req_per_s_by_region(self, t: np.ndarray, facts: Facts) -> np.ndarray:
         """Expected arrivals per second in each region at times t f8[n] (s), f8[regions, n]."""
         horizon_s = self.traffic.horizon_s
-        rates = zip(self.region_rate, self.regions, strict=True)
+        regions = zip(self.region_rate, self.regions, strict=True)
         return np.stack(
-            [rate * rate_factor_at(workload, t, horizon_s, facts) for rate, workload in rates]
+            [rate * rate_factor_at(workload, t, horizon_s, facts) for rate, workload in regions]
         )
 
 
 def lay_out(fleet: Fleet, named: Named) -> Layout:
-    """Supernodes of a fleet, equal ones as one unit, and their shares of the traffic; named:
+    """Layout of a fleet: supernodes, equal ones as one unit, and their shares of traffic; named:
     scenario of a name. Raises FleetError, SpecError with one sentence."""
     kinds = tuple(named(kind.scenario) for kind in fleet.kinds)
     traffic = _fleet_traffic(fleet, named(fleet.traffic) if fleet.traffic else kinds[0])
@@ -98,8 +98,8 @@ def lay_out(fleet: Fleet, named: Named) -> Layout:
     workload = traffic.workload
     return Layout(
         traffic, kinds, units, edges_s,
-        share=np.stack([_shares(fleet, units, traffic, live) for live in live_by_span]),
-        whole=_shares(fleet, units, traffic, np.ones(len(units), bool)),
+        share=np.stack([_traffic_shares(fleet, units, traffic, live) for live in live_by_span]),
+        whole=_traffic_shares(fleet, units, traffic, np.ones(len(units), bool)),
         region_rate=workload.rate_req_per_s * (region_parts / region_parts.sum()),
         regions=tuple(workload.model_copy(update={"profile": shifted(workload.profile, hours / 24)})
                       for hours in [row.shift_h for row in fleet.regions] or [0.0]),
@@ -165,17 +165,17 @@ def _units_of_fleet(fleet: Fleet, traffic: Scenario) -> list[Unit]:
     units, end_s = list[Unit](), traffic.horizon_s
     tenants_of = _tenants_of(fleet, traffic)
     for k, kind in enumerate(fleet.kinds):
-        units_by_key: dict[tuple[Any, ...], list[int]] = {}
-        gaps: dict[int, list[tuple[float, float]]] = {}
+        numbers_of: dict[tuple[Any, ...], list[int]] = {}
+        spans: dict[int, list[tuple[float, float]]] = {}
         for row in sorted((r for r in fleet.lost if r.kind == kind.name), key=lambda r: r.from_s):
-            gaps.setdefault(row.number, []).append((row.from_s, min(row.to_s or end_s, end_s)))
+            spans.setdefault(row.number, []).append((row.from_s, min(row.to_s or end_s, end_s)))
         for number in range(kind.count):
             tenants = None if tenants_of is None else tuple(tenants_of.get((k, number), ()))
             seed = 0 if tenants == () else number % fleet.seeds
-            units_by_key.setdefault((seed, tuple(gaps.get(number, ())), tenants), []).append(number)
+            numbers_of.setdefault((seed, tuple(spans.get(number, ())), tenants), []).append(number)
         units += [
             Unit(k, tuple(numbers), fleet.seed + seed, lost, tenants)
-            for (seed, lost, tenants), numbers in units_by_key.items()
+            for (seed, lost, tenants), numbers in numbers_of.items()
         ]
     return units
 
@@ -187,28 +187,28 @@ def _tenants_of(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[i
     tenants_of: dict[tuple[int, int], list[int]] = {}
     for region in [area.name for area in fleet.regions] or [""]:
         for tenant_index, tenant in enumerate(traffic.tenants):
-            best_home = max(
-                ((_score(tenant.name, kind.name, number, kind.weight), -k, -number)
+            best_supernode = max(
+                ((_hash_score(tenant.name, kind.name, number, kind.weight), -k, -number)
                  for k, kind in enumerate(fleet.kinds) if kind.region in ("", region)
                  for number in range(kind.count))
             )  # fmt: skip
-            tenants_of.setdefault((-best_home[1], -best_home[2]), []).append(tenant_index)
+            tenants_of.setdefault((-best_supernode[1], -best_supernode[2]), []).append(tenant_index)
     return tenants_of
 
 
-def _score(tenant: str, kind: str, number: int, weight: float) -> float:
-    """Score of a supernode for a tenant: the largest serves it, in proportion to weights."""
+def _hash_score(tenant: str, kind: str, number: int, weight: float) -> float:
+    """Score of a supernode for a tenant, by weighted rendezvous hashing: the highest serves it."""
     digest = hashlib.sha256(f"{tenant}\n{kind}\n{number}".encode()).digest()
     return -weight / math.log((int.from_bytes(digest[:8], "big") + 0.5) / 2.0**64)
 
 
-def _shares(
+def _traffic_shares(
     fleet: Fleet, units: Sequence[Unit], traffic: Scenario, alive: np.ndarray
 ) -> np.ndarray:
     """Share of each region's traffic by supernode, f8[regions, units]; alive: units not lost."""
-    regions = [area.name for area in fleet.regions] or [""]
+    region_names = [area.name for area in fleet.regions] or [""]
     may_take = np.array([[fleet.kinds[unit.kind].region in ("", name) for unit in units]
-                      for name in regions])  # fmt: skip
+                      for name in region_names])  # fmt: skip
     if any(unit.tenants is not None for unit in units):
         parts = np.array([tenant.share for tenant in traffic.tenants])
         tenant_shares = [parts[list(unit.tenants or ())].sum() / parts.sum() for unit in units]
@@ -223,8 +223,8 @@ def _shares(
     if not alive.any():
         raise FleetError("lost: at one time every supernode is lost, and nothing takes the traffic")
     spill_total = (weights * count).sum(axis=-1, keepdims=True)
-    result: np.ndarray = share + lost_share * weights / spill_total
-    return result
+    shares: np.ndarray = share + lost_share * weights / spill_total
+    return shares
 
 
 RUNS_MAX = 150  # different scenarios of one fleet: as many can wait
@@ -234,7 +234,7 @@ Left = Callable[[Scenario], int | None]  # requests inside at the end of a run; 
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class Span:
     """A span in which the supernodes of a unit serve, and its scenario."""
 
     unit: int
@@ -244,53 +244,53 @@ class Life:
 
 
 @dataclass(slots=True)
-class Lives:
+class Spans:
     """All spans of a fleet; while a lost one's requests are unknown, those that determine them."""
 
     layout: Layout
-    lives: list[Life] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
 
     @property
     def runs(self) -> dict[str, Scenario]:
         """The different scenarios that have to run, by digest."""
-        return {scenario_digest(life.scenario): life.scenario for life in self.lives}
+        return {scenario_digest(span.scenario): span.scenario for span in self.spans}
 
 
-def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: bool = False) -> Lives:
+def spans_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: bool = False) -> Spans:
     """The spans in which supernodes of a fleet serve, with a scenario each. left: unfinished
     requests at the end of a scenario's run, None: not run yet; empty: no run begins in a steady
     state. Raises FleetError, SpecError with one sentence."""
     layout = lay_out(fleet, named)
-    maker, lives = _Maker(fleet, layout, facts, empty or bool(fleet.lost)), Lives(layout)
+    maker, spans = _SpanBuilder(fleet, layout, facts, empty or bool(fleet.lost)), Spans(layout)
     for at_s, k in sorted((gap[0], k) for k, unit in enumerate(layout.units) for gap in unit.lost):
         begin_s = max([back_s for _, back_s in layout.units[k].lost if back_s < at_s], default=0.0)
-        life = maker.life(k, begin_s, at_s)
-        if (requests_inside := left(life.scenario)) is None:
-            return Lives(layout, [life])
+        span = maker.span(k, begin_s, at_s)
+        if (requests_inside := left(span.scenario)) is None:
+            return Spans(layout, [span])
         # They are spread over those that take the share of the lost one.
         span_index = int(layout.span_at(at_s))
         added = np.maximum(layout.share[span_index] - layout.share[span_index - 1], 0.0)
-        rate_per_share, count = layout.region_rate @ added, [unit.count for unit in layout.units]
+        added_per_s, counts = layout.region_rate @ added, [unit.count for unit in layout.units]
         end_s = min(at_s + fleet.resend_s, float(layout.edges[span_index + 1]))
-        req_per_s = requests_inside * rate_per_share / ((rate_per_share @ count) * (end_s - at_s))
-        layout.bursts.append(Burst(at_s, end_s, requests_inside, req_per_s))
+        restarts_per_s = requests_inside * added_per_s / ((added_per_s @ counts) * (end_s - at_s))
+        layout.bursts.append(Burst(at_s, end_s, requests_inside, restarts_per_s))
     for k, unit in enumerate(layout.units):
         if unit.tenants == ():
             continue
         begins_s = [0.0, *(back_s for _, back_s in unit.lost)]
         ends_s = [*(at_s for at_s, _ in unit.lost), layout.traffic.horizon_s]
-        spans = zip(begins_s, ends_s, strict=True)
-        lives.lives += [maker.life(k, begin, end) for begin, end in spans if begin < end]
-    if (runs := len(lives.runs)) > RUNS_MAX:
+        edge_pairs = zip(begins_s, ends_s, strict=True)
+        spans.spans += [maker.span(k, begin, end) for begin, end in edge_pairs if begin < end]
+    if (run_count := len(spans.runs)) > RUNS_MAX:
         raise FleetError(
-            f"this fleet has {runs} different runs: at most {RUNS_MAX}, so take fewer seeds, kinds "
-            "or losses"
+            f"this fleet has {run_count} different runs: at most {RUNS_MAX}, so take fewer seeds, "
+            "kinds or losses"
         )
-    return lives
+    return spans
 
 
 @dataclass(frozen=True, slots=True)
-class _Maker:
+class _SpanBuilder:
     """Builder of the scenarios of a layout."""
 
     fleet: Fleet
@@ -298,95 +298,99 @@ class _Maker:
     facts: Facts
     empty: bool
 
-    def life(self, u: int, begin_s: float, end_s: float) -> Life:
-        """Span in which the supernodes of unit u serve, with its scenario."""
+    def span(self, u: int, begin_s: float, end_s: float) -> Span:
+        """Span in which the supernodes of unit number u serve, with its scenario."""
         unit, traffic = self.layout.units[u], self.layout.traffic
-        kind, values = self.layout.kinds[unit.kind], traffic.model_dump(mode="json")
-        tenants = values["tenants"]
-        overrides = {name: values[name] for name in OF_TRAFFIC} | {
+        base, fields = self.layout.kinds[unit.kind], traffic.model_dump(mode="json")
+        tenants = fields["tenants"]
+        overrides = {name: fields[name] for name in OF_TRAFFIC} | {
             "seed": unit.seed, "horizon_s": end_s - begin_s,
             "warmup_s": 0.0 if begin_s else traffic.warmup_s,
             "start": "empty" if self.empty or begin_s else traffic.start,
             "tenants": tenants if unit.tenants is None else [tenants[k] for k in unit.tenants],
-            "workload": values["workload"] | self._workload_fields(u, begin_s, end_s),
+            "workload": fields["workload"] | self._workload_fields(u, begin_s, end_s),
         }  # fmt: skip
-        if begin_s and kind.faults:
-            faults = (row.model_dump(mode="json") for row in kind.faults if row.at_s >= begin_s)
+        if begin_s and base.faults:
+            faults = (row.model_dump(mode="json") for row in base.faults if row.at_s >= begin_s)
             overrides["faults"] = [row | {"at_s": row["at_s"] - begin_s} for row in faults]
-        result = with_overrides(kind, overrides)
-        if result != kind:  # its name follows from what is simulated, so that equal ones stay equal
-            name_parts = [kind.name[:70], f"{result.workload.rate_req_per_s:.4g} req/s"]
+        result = with_overrides(base, overrides)
+        if result != base:  # its name follows from what is simulated, so that equal ones stay equal
+            name_parts = [base.name[:70], f"{result.workload.rate_req_per_s:.4g} req/s"]
             if (begin_s, end_s) != (0.0, traffic.horizon_s):
                 name_parts.append(f"{begin_s:g} to {end_s:g} s")
             elif result.workload.profile.pieces:
                 name_parts.append("a share that changes")
-            name = " · ".join([*name_parts, *[f"seed {result.seed}"] * (result.seed != kind.seed)])
+            name = " · ".join([*name_parts, *[f"seed {result.seed}"] * (result.seed != base.seed)])
             result = result.model_copy(update={"name": name})
-        return Life(u, begin_s, end_s, result)
+        return Span(u, begin_s, end_s, result)
 
     def _workload_fields(self, u: int, begin_s: float, end_s: float) -> dict[str, Any]:
         """Fields of `workload` of unit u in a span that differ from the whole fleet's."""
         layout, workload = self.layout, self.layout.traffic.workload
         region_indices = np.flatnonzero(layout.whole[:, u] + layout.share[:, :, u].sum(axis=0))
-        one_clock = len({layout.regions[region] for region in region_indices}) == 1
-        scaled = (
-            self._scaled_profile(u, int(region_indices[0]), begin_s, end_s) if one_clock else None
+        same_clock = len({layout.regions[region] for region in region_indices}) == 1
+        scaled_profile = (
+            self._scaled_profile(u, int(region_indices[0]), begin_s, end_s) if same_clock else None
         )
-        mean_rate, profile = scaled or self._table_profile(u, begin_s, end_s)
+        mean_per_s, profile = scaled_profile or self._table_profile(u, begin_s, end_s)
         drawn_share = float(layout.region_rate @ layout.whole[:, u]) / workload.rate_req_per_s
         taken_share = 1.0
         if self.fleet.router == "round_robin":
             taken_share = float(layout.whole[region_indices[0], u])
             drawn_share /= taken_share
-        stream = _thinned_stream(workload.arrivals, workload.cv, drawn_share, taken_share)
-        return {"rate_req_per_s": mean_rate, "profile": profile} | stream
+        stream_fields = _thinned_stream(workload.arrivals, workload.cv, drawn_share, taken_share)
+        return {"rate_req_per_s": mean_per_s, "profile": profile} | stream_fields
 
     def _scaled_profile(
         self, u: int, region: int, begin_s: float, end_s: float
     ) -> tuple[float, dict[str, Any]] | None:
-        """(mean req/s, profile) if one region's profile can be cut to the span; otherwise None."""
+        """(mean req/s, profile) of unit u, cut out of one region's profile; or None."""
         layout, workload = self.layout, self.layout.regions[region]
         profile, is_whole = workload.profile, (begin_s, end_s) == (0.0, layout.traffic.horizon_s)
         if profile.pieces or not (is_whole or profile.shape in (*DAILY, "constant")):
             return None
-        mean_rate = float(layout.region_rate @ layout.whole[:, u])
+        mean_per_s = float(layout.region_rate @ layout.whole[:, u])
         edges_s = self._load_edges(u, begin_s, end_s, ())
         middle_s = 0.5 * (edges_s[1:] + edges_s[:-1])
         restarts = self._restarts_per_s(u, middle_s)
-        load = mean_rate * rate_factor_at(workload, middle_s, layout.traffic.horizon_s, self.facts)
+        load = mean_per_s * rate_factor_at(workload, middle_s, layout.traffic.horizon_s, self.facts)
         if (restarts[load <= 0.0] > 0.0).any():
             return None
-        factors = layout.share[layout.span_at(middle_s), :, u] @ layout.region_rate / mean_rate
+        factors = layout.share[layout.span_at(middle_s), :, u] @ layout.region_rate / mean_per_s
         factors = factors + np.divide(restarts, load, out=np.zeros_like(restarts), where=load > 0.0)
         profile_fields = shifted(profile, begin_s / profile.period_s).model_dump(mode="json")
-        return mean_rate, profile_fields | {
+        return mean_per_s, profile_fields | {
             "pieces": _piece_rows(edges_s - begin_s, {"rate": factors})
         }
 
     def _table_profile(self, u: int, begin_s: float, end_s: float) -> tuple[float, dict[str, Any]]:
-        """(mean req/s, profile) as a table: of several regions, or of a part of a profile."""
-        layout, p = self.layout, self.layout.traffic.workload.profile
-        own_edges = {p.at_s, p.at_s + p.lasts_s, *(piece.at_s for piece in p.pieces)}
-        edges_s = self._load_edges(u, begin_s, end_s, {*self._minutes(begin_s, end_s), *own_edges})
+        """(mean req/s, profile as a table) of unit u: of several regions or part of a profile."""
+        layout, profile = self.layout, self.layout.traffic.workload.profile
+        changes_s = {
+            profile.at_s,
+            profile.at_s + profile.lasts_s,
+            *(piece.at_s for piece in profile.pieces),
+        }
+        edges_s = self._load_edges(u, begin_s, end_s, {*self._minutes(begin_s, end_s), *changes_s})
         middle_s = 0.5 * (edges_s[1:] + edges_s[:-1])
-        shares = layout.share[layout.span_at(middle_s), :, u]
-        by_region = layout.req_per_s_by_region(middle_s, self.facts).T * shares
-        load_per_s = by_region.sum(axis=1) + self._restarts_per_s(u, middle_s)
-        mean_rate = float((load_per_s * np.diff(edges_s)).sum() / (end_s - begin_s))
-        factors = {"rate": load_per_s / max(mean_rate, 1e-9)}
+        unit_shares = layout.share[layout.span_at(middle_s), :, u]
+        region_per_s = layout.req_per_s_by_region(middle_s, self.facts).T * unit_shares
+        load_per_s = region_per_s.sum(axis=1) + self._restarts_per_s(u, middle_s)
+        mean_per_s = float((load_per_s * np.diff(edges_s)).sum() / (end_s - begin_s))
+        factors = {"rate": load_per_s / max(mean_per_s, 1e-9)}
         for side in ("input", "output"):
             lengths = [
                 length_factor_at(traffic, middle_s, side, self.facts) for traffic in layout.regions
             ]
-            weights = by_region + 1e-12  # where nothing comes, lengths are any
+            weights = region_per_s + 1e-12  # where nothing comes, lengths are any
             factors[side] = (weights * np.stack(lengths, axis=1)).sum(axis=1) / weights.sum(axis=1)
         profile_fields = Profile().model_dump(mode="json")
-        return mean_rate, profile_fields | {"pieces": _piece_rows(edges_s - begin_s, factors)}
+        return mean_per_s, profile_fields | {"pieces": _piece_rows(edges_s - begin_s, factors)}
 
     def _load_edges(
         self, u: int, begin_s: float, end_s: float, more: Iterable[float]
     ) -> np.ndarray:
-        """Times f8[n] (s) in a span at which unit u's load may change, ends too; more: further."""
+        """Times f8[n] (s) from begin to end at which unit u's load may change; more: further."""
         inner_s = {*self.layout.edges.tolist(), *more}
         for burst in self.layout.bursts:
             if burst.rate[u]:
@@ -394,7 +398,7 @@ class _Maker:
         return np.array([begin_s, *sorted(t for t in inner_s if begin_s < t < end_s), end_s])
 
     def _minutes(self, begin_s: float, end_s: float) -> list[float]:
-        """Minutes of the day, or of a run without one, from `begin_s` to `end_s`, in seconds."""
+        """Times (s) in a span of full minutes of the traffic's day, or of 1,440ths of the run."""
         traffic = self.layout.traffic
         profile = traffic.workload.profile
         minute_s = (profile.period_s if profile.shape in DAILY else traffic.horizon_s) / MINUTES
@@ -409,7 +413,7 @@ class _Maker:
 
 
 def _piece_rows(edges: np.ndarray, factors: dict[str, np.ndarray]) -> list[dict[str, float]]:
-    """Rows of `workload.profile.pieces`, one for each change of a factor. edges: f8[n + 1] s."""
+    """Rows of `workload.profile.pieces`, one a change; edges: f8[n + 1] s; factors: f8[n] each."""
     rows, row_before = list[dict[str, float]](), dict.fromkeys(factors, 1.0)
     for k, at_s in enumerate(edges[:-1].tolist()):
         row_now = {name: float(values[k]) for name, values in factors.items()}
@@ -419,16 +423,15 @@ def _piece_rows(edges: np.ndarray, factors: dict[str, np.ndarray]) -> list[dict[
     return rows
 
 
-def _thinned_stream(arrivals: str, cv: float, part: float, turn: float) -> dict[str, Any]:
-    """Fields `arrivals` and `cv` of a stream of which the share `part` is drawn at random, and of
-    that every 1/turn-th request taken; {} where they stay. cv: coefficient of variation of the
-    gaps.
+def _thinned_stream(arrivals: str, cv: float, drawn: float, taken: float) -> dict[str, Any]:
+    """Fields `arrivals` and `cv` of a stream of which the share `drawn` is drawn at random, and of
+    that every 1/taken-th request taken; {} where they stay. cv: coefficient of variation of gaps.
 
     >>> _thinned_stream("poisson", 1.0, 0.01, 1.0), _thinned_stream("poisson", 1.0, 1.0, 0.25)
     ({}, {'arrivals': 'gamma', 'cv': 0.5})"""
     cv2 = {"poisson": 1.0, "uniform": 0.0}.get(arrivals, cv * cv)
-    thinned_cv2 = (1.0 + part * (cv2 - 1.0)) * turn
-    if thinned_cv2 == cv2 or (cv2 == 0.0 and part == 1.0):
+    thinned_cv2 = (1.0 + drawn * (cv2 - 1.0)) * taken
+    if thinned_cv2 == cv2 or (cv2 == 0.0 and drawn == 1.0):
         return {}
     cv_field = field_info("workload.cv")
     assert cv_field is not None and cv_field.low is not None

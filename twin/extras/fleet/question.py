@@ -123,50 +123,52 @@ class Fleet(Section):
         return sum(kind.count for kind in self.kinds)
 
 
-def _disagreements(f: Fleet) -> list[str]:
+def _disagreements(fleet: Fleet) -> list[str]:
     """Sentences about rows that are each within bounds but contradict each other."""
-    kinds, regions = {k.name: k for k in f.kinds}, {region.name for region in f.regions}
-    is_by_tenant = f.router == "hash" and f.sticky == "tenant"
-    problems = [] if f.kinds else ["kinds is empty: a fleet needs a kind of supernodes"]
-    if f.supernodes > SUPERNODES_MAX:
-        problems.append(f"kinds have {f.supernodes:,} supernodes: at most {SUPERNODES_MAX:,}")
-    if len(kinds) < len(f.kinds) or len(regions) < len(f.regions):
-        problems.append("two kinds or two regions have one name: give each its own")
-    problems += [
+    kinds, regions = {k.name: k for k in fleet.kinds}, {region.name for region in fleet.regions}
+    is_by_tenant = fleet.router == "hash" and fleet.sticky == "tenant"
+    sentences = [] if fleet.kinds else ["kinds is empty: a fleet needs a kind of supernodes"]
+    if fleet.supernodes > SUPERNODES_MAX:
+        sentences.append(f"kinds have {fleet.supernodes:,} supernodes: at most {SUPERNODES_MAX:,}")
+    if len(kinds) < len(fleet.kinds) or len(regions) < len(fleet.regions):
+        sentences.append("two kinds or two regions have one name: give each its own")
+    sentences += [
         f"kinds.{i}.region = {k.region!r} is no region: take one of {', '.join(sorted(regions))}"
         if regions else f"kinds.{i}.region = {k.region!r}, but the fleet has no regions: add it"
-        for i, k in enumerate(f.kinds) if k.region and k.region not in regions
+        for i, k in enumerate(fleet.kinds) if k.region and k.region not in regions
     ]  # fmt: skip
-    served_regions = {k.region for k in f.kinds}
-    problems += [
+    served_regions = {k.region for k in fleet.kinds}
+    sentences += [
         f"regions.{i}: no kind takes the traffic of {region.name}: give one that region, or none"
-        for i, region in enumerate(f.regions) if not served_regions & {region.name, ""}
+        for i, region in enumerate(fleet.regions) if not served_regions & {region.name, ""}
     ]  # fmt: skip
-    if f.router == "round_robin" and any(k.weight != 1.0 for k in f.kinds):
-        problems.append("router = round_robin has no weights: take weighted, or weights of 1")
-    if f.lost and is_by_tenant:
-        problems.append("sticky = tenant needs no lost supernodes: a run's tenants cannot change")
-    regions_apart = {region.name for region in f.regions} if len(f.regions) > 1 else set()
-    if regions_apart and "" in served_regions and (f.router == "round_robin" or is_by_tenant):
-        routing_text = "router = round_robin" if f.router == "round_robin" else "sticky = tenant"
-        problems.append(
+    if fleet.router == "round_robin" and any(k.weight != 1.0 for k in fleet.kinds):
+        sentences.append("router = round_robin has no weights: take weighted, or weights of 1")
+    if fleet.lost and is_by_tenant:
+        sentences.append("sticky = tenant needs no lost supernodes: a run's tenants cannot change")
+    regions_apart = {region.name for region in fleet.regions} if len(fleet.regions) > 1 else set()
+    if regions_apart and "" in served_regions and (fleet.router == "round_robin" or is_by_tenant):
+        routing_text = (
+            "router = round_robin" if fleet.router == "round_robin" else "sticky = tenant"
+        )
+        sentences.append(
             f"{routing_text} needs supernodes of one region each: name the region of each kind"
         )
-    for i, row in enumerate(f.lost):
+    for i, row in enumerate(fleet.lost):
         if row.kind not in kinds:
-            problems.append(f"lost.{i}.kind = {row.kind!r} is no kind: {', '.join(kinds)} are")
+            sentences.append(f"lost.{i}.kind = {row.kind!r} is no kind: {', '.join(kinds)} are")
         elif row.number >= kinds[row.kind].count:
-            problems.append(
+            sentences.append(
                 f"lost.{i}.number = {row.number} is beyond the {kinds[row.kind].count} of "
                 f"{row.kind}: they count from 0"
             )
         if row.to_s and row.to_s <= row.from_s:
-            problems.append(f"lost.{i}.to_s = {row.to_s:g} s must be after {row.from_s:g} s, or 0")
-    for i, row in enumerate(f.lost):
-        other_losses = [o for o in f.lost[:i] if (o.kind, o.number) == (row.kind, row.number)]
+            sentences.append(f"lost.{i}.to_s = {row.to_s:g} s must be after {row.from_s:g} s, or 0")
+    for i, row in enumerate(fleet.lost):
+        other_losses = [o for o in fleet.lost[:i] if (o.kind, o.number) == (row.kind, row.number)]
         if any(not o.to_s or o.to_s >= row.from_s for o in other_losses):
-            problems += [f"lost.{i}: {row.kind} {row.number} is lost already at {row.from_s:g} s"]
-    return problems
+            sentences += [f"lost.{i}: {row.kind} {row.number} is lost already at {row.from_s:g} s"]
+    return sentences
 
 
 def field_table(_rows: object, table: Callable[[list[dict[str, Any]]], str]) -> str:
@@ -208,7 +210,7 @@ def fleet_to_toml(fleet: Fleet) -> str:
 
 
 def load_fleet(path: Path) -> tuple[Fleet, Named]:
-    """The fleet of a file, and a finder of presets and files next to it. Raises FleetError."""
+    """(fleet of a file, finder of presets and of files next to it by name). Raises FleetError."""
 
     def scenario_of(name: str) -> Scenario:
         """The scenario of a preset's key or of a file next to the fleet's."""

@@ -70,76 +70,76 @@ class Worker:
     @property
     def graph_sizes(self) -> list[int]:
         """Token counts of passes with captured graphs: up to the largest batch, 16 sizes."""
-        tokens, requests = 1 + self.drafts, self.batch
-        return sorted({tokens * max(1, round(requests * k / 16)) for k in range(1, 17)})
+        request_tokens, requests = 1 + self.drafts, self.batch
+        return sorted({request_tokens * max(1, round(requests * k / 16)) for k in range(1, 17)})
 
 
-def workers(s: Scenario, facts: Facts) -> list[Worker]:
+def instance_kinds(s: Scenario, facts: Facts) -> list[Worker]:
     """Kinds of instances of a deployment. Raises LaunchError if ranks do not fill nodes."""
-    experts = "experts" in load_shape(facts, s.deployment.model).stages
+    has_experts = "experts" in load_shape(facts, s.deployment.model).stages
     pools = pools_by_role(s).values()
-    return [_worker(s, pool, load_chip(facts, pool.chip).dies_per_npu, experts) for pool in pools]
+    return [_worker(s, p, load_chip(facts, p.chip).dies_per_npu, has_experts) for p in pools]
 
 
-def _worker(s: Scenario, pool: Pool, dies: int, experts: bool) -> Worker:
+def _worker(s: Scenario, pool: Pool, dies: int, has_experts: bool) -> Worker:
     """Launch sizes of one pool's engine: ranks, nodes, degrees of parallelism; dies: of an NPU;
-    experts: whether the model has routed ones. Raises LaunchError."""
-    deployment, ranks, per_node = s.deployment, pool.npus * dies, s.supernode.npus_per_node * dies
-    if ranks > per_node and ranks % per_node:
+    has_experts: whether the model has routed ones. Raises LaunchError."""
+    deployment, ranks, node_ranks = s.deployment, pool.npus * dies, s.supernode.npus_per_node * dies
+    if ranks > node_ranks and ranks % node_ranks:
         raise LaunchError(
             f"a {pool.role} instance of {numbered(pool.npus, 'NPU')} does not fill nodes of "
             f"{s.supernode.npus_per_node}: engines start the same number of ranks on every node, "
             f"take a multiple of {numbered(s.supernode.npus_per_node, 'NPU')}"
         )
-    tp, drafts = pool.own.tp_dies * pool.prompt_ranks, deployment.decode.mtp_draft_tokens
+    tp_dies, draft_tokens = pool.own.tp_dies * pool.prompt_ranks, deployment.decode.mtp_draft_tokens
     context_dies = pool.own.cp_dies
     prefill_cp, decode_cp = (context_dies, 1) if pool.role == "prefill" else (1, context_dies)
-    sequences = max(1, round(deployment.decode.batch_per_npu / dies * tp))
-    tokens = sequences * (1 + drafts)
+    sequences = max(1, round(deployment.decode.batch_per_npu / dies * tp_dies))
+    tokens = sequences * (1 + draft_tokens)
     if pool.role == "prefill":
         tokens = deployment.prefill.chunk_tokens or round(
-            deployment.prefill.tokens_per_npu / dies * tp * prefill_cp * pool.own.pp_stages
+            deployment.prefill.tokens_per_npu / dies * tp_dies * prefill_cp * pool.own.pp_stages
         )
         sequences = max(1, round(tokens / max(s.workload.input_tokens, 1)))
     elif pool.role == "colocated":
-        tokens += round(deployment.colocated.chunk_tokens_per_npu / dies * tp)
+        tokens += round(deployment.colocated.chunk_tokens_per_npu / dies * tp_dies)
     if pool.role != "prefill":
         sequences *= pool.own.pp_stages  # of which a pass has a part
-    if ranks // pool.own.pp_stages % (tp * prefill_cp):
+    if ranks // pool.own.pp_stages % (tp_dies * prefill_cp):
         raise LaunchError(
-            f"{numbered(tp * prefill_cp, 'die')} that share a prompt do not divide the {ranks} of "
-            f"a {pool.role} instance: take {math.gcd(tp * prefill_cp, ranks)}"
+            f"{numbered(tp_dies * prefill_cp, 'die')} that share a prompt do not divide the "
+            f"{ranks} of a {pool.role} instance: take {math.gcd(tp_dies * prefill_cp, ranks)}"
         )
-    return Worker(pool.role, pool.instances, ranks, -(-ranks // per_node), tp, sequences, tokens,
-                  drafts, experts, pool.precision.weights, pool.own.experts_tp, pool.own.pp_stages,
-                  prefill_cp, decode_cp)  # fmt: skip
+    return Worker(pool.role, pool.instances, ranks, -(-ranks // node_ranks), tp_dies, sequences,
+                  tokens, draft_tokens, has_experts, pool.precision.weights, pool.own.experts_tp,
+                  pool.own.pp_stages, prefill_cp, decode_cp)  # fmt: skip
 
 
-def rebalances(s: Scenario) -> bool:
+def rebalances_experts(s: Scenario) -> bool:
     """Whether an engine's own balancer places experts anew while it serves."""
     return s.experts.balancing.policy not in ("none", "oracle")
 
 
-def left_out(s: Scenario, has_experts: bool) -> list[str]:
+def settings_left_out(s: Scenario, has_experts: bool) -> list[str]:
     """Sentences on settings of a scenario that launch files lack, with what happens instead."""
-    deployment, roles = s.deployment, pools_by_role(s)
-    colocated = deployment.colocated if "colocated" in roles else None
-    prefill = roles.get("prefill")
-    sentences = {
+    deployment, pool_of = s.deployment, pools_by_role(s)
+    colocated = deployment.colocated if "colocated" in pool_of else None
+    prefill = pool_of.get("prefill")
+    applies_of = {
         "Further models: these files start the first; each other one is a scenario of its own.":
             s.models,
         "Staged prefill (SP-TP-SP): engines start data-parallel attention instead.":
             prefill and prefill.own.attention == "sp_tp_sp",
         "Attention/FFN disaggregation: experts stay with attention.":
-            any(pool.experts for pool in roles.values()),
+            any(pool.experts for pool in pool_of.values()),
         "Prefill on decode's NPUs: each pool is started on NPUs of its own.": sharing_pool(s),
         "Over how many dies experts are split: vLLM splits them over all of an instance.":
-            any(pool.own.experts_tp > 1 for pool in roles.values()),
+            any(pool.own.experts_tp > 1 for pool in pool_of.values()),
         "Attention offload: all attention stays on decode's own dies.": offloaded_share(s),
         "Swap of preempted requests: vLLM-Ascend and SGLang compute them again.":
-            roles.keys() != {"prefill"} and deployment.decode.swap_gb_per_die,
+            pool_of.keys() != {"prefill"} and deployment.decode.swap_gb_per_die,
         "KV in host memory: for models with an indexer SGLang's --enable-hisparse; dies hold all "
-        "KV here.": any(pool.own.in_host.share for pool in roles.values()),
+        "KV here.": any(pool.own.in_host.share for pool in pool_of.values()),
         "The memory pool over nodes: each instance has its own prefix cache; a shared store "
         "(Mooncake, HiCache) has a configuration of its own.":
             s.memory_pool.enabled and s.memory_pool.scope != "local",
@@ -158,19 +158,19 @@ def left_out(s: Scenario, has_experts: bool) -> list[str]:
         f"Router {s.router.policy}: proxies have policies of their own.": True,
         f"{numbered(s.experts.redundant, 'redundant expert')}: a placement that stays is a file of "
         "its own (SGLang's --init-expert-location); each expert has one copy here.":
-            has_experts and s.experts.redundant and not rebalances(s),
+            has_experts and s.experts.redundant and not rebalances_experts(s),
         "The interval of rebalancing: engines count iterations, not seconds.":
-            rebalances(s),
+            rebalances_experts(s),
         "The controller of instances: counts are those at the start.":
             s.elastic.controller != "fixed",
         "Admission and tenants: a gateway in front has to do this.":
             s.admission != Admission() or s.tenants,
     }  # fmt: skip
-    return [sentence for sentence, applies in sentences.items() if applies]
+    return [sentence for sentence, applies in applies_of.items() if applies]
 
 
 def start_check(s: Scenario, facts: Facts, kinds: list[Worker], engine: str) -> list[str]:
-    """Sentences on a die's memory by pool, captured graphs and ports. Raises ValueError."""
+    """Sentences on a die's memory and captured graphs by pool, and on ports. Raises ValueError."""
     costs, notes = assemble(s, facts).costs, []
     for worker in kinds:
         memory = getattr(costs, f"{worker.role}_role").memory
@@ -180,27 +180,27 @@ def start_check(s: Scenario, facts: Facts, kinds: list[Worker], engine: str) -> 
             f"{memory.reserve / 1e9:.1f} GB, left for KV {memory.kv / 1e9:.1f} GB of "
             f"{memory.hbm / 1e9:.0f} GB."
         )
-        experts = load_shape(facts, s.deployment.model).routed_experts
-        experts += s.experts.redundant if rebalances(s) else 0
-        places = worker.ranks // worker.stages // worker.experts_tp
-        if engine != "vllm-ascend" and worker.experts and experts % places:
+        all_experts = load_shape(facts, s.deployment.model).routed_experts
+        all_experts += s.experts.redundant if rebalances_experts(s) else 0
+        expert_ranks = worker.ranks // worker.stages // worker.experts_tp
+        if engine != "vllm-ascend" and worker.experts and all_experts % expert_ranks:
             notes.append(
-                f"{worker.role}: {experts} experts are not the same number on each of "
-                f"{numbered(places, 'rank')}, which SGLang refuses: take a number of ranks that "
-                f"divides {experts}."
+                f"{worker.role}: {all_experts} experts are not the same number on each of "
+                f"{numbered(expert_ranks, 'rank')}, which SGLang refuses: take a number of ranks "
+                f"that divides {all_experts}."
             )
         if worker.role != "prefill":
-            too_many_rows = worker.pass_tokens > CAPTURED
+            exceeds_captured = worker.pass_tokens > CAPTURED
             notes.append(
                 f"{worker.role}: graphs are captured up to {worker.graph_sizes[-1]} tokens, the "
                 f"whole batch of a rank; " + (
                     f"an engine left alone captures {CAPTURED} and runs larger batches eagerly."
-                    if too_many_rows else "one request more falls back to eager launches."
+                    if exceeds_captured else "one request more falls back to eager launches."
                 )
             )  # fmt: skip
-    ports = max(-(-worker.data_parallel // worker.nodes) for worker in kinds)
-    notes.append(f"Ports of a node: {FIRST_PORT} to {FIRST_PORT + ports - 1}, {RPC_PORT}, and from "
-                f"{KV_PORT} on one a rank for KV.")  # fmt: skip
+    node_ports = max(-(-worker.data_parallel // worker.nodes) for worker in kinds)
+    notes.append(f"Ports of a node: {FIRST_PORT} to {FIRST_PORT + node_ports - 1}, {RPC_PORT}, and "
+                f"from {KV_PORT} on one a rank for KV.")  # fmt: skip
     return notes
 
 
@@ -220,17 +220,17 @@ set -euo pipefail
 
 def command_words(options: Mapping[str, Value]) -> list[str]:
     """Options as words of a command line; those that are False are left out."""
-    option_words: list[str] = []
+    words: list[str] = []
     for flag, value in options.items():
         if value is False:
             continue
-        option_words.append(flag)
+        words.append(flag)
         if value is not True:
-            option_words.append(json.dumps(value) if isinstance(value, dict | list) else str(value))
-    return option_words
+            words.append(json.dumps(value) if isinstance(value, dict | list) else str(value))
+    return words
 
 
-def _script(worker: Worker, command: str, options: Mapping[str, Value]) -> str:
+def _launch_script(worker: Worker, command: str, options: Mapping[str, Value]) -> str:
     """A script of a command, an option per line; words with $ are expanded, others quoted."""
 
     def quoted(word: str) -> str:
@@ -241,21 +241,21 @@ def _script(worker: Worker, command: str, options: Mapping[str, Value]) -> str:
             return f'"{word}"'
         return shlex.quote(word).replace("@INSTANCE@", "'\"$INSTANCE\"'")
 
-    text = HEAD.format(role=worker.role, last=worker.nodes - 1, instances=worker.instances - 1)
+    head = HEAD.format(role=worker.role, last=worker.nodes - 1, instances=worker.instances - 1)
     lines = (" ".join(map(quoted, command_words({flag: value}))) for flag, value in options.items())
-    return text + " \\\n  ".join([command, *filter(None, lines)]) + "\n"
+    return head + " \\\n  ".join([command, *filter(None, lines)]) + "\n"
 
 
-def vllm_ascend(s: Scenario, kinds: list[Worker], _family: str) -> dict[str, str]:
+def vllm_scripts(s: Scenario, kinds: list[Worker], _family: str) -> dict[str, str]:
     """Scripts by file name: for each pool `vllm serve` on every node of an instance."""
-    files, is_balancing = {}, rebalances(s)
+    script_of, is_balancing = {}, rebalances_experts(s)
     has_cache = s.memory_pool.enabled or s.memory_pool.in_hbm
-    sizes = {w.role: {"dp_size": w.data_parallel, "tp_size": w.tensor_parallel} for w in kinds}
+    degrees = {w.role: {"dp_size": w.data_parallel, "tp_size": w.tensor_parallel} for w in kinds}
     for w in kinds:
         if w.data_parallel % w.nodes:
-            rank_text = numbered(w.ranks // w.data_parallel, "die")
+            rank_dies = numbered(w.ranks // w.data_parallel, "die")
             raise LaunchError(
-                f"{w.role}: {numbered(w.data_parallel, 'data-parallel rank')} of {rank_text} do "
+                f"{w.role}: {numbered(w.data_parallel, 'data-parallel rank')} of {rank_dies} do "
                 f"not lie evenly on {numbered(w.nodes, 'node')}, as these scripts start them: take "
                 "sglang"
             )
@@ -289,20 +289,21 @@ def vllm_ascend(s: Scenario, kinds: list[Worker], _family: str) -> dict[str, str
             "--kv-transfer-config": len(kinds) > 1 and {  # KV goes from one pool to the other
                 "kv_connector": "MooncakeConnectorV1", "kv_port": str(KV_PORT),
                 "kv_role": "kv_producer" if w.role == "prefill" else "kv_consumer",
-                "engine_id": "@INSTANCE@", "kv_connector_extra_config": sizes,
+                "engine_id": "@INSTANCE@", "kv_connector_extra_config": degrees,
             },
         }  # fmt: skip
-        files[f"{w.role}.sh"] = _script(w, f'vllm serve "{MODEL}"', options)
-    return files
+        script_of[f"{w.role}.sh"] = _launch_script(w, f'vllm serve "{MODEL}"', options)
+    return script_of
 
 
 def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> dict[str, Value]:
-    """Options of `sglang.launch_server` on one node of an instance; family: of the chip, "ascend"
-    or "nvidia"; disaggregated: prefill and decode are apart."""
-    is_ascend, prefill, d = family == "ascend", w.role == "prefill", s.deployment
-    size, is_colocated = w.ranks // w.stages, w.role == "colocated"
-    gathered = w.experts_tp > 1 or not (is_ascend or d.communication.fused)  # tokens on all ranks
-    is_balancing = w.experts and rebalances(s)
+    """Options of `sglang.launch_server` on one node of an instance `w`; family: of chips, "ascend"
+    or "nvidia"; disaggregated: whether prefill and decode are apart."""
+    is_ascend, is_prefill, deployment = family == "ascend", w.role == "prefill", s.deployment
+    stage_ranks, is_colocated = w.ranks // w.stages, w.role == "colocated"
+    mixed = deployment.colocated
+    gathers_tokens = w.experts_tp > 1 or not (is_ascend or deployment.communication.fused)
+    is_balancing = w.experts and rebalances_experts(s)
     return {
         "--model-path": MODEL, "--served-model-name": SERVED, "--trust-remote-code": True,
         "--host": "0.0.0.0",  # noqa: S104 - the router has to reach it
@@ -313,33 +314,33 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
         "--max-running-requests": w.sequences * w.data_parallel,
         "--chunked-prefill-size": w.role != "decode" and w.tokens * w.data_parallel,
         "--disable-radix-cache": not (s.memory_pool.enabled or s.memory_pool.in_hbm),
-        "--enable-two-batch-overlap": w.experts and d.prefill.microbatch and prefill,
+        "--enable-two-batch-overlap": w.experts and deployment.prefill.microbatch and is_prefill,
         # Without experts: whole copies of the model, each over so many dies.
-        "--tp-size": size if w.experts else w.tensor_parallel * w.prefill_cp,
-        "--ep-size": w.experts and size // w.experts_tp,
+        "--tp-size": stage_ranks if w.experts else w.tensor_parallel * w.prefill_cp,
+        "--ep-size": w.experts and stage_ranks // w.experts_tp,
         "--enable-dp-attention": w.experts and w.data_parallel > 1,
-        "--moe-a2a-backend": w.experts and not gathered and "deepep",
+        "--moe-a2a-backend": w.experts and not gathers_tokens and "deepep",
         "--deepep-mode":
-            w.experts and not gathered and ("normal" if prefill else "low_latency"),
+            w.experts and not gathers_tokens and ("normal" if is_prefill else "low_latency"),
         "--pp-size": w.stages > 1 and w.stages,
-        "--enable-dynamic-chunking": prefill and d.prefill.chunk_evening > 0.0,
+        "--enable-dynamic-chunking": is_prefill and deployment.prefill.chunk_evening > 0.0,
         "--dcp-size": w.decode_cp > 1 and w.decode_cp,
         "--enable-prefill-cp": w.prefill_cp > 1,
         "--attn-cp-size": w.prefill_cp > 1 and w.prefill_cp,
         "--attention-backend": is_ascend and "ascend",
         "--quantization": is_ascend and w.weights in ("int8", "w4a8") and "modelslim",
-        "--disable-cuda-graph": prefill, "--cuda-graph-max-bs": not prefill and w.batch,
-        "--speculative-algorithm": w.drafts > 0 and ALGORITHMS[d.decode.drafter],
+        "--disable-cuda-graph": is_prefill, "--cuda-graph-max-bs": not is_prefill and w.batch,
+        "--speculative-algorithm": w.drafts > 0 and ALGORITHMS[deployment.decode.drafter],
         "--speculative-num-steps": w.drafts > 0 and w.drafts,
         "--speculative-eagle-topk": w.drafts > 0 and 1,
         "--speculative-num-draft-tokens": w.drafts > 0 and 1 + w.drafts,
         "--enable-eplb": is_balancing,
         "--ep-num-redundant-experts": is_balancing and s.experts.redundant,
-        "--enable-prefill-delayer": is_colocated and d.colocated.prompt_delay > 0,
+        "--enable-prefill-delayer": is_colocated and mixed.prompt_delay > 0,
         "--prefill-delayer-max-delay-passes":
-            is_colocated and d.colocated.prompt_delay > 0 and d.colocated.prompt_delay,
+            is_colocated and mixed.prompt_delay > 0 and mixed.prompt_delay,
         "--scheduler-recv-interval":
-            is_colocated and d.colocated.receive_every > 1 and d.colocated.receive_every,
+            is_colocated and mixed.receive_every > 1 and mixed.receive_every,
         "--disaggregation-mode": disaggregated and w.role,
         "--disaggregation-bootstrap-port": disaggregated and 30001,
         "--disaggregation-transfer-backend":
@@ -347,16 +348,16 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
     }  # fmt: skip
 
 
-def sglang(s: Scenario, kinds: list[Worker], family: str) -> dict[str, str]:
+def sglang_scripts(s: Scenario, kinds: list[Worker], family: str) -> dict[str, str]:
     """Scripts by file name: for each pool `sglang.launch_server` on every node of an instance."""
     command = "python3 -m sglang.launch_server"
     return {
-        f"{w.role}.sh": _script(w, command, sglang_options(s, w, family, len(kinds) > 1))
+        f"{w.role}.sh": _launch_script(w, command, sglang_options(s, w, family, len(kinds) > 1))
         for w in kinds
     }
 
 
-def dynamo(s: Scenario, kinds: list[Worker], family: str) -> dict[str, str]:
+def dynamo_manifest(s: Scenario, kinds: list[Worker], family: str) -> dict[str, str]:
     """Text by file name: a manifest for `kubectl apply -f`; its operator adds rank and address."""
     own_options = ("--dist-init-addr", "--nnodes", "--node-rank")
     services: dict[str, Any] = {"Frontend": {"componentType": "frontend", "replicas": 1}}
@@ -385,8 +386,8 @@ def dynamo(s: Scenario, kinds: list[Worker], family: str) -> dict[str, str]:
 Write = Callable[[Scenario, list[Worker], str], dict[str, str]]
 # Chip families of each engine, and the function that writes its files.
 ENGINES: dict[str, tuple[tuple[str, ...], Write]] = {
-    "vllm-ascend": (("ascend",), vllm_ascend), "sglang": (("ascend", "nvidia"), sglang),
-    "dynamo": (("nvidia",), dynamo),
+    "vllm-ascend": (("ascend",), vllm_scripts), "sglang": (("ascend", "nvidia"), sglang_scripts),
+    "dynamo": (("nvidia",), dynamo_manifest),
 }  # fmt: skip
 
 
@@ -407,22 +408,22 @@ def launch_files(s: Scenario, facts: Facts, engine: str) -> Launch:
     """Launch files of a deployment for one of ENGINES. Raises LaunchError."""
     if engine not in ENGINES:
         raise LaunchError(f"{engine} is no engine here: take one of {', '.join(ENGINES)}")
-    engine_families, write = ENGINES[engine]
-    families = {family_of(facts, pool.chip): pool.chip for pool in pools_by_role(s).values()}
-    for family, chip in families.items():
+    engine_families, write_files = ENGINES[engine]
+    chip_of = {family_of(facts, pool.chip): pool.chip for pool in pools_by_role(s).values()}
+    for family, chip in chip_of.items():
         if family not in engine_families:
             engines = [name for name, (runs_on, _) in ENGINES.items() if family in runs_on]
             raise LaunchError(f"{engine} does not run on {chip}: take {' or '.join(engines)}")
-    if len(families) > 1:
+    if len(chip_of) > 1:
         raise LaunchError(
-            f"launch files are for chips of one family, not for {' and '.join(families.values())}: "
+            f"launch files are for chips of one family, not for {' and '.join(chip_of.values())}: "
             "write those of each pool alone, first with deployment.mode = prefill_only, then with "
             "deployment.mode = decode_only"
         )
-    worker_kinds = workers(s, facts)
-    sentences = left_out(s, any(worker.experts for worker in worker_kinds))
-    checks = start_check(s, facts, worker_kinds, engine)
-    return Launch(write(s, worker_kinds, family), sentences, checks)
+    kinds = instance_kinds(s, facts)
+    left_out = settings_left_out(s, any(worker.experts for worker in kinds))
+    checks = start_check(s, facts, kinds, engine)
+    return Launch(write_files(s, kinds, family), left_out, checks)
 
 
 def launch(
@@ -435,17 +436,17 @@ def launch(
 ) -> None:  # fmt: skip
     """Launch files of a deployment for an engine, what they leave out, and a start check."""
     question, _ = scenario_and_trace(scenario, settings or [])
-    files = launch_files(question, load_facts(), engine)
+    output = launch_files(question, load_facts(), engine)
     if folder is not None:
         if not folder.is_dir():
             raise typer.BadParameter(f"{folder} is no folder to write to")
-        for name, text in files.files.items():
+        for name, text in output.files.items():
             write_text(folder / name, text)
-    end_with_json(asdict(files), as_json)
-    for name, text in files.files.items():
+    end_with_json(asdict(output), as_json)
+    for name, text in output.files.items():
         out.print(escape(f"wrote {folder / name}" if folder else f"# {name}\n{text}"),
                   soft_wrap=True, highlight=False)  # fmt: skip
-    for title, sentences in (("Not expressed", files.left_out), ("Start check", files.checks)):
+    for title, sentences in (("Not expressed", output.left_out), ("Start check", output.checks)):
         out.print(title, style="bold")
         for sentence in sentences:
             out.print(escape(f"- {sentence}"), soft_wrap=True, highlight=False)

@@ -19,15 +19,15 @@ def draw_launch_files(draft: Scenario) -> None:
         return
     engine = choose("Engine", ENGINES, "launch-engine")
     try:
-        files = launch_files(draft, session.facts(), engine)
+        launch = launch_files(draft, session.facts(), engine)
     except (ValueError, FactError) as refusal:
         st.warning(plain(str(refusal)))
         return
-    for name, text in files.files.items():
+    for name, text in launch.files.items():
         st.caption(name)
         st.code(text, "json" if name.endswith(".json") else "bash", wrap_lines=True, height=320)
-    download("All files", partial(tar_bytes, files), f"launch-{engine}.tar", "launch-download")
-    for title, sentences in (("Start check", files.checks), ("Not expressed", files.left_out)):
+    download("All files", partial(tar_bytes, launch), f"launch-{engine}.tar", "launch-download")
+    for title, sentences in (("Start check", launch.checks), ("Not expressed", launch.left_out)):
         st.markdown(f"**{title}**")
         st.markdown("\n".join(f"- {plain(sentence)}" for sentence in sentences))
 

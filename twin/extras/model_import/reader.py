@@ -103,32 +103,32 @@ class ImportedModel:
     @property
     def toml(self) -> str:
         """The text of data/models/<name>.toml."""
-        keys = ("value", "unit", "source", "mark", "note")
-        tables = {
-            name: {key: getattr(fact, key) for key in keys if key != "note" or fact.note}
+        fact_keys = ("value", "unit", "source", "mark", "note")
+        table_by_field = {
+            name: {key: getattr(fact, key) for key in fact_keys if key != "note" or fact.note}
             for name, fact in self.figures.items()
         }
-        head = "# Shape of a model, made by `python -m twin import-model`; all sizes are counts."
-        return f"{head}\n\n{tomli_w.dumps(tables)}"
+        comment = "# Shape of a model, made by `python -m twin import-model`; all sizes are counts."
+        return f"{comment}\n\n{tomli_w.dumps(table_by_field)}"
 
 
 def import_model(path: Path, name: str | None = None) -> ImportedModel:
     """The model of a config file, by default named as file or folder. Raises ConfigError."""
     if name is None:
-        stem = path.resolve().parent.name if path.stem == "config" else path.stem
-        name = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:64].strip("-")
+        path_name = path.resolve().parent.name if path.stem == "config" else path.stem
+        name = re.sub(r"[^a-z0-9]+", "-", path_name.lower()).strip("-")[:64].strip("-")
     if not NAME.fullmatch(name):
         raise ConfigError(
             f"--name {name!r} must be lower-case letters, digits and hyphens, like deepseek-r1"
         )
-    text = read_text(path, CONFIG_BYTES_MAX, ConfigError, "config.json of a model")
+    config_text = read_text(path, CONFIG_BYTES_MAX, ConfigError, "config.json of a model")
     try:
-        config = json.loads(text)
+        config = json.loads(config_text)
     except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
         raise ConfigError(f"{path.name} is not valid JSON: {error}") from None
     if not isinstance(config, dict):
         raise ConfigError(f"{path.name} must hold one JSON object, as a model's config.json does")
-    return ImportedModel(name, _Config(config, path.name).figures(name))
+    return ImportedModel(name, _Config(config, path.name).shape_facts(name))
 
 
 def write_model(model: ImportedModel, folder: Path = DATA / "models") -> Path:
@@ -154,93 +154,96 @@ class _Config:
             raise ConfigError(f"{file}: {problem}: it must be one of {', '.join(FAMILIES)}")
         self.family = FAMILIES[self.named]
 
-    def figures(self, title: str) -> dict[str, Fact]:
-        """Facts by field of Shape, as far as the model has them, with places in the config."""
-        self._refuse_other_layers()
-        attention = {"mla": self._mla, "shared_kv": self._compressed_attention}
-        figures = {"title": Fact(title, "", f"name given to {self.file}", "e")}
-        figures["attention"] = self._derived(self.family.attention, f"model_type {self.named}")
-        figures |= attention.get(self.family.attention, self._gqa)()
+    def shape_facts(self, title: str) -> dict[str, Fact]:
+        """Facts of the model by field of Shape, those that its family has. Raises ConfigError."""
+        self._refuse_unsupported()
+        readers = {"mla": self._mla_facts, "shared_kv": self._compressed_attention}
+        facts = {"title": Fact(title, "", f"name given to {self.file}", "e")}
+        facts["attention"] = self._derive(self.family.attention, f"model_type {self.named}")
+        facts |= readers.get(self.family.attention, self._gqa_facts)()
         if self.family.experts:
-            figures |= self._experts()
+            facts |= self._expert_facts()
         keys = {"layers": "num_hidden_layers", "hidden": "hidden_size", "vocabulary": "vocab_size",
                 "max_context": "max_position_embeddings"}  # fmt: skip
-        figures |= {name: self._count(key) for name, key in keys.items()} | {
+        facts |= {name: self._count(key) for name, key in keys.items()} | {
             "mtp_layers": self._count(self.family.drafting, low=0, absent=0),
             "dense_layers": self._dense_layers(),
         }
         if self.family.windows:
-            count = self._layers_of("sliding_attention", figures["layers"].value)
-            window = self._count("sliding_window") if count else self._derived(0, "no such layer")
-            layers_fact = self._derived(count, f"layer_types of {self.file}")
-            figures |= {"window_layers": layers_fact, "window": window}
+            window_layers = self._layers_of_kind("sliding_attention", facts["layers"].value)
+            window = (
+                self._count("sliding_window") if window_layers else self._derive(0, "no such layer")
+            )
+            layers_fact = self._derive(window_layers, f"layer_types of {self.file}")
+            facts |= {"window_layers": layers_fact, "window": window}
         if self.family.linear:
-            figures |= self._linear(figures["layers"].value)
+            facts |= self._linear_facts(facts["layers"].value)
         if self.family.norm_sums:
-            figures["norm_sums"] = self._derived(self.family.norm_sums, f"model_type {self.named}")
-        if figures["dense_layers"].value > figures["layers"].value:
+            facts["norm_sums"] = self._derive(self.family.norm_sums, f"model_type {self.named}")
+        if facts["dense_layers"].value > facts["layers"].value:
             self._fail("first_k_dense_replace", "is more than num_hidden_layers")
-        dense_layers = figures["dense_layers"].value
-        zero = self._derived(0, "no layer is dense")
-        figures["dense_intermediate"] = self._count("intermediate_size") if dense_layers else zero
+        dense_layers = facts["dense_layers"].value
+        no_ffn = self._derive(0, "no layer is dense")
+        facts["dense_intermediate"] = self._count("intermediate_size") if dense_layers else no_ffn
         # The models that are here have every field, each with its unit.
-        units = {name.rpartition(".")[2]: fact.unit for name, fact in load_facts().items()
+        unit_of = {name.rpartition(".")[2]: fact.unit for name, fact in load_facts().items()
                  if name.startswith("models.")}  # fmt: skip
         return {
-            name: replace(figures[name], unit=units[name], note=NOTES.get(name, ""))
+            name: replace(facts[name], unit=unit_of[name], note=NOTES.get(name, ""))
             for name in (field.name for field in fields(Shape))
-            if name in figures
+            if name in facts
         }
 
-    def _mla(self) -> dict[str, Fact]:
-        """Facts of latent attention (MLA), by field of Shape."""
+    def _mla_facts(self) -> dict[str, Fact]:
+        """Facts of multi-head latent attention (MLA), by field of Shape."""
         heads = self._count("num_attention_heads")
         kv_heads = self._count("num_key_value_heads", absent=heads.value)
         if kv_heads.value != heads.value:
             self._fail("num_key_value_heads", f"must equal num_attention_heads, {heads.value}: "
                        "in latent attention every head has keys of its own")  # fmt: skip
-        keys = {"kv_lora": "kv_lora_rank", "nope_dim": "qk_nope_head_dim",
-                "rope_dim": "qk_rope_head_dim", "value_dim": "v_head_dim"}  # fmt: skip
+        config_keys = {"kv_lora": "kv_lora_rank", "nope_dim": "qk_nope_head_dim",
+                       "rope_dim": "qk_rope_head_dim", "value_dim": "v_head_dim"}  # fmt: skip
         if self.table.get("index_topk") is not None:
-            keys |= {"index_heads": "index_n_heads", "index_dim": "index_head_dim",
-                     "index_top_k": "index_topk"}  # fmt: skip
+            config_keys |= {"index_heads": "index_n_heads", "index_dim": "index_head_dim",
+                            "index_top_k": "index_topk"}  # fmt: skip
         return {
             "heads": heads, "kv_heads": kv_heads,
             "q_lora": self._count("q_lora_rank", low=0, absent=0),
-            **{name: self._count(key) for name, key in keys.items()},
+            **{name: self._count(key) for name, key in config_keys.items()},
         }  # fmt: skip
 
     def _compressed_attention(self) -> dict[str, Fact]:
-        """Facts of attention over compressed tokens, one key and value for all heads."""
+        """Facts of attention over compressed tokens, with one key and value for all heads."""
         layers, ratios = self._count("num_hidden_layers").value, self.table.get("compress_ratios")
         ratios = ratios[:layers] if isinstance(ratios, list) and len(ratios) >= layers else []
-        big_ratios = [ratio for ratio in ratios if type(ratio) is not int or ratio > 1]
-        both = sorted({*big_ratios}) if all(type(ratio) is int for ratio in big_ratios) else []
+        used_ratios = [ratio for ratio in ratios if type(ratio) is not int or ratio > 1]
+        both = sorted({*used_ratios}) if all(type(ratio) is int for ratio in used_ratios) else []
         if len(both) != 2:
             self._fail("compress_ratios", f"must give each of the {layers} layers a number, two of "
                        "them above 1, like [0, 4, 128, 4]")  # fmt: skip
         if self._count("num_key_value_heads").value != 1:
             self._fail("num_key_value_heads", "must be 1: all heads share one key and value")
-        head_dim, rope = self._count("head_dim"), self._count("qk_rope_head_dim")
-        if rope.value >= head_dim.value:
+        head_dim, rope_dim = self._count("head_dim"), self._count("qk_rope_head_dim")
+        if rope_dim.value >= head_dim.value:
             self._fail("qk_rope_head_dim", f"must be less than head_dim, {head_dim.value}")
-        derived, source = self._derived, f"compress_ratios of {self.file}"
-        keys = {"heads": "num_attention_heads", "q_lora": "q_lora_rank", "o_groups": "o_groups",
+        derive, source = self._derive, f"compress_ratios of {self.file}"
+        key_of = {"heads": "num_attention_heads", "q_lora": "q_lora_rank", "o_groups": "o_groups",
                  "o_lora": "o_lora_rank", "index_heads": "index_n_heads",
                  "index_dim": "index_head_dim", "index_top_k": "index_topk",
                  "residual_streams": "hc_mult", "window": "sliding_window"}  # fmt: skip
         return {
-            "kv_heads": self._count("num_key_value_heads"), "value_dim": head_dim, "rope_dim": rope,
-            "nope_dim": derived(head_dim.value - rope.value, "head_dim - qk_rope_head_dim"),
-            **{name: self._count(key) for name, key in keys.items()},
-            "select_ratio": derived(both[0], source), "pool_ratio": derived(both[1], source),
-            "select_layers": derived(big_ratios.count(both[0]), source),
-            "pool_layers": derived(big_ratios.count(both[1]), source),
-            "window_layers": derived(layers, "every layer has a window besides"),
+            "kv_heads": self._count("num_key_value_heads"), "value_dim": head_dim,
+            "rope_dim": rope_dim,
+            "nope_dim": derive(head_dim.value - rope_dim.value, "head_dim - qk_rope_head_dim"),
+            **{name: self._count(key) for name, key in key_of.items()},
+            "select_ratio": derive(both[0], source), "pool_ratio": derive(both[1], source),
+            "select_layers": derive(used_ratios.count(both[0]), source),
+            "pool_layers": derive(used_ratios.count(both[1]), source),
+            "window_layers": derive(layers, "every layer has a window besides"),
         }  # fmt: skip
 
-    def _gqa(self) -> dict[str, Fact]:
-        """Facts of grouped-query attention, by field of Shape."""
+    def _gqa_facts(self) -> dict[str, Fact]:
+        """Facts of grouped-query attention (GQA), by field of Shape."""
         heads, hidden = self._count("num_attention_heads"), self._count("hidden_size")
         kv_heads = self._count("num_key_value_heads", absent=heads.value)
         if heads.value % kv_heads.value:
@@ -248,14 +251,14 @@ class _Config:
         if self.table.get("head_dim") is None and hidden.value % heads.value:
             self._fail("head_dim", "is missing, and hidden_size is no multiple of the heads")
         head_dim = self._count("head_dim", absent=hidden.value // heads.value)
-        zero = self._derived(0, f"{self.named} has no latent attention")
+        no_lora = self._derive(0, f"{self.named} has no latent attention")
         return {
-            "heads": heads, "kv_heads": kv_heads, "q_lora": zero, "kv_lora": zero,
+            "heads": heads, "kv_heads": kv_heads, "q_lora": no_lora, "kv_lora": no_lora,
             "nope_dim": head_dim, "value_dim": head_dim,
-            "rope_dim": self._derived(0, "the positional part is within the head's dimension"),
+            "rope_dim": self._derive(0, "the positional part is within the head's dimension"),
         }  # fmt: skip
 
-    def _experts(self) -> dict[str, Fact]:
+    def _expert_facts(self) -> dict[str, Fact]:
         """Facts of routed and shared experts and of the router, by field of Shape."""
         experts_key = self._first_of("n_routed_experts", "num_experts", "num_local_experts")
         top_k_key = self._first_of("num_experts_per_tok", "num_experts_per_token")
@@ -271,16 +274,16 @@ class _Config:
                 self._fail("shared_expert_intermediate_size", f"must be a multiple of {width_key}, "
                            f"{width.value}: shared experts are as wide as routed ones")  # fmt: skip
             source_text = f"shared_expert_intermediate_size / {width_key} of {self.file}"
-            shared_experts = self._derived(shared_width // width.value, source_text)
+            shared_experts = self._derive(shared_width // width.value, source_text)
         return {
             "routed_experts": routed_experts, "top_k": top_k, "expert_intermediate": width,
             "shared_experts": shared_experts, "most_nodes": self._most_nodes(top_k.value),
             "expert_groups": self._count(self._first_of("n_group", "num_expert_group"), absent=1),
-            "router": self._derived(self.family.router, f"model_type {self.named}"),
+            "router": self._derive(self.family.router, f"model_type {self.named}"),
         }  # fmt: skip
 
-    def _layers_of(self, kind: str, layers: int) -> int:
-        """Number of layers of a kind by `layer_types`, if all other layers attend to all tokens."""
+    def _layers_of_kind(self, kind: str, layers: int) -> int:
+        """Number of `layers` of a kind, if all others attend to all tokens. Raises ConfigError."""
         kinds = self.table.get("layer_types")
         allowed = ("full_attention", kind)
         if not isinstance(kinds, list) or len(kinds) != layers or {*map(str, kinds)} - {*allowed}:
@@ -288,47 +291,47 @@ class _Config:
             self._fail("layer_types", f"must name each of the {layers} layers {names_text}")
         return kinds.count(kind)
 
-    def _linear(self, layers: int) -> dict[str, Fact]:
-        """Facts of layers with linear attention, by field of Shape; layers: of all kinds."""
-        table = self.table.get("linear_attn_config")
-        if isinstance(table, dict):  # Kimi-Linear: heads of keys and values alike
-            inner_table = table | {"model_type": self.named}
-            inner = _Config(inner_table, f"linear_attn_config of {self.file}")
-            layer_list = table.get("kda_layers")
+    def _linear_facts(self, layers: int) -> dict[str, Fact]:
+        """Facts of layers with linear attention, by field of Shape; layers: number of all."""
+        linear_config = self.table.get("linear_attn_config")
+        if isinstance(linear_config, dict):  # Kimi-Linear: heads of keys and values alike
+            inner_fields = linear_config | {"model_type": self.named}
+            inner = _Config(inner_fields, f"linear_attn_config of {self.file}")
+            layer_list = linear_config.get("kda_layers")
             if not isinstance(layer_list, list) or not 0 < len(layer_list) < layers:
                 inner._fail("kda_layers", f"must list some of the {layers} layers, not all")
             heads, head_dim = inner._count("num_heads"), inner._count("head_dim")
-            layers_fact = self._derived(len(layer_list), f"kda_layers of {self.file}")
-            facts = [heads, heads, head_dim, head_dim, inner._count("short_conv_kernel_size")]
+            layers_fact = self._derive(len(layer_list), f"kda_layers of {self.file}")
+            size_facts = [heads, heads, head_dim, head_dim, inner._count("short_conv_kernel_size")]
         else:
             if self.table.get("layer_types") is None:
                 layer_count = layers - layers // self._count("full_attention_interval", low=2).value
             else:
-                layer_count = self._layers_of("linear_attention", layers)
-            layers_fact = self._derived(layer_count, f"layers of {self.file}")
-            names = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim",
+                layer_count = self._layers_of_kind("linear_attention", layers)
+            layers_fact = self._derive(layer_count, f"layers of {self.file}")
+            size_names = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim",
                      "conv_kernel_dim")  # fmt: skip
-            facts = [self._count(f"linear_{name}") for name in names]
+            size_facts = [self._count(f"linear_{name}") for name in size_names]
         field_names = ("key_heads", "value_heads", "key_dim", "value_dim", "conv")
         return {
-            "linear": self._derived(self.family.linear, f"model_type {self.named}"),
+            "linear": self._derive(self.family.linear, f"model_type {self.named}"),
             "linear_layers": layers_fact,
-            **{f"linear_{name}": fact for name, fact in zip(field_names, facts, strict=True)},
+            **{f"linear_{name}": fact for name, fact in zip(field_names, size_facts, strict=True)},
         }
 
     def _first_of(self, *names: str) -> str:
-        """The first of these field names that the config has; without any the first name."""
+        """The first of these field names that the config has; if it has none, the first name."""
         return next((name for name in names if self.table.get(name) is not None), names[0])
 
     def _most_nodes(self, top_k: int) -> Fact:
-        """Nodes of a token at most: groups are placed on nodes (arXiv 2412.19437 section 2.1.2)."""
-        groups = self._count(self._first_of("n_group", "num_expert_group"), absent=1).value
-        limit = self._count("topk_group", absent=groups).value
-        if limit > groups:
-            self._fail("topk_group", f"must be at most n_group, {groups}")
-        if limit == groups:
-            return self._derived(top_k, "the router limits no groups: num_experts_per_tok")
-        return self._derived(min(limit, top_k), f"topk_group of {self.file}, a group to a node")
+        """Most nodes of a token's experts: a group is on one node (arXiv 2412.19437, 2.1.2)."""
+        expert_groups = self._count(self._first_of("n_group", "num_expert_group"), absent=1).value
+        limit = self._count("topk_group", absent=expert_groups).value
+        if limit > expert_groups:
+            self._fail("topk_group", f"must be at most n_group, {expert_groups}")
+        if limit == expert_groups:
+            return self._derive(top_k, "the router limits no groups: num_experts_per_tok")
+        return self._derive(min(limit, top_k), f"topk_group of {self.file}, a group to a node")
 
     def _dense_layers(self) -> Fact:
         """Number of layers without routed experts, which come first. Raises ConfigError."""
@@ -341,39 +344,39 @@ class _Config:
             self._fail("mlp_only_layers", "must name the first layers, like [0, 1], or none")
         if self.family.attention == "mla":
             self._fail("first_k_dense_replace", "is missing: it must be a whole number, 0 or more")
-        return self._derived(len(dense_layers), f"mlp_only_layers of {self.file}")
+        return self._derive(len(dense_layers), f"mlp_only_layers of {self.file}")
 
-    def _refuse_other_layers(self) -> None:
-        """Raise ConfigError for layers of several kinds, which a Shape cannot express."""
-        for name in ("moe_layer_freq", "decoder_sparse_step"):
-            if self.table.get(name) not in (None, 1):
-                self._fail(name, "must be 1: every layer after the dense ones has experts")
+    def _refuse_unsupported(self) -> None:
+        """Raise ConfigError for what no Shape can express: mixed layers, tied embeddings."""
+        for field in ("moe_layer_freq", "decoder_sparse_step"):
+            if self.table.get(field) not in (None, 1):
+                self._fail(field, "must be 1: every layer after the dense ones has experts")
         has_mixtral_window = self.named == "mixtral" and self.table.get("sliding_window")
         if self.table.get("use_sliding_window") or has_mixtral_window:
-            name = "use_sliding_window" if "use_sliding_window" in self.table else "sliding_window"
-            self._fail(name, "must be off: attention over part of the context is not modelled")
+            field = "use_sliding_window" if "use_sliding_window" in self.table else "sliding_window"
+            self._fail(field, "must be off: attention over part of the context is not modelled")
         if "gqa" in self.family.attention and self.table.get("index_topk") is not None:
-            why = "must be absent: no indexer of grouped-query attention is known"
-            self._fail("index_topk", why)
+            problem = "must be absent: no indexer of grouped-query attention is known"
+            self._fail("index_topk", problem)
         if not self.family.experts and self.table.get("tie_word_embeddings"):
             self._fail("tie_word_embeddings", "must be false: embedding and LM head count apart")
 
     def _count(self, name: str, low: int = 1, absent: int | None = None) -> Fact:
-        """The fact of a whole number, `absent` where it is missing. Raises ConfigError."""
+        """Fact of a whole number, `low` or more; absent: its default. Raises ConfigError."""
         value = self.table.get(name)
         if value is None and absent is not None:
-            return self._derived(absent, f"{self.file} has no {name}")
+            return self._derive(absent, f"{self.file} has no {name}")
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= SIZE_MAX:
             problem = "is missing" if value is None else f"is {str(value)[:40]!r}"
             self._fail(name, f"{problem}: it must be a whole number, {low} or more")
         return Fact(value, "", f"{name} of {self.file}", "a")
 
-    def _derived(self, value: int | str, source: str) -> Fact:
-        """A fact that follows from the config (mark d)."""
+    def _derive(self, value: int | str, source: str) -> Fact:
+        """A fact that follows from other fields of the config (mark d); source: from which."""
         return Fact(value, "", source, "d")
 
     def _fail(self, name: str, problem: str) -> NoReturn:
-        """Raise ConfigError with the field, its value and what is wrong."""
+        """Raise ConfigError with the field, its value and the problem, as 'must be 1'."""
         value = self.table.get(name)
         value_text = "" if value is None or problem.startswith("is ") else f" = {str(value)[:40]}"
         raise ConfigError(f"{self.file}: {name}{value_text} {problem}")
@@ -387,10 +390,10 @@ def show_model(
 ) -> None:
     """Read a model's config.json and show it as a file of data/models."""
     model = import_model(config, name)
-    path = write_model(model) if write else None
+    written = write_model(model) if write else None
     if as_json:
-        print_json(asdict(model) | {"written": str(path) if path else None})
-    elif path:
-        out.print(escape(f"{path.name} is written: ask for it as deployment.model={model.name}"))
+        print_json(asdict(model) | {"written": str(written) if written else None})
+    elif written:
+        out.print(escape(f"{written.name} is written: ask for it as deployment.model={model.name}"))
     else:
         out.file.write(model.toml)

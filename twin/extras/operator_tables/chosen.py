@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from twin.commands.terminal import AsJson, end_with_json, err, print_rows
-from twin.extras.operator_tables.fits import SPREAD, SUMMED, Fitted, Peaks
-from twin.extras.operator_tables.fits import fit as fit_table
+from twin.extras.operator_tables.fits import SPREAD, SUMMED, Fitted, Peaks, fit_table
 from twin.extras.operator_tables.tables import NoTable, read_tables
 from twin.hardware.chip import load_chip
 from twin.lab.library import load_facts
@@ -85,14 +84,14 @@ def _is_compiled(fit: Fitted) -> bool:
 
 
 def _is_fused(fit: Fitted) -> bool:
-    """Whether a table is of experts to which no all-to-all (DeepEP) dispatches tokens."""
+    """Whether a table is of experts whose tokens no all-to-all (DeepEP) dispatches."""
     return fit.operator == "grouped" and fit.part != SPREAD
 
 
 def _is_good_enough(fit: Fitted) -> bool:
     """Whether a fit has small enough errors, and enough of the peak that binds it, for facts."""
-    peak_share = "bandwidth" if fit.format in PACKED else BINDS.get(fit.operator)
-    is_high_enough = peak_share is None or fit.facts[peak_share] >= FALLBACK
+    peak_name = "bandwidth" if fit.format in PACKED else BINDS.get(fit.operator)
+    is_high_enough = peak_name is None or fit.facts[peak_name] >= FALLBACK
     error_max = SUMS if fit.operator in COLLECTIVES else WORTH
     return fit.operator in ORDER and fit.mean <= error_max and is_high_enough
 
@@ -100,75 +99,74 @@ def _is_good_enough(fit: Fitted) -> bool:
 def _preference(fit: Fitted) -> tuple[object, ...]:
     """Sort key of fits: preferred engine first, kernel of spread experts, newest release, rows."""
     engine, _, release = fit.engine.partition(" ")
-    releases = tuple(-int(number) for number in re.findall(r"\d+", release))
+    newest_first = tuple(-int(number) for number in re.findall(r"\d+", release))
     engine_rank = ENGINES.index(engine) if engine in ENGINES else len(ENGINES)
-    return engine_rank, fit.part != SPREAD, releases, -fit.rows, round(fit.mean, 3), fit.part
+    return engine_rank, fit.part != SPREAD, newest_first, -fit.rows, round(fit.mean, 3), fit.part
 
 
-def library_facts(fits: Iterable[Fitted], source: str, name: str, link: float = 0.0) -> str:
-    """TOML of the operators and exchange inside a node of a kernel library's latest release, as
-    data/chips has them; source: where tables are; link: GB/s of a die inside a node."""
+def library_toml(fits: Iterable[Fitted], source: str, name: str, link: float = 0.0) -> str:
+    """TOML, as data/chips has it, of the latest release of kernel library `name`: operators, and
+    exchange inside a node. source: where tables are; link: GB/s of a die inside a node."""
     fits = list(fits)
-    kernels = [
+    kernel_fits = [
         fit for fit in fits
         if fit.operator not in APART and fit.part != "host" and not _is_fused(fit)
     ]  # fmt: skip
-    tables = [_op_text(fit, source, f"kernels.{name}.latest") for fit in kernels]
+    toml_tables = [_op_toml(fit, source, f"kernels.{name}.latest") for fit in kernel_fits]
     if exchange_lines := _exchange_lines(fits, "inside a node", source, link, "alltoall"):
-        tables.append(f"[kernels.{name}.latest.exchange.inside]\n{exchange_lines}")
-    return "\n\n".join(tables)
+        toml_tables.append(f"[kernels.{name}.latest.exchange.inside]\n{exchange_lines}")
+    return "\n\n".join(toml_tables)
 
 
-def fact_lines(
-    fits: Iterable[Fitted], source: str, links: Mapping[str, float] | None = None
-) -> str:
+def chip_toml(fits: Iterable[Fitted], source: str, links: Mapping[str, float] | None = None) -> str:
     """TOML of a chip's operators and collectives, as data/chips has them; source: where tables are;
     links: GB/s of a die, `inside` a node and `across` nodes."""
     fits = list(fits)
     compiled_formats = {fit.format for fit in fits if fit.operator == "fused_gqa"}
-    tables = [
-        _op_text(fit, source, mla_only=fit.operator == "fused" and fit.format in compiled_formats)
+    toml_tables = [
+        _op_toml(fit, source, mla_only=fit.operator == "fused" and fit.format in compiled_formats)
         for fit in fits if fit.operator not in APART and fit.part != "host"
     ]  # fmt: skip
-    tables += [_host_text(fit, source) for fit in fits if fit.part == "host"]
-    texts = {name: _exchange_lines(fits, network, source, (links or {}).get(name, 0.0))
+    toml_tables += [_host_toml(fit, source) for fit in fits if fit.part == "host"]
+    text_of = {name: _exchange_lines(fits, network, source, (links or {}).get(name, 0.0))
             for network, name in NETWORKS.items()}  # fmt: skip
-    exchanges = [f"[operators.exchange.{name}]\n{text}" for name, text in texts.items() if text]
+    exchanges = [f"[operators.exchange.{name}]\n{text}" for name, text in text_of.items() if text]
     link = (links or {}).get("inside", 0.0)
     for operator in COLLECTIVES:
         if link and (operator_fits := [fit for fit in fits if fit.operator == operator]):
-            exchanges.append(_collective_text(operator_fits, source, link))
-    return "\n\n".join((*tables, *exchanges))
+            exchanges.append(_collective_toml(operator_fits, source, link))
+    return "\n\n".join((*toml_tables, *exchanges))
 
 
-def _host_text(fit: Fitted, source: str) -> str:
-    """TOML of the host's time (us) for a part of a layer that is launched kernel by kernel."""
+def _host_toml(fit: Fitted, source: str) -> str:
+    """TOML of the host's us for a part of a layer launched kernel by kernel; source: of tables."""
     origin = {"source": f"{source}: {fit.name}", "mark": "d"}
     lines = [_toml("host", round(1e6 * fit.facts["host"]), "us", origin),
-            _held_line("held_back", fit, origin)]  # fmt: skip
+            _held_back_line("held_back", fit, origin)]  # fmt: skip
     return "\n".join((f"[operators.eager.{HOSTS[fit.operator]}]", *lines))
 
 
-def _collective_text(tables: list[Fitted], source: str, link: float) -> str:
-    """TOML of collectives inside a node by number of dies: start (us) and share of the link's rate,
-    of small and of large messages; link: GB/s of a die."""
+def _collective_toml(tables: list[Fitted], source: str, link: float) -> str:
+    """TOML of collectives inside a node, a column for each number of dies: start (us) and % of the
+    link's rate, of small and of large messages; source: where tables are; link: GB/s of a die."""
     name, sizes_text = COLLECTIVES[tables[0].operator]
     by_dies = sorted(tables, key=lambda each: int(each.part.split()[0]))
     engines = ", ".join(dict.fromkeys(each.engine for each in by_dies))
-    entry = {"source": f"{source}: {sizes_text}, {engines}", "mark": "d"}
-    rate_entry, error = entry | {"note": f"of {link:g} GB/s"}, max(each.mean for each in by_dies)
-    fits = [each.facts for each in by_dies]
-    starts_us = [round(1e6 * fit["start"], 1) for fit in fits]
-    large_starts_us = [round(1e6 * (fit["start"] + fit["later"]), 1) for fit in fits]
-    rates = [round(1e-7 * fit["rate"] / link, 1) for fit in fits]
-    large_rates = [round(1e-7 * fit["rate"] * (1.0 + fit["gain"]) / link, 1) for fit in fits]
+    origin = {"source": f"{source}: {sizes_text}, {engines}", "mark": "d"}
+    rate_origin, worst = origin | {"note": f"of {link:g} GB/s"}, max(each.mean for each in by_dies)
+    facts_of = [each.facts for each in by_dies]
+    starts_us = [round(1e6 * fit["start"], 1) for fit in facts_of]
+    large_starts_us = [round(1e6 * (fit["start"] + fit["later"]), 1) for fit in facts_of]
+    rate_percents = [round(1e-7 * fit["rate"] / link, 1) for fit in facts_of]
+    large_percents = [round(1e-7 * fit["rate"] * (1.0 + fit["gain"]) / link, 1) for fit in facts_of]
     lines = [
-        _toml("dies", [int(each.part.split()[0]) for each in by_dies], "", entry),
-        _toml("start", starts_us, "us", entry),
-        _toml("rate", rates, "%", rate_entry),
-        _toml("large_start", large_starts_us, "us", entry),
-        _toml("large_rate", large_rates, "%", rate_entry),
-        _toml("held_back", round(100 * error, 1), "%", entry | {"note": "the worst mean of these"}),
+        _toml("dies", [int(each.part.split()[0]) for each in by_dies], "", origin),
+        _toml("start", starts_us, "us", origin),
+        _toml("rate", rate_percents, "%", rate_origin),
+        _toml("large_start", large_starts_us, "us", origin),
+        _toml("large_rate", large_percents, "%", rate_origin),
+        _toml("held_back", round(100 * worst, 1), "%",
+              origin | {"note": "the worst mean of these"}),
     ]  # fmt: skip
     return "\n".join((f"[operators.collective.{name}]", *lines))
 
@@ -176,8 +174,8 @@ def _collective_text(tables: list[Fitted], source: str, link: float) -> str:
 def _exchange_lines(
     fits: Iterable[Fitted], where: str, source: str, link: float, operator: str = "exchange"
 ) -> str:
-    """TOML lines of a network (`where`): fixed time (us) of dispatch and of combine, and the share
-    of a link's GB/s that they reach; operator: `exchange`, DeepEP's, or `alltoall`, a library's."""
+    """TOML lines of an exchange in the network `where`: start (us) of dispatch and combine, and %
+    of `link` (GB/s) that they reach; operator: `exchange`, DeepEP's, or `alltoall`, a library's."""
     lines = []
     for fit in fits:
         phase, _, place = fit.part.partition(" ")
@@ -185,49 +183,49 @@ def _exchange_lines(
             continue
         origin = {"source": f"{source}: {fit.name}", "mark": "d"}
         gb_per_s = fit.facts["rate"] / 1e9
-        rate_note = origin | {"note": f"{gb_per_s:.0f} of {link:g} GB/s"}
+        rate_origin = origin | {"note": f"{gb_per_s:.0f} of {link:g} GB/s"}
         lines += [
             _toml(f"{phase}_start", round(1e6 * fit.facts["start"], 1), "us", origin),
-            _toml(f"{phase}_rate", round(100 * gb_per_s / link, 1), "%", rate_note),
-            _held_line(f"{phase}_held_back", fit, origin),
+            _toml(f"{phase}_rate", round(100 * gb_per_s / link, 1), "%", rate_origin),
+            _held_back_line(f"{phase}_held_back", fit, origin),
         ]
     return "\n".join(lines)
 
 
-def _op_text(fit: Fitted, source: str, table: str = "operators", mla_only: bool = False) -> str:
-    """TOML of one operator's facts, with source and error of the fit; table: the table that it is
-    in; mla_only: models without latent attention have another kernel for experts."""
-    operator = PARTS.get(fit.operator, fit.operator)
-    is_by_cache = operator in ("attention", "gqa", "prefill_mla", "prefill_gqa", "sparse")
-    name = "8bit" if is_by_cache and fit.format != "bf16" else fit.format
+def _op_toml(fit: Fitted, source: str, table: str = "operators", mla_only: bool = False) -> str:
+    """TOML of one operator's facts, with source and error of the fit; table: the TOML table around
+    it; mla_only: models without latent attention have another kernel for experts."""
+    part = PARTS.get(fit.operator, fit.operator)
+    names_cache = part in ("attention", "gqa", "prefill_mla", "prefill_gqa", "sparse")
+    format_name = "8bit" if names_cache and fit.format != "bf16" else fit.format
     origin = {"source": f"{source}: {fit.name}", "mark": "d"}
     lines = [
         _toml(fact, round(factor * fit.facts[fact], digits), unit, origin)
         for fact, (factor, digits, unit) in FACTS.items()
         # The start of some is the host's (`eager`).
-        if fact in fit.facts and not (fact == "start" and operator in ("contiguous", "sparse"))
+        if fact in fit.facts and not (fact == "start" and part in ("contiguous", "sparse"))
     ]
     if "edge" in fit.facts or "power" in fit.facts:
         lines.append(_toml("peak", fit.part.removeprefix("computed in "), "", origin))
-        if operator == "sparse":  # heads that are computed together
+        if part == "sparse":  # heads that are computed together
             lines.append(_toml("tile_small", int(fit.facts["tile_small"]), "heads", origin))
     else:
-        rows = [int(fit.facts[k]) for k in TILES]
-        in_tiles = rows[1] > 1  # else it computes no more than its rows
-        if in_tiles or table != "operators":  # a library says what replaces other tiles
+        tile_rows = [int(fit.facts[k]) for k in TILES]
+        has_tiles = tile_rows[1] > 1  # else it computes no more than its rows
+        if has_tiles or table != "operators":  # a library says what replaces other tiles
             lines += [
-                _toml(k, size * in_tiles, "rows", origin)
-                for k, size in zip(TILES, rows, strict=True)
+                _toml(k, size * has_tiles, "rows", origin)
+                for k, size in zip(TILES, tile_rows, strict=True)
             ]
     if mla_only:
         lines.append(_toml("serves", "mla", "", SERVED))
-    elif operator == "fused" and table != "operators":
+    elif part == "fused" and table != "operators":
         lines.append(_toml("serves", "all", "", origin))
-    lines.append(_held_line("held_back", fit, origin))
-    return "\n".join((f"[{table}.{operator}.{name}]", *lines))
+    lines.append(_held_back_line("held_back", fit, origin))
+    return "\n".join((f"[{table}.{part}.{format_name}]", *lines))
 
 
-def _held_line(name: str, fit: Fitted, origin: dict[str, str]) -> str:
+def _held_back_line(name: str, fit: Fitted, origin: dict[str, str]) -> str:
     """TOML line of the mean error (%) on rows left out of the fit; origin: source and mark."""
     note = f"of {fit.held:,} of {fit.rows:,} rows; {100 * fit.worst:.0f} % at worst"
     return _toml(name, round(100 * fit.mean, 1), "%", origin | {"note": note})
@@ -235,8 +233,8 @@ def _held_line(name: str, fit: Fitted, origin: dict[str, str]) -> str:
 
 def _toml(name: str, value: object, unit: str, origin: dict[str, str]) -> str:
     """TOML line of a fact: value, unit, and the entries of `origin`, as source and mark."""
-    fact = {"value": value, "unit": unit, **origin}
-    inline_table = ", ".join(f"{key} = {json.dumps(entry)}" for key, entry in fact.items())
+    entries = {"value": value, "unit": unit, **origin}
+    inline_table = ", ".join(f"{key} = {json.dumps(entry)}" for key, entry in entries.items())
     return f"{name} = {{ {inline_table} }}"
 
 
@@ -257,8 +255,8 @@ def operator_facts(
 ) -> None:  # fmt: skip
     """Print a chip's operator efficiencies by a measured table, with errors of rows left out."""
     facts = load_facts()
-    hardware, formats = load_chip(facts, chip), facts.names(f"chips.{chip}.flops")
-    peaks = Peaks({name: hardware.peak(name) for name in formats}, hardware.hbm_bytes_per_s, node)
+    measured, formats = load_chip(facts, chip), facts.names(f"chips.{chip}.flops")
+    peaks = Peaks({name: measured.peak(name) for name in formats}, measured.hbm_bytes_per_s, node)
     fits: list[Fitted] = []
     try:
         with err.status("fitting"):
@@ -268,22 +266,23 @@ def operator_facts(
         raise typer.BadParameter(str(refusal)) from refusal
     end_with_json([asdict(fit_row) | {"table": fit_row.name} for fit_row in fits], as_json)
     if source and engine:
-        typer.echo(library_facts(choose_tables(fits, engine), source, engine, link))
+        typer.echo(library_toml(choose_tables(fits, engine), source, engine, link))
         return
     if source:
-        typer.echo(fact_lines(choose_tables(fits), source, {"inside": link, "across": nic}))
+        typer.echo(chip_toml(choose_tables(fits), source, {"inside": link, "across": nic}))
         return
-    heads = ("table", "start", "peak or rate", "memory", "tile or power", "rows", "held", "worst")
-    print_rows("Facts", heads, [_printed_row(fit_row) for fit_row in fits])
+    columns = ("table", "start", "peak or rate", "memory", "tile or power", "rows", "held", "worst")
+    print_rows("Facts", columns, [_printed_row(fit_row) for fit_row in fits])
 
 
 def _printed_row(fit: Fitted) -> tuple[str, ...]:
     """Texts of one fit for the printed table, by column."""
     facts = fit.facts
-    rate = f"{facts['rate'] / 1e9:.0f} GB/s" if "rate" in facts else f"{facts['compute']:.3f}"
+    rate_text = f"{facts['rate'] / 1e9:.0f} GB/s" if "rate" in facts else f"{facts['compute']:.3f}"
     tiles = [f"{facts[key]:.0f}" for key in ("tile_small", "tile_large", "power") if key in facts]
-    memory = f"{facts['bandwidth']:.3f}" if "bandwidth" in facts else ""
+    memory_text = f"{facts['bandwidth']:.3f}" if "bandwidth" in facts else ""
     return (
-        fit.name.replace(", ", "\n", 1), f"{1e6 * facts.get('start', 0.0):.1f} us", rate, memory,
-        "/".join(tiles), str(fit.rows), f"{100 * fit.mean:.1f} %", f"{100 * fit.worst:.0f} %",
+        fit.name.replace(", ", "\n", 1), f"{1e6 * facts.get('start', 0.0):.1f} us", rate_text,
+        memory_text, "/".join(tiles), str(fit.rows),
+        f"{100 * fit.mean:.1f} %", f"{100 * fit.worst:.0f} %",
     )  # fmt: skip

@@ -56,19 +56,19 @@ class Fitted:
     @property
     def name(self) -> str:
         """Name of the table: 'gemm fp8, sglang 0.5.14'."""
-        name = f"{self.operator} {self.format}, {self.engine}"
-        return f"{name}, {self.part}" if self.part else name
+        title = f"{self.operator} {self.format}, {self.engine}"
+        return f"{title}, {self.part}" if self.part else title
 
 
-def fit(table: Table, peaks: Peaks, share: float = HELD, seed: int = SEED) -> list[Fitted]:
+def fit_table(table: Table, peaks: Peaks, share: float = HELD, seed: int = SEED) -> list[Fitted]:
     """Facts of the parts of a table; empty if it has too few rows or no peak for its format. share:
     share of rows left out of the fit, drawn by `seed`."""
     if table.operator not in SENT and product_format(table.format) not in peaks.flops:
         return []
     if any(fmt.unpacked == table.format and fmt.operand in peaks.flops for fmt in FORMATS.values()):
         return []  # how chips without such weights compute, which this one is not
-    parts = FITS[table.operator](table.rows, peaks, table.format)
-    return [_fit(table, part, share, seed) for part in parts if part[1].size >= FEWEST]
+    to_fit = FITS[table.operator](table.rows, peaks, table.format)
+    return [_fit_part(table, part, share, seed) for part in to_fit if part[1].size >= FEWEST]
 
 
 # A way to predict: from the parameters by name to the seconds of every row.
@@ -78,32 +78,32 @@ Begin = Mapping[str, float]
 Part = tuple[str, Floats, Candidates, Begin]
 
 
-def _fit(table: Table, part: Part, held_share: float, seed: int) -> Fitted:
-    """Facts of a part by the candidate of least log error; held_share: share of rows left out."""
-    name, measured_s, candidates, start_values = part
-    held_rows = np.random.default_rng(seed).random(measured_s.size) < held_share
-    names = list(start_values)
+def _fit_part(table: Table, part: Part, held_share: float, seed: int) -> Fitted:
+    """Fit of a part by its candidate of least log error; held_share: share of rows left out."""
+    part_name, measured_s, candidates, start_values = part
+    is_held = np.random.default_rng(seed).random(measured_s.size) < held_share
+    keys = list(start_values)
     best_fit: tuple[float, Mapping[str, float], Floats] | None = None
     for predict, settings in candidates:
 
         def log_error(x: Floats, predict: Predict = predict) -> float:
             """Mean absolute log error on the fitted rows, with a penalty for shares above 1."""
-            parameters = dict(zip(names, np.exp(x), strict=True))
-            excess = sum(max(0.0, v - 1.0) for k, v in parameters.items() if k not in UNBOUNDED)
-            errors = np.log(predict(parameters)[~held_rows] / measured_s[~held_rows])
+            values = dict(zip(keys, np.exp(x), strict=True))
+            excess = sum(max(0.0, v - 1.0) for k, v in values.items() if k not in UNBOUNDED)
+            errors = np.log(predict(values)[~is_held] / measured_s[~is_held])
             return float(np.abs(errors).mean()) + excess
 
         log_start = np.log(np.array(list(start_values.values())))
         solution = minimize(log_error, log_start, method="Nelder-Mead",
                         options={"maxiter": 900, "xatol": 1e-4, "fatol": 1e-6})  # fmt: skip
         if best_fit is None or solution.fun < best_fit[0] - 1e-3:  # a simpler choice stands first
-            fitted_values = dict(zip(names, np.exp(solution.x).tolist(), strict=True))
+            fitted_values = dict(zip(keys, np.exp(solution.x).tolist(), strict=True))
             best_fit = float(solution.fun), {**fitted_values, **settings}, predict(fitted_values)
     assert best_fit is not None
-    errors = np.abs(best_fit[2][held_rows] / measured_s[held_rows] - 1.0)
+    errors = np.abs(best_fit[2][is_held] / measured_s[is_held] - 1.0)
     return Fitted(
-        table.operator, table.format, table.engine, name, best_fit[1], measured_s.size,
-        int(held_rows.sum()), float(errors.mean()), float(errors.max()),
+        table.operator, table.format, table.engine, part_name, best_fit[1], measured_s.size,
+        int(is_held.sum()), float(errors.mean()), float(errors.max()),
     )  # fmt: skip
 
 
@@ -123,9 +123,9 @@ def _roofline_s(computing: Floats, moving: Floats, power: float) -> Floats:
     return np.asarray((computing**power + moving**power) ** (1.0 / power))
 
 
-def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str, has_scales: bool = False) -> list[Part]:
+def _gemm_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str, has_scales: bool = False) -> list[Part]:
     """Part to fit: one product of m rows with k x n weights, by start s, shares of peak and memory;
-    has_scales: also by bytes that scaling moves for each value of a row."""
+    fmt: number format; has_scales: also by bytes that scaling moves for each value of a row."""
     wide_rows = rows.filter(
         (pl.col("n") >= 1024) & (pl.col("k") >= 512) & (pl.col("n") * pl.col("k") >= 1 << 21)
         & (pl.col("n") <= 51_200) & (pl.col("k") <= 51_200)
@@ -145,17 +145,18 @@ def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str, has_scales: bool = False) 
         roofs_s = _roofline_s(compute_s / values["compute"], moving_s / values["bandwidth"], 2.0)
         return np.asarray(values["start"] + roofs_s + scaling_s + values.get("row", 0.0) * value_s)
 
-    guess = {"start": 5e-6, "compute": 0.6, "bandwidth": 0.8} | ({"row": 3.0} if has_scales else {})
-    return [("", latency_ms * 1e-3, _by_tile(predict), guess)]
+    start_values = {"start": 5e-6, "compute": 0.6, "bandwidth": 0.8}
+    start_values |= {"row": 3.0} if has_scales else {}
+    return [("", latency_ms * 1e-3, _tile_candidates(predict), start_values)]
 
 
-def _by_tile(predict: Callable[..., Floats]) -> Candidates:
-    """Candidates of a prediction, one for each pair of small and large tile in TILES."""
+def _tile_candidates(predict: Callable[..., Floats]) -> Candidates:
+    """Candidates to predict with, one for each pair of small and large tile in TILES."""
     return [(partial(predict, tile=(small, large)), {"tile_small": small, "tile_large": large})
             for small, large in TILES]  # fmt: skip
 
 
-def _grouped(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
+def _grouped_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Parts to fit, by kernel, of a die's products gate, up and down, equal rows per expert."""
     even_rows = rows.filter(
         pl.col("distribution").is_in(["balanced", "uniform"])
@@ -164,32 +165,32 @@ def _grouped(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     # Engines' own tables with experts on several dies do not say which rows a die has.
     if "deepepmoe" not in even_rows["kernel_source"].unique().to_list():
         even_rows = even_rows.filter(pl.col("moe_ep_size") == 1)
-    fits = []
-    for (kernel,), part in sorted(
+    parts = []
+    for (kernel,), kernel_rows in sorted(
         even_rows.group_by(["kernel_source"]), key=lambda each: str(each[0])
     ):
         if not any(word in str(kernel) for word in OTHER_FFN):
-            fits.append(_grouped_part(str(kernel), part, peaks, fmt))
+            parts.append(_grouped_part(str(kernel), kernel_rows, peaks, fmt))
             if kernel != SPREAD:
-                fits.append(_grouped_part(f"{kernel}{SUMMED}", part, peaks, fmt))
-    return fits
+                parts.append(_grouped_part(f"{kernel}{SUMMED}", kernel_rows, peaks, fmt))
+    return parts
 
 
 def _grouped_part(
     name: str, rows: pl.DataFrame, peaks: Peaks, fmt: str, ordered: bool = False
 ) -> Part:
-    """Part to fit: a kernel's grouped products; ordered: with the sort of rows by expert."""
+    """Part to fit: grouped products of kernel `name`; ordered: with the sort of rows by expert."""
     hidden, inner, tp, top_k, experts, tokens, ep, latency_ms = _columns(
         rows, "hidden_size", "inter_size", "moe_tp_size", "topk", "num_experts", "num_tokens",
         "moe_ep_size", "latency",
     )  # fmt: skip
     inner = inner / tp
-    experts_here, pairs = experts / ep, tokens * top_k / ep
-    experts_used = np.minimum(experts_here, pairs)
-    weights = 3.0 * hidden * inner
+    experts_of_die, pairs = experts / ep, tokens * top_k / ep
+    experts_used = np.minimum(experts_of_die, pairs)
+    n_weights = 3.0 * hidden * inner
     entry = FORMATS[fmt].entry
     written_bytes = ACTIVATION_BYTES * (2.0 * inner + hidden)
-    moving_s = experts_used * weights * FORMATS[fmt].weight_bytes
+    moving_s = experts_used * n_weights * FORMATS[fmt].weight_bytes
     moving_s = (moving_s + pairs * (entry * (hidden + inner) + written_bytes)) / peaks.memory
     between_s = pairs * (2.0 * ACTIVATION_BYTES * inner + entry * inner) / (peaks.memory * VECTOR)
     if ordered:  # rows are copied into the order of experts, and answers added up out of it
@@ -199,14 +200,14 @@ def _grouped_part(
     def predict(values: Mapping[str, float], tile: tuple[int, int]) -> Floats:
         """Seconds f8[rows] by the `values` of parameters; tile: its small and its large size."""
         rows_each = computed_rows(pairs / experts_used, tile)
-        compute_s = 2.0 * experts_used * rows_each * weights / peaks.flops[product_format(fmt)]
+        compute_s = 2.0 * experts_used * rows_each * n_weights / peaks.flops[product_format(fmt)]
         roofs_s = _roofline_s(compute_s / values["compute"], moving_s / values["bandwidth"], 2.0)
-        add_s = (
+        extra_s = (
             values.get("passing", 0.0) * tokens
             + values.get("row", 0.0) * pairs * hidden / peaks.memory
         )
-        start_s = values["start"] + values.get("each", 0.0) * experts_here
-        return np.asarray(start_s + roofs_s + between_s + add_s)
+        start_s = values["start"] + values.get("each", 0.0) * experts_of_die
+        return np.asarray(start_s + roofs_s + between_s + extra_s)
 
     start_values = {"start": 2e-5, "compute": 0.6, "bandwidth": 0.8}
     if ordered:
@@ -215,54 +216,56 @@ def _grouped_part(
         start_values["row"] = 4.0
     if name.startswith(MASKED):
         start_values["each"] = 5e-7
-    return name, latency_ms * 1e-3, _by_tile(predict), start_values
+    return name, latency_ms * 1e-3, _tile_candidates(predict), start_values
 
 
-def _mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
+def _mla_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Parts to fit: decode's latent attention core, 64 and 128 heads, from 1,024 cached tokens."""
-    cached = pl.col("isl") + pl.col("step")
-    core_rows = rows.filter(pl.col("num_heads").cast(pl.Int64).is_in([64, 128]) & (cached >= 1024))
-    names = ("num_heads", "batch_size", "isl", "step", "latency")
-    heads, batch, isl, step, latency_ms = _columns(core_rows, *names)
-    tokens = batch * (isl + step)
-    moving_s = tokens * 576.0 * FORMATS[fmt].weight_bytes / peaks.memory
+    context = pl.col("isl") + pl.col("step")
+    core_rows = rows.filter(pl.col("num_heads").cast(pl.Int64).is_in([64, 128]) & (context >= 1024))
+    columns = ("num_heads", "batch_size", "isl", "step", "latency")
+    heads, batch, isl, step, latency_ms = _columns(core_rows, *columns)
+    cached_tokens = batch * (isl + step)
+    moving_s = cached_tokens * 576.0 * FORMATS[fmt].weight_bytes / peaks.memory
     start_values = {"start": 1.5e-5, "compute": 0.6, "bandwidth": 0.8}
     # 8-bit KV may still be computed with in BF16.
     return [
-        _core(computed, tokens * heads * 2.0 * (2 * 512 + 64) / peaks.flops[computed], moving_s,
-              latency_ms, start_values)
+        _core_part(computed, cached_tokens * heads * 2.0 * (2 * 512 + 64) / peaks.flops[computed],
+                   moving_s, latency_ms, start_values)
         for computed in dict.fromkeys(("bf16", fmt))
     ]  # fmt: skip
 
 
-def _core(computed: str, computing: Floats, moving: Floats, latency: Floats, begin: Begin) -> Part:
+def _core_part(
+    computed: str, compute_s: Floats, moving_s: Floats, latency_ms: Floats, begin: Begin
+) -> Part:
     """Part to fit: a decode attention core in the format `computed`, by start s, shares of peak and
-    memory, sharpness of the roof; computing, moving: s at the peaks; latency: ms measured."""
+    memory, sharpness of the roof; compute_s, moving_s: at the peaks; latency_ms: measured."""
 
     def predict(values: Mapping[str, float], power: float) -> Floats:
         """Seconds f8[rows] by the `values` of parameters; power: sharpness of the roof."""
-        roofs_s = _roofline_s(computing / values["compute"], moving / values["bandwidth"], power)
+        roofs_s = _roofline_s(compute_s / values["compute"], moving_s / values["bandwidth"], power)
         return np.asarray(values["start"] + roofs_s)
 
-    candidates: Candidates = [(partial(predict, power=sharp), {"power": sharp}) for sharp in POWERS]
-    return f"computed in {computed}", latency * 1e-3, candidates, begin
+    candidates: Candidates = [(partial(predict, power=power), {"power": power}) for power in POWERS]
+    return f"computed in {computed}", latency_ms * 1e-3, candidates, begin
 
 
-def _gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
+def _gqa_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Part to fit: decode's GQA core in BF16, heads of 128, 1,024 cached tokens or more."""
-    group = pl.col("num_heads") / pl.col("num_key_value_heads")
+    group_size = pl.col("num_heads") / pl.col("num_key_value_heads")
     core_rows = rows.filter(
-        (pl.col("head_dim") == 128) & (pl.col("window_size") == 0) & group.is_between(2, 16)
+        (pl.col("head_dim") == 128) & (pl.col("window_size") == 0) & group_size.is_between(2, 16)
         & (pl.col("num_key_value_heads") <= 8) & (pl.col("isl") + pl.col("step") >= 1024)
         & ~pl.col("kernel_source").str.contains("triton")
     )  # fmt: skip
-    names = ("num_heads", "num_key_value_heads", "batch_size", "isl", "step", "latency")
-    heads, kv_heads, batch, isl, step, latency_ms = _columns(core_rows, *names)
-    tokens = batch * (isl + step)
-    moving_s = tokens * kv_heads * HEAD * FORMATS[fmt].weight_bytes / peaks.memory
-    compute_s = tokens * heads * 2.0 * HEAD / peaks.flops["bf16"]
+    columns = ("num_heads", "num_key_value_heads", "batch_size", "isl", "step", "latency")
+    heads, kv_heads, batch, isl, step, latency_ms = _columns(core_rows, *columns)
+    cached_tokens = batch * (isl + step)
+    moving_s = cached_tokens * kv_heads * HEAD * FORMATS[fmt].weight_bytes / peaks.memory
+    compute_s = cached_tokens * heads * 2.0 * HEAD / peaks.flops["bf16"]
     start_values = {"start": 1e-5, "compute": 0.5, "bandwidth": 0.8}
-    return [_core("bf16", compute_s, moving_s, latency_ms, start_values)]
+    return [_core_part("bf16", compute_s, moving_s, latency_ms, start_values)]
 
 
 def _prompt_core(
@@ -270,8 +273,8 @@ def _prompt_core(
 ) -> list[Part]:
     """Part to fit: a prefill attention core of whole prompts. values: of a query-key pair and head;
     is_chosen: filter of rows. Parameters: start s, share of peak, further pairs per token."""
-    names = ("num_heads", "batch_size", "isl", "latency")
-    heads, batch, isl, latency_ms = _columns(rows.filter(is_chosen), *names)
+    columns = ("num_heads", "batch_size", "isl", "latency")
+    heads, batch, isl, latency_ms = _columns(rows.filter(is_chosen), *columns)
     pair_s = heads * 2.0 * values / peaks.flops["bf16"]
     tokens = batch * isl
 
@@ -284,14 +287,14 @@ def _prompt_core(
     return [("computed in bf16", latency_ms * 1e-3, [(predict, {})], start_values)]
 
 
-def _host(rows: pl.DataFrame) -> Part:
+def _host_part(rows: pl.DataFrame) -> Part:
     """Part to fit: calls of which only the host's seconds count."""
     (latency_ms,) = _columns(rows, "latency")
     candidates: Candidates = [(lambda values: np.full_like(latency_ms, values["host"]), {})]
     return "host", latency_ms * 1e-3, candidates, {"host": 5e-4}
 
 
-def _contiguous(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
+def _contiguous_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Parts to fit of prefill's grouped products under even load, rows sorted by expert: the share
     of the peak that long calls reach, and the host's time of short ones. The table's sort processes
     tokens of all dies, which no engine does: its seconds per token are the parameter `passing`."""
@@ -300,10 +303,10 @@ def _contiguous(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         return []
     ep, tokens = pl.col("moe_ep_size"), pl.col("num_tokens")
     few_rows = even_rows.filter(tokens <= 32 * ep)
-    least_ms = float(few_rows["latency"].cast(pl.Float64).median() or 0.0)  # type: ignore[arg-type]
-    calls = even_rows.filter(pl.col("latency") >= 2.0 * least_ms)
-    name, seconds, candidates, guess = _grouped_part("deepepmoe", calls, peaks, fmt, ordered=True)
-    return [(name, seconds, candidates, guess), _host(few_rows)]
+    host_ms = float(few_rows["latency"].cast(pl.Float64).median() or 0.0)  # type: ignore[arg-type]
+    long_calls = even_rows.filter(pl.col("latency") >= 2.0 * host_ms)
+    part = _grouped_part("deepepmoe", long_calls, peaks, fmt, ordered=True)
+    return [part, _host_part(few_rows)]
 
 
 def _collective(
@@ -313,20 +316,20 @@ def _collective(
     filter of rows; passes: how often a message's bytes leave a die; start: seconds. A message's
     size is its number of values: in NCCL's table half the bytes take half the time."""
     start_values = {"start": start, "rate": 1.5e11, "later": 2e-5, "gain": 2.0}
-    fits: list[Part] = []
+    parts: list[Part] = []
     sized_rows = rows.filter(chosen & pl.col("message_size").is_between(1 << 9, 1 << 27))
     for (dies,), dies_rows in sorted(sized_rows.group_by(["num_gpus"])):
         message_sizes, latency_ms = _columns(dies_rows, "message_size", "latency")
         sent_bytes = passes * (1.0 - 1.0 / float(dies)) * ACTIVATION_BYTES * message_sizes
-        one_kernel_s, _ = _start_and_rate(sent_bytes)[0]
-        candidates: Candidates = [(one_kernel_s, {"later": 0.0, "gain": 0.0}),
+        predict_one, _ = _start_and_rate(sent_bytes)[0]
+        candidates: Candidates = [(predict_one, {"later": 0.0, "gain": 0.0}),
                                   (partial(_faster_s, sent_bytes), {})]  # fmt: skip
-        fits.append((numbered(dies, "die"), latency_ms * 1e-3, candidates, start_values))
-    return fits
+        parts.append((numbered(dies, "die"), latency_ms * 1e-3, candidates, start_values))
+    return parts
 
 
 def _faster_s(sent_bytes: Floats, values: Mapping[str, float]) -> Floats:
-    """Seconds of the faster of two kernels; the second starts `later` s on and gains in bytes/s."""
+    """Seconds of the faster of two kernels; the second begins `later` s on, `gain` times faster."""
     wire_s = sent_bytes / values["rate"]
     return np.asarray(
         values["start"] + np.minimum(wire_s, values["later"] + wire_s / (1.0 + values["gain"]))
@@ -334,13 +337,13 @@ def _faster_s(sent_bytes: Floats, values: Mapping[str, float]) -> Floats:
 
 
 def _start_and_rate(sent_bytes: Floats) -> Candidates:
-    """One candidate, which predicts start (s) plus `sent_bytes` bytes over rate (bytes/s)."""
+    """The one candidate that predicts start (s) plus `sent_bytes` over rate (bytes/s)."""
     return [(lambda values: np.asarray(values["start"] + sent_bytes / values["rate"]), {})]
 
 
-def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
+def _exchange_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Parts to fit: dispatch (FP8), combine (BF16) inside and across nodes; start s, bytes/s."""
-    fits: list[Part] = []
+    parts: list[Part] = []
     chosen_rows = rows.filter((pl.col("hidden_size") == HIDDEN) & (pl.col("num_topk") == TOP_K))
     for is_across in (False, True):
         network_rows = chosen_rows.filter((pl.col("node_num") > 1) == is_across)
@@ -352,14 +355,14 @@ def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
             seconds = _columns(network_rows, f"{phase}_avg_t_us")[0] * 1e-6
             start_values = {"start": 2e-5, "rate": 5e10 if is_across else 2e11}
             candidates = _start_and_rate(tokens * TOP_K * leaving_share * size)
-            fits.append((f"{phase} {where}", seconds, candidates, start_values))
-    return fits
+            parts.append((f"{phase} {where}", seconds, candidates, start_values))
+    return parts
 
 
-def _alltoall(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
+def _alltoall_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Parts to fit of TensorRT-LLM's one-sided dispatch (NVFP4, a scale byte for 16 numbers) and
     combine (BF16) inside a node, of as many ranks as a token has experts or more."""
-    fits: list[Part] = []
+    parts: list[Part] = []
     chosen_rows = rows.filter(
         (pl.col("kernel_source") == "NVLinkOneSided") & (pl.col("hidden_size") == HIDDEN)
         & (pl.col("topk") == TOP_K) & (pl.col("moe_ep_size") >= TOP_K)
@@ -369,24 +372,24 @@ def _alltoall(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         ranks, tokens, milliseconds = _columns(phase_rows, "moe_ep_size", "num_tokens", "latency")
         candidates = _start_and_rate(tokens * TOP_K * (1.0 - 1.0 / ranks) * row_bytes)
         start_values = {"start": 2e-5, "rate": 5e11}
-        fits.append((f"{phase} inside a node", 1e-3 * milliseconds, candidates, start_values))
-    return fits
+        parts.append((f"{phase} inside a node", 1e-3 * milliseconds, candidates, start_values))
+    return parts
 
 
-def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
+def _sparse_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Part to fit of the sparse core of long prompts in a module with its projections and, mostly,
     its indexer, whose rates are parameters too: shares of peak and memory, blocks of heads. Each
     token computes all selected places. Modules that only wait for the host are left out."""
     few_tokens = rows.filter(pl.col("batch_size") * pl.col("isl") <= 256)
-    least_ms = float(few_tokens["latency"].cast(pl.Float64).median() or 0.0)  # type: ignore[arg-type]
-    cases = rows.filter(
+    host_ms = float(few_tokens["latency"].cast(pl.Float64).median() or 0.0)  # type: ignore[arg-type]
+    long_rows = rows.filter(
         pl.col("step") == 0, ~pl.col("kernel_source").str.contains("dense"),
         pl.col("gemm_type") == "fp8_block", pl.col("isl") > SELECTED,
-        pl.col("latency") >= 2.0 * least_ms,
+        pl.col("latency") >= 2.0 * host_ms,
     )  # fmt: skip
-    heads, batch, isl, latency_ms = _columns(cases, "num_heads", "batch_size", "isl", "latency")
-    is_glm = cases["architecture"].str.starts_with("Glm").to_numpy()
-    is_scored = ~cases["op_name"].str.contains("skip").to_numpy()
+    heads, batch, isl, latency_ms = _columns(long_rows, "num_heads", "batch_size", "isl", "latency")
+    is_glm = long_rows["architecture"].str.starts_with("Glm").to_numpy()
+    has_indexer = ~long_rows["op_name"].str.contains("skip").to_numpy()
     hidden, query, key, value, index_heads = (
         np.where(is_glm, *widths)
         for widths in ((6144.0, 7168.0), (2048.0, 1536.0), (192.0, 128.0), (256.0, 128.0),
@@ -395,10 +398,10 @@ def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     tokens, pairs = batch * isl, batch * isl * 0.5 * (isl + 1.0)
     weight_values = hidden * (query + 576.0) + query * heads * (key + 64.0)
     weight_values += heads * 512.0 * (key + value) + heads * value * hidden
-    weight_values += is_scored * (query * index_heads * 128.0 + hidden * (128.0 + index_heads))
+    weight_values += has_indexer * (query * index_heads * 128.0 + hidden * (128.0 + index_heads))
     bytes_per_token = 576.0 * FORMATS[fmt].weight_bytes + (64.0 + 16.0) * (fmt != "bf16")
     moving_s = tokens * SELECTED * bytes_per_token / peaks.memory
-    pairs_s = is_scored * pairs * 2.0 * index_heads * 129.0 / peaks.flops["fp8"]
+    pairs_s = has_indexer * pairs * 2.0 * index_heads * 129.0 / peaks.flops["fp8"]
 
     def predict(values: Mapping[str, float], block: int) -> Floats:
         """Seconds f8[rows] by the `values` of parameters, with heads in blocks."""
@@ -407,7 +410,7 @@ def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         core_s = _roofline_s(compute_s / values["compute"], moving_s / values["bandwidth"], 3.0)
         gemm_s = 2.0 * tokens * weight_values / peaks.flops["fp8"] / values["linear"]
         return np.asarray(
-            core_s + gemm_s + pairs_s / values["index"] + values["passing"] * tokens * is_scored
+            core_s + gemm_s + pairs_s / values["index"] + values["passing"] * tokens * has_indexer
         )
 
     candidates: Candidates = [
@@ -420,8 +423,8 @@ def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 SELECTED = 2048  # tokens that the indexers of these tables select
 LONG = pl.col("isl") >= 256  # prompts
 FITS: Mapping[str, Callable[[pl.DataFrame, Peaks, str], list[Part]]] = {
-    "gemm": _gemm, "gemm_gqa": partial(_gemm, has_scales=True), "grouped": _grouped,
-    "contiguous": _contiguous, "mla": _mla, "gqa": _gqa,
+    "gemm": _gemm_parts, "gemm_gqa": partial(_gemm_parts, has_scales=True), "mla": _mla_parts,
+    "grouped": _grouped_parts, "contiguous": _contiguous_parts, "gqa": _gqa_parts,
     # Latent attention with 16 heads and more, and heads of 128 without a window.
     "prefill_mla": partial(_prompt_core, LATENT, LONG & (pl.col("num_heads").cast(pl.Int64) >= 16)),
     "prefill_gqa": partial(
@@ -429,9 +432,9 @@ FITS: Mapping[str, Callable[[pl.DataFrame, Peaks, str], list[Part]]] = {
         LONG & (pl.col("head_dim") == 128) & (pl.col("window_size") == 0)
         & (pl.col("num_heads") >= 4) & (pl.col("attn_dtype") == "bfloat16"),
     ),
-    "sparse": _sparse, "exchange": _exchange, "alltoall": _alltoall,
+    "sparse": _sparse_parts, "exchange": _exchange_parts, "alltoall": _alltoall_parts,
     # An attention layer launched kernel by kernel on few tokens: only the host's time counts.
-    "eager_mla": lambda rows, peaks, fmt: [_host(rows.filter(
+    "eager_mla": lambda rows, peaks, fmt: [_host_part(rows.filter(
         (pl.col("batch_size") * pl.col("isl") <= 128) & (pl.col("num_heads").cast(pl.Int64) == 128)
     ))],
     # All-reduces in a graph; all-gathers and reduce-scatters, half an all-reduce each.

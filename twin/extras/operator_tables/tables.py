@@ -72,35 +72,35 @@ def _tables_of_file(file: Path) -> Iterator[Table]:
     if columns >= PROFILE:
         frame, columns = _gemm_rows(frame), OPERATORS["gemm"]
     by_name = [operator for name, operator in NAMED.items() if file.name.startswith(name)]
-    column_hits = [operator for operator, needed in OPERATORS.items() if columns >= needed]
-    if not by_name + column_hits:
+    by_columns = [operator for operator, needed in OPERATORS.items() if columns >= needed]
+    if not by_name + by_columns:
         return
-    operator = (by_name + column_hits)[0]
+    operator = (by_name + by_columns)[0]
     engine = " ".join(file.parts[-3:-1]) if len(file.parts) > 2 else file.stem
     if (only_format := ONE_FORMAT.get(operator)) is not None:
         yield Table(operator, only_format, engine, frame)
         return
     if operator == "mla":
         frame = frame.filter(pl.col("batch_size") > 0)
-    column = {"gemm": "gemm_dtype", "grouped": "moe_dtype", "contiguous": "moe_dtype"}.get(
+    dtype_column = {"gemm": "gemm_dtype", "grouped": "moe_dtype", "contiguous": "moe_dtype"}.get(
         operator, "kv_cache_dtype"
     )
-    formats = FORMATS | (PACKED if operator == "grouped" else {})
-    for (dtype,), rows in sorted(frame.group_by([column]), key=lambda part: str(part[0])):
+    format_of = FORMATS | (PACKED if operator == "grouped" else {})
+    for (dtype,), rows in sorted(frame.group_by([dtype_column]), key=lambda group: str(group[0])):
         # Of two ways to scale FP8 DeepSeek's checkpoints take blocks, NVIDIA's of others a tensor.
-        by_tensor = dtype == "fp8" and "fp8_block" in frame[column]
-        if dtype not in formats or (by_tensor and operator != "gemm"):
+        is_per_tensor = dtype == "fp8" and "fp8_block" in frame[dtype_column]
+        if dtype not in format_of or (is_per_tensor and operator != "gemm"):
             continue
-        yield Table("gemm_gqa" if by_tensor else operator, formats[str(dtype)], engine, rows)
+        yield Table("gemm_gqa" if is_per_tensor else operator, format_of[str(dtype)], engine, rows)
 
 
 def _gemm_rows(frame: pl.DataFrame) -> pl.DataFrame:
     """Rows of a gemm table (m, n, k, format, latency ms) from the matrix products of an Ascend
     profile, whose shapes read "m,k;k,n" and whose times are in us."""
-    shapes = pl.col("Input Shapes").str.replace_all('"', "").str.split(";").list.slice(0, 2)
-    numbers = shapes.list.join(",").str.split(",").cast(pl.List(pl.Int64), strict=False)
-    rows = frame.filter(pl.col("Type").str.contains("MatMul") & (numbers.list.len() == 4))
-    m, k, second_rows, second_columns = (numbers.list.get(i) for i in range(4))
+    shape_texts = pl.col("Input Shapes").str.replace_all('"', "").str.split(";").list.slice(0, 2)
+    sizes = shape_texts.list.join(",").str.split(",").cast(pl.List(pl.Int64), strict=False)
+    rows = frame.filter(pl.col("Type").str.contains("MatMul") & (sizes.list.len() == 4))
+    m, k, second_rows, second_columns = (sizes.list.get(i) for i in range(4))
     formats = pl.col("Input Data Types").str.split(";").list.first()
     return rows.select(
         formats.alias("gemm_dtype"), m.alias("m"), k.alias("k"),

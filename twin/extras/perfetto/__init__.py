@@ -4,6 +4,6 @@ from twin.hooks import Command, Section
 
 HOOKS = (
     Command("trace", "twin.extras.perfetto.writer:trace_run"),
-    Section("Trace (Perfetto)", "twin.extras.perfetto.section:download_trace", "run.download"),
-    Section("Trace", "twin.extras.perfetto.section:how_to_trace", "run.request"),
+    Section("Trace (Perfetto)", "twin.extras.perfetto.section:draw_trace_download", "run.download"),
+    Section("Trace", "twin.extras.perfetto.section:draw_trace_command", "run.request"),
 )

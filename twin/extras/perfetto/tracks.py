@@ -48,22 +48,22 @@ class Track:
     def bar(
         self, name: str, begin_ns: int, end_ns: int, cat: str, number: int, args: Event
     ) -> list[Event]:
-        """A pair of async events with the id `number`: an interval that may overlap others."""
+        """A pair of async events, id `number` in category `cat`: a span that may overlap others."""
         begin_event = self.event("b", name, begin_ns, cat=cat, id=number, args=args)
         return [begin_event, self.event("e", name, end_ns, cat=cat, id=number)]
 
 
 def naming_events(pid: int, name: str, tracks: Mapping[int, str]) -> list[Event]:
     """Events that name and order a process and its tracks; tracks: names by number in it."""
-    rows: list[tuple[str, int, Event]] = [
+    names: list[tuple[str, int, Event]] = [
         ("process_name", 0, {"name": name}), ("process_sort_index", 0, {"sort_index": pid}),
     ]  # fmt: skip
     for lane, track in tracks.items():
-        rows += [("thread_name", lane, {"name": track}),
+        names += [("thread_name", lane, {"name": track}),
                  ("thread_sort_index", lane, {"sort_index": lane})]  # fmt: skip
     return [
-        {"ph": "M", "name": kind, "ts": 0, "pid": pid, "tid": pid * LANES + lane, "args": args}
-        for kind, lane, args in rows
+        {"ph": "M", "name": meta_name, "ts": 0, "pid": pid, "tid": pid * LANES + lane, "args": args}
+        for meta_name, lane, args in names
     ]
 
 
@@ -82,7 +82,7 @@ class Instance:
         return f"{self.role} {self.index}"
 
     @cached_property
-    def edges(self) -> tuple[np.ndarray, np.ndarray]:
+    def edges_ns(self) -> tuple[np.ndarray, np.ndarray]:
         """Begins and ends of the passes in ns, i8[passes] each, rounded without overlaps."""
         begins_ns = np.array([ns(one_pass.begin_s) for one_pass in self.passes], np.int64)
         ends_ns = np.array([ns(one_pass.end_s) for one_pass in self.passes], np.int64)
@@ -92,13 +92,13 @@ class Instance:
     def point(self, side: int, at_s: float | None, *, exact: bool = True) -> Point | None:
         """(pid, lane, ns) just inside the slice that begins (side BEGIN) or ends (END) at a stamp
         (s), or in the first one from then on if not `exact`; None without one."""
-        edges_ns = self.edges[side]
+        edges_ns = self.edges_ns[side]
         if at_s is None or not edges_ns.size or ns(at_s) < edges_ns[0]:
             return None
         pass_index = int(np.searchsorted(edges_ns, ns(at_s), "left"))
         if pass_index == edges_ns.size or (exact and edges_ns[pass_index] != ns(at_s)):
             return None
-        if self.edges[1][pass_index] - self.edges[0][pass_index] < 3:
+        if self.edges_ns[1][pass_index] - self.edges_ns[0][pass_index] < 3:
             return None
         return self.pid, ITERATIONS, int(edges_ns[pass_index]) + (-1 if side else 1)
 
@@ -121,14 +121,14 @@ def request_bars(tables: Tables, begin_s: float, end_s: float) -> Iterator[list[
     for row in moving_requests(tables, begin_s, end_s).iter_rows(named=True):
         events: list[Event] = []
         request_number = row["request_id"]
-        for name, from_column, to_column in PHASES:
+        for stage, from_column, to_column in PHASES:
             since_s, until_s = row[from_column], row[to_column]
             if since_s is None or (until_s is None and str(row["status"]) in ("rejected", "lost")):
                 continue  # not begun; or it left, and no stamp says when
-            low_s, high_s = max(since_s, begin_s), end_s if until_s is None else min(until_s, end_s)
-            if low_s < high_s:
+            bar_s, stop_s = max(since_s, begin_s), end_s if until_s is None else min(until_s, end_s)
+            if bar_s < stop_s:
                 args = {"request": request_number, "from_s": since_s, "to_s": until_s}
-                events += track.bar(name, ns(low_s), ns(high_s), "request", request_number, args)
+                events += track.bar(stage, ns(bar_s), ns(stop_s), "request", request_number, args)
         if events:
             yield events
 
@@ -139,19 +139,19 @@ def request_arrows(
     """Yield arrows of requests: arrival, prefill, KV in place, decode, finish, within the span."""
     instance_of = {(instance.role, instance.index): instance for instance in instances}
     rows = moving_requests(tables, begin_s, end_s)
-    arrivals = _marks(rows["arrival_s"].to_list(), begin_s, end_s)
+    arrivals = _mark_ns(rows["arrival_s"].to_list(), begin_s, end_s)
     kv_marks: dict[int, list[tuple[int, int] | None]] = {}
-    for index in rows["decode_instance"].unique().drop_nulls().to_list():
-        transfer_end = pl.when(pl.col("decode_instance") == index).then("transfer_end_s")
-        kv_marks[index] = _marks(rows.select(transfer_end).to_series().to_list(), begin_s, end_s)
+    for decode in rows["decode_instance"].unique().drop_nulls().to_list():
+        transfer_end = pl.when(pl.col("decode_instance") == decode).then("transfer_end_s")
+        kv_marks[decode] = _mark_ns(rows.select(transfer_end).to_series().to_list(), begin_s, end_s)
     for k, row in enumerate(rows.iter_rows(named=True)):
         events: list[Event] = []
         points: list[Point | None] = []
         request, marks = row["request_id"], kv_marks.get(row["decode_instance"])
-        if (edges := arrivals[k]) is not None:
+        if (mark_ns := arrivals[k]) is not None:
             args = {"request": request, "at_s": row["arrival_s"]}
-            events.append(Track(REQUESTS).slice(f"request {request} arrives", *edges, **args))
-            points.append((REQUESTS, 0, edges[0] + 1))
+            events.append(Track(REQUESTS).slice(f"request {request} arrives", *mark_ns, **args))
+            points.append((REQUESTS, 0, mark_ns[0] + 1))
         for role in ("prefill", "colocated"):
             if (instance := instance_of.get((role, row["prefill_instance"]))) is not None:
                 points += [instance.point(BEGIN, row["prefill_start_s"]),
@@ -159,11 +159,11 @@ def request_arrows(
         for role in ("decode", "colocated"):
             if (instance := instance_of.get((role, row["decode_instance"]))) is None:
                 continue
-            if marks and role == "decode" and (edges := marks[k]) is not None:
+            if marks and role == "decode" and (mark_ns := marks[k]) is not None:
                 args = {"request": request, "at_s": row["transfer_end_s"]}
                 name = f"KV of request {request} in place"
-                events.append(Track(instance.pid, KV_IN).slice(name, *edges, **args))
-                points.append((instance.pid, KV_IN, edges[0] + 1))
+                events.append(Track(instance.pid, KV_IN).slice(name, *mark_ns, **args))
+                points.append((instance.pid, KV_IN, mark_ns[0] + 1))
             points += [instance.point(BEGIN, row["transfer_end_s"], exact=False),
                        instance.point(END, row["finish_s"])]  # fmt: skip
         yield events + _arrow(request, [point for point in points if point is not None])
@@ -174,26 +174,26 @@ def _arrow(request: int, points: Sequence[Point]) -> list[Event]:
     points_in_order = sorted(set(points), key=lambda p: p[2])
     events: list[Event] = []
     for k, (pid, lane, at_ns) in enumerate(points_in_order if len(points_in_order) > 1 else []):
-        phase = "s" if k == 0 else "f" if k == len(points_in_order) - 1 else "t"
+        kind = "s" if k == 0 else "f" if k == len(points_in_order) - 1 else "t"
         fields: Event = {"cat": "request", "id": request}
-        if phase == "f":
+        if kind == "f":
             fields["bp"] = "e"  # the slice around it, not the next one
-        events.append(Track(pid, lane).event(phase, "request", at_ns, **fields))
+        events.append(Track(pid, lane).event(kind, "request", at_ns, **fields))
     return events
 
 
-def _marks(
+def _mark_ns(
     times_s: Sequence[float | None], begin_s: float, end_s: float
 ) -> list[tuple[int, int] | None]:
     """(begin, end) in ns of a short slice at each time, LEAST_NS apart; None outside the span."""
     marks: list[tuple[int, int] | None] = [None] * len(times_s)
-    marks_inside = sorted(
+    times_inside = sorted(
         (ns(t), k) for k, t in enumerate(times_s) if t is not None and begin_s <= t < end_s
     )
     begins_ns: list[int] = []
-    for at_ns, _ in marks_inside:
+    for at_ns, _ in times_inside:
         begins_ns.append(max(at_ns, begins_ns[-1] + LEAST_NS) if begins_ns else at_ns)
-    for j, (_, k) in enumerate(marks_inside):
+    for j, (_, k) in enumerate(times_inside):
         gap_ns = begins_ns[j + 1] - begins_ns[j] if j + 1 < len(begins_ns) else MARK_NS
         marks[k] = (begins_ns[j], begins_ns[j] + min(MARK_NS, gap_ns))
     return marks
@@ -220,11 +220,11 @@ INSTANCE_COUNTERS = {
 def event_marks(
     tables: Tables, instances: Iterable[Instance], begin_s: float, end_s: float
 ) -> Iterator[list[Event]]:
-    """Yield faults, rebalances and their consequences: an instant each, a bar for intervals."""
+    """Yield events of the run (faults, rebalances ...): an instant each, and a bar if it lasts."""
     events = tables.get("events")
     if events is None:
         return
-    pids = {(instance.role, instance.index): instance.pid for instance in instances}
+    pid_of = {(instance.role, instance.index): instance.pid for instance in instances}
     for number, row in enumerate(events.sort("t_s", maintain_order=True).iter_rows(named=True)):
         at_s, until_s = row["t_s"], row["end_s"]
         if until_s is None:  # what broke stays broken; all else is a moment
@@ -232,48 +232,48 @@ def event_marks(
         if at_s >= end_s or until_s < begin_s:
             continue
         subject = row["element"] or instance_name(row["role"], row["instance"])
-        name = f"{row['kind'].replace('_', ' ')} {subject}".strip()
+        title = f"{row['kind'].replace('_', ' ')} {subject}".strip()
         args = {k: row[k] for k in ("detail", "bytes", "requests") if row[k]}
         trace_events = []
         if at_s >= begin_s:
-            instant = Track(RUN).event("i", name, ns(at_s), s="g", cat=row["kind"], args=args)
-            trace_events.append(instant)
+            moment = Track(RUN).event("i", title, ns(at_s), s="g", cat=row["kind"], args=args)
+            trace_events.append(moment)
         if until_s > at_s:
-            track = Track(pids.get((row["role"], row["instance"]), RUN))
+            track = Track(pid_of.get((row["role"], row["instance"]), RUN))
             span_ns = ns(max(at_s, begin_s)), ns(min(until_s, end_s))
             span_args = args | {"from_s": at_s, "to_s": row["end_s"]}
-            trace_events += track.bar(name, *span_ns, row["kind"], number, span_args)
+            trace_events += track.bar(title, *span_ns, row["kind"], number, span_args)
         yield trace_events
 
 
 def counter_events(
-    tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float, limit: int
+    tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float, most: int
 ) -> Iterator[list[Event]]:
-    """Yield means of the span's windows, of run and instances; every n-th if more than `limit`."""
-    limit = max(1, limit // (len(WINDOW_COUNTERS) + len(INSTANCE_COUNTERS) * len(instances)))
-    for name, columns in WINDOW_COUNTERS.items():
-        yield _counter(Track(RUN), name, tables["windows"], columns, (begin_s, end_s), limit)
-    table = tables.get("instances")
-    if table is None:
+    """Yield counters, means of windows, of run and instances; most: events, else every n-th."""
+    most = max(1, most // (len(WINDOW_COUNTERS) + len(INSTANCE_COUNTERS) * len(instances)))
+    for counter, columns in WINDOW_COUNTERS.items():
+        yield _counter(Track(RUN), counter, tables["windows"], columns, (begin_s, end_s), most)
+    windows = tables.get("instances")
+    if windows is None:
         return
     for instance in instances:
         is_instance = (pl.col("role") == instance.role) & (pl.col("instance") == instance.index)
-        rows = table.filter(is_instance).sort("t_s")
-        for name, columns in INSTANCE_COUNTERS.items():
-            yield _counter(Track(instance.pid), name, rows, columns, (begin_s, end_s), limit)
+        rows = windows.filter(is_instance).sort("t_s")
+        for counter, columns in INSTANCE_COUNTERS.items():
+            yield _counter(Track(instance.pid), counter, rows, columns, (begin_s, end_s), most)
 
 
 def _counter(
     track: Track, name: str, rows: pl.DataFrame, columns: Iterable[str],
     span_s: tuple[float, float], most: int,
 ) -> list[Event]:  # fmt: skip
-    """Values of one counter in at most `most` windows, a series per column; empty ones left out."""
+    """Events of one counter in at most `most` windows, a series per column with values."""
     begin_s, end_s = span_s
-    names = [c for c in columns if c in rows.columns]
+    series = [c for c in columns if c in rows.columns]
     windows = rows.filter((pl.col("t_s") < end_s) & (pl.col("t_s") + pl.col("window_s") > begin_s))
     events = []
     for row in windows.gather_every(-(-max(windows.height, 1) // most)).iter_rows(named=True):
-        values = {c: float(row[c]) for c in names if row[c] is not None and np.isfinite(row[c])}
+        values = {c: float(row[c]) for c in series if row[c] is not None and np.isfinite(row[c])}
         if values:
             events.append(track.event("C", name, ns(max(row["t_s"], begin_s)), args=values))
     return events

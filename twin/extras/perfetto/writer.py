@@ -71,12 +71,12 @@ def write_trace(
     if most_events < 1000:
         raise TraceError(f"a trace of at most {most_events} events holds nothing: give it 1000")
     # Cut here and not while writing, so that no arrow points at a slice that is missing.
-    phases = run.tables["operators"].partition_by("phase")
-    events_each = 1 + max((rows.height for rows in phases), default=0)  # a slice and its operators
-    window = run.window(begin_s, end_s, int(ROOM_FOR_WORK * most_events / events_each))
+    frames = run.tables["operators"].partition_by("phase")
+    pass_events = 1 + max((rows.height for rows in frames), default=0)  # a slice and its operators
+    window = run.window(begin_s, end_s, int(ROOM_FOR_WORK * most_events / pass_events))
     instances = _instances(run.tables, window)
     # By role; those whose layers run in sequence have none.
-    streams = mean_load_timelines(run.scenario, run.facts, run.tables)
+    layers_of = mean_load_timelines(run.scenario, run.facts, run.tables)
     metadata = {
         "scenario": run.scenario.name, "begin_s": begin_s, "end_s": end_s,
         "slices": "iterations and batches as the engine ran them; operators are seconds on the "
@@ -85,20 +85,20 @@ def write_trace(
     with _open_sink(to) as file:
         header = f'{{"displayTimeUnit":"ms","otherData":{_json(metadata)},"traceEvents":['
         file.write(header.encode())
-        sink = _Events(file, most_events, left_out=window.left_out * events_each)
-        most_counters = int(ROOM_FOR_COUNTERS * most_events)
+        sink = _Events(file, most_events, left_out=window.left_out * pass_events)
+        counter_room = int(ROOM_FOR_COUNTERS * most_events)
         for group in chain(
-            _naming_events(instances, streams),
+            _naming_events(instances, layers_of),
             tracks.event_marks(run.tables, instances, begin_s, end_s),
-            tracks.counter_events(run.tables, instances, begin_s, end_s, most_counters),
+            tracks.counter_events(run.tables, instances, begin_s, end_s, counter_room),
             *map(_slices_of_passes, instances),
             tracks.request_arrows(run.tables, instances, begin_s, end_s),
             tracks.request_bars(run.tables, begin_s, end_s),
         ):
             sink.put(group)
         for instance in instances:
-            if instance.role in streams:
-                _put_streams(sink, instance, streams[instance.role])
+            if instance.role in layers_of:
+                _write_streams(sink, instance, layers_of[instance.role])
         file.write(b"\n]}\n")
     return Written(sink.events, sink.left_out, begin_s, end_s)
 
@@ -115,19 +115,19 @@ def span_of(run: watched.Source, begin_s: float | None, end_s: float | None) -> 
     """(begin, end) s of the span to write, within the run; raises TraceError without one."""
     check_span(begin_s, end_s)
     windows = run.tables["windows"]
-    last_s = float(windows["t_s"][-1] + windows["window_s"][-1]) if windows.height else 0.0
+    run_end_s = float(windows["t_s"][-1] + windows["window_s"][-1]) if windows.height else 0.0
     if begin_s is None:
-        begin_s = min(run.scenario.warmup_s, max(0.0, last_s - SPAN_S))
+        begin_s = min(run.scenario.warmup_s, max(0.0, run_end_s - SPAN_S))
         events = run.tables.get("events")
         if events is not None and (faults := events.filter(pl.col("kind") == Kind.FAULT)).height:
             begin_s = max(0.0, float(faults["t_s"].min()) - 0.5)  # type: ignore[arg-type]
         if end_s is not None:
             begin_s = min(begin_s, max(0.0, end_s - SPAN_S))
-    if begin_s >= last_s:
-        raise TraceError(f"a trace cannot start at {begin_s:g} s: the run lasts {last_s:g} s")
+    if begin_s >= run_end_s:
+        raise TraceError(f"a trace cannot start at {begin_s:g} s: the run lasts {run_end_s:g} s")
     end_s = begin_s + SPAN_S if end_s is None else end_s
     check_span(begin_s, end_s)
-    return begin_s, min(end_s, last_s)
+    return begin_s, min(end_s, run_end_s)
 
 
 @contextmanager
@@ -136,11 +136,11 @@ def _open_sink(to: Path | Sink) -> Iterator[Sink]:
     if not isinstance(to, Path):
         yield to
         return
-    with open_atomic(to) as file, packed(file) if to.suffix == ".gz" else nullcontext(file) as sink:
+    with open_atomic(to) as raw, gzip_file(raw) if to.suffix == ".gz" else nullcontext(raw) as sink:
         yield sink
 
 
-def packed(file: IO[bytes]) -> gzip.GzipFile:
+def gzip_file(file: IO[bytes]) -> gzip.GzipFile:
     """A gzip stream into a file; without time and name the same run gives the same bytes."""
     return gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0)
 
@@ -170,36 +170,36 @@ def _json(value: object) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
-def _put_streams(sink: _Events, instance: Instance, plan: Timeline) -> None:
-    """Write an instance's layers on its streams' tracks until the file is full; plan: one pass."""
-    event_count = 0
+def _write_streams(sink: _Events, instance: Instance, plan: Timeline) -> None:
+    """Write an instance's layers on tracks of its streams until the file is full; plan: a pass."""
+    pass_events = 0
     for iteration in instance.passes:
-        if event_count > sink.room:  # not even made
-            sink.left_out += event_count
+        if pass_events > sink.room:  # not even made
+            sink.left_out += pass_events
             continue
         begin_ns, length_ns = ns(iteration.begin_s), ns(iteration.end_s) - ns(iteration.begin_s)
         events = []
         for turn in plan.turns():
             track = Track(instance.pid, FIRST_STREAM + turn.stream)
-            turn_ns = [begin_ns + int(turn.low * length_ns), begin_ns + int(turn.high * length_ns)]
+            edges_ns = [begin_ns + int(turn.low * length_ns), begin_ns + int(turn.high * length_ns)]
             name = f"layer {turn.layer} microbatch {turn.microbatch}"
-            events.append(track.slice(name, *turn_ns, of="formula at the mean load"))
-            for operator, *shares in turn.operators:
-                operator_ns = [begin_ns + int(share * length_ns) for share in shares]
+            events.append(track.slice(name, *edges_ns, of="formula at the mean load"))
+            for operator, *ends in turn.operators:
+                operator_ns = [begin_ns + int(share * length_ns) for share in ends]
                 if operator_ns[1] > operator_ns[0]:
                     events.append(track.slice(operator, *operator_ns))
-        event_count = len(events)
+        pass_events = len(events)
         sink.put(events)
 
 
 def _instances(tables: tracks.Tables, window: Window) -> list[Instance]:
     """Every instance of the run, prefill first, with its passes in the window."""
     role_order = {"prefill": 0, "decode": 1, "colocated": 2}
-    rows: list[tuple[str, int]] = tables["ranks"].select("role", "instance").unique().rows()
-    rows = sorted(rows, key=lambda row: (role_order.get(row[0], 9), row[1]))
+    keys: list[tuple[str, int]] = tables["ranks"].select("role", "instance").unique().rows()
+    keys = sorted(keys, key=lambda row: (role_order.get(row[0], 9), row[1]))
     return [
         Instance(role, index, tracks.FIRST_INSTANCE + k, window.passes.get((role, index), []))
-        for k, (role, index) in enumerate(rows)
+        for k, (role, index) in enumerate(keys)
     ]
 
 
@@ -214,8 +214,8 @@ def _naming_events(
         if instance.role == "decode":
             lanes[KV_IN] = "KV in place"
         if instance.role in streams:
-            names = (f"{name} stream" for name in streams[instance.role].streams)
-            lanes |= dict(enumerate(names, FIRST_STREAM))
+            titles = (f"{name} stream" for name in streams[instance.role].streams)
+            lanes |= dict(enumerate(titles, FIRST_STREAM))
         yield tracks.naming_events(instance.pid, instance.name, lanes)
 
 
@@ -224,7 +224,7 @@ def _slices_of_passes(instance: Instance) -> Iterator[list[Event]]:
     track = Track(instance.pid, ITERATIONS)
     name = "prefill batch" if instance.role == "prefill" else f"{instance.role} iteration"
     for iteration, begin_ns, end_ns in zip(
-        instance.passes, *(edges.tolist() for edges in instance.edges), strict=True
+        instance.passes, *(edges.tolist() for edges in instance.edges_ns), strict=True
     ):
         if end_ns <= begin_ns:
             continue
@@ -235,10 +235,10 @@ def _slices_of_passes(instance: Instance) -> Iterator[list[Event]]:
         operators_s = sum(time_s for _, time_s in iteration.operators)
         at_s = iteration.begin_s + max(0.0, iteration.end_s - iteration.begin_s - operators_s)
         for operator, time_s in iteration.operators:
-            low_ns, high_ns = max(ns(at_s), begin_ns), min(ns(at_s + time_s), end_ns)
+            from_ns, to_ns = max(ns(at_s), begin_ns), min(ns(at_s + time_s), end_ns)
             at_s += time_s
-            if high_ns > low_ns:
-                events.append(track.slice(operator, low_ns, high_ns, layers="all, summed"))
+            if to_ns > from_ns:
+                events.append(track.slice(operator, from_ns, to_ns, layers="all, summed"))
         yield events
 
 
@@ -264,17 +264,17 @@ def trace_run(
         source = watched.source_of(run, settings or [], watch)
     if request is not None:
         begin_s, end_s = watched.span_of_request(source, request)
-        err.print(escape(stages_of(source, request)))
+        err.print(escape(stages_text(source, request)))
     target = to if to is not None else bytes_out()
     err.print(escape(write_trace(source, target, begin_s, end_s, most_events).sentence))
     if to is not None:
         out.print(escape(f"{printable(str(to))} is written: open it in ui.perfetto.dev"))
 
 
-def stages_of(run: watched.Source, request: int) -> str:
+def stages_text(run: watched.Source, request: int) -> str:
     """The stages of a request of the run, by its number, with their lengths, as a sentence."""
     row = run.tables["requests"].row(by_predicate=pl.col("request_id") == request, named=True)
-    parts = ", ".join(
+    stages = ", ".join(
         f"{name} {seconds(stage_s)}" for name, stage_s in watched.stage_times(row).items()
     )
-    return f"Request {request}: {parts or 'still at the front end'}."
+    return f"Request {request}: {stages or 'still at the front end'}."

@@ -18,7 +18,7 @@ STYLE = Path(__file__).with_suffix(".css").read_text("utf-8").strip()
 
 
 def tag(name: str, /, *contents: Part, cls: str = "", **attributes: str | float) -> Element:
-    """An HTML or SVG element with attributes (`_` in their names stands for `-`) and contents."""
+    """An HTML or SVG element of class `cls` with attributes (`_` means `-`) and contents."""
     element = Element(name, {"class": cls} if cls else {})
     for key, value in attributes.items():
         element.set(key.replace("_", "-"), value if isinstance(value, str) else f"{value:.6g}")
@@ -56,30 +56,30 @@ def table(
         """A cell of column k: kind is "td" or "th"; its class is that of numbers or sentences."""
         return tag(kind, part, cls="n" if k in right else "t" if k in of_text else "")
 
-    body = [tag("tr", *(cell("td", k, part) for k, part in enumerate(row))) for row in rows]
+    body_rows = [tag("tr", *(cell("td", k, part) for k, part in enumerate(row))) for row in rows]
     head_row = tag("tr", *(cell("th", k, head) for k, head in enumerate(heads)))
-    return tag("div", tag("table", tag("thead", head_row), tag("tbody", *body)), cls="scroll")
+    return tag("div", tag("table", tag("thead", head_row), tag("tbody", *body_rows)), cls="scroll")
 
 
-def tiles(pairs: Iterable[tuple[str, str, str]]) -> Part:
-    """Figures in large type: (label, value, text below it)."""
+def tiles(figures: Iterable[tuple[str, str, str]]) -> Part:
+    """Figures in large type; figures: (label, value, text below it)."""
     return tag(
         "div",
         *(tag("div", tag("span", label, cls="soft"), tag("b", value), tag("span", note, cls="soft"))
-          for label, value, note in pairs), cls="tiles",
+          for label, value, note in figures), cls="tiles",
     )  # fmt: skip
 
 
 def bars(rows: Sequence[tuple[str, float, str]]) -> Part:
-    """Rows with a bar in proportion to the largest value: (label, value, value in words)."""
+    """A table with bars as long as the values; rows: (label, value, value in words)."""
     largest = max((value for _, value, _ in rows), default=0.0) or 1.0
-    body = [
+    table_rows = [
         tag("tr", tag("td", label), tag("td", value_text, cls="n"),
             tag("td", tag("div", cls="bar", style=f"width:{100 * max(value, 0.0) / largest:.1f}%"),
                 cls="wide"))
         for label, value, value_text in rows
     ]  # fmt: skip
-    return tag("div", tag("table", tag("tbody", *body)), cls="scroll")
+    return tag("div", tag("table", tag("tbody", *table_rows)), cls="scroll")
 
 
 def fold(summary: str, *contents: Part) -> Part:
@@ -116,25 +116,25 @@ def plot(
     y_high = max(yticks[-1], y_most or max(ys))
 
     def place_of(px: float, py: float) -> Point:
-        """Place on the drawing, in its own units, of a point of the chart."""
-        right, up = WIDE - LEFT - RIGHT, HIGH - TOP - BOTTOM
-        return LEFT + right * (px - x_low) / (x_high - x_low), TOP + up * (1.0 - py / y_high)
+        """Place on the drawing, in its own units, of the point (px, py) of the chart."""
+        width, height = WIDE - LEFT - RIGHT, HIGH - TOP - BOTTOM
+        return LEFT + width * (px - x_low) / (x_high - x_low), TOP + height * (1.0 - py / y_high)
 
-    drawing: list[Part] = []
-    for value in yticks:  # grid lines and numbers of y, numbers of x, and the title of x
-        x_left, y_line = place_of(xticks[0], value)
-        drawing.append(tag("line", cls="grid", x1=x_left, y1=y_line, x2=WIDE - RIGHT, y2=y_line))
-        drawing.append(tag("text", _number(value), x=x_left - 6, y=y_line + 4, text_anchor="end"))
-    for value in xticks:
-        x_tick, y_axis = place_of(value, 0.0)
-        drawing.append(tag("text", _number(value), x=x_tick, y=y_axis + 17, text_anchor="middle"))
-    drawing.append(tag("text", x, x=(LEFT + WIDE - RIGHT) / 2, y=HIGH - 6, text_anchor="middle"))
+    parts: list[Part] = []
+    for tick in yticks:  # grid lines and numbers of y, numbers of x, and the title of x
+        axis_x, tick_y = place_of(xticks[0], tick)
+        parts.append(tag("line", cls="grid", x1=axis_x, y1=tick_y, x2=WIDE - RIGHT, y2=tick_y))
+        parts.append(tag("text", _tick_text(tick), x=axis_x - 6, y=tick_y + 4, text_anchor="end"))
+    for tick in xticks:
+        tick_x, axis_y = place_of(tick, 0.0)
+        parts.append(tag("text", _tick_text(tick), x=tick_x, y=axis_y + 17, text_anchor="middle"))
+    parts.append(tag("text", x, x=(LEFT + WIDE - RIGHT) / 2, y=HIGH - 6, text_anchor="middle"))
     if limit is not None:
-        (x_line, y_low), (_, y_top) = place_of(limit, 0.0), place_of(limit, y_high)
-        drawing.append(tag("line", cls="limit", x1=x_line, y1=y_low, x2=x_line, y2=y_top))
+        (limit_x, bottom), (_, top) = place_of(limit, 0.0), place_of(limit, y_high)
+        parts.append(tag("line", cls="limit", x1=limit_x, y1=bottom, x2=limit_x, y2=top))
     for curve in curves:
-        drawing += _series_elements(curve, [place_of(*p) for p in curve.points])
-    svg = tag("svg", tag("title", title), *drawing, viewBox=f"0 0 {WIDE:g} {HIGH:g}", role="img")
+        parts += _series_elements(curve, [place_of(*p) for p in curve.points])
+    svg = tag("svg", tag("title", title), *parts, viewBox=f"0 0 {WIDE:g} {HIGH:g}", role="img")
     legend = [tag("span", tag("span", cls=f"key k{curve.colour}"), curve.name, cls="whole")
            for curve in curves if curve.name]  # fmt: skip
     legend += [tag("span", " – – limit", cls="bad whole")] if limit is not None else []
@@ -147,27 +147,27 @@ def ticks(low: float, high: float) -> list[float]:
     >>> ticks(0.0, 930.0), ticks(3.1, 4.2)
     ([0.0, 250.0, 500.0, 750.0, 1000.0], [3.0, 3.25, 3.5, 3.75, 4.0, 4.25])"""
     span = (high - low) or abs(high) or 1.0
-    power = 10.0 ** math.floor(math.log10(span / (TICKS - 1)))
-    step = next(s * power for s in (1.0, 2.0, 2.5, 5.0, 10.0) if s * power * (TICKS - 0.5) >= span)
+    scale = 10.0 ** math.floor(math.log10(span / (TICKS - 1)))
+    step = next(f * scale for f in (1.0, 2.0, 2.5, 5.0, 10.0) if f * scale * (TICKS - 0.5) >= span)
     first_step, last_step = math.floor(low / step + 1e-9), math.ceil((low + span) / step - 1e-9)
     return [k * step for k in range(first_step, max(last_step, first_step + 1) + 1)]
 
 
-def _series_elements(s: Series, places: Sequence[Point]) -> Iterable[Part]:
+def _series_elements(series: Series, places: Sequence[Point]) -> Iterable[Part]:
     """Yield the SVG of a series: a line, points, or both; places: of its points on the drawing."""
-    if s.joined:
-        yield tag("polyline", cls=f"s{s.colour}",
+    if series.joined:
+        yield tag("polyline", cls=f"s{series.colour}",
                   points=" ".join(f"{x:.1f},{y:.1f}" for x, y in places))  # fmt: skip
-    for k, (x, y) in enumerate(places if s.marked else ()):
-        text = s.texts[k] if s.texts else ""
-        yield tag("circle", tag("title", text), cls=f"f{s.colour}", cx=x, cy=y, r=4.5)
-        if s.labels and s.labels[k]:
-            yield tag("text", s.labels[k], cls="rank", x=x, y=y - 8, text_anchor="middle")
+    for k, (x, y) in enumerate(places if series.marked else ()):
+        hover_text = series.texts[k] if series.texts else ""
+        yield tag("circle", tag("title", hover_text), cls=f"f{series.colour}", cx=x, cy=y, r=4.5)
+        if series.labels and series.labels[k]:
+            yield tag("text", series.labels[k], cls="rank", x=x, y=y - 8, text_anchor="middle")
 
 
-def _number(value: float) -> str:
-    """A number of an axis, short: 12,500 as 12.5k."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= size:
-            return f"{value / (1e3 if unit == 'k' else size):g}{unit}"
+def _tick_text(value: float) -> str:
+    """A number of an axis as short text: 12,500 as 12.5k."""
+    for least, suffix in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= least:
+            return f"{value / (1e3 if suffix == 'k' else least):g}{suffix}"
     return f"{value:g}" if abs(value) >= 1e-2 or not value else three_figures(value)

@@ -48,12 +48,12 @@ LEDGER_MOST = 400  # rows of what was not simulated that are listed; the rest is
 
 
 def run_report(run: Run) -> str:
-    """A run as one HTML file; charts are drawn of those of its tables `TABLES` that exist."""
+    """HTML of a run's report; charts need its tables `TABLES`, and are left out without them."""
     s, summary = run.scenario, run.summary
-    state = STATES.get(str(summary.get("steady_state")), "")
-    notes = [f"{s.horizon_s:g} s simulated, the first {s.warmup_s:g} s left out of the figures"]
-    notes += [state] if state else []
-    body: list[Part] = [tag("p", "; ".join(notes), ".", cls="soft")]
+    state_text = STATES.get(str(summary.get("steady_state")), "")
+    remarks = [f"{s.horizon_s:g} s simulated, the first {s.warmup_s:g} s left out of the figures"]
+    remarks += [state_text] if state_text else []
+    body: list[Part] = [tag("p", "; ".join(remarks), ".", cls="soft")]
     if not run.valid:
         body.append(tag("p", "This run broke a law of its own: do not use its figures.", cls="bad"))
     tiles = (m for m in metrics_at("tile") if m.shows("tile", summary.get(m.key), s))
@@ -70,15 +70,15 @@ def run_report(run: Run) -> str:
     figures = table(("Figure", "Value", "SLO", "What it counts"), rows, right=(1,), of_text=(0, 3))
     body += [tag("h2", "Figures"), fold(f"All {len(rows)} figures", figures)]
     body += [tag("p", note, cls="soft") for note in run.notes]
-    checks = [(c["statement"], "holds" if c["ok"] else "broken", c["detail"]) for c in run.checks]
-    checks_held = sum(bool(c["ok"]) for c in run.checks)
-    laws_table = table(("Law", "", ""), checks, of_text=(0, 2))
-    body.append(fold(f"{checks_held} of {len(checks)} laws hold", laws_table))
-    identity = tag(
+    law_rows = [(c["statement"], "holds" if c["ok"] else "broken", c["detail"]) for c in run.checks]
+    laws_held = sum(bool(c["ok"]) for c in run.checks)
+    laws_table = table(("Law", "", ""), law_rows, of_text=(0, 2))
+    body.append(fold(f"{laws_held} of {len(law_rows)} laws hold", laws_table))
+    digests_line = tag(
         "p", f"Result {run.digest[:16]}, engine {run.engine_version[:16]}, facts "
         f"{run.facts_digest[:16]}: the same question gives the same bytes.", cls="soft",
     )  # fmt: skip
-    body += [tag("h2", "The question"), scenario_section(s), identity]
+    body += [tag("h2", "The question"), scenario_section(s), digests_line]
     return doc.page(s.name, *body)
 
 
@@ -93,12 +93,12 @@ def _time_charts(windows: pl.DataFrame | None) -> Iterable[Part]:
     """Yield charts of tokens/s and of numbers of requests over simulated time."""
     if windows is None or not windows.height:
         return
-    curves = {
+    charts = {
         "Tokens": ("tokens/s", {"output": "output_tokens_per_s", "input": "input_tokens_per_s"}),
         "Requests": ("at a time", {"in decode": "decode_running",
                                   "wait for prefill": "prefill_queue"}),
     }  # fmt: skip
-    for title, (unit, columns) in curves.items():
+    for title, (unit, columns) in charts.items():
         series = [
             Series(name, averaged_points(windows["t_s"], windows[column]), colour)
             for colour, (name, column) in enumerate(columns.items())
@@ -109,30 +109,30 @@ def _time_charts(windows: pl.DataFrame | None) -> Iterable[Part]:
 
 
 def averaged_points(x: pl.Series, y: pl.Series) -> Sequence[Point]:
-    """Points (x, y) of a line, averaged over neighbours if there are more than `POINTS`."""
-    pairs = np.column_stack([x.to_numpy(), y.cast(pl.Float64).to_numpy()])
-    pairs = pairs[np.isfinite(pairs).all(axis=1)]
-    groups = np.array_split(pairs, min(POINTS, len(pairs))) if len(pairs) else []
-    return [(float(group[:, 0].mean()), float(group[:, 1].mean())) for group in groups]
+    """Points of a line through (x, y), averaged over neighbours if there are more than `POINTS`."""
+    points = np.column_stack([x.to_numpy(), y.cast(pl.Float64).to_numpy()])
+    points = points[np.isfinite(points).all(axis=1)]
+    point_groups = np.array_split(points, min(POINTS, len(points))) if len(points) else []
+    return [(float(group[:, 0].mean()), float(group[:, 1].mean())) for group in point_groups]
 
 
 def _latency_charts(run: Run) -> Iterable[Part]:
     """Yield charts of the cumulative share of requests over TTFT and TPOT, with the SLO."""
-    table, scenario = run.tables.get("requests"), run.scenario
-    if table is None or not table.height:
+    requests, scenario = run.tables.get("requests"), run.scenario
+    if requests is None or not requests.height:
         return
-    finish_s, first_s = table["finish_s"].to_numpy(), table["first_token_s"].to_numpy()
-    is_counted = (finish_s >= scenario.warmup_s) & (first_s > 0.0)
-    ttft_s = (first_s - table["arrival_s"].to_numpy())[is_counted]
-    per_token_ms = 1e3 * tpot_s(table)[is_counted]
-    for title, values, unit, limit, colour in (
+    finish_s, first_token_s = requests["finish_s"].to_numpy(), requests["first_token_s"].to_numpy()
+    is_counted = (finish_s >= scenario.warmup_s) & (first_token_s > 0.0)
+    ttft_s = (first_token_s - requests["arrival_s"].to_numpy())[is_counted]
+    tpot_ms = 1e3 * tpot_s(requests)[is_counted]
+    for title, latencies, unit, limit, colour in (
         ("TTFT", ttft_s, "s", scenario.slo.ttft_s, 0),
-        ("TPOT", per_token_ms[np.isfinite(per_token_ms)], "ms", scenario.slo.tpot_ms, 2),
+        ("TPOT", tpot_ms[np.isfinite(tpot_ms)], "ms", scenario.slo.tpot_ms, 2),
     ):
-        if values.size:
-            shares = np.linspace(0.0, 1.0, 101)[:-1]  # to p99: one slow request sets no scale
-            quantiles = np.quantile(values, shares)
-            points = list(zip(quantiles.tolist(), (100 * shares).tolist(), strict=True))
+        if latencies.size:
+            fractions = np.linspace(0.0, 1.0, 101)[:-1]  # to p99: one slow request sets no scale
+            quantiles = np.quantile(latencies, fractions)
+            points = list(zip(quantiles.tolist(), (100 * fractions).tolist(), strict=True))
             drawn_limit = (
                 limit if has_one_slo(scenario) and limit < LIMIT_NEAR * points[-1][0] else None
             )
@@ -146,73 +146,73 @@ def _operator_bars(operators: pl.DataFrame | None) -> Iterable[Part]:
         return
     for phase in operators["phase"].unique(maintain_order=True):
         phase_rows = operators.filter(pl.col("phase") == phase).sort("share", descending=True)
-        rows = [
+        bar_rows = [
             (OPERATORS[row["operator"]].label if row["operator"] in OPERATORS
              else row["operator"].replace("_", " "), row["share"],
              f"{amount(row['share'], 'share')}, {amount(row['per_iteration_s'], 'time')}")
             for row in phase_rows.head(OPERATORS_MOST).iter_rows(named=True) if row["share"]
         ]  # fmt: skip
-        if rows:
+        if bar_rows:
             yield tag("h2", f"Where an iteration of {phase} spends its time")
-            yield doc.bars(rows)
+            yield doc.bars(bar_rows)
 
 
 def scenario_section(scenario: Scenario) -> Part:
-    """HTML of a scenario, folded: its stated fields identify it with this version's defaults."""
-    rows = []
+    """A scenario as HTML: question, source, and folded the fields that differ from defaults."""
+    field_rows = []
     for path, value in changed_fields(Scenario(), scenario).items():
         field = field_info(path)
         if field and path not in ("name", "question", "source"):
-            rows.append((path, field.label, f"{value} {field.unit}".rstrip()))
+            field_rows.append((path, field.label, f"{value} {field.unit}".rstrip()))
     return tag(
         "div",
         *([tag("p", scenario.question)] if scenario.question else []),
         *([tag("p", "Source: ", scenario.source, cls="soft")] if scenario.source else []),
-        fold(f"Unlike the defaults: {numbered(len(rows), 'field')}",
-               table(("Field", "", "Value"), rows)),
+        fold(f"Unlike the defaults: {numbered(len(field_rows), 'field')}",
+               table(("Field", "", "Value"), field_rows)),
         tag("p", f"Scenario {scenario_digest(scenario)[:16]}, seed {scenario.seed}.", cls="soft"),
     )  # fmt: skip
 
 
 def plan_report(plan: Plan, answer: Row) -> str:
-    """The answer of a plan, the list of all its deployments included, as one HTML file."""
-    texts = [s for s in answer_sentences(dict(answer)) if s]
+    """HTML of a plan's report: its answer, ranking, limits to relax and all deployments."""
+    sentences = [s for s in answer_sentences(dict(answer)) if s]
     body: list[Part] = [tag("p", plan.scenario.name, ": ", plan_sentence(plan), cls="soft")]
-    body += [tag("p", sentence) for sentence in texts[1:]]
-    if ranked := answer["ranked"]:
-        equal_note = tag("p", f"{equality_note(ranked)}. Five seeds each.", cls="soft")
-        body += [tag("h2", "Ranking"), _ranking_table(plan, ranked), equal_note]
+    body += [tag("p", sentence) for sentence in sentences[1:]]
+    if ranked_rows := answer["ranked"]:
+        equality_text = tag("p", f"{equality_note(ranked_rows)}. Five seeds each.", cls="soft")
+        body += [tag("h2", "Ranking"), _ranking_table(plan, ranked_rows), equality_text]
     if answer["relaxations"]:
-        entries = [row | {"NPUs": f"{row['NPUs']:,}"} for row in relax_rows(answer["relaxations"])]
-        rows = [list(row.values()) for row in entries]
-        body += [tag("h2", "What would have to give"), table(list(entries[0]), rows, right=(4,))]
+        limits = [row | {"NPUs": f"{row['NPUs']:,}"} for row in relax_rows(answer["relaxations"])]
+        cells = [list(row.values()) for row in limits]
+        body += [tag("h2", "What would have to give"), table(list(limits[0]), cells, right=(4,))]
     body += [tag("h2", "Throughput against speed"), _front_chart(answer)]
-    body += [_deployment_section(row) for row in ranked]
+    body += [_deployment_section(row) for row in ranked_rows]
     if answer["tornado"]:
-        shares = bars([
+        choice_bars = bars([
             (f"{field.label if (field := field_info(row['path'])) else row['path']}: "
              f"{row['value']}", row["score_ratio"] if row["fits"] else 0.0,
              f"{100 * row['score_ratio']:.0f} %" if row["fits"] else "breaks a limit")
             for row in answer["tornado"]
         ])  # fmt: skip
-        body += [tag("h2", "What each choice alone does to the first"), shares]
-    body += [tag("h2", "Every deployment"), *_ledger_elements(answer)]
-    varied_text = ", ".join(CHOICES[key].label for key in plan.vary)
+        body += [tag("h2", "What each choice alone does to the first"), choice_bars]
+    body += [tag("h2", "Every deployment"), *_deployment_list(answer)]
+    varied_labels = ", ".join(CHOICES[key].label for key in plan.vary)
     made_by = ", ".join(f"{key} {answer[key][:16]}" for key in ("engine", "facts") if key in answer)
-    identity = tag(
-        "p", f"What may vary: {varied_text}. {plan.simulations} simulations of a search, seed "
+    digests_line = tag(
+        "p", f"What may vary: {varied_labels}. {plan.simulations} simulations of a search, seed "
         f"{plan.scenario.seed}. The question {plan_digest(plan)[:16]} gives the same bytes with "
         f"the same engine and facts{f': {made_by}' if made_by else ''}.", cls="soft",
     )  # fmt: skip
-    body += [tag("h2", "The question"), scenario_section(plan.scenario), identity]
-    return page(texts[0], *body)
+    body += [tag("h2", "The question"), scenario_section(plan.scenario), digests_line]
+    return page(sentences[0], *body)
 
 
 def _ranking_table(plan: Plan, rows: Sequence[Row]) -> Part:
     """The table of ranked deployments: figures, and the state after each loss of the plan."""
     loss_heads = (f"After: {LOSSES[loss].lower()}" for loss in plan.survives)
-    price = "cost_per_million_tokens"  # none without one of an NPU-hour
-    has_cost = any(row["summary"].get(price) is not None for row in rows)
+    cost_key = "cost_per_million_tokens"  # none without one of an NPU-hour
+    has_cost = any(row["summary"].get(cost_key) is not None for row in rows)
     heads = ["", "Deployment", "NPUs", "tokens/s per NPU", "TPOT", "TTFT p99", "Headroom", "Power",
              *(["Cost"] if has_cost else []), "Held back by", *loss_heads]  # fmt: skip
     cells = [
@@ -222,28 +222,28 @@ def _ranking_table(plan: Plan, rows: Sequence[Row]) -> Part:
          amount(r["summary"]["tpot_s_mean"], "time"), amount(r["summary"]["ttft_s_p99"], "time"),
          amount(r["margins"].get("headroom"), "share"),
          amount(r["summary"]["power_kw"], "rate", "kW"),
-         *([amount(r["summary"][price], "rate", "/ M tokens")] if has_cost else []),
+         *([amount(r["summary"][cost_key], "rate", "/ M tokens")] if has_cost else []),
          r["held_back_by"], *(_loss_element(r["losses"].get(loss, {})) for loss in plan.survives))
         for r in rows
     ]  # fmt: skip
     return table(heads, cells, right=range(2, 8 + has_cost), of_text=(1,))
 
 
-def _loss_element(after: Row) -> Part:
-    """State of a deployment after a loss, in words, in the colour of good or bad."""
-    return tag("span", loss_text(after), cls="good" if after.get("status") == "feasible" else "bad")
+def _loss_element(state: Row) -> Part:
+    """State of a deployment after the loss of an element, in words, coloured as good or bad."""
+    return tag("span", loss_text(state), cls="good" if state.get("status") == "feasible" else "bad")
 
 
 def _deployment_section(row: Row) -> Part:
     """A ranked deployment, folded: margins, next step, losses, and the command that runs it."""
-    settings = (f"--set {shlex.quote(f'{path}={v}')}" for path, v in row["settings"].items())
-    command = " ".join(["python -m twin run SCENARIO", *settings])
-    margins = [
-        (label, amount(value, kind, unit))
+    set_options = (f"--set {shlex.quote(f'{path}={v}')}" for path, v in row["settings"].items())
+    command = " ".join(["python -m twin run SCENARIO", *set_options])
+    margin_rows = [
+        (label, amount(margin, kind, unit))
         for key, (label, kind, unit) in MARGINS.items()
-        if (value := row["margins"].get(key)) is not None
+        if (margin := row["margins"].get(key)) is not None
     ]
-    losses = [
+    loss_rows = [
         (LOSSES.get(loss, loss), state_after.get("element", ""), _loss_element(state_after),
          state_after.get("reason", ""))
         for loss, state_after in row["losses"].items()
@@ -251,8 +251,8 @@ def _deployment_section(row: Row) -> Part:
     return fold(
         f"{row['rank']}. {brief_text(dict(row['settings']))}",
         *([tag("p", "Next step: ", row["next_step"])] if row["next_step"] else []),
-        table(("Margin", "Value"), margins, right=(1,)),
-        *([table(("Loss", "Element", "After it", ""), losses)] if losses else []),
+        table(("Margin", "Value"), margin_rows, right=(1,)),
+        *([table(("Loss", "Element", "After it", ""), loss_rows)] if loss_rows else []),
         tag("p", "SCENARIO is the question below, as a preset or a file:", cls="soft"),
         tag("pre", command),
     )  # fmt: skip
@@ -260,18 +260,18 @@ def _deployment_section(row: Row) -> Part:
 
 def _front_chart(answer: Row) -> Part:
     """The chart of tokens/s for one user against tokens/s per NPU, simulated and published."""
-    ranks = {row["key"]: str(row["rank"]) for row in answer["ranked"]}
+    rank_by_key = {row["key"]: str(row["rank"]) for row in answer["ranked"]}
     decoding_points = [p for p in answer["front"] if p["tokens_per_s_per_user"]]
     front_points = sorted((p for p in decoding_points if p["on_front"]), key=_user_speed)
     speeds = [_user_speed(p) for p in decoding_points]
-    near_points = [p for p in published_points()
-            if speeds and min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip
+    published_near = [p for p in published_points()
+        if speeds and min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip
 
     def series_of_points(name: str, rows: Sequence[Row], colour: int, joined: bool) -> Series:
         """A series of simulated deployments, with their ranks and settings as texts."""
         return Series(
             name, [(_user_speed(p), p["tokens_per_s_per_npu"]) for p in rows], colour, joined, True,
-            [ranks.get(p["key"], "") for p in rows],
+            [rank_by_key.get(p["key"], "") for p in rows],
             [f"{brief_text(dict(p['settings']))}, {numbered(p['npus'], 'NPU')}" for p in rows],
         )  # fmt: skip
 
@@ -279,7 +279,7 @@ def _front_chart(answer: Row) -> Part:
         series_of_points("front", front_points, 0, True),
         series_of_points("simulated", [p for p in decoding_points if not p["on_front"]], 3, False),
         Series("published, decode NPUs alone", [(1.0 / p.tpot_s, p.tokens_per_s_per_npu)
-               for p in near_points], 1, False, True, (), [p.name for p in near_points]),
+               for p in published_near], 1, False, True, (), [p.name for p in published_near]),
     ]  # fmt: skip
     return plot("Up is cheaper, right is faster for a user", series, "tokens/s for one user",
                 "tokens/s per NPU")  # fmt: skip
@@ -290,13 +290,13 @@ def _user_speed(point: Row) -> float:
     return float(point["tokens_per_s_per_user"])
 
 
-def _ledger_elements(answer: Row) -> Iterable[Part]:
-    """Yield counts of deployments by state, and folded tables of simulated and of priced ones."""
-    counts = {k: count for k, count in answer["counts"].items() if k != "simulations"}
-    yield tag("p", "; ".join(f"{k}: {count:,}" for k, count in counts.items()), ".", cls="soft")
-    rows = [row for row in answer["ledger"] if row["simulated"]]
-    ranked_rows = sorted(rows, key=lambda row: row["rank"] or len(rows))
-    yield fold(f"{len(rows):,} that were simulated", _deployments_table(ranked_rows))
+def _deployment_list(answer: Row) -> Iterable[Part]:
+    """Yield counts of deployments by state, and tables of those simulated and only priced."""
+    by_state = {k: n for k, n in answer["counts"].items() if k != "simulations"}
+    yield tag("p", "; ".join(f"{k}: {n:,}" for k, n in by_state.items()), ".", cls="soft")
+    simulated_rows = [row for row in answer["ledger"] if row["simulated"]]
+    ranked_rows = sorted(simulated_rows, key=lambda row: row["rank"] or len(simulated_rows))
+    yield fold(f"{len(simulated_rows):,} that were simulated", _deployments_table(ranked_rows))
     if priced_rows := [row for row in answer["ledger"] if not row["simulated"]]:
         more_text = f", the first {LEDGER_MOST} of them" if len(priced_rows) > LEDGER_MOST else ""
         title = f"{len(priced_rows):,} that were priced by formula alone{more_text}"
@@ -311,5 +311,5 @@ def _deployments_table(rows: Sequence[Row]) -> Part:
          f"{row['npus']:,}", row["status"], str(len(row["simulated"]) or ""), row["reason"])
         for row in rows
     ]  # fmt: skip
-    heads = ("Rank", "Deployment", "NPUs", "Status", "Simulated", "Reason")
-    return table(heads, cells, right=(2, 4), of_text=(1, 5))
+    column_heads = ("Rank", "Deployment", "NPUs", "Status", "Simulated", "Reason")
+    return table(column_heads, cells, right=(2, 4), of_text=(1, 5))

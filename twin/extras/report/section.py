@@ -14,11 +14,11 @@ from twin.scenario import Scenario
 from twin.ui.show import download, file_name
 
 
-def download_run(store: Store, row: RunRow, scenario: Scenario) -> None:
+def draw_run_download(store: Store, row: RunRow, scenario: Scenario) -> None:
     """Draw a button that downloads the run as one HTML file."""
     st.caption("One HTML file with figures and charts, which opens without the twin and a network.")
-    name = f"{file_name(scenario.name, fallback='report')[:60]}.html"
-    download("HTML", partial(stored_report, store, row, scenario), name, "download-report")
+    file = f"{file_name(scenario.name, fallback='report')[:60]}.html"
+    download("HTML", partial(stored_report, store, row, scenario), file, "download-report")
 
 
 def stored_report(store: Store, row: RunRow, scenario: Scenario) -> bytes:
@@ -30,7 +30,7 @@ def stored_report(store: Store, row: RunRow, scenario: Scenario) -> bytes:
     return run_report(run).encode()
 
 
-def download_plan(plan: Plan, answer: Mapping[str, Any]) -> None:
-    """Draw a button that downloads the plan's answer `answer` as one HTML file."""
-    name = f"plan-{file_name(plan.scenario.name, fallback='report')[:60]}.html"
-    download("Report (HTML)", lambda: plan_report(plan, answer).encode(), name, "plan-report")
+def draw_plan_download(plan: Plan, answer: Mapping[str, Any]) -> None:
+    """Draw a button that downloads the plan's answer as one HTML file."""
+    file = f"plan-{file_name(plan.scenario.name, fallback='report')[:60]}.html"
+    download("Report (HTML)", lambda: plan_report(plan, answer).encode(), file, "plan-report")

@@ -32,22 +32,22 @@ class _Client:
 
 
 def read_servegen(reading: Reading) -> Columns:
-    """Columns of the requests of ServeGen's files; raises TraceError for an incomplete set."""
-    name, clients = reading.label, dict[int, _Client]()
+    """The requests of ServeGen's files as columns; raises TraceError if a client lacks a file."""
+    label, client_by_number = reading.label, dict[int, _Client]()
     for piece in reading.pieces():
-        if chunk := PIECE_NAME.search(piece.name):
-            client = clients.setdefault(int(chunk[1]), _Client())
-            if chunk[2] == "trace.csv":
+        if name_match := PIECE_NAME.search(piece.name):
+            client = client_by_number.setdefault(int(name_match[1]), _Client())
+            if name_match[2] == "trace.csv":
                 client.windows = _client_windows(piece)
             else:
                 client.lengths = _length_tables(piece)
-    for number, client in sorted(clients.items()):
+    for number, client in sorted(client_by_number.items()):
         for file, contents in (("trace.csv", client.windows), ("dataset.json", client.lengths)):
             if not contents:
-                raise TraceError(f"{name} has no chunk-{number}-{file}: the set is incomplete")
+                raise TraceError(f"{label} has no chunk-{number}-{file}: the set is incomplete")
         if any(window[1] for window in client.windows) and not all(client.lengths.values()):
-            raise TraceError(f"{name}: chunk-{number} has requests but no lengths for them")
-    return _sample(name, clients, reading.limits.rows)
+            raise TraceError(f"{label}: chunk-{number} has requests but no lengths for them")
+    return _sampled_columns(label, client_by_number, reading.limits.rows)
 
 
 FORMAT = Format(
@@ -58,112 +58,111 @@ FORMAT = Format(
 
 
 def _client_windows(piece: Piece) -> list[tuple[float, float, float, int]]:
-    """(start s, rate req/s, shape, pattern) of each window of a client. Raises TraceError."""
+    """(start s, req/s, shape, code in PATTERNS) of each window of a client. Raises TraceError."""
     windows: list[tuple[float, float, float, int]] = []
     for number, line in enumerate(text_of(piece).split("\n"), 1):
         if not line.strip():
             continue
         location = f"{piece.name} line {number}"
-        values = line.strip().split(",")
-        if len(values) != 6:
+        cells = line.strip().split(",")
+        if len(cells) != 6:
             raise TraceError(
-                f"{location} has {len(values)} values: window start, rate, CV, pattern, shape and "
+                f"{location} has {len(cells)} values: window start, rate, CV, pattern, shape and "
                 "scale must stand there"
             )
-        pattern = PATTERNS.get(values[3].strip().lower())
-        if pattern is None:
-            raise TraceError(f"{location}: pattern = {values[3][:20]!r} must be Gamma or Weibull")
+        pattern_code = PATTERNS.get(cells[3].strip().lower())
+        if pattern_code is None:
+            raise TraceError(f"{location}: pattern = {cells[3][:20]!r} must be Gamma or Weibull")
         try:
-            start_s, rate, shape = float(values[0]), float(values[1]), float(values[4])
+            start_s, req_per_s, shape = float(cells[0]), float(cells[1]), float(cells[4])
         except ValueError:
             raise TraceError(f"{location}: start, rate and shape must be numbers") from None
-        is_idle = rate == 0
-        if not (
-            0 <= start_s < 366 * DAY_S and 0 <= rate < MOST_RATE and (is_idle or 0 < shape < 1e6)
-        ):
+        is_possible = 0 <= start_s < 366 * DAY_S and 0 <= req_per_s < MOST_RATE
+        if not (is_possible and (req_per_s == 0 or 0 < shape < 1e6)):
             raise TraceError(f"{location}: start, rate and shape must be finite and not negative")
         if windows and start_s <= windows[-1][0]:
             raise TraceError(f"{location}: windows must be in order of time")
-        windows.append((start_s, rate, shape, pattern))
+        windows.append((start_s, req_per_s, shape, pattern_code))
     return windows
 
 
 def _length_tables(piece: Piece) -> dict[str, list[tuple[float, np.ndarray, np.ndarray]]]:
-    """By field its windows: (start s, tokens f8[k], their cumulative probability f8[k])."""
-    body = decode_json(text_of(piece), piece.name, "an object of windows")
-    if type(body) is not dict or not body:
+    """Windows by field of FIELDS: (start s, tokens f8[k], cumulative probabilities f8[k])."""
+    json_windows = decode_json(text_of(piece), piece.name, "an object of windows")
+    if type(json_windows) is not dict or not json_windows:
         raise TraceError(f"{piece.name} is not an object of windows")
-    tables: dict[str, list[tuple[float, np.ndarray, np.ndarray]]] = {field: [] for field in FIELDS}
-    for key in body:
-        if not str(key).isdecimal() or type(body[key]) is not dict:
-            raise TraceError(f"{piece.name}: window {key[:20]!r} must be a start in seconds")
-    for key in sorted(body, key=int):
-        for name in FIELDS:
-            text = body[key].get(name)
-            location = f"{piece.name} window {key} {name}"
-            if type(text) is not str:
+    windows: dict[str, list[tuple[float, np.ndarray, np.ndarray]]] = {side: [] for side in FIELDS}
+    for begin in json_windows:
+        if not str(begin).isdecimal() or type(json_windows[begin]) is not dict:
+            raise TraceError(f"{piece.name}: window {begin[:20]!r} must be a start in seconds")
+    for begin in sorted(json_windows, key=int):
+        for side in FIELDS:
+            lengths_text = json_windows[begin].get(side)
+            location = f"{piece.name} window {begin} {side}"
+            if type(lengths_text) is not str:
                 raise TraceError(f"{location} must be a text like {{45: 0.01, 46: 0.02}}")
-            values, chances = _lengths_and_chances(text, location)
+            tokens, chances = _lengths_and_chances(lengths_text, location)
             if chances.sum() > 0:
-                tables[name].append((float(key), values, np.cumsum(chances) / chances.sum()))
-    return tables
+                windows[side].append((float(begin), tokens, np.cumsum(chances) / chances.sum()))
+    return windows
 
 
 def _lengths_and_chances(text: str, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """(tokens f8[k], probabilities f8[k]) of text like '{45: 0.01}'. where: for messages."""
-    if not (items := text.strip(" {}\n")):
+    """(tokens f8[k], probabilities f8[k]) of text like '{45: 0.01}'. where: for errors."""
+    if not (pairs := text.strip(" {}\n")):
         return np.zeros(0), np.zeros(0)  # a window without requests
     try:
-        values, chances = np.array(items.replace(":", ",").split(","), np.float64).reshape(-1, 2).T
+        tokens, chances = np.array(pairs.replace(":", ",").split(","), np.float64).reshape(-1, 2).T
     except ValueError:
         raise TraceError(f"{where} must be a text like {{45: 0.01, 46: 0.02}}") from None
-    is_possible = (values >= 0) & (values <= MOST_TOKENS) & (chances >= 0) & (chances <= 1)
+    is_possible = (tokens >= 0) & (tokens <= MOST_TOKENS) & (chances >= 0) & (chances <= 1)
     if not is_possible.all():
         raise TraceError(f"{where} holds a length or a probability that cannot be")
-    return values, chances
+    return tokens, chances
 
 
-def _sample(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
-    """Columns of all clients' requests, drawn from a seed. Raises TraceError beyond `most_rows`."""
-    times_s, request_count = [np.zeros(0)], 0
-    lengths = {name: [np.zeros(0, np.int64)] for name in FIELDS}
-    for number, client in sorted(clients.items()):
-        stream_name = f"servegen/{number}"
-        width_s = min(np.diff([window[0] for window in client.windows]), default=DAY_S)
-        arrivals = []
-        for index, (start_s, req_per_s, shape, pattern) in enumerate(client.windows):
-            if (count := round(req_per_s * width_s)) == 0:
+def _sampled_columns(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
+    """Requests of all clients as columns, drawn by SEED; raises TraceError beyond `most_rows`."""
+    client_times_s, request_count = [np.zeros(0)], 0
+    lengths_by_field = {name: [np.zeros(0, np.int64)] for name in FIELDS}
+    for client_number, client in sorted(clients.items()):
+        stream = f"servegen/{client_number}"
+        window_s = min(np.diff([window[0] for window in client.windows]), default=DAY_S)
+        arrivals_s = []
+        for k, (start_s, req_per_s, shape, pattern) in enumerate(client.windows):
+            if (window_requests := round(req_per_s * window_s)) == 0:
                 continue
-            if (request_count := request_count + count) > most_rows:
+            if (request_count := request_count + window_requests) > most_rows:
                 raise TraceError(
                     f"{name} stands for more than {most_rows:,} requests: keep some of its clients"
                 )
-            shares = np.empty(count)  # of the window
-            _set_times(stream_key(SEED, f"{stream_name}/arrivals/{index}"), pattern, shape, shares)
-            arrivals.append(start_s + width_s * shares)
-        if arrivals:
-            times_s.append(np.concatenate(arrivals))
-            for column, lengths_drawn in lengths.items():
-                key = stream_key(SEED, f"{stream_name}/{column}")
-                lengths_drawn.append(_lengths_of(client.lengths[column], times_s[-1], key))
-    all_times_s = np.concatenate(times_s)
+            places = np.empty(window_requests)  # in the window, from 0 to 1
+            _draw_times(stream_key(SEED, f"{stream}/arrivals/{k}"), pattern, shape, places)
+            arrivals_s.append(start_s + window_s * places)
+        if arrivals_s:
+            client_times_s.append(np.concatenate(arrivals_s))
+            for side, drawn_lengths in lengths_by_field.items():
+                random_key = stream_key(SEED, f"{stream}/{side}")
+                client_lengths = client.lengths[side]
+                drawn_lengths.append(_drawn_lengths(client_lengths, client_times_s[-1], random_key))
+    all_times_s = np.concatenate(client_times_s)
     return Columns(
         ticks=all_times_s, ticks_per_s=1.0, in_order=False,
-        input_tokens=np.concatenate(lengths["input_tokens"]),
-        output_tokens=np.concatenate(lengths["output_tokens"]),
+        input_tokens=np.concatenate(lengths_by_field["input_tokens"]),
+        output_tokens=np.concatenate(lengths_by_field["output_tokens"]),
         source_row=np.arange(1, all_times_s.size + 1), warnings=[SAMPLED],
     )  # fmt: skip
 
 
 @lazy_entry
-def _set_times(key: np.uint64, pattern: int, shape: float, times: np.ndarray) -> None:
-    """Fill `times` f8[n], sorted, in (0, 1): n + 1 gaps of a pattern of PATTERNS, scaled to sum
-    to 1. shape: that of the gamma or Weibull distribution."""
+def _draw_times(key: np.uint64, pattern_code: int, shape: float, times: np.ndarray) -> None:
+    """Draw `times` f8[n], sorted, in (0, 1), from random stream `key`: n + 1 gaps, scaled to sum 1.
+    pattern_code: a value of PATTERNS; shape: of its gamma or Weibull distribution."""
     sum_of_gaps = 0.0
     for i in range(times.size + 1):
-        if pattern == 1:
+        if pattern_code == 1:
             sum_of_gaps += gamma(key, i, shape)
-        elif pattern == 2:
+        elif pattern_code == 2:
             sum_of_gaps += weibull(key, i, shape)
         else:
             sum_of_gaps += exponential(key, i)
@@ -173,19 +172,19 @@ def _set_times(key: np.uint64, pattern: int, shape: float, times: np.ndarray) ->
         times[i] = times[i] / sum_of_gaps if sum_of_gaps > 0.0 else 0.5
 
 
-def _lengths_of(
-    tables: list[tuple[float, np.ndarray, np.ndarray]], times: np.ndarray, key: np.uint64
+def _drawn_lengths(
+    windows: list[tuple[float, np.ndarray, np.ndarray]], times: np.ndarray, key: np.uint64
 ) -> np.ndarray:
-    """Lengths i8[n] in tokens for sorted times f8[n] in s, each drawn from the window of `tables`
-    that contains it: (start s, lengths, cumulative probability)."""
-    starts_s = np.array([start_s for start_s, _, _ in tables])
-    window_of = np.maximum(np.searchsorted(starts_s, times, side="right") - 1, 0)
+    """Lengths i8[n] in tokens at sorted times f8[n] (s), drawn from random stream `key` out of the
+    window that contains each; windows: (start s, lengths, cumulative probabilities)."""
+    starts_s = np.array([start_s for start_s, _, _ in windows])
+    window_of_time = np.maximum(np.searchsorted(starts_s, times, side="right") - 1, 0)
     lengths = np.empty(times.size, np.int64)
-    first_row = 0
-    for k, (_, values, cumulative) in enumerate(tables):
-        end_row = int(np.searchsorted(window_of, k, side="right"))
-        _draw_lengths(values, cumulative, key, first_row, lengths[first_row:end_row])
-        first_row = end_row
+    begin = 0
+    for k, (_, window_lengths, cumulative) in enumerate(windows):
+        end = int(np.searchsorted(window_of_time, k, side="right"))
+        _draw_lengths(window_lengths, cumulative, key, begin, lengths[begin:end])
+        begin = end
     return lengths
 
 
@@ -196,5 +195,5 @@ def _draw_lengths(
     """Fill lengths i8[n] with tokens from `values`, drawn by inversion of their cumulative
     probabilities; first_draw: number of the first draw of the stream `key`."""
     for i in range(lengths.size):
-        index = int(np.searchsorted(cumulative, uniform(key, first_draw + i), side="right"))
-        lengths[i] = int(values[min(index, values.size - 1)] + 0.5)
+        value_index = int(np.searchsorted(cumulative, uniform(key, first_draw + i), side="right"))
+        lengths[i] = int(values[min(value_index, values.size - 1)] + 0.5)

@@ -31,7 +31,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def error_chart(rows: Rows) -> Chart:
-    """Chart of the signed error (%) of each row over its published value."""
+    """Chart with a point for each row: its signed error (%) against its published value."""
     if not rows:
         return empty_chart("No published row to show")
     fig, band_y = figure(height=400), _axis_place(BAND)
@@ -43,11 +43,11 @@ def error_chart(rows: Rows) -> Chart:
         _axis_place(min(1.15 * min(errors), -0.15)),
         _axis_place(max(1.15 * max(errors), 0.15)),
     ]
-    ticks = [tick for tick in TICKS if axis_ends[0] <= _axis_place(tick) <= axis_ends[1]]
-    worst = max(rows, key=lambda row: abs(row["error"]))
+    axis_ticks = [tick for tick in TICKS if axis_ends[0] <= _axis_place(tick) <= axis_ends[1]]
+    worst_row = max(rows, key=lambda row: abs(row["error"]))
     return chart(
-        fig, f"Signed error of {len(rows)} rows; the largest is {100 * worst['error']:+.1f} % for "
-        f"{worst['quantity']}, {worst['system']}.",
+        fig, f"Signed error of {len(rows)} rows; the largest is {100 * worst_row['error']:+.1f} % "
+        f"for {worst_row['quantity']}, {worst_row['system']}.",
         "Errors of today; unseen rows count above with their first ones. Hollow are rows that a "
         "fit, another row or an unstated setting helped. Above zero the twin says "
         "more than was published; the band is 10 % to each side, and the axis is logarithmic "
@@ -55,8 +55,8 @@ def error_chart(rows: Rows) -> Chart:
         x={"title_text": PUBLISHED, "type": "log", "dtick": 1, "tickformat": ",~r",
            "showgrid": True},
         y={"title_text": "twin over published, %", "range": axis_ends, "rangemode": "normal",
-           "tickvals": [_axis_place(tick) for tick in ticks],
-           "ticktext": [f"{100 * tick:+.0f} %" if tick else "0 %" for tick in ticks]},
+           "tickvals": [_axis_place(tick) for tick in axis_ticks],
+           "ticktext": [f"{100 * tick:+.0f} %" if tick else "0 %" for tick in axis_ticks]},
     )  # fmt: skip
 
 
@@ -70,19 +70,19 @@ def _axis_place(error: float) -> float:
 
 def _add_points(fig: Any, rows: Rows) -> None:
     """Add markers of rows: filled where no fit helped, hollow for others; a colour per group."""
-    for number, group in enumerate(sorted({row["group"] for row in rows})):
-        colour = theme.SERIES[number % len(theme.SERIES)]
+    for k, group in enumerate(sorted({row["group"] for row in rows})):
+        colour = theme.SERIES[k % len(theme.SERIES)]
         for name, (kinds, symbol) in POINTS.items():
-            points = [r for r in rows if r["group"] == group and r["kind"] in kinds]
-            if points:
+            drawn = [r for r in rows if r["group"] == group and r["kind"] in kinds]
+            if drawn:
                 fig.add_scatter(
-                    x=[r["published"] for r in points], y=[_axis_place(r["error"]) for r in points],
+                    x=[r["published"] for r in drawn], y=[_axis_place(r["error"]) for r in drawn],
                     mode="markers", name=f"{group}, {name}",
-                    meta={"y": [100 * r["error"] for r in points]},
+                    meta={"y": [100 * r["error"] for r in drawn]},
                     customdata=[
                         [r["quantity"], r["system"],
                          *(f"{three_figures(r[key])} {r['unit']}" for key in ("published", "twin")),
-                         f"{100 * r['error']:+.1f} %"] for r in points
+                         f"{100 * r['error']:+.1f} %"] for r in drawn
                     ], hovertemplate=HOVER,
                     marker={"symbol": symbol, "size": 9, "color": colour,
                             "line": {"color": colour, "width": 2 * (name not in HONEST)}},
@@ -95,32 +95,34 @@ def layer_chart(rows: Sequence[Part]) -> Chart:
         return empty_chart("This row has no operators")
     longest_s = max(max(row.twin_s, row.published_s or 0.0) for row in rows)
     factor, unit = time_unit(longest_s)
-    published = [row for row in rows if row.published_s is not None]
-    fig = figure(height=110 + (46 if published else 30) * len(rows))
-    names = [" +<br>".join(theme.title(operator) for operator in row.operators) for row in rows]
+    published_parts = [row for row in rows if row.published_s is not None]
+    fig = figure(height=110 + (46 if published_parts else 30) * len(rows))
+    labels = [" +<br>".join(theme.title(operator) for operator in row.operators) for row in rows]
     for name, colour, values in (
-        ("published", theme.OTHER, [row.published_s for row in rows if published]),
+        ("published", theme.OTHER, [row.published_s for row in rows if published_parts]),
         ("twin", theme.SERIES[0], [row.twin_s for row in rows]),
     ):
         if values:
             add_bars(
-                fig, names, [None if v is None else v * factor for v in values], colour, name=name,
+                fig, labels, [None if v is None else v * factor for v in values], colour, name=name,
                 text=[_time_text(v) for v in values], textposition="outside",
                 hover=f"%{{y}}: %{{text}}<extra>{name}</extra>",
             )  # fmt: skip
     listing = "; ".join(
         f"{name.replace('<br>', ' ')} {_time_text(row.twin_s)}"
         + ("" if row.published_s is None else f", published {seconds(row.published_s)}")
-        for name, row in zip(names, rows, strict=True)
+        for name, row in zip(labels, rows, strict=True)
     )
     order_text = (
-        "published above, the twin below" if published else "no published figure is of one alone"
+        "published above, the twin below"
+        if published_parts
+        else "no published figure is of one alone"
     )
     return chart(
         fig, f"One layer by operator. {listing}.",
         f"Operators of one layer, each alone: {order_text}.", hovermode="closest", barmode="group",
         x={"title_text": f"{unit} in one layer", "range": [0, 1.22 * longest_s * factor]},
-        columns={"y": "operator"}, bargap=0.25, showlegend=bool(published),
+        columns={"y": "operator"}, bargap=0.25, showlegend=bool(published_parts),
         legend_traceorder="normal",
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from twin.extras.evidence.made import load_made, one_skew, ranking_table
+from twin.extras.evidence.made import load_made, ranking_table, skew_sentence
 from twin.extras.evidence.page import charts, proof
 from twin.lab.evidence.envelope import aspect_ranges, outside_evidence
 from twin.lab.evidence.judge import headlines, now_text, score_table
@@ -29,12 +29,12 @@ SEARCHED = ("quantity", "system", "kind", "regime", "source", "note")  # of a ro
 
 @st.cache_resource(show_spinner=False, max_entries=2)
 def evidence_work(digest: str) -> tuple[Future[dict[str, Any]], list[int]]:
-    """What judges the rows in a thread, by digest of the facts, and the number of rows so far: it
-    goes on when a visitor leaves."""
+    """(future of the judged evidence, list whose last entry counts the judged rows), by digest of
+    the facts: a thread that goes on when a visitor leaves."""
     facts, row_counts = session.facts(), [0]
 
     def judge() -> dict[str, Any]:
-        """The judged rows, in the order of regimes, and what bands hold."""
+        """The judged rows, by regime, and sentences on how many errors lie in bands."""
         evidence = shipped.current_evidence(facts, row_counts.append)
         return {**evidence, "rows": proof.sorted_by_regime(evidence["rows"])}
 
@@ -42,15 +42,15 @@ def evidence_work(digest: str) -> tuple[Future[dict[str, Any]], list[int]]:
 
 
 def judged_evidence(digest: str, row_count: int) -> dict[str, Any]:
-    """The judged rows and what bands hold, by digest of the facts; shared, so never changed. Draws
-    how many of `row_count` are done while they are computed. Raises EvidenceError."""
+    """The judged rows and sentences on their bands, by digest of the facts; shared, so never
+    changed. Draws how many of `row_count` are done meanwhile. Raises EvidenceError."""
     work, row_counts = evidence_work(digest)
-    place = st.empty()
+    progress = st.empty()
     while wait([work], LOOK_S).not_done:
         count_text = f"{row_counts[-1]:,} of {row_count:,} rows are worked out anew"
         text = f"The engine or its facts have changed: {count_text}, then their bands"
-        place.progress(row_counts[-1] / row_count, text)
-    place.empty()
+        progress.progress(row_counts[-1] / row_count, text)
+    progress.empty()
     if work.exception():
         evidence_work.clear(digest)
     return work.result()
@@ -59,8 +59,8 @@ def judged_evidence(digest: str, row_count: int) -> dict[str, Any]:
 @st.cache_data(show_spinner=False, max_entries=4)
 def scenario_links(digest: str) -> dict[str, str]:
     """The address of each row's scenario by the row's id, where it has one that can run."""
-    scenarios = {row.id: scenario_to_run(row) for row in load_published()}
-    return {name: links.scenario_link(s, "") for name, s in scenarios.items() if s is not None}
+    scenario_of = {row.id: scenario_to_run(row) for row in load_published()}
+    return {name: links.scenario_link(s, "") for name, s in scenario_of.items() if s is not None}
 
 
 @st.cache_data(show_spinner="Working out the operators", max_entries=64)
@@ -71,9 +71,9 @@ def layer_parts_of_row(digest: str, name: str) -> list[proof.Part]:
 
 
 def scenario_to_run(row: Row, *, against: bool = False) -> Scenario | None:
-    """The row's scenario (or what it is compared to), or a preset like it; None: it cannot run."""
-    question = proof.closed_loop(row, against=against)
-    return None if question is None else proof.matching_preset(question, session.preset_list())
+    """Scenario of the row, or of what it compares to (`against`), or a preset like it; or None."""
+    loop = proof.closed_loop_scenario(row, against=against)
+    return None if loop is None else proof.matching_preset(loop, session.preset_list())
 
 
 def draw_run_button(scenario: Scenario, label: str, key: str) -> None:
@@ -89,8 +89,8 @@ def draw_run_button(scenario: Scenario, label: str, key: str) -> None:
 
 def text_columns(**columns: int) -> dict[str, Any]:
     """Column settings by header (`_` stands for a space), with widths in px."""
-    column = st.column_config.TextColumn
-    return {name.replace("_", " "): column(width=width) for name, width in columns.items()}
+    text_column = st.column_config.TextColumn
+    return {name.replace("_", " "): text_column(width=width) for name, width in columns.items()}
 
 
 # 1) Gather.
@@ -140,7 +140,8 @@ with worst:
     st.markdown(proof.missing_in_words(load_missing()))
 outside = [row for row in answers if row["outside"]]
 st.caption(
-    f"{len(outside)} of {len(answers)} rows are outside their bar: {proof.accepted_errors()}. {HOW}"
+    f"{len(outside)} of {len(answers)} rows are outside their bar: "
+    f"{proof.accepted_errors_text()}. {HOW}"
 )
 
 # 3) One row, open where the address names it.
@@ -160,16 +161,16 @@ with left:
         st.metric(f"Twin{each}", proof.figure_text(row, "twin"), help="By formula.")
         st.metric("Error", f"{100 * row['error']:+.1f} %".replace("-", "−"))
     if row["outside"]:
-        st.markdown(f":red[:material/warning: {sentence(proof.reason_of(row))}]")
+        st.markdown(f":red[:material/warning: {sentence(proof.reason_text(row))}]")
     elif row["note"]:
         st.markdown(sentence(row["note"]))
-    text = "; ".join(proof.differences(source))
+    text = "; ".join(proof.setting_texts(source))
     st.caption(f"{sentence(text) if text else ''} Basis: {row['basis']}.")
     st.caption(sentence(proof.kind_in_words(row)))
     if expected := proof.band_in_words(row):
         st.caption(expected)
     if row["others"]:
-        st.caption(f"Other simulators on this row: {proof.other_answers(row)}.")
+        st.caption(f"Other simulators on this row: {proof.other_answers_text(row)}.")
     st.caption(f"Source: {row['source']} ({row['mark']}: {proof.MARKS[row['mark']]}).")
     if scenario is None:
         st.caption("One operator or one size alone: there is nothing to run.")
@@ -284,7 +285,7 @@ with chosen:
     for title, rows_of in made.tables().items():
         st.markdown(f"**{title}**")
         st.dataframe(rows_of, hide_index=True, height=min(320, 38 + 35 * len(rows_of)))
-    st.caption(f":material/balance: {one_skew(facts)} {made.default_skew}")
+    st.caption(f":material/balance: {skew_sentence(facts)} {made.default_skew_text}")
 
 with holding:
     st.markdown("**How far off an answer may be**")

@@ -55,29 +55,29 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def sorted_by_regime(rows: Rows) -> list[dict[str, Any]]:
-    """Rows by regime, in the order in which regimes first come."""
+    """Rows sorted by regime, in the order in which regimes first come."""
     regimes = [row["regime"] for row in rows]
     return [dict(row) for row in sorted(rows, key=lambda row: regimes.index(row["regime"]))]
 
 
-def accepted_errors() -> str:
+def accepted_errors_text() -> str:
     """Largest accepted errors by group of rows, in words: '±12 % on CloudMatrix384, ...'."""
-    texts = [f"±{100 * bar:.0f} % on {group}" for group, bar in error_limits().worst.items()]
-    texts.append(f"±{100 * error_limits().exchange:.0f} % for dispatch and combine over EP degree")
-    return ", ".join(texts)
+    limits = [f"±{100 * bar:.0f} % on {group}" for group, bar in error_limits().worst.items()]
+    limits.append(f"±{100 * error_limits().exchange:.0f} % for dispatch and combine over EP degree")
+    return ", ".join(limits)
 
 
 def unit_text(row: Mapping[str, Any]) -> str:
-    """The unit of a row with its basis: 'µs (die)'."""
-    text = UNITS.get(row["unit"], row["unit"])
+    """Unit of a row with what it is per: 'µs (die)'."""
+    unit = UNITS.get(row["unit"], row["unit"])
     basis = row.get("basis", "")
-    if row["unit"] in ("ratio", "B") or basis in ("", "model") or f"/{basis}" in text:
-        return text
-    return f"{text}, per {basis}" if "tokens/s" in text else f"{text} ({basis})"
+    if row["unit"] in ("ratio", "B") or basis in ("", "model") or f"/{basis}" in unit:
+        return unit
+    return f"{unit}, per {basis}" if "tokens/s" in unit else f"{unit} ({basis})"
 
 
-def reason_of(row: Mapping[str, Any]) -> str:
-    """Sentence on a row: its bar if the error exceeds it, the reason for its kind, its note."""
+def reason_text(row: Mapping[str, Any]) -> str:
+    """Sentence on a row: why it is off by more than its bar, or why it is of its kind; its note."""
     if row["outside"]:
         reason = row["note"] or "the reason is not known yet"
         return f"Outside its bar of {100 * row['bar']:.0f} %: {reason}"
@@ -86,7 +86,7 @@ def reason_of(row: Mapping[str, Any]) -> str:
     return row["note"]
 
 
-def other_answers(row: Mapping[str, Any]) -> str:
+def other_answers_text(row: Mapping[str, Any]) -> str:
     """Errors of other simulators on a row, in words: 'msmodeling +8 %'."""
     return ", ".join(f"{name} {100 * error:+.0f} %" for name, error in row["others"])
 
@@ -100,7 +100,7 @@ def kind_in_words(row: Mapping[str, Any]) -> str:
 
 
 def band_text(row: Mapping[str, Any]) -> str:
-    """The range (%) of a row's error expected by other systems: '−48 to +61'; '' without one."""
+    """Range (%) in which other systems' errors put a row's error: '−48 to +61'; '' without one."""
     if row["band"] is None:
         return ""
     low, high, is_inside = row["band"]
@@ -109,10 +109,10 @@ def band_text(row: Mapping[str, Any]) -> str:
 
 
 def band_in_words(row: Mapping[str, Any]) -> str:
-    """The range of a row's error expected by other systems, as a sentence; '' without one."""
-    if not (text := band_text(row)):
+    """Range in which errors of other systems put a row's error, as a sentence; '' without one."""
+    if not (band := band_text(row)):
         return ""
-    inside, ends_text = row["band"][2], text.removeprefix("\u26a0 ")
+    inside, ends_text = row["band"][2], band.removeprefix("\u26a0 ")
     first_text = (
         "" if inside is None else f"; its first error lies {'within' if inside else 'outside'}"
     )
@@ -132,8 +132,8 @@ def row_table(rows: Rows, links: Mapping[str, str]) -> list[dict[str, Any]]:
             "Unit (basis)": unit_text(row),
             "Bar": f"\u26a0 over {100 * row['bar']:.0f} %" if row["outside"] else "within",
             "First error, %": None if row["first_error"] is None else 100 * row["first_error"],
-            "Band, %": band_text(row), "Kind": row["kind"], "Others": other_answers(row),
-            "Regime": row["regime"], "System": row["system"], "Note": reason_of(row),
+            "Band, %": band_text(row), "Kind": row["kind"], "Others": other_answers_text(row),
+            "Regime": row["regime"], "System": row["system"], "Note": reason_text(row),
             "Source": row["source"], "Mark": row["mark"], "Scenario": links.get(row["id"], ""),
         }
         for row in rows
@@ -153,8 +153,8 @@ def missing_in_words(rows: Sequence[Mapping[str, str]]) -> str:
     return "\n".join([*lines, f"- {len(rows)} in all, under *Beyond the twin*"])
 
 
-def differences(row: Row) -> list[str]:
-    """Fields of the row's scenario with their values, in words, and its sizes."""
+def setting_texts(row: Row) -> list[str]:
+    """Fields of the row's scenario with their values, in words, and the sizes of its operator."""
     field_texts = []
     for path, value in row.scenario.items():
         label = field_name(path)
@@ -172,8 +172,8 @@ def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list
          "Mark": fact.mark, "Source": fact.source, "Note": fact.note}
         for name, fact in facts.items() if not marks or fact.mark in marks
     )  # fmt: skip
-    parts = words.lower().split()
-    return [row for row in rows if all(word in " ".join(row.values()).lower() for word in parts)]
+    needed = words.lower().split()
+    return [row for row in rows if all(word in " ".join(row.values()).lower() for word in needed)]
 
 
 def shorten(value: Any) -> str:
@@ -201,43 +201,43 @@ def unit_suffix(row: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=4)
 def mark_counts(facts: Facts) -> dict[str, int]:
-    """The marks in use, each with how many facts have it; shared, so never changed."""
-    counts = Counter(fact.mark for fact in facts.values())
-    return {mark: counts[mark] for mark in MARKS if counts[mark]}
+    """Number of facts by mark of certainty, of marks in use; shared, so never changed."""
+    count_of = Counter(fact.mark for fact in facts.values())
+    return {mark: count_of[mark] for mark in MARKS if count_of[mark]}
 
 
 def machine_figures(entry: dict[str, Any], facts: Facts) -> dict[str, float]:
-    """Figures of one machine, by keys of LINES, computed from its recipe as sold and its chip."""
+    """Figures, by keys of LINES, of a machine as sold: `entry` of slides.toml names its recipe."""
     supernode = supernode_of(entry["machine"], facts)
     chip, npus = load_chip(facts, supernode.chip), supernode.npus
     dies = npus * chip.dies_per_npu
-    link_rate = 2.0 * supernode.sub_planes * supernode.ub_link_gb_per_s * 1e9 * dies
+    link_bytes_per_s = 2.0 * supernode.sub_planes * supernode.ub_link_gb_per_s * 1e9 * dies
     memory_rate = dies * chip.hbm_bytes_per_s
     return {
         "accelerators": float(npus), "peak_pflops": dies * chip.peak("fp16") / 1e15,
         "memory_tb_per_s": memory_rate / 1e12, "memory_tb_per_s_each": memory_rate / npus / 1e12,
-        "interconnect_tb_per_s": link_rate / 1e12,
-        "interconnect_tb_per_s_each": link_rate / npus / 1e12,
+        "interconnect_tb_per_s": link_bytes_per_s / 1e12,
+        "interconnect_tb_per_s_each": link_bytes_per_s / npus / 1e12,
     }  # fmt: skip
 
 
 def slide_table(facts: Facts) -> list[dict[str, str]]:
-    """One row per figure: printed on the slide, and computed from data/, for both machines."""
+    """Rows of the slide's table by column: each figure as printed and as computed from data/."""
     entries = published_table(RECORD / "slides.toml")["machine"]
-    totals_of = [machine_figures(entry, facts) for entry in entries]
-    lines = []
+    all_computed = [machine_figures(entry, facts) for entry in entries]
+    rows = []
     for key, label in LINES.items():
-        line = {"Figure": label}
-        for entry, machine_totals in zip(entries, totals_of, strict=True):
-            line[f"{entry['name']}, printed"] = f"{entry[key]:,g}"
-            line[f"{entry['name']}, from data/"] = f"{float(f'{machine_totals[key]:.4g}'):,g}"
-        lines.append(line)
-    return lines
+        row = {"Figure": label}
+        for entry, computed in zip(entries, all_computed, strict=True):
+            row[f"{entry['name']}, printed"] = f"{entry[key]:,g}"
+            row[f"{entry['name']}, from data/"] = f"{float(f'{computed[key]:.4g}'):,g}"
+        rows.append(row)
+    return rows
 
 
-def closed_loop(row: Row, *, against: bool = False) -> Scenario | None:
-    """Scenario of a row's configuration with as many clients as fill every slot; None: it cannot
-    run. against: of the configuration that the row compares to."""
+def closed_loop_scenario(row: Row, *, against: bool = False) -> Scenario | None:
+    """Scenario of a row's configuration with clients for every slot; None: it cannot run. against:
+    of the configuration that the row compares to."""
     pool = row.measure.split(".")[0]
     overrides = row.against if against else row.scenario
     if pool not in ("decode", "prefill") or overrides is None:
@@ -245,29 +245,29 @@ def closed_loop(row: Row, *, against: bool = False) -> Scenario | None:
     hit_share = float(row.args.get("against_hit_share" if against else "hit_share", 0.0))
     s = scenario_of(overrides)
     input_tokens, output_tokens = s.workload.input_tokens, s.workload.output_tokens
-    loop: dict[str, Any]
+    loop_fields: dict[str, Any]
     if pool == "decode":  # as many clients as slots, for three turnovers of each slot
-        batch, answer_s = s.deployment.decode.batch_per_npu, 1e-3 * s.slo.tpot_ms * output_tokens
+        batch, reply_s = s.deployment.decode.batch_per_npu, 1e-3 * s.slo.tpot_ms * output_tokens
         npus = sum(count * npus_each for role, count, npus_each in pools(s) if role != "prefill")
-        name = f"decode, batch {batch}, {input_tokens:,} → {output_tokens:,} tokens"
-        loop = {"workload.concurrency": batch * npus, "warmup_s": max(25.0, round(answer_s)),
-                "horizon_s": max(80.0, round(3.2 * answer_s))}  # fmt: skip
+        title = f"decode, batch {batch}, {input_tokens:,} → {output_tokens:,} tokens"
+        loop_fields = {"workload.concurrency": batch * npus, "warmup_s": max(25.0, round(reply_s)),
+                       "horizon_s": max(80.0, round(3.2 * reply_s))}  # fmt: skip
     else:  # twice the requests that fill every batch, with reuse from a popular prefix if stated
-        prefill, fresh = s.deployment.prefill, max(1.0, (1.0 - hit_share) * input_tokens)
+        prefill, uncached_tokens = s.deployment.prefill, max(1.0, (1.0 - hit_share) * input_tokens)
         batch_tokens = prefill.tokens_per_npu * prefill.npus_per_instance * prefill.instances
-        name = f"prefill, {input_tokens:,}-token prompts"
-        loop = {"workload.concurrency": max(1, round(2 * batch_tokens / fresh)), "warmup_s": 20.0,
-                "memory_pool.enabled": hit_share > 0}  # fmt: skip
+        title = f"prefill, {input_tokens:,}-token prompts"
+        loop_fields = {"workload.concurrency": max(1, round(2 * batch_tokens / uncached_tokens)),
+                       "warmup_s": 20.0, "memory_pool.enabled": hit_share > 0}  # fmt: skip
         if hit_share:
-            loop |= {"workload.prefix": "shared", "workload.shared_fraction": hit_share}
+            loop_fields |= {"workload.prefix": "shared", "workload.shared_fraction": hit_share}
     return scenario_of({
         **overrides,
-        "name": f"{row.system}: {name}"[:120],  # of one configuration: its rows share one run
+        "name": f"{row.system}: {title}"[:120],  # of one configuration: its rows share one run
         "question": "Does the full simulation reproduce what was published of this configuration?",
         "source": row.source[:600],
         "workload.arrivals": "closed_loop",
         "start": "empty",  # all clients of a benchmark begin at once
-        **loop,
+        **loop_fields,
     })  # fmt: skip
 
 
@@ -304,8 +304,8 @@ class Part:
 
 
 def layer_parts(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
-    """Seconds of the operators of one layer in the row's deployment, as published and by the twin.
-    Empty if the row is not of decode or prefill."""
+    """Seconds of the operators of one layer in the row's deployment, as published and by the twin;
+    rows: all published. Empty if the row is not of decode or prefill."""
     pool = row.measure.split(".")[0]
     if pool not in OPERATORS:
         return []
@@ -325,8 +325,8 @@ def layer_parts(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
             parts.append((names, sibling.value / TO_UNIT.get(sibling.unit, 1.0)))
     parts += [([name], None) for name in names_left]
     parts.sort(key=lambda part: operator_order.index(part[0][0]))
-    layer = replace(row, unit="s", against=None, args={})
+    base = replace(row, unit="s", against=None, args={})
     return [
-        Part(tuple(names), value, answer_row(replace(layer, measure=head + "+".join(names)), facts))
+        Part(tuple(names), value, answer_row(replace(base, measure=head + "+".join(names)), facts))
         for names, value in parts
     ]

@@ -4,7 +4,8 @@ from typing import Any
 
 import streamlit as st
 
-from twin.extras.fleet.answer import Wanted, answer_in_words, answer_of, find_wanted, stored_run
+from twin.extras.fleet import answer as answers
+from twin.extras.fleet.answer import FleetScenarios, answer_in_words
 from twin.extras.fleet.page import form
 from twin.extras.fleet.question import Fleet, FleetError, fleet_to_toml
 from twin.lab.runs.runner import find_run
@@ -41,13 +42,13 @@ def requests_left(scenario: Scenario) -> int | None:
     return int(row.summary["running"]) if row is not None and row.state == "done" else None
 
 
-def needed_scenarios(fleet: Fleet) -> Wanted:
+def needed_scenarios(fleet: Fleet) -> FleetScenarios:
     """Scenarios of a fleet, and which of them lack a run; raises FleetError, SpecError."""
-    return find_wanted(fleet, form.scenario_of, session.facts(), requests_left)
+    return answers.find_scenarios(fleet, form.scenario_of, session.facts(), requests_left)
 
 
 @st.cache_resource(show_spinner=False)
-def fleets_under_way() -> set[tuple[str, str]]:
+def fleets_in_progress() -> set[tuple[str, str]]:
     """(visitor, TOML) of each fleet whose next runs begin by themselves, in whatever tab."""
     return set()
 
@@ -57,69 +58,69 @@ def fleet_key(fleet: Fleet) -> tuple[str, str]:
     return access.visitor(), fleet_to_toml(fleet)
 
 
-def begin_runs(state: Wanted) -> None:
-    """Callback: queue all scenarios without a run; dependent ones follow when these are done."""
-    fleets_under_way().add(fleet_key(state.fleet))
+def begin_runs(scenarios: FleetScenarios) -> None:
+    """Callback: queue the scenarios without a run; those that depend on them follow later."""
+    fleets_in_progress().add(fleet_key(scenarios.fleet))
     try:
-        for scenario in state.missing:
+        for scenario in scenarios.missing:
             row = run_of(scenario)
             if row is None or (row.ended and row.state != "done"):
                 st.session_state[BEGUN][scenario_digest(scenario)] = session.run(scenario)
     except (StoreError, SpecError) as error:
-        fleets_under_way().discard(fleet_key(state.fleet))
+        fleets_in_progress().discard(fleet_key(scenarios.fleet))
         st.toast(sentence(str(error)), icon=":material/error:")
 
 
-def stop_runs(state: Wanted) -> None:
+def stop_runs(scenarios: FleetScenarios) -> None:
     """Callback: stop queued and running scenarios of the fleet."""
-    fleets_under_way().discard(fleet_key(state.fleet))
-    for row in map(run_of, state.missing):
+    fleets_in_progress().discard(fleet_key(scenarios.fleet))
+    for row in map(run_of, scenarios.missing):
         if row is not None and not row.ended:
             session.stop(row.id)
     st.session_state[BEGUN] = {}  # what was stopped here did not fail
 
 
 @st.cache_data(show_spinner="Merging the runs", max_entries=4)
-def answer_figures(text: str, runs: tuple[str, ...], _found: Wanted) -> dict[str, Any]:
+def cached_answer(toml: str, runs: tuple[str, ...], _found: FleetScenarios) -> dict[str, Any]:
     """Answer of a fleet, cached by its TOML text and the ids of its runs."""
-    served_by_digest = {}
+    by_digest = {}
     for scenario in _found.scenarios():
         row = run_of(scenario)
         assert row is not None
-        served_by_digest[scenario_digest(scenario)] = stored_run(session.store(), row, scenario)
-    return answer_of(_found, served_by_digest)
+        by_digest[scenario_digest(scenario)] = answers.stored_run(session.store(), row, scenario)
+    return answers.merged_answer(_found, by_digest)
 
 
 def draw_results() -> None:
     """Draw the progress of the runs, or the answer."""
-    state = needed_scenarios(fleet)
-    is_under_way = fleet_key(fleet) in fleets_under_way()
-    if state.missing:
-        rows = [row for row in map(run_of, state.missing) if row is not None]
-        bad_rows = [row for row in rows if row.ended and row.state != "done"]
-        if bad_rows:
-            fleets_under_way().discard(fleet_key(fleet))
-            st.error(plain(f"{bad_rows[0].name} {bad_rows[0].state}: {bad_rows[0].message}"))
+    scenarios = needed_scenarios(fleet)
+    is_under_way = fleet_key(fleet) in fleets_in_progress()
+    if scenarios.missing:
+        run_rows = [row for row in map(run_of, scenarios.missing) if row is not None]
+        failed = [row for row in run_rows if row.ended and row.state != "done"]
+        if failed:
+            fleets_in_progress().discard(fleet_key(fleet))
+            st.error(plain(f"{failed[0].name} {failed[0].state}: {failed[0].message}"))
         elif is_under_way:
-            if len(rows) < len(state.missing):
-                begin_runs(state)
-            count = len(state.scenarios())
-            done_count = count - len(state.missing)
-            share = (done_count + sum(row.progress for row in rows)) / count
+            if len(run_rows) < len(scenarios.missing):
+                begin_runs(scenarios)
+            run_count = len(scenarios.scenarios())
+            done_count = run_count - len(scenarios.missing)
+            done_share = (done_count + sum(row.progress for row in run_rows)) / run_count
             with st.container(horizontal=True, vertical_alignment="center"):
-                st.progress(min(1.0, share), f"{done_count} of {count} simulations done")
+                st.progress(min(1.0, done_share), f"{done_count} of {run_count} simulations done")
                 st.button("Stop", icon=":material/stop_circle:", key="fleet-stop",
-                          on_click=stop_runs, args=(state,))  # fmt: skip
-            if not done_count and not any(row.live for row in rows):
+                          on_click=stop_runs, args=(scenarios,))  # fmt: skip
+            if not done_count and not any(row.live for row in run_rows):
                 draw_compilation()
         if is_under_way != LOOKING:
             st.rerun()
         return
-    fleets_under_way().discard(fleet_key(fleet))
+    fleets_in_progress().discard(fleet_key(fleet))
     if LOOKING:
         st.rerun()
-    runs = tuple(row.id for row in map(run_of, state.scenarios()) if row is not None)
-    draw_answer(answer_figures(fleet_to_toml(fleet), runs, state))
+    run_ids = tuple(row.id for row in map(run_of, scenarios.scenarios()) if row is not None)
+    draw_answer(cached_answer(fleet_to_toml(fleet), run_ids, scenarios))
 
 
 def draw_answer(answer: dict[str, Any]) -> None:
@@ -138,19 +139,19 @@ def draw_answer(answer: dict[str, Any]) -> None:
         st.markdown(plain(line))
     key = choose("Over time", form.DRAWN, "fleet-drawn", format_func=lambda k: form.DRAWN[k][0])
     plot(form.over_time_chart(answer, key, dark=is_dark()), "fleet-over-time")
-    links = {f"Run{' after its return' if k else ''}": k for k in range(2)}
+    run_links = {f"Run{' after its return' if k else ''}": k for k in range(2)}
     st.dataframe(
         [
             {"Each of": row["name"], "Supernodes": row["supernodes"],  # a phone shows four columns
              **{key: form.cell_value(METRICS[key], row.get(key)) for key in COLUMNS},
              "Region": row["region"],
              **{name: f"/run?run={row['runs'][k]}" if row["runs"][k:] else None
-                for name, k in links.items()}}
+                for name, k in run_links.items()}}
             for row in answer["rows"]
         ],
         hide_index=True, placeholder="–",
         column_config={
-            **{name: st.column_config.LinkColumn(display_text="Open") for name in links},
+            **{name: st.column_config.LinkColumn(display_text="Open") for name in run_links},
             **{key: st.column_config.NumberColumn(
                 form.column_header(METRICS[key]),
                 format="percent" if METRICS[key].kind == "share" else "localized")
@@ -175,13 +176,13 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         icon=":material/play_arrow:", disabled=not todo, key="fleet-run", on_click=begin_runs,
         args=(ahead,),
     )  # fmt: skip
-    form.offer_link(fleet)
+    form.draw_link_button(fleet)
     more = " at least" if fleet.lost and todo else ""
     st.caption(
         f"{numbered(fleet.supernodes, 'supernode')}, "
         f"{numbered(len(ahead.scenarios()), 'different simulation')}{more}: each is "
         "one run, and stays in the library.", width="content",
     )  # fmt: skip
-LOOKING = bool(todo) and fleet_key(fleet) in fleets_under_way()
+LOOKING = bool(todo) and fleet_key(fleet) in fleets_in_progress()
 with session.show_damage():
     st.fragment(draw_results, run_every=LOOK_S if LOOKING else None)()

@@ -44,20 +44,20 @@ def scenario_of(name: str) -> Scenario:
 
 def refusal_text(error: Exception, file: str = "") -> str:
     """An error as Markdown, with the form's labels for its fields, and the file's name as it is."""
-    text, declared = str(error), fields(Fleet)
+    text, field_of = str(error), fields(Fleet)
 
     def to_label(match: re.Match[str]) -> str:
         """Label of the field path in a match, with the number of its row."""
         path, row = re.sub(r"\.(\d+)\.", "[].", match[0]), re.search(r"\.(\d+)\.", match[0])
-        if path not in declared:
+        if path not in field_of:
             return match[0]
-        return title_of(declared[path]) + (f" (row {int(row[1]) + 1})" if row else "")
+        return title_of(field_of[path]) + (f" (row {int(row[1]) + 1})" if row else "")
 
     return sentence(re.sub(r"(?<![\w.])[a-z_]+(\.\d+\.[a-z_]+)?(?= = )", to_label, text), file)
 
 
 @st.cache_data(show_spinner=False)
-def example(name: str) -> Fleet:
+def example_fleet(name: str) -> Fleet:
     """A fleet of data/examples, by the name of its file."""
     return fleet_of_toml((DATA / "examples" / name).read_bytes(), name)
 
@@ -65,11 +65,12 @@ def example(name: str) -> Fleet:
 def begin_form() -> Fleet:
     """Draw the examples and the upload; returns the fleet that the form begins with."""
     if BEGUN not in st.session_state:
-        _set_form(_fleet_of_link(st.query_params) or example(EXAMPLES[0]))
+        _set_form(_fleet_of_link(st.query_params) or example_fleet(EXAMPLES[0]))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         for name in EXAMPLES:
-            st.button(example(name).name, key=f"fleet:{name}", type="tertiary",
-                      icon=":material/lan:", on_click=_set_form, args=(example(name),))  # fmt: skip
+            example = example_fleet(name)
+            st.button(example.name, key=f"fleet:{name}", type="tertiary", icon=":material/lan:",
+                      on_click=_set_form, args=(example,))  # fmt: skip
         with st.popover("A file of yours", icon=":material/upload:"):
             file = st.file_uploader("Fleet file (.toml)", type="toml", key="fleet-file")
             if file is not None and st.button("Take this file", key="fleet-take"):
@@ -92,9 +93,9 @@ def _fleet_of_link(query: Mapping[str, str]) -> Fleet | None:
     return None
 
 
-def offer_link(fleet: Fleet) -> None:
+def draw_link_button(fleet: Fleet) -> None:
     """Draw a button that copies the fleet's address; an edited fleet stays in the address bar."""
-    is_edited = fleet != example(EXAMPLES[0]) or st.session_state[TIMES] > 1
+    is_edited = fleet != example_fleet(EXAMPLES[0]) or st.session_state[TIMES] > 1
     path = f"/fleet?{LINK}={links.pack_text(fleet_to_toml(fleet))}"
     copy_link(path, label="Copy link of this fleet", save=is_edited)
 
@@ -107,58 +108,58 @@ def _set_form(fleet: Fleet) -> None:
 
 def edit_form(fleet: Fleet) -> Fleet:
     """Draw the form; returns the edited fleet. Raises FleetError."""
-    declared, values = fields(Fleet), fleet.model_dump()
+    field_of, values = fields(Fleet), fleet.model_dump()
     new_values: dict[str, Any] = {}
     grid = st.grid(3, min_column_width=230, vertical_alignment="top", gap=("small", "medium"))
-    for path, field in declared.items():
+    for path, field in field_of.items():
         if field.kind is tuple or "[]" in path:
             continue
         if not all(condition.holds(fleet) for condition in field.conditions):
             new_values[path] = values[path]
             continue
         with grid.cell():
-            key = f"fleet-{path}:{st.session_state[TIMES]}"
-            names = list(field.options) or None
-            forms.draw_widget(field, values[path], names=names, key=key, help=field.help)
-        value = st.session_state.get(key, values[path])
+            widget_key, names = f"fleet-{path}:{st.session_state[TIMES]}", [*field.options] or None
+            forms.draw_widget(field, values[path], names=names, key=widget_key, help=field.help)
+        value = st.session_state.get(widget_key, values[path])
         new_values[path] = values[path] if value is None else value
-    for path, field in declared.items():
+    for path, field in field_of.items():
         if field.kind is tuple:
             st.markdown(f"**{field.label}**", help=field.help)
-            columns, rows, options = tables.columns_of(declared, path), values[path], {}
+            table_columns, rows, options = tables.columns_of(field_of, path), values[path], {}
             if path == "kinds":
                 keys = [entry.key for entry in presets()]
                 options["scenario"] = list(dict.fromkeys([*keys, *(r["scenario"] for r in rows)]))
-            table = tables.edit_table(
-                columns, rows, options, f"fleet-{path}:{st.session_state[TIMES]}"
+            edited = tables.edit_table(
+                table_columns, rows, options, f"fleet-{path}:{st.session_state[TIMES]}"
             )
-            new_values[path] = tables.complete_rows(table.to_dicts(), columns)
+            new_values[path] = tables.complete_rows(edited.to_dicts(), table_columns)
     return fleet_from(new_values)
 
 
 def over_time_chart(answer: Mapping[str, Any], key: str, *, dark: bool = False) -> Chart:
     """Map of a figure (of DRAWN) of each supernode (down) in each hour of the fleet (across)."""
-    label, scale, unit = DRAWN[key]
-    rows = answer["rows"]
-    values = np.array([row["hours"][key] for row in rows], dtype=float) * scale
+    label, si_factor, unit = DRAWN[key]
+    fleet_rows = answer["rows"]
+    values = np.array([row["hours"][key] for row in fleet_rows], dtype=float) * si_factor
     if np.isnan(values).all():
         return empty_chart("No request finished")
-    hours, length_s = values.shape[1], answer["hour_s"]
-    factor, time_unit = time_axis(hours * length_s)
-    names = [row["name"] for row in rows]
-    fig = figure(height=150 + 26 * len(rows))
+    hours, hour_s = values.shape[1], answer["hour_s"]
+    time_factor, time_unit = time_axis(hours * hour_s)
+    names = [row["name"] for row in fleet_rows]
+    fig = figure(height=150 + 26 * len(fleet_rows))
     add_heat_map(
-        fig, values, dark=dark, x=(np.arange(hours) + 0.5) * length_s * factor, y=names, ygap=1,
+        fig, values, dark=dark, x=(np.arange(hours) + 0.5) * hour_s * time_factor, y=names, ygap=1,
         zmax=float(np.nanmax(values)),
         hovertemplate=f"%{{y}}, at %{{x:.3~g}} {time_unit}<br>%{{z:,.4~g}} {unit}<extra></extra>",
         colorbar={"title": {"text": unit, "side": "top"}},
     )  # fmt: skip
-    least, most = (
+    least_text, most_text = (
         f"{values.flat[position]:,.4g} {unit} at {names[position // hours]}"
         for position in (np.nanargmin(values), np.nanargmax(values))
     )
     return chart(
-        fig, f"{label} of {len(rows)} rows of supernodes over time: least {least}; most {most}.",
+        fig, f"{label} of {len(fleet_rows)} rows of supernodes over time: least {least_text}; most "
+        f"{most_text}.",
         "Each row is one supernode, or several that are alike. Empty: nothing finished there.",
         x={"title_text": f"simulated time ({time_unit})"},
         y={"autorange": "reversed", "type": "category"},

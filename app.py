@@ -42,7 +42,7 @@ else:
 
     @asynccontextmanager
     async def while_serving(_app: st.App) -> AsyncIterator[None]:
-        """Context of the running server, begun by loading pages, runner and the first answers."""
+        """Lifespan of the server: loads pages, starts the runner, prepares the first page."""
         load_pages()  # first: threads that import one module at once may find it half made
         from twin.ui.pages.start import parts
 
@@ -56,6 +56,6 @@ else:
         __file__,
         lifespan=while_serving,
         routes=[Mount("/api", api)],
-        middleware=[Middleware(access.guard)],
+        middleware=[Middleware(access.secured_app)],
         on_script_error=access.report_error,
     )

@@ -180,7 +180,7 @@ def test_a_layer_shows_both_streams_and_what_each_waits(plan):
     assert list(drawn) == ["Slack", "Attention core", "Dispatch", "Experts"]
     busy = sum(sum(drawn[name].x) for name in list(drawn)[1:])
     assert busy == pytest.approx(1000 * (0.6 + 0.8) * 1e-3)
-    assert dict(charts.slack_of(plan)) == pytest.approx({"attention": 0.4, "MoE": 0.2})
+    assert dict(charts.slack_by_stream(plan)) == pytest.approx({"attention": 0.4, "MoE": 0.2})
     assert "attention 40.0 %" in chart.alt and "MoE 20.0 %" in chart.alt
     assert (
         max(b + x for t in drawn.values() for b, x in zip(t.base or [0, 0], t.x, strict=True))
@@ -221,7 +221,7 @@ def test_columns_of_a_csv_are_named_and_hold_more_than_a_bar_can_show(tables, pl
         compared, spans, charts.stages({"mean": [("prefill", 0.5)]}).figure,
         charts.shares([("UB plane", 0.1, "#123456")]).figure, charts.reasons({"refused": 3}).figure,
         charts.layer(plan, 1e-3).figure, charts.operator_times([("", "lm_head", 1.0)], "x").figure,
-        charts.operators_of({"A": ("#123456", {"experts": 0.01})}).figure,
+        charts.operators_by_run({"A": ("#123456", {"experts": 0.01})}).figure,
         charts.waterfall({"prefill": 0.5}, "Parts.").figure,
         charts.dies(tables["ranks"], "busy_fraction", "busy", percent=True).figure,
     ):  # fmt: skip

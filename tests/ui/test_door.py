@@ -48,7 +48,7 @@ def test_only_a_page_of_this_server_logs_out():
             told.append(message.get("status"))
 
         with pytest.raises(StopIteration):  # nothing waits: the first step is the whole
-            access.guard(app)(scope, None, send).send(None)
+            access.secured_app(app)(scope, None, send).send(None)
         return told[0] == path
 
     for path in ("/auth/logout", "/twin/auth/logout/"):

@@ -89,7 +89,7 @@ def test_a_move_tells_its_bytes_its_time_and_its_slow_down(tables):
     assert [(m["t_s"], m["end_s"]) for m in found] == list(MOVES)
     windows = tables["instances"].filter(experts.instance_filter("decode", 0))
     for move in MOVES:
-        before_s, during_s, after_s = experts.iteration_around(windows, *move)
+        before_s, during_s, after_s = experts.iteration_s_around(windows, *move)
         assert during_s / before_s == pytest.approx(1.15, abs=0.02)
         assert after_s == pytest.approx(before_s, rel=0.02)
 
@@ -99,12 +99,12 @@ def test_the_moves_of_a_whole_pool_are_those_of_each_of_its_instances(tables):
     assert len(experts.rebalance_rows(events, "decode", 3)) == 2
     assert experts.rebalance_rows(events, "prefill", 0) == []
     none = tables["instances"].clear()
-    assert experts.iteration_around(none, *MOVES[0]) == (None, None, None)
+    assert experts.iteration_s_around(none, *MOVES[0]) == (None, None, None)
 
 
 def test_node_traffic_keeps_its_bytes_and_hot_and_shared_dies_draw_more(tables):
     quantised, plain = (
-        experts.messages_of(
+        experts.message_sizes(
             scenario(f"{early}", deployment__communication__early_quantisation=early),
             session.facts(),
         )
@@ -115,7 +115,7 @@ def test_node_traffic_keeps_its_bytes_and_hot_and_shared_dies_draw_more(tables):
     load = np.ones((4, 6))
     load[:, 0], load[:, 1] = 1.6, 0.4
     snap = experts.Snapshot(np.arange(4), load, np.zeros((4, 6), int))
-    nodes, moved = experts.between_nodes(
+    nodes, moved = experts.bytes_between_nodes(
         snap, np.array([7, 8, 9, 9, 9, 9, 10, 10]), 90.0, quantised
     )
     assert nodes.tolist() == [7, 8, 9, 10]
@@ -126,7 +126,7 @@ def test_node_traffic_keeps_its_bytes_and_hot_and_shared_dies_draw_more(tables):
     # Nothing routed lies on the last node: it takes the ninth row, and all its dies' answers.
     assert moved[0, 3] > 0
     even = experts.Snapshot(np.arange(4), np.ones((4, 8)), np.zeros((4, 8), int))
-    _, alike = experts.between_nodes(even, np.repeat([0, 1], 4), 10.0, plain)
+    _, alike = experts.bytes_between_nodes(even, np.repeat([0, 1], 4), 10.0, plain)
     assert alike == pytest.approx(np.full((2, 2), 2.5))
 
 

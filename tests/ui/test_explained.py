@@ -145,5 +145,5 @@ def test_a_run_that_is_waited_for_says_how_far_it_is(monkeypatch, state, live, t
     monkeypatch.setattr(session, "store", lambda: SimpleNamespace(runs=found))
     shown = []
     monkeypatch.setattr(runs.st, "progress", lambda *progress: shown.append(progress))
-    runs.watch.__wrapped__(["run"], "Comparing.")
+    runs.watch_runs.__wrapped__(["run"], "Comparing.")
     assert shown == [(0.25, told)]

@@ -107,10 +107,10 @@ def test_marks_say_what_edits_make_of_an_element_and_who_holds_one():
 def sums(fabric):
     """Bytes/s of every cell of the matrix, as the browser adds them up."""
     known = layout(built(fabric))
-    some = known.cell >= 0
+    some = known.matrix_cell >= 0
     now = known.lower_direction(network(fabric).capacity)
     size = len(known.nodes) * len(known.boxes.rows)
-    return np.bincount(known.cell[some], now[some], size).reshape(len(known.nodes), -1)
+    return np.bincount(known.matrix_cell[some], now[some], size).reshape(len(known.nodes), -1)
 
 
 def test_cells_of_the_matrix_sum_what_leaves_a_node_or_enters_a_plane_that_ends_there():

@@ -6,7 +6,7 @@ import polars as pl
 from twin.hardware.fabric import build_fabric
 from twin.lab.library import load_facts
 from twin.scenario import Supernode
-from twin.ui.fabric_message import cells_of_links
+from twin.ui.fabric_message import link_matrix
 
 FACTS = load_facts()
 FULL = build_fabric(Supernode(), FACTS)
@@ -21,6 +21,6 @@ def test_a_runs_links_become_cells_by_their_busier_direction():
             "utilisation_mean": [0.2, 0.6, 0.1, 0.9],
         }
     )
-    cells = cells_of_links(FULL, links)
+    cells = link_matrix(FULL, links)
     assert (cells[3, 5], cells[3, -2], cells[0, -1]) == (0.6, 0.1, 0.9)
     assert np.isnan(cells).sum() == 48 * 9 - 3

@@ -55,7 +55,7 @@ def test_a_fault_after_the_end_is_said(app, store):
 def test_dips_are_found_once_and_marked_in_the_charts(app, store):
     app.run()
     run = done_broken(store)
-    [dip] = own_sections.dips(run, 5.0, 0.1)
+    [dip] = own_sections.dips_of_run(run, 5.0, 0.1)
     assert dip.at_s == 60.0
     assert dip.down == (("decode 0", 15.0),)
     windows, events = record.table(run, "windows"), record.table(run, "events")

@@ -15,7 +15,7 @@ from twin.hardware.placement import place
 from twin.lab.library import load_facts
 from twin.ui import session
 from twin.ui.pages import PAGES
-from twin.ui.pages.playback.player import KINDS, event_rows, message
+from twin.ui.pages.playback.player import KINDS, event_rows, player_message
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def made():
     return (
         s,
         tables,
-        message(s, tables, *placed(s)),
+        player_message(s, tables, *placed(s)),
     )
 
 
@@ -100,7 +100,7 @@ def test_an_instance_stands_where_its_dies_are_and_then_where_its_spares_are(mad
         [home, end, 0, change], [home + 16, end, change, WINDOWS],
         [47 * 16, 48 * 16, change, WINDOWS],
     ]  # fmt: skip
-    of_old = message(s, {n: t for n, t in tables.items() if n != "seats"}, *placed(s))
+    of_old = player_message(s, {n: t for n, t in tables.items() if n != "seats"}, *placed(s))
 
     assert [p[1:] for p in of_old["seats"] if p[0] == k] == [[home, end, 0, WINDOWS]]
 

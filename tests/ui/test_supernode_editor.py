@@ -108,7 +108,7 @@ def test_the_picture_asks_once_for_each_thing(store):
         from twin.ui import session
         from twin.ui.pages.supernode import editor
 
-        editor.act_all(wishes)
+        editor.apply_actions(wishes)
         session.draft()
 
     nics = [f"NIC 2.{npu}.{die}" for npu in range(8) for die in range(2)]
@@ -134,7 +134,7 @@ def dragged(*wishes):
         from twin.ui.pages.supernode import editor as fabric_editor
 
         session.draft()
-        fabric_editor.act_all(wishes)
+        fabric_editor.apply_actions(wishes)
 
     at = patient(script, args=([{"number": k, **w} for k, w in enumerate(wishes, 1)],)).run()
     assert not at.exception
@@ -194,7 +194,7 @@ def test_rows_of_the_table_are_changed_and_restored_as_one_step(store):
             )
             return row
 
-        editor.apply((Edit(element="sub-plane 3", capacity_factor=0.5),))
+        editor.apply_edits((Edit(element="sub-plane 3", capacity_factor=0.5),))
         assert link()[table.NOW] == 0.5 * link()[table.BUILT]
         table.set_parts([link()], 7.0, table.RATE)
         table.set_parts([link()], 7.0, table.RATE)  # a second time is no other step
@@ -220,7 +220,7 @@ BUILT = build_fabric(Supernode(), load_facts())
 def test_a_row_counts_what_leaves_its_element():
     slow = build_fabric(Supernode(edits=(HALF,)), load_facts())
     kinds = {"rack", "node", "NPU", "die", "L1", "L2", "sub-plane"}
-    assert table.elements(BUILT).keys() >= kinds
+    assert table.names_by_kind(BUILT).keys() >= kinds
     [row] = table.matching_rows(table.rows_of(slow, "L1"), "L1 20.3").to_dicts()
     inside = 16 * 28.0 + 4 * 160.0 / 7  # of dies and CPUs
     assert row[table.BUILT] == pytest.approx(448 + inside)

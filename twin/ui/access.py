@@ -77,9 +77,9 @@ def visitor_of(request: Request) -> str:
     except ValueError as error:
         raise PermissionError(str(error)) from None
     cookie_text = _get_signed_cookie_with_chunks(request.cookies, USER_COOKIE_NAME)
-    user = json.loads(cookie_text) if cookie_text else {}
-    is_same_host = urlsplit(str(user.get("origin", ""))).netloc == request.headers.get("host", "")
-    if not (user.get("is_logged_in") and is_same_host and (name := _login_name(user))):
+    login = json.loads(cookie_text) if cookie_text else {}
+    is_same_host = urlsplit(str(login.get("origin", ""))).netloc == request.headers.get("host", "")
+    if not (login.get("is_logged_in") and is_same_host and (name := _login_name(login))):
         login_hint = "log in on the pages of this server first"
         raise PermissionError(f"{login_hint}; the same cookie counts here")
     return name
@@ -113,63 +113,65 @@ def require_login() -> None:
 
 
 def report_error(error: Exception) -> bool:
-    """Log a page's unexpected error under a reference and draw that; True: it was shown."""
-    reference = secrets.token_hex(4)
-    log.error("reference %s: %s on a page", reference, type(error).__name__, exc_info=error)
+    """Log a page's unexpected error with a random code, and draw that code; returns True."""
+    error_code = secrets.token_hex(4)
+    log.error("reference %s: %s on a page", error_code, type(error).__name__, exc_info=error)
     st.error(
         "This page met an unforeseen error. Load it again; if it comes back, tell whoever "
-        f"runs this server: reference {reference} in its log.",
+        f"runs this server: reference {error_code} in its log.",
         icon=":material/report:",
     )
     return True
 
 
-def guard(app: ASGIApp) -> ASGIApp:
-    """The app with our headers on every answer; it hides counters and refuses foreign log-outs."""
+def secured_app(app: ASGIApp) -> ASGIApp:
+    """The app with HEADERS on its responses; counters are hidden, foreign log-outs refused."""
 
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request with our headers; refuse unwanted metrics and another page's log-out."""
+    async def handle_request(scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request with HEADERS; refuse unwanted metrics and log-outs from other sites."""
         if scope["type"] != "http":
             return await app(scope, receive, send)
         path = scope["path"].rstrip("/")
+        redirect = _redirect_path(path)
         if path == METRICS and not os.environ.get(METRICS_WANTED):
             return await Response(status_code=404, headers=HEADERS)(scope, receive, send)
-        if path.endswith(LOGOUT) and not _from_our_page(scope):
+        if path.endswith(LOGOUT) and not _is_from_our_page(scope):
             return await Response(status_code=403, headers=HEADERS)(scope, receive, send)
 
-        async def with_headers(message: Message) -> None:
-            """Send a part of the response; its start gets our headers."""
+        async def send_with_headers(message: Message) -> None:
+            """Send a part of a response; its start gets HEADERS, or a redirect to a page."""
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(HEADERS)
-                if message["status"] == 200 and _is_page(headers) and (top := _top_path(path)):
-                    message["status"], headers["location"] = 307, top
+                if message["status"] == 200 and _is_page(headers) and redirect:
+                    message["status"], headers["location"] = 307, redirect
             await send(message)
 
-        return await app(scope, receive, with_headers)
+        return await app(scope, receive, send_with_headers)
 
-    return answer
+    return handle_request
 
 
 def _is_page(headers: MutableHeaders) -> bool:
-    """Whether a response is Streamlit's page, and not an HTML file to download."""
+    """Whether the response with these headers is Streamlit's page, not an HTML file to download."""
     is_html = headers.get("content-type", "").startswith("text/html")
     return is_html and "content-disposition" not in headers
 
 
-def _top_path(path: str) -> str:
-    """Relative address that stands for a path below a page's, where Streamlit's page finds no
-    scripts and stays blank; no page has that address, which Streamlit says. '' for other paths.
+def _redirect_path(path: str) -> str:
+    """Relative address to which a path below a page's redirects, as Streamlit's page would stay
+    blank there; it is no page's, so Streamlit says that there is none. '' for other paths.
 
-    >>> _top_path("/run/abc"), _top_path("/run")
+    >>> _redirect_path("/run/abc"), _redirect_path("/run")
     ('../run-abc', '')
     """
-    base = str(st.get_option("server.baseUrlPath")).strip("/")
-    below = path.strip("/").removeprefix(f"{base}/")
-    return "../" * below.count("/") + quote(below.replace("/", "-")) if "/" in below else ""
+    base_path = str(st.get_option("server.baseUrlPath")).strip("/")
+    page_path = path.strip("/").removeprefix(f"{base_path}/")
+    parents = "../" * page_path.count("/")
+    return parents + quote(page_path.replace("/", "-")) if parents else ""
 
 
-def _from_our_page(scope: Scope) -> bool:
+def _is_from_our_page(scope: Scope) -> bool:
     """Whether our own page sent the request, by the browser's headers; on plain HTTP by host."""
     headers = Headers(scope=scope)
     if fetch_site := headers.get("sec-fetch-site"):

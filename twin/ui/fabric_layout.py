@@ -45,7 +45,7 @@ class Boxes:
     apart: bool = False  # whether each switch outside the nodes is a block of its own
 
     def add(self, name: str, kind: str, parent: int, rect: Iterable[float]) -> int:
-        """Add a box at `rect` (x, y, width, height) of `parent` (-1: none); returns its index."""
+        """Add a box at `rect` (x, y, w, h) in box `parent` (-1: none); returns its index."""
         x, y, width, height = (round(number, 1) for number in rect)
         box = len(self.name)
         self.name.append(name)
@@ -56,7 +56,7 @@ class Boxes:
         return box
 
     def put(self, vertex: int, parent: int, *rect: float) -> int:
-        """Add a vertex's box at x, y, width, height of `parent` (-1: none); returns its index."""
+        """Add a vertex's box at `rect` (x, y, w, h) in `parent` (-1: none); returns its index."""
         name, kind = self.net.vertices[vertex], self.net.vertex_data[vertex]["kind"]
         self.of[vertex] = box = self.add(name, kind, parent, rect)
         return box
@@ -68,21 +68,21 @@ class Boxes:
 
 @lru_cache(maxsize=8)
 def boxes(net: Network) -> Boxes:
-    """Boxes that draw a machine as built, one for every vertex and for what contains vertices."""
+    """Boxes that draw a machine as built: of each vertex, and of NPUs, nodes, racks and planes."""
     sheet = Boxes(net)
-    nodes: dict[int, list[int]] = defaultdict(list)
-    rack_switches: dict[str, list[int]] = defaultdict(list)
+    vertices_of_node: dict[int, list[int]] = defaultdict(list)
+    switches_of_rack: dict[str, list[int]] = defaultdict(list)
     racks = {attrs["rack"] for attrs in net.vertex_data if "node" in attrs and "rack" in attrs}
     switches: dict[tuple[int, tuple[str, Hashable]], list[int]] = defaultdict(list)
     for vertex, attrs in enumerate(net.vertex_data):
         if "node" in attrs:
-            nodes[attrs["node"]].append(vertex)
+            vertices_of_node[attrs["node"]].append(vertex)
         elif attrs.get("rack") in racks:
-            rack_switches[attrs["rack"]].append(vertex)
+            switches_of_rack[attrs["rack"]].append(vertex)
         else:
             name = net.vertices[vertex] if attrs["kind"] in PLANES else None
-            plane = attrs["kind"], attrs.get("sub_plane", name)
-            switches[attrs.get("supernode", -1), plane].append(vertex)
+            plane_key = attrs["kind"], attrs.get("sub_plane", name)
+            switches[attrs.get("supernode", -1), plane_key].append(vertex)
     layout_name = net.about.get("layout", "racks")
     sheet.fixed = layout_name in ("grid", "free")
     sheet.apart = layout_name == "free" and sum(map(len, switches.values())) <= SWITCHES_APART
@@ -92,53 +92,54 @@ def boxes(net: Network) -> Boxes:
             for (supernode, (kind, _)), members in switches.items()
             for vertex in members
         }
-    if sheet.fixed and not rack_switches:
-        for node, members in nodes.items():
+    if sheet.fixed and not switches_of_rack:
+        for node, members in vertices_of_node.items():
             sheet.blocks.append((_add_node(sheet, node, members, -1, 0.0, 0.0), -1, "rack"))
     else:
-        _add_racks(sheet, nodes, rack_switches)
-    several_supernodes = len({supernode for supernode, _ in switches if supernode >= 0}) > 1
+        _add_racks(sheet, vertices_of_node, switches_of_rack)
+    has_several_supernodes = len({supernode for supernode, _ in switches if supernode >= 0}) > 1
     switch_groups = sorted(switches.items(), key=lambda item: item[0][1][0] in PLANES)
     for (supernode, _), members in switch_groups:
-        block = _add_switches(sheet, members, supernode if several_supernodes else -1)
+        block = _add_switches(sheet, members, supernode if has_several_supernodes else -1)
         sheet.blocks.append((block, supernode, "hub"))
     if sheet.fixed:
         _place_blocks(sheet, layout_name)
-    _set_rows(sheet)
+    _set_matrix_rows(sheet)
     return sheet
 
 
 def _add_racks(
     sheet: Boxes, nodes: Mapping[int, list[int]], switches: Mapping[str, list[int]]
 ) -> None:
-    """Add racks of nodes (vertices by number) and their switches; without racks, of four nodes."""
-    racks: dict[tuple[int, str], list[int]] = defaultdict(list)
+    """Add racks with nodes (vertices by node number) and switches (vertices by rack name); nodes of
+    no rack are drawn in racks of four."""
+    nodes_of_rack: dict[tuple[int, str], list[int]] = defaultdict(list)
     for k, (node, vertices) in enumerate(nodes.items()):
         attrs = sheet.net.vertex_data[vertices[0]]
         rack_name = attrs.get("rack") or f"rack {k // NODES_IN_RACK}"
-        racks[attrs.get("supernode", 0), rack_name].append(node)
-    for (supernode, name), rack_nodes in racks.items():
-        rack = sheet.add(name, "rack", -1, (0, 0, 0, 0))
+        nodes_of_rack[attrs.get("supernode", 0), rack_name].append(node)
+    for (supernode, name), rack_nodes in nodes_of_rack.items():
+        rack_box = sheet.add(name, "rack", -1, (0, 0, 0, 0))
         nodes_per_column = math.ceil(len(rack_nodes) / math.ceil(len(rack_nodes) / NODES_IN_COLUMN))
         x, y, right, bottom = 5.0, HEAD, 0.0, 0.0
         for i, node in enumerate(rack_nodes):
             if i and i % nodes_per_column == 0:
                 x, y = right + 4.0, HEAD
-            node_box = _add_node(sheet, node, nodes[node], rack, x, y)
+            node_box = _add_node(sheet, node, nodes[node], rack_box, x, y)
             _, _, width, height = sheet.rect[node_box]
             right, y = max(right, x + width), y + height + 4.0
             bottom = max(bottom, y)
         rack_switches = switches.get(name, [])
         for k, switch in enumerate(rack_switches):
             corner = 5.0 + k % CHIPS_IN_ROW * 17.0, bottom + k // CHIPS_IN_ROW * 14.0
-            sheet.put(switch, rack, *corner, CHIP_W, CHIP_H)
+            sheet.put(switch, rack_box, *corner, CHIP_W, CHIP_H)
         bottom += 14.0 * math.ceil(len(rack_switches) / CHIPS_IN_ROW)
-        sheet.resize(rack, right + 5.0, bottom + 1.0)
-        sheet.blocks.append((rack, supernode, "rack"))
+        sheet.resize(rack_box, right + 5.0, bottom + 1.0)
+        sheet.blocks.append((rack_box, supernode, "rack"))
 
 
 def _add_node(sheet: Boxes, n: int, parts: Sequence[int], parent: int, x: float, y: float) -> int:
-    """Add node `n` (vertices `parts`) at x, y of `parent`: NPUs, others below; returns its box."""
+    """Add node `n` (`parts`: its vertices) at x, y in box `parent`, NPUs first; returns its box."""
     node_box, attrs = sheet.add(f"node {n}", "node", parent, (x, y, 0, 0)), sheet.net.vertex_data
     vertices_of_npu: dict[int, list[int]] = defaultdict(list)
     for vertex in parts:
@@ -147,22 +148,22 @@ def _add_node(sheet: Boxes, n: int, parts: Sequence[int], parent: int, x: float,
     npus_per_row = max(4, min(NPUS_IN_ROW, len(vertices_of_npu)))
     for k, (npu_number, npu_vertices) in enumerate(vertices_of_npu.items()):
         corner = GUTTER + STEP * (k % npus_per_row), 4.0 + (NPU_H + 2.0) * (k // npus_per_row)
-        npu = sheet.add(f"NPU {n}.{npu_number}", "npu", node_box, (*corner, NPU_W, NPU_H))
+        npu_box = sheet.add(f"NPU {n}.{npu_number}", "npu", node_box, (*corner, NPU_W, NPU_H))
         dies = [vertex for vertex in npu_vertices if attrs[vertex]["kind"] == "die"]
         nics = [vertex for vertex in npu_vertices if vertex not in dies]  # above the dies
         dies_top = 9.0 if nics else 3.0
         for side, top, height in ((nics, 3.0, 4.0), (dies, dies_top, NPU_H - 3.0 - dies_top)):
             part_width = (NPU_W - 2.0 - 2.0 * len(side)) / max(1, len(side))
             for i, vertex in enumerate(side):
-                sheet.put(vertex, npu, 2.0 + i * (part_width + 2.0), top, part_width, height)
+                sheet.put(vertex, npu_box, 2.0 + i * (part_width + 2.0), top, part_width, height)
     width = STEP * npus_per_row - 2.0
     strip_top = 4.0 + (NPU_H + 2.0) * math.ceil(len(vertices_of_npu) / npus_per_row)
     kind_of = {vertex: attrs[vertex]["kind"] for vertex in parts if "npu" not in attrs[vertex]}
     other_vertices = sorted(kind_of, key=lambda v: (STRIP_ORDER + (kind_of[v],)).index(kind_of[v]))
     for strip_start in range(0, len(other_vertices), STRIP):
-        strip = other_vertices[strip_start : strip_start + STRIP]
-        box_width = min(40.0, (width + 2.0) / len(strip) - 2.0)
-        for k, vertex in enumerate(strip):
+        strip_vertices = other_vertices[strip_start : strip_start + STRIP]
+        box_width = min(40.0, (width + 2.0) / len(strip_vertices) - 2.0)
+        for k, vertex in enumerate(strip_vertices):
             sheet.put(vertex, node_box, GUTTER + k * (box_width + 2.0), strip_top, box_width, 9.0)
         strip_top += 11.0
     sheet.resize(node_box, GUTTER + width + 4.0, strip_top + 2.0)
@@ -209,43 +210,43 @@ def _place_blocks(sheet: Boxes, layout_name: str) -> None:
 
 
 def _grid_places(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
-    """Column and row of each block by its grid, inner dimensions first, for a screen's shape;
-    aspect: width over height of a cell of the picture."""
+    """Column and row of each block by its vertices' `grid`, inner dimensions first, for a screen.
+    aspect: width over height of the room of one block."""
     cells: dict[int, list[tuple[int, ...]]] = defaultdict(list)
     for vertex, attrs in enumerate(sheet.net.vertex_data):
         if attrs.get("grid"):
             cells[sheet.outer[sheet.of[vertex]]].append((*attrs["grid"], attrs.get("supernode", 0)))
     # The longest place is that of whole blocks; what has none stands below.
-    dimensions = max((len(coords) for places in cells.values() for coords in places), default=0)
+    dimensions = max((len(place) for places in cells.values() for place in places), default=0)
     full_cells = ((b, [p for p in places if len(p) == dimensions]) for b, places in cells.items())
     corner_of = {box: np.min(places, axis=0) for box, places in full_cells if places}
     corners = np.array(list(corner_of.values()), float)
     positions = np.zeros((len(corners), 2))
-    extent = [1.0, 1.0]
+    columns_and_rows = [1.0, 1.0]
     for dimension in corners.T:
         coordinates = np.unique(dimension)
         if coordinates.size > 1:
-            axis = int(extent[0] * aspect > SCREEN * extent[1])
-            positions[:, axis] += np.searchsorted(coordinates, dimension) * extent[axis]
-            extent[axis] = extent[axis] * coordinates.size + 0.4
+            axis = int(columns_and_rows[0] * aspect > SCREEN * columns_and_rows[1])
+            positions[:, axis] += np.searchsorted(coordinates, dimension) * columns_and_rows[axis]
+            columns_and_rows[axis] = columns_and_rows[axis] * coordinates.size + 0.4
     return {box: (x, y) for box, (x, y) in zip(corner_of, positions.tolist(), strict=True)}
 
 
 def _level_places(sheet: Boxes) -> dict[int, tuple[float, float]]:
-    """Column and row of blocks: nodes, and below them switches by links to the nearest node."""
+    """Column and row of blocks: nodes, and below them switches by hops to the nearest node."""
     racks = [box for box, _, kind in sheet.blocks if kind == "rack"]
     vertices = enumerate(sheet.net.vertex_data)
-    node_number = {sheet.outer[sheet.of[v]]: d["node"] for v, d in vertices if "node" in d}
-    racks.sort(key=lambda box: node_number.get(box, 0))
-    hops_away = nx.multi_source_dijkstra_path_length(_graph_of(sheet), set(racks)) if racks else {}
-    levels: dict[int, list[int]] = defaultdict(list)
+    node_of_block = {sheet.outer[sheet.of[v]]: a["node"] for v, a in vertices if "node" in a}
+    racks.sort(key=lambda box: node_of_block.get(box, 0))
+    hops = nx.multi_source_dijkstra_path_length(_block_graph(sheet), set(racks)) if racks else {}
+    switches_by_hops: dict[int, list[int]] = defaultdict(list)
     for box, _, kind in sheet.blocks:
         if kind != "rack":
-            levels[int(hops_away.get(box, len(sheet.name)))].append(box)
+            switches_by_hops[int(hops.get(box, len(sheet.name)))].append(box)
     boxes_per_row = max(NODES_IN_COLUMN, math.ceil(math.sqrt(2 * len(sheet.blocks))))
     rows = [
         level[row_start : row_start + boxes_per_row]
-        for level in (racks, *(levels[k] for k in sorted(levels)))
+        for level in (racks, *(switches_by_hops[k] for k in sorted(switches_by_hops)))
         for row_start in range(0, len(level), boxes_per_row)
     ]
     column_count = max(map(len, rows))
@@ -256,7 +257,7 @@ def _level_places(sheet: Boxes) -> dict[int, tuple[float, float]]:
     }
 
 
-def _graph_of(sheet: Boxes) -> nx.Graph:
+def _block_graph(sheet: Boxes) -> nx.Graph:
     """The blocks as a graph, with an edge where any of their vertices are linked."""
     graph, net = nx.Graph(), sheet.net
     graph.add_nodes_from(box for box, _, _ in sheet.blocks)
@@ -267,27 +268,28 @@ def _graph_of(sheet: Boxes) -> nx.Graph:
 
 
 def _spring_places(sheet: Boxes) -> dict[int, tuple[float, float]]:
-    """Column and row of every block on a lattice, with linked blocks near each other."""
-    positions = nx.spring_layout(_graph_of(sheet), seed=1, iterations=60)
+    """Column and row of each block in a square grid, with linked blocks near each other."""
+    positions = nx.spring_layout(_block_graph(sheet), seed=1, iterations=60)
     column_count = max(1, math.ceil(math.sqrt(len(positions) / 2)))
     sorted_boxes = sorted(positions, key=lambda box: positions[box][0])
     rows = math.ceil(len(sorted_boxes) / column_count)
-    place_of: dict[int, tuple[float, float]] = {}
+    position_of_box: dict[int, tuple[float, float]] = {}
     for x in range(column_count):
         column = sorted(sorted_boxes[x * rows : (x + 1) * rows], key=lambda box: positions[box][1])
-        place_of |= {box: (float(x), float(y)) for y, box in enumerate(column)}
-    return place_of
+        position_of_box |= {box: (float(x), float(y)) for y, box in enumerate(column)}
+    return position_of_box
 
 
 def plane_names(net: Network) -> dict[str, str]:
-    """Name of each plane; RDMA and VPC have one where a machine has one network for both."""
-    networks = (attrs.get("forwards", "") for attrs in net.vertex_data if attrs["kind"] in PLANES)
-    is_unified = any({"rdma", "vpc"} <= set(forwards.split()) for forwards in networks)
-    both = dict.fromkeys(("rdma", "vpc"), "RDMA and VPC")
-    return {plane: plane.upper() for plane in ("ub", "rdma", "vpc")} | (both if is_unified else {})
+    """Shown name of each plane (ub, rdma, vpc); RDMA and VPC share one if one network is both."""
+    names = {plane: plane.upper() for plane in ("ub", "rdma", "vpc")}
+    forwards = (attrs.get("forwards", "") for attrs in net.vertex_data if attrs["kind"] in PLANES)
+    if any({"rdma", "vpc"} <= set(plane_list.split()) for plane_list in forwards):
+        names |= dict.fromkeys(("rdma", "vpc"), "RDMA and VPC")
+    return names
 
 
-def _set_rows(sheet: Boxes) -> None:
+def _set_matrix_rows(sheet: Boxes) -> None:
     """Set the rows of the load matrix: sub-planes, the RDMA and the VPC plane, further switches."""
     sub_planes = [attrs["sub_plane"] for attrs in sheet.net.vertex_data if "sub_plane" in attrs]
     for sub_plane in range(max(sub_planes, default=0) + 1):
@@ -303,9 +305,9 @@ def _set_rows(sheet: Boxes) -> None:
             sheet.rows.setdefault(attrs["kind"], ("ub", []))[1].append(vertex)
 
 
-def row_of(sheet: Boxes) -> np.ndarray[Any, Any]:
-    """Row of the load matrix of each vertex, i8[vertices]; -1: none."""
-    rows = np.full(len(sheet.net.vertices), -1)
+def matrix_row(sheet: Boxes) -> np.ndarray[Any, Any]:
+    """Row of each vertex in the load matrix, i8[vertices]; -1: not shown there."""
+    row_of_vertex = np.full(len(sheet.net.vertices), -1)
     for k, (_, vertices) in enumerate(sheet.rows.values()):
-        rows[vertices] = k
-    return rows
+        row_of_vertex[vertices] = k
+    return row_of_vertex

@@ -21,7 +21,7 @@ from twin.hardware.network import Network
 from twin.hardware.placement import Instance
 from twin.scenario import NO_CHIP
 from twin.ui import session, theme
-from twin.ui.fabric_layout import boxes, plane_names, row_of
+from twin.ui.fabric_layout import boxes, matrix_row, plane_names
 from twin.ui.fields import CHIPS, choice_label
 
 KINDS = {  # of boxes: one, several, colour
@@ -38,10 +38,11 @@ class Layout:
     """A fabric as built: boxes, links with both directions as one, cells of the matrix."""
 
     def __init__(self, net: Network) -> None:
+        """Lay out the boxes and links of a fabric as built."""
         self.net, self.boxes = net, boxes(net)
         first_links, _ = net.pairs
-        ends = np.stack([net.tail[first_links], net.head[first_links]], axis=1)
-        self.ends: Array = np.sort(ends, axis=1)  # i8[links, 2], vertices by number
+        end_vertices = np.stack([net.tail[first_links], net.head[first_links]], axis=1)
+        self.ends: Array = np.sort(end_vertices, axis=1)  # i8[links, 2], vertices by number
         self.rates = self.lower_direction(net.capacity)  # bytes/s
         names_and_kinds = zip(self.boxes.name, self.boxes.kind, strict=True)
         self.nodes = [name for name, kind in names_and_kinds if kind == "node"]
@@ -54,17 +55,17 @@ class Layout:
         return least_values
 
     @cached_property
-    def cell(self) -> Array:
-        """Cell (node x rows + row) of each link that leaves or enters a node, i8[links], or -1."""
-        net, rows = self.net, row_of(self.boxes)
+    def matrix_cell(self) -> Array:
+        """Cell (node x rows + row) of each link in the load matrix, i8[links]; -1: not shown."""
+        net, row_of = self.net, matrix_row(self.boxes)
         node_index = {int(name.split()[1]): k for k, name in enumerate(self.nodes)}
         nodes = np.array([node_index.get(node, -1) for node in net.node.tolist()])[self.ends]
         first_links, _ = net.pairs
         planes = np.where(nodes.min(axis=1) >= 0, np.maximum(net.sub_plane[first_links], 0), -1)
-        link_rows = np.maximum(rows[self.ends].max(axis=1), planes)
+        link_rows = np.maximum(row_of[self.ends].max(axis=1), planes)
         is_leaving = (nodes[:, 0] != nodes[:, 1]) & (link_rows >= 0)
         has_die = np.isin(self.ends, net.dies).any(axis=1)
-        is_entering = (nodes[:, 0] == nodes[:, 1]) & (rows[self.ends].max(axis=1) >= 0) & has_die
+        is_entering = (nodes[:, 0] == nodes[:, 1]) & (row_of[self.ends].max(axis=1) >= 0) & has_die
         has_cell = is_leaving | (is_entering & ~np.isin(link_rows, link_rows[is_leaving]))
         home_node = np.where(nodes[:, 0] >= 0, nodes[:, 0], nodes[:, 1])
         cell_numbers = home_node * len(self.boxes.rows) + link_rows
@@ -72,7 +73,7 @@ class Layout:
 
     @cached_property
     def elements(self) -> list[tuple[str, Array]]:
-        """(name as edits have it, vertices i8[n]) of each box that contains several vertices."""
+        """(name in edits, vertices i8[n]) of each element that consists of several vertices."""
         named_boxes = []
         for name in dict.fromkeys(self.boxes.name):
             if name not in self.net.number:
@@ -93,25 +94,25 @@ def machine_message(fabric: Network) -> dict[str, Any]:
     """Message of everything in the picture: boxes with their places, links in GB/s as built."""
     picture = layout(fabric)
     sheet, net = picture.boxes, picture.net
-    kinds = {kind: k for k, kind in enumerate(dict.fromkeys([*KINDS, *sheet.kind]))}
-    planes_and_links = [(attrs["plane"], attrs["links"]) for attrs in net.link_data]
+    kinds = list(dict.fromkeys([*KINDS, *sheet.kind]))
+    planes_and_counts = [(attrs["plane"], attrs["links"]) for attrs in net.link_data]
     first_links, _ = net.pairs
     tail_kinds = (net.vertex_data[v]["kind"] for v in net.tail.tolist())
-    plane_of = dict(zip(tail_kinds, (plane for plane, _ in planes_and_links), strict=True))
+    plane_of = dict(zip(tail_kinds, (plane for plane, _ in planes_and_counts), strict=True))
     links_and_rates = zip(first_links.tolist(), picture.rates.tolist(), strict=True)
-    link_sorts = [(*planes_and_links[k], rate) for k, rate in links_and_rates]
-    sort_index = {sort: k for k, sort in enumerate(dict.fromkeys(link_sorts))}
+    link_types = [(*planes_and_counts[k], rate) for k, rate in links_and_rates]
+    type_index = {link_type: k for k, link_type in enumerate(dict.fromkeys(link_types))}
     box_of = np.array([sheet.of[v] for v in range(len(net.vertices))])
     boxes_in = {name: {sheet.of[int(v)] for v in members} for name, members in picture.elements}
     main_chip = net.about["supernode"].chip
     nodes_and_chips = zip(net.node[net.first_dies].tolist(), net.chips(main_chip), strict=True)
-    chip_of = {f"node {node}": chip for node, chip in nodes_and_chips}
-    node_chips = [chip_of.get(name, NO_CHIP) for name in picture.nodes]
+    chip_of_node = {f"node {node}": chip for node, chip in nodes_and_chips}
+    node_chips = [chip_of_node.get(name, NO_CHIP) for name in picture.nodes]
     chips = list(dict.fromkeys([main_chip, *node_chips]))
     return {
         "kinds": [[kind, *KINDS.get(kind, (kind, kind, plane_of.get(kind, "")))] for kind in kinds],
         "name": sheet.name,
-        "kind": [kinds[kind] for kind in sheet.kind],
+        "kind": [kinds.index(kind) for kind in sheet.kind],
         "parent": sheet.parent,
         "rect": [list(column) for column in zip(*sheet.rect, strict=True)],
         "blocks": [list(block) for block in sheet.blocks],
@@ -127,9 +128,9 @@ def machine_message(fabric: Network) -> dict[str, Any]:
         "rows": [[row_title, plane] for row_title, (plane, _) in sheet.rows.items()],
         "planes": plane_names(net),
         "ends": [np.diff(end_boxes, prepend=0).tolist() for end_boxes in box_of[picture.ends].T],
-        "sorts": [[plane, link_count, rate / 1e9] for plane, link_count, rate in sort_index],
-        "sort": [sort_index[sort] for sort in link_sorts],
-        "cell": np.diff(picture.cell, prepend=0).tolist(),
+        "sorts": [[plane, link_count, rate / 1e9] for plane, link_count, rate in type_index],
+        "sort": [type_index[link_type] for link_type in link_types],
+        "cell": np.diff(picture.matrix_cell, prepend=0).tolist(),
     }  # fmt: skip
 
 
@@ -182,42 +183,41 @@ def plane_colours(net: Network) -> dict[str, str]:
     return {plane: colour_of[name] for plane, name in names.items()}
 
 
-def columns(plane: str, sub_plane: int | None, planes: int) -> list[int]:
-    """Columns of a row of a run's tables that belong to a plane: 0 to planes - 1 are UB sub-planes
-    (all of them if sub_plane is None), then RDMA, then VPC."""
+def plane_columns(plane: str, sub_plane: int | None, planes: int) -> list[int]:
+    """Columns of a plane in an array [nodes, planes + 2]: first the UB sub-planes, `planes` in all
+    (every one if sub_plane is None), then RDMA, then VPC."""
     if plane in ("rdma", "vpc"):
         return [planes + (plane == "vpc")]
     return list(range(planes)) if sub_plane is None else [sub_plane]
 
 
 def link_values(fabric: Network, cells: Array) -> list[float | None]:
-    """Value of each link, by the cell of its node and plane in `cells` f8[nodes, planes + 2]."""
+    """Value of each link by its node and plane, of `cells` f8[nodes, planes + 2]; None: unknown."""
     picture = layout(built(fabric))
     planes = cells.shape[1] - 2
     row_values = np.full((len(picture.nodes), len(picture.boxes.rows)), np.nan)
-    is_unified = len(set(plane_names(picture.net).values())) < 3
+    is_one_network = len(set(plane_names(picture.net).values())) < 3
     for k, (row_name, (plane, members)) in enumerate(picture.boxes.rows.items()):
-        forwarded_planes = [picture.net.vertex_data[v].get("forwards", "").split() for v in members]
+        forwards = [picture.net.vertex_data[v].get("forwards", "") for v in members]
         if plane in ("rdma", "vpc"):
-            first = planes + (plane == "vpc" and not is_unified)
-            row_values[:, k] = np.fmax.reduce(
-                cells[:, first : planes + 1 + (plane == "vpc")], axis=1
-            )
+            is_vpc = plane == "vpc"
+            columns = slice(planes + (is_vpc and not is_one_network), planes + 1 + is_vpc)
+            row_values[:, k] = np.fmax.reduce(cells[:, columns], axis=1)
         elif k < planes and row_name.startswith("UB"):
             row_values[:, k] = cells[:, k]
-        elif planes and forwarded_planes and all("ub" in names for names in forwarded_planes):
+        elif planes and forwards and all("ub" in names.split() for names in forwards):
             # Switches of no sub-plane: an imported machine's, which may lead to CPUs, too.
             row_values[:, k] = np.fmax.reduce(cells[:, :planes], axis=1)
-    return _three_figures(np.append(row_values.ravel(), np.nan)[picture.cell])
+    return _three_figures(np.append(row_values.ravel(), np.nan)[picture.matrix_cell])
 
 
 def link_loads(fabric: Network, shares: Array) -> list[float | None]:
-    """Load of the busier direction of every link in %, of their used shares f8[directed links]."""
+    """Load of each link's busier direction in %; shares: used of capacity, f8[directed links]."""
     return _three_figures(0.0 - 100.0 * layout(built(fabric)).lower_direction(-shares))
 
 
 def _three_figures(values: Array) -> list[float | None]:
-    """Values rounded to three figures; NaN becomes None."""
+    """Values rounded to three significant figures; NaN becomes None."""
     return [None if np.isnan(value) else float(f"{value:.3g}") for value in values.tolist()]
 
 
@@ -227,9 +227,9 @@ def deflate(message: Any) -> str:
     return base64.b64encode(zlib.compress(json_bytes, 6)).decode()
 
 
-def pack(values: Array, kind: str = "<f4") -> str:
-    """Numbers as base64 of little-endian values of a type."""
-    return base64.b64encode(np.ascontiguousarray(values, kind).tobytes()).decode()
+def pack(values: Array) -> str:
+    """Numbers as base64 of little-endian f4."""
+    return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode()
 
 
 _HERE = Path(__file__).parent / "canvas"
@@ -238,25 +238,27 @@ ROLE = "role"  # the colours that need no load
 
 
 def component(name: str, home: Path, stem: str, parts: Sequence[str]) -> Callable[..., Any]:
-    """Function that draws HTML and CSS (`stem`) of `home` with modules `parts`, sent once."""
+    """Function that draws a component called `name`: HTML and CSS files `stem` and JavaScript
+    modules `parts` of the folder `home`. The code is sent to a page once."""
 
-    def text(*files: Path) -> str:
-        """Contents of files, joined."""
+    def read_all(*files: Path) -> str:
+        """Contents of text files, joined."""
         return "\n".join(file.read_text("utf-8") for file in files)
 
-    modules_js = text(*(_HERE / f"{p}.js" for p in PICTURE), *(home / f"{p}.js" for p in parts))
+    modules_js = read_all(*(_HERE / f"{p}.js" for p in PICTURE), *(home / f"{p}.js" for p in parts))
     script_js = modules_js.replace("export default function", f"globalThis.{name} = function")
     ready_js = f'document.dispatchEvent(new CustomEvent("{name}"))'
     code_js = f"{script_js}\n{ready_js}\nexport default function () {{}}"
-    code_component = st.components.v2.component(f"{name}_code", js=code_js)
-    html, css = text(home / f"{stem}.html"), text(_HERE / "picture.css", home / f"{stem}.css")
-    picture_js = text(_HERE / "wait.js").replace("NAME", name)
-    picture = st.components.v2.component(name, html=html, css=css, js=picture_js)
+    draw_code = st.components.v2.component(f"{name}_code", js=code_js)
+    html = read_all(home / f"{stem}.html")
+    css = read_all(_HERE / "picture.css", home / f"{stem}.css")
+    picture_js = read_all(_HERE / "wait.js").replace("NAME", name)
+    draw_picture = st.components.v2.component(name, html=html, css=css, js=picture_js)
 
     def draw(**options: Any) -> Any:
-        """Draw the picture; options: arguments of its Streamlit component; returns its state."""
-        code_component(key=f"{name}-code")
-        return picture(**options)
+        """Draw the component; options: arguments that Streamlit takes; returns its state."""
+        draw_code(key=f"{name}-code")
+        return draw_picture(**options)
 
     return draw
 
@@ -273,9 +275,10 @@ def draw_fabric(
     modes: Mapping[str, str] | None = None,
     on_act: Callable[[Sequence[dict[str, Any]]], None] | None = None, acted: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Draw the fabric, links coloured by `carried`; returns the selection {name, names} or {}."""
+    """Draw the fabric, links coloured by `carried`; returns the selection {name, names} or {}.
+    on_act: is passed edits made in the picture; acted: number of the last that was handled."""
 
-    def take_acts() -> None:
+    def pass_actions() -> None:
         """Pass the edits that were made in the picture to `on_act`."""
         picture = st.session_state.get(key)  # None: a picture of another key stands there by now
         if on_act and picture and picture.acts:
@@ -284,10 +287,10 @@ def draw_fabric(
     ranges = [[i.role, i.name, [[first, last + 1] for first, last in i.spans()]] for i in instances]
     chips, facts = machine_message(built(fabric))["chips"], session.facts()
     with st.container(gap=None):  # what only carries code and geometry takes no room
-        result = _canvas(
+        canvas_state = _canvas(
             data={
                 "title": title, "machine": send_geometry(fabric, key), "instances": ranges,
-                "changes": deflate(edits_message(fabric)), "mode": chosen_colours(key),
+                "changes": deflate(edits_message(fabric)), "mode": chosen_colouring(key),
                 "colours": plane_colours(fabric) | theme.ROLE | theme.KIND,
                 "chips": [choice_label(CHIPS, chip, facts) for chip in chips],
                 "carried": "" if carried is None else deflate(list(carried)),
@@ -296,32 +299,32 @@ def draw_fabric(
                 "editable": on_act is not None, "acted": acted,
             },
             key=key, on_selection_change=lambda: None, on_colour_change=lambda: None,
-            on_acts_change=take_acts,
+            on_acts_change=pass_actions,
         )  # fmt: skip
-    return dict(result.selection or {})
+    return dict(canvas_state.selection or {})
 
 
 def send_geometry(fabric: Network, picture: str) -> str:
-    """Send the machine as built; returns the name under which picture `picture` finds it."""
+    """Send the machine as built to the browser; returns the digest by which `picture` finds it."""
     message_text = machine_text(built(fabric))
     digest = f"{crc32(message_text.encode()):08x}"
     _geometry(data={"digest": digest, "machine": message_text}, key=f"geometry-{picture}-{digest}")
     return digest
 
 
-def chosen_colours(key: str) -> str:
-    """Colours chosen in the picture with this key: ROLE, or the name of one of its modes."""
-    picture = st.session_state.get(key)
-    return str((picture.get("colour") if picture else None) or ROLE)
+def chosen_colouring(key: str) -> str:
+    """Colouring chosen in the picture with this key: ROLE, or the name of one of its modes."""
+    picture_state = st.session_state.get(key)
+    return str((picture_state.get("colour") if picture_state else None) or ROLE)
 
 
-def cells_of_links(
+def link_matrix(
     net: Network, links: pl.DataFrame, column: str = "utilisation_mean"
 ) -> np.ndarray[Any, Any]:
-    """A `column` of a run's links as f8[nodes, sub_planes + 2]: the busier direction, or NaN."""
-    cells = np.full((net.nodes, net.sub_planes + 2), np.nan)
+    """A `column` of a run's links, f8[nodes, sub_planes + 2], busier direction; NaN: no link."""
+    values_by_plane = np.full((net.nodes, net.sub_planes + 2), np.nan)
     for row in links.iter_rows(named=True):
         if row["node"] is not None and row[column] is not None:
-            cell_index = row["node"], columns(row["plane"], row["sub_plane"], net.sub_planes)
-            cells[cell_index] = np.fmax(cells[cell_index], row[column])
-    return cells
+            indices = row["node"], plane_columns(row["plane"], row["sub_plane"], net.sub_planes)
+            values_by_plane[indices] = np.fmax(values_by_plane[indices], row[column])
+    return values_by_plane

@@ -73,7 +73,7 @@ def choice_label(path: str, option: str, facts: Facts | None = None) -> str:
 
 
 def options(path: str, facts: Facts) -> list[str] | None:
-    """Options of a choice: as declared, or the names in the facts; None for no choice."""
+    """Options of a field: as declared, or names of files in the facts; None if any value may be."""
     field = field_of(path)
     if field.closed:
         return list(field.options)
@@ -84,7 +84,7 @@ def options(path: str, facts: Facts) -> list[str] | None:
 
 
 def text_of(value: Any, path: str = "") -> str:
-    """A field's value for people, without its unit.
+    """A field's value as text for people, without its unit.
 
     >>> text_of(16384), text_of(0.05), text_of(True), text_of("deepseek-v3-2", "deployment.model")
     ('16,384', '0.05', 'on', 'DeepSeek-V3.2 685B')
@@ -102,9 +102,9 @@ def text_of(value: Any, path: str = "") -> str:
 
 def change_line(path: str, before: str, now: str) -> str:
     """A changed field as a line of Markdown, from its values as texts."""
-    label = field_name(path)
-    unit = scenario_words.unit_after(label, field_unit(path))
-    return f"{label}: :gray[{before}] → **{now}** {unit}".rstrip()
+    name = field_name(path)
+    unit = scenario_words.unit_after(name, field_unit(path))
+    return f"{name}: :gray[{before}] → **{now}** {unit}".rstrip()
 
 
 def tooltip(path: str) -> str:
@@ -118,7 +118,7 @@ def tooltip(path: str) -> str:
 
 
 def with_labels(text: str) -> str:
-    """A text of ours in which fields in backticks stand by their labels.
+    """The text with each field in backticks replaced by its label.
 
     >>> with_labels("As `deployment.prefill.chip` says; each has a `workload`.")
     'As *Chip of prefill* says; each has a `workload`.'
@@ -135,7 +135,7 @@ def with_labels(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def with_glossary(name: str, text: str = "") -> str:
-    """Tooltip of a label: `text`, and the glossary's meaning of the label's terms.
+    """Tooltip of the label `name`: `text`, and what the glossary says of the label's terms.
 
     >>> print(with_glossary("Nodes in use", "Of all."))
     Of all.
@@ -147,7 +147,7 @@ def with_glossary(name: str, text: str = "") -> str:
 
 
 def sentence(refusal: str, file: str = "") -> str:
-    """A refusal as one Markdown sentence with labels; quoted text and a leading file name as typed.
+    """A refusal as a Markdown sentence with labels for fields; quoted text and `file` as typed.
 
     >>> sentence("conv.jsonl: line 2 is not JSON", "conv.jsonl")
     'conv.jsonl: line 2 is not JSON.'

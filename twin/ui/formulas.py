@@ -32,7 +32,7 @@ def formula(
     name: str, compute: Answer, lacking: Answer, *, spinner: str | bool = False, entries: int = 200
 ) -> Answer:
     """A cached function of a scenario that returns `compute`'s answer or a sentence why there is
-    none; `entries`: size of the cache; lacking: sentence for a missing file, otherwise ''."""
+    none. lacking: returns a sentence on a missing file, otherwise ''; entries: cached at most."""
 
     def cached(key: str, _scenario: Scenario) -> Any:
         """The answer, or the sentence why there is none; `key` is what the cache compares."""
@@ -52,13 +52,13 @@ def answer_or_reason(compute: Callable[[], Any]) -> Any:
         return str(error)
 
 
-def _no_trace(s: Scenario) -> str:
-    """Sentence if the trace that a scenario replays is not stored here, otherwise ''."""
+def _missing_trace(s: Scenario) -> str:
+    """Sentence on the trace that a scenario replays and that is not stored here; otherwise ''."""
     return session.store().traces.absence(s)
 
 
 def no_file(s: Scenario) -> str:
-    """Sentence if a file that a scenario names is not stored here, otherwise ''."""
+    """Sentence on a file that a scenario names and that is not stored here; '' if all are."""
     return session.store().absence(s)
 
 
@@ -69,7 +69,7 @@ def _formula_inputs(s: Scenario) -> steady.Priced:
 
 # What the traffic demands, by a sample of its requests (Offered).
 offered = formula(
-    "offered", lambda s: offer.offered_load(s, session.facts(), replayed_trace(s)), _no_trace,
+    "offered", lambda s: offer.offered_load(s, session.facts(), replayed_trace(s)), _missing_trace,
     spinner="Drawing a sample of the requests",
 )  # fmt: skip
 # What the deployment sustains (Prediction).
@@ -97,9 +97,9 @@ bound = formula("bound", lambda s: steady.largest_batch(
 def why_impossible(scenario: Scenario) -> str:
     """Sentence why no run of a scenario is possible: it names what does not exist, or formulas have
     no answer, such as a model that does not fit; '' if it is possible."""
-    named = answer_or_reason(lambda: require_known_names(scenario, session.facts()))
-    answer = named or outlook(without_faults(scenario))
-    return answer if isinstance(answer, str) else ""
+    unknown_text = answer_or_reason(lambda: require_known_names(scenario, session.facts()))
+    reason_or_outlook = unknown_text or outlook(without_faults(scenario))
+    return reason_or_outlook if isinstance(reason_or_outlook, str) else ""
 
 
 def without_faults(scenario: Scenario) -> Scenario:
@@ -111,8 +111,8 @@ def place_instances(scenario: Scenario, fabric: Network | None = None) -> tuple[
     """(placement of the instances, '') or (an empty one, the reason) where it is impossible; on
     the scenario's fabric unless another is given."""
     try:
-        net = fabric or build_fabric(scenario.supernode, session.facts())
-        return place_models(scenario, net), ""
+        network = fabric or build_fabric(scenario.supernode, session.facts())
+        return place_models(scenario, network), ""
     except HardwareError as error:
         return Placement((), ()), sentence(str(error))
 
@@ -124,12 +124,12 @@ def _stored_trace(digest: str) -> TraceTable:
 
 
 def replayed_trace(scenario: Scenario) -> TraceTable | None:
-    """The trace that a scenario replays; None without one."""
-    trace = TRACE.named(scenario)
-    return _stored_trace(trace.digest) if trace else None
+    """The table of the trace that a scenario replays; None without one."""
+    trace_reference = TRACE.named(scenario)
+    return _stored_trace(trace_reference.digest) if trace_reference else None
 
 
 def files_of(scenario: Scenario) -> tuple[TraceTable | None, Any]:
     """The trace and the routing counts f8[layers, experts] that a scenario uses; None without."""
-    routing_counts = session.store().counts.value_of(scenario)
-    return replayed_trace(scenario), routing_counts.counts if routing_counts else None
+    counts_table = session.store().counts.value_of(scenario)
+    return replayed_trace(scenario), counts_table.counts if counts_table else None

@@ -94,12 +94,12 @@ def draw_upload(kind: Import) -> None:
         f"Use {'these' if kind.noun == kind.plural else 'this'} {kind.noun}",
         type="primary", icon=":material/check:", key=f"use-{kind.noun}",
     ):  # fmt: skip
-        _use(kind, lambda: value)
+        _use_in_draft(kind, lambda: value)
 
 
 @st.cache_data(show_spinner="Reading the file", max_entries=4)
 def _read_upload(noun: str, data: bytes, name: str, _kind: Kind[Any]) -> Any:
-    """The value in an uploaded file, cached. Raises Refused."""
+    """The value in the bytes of an uploaded file, cached by kind and name. Raises Refused."""
     return read_in_process(_kind, data, name)
 
 
@@ -117,7 +117,7 @@ def _draw_choice(kind: Import, used_digest: str) -> None:
         placeholder=f"Choose {kind.plural}, or drop a file below",
     )  # fmt: skip
     if chosen_digest and chosen_digest != used_digest:
-        _use(kind, lambda: stored_values.load(chosen_digest))
+        _use_in_draft(kind, lambda: stored_values.load(chosen_digest))
     key = f"forget-{kind.plural}"
     with st.popover(f"Delete stored {kind.plural}", icon=":material/delete:"):
         digest = st.selectbox(
@@ -125,8 +125,8 @@ def _draw_choice(kind: Import, used_digest: str) -> None:
             format_func=lambda d: label_of.get(d, d), placeholder=f"Choose the {kind.noun}",
         )  # fmt: skip
         why_not = OWN if digest == used_digest else ""
-        if digest and not why_not and (users := stored_values.use_text(digest)):
-            why_not = sentence(users)
+        if digest and not why_not and (users_text := stored_values.use_text(digest)):
+            why_not = sentence(users_text)
         if why_not:
             st.markdown(f":material/lock: {why_not}")
         elif digest:
@@ -135,7 +135,7 @@ def _draw_choice(kind: Import, used_digest: str) -> None:
                   key=f"{key}-yes", on_click=_delete, args=(kind, key, used_digest))  # fmt: skip
 
 
-def _use(kind: Import, load_value: Callable[[], Any]) -> None:
+def _use_in_draft(kind: Import, load_value: Callable[[], Any]) -> None:
     """Store what `load_value` returns and use it in the draft, or draw why that is impossible."""
     try:
         new_value = load_value()  # another visitor may have deleted it just now
@@ -179,24 +179,24 @@ def _delete(kind: Import, key: str, used_digest: str) -> None:
 
 def _preview_trace(table: Any) -> Preview:
     """Preview of a trace: figures, rows left out by reason, warnings."""
-    preview = reader.trace_figures(table)
-    duration_s = preview["duration_s"]
+    summary = reader.trace_figures(table)
+    duration_s = summary["duration_s"]
     # As the Workload page will say it, in the blocks of this draft's memory pool.
     reuse_share = offered_load(ask.with_trace(session.draft(), table), session.facts(), table).reuse
     no_reuse = "nothing: no prefixes in the file"
     no_time = "no times in the file" if duration_s is None else "all at one time"
     figures = {
         "Lasts": words.duration(duration_s) if duration_s else no_time,
-        "Requests": amount(preview["rate_req_per_s"], "rate", "req/s"),
-        "Prompt : output tokens": f"{preview['prefill_decode_ratio']:,.3g} : 1",
-        "Prompt, half under": f"{preview['input_tokens']['p50']:,.0f} tokens",
-        "Output, half under": f"{preview['output_tokens']['p50']:,.0f} tokens",
+        "Requests": amount(summary["rate_req_per_s"], "rate", "req/s"),
+        "Prompt : output tokens": f"{summary['prefill_decode_ratio']:,.3g} : 1",
+        "Prompt, half under": f"{summary['input_tokens']['p50']:,.0f} tokens",
+        "Output, half under": f"{summary['output_tokens']['p50']:,.0f} tokens",
         "Reusable prompt tokens": amount(reuse_share, "share") if table.has_prefix else no_reuse,
     }
-    row_counts = preview["counts"].items()  # by reason
+    row_counts = summary["counts"].items()  # by reason
     left_out_texts = (f"{numbered(n, 'row')}: {why.replace('_', ' ')}" for why, n in row_counts)
-    warnings = (f":material/warning: {plain(warning)}" for warning in preview["warnings"])
-    title = f"**{preview['format'].capitalize()}** · {numbered(preview['rows'], 'request')}"
+    warnings = (f":material/warning: {plain(warning)}" for warning in summary["warnings"])
+    title = f"**{summary['format'].capitalize()}** · {numbered(summary['rows'], 'request')}"
     return Preview(title, figures, [*map(plain, left_out_texts), *warnings])
 
 
@@ -253,10 +253,10 @@ def _preview_machine(machine: ImportedMachine) -> Preview:
         notes.append(
             f"Its NPUs have {dies_text} each: the chip becomes {load_chip(facts, chip).title}."
         )
-    cables = Counter(end for *ends, _ in machine.links for end in ends)
+    link_counts = Counter(end for *ends, _ in machine.links for end in ends)
     switches = [name for name, attrs in machine.vertices if attrs["kind"] == "switch"]
     if switches:  # a name with a typing error is one, and has few cables
-        few_first = first_few(sorted(switches, key=cables.__getitem__))
+        few_first = first_few(sorted(switches, key=link_counts.__getitem__))
         notes.append(f"Switches, as names of no other kind: {plain(few_first)}.")
     meanings = {"Links": "Each direction counts."}
     return Preview(f"**{plain(machine.name)}**", figures, notes, meanings)

@@ -21,7 +21,7 @@ def copy_link(
     path: str, *, label: str = "Copy link", save: bool = False,
     on_copy: Callable[[], object] | None = None,
 ) -> None:  # fmt: skip
-    """Draw a button that copies an address; save: also to the address bar; on_copy: called then."""
+    """Draw a button that copies `path`; save: also to the address bar; on_copy: called after it."""
 
     def report_copy() -> None:
         """Call `on_copy`, as the address was copied; its refusal is shown in a toast."""
@@ -29,13 +29,13 @@ def copy_link(
             if on_copy:
                 on_copy()
 
-    options = {"path": path, "label": label, "save": save, "tell": on_copy is not None}
-    _button(data=options, key="copy-link", width="content", on_copied_change=report_copy)
+    button_data = {"path": path, "label": label, "save": save, "tell": on_copy is not None}
+    _button(data=button_data, key="copy-link", width="content", on_copied_change=report_copy)
 
 
 def go_to(page: str, query: Mapping[str, str] | None = None) -> NoReturn:
-    """Open another page with a query. Streamlit would first give the query to the present page,
-    where the browser's Back would find it: drawer.js knows it by its mark."""
+    """Open a page, by its name, with query parameters. GOES tells drawer.js which page they are of:
+    Streamlit first gives them to the present page, where the browser's Back would find them."""
     st.switch_page(PAGES[page].script, query_params={**(query or {}), GOES: page})
 
 

@@ -45,22 +45,22 @@ def _live() -> Live:
 def draw_strip(draft: Scenario) -> Strip:
     """Draw the verdict by formula; returns the containers for the simulation's answer."""
     _begin_run(draft)  # concurrent with the formulas, which take as long
-    head, npus = st.container(key="verdict"), npus_of(draft.supernode)
+    verdict_place, npus = st.container(key="verdict"), npus_of(draft.supernode)
     if not session.refusal():  # 8,192 NPUs take 10 s at first
-        with head, st.spinner(f"Pricing {numbered(npus, 'NPU')}, their links and experts"):
+        with verdict_place, st.spinner(f"Pricing {numbered(npus, 'NPU')}, their links and experts"):
             formulas.outlook(formulas.without_faults(draft))
-    verdict = _draw_verdict(head, draft)  # replaced, and never empty between two answers
+    verdict = _draw_verdict(verdict_place, draft)  # replaced, and never empty between two answers
     outlook = formulas.outlook(formulas.without_faults(draft))
     for remark in () if session.refusal() or isinstance(outlook, str) else remarks(draft):
-        head.warning(sentence(remark), icon=":material/event_busy:")
+        verdict_place.warning(sentence(remark), icon=":material/event_busy:")
     if left_out_text := left_out_by_formulas(draft):
-        head.caption(left_out_text)
+        verdict_place.caption(left_out_text)
     with st.container(key="second-answer"), st.container(key="simulated", **LINE):
         return Strip(verdict, st.empty(), st.container(width="content"))
 
 
 def draw_answer(strip: Strip, draft: Scenario) -> str:
-    """Draw the draft's simulation in `strip`; returns its run or ''. An edit interrupts it."""
+    """Simulate the draft, drawing it in `strip`; returns the run's id, or '' if it did not end."""
     container = strip.simulated
     run, horizon_s = _begin_run(draft)
     status = _await_run(container, run) if run else None
@@ -89,13 +89,13 @@ def draw_answer(strip: Strip, draft: Scenario) -> str:
 
 
 def tables(run: str) -> Mapping[str, Any]:
-    """Tables by name of a live run; empty if the run is gone."""
+    """Tables by name of a live run (its id); empty if the run is gone."""
     status = _live().look(run)
     return status.tables if status else {}
 
 
 def _begin_run(draft: Scenario) -> tuple[str, float]:
-    """Start the draft's live run unless on screen; returns (id, simulated s), ('', 0) without."""
+    """Start the draft's live run unless it exists; returns (its id, simulated s), or ('', 0)."""
     if session.refusal() or access.mode() == access.READ_ONLY or not ready():
         return "", 0.0
     if (question := shortened_draft(draft, session.facts())) is None:
@@ -121,7 +121,7 @@ def _await_run(place: DeltaGenerator, run: str) -> Look | None:
 
 @st.fragment(run_every=AGAIN_S)
 def _look_again(run: str, *, until_found: bool = False) -> None:
-    """Show progress of a long run, or (until_found) of its capacity search; redraw once ended."""
+    """Draw a run's progress, or (until_found) its search for capacity; redraw when it ends."""
     status = _live().look(run)
     if status is None or (not status.searching if until_found else status.ended):
         st.rerun()
@@ -158,7 +158,7 @@ def _draw_verdict(
     place: DeltaGenerator, draft: Scenario, summary: Mapping[str, Any] = {},
     capacity: Mapping[str, Any] = {},
 ) -> DeltaGenerator:  # fmt: skip
-    """Draw a sentence on speed, headroom and idle NPUs, best as simulated; returns its element."""
+    """Draw a sentence on speed, load and idle NPUs, by simulation if given; returns its element."""
     if refusal := session.refusal():  # older answers would mislead
         text = f"No answer with these settings. {sentence(refusal)} Undo goes back."
         st.warning(text, icon=":material/error:")
@@ -213,18 +213,18 @@ def _formula_clause(draft: Scenario, outlook: Outlook, meets_slo: bool | None) -
 
 def _simulation_clause(draft: Scenario, capacity: Mapping[str, Any], meets_slo: bool | None) -> str:
     """Clause on the largest load within the SLO by simulation; meets_slo: by this run."""
-    unit, load = capacity["unit"], load_of(draft)[1]
+    unit, offered_load = capacity["unit"], load_of(draft)[1]
     if not capacity["load"]:
         return ":red[**no load keeps its SLO**]"
     most_text = f"**{amount(capacity['low'], 'rate', unit)}**"
     if capacity["high"] is None:
         return f"holds its SLO up to {most_text} at least"
     most_text += f" and misses it from {amount(capacity['high'], 'rate', '').strip()} (simulated)"
-    if load >= capacity["high"]:
+    if offered_load >= capacity["high"]:
         return f":red[**too much load**]: it holds its SLO up to {most_text}"
     if meets_slo is False:
         return f":red[**misses its SLO**], which it holds up to {most_text}"
-    if load > capacity["low"]:
+    if offered_load > capacity["low"]:
         return f":orange[**at its limit**]: it holds its SLO for sure up to {most_text}"
     return f"holds its SLO up to {most_text}"
 

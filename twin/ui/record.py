@@ -38,7 +38,7 @@ class Latencies(NamedTuple):
 
 @st.cache_resource(show_spinner=False, max_entries=60)
 def table(run: str, name: str) -> pl.DataFrame:
-    """A small table of a run; shared, so never changed. Raises StoreError."""
+    """A small table of a run (its id), cached and shared, so never changed. Raises StoreError."""
     if name == LARGE:
         raise ValueError(f"the table of {LARGE} is read by column, and let go")
     return session.store().runs.table(run, name)
@@ -61,8 +61,8 @@ def latencies(run: str, warmup_s: float) -> Latencies:
     is_slowest = np.zeros(len(is_ttft_steady), bool)
     if is_ttft_steady.any():
         is_slowest = is_ttft_steady & (ttft_s >= np.quantile(ttft_s[is_ttft_steady], 1 - SLOWEST))
-    spans = ((n, latency.span_s(requests, *ends)[is_slowest]) for n, *ends in latency.TTFT_PARTS)
-    stage_means = [(n, float(np.nanmean(s))) for n, s in spans if np.isfinite(s).any()]
+    stages_s = ((n, latency.span_s(requests, *ends)[is_slowest]) for n, *ends in latency.TTFT_PARTS)
+    stage_means = [(n, float(np.nanmean(s))) for n, s in stages_s if np.isfinite(s).any()]
     tpot_s = latency.tpot_s(requests)[is_end_steady]
     return Latencies(_quantiles(ttft_s[is_ttft_steady]), _quantiles(tpot_s), stage_means)
 
@@ -71,8 +71,8 @@ def _quantiles(values: np.ndarray) -> np.ndarray:
     """QUANTILES evenly spaced quantiles of the finite values; empty if there are none."""
     # Sorted once: for so many points the quantiles of what is not sorted take longer.
     values = np.sort(values[np.isfinite(values)])
-    ranks = np.linspace(0.0, len(values) - 1.0, QUANTILES)
-    return np.interp(ranks, np.arange(len(values)), values) if values.size else values
+    positions = np.linspace(0.0, len(values) - 1.0, QUANTILES)
+    return np.interp(positions, np.arange(len(values)), values) if values.size else values
 
 
 @st.cache_data(show_spinner=False, max_entries=100)
@@ -91,28 +91,28 @@ def seconds_by_piece(row: RunRow, scenario: Scenario) -> dict[str, float]:
 
 
 @st.cache_resource(show_spinner=False, max_entries=100)
-def layers(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Timeline]:
-    """Timeline of one layer on its two streams, by phase, for phases that run in microbatches."""
+def layer_timelines(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Timeline]:
+    """Timeline of one layer on two streams, by phase; only of phases that run in microbatches."""
     tables = {name: table(run, name) for name in ("windows", "operators", "ranks")}
     tables["requests"] = session.store().runs.table(run, "requests", ["input_tokens"])
     return mean_load_timelines(_scenario, _facts_of_digest(_row.facts_digest), tables)
 
 
 def iteration_rows(row: RunRow, scenario: Scenario, phase: str) -> list[tuple[str, str, float]]:
-    """(stream, operator, busy seconds) of a mean iteration of a phase; stream '': of none."""
-    plan = layers(row.id, row, scenario).get(phase)
-    return operator_seconds(table(row.id, "operators"), phase, plan)
+    """(stream, operator, busy seconds) of a mean iteration of a phase; without streams ''."""
+    layer_timeline = layer_timelines(row.id, row, scenario).get(phase)
+    return operator_seconds(table(row.id, "operators"), phase, layer_timeline)
 
 
 @st.cache_data(show_spinner=False, max_entries=100)
 def slow_requests(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
-    """(slowest, median) request after the warm-up by TTFT, TPOT and E2E, as their numbers."""
+    """Numbers of the (slowest, median) request after the warm-up by TTFT, by TPOT and by E2E."""
     requests = session.store().runs.table(run, "requests", ["request_id", *_STAMPS])
     requests = requests.filter(pl.col("finish_s") >= warmup_s)
     # As the figures count: of TTFT first tokens after the warm-up, of the others answers.
-    first_s = requests["first_token_s"].to_numpy()
-    has_begun = first_s > 0.0  # in the run, so not one of those at its start
-    is_ttft_steady = has_begun & (first_s >= warmup_s)
+    first_token_s = requests["first_token_s"].to_numpy()
+    has_begun = first_token_s > 0.0  # in the run, so not one of those at its start
+    is_ttft_steady = has_begun & (first_token_s >= warmup_s)
     ttft_s = latency.span_s(requests, "arrival_s", "first_token_s")
     times_s = {
         "TTFT": np.where(is_ttft_steady, ttft_s, np.nan),
@@ -120,24 +120,24 @@ def slow_requests(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
         "E2E": np.where(has_begun, latency.span_s(requests, "arrival_s", "finish_s"), np.nan),
     }
     ids_by_criterion = {}
-    for name, values_s in times_s.items():
+    for criterion, values_s in times_s.items():
         if finite := np.isfinite(values_s).sum():  # what is not known is sorted to the end
             ids = requests["request_id"].to_numpy()[np.argsort(values_s, kind="stable")[:finite]]
-            ids_by_criterion[name] = int(ids[-1]), int(ids[finite // 2])
+            ids_by_criterion[criterion] = int(ids[-1]), int(ids[finite // 2])
     return ids_by_criterion
 
 
 @st.cache_data(show_spinner=False, max_entries=200)
-def request(run: str, number: int) -> dict[str, Any] | None:
+def request_row(run: str, number: int) -> dict[str, Any] | None:
     """Row of a request, its columns by name; None without a request of that number."""
     rows = session.store().runs.table(run, "requests").filter(pl.col("request_id") == number)
     return rows.row(0, named=True) if rows.height else None
 
 
 @st.cache_data(show_spinner="Running its span again, watched", max_entries=200)
-def passes_inside(run: str, number: int) -> watched.Inside:
-    """Passes of the instances during a request's stay. Raises SpecError and the engine's errors."""
-    row = request(run, number)
+def passes_of_request(run: str, number: int) -> watched.Inside:
+    """What instances computed while a request was there, by a watched re-run; raises its errors."""
+    row = request_row(run, number)
     assert row is not None
     return watched.request_work(watched.stored_source(session.store(), run), row)
 

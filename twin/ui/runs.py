@@ -43,7 +43,7 @@ PACE_S = ((10.0, 0.25), (60.0, 0.5), (float("inf"), 1.0))
 
 
 def titles(rows: Sequence[RunRow]) -> list[str]:
-    """Names of these runs for this visitor: their own, otherwise the scenarios'."""
+    """Title of each run: that of the visitor's note on it, otherwise its scenario's name."""
     notes = session.store().notes.notes_on([run.id for run in rows])
     return [notes[run.id].title or run.name if run.id in notes else run.name for run in rows]
 
@@ -54,21 +54,21 @@ def latest_runs(count: int, *states: str) -> list[RunRow]:
 
 
 def unfinished_runs() -> dict[str, RunRow]:
-    """Queued and running runs by their scenario's digest; a reloaded page follows them."""
+    """Queued and running runs by their scenario's digest, without those being stopped."""
     rows = session.store().runs.search(states=("queued", "running"), limit=WAITING_MAX).rows
     return {run.scenario: run for run in rows if run.cancel_s is None}
 
 
 def list_line(run: RunRow, figures: int | None = None) -> tuple[str, str]:
-    """(icon, line) of a run in a list; line: state or its first `figures` headlines, and age."""
-    queued_text = words.age_text(time.time() - run.queued_s)
+    """(icon, line) of a run in a list; line: its state, or `figures` headlines at most, and age."""
+    age_text = words.age_text(time.time() - run.queued_s)
     if run.state == "running":
-        return STATE_ICONS[run.state], f"{100 * run.progress:.0f} % done · started {queued_text}"
+        return STATE_ICONS[run.state], f"{100 * run.progress:.0f} % done · started {age_text}"
     if run.damaged:
-        return ":material/broken_image:", f"damaged: restore a backup · {queued_text}"
+        return ":material/broken_image:", f"damaged: restore a backup · {age_text}"
     if run.state != "done":
-        return STATE_ICONS.get(run.state, ""), f"{run.state} · {queued_text}"
-    return STATE_ICONS["done"], " · ".join([*headlines(run.summary)[:figures], queued_text])
+        return STATE_ICONS.get(run.state, ""), f"{run.state} · {age_text}"
+    return STATE_ICONS["done"], " · ".join([*headlines(run.summary)[:figures], age_text])
 
 
 def headlines(summary: Mapping[str, Any], place: Place = "line") -> list[str]:
@@ -101,13 +101,13 @@ def draw_links(page: str, rows: list[RunRow]) -> None:
 
 
 def tag_badges(tags: str) -> str:
-    """Tags of a note as Markdown."""
+    """Tags of a note, which stores them as one text, as badges in Markdown."""
     return " ".join(f":gray-badge[{plain(tag)}]" for tag in split_tags(tags))
 
 
 @st.fragment(run_every=0.5)
-def watch(ids: Sequence[str], text: str = "") -> None:
-    """Redraw the page when a run has ended; with a text, meanwhile draw its progress and Stop."""
+def watch_runs(ids: Sequence[str], text: str = "") -> None:
+    """Redraw the page when a run has ended; with a text, draw progress and Stop of the first."""
     rows = [row for row in map(session.store().runs.get, ids) if row is not None and not row.ended]
     if len(rows) < len(ids):
         st.rerun()
@@ -120,19 +120,19 @@ def watch(ids: Sequence[str], text: str = "") -> None:
 
 
 def _rerun_progress(run: RunRow) -> str:
-    """Sentence on an explanation's re-runs made so far, and on the time that others may take."""
-    rerun_count, share = run.live.get("runs"), run.progress
+    """Sentence on the re-runs that an explanation (`run`) has made, and on its remaining time."""
+    rerun_count, done_share = run.live.get("runs"), run.progress
     if run.state == "queued":
         return "Waiting for a free process"
-    if not rerun_count or share >= SOON:
+    if not rerun_count or done_share >= SOON:
         return f"{rerun_count:,.0f} re-runs made" if rerun_count else ""
-    remaining_s = (time.time() - (run.started_s or run.queued_s)) * (1.0 - share) / share
-    made_text = f"{rerun_count:,.0f} of about {rerun_count / share:,.0f} re-runs made"
+    remaining_s = (time.time() - (run.started_s or run.queued_s)) * (1.0 - done_share) / done_share
+    made_text = f"{rerun_count:,.0f} of about {rerun_count / done_share:,.0f} re-runs made"
     return f"{made_text}, about {words.remaining_text(remaining_s)} to go"
 
 
 def draw_error_bands(scenarios: Mapping[str, Scenario]) -> None:
-    """Draw the error bands of scenarios (by the names of their runs); details in a popover."""
+    """Draw how far figures of scenarios, by the names of their runs, may be off; details open."""
     groups = [(runs, bands) for runs, bands in bands_by_run(scenarios, session.facts()) if bands]
     if not groups:
         return
@@ -240,18 +240,18 @@ def follow_run(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow
     script waits for a young run, a fragment for an older one."""
     with place.container():
         draw_heading(row, scenario.question or words.card_line(scenario))
-        bar = st.empty()
+        progress_place = st.empty()
     shown_state = ""
     while not row.ended and time.time() - row.queued_s < AT_ONCE_S:
         if _state_text(row) != shown_state:
             shown_state = _state_text(row)
-            bar.progress(row.progress, shown_state)
+            progress_place.progress(row.progress, shown_state)
         time.sleep(LOOK_S)
         row = session.store().runs.get(row.id) or row
     if row.ended:
         place.empty()
         return row
-    with bar.container():
+    with progress_place.container():
         interval_s = _check_interval_s(row)
         st.fragment(_draw_progress, run_every=interval_s)(row.id, interval_s)
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -338,29 +338,29 @@ def _elapsed_s(row: RunRow) -> float:
 def _draw_figures(row: RunRow, scenario: Scenario) -> None:
     """Draw a run's live figures: requests by state, latency, throughput, pace by wall time."""
     figures = row.live
-    simulated = words.duration(round(row.progress * scenario.horizon_s, 1))
+    time_text = words.duration(round(row.progress * scenario.horizon_s, 1))
     with st.grid(5, min_column_width=150):
-        st.metric("Simulated time", simulated, help=f"Of {words.duration(scenario.horizon_s)}.")
+        st.metric("Simulated time", time_text, help=f"Of {words.duration(scenario.horizon_s)}.")
         for label, key, when_text in (
             ("Arrived", "arrived", "so far"), ("Finished", "finished", "so far"),
             ("In the machine", "inside", "right now"), ("Decoding", "decoding", "right now"),
         ):  # fmt: skip
             st.metric(label, f"{figures.get(key, 0):,.0f}", help=f"Requests {when_text}.")
     # Past spans of time, the latest against the SLO.
-    slo, points = scenario.slo, figures.get("points") or {}
+    slo, points_by_figure = scenario.slo, figures.get("points") or {}
     has_output = scenario.deployment.mode != "prefill_only"
     with st.grid(3, min_column_width=230):
         for label, key, limit_s in (
             ("TTFT, mean", "ttft_s", slo.ttft_s), ("TPOT, mean", "tpot_s", 1e-3 * slo.tpot_ms),
             ("Output tokens" if has_output else "Prompt tokens", "tokens_per_s", None),
         ):  # fmt: skip
-            values = [value for value in points.get(key, ()) if value is not None]
+            values = [value for value in points_by_figure.get(key, ()) if value is not None]
             if not values:
                 continue
-            latest_text, options = amount(values[-1], "rate", "tokens/s"), {}
+            latest_text, tile_options = amount(values[-1], "rate", "tokens/s"), {}
             if limit_s is not None:
-                latest_text, options = seconds(values[-1]), slo_margin(values[-1], limit_s)
-            st.metric(label, latest_text, chart_data=values, **options)
+                latest_text, tile_options = seconds(values[-1]), slo_margin(values[-1], limit_s)
+            st.metric(label, latest_text, chart_data=values, **tile_options)
     pace = f"{three_figures(figures.get('arrived', 0) / _elapsed_s(row))} requests per wall second"
     rejected_text = f" · {figures['rejected']:,.0f} rejected" if figures.get("rejected") else ""
     st.caption(f"{pace}{rejected_text}")
@@ -378,11 +378,11 @@ def draw_failure(row: RunRow, scenario: Scenario) -> None:
         return
     end_text = f"at {100 * row.progress:.0f} %"
     if row.state == "cancelled":
-        draw, text, icon = st.info, f"stopped {end_text}", ":material/do_not_disturb_on:"
+        draw_box, text, icon = st.info, f"stopped {end_text}", ":material/do_not_disturb_on:"
     else:
         end_text += f" ({plain(row.message.rstrip('.'))})" if row.message else ""
-        draw, text, icon = st.warning, f"interrupted {end_text}", ":material/power_off:"
-    draw(f"This run was {text}, so it has no results.", icon=icon)
+        draw_box, text, icon = st.warning, f"interrupted {end_text}", ":material/power_off:"
+    draw_box(f"This run was {text}, so it has no results.", icon=icon)
     _offer_again(scenario)
 
 

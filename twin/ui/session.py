@@ -103,7 +103,7 @@ def initial_draft() -> Scenario:
 
 
 def _state() -> Any:
-    """The session's state, made at its first use."""
+    """This visitor's session state, filled at its first use."""
     if "history" not in st.session_state:
         first_draft = initial_draft()
         st.session_state.update(
@@ -171,7 +171,7 @@ def _refusal_of(changes: dict[str, Any]) -> str:
 
 
 def edit(path: str) -> None:
-    """Callback of every form: write the widget's value of a field into the draft."""
+    """Callback of the widget of a field: write its value into the draft."""
     if is_gone(field_key(path)):
         return
     value = st.session_state[field_key(path)]
@@ -243,14 +243,14 @@ def step(by: int) -> None:
 
 
 def _drop_pending_edits() -> None:
-    """Drop pending edits and their refusal, and have all forms drawn anew."""
+    """Drop pending edits and their refusal; all widgets get new keys and are drawn anew."""
     state = _state()
     state.generation += 1
     state.pending, state.refusal, state.edited_path = {}, "", ""
 
 
 def open_link() -> None:
-    """Make the address's scenario the draft, once an address, before any page is drawn."""
+    """Make the address's scenario the draft, once for each address; without facts stop the page."""
     try:
         facts()
         runner()

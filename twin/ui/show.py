@@ -36,7 +36,7 @@ _drawn = st.components.v2.component("drawn", html='<div class="drawn"></div>', j
 
 def draw_frame(page: str, search: tuple[int, str] = (0, "")) -> None:
     """Draw what all pages have: styles, tools of charts, the phone's drawer, closed after a choice.
-    search: its number, and key of the widget to mark once."""
+    search: number of searches for a field so far, and key of the widget that was found."""
     st.html(_HERE / "page.css")
     search_count, key = search
     css_class = f"st-key-{re.sub(r'[^a-zA-Z0-9_-]', '-', key)}"
@@ -46,7 +46,7 @@ def draw_frame(page: str, search: tuple[int, str] = (0, "")) -> None:
 
 
 def draw_markup(markup: str, key: str) -> None:
-    """Show HTML made by the twin, replaced in place; all text in it must be escaped."""
+    """Draw HTML made by the twin, replaced in place; all text in it must be escaped."""
     _drawn(data={"markup": markup}, key=key)
 
 
@@ -82,19 +82,19 @@ def draw_pass_times(
 
 
 def plot_all(pictures: Iterable[tuple[str, Chart, str]]) -> None:
-    """Draw (title, chart, key) in two columns; a caption of several charts stands below once."""
+    """Draw (title, chart, key) in two columns; a caption that charts share is drawn once, below."""
     columns, chart_rows = st.columns(2, gap="large"), list(pictures)
     caption_counts = Counter(chart.reads for _, chart, _ in chart_rows)
     for number, (title, chart, key) in enumerate(chart_rows):
         with columns[number % 2]:
             st.subheader(title, anchor=False)
             plot(chart if caption_counts[chart.reads] == 1 else chart._replace(reads=""), key)
-    for sentence in (caption for caption, uses in caption_counts.items() if caption and uses > 1):
-        st.caption(sentence)
+    for caption in (text for text, uses in caption_counts.items() if text and uses > 1):
+        st.caption(caption)
 
 
 def choose(label: str, options: Iterable[str], key: str, **look: Any) -> str:
-    """Draw a choice in a row; returns the chosen option, at first the first one."""
+    """Draw the choice of an option, all in a row; returns the chosen one, at first the first."""
     names = list(options)
     return st.segmented_control(
         label, names, default=names[0], required=True, label_visibility="collapsed", key=key, **look
@@ -135,7 +135,7 @@ def plain(text: str) -> str:
 
 
 def file_name(name: str, ending: str = "", fallback: str = "twin") -> str:
-    """A file's name made of a title; fallback: that of a title without letters and digits.
+    """A file's name made of a title; fallback: for titles without letters and digits.
 
     >>> file_name("Quick start: 2 nodes", ".toml"), file_name("*", "-fabric.json")
     ('quick-start-2-nodes.toml', 'twin-fabric.json')
@@ -164,7 +164,7 @@ def table_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _safe_cell(value: Any) -> Any:
-    """A cell of a CSV; text that a spreadsheet would take for a formula gets a quote before it."""
+    """A value for a CSV; text that a spreadsheet would take for a formula gets a quote in front."""
     cell_text = str(value) if isinstance(value, str | list | dict) else ""
     return f"'{cell_text}" if cell_text.startswith(FORMULA_SIGNS) else value
 

@@ -22,7 +22,7 @@ LISTED = {*fields.LISTS} - {"supernode.edits"}  # in no group of a form; edits a
 
 
 def draw_header(page: str, *, run: bool = True) -> None:
-    """Draw the head of a page that edits the draft: title, draft, undo, link and (run) Run."""
+    """Draw the head of a page that edits the draft: title, name, undo; with `run` link and Run."""
     session.open_linked_run()
     st.set_page_config(page_title=f"{session.named_draft().name} · {PAGES[page].title}")
     st.title(PAGES[page].title, anchor=False)
@@ -35,9 +35,9 @@ def draw_header(page: str, *, run: bool = True) -> None:
                 st.caption(f"Figures: {plain(session.draft().source)}")
         draw_changes()
         st.space("stretch")
-        for name, by in (("undo", -1), ("redo", 1)):
-            st.button(f":material/{name}:", name, name.capitalize(), on_click=session.step,
-                      args=(by,), disabled=not session.can_step(by))  # fmt: skip
+        for action, step_count in (("undo", -1), ("redo", 1)):
+            st.button(f":material/{action}:", action, action.capitalize(), on_click=session.step,
+                      args=(step_count,), disabled=not session.can_step(step_count))  # fmt: skip
         if run:
             draw_draft_link(page)
             draw_run_button()
@@ -46,14 +46,14 @@ def draw_header(page: str, *, run: bool = True) -> None:
 
 
 def draw_scenario_head(page: str) -> live.Strip:
-    """Draw a scenario page's head, linked to the others; returns containers for the live answer."""
+    """Draw the head of one of the scenario's pages; returns containers for the live answer."""
     draw_header(page)
-    _draw_links(page)
+    _draw_page_links(page)
     return live.draw_strip(session.draft())
 
 
-def _draw_links(page: str) -> None:
-    """Draw links to the parts of the scenario, and the search for a field by name."""
+def _draw_page_links(page: str) -> None:
+    """Draw links from `page` to the scenario's other pages, and the search for a field by name."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for name in SECTIONS[BUILD]:
             entry_page = PAGES[name]
@@ -65,16 +65,16 @@ def _draw_links(page: str) -> None:
         draft = session.draft()
         search_count, _ = forms.last_search()
         useful_paths = [path for path in fields.form_paths() if not fields.why_idle(path, draft)]
-        labels = {p: (fields.label(p), fields.field_of(p).also) for p in useful_paths}
+        search_texts = {p: (fields.label(p), fields.field_of(p).also) for p in useful_paths}
         path = st.selectbox(
             "Find a field", useful_paths, index=None, placeholder="Find a field",
             label_visibility="collapsed", width=260, filter_mode="contains",
-            format_func=lambda path: " · ".join(filter(None, labels[path])),
+            format_func=lambda path: " · ".join(filter(None, search_texts[path])),
             key=f"find-field:{search_count}",
         )  # fmt: skip
     if path is None:
         return
-    forms.seek(path)  # the box begins anew: it leads there once
+    forms.seek_field(path)  # the box begins anew: it leads there once
     if fields.field_of(path).form == page:
         st.rerun()
     go_to(fields.field_of(path).form)
@@ -82,11 +82,11 @@ def _draw_links(page: str) -> None:
 
 def draw_draft_link(page: str) -> None:
     """Draw a button that copies the draft's address; a draft too long for one is stored."""
-    path, draft_of_link = session.draft_url(page), session.named_draft
+    path, get_draft = session.draft_url(page), session.named_draft
     if links.contains_scenario(path):
         copy_link(path, save=session.is_edited())
     else:
-        copy_link(path, on_copy=lambda: links.share_scenario(session.store(), draft_of_link()))
+        copy_link(path, on_copy=lambda: links.share_scenario(session.store(), get_draft()))
 
 
 def refusal() -> str:
@@ -109,46 +109,46 @@ def draw_run_button() -> None:
         label, type="primary", icon=":material/play_arrow:", disabled=bool(reason), help=tooltip,
         key="run-draft",
     ):  # fmt: skip
-        if impossible := formulas.why_impossible(draft):
-            st.toast(fields.sentence(impossible), icon=":material/error:", duration="long")
+        if impossible_reason := formulas.why_impossible(draft):
+            st.toast(fields.sentence(impossible_reason), icon=":material/error:", duration="long")
         else:
             open_run(session.named_draft())
 
 
 def open_run(scenario: Scenario) -> None:
-    """Start a run and open its page; if refused, say why and stay."""
+    """Start a scenario's run and open its page; if it is refused, say why and stay."""
     with session.toast_refusals():
         go_to("run", {"run": session.run(scenario)})
 
 
 def draw_changes() -> None:
-    """Draw a button with the number of differences, which opens their list; nothing without."""
-    rows = differences()
-    if not rows:
+    """Draw a button with the number of changes, which opens their list; nothing without changes."""
+    changes = draft_changes()
+    if not changes:
         return
-    with st.popover(numbered(len(rows), "change"), icon=":material/difference:"):
+    with st.popover(numbered(len(changes), "change"), icon=":material/difference:"):
         st.caption(f"Against {plain(session.preset().name)}")
         with st.container(gap="xsmall"):
-            for number, (change_text, take_back) in enumerate(rows[:SHOWN]):
+            for number, (change_text, undo_change) in enumerate(changes[:SHOWN]):
                 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
                     st.markdown(change_text, width="stretch")
                     st.button(
                         "", icon=":material/settings_backup_restore:", type="tertiary",
-                        key=f"take-back-{number}", help="Back to the preset", on_click=take_back,
+                        key=f"take-back-{number}", help="Back to the preset", on_click=undo_change,
                     )  # fmt: skip
-        if rows[SHOWN:]:
-            st.caption(f"And {len(rows) - SHOWN:,} more.")
+        if changes[SHOWN:]:
+            st.caption(f"And {len(changes) - SHOWN:,} more.")
         st.button("Back to the preset", icon=":material/restart_alt:", on_click=session.set_draft,
                   args=(session.preset(),))  # fmt: skip
 
 
-def differences() -> list[tuple[str, Callable[[], None]]]:
-    """(Markdown, its undo) of each difference from the preset; equal edits of a kind are one."""
-    changes = {row.path: row.values for row in input_rows(session.preset(), session.draft())}
-    rows: list[tuple[str, Callable[[], None]]] = [
+def draft_changes() -> list[tuple[str, Callable[[], None]]]:
+    """(Markdown line, function to undo it) of each change from the preset; equal edits are one."""
+    values_by_path = {row.path: row.values for row in input_rows(session.preset(), session.draft())}
+    changes: list[tuple[str, Callable[[], None]]] = [
         (fields.change_line(path, *(plain(fields.text_of(value, path)) for value in values)),
-         partial(editor.take_back, path))
-        for path, values in changes.items()
+         partial(editor.reset_field, path))
+        for path, values in values_by_path.items()
         if fields.field_of(path).group or path in LISTED
     ]  # fmt: skip
     draft_edits, preset_edits = session.draft().supernode.edits, session.preset().supernode.edits
@@ -156,14 +156,14 @@ def differences() -> list[tuple[str, Callable[[], None]]]:
     edited_elements = {(e.element, e.to) for e in draft_edits}
     removed_edits = [Edit(element=e.element, to=e.to)  # as built now
                      for e in preset_edits if (e.element, e.to) not in edited_elements]  # fmt: skip
-    for _, group in groupby(new_edits + removed_edits, lambda e: (
+    for _, equal_edits in groupby(new_edits + removed_edits, lambda e: (
         e.element.split()[0], e.to.split(" ")[0], e.capacity_factor, e.latency_factor
     )):  # fmt: skip
-        edits = list(group)
-        names = [f"{edit.element} – {edit.to}" if edit.to else edit.element for edit in edits]
-        if len(names) > 3:
-            names = [f"{names[0]} to {names[-1]}", f"{len(names)} in all"]
-        change = fields.edit_effect(edits[0].capacity_factor, edits[0].latency_factor)
-        line = f"{plain(', '.join(names))}: **{change}**"
-        rows.append((line, partial(editor.take_back_edits, edits)))
-    return rows
+        edits = list(equal_edits)
+        elements = [f"{edit.element} – {edit.to}" if edit.to else edit.element for edit in edits]
+        if len(elements) > 3:
+            elements = [f"{elements[0]} to {elements[-1]}", f"{len(elements)} in all"]
+        effect_text = fields.edit_effect(edits[0].capacity_factor, edits[0].latency_factor)
+        line = f"{plain(', '.join(elements))}: **{effect_text}**"
+        changes.append((line, partial(editor.reset_edits, edits)))
+    return changes

@@ -17,10 +17,10 @@ QUESTION_MOST = 600  # characters, as the field says
 
 
 def npus_text(s: Scenario) -> str:
-    """NPUs that serve of the supernode's, as text: '256 of 384 NPUs'."""
+    """NPUs that instances use, of the machine's, as text: '256 of 384 NPUs'."""
     npu_count = npus_of(s.supernode)
-    of_text = f"{npus_used(s):,} of " if npu_count else ""
-    return of_text + numbered(npu_count or npus_used(s), "NPU")
+    used_text = f"{npus_used(s):,} of " if npu_count else ""
+    return used_text + numbered(npu_count or npus_used(s), "NPU")
 
 
 def idle_npus(s: Scenario) -> int:
@@ -63,8 +63,8 @@ def reuse_text(s: Scenario) -> str:
 def pool_npus(s: Scenario) -> tuple[str, str]:
     """Label and counts of the pools' NPUs: ('Prefill : decode NPUs', '96 : 160')."""
     separator = " on " if sharing_pool(s) else " : "
-    roles, counts = zip(*((role, f"{n * npus:,}") for role, n, npus in pools(s)), strict=True)
-    return f"{separator.join(roles).capitalize()} NPUs", separator.join(counts)
+    roles, npu_texts = zip(*((role, f"{n * npus:,}") for role, n, npus in pools(s)), strict=True)
+    return f"{separator.join(roles).capitalize()} NPUs", separator.join(npu_texts)
 
 
 def first_model_note(s: Scenario) -> str:
@@ -90,9 +90,9 @@ def remaining_text(seconds: float) -> str:
     >>> remaining_text(0.3), remaining_text(47), remaining_text(141), remaining_text(700)
     ('1 s', '50 s', '2.5 min', '12 min')
     """
-    steps_s = {600: 60, 60: 30, 20: 10, 0: 1}  # from so many seconds on
-    step_s = next(step for from_s, step in steps_s.items() if seconds >= from_s)
-    return duration(max(1, step_s * round(seconds / step_s)))
+    rounding_from_s = {600: 60, 60: 30, 20: 10, 0: 1}  # from so many seconds on
+    rounding_s = next(step for least_s, step in rounding_from_s.items() if seconds >= least_s)
+    return duration(max(1, rounding_s * round(seconds / rounding_s)))
 
 
 def duration(seconds: float) -> str:
@@ -132,21 +132,21 @@ def name_draft(draft: Scenario, origin: Scenario) -> Scenario:
     if draft.name != origin.name or not paths:
         return draft
     form_paths = [p for p in paths if field_of(p).group or p in fields.LISTS or p == TRACE_NAME]
-    list_paths = list(fields.LISTS)  # those that name a run come first, times last
+    list_order = list(fields.LISTS)  # those that name a run come first, times last
     form_paths = sorted(
         form_paths or paths,
-        key=lambda path: list_paths.index(path) if path in list_paths else 2 if "." in path else 3,
+        key=lambda path: list_order.index(path) if path in list_order else 2 if "." in path else 3,
     )
     first_change, *other_changes = dict.fromkeys(_change_text(path, draft) for path in form_paths)
     more_text = f" +{len(other_changes)}" if other_changes else ""
-    name = cut(f"{draft.name}{BETWEEN}{first_change}", NAME_MOST - len(more_text)) + more_text
+    name = truncated(f"{draft.name}{BETWEEN}{first_change}", NAME_MOST - len(more_text)) + more_text
     these_text = "these changes" if other_changes else "this change"
     question = f"{draft.name} with {these_text}: {', '.join([first_change, *other_changes])}."
-    return draft.model_copy(update={"name": name, "question": cut(question, QUESTION_MOST)})
+    return draft.model_copy(update={"name": name, "question": truncated(question, QUESTION_MOST)})
 
 
 def _change_text(path: str, draft: Scenario) -> str:
-    """A changed field with its value: 'Request rate 80 req/s'."""
+    """A changed field and its value in the draft, as text: 'Request rate 80 req/s'."""
     value = value_of(draft, path)
     if path in (ARRIVALS, TRACE_NAME) and draft.workload.arrivals == "trace":
         return traffic_text(draft)
@@ -156,10 +156,10 @@ def _change_text(path: str, draft: Scenario) -> str:
     return f"{field_name(path)} {text_of(value, path)}{unit}"
 
 
-def cut(text: str, most: int) -> str:
-    """The text, cut to `most` characters where it is longer.
+def truncated(text: str, most: int) -> str:
+    """The text, cut to `most` characters, of which the last is …, where it is longer.
 
-    >>> cut("Price of an NPU-hour 2 per hour", 24)
+    >>> truncated("Price of an NPU-hour 2 per hour", 24)
     'Price of an NPU-hour 2…'
     """
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"

@@ -31,29 +31,29 @@ def distribution(
     curves: Sequence[Curve], slo_s: float | None = None, noun: str = "requests"
 ) -> Chart:
     """Chart of cumulative distributions of durations in s, SLO as a line; noun: what is counted."""
-    share = np.linspace(0.0, 1.0, QUANTILES)
+    levels = np.linspace(0.0, 1.0, QUANTILES)
     quantiles_of = []
     for curve in curves:
         values = np.asarray(curve.values, dtype=float)
         if (values := values[np.isfinite(values)]).size:
-            quantiles_of.append((curve, np.quantile(values, share)))
+            quantiles_of.append((curve, np.quantile(values, levels)))
     if not quantiles_of:
         return empty_chart("No finished request to show")
-    axis_end_s = max(float(x[round(0.995 * (QUANTILES - 1))]) for _, x in quantiles_of)
+    axis_end_s = max(float(times[round(0.995 * (QUANTILES - 1))]) for _, times in quantiles_of)
     if slo_s is not None and slo_s < 2.5 * axis_end_s:
         axis_end_s = max(axis_end_s, 1.08 * slo_s)
     factor, unit = base.time_unit(axis_end_s)
     fig, sentences = figure(), []
-    for curve, x in quantiles_of:
-        hover_text = f"%{{y:.1f}} % within %{{x:,.3~g}} {unit}<extra>{curve.name}</extra>"
+    for curve, times in quantiles_of:
+        hover = f"%{{y:.1f}} % within %{{x:,.3~g}} {unit}<extra>{curve.name}</extra>"
         name = base.shorten(curve.name)
-        base.add_line(fig, x * factor, 100 * share, curve.colour, hover_text, width=2.4, name=name)
-        median_text, p99_text = map(seconds, np.interp([0.5, 0.99], share, x))
+        base.add_line(fig, times * factor, 100 * levels, curve.colour, hover, width=2.4, name=name)
+        median_text, p99_text = map(seconds, np.interp([0.5, 0.99], levels, times))
         sentences.append(f"{curve.name}: half within {median_text}, 99 % within {p99_text}")
     if slo_s is not None and slo_s <= axis_end_s:
-        height = np.mean([np.interp(slo_s, x, share) for _, x in quantiles_of])
+        share_at_slo = np.mean([np.interp(slo_s, times, levels) for _, times in quantiles_of])
         side_text = "left" if slo_s > axis_end_s / 2 else "right"
-        label_place = f"{'bottom' if height > 0.5 else 'top'} {side_text}"  # off the curves
+        label_place = f"{'bottom' if share_at_slo > 0.5 else 'top'} {side_text}"  # off the curves
         base.mark_at(fig, f"SLO {seconds(slo_s)}", label_place, x=slo_s * factor)
     return base.chart(
         fig, "Cumulative distribution. " + "; ".join(sentences) + ".",
@@ -71,31 +71,31 @@ def timeline(
 ) -> Chart:  # fmt: skip
     """Chart of columns of the windows over time. columns: label and colour by column; scale: factor
     from SI to the unit of y_title; top: end of the y axis."""
-    shown_columns = {c: v for c, v in columns.items() if c in windows.columns}
+    shown_columns = {c: look for c, look in columns.items() if c in windows.columns}
     # What is nothing all along (a pool that is not there) would only be a line on the axis.
     shown_columns = {c: v for c, v in shown_columns.items() if windows[c].max()} or shown_columns
     if not windows.height or not shown_columns:
         return empty_chart("Nothing was recorded")
     time_factor, time_unit = base.time_axis(float(windows["t_s"].max() or 0.0))  # type: ignore[arg-type]
-    t = windows["t_s"].to_numpy() * time_factor
+    times = windows["t_s"].to_numpy() * time_factor
     fig, sentences, curves = figure(height=260), [], []
     hover = "%{y:,.3~s}" if top is None else "%{y:.1f}"
     for column, (label, colour) in shown_columns.items():
         values = windows[column].cast(pl.Float64).to_numpy() * scale
-        style: dict[str, Any] = {"stackgroup": "all", "fillcolor": colour, "width": 0.8}
-        base.add_line(fig, t, values, colour, hover, name=label, **style if stacked else {})
+        area: dict[str, Any] = {"stackgroup": "all", "fillcolor": colour, "width": 0.8}
+        base.add_line(fig, times, values, colour, hover, name=label, **area if stacked else {})
         curves.append(np.nan_to_num(values))
         mean, peak = (three_figures(float(reduce(values))) for reduce in (np.nanmean, np.nanmax))
         sentences.append(f"{label} {mean} on average, {peak} at most")
     warmup_end = warmup_s * time_factor
-    word_fits = warmup_end > 0.1 * float(t.max())  # else the word would lie on the data
-    base.shade_warm_up(fig, warmup_end, "warm-up" if word_fits else "")
-    highest = float(np.max(np.sum(curves, axis=0) if stacked else curves))
-    if word_fits and highest > 0:  # the word stands above the data
-        top = max(top or 0.0, WORD_ABOVE * highest)
+    has_room_for_word = warmup_end > 0.1 * float(times.max())  # else the word would lie on the data
+    base.shade_warm_up(fig, warmup_end, "warm-up" if has_room_for_word else "")
+    highest_value = float(np.max(np.sum(curves, axis=0) if stacked else curves))
+    if has_room_for_word and highest_value > 0:  # the word stands above the data
+        top = max(top or 0.0, WORD_ABOVE * highest_value)
     return base.chart(
         fig, f"{y_title} over simulated time. " + "; ".join(sentences) + ".", reads,
-        x={"title_text": f"simulated time ({time_unit})", "range": [0, float(t.max())]},
+        x={"title_text": f"simulated time ({time_unit})", "range": [0, float(times.max())]},
         y={"title_text": y_title, "range": None if top is None else [0, top]},
         showlegend=len(shown_columns) > 1,
     )  # fmt: skip
@@ -156,22 +156,23 @@ def over_time(name: str, windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
 
 def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
     """Chart of the TTFT's parts (stage, mean seconds) as one stacked bar per row, by its name."""
-    total = max((sum(value for _, value in parts) for parts in rows.values()), default=0.0)
-    if total <= 0:
+    longest_s = max((sum(value for _, value in parts) for parts in rows.values()), default=0.0)
+    if longest_s <= 0:
         return empty_chart("No first token was made")
-    factor, unit = base.time_unit(total)
-    names = list(rows)
+    factor, unit = base.time_unit(longest_s)
+    row_names = list(rows)
     # A stage that takes no time at all would only be a word in the legend.
     all_parts = (part for parts in rows.values() for part in parts)
     stage_names = list(dict.fromkeys(stage for stage, part_s in all_parts if part_s > 0))
     fig = figure(height=96 + 44 * len(rows) + 14 * len(stage_names))  # the legend in one column
     for stage in stage_names:
-        values = [dict(rows[name]).get(stage, 0.0) for name in names]
+        values_s = [dict(rows[name]).get(stage, 0.0) for name in row_names]
         base.add_bars(
-            fig, names, [v * factor for v in values], theme.STAGE.get(stage, theme.ROLE["decode"]),
-            name=_stage_title(stage), text=[seconds(v) if v > 0.09 * total else "" for v in values],
-            textposition="inside", insidetextanchor="middle",
-            customdata=[seconds(v) for v in values], hover="%{customdata}",
+            fig, row_names, [v * factor for v in values_s],
+            theme.STAGE.get(stage, theme.ROLE["decode"]), name=_stage_title(stage),
+            text=[seconds(v) if v > 0.09 * longest_s else "" for v in values_s],
+            textposition="inside", insidetextanchor="middle", hover="%{customdata}",
+            customdata=[seconds(v) for v in values_s],
         )  # fmt: skip
     sentences = [
         f"{name}: " + ", ".join(f"{_stage_title(s).lower()} {seconds(v)}" for s, v in parts)
@@ -181,15 +182,15 @@ def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
         fig, "Mean time to first token by stage. " + "; ".join(sentences) + ".",
         "The parts add up to the mean time to first token.",
         x={"title_text": f"mean time ({unit})"},
-        y={"showticklabels": len(rows) > 1, "tickvals": names,  # "A · Quick start": its letter
-           "ticktext": [name.partition(" · ")[0] for name in names]},
+        y={"showticklabels": len(rows) > 1, "tickvals": row_names,  # "A · Quick start": its letter
+           "ticktext": [name.partition(" · ")[0] for name in row_names]},
         columns={"y": "requests"}, barmode="stack", hovermode="y unified", bargap=0.3,
         legend_traceorder="normal",
     )  # fmt: skip
 
 
 def _stage_title(stage: str) -> str:
-    """Label of a stage of the TTFT."""
+    """Label of a stage of the TTFT, by its name in summaries."""
     return METRICS[f"ttft_{stage}_s_mean"].label
 
 
@@ -197,14 +198,14 @@ def iteration_over_time(
     windows: pl.DataFrame, warmup_s: float = 0.0, in_sequence: bool = True
 ) -> Chart:
     """Chart of the decode iteration over time, operators stacked if `in_sequence`."""
-    axis: dict[str, Any] = {
+    chart_options: dict[str, Any] = {
         "y_title": "ms per iteration", "scale": 1e3, "warmup_s": warmup_s,
         "reads": "An iteration gives each request 1 + accepted MTP tokens: TPOT is its time over "
         "them.",
     }  # fmt: skip
     if not in_sequence:
         iteration_curve = {"decode_iteration_s": ("decode iteration", theme.ROLE["decode"])}
-        return timeline(windows, iteration_curve, **axis)
+        return timeline(windows, iteration_curve, **chart_options)
     names = [c for c in windows.columns if c.startswith("decode_") and c.endswith("_s")
              and c != "decode_iteration_s"]  # fmt: skip
     if not names:
@@ -215,7 +216,7 @@ def iteration_over_time(
     operators = {c: c.removeprefix("decode_").removesuffix("_s") for c in names[:TOP_OPERATORS]}
     columns = {c: (theme.title(o), theme.operator_colour(o)) for c, o in operators.items()}
     columns["rest"] = ("all other", theme.OTHER)
-    return timeline(windows.with_columns(rest=other_s), columns, stacked=True, **axis)
+    return timeline(windows.with_columns(rest=other_s), columns, stacked=True, **chart_options)
 
 
 def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
@@ -238,7 +239,7 @@ def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
 def dies(
     ranks: pl.DataFrame, column: str, label: str, *, percent: bool, dark: bool = False
 ) -> Chart:
-    """Map of a column of every die in use, nodes across; percent: shares of 1 are shown in %."""
+    """Map of a `column` of the table `ranks` by die, nodes across; percent: shares of 1 as %."""
     if not ranks.height or column not in ranks.columns:
         return empty_chart("No die served")
     node_dies = int(ranks.group_by("node").agg(n=pl.col("die").n_unique())["n"].max() or 1)  # type: ignore[arg-type]
@@ -250,8 +251,8 @@ def dies(
     # Instances that share a die, in turn or at once: the one with the highest figure is shown.
     used_dies = ranks.sort(column, nulls_last=False).group_by("die").last().with_columns(name=text)
     cell_of_die = (used_dies["die"] % node_dies).to_numpy(), used_dies["node"].to_numpy()
-    scale, unit = (100.0, " %") if percent else (1.0, "")
-    values[cell_of_die] = scale * used_dies[column].cast(pl.Float64).to_numpy()
+    factor, unit = (100.0, " %") if percent else (1.0, "")
+    values[cell_of_die] = factor * used_dies[column].cast(pl.Float64).to_numpy()
     hover_texts[cell_of_die] = used_dies["name"].to_numpy()
     fig = figure(height=120 + 14 * node_dies)
     base.add_heat_map(
@@ -271,17 +272,17 @@ def dies(
     )  # fmt: skip
 
 
-def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
-    """Chart of seconds by operator of several runs: their name -> (colour, seconds)."""
+def operators_by_run(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
+    """Chart of an iteration by operator, of runs by name: (colour, seconds by operator) of each."""
     times_by_run = {name: times for name, (_, times) in runs.items() if sum(times.values()) > 0}
     if not times_by_run:
         return empty_chart("No iteration ran")
     operators = {operator for times in times_by_run.values() for operator in times}
-    longest = {o: max(times.get(o, 0.0) for times in times_by_run.values()) for o in operators}
-    operator_order = sorted((o for o in longest if longest[o] > 0), key=lambda o: (-longest[o], o))
+    peak_s = {o: max(times.get(o, 0.0) for times in times_by_run.values()) for o in operators}
+    operator_order = sorted((o for o in peak_s if peak_s[o] > 0), key=lambda o: (-peak_s[o], o))
     operator_order, other_names = operator_order[:TOP_COMPARED], operator_order[TOP_COMPARED:]
     row_titles = [theme.title(o) for o in operator_order] + ["All other"] * bool(other_names)
-    factor, unit = base.time_unit(max(longest.values()))
+    factor, unit = base.time_unit(max(peak_s.values()))
     fig = figure(height=90 + (12 + 11 * len(times_by_run)) * len(row_titles))
     for name, times in times_by_run.items():
         values = [times.get(operator, 0.0) for operator in operator_order]
@@ -302,7 +303,7 @@ def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
 
 def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
     """Chart of two bars per tenant: offered requests/s, and those that met their SLO."""
-    fig, listing = figure(height=110 + 44 * len(rows)), []
+    fig, bar_phrases = figure(height=110 + 44 * len(rows)), []
     names = [str(row["tenant"]) for row in rows]
     for key, name, colour in (
         ("asked_req_per_s", "Offered", theme.OTHER),
@@ -311,10 +312,10 @@ def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
         values = [float(row[key]) for row in rows]
         texts = [amount(value, "rate", "req/s") for value in values]
         base.add_bars(fig, names, values, colour, name=name, text=texts, textposition="outside")
-        listing += [f"{n}: {name.lower()} {rate}" for n, rate in zip(names, texts, strict=True)]
+        bar_phrases += [f"{n}: {name.lower()} {rate}" for n, rate in zip(names, texts, strict=True)]
     top_rate = max(float(row["asked_req_per_s"]) for row in rows)
     return base.chart(
-        fig, "; ".join(listing) + ".",
+        fig, "; ".join(bar_phrases) + ".",
         "Both bars of a pair are equal where every request meets its SLO.",
         x={"title_text": "req/s", "range": [0, 1.35 * top_rate or 1]},  # room for the words
         columns={"y": "tenant or model"}, barmode="group", showlegend=True, hovermode="closest",
@@ -350,7 +351,7 @@ def waterfall(
     fig = figure(height=110 + (40 if median else 27) * len(rows))
     palette = [colours.get(n) or theme.SERIES[k % len(theme.SERIES)] for k, n in enumerate(names)]
     series = {"this request": (parts, [*palette, theme.OTHER])}
-    longest = 0  # characters of a label
+    longest_label = 0  # characters of a label
     if median:
         series["the median request"] = median, [SLACK_COLOUR] * len(rows)
     for name, (parts_s, shades) in series.items():
@@ -359,7 +360,7 @@ def waterfall(
         value_texts = [seconds(v) if v else "" for v in values_s]
         if not median:
             value_texts = [f"{seconds(v)} · {amount(v / total_s, 'share')}" for v in values_s]
-        longest = max(longest, *map(len, value_texts))
+        longest_label = max(longest_label, *map(len, value_texts))
         base.add_bars(
             fig, rows, [v * factor for v in [*values_s, total_s]][: len(rows)], shades[: len(rows)],
             base=[begins_s.get(n, 0.0) * factor for n in names] + [0.0] * bool(total), name=name,
@@ -373,25 +374,26 @@ def waterfall(
         x={"title_text": unit, "range": [0, total_s * factor]}, barmode="group",
         columns={"x": f"time ({unit})", "y": "part"},
         hovermode="closest", showlegend=bool(median), bargap=0.24, legend_traceorder="normal",
-        margin_r=10 + CHARACTER_PX * longest,  # for labels of the last bars
+        margin_r=10 + CHARACTER_PX * longest_label,  # for labels of the last bars
     )  # fmt: skip
 
 
 def layer(plan: Timeline, layer_s: float) -> Chart:
-    """Chart of a layer over time, by stream; what goes on after its end is drawn at its begin."""
+    """Chart of a layer over time, by stream; what lasts beyond its end is drawn at its begin."""
     factor, unit = base.time_unit(layer_s)
     streams = [f"{name[0].upper()}{name[1:]}" for name in plan.streams]
     bars_of: dict[str, list[tuple[str, float, float, int, float]]] = {}
     for piece in plan.pieces:
         piece_s = sum(time_s for _, time_s in piece.operators)
-        begin = piece.low
+        begin_at = piece.low
         for operator, time_s in piece.operators:
             share = time_s / piece_s * (piece.high - piece.low)
-            low, high = begin - int(begin), begin + share - int(begin)
-            for start, end in [(low, high)] if high <= 1.0 else [(low, 1.0), (0.0, high - 1.0)]:
-                bar = streams[piece.stream], start, end - start, piece.microbatch, share
+            begin, end = begin_at - int(begin_at), begin_at + share - int(begin_at)
+            spans = [(begin, end)] if end <= 1.0 else [(begin, 1.0), (0.0, end - 1.0)]
+            for bar_begin, bar_end in spans:
+                bar = streams[piece.stream], bar_begin, bar_end - bar_begin, piece.microbatch, share
                 bars_of.setdefault(operator, []).append(bar)
-            begin += share
+            begin_at += share
     fig = figure(height=170 + 62 * len(streams))
     scale = layer_s * factor
     base.add_bars(fig, streams, [scale] * len(streams), SLACK_COLOUR, name="Slack", hover="Slack")
@@ -405,7 +407,7 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
             hovertemplate="%{fullData.name}, microbatch %{customdata[1]}: %{customdata[0]}"
             "<extra></extra>",
         )  # fmt: skip
-    listing = ", ".join(f"{name} {amount(share, 'share')}" for name, share in slack_of(plan))
+    listing = ", ".join(f"{name} {amount(share, 'share')}" for name, share in slack_by_stream(plan))
     return base.chart(
         fig, f"One layer takes {seconds(layer_s)}. Slack of its streams: {listing}.",
         "Hatched: the second microbatch. Grey: the stream waits for the other one.",
@@ -414,7 +416,7 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
     )  # fmt: skip
 
 
-def slack_of(plan: Timeline) -> list[tuple[str, float]]:
+def slack_by_stream(plan: Timeline) -> list[tuple[str, float]]:
     """(stream, share of a layer in which it waits for the other) of both streams."""
     return [(stream, share) for stream, name, share in layer_shares(plan) if name == SLACK]
 
@@ -425,8 +427,8 @@ def pace_sentence(plan: Timeline | None, rows: Sequence[tuple[str, str, float]])
     longest_text = " and ".join(theme.title(name).lower() for _, name, _ in busy_rows[:2])
     if plan is None:
         return f"Its operators run one after the other; the longest: {longest_text}."
-    by_slack = sorted(slack_of(plan), key=lambda item: item[1])
-    (busy_stream, least_slack), (other_stream, slack) = by_slack
+    streams_by_slack = sorted(slack_by_stream(plan), key=lambda item: item[1])
+    (busy_stream, least_slack), (other_stream, slack) = streams_by_slack
     if slack < 0.02:
         busy_text = f"busy {amount(1.0 - slack, 'share')} of its time"
         return f"Both streams of a layer are {busy_text}. Longest at work: {longest_text}."

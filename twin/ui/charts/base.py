@@ -73,8 +73,8 @@ def chart(
     fig: go.Figure, alt: str, reads: str, *, x: Mapping[str, Any] = {},
     y: Mapping[str, Any] = {}, columns: Mapping[str, str] = {}, **layout: Any,
 ) -> Chart:  # fmt: skip
-    """The figure as a chart; x and y: properties of its axes; columns: names in its CSV of "x", "y"
-    and "z", where an axis has no title or says less; reads: not of an empty one."""
+    """The figure as a chart; x and y: properties of its axes; reads: how to read it, left out
+    if it is empty; columns: names of "x", "y" and "z" in its CSV where titles do not do."""
     fig.update_layout(xaxis=dict(x), yaxis=dict(y), **layout)
     if columns:
         fig.update_layout(meta=dict(columns))
@@ -83,16 +83,16 @@ def chart(
 
 def empty_chart(message: str) -> Chart:
     """A figure with only a sentence that says why there is no chart."""
-    fig, hidden = figure(height=120), {"visible": False}
+    fig, hidden_axis = figure(height=120), {"visible": False}
     fig.add_annotation(text=message, showarrow=False, font={"color": theme.OTHER, "size": 14})
-    return chart(fig, f"{message}.", "", x=hidden, y=hidden)
+    return chart(fig, f"{message}.", "", x=hidden_axis, y=hidden_axis)
 
 
 def add_bars(
     fig: go.Figure, names: Sequence[str], values: Sequence[float | None],
     colour: str | Sequence[str], *, hover: str = "%{y}: %{text}<extra></extra>", **trace: Any,
 ) -> None:  # fmt: skip
-    """Add one series of horizontal bars to a figure, the first name at the top."""
+    """Add horizontal bars to a figure, the first name at the top; trace: plotly's properties."""
     fig.add_bar(
         y=list(names), x=list(values), orientation="h", cliponaxis=False, hovertemplate=hover,
         marker={"color": colour, "line_width": 0}, **{"name": "", "textangle": 0} | trace,
@@ -105,17 +105,17 @@ def span_chart(
     rows: Sequence[str], series: Mapping[str, tuple[str, Sequence[tuple[str, float, float, str]]]],
     alt: str, reads: str, row: str, *, horizon_s: float, warmup_s: float = 0.0,
 ) -> Chart:  # fmt: skip
-    """Chart of bars on rows; series: label -> (colour, [(row, begin_s, end_s, text)]); row: what a
-    row is, in the CSV."""
+    """Chart of bars in rows; series: label -> (colour, [(row, begin_s, end_s, text)]); row: what
+    a row is, as the CSV says it."""
     factor, unit = time_axis(horizon_s)
     fig = figure(height=115 + 23 * len(rows))
     for label, (colour, row_spans) in series.items():
         if row_spans:
-            row_names, begins_s, ends_s, labels = zip(*row_spans, strict=True)
+            row_names, begins_s, ends_s, hover_texts = zip(*row_spans, strict=True)
             durations_s = [end_s - begin_s for begin_s, end_s in zip(begins_s, ends_s, strict=True)]
             add_bars(
                 fig, row_names, [factor * max(s, VISIBLE * horizon_s) for s in durations_s], colour,
-                base=[factor * begin_s for begin_s in begins_s], name=label, customdata=labels,
+                base=[factor * begin_s for begin_s in begins_s], name=label, customdata=hover_texts,
                 meta={"x": [factor * duration_s for duration_s in durations_s]},
                 hover="%{y}: from %{base:,.4~g} " + unit + ", %{customdata}<extra></extra>",
             )  # fmt: skip
@@ -132,7 +132,7 @@ def add_line(
     fig: go.Figure, x: Iterable[Any], y: Iterable[Any], colour: str, hover: str,
     *, width: float = 2.0, mode: str = "lines", **trace: Any,
 ) -> None:  # fmt: skip
-    """Add one series of connected points to a figure; hover: text of a point."""
+    """Add one series of connected points to a figure; hover: plotly's template of their text."""
     line_style = {"color": colour, "width": width}
     fig.add_scatter(x=x, y=y, mode=mode, line=line_style, hovertemplate=hover, **trace)
 
@@ -146,20 +146,20 @@ def add_heat_map(fig: go.Figure, z: np.ndarray, *, dark: bool, **trace: Any) -> 
 
 
 def mark_at(fig: go.Figure, label: str, where: str, *, x: float = 0.0, y: float = 0.0) -> None:
-    """Add a dashed line with a label, vertical at `x` or horizontal at `y`."""
-    options = {
+    """Add a dashed line, vertical at `x` or horizontal at `y`; where: place of its label."""
+    line_options = {
         "line": {"color": theme.OTHER, "width": 1.2, "dash": "dash"}, "annotation_text": label,
         "annotation_position": where, "annotation_font": {"size": 12, "color": theme.OTHER},
     }  # fmt: skip
-    fig.add_vline(x=x, **options) if x else fig.add_hline(y=y, **options)
+    fig.add_vline(x=x, **line_options) if x else fig.add_hline(y=y, **line_options)
 
 
 def shade(
     fig: go.Figure, begin: float, end: float, colour: str, opacity: float, **more: Any
 ) -> None:
-    """Shade a span of the x axis of a figure below its data, by default without an outline."""
-    options = {"layer": "below"} | ({"line_width": 0} if "line" not in more else {})
-    fig.add_vrect(x0=begin, x1=end, fillcolor=colour, opacity=opacity, **options, **more)
+    """Shade a span of the x axis behind the data; more: plotly's properties, by default no line."""
+    shape_options = {"layer": "below"} | ({"line_width": 0} if "line" not in more else {})
+    fig.add_vrect(x0=begin, x1=end, fillcolor=colour, opacity=opacity, **shape_options, **more)
 
 
 def shade_warm_up(fig: go.Figure, until: float, label: str = "") -> None:

@@ -22,7 +22,7 @@ KIND: dict[str, tuple[str, str]] = {
 def die_map(
     layers: np.ndarray, load: np.ndarray, replicas: np.ndarray, *, dark: bool = False
 ) -> base.Chart:
-    """Map of load f8[layers, dies] over its layer's mean (layers: their numbers); dots: copies."""
+    """Map of load over its layer's mean, f8[layers, dies] (layers: numbers); dots: replicas > 0."""
     if not load.size:
         return base.empty_chart("No expert load was recorded")
     fig = base.figure(height=120 + 7 * layers.size)
@@ -36,11 +36,11 @@ def die_map(
             "ticktext": ["0", "1 × mean", "2 ×", "3 ×", "≥ 4 ×"],
         },
     )  # fmt: skip
-    rows, dies = np.nonzero(replicas)
-    if 0 < rows.size <= MARKS_MOST:
+    layer_indices, die_indices = np.nonzero(replicas)
+    if 0 < die_indices.size <= MARKS_MOST:
         fig.add_scatter(
-            x=dies, y=layers[rows], mode="markers", name="holds a redundant copy", hoverinfo="skip",
-            marker={"color": theme.SERIES[1], "size": 3, "symbol": "circle"},
+            x=die_indices, y=layers[layer_indices], mode="markers", name="holds a redundant copy",
+            marker={"color": theme.SERIES[1], "size": 3, "symbol": "circle"}, hoverinfo="skip",
         )  # fmt: skip
     top_layer, top_die = np.unravel_index(int(load.argmax()), load.shape)
     return base.chart(
@@ -57,8 +57,8 @@ def die_map(
     )  # fmt: skip
 
 
-def by_layer(layers: np.ndarray, old: np.ndarray, new: np.ndarray | None = None) -> base.Chart:
-    """Chart of the hottest die's load over the mean, f8[layers]; new: after a rebalance, if any."""
+def hot_dies(layers: np.ndarray, old: np.ndarray, new: np.ndarray | None = None) -> base.Chart:
+    """Chart of the hottest die over the mean by layer, f8[layers], before and after a rebalance."""
     if not layers.size:
         return base.empty_chart("No expert load was recorded")
     fig, sentences = base.figure(height=320), []
@@ -86,10 +86,10 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
         return base.empty_chart("No measurement was made in this run")
     factor, unit = base.time_axis(horizon_s)
     fig, sentences, top_ratio = base.figure(), [], 0.0
-    ratio = pl.col("hottest")
+    ratio_column = pl.col("hottest")
     ratios_by_time = hottest.group_by("t_s").agg(
-        ratio.max().alias("worst layer"), ratio.mean().alias("mean of layers"),
-        ratio.median().alias("median layer"),
+        ratio_column.max().alias("worst layer"), ratio_column.mean().alias("mean of layers"),
+        ratio_column.median().alias("median layer"),
     ).sort("t_s")  # fmt: skip
     colours = (theme.SERIES[number] for number in (3, 0, 4))
     for label, colour in zip(ratios_by_time.columns[1:], colours, strict=True):
@@ -122,10 +122,10 @@ def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: fl
     if 1e3 * slo_s < 2.0 * top_ms:
         top_ms = max(top_ms, 1e3 * slo_s)
         base.mark_at(fig, f"SLO {seconds(slo_s)}", "bottom left", y=1e3 * slo_s)
-    counts = _mark_events(fig, events, base.time_axis(horizon_s)[0], 1.06 * top_ms)
+    event_counts = _mark_events(fig, events, base.time_axis(horizon_s)[0], 1.06 * top_ms)
     return base.chart(
-        fig, f"{time_chart.alt} Marked: {numbered(counts['rebalance'], 'rebalance')} and "
-        f"{numbered(counts['shift'], 'shift')} of popularity.", reads,
+        fig, f"{time_chart.alt} Marked: {numbered(event_counts['rebalance'], 'rebalance')} and "
+        f"{numbered(event_counts['shift'], 'shift')} of popularity.", reads,
         y={"range": [0, 1.14 * top_ms]}, hovermode="closest", height=320, showlegend=True,
     )  # fmt: skip
 
@@ -133,23 +133,23 @@ def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: fl
 def _mark_events(
     fig: go.Figure, events: pl.DataFrame, factor: float, height: float
 ) -> dict[str, int]:
-    """Mark rebalances and shifts at `height`, and while weights move; returns counts by kind."""
-    counts = {}
+    """Mark rebalances and shifts at y = `height`, and moves of weights; returns counts by kind."""
+    event_counts = {}
     for kind, (symbol, colour) in KIND.items():
-        rows = events.filter(pl.col("kind") == kind).sort("t_s")
-        counts[kind] = rows.height
-        if not rows.height:
+        points = events.filter(pl.col("kind") == kind).sort("t_s")
+        event_counts[kind] = points.height
+        if not points.height:
             continue
         fig.add_scatter(
-            x=rows["t_s"].to_numpy() * factor, y=np.full(rows.height, height), mode="markers",
+            x=points["t_s"].to_numpy() * factor, y=np.full(points.height, height), mode="markers",
             name=kind, marker={"symbol": symbol, "size": 9, "color": colour},
-            customdata=[detail or "" for detail in rows["detail"]],
+            customdata=[detail or "" for detail in points["detail"]],
             hovertemplate=f"{kind} at %{{x:.4g}}<br>%{{customdata}}<extra></extra>",
         )  # fmt: skip
-        for t_s, end_s in rows.select("t_s", pl.col("end_s").fill_null(pl.col("t_s"))).rows():
+        for t_s, end_s in points.select("t_s", pl.col("end_s").fill_null(pl.col("t_s"))).rows():
             outline = {"color": colour, "width": 1}
             base.shade(fig, t_s * factor, end_s * factor, colour, 0.25, line=outline)
-    return counts
+    return event_counts
 
 
 def node_matrix(
@@ -158,12 +158,12 @@ def node_matrix(
     """Map of bytes of expert exchange f8[nodes, nodes] from node (down) to node (across)."""
     if not moved_bytes.size or not moved_bytes.max():
         return base.empty_chart("No expert exchange was recorded")
-    scale, unit = base.bytes_unit(float(moved_bytes.max()))
-    amounts, total_bytes = moved_bytes * scale, float(moved_bytes.sum())
+    factor, unit = base.bytes_unit(float(moved_bytes.max()))
+    scaled_bytes, total_bytes = moved_bytes * factor, float(moved_bytes.sum())
     node_names = [str(node) for node in nodes]
     fig = base.figure(height=max(260, min(640, 130 + 28 * nodes.size)))
     base.add_heat_map(
-        fig, amounts, dark=dark, x=node_names, y=node_names, zmax=float(amounts.max()),
+        fig, scaled_bytes, dark=dark, x=node_names, y=node_names, zmax=float(scaled_bytes.max()),
         xgap=1, ygap=1, texttemplate="%{z:.3~g}" if nodes.size <= 12 else None,
         hovertemplate=f"node %{{y}} → node %{{x}}<br>%{{z:,.3~g}} {unit}<extra></extra>",
         colorbar={"title": {"text": unit, "side": "top"}},

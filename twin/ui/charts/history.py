@@ -57,7 +57,7 @@ SHADES = 0.06, 0.12  # while a fault is in force; while an instance was out of s
 
 
 def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart:
-    """Chart of instances over time, a row each by its first NPU, with a bar for each state."""
+    """Chart of instances over time (table `lives`), in order of NPUs, with a bar for each state."""
     key_columns = [name for name in ("role", "instance", "model") if name in table.columns]
     instances = table.group_by(key_columns).agg(pl.col("first_npu").first())
     instances = instances.sort("first_npu", "role", "instance").head(INSTANCES_MOST)
@@ -85,7 +85,7 @@ def _instance_name(row: dict[str, Any]) -> str:
 
 
 def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] | None) -> Chart:
-    """Chart of a `column` of the pools' decisions over time, with marks (high, low) if any."""
+    """Chart of what a controller saw of each pool over time; marks: its (high, low) thresholds."""
     columns = {f"{role}_{column}": (role, theme.ROLE[role]) for role in ROLES
                if f"{role}_{column}" in decisions.columns}  # fmt: skip
     unit = "instances needed" if column == "needed" else "pressure, 1 at its limit"
@@ -100,7 +100,7 @@ def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] |
 
 
 def hourly_bars(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], unit: str) -> Chart:
-    """Chart of stacked bars, one per hour; `columns`: its name -> (label, colour)."""
+    """Chart of stacked bars, one per hour; columns: by name (label, colour)."""
     fig, sentences = base.figure(height=240), []
     for name, (label, colour) in columns.items():
         if name not in hours.columns or not hours[name].max():
@@ -127,11 +127,11 @@ def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> Char
     """Chart of the bytes/s read from each tier of the memory pool over simulated time."""
     reads = traffic.filter(pl.col("traffic").is_in(list(TIERS)))
     bytes_by_tier = reads.pivot("traffic", index="t_s", values="bytes", aggregate_function="sum")
-    table = windows.select("t_s", "window_s").join(bytes_by_tier, on="t_s", how="left")
+    read_rates = windows.select("t_s", "window_s").join(bytes_by_tier, on="t_s", how="left")
     tier_bytes = pl.col([tier for tier in TIERS if tier in bytes_by_tier.columns])
-    table = table.with_columns(tier_bytes.fill_null(0.0) / pl.col("window_s"))
+    read_rates = read_rates.with_columns(tier_bytes.fill_null(0.0) / pl.col("window_s"))
     caption = "What DRAM has lost comes from SSD, in addition to the reads from DRAM."
-    return timeline(table, TIERS, "GB/s", scale=1e-9, warmup_s=warmup_s, reads=caption)
+    return timeline(read_rates, TIERS, "GB/s", scale=1e-9, warmup_s=warmup_s, reads=caption)
 
 
 def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> Chart:
@@ -143,21 +143,21 @@ def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> Cha
 
 
 def servers(reads: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> Chart:
-    """Map of the bytes/s read from each memory server over simulated time, a row a node."""
+    """Map of the bytes/s read from each memory server over simulated time, a row for each node."""
     nodes, times_s = reads["node"].unique().sort(), reads["t_s"].unique().sort()
     reads, shape = reads.sort("node", "t_s"), (nodes.len(), times_s.len())
-    rates = (reads["read_bytes"] / reads["window_s"]).to_numpy().reshape(shape) / 1e9
+    gb_per_s = (reads["read_bytes"] / reads["window_s"]).to_numpy().reshape(shape) / 1e9
     delay_texts = [f", held reads back by {seconds(s)}" if s > 0 else "" for s in reads["held_s"]]
     factor, unit = base.time_axis(float(times_s[-1]))
     fig = base.figure(height=140 + 10 * nodes.len())
     base.add_heat_map(
-        fig, rates, dark=dark, x=times_s.to_numpy() * factor, y=[f"node {node}" for node in nodes],
-        ygap=1, colorbar={"ticksuffix": " GB/s"},
+        fig, gb_per_s, x=times_s.to_numpy() * factor, y=[f"node {node}" for node in nodes],
+        ygap=1, dark=dark, colorbar={"ticksuffix": " GB/s"},
         customdata=np.array(delay_texts).reshape(shape),
         hovertemplate="%{y}, %{x:.3~g} " + unit + "<br>%{z:.3~g} GB/s%{customdata}<extra></extra>",
     )  # fmt: skip
     base.shade_warm_up(fig, warmup_s * factor)
-    node_means = rates.mean(axis=1)
+    node_means = gb_per_s.mean(axis=1)
     return base.chart(
         fig, f"Read from {nodes.len()} memory servers over simulated time: on average "
         f"{np.mean(node_means):.3g} GB/s each, node {nodes[int(np.argmax(node_means))]} most with "
@@ -179,7 +179,7 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
         kind.label: (LOOKS[kind.look], [
             (name, begin_s, end_s, _effect_text(e))
             for name, e in zip(row_names, shown_events, strict=True) if e.kind == kind.name
-            for begin_s, end_s in _spans(e, horizon_s)
+            for begin_s, end_s in _fault_spans(e, horizon_s)
         ])
         for kind in KINDS.values()
     }  # fmt: skip
@@ -191,8 +191,8 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
     )
 
 
-def _spans(fault: Fault, horizon_s: float) -> list[tuple[float, float]]:
-    """(begin, end) in s of simulated time in which a fault is in force; one span if too many."""
+def _fault_spans(fault: Fault, horizon_s: float) -> list[tuple[float, float]]:
+    """(begin, end) of each time in which a fault is in force, simulated s; one span if too many."""
     spans_s = [
         (fault.at_s + begin_s, min(horizon_s, fault.at_s + end_s))
         for begin_s, end_s in islice(KINDS[fault.kind].spans(fault), FAULTS_MOST + 1)
@@ -211,16 +211,16 @@ def around_faults(
     windows: pl.DataFrame, events: pl.DataFrame, faults: Sequence[Fault], warmup_s: float,
     column: str,
 ) -> Chart:  # fmt: skip
-    """Chart of an entry of AROUND over time, lines at events, shaded during faults and outages."""
+    """Chart of a `column` of AROUND over time, with lines at events; faults and outages shaded."""
     label, role, y_title, scale = AROUND[column]
     colours = {column: (label, theme.ROLE[role])}
     caption = "Shaded while a fault is in force, darker while an instance is out of service."
     time_chart = timeline(windows, colours, y_title, scale=scale, warmup_s=warmup_s, reads=caption)
     end_s = float(windows["t_s"].max() or 0.0)  # type: ignore[arg-type]
     factor, _ = base.time_axis(end_s)
-    mark_s = -1.0
+    next_mark_s = -1.0  # nearer ones have no room for their signs
     for fault in [candidate for candidate in faults if candidate.at_s < end_s][:FAULTS_MOST]:
-        for begin_s, stop_s in _spans(fault, end_s):
+        for begin_s, stop_s in _fault_spans(fault, end_s):
             colour = LOOKS[KINDS[fault.kind].look]
             base.shade(time_chart.figure, begin_s * factor, stop_s * factor, colour, SHADES[0])
     for row in events.sort("t_s").head(10 * FAULTS_MOST).iter_rows(named=True):
@@ -231,10 +231,10 @@ def around_faults(
             mark, colour = MARKS[row["kind"]]
             time_chart.figure.add_vline(
                 x=row["t_s"] * factor, line={"color": colour, "width": 1.4},
-                annotation_text=mark if row["t_s"] >= mark_s else "", annotation_position="top",
-                annotation_font={"size": 13, "color": colour},
+                annotation_text=mark if row["t_s"] >= next_mark_s else "",
+                annotation_position="top", annotation_font={"size": 13, "color": colour},
             )  # fmt: skip
-            mark_s = max(mark_s, row["t_s"] + 0.04 * end_s)
+            next_mark_s = max(next_mark_s, row["t_s"] + 0.04 * end_s)
     kind_counts = events["kind"].value_counts().sort("kind").iter_rows()
     listing = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in kind_counts)
     return time_chart._replace(alt=f"{time_chart.alt} Marked: {listing}.")

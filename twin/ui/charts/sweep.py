@@ -41,31 +41,31 @@ Series = Mapping[str, Sequence[Ran]]  # by the value of the second field; '' whe
 def metric_over_field(axis: Axis, key: str, series: Series, *, dark: bool = False) -> Chart:
     """Chart of a metric over the swept field; hollow: SLO missed; x: unsteady; lines: knee, SLO."""
     all_points = [p for points in series.values() for p in points]
-    values = [p.summary[key] for p in all_points if p.summary.get(key)]
-    if not values and all(p.summary for p in all_points):
+    known_values = [p.summary[key] for p in all_points if p.summary.get(key)]
+    if not known_values and all(p.summary for p in all_points):
         return base.empty_chart("No point has this figure")
     metric, limits = METRICS[key], {p.limits[key] for p in all_points if key in p.limits}
-    top_value = max([*values, *([] if values else limits)], default=0.0)
+    top_value = max([*known_values, *([] if known_values else limits)], default=0.0)
     factor, unit = base.time_unit(top_value) if metric.kind == "time" else (1.0, metric.unit)
     fig, sentences = base.figure(height=250), []
     is_numeric = not isinstance(axis.values[0], str | bool)
-    for (name, points), colour in zip(series.items(), _colours(series, dark), strict=True):
-        rows = [p for p in points if p.summary.get(key) is not None]
+    for (name, points), colour in zip(series.items(), _series_colours(series, dark), strict=True):
+        runs = [p for p in points if p.summary.get(key) is not None]
         _add_points(
-            fig, name, colour, [p.x if is_numeric else axis.text_of(p.x) for p in rows],
-            [p.summary[key] * factor for p in rows], rows,
-            [f"{axis.text_of(p.x)}: {as_text(key, p.summary[key])}" for p in rows],
+            fig, name, colour, [p.x if is_numeric else axis.text_of(p.x) for p in runs],
+            [p.summary[key] * factor for p in runs], runs,
+            [f"{axis.text_of(p.x)}: {as_text(key, p.summary[key])}" for p in runs],
         )  # fmt: skip
-        for i in knees([p.met for p in rows]) if is_numeric else ():
+        for i in knees([p.met for p in runs]) if is_numeric else ():
             label = "knee" if len(series) == 1 else ""
-            base.mark_at(fig, label, "top left", x=0.5 * (rows[i].x + rows[i + 1].x))
+            base.mark_at(fig, label, "top left", x=0.5 * (runs[i].x + runs[i + 1].x))
         sentences.append(
-            ", ".join(f"{axis.text_of(p.x)} {as_text(key, p.summary[key])}" for p in rows)
+            ", ".join(f"{axis.text_of(p.x)} {as_text(key, p.summary[key])}" for p in runs)
         )
     if len(limits) == 1 and top_value > 0.3 * (slo_limit := limits.pop()):
         base.mark_at(fig, f"SLO {as_text(key, slo_limit)}", "top right", y=slo_limit * factor)
     y_axis: dict[str, Any] = {"title_text": f"{metric.label} ({unit})"}
-    if not values:
+    if not known_values:
         y_axis |= {"range": [0, 1.3 * top_value * factor or 1], "showticklabels": top_value > 0}
     listing = "; ".join(filter(None, sentences)) or "No point is done yet"
     return base.chart(
@@ -81,12 +81,12 @@ def _field_axis(axis: Axis, numeric: bool) -> dict[str, Any]:
         names = [axis.text_of(value) for value in axis.values]
         return {"categoryorder": "array", "categoryarray": names, "range": [-0.5, len(names) - 0.5],
                 "type": "category", "title_text": axis.label}  # fmt: skip
-    low, high = min(axis.values), max(axis.values)
+    first_value, last_value = min(axis.values), max(axis.values)
     unit = axis.text_of(0).removeprefix("0").strip()
     has_unit = not unit or unit.lower() in axis.label.lower()
-    margin = _AIR * (high - low)
+    margin = _AIR * (last_value - first_value)
     title = axis.label if has_unit else f"{axis.label} ({unit})"
-    return {"title_text": title, "range": [low - margin, high + margin]}
+    return {"title_text": title, "range": [first_value - margin, last_value + margin]}
 
 
 def frontier(
@@ -94,22 +94,22 @@ def frontier(
 ) -> Chart:
     """Chart of tokens/s of an NPU over tokens/s of one user, with published operating points."""
     fig, sentences, shown_speeds, shown_rates = base.figure(height=380), [], [], []
-    for (name, points), colour in zip(series.items(), _colours(series, dark), strict=True):
-        decoders = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
-        speeds = [1.0 / p.summary[FOR_USER] for p in decoders]
-        rates = [p.summary[PER_NPU] for p in decoders]
-        texts = [f"{axis.text_of(p.x)}: {speed:.3g} tokens/s a user, {rate:,.0f} tokens/s per NPU"
-                for p, speed, rate in zip(decoders, speeds, rates, strict=True)]  # fmt: skip
-        _add_points(fig, name or "this sweep", colour, speeds, rates, decoders, texts)
-        rate_bands = [p.bands.get(PER_NPU) for p in decoders]
-        tpot_bands = (p.bands.get(FOR_USER) for p in decoders)
-        speed_bands = [ends and (1.0 / ends[1], 1.0 / ends[0]) for ends in tpot_bands]
+    for (name, points), colour in zip(series.items(), _series_colours(series, dark), strict=True):
+        decoding_points = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
+        speeds = [1.0 / p.summary[FOR_USER] for p in decoding_points]
+        rates = [p.summary[PER_NPU] for p in decoding_points]
+        hovers = [f"{axis.text_of(p.x)}: {speed:.3g} tokens/s a user, {rate:,.0f} tokens/s per NPU"
+                for p, speed, rate in zip(decoding_points, speeds, rates, strict=True)]  # fmt: skip
+        _add_points(fig, name or "this sweep", colour, speeds, rates, decoding_points, hovers)
+        rate_bands = [p.bands.get(PER_NPU) for p in decoding_points]
+        tpot_bands = (p.bands.get(FOR_USER) for p in decoding_points)
+        speed_bands = [band and (1.0 / band[1], 1.0 / band[0]) for band in tpot_bands]
         fig.data[-1].error_x = _error_bars(speeds, speed_bands, colour)
         fig.data[-1].error_y = _error_bars(rates, rate_bands, colour)
-        sentences += texts
+        sentences += hovers
         shown_speeds += speeds
         shown_rates += rates
-    published = _in_range(published, shown_rates)
+    published = _drawable_points(published, shown_rates)
     if not sentences and all(p.summary for points in series.values() for p in points):
         return base.empty_chart("No point decodes")
     top_speed = max([0.0, *(1.0 / p.tpot_s for p in published), *shown_speeds])
@@ -117,9 +117,9 @@ def frontier(
     _add_crosses(fig, published, "published", mode="markers+text", textfont={"size": 11},
              textposition=[f"top {side}" for side in label_sides])  # fmt: skip
     all_limits = (p.limits for series_points in series.values() for p in series_points)
-    limits = {by_metric["tpot_s_p99"] for by_metric in all_limits if "tpot_s_p99" in by_metric}
-    if len(limits) == 1:
-        slo_s = limits.pop()
+    tpot_limits = {by_metric["tpot_s_p99"] for by_metric in all_limits if "tpot_s_p99" in by_metric}
+    if len(tpot_limits) == 1:
+        slo_s = tpot_limits.pop()
         base.mark_at(fig, f"TPOT SLO {as_text('tpot_s_p99', slo_s)}", "bottom right", x=1.0 / slo_s)
     return base.chart(
         fig, "Throughput against speed for one user. " + "; ".join(sentences) + ".",
@@ -130,10 +130,10 @@ def frontier(
     )  # fmt: skip
 
 
-def _in_range(published: Sequence[Published], rates: Sequence[float]) -> list[Published]:
+def _drawable_points(published: Sequence[Published], rates: Sequence[float]) -> list[Published]:
     """Published points below NEAR times the highest of `rates` (tokens/s per NPU)."""
-    most_rate = NEAR * max(rates, default=float("inf"))
-    return [point for point in published if point.tokens_per_s_per_npu < most_rate]
+    rate_limit = NEAR * max(rates, default=float("inf"))
+    return [point for point in published if point.tokens_per_s_per_npu < rate_limit]
 
 
 def _add_crosses(fig: go.Figure, points: Sequence[Published], name: str, **look: Any) -> None:
@@ -173,13 +173,13 @@ def _add_points(
     )  # fmt: skip
 
 
-def _colours(series: Series, dark: bool) -> list[str]:
+def _series_colours(series: Series, dark: bool) -> list[str]:
     """Colour of each series of a sweep: one hue, lighter to darker by the second field's value."""
     if len(series) == 1:
         return [theme.SERIES[0]]
-    scale = theme.SEQUENTIAL[6::-1] if dark else theme.SEQUENTIAL[3:]
+    hues = theme.SEQUENTIAL[6::-1] if dark else theme.SEQUENTIAL[3:]
     last_index = len(series) - 1
-    return [scale[round(k * (len(scale) - 1) / last_index)] for k in range(len(series))]
+    return [hues[round(k * (len(hues) - 1) / last_index)] for k in range(len(series))]
 
 
 class Difference(NamedTuple):
@@ -194,24 +194,24 @@ class Difference(NamedTuple):
 
 
 def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> Chart:
-    """Chart of bars to both sides of the baseline, for the runs in `names`; what: "differs in"."""
+    """Chart of bars to both sides of the baseline, of the runs `names`; what: "differs in …"."""
     if not rows:
         return base.empty_chart(f"Nothing {what}")
     labels = list(dict.fromkeys(row.label for row in rows))
     fig = base.figure(height=100 + (14 + 20 * len(names)) * len(labels))
-    for run, name in enumerate(names):
-        row_of = {row.label: row for row in rows if row.run == run}
-        all_rows = [row_of.get(label, Difference(label, run, 0.0, "", "")) for label in labels]
-        bar_lengths = [max(-FAR, min(FAR, row.change)) for row in all_rows]
+    for index, name in enumerate(names):
+        row_of = {row.label: row for row in rows if row.run == index}
+        bar_rows = [row_of.get(label, Difference(label, index, 0.0, "", "")) for label in labels]
+        bar_lengths = [max(-FAR, min(FAR, row.change)) for row in bar_rows]
         base.add_bars(
             fig, labels, [100 * length for length in bar_lengths],
-            [COLOURS.get(row.standing, theme.OTHER) for row in all_rows], name=base.shorten(name),
-            text=[row.text for row in all_rows], textposition="outside",
-            meta={"x": [100 * row.change for row in all_rows]},
-            customdata=[row.whole for row in all_rows],
+            [COLOURS.get(row.standing, theme.OTHER) for row in bar_rows], name=base.shorten(name),
+            text=[row.text for row in bar_rows], textposition="outside",
+            meta={"x": [100 * row.change for row in bar_rows]},
+            customdata=[row.whole for row in bar_rows],
             hover=f"%{{y}}: %{{customdata}}<extra>{name}</extra>",
         )  # fmt: skip
-        fig.data[-1].marker.pattern = {"shape": HATCHES[run % len(HATCHES)], "solidity": 0.2}
+        fig.data[-1].marker.pattern = {"shape": HATCHES[index % len(HATCHES)], "solidity": 0.2}
     x_end = 100 * min(FAR, max(0.05, *(abs(row.change) for row in rows)))
     fig.add_vline(x=0, line={"color": theme.OTHER, "width": 1})
     listing = "; ".join(
@@ -224,13 +224,13 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
         "is only different.", barmode="group", bargap=0.25,
         # The words at the ends of the bars need room on both sides.
         x={"title_text": "% from the baseline", "range": [-2.5 * x_end, 2.5 * x_end],
-           "tickvals": [-x_end, 0, x_end], "ticktext": [_tick(-x_end), "0", _tick(x_end)]},
+           "tickvals": [-x_end, 0, x_end], "ticktext": [_tick_of(-x_end), "0", _tick_of(x_end)]},
         y={"ticklabelstandoff": 18}, columns={"y": "figure or setting"},
         hovermode="closest", showlegend=len(names) > 1,
     )  # fmt: skip
 
 
-def _tick(percent: float) -> str:
+def _tick_of(percent: float) -> str:
     """A change in % of the baseline's value as a label of the axis."""
     percent_text = f"{percent:+.3g} %".replace("-", "−")
     return f"≥ {percent_text}" if percent >= 100 * FAR else percent_text
@@ -239,7 +239,7 @@ def _tick(percent: float) -> str:
 def plan_front(
     points: Sequence[Mapping[str, Any]], ranks: Mapping[str, int], published: Sequence[Published]
 ) -> Chart:
-    """Chart of deployments within the limits: front as a line, ranks, and published points."""
+    """Chart of deployments within the limits: front as a line, published points; ranks: by key."""
     shown_points = [p for p in points if p["tokens_per_s_per_user"]]
     if not shown_points:
         return base.empty_chart("No deployment is within the limits")
@@ -258,13 +258,14 @@ def plan_front(
             fig.add_annotation(x=_speed(point), y=point["tokens_per_s_per_npu"], text="first",
                                showarrow=False, yshift=13, font={"size": 13})  # fmt: skip
     speeds = [_speed(p) for p in shown_points]
-    crosses = [p for p in _in_range(published, [p["tokens_per_s_per_npu"] for p in shown_points])
+    rates = [p["tokens_per_s_per_npu"] for p in shown_points]
+    crosses = [p for p in _drawable_points(published, rates)
                if min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip
     _add_crosses(fig, crosses, "published, decode NPUs alone", mode="markers")
-    rates = (f"{_label(p, ranks)}: {p['tokens_per_s_per_npu']:,.0f} per NPU" for p in front_points)
+    labels = (f"{_label(p, ranks)}: {p['tokens_per_s_per_npu']:,.0f} per NPU" for p in front_points)
     systems = ", ".join(dict.fromkeys(p.name.partition(",")[0] for p in crosses))
     return base.chart(
-        fig, f"The front of throughput per NPU against speed for one user. {'; '.join(rates)}.",
+        fig, f"The front of throughput per NPU against speed for one user. {'; '.join(labels)}.",
         "Up is cheaper, right is faster for a user; the line joins what nothing beats in both."
         + (f" Crosses are of {systems}, whatever the plan's machine." if systems else ""),
         x={"title_text": "tokens/s for one user", "showgrid": True},

@@ -58,10 +58,10 @@ def draw_field(path: str) -> None:
     names = fields.options(path, session.facts())
     draw_widget(fields.field_of(path), session.value(path), names=names, **edit_arguments(path))
     if refusal := session.latest_refusal(path):
-        draw_problem(refusal)
+        draw_refusal(refusal)
 
 
-def seek(path: str) -> None:
+def seek_field(path: str) -> None:
     """Search for a field: its form opens it when next drawn, and the page scrolls there."""
     st.session_state[SEARCHES] = st.session_state.get(SEARCHES, 0) + 1
     st.session_state[SOUGHT] = st.session_state[OPENS] = path
@@ -88,7 +88,7 @@ def edit_arguments(path: str) -> dict[str, Any]:
     return {"key": session.field_key(path), "help": fields.tooltip(path), **callback}
 
 
-def draw_problem(refusal: str) -> None:
+def draw_refusal(refusal: str) -> None:
     """Show a refused edit's sentence below its field."""
     st.markdown(f":small[:red[:material/error: {fields.sentence(refusal)}]]")
 
@@ -103,11 +103,11 @@ def draw_widget(
     elif names is not None:
         _draw_choice(field, value, names, **arguments)
     elif field.kind in (int, float):
-        step = field.step or 10.0 ** (math.floor(math.log10(field.default or 1)) - 1)
-        number_format, step = "%.6g", float(step)  # a step of the size of the default
+        step_size = field.step or 10.0 ** (math.floor(math.log10(field.default or 1)) - 1)
+        number_format, step_size = "%.6g", float(step_size)  # a step of the size of the default
         if field.kind is int:  # as a decimal number too: else 1e3 is read as 1, and 2.5 as 2
-            number_format, step = "%.15g", max(1.0, step // 1)
-        arguments |= {"value": float(value), "format": number_format, "step": step}
+            number_format, step_size = "%.15g", max(1.0, step_size // 1)
+        arguments |= {"value": float(value), "format": number_format, "step": step_size}
         # Without ends of its own: a number beyond them is refused in a sentence that says them.
         st.number_input(title_of(field), **arguments)
     else:
@@ -133,7 +133,7 @@ def _draw_choice(field: ScenarioField, value: str, names: Sequence[str], **kwarg
 
 
 def further_fields(form: str) -> dict[str, list[str]]:
-    """Paths by group of a form, without those of FIRST that have an effect."""
+    """Paths of a form's fields by group, without those that FIRST shows above: with an effect."""
     draft = session.draft_with_pending()
     return {
         name: [path for path in paths if path not in FIRST[form] or fields.why_idle(path, draft)]
@@ -142,21 +142,21 @@ def further_fields(form: str) -> dict[str, list[str]]:
 
 
 def draw_form(form: str, draw_by_group: Mapping[str, Callable[[], None]]) -> str | None:
-    """Draw a form; returns the open group or None. draw_by_group: functions of special groups."""
+    """Draw a form; returns the open group or None. draw_by_group: what draws certain groups."""
     draft = session.draft_with_pending()
     draw_group(path for path in FIRST[form] if not fields.why_idle(path, draft))
-    paths_by_group, key = further_fields(form), f"{form}-group"
+    paths_by_group, group_key = further_fields(form), f"{form}-group"
     if path := take_sought_field(form):
-        st.session_state[key] = None if path in FIRST[form] else fields.field_of(path).group
-    if st.session_state.get(key) not in paths_by_group:
-        st.session_state[key] = None
+        st.session_state[group_key] = None if path in FIRST[form] else fields.field_of(path).group
+    if st.session_state.get(group_key) not in paths_by_group:
+        st.session_state[group_key] = None
     st.markdown("**More fields**")
     group_name = st.segmented_control(
-        "More fields", list(paths_by_group), label_visibility="collapsed", key=key,
+        "More fields", list(paths_by_group), label_visibility="collapsed", key=group_key,
         persist_state="session", wrap=True,
     )  # fmt: skip
-    if draw := draw_by_group.get(group_name or ""):
-        draw()
+    if draw_special := draw_by_group.get(group_name or ""):
+        draw_special()
     elif group_name is not None:
         draw_group(paths_by_group[group_name])
     return group_name

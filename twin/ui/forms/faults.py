@@ -33,16 +33,16 @@ def draw_form() -> None:
     except HardwareError as error:
         st.error(sentence(str(error)), icon=":material/device_hub:")
         return
-    rows = [fault.model_dump() for fault in draft.faults]
+    fault_rows = [fault.model_dump() for fault in draft.faults]
     st.caption("What fails while the machine serves, and when; and how the serving stack recovers.")
-    if rows:
+    if fault_rows:
         first_row = 0
-        if len(rows) > ROWS_SHOWN:  # in pages
-            pages, page_key = -(-len(rows) // ROWS_SHOWN), f"fault-page:{len(rows)}"
+        if len(fault_rows) > ROWS_SHOWN:  # in pages
+            pages, page_key = -(-len(fault_rows) // ROWS_SHOWN), f"fault-page:{len(fault_rows)}"
             page = st.number_input(f"Page of {pages}", 1, pages, pages, key=page_key)
             first_row = ROWS_SHOWN * (int(page) - 1)
-        for number in range(first_row, min(first_row + ROWS_SHOWN, len(rows))):
-            _draw_row(rows, number, fabric)
+        for number in range(first_row, min(first_row + ROWS_SHOWN, len(fault_rows))):
+            _draw_row(fault_rows, number, fabric)
         st.caption(
             "Left: the share of its speed or rate that remains, when it does not fail outright. "
             "Lasts 0 s: until the end of the run."
@@ -51,30 +51,31 @@ def draw_form() -> None:
         st.markdown("Nothing breaks in this scenario. Add a typical fault, or one of your own.")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         with st.popover("Typical faults", icon=":material/bolt:"):
-            instances, _ = place_instances(draft, fabric)
-            for name, typical_rows in typical_faults(draft, fabric, instances.instances).items():
-                _button(name, f"typical:{name}", [*rows, *typical_rows], type="tertiary")
+            placement, _ = place_instances(draft, fabric)
+            for name, typical_rows in typical_faults(draft, fabric, placement.instances).items():
+                _draw_button(name, f"typical:{name}", [*fault_rows, *typical_rows], type="tertiary")
         new_fault = Fault(element="node 0", at_s=draft.warmup_s).model_dump()
-        _button("Add a fault", "fault-add", [*rows, new_fault], icon=":material/add:")
-        if rows:
-            _button("Remove all", "fault-none", [], icon=":material/delete_sweep:", type="tertiary")
+        _draw_button("Add a fault", "fault-add", [*fault_rows, new_fault], icon=":material/add:")
+        if fault_rows:
+            _draw_button("Remove all", "fault-none", [], icon=":material/delete_sweep:",
+                         type="tertiary")  # fmt: skip
     for remark in remarks(draft):  # faults that the run never sees
         st.caption(f":material/info: {sentence(remark)}")
-    if rows:
+    if fault_rows:
         chart = history.faults(draft.faults, draft.horizon_s, draft.warmup_s)
         plot(chart, "faults-over-time")
-    recovery = form_groups("deployment")["Faults"]
-    if rows or forms.last_search()[1] in map(session.field_key, recovery):
+    recovery_paths = form_groups("deployment")["Faults"]
+    if fault_rows or forms.last_search()[1] in map(session.field_key, recovery_paths):
         st.subheader("Recovery", anchor=False)
-        forms.draw_group(recovery)
+        forms.draw_group(recovery_paths)
 
 
-def _button(text: str, key: str, rows: list[Row], **look: Any) -> None:
+def _draw_button(text: str, key: str, rows: list[Row], **look: Any) -> None:
     """Draw a button that makes `rows` the draft's faults."""
-    change = session.toast_refusals()(
+    set_faults = session.toast_refusals()(
         lambda: session.set_draft(with_overrides(session.draft(), {"faults": rows}))
     )
-    st.button(text, key=key, on_click=change, **look)
+    st.button(text, key=key, on_click=set_faults, **look)
 
 
 def _draw_row(rows: list[Row], number: int, fabric: Network) -> None:
@@ -82,12 +83,12 @@ def _draw_row(rows: list[Row], number: int, fabric: Network) -> None:
     row = rows[number]
     with st.container(border=True):
         *columns, menu_place = st.columns([*WIDTHS, 0.6], gap="small", vertical_alignment="bottom")
-        kind = KINDS[row["kind"]]
-        kind_field, *other_fields = kind.uses or ("factor",)
+        fault_kind = KINDS[row["kind"]]
+        kind_field, *other_fields = fault_kind.uses or ("factor",)
         field_names = ("at_s", "element", "kind", kind_field, "duration_s")
-        other_fields += ["to"] if kind.needs_to else []
-        places = [*columns, *(st.columns(2) if other_fields else ())]
-        for container, field in zip(places, [*field_names, *other_fields], strict=False):
+        other_fields += ["to"] if fault_kind.needs_to else []
+        field_places = [*columns, *(st.columns(2) if other_fields else ())]
+        for container, field in zip(field_places, [*field_names, *other_fields], strict=False):
             with container:
                 _draw_widget(row, number, field, fabric)
         with menu_place.popover("", icon=":material/more_horiz:", help="More about this fault"):
@@ -98,10 +99,10 @@ def _draw_row(rows: list[Row], number: int, fabric: Network) -> None:
                 ("Duplicate", "copy", [*rows_before, row, row, *rows_after], "content_copy"),
                 ("Remove", "remove", [*rows_before, *rows_after], "delete"),
             ):
-                _button(name, f"fault-{action}:{number}", new_rows, icon=f":material/{icon}:")
-        reason = st.session_state.get(key(number, "refused")) or fault_error(fabric, row)
+                _draw_button(name, f"fault-{action}:{number}", new_rows, icon=f":material/{icon}:")
+        reason = st.session_state.get(widget_key(number, "refused")) or fault_error(fabric, row)
         if reason:
-            forms.draw_problem(reason)
+            forms.draw_refusal(reason)
 
 
 def _draw_widget(row: Row, number: int, field: str, fabric: Network) -> None:
@@ -116,37 +117,37 @@ def _draw_widget(row: Row, number: int, field: str, fabric: Network) -> None:
     }
     arguments = {
         "names": options(path, session.facts()), "help": field_of(path).help,
-        "key": key(number, field), "on_change": _apply_edit, "args": (number, field, fabric),
+        "key": widget_key(number, field), "on_change": _apply_edit, "args": (number, field, fabric),
     } | field_options.get(field, {})  # fmt: skip
     forms.draw_widget(field_of(path), row[field], **arguments)
 
 
-def key(number: int, field: str) -> str:
+def widget_key(number: int, field: str) -> str:
     """Key of the widget of a field of the fault in row `number`; changes with the draft."""
     return session.field_key(f"faults.{number}.{field}")
 
 
 def _apply_edit(number: int, field: str, fabric: Network) -> None:
     """Write the widget of a field of a row to the draft, or show a sentence below the row."""
-    if session.is_gone(key(number, field)):
+    if session.is_gone(widget_key(number, field)):
         return
-    value = st.session_state[key(number, field)]
+    new_value = st.session_state[widget_key(number, field)]
     rows = [fault.model_dump() for fault in session.draft().faults]
-    if number >= len(rows) or value is None:
+    if number >= len(rows) or new_value is None:
         return
-    st.session_state.pop(key(number, "refused"), None)
-    new_row = {**rows[number], field: value}
+    st.session_state.pop(widget_key(number, "refused"), None)
+    new_row = {**rows[number], field: new_value}
     reason = fault_error(fabric, new_row)
     is_incomplete = KINDS[new_row["kind"]].needs_to and not new_row["to"]
     if reason and field in ("element", "to", "kind") and not is_incomplete:
-        element = rows[number][field] or "the whole element"
-        value = choice_label("faults[].kind", element) if field == "kind" else element
-        reason = f"{reason.rstrip('.')}; until then it stays {value}"
+        old_text = rows[number][field] or "the whole element"
+        new_value = choice_label("faults[].kind", old_text) if field == "kind" else old_text
+        reason = f"{reason.rstrip('.')}; until then it stays {new_value}"
     else:
         rows[number] = new_row
         reason = session.propose({"faults": rows}) or reason
     if reason:
-        st.session_state[key(number, "refused")] = reason
+        st.session_state[widget_key(number, "refused")] = reason
 
 
 def typical_faults(
@@ -165,7 +166,7 @@ def typical_faults(
     instance = [Instance("machine", 0, tuple(range(len(dies)))), *instances][-1]
     die = dies[instance.die_of_rank[0]]
     node = int(fabric.node[fabric.dies[instance.die_of_rank[-1]]])
-    switch, switch_text = f"L1 {node}.3", f"of an L1 switch of node {node}"
+    switch_name, switch_text = f"L1 {node}.3", f"of an L1 switch of node {node}"
     cpu_faults = [fault(f"CPU {node}.{cpu}") for cpu in range(s.supernode.cpus_per_node)]
     rows_of = {
         f"A die of {instance.name}": [fault(die)],
@@ -173,8 +174,8 @@ def typical_faults(
         f"A straggler in {instance.name}, half speed": [fault(die, "slow")],
         "An L2 switch": [fault("L2 3.12")],
         "A rack": [fault("rack 0")],
-        f"An optical module {switch_text}": [fault(switch, "module", "sub-plane 3")],
-        f"A flapping link {switch_text}": [fault(switch, "flap", "L2 3.12", duration_s=10.0)],
+        f"An optical module {switch_text}": [fault(switch_name, "module", "sub-plane 3")],
+        f"A flapping link {switch_text}": [fault(switch_name, "flap", "L2 3.12", duration_s=10.0)],
         "Sub-plane 3": [fault("sub-plane 3")],
         "The RDMA plane at half its rate": [fault("RDMA plane", "derate")],
         f"The memory server of node {node}": cpu_faults,

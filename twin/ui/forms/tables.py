@@ -31,7 +31,7 @@ CHOICE = "own-controller"  # session state: the file that was chosen
 
 
 def _first_rows(widget: str, rows: Any = None) -> list[dict[str, Any]]:
-    """The rows that a table was first drawn with; with others it would lose its edits."""
+    """The rows that a table (key `widget`) was first drawn with; others would drop its edits."""
     first_rows: list[dict[str, Any]] = st.session_state.setdefault(f"{widget}:rows", rows)
     return first_rows
 
@@ -44,7 +44,7 @@ def draw_rows(path: str, options: dict[str, list[str]] | None = None) -> None:
     row_cells = [{name: value_at(row, name) for name in columns} for row in rows]
     edit_table(columns, row_cells, options or {}, widget, on_change=_set_rows, args=(path, widget))
     if refusal := session.refusal(path):
-        forms.draw_problem(refusal)
+        forms.draw_refusal(refusal)
 
 
 def edit_table(
@@ -61,7 +61,7 @@ def edit_table(
 
 
 def columns_of(declared: Mapping[str, ScenarioField], path: str) -> dict[str, ScenarioField]:
-    """The fields of a list's rows by their names in a row, of all that are declared by path."""
+    """Fields of the rows of the list at `path`, by their names in a row; declared: all, by path."""
     prefix = f"{path}[]."
     row_fields = {p.removeprefix(prefix): f for p, f in declared.items() if p.startswith(prefix)}
     return row_fields | {name: declared[name] for name in ALSO.get(path, ())}
@@ -71,11 +71,11 @@ def complete_rows(
     rows: Iterable[dict[str, Any]], columns: Mapping[str, ScenarioField]
 ) -> list[dict[str, Any]]:
     """Rows whose required cells are all filled, each without its empty cells."""
-    required = [name for name, field in columns.items() if field.required]
+    required_names = [name for name, field in columns.items() if field.required]
     return [
         {name: value for name, value in row.items() if value is not None}
         for row in rows
-        if all(row.get(name) is not None for name in required)
+        if all(row.get(name) is not None for name in required_names)
     ]
 
 
@@ -83,13 +83,13 @@ def _with_cells(row: dict[str, Any], cells: dict[str, Any]) -> dict[str, Any]:
     """Copy of a row with these cells, also of its sections (`a.b`); emptied cells are left out."""
     new_row = copy.deepcopy(row)
     for name, value in cells.items():
-        *sections, leaf = name.split(".")
+        *sections, last_name = name.split(".")
         section = new_row
         for section_name in sections:
             section = section.setdefault(section_name, {})
-        section.pop(leaf, None)
+        section.pop(last_name, None)
         if value is not None:
-            section[leaf] = value
+            section[last_name] = value
     return new_row
 
 
@@ -112,13 +112,13 @@ def _set_rows(path: str, widget: str) -> None:
     """Write the table's complete rows to the draft's list at `path`."""
     if session.is_gone(widget):
         return
-    edits = st.session_state[widget]
+    table_edits = st.session_state[widget]
     rows = [
-        _with_cells(row, edits["edited_rows"].get(i, {}))
+        _with_cells(row, table_edits["edited_rows"].get(i, {}))
         for i, row in enumerate(_first_rows(widget))
-        if i not in edits["deleted_rows"]
+        if i not in table_edits["deleted_rows"]
     ]
-    rows += [_with_cells({}, row) for row in edits["added_rows"]]
+    rows += [_with_cells({}, row) for row in table_edits["added_rows"]]
     session.propose({path: complete_rows(rows, columns_of(fields(), path))})
 
 
@@ -127,7 +127,7 @@ def draw_seats() -> None:
     draft = session.draft()
     placement, reason = place_instances(draft)
     if reason:
-        forms.draw_problem(reason)
+        forms.draw_refusal(reason)
     for move in placement.moved:
         st.caption(f":material/event_seat: {sentence(move)}")
     if draft.deployment.placement == "by_hand":
@@ -187,11 +187,11 @@ def schedule_warnings(draft: Scenario) -> list[str]:
     """Sentences on rows of a schedule that want too many NPUs, or begin after the end."""
     rows, sentences = draft.elastic.schedule, []
     most_npus = max(draft.elastic.npus, npus_used(draft))
-    wanted_npus = [
+    npus_wanted_by_row = [
         (sum(row.wanted_instances(role) * npus for role, _, npus in pools(draft)), -k, row.at_s)
         for k, row in enumerate(rows) if row.at_s < draft.horizon_s
     ]  # fmt: skip
-    npus, _, at_s = max(wanted_npus, default=(0, 0, 0.0))
+    npus, _, at_s = max(npus_wanted_by_row, default=(0, 0, 0.0))
     if npus > most_npus:
         sentences.append(
             f"From {words.duration(at_s)} on {npus:,} NPUs are wanted, and instances may take "

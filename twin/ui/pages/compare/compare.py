@@ -24,7 +24,7 @@ st.title(PAGES["compare"].title, anchor=False)
 for problem in problems:
     st.error(problem, icon=":material/link_off:")
 if problems:
-    comparison.offer_missing(runs)
+    comparison.draw_missing_runs(runs)
 if len(runs) < links.COMPARED_MIN:
     st.caption("Which settings differ, and which results. " + (
         "Add another run to the one in the address." if runs else "Choose two to six runs."
@@ -50,7 +50,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             file = f"comparison.{form}"
             download(form.upper(), partial(make, compared), file, file, width="stretch")
     link = links.compare_url(compared.runs, compared.runs[base], scenarios)
-    copy_link(link, on_copy=partial(comparison.publish, runs))
+    copy_link(link, on_copy=partial(comparison.publish_ended, runs))
 for note in compared.notes:
     st.warning(plain(note), icon=":material/info:")
 
@@ -59,7 +59,7 @@ st.subheader(plain(comparison.conclusion(compared, scenarios)), anchor=False)
 ratios_by_run = comparison.ratio_errors(runs, scenarios, base)
 for text in comparison.equality_sentences(ratios_by_run):
     st.caption(f":material/balance: {text}")
-comparison.offer_seeds(compared, missing_seeds)
+comparison.draw_seeds_button(compared, missing_seeds)
 other_titles = [title for i, title in enumerate(titles) if i != base]
 left, right = st.columns([2, 3], gap="large")
 with left:
@@ -81,7 +81,7 @@ with right:
 # 4) The runs, every field and every figure.
 comparison.draw_cards(runs, scenarios, base)
 if unfinished := [run.id for run in runs if not run.ended]:
-    lists.watch(unfinished)
+    lists.watch_runs(unfinished)
 if table := comparison.input_table(compared, scenarios):
     with st.expander(f"Fields that differ: {len(table)}"):
         st.table(table, border="horizontal", hide_index=True)
@@ -90,7 +90,7 @@ group = choose("Figures", comparison.GROUPS, "figures", bind="query-params")
 if figures := comparison.metric_table(compared, group, ratios_by_run):
     st.table(figures, border="horizontal", hide_index=True)
     with st.expander("What these figures count"):
-        st.markdown(comparison.meanings(compared, group))
+        st.markdown(comparison.meanings_text(compared, group))
     lists.draw_error_bands(dict(zip(titles, scenarios, strict=True)))
 else:
     st.caption("None of these figures is in the runs.")
@@ -120,4 +120,4 @@ with left:
     plot(charts.stages({titles[i]: ttft_parts(runs[i].summary) for i in done}), "stages")
 with right:
     st.markdown("**One decode iteration, by operator**")
-    plot(charts.operators_of(operators), "operators")
+    plot(charts.operators_by_run(operators), "operators")

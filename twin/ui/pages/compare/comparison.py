@@ -63,19 +63,19 @@ def open_runs() -> tuple[list[RunRow], list[str]]:
     return [row for row in rows if isinstance(row, RunRow)], list(dict.fromkeys(problems))
 
 
-def offer_missing(rows: list[RunRow]) -> None:
-    """Draw a button that runs missing runs here, if the link contains their scenarios."""
+def draw_missing_runs(rows: list[RunRow]) -> None:
+    """Draw a button that runs here what is missing, if the link has the scenarios; rows: found."""
     scenarios = runs.linked_scenarios()
-    ids = [run for run in st.query_params.get(links.RUNS, "").split(",") if run]
-    if len(scenarios) != len(ids):
+    linked_ids = [run for run in st.query_params.get(links.RUNS, "").split(",") if run]
+    if len(scenarios) != len(linked_ids):
         return
     here_ids = {run.id for run in rows}
-    pairs = list(zip(ids, scenarios, strict=True))
+    pairs = list(zip(linked_ids, scenarios, strict=True))
     missing_scenarios = [scenario for run, scenario in pairs if run not in here_ids]
     for scenario in missing_scenarios:
         runs.draw_offer(scenario)
-    what = "it" if len(missing_scenarios) == 1 else f"these {len(missing_scenarios)}"
-    if st.button(f"Run {what} here", type="primary", icon=":material/play_arrow:", key="run-here"):
+    text = "it" if len(missing_scenarios) == 1 else f"these {len(missing_scenarios)}"
+    if st.button(f"Run {text} here", type="primary", icon=":material/play_arrow:", key="run-here"):
         with session.toast_refusals():
             run_ids = dict.fromkeys(run if run in here_ids else session.run(s) for run, s in pairs)
             go_to("compare", {links.RUNS: ",".join(run_ids)})
@@ -83,9 +83,9 @@ def offer_missing(rows: list[RunRow]) -> None:
 
 def baseline(rows: list[RunRow]) -> int:
     """Index of the baseline run: the named one, otherwise the first finished one."""
-    done = [i for i, run in enumerate(rows) if run.state == "done"]
-    linked = [i for i in done if rows[i].id == st.query_params.get(links.BASELINE)]
-    return [*linked, *done, 0][0]
+    finished = [i for i, run in enumerate(rows) if run.state == "done"]
+    named = [i for i in finished if rows[i].id == st.query_params.get(links.BASELINE)]
+    return [*named, *finished, 0][0]
 
 
 def set_compared_runs(ids: list[str], base: str = "") -> None:
@@ -96,8 +96,8 @@ def set_compared_runs(ids: list[str], base: str = "") -> None:
         st.query_params[links.BASELINE] = base
 
 
-def publish(rows: list[RunRow]) -> None:
-    """Protect ended runs from deletion, because their link is shared."""
+def publish_ended(rows: list[RunRow]) -> None:
+    """Protect the ended ones of these runs from deletion, because their link is shared."""
     for run in rows:
         if run.ended and run.published_s is None:
             session.store().runs.publish(run.id)
@@ -138,7 +138,7 @@ def draw_cards(rows: list[RunRow], scenarios: list[Scenario], base: int) -> None
 
 
 def _draw_card(run: RunRow, scenario: Scenario, run_number: int, ids: list[str], base: int) -> None:
-    """Draw figures of a run by its number in the comparison, and its buttons."""
+    """Draw what a run (run_number: in the comparison) served, and its buttons; ids: all runs."""
     st.caption(f"{words.card_line(scenario)} · {words.duration(scenario.horizon_s)} simulated")
     if run.state != "done":
         st.caption(" ".join(runs.list_line(run)))
@@ -169,19 +169,19 @@ def decode_busy_s(run: RunRow, scenario: Scenario) -> dict[str, float]:
 
 def letter_names(names: Sequence[str]) -> list[str]:
     """Name of each run on the page: its letter and its scenario's name, shortened."""
-    return [f"{letter} · {words.cut(name, NAME_CHARS)}"
+    return [f"{letter} · {words.truncated(name, NAME_CHARS)}"
             for letter, name in zip(LETTERS, names, strict=False)]  # fmt: skip
 
 
 def _different_fields(compared: Comparison) -> list[tuple[str, InputRow]]:
-    """Label and row of every field that differs and may change a result."""
+    """(label, row) of every field that differs between the runs and may change a result."""
     return [("Trace" if row.path == "workload.trace.name" else label(row.path), row)
             for row in compared.inputs if row.path not in WORDS]  # fmt: skip
 
 
 def input_table(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Cells]:
-    """A row for each effective field that differs; bold: from the baseline; dash: no effect."""
-    table = []
+    """A row for each field that differs and has an effect; bold: not the baseline's."""
+    table_rows = []
     for name, row in _different_fields(compared):
         idle_flags = [bool(why_idle(row.path, scenario)) for scenario in scenarios]
         if all(idle_flags):
@@ -190,16 +190,16 @@ def input_table(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Cel
         for run, value, is_idle in zip(compared.names, row.values, idle_flags, strict=True):
             cell = NOTHING if is_idle else plain(text_of(value, row.path))
             cells[plain(run)] = cell if value == base_value or is_idle else f"**{cell}**"
-        table.append(cells)
-    return table
+        table_rows.append(cells)
+    return table_rows
 
 
 def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Difference]:
-    """Every effective field that differs from the baseline's, of every other run."""
-    rows = []
+    """Every field with an effect that differs from the baseline's, of every other run."""
+    setting_rows = []
     for name, row in _different_fields(compared):
         base_value = row.values[compared.baseline]
-        for position, i in enumerate(_other_runs(compared)):
+        for bar_run, i in enumerate(_other_runs(compared)):
             value = row.values[i]
             is_idle = all(why_idle(row.path, scenarios[k]) for k in (i, compared.baseline))
             if value == base_value or is_idle:
@@ -207,9 +207,9 @@ def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) ->
             is_ratio = is_number(value) and is_number(base_value) and base_value
             change = value / base_value - 1.0 if is_ratio else 0.0
             full_text = f"{text_of(base_value, row.path)} → {text_of(value, row.path)}"
-            short_text = words.cut(full_text, CHANGE_CHARS)
-            rows.append(Difference(name, position, change, short_text, full_text))
-    return rows
+            short_text = words.truncated(full_text, CHANGE_CHARS)
+            setting_rows.append(Difference(name, bar_run, change, short_text, full_text))
+    return setting_rows
 
 
 def results_that_differ(compared: Comparison) -> list[Difference]:
@@ -232,7 +232,7 @@ def results_that_differ(compared: Comparison) -> list[Difference]:
 
 
 def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
-    """Sentence on what was changed, and which figures are better and worse by it."""
+    """Sentence on what was changed, and what is better and worse; of several runs, the best."""
     results, other_runs = results_that_differ(compared), _other_runs(compared)
     if len(other_runs) > 1:
         return _best_runs_sentence(compared)
@@ -245,11 +245,11 @@ def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
     label_order = [slo_label, *(metric.label for metric in metrics_at("leading"))]
     results.sort(key=lambda row: ((*label_order, row.label).index(row.label), -abs(row.change)))
     for direction in ("worse", "better") if is_slo_worse else ("better", "worse"):
-        rows = [row for row in results if row.standing == direction]
-        rows_text = first_few([f"{row.label} {row.text}" for row in rows], FEW)
+        standing_rows = [row for row in results if row.standing == direction]
+        rows_text = first_few([f"{row.label} {row.text}" for row in standing_rows], FEW)
         clauses.append(f"{direction} in {rows_text or 'nothing'}")
-    run, clauses_text = LETTERS[other_runs[0]], "; ".join(clauses)
-    return f"With {edits_text or 'the same question'}, {run} is {clauses_text}."
+    letter, clauses_text = LETTERS[other_runs[0]], "; ".join(clauses)
+    return f"With {edits_text or 'the same question'}, {letter} is {clauses_text}."
 
 
 def _best_runs_sentence(compared: Comparison) -> str:
@@ -269,7 +269,7 @@ def _best_runs_sentence(compared: Comparison) -> str:
 
 
 def _other_runs(compared: Comparison) -> list[int]:
-    """Positions of all runs but the baseline."""
+    """Indices of all runs but the baseline."""
     return [i for i in range(len(compared.runs)) if i != compared.baseline]
 
 
@@ -285,7 +285,7 @@ def ratio_errors(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: in
 
 
 def equality_sentences(known: Known) -> list[str]:
-    """Sentence for each run, by its letter, with the figures that a measurement may find equal."""
+    """Sentences on runs, by letter, that may equal the baseline in figures when measured."""
     sentences = []
     for i, ratios in known.items():
         figures = [f"{r.figure.name} ({r.band})" for r in ratios.values() if r.equal]
@@ -295,8 +295,8 @@ def equality_sentences(known: Known) -> list[str]:
 
 
 def metric_table(compared: Comparison, group: str, known: Known | None = None) -> list[Cells]:
-    """One row per figure: values, difference from the baseline, known error of the ratio."""
-    table = []
+    """A row per figure of a group: values, change from the baseline, known error of ratios."""
+    table_rows = []
     for row in figures_of(compared.metrics, group):
         base_value, cells = row.values[compared.baseline], {"Figure": metric_of(row.name).label}
         for i, value in enumerate(row.values):
@@ -307,24 +307,24 @@ def metric_table(compared: Comparison, group: str, known: Known | None = None) -
                 if row.name in (ratios := (known or {}).get(i, {})):
                     cell_text += f"  \n:gray[{ratios[row.name].text}]"
             cells[plain(compared.names[i])] = cell_text
-        table.append(cells)
-    return table
+        table_rows.append(cells)
+    return table_rows
 
 
-def meanings(compared: Comparison, group: str) -> str:
+def meanings_text(compared: Comparison, group: str) -> str:
     """What the figures of a group mean, as a list in Markdown; each meaning once."""
-    labels: dict[str, list[str]] = {}  # by their help
+    labels_by_help: dict[str, list[str]] = {}
     for row in figures_of(compared.metrics, group):
         metric = metric_of(row.name)
         if metric.help:
-            labels.setdefault(metric.help, []).append(metric.label)
-    return "\n".join(f"- **{', '.join(names)}**: {help}" for help, names in labels.items())
+            labels_by_help.setdefault(metric.help, []).append(metric.label)
+    return "\n".join(f"- **{', '.join(names)}**: {help}" for help, names in labels_by_help.items())
 
 
 def figures_of(rows: Sequence[MetricRow], group: str) -> list[MetricRow]:
     """Rows of the figures in a group of GROUPS, in the order of their declaration."""
-    order = list(METRICS)
-    sorted_rows = sorted(rows, key=lambda row: (*order, row.name).index(row.name))
+    metric_order = list(METRICS)
+    sorted_rows = sorted(rows, key=lambda row: (*metric_order, row.name).index(row.name))
     if group == "Headlines":
         return [row for row in sorted_rows if "comparison" in metric_of(row.name).places]
     return [row for row in sorted_rows if GROUPS[group] in ("", metric_of(row.name).group)]
@@ -359,8 +359,8 @@ def with_seeds(
     return with_pairs(compared, summaries), missing_scenarios
 
 
-def offer_seeds(compared: Comparison, missing: list[Scenario]) -> None:
-    """Draw what the intervals mean, or a button that starts the runs that they need."""
+def draw_seeds_button(compared: Comparison, missing: list[Scenario]) -> None:
+    """Draw what intervals over seeds mean, or a button that starts the `missing` runs for them."""
     if any(any(row.paired) for row in compared.metrics):
         st.caption(
             f"Over up to {SEEDS} seeds, in pairs with the same requests; ± is the 95 % interval of "
@@ -374,7 +374,7 @@ def offer_seeds(compared: Comparison, missing: list[Scenario]) -> None:
     open_ids = [run.id for run in rows if run is not None and not run.ended]
     if open_ids:
         st.caption(f"{len(ids) - len(open_ids)} of {len(ids)} runs with other seeds are done.")
-        runs.watch(open_ids)
+        runs.watch_runs(open_ids)
     elif missing and st.button(
         f"Is it chance? Run {len(missing)} with other seeds", icon=":material/casino:",
         help="Whether a difference is more than chance is said over pairs of runs with the same "
@@ -387,14 +387,14 @@ def offer_seeds(compared: Comparison, missing: list[Scenario]) -> None:
 
 def as_csv(compared: Comparison) -> str:
     """Inputs that differ and every figure, one row each, a column a run; SI units."""
-    inputs = [("input", row.path, row.unit, *row.values) for row in compared.inputs]
-    figures = []
+    input_rows = [("input", row.path, row.unit, *row.values) for row in compared.inputs]
+    figure_rows = []
     for row in compared.metrics:
         metric = metric_of(row.name)
         unit = "of 1" if metric.kind == "share" else metric.unit
-        figures.append(("figure", row.name, unit, *row.values))
+        figure_rows.append(("figure", row.name, unit, *row.values))
     head_rows = [("kind", "name", "unit", *compared.names), ("run", "id", "", *compared.runs)]
-    return csv_text([*head_rows, *inputs, *figures])
+    return csv_text([*head_rows, *input_rows, *figure_rows])
 
 
 def as_json(compared: Comparison) -> str:

@@ -22,8 +22,8 @@ Tile = dict[str, Any]
 def capacity_tiles(
     s: Scenario, prediction: Prediction, rate: float | None, room: float
 ) -> list[Tile]:
-    """Tiles: sustained rates, their limit, and how they meet load (requests/s) and SLO. room: share
-    of the requests that KV space has room for, which alone the prediction counts."""
+    """Tiles: sustained rates, their limit, and the load. rate: offered requests/s, if known; room:
+    share of the requests that KV space has room for, which alone the prediction counts."""
     req_per_s, costs = prediction.requests_per_s / room, prediction.costs
     refused_text = f" {amount(1.0 - room, 'share')} of them find no KV space and are refused."
     help_text = (
@@ -35,9 +35,9 @@ def capacity_tiles(
              _load_tile(prediction.limit, rate, req_per_s)]  # fmt: skip
     if prediction.decode is not None:
         tiles += _decode_tiles(s, prediction.decode)
-    decoding = costs.decoding_role
-    dies = decoding.pool.rank_dies if decoding else 1
-    role_costs = decoding or costs.prefilling_role
+    decoding_costs = costs.decoding_role
+    dies = decoding_costs.pool.rank_dies if decoding_costs else 1
+    role_costs = decoding_costs or costs.prefilling_role
     kv_tokens = role_costs.kv_tokens_per_rank if role_costs else 0
     owner, owner_text = ("die", "one die") if dies == 1 else ("rank", f"the {dies} dies of a rank")
     help_text = f"Tokens whose KV fits into the HBM of {owner_text} next to weights and buffers."
@@ -54,7 +54,7 @@ def capacity_tiles(
 
 
 def _load_tile(limit: str, rate: float | None, most: float) -> Tile:
-    """Tile of the offered load over the capacity, requests/s; without a load of what limits."""
+    """Tile of the offered `rate` over the capacity `most`, requests/s; None: of what limits."""
     if rate is None:
         return _tile("Limited by", theme.title(limit), "The pool that is full first.")
     load_text = amount(rate / most, "share")
@@ -72,11 +72,11 @@ def _decode_tiles(s: Scenario, decode: DecodePrediction) -> list[Tile]:
         f"request {decode.tokens_per_iteration:.3g} tokens; it waits longest for {decode.resource} "
         f"in {theme.title(decode.longest_operator).lower()}."
     )
-    margin = slo_margin(decode.tpot_s, 1e-3 * s.slo.tpot_ms)
+    tpot_margin = slo_margin(decode.tpot_s, 1e-3 * s.slo.tpot_ms)
     meaning = "Output tokens per second of one NPU (two dies on a 910C) of the decode pool."
     batch_help = f"Requests one NPU decodes at once; limited by {decode.limited_by}."
     return [
-        _tile("TPOT, slots full", seconds(decode.tpot_s), tpot_help, **margin),
+        _tile("TPOT, slots full", seconds(decode.tpot_s), tpot_help, **tpot_margin),
         _tile("Decode, per NPU", amount(decode.tokens_per_s_per_npu, "rate", "tokens/s"), meaning),
         _tile("Batch, per NPU", f"{decode.batch_per_npu:,.0f} requests", batch_help),
     ]

@@ -50,37 +50,37 @@ class Snapshot:
 
 
 def instances_of(die_load: pl.DataFrame) -> list[tuple[str, int]]:
-    """Role and number of every instance whose load is known, decode first."""
+    """(role, number) of every instance with recorded load, decode first."""
     keys = die_load.select("role", "instance").unique().rows()
     return sorted(((str(role), int(i)) for role, i in keys), key=lambda x: (x[0] == "prefill", *x))
 
 
 def moments_of(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
-    """Moments of an instance in order; both sides of a rebalance share a number, and of pools that
-    rebalance together the last counts."""
+    """Moments of an instance's recorded load in order; both sides of a rebalance share a number. Of
+    several `after` in a row the last counts."""
     instance_load = die_load.filter(instance_filter(role, instance))
     stamps = [(float(t), str(m)) for t, m in instance_load.select("t_s", "moment").unique().rows()]
     stamps.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
     moment_list: list[Moment] = []
-    number = 0
+    rebalance_count = 0
     for t_s, name in stamps:
         if name == "after" and moment_list and moment_list[-1].name == "after":
             moment_list.pop()
-        number += name == "before"
-        moment_list.append(Moment(t_s, name, number if name in ("before", "after") else 0))
+        rebalance_count += name == "before"
+        moment_list.append(Moment(t_s, name, rebalance_count if name in ("before", "after") else 0))
     return moment_list
 
 
 def snapshot_at(die_load: pl.DataFrame, role: str, instance: int, moment: Moment) -> Snapshot:
     """Load of an instance at one of its moments; dies without experts have load 0."""
     is_moment = (pl.col("t_s") == moment.t_s) & (pl.col("moment") == moment.name)
-    rows = die_load.filter(instance_filter(role, instance) & is_moment)
-    layers, layer_index = np.unique(rows["layer"].to_numpy(), return_inverse=True)
-    dies = rows["die"].to_numpy()
+    load_rows = die_load.filter(instance_filter(role, instance) & is_moment)
+    layers, layer_index = np.unique(load_rows["layer"].to_numpy(), return_inverse=True)
+    dies = load_rows["die"].to_numpy()
     load = np.zeros((layers.size, int(dies.max()) + 1 if dies.size else 0))
     replicas = np.zeros(load.shape, np.int64)
-    load[layer_index, dies] = rows["load"].to_numpy()
-    replicas[layer_index, dies] = rows["replicas"].to_numpy()
+    load[layer_index, dies] = load_rows["load"].to_numpy()
+    replicas[layer_index, dies] = load_rows["replicas"].to_numpy()
     return Snapshot(layers, load, replicas)
 
 
@@ -116,10 +116,10 @@ def rebalance_rows(events: pl.DataFrame, role: str, instance: int) -> list[dict[
     return rebalances.sort("t_s").to_dicts()
 
 
-def iteration_around(
+def iteration_s_around(
     windows: pl.DataFrame, t_s: float, end_s: float
 ) -> tuple[float | None, float | None, float | None]:
-    """Mean iteration in s before, during and after t_s to end_s, over as many windows; or None."""
+    """Mean iteration (s) before, during and after t_s to end_s, over as many windows; or None."""
     if "iteration_s" not in windows.columns:
         return None, None, None
     begins_s, widths_s = windows["t_s"].to_numpy(), windows["window_s"].to_numpy()
@@ -131,26 +131,26 @@ def iteration_around(
     first_window, last_window = np.flatnonzero(is_during)[[0, -1]]
     windows_before = slice(max(0, first_window - window_count), first_window)
     windows_after = slice(last_window + 1, last_window + 1 + window_count)
-    spans_s = (iteration_s[rows] for rows in (windows_before, is_during, windows_after))
+    spans_s = (iteration_s[part] for part in (windows_before, is_during, windows_after))
     finite_s = (span_s[np.isfinite(span_s)] for span_s in spans_s)
     return tuple(float(span_s.mean()) if span_s.size else None for span_s in finite_s)  # type: ignore[return-value]
 
 
-def messages_of(s: Scenario, facts: Facts) -> tuple[int, float, float]:
+def message_sizes(s: Scenario, facts: Facts) -> tuple[int, float, float]:
     """(experts per token, bytes that a token sends to each, bytes that come back from each)."""
     shape = load_shape(facts, s.deployment.model)
-    machine = load_machine(facts, load_chip(facts, chip_of(s, "decode")))
+    die_speeds = load_machine(facts, load_chip(facts, chip_of(s, "decode")))
     is_quantised = s.deployment.communication.early_quantisation
-    sent_bytes = dispatch_bytes(shape, is_quantised, machine.message_scale_bytes)
+    sent_bytes = dispatch_bytes(shape, is_quantised, die_speeds.message_scale_bytes)
     return shape.top_k, sent_bytes, combine_bytes(shape)
 
 
-def between_nodes(
+def bytes_between_nodes(
     snapshot: Snapshot, nodes_of_rank: np.ndarray, total_bytes: float,
     messages: tuple[int, float, float],
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """(nodes i8[n], bytes f8[n, n] from row to column) of an instance's expert exchange: dies send
-    `messages` to experts by the dies' load, and to the shared one, `total_bytes` in all."""
+    """(nodes i8[n], bytes f8[n, n] from row to column) of an instance's expert exchange, all dies
+    sending alike, to a die by its load, `total_bytes` in all. messages: see `message_sizes`."""
     top_k, sent_bytes, back_bytes = messages
     nodes, node_of = np.unique(nodes_of_rank, return_inverse=True)
     sender_shares = np.bincount(node_of, minlength=nodes.size) / max(1, node_of.size)
@@ -177,7 +177,7 @@ def choose_instance(row: RunRow) -> tuple[str, int]:
 
 
 def choose_moment(row: RunRow, role: str, instance: int) -> Moment:
-    """Draw the slider of moments of recorded load; returns the chosen one."""
+    """Draw a slider over the moments of an instance's recorded load; returns the chosen one."""
     moments = moments_of(record.table(row.id, "die_load"), role, instance)
     if len(moments) == 1:
         st.caption(_moment_text(moments[0]))
@@ -190,13 +190,13 @@ def choose_moment(row: RunRow, role: str, instance: int) -> Moment:
 
 def _moment_text(moment: Moment) -> str:
     """A moment as text: its name, the rebalance's number, and the time."""
-    number = f" {moment.number}" if moment.number else ""
-    name = MOMENTS.get(moment.name, moment.name)
-    return f"{name}{number} · {words.duration(round(moment.t_s, 1))}"
+    number_text = f" {moment.number}" if moment.number else ""
+    moment_title = MOMENTS.get(moment.name, moment.name)
+    return f"{moment_title}{number_text} · {words.duration(round(moment.t_s, 1))}"
 
 
 def draw_tiles(row: RunRow, role: str, instance: int) -> None:
-    """Draw tiles: imbalance at the start and at the end, and moved weights."""
+    """Draw tiles of an instance: imbalance at the start and at the end, and moved weights."""
     die_load = record.table(row.id, "die_load")
     moments = moments_of(die_load, role, instance)
     start, end = (snapshot_at(die_load, role, instance, m) for m in (moments[0], moments[-1]))
@@ -238,22 +238,22 @@ def draw_layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> No
     """Draw the hottest die of each layer, before and after a rebalance if there was one."""
     die_load = record.table(row.id, "die_load")
     moments = moments_of(die_load, role, instance)
-    pairs = rebalance_sides(moments)
-    number = next(iter(pairs), 0)
-    if len(pairs) > 1:
+    sides = rebalance_sides(moments)
+    number = next(iter(sides), 0)
+    if len(sides) > 1:
         number = st.select_slider(
-            "Rebalance", list(pairs), value=number, key=f"rebalance:{row.id}:{role}:{instance}",
-            format_func=lambda n: f"{n} · {words.duration(round(pairs[n][0].t_s, 1))}",
+            "Rebalance", list(sides), value=number, key=f"rebalance:{row.id}:{role}:{instance}",
+            format_func=lambda n: f"{n} · {words.duration(round(sides[n][0].t_s, 1))}",
         )  # fmt: skip
-    shown_moments = pairs.get(number, moments[:1])
+    shown_moments = sides.get(number, moments[:1])
     snapshots = [snapshot_at(die_load, role, instance, moment) for moment in shown_moments]
     hottest_before, *hottest_after = (snapshot.imbalance for snapshot in snapshots)
-    plot(charts_experts.by_layer(snapshots[0].layers, hottest_before, *hottest_after), "by-layer")
+    plot(charts_experts.hot_dies(snapshots[0].layers, hottest_before, *hottest_after), "by-layer")
     if not hottest_after:
         st.caption("Nothing was rebalanced in this run, so there is one line: the start.")
         return
     st.caption(
-        f"Rebalance {number} at {words.duration(round(pairs[number][0].t_s, 1))}: from "
+        f"Rebalance {number} at {words.duration(round(sides[number][0].t_s, 1))}: from "
         f"{hottest_before.mean():.2f} to {hottest_after[0].mean():.2f} × mean on average over "
         f"layers, from {hottest_before.max():.2f} to {hottest_after[0].max():.2f} in the worst "
         "layer."
@@ -263,15 +263,16 @@ def draw_layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> No
 def draw_over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Draw TPOT and the hottest die over time, with rebalances and shifts, and costs of moves."""
     events = record.table(row.id, "events")
-    marks = events.filter((pl.col("kind") == Kind.SHIFT) | event_filter(role, instance))
+    marked_events = events.filter((pl.col("kind") == Kind.SHIFT) | event_filter(role, instance))
     windows = record.table(row.id, "windows")
     if scenario.deployment.mode != "prefill_only":
         st.subheader("Time per output token", anchor=False)
-        chart = charts_experts.tpot(windows, marks, 1e-3 * scenario.slo.tpot_ms, scenario.warmup_s)
+        slo_s = 1e-3 * scenario.slo.tpot_ms
+        chart = charts_experts.tpot(windows, marked_events, slo_s, scenario.warmup_s)
         plot(chart, "tpot")
     st.subheader("Hottest die", anchor=False)
     hottest = record.table(row.id, "hottest").filter(instance_filter(role, instance))
-    plot(charts_experts.hottest_over_time(hottest, marks, scenario.horizon_s), "hottest")
+    plot(charts_experts.hottest_over_time(hottest, marked_events, scenario.horizon_s), "hottest")
     st.subheader("What each move cost", anchor=False)
     rebalances = rebalance_rows(events, role, instance)
     if not rebalances:
@@ -281,7 +282,7 @@ def draw_over_time(row: RunRow, scenario: Scenario, role: str, instance: int) ->
     rows = []
     for rebalance in rebalances:
         begin_s, end_s = rebalance["t_s"], rebalance["end_s"]
-        before_s, during_s, after_s = iteration_around(windows, begin_s, end_s or begin_s)
+        before_s, during_s, after_s = iteration_s_around(windows, begin_s, end_s or begin_s)
         slow_down = during_s / before_s if before_s and during_s is not None else None
         rows.append({
             "Begins, s": begin_s,
@@ -317,8 +318,8 @@ def draw_nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> Non
     if not total_bytes or not node_of_rank.size:
         st.caption("This run recorded no expert exchange of this instance.")
         return
-    messages = messages_of(scenario, session.facts())
-    nodes, bytes_between = between_nodes(snapshot, node_of_rank, total_bytes, messages)
+    message_bytes = message_sizes(scenario, session.facts())
+    nodes, bytes_between = bytes_between_nodes(snapshot, node_of_rank, total_bytes, message_bytes)
     span_text = f"in {words.duration(scenario.horizon_s)}"
     chart = charts_experts.node_matrix(nodes, bytes_between, span_text, dark=is_dark())
     plot(chart, "nodes")

@@ -38,7 +38,7 @@ Row = RunRow | ScenarioRow
 
 
 def figure_columns() -> list[tuple[str, str, float, str]]:
-    """(header with its unit, key of the summary, factor from SI, format) of figures' columns."""
+    """(header with unit, key in summaries, factor from SI, format) of each figure's column."""
     unit_by_kind = {"time": (" (ms)", 1e3, "%,.1f"), "share": (" (%)", 1e2, "%,.1f")}
     columns = []
     for metric in metrics_at("library"):
@@ -50,34 +50,34 @@ def figure_columns() -> list[tuple[str, str, float, str]]:
 
 
 def draw_table(rows: Sequence[Row], key: str) -> list[Any]:
-    """Draw runs with figures, or scenarios with questions; returns the selected ones."""
+    """Draw the table of runs with figures, or of scenarios; returns the selected rows."""
     notes = session.store().notes.notes_on([_row_id(row) for row in rows])
     has_tags = any(note.tags for note in notes.values())
-    cells = []
+    table = []
     for row in rows:
         note = notes.get(_row_id(row))
         tags = {"Tags": split_tags(note.tags) if note else []} if has_tags else {}
         title = note.title if note and note.title else row.name
-        cells.append(_run_cells(row, title, tags) if isinstance(row, RunRow)
+        table.append(_run_cells(row, title, tags) if isinstance(row, RunRow)
                      else _scenario_cells(row, title, tags))  # fmt: skip
-    config = st.column_config
-    name_column: Any = config.TextColumn(pinned=True, width=NAME_PX)
+    column_types = st.column_config
+    name_column: Any = column_types.TextColumn(pinned=True, width=NAME_PX)
     columns = dict.fromkeys(("Run", "Scenario"), name_column)
-    columns |= dict.fromkeys(("Queued", "Stored"), config.DatetimeColumn(format="distance"))
-    columns |= {"Question": config.TextColumn(width="large"),
-                "Runs": config.NumberColumn(format="%,d")}  # fmt: skip
+    columns |= dict.fromkeys(("Queued", "Stored"), column_types.DatetimeColumn(format="distance"))
+    columns |= {"Question": column_types.TextColumn(width="large"),
+                "Runs": column_types.NumberColumn(format="%,d")}  # fmt: skip
     for name, figure, _, number_format in figure_columns():
         help_text = with_glossary(name, metric_of(figure).help)
-        columns[name] = config.NumberColumn(format=number_format, help=help_text)
+        columns[name] = column_types.NumberColumn(format=number_format, help=help_text)
     event = st.dataframe(
-        cells, hide_index=True, column_config=columns, key=key_after_acts(key), on_select="rerun",
+        table, hide_index=True, column_config=columns, key=key_after_acts(key), on_select="rerun",
         selection_mode="multi-row", height="content", placeholder="–",
     )  # fmt: skip
     return [rows[i] for i in event.selection.rows if i < len(rows)]
 
 
 def _run_cells(run: RunRow, title: str, tags: dict[str, Any]) -> dict[str, Any]:
-    """Cells of a run in the table by column."""
+    """Cells of a run in the table, by column; tags: that of tags, if the table has one."""
     state = f"{run.state} {100 * run.progress:.0f} %" if run.state == "running" else run.state
     figures = ((name, run.summary.get(key), factor) for name, key, factor, _ in figure_columns())
     return {
@@ -89,7 +89,7 @@ def _run_cells(run: RunRow, title: str, tags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scenario_cells(row: ScenarioRow, title: str, tags: dict[str, Any]) -> dict[str, Any]:
-    """Cells of a scenario in the table by column."""
+    """Cells of a scenario in the table, by column; tags: that of tags, if the table has one."""
     return {
         "Scenario": title, "Question": row.question, **tags, "Runs": row.runs,
         "Stays": "preset" if row.preset else "shared" if row.published else "",
@@ -103,12 +103,12 @@ def key_after_acts(key: str) -> str:
 
 
 def _count_act() -> None:
-    """Count an action, so that keys by `key_after_acts` change."""
+    """Count an action, so that the keys of `key_after_acts` change."""
     st.session_state[ACTS] = st.session_state.get(ACTS, 0) + 1
 
 
 def draw_details(rows: Sequence[Row]) -> None:
-    """Draw details of the selected row: its note, its question, and why it ended."""
+    """Draw details of the row if it is the only one: note, question, and why its run ended."""
     if len(rows) != 1:
         return
     row = rows[0]
@@ -130,17 +130,17 @@ def draw_details(rows: Sequence[Row]) -> None:
 
 
 def _row_id(row: Row) -> str:
-    """Id of a run, digest of a scenario."""
+    """Id of a row's run, or digest of its scenario, under which notes are stored."""
     return row.id if isinstance(row, RunRow) else row.digest
 
 
 def _scenario_digest(row: Row) -> str:
-    """Digest of a row's scenario."""
+    """Digest of the scenario of a row, which is a run or a scenario."""
     return row.scenario if isinstance(row, RunRow) else row.digest
 
 
 def draw_note_form(rows: Sequence[Row]) -> None:
-    """Draw the form of a row's name, tags and note; for several rows of their tags alone."""
+    """Draw the form of a row's name, tags and note; for several rows, of tags to add."""
     row_ids, store = [_row_id(row) for row in rows], session.store()
     with st.popover(
         "Name and tags" if len(row_ids) < 2 else "Add tags", icon=":material/edit_note:",
@@ -160,9 +160,9 @@ def draw_note_form(rows: Sequence[Row]) -> None:
 
 
 def _save_note(row_ids: list[str], key: str) -> None:
-    """Store the form of a note: all fields for one row, for several rows the added tags."""
-    notes, form = session.store().notes, st.session_state
-    old_notes = notes.notes_on(row_ids)
+    """Callback: store the form with this key: of one row all fields, of several the added tags."""
+    note_store, form = session.store().notes, st.session_state
+    old_notes = note_store.notes_on(row_ids)
     with session.toast_refusals("lock"):
         for row_id in row_ids:
             title, note_text = form.get(f"{key}:title", ""), form.get(f"{key}:text", "")
@@ -170,12 +170,12 @@ def _save_note(row_ids: list[str], key: str) -> None:
             if len(row_ids) > 1 and (old_note := old_notes.get(row_id)):
                 title, note_text = old_note.title, old_note.text
                 tags = [*split_tags(old_note.tags), *tags]
-            notes.write(row_id, title, tags, note_text)
+            note_store.write(row_id, title, tags, note_text)
         _count_act()
 
 
 def draw_actions(rows: Sequence[Row], *, runs: bool) -> None:
-    """Draw the buttons over the table of runs, or of scenarios."""
+    """Draw the buttons for the selected rows, which are runs, or else scenarios."""
     row, store = rows[0] if len(rows) == 1 else None, session.store()
     if runs:
         if st.button("Open", icon=":material/open_in_new:", disabled=not row, key="open") and row:
@@ -198,15 +198,15 @@ def draw_actions(rows: Sequence[Row], *, runs: bool) -> None:
         session.start_from(scenario)
         go_to("workload")
     scenario_row = store.scenarios.get(digest) if digest else None
-    file = file_name(scenario_row.name if scenario_row else "scenario", ".toml")
-    download("TOML", lambda: scenario_to_toml(store.scenarios.load(digest)), file, "toml",
+    file_of = file_name(scenario_row.name if scenario_row else "scenario", ".toml")
+    download("TOML", lambda: scenario_to_toml(store.scenarios.load(digest)), file_of, "toml",
              disabled=not digest, help="The scenario as a file.")  # fmt: skip
     draw_note_form(rows)
     if runs:
         ended_ids = [run.id for run in rows if isinstance(run, RunRow) and run.ended]
-        file = file_name(rows[0].name if len(rows) == 1 else "runs", ".twin.tar")
+        file_of = file_name(rows[0].name if len(rows) == 1 else "runs", ".twin.tar")
         download(
-            "Archive", lambda: export_runs(store, *ended_ids), file, "archive",
+            "Archive", lambda: export_runs(store, *ended_ids), file_of, "archive",
             icon=":material/archive:", disabled=not ended_ids or len(ended_ids) < len(rows),
             help="Scenario, facts, engine version, tables, and your name, tags and notes: another "
             "twin takes the file in with `twin library import`.",
@@ -237,7 +237,7 @@ def _load_scenario(digest: str) -> Scenario | None:
 
 
 def _draw_deletion(row_ids: list[str], delete: Callable[[str], Undo], kind: str) -> None:
-    """Draw the button that deletes chosen rows, with a question first."""
+    """Draw the button that deletes rows, after a question; delete: of one id; kind: their noun."""
     with st.popover(
         "Delete", icon=":material/delete:", disabled=not row_ids, width="content",
         key=key_after_acts("delete"), on_change="rerun",
@@ -249,7 +249,7 @@ def _draw_deletion(row_ids: list[str], delete: Callable[[str], Undo], kind: str)
 
 
 def delete_all(row_ids: list[str], delete: Callable[[str], Undo], kind: str) -> None:
-    """Delete rows; refused ones are reported, the others can be restored."""
+    """Callback: delete rows; refused ones are reported in toasts, the others can be restored."""
     _count_act()
     refusals, undo_acts = [], []
     for row_id in row_ids:

@@ -29,8 +29,8 @@ def draw_progress(status: Mapping[str, Any]) -> None:
         st.markdown("**Best so far**, with one seed")
         st.dataframe([_row_cells(k + 1, row, ()) for k, row in enumerate(rows)], hide_index=True)
     _draw_relaxations(status.get("relaxations", ()))
-    if front := status.get("front"):  # without: nothing is simulated yet
-        plot(charts.plan_front(front, {}, published_points()), "plan-front")
+    if front_points := status.get("front"):  # without: nothing is simulated yet
+        plot(charts.plan_front(front_points, {}, published_points()), "plan-front")
 
 
 def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
@@ -75,18 +75,18 @@ def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
 
 
 def _draw_relaxations(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Draw the smallest relaxation of each limit; nothing if there is none."""
+    """Draw the smallest relaxation of each limit that makes a deployment fit; nothing if none."""
     if rows:
-        longest = words.duration(max(row.get("run_s", 0.0) for row in rows))
+        run_time = words.duration(max(row.get("run_s", 0.0) for row in rows))
         st.markdown(
-            f"Each of these changes alone makes a deployment fit, in runs of {longest} at most. "
+            f"Each of these changes alone makes a deployment fit, in runs of {run_time} at most. "
             "Near a limit a longer run may still miss it."
         )
         st.dataframe(relax_rows(rows), hide_index=True)
 
 
 def _draw_ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Draw the ranked deployments and what can be done with chosen ones."""
+    """Draw the table of ranked deployments, and buttons that run, compare or take marked ones."""
     ranks = [f"{row['rank']}{' =' if row['equal_to_first'] else ''}" for row in rows]
     cells = [_row_cells(rank, row, plan.survives) for rank, row in zip(ranks, rows, strict=True)]
     event = st.dataframe(cells, hide_index=True, placeholder="–", on_select="rerun",
@@ -118,11 +118,11 @@ def _draw_ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def scenario_of(plan: Plan, row: Mapping[str, Any]) -> Scenario:
-    """The scenario of a ranked deployment, whose name and question say which one it is."""
+    """The scenario of a ranked deployment; its name and question say which one it is."""
     base, settings = plan.scenario, dict(row["settings"])
-    name = words.cut(f"{base.name} · plan {row['rank']}", words.NAME_MOST)
+    name = words.truncated(f"{base.name} · plan {row['rank']}", words.NAME_MOST)
     question = f"Deployment {row['rank']} of a plan for {base.name}: {brief_text(settings)}."
-    question = words.cut(question, words.QUESTION_MOST)
+    question = words.truncated(question, words.QUESTION_MOST)
     try:
         return with_overrides(base, {**settings, "name": name, "question": question})
     except SpecError:
@@ -130,29 +130,29 @@ def scenario_of(plan: Plan, row: Mapping[str, Any]) -> Scenario:
 
 
 def _row_cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]) -> dict[str, Any]:
-    """Cells of a deployment in the table by column; survives: losses with a column each."""
-    figures = row["summary"]
+    """Cells of a deployment in the table, by column; survives: losses that have a column each."""
+    summary = row["summary"]
     margins = row.get("margins", {})
     cells = {
         "": str(rank), "NPUs": row["npus"], "Deployment": brief_text(dict(row["settings"])),
-        "Tokens/s per NPU": _in_unit(figures["tokens_per_s_per_npu"], 1),
-        "TPOT (ms)": _in_unit(figures["tpot_s_mean"], 1e3),
-        "TTFT p99 (s)": _in_unit(figures["ttft_s_p99"], 1.0),
+        "Tokens/s per NPU": _rounded(summary["tokens_per_s_per_npu"], 1),
+        "TPOT (ms)": _rounded(summary["tpot_s_mean"], 1e3),
+        "TTFT p99 (s)": _rounded(summary["ttft_s_p99"], 1.0),
     }  # fmt: skip
     if margins:
         cells |= {
-            "Headroom (%)": _in_unit(margins.get("headroom"), 100, 2),
+            "Headroom (%)": _rounded(margins.get("headroom"), 100, 2),
             "Then misses": margins.get("breaks_first") or None,
-            "Power (kW)": _in_unit(figures["power_kw"], 1.0),
+            "Power (kW)": _rounded(summary["power_kw"], 1.0),
             "Held back by": LIMITED.get(row["held_back_by"], row["held_back_by"]),
         }
-        if figures["cost_per_million_tokens"] is not None:
-            cells["Cost (/ M tokens)"] = _in_unit(figures["cost_per_million_tokens"], 1.0)
+        if summary["cost_per_million_tokens"] is not None:
+            cells["Cost (/ M tokens)"] = _rounded(summary["cost_per_million_tokens"], 1.0)
     for loss in survives:
         cells[f"After: {LOSSES[loss].lower()}"] = loss_text(row["losses"].get(loss, {}))
     return cells
 
 
-def _in_unit(value: float | None, factor: float, figures: int = 4) -> float | None:
-    """A value times `factor`, rounded to significant figures; None stays None."""
+def _rounded(value: float | None, factor: float, figures: int = 4) -> float | None:
+    """A value times `factor`, rounded to some significant figures; None stays None."""
     return None if value is None else float(f"{factor * value:.{figures}g}")

@@ -69,7 +69,7 @@ STALE = shown_plan is not None and plans.key(shown_plan) != key  # of another en
 
 
 def draw_results() -> None:
-    """Draw the plan's progress, or its answer."""
+    """Draw the progress of the plan in the address, or its answer."""
     assert shown_plan is not None
     status = plans.state_of(key)
     if status.working != LOOKING:  # begun, taken up again or ended: the page, not this part of it
@@ -84,13 +84,13 @@ def draw_results() -> None:
         return
     if status.working:
         with st.container(horizontal=True, vertical_alignment="center"):
-            label = "Pricing deployments by formula"
+            progress_text = "Pricing deployments by formula"
             simulation_count = status.so_far.get("simulations", 0)
             if priced_count := status.so_far.get("deployments", 0):
                 stage = status.so_far.get("stage")
                 counts_text = f"{simulation_count:,} simulated, {priced_count:,} priced by formula"
-                label = f"{stage}: {counts_text}"
-            st.progress(status.progress, label)
+                progress_text = f"{stage}: {counts_text}"
+            st.progress(status.progress, progress_text)
             st.button("Stopping" if status.stopping else "Stop", icon=":material/stop_circle:",
                       key="stop-plan", disabled=READS or status.stopping, on_click=plans.stop,
                       args=(key,))  # fmt: skip

@@ -22,12 +22,12 @@ from twin.metrics.events import Kind
 from twin.scenario import Scenario
 from twin.ui import record, session, theme
 from twin.ui.fabric_message import (
-    columns,
     component,
     deflate,
     edits_message,
     pack,
     plane_colours,
+    plane_columns,
     send_geometry,
 )
 from twin.ui.formulas import place_instances
@@ -79,11 +79,11 @@ KINDS = {
 }
 
 
-def message(
+def player_message(
     scenario: Scenario, tables: Mapping[str, pl.DataFrame], instances: Sequence[Instance],
     net: Network,
 ) -> dict[str, Any]:  # fmt: skip
-    """The player's message of a run: `tables` has TABLES, maybe "seats"; `instances`: placed."""
+    """What the browser's player gets of a run; tables: TABLES, and "seats" if there is one."""
     windows = tables["windows"]
     window_count = windows.height
     has_pool = scenario.memory_pool.enabled and POOL in windows.columns
@@ -97,7 +97,7 @@ def message(
         "horizon_s": scenario.horizon_s,
         "warmup_s": scenario.warmup_s,
         "instances": [[i.role, i.name] for i in instances],
-        "seats": _seats(tables.get("seats"), instances, windows, instance_number),
+        "seats": _seat_rows(tables.get("seats"), instances, windows, instance_number),
         "measured": _figures_by_window(tables["instances"], windows, instance_number),
         "series": series_keys,
         "bytes": pack(moved_bytes),
@@ -126,12 +126,12 @@ def _instance_numbers(frame: pl.DataFrame, instance_number: Mapping[tuple[str, i
     return np.fromiter((instance_number.get(key, -1) for key in keys), np.int64, frame.height)
 
 
-def _seats(
+def _seat_rows(
     seats: pl.DataFrame | None, instances: Sequence[Instance], windows: pl.DataFrame,
     instance_number: Mapping[tuple[str, int], int],
 ) -> list[list[int]]:  # fmt: skip
-    """Rows [instance, first die, end die, first window, end window] of where instances are. Without
-    the table `seats`, and for dies of an instance that never moves, over all windows."""
+    """Rows [instance, first die, end die, first window, end window] of where instances are; without
+    the table `seats` over all windows."""
     if seats is None:
         return [[k, first_die, last_die + 1, 0, windows.height]
                 for k, i in enumerate(instances) for first_die, last_die in i.spans()]  # fmt: skip
@@ -145,7 +145,7 @@ def _seats(
     for instance, by_time in seats_of.items():
         begins = [int(np.searchsorted(starts_s, t_s - 1e-9)) for t_s in by_time] + [windows.height]
         for (begin, end), ranges in zip(pairwise(begins), by_time.values(), strict=True):
-            rows += [[instance, low, end_die, begin, end] for low, end_die in ranges if begin < end]
+            rows += [[instance, die, end_die, begin, end] for die, end_die in ranges if begin < end]
     return rows
 
 
@@ -154,12 +154,12 @@ def _figures_by_window(
 ) -> dict[str, str]:
     """Each figure of the instances as base64 of f4[windows, instances]."""
     window_of, instance_of = _window_of(frame, windows), _instance_numbers(frame, instance_number)
-    is_known, figures = instance_of >= 0, {}
+    is_placed, packed_figures = instance_of >= 0, {}
     for name in [name for name in MEASURED if name in frame.columns]:
         values = np.full((windows.height, len(instance_number)), np.nan)
-        values[window_of[is_known], instance_of[is_known]] = _floats(frame[name])[is_known]
-        figures[name] = pack(values)
-    return figures
+        values[window_of[is_placed], instance_of[is_placed]] = _floats(frame[name])[is_placed]
+        packed_figures[name] = pack(values)
+    return packed_figures
 
 
 def _floats(column: pl.Series) -> Array:
@@ -174,10 +174,10 @@ def _bytes_by_series(
     window_of = _window_of(traffic, windows)
     instance_of = _instance_numbers(traffic, instance_number)
     planes, classes = traffic["plane"].cast(pl.String), traffic["traffic"].cast(pl.String)
-    keys = list(zip(planes, classes, instance_of.tolist(), strict=True))
-    series_index = {key: k for k, key in enumerate(dict.fromkeys(keys))}
+    series_of_rows = list(zip(planes, classes, instance_of.tolist(), strict=True))
+    series_index = {key: k for k, key in enumerate(dict.fromkeys(series_of_rows))}
     moved_bytes = np.zeros((len(series_index), windows.height))
-    series_of_row = np.array([series_index[key] for key in keys], np.int64)
+    series_of_row = np.array([series_index[key] for key in series_of_rows], np.int64)
     np.add.at(moved_bytes, (series_of_row, window_of), traffic["bytes"].to_numpy())
     return [list(key) for key in series_index], moved_bytes
 
@@ -186,8 +186,8 @@ def _shares(
     shares: pl.DataFrame, windows: pl.DataFrame, series: Sequence[Sequence[Any]], planes: int,
     instance_number: Mapping[tuple[str, int], int],
 ) -> dict[str, str]:  # fmt: skip
-    """Shares of each series' bytes, f4: series, node, column (UB sub-planes, RDMA, VPC), direction
-    (0 out, 1 in), share, first and end window (`t_s` to `end_s`, null: to the end)."""
+    """Shares of each series' bytes as packed columns: series, node, column (UB sub-planes, RDMA,
+    VPC), direction (0 out, 1 in), share, and the windows from which and until which they hold."""
     starts_s = windows["t_s"].to_numpy()
     series_index = {tuple(key): k for k, key in enumerate(series)}
     rows: list[tuple[float, ...]] = []
@@ -196,32 +196,32 @@ def _shares(
         key_index = series_index.get((row["plane"], row["traffic"], int(instance)))
         if key_index is None or row["node"] is None:
             continue
-        is_inward = float(row["direction"] == "in")
-        column_numbers = columns(row["plane"], row["sub_plane"], planes)
+        direction = float(row["direction"] == "in")
+        column_numbers = plane_columns(row["plane"], row["sub_plane"], planes)
         first, end = int(np.searchsorted(starts_s, row["t_s"] - 1e-9)), len(starts_s)
         if row["end_s"] is not None:
             end = int(np.searchsorted(starts_s, row["end_s"] - 1e-9))
         share = row["share"] / len(column_numbers)
-        rows += [(key_index, row["node"], c, is_inward, share, first, end) for c in column_numbers]
+        rows += [(key_index, row["node"], c, direction, share, first, end) for c in column_numbers]
     column_names = ("series", "node", "column", "direction", "share", "from", "until")
-    table = np.array(rows, float).reshape(-1, len(column_names))
-    return {name: pack(table[:, k]) for k, name in enumerate(column_names)}
+    share_table = np.array(rows, float).reshape(-1, len(column_names))
+    return {name: pack(share_table[:, k]) for k, name in enumerate(column_names)}
 
 
 def _capacities(links: pl.DataFrame, nodes: int, planes: int) -> Array:
-    """Bytes/s of one direction by node and column, f8[nodes, planes + 2]; NaN without a link."""
+    """Bytes/s of one direction by node and plane, f8[nodes, planes + 2]; NaN without a link."""
     capacities = np.full((nodes, planes + 2), np.nan)
     for row in links.iter_rows(named=True):
         if row["node"] is not None and row["capacity_bytes_per_s"]:
-            cell_of = columns(row["plane"], row["sub_plane"], planes)
-            capacities[row["node"], cell_of] = row["capacity_bytes_per_s"] / len(cell_of)
+            columns = plane_columns(row["plane"], row["sub_plane"], planes)
+            capacities[row["node"], columns] = row["capacity_bytes_per_s"] / len(columns)
     return capacities
 
 
 def _curves(
     windows: pl.DataFrame, curves: Sequence[tuple[str, str, str, float, str]]
 ) -> list[dict[str, Any]]:
-    """Messages of the curves whose column is in `windows`: title, unit, colour, packed values."""
+    """Messages of the curves whose column `windows` has: title, unit, colour, packed values."""
     queues = [name for name in WAITING if name in windows.columns]
     frame = windows.with_columns(waiting=pl.sum_horizontal(*queues) if queues else pl.lit(None))
     return [
@@ -264,7 +264,7 @@ def film_of_run(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
     table_names = [*TABLES, *({"seats"} & session.store().runs.tables(run).keys())]
     tables = {name: record.table(run, name) for name in table_names}
     instances, _ = place_instances(_scenario, fabric)
-    return message(_scenario, tables, instances.instances, fabric)
+    return player_message(_scenario, tables, instances.instances, fabric)
 
 
 @st.fragment
@@ -275,8 +275,8 @@ def draw_player(row: RunRow, scenario: Scenario) -> None:
     if view not in st.session_state.get(key, {}).values():
         st.session_state[key] = {"start": view}
     start_view = st.session_state[key]["start"]
-    content = {"run": row.id, "film": film_of_run(row.id, row, scenario), "start": start_view}
-    if view := _draw_film(content, record.fabric(row, scenario), "playback"):
+    player_data = {"run": row.id, "film": film_of_run(row.id, row, scenario), "start": start_view}
+    if view := _draw_film(player_data, record.fabric(row, scenario), "playback"):
         st.query_params[AT] = f"{float(view.get('at', 0.0)):.6g}"
         if view.get("see"):
             st.query_params[SEE] = str(view["see"])
@@ -294,19 +294,19 @@ def _draw_film(data: dict[str, Any], fabric: Network, key: str) -> dict[str, Any
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def shipped_film(_scenario: Scenario, _run: Shipped, digest: str) -> dict[str, Any]:
-    """A result that came with the project as the player's message; shared, so never changed."""
+    """A shipped or live run as the player's message; never changed; digest: cache key."""
     fabric = build_fabric(_scenario.supernode, session.facts())
     instances, _ = place_instances(_scenario, fabric)
-    return message(_scenario, _run.tables, instances.instances, fabric)
+    return player_message(_scenario, _run.tables, instances.instances, fabric)
 
 
 def draw_without_controls(name: str, film: dict[str, Any], fabric: Network) -> None:
-    """Draw a run on its machine's picture without controls; its view is not sent back."""
+    """Draw a run (`film`: its message) on its machine without controls; no view is returned."""
     _draw_film({"run": name, "film": film, "start": {}, "brief": True}, fabric, "playback-brief")
 
 
 def _address_view() -> dict[str, Any]:
-    """View that the address names: simulated time in s, and the selected element."""
+    """View that the address names: `at`, simulated time in s, and `see`, the selected element."""
     query = st.query_params
     try:
         at_s = max(0.0, float(query.get(AT, "0")))

@@ -47,8 +47,8 @@ def can_explain(row: RunRow, scenario: Scenario) -> bool:
 
 
 def draw_card(row: RunRow, scenario: Scenario) -> None:
-    """Draw verdict and tiles, in a card of one size before and after the explanation arrives."""
-    explain_run = _explanation(row, scenario)
+    """Draw a card with verdict and tiles, of one size before and after the run is explained."""
+    explain_run = _explaining_run(row, scenario)
     done_run = explain_run if explain_run is not None and explain_run.state == "done" else None
     attainment = row.summary.get("slo_attainment")
     if explain_run is not None and not explain_run.ended:
@@ -71,12 +71,12 @@ def draw_card(row: RunRow, scenario: Scenario) -> None:
 
 
 def draw_explanation(row: RunRow, scenario: Scenario) -> None:
-    """Draw the run's limits and what would help, or the progress of the explanation."""
-    explain_run = _explanation(row, scenario)
+    """Draw what limits a run and what would help, or the progress of finding it."""
+    explain_run = _explaining_run(row, scenario)
     if explain_run is None:
         _offer_explanation(row, scenario, "What limits this run, and what would help?")
     elif not explain_run.ended:
-        runs.watch([explain_run.id], "Looking for causes by removing one at a time.")
+        runs.watch_runs([explain_run.id], "Looking for causes by removing one at a time.")
     elif explain_run.state == "done":
         _draw_causes(row, scenario, explain_run)
     else:
@@ -85,8 +85,8 @@ def draw_explanation(row: RunRow, scenario: Scenario) -> None:
         _offer_explanation(row, scenario, f"This run is not explained yet. {reason}")
 
 
-def _explanation(row: RunRow, scenario: Scenario) -> RunRow | None:
-    """Run of the explanation: requested here, stored or begun now; None: not wanted yet."""
+def _explaining_run(row: RunRow, scenario: Scenario) -> RunRow | None:
+    """Run that explains a run: requested here, stored or begun now; None: not wanted yet."""
     key = f"explained:{row.id}"
     if run_id := st.session_state.get(key):
         return session.store().runs.get(run_id)
@@ -108,7 +108,7 @@ def _request_explanation(row: RunRow, scenario: Scenario) -> bool:
 
 
 def _offer_explanation(row: RunRow, scenario: Scenario, why: str) -> None:
-    """Draw a sentence, and a button that starts the explanation."""
+    """Draw the sentence `why`, and a button that starts the explanation of a run."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(plain(why))
         clicked = st.button("Explain this run", icon=":material/troubleshoot:", key="explain")
@@ -124,14 +124,14 @@ def _headroom_tile(explain_run: RunRow | None) -> dict[str, Any]:
     if not summary["headroom_factor"]:
         return {"value": "none"}
     load_text = f"up to {three_figures(summary['capacity_low'])} {summary['capacity_unit']}"
-    if (high := summary["capacity_high"]) is not None:
-        load_text += f", missed from {three_figures(high)}"
+    if (missed_load := summary["capacity_high"]) is not None:
+        load_text += f", missed from {three_figures(missed_load)}"
     return {"value": f"{three_figures(summary['headroom_factor'])} x traffic",
             "delta": load_text, "delta_color": "off", "delta_arrow": "off"}  # fmt: skip
 
 
 def _draw_causes(row: RunRow, scenario: Scenario, explain_run: RunRow) -> None:
-    """Draw the causes of an explanation, the first ones open."""
+    """Draw the causes that `explain_run` found for a run, the first ones open."""
     causes = record.stored_explanation(explain_run.id, explain_run)["causes"]
     if not causes:
         st.markdown("No cause was found whose removal changes these figures on every seed.")
@@ -149,7 +149,7 @@ def _draw_causes(row: RunRow, scenario: Scenario, explain_run: RunRow) -> None:
 
 
 def _draw_cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) -> None:
-    """Draw the gain of a cause's removal, and a button that runs with it and compares."""
+    """Draw what removing a cause gains, and a button that runs with its remedy and compares."""
     name_text = f": {plain(cause['named'])}" if cause["named"] else ""
     with st.container(border=True, key=f"cause-{number}"):
         left_column, right_column = st.columns([2, 3], gap="medium")
@@ -173,23 +173,23 @@ def _draw_cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: 
 
 
 def draw_one_request(row: RunRow, scenario: Scenario) -> None:
-    """Draw the choice of a request, its time to the first token, and its decoding."""
+    """Draw the choice of a request, then its time to the first token and how it decoded."""
     ids_of = record.slow_requests(row.id, scenario.warmup_s)
     if not ids_of:
         st.markdown("No request finished after the warm-up.")
         return
     criterion, number = _draw_request_choice(ids_of, int(row.summary.get("requests") or 1))
     median_number = ids_of[criterion][1]
-    request, median = record.request(row.id, number), record.request(row.id, median_number)
+    request, median = record.request_row(row.id, number), record.request_row(row.id, median_number)
     if request is None or median is None:
         st.warning(f"Request {number} is not in this run.", icon=":material/search_off:")
         return
     passes_of_both = _passes_of(row, scenario, number, median_number)
     times_s, median_s = map(_seconds_to_first_token, (request, median), passes_of_both)
-    st.subheader(_conclusion(number, times_s, median_s, request, median), anchor=False)
-    st.caption(_description(request))
-    if passes_of_both[0] is not None and (reads := passes_of_both[0].hot_reads):
-        nodes_text = ", ".join(f"node {node} by {seconds(held_s)}" for node, held_s in reads)
+    st.subheader(_request_sentence(number, times_s, median_s, request, median), anchor=False)
+    st.caption(_description_of(request))
+    if passes_of_both[0] is not None and (hot_reads := passes_of_both[0].hot_reads):
+        nodes_text = ", ".join(f"node {node} by {seconds(held_s)}" for node, held_s in hot_reads)
         st.markdown(
             f"A hot memory server held the read of its cached tokens back: {nodes_text}. "
             "Its port had more to send than those of the others."
@@ -204,19 +204,20 @@ def draw_one_request(row: RunRow, scenario: Scenario) -> None:
 
 
 def _draw_request_choice(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[str, int]:
-    """Draw the choice of a request, at first the slowest; returns criterion and number."""
+    """Draw the choice of a request, at first the slowest; returns (criterion, its number). picks:
+    (slowest, median) by criterion; count: requests of the run."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         criterion = st.segmented_control(
             "Slowest by", list(picks), default=next(iter(picks)), required=True, key="slowest-by",
         )  # fmt: skip
         picked_text = st.query_params.get(PICKED, "")
-        is_known = picked_text.isdecimal() and len(picked_text) < 10 and int(picked_text) < count
+        is_valid = picked_text.isdecimal() and len(picked_text) < 10 and int(picked_text) < count
         number = st.number_input(
-            "Or by its number", 0, max(0, count - 1), int(picked_text) if is_known else None,
+            "Or by its number", 0, max(0, count - 1), int(picked_text) if is_valid else None,
             key="request-number", placeholder="any request", width=200,
         )  # fmt: skip
     if number is None:
-        if picked_text and not is_known:
+        if picked_text and not is_valid:
             text = f"The link names request {path_text(picked_text)}; this run has 0 to "
             st.warning(plain(f"{text}{count - 1:,}."), icon=":material/link_off:")
         st.query_params.pop(PICKED, None)
@@ -226,7 +227,7 @@ def _draw_request_choice(picks: Mapping[str, tuple[int, int]], count: int) -> tu
 
 
 def _passes_of(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | None]:
-    """Passes of the instances during the stay of each request; None if unknown."""
+    """What instances computed during the stay of each request, by its number; None if unknown."""
     no_passes: list[Inside | None] = [None] * len(numbers)
     if not can_explain(row, scenario):
         return no_passes
@@ -237,7 +238,7 @@ def _passes_of(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | 
             return no_passes
         st.session_state[key] = True
     try:
-        return [record.passes_inside(row.id, number) for number in numbers]
+        return [record.passes_of_request(row.id, number) for number in numbers]
     except ValueError as error:
         if not type(error).__module__.startswith("twin."):
             raise
@@ -246,7 +247,7 @@ def _passes_of(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | 
 
 
 def _seconds_to_first_token(row: Mapping[str, Any], passes: Inside | None) -> dict[str, float]:
-    """Seconds by part up to the first token; prefill by operator if `passes` has them."""
+    """A request's seconds by part to the first token, prefill by operator if `passes` has them."""
     parts_s: dict[str, float] = {}
     for name, stage_s in stage_times(row).items():
         if name == "prefill" and passes is not None and passes.prefill:
@@ -262,7 +263,7 @@ def _part_name(operator: str) -> str:
     return f"prefill: {theme.title(operator).lower() if operator else WAITS}"
 
 
-def _conclusion(
+def _request_sentence(
     number: int, times_s: Mapping[str, float], median_times_s: Mapping[str, float],
     request: Mapping[str, Any], median: Mapping[str, Any],
 ) -> str:  # fmt: skip
@@ -284,12 +285,12 @@ def _conclusion(
 
 
 def _tpot_s(row: Mapping[str, Any]) -> float:
-    """Seconds per output token after the first; 0 if there is no other."""
+    """A request's seconds per output token after the first; 0 if there is no other."""
     decode_s = stage_times(row).get(DECODE, 0.0)
     return decode_s / (row["output_tokens"] - 1) if row["output_tokens"] > 1 else 0.0
 
 
-def _description(row: Mapping[str, Any]) -> str:
+def _description_of(row: Mapping[str, Any]) -> str:
     """Sentence on a request: arrival, tokens, instances, preemptions and retries."""
     clauses = [f"arrived at {seconds(row['arrival_s'])}",
             f"{numbered(row['input_tokens'], 'prompt token')}, "
@@ -298,12 +299,12 @@ def _description(row: Mapping[str, Any]) -> str:
     clauses += [f"{role} instance {row[f'{role}_instance']}" for role in ("prefill", "decode")
              if row[f"{role}_instance"] is not None]  # fmt: skip
     clauses += [f"{n} {one if n == 1 else many}" for one, many in EVENTS if (n := row.get(many))]
-    ending = "" if str(row["status"]) == "finished" else f" It is {row['status']}."
-    return sentence(", ".join(clauses)) + ending
+    status_text = "" if str(row["status"]) == "finished" else f" It is {row['status']}."
+    return sentence(", ".join(clauses)) + status_text
 
 
 def _draw_decoding(rows: Sequence[Mapping[str, Any]], passes_of: Sequence[Inside | None]) -> None:
-    """Draw how the request decoded: its wait, iterations and tokens, next to the median's."""
+    """Draw decoding of a request and of the median one: wait, iterations, tokens; if both known."""
     figures = [
         {
             "Decode wait": seconds(passes.decode_wait_s),

@@ -56,7 +56,7 @@ def _draw_figures(summary: Mapping[str, Any], place: Place) -> None:
 
 
 def draw_instances(row: RunRow, scenario: Scenario) -> None:
-    """Draw lives of instances, NPUs by pool, and every decision with its metrics."""
+    """Draw when instances lived, NPUs by pool, and a controller's decisions with its metrics."""
     lives, windows = record.table(row.id, "lives"), record.table(row.id, "windows")
     _draw_figures(row.summary, "instances")
     st.subheader("Lives of the instances", anchor=False)
@@ -72,16 +72,16 @@ def draw_instances(row: RunRow, scenario: Scenario) -> None:
         plot_all([npus_picture])
         return
     decisions, rules = record.table(row.id, "decisions"), scenario.elastic
-    column = GOES_BY.get(rules.controller, "busy")
+    metric_name = GOES_BY.get(rules.controller, "busy")
     thresholds = (rules.high, rules.low) if rules.controller in ("queue", "slo", "kv") else None
-    chart = history.pressures(decisions, column, thresholds)
-    plot_all([npus_picture, ("What the controller saw", chart, "pressures")])
+    metric_chart = history.pressures(decisions, metric_name, thresholds)
+    plot_all([npus_picture, ("What the controller saw", metric_chart, "pressures")])
     st.subheader("Decisions", anchor=False)
     change_count = pl.col("started") + pl.col("stopped") + pl.col("changed_role")
     changes = decisions.filter((change_count > 0) | (pl.col("held_back") != "")).head(500)
-    seen_columns = {f"{role.capitalize()}: {name}": pl.col(f"{role}_{column}")
-           for role in history.ROLES for name, column in SAW.items()
-           if f"{role}_{column}" in decisions.columns}  # fmt: skip
+    seen_columns = {f"{role.capitalize()}: {name}": pl.col(f"{role}_{metric_name}")
+           for role in history.ROLES for name, metric_name in SAW.items()
+           if f"{role}_{metric_name}" in decisions.columns}  # fmt: skip
     time_text = pl.col("t_s").map_elements(words.duration, return_dtype=pl.String)
     number_column = st.column_config.NumberColumn(format="%.2f")
     st.dataframe(
@@ -98,7 +98,7 @@ def draw_instances(row: RunRow, scenario: Scenario) -> None:
 
 
 def starts_sentence(lives: pl.DataFrame, role_changes: int) -> str:
-    """Sentence on where starting instances found weights and NPUs; '' if none loads weights."""
+    """Sentence on where starting instances found weights and NPUs; '' if none loaded weights."""
     count_by_state = dict(lives["state"].value_counts().iter_rows())
     load_count, fetch_count = count_by_state.get("load", 0), count_by_state.get("fetch", 0)
     # With one model graphs are also made anew where an instance goes on with other dies.
@@ -117,7 +117,7 @@ def starts_sentence(lives: pl.DataFrame, role_changes: int) -> str:
 
 
 def draw_day(row: RunRow, scenario: Scenario) -> None:
-    """Draw each hour's NPUs, use, waste, energy and hits."""
+    """Draw NPUs, their use and waste, energy and cache hits of each hour of the day."""
     hour_length_s = hour_s(scenario)
     assert hour_length_s is not None
     hours = hours_table(record.table(row.id, "windows"), scenario, hour_length_s).with_columns(
@@ -135,8 +135,8 @@ def draw_day(row: RunRow, scenario: Scenario) -> None:
     st.markdown(" · ".join([*figures, f"busiest hour: **{busiest_hour}**"]))
     plot_all((title, history.hourly_bars(hours, series, unit), f"day-{next(iter(series))}")
            for title, (series, unit) in history.DAY.items() if columns & set(series))  # fmt: skip
-    table = hours.select(Hour="hour", **{HOURLY[c]: c for c in HOURLY if c in columns})
-    st.dataframe(table.with_columns(pl.col(pl.Float64).round(1)), hide_index=True)
+    hourly_rows = hours.select(Hour="hour", **{HOURLY[c]: c for c in HOURLY if c in columns})
+    st.dataframe(hourly_rows.with_columns(pl.col(pl.Float64).round(1)), hide_index=True)
     is_daily = scenario.workload.profile.shape in DAILY
     caption = "Hours of the day that the rate follows." if is_daily else "Hours of simulated time."
     if hour_length_s != 3600.0:
@@ -146,14 +146,14 @@ def draw_day(row: RunRow, scenario: Scenario) -> None:
 
 def _has_clients(scenario: Scenario) -> bool:
     """Whether the run has tenants, clients that leave or are refused, or sessions."""
-    client, admission = scenario.clients, scenario.admission
-    may_leave = client.timeout_s or client.answer_timeout_s
+    clients, admission = scenario.clients, scenario.admission
+    may_leave = clients.timeout_s or clients.answer_timeout_s
     may_refuse = admission.shed_at or admission.rate_req_per_s or admission.in_flight
     return bool(scenario.tenants or may_leave or may_refuse or turns_wait(scenario))
 
 
 def draw_clients(row: RunRow, scenario: Scenario) -> None:
-    """Draw figures of all, a bar and a row per tenant, reasons of ended requests, session times."""
+    """Draw clients' figures: of all, by tenant, reasons of unanswered requests, session times."""
     if count_metrics := [m for m in metrics_at("clients") if row.summary.get(m.key)]:
         with st.container(horizontal=True):
             for metric in count_metrics:
@@ -163,10 +163,10 @@ def draw_clients(row: RunRow, scenario: Scenario) -> None:
     if tenants:
         st.subheader("Tenants", anchor=False)
         plot(charts.tenants(tenants), "tenants")
-        table = [{"": tenant["tenant"]}
+        tenant_table = [{"": tenant["tenant"]}
                  | {label: _cell_text(key, tenant[key]) for key, label in TENANT.items()}
                  for tenant in tenants]  # fmt: skip
-        st.dataframe(table, hide_index=True)
+        st.dataframe(tenant_table, hide_index=True)
         st.caption(
             "Steady state; SLO attainment is of requests that finished. A retried request "
             "counts from its first try. A fair share: of what all were served, by weight, to no "
@@ -195,10 +195,10 @@ def _client_figures(
 ) -> tuple[list[dict[str, Any]], dict[str, int], np.ndarray]:
     """Figures of tenants, counts of unanswered requests by reason, seconds of sessions f8[n]."""
     observed = Observed.by_requests(_scenario, session.store().runs.table(run, "requests"))
-    reasons = observed.requests.filter(pl.col("reason") != "")["reason"].cast(str)
+    end_reasons = observed.requests.filter(pl.col("reason") != "")["reason"].cast(str)
     tenants = tenant_rows(observed) if _scenario.tenants else []
-    counts = dict(reasons.value_counts(sort=True).iter_rows())
-    return tenants, counts, np.sort(observed.session_times)
+    reason_counts = dict(end_reasons.value_counts(sort=True).iter_rows())
+    return tenants, reason_counts, np.sort(observed.session_times)
 
 
 def draw_models(row: RunRow, scenario: Scenario) -> None:
@@ -212,9 +212,9 @@ def draw_models(row: RunRow, scenario: Scenario) -> None:
     st.subheader("Models", anchor=False)
     plot(charts.tenants(load_rows), "models")
     metrics = [METRICS[key] for key in OF_A_MODEL if any(item[key] is not None for item in figures)]
-    rows = [{"": item["model"], **{m.label: as_text(m.key, item.get(m.key)) for m in metrics}}
+    table_rows = [{"": item["model"], **{m.label: as_text(m.key, item.get(m.key)) for m in metrics}}
             for item in (*figures, {"model": "all", **row.summary})]  # fmt: skip
-    st.dataframe(rows, hide_index=True)
+    st.dataframe(table_rows, hide_index=True)
     st.caption("Steady state; each request is judged by the SLO of its own model.")
 
 
@@ -229,7 +229,7 @@ def _arrivals_by_model(run: str, warmup_s: float) -> dict[str, int]:
 
 
 def draw_pool(row: RunRow, scenario: Scenario) -> None:
-    """Draw hits and fill, bytes by tier, and a map of the memory servers, all over time."""
+    """Draw the memory pool over time: hits, fill, bytes by tier, a map of the servers' reads."""
     table_names, warmup_s = ("windows", "servers", "traffic"), scenario.warmup_s
     windows, servers, traffic = (record.table(row.id, name) for name in table_names)
     _draw_figures(row.summary, "memory pool")
@@ -262,13 +262,13 @@ def draw_pool(row: RunRow, scenario: Scenario) -> None:
 
 @st.cache_data(show_spinner="Looking at the tenants", max_entries=50)
 def _hit_ratio(run: str, width_s: float) -> pl.DataFrame:
-    """Hit ratio of each tenant's prompts over simulated time, in spans of `width_s`."""
+    """Hit ratio of prompts over simulated time, every `width_s`; a column for each tenant."""
     columns = ["tenant", "prefill_start_s", "hit_tokens", "input_tokens"]
     return hit_ratio_table(session.store().runs.table(run, "requests", columns), width_s)
 
 
 def _hold_sentence(by_node: pl.DataFrame) -> str:
-    """Sentence on how much hot memory servers prolonged batches' reads."""
+    """Sentence on how much hot memory servers prolonged reads; by_node: `held_s` of each."""
     total_s = float(by_node["held_s"].sum())
     if total_s <= 0:
         return "No read waited for a hot server: their ports had room for all."
@@ -285,8 +285,8 @@ def _has_table(row: RunRow, table: str) -> bool:
 
 
 def draw_faults(row: RunRow, scenario: Scenario) -> None:
-    """Draw every dip with its figures, and the run's figures over time with events marked."""
-    outages = dips(row.id, scenario.slo.ttft_s, 1e-3 * scenario.slo.tpot_ms)
+    """Draw what each fault cost, and the run's figures over time with events marked."""
+    outages = dips_of_run(row.id, scenario.slo.ttft_s, 1e-3 * scenario.slo.tpot_ms)
     windows, events = record.table(row.id, "windows"), record.table(row.id, "events")
     if not outages:
         st.markdown("Every fault of this scenario comes after the end of the run.")
@@ -309,15 +309,15 @@ def draw_faults(row: RunRow, scenario: Scenario) -> None:
 
 
 @st.cache_data(show_spinner="Looking at the faults", max_entries=100)
-def dips(run: str, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
-    """What each fault of a run cost, cached; limits: the SLO in s."""
+def dips_of_run(run: str, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
+    """What each fault of a run cost, cached; limits: of the SLO."""
     requests: pl.DataFrame = session.store().runs.table(run, "requests", COLUMNS)
     tables = {name: record.table(run, name) for name in ("events", "windows")}
     return dips_of_faults(tables | {"requests": requests}, ttft_limit_s, tpot_limit_s)
 
 
 def _draw_dip(row: RunRow, dip: Dip, number: int) -> None:
-    """Draw one fault: what was lost, and who was out of service for how long."""
+    """Draw what one fault cost, and which instances were out of service for how long."""
     usual_rate, lowest_rate = dip.before_tokens_per_s, dip.lowest_tokens_per_s
     fall_share = 1 - lowest_rate / usual_rate if usual_rate and lowest_rate is not None else 0.0
     fall_text = f"-{amount(fall_share, 'share')}" if fall_share > 0 else None
@@ -329,9 +329,9 @@ def _draw_dip(row: RunRow, dip: Dip, number: int) -> None:
     if goodput_during is not None:
         goodput_text = f"{goodput_text} → {three_figures(goodput_during)}"
     with st.container(border=True):
-        head, link = st.columns([5, 1], vertical_alignment="center")
-        head.markdown(f"**{dip.detail or dip.element}** at {seconds(dip.at_s)}")
-        with link:
+        head_column, link_column = st.columns([5, 1], vertical_alignment="center")
+        head_column.markdown(f"**{dip.detail or dip.element}** at {seconds(dip.at_s)}")
+        with link_column:
             name = dip.down[0][0] if dip.down else dip.element
             link_page("playback", "Watch it", {"run": row.id, "at": f"{dip.at_s:.6g}", "see": name})
         with st.grid(5, min_column_width=170, key=f"dip-{number}"):

@@ -52,8 +52,8 @@ def draw_header(row: RunRow, scenario: Scenario) -> None:
             _draw_baseline_choice(row, scenario)
         with st.popover("Download", icon=":material/download:"):
             draw_downloads(row, scenario)
-        publish = session.store().runs.publish
-        copy_link(links.run_url(row.id, scenario), on_copy=lambda: publish(row.id))
+        publish_run = session.store().runs.publish
+        copy_link(links.run_url(row.id, scenario), on_copy=lambda: publish_run(row.id))
     if row.state == "failed":
         warning = "The engine's own laws do not hold in this run, so do not rely on its figures."
         st.error(f"{warning} {sentence(row.message)}", icon=":material/error:")
@@ -84,7 +84,7 @@ def _draw_baseline_choice(row: RunRow, scenario: Scenario) -> None:
 
 
 def draw_tiles(row: RunRow, scenario: Scenario, excluded_keys: Sequence[str] = ()) -> None:
-    """Draw a run's headline figures without excluded ones, and whether it was steady."""
+    """Draw a run's headline figures, without those of excluded keys; warn if it was not steady."""
     if (state := row.summary.get("steady_state")) in UNSTEADY:
         st.warning(UNSTEADY[str(state)], icon=":material/trending_up:")
     with st.grid(5, min_column_width=165, key="headline"):
@@ -95,9 +95,9 @@ def draw_tiles(row: RunRow, scenario: Scenario, excluded_keys: Sequence[str] = (
 def tile_rows(
     summary: Mapping[str, Any], s: Scenario, keys: Container[str] | None = None
 ) -> list[dict[str, Any]]:
-    """Arguments of one tile per figure of the run, for all or some figures."""
+    """Arguments of `st.metric` for each figure of a run's summary; keys: of which, None: of all."""
     tiles, estimates = [], () if s.models else figure_bands(s, session.facts(), run=True)
-    bands = {estimate.figure.metric: estimate for estimate in estimates}
+    estimate_by_metric = {estimate.figure.metric: estimate for estimate in estimates}
     for metric in metrics_at("tile"):
         value = summary.get(metric.key) if keys is None or metric.key in keys else None
         if value is None or not metric.shows("tile", value, s):
@@ -113,7 +113,7 @@ def tile_rows(
         if summary.get(other_key) is not None:
             note_text = pattern.format(as_text(other_key, summary[other_key]))
             tile |= {"delta": note_text, "delta_color": "off", "delta_arrow": "off"}
-        if (band := bands.get(metric.key)) is not None and value:
+        if (band := estimate_by_metric.get(metric.key)) is not None and value:
             band_text = band.range_text(float(value)).removesuffix(" tokens/s per NPU")
             tile["help"] += f"\n\n{band.sentence}"
             tile |= {"delta": f"80 % band: {band_text}", "delta_color": "off", "delta_arrow": "off"}
@@ -122,7 +122,7 @@ def tile_rows(
 
 
 def draw_validity(row: RunRow, scenario: Scenario) -> None:
-    """Draw whether the laws held, what was left out, and notes."""
+    """Draw whether laws held, the time that figures count, notes, error bands, gaps in evidence."""
     broken_laws = [check for check in row.checks if not check["ok"]]
     laws_text, icon = f"All {len(row.checks)} laws held", ":material/verified:"
     if broken_laws:
@@ -160,12 +160,12 @@ def draw_validity(row: RunRow, scenario: Scenario) -> None:
 def missed_early_sentence(summary: Mapping[str, Any], s: Scenario) -> str:
     """Sentence for a run whose percentiles keep the SLO and whose share of requests does not: TTFT
     is of first tokens after the warm-up, the share of requests that finish after it; or ''."""
-    share, limits = summary.get("slo_attainment"), (
+    share, slo_limits = summary.get("slo_attainment"), (
         ("ttft_s_p99", s.slo.ttft_s), ("tpot_s_p99", 1e-3 * s.slo.tpot_ms),
     )  # fmt: skip
-    is_kept = all((summary.get(key) or 0.0) <= limit for key, limit in limits)
+    is_met = all((summary.get(key) or 0.0) <= limit for key, limit in slo_limits)
     # Each percentile leaves one request in a hundred open.
-    if share is None or share >= 0.98 or not is_kept or s.tenants or s.models or s.clients.retries:
+    if share is None or share >= 0.98 or not is_met or s.tenants or s.models or s.clients.retries:
         return ""
     return (
         "Requests that missed the SLO finished after the warm-up and had their first token during "
@@ -174,7 +174,7 @@ def missed_early_sentence(summary: Mapping[str, Any], s: Scenario) -> str:
 
 
 def _span_sentence(s: Scenario) -> str:
-    """Sentence about which requests the figures count."""
+    """Sentence on the simulated time that figures count."""
     end_text = words.duration(s.horizon_s)
     if not s.warmup_s:
         return f"Figures are of all {end_text} simulated; no warm-up was left out."
@@ -189,20 +189,20 @@ def draw_downloads(row: RunRow, scenario: Scenario) -> None:
     store = session.store()
     row_counts = {name.capitalize(): item.rows for name, item in store.runs.tables(row.id).items()}
     extras = hooks_of(Section, "run.download")
-    choices = [SUMMARY, WHOLE, *row_counts, QUESTION, *extras]
+    choice_names = [SUMMARY, WHOLE, *row_counts, QUESTION, *extras]
     selected_name = st.selectbox(
-        "What", choices, key="download-what", format_func=lambda name: name.replace("_", " ")
+        "What", choice_names, key="download-what", format_func=lambda name: name.replace("_", " ")
     )
     if selected_name in extras:
         extras[selected_name].load()(store, row, scenario)
         return
     if selected_name == WHOLE:
         st.caption("Scenario, facts, engine version and tables: `twin library import` takes it in.")
-    rows = row_counts.get(selected_name)
-    if rows is not None:
-        st.caption(f"{numbered(rows, 'row')}; times in seconds, sizes in bytes.")
+    row_count = row_counts.get(selected_name)
+    if row_count is not None:
+        st.caption(f"{numbered(row_count, 'row')}; times in seconds, sizes in bytes.")
     with st.container(horizontal=True):
-        for kind, make in download_makers(store, row, scenario, selected_name, rows).items():
+        for kind, make in download_makers(store, row, scenario, selected_name, row_count).items():
             file = f"{file_stem(row)}-{selected_name.lower()}.{ENDINGS[kind]}"
             download(kind, make, file, f"download-{selected_name}-{kind}")
 
@@ -210,7 +210,7 @@ def draw_downloads(row: RunRow, scenario: Scenario) -> None:
 def download_makers(
     store: Store, row: RunRow, scenario: Scenario, choice: str, rows: int | None
 ) -> dict[str, Callable[[], bytes]]:
-    """Function that makes the chosen download, by the name of its format; rows: of a table."""
+    """Functions that make the download `choice`, by the name of their format; rows: of a table."""
     if choice == WHOLE:
         return {"Archive": lambda: export_runs(store, row.id)}
     if choice == QUESTION:
@@ -220,20 +220,20 @@ def download_makers(
         return {"CSV": lambda: csv_bytes(summary_table(row)),
                 "JSON": lambda: json_text(run_object(row)).encode()}  # fmt: skip
 
-    table = partial(store.runs.table, row.id, choice.lower())
+    read_table = partial(store.runs.table, row.id, choice.lower())
 
     def parquet_bytes() -> bytes:
         """The chosen table as a Parquet file."""
         buffer = io.BytesIO()
-        table().write_parquet(buffer, compression="zstd")
+        read_table().write_parquet(buffer, compression="zstd")
         return buffer.getvalue()
 
     if rows is not None and rows >= LONG_ROWS:
-        return {"CSV, gzip": lambda: csv_bytes(table(), packed=True), "Parquet": parquet_bytes}
+        return {"CSV, gzip": lambda: csv_bytes(read_table(), packed=True), "Parquet": parquet_bytes}
     return {
-        "CSV": lambda: csv_bytes(table()),
+        "CSV": lambda: csv_bytes(read_table()),
         "Parquet": parquet_bytes,
-        "JSON": lambda: table().write_json().encode(),
+        "JSON": lambda: read_table().write_json().encode(),
     }
 
 
@@ -243,7 +243,7 @@ def file_stem(row: RunRow) -> str:
 
 
 def csv_bytes(frame: pl.DataFrame, *, packed: bool = False) -> bytes:
-    """The table as CSV (packed: gzip); text that a spreadsheet would compute gets an apostrophe."""
+    """A table as CSV (packed: gzip); text that a spreadsheet would compute gets an apostrophe."""
     buffer, text_columns = io.BytesIO(), pl.col(pl.String, pl.Enum, pl.Categorical).cast(pl.String)
     safe_frame = frame.with_columns(text_columns.str.replace(FORMULA, "'${0}"))
     safe_frame.write_csv(buffer, compression="gzip" if packed else "uncompressed")

@@ -15,7 +15,7 @@ from twin.metrics.measures import NOTHING, amount, seconds
 from twin.metrics.registry import METRICS, as_text
 from twin.scenario import FORMS, Scenario, field_unit, form_groups, value_of
 from twin.ui import charts, formulas, record, theme, words
-from twin.ui.fabric_message import cells_of_links, draw_fabric, link_values
+from twin.ui.fabric_message import draw_fabric, link_matrix, link_values
 from twin.ui.fields import field_name, text_of, why_idle
 from twin.ui.pages.run import explained
 from twin.ui.show import choose, draw_pass_times, is_dark, plain, plot, plot_all
@@ -83,7 +83,7 @@ def draw_why(row: RunRow, scenario: Scenario) -> None:
 
 
 def draw_latency(row: RunRow, scenario: Scenario) -> None:
-    """Draw distributions with the SLO as a line, and their percentiles as a table."""
+    """Draw distributions of TTFT and TPOT with the SLO as a line, and a table of percentiles."""
     latencies = record.latencies(row.id, scenario.warmup_s)
     left_column, right_column = st.columns(2, gap="large")
     for column, name, values, colour, slo_s in (
@@ -97,12 +97,12 @@ def draw_latency(row: RunRow, scenario: Scenario) -> None:
                 met_text = amount(float((values <= slo_s).mean()), "share")
                 st.caption(f"{met_text} of requests within the SLO of {seconds(slo_s)}.")
     statistics = ("mean", "p50", "p90", "p95", "p99")
-    table = [
+    percentile_rows = [
         {"": name} | {c: as_text(f"{key}_{c}", row.summary.get(f"{key}_{c}")) for c in statistics}
         for name, key in SPREADS.items()
         if row.summary.get(f"{key}_mean") is not None
     ]
-    st.dataframe(table, hide_index=True)
+    st.dataframe(percentile_rows, hide_index=True)
     st.caption("  \n".join(f"**{n}** {METRICS[f'{key}_mean'].help}" for n, key in SPREADS.items()))
 
 
@@ -117,20 +117,20 @@ def draw_over_time(row: RunRow, scenario: Scenario) -> None:
 
 def draw_pass_times_of_phases(row: RunRow, scenario: Scenario) -> None:
     """Draw mean times of decode iterations and prefill batches, and iterations over the run."""
-    table, plans = record.table(row.id, "operators"), record.layers(row.id, row, scenario)
+    table, layers = record.table(row.id, "operators"), record.layer_timelines(row.id, row, scenario)
     phases = [p for p in ("decode", "prefill") if (table["phase"] == p).any()]
     for phase in phases:
-        plan, rows = plans.get(phase), record.iteration_rows(row, scenario, phase)
+        timeline, operator_rows = layers.get(phase), record.iteration_rows(row, scenario, phase)
         took_s = float(table.filter(table["phase"] == phase)["per_iteration_s"].sum())
-        name_of = "iteration" if phase == "decode" else "batch"
-        st.subheader(f"A mean {phase} {name_of} takes {seconds(took_s)}", anchor=False)
+        pass_name = "iteration" if phase == "decode" else "batch"
+        st.subheader(f"A mean {phase} {pass_name} takes {seconds(took_s)}", anchor=False)
         if phase == "decode":
             _draw_per_token(row, scenario, took_s)
-        draw_pass_times(plan, rows, took_s, name_of, f"-{phase}", columns=2)
+        draw_pass_times(timeline, operator_rows, took_s, pass_name, f"-{phase}", columns=2)
     if "decode" in phases:
         st.subheader("The decode iteration over time", anchor=False)
         windows = record.table(row.id, "windows")
-        chart = charts.iteration_over_time(windows, scenario.warmup_s, "decode" not in plans)
+        chart = charts.iteration_over_time(windows, scenario.warmup_s, "decode" not in layers)
         plot(chart, "iteration")
     st.caption("Mean over all iterations of all instances; layers at the run's mean load.")
 
@@ -174,28 +174,28 @@ def draw_load(row: RunRow, scenario: Scenario) -> None:
 
 
 def held_by_attention_dies(ranks: pl.DataFrame) -> pl.DataFrame:
-    """The table of dies with requests and KV on the dies that do attention. Where experts have dies
-    of their own (AFD), a run counts an even part of an instance's requests on each die of it."""
-    pieces = [ranks.clear()]
-    for rows in ranks.partition_by("role", "instance", maintain_order=True):
-        dies = np.flatnonzero(rows["expert_load"].is_null().to_numpy())
-        if 0 < dies.size < rows.height:
-            ranks_of_die, numbers = rows.height / dies.size, np.arange(rows.height)
+    """The table `ranks` with requests and KV on the dies that do attention. Where experts have dies
+    of their own (AFD), a run counts an even part of an instance's requests on each of its dies."""
+    instance_tables = [ranks.clear()]
+    for ranks_of_one in ranks.partition_by("role", "instance", maintain_order=True):
+        dies = np.flatnonzero(ranks_of_one["expert_load"].is_null().to_numpy())
+        if 0 < dies.size < ranks_of_one.height:
+            ranks_of_die, numbers = ranks_of_one.height / dies.size, np.arange(ranks_of_one.height)
             begins = np.arange(dies.size)[:, None] * ranks_of_die
             # How much of each rank is on each attention die: ranks are dealt in order.
             overlaps = np.minimum(numbers + 1, begins + ranks_of_die) - np.maximum(numbers, begins)
-            columns = {}
+            new_columns = {}
             for name, divisor in (("requests_mean", 1.0), ("kv_used_fraction_mean", ranks_of_die)):
-                values = np.full(rows.height, np.nan)
-                values[dies] = np.maximum(overlaps, 0.0) @ rows[name].to_numpy() / divisor
-                columns[name] = pl.Series(values).fill_nan(None)
-            rows = rows.with_columns(**columns)  # noqa: PLW2901
-        pieces.append(rows)
-    return pl.concat(pieces)
+                values = np.full(ranks_of_one.height, np.nan)
+                values[dies] = np.maximum(overlaps, 0.0) @ ranks_of_one[name].to_numpy() / divisor
+                new_columns[name] = pl.Series(values).fill_nan(None)
+            ranks_of_one = ranks_of_one.with_columns(**new_columns)  # noqa: PLW2901
+        instance_tables.append(ranks_of_one)
+    return pl.concat(instance_tables)
 
 
 def use_shares(summary: Mapping[str, Any]) -> list[tuple[str, float, str]]:
-    """(label, share of 1, colour) of every utilisation that is not zero."""
+    """(label, share of 1, colour) of each utilisation in a run's summary that is not zero."""
     return [
         (m.label, float(summary[m.key]), USE_COLOURS.get(m.key.partition("_")[0], theme.OTHER))
         for m in METRICS.values()
@@ -207,7 +207,7 @@ def draw_links(row: RunRow, scenario: Scenario) -> None:
     """Draw the machine, coloured by the load of its links."""
     figure = choose("Figure", USES, "link-figure")
     machine = record.fabric(row, scenario)
-    percents = 100 * cells_of_links(machine, record.table(row.id, "links"), USES[figure])
+    percents = 100 * link_matrix(machine, record.table(row.id, "links"), USES[figure])
     draw_fabric(
         machine, title=f"Links used, {figure.lower()}", carried=link_values(machine, percents),
         unit="% of capacity, busier direction", key="run-fabric",
@@ -233,7 +233,7 @@ def draw_scenario(row: RunRow, scenario: Scenario) -> None:
             st.caption(f"Figures: {plain(scenario.source)}")
     with right_column:
         st.subheader("What pins the result", anchor=False)
-        ended = time.gmtime(row.finished_s or row.queued_s)
+        end_time = time.gmtime(row.finished_s or row.queued_s)
         identities = {
             "Run": row.id,
             "Scenario": row.scenario,
@@ -241,7 +241,7 @@ def draw_scenario(row: RunRow, scenario: Scenario) -> None:
             "Facts digest": row.facts_digest,
             "Engine version": row.engine_version,
             "Seed": row.seed,
-            "Ended": time.strftime("%Y-%m-%d %H:%M UTC", ended),
+            "Ended": time.strftime("%Y-%m-%d %H:%M UTC", end_time),
             "Wall time": f"{row.wall_s:.2f} s" if row.wall_s is not None else NOTHING,
         }
         rows = [{"": name, "Value": f"`{value}`"} for name, value in identities.items()]
@@ -251,9 +251,9 @@ def draw_scenario(row: RunRow, scenario: Scenario) -> None:
 
 
 def field_rows(scenario: Scenario) -> list[dict[str, Any]]:
-    """Rows of the table of all fields: group, field, value, unit."""
-    groups = [item for form in FORMS for item in form_groups(form).items()]
-    rows = [_field_row(scenario, group, path) for group, paths in groups for path in paths]
+    """Rows of the table of all fields of a scenario: group, field, value, unit."""
+    paths_by_group = [item for form in FORMS for item in form_groups(form).items()]
+    rows = [_field_row(scenario, group, path) for group, paths in paths_by_group for path in paths]
     group_of = {
         "models": "Pools", "tenants": "Clients", "faults": "Faults", "supernode.kinds": "Machine",
         "supernode.edits": "Machine", "deployment.seats": "Pools", "elastic.schedule": "Elasticity",
@@ -265,7 +265,7 @@ def field_rows(scenario: Scenario) -> list[dict[str, Any]]:
 
 
 def _field_row(scenario: Scenario, group: str, path: str, value: Any = None) -> dict[str, Any]:
-    """Row of a field in the table, with the value read unless given; without effect: why."""
+    """Row of a field in the table: its value, read unless given, or why it has no effect."""
     idle_reason = why_idle(path, scenario)
     value = value_of(scenario, path) if value is None else value
     return {

@@ -94,8 +94,8 @@ def break_point_axis(draft: Scenario) -> sweep.Axis:
         return default_axis("workload.trace.rate_multiplier")
     if isinstance(outlook, str) or not outlook.slo_req_per_s:
         return default_axis("workload.rate_req_per_s")
-    low, high = (float(f"{outlook.slo_req_per_s * multiple:.2g}") for multiple in BREAKS)
-    return sweep.spaced_axis("workload.rate_req_per_s", low, high, BREAK_POINTS)
+    least_rate, high = (float(f"{outlook.slo_req_per_s * multiple:.2g}") for multiple in BREAKS)
+    return sweep.spaced_axis("workload.rate_req_per_s", least_rate, high, BREAK_POINTS)
 
 
 def draw_sliders(draft: Scenario) -> None:
@@ -103,17 +103,17 @@ def draw_sliders(draft: Scenario) -> None:
     for path, stops in STOPS.items():
         if why_idle(path, draft):
             continue
-        value = session.value(path)
-        stop_values = sorted({type(value)(option) for option in stops} | {value})
+        current_value = session.value(path)
+        stop_values = sorted({type(current_value)(option) for option in stops} | {current_value})
         options = {"format_func": lambda v: f"{v:,g}"} | forms.edit_arguments(path)
-        st.select_slider(label(path), stop_values, value, **options)
+        st.select_slider(label(path), stop_values, current_value, **options)
         if refusal := session.latest_refusal(path):
-            forms.draw_problem(refusal)
+            forms.draw_refusal(refusal)
 
 
 @st.cache_resource(show_spinner=False, max_entries=20)
 def _shipped_run(digest: str, _draft: Scenario) -> Shipped | None:
-    """Shipped run of a scenario, None without one; cached by digest."""
+    """Run of a scenario that came with the project, None without one; digest: the cache's key."""
     return find_shipped(_draft)
 
 
@@ -130,8 +130,8 @@ def prepare_first_page() -> None:
         log.warning("the first page was not made ready: %s", error)
 
 
-def fail_a_node(draft: Scenario) -> str:
-    """Add the failure of a node of the last decode instance; returns '' or why it is impossible."""
+def add_node_failure(draft: Scenario) -> str:
+    """Add the failure of a node to the draft's faults; returns '' or why it is impossible."""
     placement, reason = formulas.place_instances(draft)
     if reason:
         return reason
@@ -139,13 +139,13 @@ def fail_a_node(draft: Scenario) -> str:
     node_faults = typical_faults(draft, fabric, placement.instances).get("A node")
     if not node_faults:
         return "This machine has no node that could fail."
-    faults = [fault.model_dump() for fault in draft.faults]
-    new_faults = [fault for fault in node_faults if fault not in faults]
-    return session.propose({"faults": faults + new_faults})
+    old_faults = [fault.model_dump() for fault in draft.faults]
+    new_faults = [fault for fault in node_faults if fault not in old_faults]
+    return session.propose({"faults": old_faults + new_faults})
 
 
 def use_idle_npus(draft: Scenario) -> str:
-    """Give idle NPUs to the limiting pool; returns '' or why it is impossible."""
+    """Give idle NPUs to the pool that limits the draft; returns '' or why it is impossible."""
     outlook = formulas.outlook(formulas.without_faults(draft))
     if isinstance(outlook, str):
         return sentence(outlook)
@@ -162,7 +162,7 @@ def use_idle_npus(draft: Scenario) -> str:
 
 
 def _play_stored(draft: Scenario, fabric: Network) -> bool:
-    """Draw a stored run of exactly this scenario on the machine; returns False without one."""
+    """Draw a stored or shipped run of exactly this scenario; returns False if there is none."""
     digest = scenario_digest(draft)
     row = session.store().runs.latest_runs([digest]).get(digest)
     if row and row.summary and not player.missing_tables(row.id):
@@ -208,7 +208,7 @@ def draw_picture(draft: Scenario) -> bool:
 
 
 def find_presets(presets: Iterable[Named], shelf: Iterable[str], sought: str) -> list[Named]:
-    """Presets of a shelf; with a search text, all that contain every word."""
+    """Presets whose key has a part in `shelf`; with a search text, all that contain each word."""
     shelf, search_words = tuple(shelf), sought.lower().split()
     if not search_words:
         return [preset for preset in presets if any(word in preset[0] for word in shelf)]
@@ -226,8 +226,8 @@ def draw_card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:
     st.markdown(f"**{title}**")
     st.markdown(plain(scenario.question))
     draw_markup(picture_svg(scenario), f"card-{key}")
-    if figures := runs.headlines(summary, "card")[:CARD_FIGURES]:
-        st.markdown(f":small[:material/speed: {', '.join(figures)}]")
+    if figure_texts := runs.headlines(summary, "card")[:CARD_FIGURES]:
+        st.markdown(f":small[:material/speed: {', '.join(figure_texts)}]")
     st.caption(words.card_line(scenario))
     st.space("stretch")
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -257,9 +257,9 @@ def picture_svg(s: Scenario) -> str:
     for cell in range(cell_count):
         role = npus_by_role[bisect(role_ends, (cell + 0.5) * role_ends[-1] / cell_count)][0]
         colour = theme.ROLE.get(role)
-        fill = f'fill="{colour}"' if colour else 'fill="currentColor" fill-opacity=".18"'
+        fill_svg = f'fill="{colour}"' if colour else 'fill="currentColor" fill-opacity=".18"'
         x, y = 10 * (cell % ROW), 12 * (cell // ROW)
-        cells_svg += f'<rect x="{x}" y="{y}" width="8" height="10" rx="1" {fill}/>'
+        cells_svg += f'<rect x="{x}" y="{y}" width="8" height="10" rx="1" {fill_svg}/>'
     counts_text = ", ".join(f"{npus:,} {role}" for role, npus in npus_by_role if npus)
     width, height = 10 * ROW - 2, 12 * -(-cell_count // ROW) - 2
     return (
@@ -269,7 +269,7 @@ def picture_svg(s: Scenario) -> str:
 
 
 def draw_cards(presets: Sequence[Named]) -> None:
-    """Draw presets, each with its latest or its shipped result."""
+    """Draw presets as cards, each with its latest or its shipped result."""
     digests = {key: scenario_digest(scenario) for key, scenario in presets}
     latest_runs = session.store().runs.latest_runs([*digests.values()])
     with st.grid(3, min_column_width=290, gap="medium"):

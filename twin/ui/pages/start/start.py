@@ -70,7 +70,7 @@ with st.container(border=True):
             if button(
                 "Fail a node", "fail-a-node", icon=":material/bolt:",
                 help="Simulates this with a node that fails while it serves.",
-            ) and not (reason := parts.fail_a_node(draft)):  # fmt: skip
+            ) and not (reason := parts.add_node_failure(draft)):  # fmt: skip
                 open_run(session.named_draft())
             idle = words.idle_npus(draft)
             if idle and button(

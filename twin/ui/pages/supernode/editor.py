@@ -40,45 +40,45 @@ def shown_fabric() -> tuple[Network | None, str]:
     return fabric, ""
 
 
-def refuse(text: str) -> bool:
-    """Store a sentence that says why a change is impossible; returns False."""
+def store_refusal(text: str) -> bool:
+    """Store the sentence on why a change is impossible, which the page draws; returns False."""
     st.session_state[OUTCOME] = (sentence(text), True)
     return False
 
 
-def apply(edits: Sequence[Edit]) -> bool:
-    """Set the draft's edits of the fabric; returns whether they are valid."""
+def apply_edits(edits: Sequence[Edit]) -> bool:
+    """Make `edits` the draft's edits of the fabric; returns whether they are valid."""
     supernode = session.draft().supernode
     if tuple(edits) == supernode.edits:
         return True
     try:
         fabric_of(supernode.model_copy(update={"edits": tuple(edits)}))
     except HardwareError as error:
-        return refuse(str(error))
-    return propose({"supernode.edits": [edit.model_dump() for edit in edits]})
+        return store_refusal(str(error))
+    return set_fields({"supernode.edits": [edit.model_dump() for edit in edits]})
 
 
-def propose(fields: dict[str, Any]) -> bool:
-    """Set fields of the draft; returns whether they are valid."""
+def set_fields(fields: dict[str, Any]) -> bool:
+    """Set fields of the draft, by dotted path; returns whether they are valid."""
     reason = session.propose(fields)
-    return refuse(reason) if reason else True
+    return store_refusal(reason) if reason else True
 
 
-def set_shares(factors_by_elements: Iterable[tuple[Iterable[Element], dict[str, float]]]) -> bool:
-    """Set factors of capacity or latency of elements or links at once; returns whether valid."""
+def set_factors(factors_by_elements: Iterable[tuple[Iterable[Element], dict[str, float]]]) -> bool:
+    """Set factors of capacity or latency on elements or links, all or none; returns whether set."""
     edits = session.draft().supernode.edits
     try:
         for elements, factors in factors_by_elements:
             edits = changed_edits(edits, elements, **factors)
-        return apply(edits)
+        return apply_edits(edits)
     except ValidationError as error:  # a factor that cannot be
-        return refuse(problem_sentence(error, "supernode.edits[]."))
+        return store_refusal(problem_sentence(error, "supernode.edits[]."))
     except ValueError as error:  # too many
-        return refuse(str(error))
+        return store_refusal(str(error))
 
 
 def restore_elements(names: Sequence[Element]) -> bool:
-    """Remove the edits of elements, of what they contain, and of links; returns if possible."""
+    """Remove the edits of elements, of what they contain, and of links; returns whether valid."""
     link_ends = [{name, (name[1], name[0])} for name in names if not isinstance(name, str)]
     edits = session.draft().supernode.edits
     edits = tuple(e for e in edits if not any((e.element, e.to) in ends for ends in link_ends))
@@ -89,7 +89,7 @@ def restore_elements(names: Sequence[Element]) -> bool:
         wider_names = ", ".join(dict.fromkeys(e.element for e in wider_edits))
         text = f"Still edited as part of {wider_names}: restore that to have all of it as built."
         st.session_state[OUTCOME] = (text, False)
-    return apply(edits_left)
+    return apply_edits(edits_left)
 
 
 def seat_by_hand(instance: str, element: str) -> bool:
@@ -100,12 +100,12 @@ def seat_by_hand(instance: str, element: str) -> bool:
     fabric = fabric_of(draft.supernode)
     row = {"role": role, "index": int(index), "element": element}
 
-    def fields(rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Fields of the scenario that seat instances by these rows."""
+    def seat_fields(rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Fields of the scenario, by path, that seat instances by these rows."""
         return {"deployment.placement": "by_hand", "deployment.seats": rows}
 
     try:
-        trial = place(with_overrides(draft, fields([row])), fabric)
+        trial = place(with_overrides(draft, seat_fields([row])), fabric)
         dies = {die for one in trial.instances if one.name == instance for die in one.die_of_rank}
         rows = [
             seat_row for one in place(draft, fabric).instances
@@ -113,40 +113,40 @@ def seat_by_hand(instance: str, element: str) -> bool:
             for seat_row in _seat_rows(one, fabric)
         ]  # fmt: skip
         rows.append(row)
-        place(with_overrides(draft, fields(rows)), fabric)
+        place(with_overrides(draft, seat_fields(rows)), fabric)
     except ValueError as error:  # an element that has no NPU, or more rows than there may be
-        return refuse(str(error))
-    return propose(fields(rows))
+        return store_refusal(str(error))
+    return set_fields(seat_fields(rows))
 
 
 def _seat_rows(instance: Instance, net: Network) -> Iterator[dict[str, Any]]:
     """Rows of `deployment.seats` that put an instance where it is: one for its last unbroken part,
     and one for each NPU before it."""
-    last_part = net.npu[instance.spans()[-1][0]]
+    last_begin = net.npu[instance.spans()[-1][0]]
     for npu in sorted({*net.npu[[*instance.die_of_rank]].tolist()}):
-        if npu <= last_part:
+        if npu <= last_begin:
             attrs = net.vertex_data[net.first_dies[npu]]
             element = f"NPU {attrs['node']}.{attrs['npu']}"
             yield {"role": instance.role, "index": instance.index, "element": element}
 
 
-def act_all(actions: Sequence[dict[str, Any]]) -> None:
-    """Carry out the actions that the picture sent, each number once, in order."""
+def apply_actions(actions: Sequence[dict[str, Any]]) -> None:
+    """Carry out the actions that the picture sent, in order, each of which has a number, once."""
     for action in actions:
-        if (number := int(action.get("number", 0))) > last_act():
+        if (number := int(action.get("number", 0))) > last_action():
             st.session_state["fabric-acted"] = number
             try:
-                _act(action)
+                _apply_action(action)
             except ValueError as error:  # an element that there is not
-                refuse(str(error))
+                store_refusal(str(error))
 
 
-def last_act() -> int:
+def last_action() -> int:
     """Number of the picture's last action that was handled."""
     return int(st.session_state.get("fabric-acted", 0))
 
 
-def _act(action: dict[str, Any]) -> None:
+def _apply_action(action: dict[str, Any]) -> None:
     """Carry out one action of the picture (undo, move, restore, set a share) on the draft."""
     if step := action.get("step"):
         session.step(-1 if step < 0 else 1)
@@ -161,10 +161,10 @@ def _act(action: dict[str, Any]) -> None:
         restore_elements(elements)
     else:
         factor_names = [name for name in ("capacity", "latency") if action.get(name) is not None]
-        set_shares([(elements, {name: float(action[name]) for name in factor_names})])
+        set_factors([(elements, {name: float(action[name]) for name in factor_names})])
 
 
-def take_back(path: str) -> None:
+def reset_field(path: str) -> None:
     """Set one field of the draft back to the preset's value."""
     value = value_of(session.preset(), path)
     new_value = [row.model_dump() for row in value] if isinstance(value, tuple) else value
@@ -172,32 +172,32 @@ def take_back(path: str) -> None:
     st.session_state["generation"] += 1
 
 
-def take_back_edits(edits: Sequence[Edit]) -> None:
-    """Set edits back to what the preset has for the same elements."""
+def reset_edits(edits: Sequence[Edit]) -> None:
+    """Replace edits of the draft by the preset's edits of the same elements, if it has any."""
     edited_ends = {(edit.element, edit.to) for edit in edits}
     preset_edits = {(edit.element, edit.to): edit for edit in session.preset().supernode.edits}
     draft_edits = session.draft().supernode.edits
     other_edits = (edit for edit in draft_edits if (edit.element, edit.to) not in edited_ends)
-    apply([*other_edits, *(preset_edits[ends] for ends in edited_ends if ends in preset_edits)])
+    apply_edits([*other_edits, *(preset_edits[e] for e in edited_ends if e in preset_edits)])
 
 
 def changed_edits(
     edits: Sequence[Edit], names: Iterable[Element], *, capacity: float | None = None,
     latency: float | None = None,
 ) -> tuple[Edit, ...]:  # fmt: skip
-    """Edits with elements or links set to a share of capacity or latency; void ones are removed."""
+    """Edits with factors set on elements, without those that change nothing. Raises ValueError."""
     edit_of = {(spelling(e.element), spelling(e.to)): e for e in edits}
     for name in names:
         element, target = (name, "") if isinstance(name, str) else name
-        forward = spelling(element), spelling(target)
-        reverse = forward[::-1]
-        old_edit = edit_of.get(forward) or edit_of.get(reverse) or Edit(element=element, to=target)
+        key = spelling(element), spelling(target)
+        reverse_key = key[::-1]
+        old_edit = edit_of.get(key) or edit_of.get(reverse_key) or Edit(element=element, to=target)
         if target:
-            edit_of.pop(reverse, None)
+            edit_of.pop(reverse_key, None)
         fields = {"element": element, "to": target,
                   "capacity_factor": capacity, "latency_factor": latency}  # fmt: skip
         set_fields = {name: value for name, value in fields.items() if value is not None}
-        edit_of[forward] = Edit(**old_edit.model_dump() | set_fields)
+        edit_of[key] = Edit(**old_edit.model_dump() | set_fields)
     remaining = tuple(e for e in edit_of.values() if e != Edit(element=e.element, to=e.to))
     if len(remaining) > MOST:
         raise ValueError(f"{len(remaining):,} edits are more than the {MOST:,} a scenario may hold")

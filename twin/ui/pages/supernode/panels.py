@@ -75,17 +75,17 @@ class Headline(NamedTuple):
 
 def price_key(net: Network) -> Key:
     """Function that returns a key of an instance, equal for instances with equal prices: same
-    places in alike nodes, or, with links from node to node, the same dies."""
+    positions in alike nodes, or, with links from node to node, the same dies."""
     tail_node, head_node = net.node[net.tail], net.node[net.head]
     has_direct_links = bool(((tail_node >= 0) & (head_node >= 0) & (tail_node != head_node)).any())
     node_of_link = np.maximum(tail_node, head_node)
     links_by_node = np.argsort(node_of_link, kind="stable")
     link_values = np.stack([net.capacity, net.latency], axis=1)[links_by_node]
-    first_link = np.searchsorted(node_of_link[links_by_node], np.arange(net.nodes + 1))
-    link_bytes_by_node = [link_values[begin:end].tobytes() for begin, end in pairwise(first_link)]
+    link_begin = np.searchsorted(node_of_link[links_by_node], np.arange(net.nodes + 1))
+    link_bytes_by_node = [link_values[begin:end].tobytes() for begin, end in pairwise(link_begin)]
 
-    def key(instance: Instance) -> tuple[bytes, ...]:
-        """Bytes of the instance's places and of its nodes' links, or of its dies."""
+    def key_of_instance(instance: Instance) -> tuple[bytes, ...]:
+        """Bytes of the dies' positions and of their nodes' links; or of the dies' numbers."""
         if has_direct_links:
             return (np.array(instance.die_of_rank).tobytes(),)
         node_of_die, position = np.divmod(np.array(instance.die_of_rank), net.dies_per_node)
@@ -93,23 +93,23 @@ def price_key(net: Network) -> Key:
         positions = np.stack([np.searchsorted(np.sort(nodes), node_of_die), position])
         return (positions.tobytes(), *(link_bytes_by_node[n] for n in nodes))
 
-    return key
+    return key_of_instance
 
 
 @lru_cache(maxsize=16)
 def headlines(s: Scenario, fabric: Network) -> list[Headline]:
-    """Rates that matter to the deployment: experts' exchange, KV transfer, pool reads."""
+    """Prices that matter to the deployment: of experts' exchange, KV transfer and pool reads."""
     try:
         instances = place(s, fabric).instances
     except HardwareError:  # the answer above the prices says why
         return []
     key_of, rates = price_key(fabric), list[Headline]()
 
-    def pool(*roles: str) -> list[Instance]:
+    def instances_of(*roles: str) -> list[Instance]:
         """Instances of these roles."""
         return [i for i in instances if i.role in roles]
 
-    serving_instances = pool("decode", "colocated") or pool("prefill")
+    serving_instances = instances_of("decode", "colocated") or instances_of("prefill")
     exchangers = [i for i in serving_instances if i.dies > 1]
     if exchangers:
         label = f"All-to-all, {exchangers[0].role} die"
@@ -117,35 +117,35 @@ def headlines(s: Scenario, fabric: Network) -> list[Headline]:
                               lambda i: prices.all_to_all(fabric, i.die_of_rank)))  # fmt: skip
     if s.deployment.mode == "disaggregated":
         plane = s.deployment.kv_transfer_plane
-        label, per = f"KV transfer, die · {PLANES[plane]}", "die" if plane != "vpc" else "node"
-        rates.append(_slowest_headline(label, per, pool("prefill", "decode"), key_of,
+        label, owner = f"KV transfer, die · {PLANES[plane]}", "die" if plane != "vpc" else "node"
+        rates.append(_slowest_headline(label, owner, instances_of("prefill", "decode"), key_of,
                               lambda i: _hand_off_price(fabric, instances, i, plane)))  # fmt: skip
     if s.memory_pool.enabled and s.deployment.mode != "decode_only":
-        pool_plane, readers = s.memory_pool.plane, pool("prefill", "colocated")
-        label, per = f"Pool read, instance · {PLANES[pool_plane]}", f"{readers[0].role} instance"
-        rates.append(_slowest_headline(label, per, readers, key_of, lambda i: prices.pool_read(
+        pool_plane, readers = s.memory_pool.plane, instances_of("prefill", "colocated")
+        label, owner = f"Pool read, instance · {PLANES[pool_plane]}", f"{readers[0].role} instance"
+        rates.append(_slowest_headline(label, owner, readers, key_of, lambda i: prices.pool_read(
             fabric, i.die_of_rank, pool_plane)))  # fmt: skip
     return rates
 
 
 def link_shares(s: Scenario, net: Network, traffic: str) -> np.ndarray[Any, Any]:
-    """Used share of each directed link, f8[links], if all instances send such traffic at once."""
-    shares = np.zeros(net.capacity.size)
+    """Used share of each directed link, f8[links], if all instances send `traffic` at once."""
+    used = np.zeros(net.capacity.size)
     for load in _loads(s, net, place(s, net).instances, traffic):
         bytes_per_s, _ = load.rate_alone(net)
         if 0.0 < bytes_per_s < np.inf:
-            shares[load.links] += bytes_per_s * load.amounts / net.capacity[load.links]
-    return np.minimum(shares, 1.0)
+            used[load.links] += bytes_per_s * load.amounts / net.capacity[load.links]
+    return np.minimum(used, 1.0)
 
 
 def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) -> Iterator[Load]:
-    """Load of a class of traffic on the network, if any; experts: of prefill if none decodes."""
+    """Loads of all instances in a class of TRAFFIC; experts: of prefill only if none decodes."""
 
-    def dies(*roles: str) -> list[int]:
+    def dies_of(*roles: str) -> list[int]:
         """Dies of instances of these roles."""
         return [die for i in placed if i.role in roles for die in i.die_of_rank]
 
-    prefill_dies, decode_dies = dies("prefill", "colocated"), dies("decode", "colocated")
+    prefill_dies, decode_dies = dies_of("prefill", "colocated"), dies_of("decode", "colocated")
     if traffic == "experts":
         exchangers = [i for i in placed if i.dies > 1 and (i.role != "prefill" or not decode_dies)]
         yield from (demands.exchange_load(net, i.die_of_rank) for i in exchangers)
@@ -160,28 +160,28 @@ def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) 
 def _hand_off_price(
     fabric: Network, instances: Sequence[Instance], instance: Instance, plane: Plane
 ) -> Price:
-    """Price of KV transfer by an instance's slowest die, its rate over the mean hash collision."""
+    """Price of KV transfer at an instance's slowest die, its rate over the mean collision."""
     collision = prices.transfer_collision(
         fabric, ((i.role, i.die_of_rank) for i in instances), plane
     )
     nic_rates = prices.port_rates(fabric, plane)
     first_price = prices.nic(fabric, instance.die_of_rank[0], plane)
-    rates = nic_rates[prices.ports_of(fabric, instance.die_of_rank, first_price)]
-    slowest = prices.nic(fabric, instance.die_of_rank[int(np.argmin(rates))], plane)
+    die_rates = nic_rates[prices.ports_of(fabric, instance.die_of_rank, first_price)]
+    slowest = prices.nic(fabric, instance.die_of_rank[int(np.argmin(die_rates))], plane)
     return replace(slowest, bytes_per_s=slowest.bytes_per_s / collision.mean, collision=collision)
 
 
 def _slowest_headline(
     label: str, per: str, instances: Sequence[Instance], key_of: Key,
-    price: Callable[[Instance], Price],
+    price_of: Callable[[Instance], Price],
 ) -> Headline:  # fmt: skip
-    """Lowest price among instances; where keys are equal, one is priced."""
+    """Headline of the lowest rate among instances, one priced per key; per: whose rate it is."""
     instance_by_key = {key_of(instance): instance for instance in reversed(instances)}
     try:
-        candidates = [price(instance) for instance in instance_by_key.values()]
+        all_prices = [price_of(instance) for instance in instance_by_key.values()]
     except HardwareError as error:
         return Headline(label, None, per, str(error))
-    lowest = min(reversed(candidates), key=lambda p: p.bytes_per_s)
+    lowest = min(reversed(all_prices), key=lambda p: p.bytes_per_s)
     return Headline(label, lowest.bytes_per_s, per, lowest.bottleneck, lowest.latency_s)
 
 
@@ -192,18 +192,18 @@ def hashed_planes(fabric: Network) -> list[str]:
 
 @lru_cache(maxsize=16)
 def collisions(s: Scenario, fabric: Network) -> Collisions:
-    """The collision factors of the deployment: by traffic and plane those of the worst instance."""
+    """Collision factors by kind of traffic and plane, of the instance where they are highest."""
     worst_by: Collisions = {}
     for traffic, load in _traffic_loads(s, fabric):
         for plane, collision in load.collisions:
-            key = traffic, WAY.get(plane, plane)
-            candidates = worst_by.get(key, Collision()), collision
-            worst_by[key] = max(candidates, key=lambda c: (c.mean, c.flows))
+            traffic_plane = traffic, WAY.get(plane, plane)
+            pair = worst_by.get(traffic_plane, Collision()), collision
+            worst_by[traffic_plane] = max(pair, key=lambda c: (c.mean, c.flows))
     return worst_by
 
 
 def _traffic_loads(s: Scenario, net: Network) -> Iterator[tuple[str, Load]]:
-    """(kind of traffic, its load) for one of all equivalent instances."""
+    """(kind of traffic, its load) of instances, of those with equal prices of one only."""
     key_of = price_key(net)
     instances = place(s, net).instances
     distinct_instances = list({(i.role, key_of(i)): i for i in reversed(instances)}.values())[::-1]
@@ -244,11 +244,11 @@ def draw_hashed_flows(draft: Scenario, fabric: Network) -> None:
         for (traffic, plane), collision in collision_by.items()
     ]  # fmt: skip
     st.dataframe(rows, hide_index=True)
-    st.markdown(_cost_sentence(draft, planes, collision_by))
+    st.markdown(_collision_sentence(draft, planes, collision_by))
 
 
-def _cost_sentence(draft: Scenario, planes: list[str], collision_by: Collisions) -> str:
-    """One sentence on what hashed flows cost: TPOT, and the duration of KV transfers."""
+def _collision_sentence(draft: Scenario, planes: list[str], collision_by: Collisions) -> str:
+    """Sentence on what hashed flows cost: TPOT, and the duration of KV transfers."""
     even_scenario = with_overrides(draft, {FIELDS[plane]: "ecmp" for plane in planes})
     hashed, even = formulas.outlook(draft), formulas.outlook(even_scenario)
     clauses = []
@@ -258,17 +258,17 @@ def _cost_sentence(draft: Scenario, planes: list[str], collision_by: Collisions)
             "an even split"
         )
     transfers = (c.mean for (traffic, _), c in collision_by.items() if traffic == "KV transfers")
-    if factor := max(transfers, default=0.0):
+    if transfer_factor := max(transfers, default=0.0):
         clauses.append(
-            "KV transfers meet no other on their paths" if factor < 1.005 else
-            f"a KV transfer takes {factor:.2f} times as long"
+            "KV transfers meet no other on their paths" if transfer_factor < 1.005 else
+            f"a KV transfer takes {transfer_factor:.2f} times as long"
         )  # fmt: skip
     cost_text = "; ".join(clauses) or "no die decodes, and no KV moves"
     return f"{cost_text[0].upper()}{cost_text[1:]}."
 
 
 def draw_prices(draft: Scenario, fabric: Network) -> None:
-    """Draw the deployment's prices on this fabric, and their change since the draft began."""
+    """Draw the deployment's prices on this fabric, and their change from the preset's machine."""
     preset_machine = session.preset().supernode
     draft_on_preset = draft.model_copy(update={"supernode": preset_machine})
     try:
@@ -289,13 +289,11 @@ def draw_prices(draft: Scenario, fabric: Network) -> None:
                     delta = f"{100 * change:+.3g} % of {_rate_text(bytes_per_s_before or 0.0)}"
                 elif bytes_per_s_before:
                     delta = "unchanged"
-                latency_text = (
-                    f" Latency {1e6 * price.latency_s:.3g} µs." if price.latency_s else ""
-                )
+                latency = f" Latency {1e6 * price.latency_s:.3g} µs." if price.latency_s else ""
                 rate_text = _rate_text(price.bytes_per_s)
                 help_text = (
                     f"A {price.per} gets this, one direction, with no other traffic on the way; "
-                    f"the slowest one. Full first: {price.where}.{latency_text} The change is "
+                    f"the slowest one. Full first: {price.where}.{latency} The change is "
                     "against the machine that this draft began with."
                 )
             st.metric(price.label, rate_text, delta, delta_color="normal" if is_changed else "off",
@@ -343,7 +341,7 @@ def draw_totals(net: Network, facts: Facts, draft: Scenario) -> None:
 def _chip_tiles(
     totals: dict[str, float], dies: Sequence[tuple[Chip, int]], pool: MemoryPool, net: Network
 ) -> dict[str, tuple[str, str]]:
-    """Tiles (value, meaning) of the totals of chips by title; dies: number of each chip's."""
+    """Tiles by title, (value, meaning), of NPUs, memory and switches; dies: (chip, its dies)."""
     nodes, supernodes = totals["nodes"], totals["supernodes"]
     shared_formats = set.intersection(*(set(chip.flops) for chip, _ in dies))  # that all compute
     peaks = {p: sum(die_count * chip.flops[p] for chip, die_count in dies) for p in shared_formats}
@@ -356,7 +354,7 @@ def _chip_tiles(
     l2_per_plane, port_share = totals["l2_chips_per_sub_plane"], totals["l2_port_utilisation"]
     lenders = demands.lending_nodes(net)
     pool_tb = pool.gb_per_node * demands.dram(net, lenders) / 1e3 if pool.enabled else 0.0
-    unit = "OPS" if best_format[:3] == "int" else "FLOPS"
+    peak_unit = "OPS" if best_format[:3] == "int" else "FLOPS"
     node_text = "a node with NPUs, of others by their CPUs" if np.ptp(net.cpus) else "every node"
     tooltip = f"{pool.gb_per_node:,.4g} GB of {node_text}." if pool_tb else "No blocks are stored."
     if pool_tb and (cut_off := int(np.count_nonzero(net.cpus)) - len(lenders)):
@@ -364,14 +362,14 @@ def _chip_tiles(
     chips_tile = f"{chip_count:,}", "Of every level, scale-up and scale-out."
     if l1_chips + l2_chips == chip_count > 0:
         ports_text = f"{100 * port_share:.0f} % of the L2 ports are used"
-        note = f"L1 in the nodes + L2 between them, {l2_per_plane} a sub-plane; {ports_text}."
-        chips_tile = f"{l1_chips:,} + {l2_chips:,}", note
+        chips_note = f"L1 in the nodes + L2 between them, {l2_per_plane} a sub-plane; {ports_text}."
+        chips_tile = f"{l1_chips:,} + {l2_chips:,}", chips_note
     return {
         "NPUs": (f"{totals['npus']:,}", f"{chips_text}, in {nodes_text}{supernodes_text}."),
         "HBM": (f"{hbm_tb:,.1f} TB", "Of all dies."),
         "Memory pool, DRAM": (f"{pool_tb:,.4g} TB" if pool_tb else NOTHING, tooltip),
         f"Peak, {best_format.upper()}": (
-            f"{peaks[best_format] / 1e15:,.0f} P{unit}",
+            f"{peaks[best_format] / 1e15:,.0f} P{peak_unit}",
             "Dense, of all dies; what operators reach of it is the model's work.",
         ),
         "Switch chips": chips_tile,
@@ -379,7 +377,7 @@ def _chip_tiles(
 
 
 def _rate_tiles(totals: dict[str, float], is_edited: bool) -> dict[str, tuple[str, str]]:
-    """Tiles (value, meaning) of the totals of links by title; is_edited: some are."""
+    """Tiles by title, (value, meaning), of the links' rates; is_edited: some links are edited."""
     oversubscription = totals["oversubscription"]
     local_text = "." if oversubscription else ", and none of it leaves the node over UB."
     rdma_tbps, vpc_tbps = (totals[f"{plane}_bytes_per_s"] / 1e12 for plane in ("rdma", "vpc"))

@@ -6,7 +6,7 @@ from twin.hooks import draw_sections
 from twin.metrics.measures import numbered
 from twin.scenario import form_groups
 from twin.ui import forms, live, session
-from twin.ui.fabric_message import ROLE, chosen_colours, draw_fabric, link_loads
+from twin.ui.fabric_message import ROLE, chosen_colouring, draw_fabric, link_loads
 from twin.ui.fields import field_of, options, sentence, why_idle, with_labels
 from twin.ui.forms.tables import draw_rows
 from twin.ui.formulas import place_instances
@@ -38,12 +38,13 @@ fabric, wiring_problem = editor.shown_fabric()
 selection = {}
 if fabric is not None:
     placement, placement_problem = place_instances(draft, fabric)
-    mode = ROLE if wiring_problem or placement_problem else chosen_colours(PICTURE)
+    mode = ROLE if wiring_problem or placement_problem else chosen_colouring(PICTURE)
     selection = draw_fabric(
         fabric, title=f"{numbered(fabric.npus, 'NPU')} in {numbered(fabric.nodes, 'node')}",
         instances=() if wiring_problem else placement.instances,
         carried=None if mode == ROLE else link_loads(fabric, link_shares(draft, fabric, mode)),
-        modes={ROLE: "Role"} | TRAFFIC, key=PICTURE, on_act=editor.act_all, acted=editor.last_act(),
+        modes={ROLE: "Role"} | TRAFFIC, key=PICTURE,
+        on_act=editor.apply_actions, acted=editor.last_action(),
     )  # fmt: skip
     if placement_problem and not wiring_problem:
         st.error(placement_problem, icon=":material/event_seat:")

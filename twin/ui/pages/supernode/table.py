@@ -26,12 +26,12 @@ SHARE, RATE, WAIT = "% of built", "GB/s", "× latency"
 
 
 @lru_cache(maxsize=8)
-def elements(fabric: Network) -> dict[str, list[str]]:
-    """Names of a fabric's elements by kind, groups first; pass a fabric as built."""
-    picture, names_of = layout(fabric), defaultdict(list)
+def names_by_kind(fabric: Network) -> dict[str, list[str]]:
+    """Names of the elements of a fabric as built, by kind; those that contain others come first."""
+    picture, names_of_kind = layout(fabric), defaultdict(list)
     for name in [*(name for name, _ in picture.elements), *picture.net.vertices]:
-        names_of[name.rstrip("0123456789.:").strip() or name].append(name)
-    return dict(names_of)
+        names_of_kind[name.rstrip("0123456789.:").strip() or name].append(name)
+    return dict(names_of_kind)
 
 
 @lru_cache(maxsize=16)
@@ -47,7 +47,7 @@ def rows_of(net: Network, kind: str) -> pl.DataFrame:
         ends = {NAME: end_names[:, 0].tolist(), TO: end_names[:, 1].tolist()}
         rates = {BUILT: picture.rates / 1e9, NOW: picture.lower_direction(net.capacity) / 1e9}
         return pl.DataFrame(ends | rates | {DELAY: np.nan_to_num(latency_factor, nan=1.0)})
-    names = elements(built(net))[kind]
+    names = names_by_kind(built(net))[kind]
     element_of = np.full(len(net.vertices), -1)
     for k, name in enumerate(names):
         element_of[net.members(name)] = k
@@ -63,7 +63,7 @@ def rows_of(net: Network, kind: str) -> pl.DataFrame:
 
 def selection_rows(fabric: Network, names: Sequence[str]) -> pl.DataFrame:
     """The rows of elements selected in the picture; of a single one, with its links."""
-    kind_items = elements(built(fabric)).items()
+    kind_items = names_by_kind(built(fabric)).items()
     selected_kinds = [kind for kind, members in kind_items if not set(members).isdisjoint(names)]
     frame = pl.concat([rows_of(fabric, kind) for kind in selected_kinds])
     frame = frame.filter(pl.col(NAME).is_in(names))
@@ -74,7 +74,7 @@ def selection_rows(fabric: Network, names: Sequence[str]) -> pl.DataFrame:
 
 
 def matching_rows(frame: pl.DataFrame, typed_text: str) -> pl.DataFrame:
-    """Rows with a name that was typed: "L1 20.3, node 7", "20.*", "L2 3"; all if none was."""
+    """Rows of the table with a name that was typed: "L1 20.3, node 7", "20.*"; all if none was."""
     typed_names = [spelling(name) for name in re.split(r"[,;]", typed_text) if spelling(name)]
     if not typed_names:
         return frame
@@ -86,17 +86,17 @@ def matching_rows(frame: pl.DataFrame, typed_text: str) -> pl.DataFrame:
 
 
 def draw_parts_table(fabric: Network, selection: Sequence[str]) -> None:
-    """Draw the choice of a kind, the search, the table, and tools for selected rows."""
-    by_kind = elements(built(fabric))
-    names = [name for name in selection if any(name in k for k in by_kind.values())]
-    options = [*([SELECTED] if names else []), *by_kind, LINKS]
+    """Draw the table of a kind, or of the names in `selection`, and tools for its picked rows."""
+    by_kind = names_by_kind(built(fabric))
+    selected_names = [name for name in selection if any(name in k for k in by_kind.values())]
+    options = [*([SELECTED] if selected_names else []), *by_kind, LINKS]
     left_column, right_column = st.columns([1, 2])
-    kind = left_column.selectbox("Show", options, key=f"parts-kind:{bool(names)}")
+    kind = left_column.selectbox("Show", options, key=f"parts-kind:{bool(selected_names)}")
     typed_text = right_column.text_input(
         "Find", key="parts-find", placeholder="20.3, L2 3.*, node 7",
         help="Names or parts of names, several with commas; * stands for any number.",
     )  # fmt: skip
-    frame = selection_rows(fabric, names) if kind == SELECTED else rows_of(fabric, kind)
+    frame = selection_rows(fabric, selected_names) if kind == SELECTED else rows_of(fabric, kind)
     frame = matching_rows(frame, typed_text)
     page = frame.head(MOST_ROWS)
     tools = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
@@ -141,7 +141,7 @@ def set_parts(picked_rows: Sequence[Row], amount: float, unit: str = SHARE) -> N
             factor = amount / (row.get(DELAY) or 1.0) * (edit.latency_factor if edit else 1.0)
         elements_by_factor[round(factor, 9)].append(element)
     field = "latency" if unit == WAIT else "capacity"
-    editor.set_shares([(names, {field: factor}) for factor, names in elements_by_factor.items()])
+    editor.set_factors([(names, {field: factor}) for factor, names in elements_by_factor.items()])
 
 
 def restore_parts(picked_rows: Sequence[Row]) -> None:

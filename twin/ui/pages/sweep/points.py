@@ -45,16 +45,16 @@ def default_axis(path: str) -> Axis:
         return Axis(path, (False, True))
     if field.kind not in (int, float):
         return Axis(path, tuple(options(path, session.facts()) or ()))
-    low, high = (max(field.low or 0, min(field.high or value, value * ratio)) for ratio in SPAN)
-    if low == high:
-        low, high = field.low or 0, value or field.step or 1
-    return sweep.spaced_axis(path, low, high, POINTS)
+    least, most = (max(field.low or 0, min(field.high or value, value * ratio)) for ratio in SPAN)
+    if least == most:
+        least, most = field.low or 0, value or field.step or 1
+    return sweep.spaced_axis(path, least, most, POINTS)
 
 
 def draw_axis_choice(
     axis_number: int, url_axis: Axis | None, default: str = "", other_axis: Axis | None = None
 ) -> Axis | None:
-    """Draw the form of an axis, at first that of the address (`url_axis`); returns it or None."""
+    """Draw the form of an axis, filled by that of the address (`url_axis`); returns it or None."""
     paths = [path for path in sweepable_fields() if other_axis is None or path != other_axis.path]
     first_path = url_axis.path if url_axis and url_axis.path in paths else default
     path = st.selectbox(
@@ -76,13 +76,13 @@ def draw_axis_choice(
         return sweep.parse_axis(
             f"{path}={','.join(str(picked).lower() for picked in picked_values)}"
         )
-    cast, printf = field.kind, "%d" if field.kind is int else "%.6g"
-    least, most = cast(field.low or 0), cast(field.high or 1e9)
+    kind, printf = field.kind, "%d" if field.kind is int else "%.6g"
+    least, most = kind(field.low or 0), kind(field.high or 1e9)
     with st.container(horizontal=True):
         bounds = [
             st.number_input(
-                name, least, most, cast(min(max(value, least), most)),
-                step=cast(field.step or 1), format=printf, key=f"sweep-{name}-{path}", width=130,
+                name, least, most, kind(min(max(value, least), most)),
+                step=kind(field.step or 1), format=printf, key=f"sweep-{name}-{path}", width=130,
             )
             for name, value in (("From", min(axis.values)), ("To", max(axis.values)))
         ]  # fmt: skip
@@ -110,7 +110,7 @@ def runs_of_points(points: Sequence[Point]) -> list[RunRow | None]:
 
 
 def simulate(points: Sequence[Point], rows: Sequence[RunRow | None]) -> None:
-    """Callback: queue every point without a run."""
+    """Callback: queue the scenario of every point without a run; rows: the points' runs."""
     run_ids = st.session_state.setdefault(STARTED, {})
     with session.toast_refusals():
         for scenario in scenarios_without_run(points, rows):
@@ -127,7 +127,7 @@ def scenarios_without_run(points: Sequence[Point], rows: Sequence[RunRow | None]
 
 
 def stop_points(rows: Sequence[RunRow | None]) -> None:
-    """Callback: stop the runs of points that are not done."""
+    """Callback: stop those runs of points that have not ended."""
     for row in rows:
         if row is not None and not row.ended:
             session.stop(row.id)
@@ -136,7 +136,7 @@ def stop_points(rows: Sequence[RunRow | None]) -> None:
 def series(
     axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]
 ) -> Mapping[str, list[Ran]]:
-    """Simulated points along the first axis, in a series per value of the second axis."""
+    """Points along the first axis, with results so far, by the second axis' value as text."""
     series_by_name: dict[str, list[Ran]] = {}
     for point, row in zip(points, rows, strict=True):
         if (scenario := point.scenario) is None:
@@ -147,13 +147,13 @@ def series(
         estimates = figure_bands(scenario, session.facts(), run=True)
         bands = {estimate.figure.metric: estimate.ends(MOST) for estimate in estimates}
         meets_slo = bool(sweep.meets_slo(scenario, summary))
-        result = Ran(point.values[0], summary, meets_slo, slo_limits, bands)
-        series_by_name.setdefault(name, []).append(result)
+        simulated_point = Ran(point.values[0], summary, meets_slo, slo_limits, bands)
+        series_by_name.setdefault(name, []).append(simulated_point)
     return series_by_name
 
 
 def scenarios(axes: Sequence[Axis], points: Sequence[Point]) -> dict[str, Scenario]:
-    """Scenario of every possible point by its values in words."""
+    """Scenario of every possible point, by its values as text."""
     scenario_of: dict[str, Scenario] = {}
     for point in points:
         if point.scenario is not None:
@@ -163,7 +163,7 @@ def scenarios(axes: Sequence[Axis], points: Sequence[Point]) -> dict[str, Scenar
 
 
 def table_rows(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]) -> Any:
-    """The points as rows of a table on the page, with the link of each run."""
+    """The points as rows of the page's table, with the link of each run."""
     return [
         {
             **{a.label: a.text_of(value) for a, value in zip(axes, point.values, strict=True)},
@@ -179,7 +179,7 @@ def table_rows(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[Run
 
 
 def metric_keys(place: Place, rows: Sequence[RunRow | None]) -> list[str]:
-    """Keys of the metrics of a place; energy of tokens only where no run has their cost."""
+    """Keys of the metrics of a place; energy per token only if no run has a cost per token."""
     has_cost = any(row and row.summary.get(COST) is not None for row in rows)
     unused_key = "joules_per_token" if has_cost else COST
     return [metric.key for metric in metrics_at(place) if metric.key != unused_key]

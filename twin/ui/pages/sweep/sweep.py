@@ -69,7 +69,7 @@ if hidden_points := refused_points[REFUSED_SHOWN:]:
 
 # 2) What came out, drawn anew while points are still to come.
 def draw_results() -> None:
-    """Draw the conclusion, the charts and the table of finished points."""
+    """Draw the sweep's conclusion, charts and table, of the points that have ended."""
     rows = pts.runs_of_points(points)
     open_rows = [row for row in rows if row is not None and not row.ended]
     if not open_rows and LOOKING:
@@ -82,8 +82,8 @@ def draw_results() -> None:
                       on_click=pts.stop_points, args=(rows,))  # fmt: skip
         if not done_count and not any(row.live for row in open_rows):
             draw_compilation()
-    series = pts.series(axes, points, rows)
-    if not series or not any(rows):
+    series_by_name = pts.series(axes, points, rows)
+    if not series_by_name or not any(rows):
         return
     possible_points = [
         (p.values[0], p.scenario, row) for p, row in zip(points, rows, strict=True) if p.scenario
@@ -96,9 +96,9 @@ def draw_results() -> None:
     grid = st.grid(2, min_column_width=330, gap="medium")
     for key in pts.metric_keys("panel", rows):
         with grid.cell():  # how they are read stands below all of them
-            chart = charts.metric_over_field(axes[0], key, series, dark=is_dark())
+            chart = charts.metric_over_field(axes[0], key, series_by_name, dark=is_dark())
             plot(chart._replace(reads=""), f"sweep-{key}")
-    frontier = charts.frontier(axes[0], series, sweep.published_points(), dark=is_dark())
+    frontier = charts.frontier(axes[0], series_by_name, sweep.published_points(), dark=is_dark())
     plot(frontier, "sweep-frontier")
     st.caption(
         "Filled: the SLO is met. Hollow: it is broken. x: overloaded or still filling, so the "
@@ -111,8 +111,8 @@ def draw_results() -> None:
             pts.table_rows(axes, points, rows), hide_index=True, placeholder="–",
             column_config={"Run": st.column_config.LinkColumn(display_text="Open")},
         )  # fmt: skip
-        table = sweep.result_rows(axes, points, rows)
-        download("CSV", lambda: table_csv(table), "sweep.csv", "sweep-csv")
+        result_rows = sweep.result_rows(axes, points, rows)
+        download("CSV", lambda: table_csv(result_rows), "sweep.csv", "sweep-csv")
 
 
 LOOKING = any(row is not None and not row.ended for row in rows)

@@ -119,8 +119,8 @@ def log_speed(row: Row, error: float) -> float:
 def errors_of(
     rows: Sequence[Row], firsts: Mapping[str, First], today: Mapping[str, float]
 ) -> list[Error]:
-    """Errors of judged rows with a first answer or of kind 'seen'. firsts: first answers by row id;
-    today: today's errors by row id, as twin / published - 1 (missing: the first)."""
+    """Errors of judged rows that have a first answer or the kind 'seen'. firsts: first answers by
+    row id; today: today's errors by row id, as twin / published - 1 (missing: the first)."""
     errors = []
     for row in rows:
         answer = firsts.get(row.id)
@@ -206,8 +206,8 @@ class Bands:
         self._priors = _variance_factors(projection, todays, first, self.errors)
 
     def band(self, levels: Levels) -> Band:
-        """Expected error of a figure with these levels (`tree_leaf`); with a stack that has no
-        rows, that of all other systems."""
+        """Band of a figure with these levels (`tree_leaf`), where its error is expected; for a
+        stack without rows, that of all other systems."""
         leaf_codes = [ids.get(levels[: depth + 1], -1) for depth, ids in enumerate(self._numbers)]
         shared_levels = (self._codes == leaf_codes).sum(axis=1)
         covariance = self._variogram[0] - self._variogram[shared_levels]
@@ -358,7 +358,7 @@ def coverage(
     errors: Sequence[Error], bands: Mapping[str, Band], seen: bool = False
 ) -> list[Coverage]:
     """Shares of errors that lie within the rows' bands (by row id): of all rows, then by quantity.
-    seen: of rows whose figure was in sight; else first errors."""
+    seen: of rows whose figure was known when choices were made; else first errors."""
     judgements = [error for error in errors if error.row in bands and (error.first is None) == seen]
     errors_by_quantity = {"all": judgements}
     for error in judgements:
@@ -373,7 +373,7 @@ def coverage(
 
 @lru_cache(maxsize=1)
 def error_record() -> tuple[tuple[Error, ...], Bands]:
-    """Recorded errors and the bands made from them, computed once."""
+    """(errors on record of published rows, bands made from them), computed once."""
     errors = errors_of(load_published(), load_first_answers(), stored_errors()["today"])
     return tuple(errors), Bands(errors)
 

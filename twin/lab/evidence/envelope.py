@@ -40,7 +40,7 @@ class Aspect:
     read: Callable[[Configuration, Facts], Value] | None = None  # None: the field's value
 
     def value_of(self, config: Configuration, facts: Facts) -> Value:
-        """Value of a configuration in this aspect; None: it says nothing about it."""
+        """What a scenario (`config`) has in this aspect: a number or name; None: nothing."""
         return _field_value(self.path, config) if self.read is None else self.read(config, facts)
 
     @property
@@ -176,7 +176,7 @@ ASPECTS = (
 
 
 def configurations(rows: Sequence[Row]) -> Iterator[Configuration]:
-    """Configurations that the rows measured: one for each row, two for a ratio."""
+    """Scenario and measured pool of each published row; two of a row that is a ratio."""
     for row in rows:
         pool = POOL_OF.get(row.measure.split(".")[0], "")
         yield Configuration(row.id, pool, scenario_of(row.scenario), row.args)
@@ -187,7 +187,7 @@ def configurations(rows: Sequence[Row]) -> Iterator[Configuration]:
 
 @lru_cache(maxsize=1)
 def _published_configurations() -> tuple[Configuration, ...]:
-    """Configurations of all published rows, read once."""
+    """Scenario and measured pool of every published row, read once."""
     return tuple(configurations(load_published()))
 
 
@@ -233,8 +233,8 @@ NOT_OF_EXCHANGE = {
 def outside_evidence(
     scenario: Scenario, facts: Facts, known: Sequence[Configuration] | None = None
 ) -> list[str]:
-    """A sentence for each aspect of a scenario outside the ranges of `known` configurations (None:
-    those of the published rows). Raises FactError."""
+    """A sentence for each aspect in which a scenario lies outside the ranges of `known` rows (None:
+    the published ones). Raises FactError."""
     rows, known = known, _published_configurations() if known is None else known
     chips = {pool.chip for pool in pools_by_role(scenario).values()} | {scenario.supernode.chip}
     if unknown_chips := sorted(chips - {*facts.names("chips")}):

@@ -67,7 +67,7 @@ class MeasureInput:
 
     @property
     def costs_alone(self) -> Costs:
-        """Costs with the times of kernels that run alone, outside a pass."""
+        """Costs with the times of kernels that run alone, outside a forward pass."""
         return assemble(self.scenario, self.facts.replaced(alone.ALONE)).costs
 
 
@@ -177,9 +177,9 @@ def _finite_figure(parts: Sequence[str], case: MeasureInput) -> float:
         answer_tokens = np.interp(quantiles, answer_lengths.levels, answer_lengths.tokens)
         slots = int(decode.batch_per_npu * npus)
         iterations = answer_tokens / decode.tokens_per_iteration
-        variation, rank_tokens = prompts.moment(2) / prompts.mean**2, batch_tokens / role.ranks
+        mean_square, rank_tokens = prompts.moment(2) / prompts.mean**2, batch_tokens / role.ranks
         run = finite.queue_run(
-            role, prompts.mean, iterations, slots, rank_tokens, hot, variation, prompts.multiples
+            role, prompts.mean, iterations, slots, rank_tokens, hot, mean_square, prompts.multiples
         )
     else:
         answer_tokens = np.full(requests, float(scenario.workload.output_tokens))
@@ -319,7 +319,7 @@ def headline_score(rows: Judged, group: str) -> Score | None:
 
 
 def headlines(rows: Judged) -> list[str]:
-    """Headline of every group as a sentence, and that of unseen rows of known families."""
+    """Sentences on the errors of each group of rows, and of its unseen rows of known families."""
     group_scores = [headline_score(rows, group) for group in GROUPS]
     group_scores += [score([r for r in rows if r["group"] == g], g, UNSEEN[1]) for g in GROUPS]
     return [
@@ -332,7 +332,7 @@ def headlines(rows: Judged) -> list[str]:
 
 
 def now_text(rows: Judged) -> str:
-    """A sentence on today's errors of the unseen rows, which say less than first errors."""
+    """Sentence on today's errors of unseen rows, which say less than their first errors."""
     errors = [abs(row["error"]) for row in rows if row["kind"] in UNSEEN]
     return (
         f"Today the same {len(errors)} unseen rows are {100 * fmean(errors):.1f} % off on average, "

@@ -61,8 +61,8 @@ class FigureBand:
 
     def ends(self, share: float) -> tuple[float, float]:
         """Ends of the band that holds a share of measurements, each over the twin's figure."""
-        low, high = (end if self.figure.time else -end for end in self.band.ends(share))
-        return math.exp(min(low, high)), math.exp(max(low, high))
+        low_log, high_log = (end if self.figure.time else -end for end in self.band.ends(share))
+        return math.exp(min(low_log, high_log)), math.exp(max(low_log, high_log))
 
     def percents(self, share: float) -> str:
         """The band that holds a share of measurements, around the twin's figure: '−22 to +26 %'."""
@@ -77,7 +77,7 @@ class FigureBand:
 
     @property
     def sentence(self) -> str:
-        """Both bands, their basis, and what is extrapolated, as a sentence."""
+        """Sentence: the bands of 80 and 50 % of measurements, their rows, what is extrapolated."""
         name = self.figure.name[:1].upper() + self.figure.name[1:]
         return (
             f"{name}: four of five measurements are expected {self.percents(MOST)} from it, half "
@@ -105,7 +105,7 @@ def _is_stale(facts: Facts) -> bool:
 
 
 def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
-    """Headline figures of a deployment; run: of a run, without throughputs that arrivals decide."""
+    """Headline figures of a deployment; run: of a run, without throughputs if set by arrivals."""
     roles = {role for role, *_ in pools(scenario)}
     exists = {
         DECODE: bool(roles & {"decode", "colocated"}),
@@ -191,7 +191,7 @@ def bands_by_run(
 
 
 def bands_text(bands: Sequence[FigureBand]) -> str:
-    """'TPOT −21 to +28 %, TTFT −40 to +85 % (extrapolated)': bands that contain MOST."""
+    """Bands of MOST figures in words: 'TPOT −21 to +28 %, TTFT −40 to +85 % (extrapolated)'."""
     return ", ".join(
         f"{band.figure.name} {band.percents(MOST)}{' (extrapolated)' if band.extrapolated else ''}"
         for band in bands
@@ -214,7 +214,7 @@ class KnownRatio:
 
     @property
     def text(self) -> str:
-        """'equal within what is known (±12 %)', or 'known to ±12 %'."""
+        """In words: 'equal within what is known (±12 %)', or 'known to ±12 %'."""
         band = self.band
         return f"equal within what is known ({band})" if self.equal else f"known to {band}"
 

@@ -105,9 +105,10 @@ def expected_figures(view: View, s: Scenario) -> Expected | None:
         servers["prefill_queue"] = (prediction.prefill.requests_per_s, prefill_s)
     if prediction.decode is not None:
         servers["router"] = (prediction.decode.requests_per_s, tpot_s)
-    share = priced.room.admitted_share  # the rates are of what is not refused
+    admitted_share = priced.room.admitted_share  # the rates are of what is not refused
     waits_s = {
-        part: _wait_s(view, rate / share, time_s) for part, (rate, time_s) in servers.items()
+        part: _wait_s(view, rate / admitted_share, time_s)
+        for part, (rate, time_s) in servers.items()
     }
     if prefill_s:
         waits_s |= {"prefill_queue": prefill_s, "prefill": prefill_s}

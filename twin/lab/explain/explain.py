@@ -163,7 +163,7 @@ def _promising_options(view: View) -> list[Option]:
 
 
 def _net_gain(view: View, change: Change, gain: float) -> float:
-    """Score of a change less the logarithm of its growth in NPUs; times IDEAL if not doable."""
+    """Score of a change less the logarithm of its growth in NPUs; half of it if not doable."""
     npus = [npus_used(s) for s in (view.scenario, with_overrides(view.scenario, change.settings))]
     log_growth = math.log(max(1.0, npus[1] / npus[0]))
     return (gain - log_growth) * (1.0 if change.doable else IDEAL)
@@ -245,17 +245,17 @@ def _confirm_cause(runs: Runs, view: View, group: list[Option]) -> Measured | No
     best_worth = max((option.worth for option in doable), default=0.0)
     advised = advised or [option for option in doable if option.worth >= NEARLY * best_worth]
     rest = sorted((option for option in doable if option not in advised), key=lambda k: -k.worth)
-    doable_gain = _first_gain(runs, scenario, [*advised, *rest][:TRIED])
+    doable_pair = _first_gain(runs, scenario, [*advised, *rest][:TRIED])
     ideal_options = [option for option in group if not option.change.doable]
     ideal_option = max(ideal_options, key=lambda k: k.worth, default=None)
-    if ideal_option and doable_gain and ideal_option.worth <= doable_gain[0].worth:
+    if ideal_option and doable_pair and ideal_option.worth <= doable_pair[0].worth:
         ideal_option = None  # what can be done removes enough of it
-    ideal_gain = _first_gain(runs, scenario, [ideal_option] if ideal_option else [])
-    if not (doable_gain or ideal_gain):
+    ideal_pair = _first_gain(runs, scenario, [ideal_option] if ideal_option else [])
+    if not (doable_pair or ideal_pair):
         return None
-    top_option, removal = max(filter(None, (doable_gain, ideal_gain)), key=lambda row: row[0].worth)
-    score_gain = doable_gain[0].worth if doable_gain else top_option.worth
-    suggestion = doable_gain[1] if doable_gain else None
+    top_option, removal = max(filter(None, (doable_pair, ideal_pair)), key=lambda row: row[0].worth)
+    score_gain = doable_pair[0].worth if doable_pair else top_option.worth
+    suggestion = doable_pair[1] if doable_pair else None
     if ideal_option is None and suggestion is not None:
         removal = suggestion
     return Measured(top_option.cause, top_option.change.named, score_gain, removal, suggestion)

@@ -161,7 +161,7 @@ def gain_on_seeds(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
 
 
 def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
-    """Whether gains on two seeds agree, and both runs after meet the SLO clearly or easily."""
+    """Whether gains on two seeds agree, and each is clear or leaves the SLO easily met."""
     is_clear = all(
         (share_met(after) - share_met(before) >= 2 * CLEAR and attained_share(after) >= MOST)
         or max(ttft_ratio(after, s), tpot_ratio(after, s)) < EASY
@@ -189,7 +189,7 @@ def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings)
 
 
 def is_harmful(before: Summary, after: Summary, s: Scenario) -> bool:
-    """Whether a change lowers SLO attainment, or moves a p99 close to the SLO."""
+    """Whether a change lowers SLO attainment or moves a p99 close to the SLO."""
     share_rise = share_met(after) - share_met(before)
     if share_rise < 0 or attained_share(after) < attained_share(before):
         return True

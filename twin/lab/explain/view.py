@@ -41,7 +41,7 @@ class View:
     refused: Mapping[str, float] = field(default_factory=dict)  # share of the requests, by reason
 
     def figure(self, key: str) -> float:
-        """A figure of the run in SI by its key; 0 if it is missing."""
+        """A figure of the run's summary in SI by its key; 0 if it is missing."""
         value = self.summary.get(key)
         return float(value) if isinstance(value, int | float) else 0.0
 
@@ -93,7 +93,7 @@ class View:
 
     @property
     def role_npus(self) -> dict[str, tuple[int, int]]:
-        """Number of instances and NPUs of each instance, by role."""
+        """(number of instances, NPUs of each) by role of the pool."""
         return {role: (count, npus) for role, count, npus in pools(self.scenario)}
 
     @property
@@ -162,7 +162,7 @@ def catches_up(before: Summary, after: Summary, s: Scenario) -> bool:
 
 
 def given_up_share(summary: Summary) -> float:
-    """Share of the requests that were rejected or lost."""
+    """Share of the requests that were rejected or lost, from a run's summary."""
     given_up_count = float(summary.get("rejected") or 0) + float(summary.get("lost") or 0)
     return given_up_count / max(1.0, float(summary.get("requests") or 0))
 

@@ -24,7 +24,7 @@ EVEN: Settings = {"experts.placement": "perfect", "experts.balancing.policy": "n
 
 
 def waterfall(runs: Runs, view: View) -> dict[str, float]:
-    """Mean seconds by piece (order: PIECES) of requests finished after the warm-up."""
+    """Mean seconds of a request finished after the warm-up, by piece as in PIECES; {}: none."""
     request_s = _mean_request_s(runs, view)
     clean_view, removed_s = view, {}
     if view.scenario.faults:
@@ -124,7 +124,7 @@ def operator_seconds(
 
 
 def layer_shares(timeline: Timeline) -> list[tuple[str, str, float]]:
-    """(stream, operator, share of a layer's time) of both streams, each with its slack last."""
+    """(stream, operator, share of a layer's time) of both streams, each with idle time last."""
     rows = []
     for stream_number, stream in enumerate(timeline.streams):
         share_by_operator: dict[str, float] = {}

@@ -51,7 +51,7 @@ def answer_of(finish: Finish) -> dict[str, Any]:
 
 
 def gap_text(gap: float, goal: str, npus: int) -> str:
-    """Sentence: by what share (`gap`) others may beat the first deployment, which has `npus`."""
+    """Sentence on the share (`gap`) by which others may beat the best deployment, of `npus`."""
     if goal == "npus":
         least_npus_text = numbered(round(npus / (1.0 + gap)), "NPU")
         return f"Of those priced none needs fewer than {least_npus_text}."
@@ -60,7 +60,7 @@ def gap_text(gap: float, goal: str, npus: int) -> str:
 
 
 def stage_text(finish: Finish) -> str:
-    """What a plan does after its search, in words."""
+    """What a plan does after its search, in words; which limit it relaxes if nothing fits."""
     if finish.relax is None or not finish.relax.limit:
         return "Making sure"
     return f"Nothing fits, looking for the smallest change of {limit_name(finish.relax.limit)}"
@@ -145,7 +145,7 @@ def _ranking_rows(finish: Finish) -> list[dict[str, Any]]:
 
 
 def equality_note(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Meaning of the sign of equality in a ranking, with the known error of such ratios."""
+    """Meaning of the sign '=' in a ranking, with the known error of ratios to the first."""
     percents = sorted({round(100 * ratio) for r in rows if (ratio := r["ratio_known_within"])})
     least_and_most = dict.fromkeys(percents[:1] + percents[-1:])
     band_text = " to ".join(f"±{ratio} %" for ratio in least_and_most) or "nothing"
@@ -273,7 +273,7 @@ def loss_text(outcome: Mapping[str, Any]) -> str:
 
 
 def relax_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of a table: for each limit alone the smallest relaxation with which something fits."""
+    """Table of the answer's relaxations: for each limit alone the smallest that is enough."""
     return [
         {"Limit": limit_name(row["limit"]), "Now": limit_text(row["from"]), "Fits at":
          limit_text(row["to"]), "Then": brief_text(row["settings"]), "NPUs": row["npus"],
@@ -295,7 +295,7 @@ def limit_text(value: Any) -> str:
 
 
 def answer_sentences(answer: dict[str, Any]) -> Sequence[str]:
-    """The answer for people, a sentence each."""
+    """The answer of a plan for people, a sentence each."""
     counts = answer["counts"]
     lines = [f"{numbered(sum(counts.values()) - counts['simulations'], 'deployment')} priced, "
             f"{numbered(counts['simulations'], 'simulation')}."]  # fmt: skip

@@ -56,7 +56,7 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        """A digest of its settings, 12 hexadecimal digits."""
+        """Digest of its settings, 12 hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.settings).encode()).hexdigest()[:12]
 
     @property
@@ -126,7 +126,7 @@ class Space:
         return {p: own[p] for p in paths if own[p] != others[p]}
 
     def add_crossed(self) -> None:
-        """Add candidates: all combinations of crossed choices, and the scenario's deployment."""
+        """Add candidates: every combination of crossed choices, and the present deployment."""
         base, choice_keys = self.base, [key for key in self.plan.vary if CHOICES[key].crossed]
         values_by_path, candidates = varied_values(base, tuple(choice_keys), self.machine), []
         kinds = [

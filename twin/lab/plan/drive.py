@@ -226,7 +226,7 @@ class Simulators:
                 store(digest_by_key.pop(key), json.loads(answer))
 
     def close(self) -> None:
-        """End the helpers, and running work on a cluster."""
+        """End the helper processes, and work that runs on a cluster."""
         for simulator in (*self.helpers, *([self.cluster] if self.cluster else ())):
             simulator.close()
 
@@ -243,8 +243,8 @@ def carry_out(
     address = scheduler_address() if helpers is None else ""
     helper_count = (0 if address else cores() - 1) if helpers is None else helpers
     cluster = Cluster(address) if address else None
-    children = [Child() for _ in range(helper_count)]
-    simulators = Simulators(facts, children, memory or Memory(), cluster)
+    processes = [Child() for _ in range(helper_count)]
+    simulators = Simulators(facts, processes, memory or Memory(), cluster)
     try:
         # A finalist's seeds, its largest load, and losses, about: seven took 235 to 400, and 120
         # more for each loss (docs/studies/PLANS.md).
@@ -334,7 +334,7 @@ class Plans:
         return hashlib.sha256(f"{plan_digest(plan)} {self.version}".encode()).hexdigest()[:24]
 
     def write_question(self, key: str, plan: Plan) -> None:
-        """Store the question of a plan in its folder."""
+        """Store a plan's question in the folder of its key."""
         write_text(self._folder_of(key) / QUESTION, question_text(plan))
 
     def stop(self, key: str) -> None:

@@ -42,7 +42,7 @@ class Finalist:
 
     @property
     def candidate(self) -> Candidate:
-        """The deployment as a candidate."""
+        """The deployment: its settings and price."""
         return self.tested.candidate
 
     @property
@@ -69,7 +69,7 @@ class Finish:
     relax: Relax | None = None  # once nothing fits
 
     def steps(self) -> Steps:
-        """Generator of scenarios to run: proves the finalists, else finds relaxations of limits."""
+        """Generator of scenarios to run: proves the best deployments, else finds relaxed limits."""
         yield from self._find_finalists()
         self.finalists.sort(key=self._sort_key)
         del self.finalists[self.search.plan.finalists :]
@@ -77,7 +77,7 @@ class Finish:
             return
 
         def prove(search: Search) -> Proved:
-            """Generator: proves the finalists of a search; returns the first one left, or None."""
+            """Generator: proves the best of a search; returns the first one left, or None."""
             other_finish = Finish(search, self.facts, brief=True)
             yield from other_finish._find_finalists()
             return _fit_of(other_finish.finalists[0]) if other_finish.finalists else None
@@ -88,7 +88,7 @@ class Finish:
         yield from self.relax.steps()
 
     def _find_finalists(self) -> Steps:
-        """Generator: finds finalists, else those that nearly suffice, and tries losses on them."""
+        """Generator: finds proved deployments, else near misses, and tries losses on them."""
         yield from self._prove_best()
         if not self.finalists:
             yield from self._find_near_misses()
@@ -175,7 +175,7 @@ class Finish:
                 finalist.seeds.append(trial | {"within": not self.search.missed_limits_text(trial)})
 
     def _confirm_mean(self, f: Finalist) -> bool:
-        """Whether the mean over seeds meets the SLO; otherwise withdraws the earlier result."""
+        """Whether the mean over seeds meets the SLO; if not, it replaces the search's result."""
         overloaded_count = sum(trial["steady_state"] == "overloaded" for trial in f.seeds)
         mean_share = statistics.fmean(f.shares) if f.seeds else 0.0
         if mean_share >= self.search.space.base.slo.share and 2 * overloaded_count <= len(f.seeds):
@@ -230,7 +230,7 @@ class Finish:
             in_progress = still_open
 
     def _try_losses(self, finalists: Sequence[Finalist]) -> Steps:
-        """Generator: simulates every loss at each finalist's load, or at lower ones until met."""
+        """Generator: simulates losses at finalists' loads, or at lower ones that survive them."""
         not_surviving = list(finalists)
         for load_share in (1.0,) if self.search.has_one_load else CARRIED:
             rates_before = [(finalist, finalist.rate) for finalist in not_surviving]
@@ -263,7 +263,7 @@ class Finish:
                 finalist.losses[loss] = row
 
     def _find_spares(self) -> Steps:
-        """Generator: if no finalist survives, simulates deployments with more and more reserve."""
+        """Generator: if no finalist survives, simulates deployments with ever more spare rate."""
         search, rate_per_s = self.search, self.search.space.rate
         for reserve in SPARED if rate_per_s is not None else ():
             if any(finalist.survives for finalist in self.finalists):

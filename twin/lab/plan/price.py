@@ -176,11 +176,11 @@ class Prices:
         """Load the imports, the traffic and the offered rate of the base scenario."""
         self.imports = imports_of(self.base)
         self.traffic = self._base_traffic()
-        offered = offered_load(self.base, self.facts, self.imports.trace)
+        arrivals = offered_load(self.base, self.facts, self.imports.trace)
         self.request_tokens = self.traffic.output_tokens
         if self.base.deployment.mode == "prefill_only":
             self.request_tokens = self.traffic.input_tokens
-        self.offered = offered.rate_req_per_s  # None in a closed loop
+        self.offered = arrivals.rate_req_per_s  # None in a closed loop
         self.tpot_s = 1e-3 * self.base.slo.tpot_ms
         front_end = self.base.front_end
         self.front = front_end.api_servers / max(1e-3 * front_end.service_ms, 1e-9)
@@ -214,7 +214,7 @@ class Prices:
         return (role, *sorted(own_settings.items()))
 
     def pools(self, settings: Settings) -> dict[str, Pool]:
-        """Expected and best-case curve of an instance of each pool, priced up to some TPOT."""
+        """Expected and best-case curve of an instance of each pool, priced up to the SLO's TPOT."""
         pools = {}
         for role in roles_of(settings.get(MODE, self.base.deployment.mode)):
             key = self.pool_key(role, settings)
@@ -368,11 +368,14 @@ def _bound_point(own: Point, prediction: Prediction, traffic: Traffic, peaks: Lo
     if role is None or prediction.decode is None or prediction.prefill is None:
         return rate_per_s, batch, tpot_s
     chunk_tokens = role.prompt_tokens
-    fill = min(1.0, prediction.prefill.batch_tokens / chunk_tokens)
-    pairs = chunk_tokens / traffic.fresh_tokens * traffic.fresh_pairs
+    mixed_share = min(1.0, prediction.prefill.batch_tokens / chunk_tokens)  # of iterations
+    query_pairs = chunk_tokens / traffic.fresh_tokens * traffic.fresh_pairs
     requests, context_tokens = rank_load(role.slots(batch), role.ranks, traffic)
-    parts = np.full(role.ranks, 1.0 / role.ranks)
-    mixes = [(fill, chunk_tokens * parts, pairs * parts), (1.0 - fill, 0.0 * parts, 0.0 * parts)]
+    rank_shares = np.full(role.ranks, 1.0 / role.ranks)
+    mixes = [
+        (mixed_share, chunk_tokens * rank_shares, query_pairs * rank_shares),
+        (1.0 - mixed_share, 0.0 * rank_shares, 0.0 * rank_shares),
+    ]
     mean_s = mixed_mean_s(role.decode, requests, context_tokens, mixes, peaks, role.operator_sink())
     time_ratio = min(1.0, mean_s / prediction.decode.iteration_s)
     return rate_per_s / time_ratio, batch, tpot_s * time_ratio

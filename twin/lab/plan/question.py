@@ -116,7 +116,7 @@ def default_goal(s: Scenario) -> Goal:
 
 
 def plan_sentence(plan: Plan) -> str:
-    """Goal and limits of a plan in a sentence."""
+    """Goal and limits of a plan as a sentence."""
     scenario = plan.scenario
     share_text = f"met by {100 * scenario.slo.share:g} % of requests"
     rule = share_text if plan.by == "share" else "on the mean"
@@ -132,7 +132,7 @@ def plan_sentence(plan: Plan) -> str:
 
 
 def freed_paths(plan: Plan) -> tuple[str, ...]:
-    """Paths of PLAIN (values that a plan sets) that vary; the scenario's values are tried, too."""
+    """Paths of fields that a plan resets (PLAIN) but varies: the scenario's value is tried, too."""
     paths = {path for key in plan.vary for path in CHOICES[key].values}
     return tuple(path for path, *_ in PLAIN if path in paths)
 

@@ -52,7 +52,7 @@ class Relax:
     too_much: dict[Any, float] = field(default_factory=dict)
 
     def limits(self) -> list[str]:
-        """The limits that are relaxed, in order: fields' paths, and keys of `answer.LIMITS`."""
+        """Limits to relax, in order: paths of fields, and keys of `answer.LIMITS`."""
         plan, has_load = self.search.plan, self.search.space.rate is not None
         other_limits = {
             "power_kw": plan.power_kw, "cost_per_million_tokens": plan.cost_per_million_tokens,
@@ -129,7 +129,7 @@ class Relax:
         return LEAST * rate if (yield from self._find_fit(LOAD, LEAST * rate)) else 0.0
 
     def _nearest_candidates(self) -> list[Candidate]:
-        """Simulated deployments that are nearest to the limits."""
+        """Simulated deployments that need the smallest factors on TTFT or TPOT, nearest first."""
         slo = self.search.space.base.slo
         limits = (("needs_ttft_s", slo.ttft_s), ("needs_tpot_s", 1e-3 * slo.tpot_ms))
 
@@ -229,7 +229,7 @@ class Relax:
     def _find_fit(
         self, limit: str, value: float
     ) -> Generator[tuple[Scenario, ...], Any, Fit | None]:
-        """Generator: returns what a search finds with another value of a limit, or None."""
+        """Generator: returns the deployment that a search finds with another limit, or None."""
         plan, offered_per_s = self.search.plan, self.search.space.prices.offered or 1.0
         overrides: dict[str, Any] = {limit: value}
         if limit == LOAD:

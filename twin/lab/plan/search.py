@@ -110,7 +110,7 @@ class Search:
         return not self.plan.is_load_fixed and self.space.prices.offered is None
 
     def steps(self) -> Steps:
-        """Generator of batches of scenarios to run, the whole search; results are in `tested`."""
+        """Generator of batches of scenarios of the whole search; results are in `tested`."""
         run_budget = self.plan.simulations
         # The scenario's own deployment, where it is one of the candidates: the baseline.
         own_candidate = next((c for c in self.space.open_candidates if self.space.is_own(c)), None)
@@ -300,7 +300,7 @@ class Search:
         yield from self._simulate(pairs)
 
     def _simulate(self, pairs: Sequence[tuple[Tested, float]]) -> Steps:
-        """Generator: simulates deployments at rates (requests/s), and notes the results."""
+        """Generator: simulates tested deployments at rates (requests/s), and stores the results."""
         to_simulate, scenarios = [], []
         for tested, rate_per_s in pairs:
             try:

@@ -70,13 +70,13 @@ def _half_to_twice(path: str, s: Scenario, _: Machine) -> list[Any]:
 
 
 def _options(path: str) -> Values:
-    """Function that lists all options of a field, or off and on."""
+    """Function that lists the values of a field: its options, or off and on."""
     field = fields()[path]
     return lambda _s, _m: list(field.options) if field.kind is str else [False, True]
 
 
 def _option_fields(section: str) -> dict[str, Values]:
-    """Functions that list values, by path, of fields of a section with options or on and off."""
+    """Functions that list values, by path, of a section's fields with options or on and off."""
     paths = (path for path, field in fields().items() if field.kind in (str, bool))
     return {path: _options(path) for path in paths if path.startswith(f"{section}.")}
 

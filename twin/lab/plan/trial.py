@@ -172,5 +172,5 @@ def error_of_share(meets_slo: NDArray[np.bool_]) -> float:
 
 
 def chance_error(trial: Trial) -> float:
-    """Deviation of a run's share within the SLO that chance hardly exceeds."""
+    """Deviation of a run's share within the SLO that chance hardly exceeds: 3 standard errors."""
     return NEARLY * float(trial.get("share_error", 0.0))

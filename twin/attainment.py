@@ -25,7 +25,7 @@ from twin.hardware.prices import (
 )
 from twin.kernels.rng import exponential, stream_key
 from twin.model.batch import bytes_sent
-from twin.model.offload import bytes_per_token
+from twin.model.offload import handed_and_moved_bytes
 from twin.model.waiting import (
     Pool,
     Prompts,
@@ -425,7 +425,7 @@ def attainment(priced: Priced) -> Attainment:
     if pool is not None or colocated is not None:
         extra_s += costs.tokenise_s * traffic.input_tokens
     if costs.prefill_role is not None and costs.decode_role is not None:
-        handed_bytes, _ = bytes_per_token(costs.deployed, costs.kv_bytes_per_token)
+        handed_bytes, _ = handed_and_moved_bytes(costs.deployed, costs.kv_bytes_per_token)
         decode_role = costs.decode_role
         receivers = math.ceil(decode_role.pool.rank_dies / costs.senders)  # of one die that sends
         handed_bytes *= decode_role.die_kv * receivers

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from twin.model import coefficients
-from twin.model.batch import LoadCurve, attention_s_per_token, batch_line, batch_s
+from twin.model.batch import LoadCurve, attention_s_per_token, batch_s, fit_batch_s
 from twin.model.costs import RoleCosts
 from twin.model.layer import collective_s
-from twin.model.mixed import longest_wait, mixed_iteration_s
+from twin.model.mixed import first_prompt_wait, mixed_iteration_s
 from twin.model.predict import Traffic
 from twin.model.prefill import next_piece, prefill_hits_s
 from twin.model.prompt_queue import EXACT, LINE, TABLE, BatchPrice
@@ -26,7 +26,7 @@ def prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic
     prefill, hot = s.deployment.prefill, parts.prefill_imbalance.table
     ops, by_data, cp_dies = role.operator_sink(), prefill.attention == "dp", prefill.cp_dies
     budget = role.prompt_tokens
-    full_s, token_s, pair_s = batch_line(role, budget, traffic.input_tokens, hot)
+    full_s, token_s, pair_s = fit_batch_s(role, budget, traffic.input_tokens, hot)
     token_pairs = traffic.fresh_pairs / traffic.fresh_tokens  # pairs of a token, mean
     line = token_s, pair_s
     token_s += pair_s * token_pairs
@@ -127,7 +127,7 @@ def colocated_pool_by_load(
             pool.instances, budget, chunk,
             BatchPrice(LINE, idle_s, most_s, token_s, pair_s, mean_pairs),
             idle_s, (all_s - single_s) / budget, 0.0, idle_s, dies=groups,
-            delay_s=iteration_s * longest_wait(prompts_each, groups, pool.prompt_delay),
+            delay_s=iteration_s * first_prompt_wait(prompts_each, groups, pool.prompt_delay),
             attention=(1.0, 0.0), share_s=chunk, is_dealt=True, routers=routers,
         )  # fmt: skip
 

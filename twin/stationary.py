@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.kernels.rng import stream_key
-from twin.model.batch import batch_line
+from twin.model.batch import fit_batch_s
 from twin.model.coefficients import DecodeCosts
 from twin.model.decode import decode_iteration_s
 from twin.model.mixed import prompts_by_rank
@@ -241,7 +241,7 @@ def _prompt_wait_s(priced: Priced, arriving: Arriving) -> float:
     if role is None or arriving.sharing == 1:
         return 0.0
     hot = priced.parts.decode_imbalance.table
-    _, token_s, pair_s = batch_line(role, role.prompt_tokens, traffic.input_tokens, hot)
+    _, token_s, pair_s = fit_batch_s(role, role.prompt_tokens, traffic.input_tokens, hot)
     return traffic.fresh_tokens * token_s + traffic.fresh_pairs * pair_s
 
 

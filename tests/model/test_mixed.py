@@ -11,7 +11,7 @@ from twin.model.decode import decode_iteration_s
 from twin.model.layer import attention_s
 from twin.model.mixed import (
     delayed_prompts_by_rank,
-    longest_wait,
+    first_prompt_wait,
     mixed_flops,
     mixed_iteration_s,
     prompt_iterations,
@@ -220,7 +220,7 @@ def test_prompts_that_wait_are_computed_whole_in_fewer_iterations(rate, group):
         tokens, pairs = (sum(x[0] * x[k].sum() for x in loads) for k in (1, 2))
         assert (tokens, pairs) == pytest.approx(asked[:2], rel=1e-9)
         assert all(chunk.max() <= 2_048.0 * (1.0 + 1e-9) for _, chunk, _ in loads)
-        assert wait <= longest_wait(rate, 16 // group, delay)
+        assert wait <= first_prompt_wait(rate, 16 // group, delay)
     assert busy[1:] == sorted(busy[1:], reverse=True) and busy[-1] < busy[0]
     assert waits == sorted(waits)
 
@@ -247,5 +247,5 @@ def test_the_first_prompt_waits_as_the_coupon_collector_says():
             seen.add(int(draw.integers(8)))
             count += 1
         counts.append(count)
-    assert longest_wait(0.5, 8, 1_000) == pytest.approx(np.mean(counts) / 0.5, rel=0.03)
-    assert longest_wait(0.5, 8, 10) == 10.0 == longest_wait(0.0, 8, 10)
+    assert first_prompt_wait(0.5, 8, 1_000) == pytest.approx(np.mean(counts) / 0.5, rel=0.03)
+    assert first_prompt_wait(0.5, 8, 10) == 10.0 == first_prompt_wait(0.0, 8, 10)

@@ -15,7 +15,7 @@ from twin.lab.library import presets
 from twin.model.coefficients import DecodeCore
 from twin.model.costs import build_costs
 from twin.model.decode import decode_iteration_s
-from twin.model.offload import bytes_per_token, core_message_bytes, offload
+from twin.model.offload import core_message_bytes, handed_and_moved_bytes, offload
 from twin.model.predict import EVEN
 from twin.model.record import map_numbers
 from twin.model.shape import ModelError, load_shape
@@ -37,7 +37,7 @@ def offloading(facts, share, lent=0.25, **more):
 def moved_of(costs, share):
     """Bytes of a token that are handed to decode, and that its attention moves."""
     at = replace(costs.deployed, pools=pools_by_role(small({SHARE: share})))
-    return bytes_per_token(at, costs.kv_bytes_per_token)
+    return handed_and_moved_bytes(at, costs.kv_bytes_per_token)
 
 
 def test_nothing_offloaded_is_as_if_there_were_no_such_thing(facts):

@@ -18,7 +18,7 @@ LENGTHS = Traffic(4096.0, 1024.0)
 @pytest.fixture
 def declare(monkeypatch):
     """Declare an operator nobody knows: it reads 40 MB of weights, and does nothing else."""
-    for kept in ("_price", "_price_over_exchanges"):  # prices are kept else
+    for kept in ("_price_dies", "_price_over_exchanges"):  # prices are kept else
         monkeypatch.setattr(costs, kept, getattr(costs, kept).__wrapped__)
 
     def declare():

@@ -5,11 +5,11 @@ from twin.model.coefficients import DecodeCosts, PrefillCosts
 from twin.model.record import (
     at_speed,
     dtype_of,
-    in_network,
     map_numbers,
     numbers,
     row_of,
     scale_indices,
+    slowed_kernels,
     walk,
 )
 
@@ -23,12 +23,12 @@ def test_a_slow_die_takes_longer_for_all_that_its_cores_do_and_for_nothing_else(
 def test_in_a_network_kernels_and_exchanges_take_longer_and_hosts_do_not(ask):
     alone = ask().costs.decode
     for (declared, before), (_, after) in zip(
-        walk(alone), walk(in_network(alone, 1.25)), strict=True
+        walk(alone), walk(slowed_kernels(alone, 1.25)), strict=True
     ):
         of_kernels = declared.scale in ("computed", "carried", "started")
         assert after == before * (1.25 if of_kernels else 1.0), declared.name
-    assert in_network(alone, 1.25).sequence.dispatch.fixed > alone.sequence.dispatch.fixed > 0.0
-    assert in_network(alone, 1.25).host == alone.host
+    assert slowed_kernels(alone, 1.25).sequence.dispatch.fixed > alone.sequence.dispatch.fixed > 0.0
+    assert slowed_kernels(alone, 1.25).host == alone.host
 
 
 def test_launches_of_the_exchange_and_the_host_wait_for_no_die():

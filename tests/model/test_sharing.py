@@ -2,7 +2,7 @@ import pytest
 
 from twin.hardware.chip import load_chip
 from twin.lab.library import presets
-from twin.model.prefill import bandwidth_for_decode, bandwidth_for_prefill
+from twin.model.prefill import hbm_share_of_decode, hbm_share_of_prefill
 from twin.model.roofline import load_machine
 from twin.model.shape import ModelError
 from twin.scenario import with_overrides
@@ -14,7 +14,7 @@ from twin.steady import assemble, predict_steady
 def test_both_draw_no_more_of_the_hbm_than_there_is(facts, chip, share):
     prefill, decode = (load_machine(facts, load_chip(facts, chip), cores=x)
                        for x in (share, 1.0 - share))  # fmt: skip
-    part = bandwidth_for_prefill(prefill, decode)
+    part = hbm_share_of_prefill(prefill, decode)
     most = load_machine(facts, prefill.chip, cores=share, hbm=part).drawn_share(1.0)
     assert most == pytest.approx(part) and share * 0.99 <= part <= prefill.drawn_share(1.0)
     assert (
@@ -30,7 +30,7 @@ def test_prefill_leaves_what_its_batches_do_not_move(facts, share):
     s = with_overrides(s, {"deployment.prefill.core_share": share})
     machine = load_machine(facts, load_chip(facts, "ascend-910c"), cores=share)
     costs = assemble(s, facts).costs.prefill
-    few, many = (bandwidth_for_decode(costs, tokens, machine) for tokens in (2e3, 64e3))
+    few, many = (hbm_share_of_decode(costs, tokens, machine) for tokens in (2e3, 64e3))
     # The weights of a batch are read once: of more tokens they are less.
     assert 1.0 - machine.drawn_share(1.0) < few < many < 1.0
 

@@ -8,7 +8,7 @@ import pytest
 from tests.engine.small import run
 from twin.model.coefficients import CLASSES, Layout, Popular
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
-from twin.model.layer import experts_read, experts_read_by_class
+from twin.model.layer import used_experts, used_experts_by_class
 from twin.model.memory import whole_model_bytes
 from twin.model.operators import formats
 from twin.model.predict import EVEN
@@ -225,9 +225,9 @@ def test_experts_of_a_die_differ_in_popularity_by_the_skew(facts, popularity):
             assert sum(loads) / CLASSES == pytest.approx(1.0, rel=0.02)
         classes = tuple(map(Popular, loads)) or Layout().classes
         at = Layout(classed=float(bool(loads)), classes=classes)
-        few.append(experts_read_by_class(at, 32.0, 16.0))
-        assert experts_read_by_class(at, 32.0, 1e6) == pytest.approx(32.0, rel=0.02)
-    assert few[0] == experts_read(32.0, 16.0)
+        few.append(used_experts_by_class(at, 32.0, 16.0))
+        assert used_experts_by_class(at, 32.0, 1e6) == pytest.approx(32.0, rel=0.02)
+    assert few[0] == used_experts(32.0, 16.0)
     assert few[0] > few[1] > few[2] > 0.6 * few[0]
 
 

@@ -26,7 +26,7 @@ def pipeline(before, sent, experts, answered):
 
 def test_a_stream_never_does_two_things_and_a_microbatch_never_overtakes_itself():
     plan = Timeline(("cores", "copy engine"), 9, 0.1, 0.9, pipeline(6.0, 4.0, 5.0, 7.0))
-    turns = list(plan.turns())
+    turns = list(plan.placed_pieces())
     for stream in (0, 1):
         spans = sorted((t.low, t.high) for t in turns if t.stream == stream)
         assert all(b[0] >= a[1] - 1e-9 for a, b in zip(spans[:-1], spans[1:], strict=True))
@@ -72,7 +72,7 @@ def test_stages_in_a_fixed_order_keep_the_pace_of_the_model(times):
     cores = sum(p.high - p.low for p in plan.pieces if p.stream == 0)
     assert cores * layer == pytest.approx(2 * (prepare + core + sends + shared + routed))
     for stream in (0, 1):
-        spans = sorted((t.low, t.high) for t in plan.turns() if t.stream == stream)
+        spans = sorted((t.low, t.high) for t in plan.placed_pieces() if t.stream == stream)
         assert all(b[0] >= a[1] - 1e-9 for a, b in zip(spans[:-1], spans[1:], strict=True))
 
 

@@ -15,7 +15,7 @@ from twin.hardware.placement import Instance
 from twin.hardware.prices import nic, pool_read, port_rates
 from twin.kernels.buffers import Columns, number
 from twin.kernels.rng import stream_key
-from twin.model.offload import bytes_per_token
+from twin.model.offload import handed_and_moved_bytes
 from twin.policies.router import FRONTS, RANK_CHOICES, ROUTERS
 from twin.scenario import copies_kv, pools_by_role, supernodes_apart
 
@@ -114,7 +114,7 @@ class Source:
 
     def token_bytes(self) -> tuple[float, float]:
         """Bytes per token of KV that prefill hands to decode, and of offloaded attention."""
-        return bytes_per_token(self.costs.deployed, self.costs.kv_bytes_per_token)
+        return handed_and_moved_bytes(self.costs.deployed, self.costs.kv_bytes_per_token)
 
 
 def from_scenario(kind: type[T], path: str) -> T:

@@ -27,9 +27,9 @@ ALONE = dict.fromkeys((f"operators.nvidia.in_network.{x}" for x in ("decode", "p
 BEFORE_DISPATCH = (*operator_names("decode", "attention"), "gate")
 
 
-def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: float) -> float:
-    """Seconds of `dispatch` or `combine` (operation) alone with `tokens` on each die, evenly
-    loaded, on the first `dies` of the supernode."""
+def exchange_alone_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: float) -> float:
+    """Seconds of `dispatch` or `combine` (operation) alone, with `tokens` on each of the first
+    `dies` of a supernode, evenly loaded."""
     shape = load_shape(facts, s.deployment.model)
     machine = load_machine(facts, load_chip(facts, s.supernode.chip))
     exchange_price = exchange(build_fabric(s.supernode, facts), range(dies))
@@ -45,16 +45,16 @@ def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: flo
 
 def decode_streams_s(costs: Costs, traffic: Traffic, hot: LoadCurve) -> tuple[float, float]:
     """(seconds of attention, of MoE) for one of two microbatches in a decode layer, attention on 16
-    and MoE on 8 of 24 cube cores (arXiv 2506.12708v2). hot: hottest die's tokens over the mean."""
+    and MoE on 8 of 24 cube cores (arXiv 2506.12708v2). hot: load of the hottest die by tokens."""
     role_costs, decode = costs.decode_role, costs.decode
     assert role_costs is not None
     rank_dies = role_costs.pool.layer_dies
     slots = int(role_costs.slots(role_costs.pool.batch_per_npu))
     _, context = rank_load(slots, role_costs.ranks, traffic)
-    half_query = 0.5 * decode.query_tokens
-    tokens = half_query * (slots * role_costs.ranks)
+    query_half = 0.5 * decode.query_tokens
+    tokens = query_half * (slots * role_costs.ranks)
     layer_load = layer.PassLoad(
-        half_query * slots, 0.5 * float(context[0]), half_query * slots / rank_dies, tokens,
+        query_half * slots, 0.5 * float(context[0]), query_half * slots / rank_dies, tokens,
         float(role_costs.stage_dies), *layer.die_and_link_load(decode.layout, tokens, *hot),
     )  # fmt: skip
     return layer.layer_s(decode, decode.splits[PAPER_SPLIT], layer_load)
@@ -63,29 +63,29 @@ def decode_streams_s(costs: Costs, traffic: Traffic, hot: LoadCurve) -> tuple[fl
 def attention_core_s(costs: Costs, context: float) -> float:
     """Seconds of decode's attention core on a die for a number of context tokens, with all query
     tokens that a request has there, without waits."""
-    coefficients = _mode_without_waits(costs).core
+    coefficients = _layer_without_waits(costs).core
     return coefficients.fixed + coefficients.context * context
 
 
 def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
-    """Seconds of the grouped product of a die's experts over a number of rows, without waits."""
-    grouped = _mode_without_waits(costs).experts
+    """Seconds of the grouped product of `experts` of a die over `rows` in all, without waits."""
+    grouped = _layer_without_waits(costs).experts
     flop_per_row = grouped.flop * experts * layer.whole_tile_rows(grouped, rows / experts) / rows
     even_product = replace(grouped, flop=flop_per_row, tile_small=0.0, tile_large=0.0)
-    return layer.ffn_rows_s(even_product, layer.experts_read(experts, rows), 0.0, rows)
+    return layer.expert_ffn_s(even_product, layer.used_experts(experts, rows), 0.0, rows)
 
 
 def collective_alone_s(costs: Costs, operation: str, bytes_per_die: float) -> float:
     """Seconds of a rank's `gather` or `scatter` (operation) of `bytes_per_die` bytes of hidden
     states on each die, without waits."""
-    mode, role = _mode_without_waits(costs), costs.decode_role
+    mode, role = _layer_without_waits(costs), costs.decode_role
     assert role is not None
     tokens = role.pool.layer_dies * bytes_per_die / (ACTIVATION_BYTES * costs.shape.hidden)
     return layer.collective_s(mode.gather if operation == "gather" else mode.scatter, tokens)
 
 
-def _mode_without_waits(costs: Costs) -> LayerCosts:
-    """Coefficients of a layer of decode without waits for slower dies."""
+def _layer_without_waits(costs: Costs) -> LayerCosts:
+    """Coefficients of a layer of decode of which no barrier waits for slower dies."""
     return costs.decode.splits[0] if costs.decode.hides > 0.0 else costs.decode.sequence
 
 
@@ -95,8 +95,8 @@ def profile_of_mean_die(prediction: Prediction, traffic: Traffic, facts: Facts) 
     and in combine until the hottest has computed."""
     decode, role = prediction.decode, prediction.costs.decode_role
     assert decode is not None and role is not None
-    rank_requests = int(role.slots(int(decode.batch_per_npu)))
-    requests, context_tokens = rank_load(rank_requests, role.ranks, traffic)
+    slots_per_rank = int(role.slots(int(decode.batch_per_npu)))
+    requests, context_tokens = rank_load(slots_per_rank, role.ranks, traffic)
     context_tokens[0] = context_tokens[-1]
     operator_s = role.operator_sink()
     decode_iteration_s(role.decode, requests, context_tokens, 0, role.ranks, *EVEN, operator_s)

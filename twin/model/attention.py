@@ -115,7 +115,7 @@ STATE_BYTES = 4  # of a number of a state: FP32 (SGLang, mamba-ssm-dtype)
 
 
 def _key_width(s: Widths) -> int:
-    """Numbers in the keys of a token in linear attention, all heads."""
+    """Numbers in the keys of a token in linear attention, all heads together."""
     return s.linear_key_heads * s.linear_key_dim
 
 
@@ -141,7 +141,7 @@ class Linear:
         return s.linear_value_heads * s.linear_key_dim * s.linear_value_dim
 
     def core_flops(self, s: Widths) -> float:
-        """FLOPs of a token in decode: the state decays, and is multiplied by the key, changed by an
+        """FLOPs of a token in decode: the state decays, is multiplied by the key, changed by an
         outer product and multiplied by the query (arXiv 2412.06464 equation 10)."""
         return 7.0 * self.state_size(s)
 

@@ -18,7 +18,7 @@ LoadCurve = tuple[NDArray[np.float64], Any]
 
 
 def recompute_s_per_token(role: RoleCosts, budget: float, prompt: float, hot: LoadCurve) -> float:
-    """Seconds of an instance's time to compute one token that is not in the memory pool. budget:
+    """Seconds of an instance to compute a prompt token that is not in the memory pool. budget:
     tokens of a full batch (of an iteration, if colocated); prompt: mean tokens of a prompt."""
     pass_s = batch_s(role, budget, budget * 0.5 * prompt, hot)
     if isinstance(role.coefficients, PrefillCosts):
@@ -28,51 +28,55 @@ def recompute_s_per_token(role: RoleCosts, budget: float, prompt: float, hot: Lo
 
 
 def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: LoadCurve) -> float:
-    """Seconds of a batch with a number of tokens and query-key pairs; no request decodes in it."""
+    """Seconds of a batch of so many prompt tokens and query-key pairs; no request decodes in it."""
     operator_s = role.operator_sink()
     if isinstance(role.coefficients, PrefillCosts):
         die_tokens_pairs = tokens / role.stage_dies, pairs / role.stage_dies
         return float(prefill_batch_s(role.prefill, tokens, *die_tokens_pairs, *hot, operator_s))
     ranks = role.ranks
     rank_tokens_pairs = np.full(ranks, tokens / ranks), np.full(ranks, pairs / ranks)
-    decode_args = np.zeros(ranks, np.int64), np.zeros(ranks), *rank_tokens_pairs, 0, ranks
-    return float(mixed_iteration_s(role.decode, *decode_args, *hot, operator_s))
+    load_args = np.zeros(ranks, np.int64), np.zeros(ranks), *rank_tokens_pairs, 0, ranks
+    return float(mixed_iteration_s(role.decode, *load_args, *hot, operator_s))
 
 
-def batch_line(
+def fit_batch_s(
     role: RoleCosts, budget: float, prompt: float, hot: LoadCurve
 ) -> tuple[float, float, float]:
     """Linear prediction of a batch for routers: (seconds fixed, per token, per query-key pair) from
     half-full and full batches. budget: tokens of a full batch; prompt: mean tokens of one."""
-    half, mean = 0.5 * budget, 0.5 * prompt
-    half_s, all_s = batch_s(role, half, half * mean, hot), batch_s(role, budget, budget * mean, hot)
-    pair_s = (batch_s(role, budget, 2.0 * budget * mean, hot) - all_s) / (budget * mean)
-    token_s = max(0.0, (all_s - half_s) / half - pair_s * mean)
-    return max(0.0, 2.0 * half_s - all_s), token_s, max(0.0, pair_s)
+    half_tokens, mean_pairs = 0.5 * budget, 0.5 * prompt
+    half_s = batch_s(role, half_tokens, half_tokens * mean_pairs, hot)
+    full_s = batch_s(role, budget, budget * mean_pairs, hot)
+    more_pairs_s = batch_s(role, budget, 2.0 * budget * mean_pairs, hot)
+    pair_s = (more_pairs_s - full_s) / (budget * mean_pairs)
+    token_s = max(0.0, (full_s - half_s) / half_tokens - pair_s * mean_pairs)
+    return max(0.0, 2.0 * half_s - full_s), token_s, max(0.0, pair_s)
 
 
 def attention_s_per_token(p: PrefillCosts, tokens: float) -> float:
-    """Seconds that a token without pairs adds to a layer's attention on a die with `tokens`."""
+    """Seconds that a token, pairs apart, adds to a layer's attention on a die with `tokens`."""
     products, half = (*p.before, *p.after), 0.5 * tokens
     added_s = sum(product_s(product, tokens) - product_s(product, half) for product in products)
     return float(added_s / half + p.exchange.token + p.context.token + p.gate.token - p.gate.saved)
 
 
 def bytes_sent(role: RoleCosts) -> np.ndarray:
-    """Bytes of a token within nodes and beyond: exchanged, then gathered by attention, f8[4]."""
+    """Bytes of a token f8[4]: to experts and back within nodes, between nodes (decode: also those
+    of attention), then gathered by prefill's attention within nodes, between nodes."""
 
-    def split(amount: float, far_share: float) -> np.ndarray:
+    def by_distance(total_bytes: float, far_share: float) -> np.ndarray:
         """Bytes within nodes and beyond, of which the share `far_share` goes beyond, f8[2]."""
-        return amount * np.array((1.0 - far_share, far_share))
+        return total_bytes * np.array((1.0 - far_share, far_share))
 
-    exchange_bytes = split(role.exchange_bytes_per_token, role.off_node_fraction)
-    exchange_bytes += split(role.rank_bytes_per_token, role.gather_off_node)
-    context_bytes = split(role.context_bytes_per_token, role.context_off_node)
+    exchange_bytes = by_distance(role.exchange_bytes_per_token, role.off_node_fraction)
+    exchange_bytes += by_distance(role.rank_bytes_per_token, role.gather_off_node)
+    context_bytes = by_distance(role.context_bytes_per_token, role.context_off_node)
     if role.pool.role != "prefill":
         return np.array((*(exchange_bytes + context_bytes), 0.0, 0.0))
     prefill_costs = role.prefill
     gather_s = prefill_costs.gather.token * role.stage_dies + prefill_costs.exchange.token
-    dense_layers = (1.0 + prefill_costs.split_ffn) * prefill_costs.dense_layers
-    gather_s *= (prefill_costs.moe_layers + dense_layers) * role.stages
+    dense_gathers = (1.0 + prefill_costs.split_ffn) * prefill_costs.dense_layers
+    gather_s *= (prefill_costs.moe_layers + dense_gathers) * role.stages
     gather_bytes = gather_s * role.gather_bytes_per_s if gather_s > 0.0 else 0.0
-    return np.array((*exchange_bytes, *(split(gather_bytes, role.gather_off_node) + context_bytes)))
+    context_bytes += by_distance(gather_bytes, role.gather_off_node)
+    return np.array((*exchange_bytes, *context_bytes))

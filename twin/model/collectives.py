@@ -99,47 +99,45 @@ def exchange(net: Network, dies: Sequence[int], operation: Operation = "write") 
 
 
 def two_level_exchange(x: Exchange, top_k: int, most_nodes: int) -> Exchange:
-    """The exchange of these dies when a token crosses to each other node once and is spread inside
-    it. Where the plane between nodes is slow, engines send hierarchically: of `top_k` messages as
-    many cross as they have distinct nodes, at most `most_nodes` by the router's limit (arXiv
-    2412.19437 section 3.2.2). Inside a node all use its own plane, which may be the slower one."""
+    """The exchange `x` when a token crosses to each other node once and is spread inside it. Where
+    the plane between nodes is slow, engines send hierarchically: of `top_k` messages as many cross
+    as they have distinct nodes, at most `most_nodes` by the router's limit (arXiv 2412.19437
+    section 3.2.2). Inside a node all use its own plane, which may be the slower one."""
     if not x.slow_between or x.nodes < 2:
         return x
     nodes_reached = x.nodes * (1.0 - (1.0 - 1.0 / x.nodes) ** top_k)
-    copies_across = min(nodes_reached, float(most_nodes)) * x.off_node
-    bytes_per_s, ports = x.rate_bytes_per_s * top_k * x.off_node / copies_across, x.ports
+    crossings = min(nodes_reached, float(most_nodes)) * x.off_node
+    bytes_per_s, ports = x.rate_bytes_per_s * top_k * x.off_node / crossings, x.ports
     inside_bytes_per_s = max(x.rate_bytes_per_s, x.inside_bytes_per_s)
     if x.inside_bytes_per_s > 0.0 and inside_bytes_per_s < bytes_per_s:
         bytes_per_s, ports = inside_bytes_per_s, 1.0
-    return replace(x, rate_bytes_per_s=bytes_per_s, off_node=copies_across / top_k, ports=ports)
+    return replace(x, rate_bytes_per_s=bytes_per_s, off_node=crossings / top_k, ports=ports)
 
 
 def direct_exchange(x: Exchange, chip: str, facts: Facts) -> Exchange:
-    """The exchange of these dies by low-latency kernels: each message goes straight to its die,
-    through the sender's NIC to another node. Start and rate are those measured on the chip's own
-    networks, inside a node and across (`operators.exchange` of data/chips, or of the chip that
-    `exchange_of` names), else the family's share of the NIC's rate without a proxy."""
+    """The exchange `x` by low-latency kernels: each message goes straight to its die, through the
+    sender's NIC to another node. Start and rate are those measured on the chip's own networks,
+    inside a node and across (`operators.exchange` of data/chips, or of the chip that `exchange_of`
+    names), else the family's share of the NIC's rate without a proxy."""
     crosses_nodes = x.slow_between and x.nodes > 1
-    place_name = "across" if crosses_nodes else "inside"
-    path = f"chips.{chip_of_tables(facts, chip, 'exchange')}.operators.exchange.{place_name}"
+    network = "across" if crosses_nodes else "inside"
+    path = f"chips.{chip_of_tables(facts, chip, 'exchange')}.operators.exchange.{network}"
     share_name = "fabric.efficiency.rdma" if crosses_nodes else f"chips.{chip}.link_efficiency"
-    copy_share = facts.si(share_name)
+    link_share = facts.si(share_name)
     if f"{path}.dispatch_rate" in facts:
         dispatch, combine = (
-            Measured(
-                facts.si(f"{path}.{phase}_start"), facts.si(f"{path}.{phase}_rate") / copy_share
-            )
-            for phase in ("dispatch", "combine")
+            Measured(facts.si(f"{path}.{way}_start"), facts.si(f"{path}.{way}_rate") / link_share)
+            for way in ("dispatch", "combine")
         )
         return replace(x, dispatch=dispatch, combine=combine)
     if not crosses_nodes:
         return x
-    rate_gain = facts.si("operators.nvidia.direct_rdma") / copy_share
+    rate_gain = facts.si("operators.nvidia.direct_rdma") / link_share
     return replace(x, rate_bytes_per_s=x.rate_bytes_per_s * rate_gain)
 
 
 def launch_and_round_s(m: Machine, facts: Facts) -> tuple[float, float]:
-    """Seconds to launch a collective, and of one round of its barrier."""
+    """(seconds to launch a collective on a machine, seconds of one round of its barrier)."""
     if m.family == "ascend":
         return m.fitted["comm_fixed"], m.fitted["barrier_round"]
     prefix = f"operators.{m.family}"
@@ -155,30 +153,31 @@ def half_all_reduce(m: Machine, facts: Facts, x: Exchange, library: bool = False
     `collective`, or the start of dispatch at the fabric's rate. Values are interpolated by number
     of dies, and constant beyond the measured range."""
     chip_name = facts.word(f"chips.{m.chip.name}.exchange_of", m.chip.name)
-    source = chip_of_tables(facts, m.chip.name, "exchange")
-    chip_path, table = f"chips.{source}.operators.collective", f"operators.{m.family}.collective"
+    table_chip = chip_of_tables(facts, m.chip.name, "exchange")
+    chip_path = f"chips.{table_chip}.operators.collective"
+    family = f"operators.{m.family}.collective"
     is_gather = library and f"{chip_path}.gathers.dies" in facts
-    path = f"{chip_path}.gathers" if is_gather else f"{chip_path}.inside"
-    halves = f"chips.{chip_name}.operators.collective.halves"
-    if f"{halves}.dies" in facts and x.nodes == 1:
-        start_s = float(np.interp(x.peers, facts[f"{halves}.dies"].value,
-                                  facts[f"{halves}.start"].list_si))  # fmt: skip
-        rate_share, large_share = (facts.si(f"{halves}.{part}") for part in ("rate", "large_rate"))
-        link = x.rate_bytes_per_s / facts.si("fabric.efficiency.npu_read")
-        peers_s = (x.peers - 1) * facts.si(f"{halves}.peer")
-        return _faster_kernel(link, start_s, rate_share, peers_s, large_share)
-    if f"{path}.dies" in facts and x.nodes == 1:
-        die_counts = facts[f"{path}.dies"].value
-        start, rate_share, large_start_s, large_share = (
-            float(np.interp(x.peers, die_counts, facts[f"{path}.{figure}"].list_si))
+    kernel_path = f"{chip_path}.gathers" if is_gather else f"{chip_path}.inside"
+    prefix = f"chips.{chip_name}.operators.collective.halves"
+    if f"{prefix}.dies" in facts and x.nodes == 1:
+        start_s = float(np.interp(x.peers, facts[f"{prefix}.dies"].value,
+                                  facts[f"{prefix}.start"].list_si))  # fmt: skip
+        rate_share, large_share = (facts.si(f"{prefix}.{part}") for part in ("rate", "large_rate"))
+        link_bytes_per_s = x.rate_bytes_per_s / facts.si("fabric.efficiency.npu_read")
+        peers_s = (x.peers - 1) * facts.si(f"{prefix}.peer")
+        return _faster_kernel(link_bytes_per_s, start_s, rate_share, peers_s, large_share)
+    if f"{kernel_path}.dies" in facts and x.nodes == 1:
+        die_counts = facts[f"{kernel_path}.dies"].value
+        small_s, rate_share, large_start_s, large_share = (
+            float(np.interp(x.peers, die_counts, facts[f"{kernel_path}.{figure}"].list_si))
             for figure in ("start", "rate", "large_start", "large_rate")
         )
-        link = x.rate_bytes_per_s / facts.si(f"chips.{m.chip.name}.link_efficiency")
-        scale = 1.0 if is_gather else 0.5  # of the starts that were measured
-        later_s = scale * max(0.0, large_start_s - start)
-        return _faster_kernel(link, scale * start, rate_share, later_s, large_share)
-    if f"{table}.dies" in facts:
-        die_counts, starts_s = facts[f"{table}.dies"].value, facts[f"{table}.start"].list_si
+        link_bytes_per_s = x.rate_bytes_per_s / facts.si(f"chips.{m.chip.name}.link_efficiency")
+        started = 1.0 if is_gather else 0.5  # of the starts that were measured
+        later_s = started * max(0.0, large_start_s - small_s)
+        return _faster_kernel(link_bytes_per_s, started * small_s, rate_share, later_s, large_share)
+    if f"{family}.dies" in facts:
+        die_counts, starts_s = facts[f"{family}.dies"].value, facts[f"{family}.start"].list_si
         return HalfAllReduce(float(np.interp(x.peers, die_counts, starts_s)), x.rate_bytes_per_s)
     launch_s, round_s = launch_and_round_s(m, facts)
     return HalfAllReduce(launch_s + x.latency_s + round_s * math.log2(x.peers), x.rate_bytes_per_s)
@@ -187,8 +186,8 @@ def half_all_reduce(m: Machine, facts: Facts, x: Exchange, library: bool = False
 def _faster_kernel(
     link_bytes_per_s: float, start_s: float, share: float, later_s: float, large_share: float
 ) -> HalfAllReduce:
-    """The faster of two kernels over a link of `link_bytes_per_s` bytes/s: one that reaches `share`
-    of it, and one for large messages that starts `later_s` later and reaches `large_share`."""
+    """Half an all-reduce by the faster of two kernels over a link: one that reaches `share` of its
+    rate, and one for large messages that starts `later_s` later and reaches `large_share`."""
     saved_s_per_byte = max(0.0, 1.0 / share - 1.0 / large_share) / link_bytes_per_s
     break_even_bytes = later_s / saved_s_per_byte if saved_s_per_byte > 0.0 else 0.0
     return HalfAllReduce(start_s, share * link_bytes_per_s, break_even_bytes, saved_s_per_byte)
@@ -197,8 +196,8 @@ def _faster_kernel(
 def adding_bytes_per_s(m: Machine, facts: Facts, vector_share: float) -> float:
     """Bytes/s of partial sums that a reduce-scatter adds up on a share of the vector cores: as
     measured for the family (`collective.adding`), otherwise as element-wise work."""
-    share_of_rate = facts.si(f"operators.{m.family}.collective.adding", m.vector_utilisation)
-    return m.chip.hbm_bytes_per_s * share_of_rate * vector_share * m.cores
+    share_of_hbm = facts.si(f"operators.{m.family}.collective.adding", m.vector_utilisation)
+    return m.chip.hbm_bytes_per_s * share_of_hbm * vector_share * m.cores
 
 
 def moe_traffic(
@@ -221,8 +220,8 @@ def moe_traffic(
     chunked_start_s = host_s = 0.0
     if not comm.fused:
         # An all-to-all-v through the copy engine has a start for every peer.
-        host_s, table = facts.si("operators.unfused.sync"), "operators.unfused"
-        chunked_start_s = x.peers / facts[f"{table}.channels"].value * facts.si(f"{table}.start")
+        host_s, path = facts.si("operators.unfused.sync"), "operators.unfused"
+        chunked_start_s = x.peers / facts[f"{path}.channels"].value * facts.si(f"{path}.start")
     return MoeTraffic(
         Transfer(
             fixed=dispatch.start_s + 2.0 * chunked_start_s,
@@ -267,18 +266,18 @@ def _traffic_in_rounds(
     token_bytes = s.hidden * (1.0 if comm.early_quantisation else ACTIVATION_BYTES)
     far_nodes, node_peers = x.nodes - 1, x.peers // x.nodes - 1
 
-    def step_s(peers: int) -> float:
+    def barrier_s(peers: int) -> float:
         """Seconds of start and barrier of one collective among a number of dies."""
         return m.fitted["comm_fixed"] + x.latency_s + m.fitted["barrier_round"] * math.log2(peers)
 
-    swap_s = 0.0 if apart else far_nodes * step_s(2)
-    fixed_s = x.nodes * step_s(node_peers + 1) + swap_s
+    swap_s = 0.0 if apart else far_nodes * barrier_s(2)
+    fixed_s = x.nodes * barrier_s(node_peers + 1) + swap_s
     beyond_s_per_byte = far_nodes / x.beyond_bytes_per_s
-    inside_s = node_peers * x.nodes / x.inside_bytes_per_s
-    s_per_byte = max(beyond_s_per_byte, inside_s) if apart else beyond_s_per_byte + inside_s
+    near_s = node_peers * x.nodes / x.inside_bytes_per_s
+    s_per_byte = max(beyond_s_per_byte, near_s) if apart else beyond_s_per_byte + near_s
     return MoeTraffic(
         Transfer(
-            fixed=fixed_s + step_s(node_peers + 1) + step_s(x.nodes),
+            fixed=fixed_s + barrier_s(node_peers + 1) + barrier_s(x.nodes),
             message=m.fitted["quantise"] if comm.early_quantisation else 0.0,
             token=token_bytes * s_per_byte,
         ),

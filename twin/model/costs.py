@@ -30,9 +30,9 @@ from twin.model.in_host import HostMemory, host_kv_path
 from twin.model.memory import Budget
 from twin.model.offload import Offload, offload, offload_notes
 from twin.model.operators import formats, rank_bytes
-from twin.model.prefill import bandwidth_for_decode, bandwidth_for_prefill
+from twin.model.prefill import hbm_share_of_decode, hbm_share_of_prefill
 from twin.model.prefill_costs import prefill_costs
-from twin.model.record import in_network, map_numbers
+from twin.model.record import map_numbers, slowed_kernels
 from twin.model.roofline import facts_of_stack, family_of, laid_out_bytes_per_s, load_machine
 from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape, load_shape
@@ -42,6 +42,7 @@ from twin.scenario.words import numbered
 
 T = TypeVar("T", float, NDArray[np.float64])
 Coefficients = c.DecodeCosts | c.PrefillCosts
+Priced = tuple[Setting, Coefficients]  # of an instance
 LOOPS = ("runs_ahead", "first_by_decode", "first_after_pass")  # of an engine, as facts
 
 
@@ -84,12 +85,12 @@ class RoleCosts:
 
     @property
     def npus(self) -> float:
-        """Number of NPUs of an instance; a half where it has one die of two."""
+        """Number of NPUs of an instance; a half if it has one die of two."""
         return self.dies / self.chip.dies_per_npu
 
     @property
     def peak_flops(self) -> float:
-        """FLOP/s of all dies, in the format of the weights."""
+        """Peak FLOP/s of all dies of an instance, in the format of the weights."""
         number_format = product_format(self.pool.precision.weights, self.chip.flops)
         return self.chip.peak(number_format) * self.dies
 
@@ -99,7 +100,7 @@ class RoleCosts:
         return float(self.pool.tokens_per_npu) * self.npus
 
     def slots(self, batch_per_npu: float) -> float:
-        """Requests of a rank when each NPU has `batch_per_npu`."""
+        """Requests that a rank decodes at once when each NPU decodes `batch_per_npu`."""
         return batch_per_npu * self.pool.rank_dies / self.chip.dies_per_npu
 
     @property
@@ -147,18 +148,18 @@ class Costs:
         return 1.0 / prompt_s if prompt_s else math.inf
 
     def handed_bytes_per_s(self, port: T) -> T:
-        """Bytes/s of KV over a port of `port` bytes/s, including the time to lay it out anew."""
+        """Bytes/s of KV over a port of `port` bytes/s, with the time to lay the KV out anew."""
         layout_rate = self.laid_out_bytes_per_s
         return port * (layout_rate / (port + layout_rate)) if math.isfinite(layout_rate) else port
 
     def held_bytes(self, tokens: int) -> float:
-        """Bytes of KV, windows and state of a request with a number of tokens."""
+        """Bytes of KV, windows and linear-attention state of a request with so many tokens."""
         window_tokens = min(tokens, self.shape.window) * self.window_bytes_per_token
         return tokens * self.kv_bytes_per_token + window_tokens + self.state_bytes
 
     @property
     def senders(self) -> int:
-        """Prefill dies that send the KV of a prompt to one decode rank; 1 if none do."""
+        """Number of prefill dies that send a prompt's KV to a decode rank; 1 if none do."""
         if (role := self.prefill_role) is None or self.decode_role is None:
             return 1
         return parallel.kv_senders(role.pool, role.dies, self.decode_role.pool.rank_dies)
@@ -191,15 +192,15 @@ class Costs:
     @property
     def decode(self) -> c.DecodeCosts:
         """Coefficients of an instance that decodes, colocated or not."""
-        return self._role_or_refuse(self.decoding_role, "decode").decode
+        return self._present_role(self.decoding_role, "decode").decode
 
     @property
     def prefill(self) -> c.PrefillCosts:
         """Coefficients of a prefill instance."""
-        return self._role_or_refuse(self.prefill_role, "prefill").prefill
+        return self._present_role(self.prefill_role, "prefill").prefill
 
     @staticmethod
-    def _role_or_refuse(role: RoleCosts | None, name: str) -> RoleCosts:
+    def _present_role(role: RoleCosts | None, name: str) -> RoleCosts:
         """The role's costs; raises ModelError where a deployment has no such instances."""
         if role is None:
             raise ModelError(f"this deployment has no {name} instances: change deployment.mode")
@@ -215,7 +216,7 @@ def build_costs(
     chip_names = [pool.chip for pool in pools.values()]  # the last decodes, if any does
     facts = [facts_of_stack(facts, deployment.stack, chip) for chip in chip_names][-1]
     shape = load_shape(facts, deployment.model)
-    own_drafter = drafter(deployment, shape, facts)  # refused before anything is placed
+    its_drafter = drafter(deployment, shape, facts)  # refused before anything is placed
     stages.refuse_bad_settings(pools.values(), shape)
     at = Deployed(
         net=net,
@@ -224,7 +225,7 @@ def build_costs(
         pools=pools,
         instances=place(scenario, net).instances,
         shape=shape,
-        drafter=own_drafter,
+        drafter=its_drafter,
         memory_pool=scenario.memory_pool,
         request_tokens=workload.input_tokens + workload.output_tokens,
         experts=stages.experts_of(scenario.experts, shape),
@@ -233,13 +234,13 @@ def build_costs(
     first_of = {instance.role: instance for instance in reversed(at.instances)}
     role_costs_of = {r: role_costs(at, r, first_of[r].die_of_rank, first_of[r].name) for r in pools}
     reader = first_of.get("prefill") or first_of.get("colocated")
-    handed_bytes_per_token = kv_bytes(shape, own_drafter, at.stored_kv)
+    handed_bytes_per_token = kv_bytes(shape, its_drafter, at.stored_kv)
     kv_ratio = list(role_costs_of.values())[-1].kv_bytes_per_token / handed_bytes_per_token
     acceptance = deployment.decode.mtp_acceptance
     if deployment.decode.mtp_dataset != "as_stated":
         acceptance = facts.si(f"operators.mtp_acceptance.{deployment.decode.mtp_dataset}")
     redundant_experts = scenario.experts.redundant
-    sentences = offload_notes(role_costs_of, shape.max_context) + [
+    notes = offload_notes(role_costs_of, shape.max_context) + [
         f"{idle_count} of {numbered(role.layout.dies, 'die')} of a {name} instance hold no routed "
         f"expert: experts.redundant = {redundant_experts + idle_count} gives one to each."
         for name, role in sorted(role_costs_of.items())
@@ -249,7 +250,7 @@ def build_costs(
     prefix_count = workload.prefix_groups if shares_prefixes else 0
     family_path = f"operators.{family_of(facts, chip_names[-1])}"  # of the stack's loops
     service_s = front_end.service_ms * 1e-3
-    served_per_s = front_end.api_servers / service_s if service_s > 0.0 else math.inf
+    front_per_s = front_end.api_servers / service_s if service_s > 0.0 else math.inf
     ranks_by_role = {name: role.ranks for name, role in role_costs_of.items()}
     return Costs(
         deployed=at,
@@ -262,8 +263,8 @@ def build_costs(
         mtp_acceptance=acceptance,
         tokens_per_iteration=1.0 + accepted_tokens(deployment.decode.mtp_draft_tokens, acceptance),
         servers=Servers(at.net, reader.die_of_rank if reader else (), at.memory_pool, prefix_count),
-        front_end_requests_per_s=served_per_s,
-        remarks=(*sentences, *stages.setting_notes(pools.values(), shape, ranks_by_role)),
+        front_end_requests_per_s=front_per_s,
+        remarks=(*notes, *stages.setting_notes(pools.values(), shape, ranks_by_role)),
         laid_out_bytes_per_s=laid_out_bytes_per_s(facts, chip_names, kv_ratio),
         tokenise_s=facts.si(f"{family_path}.tokenise", 0.0),
         **{name: facts.si(f"{family_path}.{name}", 0.0) > 0.0 for name in LOOPS},
@@ -271,19 +272,19 @@ def build_costs(
 
 
 def accepted_tokens(drafts: int, acceptance: float) -> float:
-    """Mean accepted draft tokens of an iteration: each counts only if all before it were."""
+    """Mean accepted of `drafts` draft tokens: each counts only if all before it were accepted."""
     return math.fsum(acceptance**draft for draft in range(1, drafts + 1))
 
 
 def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> RoleCosts:
-    """Costs of an instance (`name` in messages) of a role on these dies of the present machine.
+    """Costs of an instance (`name` in messages) of a role on these dies of the present network.
     Raises ModelError when the model does not fit them, HardwareError when links are missing."""
     net, pool = at.net, at.pools[role]
     token_bytes = kv_bytes(at.shape, at.drafter, pool.precision.kv)
     offloaded = offload(at) if pool.offload else None
-    attending = dies[: len(dies) - _expert_dies(pool, load_chip(at.facts, pool.chip), len(dies))]
-    host_kv = host_kv_path(net, attending, pool.own.in_host, at.memory_pool.block_tokens)
-    setting, coefficients = _coefficients_of(at, pool, dies, offloaded, host_kv)
+    attention = dies[: len(dies) - _expert_dies(pool, load_chip(at.facts, pool.chip), len(dies))]
+    host_kv = host_kv_path(net, attention, pool.own.in_host, at.memory_pool.block_tokens)
+    setting, coefficients = _price_instance(at, pool, dies, offloaded, host_kv)
     if offloaded is not None and (setting.shape.index_top_k or setting.shape.mean_keys < 1.0):
         raise ModelError(
             f"deployment.decode.attention_offload: {setting.shape.title} attends to a part of the "
@@ -291,8 +292,8 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         )
     kv_tokens = (space_of_die := space(setting, at, name)).kv_tokens
     if offloaded is not None:
-        host = next(instance for instance in at.instances if instance.role == offloaded.lender)
-        lender_costs = role_costs(replace(at, clocks={}), host.role, host.die_of_rank, host.name)
+        donor = next(instance for instance in at.instances if instance.role == offloaded.lender)
+        lender_costs = role_costs(replace(at, clocks={}), donor.role, donor.die_of_rank, donor.name)
         ranks_per_die = setting.concentration / pool.layer_dies
         kv_tokens = offloaded.kv_tokens(kv_tokens, lender_costs.kv_tokens_lent, ranks_per_die)
     spared_bytes = host_kv.spared_bytes(at.shape, pool.precision.kv) if host_kv else 0.0
@@ -302,8 +303,8 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         kv_tokens = int(kv_tokens - arriving_bytes / ((token_bytes - spared_bytes) * die_kv))
     route, gather = setting.route, setting.groups.get("heads", setting.gather)
     other_groups = {name: group for name, group in setting.groups.items() if name != "heads"}
-    moved_bytes = [parallel.sent_bytes(pool, name, setting.part) for name in other_groups]
-    sum_moved, sent_bytes = math.fsum(moved_bytes), setting.exchange_bytes * setting.layer_ratio
+    moved_bytes = [parallel.received_bytes(pool, name, setting.part) for name in other_groups]
+    all_moved, sent_bytes = math.fsum(moved_bytes), setting.exchange_bytes * setting.layer_ratio
     far_shares = [group.off_node * group.slow_between for group in other_groups.values()]
     dies_per_node = _dies_per_node(net, dies)
     return RoleCosts(
@@ -330,8 +331,8 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         off_node_fraction=route.off_node if route.slow_between else 0.0,
         gather_off_node=gather.off_node if gather.slow_between else 0.0,
         rank_bytes_per_token=rank_bytes(setting.whole, pool.layer_dies),
-        context_bytes_per_token=sum_moved,
-        context_off_node=math.fsum(map(mul, moved_bytes, far_shares)) / max(sum_moved, 1.0),
+        context_bytes_per_token=all_moved,
+        context_off_node=math.fsum(map(mul, moved_bytes, far_shares)) / max(all_moved, 1.0),
         stages=setting.layer_ratio,
         dies_per_node=dies_per_node,
         fetch=fetch_figures(
@@ -341,30 +342,31 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
     )  # fmt: skip
 
 
-def _coefficients_of(
+def _price_instance(
     at: Deployed, pool: Pool, dies: tuple[int, ...], offloaded: Offload | None,
     host: HostMemory | None,
-) -> tuple[Setting, Coefficients]:  # fmt: skip
+) -> Priced:  # fmt: skip
     """Setting and cost coefficients of a pool's instance, with its part of the HBM bandwidth where
-    prefill runs on decode's NPUs. offloaded: attention there; host: KV in host memory."""
+    prefill runs on decode's NPUs. offloaded: attention elsewhere; host: KV in host memory."""
     chip, net = load_chip(at.facts, pool.chip), at.net
     # The batch decides no coefficient, so all batches have the same ones.
-    single = at.deployment.decode.model_copy(update={"batch_per_npu": 1})
-    d, pool = at.deployment.model_copy(update={"decode": single}), replace(pool, batch_per_npu=1)
+    one_per_npu = at.deployment.decode.model_copy(update={"batch_per_npu": 1})
+    d = at.deployment.model_copy(update={"decode": one_per_npu})
+    pool = replace(pool, batch_per_npu=1)
     clock_share = at.clocks.get(pool.role, 1.0)
     key = _InstanceKey(d, at.experts, at.facts, pool, clock_share, offloaded=offloaded, host=host)
     if (guest := at.guest) is None:
-        return _price(key, net, dies)
+        return _price_dies(key, net, dies)
     machine = load_machine(at.facts, replace(chip, clock=clock_share), cores=guest.cores)
-    hbm_share = bandwidth_for_prefill(machine, replace(machine, cores=1.0 - guest.cores))
+    hbm_share = hbm_share_of_prefill(machine, replace(machine, cores=1.0 - guest.cores))
     if not pool.lender:
-        host_dies = dies[: guest.npus * chip.dies_per_npu]
+        guest_dies = dies[: guest.npus * chip.dies_per_npu]
         guest_key = key._replace(pool=guest, hbm=hbm_share, offloaded=None, host=None)
-        prefill = _price(guest_key, net, host_dies)[1]
+        prefill = _price_dies(guest_key, net, guest_dies)[1]
         assert isinstance(prefill, c.PrefillCosts)
-        batch_tokens = guest.tokens_per_npu * len(host_dies) / chip.dies_per_npu
-        hbm_share = bandwidth_for_decode(prefill, batch_tokens, machine)
-    return _price(key._replace(hbm=hbm_share), net, dies)
+        batch_tokens = guest.tokens_per_npu * len(guest_dies) / chip.dies_per_npu
+        hbm_share = hbm_share_of_decode(prefill, batch_tokens, machine)
+    return _price_dies(key._replace(hbm=hbm_share), net, dies)
 
 
 class _InstanceKey(NamedTuple):
@@ -381,8 +383,8 @@ class _InstanceKey(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def _price(key: _InstanceKey, net: Network, dies: tuple[int, ...]) -> tuple[Setting, Coefficients]:
-    """Setting and coefficients of an instance, for all batches and seeds. Raises ModelError."""
+def _price_dies(key: _InstanceKey, net: Network, dies: tuple[int, ...]) -> Priced:
+    """Setting and coefficients of an instance on `dies`, whatever batch or seed; or ModelError."""
     pool, chip = key.pool, load_chip(key.facts, key.pool.chip)
     model_shape = load_shape(key.facts, key.deployment.model)
     expert_dies = _expert_dies(pool, chip, len(dies))
@@ -394,7 +396,7 @@ def _price(key: _InstanceKey, net: Network, dies: tuple[int, ...]) -> tuple[Sett
         if form.size(pool) > 1
     )
     dies = parallel.first_stage(pool, dies)
-    _check_groups(pool, model_shape, len(dies) - expert_dies)
+    _refuse_uneven(pool, model_shape, len(dies) - expert_dies)
     exchange_price = exchange(net, dies)
     if expert_dies:
         exchange_price = replace(exchange_price, remote=1.0)  # no expert is at home
@@ -409,7 +411,7 @@ def _price(key: _InstanceKey, net: Network, dies: tuple[int, ...]) -> tuple[Sett
 def _price_over_exchanges(
     key: _InstanceKey, dies: int, exchange: Exchange, gather: Exchange,
     groups: tuple[tuple[str, Exchange], ...],
-) -> tuple[Setting, Coefficients]:  # fmt: skip
+) -> Priced:  # fmt: skip
     """Setting and coefficients of an instance with these exchanges; equal arguments share one."""
     deployment, expert_settings, facts, pool, clock_share, hbm_share, offloaded, host = key
     model_shape, chip = load_shape(facts, deployment.model), load_chip(facts, pool.chip)
@@ -428,10 +430,10 @@ def _price_over_exchanges(
     formats_of_part = formats(pool.precision, machine.sum_bytes, machine.family, chip.flops)
     for fmt in (formats_of_part.linear, formats_of_part.expert):  # refused with what was chosen
         chip.peak(product_format(fmt), pool.precision.weights)
-    lender = None
+    lending = None
     if offloaded is not None and pool.offload is not None:
         lender_chip = replace(load_chip(facts, pool.offload.chip), clock=offloaded.clock)
-        lender = load_machine(facts, lender_chip, attention_kernel)
+        lending = load_machine(facts, lender_chip, attention_kernel)
     setting = Setting(
         pool=pool,
         shape=shape,
@@ -447,7 +449,7 @@ def _price_over_exchanges(
         groups=dict(groups),
         expert_dies=expert_dies,
         offload=offloaded,
-        lender=lender,
+        lender=lending,
         host=host,
         drafter=drafter(deployment, model_shape, facts).split(pool.layer_dies),
     )
@@ -461,11 +463,11 @@ def _price_over_exchanges(
         costs = colocated_costs(setting, draft_tokens, deployment.colocated.prompt_delay)
     slowdown = machine.in_prefill if pool.role == "prefill" else machine.in_decode
     # Plain Python computes faster with these.
-    return setting, map_numbers(in_network(costs, slowdown), lambda _, value: float(value))
+    return setting, map_numbers(slowed_kernels(costs, slowdown), lambda _, value: float(value))
 
 
 def _dies_per_node(net: Network, dies: tuple[int, ...]) -> int:
-    """Maximum number of an instance's dies on one node; an unbroken row fills its nodes."""
+    """Most of an instance's dies on one node; nodes of an unbroken row count as full."""
     if dies == tuple(range(dies[0], dies[0] + len(dies))):
         nodes = np.unique(net.node[net.dies[list(dies)]])
         return int(np.bincount(net.node[net.dies])[nodes].max())
@@ -483,8 +485,8 @@ def _expert_dies(pool: Pool, chip: Chip, dies: int) -> int:
     return expert_dies
 
 
-def _check_groups(pool: Pool, shape: Shape, dies: int) -> None:
-    """Raise ModelError where dies cannot share attention by heads, or parts of experts."""
+def _refuse_uneven(pool: Pool, shape: Shape, dies: int) -> None:
+    """Raise ModelError where tp_dies or experts_tp does not divide what it has to."""
     tp_dies = pool.own.tp_dies
     if dies % tp_dies or shape.heads % tp_dies:
         raise ModelError(

@@ -26,43 +26,43 @@ _HOST = DECODE_OPERATORS.index("kv_swap")
 
 @kernel
 def add_attention(m: LayerCosts, times: float, load: PassLoad, ops: np.ndarray) -> float:
-    """Add the seconds of `times` attention passes to ops f8[operators]; returns their sum."""
+    """Add seconds of `times` passes through attention to ops f8[operators]; returns their sum."""
     total_s = layer.collective_s(m.gather, load.tokens) * times
     ops[int(m.before[0].place)] += total_s
     for k in range(len(m.before)):
         product_s = layer.product_s(m.before[k], load.tokens) * times
         ops[int(m.before[k].place)] += product_s
         total_s += product_s
-    local_s = layer.local_core_s(m.core, load.tokens, load.context)
-    core_s = (m.core.fixed + local_s) * times
+    on_die_s = layer.local_core_s(m.core, load.tokens, load.context)
+    core_s = (m.core.fixed + on_die_s) * times
     core_s += layer.collective_s(m.context, load.tokens) * times
     fetched_s = layer.fetch_wait_s(m.core, load.tokens, load.context) * times
     ops[_HOST] += fetched_s
     ops[_CORE] += core_s - fetched_s
     total_s += core_s
-    waited_s = (layer.core_s(m.core, load.tokens, load.context) - local_s) * times
+    waited_s = (layer.core_s(m.core, load.tokens, load.context) - on_die_s) * times
     ops[_AWAY] += waited_s
     total_s += waited_s
     for k in range(len(m.after)):
         product_s = layer.product_s(m.after[k], load.tokens) * times
         ops[int(m.after[k].place)] += product_s
         total_s += product_s
-    product_s = layer.collective_s(m.scatter, load.tokens) * times
-    ops[int(m.after[0].place)] += product_s
-    return total_s + product_s
+    scatter_s = layer.collective_s(m.scatter, load.tokens) * times
+    ops[int(m.after[0].place)] += scatter_s
+    return total_s + scatter_s
 
 
 @kernel
 def _add_moe(
-    p: DecodeCosts, m: LayerCosts, times: float, load: PassLoad, moving: bool, ops: np.ndarray
+    p: DecodeCosts, m: LayerCosts, times: float, load: PassLoad, sends: bool, ops: np.ndarray
 ) -> float:
-    """Add to ops f8[operators] the seconds of gate and experts of `times` MoE passes, and if
-    `moving` of dispatch and combine; returns their sum."""
+    """Add to ops f8[operators] the seconds of gate and experts of `times` passes through an MoE
+    layer, and if `sends` those of dispatch and combine; returns their sum."""
     gate_s, dispatch_s, experts_s, combine_s = layer.moe_stages_s(p, m, load)
     ops[_GATE] += gate_s * times
     ops[_EXPERTS] += experts_s * times
     moe_s = (gate_s + experts_s) * times
-    if moving:
+    if sends:
         ops[_DISPATCH] += dispatch_s * times
         ops[_COMBINE] += combine_s * times
         moe_s += (dispatch_s + combine_s) * times
@@ -74,15 +74,15 @@ def after_layers_s(
     p: DecodeCosts, requests: float, context: float, total: float, dies: float, hot: float,
     wire: float, ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """Seconds of an iteration after the layers (drafts, LM heads, sampling), also added to `ops`.
-    The first drafting pass covers all verified positions, later ones one token per request.
-    `requests` and `context` (tokens) of the busiest rank, `total` requests of all ranks; hot, wire:
-    load of the hottest die and of the fullest link over the mean."""
+    """Seconds of an iteration after the layers (drafts, LM heads, sampling), also added to ops
+    f8[operators]. The first drafting pass covers all verified positions, later ones one token per
+    request. `requests` and `context` tokens of the busiest rank, `total` requests of all ranks;
+    hot, wire: load of the hottest die and of the fullest link over the mean."""
     query_tokens, passes, drafter = p.query_tokens, p.passes, p.drafter
     mtp_s = 0.0
     head_s = roofline_s(p.head.flop * query_tokens * requests, p.head.weight) + p.head.fixed
     head_s += layer.collective_s(p.logits, query_tokens * requests)
-    drafted_tokens = query_tokens * requests
+    sampled_tokens = query_tokens * requests
     for k in range(int(passes)):
         positions = query_tokens if k == 0 else 1.0
         tokens = positions * requests
@@ -98,8 +98,8 @@ def after_layers_s(
             mtp_s += layer.product_s(p.draft_dense, tokens)
         head_s += roofline_s(p.draft_head.flop * requests, p.draft_head.weight) + p.draft_head.fixed
         head_s += layer.collective_s(p.logits, p.draft_share * requests)
-        drafted_tokens += p.draft_share * requests
-    sampling_s = p.sampling.fixed * (1.0 + passes) + p.sampling.token * drafted_tokens
+        sampled_tokens += p.draft_share * requests
+    sampling_s = p.sampling.fixed * (1.0 + passes) + p.sampling.token * sampled_tokens
     ops[_MTP] += mtp_s
     ops[_HEAD] += head_s
     ops[_SAMPLING] += sampling_s
@@ -110,9 +110,9 @@ def after_layers_s(
 def launch_gap_s(
     p: DecodeCosts, busy: float, total: float, tokens: float, pieces: bool, ops: np.ndarray
 ) -> float:
-    """Seconds, also added to `ops`, that the host adds to an iteration in which the NPU is `busy`
-    seconds: the gap between iterations, and what the launch of 1 + k graphs and the output of
-    `total` requests take beyond the NPU's time, since the host works while a graph runs (arXiv
+    """Seconds, also added to ops f8[operators], that the host adds to an iteration whose NPU is
+    `busy` seconds: the gap between iterations, and what the launch of 1 + k graphs and the output
+    of `total` requests take beyond the NPU's time, since the host works while a graph runs (arXiv
     2506.12708v2 section 4.2.4). An engine that must know all lengths before it starts a graph adds
     that time for each graph, and one that does not work ahead what it does for each request. More
     `tokens` per rank, or `pieces` of prompts, than were captured are launched by kernel."""
@@ -131,7 +131,7 @@ def launch_gap_s(
 
 @kernel
 def layers_in_sequence_s(p: DecodeCosts, layers: float, load: PassLoad, ops: np.ndarray) -> float:
-    """Seconds, also added to `ops`, of `layers` MoE layers, operators in sequence on all cores."""
+    """Seconds, also added to ops f8[operators], of `layers` MoE layers, operators in sequence."""
     attention_s = add_attention(p.sequence, layers, load, ops)
     return attention_s + _add_moe(p, p.sequence, layers, load, True, ops)
 
@@ -139,7 +139,7 @@ def layers_in_sequence_s(p: DecodeCosts, layers: float, load: PassLoad, ops: np.
 @kernel
 def best_split(p: DecodeCosts, load: PassLoad) -> tuple[int, float]:
     """(index of the split of cores whose longer stream is shortest, seconds of a layer with it);
-    load: of a microbatch. Cores are adjusted to the load (arXiv 2506.12708v2 section 4.2.3)."""
+    load: of one microbatch. Cores adjust to the load (arXiv 2506.12708v2 section 4.2.3)."""
     low_index, high_index = 0, int(p.ways) - 1
     while low_index < high_index:  # more cores for attention: its stream shortens, the other grows
         middle_index = (low_index + high_index) // 2
@@ -148,20 +148,20 @@ def best_split(p: DecodeCosts, load: PassLoad) -> tuple[int, float]:
             low_index = middle_index + 1
         else:
             high_index = middle_index
-    best_s = two_microbatches_s(p, stage_seconds(p, p.splits[low_index], load))
+    split_s = two_microbatches_s(p, stage_seconds(p, p.splits[low_index], load))
     if low_index > 0:
-        other_s = two_microbatches_s(p, stage_seconds(p, p.splits[low_index - 1], load))
-        if other_s < best_s:
-            return low_index - 1, other_s
-    return low_index, best_s
+        lower_split_s = two_microbatches_s(p, stage_seconds(p, p.splits[low_index - 1], load))
+        if lower_split_s < split_s:
+            return low_index - 1, lower_split_s
+    return low_index, split_s
 
 
 @kernel
 def _add_two_microbatches(
     p: DecodeCosts, m: LayerCosts, layers: float, load: PassLoad, ops: np.ndarray
 ) -> float:
-    """Add seconds of `layers` MoE layers of two microbatches to `ops`; returns the sum. Split
-    cores: the longer stream counts; otherwise all computing, and the exchange it does not hide."""
+    """Add seconds of `layers` MoE layers of two microbatches to ops f8[operators]; returns the sum.
+    Split cores: the longer stream counts; else all computing, and the exchange it does not hide."""
     if p.layout.expert_dies > 0.0:
         return _add_ring(p, m, layers, load, 2.0, ops)
     stage_s = stage_seconds(p, m, load)
@@ -183,11 +183,11 @@ def _add_two_microbatches(
 def _add_ring(
     p: DecodeCosts, m: LayerCosts, layers: float, load: PassLoad, many: float, ops: np.ndarray
 ) -> float:
-    """Add to `ops` the seconds of `layers` of `many` microbatches between attention and expert
-    dies; returns their sum. Each stage is added in proportion to its share of one round."""
+    """Add to ops f8[operators] the seconds of `layers` in which `many` microbatches go round
+    between attention and expert dies; returns their sum. A stage counts by its share of a round."""
     stage_s = stage_seconds(p, m, load)
-    ring_layers_s = ring_s(stage_s, many) * layers
-    rounds = ring_layers_s / (
+    layers_s = ring_s(stage_s, many) * layers
+    rounds = layers_s / (
         stage_s.attention + stage_s.gate + stage_s.dispatch + stage_s.experts + stage_s.combine
     )
     attention_s = add_attention(m, rounds, load, ops)
@@ -195,77 +195,67 @@ def _add_ring(
     ops[_DISPATCH] += stage_s.dispatch * rounds
     ops[_EXPERTS] += stage_s.experts * rounds
     ops[_COMBINE] += stage_s.combine * rounds
-    moe_s = stage_s.gate + stage_s.dispatch + stage_s.experts + stage_s.combine
-    return attention_s + moe_s * rounds
+    moe_round_s = stage_s.gate + stage_s.dispatch + stage_s.experts + stage_s.combine
+    return attention_s + moe_round_s * rounds
 
 
 @kernel
 def decode_iteration_s(
-    p: DecodeCosts,
-    requests: np.ndarray,
-    context: np.ndarray,
-    first: int,
-    count: int,
-    hot_tokens: np.ndarray,
-    hot_factor: np.ndarray,
-    ops: np.ndarray,
-) -> float:
+    p: DecodeCosts, requests: np.ndarray, context: np.ndarray, first: int, count: int,
+    hot_tokens: np.ndarray, hot_factor: np.ndarray, ops: np.ndarray,
+) -> float:  # fmt: skip
     """Seconds of one decode iteration of the instance on ranks first..first+count.
 
     requests i8[R] running requests of each rank; context f8[R] their context tokens summed;
     hot_tokens, hot_factor f8[G]: hottest die's MoE load over the mean by tokens that enter the MoE
     at once, hot_factor f8[2 G]: then the hottest node's; ops f8[len(DECODE_OPERATORS)] gets the
     seconds of each operator on the critical path added, in all exactly what is returned."""
-    busiest_rank, most_requests, running_requests = layer.rank_loads(
-        p, requests, context, first, count
-    )
-    if running_requests == 0:
+    slow_rank, most_requests, all_requests = layer.rank_loads(p, requests, context, first, count)
+    if all_requests == 0:
         return 0.0
     query = p.query_tokens
-    groups = layer.groups_of(p, running_requests)
-    group_share = layer.share_in_group(requests[busiest_rank], groups, count)
-    rank_requests = p.concentration * (group_share * requests[busiest_rank])
-    rank_context = p.concentration * (group_share * context[busiest_rank])
-    fullest = layer.share_in_group(most_requests, groups, count) * most_requests
-    in_group = running_requests / groups  # requests of a group
-    moe_tokens = query * in_group
+    groups = layer.pipeline_groups(p, all_requests)
+    group_share = layer.share_in_pass(requests[slow_rank], groups, count)
+    rank_requests = p.concentration * (group_share * requests[slow_rank])
+    rank_context = p.concentration * (group_share * context[slow_rank])
+    fullest_requests = layer.share_in_pass(most_requests, groups, count) * most_requests
+    group_size = all_requests / groups  # requests of a group
+    moe_tokens = query * group_size
     hot, wire = layer.die_and_link_load(p.layout, moe_tokens, hot_tokens, hot_factor)
-    fullest_rank_tokens = query * (p.concentration * fullest)  # tokens of the rank that has most
+    fullest_rank_tokens = query * (p.concentration * fullest_requests)
     load = PassLoad(
         query * rank_requests, rank_context, fullest_rank_tokens / p.layout.rank_dies, moe_tokens,
         count * p.layout.rank_dies, hot, wire,
     )  # fmt: skip
     dense_s = dense_layers_s(p, load, ops)
-    after_s = after_layers_s(p, rank_requests, rank_context, in_group, load.dies, hot, wire, ops)
+    after_s = after_layers_s(p, rank_requests, rank_context, group_size, load.dies, hot, wire, ops)
     moe_layers, domain_count, moe_s = p.moe_layers, p.layout.domains, -1.0
     if p.microbatch > 0.0:
         tokens = 0.5 * moe_tokens / domain_count
         hot, wire = layer.die_and_link_load(p.layout, tokens, hot_tokens, hot_factor)
         half_load = half_pass(load, domain_count, hot, wire)
         split_index, split_s = best_split(p, half_load)
-        attention_s, experts_s = layer.layer_s(p, p.sequence, load)
-        if split_s < attention_s + experts_s or p.microbatch == 1.0:
+        attention_s, moe_layer_s = layer.layer_s(p, p.sequence, load)
+        if split_s < attention_s + moe_layer_s or p.microbatch == 1.0:
             moe_s = _add_two_microbatches(p, p.splits[split_index], moe_layers, half_load, ops)
     if moe_s < 0.0 and domain_count > 1.0:
         tokens = moe_tokens / domain_count
         hot, wire = layer.die_and_link_load(p.layout, tokens, hot_tokens, hot_factor)
-        domain_pass = PassLoad(
-            load.tokens, load.context, load.busiest, tokens, load.dies, hot, wire
-        )
-        moe_s = _add_ring(p, p.sequence, moe_layers, domain_pass, 1.0, ops)
+        ring_load = PassLoad(load.tokens, load.context, load.busiest, tokens, load.dies, hot, wire)
+        moe_s = _add_ring(p, p.sequence, moe_layers, ring_load, 1.0, ops)
     elif moe_s < 0.0:
         moe_s = layers_in_sequence_s(p, moe_layers, load, ops)
     dense_s, moe_s = layer.add_host_waits(p, dense_s, moe_s, load.context, ops)
     busy_s = dense_s + after_s + moe_s
-    gap_s = launch_gap_s(p, busy_s, in_group, fullest_rank_tokens, False, ops)
-    further_s = layer.pipeline_s(p, dense_s, moe_s, after_s, gap_s, groups, load.tokens, ops)
-    return busy_s + gap_s + further_s
+    gap_s = launch_gap_s(p, busy_s, group_size, fullest_rank_tokens, False, ops)
+    stages_s = layer.pipeline_extra_s(p, dense_s, moe_s, after_s, gap_s, groups, load.tokens, ops)
+    return busy_s + gap_s + stages_s
 
 
 @kernel
 def half_pass(load: PassLoad, domains: float, hot: float, wire: float) -> PassLoad:
-    """One of two microbatches of a pass, as one of `domains` sends it; hot, wire: load of its
-    hottest die and of its fullest link over the mean."""
+    """Load of one of two microbatches of a pass, as one of `domains` of attention dies sends it;
+    hot, wire: load of the hottest die and of the fullest link over the mean."""
     return PassLoad(
         0.5 * load.tokens, 0.5 * load.context, 0.5 * load.busiest, 0.5 * load.total / domains,
         load.dies, hot, wire,
@@ -274,7 +264,7 @@ def half_pass(load: PassLoad, domains: float, hot: float, wire: float) -> PassLo
 
 @kernel
 def dense_layers_s(p: DecodeCosts, load: PassLoad, ops: np.ndarray) -> float:
-    """Seconds, also added to `ops`, of layers with a dense FFN on every die, all in sequence."""
+    """Seconds, also added to ops f8[operators], of the layers with a dense FFN, in sequence."""
     attention_s = add_attention(p.sequence, p.dense_layers, load, ops)
     ffn_s = p.dense_layers * layer.dense_s(p, load.tokens)
     ops[_DENSE] += ffn_s
@@ -283,61 +273,60 @@ def dense_layers_s(p: DecodeCosts, load: PassLoad, ops: np.ndarray) -> float:
 
 @kernel
 def decode_hbm_bytes(p: DecodeCosts, requests: float, context: float, ranks: float) -> float:
-    """HBM bytes moved by all dies of an instance with `ranks` in one iteration (weights, KV).
-    `requests` and `context` are sums over ranks. Weights count once for each group of requests that
-    is in a pipeline stage of its own, unused experts not at all."""
+    """HBM bytes moved by all dies of an instance with `ranks` in one iteration (weights, KV);
+    requests, context: requests and their tokens of all ranks. Weights count once for each group of
+    requests that is in a pipeline stage of its own, unused experts not at all."""
     demand, layout = p.demand, p.layout
     layers = p.moe_layers + p.dense_layers + p.modules
     draft_passes = p.passes - p.modules  # of a drafter that is no part of the model
     dies = ranks * layout.rank_dies
-    weights = demand.attention_bytes * layers + demand.dense_bytes * p.dense_layers
-    weights += demand.head_bytes * (1.0 + p.modules)
-    weights += demand.draft_bytes * draft_passes + demand.draft_first_bytes * min(draft_passes, 1.0)
-    groups = layer.groups_of(p, requests)
-    routed_rows = layer.routed_per_die(layout, p.query_tokens * requests / groups)
-    experts_read = layout.routed_dies * layer.experts_read_by_class(
-        layout, layout.slots, routed_rows
-    )
+    die_bytes = demand.attention_bytes * layers + demand.dense_bytes * p.dense_layers
+    die_bytes += demand.head_bytes * (1.0 + p.modules)
+    first_pass_bytes = demand.draft_first_bytes * min(draft_passes, 1.0)
+    die_bytes += demand.draft_bytes * draft_passes + first_pass_bytes
+    groups = layer.pipeline_groups(p, requests)
+    routed_rows = layer.routed_rows(layout, p.query_tokens * requests / groups)
+    read_slots = layout.routed_dies * layer.used_experts_by_class(layout, layout.slots, routed_rows)
     holding_dies = layout.expert_dies if layout.expert_dies > 0.0 else dies
     shared_dies = layout.shared_dies if layout.shared_dies > 0.0 else holding_dies
     shared_copies = layout.shared_experts * shared_dies
-    experts_read += shared_copies
-    routed_bytes = demand.expert_bytes * (p.moe_layers + p.modules) * experts_read
+    read_slots += shared_copies
+    routed_bytes = demand.expert_bytes * (p.moe_layers + p.modules) * read_slots
     routed_bytes += demand.shared_more_bytes * (p.moe_layers + p.modules) * shared_copies
-    weight_bytes = groups * (weights * dies / p.concentration + routed_bytes)
+    weight_bytes = groups * (die_bytes * dies / p.concentration + routed_bytes)
     core, query_tokens = p.sequence.core, p.query_tokens * requests
     read_tokens = layer.attended_tokens(core.reach, query_tokens, context)
     window_tokens = layer.attended_tokens(core.window, query_tokens, context)
     kv_bytes = read_tokens * demand.context_bytes + context * demand.index_bytes
     kv_bytes += window_tokens * demand.windowed_bytes + query_tokens * demand.state_bytes
-    draft_bytes = context * demand.draft_context_bytes * draft_passes
-    return weight_bytes + layout.rank_dies * kv_bytes * layers + layout.rank_dies * draft_bytes
+    draft_kv_bytes = context * demand.draft_context_bytes * draft_passes
+    return weight_bytes + layout.rank_dies * kv_bytes * layers + layout.rank_dies * draft_kv_bytes
 
 
 @kernel
 def decode_flops(p: DecodeCosts, requests: float, context: float) -> float:
-    """FLOPs that all dies of an instance compute in one iteration; requests, context: summed over
-    ranks. Every layer and the head see all verified positions; the first pass that drafts sees them
-    too, later ones one token a request, and each ends in the head for one token a request."""
+    """FLOPs that all dies of an instance compute in one iteration; requests, context: requests and
+    their tokens of all ranks. Every layer and the head see all verified positions; the first pass
+    that drafts too, later ones one token a request, and each ends in the head for one token."""
     demand, query, passes = p.demand, p.query_tokens, p.passes
     layers = p.moe_layers + p.dense_layers
-    dies = p.layout.rank_dies  # each computes as follows, and a part of the experts' products
+    rank_dies = p.layout.rank_dies  # each computes as follows, and a part of the experts' products
     experts_used = p.layout.top_k + p.layout.shared_experts
-    moe_flops = demand.expert_flops * experts_used * p.layout.split / dies
+    moe_flops = demand.expert_flops * experts_used * p.layout.split / rank_dies
     token_flops = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
     token_flops += moe_flops * p.moe_layers + demand.head_flops
-    positions = query + passes - 1.0 if passes > 0.0 else 0.0  # in the layer that drafts
-    drafted_positions = positions if p.modules > 0.0 else 0.0
-    drafting_flops = drafted_positions * (demand.attention_flops + moe_flops + demand.mtp_flops)
-    drafting_flops += p.modules * demand.head_flops
-    own_positions = positions - drafted_positions
-    own_flops = own_positions * demand.draft_flops
-    drafting_flops += own_flops + min(own_positions, query) * demand.draft_first_flops
-    drafting_flops += (passes - p.modules) * demand.draft_head_flops
+    draft_positions = query + passes - 1.0 if passes > 0.0 else 0.0  # in the layer that drafts
+    mtp_positions = draft_positions if p.modules > 0.0 else 0.0
+    draft_flops = mtp_positions * (demand.attention_flops + moe_flops + demand.mtp_flops)
+    draft_flops += p.modules * demand.head_flops
+    drafter_positions = draft_positions - mtp_positions
+    drafter_flops = drafter_positions * demand.draft_flops
+    draft_flops += drafter_flops + min(drafter_positions, query) * demand.draft_first_flops
+    draft_flops += (passes - p.modules) * demand.draft_head_flops
     read_tokens = layer.attended_tokens(p.sequence.core.reach, query * requests, context)
     window_tokens = layer.attended_tokens(p.sequence.core.window, query * requests, context)
     pair_flops = read_tokens * demand.context_flops + context * demand.index_flops
     pair_flops += window_tokens * demand.windowed_flops
-    pair_flops *= query * layers + drafted_positions
-    pair_flops += context * demand.draft_context_flops * own_positions
-    return dies * (requests * (query * token_flops + drafting_flops) + pair_flops)
+    pair_flops *= query * layers + mtp_positions
+    pair_flops += context * demand.draft_context_flops * drafter_positions
+    return rank_dies * (requests * (query * token_flops + draft_flops) + pair_flops)

@@ -26,7 +26,7 @@ def decode_costs(
     x: Setting, drafts: int, microbatch: str, colocated: bool = False
 ) -> c.DecodeCosts:
     """Coefficients of a decode instance with `drafts` per iteration; microbatch: `off`, `on` or
-    `auto`. Unless cores are split, all compute during the other microbatch's exchange."""
+    `auto`. Unless cores are split, one microbatch computes during the exchange of the other."""
     core_splits = [] if colocated else x.core_splits
     shape, query_tokens = x.shape, 1 + drafts
     in_turn = not core_splits or x.expert_dies > 0
@@ -45,8 +45,8 @@ def decode_costs(
         logits=_logits_collective(x),
         # As measured per logit, or by the bytes that its kernels move after the graph.
         sampling=c.Sampling(
-            4 * x.gap,
-            x.machine.sampling_logit_s * x.whole.vocabulary or x.seconds(o.sampling(x.whole))[3],
+            4 * x.gap_s,
+            x.machine.sampling_logit_s * x.whole.vocabulary or x.work_s(o.sampling(x.whole))[3],
         ),
         host=_host_costs(x),
         pipeline=_pipeline_costs(x),
@@ -69,7 +69,7 @@ def decode_costs(
 
 def _add_drafter(costs: c.DecodeCosts, x: Setting, query: int) -> c.DecodeCosts:
     """The costs with those of the layer that drafts: the MTP module, or a drafter's own layer;
-    query: tokens per request that an iteration verifies."""
+    query: tokens of a request that an iteration verifies."""
     if (own_setting := x.drafter_setting) is None:
         start_product = x.product(o.mtp_projection(x.shape, x.formats), 3)
         return replace(
@@ -86,19 +86,19 @@ def _add_drafter(costs: c.DecodeCosts, x: Setting, query: int) -> c.DecodeCosts:
     drafter_mode = _attention_coefficients(own_setting, query, WHOLE)
     drafter_mode = replace(drafter_mode, before=(prolog, *drafter_mode.before[1:]))
     join_work, dense_work = o.joining_product(shape, f, x.drafter.joined), o.dense_ffn(shape, f)
-    head_work = o.lm_head(shape)
+    own_head = o.lm_head(shape)
     drafter_works = [entry.work(shape, f) for entry in o.operators_outside_core("decode")]
     drafter_works.append(dense_work)
-    widened_weights = 2.0 * extra_weights
+    more_flops = 2.0 * extra_weights
     demand = replace(
         costs.demand,
         draft_bytes=x.drafter.weight_bytes - join_work.weight_bytes,
         draft_first_bytes=join_work.weight_bytes,
         draft_context_bytes=shape.kv_bytes_per_token_layer(f.kv) / x.pool.own.cp_dies,
-        draft_flops=sum(work.flops_per_token for work in drafter_works) + widened_weights,
+        draft_flops=sum(work.flops_per_token for work in drafter_works) + more_flops,
         draft_first_flops=join_work.flops_per_token,
         draft_context_flops=shape.decode_core_flops,
-        draft_head_flops=head_work.flops_per_token,
+        draft_head_flops=own_head.flops_per_token,
     )
     return replace(
         costs,
@@ -106,7 +106,7 @@ def _add_drafter(costs: c.DecodeCosts, x: Setting, query: int) -> c.DecodeCosts:
         later_core=_later_pass_core(own_setting, x),
         mtp=own_setting.product(join_work, 1),
         draft_dense=own_setting.product(dense_work, 3),
-        draft_head=own_setting.product(head_work, 1),
+        draft_head=own_setting.product(own_head, 1),
         draft_share=shape.vocabulary / x.shape.vocabulary,
         demand=demand,
     )
@@ -118,16 +118,16 @@ def _without_host_kv(mode: c.LayerCosts) -> c.LayerCosts:
 
 
 def _later_pass_core(drafter_setting: Setting, x: Setting) -> c.DecodeCore:
-    """The attention core of drafting passes after the first one, whose selection of tokens they
-    use; drafter_setting: setting of the layer that drafts."""
-    first_mode = c.LayerCosts(core=_core_coefficients(drafter_setting, 1, WHOLE))
-    return replace(_without_host_kv(_wait_for_slowest(first_mode, x)).core, select=0.0)
+    """Attention core of drafting passes after the first, whose selected tokens they use again;
+    drafter_setting: setting of the layer that drafts."""
+    own_layer = c.LayerCosts(core=_core_coefficients(drafter_setting, 1, WHOLE))
+    return replace(_without_host_kv(_wait_for_slowest(own_layer, x)).core, select=0.0)
 
 
 def _host_costs(x: Setting) -> c.Host:
     """Host coefficients of a stack, from facts of its family or its own. Every die is a rank with
     its own host process, and a graph's first exchange waits for the last of them."""
-    machine, layers, rank_count = x.machine, x.shape.layers, x.waiting_dies
+    machine, layer_count, rank_count = x.machine, x.shape.layers, x.waiting_dies
     draft_layers = x.drafter.passes if machine.kernel_launch_s else 0  # one a pass
     sync_s = machine.rank_sync_s * (rank_count - 1)
     stage_count = x.pool.own.pp_stages  # a graph each
@@ -141,8 +141,8 @@ def _host_costs(x: Setting) -> c.Host:
         replay=stage_count
         * (machine.replay_gap_s + machine.host_spread_s * max_of_normals(rank_count) + stage_gap_s),
         drafting=machine.draft_graphs,
-        alongside=machine.layer_host_s * layers,
-        kernels=x.launched_s(x.decode_kernels, x.shape.moe_layers, layers + draft_layers),
+        alongside=machine.layer_host_s * layer_count,
+        kernels=x.launch_host_s(x.decode_kernels, x.shape.moe_layers, layer_count + draft_layers),
         prompts=machine.kernel_launch_s * machine.linear_prefill_kernels * x.shape.linear_layers,
         before_prompts=machine.prompt_gap_s,
         captured=machine.captured_tokens,
@@ -172,7 +172,7 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.DecodeCosts:
     """Coefficients of a colocated instance: decode in sequence, and what a prompt's piece adds.
     delay: iterations that prompts wait for ranks without one. Such ranks decode while another
     computes a prompt, so passes are apart where there is one rank or all have prompts at once."""
-    shares_dies = x.pool.layer_dies == x.exchange.peers or delay > 0
+    are_apart = x.pool.layer_dies == x.exchange.peers or delay > 0
     ranks = x.layout.dies / x.pool.layer_dies
     cached_work = o.cached_up(x.shape, x.formats)
     up_projection_s = 0.0 if uses_sparse_kernel(x) else x.many_rows_s(cached_work)
@@ -184,7 +184,7 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.DecodeCosts:
     chunk = c.Chunk(
         **prompt_core_coefficients(x, x.shape.layers),
         hit=cached_token_s * x.shape.layers,
-        apart=x.machine.prompts_apart * shares_dies,
+        apart=x.machine.prompts_apart * are_apart,
         sums=_prompt_sum_collective(x),
     )
     return replace(decode_costs(x, drafts, "off", colocated=True), chunk=chunk)
@@ -202,7 +202,7 @@ def _prompt_sum_collective(x: Setting) -> c.Collective:
 
 
 def layout_coefficients(x: Setting) -> c.Layout:
-    """Numbers of experts and dies, as kernels read them."""
+    """Numbers of experts and dies of an instance, as kernels read them."""
     return c.Layout(
         dies=float(x.layout.dies),
         top_k=float(x.shape.top_k),
@@ -226,7 +226,7 @@ def _layer_coefficients(
     in_turn: bool = False,
 ) -> c.LayerCosts:  # fmt: skip
     """Coefficients of a layer's operators with `query` tokens per request, on these cores of the
-    attention and MoE streams. in_turn: the microbatches take turns on all cores."""
+    attention and MoE streams. in_turn: whether microbatches take turns on all cores."""
     traffic = x.traffic(x.optimisations.multi_stream, moe)
     gate, dispatch, experts, combine = moe_coefficients(x, traffic, moe)
     mode = _attention_coefficients(x, query, attention)
@@ -264,19 +264,19 @@ def _attention_coefficients(x: Setting, query: int, cores: Cores) -> c.LayerCost
 
 
 def _collective_coefficients(x: Setting, name: str, where: Where, cores: Cores) -> c.Collective:
-    """Coefficients of the collectives of a parallelism at a place of a layer (`where`), in
+    """Coefficients of the collectives of parallelism `name` at a place of a layer (`where`), in
     sequence, per token of the rank: each takes what half an all-reduce of its bytes takes."""
     if (group := x.groups.get(name)) is None:
         return c.Collective()
     collectives = x.collectives(name, where)
     moved_bytes = x.exchanged_bytes(name, where) * group.remote
-    start_count = sum(sent.layers(x.shape) for sent in collectives)
+    starts = sum(sent.layers(x.shape) for sent in collectives)
     summed_bytes = sum(sent.added(x.part) * sent.layers(x.shape) for sent in collectives)
-    adding_rate = x.machine.vector_bytes_per_s(cores.vector)
+    adding_bytes_s = x.machine.vector_bytes_per_s(cores.vector)
     if name == "heads":
-        adding_rate = adding_bytes_per_s(x.machine, x.facts, cores.vector)
-    collective = half_all_reduce(x.machine, x.facts, group).collective(moved_bytes, start_count)
-    return replace(collective, token=collective.token + summed_bytes / adding_rate)
+        adding_bytes_s = adding_bytes_per_s(x.machine, x.facts, cores.vector)
+    collective = half_all_reduce(x.machine, x.facts, group).collective(moved_bytes, starts)
+    return replace(collective, token=collective.token + summed_bytes / adding_bytes_s)
 
 
 def _norms_s(x: Setting) -> float:
@@ -284,7 +284,7 @@ def _norms_s(x: Setting) -> float:
     head: squares are summed in a kernel of their own, and over the dies by a small all-reduce."""
     if (group := x.groups.get("heads")) is None or x.machine.family != "nvidia":
         return 0.0
-    return x.shape.norm_sums * (x.gap + 2.0 * half_all_reduce(x.machine, x.facts, group).start_s)
+    return x.shape.norm_sums * (x.gap_s + 2.0 * half_all_reduce(x.machine, x.facts, group).start_s)
 
 
 def _logits_collective(x: Setting) -> c.Collective:
@@ -302,8 +302,8 @@ def moe_coefficients(
     """MoE coefficients of a layer on a stream's cores: (gate, dispatch, experts, combine). rate: of
     the wire over that of writes; operator: of a die's experts, `grouped` or `contiguous`."""
     shape, formats, m, operator = x.shape, x.formats, x.machine, x.experts_operator(operator)
-    gate_weight_s, gate_flop_s, gate_io_s, _ = x.seconds(o.gate(shape, formats), cores)
-    weight_s, flop_s, io_s, vector_s = x.seconds(o.expert(shape, formats), cores, operator)
+    gate_weight_s, gate_flop_s, gate_io_s, _ = x.work_s(o.gate(shape, formats), cores)
+    weight_s, flop_s, io_s, vector_s = x.work_s(o.expert(shape, formats), cores, operator)
     efficiency = m.product_efficiency(formats.expert, operator)
     if not x.communication.early_quantisation and FORMATS[formats.expert].computes != "bf16":
         vector_s += (ACTIVATION_BYTES + 1.0) * shape.hidden / m.vector_bytes_per_s(cores.vector)
@@ -315,7 +315,7 @@ def moe_coefficients(
     dispatch = replace(dispatch, fixed=dispatch.fixed + t.host_s, message=message_s)
     return (
         c.Gate(
-            fixed=2 * x.gap + gate_weight_s + x.choice_s(operator),
+            fixed=2 * x.gap_s + gate_weight_s + x.choice_s(operator),
             token=max(gate_flop_s, gate_io_s) + m.gate_token_s / cores.vector,
             beyond=m.gate_beyond,
             saved=(m.gate_token_s - m.gate_many_s) / cores.vector if m.gate_beyond else 0.0,
@@ -338,7 +338,7 @@ def moe_coefficients(
 
 
 def _wait_for_slowest(mode: c.LayerCosts, x: Setting) -> c.LayerCosts:
-    """The layer's coefficients when every barrier of the exchange waits for the slowest die. With
+    """The layer's coefficients where every barrier of the exchange waits for the slowest die. With
     two microbatches a die that waits for one computes the other."""
     slowdown = x.machine.slowest_over_mean(x.waiting_dies)
     return replace(
@@ -353,15 +353,15 @@ def _wait_for_slowest(mode: c.LayerCosts, x: Setting) -> c.LayerCosts:
 
 def _core_coefficients(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
     """Coefficients of the attention core on decode's cores, and of its part on prefill's dies."""
-    shape, reach_tokens, pieces = x.shape, float(x.shape.reach), x.pool.own.cp_dies
+    shape, reach_tokens, cp_dies = x.shape, float(x.shape.reach), x.pool.own.cp_dies
     # A die has the heads of all that split the context, and its share of the tokens.
-    all_heads = x if pieces == 1 else replace(x, shape=replace(shape, heads=shape.heads * pieces))
-    context_s = all_heads.context_s(query, cores) / pieces * shape.mean_keys
+    gathered = x if cp_dies == 1 else replace(x, shape=replace(shape, heads=shape.heads * cp_dies))
+    context_s = gathered.context_s(query, cores) / cp_dies * shape.mean_keys
     core = c.DecodeCore(
         fixed=x.core_start_s() + x.selecting_s,
         context=context_s,
         reach=reach_tokens / query,
-        index=all_heads.index_s(query, cores) / pieces,
+        index=gathered.index_s(query, cores) / cp_dies,
         select=x.machine.selection_start_s * shape.index_share if shape.is_compressed else 0.0,
         windowed=shape.window_share * x.context_s(query, cores),
         window=shape.window / query,
@@ -371,7 +371,7 @@ def _core_coefficients(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
     if (host := x.host) is not None:
         read_s = _host_kv_bytes(x, query)[0] / host.read_bytes_per_s(shape, x.formats.kv, x.facts)
         if shape.index_top_k:  # what is selected is known in the layer, not before
-            fetch_start_s = (x.gap + host.latency_s) * shape.index_share
+            fetch_start_s = (x.gap_s + host.latency_s) * shape.index_share
             core = replace(core, fetch=read_s, fetch_start=fetch_start_s)
         else:
             core = replace(core, ahead=read_s)
@@ -416,7 +416,7 @@ def _demand(x: Setting, query: float, dense_work: o.Work, head_work: o.Work) -> 
     index_key_bytes = s.index_bytes_per_token_layer(formats.kv)
     cached_bytes = core_bytes * (query if s.index_top_k else 1.0)
     state_flops = s.linear_share * s.linear_kind.core_flops(s) if s.linear_layers else 0.0
-    host, (read_bytes, written_bytes) = x.host, _host_kv_bytes(x, query)
+    host_kv, (read_bytes, written_bytes) = x.host, _host_kv_bytes(x, query)
     return c.Demand(
         attention_bytes=sum(work.weight_bytes for work in works),
         expert_bytes=expert_work.weight_bytes,
@@ -436,7 +436,7 @@ def _demand(x: Setting, query: float, dense_work: o.Work, head_work: o.Work) -> 
         head_flops=head_work.flops_per_token,
         mtp_flops=o.mtp_projection(s, formats).flops_per_token,
         host_bytes=read_bytes,
-        host_s=1.0 / host.read_bytes_per_s(s, formats.kv, x.facts) if host else 0.0,
+        host_s=1.0 / host_kv.read_bytes_per_s(s, formats.kv, x.facts) if host_kv else 0.0,
         written_bytes=written_bytes,
-        written_s=1.0 / host.out_bytes_per_s if host else 0.0,
+        written_s=1.0 / host_kv.out_bytes_per_s if host_kv else 0.0,
     )

@@ -27,12 +27,12 @@ class Drafter:
     inputs: int = 1  # hidden states that its attention's projections read
 
     def split(self, dies: int) -> Drafter:
-        """The drafter's part on one of `dies` with tensor-parallel attention."""
+        """The drafter's part on one of `dies` that share the heads of its attention."""
         return replace(self, shape=self.shape.split(dies) if self.shape else None)
 
     @property
     def wider_weights(self) -> int:
-        """Parameters of its attention's projections for inputs beyond the first hidden state."""
+        """Parameters of its attention's projections for inputs beyond one hidden state."""
         return (self.inputs - 1) * self.shape.down_weights if self.shape else 0
 
     @property
@@ -47,7 +47,7 @@ class Drafter:
 
 
 def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
-    """The drafter of a deployment; raises ModelError when the model has none of that kind."""
+    """The drafter of a deployment of `model`; ModelError when the model has none of its kind."""
     drafter_name, drafts = d.decode.drafter, d.decode.mtp_draft_tokens
     if drafts and d.decode.pp_stages > 1 and d.mode != "prefill_only":
         raise ModelError(

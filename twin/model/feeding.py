@@ -19,40 +19,40 @@ STEPS, CLOSE = 12, 2e-3  # to find how many are under way, and how close they co
 def predict_at_load(
     full: Prediction, traffic: Traffic, hot: LoadCurve, clients: int = 0
 ) -> Prediction:
-    """The prediction, with decode as it runs when fewer requests/s arrive than full slots could
-    serve; clients: of a closed loop, else 0. By Little's law requests in progress are rate x time,
-    and time is nearly linear in them."""
+    """The prediction, with decode as it runs when fewer requests/s arrive than full slots serve;
+    clients: of a closed loop, else 0. By Little's law requests in progress are rate x time, and
+    time is nearly linear in them. hot: load of the hottest die by tokens."""
     decode, costs, rate, role = full.decode, full.costs, full.requests_per_s, full.costs.decode_role
     if decode is None or role is None or full.limit == "decode":
         return full
     fewest_requests = 1.0 / role.ranks  # one request alone: there is no part of one
     last_requests = role.slots(decode.batch_per_npu)
     last_stay_s = last_requests / decode.requests_per_s
-    count, decode_at_load = max(rate * last_stay_s, fewest_requests), decode
+    active, decode_at_load = max(rate * last_stay_s, fewest_requests), decode
     ranks, reserved = role.ranks, 0.0  # mean requests with a reserved slot, also those in prefill
     if clients and full.limit == "prefill":  # those that wait for an API server have none
         reserved = min(clients / (ranks * role.pool.instances), last_requests)
     for _ in range(STEPS):
-        if count == last_requests:
+        if active == last_requests:
             break
         max_rank_requests = (
-            expected_max_decoding(ranks, reserved, count / reserved) if reserved > count else 0.0
+            expected_max_decoding(ranks, reserved, active / reserved) if reserved > active else 0.0
         )
-        decode_at_load = predict_decode(costs, traffic, hot, count, full.limit, max_rank_requests)
+        decode_at_load = predict_decode(costs, traffic, hot, active, full.limit, max_rank_requests)
         if abs(decode_at_load.requests_per_s / rate - 1.0) < CLOSE:
             break
-        stay_s = count / decode_at_load.requests_per_s
-        stay_slope = (stay_s - last_stay_s) / (count - last_requests)
-        last_requests, last_stay_s = count, stay_s
-        next_count = rate * (stay_s - stay_slope * count) / max(1e-3, 1.0 - rate * stay_slope)
+        stay_s = active / decode_at_load.requests_per_s
+        stay_slope = (stay_s - last_stay_s) / (active - last_requests)
+        last_requests, last_stay_s = active, stay_s
+        next_count = rate * (stay_s - stay_slope * active) / max(1e-3, 1.0 - rate * stay_slope)
         # A step in the time (one request more on the fullest die) may point far off the line.
-        count = min(max(next_count, 0.5 * last_requests, fewest_requests), 2.0 * last_requests)
+        active = min(max(next_count, 0.5 * last_requests, fewest_requests), 2.0 * last_requests)
     return replace(full, fed=decode_at_load)
 
 
 def expected_max_decoding(ranks: int, places: float, share: float) -> float:
-    """Expected decoding requests on the rank with most, where each has `places` slots reserved.
-    Each slot decodes independently with probability `share`: a binomial number per rank."""
+    """Expected decoding requests on the rank with most, where each has `places` slots reserved. A
+    reserved slot decodes independently with probability `share`: a binomial number per rank."""
     least_places = math.floor(places)
     ranks_with_more = round((places - least_places) * ranks)
     few_chances, more_chances = (_cumulative_chances(least_places + k, share) for k in (0, 1))

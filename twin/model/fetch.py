@@ -24,18 +24,18 @@ class Fetch:
 
     def ahead_s_per_token(self, latency_s: float) -> float:
         """Seconds per cached token that do not overlap its transfer: look-ups of its block's key, a
-        round trip each, and copies out of a node's memory."""
+        round trip of `latency_s` each, and copies out of a node's memory."""
         return self.staged_s_per_token + latency_s / self.lookups_in_flight
 
     def seconds(self, tokens: float, latency_s: float, bytes_per_s: float) -> float:
         """Seconds to read `tokens` cached tokens of a batch without other traffic. latency_s,
         bytes_per_s: price of the plane, into all dies together."""
-        moved_s = self.bytes_per_token / min(bytes_per_s, self.copies_bytes_per_s)
-        return latency_s + tokens * (self.ahead_s_per_token(latency_s) + moved_s)
+        plane_s = self.bytes_per_token / min(bytes_per_s, self.copies_bytes_per_s)
+        return latency_s + tokens * (self.ahead_s_per_token(latency_s) + plane_s)
 
 
 def copies_bytes_per_s(facts: Facts, size: float, dies: int = 1) -> float:
-    """Bytes/s of copies of `size` bytes between a node's memory and a number of dies."""
+    """Bytes/s at which `dies` together copy pieces of `size` bytes from or to a node's memory."""
     in_flight = facts.si("operators.pool_copy.in_flight")
     return dies * in_flight * size / facts.si("operators.pool_copy.start")
 
@@ -44,15 +44,15 @@ def fetch_figures(
     pool: MemoryPool, facts: Facts, readers: float, dies: int, dies_per_node: int, kv_bytes: float,
     layers: int,
 ) -> Fetch:  # fmt: skip
-    """Figures of an instance's reads from the memory pool; readers: dies that need one prompt's
-    latents; dies, layers: of the instance and the model; kv_bytes: of a token."""
+    """Figures of an instance's reads from the memory pool; readers: dies that need a prompt's
+    latents; dies: of the instance; layers: that store KV; kv_bytes: of a token, all layers."""
     pieces = layers * int(facts.si(f"stores.{pool.store}.pieces")) if pool.layout == "layer" else 1
-    copy_rate = copies_bytes_per_s(facts, pool.block_tokens * kv_bytes / pieces, dies)
+    copied_per_s = copies_bytes_per_s(facts, pool.block_tokens * kv_bytes / pieces, dies)
     lookups_in_flight = facts.si("operators.pool_copy.in_flight") * pool.block_tokens
     if pool.read_plane == "ub":
-        return Fetch(kv_bytes * readers, copy_rate, 0.0, lookups_in_flight)
+        return Fetch(kv_bytes * readers, copied_per_s, 0.0, lookups_in_flight)
     nodes = math.ceil(min(readers, dies) / dies_per_node)
-    return Fetch(kv_bytes * nodes, math.inf, kv_bytes * readers / copy_rate, lookups_in_flight)
+    return Fetch(kv_bytes * nodes, math.inf, kv_bytes * readers / copied_per_s, lookups_in_flight)
 
 
 def fullest_server_share(blocks: float, servers: int) -> float:
@@ -90,15 +90,15 @@ class Servers:
 
     def read_s(self, read: Fetch, cached: float, prompts: float = 1.0) -> float:
         """Seconds until the instance has read the `cached` tokens of a batch of `prompts` from the
-        memory pool, limited by its links and by the fullest server."""
+        memory pool as `read` says, limited by its links and by the fullest server."""
         if cached <= 0.0:
             return 0.0
-        price, server_rate = self.prices()
-        equal_prompts = (prompts - 1.0) / self.prefixes if self.prefixes else 0.0
+        price, one_server = self.prices()
+        same_prefix = (prompts - 1.0) / self.prefixes if self.prefixes else 0.0
         # Prompts of one prefix read the same blocks: the effective size of a weighted sample.
-        different_blocks = cached / self.pool.block_tokens / (1.0 + max(0.0, equal_prompts))
-        servers_rate = server_rate / fullest_server_share(different_blocks, price.peers)
-        return read.seconds(cached, price.latency_s, min(price.bytes_per_s, servers_rate))
+        different_blocks = cached / self.pool.block_tokens / (1.0 + max(0.0, same_prefix))
+        all_servers = one_server / fullest_server_share(different_blocks, price.peers)
+        return read.seconds(cached, price.latency_s, min(price.bytes_per_s, all_servers))
 
     def hottest_server_s(self, read: Fetch, cached: float, prompts: float, instances: int) -> float:
         """Seconds in which the hottest memory server sends the reads of one batch of each instance:
@@ -113,13 +113,13 @@ class Servers:
 
     def prices(self) -> tuple[Price, float]:
         """(price of a read from all servers equally, bytes/s of one server)."""
-        nodes = self.net.nodes_of(self.dies) if self.pool.scope == "local" else None
-        read_arguments = self.net, self.dies, self.pool.read_plane, nodes
+        near_nodes = self.net.nodes_of(self.dies) if self.pool.scope == "local" else None
+        read_arguments = self.net, self.dies, self.pool.read_plane, near_nodes
         return pool_read(*read_arguments), server_port_rate(*read_arguments)
 
 
 def node_dram_bytes(pool: MemoryPool, facts: Facts, dies_per_node: int) -> float:
-    """Bytes of a node's DRAM that hold blocks once the store is full. Its dies provide whole
+    """Bytes of a node's DRAM that hold KV blocks once the store is full. Its dies provide whole
     segments; between two evictions half of one is free below its watermark."""
     path, lent_bytes = f"stores.{pool.store}", pool.gb_per_node * 1e9
     lent_bytes *= 1.0 - pool.weights_share

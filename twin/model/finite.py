@@ -28,14 +28,14 @@ class Finite:
 def answer_iterations(
     answers: NDArray[np.float64], slots: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(first, end) iteration of each answer when it takes the first free slot, i8[N] each; answers
-    f8[N]: iterations of each. Time is counted in iterations: every request emits in each."""
-    free_iterations = [0] * min(slots, answers.size)
+    """(first iteration, iteration after the last) of each answer when it takes the first free slot,
+    i8[N] each; answers f8[N]: iterations of each. In an iteration every request emits."""
+    free_from = [0] * min(slots, answers.size)
     first_iteration = np.empty(answers.size, np.int64)
     answer_lengths = np.maximum(1, np.rint(answers)).astype(np.int64)
     for answer, answer_length in enumerate(answer_lengths.tolist()):
-        first_iteration[answer] = heapq.heappop(free_iterations)
-        heapq.heappush(free_iterations, int(first_iteration[answer]) + answer_length)
+        first_iteration[answer] = heapq.heappop(free_from)
+        heapq.heappush(free_from, int(first_iteration[answer]) + answer_length)
     return first_iteration, first_iteration + answer_lengths
 
 
@@ -49,33 +49,33 @@ def queue_run(
     tokens of a rank in an iteration; hot: imbalance as (tokens, factors); lengths: of prompts,
     equally likely, over their mean; spread: mean square of these."""
     first_iterations, end_iteration = answer_iterations(answers, slots)
-    iterations = int(end_iteration.max())
+    last_end = int(end_iteration.max())
     # Of those under way at an iteration: how many, and the sum and the sum of squares of `first`;
     # first what each iteration changes, then the running sums.
-    moment_changes = [np.zeros(iterations + 1) for _ in range(3)]
-    for power, changes in enumerate(moment_changes):
-        np.add.at(changes, first_iterations, first_iterations.astype(np.float64) ** power)
-        np.add.at(changes, end_iteration, -(first_iterations.astype(np.float64) ** power))
-    in_progress, ages_sum, squares = (np.cumsum(changes)[:iterations] for changes in moment_changes)
-    joining_requests = np.bincount(first_iterations, minlength=iterations)
+    moment_changes = [np.zeros(last_end + 1) for _ in range(3)]
+    for moment, changes in enumerate(moment_changes):
+        np.add.at(changes, first_iterations, first_iterations.astype(np.float64) ** moment)
+        np.add.at(changes, end_iteration, -(first_iterations.astype(np.float64) ** moment))
+    in_progress, ages_sum, sq_sum = (np.cumsum(changes)[:last_end] for changes in moment_changes)
+    joining_requests = np.bincount(first_iterations, minlength=last_end)
     operator_s = role.operator_sink()
     total_s = token_s = 0.0
-    for start in range(0, iterations, WINDOW):
-        window = slice(start, min(start + WINDOW, iterations))
+    for window_begin in range(0, last_end, WINDOW):
+        window = slice(window_begin, min(window_begin + WINDOW, last_end))
         window_iterations = window.stop - window.start
         now = 0.5 * (window.start + window.stop)
-        in_pass = float(in_progress[window].mean())
-        mean_age = now - float(ages_sum[window].mean()) / in_pass
-        square = now * now - 2.0 * now * (now - mean_age) + float(squares[window].mean()) / in_pass
-        held_tokens = Held(mean_age, float(np.sqrt(max(0.0, square - mean_age * mean_age))))
+        running = float(in_progress[window].mean())
+        mean_age = now - float(ages_sum[window].mean()) / running
+        mean_sq = now * now - 2.0 * now * (now - mean_age) + float(sq_sum[window].mean()) / running
+        held_tokens = Held(mean_age, float(np.sqrt(max(0.0, mean_sq - mean_age * mean_age))))
         traffic = Traffic(prompt, 0.0, held=held_tokens)
-        requests, context = rank_load(in_pass / role.ranks, role.ranks, traffic)
+        requests, context = rank_load(running / role.ranks, role.ranks, traffic)
         prompt_tokens = float(joining_requests[window].sum()) * prompt / window_iterations
         pairs = 0.5 * prompt_tokens * (spread * prompt + 1.0)
         prompts = prompts_by_rank(prompt_tokens, pairs, prompt, most, role.ranks, lengths=lengths)
         mean_s = mixed_mean_s(role.decode, requests, context, prompts, hot, operator_s)
         total_s += window_iterations * mean_s
-        token_s += window_iterations * mean_s * in_pass
+        token_s += window_iterations * mean_s * running
     return Finite(total_s, token_s / float((end_iteration - first_iterations).sum()))
 
 
@@ -85,25 +85,25 @@ def burst_run(
 ) -> Finite:  # fmt: skip
     """A finite run in which all requests arrive at once and none decodes while a prompt waits. Each
     has `prompt` tokens and `answer` iterations; batch_tokens: prompt tokens of the instance in one
-    pass. Early prompts wait after their first token until the last prompt is computed."""
+    pass; hot: imbalance. Early prompts wait after their first token until the last is computed."""
     operator_s = role.operator_sink()
     # Whole prompts, as many as fit the tokens of a rank; where none does, of some ranks one each.
-    per_rank = batch_tokens / role.ranks // prompt
-    prompts = per_rank * role.ranks if per_rank else max(1.0, batch_tokens // prompt)
-    no_request = np.zeros(role.ranks, np.int64)
+    rank_prompts = batch_tokens / role.ranks // prompt
+    prompts = rank_prompts * role.ranks if rank_prompts else max(1.0, batch_tokens // prompt)
+    no_decode = np.zeros(role.ranks, np.int64)
     chunk = prompt * np.floor((prompts - np.arange(role.ranks) - 1.0) / role.ranks + 1.0)
     pass_count = int(np.ceil(requests / prompts))
     pass_s = mixed_iteration_s(
-        role.decode, no_request, no_request.astype(np.float64), chunk, 0.5 * chunk * (prompt + 1.0),
+        role.decode, no_decode, no_decode.astype(np.float64), chunk, 0.5 * chunk * (prompt + 1.0),
         0, role.ranks, *hot, operator_s,
     )  # fmt: skip
     traffic = Traffic(prompt, answer, held=Held(0.0, 0.0))
     requests_running, context = rank_load(requests / role.ranks, role.ranks, traffic)
     context += requests_running * 0.5 * answer  # the time is linear in it, so its mean will do
-    no_rows = np.zeros(role.ranks)
-    step_s = mixed_iteration_s(
-        role.decode, requests_running, context, no_rows, no_rows, 0, role.ranks, *hot, operator_s
+    nothing = np.zeros(role.ranks)
+    pace_s = mixed_iteration_s(
+        role.decode, requests_running, context, nothing, nothing, 0, role.ranks, *hot, operator_s
     )
-    iterations = max(1.0, answer - 1.0)
+    decode_passes = max(1.0, answer - 1.0)
     stalled_s = 0.5 * (pass_count - 1) * pass_s
-    return Finite(pass_count * pass_s + iterations * step_s, step_s + stalled_s / iterations)
+    return Finite(pass_count * pass_s + decode_passes * pace_s, pace_s + stalled_s / decode_passes)

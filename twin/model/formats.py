@@ -95,14 +95,14 @@ FORMATS = {
 
 
 def format_on_chip(weights: str, peaks: Collection[str]) -> str:
-    """Number format of weights on a chip that computes in formats `peaks`: unpacked if need be."""
-    packed = FORMATS[weights]
-    return packed.unpacked if packed.unpacked and packed.operand not in peaks else weights
+    """Number format of weights on a chip with `peaks`; unpacked where it has no such peak."""
+    declared = FORMATS[weights]
+    return declared.unpacked if declared.unpacked and declared.operand not in peaks else weights
 
 
 def product_format(weights: str, peaks: Collection[str] | None = None) -> str:
-    """Number format in which products with these weights are computed; peaks: formats of a chip,
-    for which it is not decided yet whether it unpacks the weights."""
+    """Number format in which products with these weights are computed; peaks: formats of a chip for
+    which it is not decided yet whether it unpacks the weights, None: it is decided."""
     if weights not in FORMATS:
         return weights
     return FORMATS[weights if peaks is None else format_on_chip(weights, peaks)].computes

@@ -30,22 +30,22 @@ class HostMemory:
     block_tokens: int  # of a copy of one layer
 
     def layer_bytes(self, s: Shape, kv: str) -> float:
-        """Bytes in host memory of a token's KV, mean layer; kv: its number format."""
+        """Bytes of a token's KV in host memory, mean layer; kv: number format of KV."""
         return self.part.share * s.mean_keys * s.core_bytes_per_token_layer(kv)
 
     def token_bytes(self, s: Shape, kv: str) -> float:
-        """Bytes in host memory of a token's KV, all layers; kv: its number format."""
+        """Bytes of a token's KV in host memory, all layers; kv: number format of KV."""
         return self.layer_bytes(s, kv) * s.layers
 
     def spared_bytes(self, s: Shape, kv: str) -> float:
-        """Bytes of a token's KV, all layers, that occupy no HBM of a die; kv: its number format."""
+        """Bytes of a token's KV, all layers, that need no HBM of a die; kv: its number format."""
         staged_layers = 0.0 if s.index_top_k else min(ON_THE_WAY, s.all_layer_keys)
-        layers = s.all_layer_keys - staged_layers
-        return self.part.share * layers * s.core_bytes_per_token_layer(kv)
+        spared_layers = s.all_layer_keys - staged_layers
+        return self.part.share * spared_layers * s.core_bytes_per_token_layer(kv)
 
     def fitting_tokens(self, s: Shape, kv: str, request: int) -> float:
-        """KV tokens of a die whose part in host memory fits there; request: tokens of a request.
-        Raises ModelError if not even one request fits."""
+        """KV tokens of a die of which the part for host memory fits there; request: tokens of a
+        request; kv: number format. Raises ModelError if not even one request fits."""
         most_tokens = self.part.die_bytes / self.token_bytes(s, kv)
         if most_tokens < request:
             needed_bytes = request * self.token_bytes(s, kv)

@@ -10,18 +10,7 @@ import numpy as np
 
 from twin.kernels.compiled import kernel
 from twin.metrics.operators import DECODE_OPERATORS
-from twin.model.coefficients import (
-    Collective,
-    DecodeCore,
-    DecodeCosts,
-    Experts,
-    Gate,
-    LayerCosts,
-    Layout,
-    Product,
-    PromptCore,
-    Transfer,
-)
+from twin.model import coefficients as c
 from twin.model.roofline import interpolate, roofline_s
 
 _PIPELINE, _HOST = map(DECODE_OPERATORS.index, ("pipeline", "kv_swap"))
@@ -40,36 +29,36 @@ class PassLoad(NamedTuple):
 
 
 @kernel
-def product_s(w: Product, rows: float) -> float:
-    """Seconds of a product over `rows`, with its launch and the element-wise work around it."""
+def product_s(w: c.Product, rows: float) -> float:
+    """Seconds of a matrix product over `rows`, with launch and element-wise work around it."""
     compute_s = w.flop * whole_tile_rows(w, rows)
     return w.fixed + roofline_s(compute_s, w.weight + w.io * rows) + w.vector * rows
 
 
 @kernel
-def collective_s(w: Collective | Gate, tokens: float) -> float:
+def collective_s(w: c.Collective | c.Gate, tokens: float) -> float:
     """Seconds of a collective of a rank's dies (0 for one), or of the choice of experts."""
     return w.fixed + w.token * tokens - w.saved * max(0.0, tokens - w.beyond)
 
 
 @kernel
-def tile_rows(w: Product, rows: float) -> float:
+def tile_rows(w: c.Product, rows: float) -> float:
     """Rows per tile of a product over `rows`; 0: it computes no tiles, only its rows."""
     return w.tile_small if rows <= w.tile_small else w.tile_large
 
 
 @kernel
-def whole_tile_rows(w: Product, rows: float) -> float:
+def whole_tile_rows(w: c.Product, rows: float) -> float:
     """Rows that a product computes, with its last tile computed whole."""
     tile_size = tile_rows(w, rows)
     return tile_size * math.ceil(rows / tile_size) if tile_size > 0.0 else rows
 
 
 @kernel
-def grouped_tile_rows(w: Product, experts: float, rows: float) -> float:
+def grouped_tile_rows(w: c.Product, experts: float, rows: float) -> float:
     """Rows computed by the product of `experts` that share `rows`. Experts differ in popularity and
-    each pass is a draw, so an expert's rows are taken as exponential about the mean: g / (1 -
-    exp(-g / mean)) rows are expected in tiles of g."""
+    each pass is a draw, so an expert's rows are taken as exponential about their mean: tiles of g
+    rows then compute g / (1 - exp(-g / mean)) rows of an expert."""
     mean_rows = rows / experts
     tile = tile_rows(w, mean_rows)
     return experts * tile / (1.0 - math.exp(-tile / mean_rows)) if tile > 0.0 else rows
@@ -77,13 +66,13 @@ def grouped_tile_rows(w: Product, experts: float, rows: float) -> float:
 
 @kernel
 def die_and_link_load(
-    at: Layout, tokens: float, hot_tokens: np.ndarray, hot_factor: np.ndarray
+    at: c.Layout, tokens: float, hot_tokens: np.ndarray, hot_factor: np.ndarray
 ) -> tuple[float, float]:
     """(load of the hottest die over the mean, load of an exchange's fullest link over that of an
     even exchange) when `tokens` enter an MoE layer. A port carries its die's tokens, so the hottest
-    die's is `hot` times as full. Links between nodes carry a node's tokens; where they are fuller
-    than ports the hottest node decides, unless the hottest die's port takes longer. hot_tokens
-    f8[G]; hot_factor f8[G], or [2 G] with nodes."""
+    die's is that much fuller. Links between nodes carry a node's tokens; where they are fuller than
+    ports the hottest node decides, unless the hottest die's port takes longer. hot_tokens,
+    hot_factor f8[G]: hottest die's load by tokens; hot_factor f8[2 G]: then the hottest node's."""
     point_count, hot = hot_tokens.shape[0], interpolate(tokens, hot_tokens, hot_factor)
     if at.ports >= 1.0 or len(hot_factor) == point_count:
         return hot, hot
@@ -91,10 +80,10 @@ def die_and_link_load(
 
 
 @kernel
-def exchange_s(p: DecodeCosts, w: Transfer, sent: float, routed: float, shared: float) -> float:
+def exchange_s(p: c.DecodeCosts, w: c.Transfer, sent: float, routed: float, shared: float) -> float:
     """Seconds on the wire when a die exchanges `sent` tokens and the fullest link is as full as if
-    the hottest die had `routed` rows; a die with a shared expert has `shared` rows. Unscheduled
-    (`in_cast`), these arrive first and the routed ones wait."""
+    the hottest die had `routed` rows; a die with a shared expert has `shared` rows. With
+    `p.in_cast`, unscheduled, `shared` rows arrive first and routed ones wait."""
     if p.in_cast > 0.0:
         wire_s = max(w.token * sent, w.row * routed) + w.row * shared
     else:
@@ -103,32 +92,32 @@ def exchange_s(p: DecodeCosts, w: Transfer, sent: float, routed: float, shared: 
 
 
 @kernel
-def routed_per_die(at: Layout, tokens: float) -> float:
+def routed_rows(at: c.Layout, tokens: float) -> float:
     """Mean rows of a die with routed experts when `tokens` enter an MoE layer."""
     return tokens * at.top_k * at.split / at.routed_dies
 
 
 @kernel
-def experts_read(experts: float, rows: float) -> float:
-    """Expected number of `experts` used by `rows`, each to any of them with equal chance."""
+def used_experts(experts: float, rows: float) -> float:
+    """Expected number of `experts` that have any of `rows`, each sent to one of them at random."""
     return experts * (1.0 - math.exp(-rows / experts)) if experts > 0.0 else 0.0
 
 
 @kernel
-def experts_read_by_class(at: Layout, experts: float, rows: float) -> float:
-    """Expected number of a die's `experts` used by `rows`; classes of equal size differ in load."""
+def used_experts_by_class(at: c.Layout, experts: float, rows: float) -> float:
+    """Expected number of a die's `experts` that have any of `rows`, by classes of popularity."""
     if at.classed <= 0.0 or experts <= 0.0:
-        return experts_read(experts, rows)
+        return used_experts(experts, rows)
     idle_experts = 0.0
-    for index in range(len(at.classes)):
-        idle_experts += math.exp(-rows / experts * at.classes[index].load)
+    for class_index in range(len(at.classes)):
+        idle_experts += math.exp(-rows / experts * at.classes[class_index].load)
     return experts * (1.0 - idle_experts / len(at.classes))
 
 
 @kernel
-def ffn_rows_s(w: Experts, read: float, shared: float, rows: float) -> float:
-    """Seconds of a grouped product over `rows` that use `read` experts, of which `shared` are
-    shared; weights of unused experts are not read."""
+def expert_ffn_s(w: c.Experts, read: float, shared: float, rows: float) -> float:
+    """Seconds of the grouped product over `rows` of `read` experts that have rows, of which
+    `shared` are shared experts; weights of other experts are not read."""
     if read <= 0.0 or rows <= 0.0:
         return 0.0
     weight_s = max(0.0, w.weight * read + w.shared * shared - w.ahead)
@@ -137,52 +126,52 @@ def ffn_rows_s(w: Experts, read: float, shared: float, rows: float) -> float:
 
 
 @kernel
-def shared_experts_s(at: Layout, w: Experts, rows: float) -> float:
+def shared_experts_s(at: c.Layout, w: c.Experts, rows: float) -> float:
     """Seconds of a die's shared experts over `rows`."""
     shared_count = at.shared_experts
-    return ffn_rows_s(w, experts_read(shared_count, rows), shared_count, rows)
+    return expert_ffn_s(w, used_experts(shared_count, rows), shared_count, rows)
 
 
 @kernel
 def moe_stages_s(
-    p: DecodeCosts, m: LayerCosts, load: PassLoad
+    p: c.DecodeCosts, m: c.LayerCosts, load: PassLoad
 ) -> tuple[float, float, float, float]:
-    """Seconds of (gate, dispatch, experts, combine) of one pass, without what is hidden. Tokens
-    beyond the static buffers go in further rounds."""
+    """Seconds of (gate, dispatch, experts, combine) of a pass through an MoE layer. Tokens beyond
+    the buffers go in further rounds; where stages overlap in tiles the longest counts whole."""
     gate_s = collective_s(m.gate, load.busiest)
     rounds = max(1.0, math.ceil(load.busiest / p.buffer_tokens)) if p.buffer_tokens > 0.0 else 1.0
     busiest_tokens, total_tokens = load.busiest / rounds, load.total / rounds
-    dispatch_s, experts_s, combine_s = _round_s(p, m, busiest_tokens, total_tokens, load)
+    dispatch_s, experts_s, combine_s = _exchange_round_s(p, m, busiest_tokens, total_tokens, load)
     return gate_s, dispatch_s * rounds, experts_s * rounds, combine_s * rounds
 
 
 @kernel
-def _round_s(
-    p: DecodeCosts, m: LayerCosts, busiest: float, tokens: float, load: PassLoad
+def _exchange_round_s(
+    p: c.DecodeCosts, m: c.LayerCosts, busiest: float, tokens: float, load: PassLoad
 ) -> tuple[float, float, float]:
     """Seconds of (dispatch, experts, combine) of one round with `tokens` of all dies, of which
     `busiest` are of the die that sends most."""
     start_s = m.dispatch.fixed + m.dispatch.message * busiest
     layout = p.layout
     receiving_dies = layout.expert_dies if layout.expert_dies > 0.0 else load.dies
-    mean_rows = routed_per_die(layout, tokens)
+    mean_rows = routed_rows(layout, tokens)
     rows, wire_rows = mean_rows * load.hot, mean_rows * load.wire
     has_shared_dies = layout.shared_experts > 0.0 and layout.shared_dies > 0.0
     shared_dies = layout.shared_dies if has_shared_dies else receiving_dies
     shared_rows = layout.shared_experts * tokens * layout.split / shared_dies
-    sent_rows = shared_rows if has_shared_dies else 0.0
-    dispatch_s = exchange_s(p, m.dispatch, busiest, wire_rows, sent_rows)
-    combine_s = exchange_s(p, m.combine, busiest, wire_rows, sent_rows)
+    sent_shared_rows = shared_rows if has_shared_dies else 0.0
+    dispatch_s = exchange_s(p, m.dispatch, busiest, wire_rows, sent_shared_rows)
+    combine_s = exchange_s(p, m.combine, busiest, wire_rows, sent_shared_rows)
     if has_shared_dies or p.shared_early > 0.0:
-        shared_time_s = shared_experts_s(layout, m.experts, shared_rows)
-        used_experts = experts_read_by_class(layout, layout.slots, rows)
-        routed_s = ffn_rows_s(m.experts, used_experts, 0.0, rows)
-        late_s = max(0.0, shared_time_s - start_s - dispatch_s)
-        experts_s = max(routed_s, shared_time_s) if has_shared_dies else routed_s + late_s
+        shared_compute_s = shared_experts_s(layout, m.experts, shared_rows)
+        used_experts = used_experts_by_class(layout, layout.slots, rows)
+        routed_s = expert_ffn_s(m.experts, used_experts, 0.0, rows)
+        late_s = max(0.0, shared_compute_s - start_s - dispatch_s)
+        experts_s = max(routed_s, shared_compute_s) if has_shared_dies else routed_s + late_s
     else:
         slots_per_die = layout.slots + layout.shared_experts
-        used_experts = experts_read_by_class(layout, slots_per_die, rows + shared_rows)
-        experts_s = ffn_rows_s(m.experts, used_experts, layout.shared_experts, rows + shared_rows)
+        used_experts = used_experts_by_class(layout, slots_per_die, rows + shared_rows)
+        experts_s = expert_ffn_s(m.experts, used_experts, layout.shared_experts, rows + shared_rows)
     # Two microbatches in turn fill what a tile would: a stage keeps its resource for all its rows.
     if p.tiles > 0.0 and m.in_turn == 0.0:  # the longest stage, and one tile of the others
         longest_s = max(dispatch_s, experts_s, combine_s)
@@ -193,14 +182,14 @@ def _round_s(
 
 
 @kernel
-def moe_s(p: DecodeCosts, m: LayerCosts, load: PassLoad) -> float:
-    """Seconds of gate, dispatch, experts and combine of one pass together."""
+def moe_s(p: c.DecodeCosts, m: c.LayerCosts, load: PassLoad) -> float:
+    """Seconds of gate, dispatch, experts and combine of a pass through an MoE layer, together."""
     gate_s, dispatch_s, experts_s, combine_s = moe_stages_s(p, m, load)
     return gate_s + dispatch_s + experts_s + combine_s
 
 
 @kernel
-def before_core_s(m: LayerCosts, tokens: float) -> float:
+def before_core_s(m: c.LayerCosts, tokens: float) -> float:
     """Seconds of a layer's attention before its core, for `tokens` of a rank."""
     total_s = collective_s(m.gather, tokens)
     for index in range(len(m.before)):
@@ -209,7 +198,7 @@ def before_core_s(m: LayerCosts, tokens: float) -> float:
 
 
 @kernel
-def attention_s(m: LayerCosts, tokens: float, core: float) -> float:
+def attention_s(m: c.LayerCosts, tokens: float, core: float) -> float:
     """Seconds of a layer's attention for `tokens` of a rank; core: of its core without launch."""
     total_s = before_core_s(m, tokens) + m.core.fixed + core + collective_s(m.context, tokens)
     for index in range(len(m.after)):
@@ -219,32 +208,32 @@ def attention_s(m: LayerCosts, tokens: float, core: float) -> float:
 
 @kernel
 def attended_tokens(reach: float, tokens: float, context: float) -> float:
-    """Context tokens read by the core for `tokens`: at most `reach` for each; all if it is 0."""
+    """Context tokens that the core reads for `tokens`: at most `reach` for each; 0: all context."""
     return min(context, reach * tokens) if reach > 0.0 else context
 
 
 @kernel
-def idle_factor(w: DecodeCore, tokens: float) -> float:
-    """Factor by which rounds that leave cores idle prolong the attention core of `tokens`."""
+def idle_factor(w: c.DecodeCore, tokens: float) -> float:
+    """Factor by which cores that idle in the last round prolong attention to single tokens."""
     if w.independent_cores <= 0.0 or tokens <= 0.0:
         return 1.0
     return math.ceil(tokens / w.independent_cores - 1e-9) * w.independent_cores / tokens
 
 
 @kernel
-def local_core_s(w: DecodeCore, tokens: float, context: float) -> float:
-    """Seconds without launch of decode's attention core on the die itself for a pass's `tokens`."""
+def local_core_s(w: c.DecodeCore, tokens: float, context: float) -> float:
+    """Seconds of decode's attention core on the die itself, for `tokens` of a pass; no launch."""
     selected_s = w.context * attended_tokens(w.reach, tokens, context)
     window_s = w.windowed * attended_tokens(w.window, tokens, context)
     select_s = w.select if 0.0 < w.reach * tokens < context else 0.0
-    scored_s = w.index * context + select_s
-    core_time_s = (selected_s + window_s) * idle_factor(w, tokens) + scored_s + w.state * tokens
+    scoring_s = w.index * context + select_s
+    core_time_s = (selected_s + window_s) * idle_factor(w, tokens) + scoring_s + w.state * tokens
     return core_time_s + fetch_wait_s(w, tokens, context)
 
 
 @kernel
-def fetch_wait_s(w: DecodeCore, tokens: float, context: float) -> float:
-    """Seconds until the KV that was selected has come from host memory, before the core begins."""
+def fetch_wait_s(w: c.DecodeCore, tokens: float, context: float) -> float:
+    """Seconds until selected KV has come from host memory to the core; 0: none is there."""
     if w.fetch <= 0.0 or context <= 0.0:
         return 0.0
     return w.fetch_start + w.fetch * attended_tokens(w.reach, tokens, context)
@@ -252,19 +241,19 @@ def fetch_wait_s(w: DecodeCore, tokens: float, context: float) -> float:
 
 @kernel
 def add_host_waits(
-    p: DecodeCosts, dense: float, moe: float, context: float, ops: np.ndarray
+    p: c.DecodeCosts, dense_layers_s: float, moe_layers_s: float, context: float, ops: np.ndarray
 ) -> tuple[float, float]:
-    """(seconds of the layers without experts, of those with) with waits for KV in host memory, read
-    while earlier layers compute; `dense`, `moe`: without waits. Adds the waits to `ops`."""
+    """(seconds of layers without experts, with experts), including waits for KV in host memory,
+    read while earlier layers compute. The waits are also added to ops f8[operators]."""
     read_s = p.sequence.core.ahead * context
-    dense_wait_s = max(0.0, p.dense_layers * read_s - dense)
-    moe_wait_s = max(0.0, p.moe_layers * read_s - moe)
+    dense_wait_s = max(0.0, p.dense_layers * read_s - dense_layers_s)
+    moe_wait_s = max(0.0, p.moe_layers * read_s - moe_layers_s)
     ops[_HOST] += dense_wait_s + moe_wait_s
-    return dense + dense_wait_s, moe + moe_wait_s
+    return dense_layers_s + dense_wait_s, moe_layers_s + moe_wait_s
 
 
 @kernel
-def core_s(w: DecodeCore, tokens: float, context: float) -> float:
+def core_s(w: c.DecodeCore, tokens: float, context: float) -> float:
     """Seconds of decode's attention core for all query `tokens` of a pass, without its launch: the
     longer of what the die itself and what offload dies take."""
     away_s = w.away_start + w.away_token * tokens + w.away_context * context
@@ -272,14 +261,14 @@ def core_s(w: DecodeCore, tokens: float, context: float) -> float:
 
 
 @kernel
-def prompt_pairs(w: PromptCore, tokens: float, pairs: float) -> tuple[float, float, float]:
+def prompt_pairs(w: c.PromptCore, tokens: float, pairs: float) -> tuple[float, float, float]:
     """(query-key pairs of prompt tokens in multi-head form, in latent form, pairs that an indexer
     scores). A token attends to earlier ones: pairs / tokens on average, evenly spread between none
     and twice as many; of these an indexer selects reach - reach^2 / (4 pairs / tokens). Short
     prompts attend to all. For others the faster way counts: all in multi-head form with a mask, or
     the selected ones in latent form, which costs more per pair (DeepSeek-V3.2 report, section 2.1).
-    A kernel with `least` computes that number of keys for every token of a prompt longer than
-    `least_from`, whatever it attends to. With `every` no prompt is in multi-head form."""
+    A kernel with `w.least` computes that number of keys for every token of a prompt longer than
+    `w.least_from`, whatever it attends to. With `w.every` no prompt is in multi-head form."""
     reach_tokens, least = w.reach, w.least
     if least > 0.0:
         mean_pairs = pairs / tokens if tokens > 0.0 else 0.0
@@ -296,15 +285,15 @@ def prompt_pairs(w: PromptCore, tokens: float, pairs: float) -> tuple[float, flo
 
 @kernel
 def window_pairs(window: float, tokens: float, pairs: float) -> float:
-    """Query-key pairs of prompt tokens within a window of a number of tokens."""
+    """Query-key pairs within a `window` of tokens, of prompts with `pairs` in all."""
     if 2.0 * pairs <= (window + 1.0) * tokens:
         return pairs
     return tokens * (window - 0.25 * window * window * tokens / pairs)
 
 
 @kernel
-def prompt_core_flops(w: PromptCore, tokens: float, pairs: float) -> float:
-    """FLOPs of the attention core of prompt tokens, all layers."""
+def prompt_core_flops(w: c.PromptCore, tokens: float, pairs: float) -> float:
+    """FLOPs of the attention core, all layers, of prompt `tokens` with `pairs` query-key pairs."""
     full_pairs, selected_pairs, indexed = prompt_pairs(w, tokens, pairs)
     flops = full_pairs * w.pair_flops + selected_pairs * w.latent_flops + indexed * w.index_flops
     if w.window > 0.0:
@@ -313,8 +302,8 @@ def prompt_core_flops(w: PromptCore, tokens: float, pairs: float) -> float:
 
 
 @kernel
-def prompt_core_s(w: PromptCore, tokens: float, pairs: float) -> float:
-    """Seconds of the attention core of prompt tokens, without its launch and its `edge`."""
+def prompt_core_s(w: c.PromptCore, tokens: float, pairs: float) -> float:
+    """Seconds of the attention core of prompt tokens with `pairs`, without launch and `w.edge`."""
     full_pairs, selected_pairs, indexed_pairs = prompt_pairs(w, tokens, pairs)
     index_s = w.index * indexed_pairs + (w.select * tokens if indexed_pairs > 0.0 else 0.0)
     window_s = w.windowed * window_pairs(w.window, tokens, pairs) if w.window > 0.0 else 0.0
@@ -322,22 +311,22 @@ def prompt_core_s(w: PromptCore, tokens: float, pairs: float) -> float:
 
 
 @kernel
-def layer_s(p: DecodeCosts, m: LayerCosts, load: PassLoad) -> tuple[float, float]:
-    """Seconds of (attention, MoE) of one pass through a layer."""
+def layer_s(p: c.DecodeCosts, m: c.LayerCosts, load: PassLoad) -> tuple[float, float]:
+    """Seconds of (attention, MoE) of one pass through a layer with experts."""
     core_time_s = core_s(m.core, load.tokens, load.context)
     return attention_s(m, load.tokens, core_time_s), moe_s(p, m, load)
 
 
 @kernel
 def rank_loads(
-    p: DecodeCosts, requests: np.ndarray, context: np.ndarray, first: int, count: int
+    p: c.DecodeCosts, requests: np.ndarray, context: np.ndarray, first: int, count: int
 ) -> tuple[int, int, int]:
     """(slowest rank, most requests of a rank, requests of all) of ranks first..first+count;
     requests i8[R], context f8[R]: tokens of all requests of a rank. The slowest is the rank whose
     attention takes longest in sequence: on split cores nearly the same. A rank with no more of
     either than the slowest so far needs no price."""
     slowest_rank, maximum_requests, total_requests = first, 0, 0
-    longest_s, slowest_requests, slowest_context = -1.0, -1, -1.0
+    slowest_s, slowest_requests, slowest_context = -1.0, -1, -1.0
     for rank in range(first, first + count):
         rank_requests, context_tokens = requests[rank], context[rank]
         total_requests += rank_requests
@@ -347,22 +336,22 @@ def rank_loads(
             tokens = p.query_tokens * rank_requests
             core_time_s = core_s(p.sequence.core, tokens, context_tokens)
             rank_s = attention_s(p.sequence, tokens, core_time_s)
-            if rank_s > longest_s:
-                longest_s, slowest_requests, slowest_context = rank_s, rank_requests, context_tokens
+            if rank_s > slowest_s:
+                slowest_s, slowest_requests, slowest_context = rank_s, rank_requests, context_tokens
                 slowest_rank = rank
     return slowest_rank, maximum_requests, total_requests
 
 
 @kernel
-def groups_of(p: DecodeCosts, requests: float) -> float:
-    """Number of groups of an instance's requests, each in a pipeline stage of its own at a time."""
+def pipeline_groups(p: c.DecodeCosts, requests: float) -> float:
+    """Number of groups of an instance's requests, each in another pipeline stage at a time."""
     return max(1.0, min(p.pipeline.stages, requests))
 
 
 @kernel
-def share_in_group(requests: float, groups: float, ranks: int) -> float:
-    """Share of a rank's requests that a pass has when they are dealt evenly to `groups`: what does
-    not divide goes to some groups, and the more `ranks` there are, the more passes have one."""
+def share_in_pass(requests: float, groups: float, ranks: int) -> float:
+    """Share of a rank's requests in a pass when they are dealt evenly to `groups`, one for each
+    pass. A remainder goes to some groups: the more `ranks`, the more passes have one more."""
     if groups <= 1.0 or requests <= 0.0:
         return 1.0
     least_requests = requests // groups
@@ -370,13 +359,13 @@ def share_in_group(requests: float, groups: float, ranks: int) -> float:
 
 
 @kernel
-def pipeline_s(
-    p: DecodeCosts, dense: float, moe: float, outside: float, gap: float, groups: float,
+def pipeline_extra_s(
+    p: c.DecodeCosts, dense: float, moe: float, outside: float, gap: float, groups: float,
     tokens: float, ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """Seconds, also added to `ops`, of an iteration beyond a pass through all stages, which takes
-    `dense` and `moe` in its layers, then `outside` in the last stage, and `gap` of the host. Hidden
-    states go from stage to stage; none begins a group's next pass before it has done all."""
+    """Seconds, also added to `ops`, of an iteration beyond one pass through all pipeline stages:
+    `dense` and `moe` s in its layers, then `outside` s in the last stage, and `gap` s of the host.
+    Hidden states go from stage to stage; a stage serves all `groups` before one comes again."""
     pipeline = p.pipeline
     if pipeline.stages <= 1.0:
         return 0.0
@@ -389,8 +378,8 @@ def pipeline_s(
 
 
 @kernel
-def dense_s(p: DecodeCosts, tokens: float) -> float:
-    """Seconds of the dense FFN of a layer without experts for `tokens` of a rank."""
+def dense_s(p: c.DecodeCosts, tokens: float) -> float:
+    """Seconds of a layer's dense FFN for `tokens` of a rank; 0: the model has none."""
     if p.dense.weight <= 0.0:
         return 0.0
     sent_s = collective_s(p.sequence.gather, tokens) + collective_s(p.sequence.scatter, tokens)

@@ -25,7 +25,7 @@ class Budget:
 
     @property
     def kv(self) -> float:
-        """Bytes of a die's HBM left for KV blocks."""
+        """Bytes of a die's HBM that are left for KV blocks."""
         return self.hbm - self.weights - self.buffers - self.reserve - self.others - self.slots
 
 
@@ -38,13 +38,13 @@ def layer_stack_bytes(
     s: Shape, f: Formats, layout: ExpertLayout | None, mtp: bool, tp: int = 1, output: bool = False,
     vocabularies: int = 2,
 ) -> float:  # fmt: skip
-    """Bytes of one die's weights; without a layout it has no experts. Up-projections, and the
-    output projection if `output`, are split by heads over `tp` dies. mtp: whether with the MTP
-    module; vocabularies: embedding and LM head, or one of them in the first and last stage."""
-    weight_size = FORMATS[f.linear].weight_bytes
+    """Bytes of one die's weights; layout None: without experts. Up-projections, and the output
+    projection if `output`, are split by heads over `tp` dies. mtp: whether with the MTP module;
+    vocabularies: 2, embedding and LM head; 1: one of them (first or last stage)."""
+    bytes_of_one = FORMATS[f.linear].weight_bytes
     split_weights = s.q_up_weights + s.kv_up_weights + (s.o_weights if output else 0)
-    attention_bytes = s.attention_weights * weight_size
-    attention_bytes -= split_weights * weight_size * (1.0 - 1.0 / min(tp, s.heads))
+    attention_bytes = s.attention_weights * bytes_of_one
+    attention_bytes -= split_weights * bytes_of_one * (1.0 - 1.0 / min(tp, s.heads))
     experts_bytes = expert_bytes(s, f, layout) if layout else 0.0
     draft_layers = 1 if mtp else 0
     gate_bytes = s.hidden * s.routed_experts * FORMATS["bf16"].weight_bytes
@@ -52,17 +52,17 @@ def layer_stack_bytes(
     total_bytes += (gate_bytes + experts_bytes) * (s.moe_layers + draft_layers)
     if s.linear_layers:
         output_weights = s.linear_kind.out_values(s) * s.hidden if output else 0
-        die_weights = s.linear_weights - output_weights * (1.0 - 1.0 / min(tp, s.heads))
-        total_bytes += die_weights * weight_size * s.linear_layers
-    total_bytes += s.dense_layers * s.dense_weights * weight_size
+        linear_weights = s.linear_weights - output_weights * (1.0 - 1.0 / min(tp, s.heads))
+        total_bytes += linear_weights * bytes_of_one * s.linear_layers
+    total_bytes += s.dense_layers * s.dense_weights * bytes_of_one
     total_bytes += vocabularies * s.vocabulary * s.hidden * FORMATS["bf16"].weight_bytes
     if mtp:
-        total_bytes += 2.0 * s.hidden * s.hidden * weight_size
+        total_bytes += 2.0 * s.hidden * s.hidden * bytes_of_one
     return total_bytes
 
 
 def expert_bytes(s: Shape, f: Formats, layout: ExpertLayout) -> float:
-    """Bytes of the expert weights on a die in one layer."""
+    """Bytes of the expert weights on a die in one layer, by its slots and shared experts."""
     shared_per_die = 0 if layout.shared_dies else s.shared_experts
     experts_per_die = layout.slots_per_die + shared_per_die
     total_bytes = experts_per_die * s.expert_weights * FORMATS[f.expert].weight_bytes
@@ -87,8 +87,8 @@ def budget(
     chip: Chip, facts: Facts, weights: float, buffers: float, what: str,
     remedy: str = "use more NPUs per instance, fewer redundant experts, a smaller batch",
 ) -> Budget:  # fmt: skip
-    """A die's HBM split into `weights`, `buffers`, a reserve and KV (bytes). Raises ModelError with
-    `what` does not fit and the `remedy` when nothing is left for KV."""
+    """A die's HBM split into `weights`, `buffers` (bytes), a reserve and KV. Raises ModelError,
+    saying `what` does not fit and the `remedy`, when nothing is left for KV."""
     memory = Budget(chip.hbm_bytes_per_die, weights, buffers, facts.si("operators.memory.reserve"))
     if memory.kv <= 0.0:
         raise ModelError(

@@ -45,14 +45,14 @@ def mixed_iteration_s(
         for rank in range(first, first + count):
             has_prompts = has_prompts or chunk[rank] > 0.0
             has_answers = has_answers or requests[rank] > 0
-    prompts_s, overlap = 0.0, 1.0
+    prompts_s, prompts = 0.0, 1.0
     if has_prompts and has_answers:
-        overlap = 0.0
+        prompts = 0.0
         prompts_s = _pass_s(
             p, 0.0, 1.0, requests, context, chunk, pairs, first, count, hot_tokens, hot_factor, ops
         )
     return prompts_s + _pass_s(
-        p, 1.0, overlap, requests, context, chunk, pairs, first, count, hot_tokens, hot_factor, ops
+        p, 1.0, prompts, requests, context, chunk, pairs, first, count, hot_tokens, hot_factor, ops
     )
 
 
@@ -62,38 +62,38 @@ def _pass_s(
     chunk: np.ndarray, pairs: np.ndarray, first: int, count: int, hot_tokens: np.ndarray,
     hot_factor: np.ndarray, ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """Seconds, also added to `ops` by operator, of a pass on ranks first..first + count - 1.
-    answers, prompts: 1 with, else 0. By rank: requests in decode, their context tokens, tokens of
-    the prompt chunk, its query-key pairs. hot_*: hottest die's tokens over the mean, by tokens."""
-    fullest_rank, busiest, total_requests = first, 0, 0
+    """Seconds, also added to ops f8[operators], of a pass on ranks first..first + count - 1.
+    answers, prompts: 1 with, 0 without. By rank: requests in decode, their context tokens, tokens
+    of the prompt chunk, its query-key pairs. hot_*: hottest die's load over the mean, by tokens."""
+    slow_rank, top_requests, all_requests = first, 0, 0
     if answers > 0.0:
-        fullest_rank, busiest, total_requests = layer.rank_loads(p, requests, context, first, count)
-    width, query, mode, has_moe = p.layout.rank_dies, p.query_tokens, p.sequence, p.moe_layers > 0.0
-    groups, piece_tokens, dies = layer.groups_of(p, total_requests), p.pipeline.piece, count * width
-    running = total_requests / groups  # requests of a group
-    fullest = layer.share_in_group(busiest, groups, count) * busiest
-    entering_tokens, most = _pass_tokens(
-        p, answers, prompts, requests, chunk, first, count, groups, query * running, query * fullest
+        slow_rank, top_requests, all_requests = layer.rank_loads(p, requests, context, first, count)
+    rank_dies, query, mode = p.layout.rank_dies, p.query_tokens, p.sequence
+    groups, piece_tokens = layer.pipeline_groups(p, all_requests), p.pipeline.piece
+    has_moe, in_pass, dies = p.moe_layers > 0.0, all_requests / groups, count * rank_dies
+    most_in_pass = layer.share_in_pass(top_requests, groups, count) * top_requests
+    tokens, top_tokens = _pass_tokens(
+        p, answers, prompts, requests, chunk, first, count, groups, query * in_pass,
+        query * most_in_pass,
     )  # fmt: skip
-    if entering_tokens <= 0.0:
+    if tokens <= 0.0:
         return 0.0
-    hot, wire = layer.die_and_link_load(p.layout, entering_tokens, hot_tokens, hot_factor)
-    own_share = answers * layer.share_in_group(requests[fullest_rank], groups, count)
-    rank_requests = own_share * requests[fullest_rank]
-    rank_context = own_share * context[fullest_rank]
-    alone_s = attention_s = dense_s = most_rows = most_core_s = 0.0
-    if total_requests > 0:
+    hot, wire = layer.die_and_link_load(p.layout, tokens, hot_tokens, hot_factor)
+    own_share = answers * layer.share_in_pass(requests[slow_rank], groups, count)
+    rank_requests, rank_context = own_share * requests[slow_rank], own_share * context[slow_rank]
+    decode_s = attention_s = dense_s = most_rows = most_core_s = 0.0
+    if all_requests > 0:
         load = layer.PassLoad(
-            query * rank_requests, rank_context, query * fullest / width, query * running, dies,
-            hot, wire,
+            query * rank_requests, rank_context, query * most_in_pass / rank_dies,
+            query * in_pass, dies, hot, wire,
         )  # fmt: skip
         if has_moe:  # a decode batch is booked in layers with experts, or in all
-            alone_s += decode.layers_in_sequence_s(p, p.moe_layers, load, ops)
+            decode_s += decode.layers_in_sequence_s(p, p.moe_layers, load, ops)
         else:
-            alone_s += decode.dense_layers_s(p, load, ops)
+            decode_s += decode.dense_layers_s(p, load, ops)
     for rank in range(first, first + count):
         if (
-            first < rank != fullest_rank
+            first < rank != slow_rank
             and chunk[rank] == chunk[rank - 1]
             and pairs[rank] == pairs[rank - 1]
             and requests[rank] == requests[rank - 1]
@@ -103,12 +103,12 @@ def _pass_s(
         prompt_piece, piece_share = prompts * chunk[rank], prompts
         if 0.0 < piece_tokens < prompt_piece:
             prompt_piece, piece_share = piece_tokens, piece_tokens / chunk[rank]
-        if prompt_piece > 0.0 or rank == fullest_rank:
+        if prompt_piece > 0.0 or rank == slow_rank:
             if groups > 1.0:
-                own_share = answers * layer.share_in_group(requests[rank], groups, count)
-            own_tokens = query * (own_share * requests[rank])
-            rows = own_tokens + prompt_piece
-            core_s = layer.local_core_s(mode.core, own_tokens, own_share * context[rank])
+                own_share = answers * layer.share_in_pass(requests[rank], groups, count)
+            answer_tokens = query * (own_share * requests[rank])
+            rows = answer_tokens + prompt_piece
+            core_s = layer.local_core_s(mode.core, answer_tokens, own_share * context[rank])
             core_s += layer.prompt_core_s(p.chunk, prompt_piece, piece_share * pairs[rank])
             core_s += p.chunk.edge * prompt_piece
             if rows > most_rows or core_s > most_core_s:  # else one before it has no less of either
@@ -116,22 +116,22 @@ def _pass_s(
                 if rank_s > attention_s:
                     attention_s, most_rows, most_core_s = rank_s, rows, core_s
                 dense_s = max(dense_s, layer.dense_s(p, rows))
-    load = layer.PassLoad(most, rank_context, most / width, entering_tokens, dies, hot, wire)
-    moe_s = (attention_s + _moe_s(p, load, entering_tokens > query * running)) * p.moe_layers
+    load = layer.PassLoad(top_tokens, rank_context, top_tokens / rank_dies, tokens, dies, hot, wire)
+    moe_s = (attention_s + _moe_s(p, load, tokens > query * in_pass)) * p.moe_layers
     dense_s = p.dense_layers * (attention_s + dense_s)
-    # Without a chunk the two are equal but for rounding, and a time is never negative.
-    ops[_CHUNK] += max(0.0, (moe_s if has_moe else dense_s) - alone_s)
+    ops[_CHUNK] += max(0.0, (moe_s if has_moe else dense_s) - decode_s)  # but for rounding >= 0
     ops[_DENSE] += dense_s if has_moe else 0.0
     dense_s, moe_s = layer.add_host_waits(p, dense_s, moe_s, rank_context, ops)
-    after_s = decode.after_layers_s(p, rank_requests, rank_context, running, dies, hot, wire, ops)
+    after_s = decode.after_layers_s(p, rank_requests, rank_context, in_pass, dies, hot, wire, ops)
     busy_s = moe_s + dense_s + after_s
-    gap_s = decode.launch_gap_s(p, busy_s, running, most, entering_tokens > query * running, ops)
-    return busy_s + gap_s + layer.pipeline_s(p, dense_s, moe_s, after_s, gap_s, groups, most, ops)
+    gap_s = decode.launch_gap_s(p, busy_s, in_pass, top_tokens, tokens > query * in_pass, ops)
+    stages_s = layer.pipeline_extra_s(p, dense_s, moe_s, after_s, gap_s, groups, top_tokens, ops)
+    return busy_s + gap_s + stages_s
 
 
 @kernel
 def _moe_s(p: DecodeCosts, load: layer.PassLoad, has_prompts: bool) -> float:
-    """Seconds of gate, dispatch, experts and combine of a pass."""
+    """Seconds of gate, dispatch, experts and combine of a layer, or of sums in their place."""
     gate_s, dispatch_s, experts_s, combine_s = layer.moe_stages_s(p, p.sequence, load)
     if has_prompts and p.chunk.sums.fixed > 0.0:
         dispatch_s, combine_s = 0.0, layer.collective_s(p.chunk.sums, load.total / load.dies)
@@ -144,20 +144,20 @@ def _pass_tokens(
     first: int, count: int, groups: float, decoding: float, busiest: float,
 ) -> tuple[float, float]:  # fmt: skip
     """(tokens of a pass, tokens of its fullest rank) with answers and prompts (1; 0: none):
-    `decoding` tokens of all ranks, `busiest` of the rank with most, and the prompt pieces (chunk)
-    of ranks first..first+count."""
-    entering_tokens, most, piece_tokens, group_share = decoding, busiest, p.pipeline.piece, 1.0
+    `decoding` tokens of all ranks, `busiest` of the rank with most of them, and the prompt pieces
+    (chunk) of ranks first..first+count; groups: of requests, one for each pass."""
+    all_tokens, most_tokens, piece_tokens, group_share = decoding, busiest, p.pipeline.piece, 1.0
     for rank in range(first, first + count):
         prompt_piece = prompts * chunk[rank]
         if 0.0 < piece_tokens < prompt_piece:
             prompt_piece = piece_tokens
         if groups > 1.0:
-            group_share = layer.share_in_group(requests[rank], groups, count)
-        entering_tokens += prompt_piece
-        rows = p.query_tokens * (answers * (group_share * requests[rank])) + prompt_piece
-        if rows > most:  # noqa: PLR1730 - a call of max takes several times as long in plain Python
-            most = rows
-    return entering_tokens, most
+            group_share = layer.share_in_pass(requests[rank], groups, count)
+        all_tokens += prompt_piece
+        rank_tokens = p.query_tokens * (answers * (group_share * requests[rank])) + prompt_piece
+        if rank_tokens > most_tokens:  # noqa: PLR1730 - a call of max takes several times as long in plain Python
+            most_tokens = rank_tokens
+    return all_tokens, most_tokens
 
 
 @kernel
@@ -173,9 +173,8 @@ def mixed_hits_s(p: DecodeCosts, hit_tokens: float, ops: np.ndarray) -> float:
 def mixed_flops(
     p: DecodeCosts, requests: float, context: float, chunk: float, pairs: float
 ) -> float:
-    """FLOPs of one colocated iteration on all dies, by sums over ranks: requests, context tokens,
-    prompt tokens (chunk) and their query-key pairs. No token of a chunk goes through the MTP module
-    or the head."""
+    """FLOPs of one colocated iteration on all dies, from sums over ranks: requests, context tokens,
+    prompt tokens (chunk) and their query-key pairs. Prompts skip the MTP module and the head."""
     demand, layout = p.demand, p.layout
     layers = p.moe_layers + p.dense_layers
     token_flops = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
@@ -214,14 +213,14 @@ def prompts_by_rank(
     )
     if idle_share == 1.0 or largest_tokens[-1] <= 0.0:  # next to none
         return [(1.0, no_tokens, no_tokens)]
-    passes = [(idle_share, no_tokens, no_tokens)]
-    pass_share = (1.0 - idle_share) / largest_tokens.size
+    kinds = [(idle_share, no_tokens, no_tokens)]
+    kind_share = (1.0 - idle_share) / largest_tokens.size
     busy_means = np.array((tokens, pairs)) / (1.0 - idle_share)  # of iterations with prompts
     fullest_means = np.array((largest_tokens, largest_pairs))
     fullest_means *= np.minimum(1.0, busy_means / fullest_means.mean(axis=1))[:, None]
     other_means = (busy_means - fullest_means.mean(axis=1)) / max(ranks - group, 1)
-    return passes + [
-        (pass_share, *_loads_by_rank(fullest, other_means, ranks, group))
+    return kinds + [
+        (kind_share, *_loads_by_rank(fullest, other_means, ranks, group))
         for fullest in fullest_means.T
     ]
 
@@ -229,8 +228,8 @@ def prompts_by_rank(
 def _loads_by_rank(
     largest: NDArray[np.float64], others: NDArray[np.float64], ranks: int, group: int
 ) -> NDArray[np.float64]:
-    """Tokens and query-key pairs of each rank, f8[2, R]: the last `group` ranks share `largest`,
-    all other ranks have `others` each, f8[2]."""
+    """Tokens and query-key pairs of each rank, f8[2, R]: the last `group` ranks share `largest`
+    (tokens, pairs), each other rank has `others`."""
     rank_loads = np.repeat(others[:, None], ranks, axis=1)
     rank_loads[:, -group:] = largest[:, None] / group
     return rank_loads
@@ -255,48 +254,48 @@ def delayed_prompts_by_rank(
     mean_square = math.fsum(fraction * fraction for fraction in lengths) / len(lengths)
     tokens_left, pairs_left = np.zeros(groups), np.zeros(groups)
     next_arrival = exponential(arrival_key, 0) / rate
-    samples, waited, waiting_sum, arrivals = list[tuple[float, float, float, float]](), 0, 0.0, 0
-    steps = min(int(RELEASES / min(rate, 1.0) * groups), MOST_FOLLOWED, int(MOST_PROMPTS / rate))
-    for pass_index in range(steps):
+    samples, delayed, waiting_sum, arrived = list[tuple[float, float, float, float]](), 0, 0.0, 0
+    turns = min(int(RELEASES / min(rate, 1.0) * groups), MOST_FOLLOWED, int(MOST_PROMPTS / rate))
+    for pass_index in range(turns):
         while next_arrival <= pass_index:
-            home_group, length_fraction = divmod(uniform(prompt_key, arrivals) * groups, 1.0)
+            home_group, length_fraction = divmod(uniform(prompt_key, arrived) * groups, 1.0)
             length = lengths[int(length_fraction * len(lengths))]
             tokens_left[int(home_group)] += length * prompt
             pairs_left[int(home_group)] += length * length / mean_square * prompt * pairs / tokens
-            arrivals += 1
-            next_arrival += exponential(arrival_key, arrivals) / rate
+            arrived += 1
+            next_arrival += exponential(arrival_key, arrived) / rate
         busy_groups = int((tokens_left > 0.0).sum())
-        if 0 < busy_groups < groups and waited < delay:
-            waited += 1
+        if 0 < busy_groups < groups and delayed < delay:
+            delayed += 1
             waiting_sum += float(tokens_left.sum()) / prompt
             continue
-        waited = 0
+        delayed = 0
         if not busy_groups:
             continue
         released_share = np.minimum(1.0, group_tokens / np.maximum(tokens_left, 1.0))
         chunk, chunk_pairs = released_share * tokens_left, released_share * pairs_left
         tokens_left, pairs_left = tokens_left - chunk, pairs_left - chunk_pairs
-        waited = delay if tokens_left.any() else 0  # what is left of a release waits no further
+        delayed = delay if tokens_left.any() else 0  # what is left of a release waits no further
         top = int(np.lexsort((chunk_pairs, chunk))[-1])
         samples.append((float(chunk[top]), float(chunk_pairs[top]), chunk.sum(), chunk_pairs.sum()))
     if not samples:  # next to none
         return [(1.0, no_tokens, no_tokens)], 0.0
     sample_rows = np.array(sorted(samples))
-    scale = steps * rate * prompt * np.array((1.0, pairs / tokens)) / sample_rows[:, 2:].sum(axis=0)
-    sample_rows *= np.concatenate((scale, scale))  # what was drawn scatters about its mean
+    fit = turns * rate * prompt * np.array((1.0, pairs / tokens)) / sample_rows[:, 2:].sum(axis=0)
+    sample_rows *= np.concatenate((fit, fit))  # what was drawn scatters about its mean
     sample_rows[:, 0] = np.minimum(sample_rows[:, 0], group_tokens)
-    pass_loads = [(1.0 - len(samples) / steps, no_tokens, no_tokens)]
+    kinds = [(1.0 - len(samples) / turns, no_tokens, no_tokens)]
     for slice_rows in np.array_split(sample_rows, min(SLICES, len(sample_rows))):
         largest_load, total_load = np.split(slice_rows.mean(axis=0), 2)
-        others = (total_load - largest_load) / max(groups - 1, 1) / group
-        pass_loads.append(
-            (len(slice_rows) / steps, *_loads_by_rank(largest_load, others, ranks, group))
+        other_loads = (total_load - largest_load) / max(groups - 1, 1) / group
+        kinds.append(
+            (len(slice_rows) / turns, *_loads_by_rank(largest_load, other_loads, ranks, group))
         )
-    return pass_loads, waiting_sum / max(arrivals, 1)
+    return kinds, waiting_sum / max(arrived, 1)
 
 
-def longest_wait(arriving: float, groups: int, delay: int) -> float:
-    """Mean iterations that the first prompt waits until every group of ranks has one, at most
+def first_prompt_wait(arriving: float, groups: int, delay: int) -> float:
+    """Mean iterations that a first prompt waits until each of `groups` of ranks has one, at most
     `delay`; arriving: prompts per iteration. [The coupon collector's problem]"""
     if arriving <= 0.0:
         return float(delay)
@@ -304,11 +303,10 @@ def longest_wait(arriving: float, groups: int, delay: int) -> float:
 
 
 def prompt_iterations(prompt: float, room: float, lengths: tuple[float, ...] = ALIKE) -> float:
-    """Mean iterations of a prompt of `prompt` tokens on average whose ranks together compute `room`
-    tokens in each; lengths: of prompts, equally likely, over the mean."""
-    return 1.0 + float(
-        _prompt_pieces(max(prompt, GRID / MOST_BINS * room), room, lengths)[1].mean()
-    )
+    """Mean iterations in which a prompt is computed, by ranks that together compute `room` tokens
+    in each. prompt: mean tokens; lengths: of prompts, equally likely, over their mean."""
+    full_pieces = _prompt_pieces(max(prompt, GRID / MOST_BINS * room), room, lengths)[1]
+    return 1.0 + float(full_pieces.mean())
 
 
 def mixed_mean_s(
@@ -316,16 +314,16 @@ def mixed_mean_s(
     hot: tuple[NDArray[np.float64], NDArray[np.float64]], ops: NDArray[np.float64],
 ) -> float:  # fmt: skip
     """Mean seconds of a colocated iteration over kinds of iterations (`prompts`: share, prompt
-    tokens and query-key pairs of each rank); adds the mean seconds by operator to `ops`."""
+    tokens and query-key pairs of each rank); adds the mean seconds to ops f8[operators]."""
     mean_s = 0.0
     rank_lists = requests.tolist(), context.tolist()  # Python reads lists several times as fast
-    for pass_share, chunk, pairs in prompts:
-        pass_ops = np.zeros_like(ops)
-        iteration_time = mixed_iteration_s(
-            p, *rank_lists, chunk.tolist(), pairs.tolist(), 0, len(chunk), *hot, pass_ops
+    for kind_share, chunk, pairs in prompts:
+        kind_ops = np.zeros_like(ops)
+        iteration_s = mixed_iteration_s(
+            p, *rank_lists, chunk.tolist(), pairs.tolist(), 0, len(chunk), *hot, kind_ops
         )  # fmt: skip
-        ops += pass_share * pass_ops
-        mean_s += pass_share * iteration_time
+        ops += kind_share * kind_ops
+        mean_s += kind_share * iteration_s
     return mean_s
 
 
@@ -334,21 +332,21 @@ def _largest_prompt_loads(
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
     """(share of iterations without a prompt, for the others the largest prompt tokens of a group
     and their query-key pairs, as means of equally likely slices, f8[SLICES] each). Prompts come to
-    a group as a Poisson process: `share` tokens per iteration, with `each` pairs per token. A
+    each of `groups` as a Poisson process: `share` tokens an iteration, with `each` pairs a token. A
     piece, which attends to all earlier tokens, fills the group's `room` (tokens), the rest of the
-    prompt is another piece. Pieces beyond it come later as full ones, so the mean stays `share`."""
+    prompt is another piece. Pieces beyond it come later as full ones: the mean stays `share`."""
     share = min(share, FULL * room)
     prompt = max(prompt, GRID / MOST_BINS * room)  # very short ones come together
-    bin_count, full, piece_left = _prompt_pieces(prompt, room, lengths)
+    bin_count, full_pieces, last_bins = _prompt_pieces(prompt, room, lengths)
     rate, bin_tokens = share / prompt, room / bin_count
-    prompt_tokens = bin_tokens * (full * bin_count + piece_left)
+    prompt_tokens = bin_tokens * (full_pieces * bin_count + last_bins)
     own_pairs = 0.5 * float((prompt_tokens * prompt_tokens).sum()) / float(prompt_tokens.sum())
-    rest = np.where(piece_left < bin_count, piece_left, 0)  # what fills no group by itself
-    rest_pairs = bin_tokens * rest * (full * room + 0.5 * bin_tokens * rest) / piece_left.size
-    chances = np.bincount(piece_left, minlength=bin_count)[:bin_count] / piece_left.size
+    rest = np.where(last_bins < bin_count, last_bins, 0)  # what fills no group by itself
+    rest_pairs = bin_tokens * rest * (full_pieces * room + 0.5 * bin_tokens * rest) / last_bins.size
+    chances = np.bincount(last_bins, minlength=bin_count)[:bin_count] / last_bins.size
     pairs_by_rest = np.bincount(rest, rest_pairs, bin_count).astype(np.float64)
     sum_chances, sum_pairs = _poisson_sums(rate, chances, pairs_by_rest)
-    chances_below = math.exp(-rate * float(full.mean())) * np.cumsum(sum_chances)
+    chances_below = math.exp(-rate * float(full_pieces.mean())) * np.cumsum(sum_chances)
     mean = float((1.0 - chances_below).mean()) * room  # of what comes, before what met is put off
     chances_below *= min(1.0, (room - share) / max(room - mean, 1e-12 * room))
     largest_chances = np.append(chances_below**groups, 1.0)
@@ -357,18 +355,18 @@ def _largest_prompt_loads(
     sum_index = np.searchsorted(largest_chances, quantiles)
     # Several rests of prompts fill one.
     room_pairs = room * float(rest_pairs.sum()) / max(bin_tokens * float(rest.mean()), bin_tokens)
-    paired = np.append(sum_pairs, room_pairs)[sum_index]
-    fillers = full + (piece_left == bin_count)
-    if pieces := int(fillers.max()):  # of those that fill a group: the farthest of all
-        with_piece = np.array([(fillers > k).mean() for k in range(pieces)])  # prompts with piece k
+    top_pairs, is_full = np.append(sum_pairs, room_pairs)[sum_index], sum_index == bin_count
+    filling = full_pieces + (last_bins == bin_count)
+    if pieces := int(filling.max()):  # of those that fill a group: the farthest of all
+        with_piece = np.array([(filling > k).mean() for k in range(pieces)])  # prompts with piece k
         later_pieces = groups * rate * (with_piece.sum() - np.cumsum(with_piece))  # pieces after it
         none_beyond = [math.exp(-later_count) for later_count in later_pieces.tolist()]
-        k = np.searchsorted(none_beyond, quantiles[sum_index == bin_count]).astype(np.float64)
+        k = np.searchsorted(none_beyond, quantiles[is_full]).astype(np.float64)
         farthest_pairs = room * (np.minimum(k, pieces - 1.0) + 0.5) * room
-        paired[sum_index == bin_count] = np.maximum(paired[sum_index == bin_count], farthest_pairs)
-    paired *= each / own_pairs  # cached tokens too
-    tokens = (bin_tokens * sum_index).reshape(SLICES, POINTS).mean(axis=1)
-    return p_idle, tokens, paired.reshape(SLICES, POINTS).mean(axis=1)
+        top_pairs[is_full] = np.maximum(top_pairs[is_full], farthest_pairs)
+    top_pairs *= each / own_pairs  # cached tokens too
+    top_tokens = (bin_tokens * sum_index).reshape(SLICES, POINTS).mean(axis=1)
+    return p_idle, top_tokens, top_pairs.reshape(SLICES, POINTS).mean(axis=1)
 
 
 @lazy_entry
@@ -380,25 +378,25 @@ def _poisson_sums(
     none of size 0; values f8[B]: value of a size times its chance."""
     bin_count = chances.size
     jump_sizes = np.flatnonzero(chances)
-    sums, value_sums = np.zeros(bin_count), np.zeros(bin_count)
-    sums[0] = math.exp(-rate)
-    for bin_sum in range(1, bin_count):
+    sum_chances, value_sums = np.zeros(bin_count), np.zeros(bin_count)
+    sum_chances[0] = math.exp(-rate)
+    for total in range(1, bin_count):
         for size in jump_sizes:
-            if size > bin_sum:
+            if size > total:
                 break
-            sums[bin_sum] += rate * size * chances[size] * sums[bin_sum - size] / bin_sum
-            value_sums[bin_sum] += rate * values[size] * sums[bin_sum - size]
-        if sums[bin_sum] > 0.0:
-            value_sums[bin_sum] /= sums[bin_sum]
-    return sums, value_sums
+            sum_chances[total] += rate * size * chances[size] * sum_chances[total - size] / total
+            value_sums[total] += rate * values[size] * sum_chances[total - size]
+        if sum_chances[total] > 0.0:
+            value_sums[total] /= sum_chances[total]
+    return sum_chances, value_sums
 
 
 @lru_cache(maxsize=512)
 def _prompt_pieces(
     prompt: float, room: float, lengths: tuple[float, ...]
 ) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
-    """(bins of a group's tokens per iteration, at least GRID; full pieces of prompts of equally
-    likely lengths, bins of their last piece, which is never empty, i8[L] each)."""
+    """(bins of a group's `room` of tokens in an iteration, at least GRID; full pieces of prompts of
+    equally likely lengths, bins of their last piece, which is never empty, i8[L] each)."""
     bin_count = int(min(max(round(GRID * room / prompt), GRID), MOST_BINS))
     sizes = np.maximum(np.rint(np.array(lengths) * (prompt / room * bin_count)).astype(np.int64), 1)
     full_pieces = (sizes - 1) // bin_count

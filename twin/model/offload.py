@@ -37,7 +37,7 @@ class Offload:
     def kv_tokens(self, own: int, lent: int, concentration: float) -> int:
         """KV tokens of all requests of a decode rank: those it has space for itself (`own`), and
         those offloaded. lent: KV tokens that a prefill die stores for others; concentration: ranks
-        per attention die. Raises ModelError without space."""
+        per attention die. Raises ModelError if prefill dies have no space to lend."""
         if not lent:
             raise ModelError(
                 "deployment.decode.attention_offload: prefill dies need their KV space for a batch "
@@ -80,8 +80,8 @@ def offload(deployed: Deployed) -> Offload:
 
 
 def offload_notes(roles: Mapping[str, RoleCosts], max_context: int) -> list[str]:
-    """A sentence where offloaded attention leaves decode less KV space than it has of its own.
-    max_context: tokens of the longest prompt of the model."""
+    """A sentence where offloaded attention leaves decode less KV space than without, else none.
+    max_context: tokens of the longest prompt of the model; roles: costs by role."""
     decode, prefill = roles.get("decode"), roles.get("prefill")
     if decode is None or prefill is None or decode.pool.offload is None:
         return []
@@ -100,16 +100,16 @@ def offload_notes(roles: Mapping[str, RoleCosts], max_context: int) -> list[str]
 
 
 def core_message_bytes(s: Shape, kv: str) -> tuple[float, float]:
-    """(bytes of a token sent to the attention core of a layer: query and new KV; bytes returned
-    from it). kv: number format of KV."""
+    """(bytes of a token sent to a layer's attention core elsewhere: query and new KV; bytes of its
+    answer). kv: number format of KV."""
     sent_bytes = ACTIVATION_BYTES * s.core_query_width + s.kv_bytes_per_token_layer(kv)
     return sent_bytes, ACTIVATION_BYTES * s.core_value_width
 
 
-def bytes_per_token(at: Deployed, kv_bytes: float) -> tuple[float, float]:
+def handed_and_moved_bytes(at: Deployed, kv_bytes: float) -> tuple[float, float]:
     """(bytes of a token's KV handed to decode, bytes that its offloaded attention moves in an
     iteration): means over requests, all layers; kv_bytes: of a token."""
     decode, shape, kv = at.pools.get("decode"), at.shape, at.stored_kv
-    share = decode.offload.requests if decode and decode.offload else 0.0
+    away_share = decode.offload.requests if decode and decode.offload else 0.0
     layers = kv_bytes / shape.kv_bytes_per_token_layer(kv)
-    return (1.0 - share) * kv_bytes, share * (sum(core_message_bytes(shape, kv)) * layers)
+    return (1.0 - away_share) * kv_bytes, away_share * (sum(core_message_bytes(shape, kv)) * layers)

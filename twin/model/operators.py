@@ -59,21 +59,21 @@ def formats(
     weight_name = precision.weights if peaks is None else format_on_chip(precision.weights, peaks)
     weight_format = FORMATS[weight_name]
     linear_format = "bf16" if precision.attention == "bf16" else weight_format.linear or weight_name
-    has_sums = weight_format.computes == "int8" and precision.kv != "int8"
+    keeps_sums = weight_format.computes == "int8" and precision.kv != "int8"
     return Formats(
         linear_format, weight_name, weight_format.shared or weight_name, precision.kv,
-        sum_bytes if has_sums else ACTIVATION_BYTES, weight_format.steps.get(family, Steps()),
+        sum_bytes if keeps_sums else ACTIVATION_BYTES, weight_format.steps.get(family, Steps()),
     )  # fmt: skip
 
 
 def matmul(fmt: str, weights: float, read: float, write: float, vector: float = 0.0) -> Work:
-    """Work per token of a matrix product over `weights` parameters; read, write: bytes of
+    """Work per token of a product with `weights` parameters in format `fmt`; read, write: bytes of
     activations; vector: bytes that element-wise work moves."""
     return Work(fmt, weights * FORMATS[fmt].weight_bytes, 2.0 * weights, read + write, vector)
 
 
 def _weighted_sum(a: float, work: Work, b: float, other: Work) -> Work:
-    """Work of `a` times `work` plus `b` times `other`, in the number format of `work`."""
+    """Work of `a` times `work` plus `b` times `other`, with the number format of `work`."""
     (fmt, *amounts), (_, *other_amounts) = astuple(work), astuple(other)
     return Work(fmt, *(a * x + b * y for x, y in zip(amounts, other_amounts, strict=True)))
 
@@ -88,7 +88,7 @@ def _mean_layer(s: Shape, cached: Work, linear: Work | None = None) -> Work:
 
 
 def _linear_input(s: Shape, f: Formats) -> Work | None:
-    """Work of norm, projections and convolution of linear attention; None: there is none."""
+    """Work of linear attention's norm, projections and convolution; None: there is none."""
     if not s.linear_layers:
         return None
     kind, hidden_bytes = s.linear_kind, ACTIVATION_BYTES * s.hidden
@@ -99,13 +99,13 @@ def _linear_input(s: Shape, f: Formats) -> Work | None:
 
 
 def _linear_output(s: Shape, f: Formats) -> Work | None:
-    """Work of gated norm, output projection, residual and norm of linear attention; None: none."""
+    """Work of linear attention's gated norm, output projection, residual and norm, or None."""
     if not s.linear_layers:
         return None
-    value_count, hidden_bytes = s.linear_kind.out_values(s), ACTIVATION_BYTES * s.hidden
-    read_bytes = f.activation_bytes * value_count
-    vector_bytes = (2 * ACTIVATION_BYTES + f.activation_bytes) * value_count + 5 * hidden_bytes
-    return matmul(f.linear, value_count * s.hidden, read_bytes, hidden_bytes, vector_bytes)
+    values, hidden_bytes = s.linear_kind.out_values(s), ACTIVATION_BYTES * s.hidden
+    read_bytes = f.activation_bytes * values
+    vector_bytes = (2 * ACTIVATION_BYTES + f.activation_bytes) * values + 5 * hidden_bytes
+    return matmul(f.linear, values * s.hidden, read_bytes, hidden_bytes, vector_bytes)
 
 
 def decode_prolog(s: Shape, f: Formats) -> Work:
@@ -194,7 +194,7 @@ def gate(s: Shape, f: Formats) -> Work:
 
 
 def expert(s: Shape, f: Formats) -> Work:
-    """Work of one expert for one token assigned to it: gate and up, SwiGLU, down."""
+    """Work of one expert for one token that is sent to it: gate and up, SwiGLU, down."""
     return _ffn_work(s.hidden, s.expert_intermediate, f.expert, f.sum_bytes, f.steps)
 
 
@@ -204,23 +204,23 @@ def dense_ffn(s: Shape, f: Formats) -> Work:
 
 
 def _ffn_work(hidden: int, inner: int, fmt: str, product_bytes: float, steps: Steps) -> Work:
-    """Work of a feed-forward network per token: FLOPs, weights and bytes. product_bytes: of each
-    number of the first product where it is in INT8; steps: of a chip family around the products."""
+    """Work of a feed-forward network for a token: FLOPs, weights and bytes. product_bytes: of each
+    number of the first product where it is in INT8; steps: of vector cores around the products."""
     weight_format = FORMATS[fmt]
-    number_bytes = product_bytes if weight_format.computes == "int8" else ACTIVATION_BYTES
-    inner_bytes = number_bytes * 2 * inner
+    sum_bytes = product_bytes if weight_format.computes == "int8" else ACTIVATION_BYTES
+    inner_bytes = sum_bytes * 2 * inner
     output_bytes, extra_bytes = ACTIVATION_BYTES * hidden, 0.0
     if steps.halves:
         extra_bytes = (steps.halves + ACTIVATION_BYTES) * hidden
         inner_bytes, output_bytes = steps.halves * 2 * inner, steps.halves * hidden
-    products = matmul(
+    work = matmul(
         fmt,
         3.0 * hidden * inner,
         weight_format.entry * (hidden + inner),
         inner_bytes + output_bytes,
         inner_bytes + weight_format.entry * inner + extra_bytes + steps.split * (hidden + inner),
     )
-    return replace(products, unpack_bytes=steps.unpack * 3.0 * hidden * inner)
+    return replace(work, unpack_bytes=steps.unpack * 3.0 * hidden * inner)
 
 
 def mtp_projection(s: Shape, f: Formats) -> Work:
@@ -230,14 +230,14 @@ def mtp_projection(s: Shape, f: Formats) -> Work:
 
 
 def joining_product(s: Shape, f: Formats, states: int) -> Work:
-    """Work of a product that joins hidden states of a number of layers to one (EAGLE-3)."""
+    """Work of a product that joins hidden states of so many layers (states) to one (EAGLE-3)."""
     hidden_bytes = ACTIVATION_BYTES * s.hidden
     return matmul(f.linear, float(states) * s.hidden**2, states * hidden_bytes, hidden_bytes)
 
 
 def with_further_inputs(w: Work, s: Shape, f: Formats, more: float) -> Work:
-    """Work `w` of the first projections of decode or prefill with `more` parameters for further
-    inputs (EAGLE-3: an embedding and a hidden state), each with its norm."""
+    """Work `w` of the first projections of decode or prefill plus that of `more` parameters for
+    further inputs (EAGLE-3: an embedding and a hidden state), each with its norm."""
     hidden_bytes = ACTIVATION_BYTES * s.hidden
     return _weighted_sum(1.0, w, 1.0, matmul(f.linear, more, hidden_bytes, 0.0, 2 * hidden_bytes))
 
@@ -270,7 +270,7 @@ def gathered_bytes(s: Shape, dies: int) -> float:
 
 def rank_bytes(s: Shape, dies: int) -> float:
     """Bytes between the `dies` of a rank for a token, all layers: a gather and a reduce-scatter in
-    each layer, two of both in dense ones."""
+    each layer, twice in dense ones."""
     return gathered_bytes(s, dies) * (s.layers + s.dense_layers)
 
 
@@ -293,6 +293,6 @@ PLAIN = [
 
 
 def operators_outside_core(phase: str, where: str = "") -> list[Plain]:
-    """Operators of a phase that every token passes in every layer, except the attention core.
-    where: "before" or "after" that core; "" for both."""
+    """Operators of a phase that every token passes in each layer, except the attention core. where:
+    "before" or "after" that core; "" for both."""
     return [entry for entry in PLAIN if phase in entry.phases and where in ("", entry.where)]

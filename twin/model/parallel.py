@@ -58,7 +58,7 @@ class Parallelism:
 
 
 def _hidden_bytes(x: ModelSplit) -> float:
-    """Bytes of a token's hidden state."""
+    """Bytes of the hidden state of one token."""
     return ACTIVATION_BYTES * x.shape.hidden
 
 
@@ -74,7 +74,7 @@ def _result_bytes(x: ModelSplit) -> float:
 
 
 def _cached_bytes(x: ModelSplit) -> float:
-    """KV bytes, mean layer, of one token of each die (or group that splits heads) of a context."""
+    """KV bytes, mean layer, of a token of each die (or group that splits heads) of a context."""
     head_share = x.whole.kv_width_of(x.heads) / x.whole.kv_width
     token_layer_bytes = x.whole.cached_bytes_per_token(x.kv) / x.whole.layers
     return x.context * x.heads * head_share * token_layer_bytes
@@ -86,8 +86,8 @@ def _stage_bytes(x: ModelSplit) -> float:
 
 
 def _stage_bytes_per_die(x: ModelSplit) -> float:
-    """Bytes of the hidden states of a token between all stages that each die of a decode rank
-    sends: its share (vLLM and SGLang, `send_tensor_dict` with an `all_gather_group`)."""
+    """Bytes of the hidden states of a token that each die of a decode rank sends between all
+    stages: its share (vLLM and SGLang, `send_tensor_dict` with an `all_gather_group`)."""
     return _stage_bytes(x) / x.heads
 
 
@@ -97,7 +97,7 @@ def stage_of(s: Shape, pool: Pool) -> Shape:
         return s
     layers = math.ceil(s.layers / pool.own.pp_stages)
 
-    def part(count: int) -> int:
+    def part_of(count: int) -> int:
         """Number of the stage's layers of a kind of which the model has `count`."""
         return round(count * layers / s.layers)
 
@@ -105,15 +105,15 @@ def stage_of(s: Shape, pool: Pool) -> Shape:
         s,
         layers=layers,
         dense_layers=max(0, layers - s.moe_layers),
-        window_layers=part(s.window_layers),
-        select_layers=part(s.select_layers),
-        pool_layers=part(s.pool_layers),
-        linear_layers=part(s.linear_layers),
+        window_layers=part_of(s.window_layers),
+        select_layers=part_of(s.select_layers),
+        pool_layers=part_of(s.pool_layers),
+        linear_layers=part_of(s.linear_layers),
     )
 
 
 def share_beyond_window(s: Shape) -> float:
-    """Share of the layers that attend beyond a window."""
+    """Share of the model's layers that attend beyond a window of tokens."""
     if not s.is_compressed:
         return s.mean_keys
     return min(1.0, (s.select_layers + s.pool_layers) / s.layers)
@@ -156,14 +156,14 @@ PARALLELISMS: Mapping[str, Parallelism] = {
 
 
 def first_group(pool: Pool, name: str, dies: int) -> slice:
-    """Slice of an instance's `dies` with the first group of a parallelism (`name`)."""
+    """Slice of an instance's `dies` that selects the first group of the parallelism `name`."""
     parallelism = PARALLELISMS[name]
     stride_dies = parallelism.stride(pool, dies)
     return slice(0, parallelism.size(pool) * stride_dies, stride_dies)
 
 
 def first_stage(pool: Pool, dies: tuple[int, ...]) -> tuple[int, ...]:
-    """Numbers of an instance's dies with the first layers: in decode each rank's first ones."""
+    """Those of an instance's dies that have the first layers: in decode each rank's first ones."""
     stage_dies = PARALLELISMS["layers"].stride(pool, len(dies))
     return tuple(die for k, die in enumerate(dies) if k // stage_dies % pool.own.pp_stages == 0)
 
@@ -175,7 +175,7 @@ def place_in_stage(pool: Pool, die: int, dies: int) -> int:
 
 
 def kv_holders(pool: Pool, dies: int) -> int:
-    """Number of parts of an instance that prefills which hold the KV of whole prompts: ranks where
+    """Number of parts of a prefilling instance that each hold the KV of whole prompts: ranks where
     it decodes too; dies, or groups that split prompts, with data-parallel attention; else one."""
     if pool.role == "colocated":
         return dies // pool.rank_dies
@@ -184,14 +184,14 @@ def kv_holders(pool: Pool, dies: int) -> int:
 
 
 def kv_senders(pool: Pool, dies: int, receivers: int) -> int:
-    """Number of dies of an instance that prefills which send the KV of a prompt to a rank of
-    `receivers` dies: as many, if so many have it."""
+    """Number of dies of a prefilling instance that send the KV of a prompt to a rank of `receivers`
+    dies: as many, if so many have it."""
     return min(dies // kv_holders(pool, dies), receivers)
 
 
-def sent_bytes(pool: Pool, name: str, part: ModelSplit) -> float:
+def received_bytes(pool: Pool, name: str, part: ModelSplit) -> float:
     """Bytes that a rank's dies together (decode), or a die, receive for a token in the collectives
-    of a parallelism (`name`), all layers."""
+    of the parallelism `name`, all layers."""
     parallelism = PARALLELISMS[name]
     group_dies = parallelism.size(pool)
     sends = [sent for sent in parallelism.sends if sent.phase == pool.phase]
@@ -200,7 +200,7 @@ def sent_bytes(pool: Pool, name: str, part: ModelSplit) -> float:
 
 
 def _stage_dies(pool: Pool, shape: Shape, dies: int) -> int:
-    """Number of dies of a pipeline stage; raises ModelError where there can be none."""
+    """Number of dies of a pipeline stage; ModelError where layers cannot be split so."""
     stage_count = pool.own.pp_stages
     setting = f"deployment.{pool.phase}.pp_stages = {stage_count}"
     if pool.phase == "decode" and (pool.cores < 1.0 or pool.experts or pool.offload):
@@ -223,8 +223,8 @@ def _stage_dies(pool: Pool, shape: Shape, dies: int) -> int:
 
 
 def refuse_bad_splits(pool: Pool, shape: Shape, draft_shape: Shape | None, dies: int) -> None:
-    """Raise ModelError where a context or layers cannot be split as stated; draft_shape: a
-    drafter's own layer; dies: with attention, of an instance."""
+    """Raise ModelError where a context or layers cannot be split as stated; draft_shape: of a
+    drafter's own layer, if any; dies: of an instance, with attention."""
     own, cp_dies, stage_count = pool.own, pool.own.cp_dies, pool.own.pp_stages
     if stage_count > 1:
         dies = _stage_dies(pool, shape, dies)

@@ -61,7 +61,7 @@ class Traffic:
 
     @property
     def held_mean(self) -> float:
-        """Mean tokens of a request in progress beyond its prompt."""
+        """Mean tokens of a request in progress beyond those of its prompt."""
         return self.held.mean if self.held else 0.5 * self.output_tokens
 
     @property
@@ -92,12 +92,12 @@ class PoolPrediction:
 
     @property
     def longest_operator(self) -> str:
-        """Name of the operator that takes longest."""
+        """Name of the operator that takes longest in an iteration or batch."""
         return max(self.operators, key=lambda n: (self.operators[n], n))
 
     @property
     def resource(self) -> str:
-        """The resource that the longest operator waits for."""
+        """Name of the resource that the longest operator waits for."""
         return awaited_resource(self.longest_operator, self.phase)
 
 
@@ -172,9 +172,9 @@ def predict(
 def rank_load(
     requests: float, ranks: int, traffic: Traffic
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Requests i8[R] and context tokens f8[R] of each rank for a mean number of requests, the
-    fullest rank first. Requests are at even stages of their answers (or distributed as `held`
-    says), so a rank's context varies; an iteration waits for the slowest rank."""
+    """Requests i8[R] and context tokens f8[R] of each rank for a mean number of `requests` per
+    rank, the fullest rank first. Requests are at even stages of their answers (or distributed as
+    `traffic.held` says), so contexts of ranks vary; an iteration waits for the slowest rank."""
     total_requests = round(requests * ranks)
     rank_requests = np.full(ranks, total_requests // ranks, np.int64)
     rank_requests[: total_requests % ranks] += 1
@@ -194,8 +194,8 @@ def rank_load(
 def _with_fullest_rank(
     count: NDArray[Any], context: NDArray[np.float64], most: float
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """(requests, context tokens) per rank, f8[R] each, with the expected maximum of `most` requests
-    on the first rank and the same total; count: requests of each rank before."""
+    """(requests, context tokens) of each rank, f8[R], with the expected maximum of `most` requests
+    on the first rank and the same total; count, context: requests and context tokens before."""
     mean_context = context[1:].sum() / count[1:].sum()  # of a mean request
     rank_requests = np.full(count.size, (count.sum() - most) / (count.size - 1))
     rank_requests[0] = most
@@ -206,7 +206,7 @@ def _with_fullest_rank(
 
 def slots_of(role: RoleCosts, traffic: Traffic) -> tuple[float, str]:
     """(requests that a rank decodes at once, mean over ranks; their limit: "slots" or "KV space").
-    Raises ModelError if none fits."""
+    ModelError if not one request fits."""
     wanted_slots = role.slots(role.pool.batch_per_npu)
     request_tokens = traffic.input_tokens + traffic.held_mean
     most_slots, dies = math.floor(role.kv_tokens_per_rank / request_tokens), role.pool.rank_dies
@@ -223,7 +223,7 @@ def predict_decode(
     costs: Costs, traffic: Traffic, hot: LoadCurve, count: float, limited: str, most: float = 0.0
 ) -> DecodePrediction:
     """A decode instance with `count` requests per rank; limited: what limits these; most: requests
-    of the busiest rank, if not even."""
+    of the busiest rank, if not even; hot: hottest die's load over the mean by tokens."""
     role = costs.decode_role
     assert role is not None
     requests, context = rank_load(count, role.ranks, traffic)
@@ -240,7 +240,7 @@ def _decode_figures(
     costs: Costs, role: RoleCosts, traffic: Traffic, iteration_s: float, ops: NDArray[np.float64],
     count: float, limited: str, totals: tuple[float, float], flops: float,
 ) -> DecodePrediction:  # fmt: skip
-    """Figures of an instance with iterations of `iteration_s` seconds, `ops` by operator; count:
+    """Prediction for instances with iterations of `iteration_s`, `ops` s by operator; count:
     requests of a rank; totals: (requests, context tokens) of all; flops: of the iteration."""
     tpot_s = iteration_s / costs.tokens_per_iteration
     npu_requests = count * (role.chip.dies_per_npu / role.pool.rank_dies)
@@ -261,14 +261,14 @@ def _decode_figures(
 
 
 def _seconds_by_operator(role: RoleCosts, ops: NDArray[np.float64]) -> dict[str, float]:
-    """Seconds by operator; operators that take no time are left out."""
+    """Seconds by name of operator; operators that take no time are left out."""
     return {name: v for name, v in zip(role.operators, ops.tolist(), strict=True) if v > 0.0}
 
 
 def _predict_prefill(
     costs: Costs, role: RoleCosts, traffic: Traffic, hot: LoadCurve
 ) -> PrefillPrediction:
-    """The prefill pool's prediction with full batches."""
+    """Prediction of the prefill pool with full batches; hot: hottest die's load by tokens."""
     is_data_parallel = role.pool.own.attention == "dp"
     if traffic.input_tokens > role.kv_tokens_per_rank:
         # On NPUs of decode there is room for one batch, however many they are.
@@ -282,8 +282,8 @@ def _predict_prefill(
     cp_dies = role.pool.own.cp_dies
     group_count = role.stage_dies // cp_dies
     kv_tokens = float(role.kv_tokens_per_rank) * (group_count if is_data_parallel else 1)
-    budget_tokens = role.prompt_tokens
-    prompts = max(1.0, min(budget_tokens / traffic.fresh_tokens, kv_tokens / traffic.input_tokens))
+    batch_limit = role.prompt_tokens
+    prompts = max(1.0, min(batch_limit / traffic.fresh_tokens, kv_tokens / traffic.input_tokens))
     tokens, pairs = prompts * traffic.fresh_tokens, prompts * traffic.fresh_pairs
     fullest_share = 1.0 / role.stage_dies
     if is_data_parallel:  # whole prompts on a die or group: some have one more, or the only one
@@ -319,27 +319,27 @@ def _predict_colocated(
 ) -> tuple[DecodePrediction, PrefillPrediction]:
     """Decode and prefill of colocated instances in balance: prompts are computed as answers end."""
     pool, fresh, budget = role.pool, traffic.fresh_tokens, role.prompt_tokens
-    count, limited_by = slots_of(role, traffic)
+    slots, limited_by = slots_of(role, traffic)
     most, group, ranks = budget / role.ranks, pool.prompt_ranks, role.ranks
     # A prompt's own iterations hold its slot and give the first token; answers end in the others.
-    decoding = max(1.0, traffic.output_tokens - 1.0) / costs.tokens_per_iteration
-    room = most * min(group, ranks)
-    iterations = decoding + mixed.prompt_iterations(fresh, room, traffic.prompts)
+    decode_passes = max(1.0, traffic.output_tokens - 1.0) / costs.tokens_per_iteration
+    group_room = most * min(group, ranks)
+    iterations = decode_passes + mixed.prompt_iterations(fresh, group_room, traffic.prompts)
     if delay := pool.prompt_delay:  # the longer they wait, the fewer come
         decode_iterations = iterations
         for _ in range(ROUNDS):
-            prompt_tokens = count * ranks / iterations * fresh
-            args = prompt_tokens, prompt_tokens, fresh, most, ranks, group, traffic.prompts, delay
-            iterations = decode_iterations + mixed.delayed_prompts_by_rank(*args)[1]
+            prompt_tokens = slots * ranks / iterations * fresh
+            inputs = prompt_tokens, prompt_tokens, fresh, most, ranks, group, traffic.prompts, delay
+            iterations = decode_iterations + mixed.delayed_prompts_by_rank(*inputs)[1]
     else:
         iterations += _prompt_wait(
-            count * min(group, ranks), iterations, fresh / room, traffic.spread
+            slots * min(group, ranks), iterations, fresh / group_room, traffic.spread
         )
-    ends, count = count * ranks / iterations, count * decoding / iterations
+    ends, slots = slots * ranks / iterations, slots * decode_passes / iterations
     if ends * fresh > NEARLY * budget:  # prompts can hardly keep up: fewer answers are under way
         limited_by = "prompt tokens an iteration may prefill"
     iteration_tokens, pairs = ends * fresh, ends * traffic.fresh_pairs
-    requests, context = rank_load(count, ranks, traffic)
+    requests, context = rank_load(slots, ranks, traffic)
     prompt_arguments = (iteration_tokens, pairs, fresh, most, ranks, group, traffic.prompts)
     prompts, _ = mixed.delayed_prompts_by_rank(*prompt_arguments, delay)
     ops = role.operator_sink()
@@ -351,7 +351,7 @@ def _predict_colocated(
     iteration_s = max(iteration_s, hottest_s)
     sums = float(requests.sum()), float(context.sum())
     flops = mixed.mixed_flops(role.decode, *sums, iteration_tokens, pairs)
-    decode = _decode_figures(costs, role, traffic, iteration_s, ops, count, limited_by, sums, flops)
+    decode = _decode_figures(costs, role, traffic, iteration_s, ops, slots, limited_by, sums, flops)
     prefill = PrefillPrediction(
         batch_s=iteration_s,
         batch_tokens=iteration_tokens,
@@ -368,13 +368,13 @@ def _prompt_wait(slots: float, held: float, service: float, spread: float) -> fl
     take turns: mean value analysis of a closed network, slot by slot, in which an arrival sees the
     state with one slot fewer (Reiser and Lavenberg). service: iterations of a prompt; held: all
     other iterations of a request; spread: mean square over squared mean of service."""
-    queue_length = busy_slots = waits = 0.0
+    queue_length = busy_slots = wait = 0.0
     for customers in range(1, math.ceil(slots) + 1):
-        waits = service * max(0.0, queue_length - busy_slots) + 0.5 * spread * service * busy_slots
-        waits = max(waits, min(customers, slots) * service - held)  # ranks are never more than busy
-        requests_per_s = min(customers, slots) / (held + waits)
-        queue_length, busy_slots = requests_per_s * (service + waits), requests_per_s * service
-    return waits
+        wait = service * max(0.0, queue_length - busy_slots) + 0.5 * spread * service * busy_slots
+        wait = max(wait, min(customers, slots) * service - held)  # ranks are never more than busy
+        prompts_per_pass = min(customers, slots) / (held + wait)
+        queue_length, busy_slots = prompts_per_pass * (service + wait), prompts_per_pass * service
+    return wait
 
 
 def _advice(
@@ -389,7 +389,7 @@ def _advice(
             return "The tokenisers limit, one per instance: add instances."
         return "The front end limits: add API servers."
     pools = {name: role.pool for name, role in costs.roles.items()}
-    npus = {name: pool.instances * pool.npus for name, pool in pools.items()}
+    pool_npus = {name: pool.instances * pool.npus for name, pool in pools.items()}
     if max(prefill_rate, decode_rate) <= LEVEL * min(prefill_rate, decode_rate):
         return "Prefill and decode are in balance within 10 %."
     scarce_pool = "prefill" if prefill_rate < decode_rate else "decode"
@@ -405,18 +405,18 @@ def _advice(
             f"With every slot taken the {scarce_pool} pool limits. Cores for it "
             f"(deployment.prefill.core_share) are taken from {other_pool}."
         )
-    npus_per_rate = npus["prefill"] / prefill_rate, npus["decode"] / decode_rate
-    balance = 100 * npus_per_rate[0] / (npus_per_rate[0] + npus_per_rate[1])
-    present_percent = 100 * npus["prefill"] / (npus["prefill"] + npus["decode"])
+    npus_per_rate = pool_npus["prefill"] / prefill_rate, pool_npus["decode"] / decode_rate
+    fair_share = 100 * npus_per_rate[0] / (npus_per_rate[0] + npus_per_rate[1])
+    present_percent = 100 * pool_npus["prefill"] / (pool_npus["prefill"] + pool_npus["decode"])
     return (
-        f"The {scarce_pool} pool limits: in balance {balance:.0f} % of the NPUs would prefill, "
+        f"The {scarce_pool} pool limits: in balance {fair_share:.0f} % of the NPUs would prefill, "
         f"now it is {present_percent:.0f} %."
     )
 
 
 def capped_clocks(scenario: Scenario, facts: Facts, full: Prediction) -> dict[str, float]:
     """Share of the rated clock, by role, at which an always full instance stays within a power cap;
-    raises HardwareError where no share does."""
+    raises HardwareError where none does."""
     uses = full_load(full)
     if (guest := full.costs.deployed.guest) is not None:  # both compute on one die: one clock
         pair = uses["prefill"], uses["decode"]
@@ -426,7 +426,7 @@ def capped_clocks(scenario: Scenario, facts: Facts, full: Prediction) -> dict[st
 
 
 def full_load(full: Prediction) -> dict[str, Use]:
-    """Busy shares of cores and HBM of each role of a deployment that is always full."""
+    """Busy shares of cores and HBM, by role, of a deployment whose instances are always full."""
     uses, costs = {}, full.costs
     if full.decode is not None:
         is_colocated = costs.colocated_role is not None
@@ -446,12 +446,12 @@ def shares_by_cause(costs: Costs, traffic: Traffic, hot: LoadCurve) -> dict[str,
     assert role is not None
     requests, context = rank_load(1.0, role.ranks, traffic)
 
-    def seconds(costs: DecodeCosts) -> float:
-        """Seconds of an iteration at these costs."""
+    def iteration_with(costs: DecodeCosts) -> float:
+        """Seconds of an iteration with these coefficients."""
         return float(
             decode_iteration_s(costs, requests, context, 0, role.ranks, *hot, role.operator_sink())
         )
 
-    iteration_s = seconds(role.decode)
-    shares = {x: 1.0 - seconds(without_cause(role.decode, x)) / iteration_s for x in CAUSES}
+    iteration_s = iteration_with(role.decode)
+    shares = {x: 1.0 - iteration_with(without_cause(role.decode, x)) / iteration_s for x in CAUSES}
     return dict(sorted(shares.items(), key=lambda item: -item[1]))

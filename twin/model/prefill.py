@@ -27,23 +27,23 @@ SHORTEST = 0.25  # of a prompt's first piece, which later ones have at least (SG
 
 @kernel
 def _experts_s(p: PrefillCosts, tokens: float, hot: float) -> float:
-    """Seconds of all experts of the hottest die for `tokens` of all dies; hot: load over mean."""
+    """Seconds of all experts on the hottest die for `tokens` of all dies; hot: its load / mean."""
     layout = p.layout
-    routed_rows, shared_count = layer.routed_per_die(layout, tokens) * hot, layout.shared_experts
+    routed_rows, shared_count = layer.routed_rows(layout, tokens) * hot, layout.shared_experts
     if shared_count > 0.0 and layout.shared_dies > 0.0:
-        used_experts = layer.experts_read(layout.slots, routed_rows)
+        used_experts = layer.used_experts(layout.slots, routed_rows)
         shared_rows = shared_count * tokens / layout.shared_dies
         shared_s = layer.shared_experts_s(layout, p.experts, shared_rows)
-        return max(layer.ffn_rows_s(p.experts, used_experts, 0.0, routed_rows), shared_s)
-    rows = routed_rows + shared_count * tokens * layout.split / layout.dies
-    used_experts = layer.experts_read(layout.slots + shared_count, rows)
-    return layer.ffn_rows_s(p.experts, used_experts, shared_count, rows)
+        return max(layer.expert_ffn_s(p.experts, used_experts, 0.0, routed_rows), shared_s)
+    all_rows = routed_rows + shared_count * tokens * layout.split / layout.dies
+    used_experts = layer.used_experts(layout.slots + shared_count, all_rows)
+    return layer.expert_ffn_s(p.experts, used_experts, shared_count, all_rows)
 
 
 @kernel
 def _transfer_s(w: Transfer, die_tokens: float, rows: float, moved_rows: float) -> float:
-    """Seconds of a dispatch or a combine: launch, ordering of `rows`, and the wire; moved_rows:
-    rows that the fullest link carries."""
+    """Seconds of a dispatch or a combine of `die_tokens`: launch, ordering of `rows`, and the wire;
+    moved_rows: rows that the fullest link carries."""
     wire_s = max(w.token * die_tokens, w.row * moved_rows)
     wire_s -= w.saved * max(0.0, die_tokens - w.beyond)
     return w.fixed + (w.message * die_tokens + w.order * rows) + wire_s
@@ -54,10 +54,10 @@ def _add_attention(
     p: PrefillCosts, layers: float, tokens: float, die_tokens: float, die_pairs: float,
     ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """Add the seconds of attention of `layers` passes to `ops`; returns their sum. tokens: of all
-    dies; die_tokens, die_pairs: tokens and query-key pairs of the most loaded die."""
-    gather_s = layer.collective_s(p.gather, tokens)
-    gather_s += layer.collective_s(p.context, die_tokens)
+    """Add seconds of `layers` passes of attention to ops f8[operators]; returns their sum. tokens:
+    of all dies; die_tokens, die_pairs: tokens and query-key pairs of the most loaded die."""
+    gathers_s = layer.collective_s(p.gather, tokens)
+    gathers_s += layer.collective_s(p.context, die_tokens)
     core_s = p.core.fixed + layer.prompt_core_s(p.core, die_tokens, die_pairs)
     core_s += p.core.edge * die_tokens
     exchange_s = layer.collective_s(p.exchange, die_tokens)
@@ -66,14 +66,14 @@ def _add_attention(
         product_s = layer.product_s(p.before[index], die_tokens)
         ops[int(p.before[index].place)] += product_s * layers
         total_s += product_s
-    total_s += gather_s
+    total_s += gathers_s
     total_s += core_s
     total_s += exchange_s
     for index in range(len(p.after)):
         product_s = layer.product_s(p.after[index], die_tokens)
         ops[int(p.after[index].place)] += product_s * layers
         total_s += product_s
-    ops[_GATHER] += gather_s * layers
+    ops[_GATHER] += gathers_s * layers
     ops[_CORE] += core_s * layers
     ops[_EXCHANGE] += exchange_s * layers
     return total_s * layers
@@ -102,17 +102,17 @@ def prefill_batch_s(
             ops[_EXCHANGE] += scatter_s
             total_s += gather_s + scatter_s
     if p.drafter.weight > 0.0:  # its layer is dense, so it is booked with those
-        draft_s = layer.product_s(p.drafter, die_tokens) + p.drafter_pair * die_pairs
-        ops[_DENSE] += draft_s
-        total_s += draft_s
+        drafter_s = layer.product_s(p.drafter, die_tokens) + p.drafter_pair * die_pairs
+        ops[_DENSE] += drafter_s
+        total_s += drafter_s
     ops[_HEAD] += p.head
     ops[_GAPS] += p.launch
     total_s += p.head + p.launch
     if p.moe_layers > 0.0:
         total_s += _moe_layers_s(p, new_tokens, die_tokens, die_pairs, hot_tokens, hot_factor, ops)
-    late_s = max(0.0, p.kernels - total_s) if die_tokens > p.captured else 0.0
-    ops[_GAPS] += late_s
-    return total_s + late_s
+    launch_wait_s = max(0.0, p.kernels - total_s) if die_tokens > p.captured else 0.0
+    ops[_GAPS] += launch_wait_s
+    return total_s + launch_wait_s
 
 
 @kernel
@@ -120,31 +120,32 @@ def _moe_layers_s(
     p: PrefillCosts, new_tokens: float, die_tokens: float, die_pairs: float, hot_tokens: np.ndarray,
     hot_factor: np.ndarray, ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """Seconds, also added to `ops`, of the layers with experts, in sequence or of two microbatches;
-    die_tokens, die_pairs: tokens and query-key pairs of the most loaded die."""
-    is_split = p.microbatch > 0.0
+    """Seconds, also added to ops f8[operators], of the layers with experts, in sequence or of two
+    microbatches; die_tokens, die_pairs: tokens and query-key pairs of the most loaded die; hot_*:
+    hottest die's load over the mean by tokens."""
+    is_halved = p.microbatch > 0.0
     layers = p.moe_layers
-    passes = layers * (2.0 if is_split else 1.0)
-    batch_share = 0.5 if is_split else 1.0
+    passes = layers * (2.0 if is_halved else 1.0)
+    batch_share = 0.5 if is_halved else 1.0
     tokens = batch_share * new_tokens
-    pass_tokens = batch_share * die_tokens
+    busy_tokens = batch_share * die_tokens
     hot_load, wire_load = layer.die_and_link_load(p.layout, tokens, hot_tokens, hot_factor)
-    compute_passes = passes / p.compute_share if is_split else passes
-    before_s = _add_attention(p, compute_passes, tokens, pass_tokens, batch_share * die_pairs, ops)
-    gate_s = layer.collective_s(p.gate, pass_tokens) * compute_passes
+    compute_passes = passes / p.compute_share if is_halved else passes
+    before_s = _add_attention(p, compute_passes, tokens, busy_tokens, batch_share * die_pairs, ops)
+    gate_s = layer.collective_s(p.gate, busy_tokens) * compute_passes
     experts_s = _experts_s(p, tokens, hot_load) * compute_passes
     before_s += gate_s
-    mean_rows = layer.routed_per_die(p.layout, tokens)
+    mean_rows = layer.routed_rows(p.layout, tokens)
     rows, wire_rows = mean_rows * hot_load, mean_rows * wire_load
-    dispatch_s = _transfer_s(p.dispatch, pass_tokens, rows, wire_rows) * passes
-    combine_s = _transfer_s(p.combine, pass_tokens, rows, wire_rows) * passes
+    dispatch_s = _transfer_s(p.dispatch, busy_tokens, rows, wire_rows) * passes
+    combine_s = _transfer_s(p.combine, busy_tokens, rows, wire_rows) * passes
     computing_s = before_s + experts_s
     ops[_GATE] += gate_s
     ops[_EXPERTS] += experts_s
     exposed_s = dispatch_s + combine_s
-    if is_split:
-        layer_s = _overlapped_s(p, before_s / passes, dispatch_s / passes, experts_s / passes,
-                              combine_s / passes, pass_tokens, rows)  # fmt: skip
+    if is_halved:
+        layer_s = _overlapped_layer_s(p, before_s / passes, dispatch_s / passes, experts_s / passes,
+                              combine_s / passes, busy_tokens, rows)  # fmt: skip
         exposed_s = max(0.0, layer_s * layers - computing_s)  # rounding must not make it negative
     ops[_DISPATCH] += exposed_s * dispatch_s / (dispatch_s + combine_s)
     ops[_COMBINE] += exposed_s * combine_s / (dispatch_s + combine_s)
@@ -152,7 +153,7 @@ def _moe_layers_s(
 
 
 @kernel
-def _overlapped_s(
+def _overlapped_layer_s(
     p: PrefillCosts, before_s: float, dispatch_s: float, experts_s: float, combine_s: float,
     die_tokens: float, rows: float,
 ) -> float:  # fmt: skip
@@ -165,11 +166,11 @@ def _overlapped_s(
     gather_s = p.combine.message * die_tokens
     restore_s = p.combine.order * rows
     if p.routing > 0.0:
-        stretch = 1.0 / p.compute_share
+        slowdown = 1.0 / p.compute_share
         return pipeline(
-            before_s + stretch * (message_s + gather_s),
+            before_s + slowdown * (message_s + gather_s),
             dispatch_s - (message_s + order_s),
-            experts_s + stretch * (order_s + restore_s),
+            experts_s + slowdown * (order_s + restore_s),
             combine_s - (gather_s + restore_s),
         ).period
     return pipeline(
@@ -182,9 +183,9 @@ def _overlapped_s(
 
 @kernel
 def prefill_hits_s(p: PrefillCosts, hit_tokens: float, ops: np.ndarray) -> float:
-    """Seconds, also added to `ops`, that `hit_tokens` cached tokens of its prompts add to a batch.
-    Their latents, which each die has read or gathered from those that split prompts, are projected
-    up to keys and values of its heads as if computed: multi-head attention does not absorb."""
+    """Seconds, also added to ops f8[operators], that `hit_tokens` cached tokens of prompts add to a
+    batch. Their latents, which each die has read or gathered from those that split prompts, are
+    projected up to keys and values of its heads as computed ones are: attention does not absorb."""
     layers = p.moe_layers + p.dense_layers
     projection_s = p.core.hit * hit_tokens * layers
     gather_s = p.context.token * hit_tokens / p.layout.dies * layers
@@ -195,8 +196,8 @@ def prefill_hits_s(p: PrefillCosts, hit_tokens: float, ops: np.ndarray) -> float
 
 @kernel
 def next_piece(first: float, evening: float, token_s: float, pair_s: float, held: float) -> float:
-    """Tokens of a prompt's next piece after `held`, when the first has `first`. evening: 0: as
-    many, 1: so many as take as long. token_s, pair_s: seconds per token and per query-key pair."""
+    """Tokens of a prompt's next piece after `held` tokens, when the first has `first`. evening: 0:
+    as many, 1: as many as take as long. token_s, pair_s: seconds a token and a query-key pair."""
     if evening <= 0.0 or pair_s <= 0.0:
         return first
     first_piece_s = first * (token_s + 0.5 * pair_s * first)
@@ -208,7 +209,7 @@ def next_piece(first: float, evening: float, token_s: float, pair_s: float, held
 
 @kernel
 def layerwise_s(p: PrefillCosts, read_s: float, compute_s: float) -> float:
-    """Seconds of a batch that reads a layer's cached KV while it computes earlier layers: the
+    """Seconds of a batch that reads each layer's cached KV while it computes earlier layers: the
     longer of both, plus one layer of the other."""
     layers = p.moe_layers + p.dense_layers
     return max(compute_s + read_s / layers, read_s + compute_s / layers)
@@ -216,32 +217,32 @@ def layerwise_s(p: PrefillCosts, read_s: float, compute_s: float) -> float:
 
 @kernel
 def prefill_hbm_bytes(p: PrefillCosts, new_tokens: float) -> float:
-    """HBM bytes of all dies for one batch (weights once, activations), without unused experts."""
+    """HBM bytes of all dies for one batch: weights once, without unused experts, activations."""
     layout = p.layout
-    used_experts = layer.experts_read(layout.slots, layer.routed_per_die(layout, new_tokens))
+    used_experts = layer.used_experts(layout.slots, layer.routed_rows(layout, new_tokens))
     shared_dies = layout.shared_dies if layout.shared_dies > 0.0 else layout.dies
     shared_copies = layout.shared_experts * shared_dies
-    experts_read = layout.routed_dies * used_experts + shared_copies
-    weight_bytes = layout.dies * p.demand.weight_bytes + experts_read * p.demand.expert_bytes
+    read_slots = layout.routed_dies * used_experts + shared_copies
+    weight_bytes = layout.dies * p.demand.weight_bytes + read_slots * p.demand.expert_bytes
     weight_bytes += shared_copies * p.demand.shared_more_bytes
     return weight_bytes + new_tokens * p.demand.token_bytes
 
 
 @kernel
 def prefill_flops(p: PrefillCosts, new_tokens: float, pairs: float) -> float:
-    """FLOPs all dies of an instance compute for one batch."""
+    """FLOPs that all dies of an instance compute for a batch; pairs: query-key pairs of it."""
     return new_tokens * p.demand.token_flops + layer.prompt_core_flops(p.core, new_tokens, pairs)
 
 
-def bandwidth_for_prefill(prefill: Machine, decode: Machine) -> float:
-    """Share of the sustained bandwidth for prefill while decode draws its maximum: the draw of its
-    cores, in proportion where both together exceed the bandwidth."""
+def hbm_share_of_prefill(prefill: Machine, decode: Machine) -> float:
+    """Share of the sustained bandwidth for prefill while decode draws its maximum: what its cores
+    draw, in proportion where both together exceed the bandwidth."""
     return prefill.drawn_share(1.0) / max(1.0, prefill.drawn_share(1.0) + decode.drawn_share(1.0))
 
 
-def bandwidth_for_decode(p: PrefillCosts, tokens: float, machine: Machine) -> float:
-    """Share of sustained bandwidth that prefill leaves: a batch of `tokens` moves its bytes over
-    its time. Query-key pairs, which take time and few bytes, are left out: decode has no less."""
+def hbm_share_of_decode(p: PrefillCosts, tokens: float, machine: Machine) -> float:
+    """Share of sustained bandwidth that prefill `p` leaves to decode: a batch of `tokens` moves its
+    bytes over its time. Query-key pairs take time and few bytes, so decode has no less without."""
     even_load, dies = np.ones(1), p.layout.dies
     batch_time_s = prefill_batch_s(
         p, tokens, tokens / dies, 0.0, even_load, even_load, np.zeros(len(PREFILL_OPERATORS))

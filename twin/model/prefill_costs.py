@@ -26,27 +26,27 @@ class _Attention:
 
 
 def prefill_costs(x: Setting, microbatch: bool) -> c.PrefillCosts:
-    """Coefficients of a prefill instance; a die that has a part of the model computes its share."""
+    """Coefficients of a prefill instance; a die with a part of the model computes its share."""
     machine, s, f = x.machine, x.shape, x.formats
     split_dies, microbatch = float(x.split_dies), microbatch and x.sends_to_experts
     cp_dies = float(x.pool.own.cp_dies)
-    form = _Attention()
+    attention = _Attention()
     if x.pool.own.attention == "tp":
-        form = _tensor_parallel_attention(x)
+        attention = _tensor_parallel_attention(x)
     elif x.pool.own.attention == "sp_tp_sp" and x.layout.dies > 1:
-        form = _staged_attention(x)
+        attention = _staged_attention(x)
     down_work, up_work, out_work = o.prefill_down(s, f), o.prefill_up(s, f), o.prefill_output(s, f)
-    head_work = o.lm_head(s)
+    lm_head = o.lm_head(s)
     gate, dispatch, experts, combine = _moe_coefficients(x)
-    dense_weight_s, token_flop_s, token_io_s, token_vector_s = x.seconds(o.dense_ffn(s, f))
+    dense_weight_s, token_flop_s, token_io_s, token_vector_s = x.work_s(o.dense_ffn(s, f))
     moe_layers = s.moe_layers + x.drafter.module
     passes = moe_layers * (2 if microbatch else 1)
     return c.PrefillCosts(
         before=(
             c.Product(
                 fixed=4 * x.product_start_s + x.small_kernels_s,
-                weight=x.seconds(down_work)[0] + x.seconds(up_work)[0] * form.up_share,
-                flop=form.down_rows * x.many_rows_s(down_work)
+                weight=x.work_s(down_work)[0] + x.work_s(up_work)[0] * attention.up_share,
+                flop=attention.down_rows * x.many_rows_s(down_work)
                 + split_dies * x.many_rows_s(up_work)
                 + split_dies * (cp_dies - 1.0) * x.many_rows_s(o.cached_up(s, f))
                 + split_dies * x.mixing_s[1],
@@ -54,14 +54,14 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.PrefillCosts:
             ),
             *_products_outside_core(x, "before"),
         ),
-        gather=form.gather,
+        gather=attention.gather,
         context=_context_collective(x),
         core=_core_coefficients(x),
-        exchange=form.exchange,
+        exchange=attention.exchange,
         after=(
             c.Product(
                 fixed=3 * x.product_start_s,
-                weight=x.seconds(out_work)[0] * form.output_share,
+                weight=x.work_s(out_work)[0] * attention.output_share,
                 flop=split_dies * x.many_rows_s(out_work),
                 place=x.operator_index("o_proj"),
             ),
@@ -81,12 +81,12 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.PrefillCosts:
         drafter_pair=pair_s(x.drafter_setting) if x.drafter_setting else 0.0,
         layout=layout_coefficients(x),
         hop=x.hop,
-        demand=map_numbers(_demand(x, moe_layers, form), lambda _, v: x.layer_ratio * v),
-        head=head_work.weight_bytes / machine.stream_bytes_per_s(fmt=head_work.format) + 2 * x.gap,
+        demand=map_numbers(_demand(x, moe_layers, attention), lambda _, v: x.layer_ratio * v),
+        head=lm_head.weight_bytes / machine.stream_bytes_per_s(fmt=lm_head.format) + 2 * x.gap_s,
         launch=machine.graph_launch_s
         + machine.prompt_gap_s
         + passes * x.traffic(own_streams=False).host_s,
-        kernels=x.launched_s(x.prefill_kernels, passes, passes + s.dense_layers),
+        kernels=x.launch_host_s(x.prefill_kernels, passes, passes + s.dense_layers),
         captured=machine.captured_prompts / x.head_dies,
         moe_layers=float(moe_layers),
         dense_layers=float(s.dense_layers),
@@ -98,10 +98,10 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.PrefillCosts:
 
 
 def _core_coefficients(x: Setting) -> c.PrefillCore:
-    """Coefficients of prefill's attention core."""
+    """Coefficients of prefill's attention core, with the FLOPs of a drafter's own."""
     up_s = x.many_rows_s(o.cached_up(x.shape, x.formats)) * x.pool.own.cp_dies
     core = c.PrefillCore(
-        fixed=x.gap + x.selecting_s,
+        fixed=x.gap_s + x.selecting_s,
         **prompt_core_coefficients(x, x.layer_ratio * (x.shape.layers + x.drafter.module)),
         hit=0.0 if uses_sparse_kernel(x) else up_s / x.layout.dies,
     )
@@ -112,7 +112,7 @@ def _core_coefficients(x: Setting) -> c.PrefillCore:
 
 
 def _draft_works(x: Setting, own: Setting) -> list[o.Work]:
-    """Work of the operators of a drafter's module in prefill; own: setting of its layer."""
+    """Work of the operators of a drafter's layer in prefill; own: setting of that layer."""
     shape, formats = own.shape, own.formats
     return [
         o.joining_product(shape, formats, x.drafter.joined),
@@ -125,13 +125,13 @@ def _draft_works(x: Setting, own: Setting) -> list[o.Work]:
 
 
 def _drafter_product(x: Setting) -> c.Product:
-    """Coefficients of a drafter's own layer without the attention core, per token of a die."""
+    """Coefficients of a drafter's own layer without its core, per token of a die; 0: no layer."""
     if (drafter_model := x.drafter_setting) is None:
         return c.Product()
     works = _draft_works(x, drafter_model)
     return c.Product(
         fixed=11 * drafter_model.product_start_s,
-        weight=sum(drafter_model.seconds(work)[0] for work in works),
+        weight=sum(drafter_model.work_s(work)[0] for work in works),
         flop=sum(drafter_model.many_rows_s(work) for work in works),
     )
 
@@ -140,8 +140,8 @@ def _products_outside_core(x: Setting, where: str) -> list[c.Product]:
     """Coefficients of prefill's operators `before` or `after` (where) the core, no projections."""
     return [
         c.Product(
-            operator.launches * x.gap,
-            x.seconds(work)[0],
+            operator.launches * x.gap_s,
+            x.work_s(work)[0],
             x.split_dies * x.many_rows_s(work),
             place=x.operator_index(operator.name),
         )
@@ -161,7 +161,7 @@ def _wire_bytes(x: Setting) -> float:
 
 
 def _staged_attention(x: Setting) -> _Attention:
-    """Coefficients of sequence parallel attention, split by heads in the core: two collectives."""
+    """Effect of sequence-parallel attention that is split by heads in the core: two collectives."""
     shape = x.shape
     latent_bytes = _wire_bytes(x) * (shape.q_lora + shape.kv_lora)
     latent_bytes += ACTIVATION_BYTES * shape.rope_dim
@@ -170,7 +170,7 @@ def _staged_attention(x: Setting) -> _Attention:
     if not x.optimisations.layer_in_parallel:
         # Every die has a partial sum of the whole batch; each takes its tokens' sum.
         value_bytes = ACTIVATION_BYTES * shape.hidden * x.layout.dies
-    start_s = x.gather.latency_s + x.gap
+    start_s = x.gather.latency_s + x.gap_s
     return _Attention(
         up_share=1.0 / min(x.layout.dies, shape.heads),
         gather=c.Collective(start_s, token_s),
@@ -179,15 +179,15 @@ def _staged_attention(x: Setting) -> _Attention:
 
 
 def _tensor_parallel_attention(x: Setting) -> _Attention:
-    """Coefficients of attention split by group over the dies of a group that has all of its tokens.
-    An all-reduce in two halves: hidden states are gathered before it, partial sums reduced and
-    scattered after it. Latents are not split: each die projects all tokens down."""
+    """Effect of attention split by heads over the dies of a group, each of which has all its
+    tokens. An all-reduce in two halves: hidden states are gathered before it, partial sums reduced
+    and scattered after it. Latents are not split: each die projects all tokens down."""
     shape, group = x.shape, x.groups["heads"]
     s_per_byte = _gather_s_per_byte(group) / x.layout.dies
     sum_bytes = ACTIVATION_BYTES * shape.hidden * group.peers  # a die's sums for all of the group
     sum_s = sum_bytes * (group.remote / group.rate_bytes_per_s)
     sum_s += sum_bytes / x.machine.vector_bytes_per_s()
-    start_s = group.latency_s + x.gap
+    start_s = group.latency_s + x.gap_s
     share_of_group = x.split_dies / group.peers
     return _Attention(
         float(group.peers),
@@ -204,35 +204,35 @@ def _context_collective(x: Setting) -> c.Collective:
         return c.Collective()
     group_bytes = x.exchanged_bytes("context", "before")
     s_per_token = group_bytes * (group.remote / group.rate_bytes_per_s)
-    return c.Collective(group.latency_s + x.gap, s_per_token)
+    return c.Collective(group.latency_s + x.gap_s, s_per_token)
 
 
 def _moe_coefficients(x: Setting) -> tuple[c.Gate, c.Transfer, c.Experts, c.Transfer]:
-    """Coefficients of gate, dispatch, experts and combine."""
+    """Coefficients of a layer's gate, dispatch, experts and combine in prefill."""
     s, m, traffic = x.shape, x.machine, x.traffic(own_streams=False)
     # Copy engines move prefill's rows (arXiv 2506.12708v2 section 4.3.2), not vector cores.
-    wire_rate = m.fitted["copy_engine"] if m.family == "ascend" and x.layout.split == 1 else 1.0
+    wire_share = m.fitted["copy_engine"] if m.family == "ascend" and x.layout.split == 1 else 1.0
     gate, dispatch, experts, combine = moe_coefficients(
-        x, traffic, rate=wire_rate, operator="contiguous"
+        x, traffic, rate=wire_share, operator="contiguous"
     )
     message_bytes = o.dispatch_bytes(s, x.communication.early_quantisation, m.message_scale_bytes)
     answer_bytes, copy_bytes_per_s = o.combine_bytes(s), m.vector_bytes_per_s()
     # What a die adds up, per token of its own: its answers, or the answers of its parts to all.
-    answers_added = s.top_k + 1 if x.layout.split == 1 else s.top_k * x.layout.split + x.layout.dies
+    added_answers = s.top_k + 1 if x.layout.split == 1 else s.top_k * x.layout.split + x.layout.dies
     return (
-        replace(gate, fixed=2 * x.gap + x.choice_s(x.experts_operator("contiguous"))),
+        replace(gate, fixed=2 * x.gap_s + x.choice_s(x.experts_operator("contiguous"))),
         replace(dispatch, fixed=traffic.dispatch.fixed, order=2 * message_bytes / copy_bytes_per_s),
         replace(experts, flop=max(experts.flop, experts.io), io=0.0),
         replace(
             combine,
-            message=answers_added * answer_bytes / copy_bytes_per_s,
+            message=added_answers * answer_bytes / copy_bytes_per_s,
             order=m.restoring_passes * 2 * answer_bytes / copy_bytes_per_s,
         ),
     )
 
 
 def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
-    """Coefficients of a prefill batch's FLOPs and bytes; form: effect of parallel attention."""
+    """Bytes and FLOPs of a prefill batch, as coefficients; form: effect of parallel attention."""
     s, f = x.shape, x.formats
     attention_works = [
         (o.prefill_down(s, f), 1.0),
@@ -245,7 +245,7 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
     up_work, more_dies = o.cached_up(s, f), x.pool.own.cp_dies - 1  # projected up by each other die
     expert, dense_work = o.expert(s, f), o.dense_ffn(s, f)
     token_experts = (s.top_k + s.shared_experts) * x.layout.split
-    layers = moe_layers + s.dense_layers
+    layer_count = moe_layers + s.dense_layers
     moved_bytes = sum(entry.io_bytes_per_token + entry.vector_bytes_per_token for entry in works)
     moved_bytes += more_dies * (up_work.io_bytes_per_token + up_work.vector_bytes_per_token)
     flops = sum(entry.flops_per_token for entry in works) + more_dies * up_work.flops_per_token
@@ -253,12 +253,12 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
     state_flops = s.linear_share * s.linear_kind.prompt_flops(s) if s.linear_layers else 0.0
     demand = c.PrefillDemand(
         weight_bytes=dense_work.weight_bytes * s.dense_layers
-        + layers * sum(work.weight_bytes * share for work, share in attention_works),
+        + layer_count * sum(work.weight_bytes * share for work, share in attention_works),
         expert_bytes=expert.weight_bytes * moe_layers,
         shared_more_bytes=f.shared_more_bytes * s.expert_weights * moe_layers,
-        token_bytes=dies_of_split * moved_bytes * layers
+        token_bytes=dies_of_split * moved_bytes * layer_count
         + token_experts * (expert.io_bytes_per_token + expert.vector_bytes_per_token) * moe_layers,
-        token_flops=dies_of_split * (flops + state_flops) * layers
+        token_flops=dies_of_split * (flops + state_flops) * layer_count
         + token_experts * expert.flops_per_token * moe_layers
         + dies_of_split * dense_work.flops_per_token * s.dense_layers,
     )

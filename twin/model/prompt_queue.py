@@ -19,7 +19,7 @@ LINE, TABLE, EXACT = range(3)  # how the seconds of a batch are known
 
 
 def _none() -> NDArray[Any]:
-    """One zero, for an array that a form does not read."""
+    """One zero, in place of an array that a form of price does not read."""
     return np.zeros(1)
 
 
@@ -94,116 +94,116 @@ class PromptQueue(Columns):
 
 @kernel
 def batch_seconds(q: PromptQueue, tokens: float, pairs: float, most: float, extra: float) -> float:
-    """Seconds of a batch by its tokens and query-key pairs; most, extra: tokens and pairs of the
-    die, or the group of dies, that has most."""
+    """Seconds of a batch by its tokens and query-key pairs, in the form of `q`; most, extra: tokens
+    and pairs of the die, or the group of dies, that has most."""
     if q.form == EXACT:
         return prefill_batch_s(
             q.prices[0], tokens, most / q.sharing_dies, extra / q.sharing_dies, q.hot_tokens,
             q.hot_factor, q.operators,
         )  # fmt: skip
     if q.form == LINE:
-        beyond_mean = extra - most * q.token_pairs
-        return q.base_s + (q.most_s * most + q.each_s * (tokens - most) + q.pair_s * beyond_mean)
-    k = 1
-    while k < q.table_tokens.size - 1 and q.table_tokens[k] < tokens:
-        k += 1
-    low, high = q.table_tokens[k - 1], q.table_tokens[k]
-    position = max((tokens - low) / (high - low), 0.0)
-    mean_s = q.table_s[k - 1] + position * (q.table_s[k] - q.table_s[k - 1])
-    return float(mean_s + q.pair_s * (pairs - tokens * q.token_pairs))
+        more_pairs = extra - most * q.token_pairs
+        return q.base_s + (q.most_s * most + q.each_s * (tokens - most) + q.pair_s * more_pairs)
+    point = 1
+    while point < q.table_tokens.size - 1 and q.table_tokens[point] < tokens:
+        point += 1
+    low_tokens, high_tokens = q.table_tokens[point - 1], q.table_tokens[point]
+    position = max((tokens - low_tokens) / (high_tokens - low_tokens), 0.0)
+    table_s = q.table_s[point - 1] + position * (q.table_s[point] - q.table_s[point - 1])
+    return float(table_s + q.pair_s * (pairs - tokens * q.token_pairs))
 
 
 @kernel
 def piece_tokens(q: PromptQueue, left: float, earlier: float, taken: float, load: float) -> float:
-    """Tokens of a prompt with `left` tokens after `earlier` ones that join a batch of `taken`
-    tokens; 0: none. load: of the die that would compute them."""
-    room, piece = q.budget - taken, left
+    """Tokens of a prompt with `left` tokens, after `earlier` ones, that join a batch of `taken`
+    tokens; 0: none. load: attention seconds so far of the die that would compute them."""
+    batch_room, piece = q.budget - taken, left
     if q.chunk > 0.0:
         next_tokens = next_piece(q.chunk, q.evening, q.line_token_s, q.line_pair_s, earlier)
         piece = min(left, next_tokens)
     elif q.share_s == math.inf:  # whole prompts; the first one whatever its length
-        return left if left <= room or taken == 0.0 else 0.0
+        return left if left <= batch_room or taken == 0.0 else 0.0
     if q.share_s == math.inf:
-        return min(piece, room)
-    left_s = q.share_s - load
-    if left_s <= 0.0:
+        return min(piece, batch_room)
+    die_left_s = q.share_s - load
+    if die_left_s <= 0.0:
         return 0.0
-    next_token_s = q.attention_token_s + earlier * q.attention_pair_s  # of the piece's first token
+    first_token_s = q.attention_token_s + earlier * q.attention_pair_s  # of the piece's first token
     if q.attention_pair_s > 0.0:
-        square = next_token_s * next_token_s + 2.0 * q.attention_pair_s * left_s
-        fitting_tokens = (math.sqrt(square) - next_token_s) / q.attention_pair_s
+        root_of = first_token_s * first_token_s + 2.0 * q.attention_pair_s * die_left_s
+        fitting_tokens = (math.sqrt(root_of) - first_token_s) / q.attention_pair_s
     else:
-        fitting_tokens = left_s / q.attention_token_s
-    return min(piece, room, max(fitting_tokens, 1.0))
+        fitting_tokens = die_left_s / q.attention_token_s
+    return min(piece, batch_room, max(fitting_tokens, 1.0))
 
 
 @kernel
 def emptiest_die(q: PromptQueue) -> int:
-    """Die with the least load in a batch; of equal ones that with least tokens, then pairs."""
-    best = 0
+    """Index of the die with least load in a batch; of equal ones with least tokens, then pairs."""
+    emptiest = 0
     for die in range(1, q.die_load.size):
-        if q.die_load[die] != q.die_load[best]:
-            is_less = q.die_load[die] < q.die_load[best]
-        elif q.die_tokens[die] != q.die_tokens[best]:
-            is_less = q.die_tokens[die] < q.die_tokens[best]
+        if q.die_load[die] != q.die_load[emptiest]:
+            is_less = q.die_load[die] < q.die_load[emptiest]
+        elif q.die_tokens[die] != q.die_tokens[emptiest]:
+            is_less = q.die_tokens[die] < q.die_tokens[emptiest]
         else:
-            is_less = q.die_pairs[die] < q.die_pairs[best]
-        best = die if is_less else best
-    return best
+            is_less = q.die_pairs[die] < q.die_pairs[emptiest]
+        emptiest = die if is_less else emptiest
+    return emptiest
 
 
 @kernel
 def start_batch(q: PromptQueue, p: int, at_s: float) -> None:
-    """Form and compute a batch of the prompts that wait at instance p, from `at_s` on. Prompts that
-    are not completed stay where they are in the queue."""
+    """Form a batch, from `at_s` on, of the prompts that wait at instance p, and set when it ends.
+    Prompts that are not completed stay where they are in the queue."""
     for die in range(q.die_load.size):
         q.die_load[die] = q.die_tokens[die] = q.die_pairs[die] = 0.0
     tokens, pairs, cached_tokens = 0.0, 0.0, 0.0
-    most_s, most_tokens, most_pairs = 0.0, 0.0, 0.0  # of the die with most attention
-    completed, before, i = NONE, NONE, q.head[p]
-    while i != NONE and tokens < q.budget:
-        next_prompt, left = q.following[i], q.left[i]
-        earlier = q.cached[i] + q.fresh[i] - left
-        die = q.die[i] if q.is_dealt else emptiest_die(q)
+    top_s, most_tokens, most_pairs = 0.0, 0.0, 0.0  # of the die with most attention
+    completed, previous_left, prompt = NONE, NONE, q.head[p]
+    while prompt != NONE and tokens < q.budget:
+        next_prompt, left = q.following[prompt], q.left[prompt]
+        earlier = q.cached[prompt] + q.fresh[prompt] - left
+        die = q.die[prompt] if q.is_dealt else emptiest_die(q)
         piece = piece_tokens(q, left, earlier, tokens, q.die_load[die])
         if piece <= 0.0 and not q.is_dealt:
             break
         if piece > 0.0:  # else others may be on dies that have room
-            if left == q.fresh[i]:
-                cached_tokens += q.cached[i]
+            if left == q.fresh[prompt]:
+                cached_tokens += q.cached[prompt]
             piece_pairs = piece * (earlier + 0.5 * (piece + 1.0))
             tokens += piece
             pairs += piece_pairs
             q.die_tokens[die] += piece
             q.die_pairs[die] += piece_pairs
             die_tokens, die_pairs = q.die_tokens[die], q.die_pairs[die]
-            die_s = q.attention_token_s * die_tokens + q.attention_pair_s * die_pairs
-            q.die_load[die] = die_tokens if q.share_s == math.inf else die_s
-            is_most = die_s > most_s
-            if die_s == most_s:
+            die_attention_s = q.attention_token_s * die_tokens + q.attention_pair_s * die_pairs
+            q.die_load[die] = die_tokens if q.share_s == math.inf else die_attention_s
+            is_most = die_attention_s > top_s
+            if die_attention_s == top_s:
                 has_more_pairs = die_tokens == most_tokens and die_pairs > most_pairs
                 is_most = die_tokens > most_tokens or has_more_pairs
             if is_most:
-                most_s, most_tokens, most_pairs = die_s, die_tokens, die_pairs
-            q.left[i] = left - piece
-        if q.left[i] > 0.0:
-            before = i
+                top_s, most_tokens, most_pairs = die_attention_s, die_tokens, die_pairs
+            q.left[prompt] = left - piece
+        if q.left[prompt] > 0.0:
+            previous_left = prompt
         else:
-            if before == NONE:
+            if previous_left == NONE:
                 q.head[p] = next_prompt
             else:
-                q.following[before] = next_prompt
-            if q.tail[p] == i:
-                q.tail[p] = before
-            q.following[i] = completed
-            completed = i
-        i = next_prompt
+                q.following[previous_left] = next_prompt
+            if q.tail[p] == prompt:
+                q.tail[p] = previous_left
+            q.following[prompt] = completed
+            completed = prompt
+        prompt = next_prompt
     q.waiting_tokens[p] -= tokens
     batch_s = batch_seconds(q, tokens, pairs, most_tokens, most_pairs) + cached_tokens * q.read_s
-    ended = q.ended[p]
-    while ended != NONE and at_s == q.free_s[p]:
-        q.next_s[ended] = batch_s
-        ended = q.following[ended]
+    ended_prompt = q.ended[p]
+    while ended_prompt != NONE and at_s == q.free_s[p]:
+        q.next_s[ended_prompt] = batch_s
+        ended_prompt = q.following[ended_prompt]
     q.free_s[p], q.ended[p] = at_s + batch_s, completed
     while completed != NONE:
         q.waited_s[completed] = q.free_s[p] - q.arrival_s[completed]
@@ -219,16 +219,16 @@ def start_batches(q: PromptQueue, p: int, until_s: float) -> None:
 
 @kernel
 def choose_instance(q: PromptQueue, i: int, now_s: float) -> int:
-    """Index of the instance for prompt i: the one of the next turn, or the one that is free first,
-    equal ones in turn; among those of one router."""
-    own_count = q.free_s.size // q.routers
-    turn = i if q.report_s == 0.0 else int(now_s / q.report_s)
-    first, own_turn = turn % q.routers * own_count, i // q.routers
+    """Index of the instance for prompt i at `now_s`: the one of the next turn, or the one that is
+    free first, equal ones in turn; among those of one router."""
+    router_instances = q.free_s.size // q.routers
+    router_turn = i if q.report_s == 0.0 else int(now_s / q.report_s)
+    first_instance, turn_there = router_turn % q.routers * router_instances, i // q.routers
     instance, least_s = 0, math.inf
-    for offset in range(own_count):
-        p = first + (own_turn + offset) % own_count
+    for offset in range(router_instances):
+        p = first_instance + (turn_there + offset) % router_instances
         start_batches(q, p, now_s)
-        if q.in_turn or own_count == 1:
+        if q.in_turn or router_instances == 1:
             return p
         ahead_s = max(q.free_s[p] - now_s, 0.0)
         if q.waiting_tokens[p] != 0.0:
@@ -241,7 +241,7 @@ def choose_instance(q: PromptQueue, i: int, now_s: float) -> int:
 
 @kernel
 def follow_queue(q: PromptQueue) -> None:
-    """Follow all prompts: sets `waited_s` and `next_s`."""
+    """Follow all prompts of the queue: sets its columns `waited_s` and `next_s`."""
     for i in range(q.arrival_s.size):
         now_s = q.arrival_s[i]
         p = choose_instance(q, i, now_s)

@@ -9,11 +9,11 @@ from twin.model.setting import Setting
 
 def prompt_core_coefficients(x: Setting, layers: float) -> dict[str, float]:
     """Coefficients of the attention core of prompt tokens, by the names of PromptCore, with FLOPs
-    of `layers` layers. On dies of prefill that share a model without experts, a die has the pairs
-    of its tokens for all these dies."""
-    s, group_dies = x.shape, float(x.split_dies) if x.pool.phase == "prefill" else 1.0
+    of `layers` layers. Where dies of prefill share a model without experts, a die has the pairs of
+    its tokens for all these dies."""
+    s, sharers = x.shape, float(x.split_dies) if x.pool.phase == "prefill" else 1.0
     is_all_latent = uses_sparse_kernel(x)
-    pair_time_s = group_dies * pair_s(x)
+    pair_time_s = sharers * pair_s(x)
     latent_s = x.context_s(1, prompt=True)
     # Keys that are not selected from: one kernel takes them too.
     dense_pair_s = latent_s if is_all_latent else pair_time_s
@@ -28,11 +28,11 @@ def prompt_core_coefficients(x: Setting, layers: float) -> dict[str, float]:
         "least": max(x.machine.sparse_prompts, x.machine.sparse_longer) * float(s.reach),
         "least_from": _longest_dense_prompt(x),
         "every": float(is_all_latent),
-        "edge": group_dies * _token_s(x),
-        "pair_flops": group_dies * s.prefill_core_flops * layers * s.mean_keys,
+        "edge": sharers * _token_s(x),
+        "pair_flops": sharers * s.prefill_core_flops * layers * s.mean_keys,
         "latent_flops": s.decode_core_flops * layers * s.mean_keys,
         "index_flops": s.all_pairs_flops * layers,
-        "windowed_flops": group_dies * s.prefill_core_flops * layers * s.window_share,
+        "windowed_flops": sharers * s.prefill_core_flops * layers * s.window_share,
     }
 
 
@@ -47,14 +47,14 @@ def uses_sparse_kernel(x: Setting) -> bool:
     return x.machine.sparse_every > 0.0 and x.shape.index_top_k > 0
 
 
-def _efficiency(x: Setting) -> Efficiency:
-    """Efficiency of prefill's attention."""
+def _attention_efficiency(x: Setting) -> Efficiency:
+    """Efficiency of prefill's attention core, by number format of KV and kind of attention."""
     return x.machine.prompt_efficiency(x.formats.kv, x.shape.kind.kernels)
 
 
 def _flops_per_s(x: Setting) -> float:
-    """FLOP/s of prefill's attention core on one die, in multi-head form."""
-    machine, efficiency = x.machine, _efficiency(x)
+    """FLOP/s that prefill's attention core reaches on one die, in multi-head form."""
+    machine, efficiency = x.machine, _attention_efficiency(x)
     if not efficiency.peak:
         return machine.attention_peak * efficiency.compute
     return machine.chip.peak(efficiency.peak) * machine.cores * efficiency.compute
@@ -68,7 +68,7 @@ def _token_s(x: Setting) -> float:
     if shape.index_top_k:
         is_one_by_one = uses_sparse_kernel(x) and x.independent_cores > 0.0
         return m.sparse_token_s * x.prompt_copies / x.independent_cores if is_one_by_one else 0.0
-    edge_s = _efficiency(x).edge * pair_s(x)
+    edge_s = _attention_efficiency(x).edge * pair_s(x)
     if not shape.linear_layers:
         return edge_s
     flops_per_s = m.linear_prompts * m.chip.peak("bf16") * m.cores or _flops_per_s(x)
@@ -77,14 +77,14 @@ def _token_s(x: Setting) -> float:
 
 
 def _longest_dense_prompt(x: Setting) -> float:
-    """Prompt tokens up to which all of a prompt is attended to, where a kernel computes more places
-    than are selected. No kernel attends to all compressed keys."""
+    """Tokens of the longest prompt that is attended to in full, where a kernel computes more places
+    than are selected; 0: none. No kernel attends to all compressed keys."""
     is_never_dense = x.machine.sparse_prompts > 0.0 or x.shape.is_compressed
     return 0.0 if is_never_dense else float(x.shape.reach)
 
 
 def _score_s(x: Setting) -> float:
-    """Seconds of the indexer per query-key pair, all on each die; 0: the model has none."""
+    """Seconds of the indexer on a die per query-key pair; 0: the model has no indexer."""
     if not x.shape.index_top_k:
         return 0.0
     score_s = o.SCORE_BYTES / x.machine.vector_bytes_per_s()

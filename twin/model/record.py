@@ -39,18 +39,18 @@ class Record:
 
 @dataclass_transform(frozen_default=True)
 def record(kind: type[T]) -> type[T]:
-    """Make a class of `computed`, `carried`, `given` and `part` fields a record."""
+    """Make a class of `computed`, `carried`, `given` and `part` fields a frozen record."""
     return dataclass(frozen=True, slots=True)(kind)
 
 
 def given(meaning: str, unit: str = "", cause: str = "", scale: Scale = "") -> Any:
-    """Declare a number that neither a slow die nor a busy link changes, except with a `scale`;
-    meaning, unit and cause describe it."""
+    """Declare a field with a number that neither a slow die nor a busy link changes, except with a
+    `scale`; meaning, unit and cause describe it."""
     return field(default=0.0, metadata={"about": Coefficient(meaning, unit, cause, scale)})
 
 
 def _seconds_field(scale: Scale, meaning: str, cause: str = "") -> Any:
-    """Declare a coefficient in seconds, stretched by slow dies or links as its scale says."""
+    """Declare a field in seconds; scale: whether slow dies or busy links stretch it."""
     return given(meaning, "s", cause, scale)
 
 
@@ -71,7 +71,7 @@ def parts(kind: type[R], count: int) -> tuple[R, ...]:
 
 
 def walk(whole: Record, prefix: str = "") -> Iterator[tuple[Coefficient, float]]:
-    """Yield every number of a record with its declaration, in storage order; prefix: of names."""
+    """Yield (declaration, value) of a record's numbers in storage order; prefix: of names."""
     for member in _fields(type(whole)):  # type: ignore[arg-type]
         value = getattr(whole, member.name)
         name = prefix + member.name
@@ -91,10 +91,10 @@ def _declaration(declared: Field[Any]) -> Coefficient:
 
 
 def map_numbers(whole: R, value_of: Callable[[Coefficient, float], float]) -> R:
-    """A copy of the record, each number replaced by value_of(declaration without name, number)."""
+    """A copy of the record, each number replaced by value_of(its declaration, the number)."""
 
     def mapped_value(declared: Field[Any]) -> Any:
-        """The new value of a field: its number, or its records, replaced."""
+        """New value of a field: the number replaced, or each number of its records."""
         value = getattr(whole, declared.name)
         if isinstance(value, tuple):
             return tuple(map_numbers(inner, value_of) for inner in value)
@@ -116,7 +116,7 @@ def at_speed(whole: R, speed: float) -> R:
     return map_numbers(whole, lambda c, v: v / speed if c.scale == "computed" else v)
 
 
-def in_network(whole: R, slowdown: float) -> R:
+def slowed_kernels(whole: R, slowdown: float) -> R:
     """A copy of the record whose kernels and exchanges take `slowdown` times as long as alone."""
     if slowdown == 1.0:
         return whole
@@ -125,7 +125,7 @@ def in_network(whole: R, slowdown: float) -> R:
 
 
 def without_cause(whole: R, cause: str) -> R:
-    """A copy of the record in which everything of a cause takes no time."""
+    """A copy of the record whose coefficients with a `cause` of time are all 0."""
     return map_numbers(whole, lambda c, v: 0.0 if c.cause == cause else v)
 
 
@@ -135,7 +135,7 @@ def numbers(whole: Record) -> NDArray[np.float64]:
 
 
 def _values(whole: Record) -> list[float]:
-    """All numbers of a record in storage order, faster than `walk`: an engine reads thousands."""
+    """All numbers of a record in storage order, faster than by `walk`."""
     values: list[float] = []
     for value in _reader(type(whole))(whole):  # type: ignore[arg-type]
         if isinstance(value, tuple):
@@ -148,7 +148,7 @@ def _values(whole: Record) -> list[float]:
 
 @cache
 def _reader(kind: type[Record]) -> Callable[[Record], tuple[Any, ...]]:
-    """Function that reads all numbers and tuples of a kind of record, in storage order."""
+    """Function that reads all numbers and tuples of a record of a kind, in storage order."""
     first_path, *more_paths = _paths(kind)
     if more_paths:
         return attrgetter(first_path, *more_paths)
@@ -157,8 +157,8 @@ def _reader(kind: type[Record]) -> Callable[[Record], tuple[Any, ...]]:
 
 def _paths(kind: type[Record], prefix: str = "") -> Iterator[str]:
     """Yield dotted names of a record's numbers and tuples of records, in storage order."""
-    for declared in _fields(kind):  # type: ignore[arg-type]
-        name, value = prefix + declared.name, declared.default
+    for member in _fields(kind):  # type: ignore[arg-type]
+        name, value = prefix + member.name, member.default
         if isinstance(value, Record):
             yield from _paths(type(value), f"{name}.")
         else:
@@ -173,12 +173,12 @@ def _fields(kind: type[Record]) -> tuple[Field[Any], ...]:
 
 @cache
 def scale_indices(kind: Any, scale: Scale) -> NDArray[np.int64]:
-    """Indices, in the order of storage, of a record's numbers with this scale, i8[N]."""
+    """Indices i8[N], in storage order, of a record's numbers that have this scale."""
     return np.array([k for k, (c, _) in enumerate(walk(kind())) if c.scale == scale], np.int64)
 
 
 def row_of(whole: Record) -> Any:
-    """A record as compiled code sees it: a numpy record with fields of the same names."""
+    """The record as compiled code reads it: a numpy record with fields of the same names."""
     return numbers(whole).view(dtype_of(type(whole)))[0]  # type: ignore[arg-type]
 
 

@@ -31,7 +31,7 @@ LATEST = "latest"  # release of a kernel library; after any month as text
 
 
 def from_fact(fact: str, without: float | None = None) -> Any:
-    """A dataclass field with its chip family's value in data/operators.toml, or `without`."""
+    """A dataclass field: a `fact` of the chip's family in data/operators.toml, or `without`."""
     return field(metadata={"fact": fact, "without": without})
 
 
@@ -141,7 +141,7 @@ class Machine:
     sum_bytes: float = from_fact("sum_bytes")  # of a number of an FFN's first INT8 product
 
     def for_model(self, attention: str, weights: str) -> "Machine":
-        """This machine for models of a kind of attention and a number format of weights: where it
+        """This machine for models with a kind of attention and a number format of weights: where it
         was measured, products of those in FP8 without latent attention are the kernel for one scale
         a tensor (`gemm_gqa`), not for blocks, as NVIDIA's checkpoints have it."""
         per_tensor_efficiency = self.reaches.get(f"gemm_gqa.{weights}")
@@ -150,8 +150,8 @@ class Machine:
         return replace(self, reaches=self.reaches | {f"gemm.{weights}": per_tensor_efficiency})
 
     def product_efficiency(self, fmt: str, operator: str = "gemm") -> Efficiency:
-        """Efficiency of matrix products of a number format, the family's for an unmeasured chip.
-        operator: `gemm`, or of experts `grouped` (decode) or `contiguous` (prefill)."""
+        """Efficiency of matrix products in number format `fmt`, the family's for an unmeasured
+        chip. operator: `gemm`, or of experts `grouped` (decode) or `contiguous` (prefill)."""
         computed_format = product_format(fmt)
         contiguous = self.reaches.get(f"contiguous.{computed_format}")
         if operator == "contiguous" and contiguous:
@@ -159,13 +159,13 @@ class Machine:
             start_s = contiguous.start_s or self.product_efficiency(fmt, "grouped").start_s
             return replace(contiguous, start_s=start_s)
         kernel_gap_s = self.fitted["kernel_gap"]
-        added_s = {"int8": self.int8_start_s, "bf16": self.bf16_start_s}.get(computed_format, 0.0)
+        format_s = {"int8": self.int8_start_s, "bf16": self.bf16_start_s}.get(computed_format, 0.0)
         return self.measured_efficiency(operator, fmt) or Efficiency(
             self.gemm_utilisation,
             self.gemm_bandwidth_utilisation,
             self.tile_small,
             self.tile_large,
-            kernel_gap_s + added_s if operator == "gemm" else 2 * (kernel_gap_s + added_s),
+            kernel_gap_s + format_s if operator == "gemm" else 2 * (kernel_gap_s + format_s),
         )
 
     def measured_efficiency(self, operator: str, fmt: str) -> Efficiency | None:
@@ -176,40 +176,40 @@ class Machine:
         return next((efficiency for efficiency in efficiencies if efficiency is not None), None)
 
     def attention_efficiency(self, kv: str, kind: str = "mla") -> Efficiency:
-        """Efficiency of decode's attention core. kv: number format; kind: `mla`, `gqa` or `latent`
-        (MLA attending to all its context). Unmeasured kinds have that of `attention`."""
+        """Efficiency of decode's attention core. kv: number format of KV; kind: `mla`, `gqa` or
+        `latent` (MLA attending to all its context). Unmeasured kinds have that of `attention`."""
         kv_format = "bf16" if kv == "bf16" else "8bit"
         return self.reaches.get(f"{kind}.{kv_format}") or self.reaches[f"attention.{kv_format}"]
 
     def prompt_efficiency(self, kv: str, kind: str) -> Efficiency:
-        """Efficiency of prefill's attention by format of KV; kind: `mla` or `gqa`."""
-        name = f"prefill_{kind}.{'bf16' if kv == 'bf16' else '8bit'}"
-        return self.reaches.get(name) or Efficiency(self.prefill_attention_utilisation, 1.0)
+        """Efficiency of prefill's attention core; kv: number format of KV; kind: `mla` or `gqa`."""
+        table_key = f"prefill_{kind}.{'bf16' if kv == 'bf16' else '8bit'}"
+        return self.reaches.get(table_key) or Efficiency(self.prefill_attention_utilisation, 1.0)
 
     def gemm_flops(self, precision: str, cube_share: float = 1.0, operator: str = "gemm") -> float:
-        """Sustained FLOP/s of a matrix product on a share of the cube cores."""
+        """Sustained FLOP/s of a matrix product, by the number format of its weights."""
         compute_share = self.product_efficiency(precision, operator).compute
         return self.chip.peak(product_format(precision)) * compute_share * cube_share * self.cores
 
     def stream_bytes_per_s(
         self, cube_share: float = 1.0, fmt: str = "", operator: str = "gemm"
     ) -> float:
-        """Sustained bytes/s from HBM of a matrix product that streams its weights."""
+        """Sustained bytes/s from HBM of a matrix product that streams weights of format `fmt`."""
         return self.read_bytes_per_s(self.product_efficiency(fmt, operator).bandwidth, cube_share)
 
     def read_bytes_per_s(self, bandwidth: float, cube_share: float) -> float:
-        """Bytes/s of an operator that reaches a share `bandwidth` of HBM's, on a share of cores."""
+        """Bytes/s of an operator that reaches a share `bandwidth` of those of HBM."""
         return self.chip.hbm_bytes_per_s * bandwidth * self.drawn_share(cube_share)
 
     def drawn_share(self, cube_share: float) -> float:
         """Share of the sustained HBM bandwidth that a share of the cores draws: linear, then full.
-        Streams on separate cores never draw more than the others leave; where a chip has too few
-        cores, all draw less than its HBM gives. Without a core's draw: the share of the cores."""
+        Streams on separate cores never draw more than others leave; where a chip has too few cores,
+        all draw less than its HBM gives. If a core's draw is unknown: the share of cores."""
         granted_share = min(1.0, self.hbm / self._drawn_share_alone(self.cores))
         return self._drawn_share_alone(cube_share * self.cores) * granted_share
 
     def _drawn_share_alone(self, share: float) -> float:
-        """Share of the bandwidth that a share of the cores draws when the others draw nothing."""
+        """Share of HBM bandwidth that a share of the cores draws when other cores draw nothing."""
         if self.core_bytes_per_cycle <= 0.0:
             return share
         cycles_per_s = self.chip.peak("int8") / self.core_flops_per_cycle  # of all cores together
@@ -218,11 +218,11 @@ class Machine:
         return min(1.0, share / saturating_share)
 
     def copy_speed_share(self, vector_share: float) -> float:
-        """Share of the full copy speed: half of the vector cores already saturate a port (UBEP)."""
+        """Share of full copy speed on a share of vector cores: half of them fill a port (UBEP)."""
         return min(1.0, vector_share * self.cores / 0.5)
 
     def slowest_over_mean(self, dies: int) -> float:
-        """Expected time of the slowest of `dies` with equal work, over the mean. Each die's time
+        """Expected time of the slowest of `dies` with equal work, over the mean die's. A die's time
         varies by a relative standard deviation of `jitter`; a barrier waits for the maximum."""
         return 1.0 + self.fitted["jitter"] * max_of_normals(dies)
 
@@ -237,18 +237,18 @@ def max_of_normals(count: int) -> float:
 
 
 def family_of(facts: Facts, chip: str) -> str:
-    """Name of a chip's operator tables: its own `family` fact, otherwise by its maker's name."""
+    """Chip family whose operator tables a chip has: its `family` fact, otherwise by its maker."""
     return facts.word(f"chips.{chip}.family", "ascend" if chip.startswith("ascend") else "nvidia")
 
 
 def chip_of_tables(facts: Facts, chip: str, what: str = "operators") -> str:
     """Name of the chip whose measured tables a chip uses: that of `operators_of` in data/chips, or
-    its own. For tables `what` = `exchange`, the chip that `exchange_of` names comes first."""
+    its own. For the tables `exchange` (what), the chip that `exchange_of` names comes first."""
     return facts.word(f"chips.{chip}.{what}_of", facts.word(f"chips.{chip}.operators_of", chip))
 
 
 def stack_facts(facts: Facts, stack: str, table: str = "stacks") -> dict[str, Fact]:
-    """A serving stack's own and its base's facts in a table, by name of the fact each replaces."""
+    """Facts of a serving stack and of its base in a table, by name of the fact each replaces."""
     own_facts = facts.group(f"{table}.{stack}")
     base = own_facts.get("base")
     own_facts = {name: fact for name, fact in own_facts.items() if name not in ABOUT}
@@ -260,13 +260,13 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
     `operators` that each replaces. A stack names its `kernels` and the `month` of its release, a
     chip has facts of a library up to a month. The first not older than the stack's month hold,
     without a month the latest (LATEST)."""
-    entry = facts.group(f"stacks.{stack}")
-    if "kernels" not in entry:
-        return kernel_facts(facts, str(entry["base"].value), chip) if "base" in entry else {}
-    month = str(entry["month"].value) if "month" in entry else LATEST
+    stated = facts.group(f"stacks.{stack}")
+    if "kernels" not in stated:
+        return kernel_facts(facts, str(stated["base"].value), chip) if "base" in stated else {}
+    month = str(stated["month"].value) if "month" in stated else LATEST
     kernel_table: dict[str, Fact] = {}
     measured_chip = chip_of_tables(facts, chip)
-    for library in entry["kernels"].value:
+    for library in stated["kernels"].value:
         table = f"chips.{measured_chip}.kernels.{library}"
         for library_month in [released for released in facts.names(table) if released >= month][:1]:
             kernel_table |= facts.group(f"{table}.{library_month}")
@@ -324,24 +324,24 @@ def _efficiencies(
             continue
         operator_table = f"{measured_path}.{operator}"
         for fmt in facts.names(operator_table):
-            key, format_facts = f"{operator}.{fmt}", facts.group(f"{operator_table}.{fmt}")
+            entry, format_facts = f"{operator}.{fmt}", facts.group(f"{operator_table}.{fmt}")
             if "compute" not in format_facts:  # a start alone: its rates are the family's
-                efficiencies[key] = replace(family_efficiency, start_s=format_facts["start"].si)
+                efficiencies[entry] = replace(family_efficiency, start_s=format_facts["start"].si)
                 continue
             figure_of = {name: figure for name, figure in FIGURES.items() if figure in format_facts}
-            values: dict[str, Any] = {n: format_facts[figure].si for n, figure in figure_of.items()}
-            values |= {n: str(format_facts[n].value) for n in TEXTS if n in format_facts}
-            efficiencies[key] = Efficiency(**{"bandwidth": 1.0, **values})
+            fields: dict[str, Any] = {n: format_facts[figure].si for n, figure in figure_of.items()}
+            fields |= {n: str(format_facts[n].value) for n in TEXTS if n in format_facts}
+            efficiencies[entry] = Efficiency(**{"bandwidth": 1.0, **fields})
     return efficiencies
 
 
 def load_machine(
     facts: Facts, chip: Chip, kernel: str = "fused_mla", cores: float = 1.0, hbm: float = 1.0
 ) -> Machine:
-    """Peaks and efficiencies of a share of a die's cores, with one of its decode attention kernels
-    and `hbm` of the sustained bandwidth. Raises FactError when the family lacks the figures."""
+    """Peaks and efficiencies of a share of a die's cores, with one decode attention `kernel` and
+    `hbm`, a share of the sustained bandwidth. FactError when the family lacks the figures."""
     family = family_of(facts, chip.name)
-    path = f"chips.{chip_of_tables(facts, chip.name)}.core_cycle"
+    cycle_path = f"chips.{chip_of_tables(facts, chip.name)}.core_cycle"
     if family not in facts.names("operators"):
         raise FactError(
             f"chips.{chip.name}.family = {family!r} has no table in data/operators.toml: "
@@ -352,9 +352,9 @@ def load_machine(
     fitted = {name: fact.si for name, fact in facts.group("calibration").items()}
     fitted["kernel_gap"] = facts.si(f"{prefix}.kernel_gap", fitted["kernel_gap"])
     figures = {
-        column.name: facts.si(f"{prefix}.{column.metadata['fact']}", column.metadata["without"])
-        for column in fields(Machine)
-        if column.metadata
+        member.name: facts.si(f"{prefix}.{member.metadata['fact']}", member.metadata["without"])
+        for member in fields(Machine)
+        if member.metadata
     }
     figures["gate_token_s"] /= chip.clock * cores
     figures["gate_many_s"] /= chip.clock * cores
@@ -364,8 +364,8 @@ def load_machine(
         family=family,
         fitted=fitted,
         reaches=_efficiencies(facts, chip, prefix, kernel, fitted["kernel_gap"]),
-        core_bytes_per_cycle=facts.si(f"{path}_bytes", 0.0),
-        core_flops_per_cycle=facts.si(f"{path}_flops", 0.0),
+        core_bytes_per_cycle=facts.si(f"{cycle_path}_bytes", 0.0),
+        core_flops_per_cycle=facts.si(f"{cycle_path}_flops", 0.0),
         cores=cores,
         hbm=hbm,
         attention_peak=chip.peak(str(facts[f"{prefix}.attention_format"].value)) * cores,
@@ -378,7 +378,7 @@ def load_machine(
 
 def _eager_layer_s(facts: Facts, chip: Chip, table: str, share: float) -> dict[str, float]:
     """Host seconds of a layer launched kernel by kernel, by its part (`Machine.eager_layer_s`), of
-    a chip whose hosts were measured; share: of passes with prompts that are launched so."""
+    a chip whose hosts were measured (else none); share: of passes with prompts launched so."""
     measured_path = f"chips.{chip_of_tables(facts, chip.name)}.operators.eager"
     if share <= 0.0 or f"{measured_path}.mla.host" not in facts:
         return {}
@@ -391,15 +391,15 @@ def _eager_layer_s(facts: Facts, chip: Chip, table: str, share: float) -> dict[s
 
 @kernel
 def roofline_s(computing: float, moving: float) -> float:
-    """Seconds of an operator that needs `computing` and `moving` seconds separately. The soft
-    roofline: far from the ridge the longer counts, near it the two hinder each other (tiles are
-    fetched and used in turn), by the square root of the sum of squares."""
+    """Seconds of an operator that alone needs `computing` s to compute and `moving` s to move
+    bytes. The soft roofline: far from the ridge the longer counts, near it the two hinder each
+    other (tiles are fetched and used in turn), by the square root of the sum of squares."""
     return math.sqrt(computing * computing + moving * moving)
 
 
 @kernel
 def interpolate(x: float, xs: np.ndarray, ys: np.ndarray, first: int = 0) -> float:
-    """y at x on the polyline of ascending xs f8[G] and ys[first:], clamped; 1 without points."""
+    """y at x on a polyline of ascending xs f8[G] and of ys[first:], clamped; 1 if G is 0."""
     last_index = xs.shape[0] - 1
     if last_index < 0:
         return 1.0

@@ -43,7 +43,7 @@ class StageSeconds(NamedTuple):
 
 @kernel
 def stage_seconds(p: DecodeCosts, m: LayerCosts, load: PassLoad) -> StageSeconds:
-    """Seconds of one microbatch's stages; `shared` and `taken` are 0 where not needed."""
+    """Seconds of the stages of one microbatch in a layer; `shared`, `taken`: 0 where not needed."""
     prepare_s = layer.before_core_s(m, load.tokens)
     core_s = layer.core_s(m.core, load.tokens, load.context)
     attention_s = layer.attention_s(m, load.tokens, core_s)
@@ -51,11 +51,11 @@ def stage_seconds(p: DecodeCosts, m: LayerCosts, load: PassLoad) -> StageSeconds
     shared_s = expert_die_s = 0.0
     layout = p.layout
     if p.hides > 0.0 and layout.shared_dies <= 0.0:
-        rows = layout.shared_experts * load.total * layout.split / load.dies
-        shared_s = min(experts_s, layer.shared_experts_s(layout, m.experts, rows))
+        die_rows = layout.shared_experts * load.total * layout.split / load.dies
+        shared_s = min(experts_s, layer.shared_experts_s(layout, m.experts, die_rows))
     if layout.expert_dies > 0.0:
-        rows = layer.routed_per_die(layout, load.total) * load.wire
-        port_s = rows * max(m.dispatch.row, m.combine.row)
+        die_rows = layer.routed_rows(layout, load.total) * load.wire
+        port_s = die_rows * max(m.dispatch.row, m.combine.row)
         expert_die_s = layout.domains * max(experts_s, port_s)
     start_s = m.dispatch.fixed + m.dispatch.message * load.busiest
     return StageSeconds(prepare_s, attention_s, gate_s, start_s, dispatch_s, shared_s, experts_s,
@@ -64,8 +64,8 @@ def stage_seconds(p: DecodeCosts, m: LayerCosts, load: PassLoad) -> StageSeconds
 
 @kernel
 def two_microbatches_s(p: DecodeCosts, x: StageSeconds) -> float:
-    """Seconds of a layer of two microbatches in the schedule that the coefficients ask for: a ring,
-    turns, or streams on split cores."""
+    """Seconds of a layer of two microbatches with stages `x`, in the schedule of the coefficients
+    `p`: a ring, turns, or streams on split cores."""
     if p.layout.expert_dies > 0.0:
         return ring_s(x, 2.0)
     if p.hides > 0.0:
@@ -75,8 +75,8 @@ def two_microbatches_s(p: DecodeCosts, x: StageSeconds) -> float:
 
 @kernel
 def turns_s(x: StageSeconds) -> float:
-    """Seconds of a layer when a graph launches the stages of two microbatches in turn: while one
-    dispatches, the other is in its projections and the shared expert is computed; while one
+    """Seconds of a layer when a graph launches the stages `x` of two microbatches in turn: while
+    one dispatches, the other is in its projections and the shared expert is computed; while one
     combines, the other is in its core (SGLang: operations_strategy.py). Waiting keeps the cores."""
     routed_s = x.experts - x.shared + x.answer
     core_part_s = x.attention - x.prepare + x.gate
@@ -86,7 +86,7 @@ def turns_s(x: StageSeconds) -> float:
 
 @kernel
 def ring_s(x: StageSeconds, microbatches: float) -> float:
-    """Seconds of a layer between attention and expert dies: the longest stage for all microbatches,
+    """Seconds of a layer between attention and expert dies: its longest stage for all microbatches,
     or one microbatch's whole round, whichever is longer (ping-pong: MegaScale-Infer, arXiv
     2504.02263; domains that take turns: xDeepServe, arXiv 2508.02520 section 5.2)."""
     attention_s = x.attention + x.gate
@@ -109,8 +109,9 @@ class Pipeline(NamedTuple):
 @kernel
 def pipeline(before: float, sent: float, experts: float, answered: float) -> Pipeline:
     """Settled schedule of two microbatches that share cores and wire in turn, from the seconds of
-    their four stages. The cores compute attention and gate of both, then experts of both; the wire
-    carries dispatch and combine of each in between. Every exchange waits for the hottest die."""
+    their four stages: before dispatch, dispatch (sent), experts, combine (answered). Cores compute
+    attention and gate of both, then experts of both; the wire carries dispatch and combine of each
+    in between. Every exchange waits for the hottest die."""
     start_s = period = 0.0
     before_1 = before_2 = sent_1 = sent_2 = experts_1 = experts_2 = answered_1 = answered_2 = 0.0
     for _ in range(SETTLE):
@@ -145,19 +146,19 @@ class Piece:
 def decode_pieces(
     p: DecodeCosts, x: StageSeconds, attention: Operators, moe: Operators
 ) -> tuple[tuple[str, str], tuple[Piece, ...]]:
-    """(names of both streams of decode, pieces of two microbatches on them). attention: operators
-    of attention in order; moe: gate, dispatch, experts, combine."""
+    """(names of both streams of decode, pieces of two microbatches on them). x: seconds of stages;
+    attention: operators of attention in order; moe: gate, dispatch, experts, combine."""
     layer_s = two_microbatches_s(p, x)
     if p.layout.expert_dies > 0.0:
         gate_work, _, experts_work, _ = moe
-        dispatch_end = x.attention + x.gate + x.dispatch
-        timed_stages = [(0, 0.0, (*attention, gate_work)), (1, dispatch_end, (experts_work,))]
-        return ("attention dies", "expert dies"), _pieces_of_microbatches(layer_s, timed_stages)
+        experts_begin_s = x.attention + x.gate + x.dispatch
+        stages = [(0, 0.0, (*attention, gate_work)), (1, experts_begin_s, (experts_work,))]
+        return ("attention dies", "expert dies"), _pieces_of_microbatches(layer_s, stages)
     if p.hides == 0.0:
-        timed_stages = [(0, 0.0, attention), (1, 0.5 * layer_s, moe)]
-        return ("attention", "MoE"), _pieces_of_microbatches(layer_s, timed_stages)
-    timed_stages = _turn_stages(layer_s, x, attention, moe)
-    return ("computing", "communication"), _pieces_of_microbatches(layer_s, timed_stages)
+        stages = [(0, 0.0, attention), (1, 0.5 * layer_s, moe)]
+        return ("attention", "MoE"), _pieces_of_microbatches(layer_s, stages)
+    stages = _turn_stages(layer_s, x, attention, moe)
+    return ("computing", "communication"), _pieces_of_microbatches(layer_s, stages)
 
 
 def _pieces_of_microbatches(
@@ -177,19 +178,19 @@ def _turn_stages(
 ) -> list[tuple[int, float, Operators]]:
     """Stages of one microbatch (stream, begin in s, operators), beginning with its projections,
     during which the other one dispatches."""
-    gate_piece, (_, dispatch_s), (_, experts_s), (_, combine_s) = moe
-    wait_s = max(x.dispatch - x.start, x.shared + x.prepare)
+    gate_work, (_, dispatch_s), (_, experts_s), (_, combine_s) = moe
+    dispatch_part_s = max(x.dispatch - x.start, x.shared + x.prepare)
     core_index = next(k for k, (name, _) in enumerate(attention) if name == "attention_core")
     half_layer_s = 0.5 * layer_s
-    computed_s = half_layer_s + x.start + wait_s
-    answers_s = computed_s + experts_s - x.shared + x.answer
+    experts_at_s = half_layer_s + x.start + dispatch_part_s
+    answers_at_s = experts_at_s + experts_s - x.shared + x.answer
     return [
         (0, x.start + x.shared, attention[:core_index]),
-        (0, answers_s - half_layer_s, (*attention[core_index:], gate_piece)),
+        (0, answers_at_s - half_layer_s, (*attention[core_index:], gate_work)),
         (0, half_layer_s, (("dispatch", x.start), ("experts", x.shared))),
         (1, half_layer_s + x.start, (("dispatch", dispatch_s - x.start),)),
-        (0, computed_s, (("experts", experts_s - x.shared), ("combine", x.answer))),
-        (1, answers_s, (("combine", combine_s - x.answer),)),
+        (0, experts_at_s, (("experts", experts_s - x.shared), ("combine", x.answer))),
+        (1, answers_at_s, (("combine", combine_s - x.answer),)),
     ]
 
 
@@ -197,14 +198,14 @@ def pipeline_pieces(
     before: Operators, sent: Operators, experts: Operators, answered: Operators
 ) -> tuple[Piece, ...]:
     """Pieces of prefill's cores (stream 0) and copy engines (stream 1) for two microbatches, by the
-    operators of their four stages."""
-    stage_seconds = [_total_s(operators) for operators in (before, sent, experts, answered)]
-    settled = pipeline(*stage_seconds)
+    operators of their four stages: before dispatch, dispatch, experts, combine."""
+    stages_s = [_total_s(operators) for operators in (before, sent, experts, answered)]
+    steady = pipeline(*stages_s)
     return tuple(
-        Piece(stream, microbatch, (end - stage_s - settled.begun) / settled.period,
-              (end - settled.begun) / settled.period, operators)
+        Piece(stream, microbatch, (end - stage_s - steady.begun) / steady.period,
+              (end - steady.begun) / steady.period, operators)
         for stream, operators, stage_s, ends in zip(
-            (0, 1, 0, 1), (before, sent, experts, answered), stage_seconds, settled[2:], strict=True
+            (0, 1, 0, 1), (before, sent, experts, answered), stages_s, steady[2:], strict=True
         )
         for microbatch, end in enumerate(ends)
         if stage_s > 0.0
@@ -212,5 +213,5 @@ def pipeline_pieces(
 
 
 def _total_s(operators: Operators) -> float:
-    """Sum of the seconds of some operators."""
+    """Sum of the seconds of operators, each (name, seconds)."""
     return sum(seconds for _, seconds in operators)

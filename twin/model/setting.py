@@ -80,26 +80,26 @@ class Setting:
 
     @property
     def hop(self) -> Collective:
-        """Coefficients of sending hidden states to the next stage, per token of a die or rank."""
+        """Coefficients to send hidden states to the next pipeline stage, per token of a rank."""
         if (group := self.groups.get("layers")) is None:
             return Collective()
         (collective,) = self.collectives("layers", "after")
         die_bytes = collective.together(self.part) / group.peers
-        return Collective(group.latency_s + self.gap, die_bytes / group.rate_bytes_per_s)
+        return Collective(group.latency_s + self.gap_s, die_bytes / group.rate_bytes_per_s)
 
     def collectives(self, name: str, where: parallel.Where) -> list[parallel.Sent]:
-        """Collectives of a parallelism at a place of a layer, in the phase of this instance."""
+        """Collectives of parallelism `name` at a place of a layer, in this instance's phase."""
         phase, collectives = self.pool.phase, parallel.PARALLELISMS[name].sends
         return [sent for sent in collectives if (sent.phase, sent.where) == (phase, where)]
 
     def exchanged_bytes(self, name: str, where: parallel.Where) -> float:
-        """Bytes of a token that all dies of a group exchange in the collectives of a parallelism at
-        a place of a layer, mean layer."""
+        """Bytes of a token that all dies of a group exchange in the collectives of parallelism
+        `name` at a place of a layer (`where`), mean layer."""
         collectives, shape = self.collectives(name, where), self.shape
         return sum(sent.together(self.part) * sent.layers(shape) for sent in collectives)
 
     @property
-    def gap(self) -> float:
+    def gap_s(self) -> float:
         """Seconds of launch and tail of one kernel."""
         return self.machine.fitted["kernel_gap"]
 
@@ -134,10 +134,10 @@ class Setting:
         return measured_s.get(f"{kind}{suffix}", 0.0) + indexer_s + self.mixing_s[0]
 
     def choice_s(self, operator: str) -> float:
-        """Seconds of the choice of experts beyond one kernel; operator: of the experts' product."""
-        return self.machine.choice_s if self._chooses_in_several(operator) else 0.0
+        """Seconds to choose experts beyond one kernel; operator: of the experts' product."""
+        return self.machine.choice_s if self._has_choice_kernels(operator) else 0.0
 
-    def _chooses_in_several(self, operator: str) -> bool:
+    def _has_choice_kernels(self, operator: str) -> bool:
         """Whether the choice of experts is several kernels: the engine has none for that many
         experts of a group, and the kernel of the experts (operator) does not choose."""
         shape = self.shape
@@ -148,7 +148,7 @@ class Setting:
 
     @property
     def mixing_s(self) -> tuple[float, float]:
-        """(seconds per pass, per token) of mixing a layer's residual streams in own kernels."""
+        """Seconds (per pass, per token) to mix a layer's residual streams in own kernels."""
         machine, shape = self.machine, self.shape
         efficiency = machine.measured_efficiency("mixing", "bf16")
         start_s = efficiency.start_s if efficiency is not None else machine.streams_start_s
@@ -178,14 +178,14 @@ class Setting:
         shape = self.whole
         return not shape.moe_layers and not shape.linear_layers and shape.kind.kernels == "gqa"
 
-    def launched_s(self, kernels: float, moe_passes: float, passes: float) -> float:
+    def launch_host_s(self, kernels: float, moe_passes: float, passes: float) -> float:
         """Host seconds of a pass launched kernel by kernel: by the number of kernels of a layer, or
         measured. passes: through layers, of which moe_passes have experts."""
         host_s_by_part, shape = self.machine.eager_layer_s, self.shape
         kernels += self.machine.index_kernels if kernels and shape.index_top_k else 0.0
         attention_s = host_s_by_part.get("sparse" if shape.index_top_k else shape.kind.kernels, 0.0)
         moe_s = host_s_by_part.get("moe", 0.0)
-        if self._chooses_in_several(self.experts_operator("grouped")):
+        if self._has_choice_kernels(self.experts_operator("grouped")):
             moe_s += self.machine.choice_host_s
         ffn_s = moe_s * moe_passes + host_s_by_part.get("dense", 0.0) * (passes - moe_passes)
         kernels_s = self.machine.kernel_launch_s * kernels * passes
@@ -200,7 +200,7 @@ class Setting:
 
     @property
     def split_dies(self) -> int:
-        """Number of dies that share the model of which `shape` is one part."""
+        """Number of dies that share the part of the model of which a die has `shape`."""
         return self.whole.heads // self.shape.heads
 
     @property
@@ -250,8 +250,8 @@ class Setting:
         shape = self.shape
         if (group := self.summing_network) is not None:
             return o.gathered_bytes(shape, group.peers) * shape.moe_layers
-        copies = shape.top_k * shape.moe_layers
-        both_ways_bytes = self._message_bytes * copies + o.combine_bytes(shape) * copies
+        messages = shape.top_k * shape.moe_layers
+        both_ways_bytes = self._message_bytes * messages + o.combine_bytes(shape) * messages
         return both_ways_bytes * (self.exchange.remote * self.message_ratio)
 
     @property
@@ -269,7 +269,7 @@ class Setting:
 
     @property
     def concentration(self) -> float:
-        """Requests of a rank that does attention, for each request of a rank of the instance."""
+        """Requests of a rank with attention per request of a mean rank; over 1 with expert dies."""
         return self.exchange.peers / (self.exchange.peers - self.expert_dies)
 
     @property
@@ -277,12 +277,12 @@ class Setting:
         """Possible shares of cores of decode's (attention stream, MoE stream), which adjust to the
         load (arXiv 2506.12708v2 section 4.2.3); empty: not split."""
         name = f"operators.{self.machine.family}.attention_core_shares"
-        shares = [] if self.expert_dies or name not in self.facts else self.facts[name].value
-        return [(Cores(share, share), Cores(1.0 - share, 1.0 - share)) for share in shares]
+        core_shares = [] if self.expert_dies or name not in self.facts else self.facts[name].value
+        return [(Cores(share, share), Cores(1.0 - share, 1.0 - share)) for share in core_shares]
 
     @property
     def route(self) -> wire.Exchange:
-        """Figures of the way of tokens to experts on other nodes: once to each node, or directly to
+        """Exchange figures for tokens to experts on other nodes: once to each node, or directly to
         each die. The latter in decode of one chip family (low-latency kernels over RDMA)."""
         if not self.sends_to_experts:
             return self.exchange
@@ -306,14 +306,14 @@ class Setting:
             adding_rate = wire.adding_bytes_per_s(m, self.facts, cores.vector)
             several_ranks = group.peers > (self.head_dies if is_prefill else self.pool.layer_dies)
             uses_sums = several_ranks and (prompts or is_prefill) and m.prompt_sums > 0.0
-            options = several_ranks and not uses_sums, 1.0 + uses_sums
-            return wire.gathered_traffic(self.shape, m, self.facts, group, adding_rate, *options)
+            call_args = several_ranks and not uses_sums, 1.0 + uses_sums
+            return wire.gathered_traffic(self.shape, m, self.facts, group, adding_rate, *call_args)
         communication = self.communication
         if is_prefill and not m.prefill_fused:
             communication = communication.model_copy(update={"fused": False})
         return wire.moe_traffic(self.shape, communication, m, self.facts, self.route, own_streams)
 
-    def seconds(
+    def work_s(
         self, w: o.Work, cores: Cores = WHOLE, operator: str = "gemm"
     ) -> tuple[float, float, float, float]:
         """Seconds of `w`: (weights, FLOPs, activations, vector work), the last three per token."""
@@ -331,7 +331,7 @@ class Setting:
 
     def product(self, work: o.Work, launches: int, cores: Cores = WHOLE, name: str = "") -> Product:
         """Coefficients of a product and its launches, whose seconds count for operator `name`."""
-        weight_s, flop_s, io_s, vector_s = self.seconds(work, cores)
+        weight_s, flop_s, io_s, vector_s = self.work_s(work, cores)
         efficiency = self.machine.product_efficiency(work.format)
         return Product(
             launches * efficiency.start_s, weight_s, flop_s, io_s, vector_s,
@@ -350,22 +350,22 @@ class Setting:
         )
 
     def many_rows_s(self, w: o.Work) -> float:
-        """Seconds per token of a product over many rows. Separate vector cores pipeline
-        element-wise work with the product; otherwise it follows the product."""
+        """Seconds per token of a product over many rows. Separate vector cores run element-wise
+        work at the same time as the product, otherwise it follows the product."""
         machine = self.machine
         flop_s = w.flops_per_token / machine.gemm_flops(w.format)
         if machine.family != "ascend":
-            moved_s = w.io_bytes_per_token / machine.stream_bytes_per_s(fmt=w.format)
-            return max(flop_s, moved_s) + w.vector_bytes_per_token / machine.vector_bytes_per_s()
-        moved_s = (w.io_bytes_per_token + w.vector_bytes_per_token) / machine.stream_bytes_per_s()
-        return max(flop_s, moved_s)
+            moving_s = w.io_bytes_per_token / machine.stream_bytes_per_s(fmt=w.format)
+            return max(flop_s, moving_s) + w.vector_bytes_per_token / machine.vector_bytes_per_s()
+        moving_s = (w.io_bytes_per_token + w.vector_bytes_per_token) / machine.stream_bytes_per_s()
+        return max(flop_s, moving_s)
 
     @property
     def selecting_s(self) -> float:
-        """Seconds of the start of the selection before sparse attention's core, mean layer: as
-        measured, or two launches; 0 without an indexer."""
+        """Seconds to start the selection before sparse attention's core, mean layer: as measured,
+        or two launches; 0 without an indexer."""
         m, shape = self.machine, self.shape
-        start_s = shape.is_compressed * m.compressed_start_s or m.indexer_start_s or 2 * self.gap
+        start_s = shape.is_compressed * m.compressed_start_s or m.indexer_start_s or 2 * self.gap_s
         return start_s * shape.index_share if shape.index_top_k else 0.0
 
     @property
@@ -379,10 +379,10 @@ class Setting:
         self, query_tokens: float, cores: Cores = WHOLE, machine: Machine | None = None,
         prompt: bool = False,
     ) -> float:  # fmt: skip
-        """Seconds of the attention core per context token of a request (roofline). With an indexer
-        each query token reads context tokens of its own, and whole blocks of heads are computed; a
-        core that serves one query token gathers them first. `prompt`: of a prompt's tokens; each of
-        the dies that split its heads gathers what all of them attend to."""
+        """Seconds of the attention core per context token of a request (roofline); machine: None:
+        its own. With an indexer each query token reads context tokens of its own, and whole blocks
+        of heads are computed; a core that serves one query token gathers them first. `prompt`: of a
+        prompt's tokens; each of the dies that split its heads gathers what all attend to."""
         m, shape, kv_format = machine or self.machine, self.shape, self.formats.kv
         efficiency, block_heads = m.attention_efficiency(kv_format, self.core_kind), m.sparse_heads
         if prompt and shape.index_top_k:  # its kernel, where that was measured
@@ -390,20 +390,20 @@ class Setting:
             if sparse_efficiency is not None:
                 efficiency, block_heads = sparse_efficiency, sparse_efficiency.tile_small
         flops_per_s = m.chip.peak(efficiency.peak) * m.cores * efficiency.compute * cores.cube
-        head_count = self._computed_heads_ratio(prompt, block_heads)
-        compute_s = query_tokens * shape.decode_core_flops * head_count / flops_per_s
-        read_count = query_tokens if shape.index_top_k else 1.0
-        bytes_read = shape.core_bytes_per_token_layer(kv_format) * read_count
+        heads_ratio = self._computed_heads_ratio(prompt, block_heads)
+        computing_s = query_tokens * shape.decode_core_flops * heads_ratio / flops_per_s
+        reads = query_tokens if shape.index_top_k else 1.0
+        bytes_read = shape.core_bytes_per_token_layer(kv_format) * reads
         bytes_read *= self.prompt_copies if prompt else 1
         read_s = bytes_read / m.read_bytes_per_s(efficiency.bandwidth, cores.cube)
         if self.independent_cores > 0.0:
-            return float(compute_s + read_s)
+            return float(computing_s + read_s)
         power = efficiency.power
-        return float((compute_s**power + read_s**power) ** (1.0 / power))
+        return float((computing_s**power + read_s**power) ** (1.0 / power))
 
     def _computed_heads_ratio(self, prompt: bool, block: float) -> float:
-        """Heads that a sparse kernel computes, in whole blocks, over a die's heads; prompt: the
-        kernel of prompts, which dies with few heads do not use; block: heads of a block."""
+        """Heads that a sparse kernel computes, in whole blocks, over a die's heads; prompt: whether
+        by the kernel of prompts, which dies with few heads do not use; block: heads of a block."""
         head_count = self.shape.heads / (self.head_dies if self.pool.phase == "prefill" else 1)
         if prompt and head_count >= self.machine.sparse_prompt_from:
             block = max(block, self.machine.sparse_prompt_heads)
@@ -413,7 +413,7 @@ class Setting:
 
     @property
     def independent_cores(self) -> float:
-        """Cores of a die that compute sparse attention of a token each; 0: all share a token."""
+        """Number of a die's cores with sparse attention of a token each; 0: all share a token."""
         is_sparse_alone = self.machine.sparse_alone > 0.0 and self.shape.index_top_k
         return float(self.machine.chip.cube_cores) * self.machine.cores if is_sparse_alone else 0.0
 
@@ -430,7 +430,7 @@ class Setting:
         return self.state_bytes(query_tokens) / (states_per_s or m.vector_bytes_per_s(cores.vector))
 
     def core_start_s(self) -> float:
-        """Seconds of the start of decode's attention core, mean layer, by kind and as measured."""
+        """Seconds to start decode's attention core, mean layer, by its kind and as measured."""
         machine, shape = self.machine, self.shape
         start_s = machine.attention_efficiency(self.formats.kv, self.core_kind).start_s
         if shape.index_top_k and machine.sparse_start_s > 0.0:
@@ -451,5 +451,5 @@ class Setting:
         read_rate = machine.read_bytes_per_s(efficiency.bandwidth, cores.cube)
         score_s = query_tokens * o.SCORE_BYTES / machine.vector_bytes_per_s(cores.vector)
         key_bytes = shape.index_bytes_per_token_layer(kv_format)
-        key_s = float(roofline_s(compute_s, key_bytes / read_rate)) + score_s
-        return shape.mean_keys * key_s + shape.pool_keys * self.context_s(query_tokens, cores)
+        score_key_s = float(roofline_s(compute_s, key_bytes / read_rate)) + score_s
+        return shape.mean_keys * score_key_s + shape.pool_keys * self.context_s(query_tokens, cores)

@@ -55,7 +55,7 @@ class Shape(Widths):
     linear_layers: int = 0
 
     def split(self, dies: int) -> Shape:
-        """The part of one of `dies` with tensor-parallel attention: its share of the heads, of the
+        """The part of one of `dies` that share attention by heads: its share of the heads, of the
         dense FFN and of the vocabulary. Latents (MLA), the indexer and, if fewer than dies, KV
         heads are on every die (arXiv 1909.08053 section 3). Raises ModelError."""
         if dies == 1:
@@ -94,7 +94,7 @@ class Shape(Widths):
 
     @property
     def kind(self) -> Kind:
-        """The formulas of its attention."""
+        """Formulas of its kind of attention: sizes by the model's widths."""
         return KINDS[self.attention]
 
     @property
@@ -103,12 +103,12 @@ class Shape(Widths):
         return self.window_layers / self.layers
 
     def window_bytes(self, kv: str) -> float:
-        """KV bytes of a request's last tokens in the layers with a window; kv: number format."""
+        """KV bytes of a request's last tokens, all layers with a window; kv: number format."""
         return self.window_layers * self.window * self.core_bytes_per_token_layer(kv)
 
     @property
     def linear_kind(self) -> Linear:
-        """The formulas of its layers with linear attention; raises KeyError without any."""
+        """Formulas of its layers with linear attention; raises KeyError if it has none."""
         return LINEAR[self.linear]
 
     @property
@@ -124,7 +124,7 @@ class Shape(Widths):
 
     @property
     def all_layer_keys(self) -> float:
-        """Keys of a context token in all layers together; an indexer, if any, selects from them."""
+        """Keys of a context token in all layers; an indexer, if any, selects from them."""
         if self.is_compressed:
             return self.select_layers / self.select_ratio
         return float(self.layers - self.window_layers - self.linear_layers)
@@ -141,7 +141,7 @@ class Shape(Widths):
 
     @property
     def index_share(self) -> float:
-        """Share of the layers with an indexer, in a model that has one."""
+        """Share of the layers that have an indexer, in a model with one."""
         return self.select_layers / self.layers if self.is_compressed else 1.0
 
     @property
@@ -251,7 +251,7 @@ class Shape(Widths):
 
     @property
     def kv_width(self) -> int:
-        """Numbers in key and value that a layer caches for a token."""
+        """Numbers in the key and value that a layer caches for a token, all KV heads."""
         return self.kind.cached(self)
 
     def kv_bytes_per_token_layer(self, kv: str) -> float:
@@ -259,7 +259,7 @@ class Shape(Widths):
         return self.core_bytes_per_token_layer(kv) + self.index_bytes_per_token_layer(kv)
 
     def index_bytes_per_token_layer(self, kv: str) -> float:
-        """Bytes of a token's indexer key per layer; 8 bits add a 4-byte scale per 128 numbers."""
+        """Bytes of a token's indexer key in a layer by KV format; 8 bits: 4 more per 128."""
         return self.index_dim * (2.0 if kv == "bf16" else 1.0 + 4.0 / 128.0)
 
     def core_bytes_per_token_layer(self, kv: str) -> float:
@@ -282,14 +282,14 @@ def load_shape(facts: Facts, name: str) -> Shape:
     """The model of that name; raises ModelError listing the known ones."""
     model_names = facts.names("models")
     if name not in model_names:
-        listed = ", ".join(model_names)
-        raise ModelError(f"deployment.model = {name!r} is not known: take one of {listed}")
-    values = {
+        known_models = ", ".join(model_names)
+        raise ModelError(f"deployment.model = {name!r} is not known: take one of {known_models}")
+    size_values = {
         field.name: facts[f"models.{name}.{field.name}"].value
         for field in fields(Shape)
         if field.default is MISSING or f"models.{name}.{field.name}" in facts
     }
-    shape = Shape(**values)
+    shape = Shape(**size_values)
     if shape.attention not in KINDS:
         known_kinds = " or ".join(map(repr, KINDS))
         raise ModelError(f"models.{name}.attention = {shape.attention!r} must be {known_kinds}")

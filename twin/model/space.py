@@ -34,12 +34,12 @@ EXPERT_REMEDY = "raise deployment.decode.expert_npus, use fewer redundant expert
 
 
 def kv_layers(shape: Shape, drafter: Drafter) -> int:
-    """Number of layers that store KV, the one that drafts among them."""
+    """Number of layers that store KV, with a drafter's layer if there is one."""
     return shape.layers + (1 if drafter.passes else 0)
 
 
 def kv_bytes(shape: Shape, drafter: Drafter, kv: str) -> float:
-    """KV bytes of a token in all layers that store it for the whole request; kv: their format."""
+    """KV bytes of a token in all layers that keep it for the whole request; kv: number format."""
     if drafter.shape is None:
         draft_layers = kv_layers(shape, drafter) - shape.layers
         # An MTP module is a layer like the others; that of a compressed model has a window alone.
@@ -49,12 +49,12 @@ def kv_bytes(shape: Shape, drafter: Drafter, kv: str) -> float:
 
 
 def space(x: Setting, at: Deployed, name: str) -> Space:
-    """HBM budget and KV tokens of a die of instance `name`; ModelError if it does not fit."""
-    decode, chip, dies = at.deployment.decode, x.machine.chip, x.exchange.peers
+    """HBM budget and KV tokens of a die of the instance `name`; ModelError if it does not fit."""
+    decoding, chip, dies = at.deployment.decode, x.machine.chip, x.exchange.peers
     if x.pool.phase == "decode":  # a die stores its stage alone
         x = replace(x, shape=stage_of(x.shape, x.pool))
     npus_text = numbered(dies // chip.dies_per_npu, "NPU")
-    subject = f"{x.shape.title} on {numbered(dies, 'die')} ({npus_text}) of {name}"
+    what = f"{x.shape.title} on {numbered(dies, 'die')} ({npus_text}) of {name}"
     expert_layers = x.shape.moe_layers + x.drafter.module
     has_expert_dies = x.expert_dies > 0
     weights = hbm.layer_stack_bytes(
@@ -64,23 +64,23 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
     )  # fmt: skip
     weights += x.drafter.weight_bytes
     buffer_bytes = _buffer_bytes(x, at.deployment)
-    attention_error_subject, remedies = subject, stages.weight_advice(x.pool, x.whole)
+    checked_part, remedies = what, stages.weight_advice(x.pool, x.whole)
     if has_expert_dies:
-        attention_error_subject = f"An attention die's part of {subject}"
+        checked_part = f"An attention die's part of {what}"
         remedies = (f"{ATTENTION_REMEDY}, use more NPUs per instance, a smaller batch",)
-    budget = hbm.budget(chip, x.facts, weights, buffer_bytes, attention_error_subject, *remedies)
+    budget = hbm.budget(chip, x.facts, weights, buffer_bytes, checked_part, *remedies)
     if x.pool.phase == "decode":
-        slot_count = decode.batch_per_npu / chip.dies_per_npu * x.pool.rank_dies * x.concentration
+        slot_count = decoding.batch_per_npu / chip.dies_per_npu * x.pool.rank_dies * x.concentration
         # A state after each verified token, so that drafts can be taken back.
-        states_bytes = (1 + decode.mtp_draft_tokens) * x.shape.state_bytes * x.shape.linear_layers
-        bytes_on_die = x.shape.window_bytes(x.pool.precision.kv) + states_bytes
-        budget = replace(budget, slots=slot_count * bytes_on_die)
+        states_bytes = (1 + decoding.mtp_draft_tokens) * x.shape.state_bytes * x.shape.linear_layers
+        slot_bytes = x.shape.window_bytes(x.pool.precision.kv) + states_bytes
+        budget = replace(budget, slots=slot_count * slot_bytes)
     if at.guest is not None:
         budget = _share_with_guest(budget, x, at, at.guest)
     if has_expert_dies:
-        bytes_on_die = hbm.expert_bytes(x.shape, x.formats, x.layout) * expert_layers
-        expert_subject = f"An expert die's part of {subject}"
-        hbm.budget(chip, x.facts, bytes_on_die, 0.0, expert_subject, EXPERT_REMEDY)
+        slot_bytes = hbm.expert_bytes(x.shape, x.formats, x.layout) * expert_layers
+        expert_part = f"An expert die's part of {what}"
+        hbm.budget(chip, x.facts, slot_bytes, 0.0, expert_part, EXPERT_REMEDY)
     # A rank stands for its share of the instance: with expert dies less than a die's KV.
     token_bytes = kv_bytes(x.shape, x.drafter, x.pool.precision.kv)
     die_tokens = budget.kv / token_bytes
@@ -90,13 +90,13 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
         die_tokens = min(die_tokens, x.host.fitting_tokens(x.shape, kv_format, at.request_tokens))
     rank_tokens = int(die_tokens * (1.0 - x.expert_dies / dies)) * x.pool.own.cp_dies
     if x.pool.own.cores < x.pool.cores:  # it lends the rest, and KV space with them
-        own_tokens = min(rank_tokens, _own_tokens(x, at.deployment))
+        own_tokens = min(rank_tokens, _own_kv_tokens(x, at.deployment))
         return Space(budget, own_tokens, rank_tokens - own_tokens)
     return Space(budget, rank_tokens)
 
 
 def arriving_expert_bytes(x: Setting, experts: Experts) -> float:
-    """Bytes of a die for the experts of one layer that arrive while those in place serve; 0 unless
+    """Bytes of a die for experts of a layer that arrive while those in place serve; 0 unless
     rebalancing swaps them in the background."""
     balancing = experts.balancing
     if balancing.policy in ("none", "oracle") or balancing.swap == "stall":
@@ -106,11 +106,11 @@ def arriving_expert_bytes(x: Setting, experts: Experts) -> float:
 
 
 def _buffer_bytes(x: Setting, d: Deployment) -> float:
-    """Static exchange buffers of a die, bytes; prefill's are dynamic, for one batch."""
+    """Static exchange buffers of a die, in bytes; prefill's are dynamic, for one batch."""
     dies_per_npu, communication = x.machine.chip.dies_per_npu, x.communication
 
     def buffers_for(tokens: float) -> float:
-        """Bytes of a die's buffers for `tokens` of each die."""
+        """Bytes of a die's buffers when each die sends `tokens`."""
         return hbm.exchange_buffer_bytes(
             x.shape, x.layout, tokens, communication.early_quantisation,
             x.machine.message_scale_bytes, x.gathers_tokens,
@@ -123,13 +123,13 @@ def _buffer_bytes(x: Setting, d: Deployment) -> float:
     if x.pool.role == "colocated":
         tokens += d.colocated.chunk_tokens_per_npu / dies_per_npu
     tokens *= x.concentration
-    token_limit = float(communication.buffer_tokens_per_die)
-    return buffers_for(min(tokens, token_limit) if token_limit else tokens)
+    buffer_tokens = float(communication.buffer_tokens_per_die)
+    return buffers_for(min(tokens, buffer_tokens) if buffer_tokens else tokens)
 
 
-def _own_tokens(x: Setting, d: Deployment) -> int:
-    """KV tokens that a prefill die with offloaded requests needs itself: a batch, and the longest
-    prompt. With data-parallel attention each die has its own prompts, otherwise all."""
+def _own_kv_tokens(x: Setting, d: Deployment) -> int:
+    """KV tokens that a prefill die needs itself when it lends space: those of a batch, or of the
+    longest prompt. With data-parallel attention each die has its own prompts, otherwise all."""
     batch_tokens = d.prefill.tokens_per_npu * d.prefill.npus_per_instance
     group_count = x.exchange.peers // x.pool.own.cp_dies
     die_batch_tokens = batch_tokens // group_count if x.pool.own.attention == "dp" else batch_tokens
@@ -151,17 +151,17 @@ def _share_with_guest(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) ->
         slots = stages.expert_layout(
             shape_part, at.experts.redundant, npus * x.machine.chip.dies_per_npu, experts_tp
         )
-        is_extra = npus != host_pool.npus or experts_tp != host_pool.own.experts_tp
-        return slots, is_extra * hbm.expert_bytes(shape_part, x.formats, slots) * expert_layers
+        has_own = npus != host_pool.npus or experts_tp != host_pool.own.experts_tp
+        return slots, has_own * hbm.expert_bytes(shape_part, x.formats, slots) * expert_layers
 
     layout, weight_bytes = guest_experts(guest.npus)
     guest_setting = replace(x, pool=guest, layout=layout)
-    parts_of_model = stages.split_dies(guest, x.whole)
+    split_dies = stages.split_dies(guest, x.whole)
     if host_pool.rank_dies > 1:  # decode has a part of the heads, which prefill has in another way
         prefill_bytes, decode_bytes = (
             hbm.layer_stack_bytes(shape, x.formats, None, x.drafter.module, dies, output=dies > 1)
             for shape, dies in (
-                (x.whole.split(parts_of_model), guest_setting.head_dies // parts_of_model),
+                (x.whole.split(split_dies), guest_setting.head_dies // split_dies),
                 (x.whole.split(host_pool.rank_dies), 1),
             )
         )
@@ -169,7 +169,7 @@ def _share_with_guest(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) ->
     buffers = _buffer_bytes(guest_setting, deployment)
     # Every die holds KV of all prompts, unless each has its own or a piece of them.
     holding_dies = layout.dies if prefill.attention == "dp" else guest.own.cp_dies
-    prompt_token_bytes = kv_bytes(x.whole.split(parts_of_model), x.drafter, guest.precision.kv)
+    prompt_token_bytes = kv_bytes(x.whole.split(split_dies), x.drafter, guest.precision.kv)
     batch_bytes = prefill.tokens_per_npu * guest.npus / holding_dies * prompt_token_bytes
     if x.pool.lender:
         return replace(own, others=own.kv - batch_bytes)

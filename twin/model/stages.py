@@ -32,17 +32,17 @@ class ExpertLayout:
 
     @property
     def places(self) -> int:
-        """Number of places of whole routed experts: dies, or groups of dies that split one."""
+        """Number of places for whole routed experts: dies, or groups of dies that split each."""
         return self.routed_dies // self.split
 
 
 def experts_of(experts: Experts, shape: Shape) -> Experts:
-    """The settings of experts; for a model without experts, settings without effect."""
+    """The scenario's settings of experts; for a model without any, settings without effect."""
     return experts if "experts" in shape.stages else NO_EXPERTS
 
 
 def shape_on_die(whole: Shape, pool: Pool) -> Shape:
-    """The part of a model on one die of a pool: its share of layers, heads and each expert."""
+    """The part of a model on one die of a pool: its layers, and its share of heads and experts."""
     if pool.phase == "prefill":  # a pass of decode is priced through all stages
         whole = stage_of(whole, pool)
     inner_values = math.ceil(whole.expert_intermediate / pool.own.experts_tp)
@@ -50,25 +50,25 @@ def shape_on_die(whole: Shape, pool: Pool) -> Shape:
 
 
 def expert_layout(s: Shape, redundant: int, dies: int, split: int = 1) -> ExpertLayout:
-    """Slots and dies of routed, redundant and shared experts, each split over a number of dies.
-    With more dies than routed experts, the shared expert has dies of its own: those that routed
-    slots do not use (arXiv 2506.12708v2 section 4.1), or, if redundant experts fill second slots,
-    those that routed experts do not use (arXiv 2508.02520 section 7.1); at most its share of the
-    rows. Otherwise every die has the shared expert, or its part of it."""
-    slot_count = s.routed_experts + redundant
+    """Slots and dies of routed, `redundant` and shared experts, each split over `split` dies. With
+    more dies than routed experts, the shared expert has dies of its own: those that routed slots do
+    not use (arXiv 2506.12708v2 section 4.1), or, if redundant experts fill second slots, those that
+    routed experts do not use (arXiv 2508.02520 section 7.1); at most its share of the rows.
+    Otherwise every die has the shared expert, or its part of it."""
+    routed_slots = s.routed_experts + redundant
     if split > 1:
-        return ExpertLayout(dies, dies, math.ceil(slot_count / (dies // split)), 0, split)
+        return ExpertLayout(dies, dies, math.ceil(routed_slots / (dies // split)), 0, split)
     fair_share_dies = max(1, round(dies / (s.top_k + 1)))
     if s.shared_experts == 0:
-        return ExpertLayout(dies, dies, math.ceil(slot_count / dies), 0)
-    if dies > slot_count:
-        shared_dies = min(dies - slot_count, fair_share_dies)
+        return ExpertLayout(dies, dies, math.ceil(routed_slots / dies), 0)
+    if dies > routed_slots:
+        shared_dies = min(dies - routed_slots, fair_share_dies)
         return ExpertLayout(dies, dies - shared_dies, 1, shared_dies)
     if dies > s.routed_experts and dies - s.routed_experts >= fair_share_dies // 2:
         shared_dies = min(dies - s.routed_experts, fair_share_dies)
         routed_dies = dies - shared_dies
-        return ExpertLayout(dies, routed_dies, math.ceil(slot_count / routed_dies), shared_dies)
-    return ExpertLayout(dies, dies, math.ceil(slot_count / dies), 0)
+        return ExpertLayout(dies, routed_dies, math.ceil(routed_slots / routed_dies), shared_dies)
+    return ExpertLayout(dies, dies, math.ceil(routed_slots / dies), 0)
 
 
 def with_class_loads(
@@ -78,8 +78,8 @@ def with_class_loads(
     differ in popularity like evenly spaced ranks of a layer, as balanced placement leaves them;
     classes are pooled over layers. Imported popularity and a perfect placement have none."""
     skew, slots = experts.skew, layout.slots_per_die
-    is_spread = experts.popularity in ("skewed", "power_law") and experts.placement != "perfect"
-    if not is_spread or skew <= 0.0 or slots <= 1:
+    is_uneven = experts.popularity in ("skewed", "power_law") and experts.placement != "perfect"
+    if not is_uneven or skew <= 0.0 or slots <= 1:
         return layout
     quantiles = (np.arange(slots) + 0.5) / slots
     layer_scales = [1.0]
@@ -93,10 +93,10 @@ def with_class_loads(
         if abs(exponent) > 1e-9:
             log_loads = apply(math.log1p, quantiles * math.expm1(exponent * log_span)) / exponent
     loads = apply(math.exp, skew * np.outer(np.asarray(layer_scales, np.float64), log_loads))
-    pooled = np.sort((loads / loads.mean(axis=1, keepdims=True)).ravel())
-    if pooled.size < classes:  # one layer of few experts a die: an expert is part of many classes
-        pooled = np.repeat(pooled, classes)
-    return replace(layout, loads=tuple(float(p.mean()) for p in np.array_split(pooled, classes)))
+    ranked = np.sort((loads / loads.mean(axis=1, keepdims=True)).ravel())
+    if ranked.size < classes:  # one layer of few experts a die: an expert is part of many classes
+        ranked = np.repeat(ranked, classes)
+    return replace(layout, loads=tuple(float(p.mean()) for p in np.array_split(ranked, classes)))
 
 
 def idle_dies(s: Shape, layout: ExpertLayout, redundant: int) -> int:
@@ -107,7 +107,7 @@ def idle_dies(s: Shape, layout: ExpertLayout, redundant: int) -> int:
 
 
 def router_groups(experts: Experts, shape: Shape) -> tuple[int, int]:
-    """(groups of the model's router, maximum of them that a token reaches). Raises ModelError."""
+    """(expert groups of the model's router, most of them that a token reaches), or ModelError."""
     groups = shape.expert_groups
     if experts.group_limited and groups == 1:
         raise ModelError(
@@ -118,8 +118,8 @@ def router_groups(experts: Experts, shape: Shape) -> tuple[int, int]:
 
 
 def split_dies(pool: Pool, shape: Shape) -> int:
-    """Number of dies that together hold the weights once, without routed experts. Prefill splits
-    only projections of a model with experts (prefill_costs.py): its shape stays whole."""
+    """Number of dies that hold the weights once, without routed experts. Prefill splits only
+    projections of a model with experts (prefill_costs.py): its shape stays whole."""
     return pool.layer_dies if "experts" in shape.stages else pool.own.tp_dies
 
 
@@ -172,8 +172,8 @@ def _refuse_expert_split(pool: Pool, shape: Shape) -> None:
 
 
 def setting_notes(pools: Iterable[Pool], shape: Shape, ranks_of: Mapping[str, int]) -> list[str]:
-    """A sentence for each setting that has no effect, or that engines do not offer, for a model
-    without routed experts; ranks_of: number of ranks of an instance, by role."""
+    """A sentence for each setting without effect, or not offered by engines, for a model without
+    routed experts; ranks_of: number of ranks of an instance, by role."""
     if "experts" in shape.stages:
         return []
     sentences = [f"{shape.title} has no routed experts: the settings under experts change nothing."]

@@ -25,7 +25,7 @@ class Switch:
 
 def switch_mode(mode: LayerCosts, x: Setting, cores: Cores, in_sequence: bool) -> LayerCosts:
     """Coefficients of a layer of decode with the effect of all optimisation switches; cores: of its
-    attention stream; in_sequence: whether operators run in sequence."""
+    attention stream; in_sequence: whether operators run in sequence, not in two streams."""
     for name, switch in SWITCHES.items():
         if switch.mode is not None:
             mode = switch.mode(mode, x, getattr(x.optimisations, name), cores, in_sequence)
@@ -55,7 +55,7 @@ def _fuse_attention(mode: LayerCosts, x: Setting, is_on: bool, cores: Cores, _: 
         io=max(0.0, prolog.io - written_bytes / m.stream_bytes_per_s(cores.cube, x.formats.linear)),
         vector=prolog.vector - query_bytes / m.vector_bytes_per_s(cores.vector),
     )
-    gate = replace(mode.gate, fixed=mode.gate.fixed - 2 * x.gap)  # its weights are still read
+    gate = replace(mode.gate, fixed=mode.gate.fixed - 2 * x.gap_s)  # its weights are still read
     return replace(mode, before=(prolog, *other_products), gate=gate)
 
 
@@ -78,13 +78,13 @@ def _prefetch_weights(costs: DecodeCosts, x: Setting, is_on: bool) -> DecodeCost
     if not is_on:
         return costs
     mode = costs.sequence
-    cache_s = x.facts.si("operators.weight_prefetch.bytes") / x.machine.stream_bytes_per_s()
+    fill_cache_s = x.facts.si("operators.weight_prefetch.bytes") / x.machine.stream_bytes_per_s()
     prolog, *other_products = mode.before
-    weight_s = max(0.0, prolog.weight - min(cache_s, mode.combine.fixed))
+    weight_s = max(0.0, prolog.weight - min(fill_cache_s, mode.combine.fixed))
     mode = replace(
         mode,
         before=(replace(prolog, weight=weight_s), *other_products),
-        experts=replace(mode.experts, ahead=min(cache_s, mode.dispatch.fixed)),
+        experts=replace(mode.experts, ahead=min(fill_cache_s, mode.dispatch.fixed)),
     )
     return replace(costs, sequence=mode)
 
@@ -96,16 +96,16 @@ def _set_tiles(costs: DecodeCosts, x: Setting, on: bool) -> DecodeCosts:
 
 
 def _add_speculation(costs: DecodeCosts, x: Setting, kind: str) -> DecodeCosts:
-    """Coefficients with a speculation framework's (kind) overhead per drafting iteration."""
+    """Coefficients with the overhead of a speculation framework (`kind`) in each iteration."""
     extra_s = 0.0
     if costs.drafts and kind == "fusion_spec":
         extra_s = x.facts.si("operators.fusion_spec.overhead")
     if costs.drafts and kind == "unfused":
         extra_s = costs.query_tokens * x.machine.graph_launch_s
-    return _add_gap(costs, extra_s)
+    return _add_host_gap(costs, extra_s)
 
 
-def _add_gap(costs: DecodeCosts, gap_s: float) -> DecodeCosts:
+def _add_host_gap(costs: DecodeCosts, gap_s: float) -> DecodeCosts:
     """The costs with `gap_s` more of the host's time between iterations."""
     return replace(costs, host=replace(costs.host, gap=costs.host.gap + gap_s))
 
@@ -121,6 +121,6 @@ SWITCHES: dict[str, Switch] = {
     ),
     "flash_comm": Switch(),
     "layer_in_parallel": Switch(),
-    "host_gap_ms": Switch(decode=lambda costs, _, pause_ms: _add_gap(costs, pause_ms * 1e-3)),
+    "host_gap_ms": Switch(decode=lambda costs, _, pause_ms: _add_host_gap(costs, pause_ms * 1e-3)),
     "speculation": Switch(decode=_add_speculation),
 }

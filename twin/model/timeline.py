@@ -10,7 +10,7 @@ import numpy as np
 from twin.metrics.operators import operator_names
 from twin.model.coefficients import DecodeCosts, LayerCosts, PrefillCosts
 from twin.model.decode import add_attention, best_split, decode_iteration_s, half_pass
-from twin.model.layer import PassLoad, groups_of, layer_s, moe_stages_s
+from twin.model.layer import PassLoad, layer_s, moe_stages_s, pipeline_groups
 from twin.model.prefill import prefill_batch_s
 from twin.model.schedule import Operators, Piece, decode_pieces, pipeline_pieces, stage_seconds
 
@@ -37,10 +37,10 @@ class Timeline:
     end: float
     pieces: tuple[Piece, ...]
 
-    def turns(self) -> Iterator[PlacedPiece]:
-        """Yield every piece of every layer, slightly compressed as the last results run over."""
-        overhang = max(piece.high for piece in self.pieces) - 1.0
-        layer_share = (self.end - self.begin) / (self.layers + max(overhang, 0.0))
+    def placed_pieces(self) -> Iterator[PlacedPiece]:
+        """Yield each piece of every layer, compressed a little as the last results run over."""
+        overhang_layers = max(piece.high for piece in self.pieces) - 1.0
+        layer_share = (self.end - self.begin) / (self.layers + max(overhang_layers, 0.0))
         for layer in range(self.layers):
             for piece in self.pieces:
                 piece_begin = self.begin + (layer + piece.low) * layer_share
@@ -60,10 +60,10 @@ def decode_timeline(
     p: DecodeCosts, requests: float, context: float, hot: float, wire: float
 ) -> Timeline | None:
     """Decode's streams over time with `requests` and `context` tokens per rank; hot: hottest die's
-    expert load over mean, wire: fullest link's. None for layers in sequence or no requests."""
+    expert load over mean, wire: fullest link's. None if layers run in sequence, or no requests."""
     if p.microbatch == 0.0 or not requests > 0.0:
         return None
-    groups = groups_of(p, requests * p.layout.dies / p.layout.rank_dies)
+    groups = pipeline_groups(p, requests * p.layout.dies / p.layout.rank_dies)
     tokens, rank_dies = p.query_tokens * requests / groups, p.layout.rank_dies
     load = PassLoad(
         p.concentration * tokens, p.concentration * context / groups,
@@ -87,9 +87,9 @@ def decode_timeline(
 def _attention_operators(m: LayerCosts, half_load: PassLoad) -> Operators:
     """(name, seconds) of each operator of a microbatch's attention, in order; selected KV comes
     from host memory before the core."""
-    operators = np.zeros(len(operator_names("decode")))
-    add_attention(m, 1.0, half_load, operators)
-    seconds_by_operator = dict(zip(operator_names("decode"), operators.tolist(), strict=True))
+    operator_s = np.zeros(len(operator_names("decode")))
+    add_attention(m, 1.0, half_load, operator_s)
+    seconds_by_operator = dict(zip(operator_names("decode"), operator_s.tolist(), strict=True))
     kv_fetch = ("kv_swap", seconds_by_operator.pop("kv_swap"))
     in_order = [(name, seconds) for name, seconds in seconds_by_operator.items() if seconds > 0.0]
     if kv_fetch[1] > 0.0:
@@ -101,17 +101,18 @@ def _moe_layers_position(
     p: DecodeCosts, requests: float, context: float, hot: float, wire: float, layer_s: float
 ) -> tuple[float, float]:
     """(begin, end) of the MoE layers as shares of an iteration: after the dense ones, before MTP
-    and the head. layer_s: seconds of one MoE layer."""
+    and the head. requests, context: of a rank; layer_s: seconds of one MoE layer; hot, wire: load
+    over the mean of hottest die and fullest link."""
     names = operator_names("decode")
-    operators = np.zeros(len(names))
+    operator_s = np.zeros(len(names))
     rank_count = max(1, int(p.layout.dies / p.layout.rank_dies))
     rank_load = np.full(rank_count, max(1, round(requests))), np.full(rank_count, context)
     imbalance = _constant_imbalance(hot, wire)
-    iteration_s = decode_iteration_s(p, *rank_load, 0, rank_count, *imbalance, operators)
+    iteration_s = decode_iteration_s(p, *rank_load, 0, rank_count, *imbalance, operator_s)
     layers_s = p.moe_layers * layer_s
-    seconds_of = dict(zip(names, operators.tolist(), strict=True))
+    seconds_by_name = dict(zip(names, operator_s.tolist(), strict=True))
     after_s = sum(
-        seconds_of[name] for name in ("mtp", "lm_head", "sampling", "launch_gaps", "pipeline")
+        seconds_by_name[name] for name in ("mtp", "lm_head", "sampling", "launch_gaps", "pipeline")
     )
     before_s = max(0.0, iteration_s - layers_s - after_s)
     iteration_s = before_s + layers_s + after_s
@@ -127,17 +128,17 @@ def prefill_timeline(
     p: PrefillCosts, tokens: float, pairs: float, hot: float, wire: float
 ) -> Timeline | None:
     """Timeline of prefill's streams for a batch of tokens and query-key pairs; hot: hottest die's
-    expert load over mean, wire: fullest link's. None for layers in sequence or no tokens."""
+    expert load over mean, wire: fullest link's. None if layers run in sequence, or no tokens."""
     if p.microbatch == 0.0 or not tokens > 0.0:
         return None
-    layers_alone = replace(p, microbatch=0.0, dense_layers=0.0, head=0.0, launch=0.0)
+    moe_layers_alone = replace(p, microbatch=0.0, dense_layers=0.0, head=0.0, launch=0.0)
     names = operator_names("prefill")
-    operators = np.zeros(len(names))
+    operator_s = np.zeros(len(names))
     half_tokens, die_share = 0.5 * tokens, 0.5 / p.layout.dies
     imbalance = _constant_imbalance(hot, wire)
     die_load = die_share * tokens, die_share * pairs
-    prefill_batch_s(layers_alone, half_tokens, *die_load, *imbalance, operators)
-    seconds_by_operator = dict(zip(names, (operators / p.moe_layers).tolist(), strict=True))
+    prefill_batch_s(moe_layers_alone, half_tokens, *die_load, *imbalance, operator_s)
+    seconds_by_operator = dict(zip(names, (operator_s / p.moe_layers).tolist(), strict=True))
     attention_names = (*operator_names("prefill", "attention"), "gate")
     for name in (*attention_names, "experts"):
         seconds_by_operator[name] /= p.compute_share

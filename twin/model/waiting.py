@@ -33,17 +33,17 @@ class Prompts:
     cached: NDArray[np.float64]  # tokens that are read instead
 
     def first(self, count: int) -> Prompts:
-        """The first requests of the sample, two at least."""
+        """The first `count` requests of the sample, two at least."""
         rows = slice(max(count, 2))
         return Prompts(self.arrival_s[rows], self.fresh[rows], self.cached[rows])
 
     def repeated(self, times: int) -> Prompts:
-        """The sample repeated a number of times, one copy after the other."""
+        """The sample repeated so many `times`, one copy after the other."""
         gap_count = len(self.arrival_s) - 1  # one alone has none
         span_s = self.arrival_s[-1] * (1.0 + 1.0 / gap_count) if gap_count else 1.0
-        begins_s = np.repeat(np.arange(times) * span_s, gap_count + 1)
+        copy_begins_s = np.repeat(np.arange(times) * span_s, gap_count + 1)
         return Prompts(
-            np.tile(self.arrival_s, times) + begins_s,
+            np.tile(self.arrival_s, times) + copy_begins_s,
             np.tile(self.fresh, times), np.tile(self.cached, times),
         )  # fmt: skip
 
@@ -87,7 +87,7 @@ class Pool:
 
 
 def waits_s(prompts: Prompts, pool: Pool, rate: float) -> NDArray[np.float64]:
-    """Seconds from router to end of prefill for each request of the sample at `rate` requests/s."""
+    """Seconds from router to the end of prefill of each request, f8[n], at `rate` requests/s."""
     return waits_and_next_s(prompts, pool, rate)[0]
 
 
@@ -96,11 +96,11 @@ def waits_and_next_s(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(seconds from the router to the end of prefill, seconds of the batch that its instance begins
     then, 0 if no prompt waits there) of each request of the sample, f8[n], at `rate` a second."""
-    n = len(prompts.arrival_s)
-    dies = uniforms(DEALT, np.arange(n)) * pool.dies if pool.is_dealt else np.zeros(n)
+    count = len(prompts.arrival_s)
+    dies = uniforms(DEALT, np.arange(count)) * pool.dies if pool.is_dealt else np.zeros(count)
     price = {part.name: getattr(pool.price, part.name) for part in fields(pool.price)}
     queue = PromptQueue(
-        {"prompts": n, "instances": pool.instances, "dies": pool.dies},
+        {"prompts": count, "instances": pool.instances, "dies": pool.dies},
         **price, budget=pool.budget, chunk=pool.chunk, full_s=pool.full_s, token_s=pool.token_s,
         read_s=pool.read_s, idle_s=pool.idle_s, evening=pool.evening, line_token_s=pool.line[0],
         line_pair_s=pool.line[1], attention_token_s=pool.attention[0],
@@ -115,13 +115,13 @@ def waits_and_next_s(
 
 @stage("prompts")
 def compile_queue() -> None:
-    """Compile the functions that follow a queue."""
+    """Compile the functions that follow a queue of prompts, by one call of them."""
     waits_s(Prompts(*np.ones((3, 1))), Pool(1, 1.0, 0.0, BatchPrice(), 0.0, 0.0), 1.0)
 
 
 def saturated_rate(prompts: Prompts, pool: Pool) -> float:
-    """Requests/s of a pool that always has waiting prompts: by what a second copy of the sample
-    adds, so that batches before its first and after its last long prompt do not count."""
+    """Requests/s of a pool in which prompts always wait: by what a second copy of the sample adds,
+    so that batches before its first and after its last long prompt do not count."""
     one_instance = replace(pool, instances=1, routers=1)
     one_copy_s, two_copies_s = (
         waits_s(Prompts(np.zeros(one.fresh.size), one.fresh, one.cached), one_instance, 1.0).max()
@@ -131,39 +131,39 @@ def saturated_rate(prompts: Prompts, pool: Pool) -> float:
 
 
 def mean_of_fullest(requests: float, ends: int) -> float:
-    """Mean number of requests at the end that has most, where each of `ends` has a Poisson number
-    and all together `requests`."""
-    mean = requests / ends
-    chance = total_chance = math.exp(-mean)
-    fullest, count = 0.0, 0
-    while (more_chance := 1.0 - total_chance**ends) > RARE:
-        fullest, count = fullest + more_chance, count + 1
-        chance *= mean / count
-        total_chance += chance
-    return fullest
+    """Mean number of requests at the end (of a transfer) that has most, where each of `ends` has a
+    Poisson number and all together `requests`."""
+    mean_of_end = requests / ends
+    chance_of_count = p_at_most = math.exp(-mean_of_end)
+    mean_most, count = 0.0, 0
+    while (p_any_more := 1.0 - p_at_most**ends) > RARE:
+        mean_most, count = mean_most + p_any_more, count + 1
+        chance_of_count *= mean_of_end / count
+        p_at_most += chance_of_count
+    return mean_most
 
 
 def relative_variance_in_progress(lives: Lives, mean_requests: float, cv: float) -> float:
-    """Variance of the number of requests in progress over its squared mean. lives: (life, share of
-    requests); mean_requests: mean number in progress; cv: coefficient of variation of the gaps
-    between arrivals. The variance of an infinite-server queue is z times its mean, with peakedness
-    z = 1 + (cv^2 - 1) E[min(S, S')] / E[S] (A. E. Eckberg, "Generalized peakedness of teletraffic
-    processes", 1983; W. Whitt, Bell Syst. Tech. J. 63, 1984)."""
-    longer_chance, lesser_mean, mean_life = 1.0, 0.0, 0.0
+    """Variance of the number of requests in progress over its squared mean. lives: (how long
+    requests stay, share of requests); mean_requests: mean number in progress; cv: coefficient of
+    variation of gaps between arrivals. The variance of an infinite-server queue is z times its
+    mean, with peakedness z = 1 + (cv^2 - 1) E[min(S, S')] / E[S] (A. E. Eckberg, "Generalized
+    peakedness of teletraffic processes", 1983; W. Whitt, Bell Syst. Tech. J. 63, 1984)."""
+    p_longer, mean_of_lesser, mean_life = 1.0, 0.0, 0.0
     for life, share in sorted(lives):
-        lesser_mean += life * share * (2.0 * longer_chance - share)
+        mean_of_lesser += life * share * (2.0 * p_longer - share)
         mean_life += life * share
-        longer_chance -= share
-    return max(1.0 + (cv * cv - 1.0) * lesser_mean / mean_life, 0.0) / mean_requests
+        p_longer -= share
+    return max(1.0 + (cv * cv - 1.0) * mean_of_lesser / mean_life, 0.0) / mean_requests
 
 
 def variance_share_of_mean(lives: Lives, window: float) -> float:
     """Variance of the mean number of requests in progress over a `window`, as a share of the
     variance at one instant; window and lives in one unit of time. An M/G/infinity queue's
     autocorrelation at a distance d is E[(life - d)+] / E[life] (Cox & Miller, 1965)."""
-    mean, variance_parts = math.fsum(life * share for life, share in lives), []
+    mean_life, variance_parts = math.fsum(life * share for life, share in lives), []
     for life, share in lives:
         overlap = min(window, life)
-        square = 0.5 * (window + life) * overlap * overlap
-        variance_parts.append(share * (window * life * overlap - square + overlap**3 / 3.0))
-    return 2.0 * math.fsum(variance_parts) / (window * window * mean)
+        square_part = 0.5 * (window + life) * overlap * overlap
+        variance_parts.append(share * (window * life * overlap - square_part + overlap**3 / 3.0))
+    return 2.0 * math.fsum(variance_parts) / (window * window * mean_life)

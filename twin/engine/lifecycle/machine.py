@@ -23,7 +23,7 @@ from twin.hardware.demands import equal_parts
 from twin.hardware.faults import dies_unfit, speed_by_die, with_faults
 from twin.hardware.network import Network, cached_answer
 from twin.hardware.prices import host_copy_rates, nic, port_rates, ports_of, transfer_collision
-from twin.model.batch import attention_s_per_token, batch_line, bytes_sent, recompute_s_per_token
+from twin.model.batch import attention_s_per_token, bytes_sent, fit_batch_s, recompute_s_per_token
 from twin.model.costs import RoleCosts, role_costs
 from twin.model.fetch import copies_bytes_per_s
 from twin.model.record import at_speed, numbers
@@ -235,7 +235,7 @@ class Machine:
         prefill.ahead_s_per_token[at] = costs.fetch.ahead_s_per_token(settings.fetch_latency_s)
         batch_args = costs, float(settings.prefill_budget), mean_prompt, hot_table
         prefill.recompute_s_per_token[at] = recompute_s_per_token(*batch_args)
-        pass_s, token_s, pair_s = batch_line(*batch_args)
+        pass_s, token_s, pair_s = fit_batch_s(*batch_args)
         prefill.pass_s[at], prefill.s_per_token[at] = pass_s, token_s
         prefill.s_per_pair[at] = pair_s
         if not settings.colocated:

@@ -97,7 +97,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
             hbm_blocks = in_hbm.blocks_in_cell(world, kv_cell, i) if settings.in_hbm else 0
             cached_tokens = pool.cached_tokens(world, p, i, hbm_blocks)
         tokens_left = request.input_tokens[i] + request.emitted[i] - cached_tokens
-        piece_tokens = next_piece_tokens(world, p, i, die, cached_tokens, tokens_left, batch_tokens)
+        piece_tokens = next_piece(world, p, i, die, cached_tokens, tokens_left, batch_tokens)
         new_kv_tokens = kv_tokens + cached_tokens + piece_tokens
         is_kv_full = batch_tokens > 0 and new_kv_tokens > settings.batch_kv_tokens
         if piece_tokens <= 0 or is_kv_full:
@@ -224,7 +224,7 @@ def tokens_to_even_share(world: World, p: int, die: int, tokens_before: int) -> 
 
 
 @kernel
-def next_piece_tokens(
+def next_piece(
     world: World, p: int, i: int, die: int, held: int, remaining: int, taken: int
 ) -> int:
     """Tokens of request i that join p's batch now, of `remaining` after `held`, with `taken` by

@@ -179,7 +179,7 @@ def _write_streams(sink: _Events, instance: Instance, plan: Timeline) -> None:
             continue
         begin_ns, length_ns = ns(iteration.begin_s), ns(iteration.end_s) - ns(iteration.begin_s)
         events = []
-        for turn in plan.turns():
+        for turn in plan.placed_pieces():
             track = Track(instance.pid, FIRST_STREAM + turn.stream)
             edges_ns = [begin_ns + int(turn.low * length_ns), begin_ns + int(turn.high * length_ns)]
             name = f"layer {turn.layer} microbatch {turn.microbatch}"

@@ -143,7 +143,7 @@ def _exchange_s(parts: Sequence[str], case: MeasureInput) -> float:
     """Seconds of dispatch or combine (`parts`) alone, loaded evenly, with the row's stack."""
     dies, tokens, scenario = int(case.args["ep"]), float(case.args["tokens"]), case.scenario
     facts = facts_of_stack(case.facts, scenario.deployment.stack, scenario.supernode.chip)
-    return alone.exchange_s(scenario, facts, parts[0], dies, tokens)
+    return alone.exchange_alone_s(scenario, facts, parts[0], dies, tokens)
 
 
 def _stream_s(parts: Sequence[str], case: MeasureInput) -> float:

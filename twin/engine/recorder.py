@@ -304,8 +304,8 @@ def operators_table(world: World) -> pl.DataFrame:
         total_s = float(times_s[shown].sum())
         for k in shown:
             time_share = float(times_s[k]) / total_s if total_s > 0 else 0.0
-            each_s = float(times_s[k] / pass_count) if pass_count > 0 else 0.0
-            rows.append((phase, names[k], float(times_s[k]), time_share, each_s, float(pass_count)))
+            pass_s = float(times_s[k] / pass_count) if pass_count > 0 else 0.0
+            rows.append((phase, names[k], float(times_s[k]), time_share, pass_s, float(pass_count)))
     return pl.DataFrame(rows, schema=OF_OPERATORS, orient="row")
 
 
@@ -315,10 +315,10 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
     steady_s, half_page = settings.horizon_s - settings.warmup_s, 0.5 * settings.page_tokens
     net, pieces = setup.fabric, []
     for column, instance in movement.indexed_instances(setup, settings.prefills):
-        dies, is_decoding = instance.dies, instance.role != "prefill"
+        die_count, is_decoding = instance.dies, instance.role != "prefill"
         die_numbers = np.array(instance.die_of_rank)
-        rank_rows = (instance.index * dies + np.arange(dies)) // setup.rank_dies  # row of its rank
-        nan_values = np.full(dies, np.nan)
+        rank_rows = (instance.index * die_count + np.arange(die_count)) // setup.rank_dies
+        nan_values = np.full(die_count, np.nan)
         mean_requests = world.decode.request_s[rank_rows] / steady_s if is_decoding else nan_values
         context_tokens = world.decode.context_s[rank_rows] / steady_s if is_decoding else nan_values
         imbalance = setup.decode_imbalance if is_decoding else setup.prefill_imbalance
@@ -326,15 +326,15 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
         costs = setup.costs.roles[instance.role]
         if costs.layout.slots_per_die:
             die_load = np.repeat(imbalance.die_load.mean(axis=0), costs.layout.split)
-            load_of_die[: die_load.size] = die_load[:dies]
-            expert_places = [place_in_stage(costs.pool, die, dies) for die in range(dies)]
+            load_of_die[: die_load.size] = die_load[:die_count]
+            expert_places = [place_in_stage(costs.pool, die, die_count) for die in range(die_count)]
             load_of_die = load_of_die[expert_places]
         kv_space = float(world.decode.kv_tokens[instance.index]) if is_decoding else np.inf
         pieces.append(
             {
                 "role": instance.role,
                 "instance": instance.index,
-                "rank": np.arange(dies) // (setup.rank_dies if is_decoding else 1),
+                "rank": np.arange(die_count) // (setup.rank_dies if is_decoding else 1),
                 "die": die_numbers,
                 "npu": net.npu[die_numbers],
                 "node": net.node[net.dies[die_numbers]],

@@ -23,7 +23,7 @@ class NotWritten(ValueError):
 
 def printable(name: str) -> str:
     """A file's name on one line of limited length, with unprintable characters replaced."""
-    return "".join(c if c.isprintable() else "?" for c in name[:200])
+    return "".join(char if char.isprintable() else "?" for char in name[:200])
 
 
 def read_bytes(path: Path, most_bytes: int, error: type[Exception]) -> bytes:

@@ -28,19 +28,19 @@ def read_in_process(
     name = printable(name)
     command = command_of("twin.lab.runs.apart", kind.key, name)
     try:
-        answer = subprocess.run(
+        output = subprocess.run(
             [*command, str(memory_bytes), str(seconds)], input=data, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, env={**os.environ, **FEW_THREADS}, timeout=seconds,
             check=False,
         ).stdout  # fmt: skip
     except subprocess.TimeoutExpired:
-        answer = b""
-    if not answer:  # killed, or out of memory where it could not say so
+        output = b""
+    if not output:  # killed, or out of memory where it could not say so
         raise Refused(
             f"{name} takes more than {memory_bytes >> 20:,} MB of memory or {seconds:g} s to be "
             "read: cut it into parts"
         )
-    stream = io.BytesIO(answer)
+    stream = io.BytesIO(output)
     header, tables = unpack_message(stream.readline(), stream)
     if "refused" in header:
         raise Refused(header["refused"])
@@ -53,21 +53,21 @@ def main() -> None:
     kind = next((kind for kind in KINDS if kind.key == key), None) or hooks_of(FileKind)[key].load()
     assert kind.reader is not None
     reader = kind.reader.load()
-    content = sys.stdin.buffer.read()
+    file_bytes = sys.stdin.buffer.read()
     if sys.platform != "win32":
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (int(memory_bytes),) * 2)
         resource.setrlimit(resource.RLIMIT_CPU, (int(float(seconds)) + 1,) * 2)
     try:
-        parts = kind.split(reader(content, file_name))
+        parts = kind.split(reader(file_bytes, file_name))
         header = {"name": parts.name, "format": parts.format, "about": dict(parts.about)}
-        answer = pack_message(header, parts.tables)
+        output = pack_message(header, parts.tables)
     except ValueError as error:
-        answer = pack_message({"refused": str(error)}, {})
+        output = pack_message({"refused": str(error)}, {})
     except MemoryError:
         return  # the other end knows what an empty answer means
-    sys.stdout.buffer.write(answer)
+    sys.stdout.buffer.write(output)
 
 
 if __name__ == "__main__":

@@ -100,8 +100,8 @@ class Live:
 
     def _forget(self, run: str) -> None:
         """Remove a run, and stop it if work on it goes on."""
-        state = self._runs.pop(run, None)
-        if state is not None and (state.searching or not state.ended):
+        look = self._runs.pop(run, None)
+        if look is not None and (look.searching or not look.ended):
             self._send(run, None)
 
     def _send(self, run: str, question: Scenario | None) -> None:
@@ -159,11 +159,11 @@ class Answering:
 
     def _take_question(self, message: tuple[str, str | None]) -> None:
         """Queue a question from the server, or note that its run was dropped (text None)."""
-        run, text = message
-        if text is None:
+        run, scenario_text = message
+        if scenario_text is None:
             self._dropped.add(run)
         else:
-            self._waiting.put((run, scenario_from_canonical(text)))
+            self._waiting.put((run, scenario_from_canonical(scenario_text)))
 
     def serve(self) -> None:
         """Answer questions in order, and search capacities in between, until this process ends."""
@@ -206,16 +206,16 @@ class Answering:
             capacity_key = json_text(with_overrides(with_load(question, 1.0), FIXED_FIELDS))
         known_capacity = self._found.get(capacity_key, {})
         is_new = bool(capacity_key and not known_capacity)
-        state = Look(1.0, summary=dict(result.summary), searching=is_new, capacity=known_capacity)
-        self._report(run, state, tables)
+        look = Look(1.0, summary=dict(result.summary), searching=is_new, capacity=known_capacity)
+        self._report(run, look, tables)
         if is_new:
             search = search_steps(question, self._facts)
-            self._searches[run] = search, next(search), state, capacity_key
+            self._searches[run] = search, next(search), look, capacity_key
 
     def _continue_search(self) -> None:
         """Run the next simulation of the newest search; again later if a question interrupts."""
         run = next(reversed(self._searches))
-        search, trial, state, capacity_key = self._searches[run]
+        search, trial, look, capacity_key = self._searches[run]
         if capacity_key in self._found:  # that of another visitor has found it
             self._end_search(run)
             return
@@ -231,7 +231,7 @@ class Answering:
         except ValueError as error:
             log.info("a load cannot run: %s", error)
         try:
-            self._searches[run] = search, search.send(summary), state, capacity_key
+            self._searches[run] = search, search.send(summary), look, capacity_key
         except StopIteration as ended:
             capacity = asdict(ended.value) | {"unit": ended.value.unit}
             if capacity["high"] == math.inf:
@@ -243,8 +243,8 @@ class Answering:
 
     def _end_search(self, run: str) -> None:
         """End the search of a run whose capacity is found, and report it."""
-        _, _, state, capacity_key = self._searches.pop(run)
-        self._report(run, replace(state, searching=False, capacity=self._found[capacity_key]))
+        _, _, look, capacity_key = self._searches.pop(run)
+        self._report(run, replace(look, searching=False, capacity=self._found[capacity_key]))
 
     def _report(self, run: str, look: Look | None, tables: Mapping[str, pl.DataFrame] = {}) -> None:
         """Send the state of a run (None: it failed), with its tables once."""

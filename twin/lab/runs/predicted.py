@@ -34,11 +34,11 @@ def _predict_one(
     start_s = time.perf_counter()
     prices = Priced(scenario, facts, trace, counts)
     prediction = prices.prediction
-    req_per_s, limit = prediction.requests_per_s, prediction.limit
+    req_per_s, limiter = prediction.requests_per_s, prediction.limit
     if prediction.prefill is not None and scenario.deployment.prefill.attention == "dp":
         # By a sample of prompts: a long one on one die leaves the others without work.
-        req_per_s, limit = min((req_per_s, limit), (attainment(prices).max_rate, "prefill"))
-    summary: dict[str, Any] = {"throughput_req_per_s": req_per_s, "limit": limit}
+        req_per_s, limiter = min((req_per_s, limiter), (attainment(prices).max_rate, "prefill"))
+    summary: dict[str, Any] = {"throughput_req_per_s": req_per_s, "limit": limiter}
     operators_by_role = {}
     advice = " ".join(filter(None, (prediction.advice, left_out_by_formulas(scenario))))
     if scenario.deployment.mode != "prefill_only":

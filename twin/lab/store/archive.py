@@ -65,13 +65,15 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
     file; returns what was written and left out."""
     writer = _Writer(store, file, holders=runs is None and not store.visitor)
     if runs is None:  # all that the visitor sees, of runs those that have ended
-        scenario_class, value_class, r = models.ScenarioRow, models.ImportRow, models.RunRow
-        has_ended = r.state.in_(models.ENDED_STATES)
+        scenario_class, value_class, run_class = models.ScenarioRow, models.ImportRow, models.RunRow
+        has_ended = run_class.state.in_(models.ENDED_STATES)
         queries = (
             store.scenarios.limit_to_visible(select(scenario_class.digest)),
-            store.runs.limit_to_visible(select(r.scenario).where(has_ended)).distinct(),
+            store.runs.limit_to_visible(select(run_class.scenario).where(has_ended)).distinct(),
             store.traces.limit_to_visible(select(value_class.digest)).order_by(value_class.digest),
-            store.runs.limit_to_visible(select(r.id).where(has_ended)).order_by(r.queued_s, r.id),
+            store.runs.limit_to_visible(select(run_class.id).where(has_ended)).order_by(
+                run_class.queued_s, run_class.id
+            ),
         )
         with store.database.read() as session:
             own_digests, run_digests, imports, run_ids = (list(session.scalars(q)) for q in queries)
@@ -119,9 +121,9 @@ class _Writer:
     def write_scenario(self, digest: str) -> None:
         """Write a scenario's row by its digest and note the imported values that it names."""
         scenario = self.store.scenarios.load(digest)
-        refs = (part.kind.named(scenario) for part in self.store.imports.values())
-        digests, parts = [v.digest for v in refs if v is not None], self.store.imports.values()
-        self.used_imports += [d for d in digests if any(part.get(d) for part in parts)]
+        refs = (store.kind.named(scenario) for store in self.store.imports.values())
+        digests, stores = [v.digest for v in refs if v is not None], self.store.imports.values()
+        self.used_imports += [d for d in digests if any(store.get(d) for store in stores)]
         self._write_row(SCENARIO, digest, {})
 
     def write_import(self, digest: str) -> None:
@@ -165,12 +167,12 @@ class _Writer:
                 holders = select(models.HoldingRow.visitor).where(models.HoldingRow.name == name)
                 fields[HOLDERS] = list(session.scalars(holders))
             # The exporter's notes; in a full export all, else without the visitor's name.
-            note, hidden_visitor = models.NoteRow, {} if self._holders else {"visitor": ""}
-            query = select(*(getattr(note, key) for key in columns_of(note)))
-            query = query.where(note.name == name)
+            note_class, hidden_visitor = models.NoteRow, {} if self._holders else {"visitor": ""}
+            query = select(*(getattr(note_class, key) for key in columns_of(note_class)))
+            query = query.where(note_class.name == name)
             if hidden_visitor:
-                query = query.where(note.visitor == self.store.visitor)
-            note_rows = session.execute(query.order_by(note.visitor)).mappings()
+                query = query.where(note_class.visitor == self.store.visitor)
+            note_rows = session.execute(query.order_by(note_class.visitor)).mappings()
             if notes := [{**row, **hidden_visitor} for row in note_rows]:
                 fields[WRITTEN] = notes
         if kind in TABLES:
@@ -194,7 +196,7 @@ class _Writer:
 @cache
 def columns_of(model: type[models.Row]) -> dict[str, Column[Any]]:
     """Exported columns of a class of rows, by attribute name."""
-    column_by_key = {a.key: a.columns[0] for a in inspect(model).column_attrs}
+    column_by_key = {attr.key: attr.columns[0] for attr in inspect(model).column_attrs}
     return {key: column for key, column in column_by_key.items()
             if isinstance(column, Column) and key not in LEFT_OUT.get(model, ())}  # fmt: skip
 
@@ -343,10 +345,10 @@ def _fault_of(column: Column[Any], value: Any) -> str:
     if column_type.python_type is int:
         limit = LONG_MAX if isinstance(column_type, BigInteger) else INTEGER_MAX
         return "" if isinstance(value, int) and 0 <= value <= limit else f"is none of 0 to {limit}"
-    length = getattr(column_type, "length", None)
+    longest = getattr(column_type, "length", None)
     if not isinstance(value, column_type.python_type):
         return "is of another type"
-    return f"is longer than {length} characters" if length and len(value) > length else ""
+    return f"is longer than {longest} characters" if longest and len(value) > longest else ""
 
 
 def _store_row(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
@@ -426,8 +428,8 @@ def _run_row(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) 
         facts_digest = values["facts_digest"]
         require(session.get(models.FactsRow, facts_digest), "set of facts", facts_digest)
     no_seal = state != models.DONE and not values["seal"] and not files
-    answer = {key: values[key] for key in SEALED}
-    if state not in models.ENDED_STATES or not (no_seal or seal(answer, files) == values["seal"]):
+    sealed = {key: values[key] for key in SEALED}
+    if state not in models.ENDED_STATES or not (no_seal or seal(sealed, files) == values["seal"]):
         raise StoreError(f"run {printable(run)} is damaged: its seal is broken")
     no_owner = {"owner_name": "", "owner_host": "", "owner_pid": 0, "owner_started": ""}
     return models.RunRow(**{**values, **no_owner, "scenario": scenario_row.digest})

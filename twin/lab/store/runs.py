@@ -274,14 +274,14 @@ class Runs:
     def finish(self, run: str, owner: Owner, result: "Run", wall_s: float) -> bool:
         """Store a run's result, failed if checks do not hold; False: it has another owner."""
         artefacts = self._artefacts.put_all(result.tables)
-        answer = {
+        result_columns = {
             "summary": dict(result.summary), "checks": [dict(check) for check in result.checks],
             "notes": list(result.notes), "result_digest": result.digest,
             "valid": bool(result.valid),
         }  # fmt: skip
-        values = answer | {
+        values = result_columns | {
             "state": DONE if result.valid else FAILED, "message": broken_checks_text(result),
-            "seal": seal(answer, {name: a.sha256 for name, a in artefacts.items()}),
+            "seal": seal(result_columns, {name: a.sha256 for name, a in artefacts.items()}),
             "progress": 1.0, "finished_s": time.time(), "wall_s": wall_s,
         }  # fmt: skip
         with self._database.write(durable=True) as session:
@@ -337,8 +337,8 @@ class Runs:
             if row.owner.name.startswith(CLUSTER):
                 self.release(row.id, row.owner)
                 continue
-            silent = (RunRow.id == row.id) & (RunRow.beat_s == row.beat_s)
-            if self._abandon(row, silent, "the process that ran it ended before it was finished"):
+            is_quiet = (RunRow.id == row.id) & (RunRow.beat_s == row.beat_s)
+            if self._abandon(row, is_quiet, "the process that ran it ended before it was finished"):
                 ended_ids.append(row.id)
         return ended_ids
 

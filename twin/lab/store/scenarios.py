@@ -105,13 +105,14 @@ class Scenarios:
     ) -> Page[ScenarioRow]:  # fmt: skip
         """Scenarios that have each word in name, question, source or note, or as the beginning of
         the digest; newest first, presets by key."""
-        r = ScenarioRow
-        query = self.limit_to_visible(join_notes(select(r), r.digest, self._visitor.name, tags))
+        preset, digest = ScenarioRow.preset, ScenarioRow.digest
+        query = join_notes(select(ScenarioRow), digest, self._visitor.name, tags)
+        query = self.limit_to_visible(query)
         if kind != "all":
-            query = query.where(r.preset != "" if kind == "presets" else r.preset == "")
-        order = (r.preset, r.digest) if kind == "presets" else (r.created_s.desc(), r.digest)
-        columns = (r.name, r.question, r.source, *NOTE_COLUMNS, r.digest)
-        return page_of(self._database, query, text, columns, order, limit, offset)
+            query = query.where(preset != "" if kind == "presets" else preset == "")
+        order = (preset, digest) if kind == "presets" else (ScenarioRow.created_s.desc(), digest)
+        texts = (ScenarioRow.name, ScenarioRow.question, ScenarioRow.source, *NOTE_COLUMNS)
+        return page_of(self._database, query, text, (*texts, digest), order, limit, offset)
 
     def limit_to_visible(self, query: Select[Any]) -> Select[Any]:
         """The query, limited to presets and the rows that this visitor holds."""

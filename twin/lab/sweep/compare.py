@@ -142,12 +142,12 @@ def change_and_verdict(name: str, value: float, base: float) -> tuple[str, str]:
     if metric.kind != "share" and base and value / base >= 3:
         return f"× {value / base:,.1f}", judgement
     if metric.kind == "share":
-        text = f"{abs(100 * (value - base)):.1f} points"
+        size_text = f"{abs(100 * (value - base)):.1f} points"
     elif base:
-        text = f"{abs(100 * (value / base - 1)):.1f} %"
+        size_text = f"{abs(100 * (value / base - 1)):.1f} %"
     else:
-        text = amount(abs(value), metric.kind, metric.unit)
-    return ("+" if value > base else "−") + text, judgement
+        size_text = amount(abs(value), metric.kind, metric.unit)
+    return ("+" if value > base else "−") + size_text, judgement
 
 
 def check_run_count(run_count: int) -> None:
@@ -200,21 +200,21 @@ def _verdict(name: str, value: float | None, base: float | None) -> Verdict:
 
 def _notes(runs: Sequence[RunRow], titles: Sequence[str], inputs: Sequence[InputRow]) -> list[str]:
     """Warnings, as sentences, that a reader must know before trusting a difference."""
-    notes = []
+    warnings = []
     if len({run.facts_digest for run in runs}) > 1:
-        notes.append("These runs were made with different facts: run them again to compare.")
+        warnings.append("These runs were made with different facts: run them again to compare.")
     if len({run.engine_version for run in runs}) > 1:
-        notes.append("These runs were made by different versions of the engine.")
+        warnings.append("These runs were made by different versions of the engine.")
     for run, title in zip(runs, titles, strict=True):
         if run.state != "done":
-            notes.append(f"{title} is {run.state}: it has no result to rely on.")
-        notes += [f"{title}: {note}" for note in UNSTEADY.values() if note in (run.notes or ())]
+            warnings.append(f"{title} is {run.state}: it has no result to rely on.")
+        warnings += [f"{title}: {note}" for note in UNSTEADY.values() if note in (run.notes or ())]
     changed_paths = {row.path for row in inputs} - {"name", "question", "source"}
     if changed_paths == {"seed"}:
-        notes.append("Only the seed differs: the differences are chance.")
+        warnings.append("Only the seed differs: the differences are chance.")
     if "seed" in changed_paths and len(changed_paths) > 1:
-        notes.append("The seeds differ too, so part of every difference is chance.")
-    return notes
+        warnings.append("The seeds differ too, so part of every difference is chance.")
+    return warnings
 
 
 SEEDS = 5  # of each scenario: the baseline's own, and those that follow

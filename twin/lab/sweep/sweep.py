@@ -104,10 +104,10 @@ def spaced_axis(path: str, begin: float, end: float, count: int, *, log: bool = 
     if not (math.isfinite(begin) and math.isfinite(end)) or (log and min(begin, end) <= 0):
         raise SpecError(_usage_sentence(path))
     space_values = np.geomspace if log else np.linspace
-    numbers = [float(number) for number in space_values(begin, end, count)]
-    inner_values = [float(f"{number:.{FIGURES}g}") for number in numbers[1:-1]]
+    axis_values = [float(number) for number in space_values(begin, end, count)]
+    inner_values = [float(f"{number:.{FIGURES}g}") for number in axis_values[1:-1]]
     return _axis_of(path, [field.kind(round(value) if field.kind is int else value) for value in
-                        (numbers[0], *inner_values, numbers[-1])])  # fmt: skip
+                        (axis_values[0], *inner_values, axis_values[-1])])  # fmt: skip
 
 
 def _axis_of(path: str, values: Sequence[Any]) -> Axis:
@@ -238,8 +238,8 @@ def conclusion(
     met_index, miss_index = sorted((index_before, next_index), key=lambda i: not met[i])
     metric, limit = broken_limits(*answers[miss_index])[0]
     figure = as_text(metric.key, summaries[miss_index][metric.key])
-    bound = as_text(metric.key, limit)
-    reason = f"at {value_texts[miss_index]} {metric.label} is {figure}, {bound} is the limit"
+    limit_text = as_text(metric.key, limit)
+    reason = f"at {value_texts[miss_index]} {metric.label} is {figure}, {limit_text} is the limit"
     direction = "up to" if met[index_before] else "from"
     change_count = len(change_indices)
     change_text = "" if change_count == 1 else f" It changes {change_count} times along the way."
@@ -258,11 +258,11 @@ class Published:
 
 def published_points() -> list[Published]:
     """Operating points with a published TPOT and a published throughput per NPU."""
-    rows = load_published()
-    row_by_stem = {r.id.removesuffix("-tput"): r for r in rows if r.id.endswith("-tput")}
+    published_rows = load_published()
+    row_by_stem = {r.id.removesuffix("-tput"): r for r in published_rows if r.id.endswith("-tput")}
     return [
         Published(f"{r.system}, {r.value:g} ms", 1e-3 * r.value, row_by_stem[stem].value, r.source)
-        for r in rows
+        for r in published_rows
         if (stem := r.id.removesuffix("-tpot")) in row_by_stem
         and (r.measure, r.unit) == ("decode.tpot", "ms")
         and row_by_stem[stem].unit == "tokens/s/NPU"

@@ -267,10 +267,10 @@ def _line_cells(piece: Piece, header: list[str], lines: list[str], line_nos: np.
 
 def clock_ns(cells: Cells, column: str) -> np.ndarray:
     """i8[n] nanoseconds since 1970 of dates and times; without a zone they are UTC."""
-    texts = cells.texts(column)
-    if texts is None:
+    time_texts = cells.texts(column)
+    if time_texts is None:
         raise TraceError(f"{cells.where(0)} has no {column}: it must be a time")
-    parts = texts.str.extract_groups(STAMP).struct.unnest()
+    parts = time_texts.str.extract_groups(STAMP).struct.unnest()
     zones = parts["zone"].fill_null("Z").str.replace("Z", "+0000").str.replace(":", "")
     stamps = parts["day"] + " " + parts["time"] + "." + parts["fraction"].fill_null("0") + zones
     times_utc = stamps.str.to_datetime("%Y-%m-%d %H:%M:%S%.f%z", time_unit="ns", strict=False)

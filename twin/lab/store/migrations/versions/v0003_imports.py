@@ -19,7 +19,7 @@ def upgrade() -> None:
         digest=text64, kind=text64, name=sa.String(255), format=text64, about=sa.JSON(),
         rows=sa.BigInteger(), seal=text64, created_s=sa.Double(),
     )  # fmt: skip
-    tables = make_table(
+    import_tables = make_table(
         "import_tables", ["digest", "name"], ["sha256"],
         foreign_key("import_tables", "digest", "imports.digest", ondelete="CASCADE"),
         foreign_key("import_tables", "sha256", "artefacts.sha256"),
@@ -42,5 +42,5 @@ def upgrade() -> None:
         entry |= {"seal": seal(entry, files) if is_object else "", "created_s": row["created_s"]}
         op.bulk_insert(imports, [entry])
         file_rows = [{"digest": row["digest"], "name": n, "sha256": s} for n, s in files.items()]
-        op.bulk_insert(tables, file_rows)
+        op.bulk_insert(import_tables, file_rows)
     op.drop_table("traces")

@@ -29,7 +29,7 @@ class Imbalance:
 
     @cached_property
     def factor(self) -> Floats:
-        """The curve as an array, f8[G] or [2 G] of G batch sizes, by compiled code if needed."""
+        """The curve (hottest load over mean by batch size) as array f8[G] or, with nodes, [2 G]."""
         return self.curve.all_points() if isinstance(self.curve, Curve) else np.asarray(self.curve)
 
     @property
@@ -73,7 +73,7 @@ def imbalance(
 ) -> Imbalance:  # fmt: skip
     """Load of the hottest of `routed_dies` over the mean, by tokens entering an MoE layer, of which
     `tokens_per_request` come from one request; the placement balances the long run. links: whether
-    the same of nodes follows in the curve; counts: imported expert counts f8[layers, experts].
+    the hottest node's follows in the curve; counts: imported expert counts f8[layers, experts].
     Raises ExpertsError where experts do not fit."""
     experts = routed.experts
     if tokens_per_request < 1:

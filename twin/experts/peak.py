@@ -80,8 +80,8 @@ def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
 
 
 def _chance_below(count: Floats, sd: Floats, skew: Floats, sure: Floats, mean: Floats) -> Floats:
-    """P(count <= x) of each die of each row, f8[rows, dies], by its mean, standard deviation and
-    skew; 1 from `sure` standard deviations above the mean on."""
+    """P(at most `count`) of each die of each row, f8[rows, dies], by its mean, standard deviation
+    and skew; 1 from `sure` standard deviations above the mean on."""
     sds_above = (count - mean) / sd
     cube = 1.0 + 0.5 * skew * sds_above
     chance = np.where(sds_above > sure, 1.0, 0.0)

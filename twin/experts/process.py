@@ -142,7 +142,7 @@ def mix_at(process: Process, t_s: float) -> Floats:
 
 
 def _topic_weights(process: Process, t_s: Floats) -> Floats:
-    """Weights of the topic classes at times f8[n], f8[topics, n]."""
+    """Weights f8[topics, n], of any sum, of the topic classes at times `t_s` f8[n]."""
     peak_phase = np.arange(process.topics)[:, None] / process.topics
     phase = 2.0 * math.pi * (t_s / process.experts.mix_period_s - peak_phase)
     return apply(math.exp, process.swing * apply(math.cos, phase))

@@ -49,17 +49,17 @@ def swap_of(net: Network, ours: tuple[int, ...], theirs: tuple[int, ...]) -> Swa
     """The exchange of vertices `ours` with `theirs`, and of the neighbours that must move with
     them, which leaves the network as it is; None if none is found."""
     image = np.full(len(net.vertices), -1)  # of each vertex; -1: none yet
-    moved_count, added, added_images = 0, np.array(ours), np.array(theirs)
-    while added.size:
-        image[added], image[added_images] = added_images, added
-        moved_count += added.size
-        is_wrong = (image[added] != added_images) | (image[added_images] != added)
+    moved_count, new_vertices, new_images = 0, np.array(ours), np.array(theirs)
+    while new_vertices.size:
+        image[new_vertices], image[new_images] = new_images, new_vertices
+        moved_count += new_vertices.size
+        is_wrong = (image[new_vertices] != new_images) | (image[new_images] != new_vertices)
         if is_wrong.any() or moved_count > MOST_MOVED:
             return None
-        neighbour_pairs = _pair_neighbours(net, image, added, added_images)
+        neighbour_pairs = _next_pairs(net, image, new_vertices, new_images)
         if neighbour_pairs is None:
             return None
-        added, added_images = neighbour_pairs
+        new_vertices, new_images = neighbour_pairs
     moved = np.flatnonzero((image >= 0) & (image != np.arange(image.size)))
     is_at_moved = np.zeros(net.tail.size, bool)
     for link_lists in net.link_lists:
@@ -67,9 +67,9 @@ def swap_of(net: Network, ours: tuple[int, ...], theirs: tuple[int, ...]) -> Swa
     links = np.flatnonzero(is_at_moved)
     image = np.where(image < 0, np.arange(image.size), image)
     image_links = net.links_between(image[net.tail[links]], image[net.head[links]])
-    is_like = (image_links >= 0) & (net.link_kinds[links] == net.link_kinds[image_links])
+    is_same = (image_links >= 0) & (net.link_kinds[links] == net.link_kinds[image_links])
     has_kind = net.vertex_kinds[moved] == net.vertex_kinds[image[moved]]
-    if not (is_like.all() and has_kind.all() and _moves_whole_nodes(net, moved, image[moved])):
+    if not (is_same.all() and has_kind.all() and _moves_whole_nodes(net, moved, image[moved])):
         return None
     place_pairs = [np.concatenate([net.leaves[k], net.enters[k]]) for k in (links, image_links)]
     has_place = place_pairs[0] >= 0
@@ -77,9 +77,7 @@ def swap_of(net: Network, ours: tuple[int, ...], theirs: tuple[int, ...]) -> Swa
     return Swap(*map(as_int32, (moved, image[moved], links, image_links, *places)))
 
 
-def _pair_neighbours(
-    net: Network, image: INTS, ours: INTS, theirs: INTS
-) -> tuple[INTS, INTS] | None:
+def _next_pairs(net: Network, image: INTS, ours: INTS, theirs: INTS) -> tuple[INTS, INTS] | None:
     """Pair the neighbours of vertices `ours` that have no image yet with neighbours of `theirs`:
     both lists, also entered in `image` (i8[vertices], -1: none). None where links differ."""
     pair_lists = []
@@ -87,8 +85,8 @@ def _pair_neighbours(
         (our_links, degrees), (their_links, their_degrees) = lists.at(ours), lists.at(theirs)
         if (degrees != their_degrees).any():
             return None
-        pair = np.repeat(np.arange(ours.size), degrees)  # number of it, of each link
-        keys = [pair * image.size + far_end[links] for links in (our_links, their_links)]
+        pair_of = np.repeat(np.arange(ours.size), degrees)  # number of it, of each link
+        keys = [pair_of * image.size + far_end[links] for links in (our_links, their_links)]
         _, shared_positions, their_positions = np.intersect1d(
             keys[0], keys[1], assume_unique=True, return_indices=True
         )
@@ -102,8 +100,8 @@ def _pair_neighbours(
         link_columns = []  # of ours and theirs, for each link left: pair, kind of link, far end
         for links in (our_links, their_links):
             left = np.flatnonzero(image[far_end[links]] < 0)
-            left = left[np.lexsort((net.link_kinds[links[left]], pair[left]))]
-            link_columns.append((pair[left], net.link_kinds[links[left]], far_end[links[left]]))
+            left = left[np.lexsort((net.link_kinds[links[left]], pair_of[left]))]
+            link_columns.append((pair_of[left], net.link_kinds[links[left]], far_end[links[left]]))
         (our_pairs, our_kinds, our_ends), (their_pairs, their_kinds, their_ends) = link_columns
         has_same_pairs = np.array_equal(our_pairs, their_pairs)
         if not (has_same_pairs and np.array_equal(our_kinds, their_kinds)):
@@ -118,7 +116,7 @@ def _pair_neighbours(
 
 
 def _moves_whole_nodes(net: Network, vertices: INTS, images: INTS) -> bool:
-    """Whether exchanging `vertices` for `images` moves whole nodes alone, each to one node."""
+    """Whether exchanging `vertices` for `images` moves whole nodes only, each to one node."""
     is_moved = net.node[vertices] != net.node[images]  # to another node
     old_node, new_node = net.node[vertices[is_moved]], net.node[images[is_moved]]
     nodes, moved_counts = np.unique(old_node, return_counts=True)

@@ -32,13 +32,13 @@ def draw_clos(draft: Draft) -> None:
     l2s = l2_chips_per_sub_plane(s, rack_chips)
     draft.about["l2_chips_per_sub_plane"] = l2s
     draft.add_nodes(lambda n: n // s.nodes if l2s else n)
-    group_count = math.ceil(s.nodes / nodes_per_group(s))
+    groups = math.ceil(s.nodes / nodes_per_group(s))
     racks = math.ceil(l2s / rack_chips)
-    for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(l2s * group_count)):
-        rack = f"communication rack {(g * group_count + i // l2s) * racks + i % l2s // rack_chips}"
+    for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(l2s * groups)):
+        rack = f"communication rack {(g * groups + i // l2s) * racks + i % l2s // rack_chips}"
         switch_label = switch_name("L2", g, p, i)
         draft.add(switch_label, "l2", supernode=g, sub_plane=p, index=i, rack=rack)
-    l3_per_l2 = _l3_per_l2(s, group_count) if l2s and group_count > 1 else 0
+    l3_per_l2 = _l3_per_l2(s, groups) if l2s and groups > 1 else 0
     for g, p, l3 in product(range(s.supernodes), range(s.sub_planes), range(l2s * l3_per_l2)):
         rack = f"communication rack L3 {g}.{l3 % l3_per_l2}"
         switch_label = switch_name("L3", g, p, l3)
@@ -54,7 +54,7 @@ def draw_clos(draft: Draft) -> None:
                 l2_chip = switch_name("L2", n // s.nodes, p, group * l2s + i)
                 draft.link(switch, l2_chip, "L1-L2", rate, p, links)
     uplinks = s.l2_ports_per_chip - nodes_per_group(s)  # of an L2 chip
-    for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(l2s * group_count)):
+    for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(l2s * groups)):
         for j, links in deal_uplinks(i // l2s, uplinks, l3_per_l2):
             l3_chip, rate = switch_name("L3", g, p, i % l2s * l3_per_l2 + j), draft.link_bytes_per_s
             draft.link(switch_name("L2", g, p, i), l3_chip, "L2-L3", links * rate, p, links)
@@ -184,12 +184,12 @@ def dragonfly_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
             f"routers with {global_links} have {routers * global_links}: take fewer groups or more "
             "supernode.l1_uplinks"
         )
-    for g, other in combinations(range(groups), 2):
+    for g, peer in combinations(range(groups), 2):
         link_counts: Counter[tuple[int, int]] = Counter()
         for k in range(pair_links):
-            our_router = ((other - g - 1) * pair_links + k) // max(1, global_links)
-            their_router = ((g - other - 1) % groups * pair_links + k) // max(1, global_links)
-            ends = g * routers + our_router % routers, other * routers + their_router % routers
+            our_router = ((peer - g - 1) * pair_links + k) // max(1, global_links)
+            their_router = ((g - peer - 1) % groups * pair_links + k) // max(1, global_links)
+            ends = g * routers + our_router % routers, peer * routers + their_router % routers
             link_counts[ends] += 1
         for (lower_router, upper_router), link_count in link_counts.items():
             yield lower_router, upper_router, link_count

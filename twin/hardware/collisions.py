@@ -65,7 +65,7 @@ class Flows:
 
     @property
     def count(self) -> int:
-        """Number of flows of one placement."""
+        """Number of flows that one random placement puts on paths."""
         rows, ends = self.rows, self.ends
         if self.each:
             return self.most_flows

@@ -68,7 +68,7 @@ def exchange_load(
 
 
 def _is_one_package(net: Network, at: INTS) -> bool:
-    """Whether vertices `ends` are dies of one NPU and links in its package join each to each."""
+    """Whether vertices `at` are dies of one NPU and links in its package join each to each."""
     packages = {(net.vertex_data[die]["node"], net.vertex_data[die]["npu"]) for die in at.tolist()}
     if len(packages) > 1:
         return False

@@ -144,7 +144,7 @@ def with_additions(plan: Plan, adding_edits: Iterable[Edit]) -> Plan:
 
 
 def _add_link(vertices: Vertices, links: Links, edit: Edit, order: int) -> None:
-    """Add the link of edit `number` in both directions, like links between such elements."""
+    """Add the link of edit number `order` in both directions, like links between such elements."""
     end_a, end_b = _single_vertex(vertices, edit.element), _single_vertex(vertices, edit.to)
     if end_a == end_b:
         raise HardwareError(f"{end_a} to itself needs no link: name two elements")

@@ -76,14 +76,14 @@ def forms() -> dict[str, Form]:
     return FORMS | {name: hook.load() for name, hook in hooks_of(GraphForm).items()}
 
 
-def compose(graph: GraphText, kind: str) -> str:
+def compose_text(graph: GraphText, kind: str) -> str:
     """The text of a graph in the form named `kind`, such as "json"."""
     writer = forms()[kind].compose
     assert writer is not None
     return writer(graph)
 
 
-def parse(text: str, kind: str) -> GraphText:
+def parse_text(text: str, kind: str) -> GraphText:
     """Contents of a text in the form named `kind`; raises FabricFileError if it is no such text."""
     if len(text) > LONGEST:
         raise FabricFileError([f"The file is longer than {LONGEST // 10**6} million characters."])

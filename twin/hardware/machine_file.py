@@ -36,8 +36,8 @@ def read_machine(text: str, name: str) -> ImportedMachine:
     """The machine of a file's text: a form of graphs, recognised by its beginning, or a cable list.
     Raises FabricFileError with a sentence for every kind of fault."""
     first_letter = text.lstrip("\ufeff \t\r\n")[:1]
-    forms = graph_text.forms().items()
-    parsed = graph_text.parse(text, next((k for k, f in forms if f.begins == first_letter), "csv"))
+    kind = next((k for k, f in graph_text.forms().items() if f.begins == first_letter), "csv")
+    parsed = graph_text.parse_text(text, kind)
     if len(parsed.vertices) > MOST_VERTICES or len(parsed.links) > MOST_LINKS:
         raise FabricFileError(
             [f"The file has {len(parsed.vertices):,} vertices and {len(parsed.links):,} links: a "
@@ -253,12 +253,12 @@ def _refuse_unusable(vertices: Vertices, links: Links) -> None:
     if not dies:
         raise FabricFileError(["The machine has no dies: call them die NODE.NPU.DIE."])
     for ends in (ends for ends, data in links.items() if data["plane"] == "rdma"):
-        die_end, far = sorted(ends, key=lambda v: vertices[v]["kind"] != "die")
-        if vertices[die_end]["kind"] == "die" and vertices[far]["kind"] != "nic":
+        die_end, other = sorted(ends, key=lambda v: vertices[v]["kind"] != "die")
+        if vertices[die_end]["kind"] == "die" and vertices[other]["kind"] != "nic":
             die_numbers = ".".join(str(vertices[die_end][key]) for key in ("node", "npu", "die"))
             raise FabricFileError(
-                [f"'{die_end}' is cabled to '{far}' on the RDMA plane without a NIC: cable it to "
-                 f"'NIC {die_numbers}', and that to '{far}'."]
+                [f"'{die_end}' is cabled to '{other}' on the RDMA plane without a NIC: cable it to "
+                 f"'NIC {die_numbers}', and that to '{other}'."]
             )  # fmt: skip
     packages: dict[tuple[str, int, int], set[int]] = {}
     for vertex in dies:
@@ -286,7 +286,7 @@ def machine_text(machine: ImportedMachine) -> str:
         for name, data in machine.vertices
     ]
     contents = GraphText(machine.about, vertices, machine.links, directed=True)
-    return graph_text.compose(contents, "json")
+    return graph_text.compose_text(contents, "json")
 
 
 def fabric_text(net: Network, kind: str) -> str:
@@ -309,4 +309,4 @@ def fabric_text(net: Network, kind: str) -> str:
         for tail, head, data in graph.edges(data=True)
     ]
     attributes = {key: net.about[key] for key in STORED["graph"] if key in net.about}
-    return graph_text.compose(GraphText(attributes, vertices, links, directed=True), kind)
+    return graph_text.compose_text(GraphText(attributes, vertices, links, directed=True), kind)

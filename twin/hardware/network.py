@@ -47,6 +47,7 @@ def cached_by_network(
 
     @wraps(answer)
     def cached_call(net: Network, /, *args: P.args, **more: P.kwargs) -> T:
+        """The answer for a network and arguments, computed at their first call."""
         return net.once((answer, args, *more.items()), lambda: answer(net, *args, **more))
 
     return cached_call
@@ -361,7 +362,7 @@ class Network:
 
 
 def _hashes(total: NDArray[np.uint64], *columns: NDArray[Any]) -> NDArray[np.uint64]:
-    """Hash u8[rows] of each row of the columns; equal rows have equal hashes."""
+    """Hash u8[rows] of each row of columns, begun with `total`; equal rows have equal hashes."""
     with np.errstate(over="ignore"):
         for values in columns:
             total = total * np.uint64(0x9E3779B97F4A7C15) + values.view(np.uint64)

@@ -294,7 +294,7 @@ def _npus(s: Scenario, net: Network) -> Npus:
 def _place_in_order(
     needed: Sequence[Needed], npus: Npus, free_npus: Sequence[int], s: Scenario
 ) -> list[list[int]]:
-    """NPUs of each instance, next ones of `free_npus`; behind a front router by supernode."""
+    """NPUs of each instance, in order of `free_npus`; behind a front router by supernode."""
     npu_lists = [list(free_npus)]
     if supernodes_apart(s):
         npu_lists = list(_group_by(free_npus, npus.node // s.supernode.nodes).values())

@@ -77,7 +77,7 @@ def clock_share(scenario: Scenario, facts: Facts, role: str, use: Use) -> float:
 def power_by_role(
     scenario: Scenario, facts: Facts, clocks: Mapping[str, float], chips: Mapping[str, str]
 ) -> dict[str, Power]:
-    """Power of an NPU by role; clocks, chips: by role. Empty where one is not known."""
+    """Power of an NPU by role, of its chip and clock (share of the rated); {} if one is unknown."""
     powers = {role: power(scenario, facts, clocks, chip) for role, chip in chips.items()}
     known_powers = {role: npu_power for role, npu_power in powers.items() if npu_power is not None}
     return known_powers if len(known_powers) == len(powers) else {}

@@ -105,7 +105,7 @@ def pool_read(
     net: Network, dies: Sequence[int], plane: Plane = "ub", nodes: Sequence[int] | None = None
 ) -> Price:
     """Price of all of `dies` together reading from the DRAM of the CPUs of `nodes` (default: all).
-    Blocks outside a UB plane enter through the dies' NICs. Raises HardwareError without any."""
+    Blocks outside a UB plane enter through the dies' NICs. HardwareError if none is reached."""
     pool_load = demands.pool_load(net, dies, plane, nodes)
     if pool_load is None:
         die_vertices = demands.die_vertices(net, dies)
@@ -217,10 +217,8 @@ def exchange_overlaps(
         link_shares = load.amounts * load.rate_alone(net)[0] / net.capacity[load.links]
         link_loads[role][load.links] += link_shares
         exchanges.append((role, load.links, link_shares))
-    overlaps, total_load = (
-        defaultdict[tuple[str, str], float](float),
-        np.sum(list(link_loads.values()), axis=0),
-    )
+    overlaps = defaultdict[tuple[str, str], float](float)
+    total_load = np.sum(list(link_loads.values()), axis=0)
     for role, links, link_shares in exchanges:
         position = int(np.argmax(total_load[links]))
         fullest_link = links[position]
@@ -276,11 +274,11 @@ def summary(net: Network) -> dict[str, float]:
     bisection_bytes_per_s: from half of a supernode's nodes to the other half over UB;
     oversubscription: what a node's NPUs can send over its uplinks' capacity (0: no uplinks)."""
     count_of_kind = Counter(data["kind"] for data in net.vertex_data)
-    links: Counter[str] = Counter()
+    links_of_kind: Counter[str] = Counter()
     links_of_plane: Counter[str] = Counter()
     for link in np.flatnonzero((net.capacity > 0.0) & (net.tail < net.head)).tolist():
         link_data = net.link_data[link]
-        links[link_data["kind"]] += link_data["links"]
+        links_of_kind[link_data["kind"]] += link_data["links"]
         links_of_plane[link_data["plane"]] += link_data["links"]
     uplinks = uplink_matrix(net).sum(axis=1) * net.spans_nodes
     node_of_die = net.node[net.dies]
@@ -289,6 +287,7 @@ def summary(net: Network) -> dict[str, float]:
     node_bytes_per_s = np.bincount(net.node[net.tail[is_from_die]], net.capacity[is_from_die])
     l2_ports = count_of_kind["l2"] * net.about["supernode"].l2_ports_per_chip
     uplink_rate, most_node_rate = float(uplinks[node_of_die].min()), float(node_bytes_per_s.max())
+    used_l2_ports = links_of_kind["L1-L2"] + links_of_kind["L2-L3"]
     npu_of = np.zeros(len(net.vertices), np.int64)
     npu_of[net.dies] = net.npu
     npu_bytes_per_s = np.bincount(npu_of[net.tail[is_from_die]], net.capacity[is_from_die])
@@ -307,8 +306,8 @@ def summary(net: Network) -> dict[str, float]:
         "dpus": count_of_kind["qingtian"],
         "ub_links": links_of_plane["ub"],
         "l2_ports": l2_ports,
-        "l2_ports_used": links["L1-L2"] + links["L2-L3"],
-        "l2_port_utilisation": (links["L1-L2"] + links["L2-L3"]) / l2_ports if l2_ports else 0.0,
+        "l2_ports_used": used_l2_ports,
+        "l2_port_utilisation": used_l2_ports / l2_ports if l2_ports else 0.0,
         "npu_bytes_per_s": float(npu_bytes_per_s.max()),
         "node_npu_bytes_per_s": most_node_rate,
         "node_uplink_bytes_per_s": uplink_rate,

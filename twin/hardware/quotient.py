@@ -274,8 +274,8 @@ class Quotient:
         return class_of, link_hashes
 
     def _walks(self, start: int, row_count: int) -> Walks:
-        """Walks from `row_count` rows, the first is `start`; those of a problem in which one link
-        represents equal ones are stored for other operations."""
+        """Walks from `row_count` rows of the problem, the first is `start`; those of a problem in
+        which one link represents equal ones are stored for other operations."""
         problem, row_slice = self.problem, slice(start, start + row_count)
         walks = self.stored or Walks(
             problem.size, problem.tail, problem.head, problem.rows[row_slice], problem.ends,
@@ -351,10 +351,10 @@ def _vertex_hashes(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HA
 
 
 def _add_hashes(ufunc: np.ufunc, sums: HASHES, link_hashes: HASHES, tail: INTS, head: INTS) -> None:
-    """Add to (by `ufunc`, or subtract from) `sums` of vertices a hash of each of their links, made
-    of that in `link_hashes` and the vertex at its other end. Sums do not depend on the order of
-    links; 11 and 13 let links in and out differ. Two vertices get the same sum with a chance of
-    2**-64."""
+    """Add (np.add) to the `sums` of vertices, or subtract (np.subtract), a hash of each of their
+    links, made of that in `link_hashes` and the vertex at its other end. Sums do not depend on the
+    order of links; 11 and 13 let links in and out differ. Two vertices get the same sum with a
+    chance of 2**-64."""
     with np.errstate(over="ignore"):  # whole numbers wrap round, as in every hash
         ufunc.at(sums, tail, mix64(link_hashes + mix64(head.astype(np.uint64) + np.uint64(11))))
         ufunc.at(sums, head, mix64(link_hashes ^ mix64(tail.astype(np.uint64) + np.uint64(13))))

@@ -86,7 +86,7 @@ class Usable:
         yield np.flatnonzero(self.is_usable), FAR
 
     def _near_links(self, most_hops: int) -> INTS:
-        """Links on walks of at most `most` hops from a sender to a receiver: the first half is
+        """Links on walks of at most `most_hops` from a sender to a receiver: the first half is
         searched from the senders, the second back from the receivers."""
         net, half_hops = self.net, (most_hops + 1) // 2
         hops_out = self._hops(np.flatnonzero(self.out), 0, half_hops)
@@ -117,7 +117,7 @@ class Usable:
 
     def _most_hops(self, same_domain: bool | None) -> int:
         """Hops from the first sender to its farthest receiver or from the farthest sender to the
-        first receiver, the larger; FAR or more: one is cut off. same_domain: as in `link_sets`."""
+        first receiver, the larger; FAR: no path. same_domain: True in one, False two, None all."""
         domain_of, most_hops = self.net.domain, 0
         senders, receivers = np.flatnonzero(self.out), np.flatnonzero(self.into)
         sides = (senders, receivers), (receivers, senders)

@@ -86,7 +86,7 @@ def measured_shares(chip: str, facts: Facts) -> dict[str, float]:
 
 
 def _figures(group: str, own: dict[str, Fact], facts: Facts) -> dict[str, float]:
-    """Figures (SI) of a group by name: those in `own_facts`, else those of data/fabric.toml."""
+    """Figures (SI) of a group by name: the recipe's `own`, else those of data/fabric.toml."""
     prefix = group + "."
     values = {name.removeprefix(prefix): f.si for name, f in own.items() if name.startswith(prefix)}
     return {name: fact.si for name, fact in facts.group(f"fabric.{group}").items()} | values

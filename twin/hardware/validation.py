@@ -53,22 +53,20 @@ def unreachable_sentences(net: Network) -> list[str]:
         npu_names = (f"NPU {die[i]['node']}.{die[i]['npu']}" for i in np.flatnonzero(lost).tolist())
         return list(dict.fromkeys(npu_names))
 
-    is_linked = net.rates_out("ub")[net.dies] > 0.0
-    sentences = _sentences_on(npus(~is_linked), "has a die without a UB link", "it cannot serve")
+    off_ub = net.rates_out("ub")[net.dies] <= 0.0
     off_rdma = port_rates(net, "rdma") <= 0.0
-    sentences += _sentences_on(
-        npus(off_rdma), "has a die off the RDMA plane", "it cannot transfer KV there"
-    )
     cut_off_nodes = _nodes_cut_off(net) if net.spans_nodes else []
-    sentences += _sentences_on(
-        cut_off_nodes, "cannot reach the rest of its UB plane", "restore uplinks to L2 chips"
-    )
     server_nodes = [f"Node {node}" for node in sorted(nodes_without_dram(net))]
-    sentences += _sentences_on(server_nodes, "has no CPU on the UB plane", "its DRAM is lost")
     port_vertices = net.of_kind(net.storage_ports)
     nodes_off_vpc = np.unique(net.node[port_vertices[port_rates(net, "vpc") <= 0.0]]).tolist()
-    vpc_nodes = [f"Node {node}" for node in nodes_off_vpc]
-    return sentences + _sentences_on(vpc_nodes, "is off the VPC plane", "it reads no storage")
+    names_fault_effect = (
+        (npus(off_ub), "has a die without a UB link", "it cannot serve"),
+        (npus(off_rdma), "has a die off the RDMA plane", "it cannot transfer KV there"),
+        (cut_off_nodes, "cannot reach the rest of its UB plane", "restore uplinks to L2 chips"),
+        (server_nodes, "has no CPU on the UB plane", "its DRAM is lost"),
+        ([f"Node {n}" for n in nodes_off_vpc], "is off the VPC plane", "it reads no storage"),
+    )
+    return [sentence for texts in names_fault_effect for sentence in _sentences_on(*texts)]
 
 
 def _nodes_cut_off(net: Network) -> list[str]:

@@ -61,8 +61,8 @@ class Walks:
         self, size: int, tail: INTS, head: INTS, rows: INTS, ends: INTS, parts: FLOATS,
         detour: int = 0, added: INTS | None = None,
     ) -> None:  # fmt: skip
-        """size: number of vertices; tail, head: of links; rows, ends: senders and receivers; parts:
-        bytes/s, f8[near and far, rows, ends]; added: edit that added each link (0: none)."""
+        """size: number of vertices; tail, head: of links; rows, ends: senders, receivers; parts:
+        bytes/s, f8[near and far, rows, ends]; detour: extra hops; added: edit of links, or 0."""
         self.size, self.rows, self.ends, self.detour = size, rows, ends, detour
         self.parts = parts.transpose(0, 2, 1)  # f8[parts, ends, rows]
         self.wanted = self.parts.sum(axis=0) > 0.0
@@ -211,8 +211,8 @@ class Walks:
     def shares_by_capacity(
         self, capacity: FLOATS, members: INTS | None, fan_in: FLOATS | float = 1.0
     ) -> list[FLOATS]:
-        """By level: share of each step among the steps into its state, split by capacity (bytes/s
-        of links); members, fan_in: as in `split_by_capacity`."""
+        """By level: share of each step (last link of walks) among those into its state (vertex,
+        sender), by capacity (bytes/s). members, fan_in: equal vertices, links into one, of each."""
         state_capacity = np.full(self.rows.size, np.inf)
         step_shares = []
         tail_members = np.ones(self.tail.size) if members is None else members[self.tail]
@@ -230,7 +230,7 @@ class Walks:
 
     def _split_back(self, arriving: Sequence[FLOATS | BOOLS], step_shares: list[FLOATS]) -> FLOATS:
         """Bytes/s on links, f8[near and far, links], traced back from the ends. By level, arriving:
-        share of each pair's bytes that arrives then; step_shares: of each step into its state."""
+        share of a pair's bytes by walks that long; step_shares: of each step into its state."""
         link_bytes = np.zeros((self.parts.shape[0], self.tail.size))
         for part_index, part_bytes in enumerate(self.parts):
             if not part_bytes.any() or not self.levels:
@@ -246,7 +246,7 @@ class Walks:
 
     def _arrival_shares(self, state_weights: list[SCALED]) -> Sequence[FLOATS | BOOLS]:
         """By level: share of each pair's bytes that arrives by walks of that length; state_weights:
-        by level, the sum of the weights of all walks to each state."""
+        by level, the sum of the weights of all walks to each state (vertex, sender)."""
         length_count = int((self.most - self.hops).max(initial=0)) + self.detour + 1
         if length_count == 1:
             return [np.ones(level.end.size) for level in self.levels]
@@ -316,7 +316,7 @@ def number_values(values: NDArray[Any]) -> tuple[INTS, int]:
 
 
 def _one_hop_on(is_here: BOOLS, tail: INTS, head: INTS) -> BOOLS:
-    """Whether a link leads there from a vertex that `is_here`, bool[vertices, rows]; heads rise."""
+    """Whether a link leads there from one that `is_here`, bool[vertices, rows]; head ascends."""
     is_reached = np.zeros_like(is_here)
     live = np.flatnonzero(np.any(is_here, axis=1)[tail])
     if live.size:

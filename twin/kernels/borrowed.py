@@ -217,8 +217,8 @@ class Piece:
     functions: ClassVar[dict[int, Callable[..., None]]] = {}  # by code, where nothing is compiled
 
     def __init__(self, function: Callable[[Any, float], None]) -> None:
-        self._function = function
-        self._code = 0
+        """function: of a group of columns and a time, s."""
+        self._function, self._code = function, 0
 
     def address(self, group: type) -> int:
         """Address of the machine code for groups of this class; compiles or loads it at first."""

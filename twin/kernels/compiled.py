@@ -180,7 +180,7 @@ def _locate_by_meaning() -> None:
             return source_digest()
 
         def get_disambiguator(self) -> str:
-            """Part of a stored file's name: the same, as functions are unique within a file."""
+            """Part of a stored file's name, always the same: functions are unique within a file."""
             return "kernel"
 
         @classmethod
@@ -302,5 +302,5 @@ def is_compiled(function: Callable[..., Any]) -> bool:
 
 
 def stage(name: str) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
-    """Decorator: enters a function that compiles, or loads, one entry in STAGES by name."""
+    """Decorator: adds to STAGES, by name, a function that compiles, or loads, one entry."""
     return lambda compile_it: STAGES.setdefault(name, compile_it)

@@ -53,12 +53,12 @@ FULL = 0.99  # of what prefill sustains: beyond it queues have no mean
 HAND_OFF = 1.5  # full batches that a request spends in prefill: half of one waiting, one computed
 CLOSE, LEAST = 0.01, 1 / 256  # of a rate; of the largest: lower ones are not tried
 SAFE = 0.95  # of the rate found: what samples and passes of this size leave open, see DESIGN.md
-SAMPLE, BEGINS = 4000, 200  # requests that the queue is followed over; of them, while it fills
+# Requests that the queue is followed over; of them, while it fills; of a long run, as a share.
+SAMPLE, BEGINS, FILLS = 4000, 200, 0.2
 ROUNDS, TIMES = 10, 2  # full batches of each instance, at least; of a full sample, at most
 PIECES = 600_000  # of prompts that the queue is followed over, at most
 # Of the largest rate, beyond which queues last longer than the sample: more prompts are followed.
 BUSY, LONGER, HALVINGS = 0.5, 64_000, 4
-COPIES = 2  # of a sample whose mean wait beyond it is wanted
 DIGITS = 9  # of times in seconds: the same sample for every rate of a scenario
 NO_CHANCE = 1e-9  # smaller ones are neglected
 NORMAL = tuple(NormalDist().inv_cdf((i + 0.5) / 32) for i in range(32))  # its law, by mean weights
@@ -114,10 +114,15 @@ class Attainment:
         copies = self.longer_prompts // len(self.prompts.fresh)
         return self.prompts.shuffled(copies) if copies > 1 else self.prompts
 
-    @cached_property
-    def busy_prompts(self) -> Prompts:
-        """Prompts of a run near full prefill, whose waits need more of them."""
-        return self.prompts.shuffled(COPIES)
+    def _prompts_at(self, rate: float) -> Prompts:
+        """Prompts that show how long queues get at `rate` requests/s; near full, of a long run."""
+        return self.long_prompts if rate > BUSY * self.max_rate else self.prompts
+
+    def _since_filled(self, waits: np.ndarray) -> np.ndarray:
+        """Those of a sample's waits (s, in order of arrival) that begin once queues have filled."""
+        is_long = len(waits) > TIMES * SAMPLE
+        start = int(FILLS * len(waits)) if is_long else BEGINS if len(waits) > 2 * BEGINS else 0
+        return waits[start:]
 
     def ttft_share(self, rate: float, iteration_s: float, *, is_long: bool = False) -> float:
         """Share of requests with a TTFT within the SLO at `rate` requests/s and this mean time of
@@ -127,8 +132,7 @@ class Attainment:
             return 1.0
         if rate > self.max_rate:  # a queue that grows without end may be short in a short sample
             return 0.0
-        is_busy = is_long and rate > BUSY * self.max_rate
-        prompts = self.long_prompts if is_busy else self.prompts
+        prompts = self._prompts_at(rate) if is_long else self.prompts
         ttft_s = np.sort(self._first_tokens_s(prompts, pool, rate, iteration_s)).tolist()
         total_share = math.fsum(share for share, _, _ in self.slo_by_tenant)
         met_count = math.fsum(s * bisect_right(ttft_s, limit) for s, limit, _ in self.slo_by_tenant)
@@ -140,12 +144,11 @@ class Attainment:
         """TTFT (s) f8[n] of these prompts once queues have filled, at `rate` requests/s and this
         mean time of an iteration."""
         waits, next_s = waits_and_next_s(prompts, pool, rate)
-        start = BEGINS if len(waits) > 2 * BEGINS else 0
         fixed_s, to_join_s = self.extra_s + pool.delay_s, iteration_s * self.passes
         # Where the router gets it from prefill, a first token comes as the next batch there ends.
         handed_on_s = self.transfer_s * (prompts.fresh + prompts.cached) + to_join_s
         first_s = waits + fixed_s + np.maximum(handed_on_s, next_s if self.after_pass else 0.0)
-        return np.asarray(first_s[start:])
+        return self._since_filled(first_s)
 
     def reserved_s(self, rate: float) -> float:
         """Mean seconds from the router to the begin of decode at `rate` requests/s, while a slot is
@@ -157,8 +160,7 @@ class Attainment:
         in_router_s = 1e-3 * self.scenario.front_end.service_ms
         rate = max(rate, LEAST * self.max_rate)
         if rate < FULL * self.max_rate:
-            is_busy = rate > BUSY * self.max_rate
-            prompts = self.busy_prompts if is_busy else self.prompts
+            prompts = self._prompts_at(rate)
             wait_s = fmean(self._first_tokens_s(prompts, self.pool, rate, 0.0).tolist())
         else:
             batch = max(1.0, self.pool.budget / fmean(self.prompts.fresh.tolist()))
@@ -269,7 +271,7 @@ class Attainment:
     def mean_prefill_s(self, rate: float) -> float:
         """Mean seconds from the router to the end of prefill at `rate` requests/s."""
         assert self.pool is not None
-        return fmean(waits_s(self.prompts, self.pool, rate).tolist())
+        return fmean(self._since_filled(waits_s(self._prompts_at(rate), self.pool, rate)).tolist())
 
     def tpot_share(self, iteration_s: float, swings: Swings) -> float:
         """Share of requests with a TPOT within the SLO; iteration_s: mean of an iteration."""

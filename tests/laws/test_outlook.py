@@ -293,6 +293,16 @@ def test_a_slot_is_reserved_as_long_as_in_a_run(name, part):
     assert expected_s == pytest.approx(reserved_s, rel=0.1, abs=0.02)
 
 
+@pytest.mark.parametrize("preset", ["ub-mesh-8192", "deepseek-service"])
+def test_the_mean_wait_near_full_prefill_is_that_of_queues_that_have_filled(preset):
+    """A full batch of each instance has more prompts than a short sample: 11,000 in a mesh."""
+    judged = attainment(Priced(scenario_named(preset), load_facts()))
+    rate, copies = 0.9 * judged.max_rate, 320_000 // len(judged.prompts.fresh)
+    all_waits_s = waits_s(judged.prompts.shuffled(copies), judged.pool, rate)
+    filled_s = float(all_waits_s[len(all_waits_s) // 5 :].mean())
+    assert judged.mean_wait_s(rate) == pytest.approx(filled_s, rel=0.08)
+
+
 @pytest.mark.parametrize("clients", [16, 1024])
 @pytest.mark.parametrize("answer", [50, 1024])
 def test_clients_of_a_closed_loop_that_wait_for_prefill_do_not_decode(clients, answer):

@@ -1,5 +1,8 @@
 """A field is declared once: a made-up one is found in form, docs, link, file and command line."""
 
+import inspect
+import sys
+
 import pytest
 from pydantic.fields import FieldInfo
 
@@ -24,6 +27,17 @@ from twin.ui import session
 from twin.ui.fields import label, tooltip, why_idle
 
 
+def forget_scenarios():
+    """Clear what is cached by scenario: those with the field equal others once it is gone, and a
+    cache with two equal keys returns one's value for the other."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("twin.")]
+    caches = {f for module in modules for f in vars(module).values() if hasattr(f, "cache_clear")}
+    for function in caches:
+        kinds = [p.annotation for p in inspect.signature(function).parameters.values()]
+        if Scenario in kinds or "Scenario" in kinds:
+            function.cache_clear()
+
+
 @pytest.fixture
 def new_field():
     """A scenario with one field more: grace_s, 0 to 10 s, of colocated instances only."""
@@ -37,6 +51,7 @@ def new_field():
         applies=(when("deployment.mode", "colocated"),),
     )
     before = json_text(Scenario()), legacy_digests(Scenario())
+    forget_scenarios()
     presets.cache_clear()
     session.preset_list.clear()
     info = FieldInfo.from_annotated_attribute(float, declared)
@@ -52,6 +67,7 @@ def new_field():
     del Scenario.__pydantic_fields__["grace_s"]
     Scenario.model_rebuild(force=True)
     fields.cache_clear()
+    forget_scenarios()
 
 
 def one_field() -> None:

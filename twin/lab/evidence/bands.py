@@ -292,7 +292,7 @@ def _variogram(codes: NDArray[np.intp], errors: Vector, shared_levels: NDArray[n
     stack count once. codes: branch numbers; shared_levels: i[rows, rows], how many."""
     rows, other_rows = np.triu_indices(len(errors), 1)
     depths = shared_levels[rows, other_rows]
-    root_gaps = np.sqrt(np.abs(errors[rows] - errors[other_rows]))
+    roots_of_gaps = np.sqrt(np.abs(errors[rows] - errors[other_rows]))
     half_variances = np.full(len(LEVELS) + 1, np.nan)
     for depth in range(len(LEVELS) + 1):
         at_depth = depths == depth
@@ -301,7 +301,7 @@ def _variogram(codes: NDArray[np.intp], errors: Vector, shared_levels: NDArray[n
             branch, other_branch = codes[rows[at_depth], level], codes[other_rows[at_depth], level]
             pair = np.minimum(branch, other_branch) * len(errors) + np.maximum(branch, other_branch)
             counts = np.bincount(pair)
-            roots = np.bincount(pair, root_gaps[at_depth])[counts > 0] / counts[counts > 0]
+            roots = np.bincount(pair, roots_of_gaps[at_depth])[counts > 0] / counts[counts > 0]
             # One far-off system decides less (Cressie & Hawkins, Math. Geology 12, 1980).
             half_variances[depth] = float(0.5 * np.mean(roots) ** 4 / (0.457 + 0.494 / len(roots)))
     if np.isnan(half_variances).all():

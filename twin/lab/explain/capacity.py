@@ -89,7 +89,7 @@ def search_steps(
     least_missed = _Load(math.inf, s.slo.share)  # the least that does not
     trials: list[_Load] = []
     share_variances: list[float] = []
-    count_gap = 1.0 if path == "workload.concurrency" else 0.0
+    count_step = 1.0 if path == "workload.concurrency" else 0.0
     while begin_load * LEAST <= load <= begin_load * MOST:
         trial_load = _Load(load, s.slo.share)
         trials.append(trial_load)
@@ -103,7 +103,7 @@ def search_steps(
             least_missed = trial_load
         is_settled = False
         # Two loads are near enough to be the ends within a ratio, or as neighbouring counts.
-        while met and least_missed.load <= max(CLOSE * met[-1].load, met[-1].load + count_gap):
+        while met and least_missed.load <= max(CLOSE * met[-1].load, met[-1].load + count_step):
             low_end, is_at_ends, step_factor = met[-1], True, CLOSE
             run_count += yield from _run_both_ends(long_run, low_end, least_missed, thorough)
             is_settled = low_end.meets and not least_missed.meets
@@ -125,7 +125,7 @@ def search_steps(
     if not low_load or math.isinf(high_load):
         return Capacity(path, low_load, low_load, high_load, run_count, low_load)
     excess, shortfall = met[-1].excess, max(-least_missed.excess, 0.0)
-    position = 0.0 if count_gap else excess / max(excess + (shortfall or excess), TINY)
+    position = 0.0 if count_step else excess / max(excess + (shortfall or excess), TINY)
     sure_loads = [each for each in trials if each.sure and each.meets == (each.load <= low_load)]
     range_low = max((each.load for each in sure_loads if each.meets), default=low_load)
     range_high = min((each.load for each in sure_loads if not each.meets), default=high_load)

@@ -62,8 +62,8 @@ def _propose_cores(v: View, *factors: float) -> Changes:
 def _propose_decode(v: View) -> Changes:
     """Propose more or larger decode instances, on idle NPUs or in place of prefill's."""
     count, npus = v.role_npus["decode"]
-    for added in _doubling_counts(v.free_npus // npus):
-        yield Change({"deployment.decode.instances": count + added})
+    for added_count in _doubling_counts(v.free_npus // npus):
+        yield Change({"deployment.decode.instances": count + added_count})
     node_npus = v.scenario.supernode.npus_per_node
     for added_nodes in _doubling_counts(v.free_npus // count // node_npus):
         yield Change({"deployment.decode.npus_per_instance": npus + added_nodes * node_npus})
@@ -106,8 +106,8 @@ def propose_colocated_instances(v: View) -> Changes:
     if "colocated" not in v.role_npus or (v.meets_slo and max(v.ttft_ratio, v.tpot_ratio) < CLOSE):
         return
     count, npus = v.role_npus["colocated"]
-    for added in _doubling_counts(v.free_npus // npus):
-        yield Change({"deployment.colocated.instances": count + added})
+    for added_count in _doubling_counts(v.free_npus // npus):
+        yield Change({"deployment.colocated.instances": count + added_count})
 
 
 @cause("chunk", "Prefill next to decode", "Change how many prompt tokens an iteration may prefill.")
@@ -181,10 +181,10 @@ def propose_instance_sizes(v: View) -> Changes:
         if count % 2 == 0:
             yield Change({f"{path}.instances": count // 2, f"{path}.npus_per_instance": 2 * npus})
     if v.full is not None and v.full.costs.decode_role is not None:
-        redundant = v.scenario.experts.redundant
+        redundant_experts = v.scenario.experts.redundant
         layout = v.full.costs.decode_role.layout
-        if idle_count := idle_dies(v.full.costs.shape, layout, redundant):
-            yield Change({"experts.redundant": redundant + idle_count})
+        if idle_count := idle_dies(v.full.costs.shape, layout, redundant_experts):
+            yield Change({"experts.redundant": redundant_experts + idle_count})
 
 
 @cause("kv_space", "KV space of the decode dies", "Make room for more KV on the decode dies.")

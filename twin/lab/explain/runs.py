@@ -99,8 +99,8 @@ def with_shorter_horizon(s: Scenario, summary: Summary) -> Scenario:
     requests = float(summary.get("requests") or 0)
     if s.faults or requests <= REQUESTS_MAX or s.workload.arrivals == "trace":
         return s
-    stay_s = float(summary.get("e2e_s_p99") or s.horizon_s)
-    time_share = min(1.0, max(REQUESTS_MAX / requests, (s.warmup_s + STAYS * stay_s) / s.horizon_s))
+    e2e_s = float(summary.get("e2e_s_p99") or s.horizon_s)
+    time_share = min(1.0, max(REQUESTS_MAX / requests, (s.warmup_s + STAYS * e2e_s) / s.horizon_s))
     times_s = {"horizon_s": time_share * s.horizon_s, "warmup_s": time_share * s.warmup_s}
     return with_overrides(s, {path: float(f"{time_s:.3g}") for path, time_s in times_s.items()})
 
@@ -204,10 +204,10 @@ def _metric_gain(
 ) -> tuple[float, str, float, float, float] | None:
     """(weight against other metrics, metric, mean before, mean after, least improvement), of a
     change over (before, after) pairs of runs; None if the metric does not clearly move."""
-    figures = [[metric_value(metric, figure, s) for figure in pair] for pair in pairs]
-    if any(figure is None for pair in figures for figure in pair):
+    pair_values = [[metric_value(metric, figure, s) for figure in pair] for pair in pairs]
+    if any(figure is None for pair in pair_values for figure in pair):
         return None
-    values = np.array(figures, float)
+    values = np.array(pair_values, float)
     better_sign = 1.0 if METRICS[metric].better == "higher" else -1.0
     seed_gains = better_sign * (values[:, 1] - values[:, 0])
     mean_change, least_change = float(seed_gains.mean()), float(seed_gains.min())

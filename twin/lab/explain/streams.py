@@ -47,19 +47,19 @@ def full_load_timelines(
     """Timelines by role by formula at full load, for the rank with most context. Raises ValueError
     if the deployment does not fit."""
     priced = Priced(scenario, facts, trace, counts)
-    prediction, traffic, parts = priced.prediction, priced.traffic, priced.parts
-    costs, timelines = parts.costs, dict[str, Timeline | None]()
+    prediction, traffic, assembly = priced.prediction, priced.traffic, priced.parts
+    costs, timelines = assembly.costs, dict[str, Timeline | None]()
     if costs.decode_role is not None and prediction.decode is not None:
         ranks, query_tokens = costs.decode_role.ranks, costs.decode.query_tokens
         rank_batch = costs.decode_role.slots(prediction.decode.batch_per_npu)
         requests, context = (float(figure[0]) for figure in rank_load(rank_batch, ranks, traffic))
         tokens = 0.5 * query_tokens * rank_batch * ranks / costs.decode.layout.domains
-        hottest = die_and_link_load(costs.decode.layout, tokens, *parts.decode_imbalance.table)
+        hottest = die_and_link_load(costs.decode.layout, tokens, *assembly.decode_imbalance.table)
         timelines["decode"] = decode_timeline(costs.decode, requests, context, *hottest)
     if costs.prefill_role is not None and prediction.prefill is not None:
         tokens = prediction.prefill.batch_tokens
         hottest = die_and_link_load(
-            costs.prefill.layout, 0.5 * tokens, *parts.prefill_imbalance.table
+            costs.prefill.layout, 0.5 * tokens, *assembly.prefill_imbalance.table
         )
         attention_pairs = tokens / traffic.fresh_tokens * traffic.fresh_pairs
         timelines["prefill"] = prefill_timeline(costs.prefill, tokens, attention_pairs, *hottest)

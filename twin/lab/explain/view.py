@@ -53,11 +53,11 @@ class View:
     @cached_property
     def ttft_shares(self) -> dict[str, float]:
         """Share of the mean TTFT by stage, in order; without first tokens, of the time waited."""
-        seconds = {name: self.figure(f"ttft_{name}_s_mean") for name, *_ in TTFT_PARTS}
-        if not any(seconds.values()):
-            seconds |= self.waiting
-        total_s = sum(seconds.values())
-        return {name: part_s / total_s if total_s else 0.0 for name, part_s in seconds.items()}
+        stage_s = {name: self.figure(f"ttft_{name}_s_mean") for name, *_ in TTFT_PARTS}
+        if not any(stage_s.values()):
+            stage_s |= self.waiting
+        total_s = sum(stage_s.values())
+        return {name: part_s / total_s if total_s else 0.0 for name, part_s in stage_s.items()}
 
     def gain_of(self, share: float, *stages: str) -> float:
         """Score that the run would gain if a share of these stages of the TTFT took no time."""
@@ -110,12 +110,12 @@ class View:
 
 def waiting_s(requests: pl.DataFrame, horizon_s: float) -> dict[str, float]:
     """Seconds that requests without a first token have waited by the end, by stage of the TTFT."""
-    seconds = {}
+    waited_s = {}
     for stage, begin_column, end in TTFT_PARTS:
         times_s = [requests[column].cast(pl.Float64).to_numpy() for column in (begin_column, end)]
         has_begun, has_ended = (np.isfinite(values) for values in times_s)
-        seconds[stage] = float((horizon_s - times_s[0][has_begun & ~has_ended]).sum())
-    return seconds
+        waited_s[stage] = float((horizon_s - times_s[0][has_begun & ~has_ended]).sum())
+    return waited_s
 
 
 def ttft_ratio(summary: Summary, s: Scenario) -> float:

@@ -31,23 +31,23 @@ def waterfall(runs: Runs, view: View) -> dict[str, float]:
         clean_view, removed_s["faults"] = _run_without(runs, clean_view, {"faults": []})
     if view.has_experts and view.scenario.experts.popularity != "uniform":
         clean_view, removed_s["imbalance"] = _run_without(runs, clean_view, EVEN)
-    tables = runs.tables[clean_view.scenario]
-    stage_s = _mean_stage_s(tables["requests"], clean_view.scenario.warmup_s)
+    run_tables = runs.tables[clean_view.scenario]
+    stage_s = _mean_stage_s(run_tables["requests"], clean_view.scenario.warmup_s)
     if not request_s or stage_s is None:
         return {}
     front_s, router_s, queue_s, prefill_s, transfer_s, decode_s = stage_s
     served_s = min(front_s, 1e-3 * view.scenario.front_end.service_ms)
-    seconds = dict.fromkeys(PIECES, 0.0)
-    seconds |= {"host": served_s, "kv": transfer_s}
-    seconds["queueing"] = front_s - served_s + router_s + queue_s
-    timelines = mean_load_timelines(clean_view.scenario, clean_view.facts, tables)
+    piece_s = dict.fromkeys(PIECES, 0.0)
+    piece_s |= {"host": served_s, "kv": transfer_s}
+    piece_s["queueing"] = front_s - served_s + router_s + queue_s
+    timelines = mean_load_timelines(clean_view.scenario, clean_view.facts, run_tables)
     for phase, spent_s in (("prefill", prefill_s), ("decode", decode_s)):
-        for piece, piece_share in _piece_shares(tables, phase, timelines.get(phase)).items():
-            seconds[piece] += piece_share * spent_s
-    _separate_weights(seconds, clean_view, decode_s)
-    unexplained_s = request_s - sum(removed_s.values()) - sum(seconds.values())
-    seconds["queueing"] += unexplained_s if seconds["queueing"] + unexplained_s > 0 else 0.0
-    return seconds | removed_s
+        for piece, piece_share in _piece_shares(run_tables, phase, timelines.get(phase)).items():
+            piece_s[piece] += piece_share * spent_s
+    _separate_weights(piece_s, clean_view, decode_s)
+    unexplained_s = request_s - sum(removed_s.values()) - sum(piece_s.values())
+    piece_s["queueing"] += unexplained_s if piece_s["queueing"] + unexplained_s > 0 else 0.0
+    return piece_s | removed_s
 
 
 def _run_without(runs: Runs, view: View, settings: Settings) -> tuple[View, float]:
@@ -147,9 +147,9 @@ def piece_of(operator: str) -> str:
     return "attention" if entry is not None and entry.place == "attention" else "experts"
 
 
-def _separate_weights(seconds: dict[str, float], view: View, decode_s: float) -> None:
+def _separate_weights(piece_s: dict[str, float], view: View, decode_s: float) -> None:
     """Move the time to read all weights once at full bandwidth from attention and experts to
-    `weights`; decode_s: of a mean request."""
+    `weights`, in `piece_s`, seconds by piece; decode_s: of a mean request."""
     role = view.full.costs.decode_role if view.full is not None else None
     pass_s = view.figure("decode_iteration_s_mean")
     if role is None or view.full is None or not pass_s:
@@ -157,8 +157,8 @@ def _separate_weights(seconds: dict[str, float], view: View, decode_s: float) ->
     hbm_per_s = role.chip.hbm_bytes_per_s * role.dies
     tokens = 1e6 * role.dies  # with so many tokens no expert stays unread
     read_share = decode_hbm_bytes(role.decode, tokens, 0.0, float(role.ranks)) / hbm_per_s / pass_s
-    layers_s = seconds["attention"] + seconds["experts"]
+    layers_s = piece_s["attention"] + piece_s["experts"]
     weights_s = min(read_share * decode_s, 0.95 * layers_s)
     for piece in ("attention", "experts"):
-        seconds[piece] *= 1.0 - weights_s / layers_s if layers_s else 1.0
-    seconds["weights"] = weights_s
+        piece_s[piece] *= 1.0 - weights_s / layers_s if layers_s else 1.0
+    piece_s["weights"] = weights_s

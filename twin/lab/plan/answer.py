@@ -82,12 +82,12 @@ def interim_answer(finish: Finish) -> dict[str, Any]:
 
 def ledger_rows(search: Search) -> list[dict[str, Any]]:
     """A row for each deployment: settings, formula, status, reason, rank and simulations."""
-    rows = []
+    candidate_rows = []
     ranks = {tested.candidate.settings: k + 1 for k, tested in enumerate(search.ranking())}
     for candidate in search.space.candidates[:LEDGER_MOST]:
         status, reason = status_of(search, candidate)
         tested = search.tested.get(candidate.settings)
-        rows.append({
+        candidate_rows.append({
             "key": candidate.key, "settings": candidate.changes, "npus": candidate.npus,
             "status": status, "reason": reason, "bound_req_per_s": candidate.price.bound,
             "expected_req_per_s": candidate.price.expected, "limit": candidate.price.limit,
@@ -99,7 +99,7 @@ def ledger_rows(search: Search) -> list[dict[str, Any]]:
                 for rate_per_s, trial in (tested.trials if tested else ())
             ],
         })  # fmt: skip
-    return [_round_numbers(row) for row in rows]
+    return [_round_numbers(row) for row in candidate_rows]
 
 
 def status_of(search: Search, c: Candidate) -> tuple[str, str]:
@@ -121,15 +121,15 @@ def status_of(search: Search, c: Candidate) -> tuple[str, str]:
 def _ranking_rows(finish: Finish) -> list[dict[str, Any]]:
     """Rows of the ranked deployments, best first, with margins, losses and the next step."""
     search = finish.search
-    rows: list[dict[str, Any]] = []
+    ranking: list[dict[str, Any]] = []
     goal = search.plan.goal
     for rank, finalist in enumerate(finish.finalists, 1):
         candidate = finalist.candidate
         own_score = merit(goal, finalist.rate, candidate.npus)
-        top_score = rows[0]["score"] if rows else own_score
+        top_score = ranking[0]["score"] if ranking else own_score
         best_scenario = finish.finalists[0].scenario
         comparison = known_throughput_ratio(best_scenario, finalist.scenario, top_score / own_score)
-        rows.append({
+        ranking.append({
             "rank": rank, "equal_to_first": rank > 1 and comparison.equal,
             "ratio_known_within": comparison.within, "key": candidate.key, "npus": candidate.npus,
             "score": own_score, "req_per_s": finalist.rate,
@@ -141,7 +141,7 @@ def _ranking_rows(finish: Finish) -> list[dict[str, Any]]:
             "held_back_by": candidate.price.limit, "next_step": next_step_text(search, candidate),
             "own": search.space.is_own(candidate),
         })  # fmt: skip
-    return rows
+    return ranking
 
 
 def equality_note(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -197,21 +197,21 @@ def next_step_text(search: Search, best: Candidate) -> str:
 def _front_rows(search: Search) -> list[dict[str, Any]]:
     """A row for each simulated deployment that meets the limits, with its tokens/s per NPU and per
     user; `on_front`: whether no other one is better in both."""
-    rows, npu_key, user_key = [], "tokens_per_s_per_npu", "tokens_per_s_per_user"
+    front_rows, npu_key, user_key = [], "tokens_per_s_per_npu", "tokens_per_s_per_user"
     for tested in search.tested.values():
         if (trial := tested.best_trial) is None or not trial[npu_key]:
             continue
         candidate = tested.candidate
-        rows.append({
+        front_rows.append({
             "key": candidate.key, "settings": candidate.changes, "npus": candidate.npus,
             npu_key: trial[npu_key], user_key: 1.0 / (trial["tpot_s_mean"] or math.inf),
             "on_front": False, "req_per_s": tested.met_rate,
         })  # fmt: skip
     fastest_so_far = -math.inf
-    for row in sorted(rows, key=lambda row: (-row[npu_key], -row[user_key])):
+    for row in sorted(front_rows, key=lambda row: (-row[npu_key], -row[user_key])):
         row["on_front"] = row[user_key] > fastest_so_far
         fastest_so_far = max(fastest_so_far, row[user_key])
-    return sorted(rows, key=lambda row: (-row[npu_key], *row["settings"].items()))
+    return sorted(front_rows, key=lambda row: (-row[npu_key], *row["settings"].items()))
 
 
 def _tornado_rows(search: Search, best: Finalist) -> list[dict[str, Any]]:

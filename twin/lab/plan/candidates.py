@@ -129,12 +129,12 @@ class Space:
         """Add candidates: every combination of crossed choices, and the present deployment."""
         base, choice_keys = self.base, [key for key in self.plan.vary if CHOICES[key].crossed]
         values_by_path, candidates = varied_values(base, tuple(choice_keys), self.machine), []
-        kinds = [
+        kinds_settings = [
             {MODE: mode, **choice}
             for mode in values_by_path.get(MODE, [base.deployment.mode])
             for choice in products(_mode_values(values_by_path, mode))
         ]
-        for kind in kinds:
+        for kind in kinds_settings:
             candidates += self._with_counts(kind, values_by_path.get(BATCH, []))
         mode = base.deployment.mode
         own_paths = MODE, *_mode_values(values_by_path, mode), *(COUNTED[r] for r in roles_of(mode))

@@ -338,18 +338,18 @@ def lost_elements(
     for role, instance in first_by_role.items():
         vertex = int(fabric.dies[instance.die_of_rank[-1]])
         node = fabric.vertex_data[vertex]["node"]
-        names = {
+        elements = {
             "die": (fabric.vertices[vertex],),
             "node": (f"node {node}",),
             "sub_plane": ("sub-plane 3",),
             "memory_server": tuple(f"CPU {node}.{k}" for k in range(s.supernode.cpus_per_node)),
         }[loss]
-        faults = tuple({"element": name, "at_s": 0.0} for name in names)
+        faults = tuple({"element": name, "at_s": 0.0} for name in elements)
         try:
             with_faults(fabric, [Fault.model_validate(fault) for fault in faults])
         except (HardwareError, ValueError):
             continue
-        yield (f"{names[0]} ({role})" if loss in ("die", "node") else names[0]), faults
+        yield (f"{elements[0]} ({role})" if loss in ("die", "node") else elements[0]), faults
         if loss == "sub_plane":
             return
 

@@ -117,8 +117,8 @@ class Curve:
         return sum(self.full_tpot_s(min(largest_batch, max(n, 0.0) / npus)) for n in counts) / 2.0
 
     def full_tpot_s(self, batch: float) -> float:
-        """TPOT in seconds with a constant number of requests per NPU in progress; below the
-        smallest priced batch by the slope, above the largest as there."""
+        """TPOT in seconds with a constant number of requests per NPU in progress; by the slope
+        below the smallest priced batch, constant above the largest."""
         if batch < self.batches[0]:
             return self.tpots_s[0] - self._slope_s * (self.batches[0] - batch)
         return _interp(batch, self.batches, self.tpots_s)

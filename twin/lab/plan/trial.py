@@ -149,12 +149,12 @@ def _needed_limits(latencies: Latencies | None, summary: Summary, s: Scenario) -
     if summary.get("steady_state") == "overloaded":
         return figures
     share = 1.0 - given_up_share(summary)
-    needed = math.ceil(s.slo.share / share * ttft_s.size - 1e-9) if share > 0 else ttft_s.size + 1
+    enough = math.ceil(s.slo.share / share * ttft_s.size - 1e-9) if share > 0 else ttft_s.size + 1
 
     def least_limit(time_s: np.ndarray, other_s: np.ndarray, limit_s: float) -> float | None:
         """Least limit (s) that enough requests meet within the other limit; None: too few do."""
         sorted_s = np.sort(time_s[other_s <= limit_s])
-        return float(sorted_s[needed - 1]) if needed <= sorted_s.size else None
+        return float(sorted_s[enough - 1]) if enough <= sorted_s.size else None
 
     return figures | {
         "needs_ttft_s": least_limit(ttft_s, per_token_s, 1e-3 * s.slo.tpot_ms),

@@ -57,8 +57,8 @@ class Boxes:
 
     def put(self, vertex: int, parent: int, *rect: float) -> int:
         """Add a vertex's box at `rect` (x, y, w, h) in `parent` (-1: none); returns its index."""
-        name, kind = self.net.vertices[vertex], self.net.vertex_data[vertex]["kind"]
-        self.of[vertex] = box = self.add(name, kind, parent, rect)
+        vertex_name, vertex_kind = self.net.vertices[vertex], self.net.vertex_data[vertex]["kind"]
+        self.of[vertex] = box = self.add(vertex_name, vertex_kind, parent, rect)
         return box
 
     def resize(self, box: int, w: float, h: float) -> None:
@@ -181,10 +181,10 @@ def _add_switches(sheet: Boxes, switches: Sequence[int], supernode: int) -> int:
     if len(switches) == 1 and (sheet.apart or "sub_plane" not in attrs):
         return sheet.put(switches[0], -1, 0, 0, width, height)
     prefix = f"{supernode}:" if supernode >= 0 else ""
-    name = f"{attrs['kind']} {prefix}"
+    block_name = f"{attrs['kind']} {prefix}"
     if "sub_plane" in attrs:
-        name = f"sub-plane {prefix}{attrs['sub_plane']}"
-    block = sheet.add(name.strip(": "), "plane", -1, (0, 0, width, height))
+        block_name = f"sub-plane {prefix}{attrs['sub_plane']}"
+    block = sheet.add(block_name.strip(": "), "plane", -1, (0, 0, width, height))
     for k, switch in enumerate(switches):
         corner = 5.0 + k % chips_per_row * 17.0, HEAD + k // chips_per_row * 14.0
         sheet.put(switch, block, *corner, CHIP_W, CHIP_H)

@@ -177,7 +177,7 @@ def edits_message(fabric: Network) -> dict[str, Any]:
 
 
 def plane_colours(net: Network) -> dict[str, str]:
-    """Colour of each plane's links; planes of one name have one, that of the last."""
+    """Colour of each plane's links; planes that share a name have the colour of the last one."""
     names = plane_names(net)
     colour_of = {names[plane]: colour for plane, colour in theme.PLANE.items()}
     return {plane: colour_of[name] for plane, name in names.items()}

@@ -61,24 +61,24 @@ def draw_upload(kind: Import) -> None:
     """Draw the draft's imported value, the choice of a stored one, and the upload of a file."""
     stored_values, draft = kind.stored(), session.draft()
     reference, missing_text = stored_values.kind.named(draft), stored_values.absence(draft)
-    digest, name = (reference.digest, reference.name) if reference else ("", "")
+    used_digest, name = (reference.digest, reference.name) if reference else ("", "")
     if missing_text:
         st.error(sentence(missing_text), icon=":material/link_off:")
-    elif digest:
-        row = stored_values.get(digest)
-        name = name or (row.name if row else "")  # a machine's is not in the scenario
+    elif used_digest:
+        stored_row = stored_values.get(used_digest)
+        name = name or (stored_row.name if stored_row else "")  # a machine's is not in the scenario
         st.markdown(f":material/description: {kind.says.format(plain(name) or 'a recorded one')}")
-    _draw_choice(kind, digest)
+    _draw_choice(kind, used_digest)
     if stored_values.kind.reader is None:
         return
     file = st.file_uploader(kind.label, help=kind.help, key=f"{kind.plural}-file")
     if file is None:
         return
     try:
-        value = _read_upload(kind.noun, file.getvalue(), file.name, stored_values.kind)
-        if value.digest == digest and not missing_text:
+        file_value = _read_upload(kind.noun, file.getvalue(), file.name, stored_values.kind)
+        if file_value.digest == used_digest and not missing_text:
             return
-        preview = kind.preview(value)
+        preview = kind.preview(file_value)
     except (Refused, SpecError, WorkloadError) as error:  # also of what no run can hold
         st.error(sentence(str(error), file.name), icon=":material/error:")
         return
@@ -89,12 +89,12 @@ def draw_upload(kind: Import) -> None:
                 st.metric(name, figure_text, help=preview.help.get(name))
         for note in preview.notes:
             st.caption(note)
-        value = kind.draw_options(value)
+        file_value = kind.draw_options(file_value)
     if st.button(
         f"Use {'these' if kind.noun == kind.plural else 'this'} {kind.noun}",
         type="primary", icon=":material/check:", key=f"use-{kind.noun}",
     ):  # fmt: skip
-        _use_in_draft(kind, lambda: value)
+        _use_in_draft(kind, lambda: file_value)
 
 
 @st.cache_data(show_spinner="Reading the file", max_entries=4)
@@ -106,8 +106,8 @@ def _read_upload(noun: str, data: bytes, name: str, _kind: Kind[Any]) -> Any:
 def _draw_choice(kind: Import, used_digest: str) -> None:
     """Draw the choice among stored values (used_digest: the draft's), its use, and deletion."""
     stored_values = kind.stored()
-    rows = stored_values.search(limit=OFFERED).rows
-    label_of = distinct_labels({row.digest: kind.row_label(row) for row in rows})
+    stored_rows = stored_values.search(limit=OFFERED).rows
+    label_of = distinct_labels({row.digest: kind.row_label(row) for row in stored_rows})
     if not label_of:
         return
     chosen_digest = st.selectbox(
@@ -164,14 +164,14 @@ def _delete(kind: Import, key: str, used_digest: str) -> None:
     # What is chosen now, not when the button was drawn: a click may overtake the page.
     if session.is_gone(key) or not (digest := st.session_state[key]):
         return
-    name, icon = kind.noun.capitalize(), ":material/delete:"
+    noun, icon = kind.noun.capitalize(), ":material/delete:"
     try:
         if digest == used_digest:
             raise StoreError(OWN)
         kind.stored().delete(digest)
-        outcome_text = f"{name} deleted."
+        outcome_text = f"{noun} deleted."
     except UnknownId:
-        outcome_text = f"{name} already deleted."
+        outcome_text = f"{noun} already deleted."
     except StoreError as error:
         outcome_text, icon = sentence(str(error)), ":material/lock:"
     st.toast(outcome_text, icon=icon, duration="long")
@@ -213,8 +213,8 @@ TRACES = Import(
 def draw_trace_upload() -> None:
     """Draw the upload of the trace that the draft replays, and its rate if it has no times."""
     trace = TRACE.named(session.draft())
-    row = session.store().traces.get(trace.digest) if trace else None
-    if row is not None and not row.about.get("has_time", True):
+    trace_row = session.store().traces.get(trace.digest) if trace else None
+    if trace_row is not None and not trace_row.about.get("has_time", True):
         forms.draw_field("workload.rate_req_per_s")
     draw_upload(TRACES)
 

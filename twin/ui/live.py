@@ -73,8 +73,8 @@ def draw_answer(strip: Strip, draft: Scenario) -> str:
             container.badge("By formula", **GREY)
         return ""
     with container.container(width="content", **LINE):
-        label = f"Simulated: {words.duration(horizon_s)}"
-        st.badge(label, icon=":material/check:", color="green", width="content")
+        badge_text = f"Simulated: {words.duration(horizon_s)}"
+        st.badge(badge_text, icon=":material/check:", color="green", width="content")
         has_later_faults = any(horizon_s <= fault.at_s < draft.horizon_s for fault in draft.faults)
         fault_hint = " · what fails later is not in it: press Run" if has_later_faults else ""
         state = status.summary.get("steady_state")
@@ -121,7 +121,7 @@ def _await_run(place: DeltaGenerator, run: str) -> Look | None:
 
 @st.fragment(run_every=AGAIN_S)
 def _look_again(run: str, *, until_found: bool = False) -> None:
-    """Draw a run's progress, or (until_found) its search for capacity; redraw when it ends."""
+    """Draw a run's progress, or (until_found) its search for capacity; redraw at the end."""
     status = _live().look(run)
     if status is None or (not status.searching if until_found else status.ended):
         st.rerun()

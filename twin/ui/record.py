@@ -78,8 +78,8 @@ def _quantiles(values: np.ndarray) -> np.ndarray:
 @st.cache_data(show_spinner=False, max_entries=100)
 def stored_explanation(run: str, _row: RunRow) -> dict[str, Any]:
     """Result of the explaining run (`run`: its id) as JSON: summary, causes, seconds by piece."""
-    runs = session.store().runs
-    return as_json(_row.summary, *(runs.table(run, name) for name in ("causes", "waterfall")))
+    run_store = session.store().runs
+    return as_json(_row.summary, *(run_store.table(run, name) for name in ("causes", "waterfall")))
 
 
 def seconds_by_piece(row: RunRow, scenario: Scenario) -> dict[str, float]:
@@ -130,8 +130,8 @@ def slow_requests(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
 @st.cache_data(show_spinner=False, max_entries=200)
 def request_row(run: str, number: int) -> dict[str, Any] | None:
     """Row of a request, its columns by name; None without a request of that number."""
-    rows = session.store().runs.table(run, "requests").filter(pl.col("request_id") == number)
-    return rows.row(0, named=True) if rows.height else None
+    matches = session.store().runs.table(run, "requests").filter(pl.col("request_id") == number)
+    return matches.row(0, named=True) if matches.height else None
 
 
 @st.cache_data(show_spinner="Running its span again, watched", max_entries=200)

@@ -55,8 +55,8 @@ def latest_runs(count: int, *states: str) -> list[RunRow]:
 
 def unfinished_runs() -> dict[str, RunRow]:
     """Queued and running runs by their scenario's digest, without those being stopped."""
-    rows = session.store().runs.search(states=("queued", "running"), limit=WAITING_MAX).rows
-    return {run.scenario: run for run in rows if run.cancel_s is None}
+    open_runs = session.store().runs.search(states=("queued", "running"), limit=WAITING_MAX).rows
+    return {run.scenario: run for run in open_runs if run.cancel_s is None}
 
 
 def list_line(run: RunRow, figures: int | None = None) -> tuple[str, str]:
@@ -132,20 +132,20 @@ def _rerun_progress(run: RunRow) -> str:
 
 
 def draw_error_bands(scenarios: Mapping[str, Scenario]) -> None:
-    """Draw how far figures of scenarios, by the names of their runs, may be off; details open."""
-    groups = [(runs, bands) for runs, bands in bands_by_run(scenarios, session.facts()) if bands]
-    if not groups:
+    """Draw how far figures of scenarios (by their runs' names) may be off, and why in a popover."""
+    run_bands = [(runs, bands) for runs, bands in bands_by_run(scenarios, session.facts()) if bands]
+    if not run_bands:
         return
-    one_group = len(groups) == 1
+    one_group = len(run_bands) == 1
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        for runs, bands in groups[:SHOWN]:
+        for runs, bands in run_bands[:SHOWN]:
             prefix = "" if one_group else f"{plain(', '.join(runs))}: "
             band_text = f"Four of five measurements are expected within {plain(bands_text(bands))}."
             st.caption(f":material/target: {prefix}{band_text}", width="content")
-        hidden_count = len(groups) - SHOWN
+        hidden_count = len(run_bands) - SHOWN
         label = "What this rests on" + (f", and {hidden_count} more" if hidden_count > 0 else "")
         with st.popover(label, type="tertiary"):
-            for runs, bands in groups:
+            for runs, bands in run_bands:
                 if not one_group:
                     st.markdown(f"**{plain(', '.join(runs))}**")
                 for band in bands:
@@ -210,8 +210,8 @@ def named_run(page: str) -> tuple[RunRow, Scenario]:
         scenario = record.scenario(row.scenario)
     except (StoreError, SpecError) as error:  # damaged, or of fields this twin does not know
         draw_heading(row)
-        text = f"The scenario of this run cannot be read. {sentence(str(error))}"
-        st.error(text, icon=":material/broken_image:")
+        error_text = f"The scenario of this run cannot be read. {sentence(str(error))}"
+        st.error(error_text, icon=":material/broken_image:")
         _offer_presets()
         st.stop()
     return row, scenario

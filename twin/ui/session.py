@@ -135,7 +135,7 @@ def set_draft(scenario: Scenario) -> None:
 
 
 def start_from(scenario: Scenario) -> None:
-    """Set the draft to a scenario; its differences count from it, or from its preset."""
+    """Make a scenario the draft; its changes count from its preset, if any, or from itself."""
     new_draft, origin = words.draft_and_origin(scenario, (preset for _, preset in preset_list()))
     set_draft(new_draft)
     _state().preset = origin
@@ -229,7 +229,7 @@ def field_key(path: str) -> str:
 
 
 def can_step(by: int) -> bool:
-    """Whether the draft can go a step back (by = -1), if only to drop a refused edit, or on (1)."""
+    """Whether a step of the draft, or a refused edit, can be undone (by = -1) or redone (1)."""
     state = _state()
     return 0 <= state.position + by < len(state.history) or (by < 0 and bool(state.pending))
 

@@ -273,7 +273,7 @@ def dies(
 
 
 def operators_by_run(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
-    """Chart of an iteration by operator, of runs by name: (colour, seconds by operator) of each."""
+    """Chart of an iteration's seconds by operator; runs: by name (colour, seconds by operator)."""
     times_by_run = {name: times for name, (_, times) in runs.items() if sum(times.values()) > 0}
     if not times_by_run:
         return empty_chart("No iteration ran")
@@ -309,9 +309,9 @@ def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
         ("asked_req_per_s", "Offered", theme.OTHER),
         ("goodput_req_per_s", "Met their SLO", theme.ROLE["decode"]),
     ):
-        values = [float(row[key]) for row in rows]
-        texts = [amount(value, "rate", "req/s") for value in values]
-        base.add_bars(fig, names, values, colour, name=name, text=texts, textposition="outside")
+        req_per_s = [float(row[key]) for row in rows]
+        texts = [amount(value, "rate", "req/s") for value in req_per_s]
+        base.add_bars(fig, names, req_per_s, colour, name=name, text=texts, textposition="outside")
         bar_phrases += [f"{n}: {name.lower()} {rate}" for n, rate in zip(names, texts, strict=True)]
     top_rate = max(float(row["asked_req_per_s"]) for row in rows)
     return base.chart(
@@ -341,19 +341,19 @@ def waterfall(
     parts: Mapping[str, float], reads: str, *, total: str = "",
     colours: Mapping[str, str] = {}, median: Mapping[str, float] = {},
 ) -> Chart:  # fmt: skip
-    """Chart of a request's seconds by part; total: name of a bar of all; median: parts, in grey."""
+    """Chart of a request's seconds by part; total: label of a bar of all; median: parts, grey."""
     total_s = max(sum(parts.values()), sum(median.values()))
     names = [n for n in parts if max(parts[n], median.get(n, 0.0)) > SHOWN * total_s]
     if not names:
         return empty_chart("No request finished")
     factor, unit = base.time_unit(total_s)
-    rows = [f"{n[0].upper()}{n[1:]}" for n in names] + [total] * bool(total)
-    fig = figure(height=110 + (40 if median else 27) * len(rows))
+    bars = [f"{n[0].upper()}{n[1:]}" for n in names] + [total] * bool(total)
+    fig = figure(height=110 + (40 if median else 27) * len(bars))
     palette = [colours.get(n) or theme.SERIES[k % len(theme.SERIES)] for k, n in enumerate(names)]
     series = {"this request": (parts, [*palette, theme.OTHER])}
     longest_label = 0  # characters of a label
     if median:
-        series["the median request"] = median, [SLACK_COLOUR] * len(rows)
+        series["the median request"] = median, [SLACK_COLOUR] * len(bars)
     for name, (parts_s, shades) in series.items():
         begins_s = dict(zip(parts_s, accumulate(parts_s.values(), initial=0.0), strict=False))
         values_s = [parts_s.get(n, 0.0) for n in names]
@@ -362,9 +362,9 @@ def waterfall(
             value_texts = [f"{seconds(v)} · {amount(v / total_s, 'share')}" for v in values_s]
         longest_label = max(longest_label, *map(len, value_texts))
         base.add_bars(
-            fig, rows, [v * factor for v in [*values_s, total_s]][: len(rows)], shades[: len(rows)],
+            fig, bars, [v * factor for v in [*values_s, total_s]][: len(bars)], shades[: len(bars)],
             base=[begins_s.get(n, 0.0) * factor for n in names] + [0.0] * bool(total), name=name,
-            text=[*value_texts, seconds(total_s)][: len(rows)],
+            text=[*value_texts, seconds(total_s)][: len(bars)],
             textposition=["outside" if median else "auto"] * len(names) + ["inside"] * bool(total),
         )  # fmt: skip
     median_texts = {n: f" (median {seconds(median.get(n, 0.0))})" if median else "" for n in names}
@@ -379,7 +379,7 @@ def waterfall(
 
 
 def layer(plan: Timeline, layer_s: float) -> Chart:
-    """Chart of a layer over time, by stream; what lasts beyond its end is drawn at its begin."""
+    """Chart of a layer of `layer_s` seconds by stream; what exceeds its end starts anew."""
     factor, unit = base.time_unit(layer_s)
     streams = [f"{name[0].upper()}{name[1:]}" for name in plan.streams]
     bars_of: dict[str, list[tuple[str, float, float, int, float]]] = {}
@@ -387,20 +387,20 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
         piece_s = sum(time_s for _, time_s in piece.operators)
         begin_at = piece.low
         for operator, time_s in piece.operators:
-            share = time_s / piece_s * (piece.high - piece.low)
-            begin, end = begin_at - int(begin_at), begin_at + share - int(begin_at)
+            width = time_s / piece_s * (piece.high - piece.low)
+            begin, end = begin_at - int(begin_at), begin_at + width - int(begin_at)
             spans = [(begin, end)] if end <= 1.0 else [(begin, 1.0), (0.0, end - 1.0)]
             for bar_begin, bar_end in spans:
-                bar = streams[piece.stream], bar_begin, bar_end - bar_begin, piece.microbatch, share
+                bar = streams[piece.stream], bar_begin, bar_end - bar_begin, piece.microbatch, width
                 bars_of.setdefault(operator, []).append(bar)
-            begin_at += share
+            begin_at += width
     fig = figure(height=170 + 62 * len(streams))
-    scale = layer_s * factor
-    base.add_bars(fig, streams, [scale] * len(streams), SLACK_COLOUR, name="Slack", hover="Slack")
+    end_x = layer_s * factor
+    base.add_bars(fig, streams, [end_x] * len(streams), SLACK_COLOUR, name="Slack", hover="Slack")
     for operator, bars in bars_of.items():
         fig.add_bar(
-            y=[bar[0] for bar in bars], x=[scale * bar[2] for bar in bars],
-            base=[scale * bar[1] for bar in bars], orientation="h", name=theme.title(operator),
+            y=[bar[0] for bar in bars], x=[end_x * bar[2] for bar in bars],
+            base=[end_x * bar[1] for bar in bars], orientation="h", name=theme.title(operator),
             marker={"color": theme.operator_colour(operator), "line_width": 0,
                     "pattern": HATCHED | {"shape": ["/" if bar[3] else "" for bar in bars]}},
             customdata=[(seconds(layer_s * bar[4]), 1 + bar[3]) for bar in bars],
@@ -411,7 +411,7 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
     return base.chart(
         fig, f"One layer takes {seconds(layer_s)}. Slack of its streams: {listing}.",
         "Hatched: the second microbatch. Grey: the stream waits for the other one.",
-        x={"title_text": f"{unit} of one layer", "range": [0, scale]},
+        x={"title_text": f"{unit} of one layer", "range": [0, end_x]},
         columns={"y": "stream"}, barmode="overlay", hovermode="closest", bargap=0.3,
     )  # fmt: skip
 
@@ -447,16 +447,16 @@ def operator_times(rows: Sequence[tuple[str, str, float]], pass_name: str) -> Ch
     rows = sorted(rows, key=lambda row: (row[1] == SLACK, -row[2]))
     longest_s = max(value for _, _, value in rows)
     factor, unit = base.time_unit(longest_s)
-    names = [f"Slack of {stream}" if n == SLACK else theme.title(n) for stream, n, _ in rows]
+    titles = [f"Slack of {stream}" if n == SLACK else theme.title(n) for stream, n, _ in rows]
     fig = figure(height=90 + 27 * len(rows))
     base.add_bars(
-        fig, names, [value * factor for _, _, value in rows],
+        fig, titles, [value * factor for _, _, value in rows],
         [SLACK_COLOUR if n == SLACK else theme.operator_colour(n) for _, n, _ in rows],
         text=[seconds(value) for _, _, value in rows], textposition="outside",
         customdata=[f", {stream} stream" if stream else "" for stream, _, _ in rows],
         hover="%{y}%{customdata}: %{text}<extra></extra>",
     )  # fmt: skip
-    listing = ", ".join(f"{n} {seconds(v)}" for n, (_, _, v) in zip(names[:3], rows, strict=False))
+    listing = ", ".join(f"{n} {seconds(v)}" for n, (_, _, v) in zip(titles[:3], rows, strict=False))
     return base.chart(
         fig, f"At work in a mean {pass_name}: {listing}.",
         "Time each operator is at work; where two streams overlap, the sum exceeds the whole.",

@@ -58,7 +58,7 @@ def die_map(
 
 
 def hot_dies(layers: np.ndarray, old: np.ndarray, new: np.ndarray | None = None) -> base.Chart:
-    """Chart of the hottest die over the mean by layer, f8[layers], before and after a rebalance."""
+    """Chart by layer of the hottest die's load over the mean, f8[layers]; new: rebalanced."""
     if not layers.size:
         return base.empty_chart("No expert load was recorded")
     fig, sentences = base.figure(height=320), []
@@ -81,7 +81,7 @@ def hot_dies(layers: np.ndarray, old: np.ndarray, new: np.ndarray | None = None)
 
 
 def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: float) -> base.Chart:
-    """Chart of the hottest die over the mean over time: mean, median and worst layer."""
+    """Chart over time of the hottest die's load over the mean die's: mean, median, worst layer."""
     if not hottest.height:
         return base.empty_chart("No measurement was made in this run")
     factor, unit = base.time_axis(horizon_s)
@@ -93,11 +93,11 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
     ).sort("t_s")  # fmt: skip
     colours = (theme.SERIES[number] for number in (3, 0, 4))
     for label, colour in zip(ratios_by_time.columns[1:], colours, strict=True):
-        ratios = ratios_by_time[label].to_numpy()
-        base.add_line(fig, ratios_by_time["t_s"].to_numpy() * factor, ratios, colour, HOVER,
+        load_ratios = ratios_by_time[label].to_numpy()
+        base.add_line(fig, ratios_by_time["t_s"].to_numpy() * factor, load_ratios, colour, HOVER,
              name=label, mode="lines+markers", marker={"size": 5})  # fmt: skip
-        sentences.append(f"{label} {ratios.min():.2f} to {ratios.max():.2f}")
-        top_ratio = max(top_ratio, float(ratios.max()))
+        sentences.append(f"{label} {load_ratios.min():.2f} to {load_ratios.max():.2f}")
+        top_ratio = max(top_ratio, float(load_ratios.max()))
     base.mark_at(fig, "even", "bottom right", y=1.0)
     _mark_events(fig, events, factor, 1.08 * top_ratio)
     return base.chart(
@@ -131,7 +131,7 @@ def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: fl
 
 
 def _mark_events(
-    fig: go.Figure, events: pl.DataFrame, factor: float, height: float
+    fig: go.Figure, events: pl.DataFrame, per_s: float, height: float
 ) -> dict[str, int]:
     """Mark rebalances and shifts at y = `height`, and moves of weights; returns counts by kind."""
     event_counts = {}
@@ -141,14 +141,14 @@ def _mark_events(
         if not points.height:
             continue
         fig.add_scatter(
-            x=points["t_s"].to_numpy() * factor, y=np.full(points.height, height), mode="markers",
+            x=points["t_s"].to_numpy() * per_s, y=np.full(points.height, height), mode="markers",
             name=kind, marker={"symbol": symbol, "size": 9, "color": colour},
             customdata=[detail or "" for detail in points["detail"]],
             hovertemplate=f"{kind} at %{{x:.4g}}<br>%{{customdata}}<extra></extra>",
         )  # fmt: skip
         for t_s, end_s in points.select("t_s", pl.col("end_s").fill_null(pl.col("t_s"))).rows():
             outline = {"color": colour, "width": 1}
-            base.shade(fig, t_s * factor, end_s * factor, colour, 0.25, line=outline)
+            base.shade(fig, t_s * per_s, end_s * per_s, colour, 0.25, line=outline)
     return event_counts
 
 

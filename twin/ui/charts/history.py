@@ -88,14 +88,14 @@ def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] |
     """Chart of what a controller saw of each pool over time; marks: its (high, low) thresholds."""
     columns = {f"{role}_{column}": (role, theme.ROLE[role]) for role in ROLES
                if f"{role}_{column}" in decisions.columns}  # fmt: skip
-    unit = "instances needed" if column == "needed" else "pressure, 1 at its limit"
+    y_title = "instances needed" if column == "needed" else "pressure, 1 at its limit"
     chart = timeline(
-        decisions.with_columns(t_s="seen_s"), columns, unit,
+        decisions.with_columns(t_s="seen_s"), columns, y_title,
         reads="What the controller saw; where it has marks, it acts on a pool that leaves the band "
         "between them.",
     )  # fmt: skip
-    for name, side, mark in zip(("high", "low"), ("top", "bottom"), marks or (), strict=False):
-        base.mark_at(chart.figure, f"{name} mark", f"{side} left", y=mark)
+    for name, side, threshold in zip(("high", "low"), ("top", "bottom"), marks or (), strict=False):
+        base.mark_at(chart.figure, f"{name} mark", f"{side} left", y=threshold)
     return chart
 
 
@@ -109,9 +109,9 @@ def hourly_bars(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], uni
             x=hours["hour"].to_list(), y=hours[name].to_list(), name=label,
             marker={"color": colour, "line_width": 0}, hovertemplate="%{y:,.3~g} " + unit,
         )  # fmt: skip
-        rows = hours.with_columns(pl.col(name).fill_null(0.0))
-        low_row, high_row = (rows.row(int(k or 0), named=True)
-                       for k in (rows[name].arg_min(), rows[name].arg_max()))  # fmt: skip
+        filled = hours.with_columns(pl.col(name).fill_null(0.0))
+        low_row, high_row = (filled.row(int(k or 0), named=True)
+                       for k in (filled[name].arg_min(), filled[name].arg_max()))  # fmt: skip
         sentences.append(
             f"{label}: {amount(low_row[name], 'rate', unit)} at least, in hour {low_row['hour']}, "
             f"{amount(high_row[name], 'rate', unit)} at most, in hour {high_row['hour']}"

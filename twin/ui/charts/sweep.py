@@ -82,10 +82,10 @@ def _field_axis(axis: Axis, numeric: bool) -> dict[str, Any]:
         return {"categoryorder": "array", "categoryarray": names, "range": [-0.5, len(names) - 0.5],
                 "type": "category", "title_text": axis.label}  # fmt: skip
     first_value, last_value = min(axis.values), max(axis.values)
-    unit = axis.text_of(0).removeprefix("0").strip()
-    has_unit = not unit or unit.lower() in axis.label.lower()
+    unit_text = axis.text_of(0).removeprefix("0").strip()
+    has_unit = not unit_text or unit_text.lower() in axis.label.lower()
     margin = _AIR * (last_value - first_value)
-    title = axis.label if has_unit else f"{axis.label} ({unit})"
+    title = axis.label if has_unit else f"{axis.label} ({unit_text})"
     return {"title_text": title, "range": [first_value - margin, last_value + margin]}
 
 
@@ -194,7 +194,7 @@ class Difference(NamedTuple):
 
 
 def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> Chart:
-    """Chart of bars to both sides of the baseline, of the runs `names`; what: "differs in …"."""
+    """Chart of differences from the baseline, as bars, of runs `names`; what: "differs in …"."""
     if not rows:
         return base.empty_chart(f"Nothing {what}")
     labels = list(dict.fromkeys(row.label for row in rows))
@@ -245,13 +245,13 @@ def plan_front(
         return base.empty_chart("No deployment is within the limits")
     fig = base.figure(height=380)
     front_points = sorted((p for p in shown_points if p["on_front"]), key=_speed)
-    for name, rows, mode, colour in (
+    for name, line, mode, colour in (
         ("simulated", [p for p in shown_points if not p["on_front"]], "markers", theme.OTHER),
         ("front", front_points, "lines+markers", theme.SERIES[0]),
     ):
         base.add_line(
-            fig, [_speed(p) for p in rows], [p["tokens_per_s_per_npu"] for p in rows], colour, TIP,
-            mode=mode, name=name, customdata=[_label(p, ranks) for p in rows], marker={"size": 8},
+            fig, [_speed(p) for p in line], [p["tokens_per_s_per_npu"] for p in line], colour, TIP,
+            mode=mode, name=name, customdata=[_label(p, ranks) for p in line], marker={"size": 8},
         )  # fmt: skip
     for point in shown_points:
         if ranks.get(point["key"]) == 1:

@@ -37,7 +37,7 @@ FIRST: dict[str, tuple[str, ...]] = {
 
 
 def draw_group(paths: Iterable[str]) -> None:
-    """Draw the fields that have an effect, two per row, and name the others."""
+    """Draw the fields that have an effect, two per row, and name those without, with reasons."""
     scenario = session.draft_with_pending()
     names_by_reason: dict[str, list[str]] = {}
     grid = st.grid(2, min_column_width=230, vertical_alignment="top", gap=("small", "medium"))
@@ -133,7 +133,7 @@ def _draw_choice(field: ScenarioField, value: str, names: Sequence[str], **kwarg
 
 
 def further_fields(form: str) -> dict[str, list[str]]:
-    """Paths of a form's fields by group, without those that FIRST shows above: with an effect."""
+    """Paths of a form's fields by group, without those in FIRST that have an effect."""
     draft = session.draft_with_pending()
     return {
         name: [path for path in paths if path not in FIRST[form] or fields.why_idle(path, draft)]

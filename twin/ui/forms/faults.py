@@ -132,20 +132,20 @@ def _apply_edit(number: int, field: str, fabric: Network) -> None:
     if session.is_gone(widget_key(number, field)):
         return
     new_value = st.session_state[widget_key(number, field)]
-    rows = [fault.model_dump() for fault in session.draft().faults]
-    if number >= len(rows) or new_value is None:
+    fault_rows = [fault.model_dump() for fault in session.draft().faults]
+    if number >= len(fault_rows) or new_value is None:
         return
     st.session_state.pop(widget_key(number, "refused"), None)
-    new_row = {**rows[number], field: new_value}
+    new_row = {**fault_rows[number], field: new_value}
     reason = fault_error(fabric, new_row)
     is_incomplete = KINDS[new_row["kind"]].needs_to and not new_row["to"]
     if reason and field in ("element", "to", "kind") and not is_incomplete:
-        old_text = rows[number][field] or "the whole element"
+        old_text = fault_rows[number][field] or "the whole element"
         new_value = choice_label("faults[].kind", old_text) if field == "kind" else old_text
         reason = f"{reason.rstrip('.')}; until then it stays {new_value}"
     else:
-        rows[number] = new_row
-        reason = session.propose({"faults": rows}) or reason
+        fault_rows[number] = new_row
+        reason = session.propose({"faults": fault_rows}) or reason
     if reason:
         st.session_state[widget_key(number, "refused")] = reason
 

@@ -123,7 +123,7 @@ def _set_rows(path: str, widget: str) -> None:
 
 
 def draw_seats() -> None:
-    """Draw which instances moved off elements, or why one cannot sit, and the table of seats."""
+    """Draw which instances were moved, or why one cannot be placed, and the table of seats."""
     draft = session.draft()
     placement, reason = place_instances(draft)
     if reason:
@@ -185,11 +185,11 @@ def draw_scaling() -> None:
 
 def schedule_warnings(draft: Scenario) -> list[str]:
     """Sentences on rows of a schedule that want too many NPUs, or begin after the end."""
-    rows, sentences = draft.elastic.schedule, []
+    schedule, sentences = draft.elastic.schedule, []
     most_npus = max(draft.elastic.npus, npus_used(draft))
     npus_wanted_by_row = [
         (sum(row.wanted_instances(role) * npus for role, _, npus in pools(draft)), -k, row.at_s)
-        for k, row in enumerate(rows) if row.at_s < draft.horizon_s
+        for k, row in enumerate(schedule) if row.at_s < draft.horizon_s
     ]  # fmt: skip
     npus, _, at_s = max(npus_wanted_by_row, default=(0, 0, 0.0))
     if npus > most_npus:
@@ -197,7 +197,7 @@ def schedule_warnings(draft: Scenario) -> list[str]:
             f"From {words.duration(at_s)} on {npus:,} NPUs are wanted, and instances may take "
             f"{most_npus:,}: those beyond do not start."
         )
-    if late_times := [words.duration(row.at_s) for row in rows if row.at_s >= draft.horizon_s]:
+    if late_times := [words.duration(row.at_s) for row in schedule if row.at_s >= draft.horizon_s]:
         end_text, times = words.duration(draft.horizon_s), ", ".join(late_times)
         sentences.append(f"After the end of the run at {end_text}, so never seen: rows at {times}.")
     return sentences

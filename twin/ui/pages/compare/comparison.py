@@ -64,7 +64,7 @@ def open_runs() -> tuple[list[RunRow], list[str]]:
 
 
 def draw_missing_runs(rows: list[RunRow]) -> None:
-    """Draw a button that runs here what is missing, if the link has the scenarios; rows: found."""
+    """Draw a button that runs the link's missing runs here, if it has their scenarios."""
     scenarios = runs.linked_scenarios()
     linked_ids = [run for run in st.query_params.get(links.RUNS, "").split(",") if run]
     if len(scenarios) != len(linked_ids):
@@ -205,10 +205,10 @@ def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) ->
             if value == base_value or is_idle:
                 continue
             is_ratio = is_number(value) and is_number(base_value) and base_value
-            change = value / base_value - 1.0 if is_ratio else 0.0
+            relative_change = value / base_value - 1.0 if is_ratio else 0.0
             full_text = f"{text_of(base_value, row.path)} → {text_of(value, row.path)}"
             short_text = words.truncated(full_text, CHANGE_CHARS)
-            setting_rows.append(Difference(name, bar_run, change, short_text, full_text))
+            setting_rows.append(Difference(name, bar_run, relative_change, short_text, full_text))
     return setting_rows
 
 
@@ -285,7 +285,7 @@ def ratio_errors(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: in
 
 
 def equality_sentences(known: Known) -> list[str]:
-    """Sentences on runs, by letter, that may equal the baseline in figures when measured."""
+    """Sentences on runs, by letter, with figures that may equal the baseline's if measured."""
     sentences = []
     for i, ratios in known.items():
         figures = [f"{r.figure.name} ({r.band})" for r in ratios.values() if r.equal]
@@ -366,12 +366,12 @@ def draw_seeds_button(compared: Comparison, missing: list[Scenario]) -> None:
             f"Over up to {SEEDS} seeds, in pairs with the same requests; ± is the 95 % interval of "
             "the mean difference: of 20 figures about one differs by chance alone."
         )
-    key = f"seeds:{','.join(compared.runs)}"
+    state_key = f"seeds:{','.join(compared.runs)}"
     unfinished = runs.unfinished_runs() if missing else {}
     begun_ids = [unfinished[d].id for d in map(scenario_digest, missing) if d in unfinished]
-    ids = st.session_state.get(key, begun_ids)
-    rows = [session.store().runs.get(run) for run in ids]
-    open_ids = [run.id for run in rows if run is not None and not run.ended]
+    ids = st.session_state.get(state_key, begun_ids)
+    seed_runs = [session.store().runs.get(run) for run in ids]
+    open_ids = [run.id for run in seed_runs if run is not None and not run.ended]
     if open_ids:
         st.caption(f"{len(ids) - len(open_ids)} of {len(ids)} runs with other seeds are done.")
         runs.watch_runs(open_ids)
@@ -381,7 +381,7 @@ def draw_seeds_button(compared: Comparison, missing: list[Scenario]) -> None:
         "requests.",
     ):  # fmt: skip
         with session.toast_refusals():
-            st.session_state[key] = [session.run(scenario) for scenario in missing]
+            st.session_state[state_key] = [session.run(scenario) for scenario in missing]
             st.rerun()
 
 

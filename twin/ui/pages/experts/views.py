@@ -279,12 +279,12 @@ def draw_over_time(row: RunRow, scenario: Scenario, role: str, instance: int) ->
         st.caption("No expert was moved in this run.")
         return
     windows = record.table(row.id, "instances").filter(instance_filter(role, instance))
-    rows = []
+    move_rows = []
     for rebalance in rebalances:
         begin_s, end_s = rebalance["t_s"], rebalance["end_s"]
         before_s, during_s, after_s = iteration_s_around(windows, begin_s, end_s or begin_s)
         slow_down = during_s / before_s if before_s and during_s is not None else None
-        rows.append({
+        move_rows.append({
             "Begins, s": begin_s,
             "Took, s": None if end_s is None else end_s - begin_s,
             "Moved": amount(rebalance["bytes"] or None, "bytes"),
@@ -295,7 +295,7 @@ def draw_over_time(row: RunRow, scenario: Scenario, role: str, instance: int) ->
             "What": (rebalance["detail"] or "").replace("->", "→"),
         })  # fmt: skip
     number = st.column_config.NumberColumn(format="%.4g")
-    st.dataframe(rows, hide_index=True, column_config={"Begins, s": number, "Took, s": number})
+    st.dataframe(move_rows, hide_index=True, column_config={"Begins, s": number, "Took, s": number})
     st.caption(
         "Iterations are means over the windows that the move touches, and over as many before "
         "and after it; a move shorter than a window is thinned out by the rest of it."
@@ -323,11 +323,11 @@ def draw_nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> Non
     span_text = f"in {words.duration(scenario.horizon_s)}"
     chart = charts_experts.node_matrix(nodes, bytes_between, span_text, dark=is_dark())
     plot(chart, "nodes")
-    ratios = bytes_between.sum(axis=0) / max(1e-12, float(np.mean(bytes_between.sum(axis=0))))
+    node_ratios = bytes_between.sum(axis=0) / max(1e-12, float(np.mean(bytes_between.sum(axis=0))))
     st.caption(
         f"{amount(total_bytes, 'bytes')} of dispatch and combine {span_text}, split by the "
         "placement at this moment: tokens leave every die alike and go to the dies that hold their "
-        f"experts, answers come back. The busiest node receives {ratios.max():.2f} × the mean."
+        f"experts, answers come back. The busiest node receives {node_ratios.max():.2f} × the mean."
     )
 
 

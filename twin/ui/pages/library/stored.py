@@ -77,11 +77,11 @@ def draw_table(rows: Sequence[Row], key: str) -> list[Any]:
 
 
 def _run_cells(run: RunRow, title: str, tags: dict[str, Any]) -> dict[str, Any]:
-    """Cells of a run in the table, by column; tags: that of tags, if the table has one."""
-    state = f"{run.state} {100 * run.progress:.0f} %" if run.state == "running" else run.state
+    """Cells of a run in the table, by column; tags: the cell of tags, if there is that column."""
+    state_text = f"{run.state} {100 * run.progress:.0f} %" if run.state == "running" else run.state
     figures = ((name, run.summary.get(key), factor) for name, key, factor, _ in figure_columns())
     return {
-        "Run": title, "State": "damaged" if run.damaged else state,
+        "Run": title, "State": "damaged" if run.damaged else state_text,
         **{name: None if value is None else factor * value for name, value, factor in figures},
         **tags, "Queued": datetime.fromtimestamp(run.queued_s, UTC),
         "Stays": "shared" if run.published_s is not None else "", "Id": run.id,
@@ -89,7 +89,7 @@ def _run_cells(run: RunRow, title: str, tags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scenario_cells(row: ScenarioRow, title: str, tags: dict[str, Any]) -> dict[str, Any]:
-    """Cells of a scenario in the table, by column; tags: that of tags, if the table has one."""
+    """Cells of a scenario in the table, by column; tags: the cell of tags, if there is one."""
     return {
         "Scenario": title, "Question": row.question, **tags, "Runs": row.runs,
         "Stays": "preset" if row.preset else "shared" if row.published else "",
@@ -124,8 +124,8 @@ def draw_details(rows: Sequence[Row]) -> None:
     else:
         origin = "preset" if row.preset else "own scenario"
     if scenario := _load_scenario(_scenario_digest(row)):
-        texts = words.npus_text(scenario), words.card_line(scenario), origin
-        st.caption(plain(" · ".join(texts)))
+        line_parts = words.npus_text(scenario), words.card_line(scenario), origin
+        st.caption(plain(" · ".join(line_parts)))
         st.caption(plain(scenario.question))
 
 

@@ -103,9 +103,9 @@ def _draw_ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
             open_run(scenario_of(plan, first_row))
         if st.button("Take it into the draft", icon=":material/edit:", key="plan-take"):
             # Without load and times, which are those of the short run.
-            changes = {path: value for path, value in first_row["settings"].items()
+            new_fields = {path: value for path, value in first_row["settings"].items()
                       if path not in TIMES and not path.startswith("workload.")}  # fmt: skip
-            if reason := session.propose(changes):
+            if reason := session.propose(new_fields):
                 st.toast(sentence(reason), icon=":material/error:")
             else:
                 go_to("deployment")
@@ -120,11 +120,11 @@ def _draw_ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
 def scenario_of(plan: Plan, row: Mapping[str, Any]) -> Scenario:
     """The scenario of a ranked deployment; its name and question say which one it is."""
     base, settings = plan.scenario, dict(row["settings"])
-    name = words.truncated(f"{base.name} · plan {row['rank']}", words.NAME_MOST)
+    run_name = words.truncated(f"{base.name} · plan {row['rank']}", words.NAME_MOST)
     question = f"Deployment {row['rank']} of a plan for {base.name}: {brief_text(settings)}."
     question = words.truncated(question, words.QUESTION_MOST)
     try:
-        return with_overrides(base, {**settings, "name": name, "question": question})
+        return with_overrides(base, {**settings, "name": run_name, "question": question})
     except SpecError:
         return base
 

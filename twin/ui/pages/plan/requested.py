@@ -44,7 +44,7 @@ def draw_fit_button() -> None:
 
 
 def draw_form(shown: Plan | None) -> Plan:
-    """Draw the form of a plan, filled by `shown`; returns the plan it says. Raises PlanError."""
+    """Draw the form of a plan, filled by `shown`; returns the new plan. Raises PlanError."""
     draft = session.draft()
     previous_plan = shown if shown and words.differ_in_words_only(shown.scenario, draft) else None
     values: dict[str, Any] = previous_plan.model_dump(exclude={"scenario"}) if previous_plan else {}

@@ -143,8 +143,8 @@ def _seat_rows(
         seats_of.setdefault(int(instance), {}).setdefault(row["t_s"], []).append(seat)
     rows: list[list[int]] = []
     for instance, by_time in seats_of.items():
-        begins = [int(np.searchsorted(starts_s, t_s - 1e-9)) for t_s in by_time] + [windows.height]
-        for (begin, end), ranges in zip(pairwise(begins), by_time.values(), strict=True):
+        edges = [int(np.searchsorted(starts_s, t_s - 1e-9)) for t_s in by_time] + [windows.height]
+        for (begin, end), ranges in zip(pairwise(edges), by_time.values(), strict=True):
             rows += [[instance, die, end_die, begin, end] for die, end_die in ranges if begin < end]
     return rows
 
@@ -152,7 +152,7 @@ def _seat_rows(
 def _figures_by_window(
     frame: pl.DataFrame, windows: pl.DataFrame, instance_number: Mapping[tuple[str, int], int]
 ) -> dict[str, str]:
-    """Each figure of the instances as base64 of f4[windows, instances]."""
+    """Figures of instances (MEASURED) by name, each as base64 of f4[windows, instances]."""
     window_of, instance_of = _window_of(frame, windows), _instance_numbers(frame, instance_number)
     is_placed, packed_figures = instance_of >= 0, {}
     for name in [name for name in MEASURED if name in frame.columns]:

@@ -87,15 +87,15 @@ def draw_explanation(row: RunRow, scenario: Scenario) -> None:
 
 def _explaining_run(row: RunRow, scenario: Scenario) -> RunRow | None:
     """Run that explains a run: requested here, stored or begun now; None: not wanted yet."""
-    key = f"explained:{row.id}"
-    if run_id := st.session_state.get(key):
+    state_key = f"explained:{row.id}"
+    if run_id := st.session_state.get(state_key):
         return session.store().runs.get(run_id)
     stored_run = find_run(session.store(), scenario, engine=EXPLAIN)
     is_quick = (row.wall_s or 0.0) <= AT_ONCE_S
     is_wanted = is_quick or st.session_state.get(NOW) == scenario_digest(scenario)
     is_wanted = is_wanted and access.mode() != access.READ_ONLY
     if stored_run is None and is_wanted and _request_explanation(row, scenario):
-        stored_run = session.store().runs.get(st.session_state[key])
+        stored_run = session.store().runs.get(st.session_state[state_key])
     return stored_run
 
 
@@ -218,8 +218,8 @@ def _draw_request_choice(picks: Mapping[str, tuple[int, int]], count: int) -> tu
         )  # fmt: skip
     if number is None:
         if picked_text and not is_valid:
-            text = f"The link names request {path_text(picked_text)}; this run has 0 to "
-            st.warning(plain(f"{text}{count - 1:,}."), icon=":material/link_off:")
+            link_text = f"The link names request {path_text(picked_text)}; this run has 0 to "
+            st.warning(plain(f"{link_text}{count - 1:,}."), icon=":material/link_off:")
         st.query_params.pop(PICKED, None)
         return criterion, picks[criterion][0]
     st.query_params[PICKED] = str(number)
@@ -231,12 +231,12 @@ def _passes_of(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | 
     no_passes: list[Inside | None] = [None] * len(numbers)
     if not can_explain(row, scenario):
         return no_passes
-    key, wall_s = f"watch:{row.id}", row.wall_s or 0.0
-    if wall_s > AT_ONCE_S and not st.session_state.get(key):
+    state_key, wall_s = f"watch:{row.id}", row.wall_s or 0.0
+    if wall_s > AT_ONCE_S and not st.session_state.get(state_key):
         button_text = f"Look inside its prefill: about {seconds(2 * wall_s)}"
         if not st.button(button_text, icon=":material/zoom_in:", key="look-inside"):
             return no_passes
-        st.session_state[key] = True
+        st.session_state[state_key] = True
     try:
         return [record.passes_of_request(row.id, number) for number in numbers]
     except ValueError as error:

@@ -157,8 +157,8 @@ def draw_clients(row: RunRow, scenario: Scenario) -> None:
     if count_metrics := [m for m in metrics_at("clients") if row.summary.get(m.key)]:
         with st.container(horizontal=True):
             for metric in count_metrics:
-                value = as_text(metric.key, row.summary[metric.key])
-                st.metric(metric.label, value, help=metric.help, border=True)
+                value_text = as_text(metric.key, row.summary[metric.key])
+                st.metric(metric.label, value_text, help=metric.help, border=True)
     tenants, reasons, session_times = _client_figures(row.id, scenario)
     if tenants:
         st.subheader("Tenants", anchor=False)
@@ -241,8 +241,8 @@ def draw_pool(row: RunRow, scenario: Scenario) -> None:
          history.tiers(windows, traffic, warmup_s), "pool-tiers"),
     ]  # fmt: skip
     if scenario.tenants and scenario.memory_pool.namespaces:
-        names = [tenant.name for tenant in scenario.tenants]
-        chart = history.namespaces(_hit_ratio(row.id, scenario.horizon_s / BINS), names, warmup_s)
+        tenants = [tenant.name for tenant in scenario.tenants]
+        chart = history.namespaces(_hit_ratio(row.id, scenario.horizon_s / BINS), tenants, warmup_s)
         pictures.append(("Hit ratio by namespace", chart, "pool-namespaces"))
     plot_all(pictures)
     st.subheader("Memory servers", anchor=False)

@@ -72,8 +72,8 @@ def _draw_baseline_choice(row: RunRow, scenario: Scenario) -> None:
             field_count = len(form_paths())
         return field_count, words.BETWEEN in run.name  # a preset before its edits
 
-    rows = [run for run in runs.latest_runs(OFFERED + 1, "done") if run.id != row.id]
-    choice_labels = runs.choice_labels(sorted(rows, key=distance))
+    other_runs = [run for run in runs.latest_runs(OFFERED + 1, "done") if run.id != row.id]
+    choice_labels = runs.choice_labels(sorted(other_runs, key=distance))
     if not choice_labels:
         st.markdown("There is no other finished run yet: edit a copy and run it.")
         return
@@ -85,8 +85,8 @@ def _draw_baseline_choice(row: RunRow, scenario: Scenario) -> None:
 
 def draw_tiles(row: RunRow, scenario: Scenario, excluded_keys: Sequence[str] = ()) -> None:
     """Draw a run's headline figures, without those of excluded keys; warn if it was not steady."""
-    if (state := row.summary.get("steady_state")) in UNSTEADY:
-        st.warning(UNSTEADY[str(state)], icon=":material/trending_up:")
+    if (steady_state := row.summary.get("steady_state")) in UNSTEADY:
+        st.warning(UNSTEADY[str(steady_state)], icon=":material/trending_up:")
     with st.grid(5, min_column_width=165, key="headline"):
         for tile in tile_rows(row.summary, scenario, row.summary.keys() - excluded_keys):
             st.metric(**tile)
@@ -149,8 +149,8 @@ def draw_validity(row: RunRow, scenario: Scenario) -> None:
     runs.draw_error_bands({scenario.name: scenario})
     if respects_outside := outside_evidence(scenario, session.facts()):
         count_text = numbered(len(respects_outside), "respect")
-        label = f"Outside the published evidence in {count_text}"
-        with st.popover(label, icon=":material/explore:", type="tertiary"):
+        evidence_text = f"Outside the published evidence in {count_text}"
+        with st.popover(evidence_text, icon=":material/explore:", type="tertiary"):
             for respect in respects_outside:
                 st.markdown(f"- {respect}")
             if "evidence" in PAGES:  # an extra's
@@ -262,10 +262,10 @@ def run_object(row: RunRow) -> dict[str, Any]:
 
 def summary_table(row: RunRow) -> pl.DataFrame:
     """The summary as a table: figure, value in SI, unit of the value, what it is."""
-    rows = [
+    figure_rows = [
         (key, float(value) if isinstance(value, int | float) else None,
          "1 = 100 %" if (metric := metric_of(key)).kind == "share" else metric.unit, metric.help)
         for key, value in row.summary.items()
     ]  # fmt: skip
     column_types = {"figure": pl.String, "value": pl.Float64, "unit": pl.String, "what": pl.String}
-    return pl.DataFrame(rows, schema=column_types, orient="row")
+    return pl.DataFrame(figure_rows, schema=column_types, orient="row")

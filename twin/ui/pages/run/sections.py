@@ -45,7 +45,7 @@ DIE_FIGURES = {
 }
 
 
-def draw_why(row: RunRow, scenario: Scenario) -> None:
+def draw_time_by_part(row: RunRow, scenario: Scenario) -> None:
     """Draw the time of a request, and of its first token, by part."""
     pieces_s = record.seconds_by_piece(row, scenario)
     stages_column, ttft_column = st.columns([3, 2], gap="large")
@@ -244,8 +244,8 @@ def draw_scenario(row: RunRow, scenario: Scenario) -> None:
             "Ended": time.strftime("%Y-%m-%d %H:%M UTC", end_time),
             "Wall time": f"{row.wall_s:.2f} s" if row.wall_s is not None else NOTHING,
         }
-        rows = [{"": name, "Value": f"`{value}`"} for name, value in identities.items()]
-        st.table(rows, border="horizontal", hide_index=True, hide_header=True)
+        identity_rows = [{"": name, "Value": f"`{value}`"} for name, value in identities.items()]
+        st.table(identity_rows, border="horizontal", hide_index=True, hide_header=True)
     st.subheader("Every field", anchor=False)
     st.dataframe(field_rows(scenario), hide_index=True, height=420)
 
@@ -277,7 +277,7 @@ def _field_row(scenario: Scenario, group: str, path: str, value: Any = None) -> 
 
 
 SECTIONS: dict[str, Draw] = {
-    "Why": draw_why,
+    "Why": draw_time_by_part,
     "Latency": draw_latency,
     "One request": explained.draw_one_request,
     "Over time": draw_over_time,

@@ -87,8 +87,8 @@ def restore_elements(names: Sequence[Element]) -> bool:
     edits_left, wider_edits = edits_without(edits, elements, fabric_as_built)
     if wider_edits:
         wider_names = ", ".join(dict.fromkeys(e.element for e in wider_edits))
-        text = f"Still edited as part of {wider_names}: restore that to have all of it as built."
-        st.session_state[OUTCOME] = (text, False)
+        hint = f"Still edited as part of {wider_names}: restore that to have all of it as built."
+        st.session_state[OUTCOME] = (hint, False)
     return apply_edits(edits_left)
 
 
@@ -98,25 +98,25 @@ def seat_by_hand(instance: str, element: str) -> bool:
     role, _, index = instance.partition(" ")
     draft = session.draft()
     fabric = fabric_of(draft.supernode)
-    row = {"role": role, "index": int(index), "element": element}
+    new_row = {"role": role, "index": int(index), "element": element}
 
-    def seat_fields(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    def seat_fields(seat_rows: list[dict[str, Any]]) -> dict[str, Any]:
         """Fields of the scenario, by path, that seat instances by these rows."""
-        return {"deployment.placement": "by_hand", "deployment.seats": rows}
+        return {"deployment.placement": "by_hand", "deployment.seats": seat_rows}
 
     try:
-        trial = place(with_overrides(draft, seat_fields([row])), fabric)
+        trial = place(with_overrides(draft, seat_fields([new_row])), fabric)
         dies = {die for one in trial.instances if one.name == instance for die in one.die_of_rank}
-        rows = [
+        seat_rows = [
             seat_row for one in place(draft, fabric).instances
             if one.name != instance and dies.isdisjoint(one.die_of_rank)
             for seat_row in _seat_rows(one, fabric)
         ]  # fmt: skip
-        rows.append(row)
-        place(with_overrides(draft, seat_fields(rows)), fabric)
+        seat_rows.append(new_row)
+        place(with_overrides(draft, seat_fields(seat_rows)), fabric)
     except ValueError as error:  # an element that has no NPU, or more rows than there may be
         return store_refusal(str(error))
-    return set_fields(seat_fields(rows))
+    return set_fields(seat_fields(seat_rows))
 
 
 def _seat_rows(instance: Instance, net: Network) -> Iterator[dict[str, Any]]:
@@ -131,7 +131,7 @@ def _seat_rows(instance: Instance, net: Network) -> Iterator[dict[str, Any]]:
 
 
 def apply_actions(actions: Sequence[dict[str, Any]]) -> None:
-    """Carry out the actions that the picture sent, in order, each of which has a number, once."""
+    """Carry out the picture's actions in order, without those whose number was handled before."""
     for action in actions:
         if (number := int(action.get("number", 0))) > last_action():
             st.session_state["fabric-acted"] = number

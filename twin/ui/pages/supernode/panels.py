@@ -130,12 +130,12 @@ def headlines(s: Scenario, fabric: Network) -> list[Headline]:
 
 def link_shares(s: Scenario, net: Network, traffic: str) -> np.ndarray[Any, Any]:
     """Used share of each directed link, f8[links], if all instances send `traffic` at once."""
-    used = np.zeros(net.capacity.size)
+    used_share = np.zeros(net.capacity.size)
     for load in _loads(s, net, place(s, net).instances, traffic):
         bytes_per_s, _ = load.rate_alone(net)
         if 0.0 < bytes_per_s < np.inf:
-            used[load.links] += bytes_per_s * load.amounts / net.capacity[load.links]
-    return np.minimum(used, 1.0)
+            used_share[load.links] += bytes_per_s * load.amounts / net.capacity[load.links]
+    return np.minimum(used_share, 1.0)
 
 
 def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) -> Iterator[Load]:
@@ -326,8 +326,8 @@ def draw_totals(net: Network, facts: Facts, draft: Scenario) -> None:
     dies_by_chip = Counter(chip_of_npu[npu] for npu in net.npu.tolist())
     chips = [(load_chip(facts, name), die_count) for name, die_count in dies_by_chip.items()]
     st.subheader("In all", anchor=False)
-    figures, edits = totals(net), net.about["supernode"].edits
-    tiles = _chip_tiles(figures, chips, pool, net) | _rate_tiles(figures, bool(edits))
+    sums, edits = totals(net), net.about["supernode"].edits
+    tiles = _chip_tiles(sums, chips, pool, net) | _rate_tiles(sums, bool(edits))
     with st.grid(5, min_column_width=160):
         for name, (value_text, note) in tiles.items():
             st.metric(name, value_text, help=note)
@@ -341,7 +341,7 @@ def draw_totals(net: Network, facts: Facts, draft: Scenario) -> None:
 def _chip_tiles(
     totals: dict[str, float], dies: Sequence[tuple[Chip, int]], pool: MemoryPool, net: Network
 ) -> dict[str, tuple[str, str]]:
-    """Tiles by title, (value, meaning), of NPUs, memory and switches; dies: (chip, its dies)."""
+    """Tiles by title, (value, meaning), of NPUs, memory, switches; dies: (chip, number of them)."""
     nodes, supernodes = totals["nodes"], totals["supernodes"]
     shared_formats = set.intersection(*(set(chip.flops) for chip, _ in dies))  # that all compute
     peaks = {p: sum(die_count * chip.flops[p] for chip, die_count in dies) for p in shared_formats}

@@ -44,9 +44,9 @@ def rows_of(net: Network, kind: str) -> pl.DataFrame:
         with np.errstate(invalid="ignore", divide="ignore"):
             latency_factor = net.latency[first_links] / picture.net.latency[first_links]
         end_names = np.array(net.vertices, object)[picture.ends]
-        ends = {NAME: end_names[:, 0].tolist(), TO: end_names[:, 1].tolist()}
+        end_columns = {NAME: end_names[:, 0].tolist(), TO: end_names[:, 1].tolist()}
         rates = {BUILT: picture.rates / 1e9, NOW: picture.lower_direction(net.capacity) / 1e9}
-        return pl.DataFrame(ends | rates | {DELAY: np.nan_to_num(latency_factor, nan=1.0)})
+        return pl.DataFrame(end_columns | rates | {DELAY: np.nan_to_num(latency_factor, nan=1.0)})
     names = names_by_kind(built(net))[kind]
     element_of = np.full(len(net.vertices), -1)
     for k, name in enumerate(names):
@@ -114,10 +114,10 @@ def draw_parts_table(fabric: Network, selection: Sequence[str]) -> None:
         button = partial(st.button, disabled=not picked_rows)
         button("Take out", "parts-off", on_click=set_parts, args=(picked_rows, 0.0))
         button("Restore", "parts-restore", on_click=restore_parts, args=(picked_rows,))
-        amount = st.number_input("Set to", 0.0, 1e6, 50.0, key="parts-amount", width=130)
+        new_amount = st.number_input("Set to", 0.0, 1e6, 50.0, key="parts-amount", width=130)
         unit = st.selectbox("Unit", [SHARE, RATE, WAIT], key="parts-unit", width=140)
         label = f"Set {numbered(len(picked_rows), 'row')}" if picked_rows else "Set"
-        button(label, "parts-set", on_click=set_parts, args=(picked_rows, amount, unit))
+        button(label, "parts-set", on_click=set_parts, args=(picked_rows, new_amount, unit))
     count_text = numbered(page.height, "row")
     of_all = f", of {frame.height:,}: search to narrow" if frame.height > MOST_ROWS else ""
     st.caption(

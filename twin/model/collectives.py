@@ -158,13 +158,13 @@ def half_all_reduce(m: Machine, facts: Facts, x: Exchange, library: bool = False
     family = f"operators.{m.family}.collective"
     is_gather = library and f"{chip_path}.gathers.dies" in facts
     kernel_path = f"{chip_path}.gathers" if is_gather else f"{chip_path}.inside"
-    prefix = f"chips.{chip_name}.operators.collective.halves"
-    if f"{prefix}.dies" in facts and x.nodes == 1:
-        start_s = float(np.interp(x.peers, facts[f"{prefix}.dies"].value,
-                                  facts[f"{prefix}.start"].list_si))  # fmt: skip
-        rate_share, large_share = (facts.si(f"{prefix}.{part}") for part in ("rate", "large_rate"))
+    halves = f"chips.{chip_name}.operators.collective.halves"
+    if f"{halves}.dies" in facts and x.nodes == 1:
+        start_s = float(np.interp(x.peers, facts[f"{halves}.dies"].value,
+                                  facts[f"{halves}.start"].list_si))  # fmt: skip
+        rate_share, large_share = (facts.si(f"{halves}.{part}") for part in ("rate", "large_rate"))
         link_bytes_per_s = x.rate_bytes_per_s / facts.si("fabric.efficiency.npu_read")
-        peers_s = (x.peers - 1) * facts.si(f"{prefix}.peer")
+        peers_s = (x.peers - 1) * facts.si(f"{halves}.peer")
         return _faster_kernel(link_bytes_per_s, start_s, rate_share, peers_s, large_share)
     if f"{kernel_path}.dies" in facts and x.nodes == 1:
         die_counts = facts[f"{kernel_path}.dies"].value

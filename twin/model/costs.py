@@ -282,8 +282,8 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
     net, pool = at.net, at.pools[role]
     token_bytes = kv_bytes(at.shape, at.drafter, pool.precision.kv)
     offloaded = offload(at) if pool.offload else None
-    attention = dies[: len(dies) - _expert_dies(pool, load_chip(at.facts, pool.chip), len(dies))]
-    host_kv = host_kv_path(net, attention, pool.own.in_host, at.memory_pool.block_tokens)
+    core_dies = dies[: len(dies) - _expert_dies(pool, load_chip(at.facts, pool.chip), len(dies))]
+    host_kv = host_kv_path(net, core_dies, pool.own.in_host, at.memory_pool.block_tokens)
     setting, coefficients = _price_instance(at, pool, dies, offloaded, host_kv)
     if offloaded is not None and (setting.shape.index_top_k or setting.shape.mean_keys < 1.0):
         raise ModelError(
@@ -486,7 +486,7 @@ def _expert_dies(pool: Pool, chip: Chip, dies: int) -> int:
 
 
 def _refuse_uneven(pool: Pool, shape: Shape, dies: int) -> None:
-    """Raise ModelError where tp_dies or experts_tp does not divide what it has to."""
+    """Raise ModelError where tp_dies or experts_tp does not divide dies, or tp_dies heads."""
     tp_dies = pool.own.tp_dies
     if dies % tp_dies or shape.heads % tp_dies:
         raise ModelError(

@@ -355,13 +355,13 @@ def _core_coefficients(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
     """Coefficients of the attention core on decode's cores, and of its part on prefill's dies."""
     shape, reach_tokens, cp_dies = x.shape, float(x.shape.reach), x.pool.own.cp_dies
     # A die has the heads of all that split the context, and its share of the tokens.
-    gathered = x if cp_dies == 1 else replace(x, shape=replace(shape, heads=shape.heads * cp_dies))
-    context_s = gathered.context_s(query, cores) / cp_dies * shape.mean_keys
+    all_heads = x if cp_dies == 1 else replace(x, shape=replace(shape, heads=shape.heads * cp_dies))
+    context_s = all_heads.context_s(query, cores) / cp_dies * shape.mean_keys
     core = c.DecodeCore(
         fixed=x.core_start_s() + x.selecting_s,
         context=context_s,
         reach=reach_tokens / query,
-        index=gathered.index_s(query, cores) / cp_dies,
+        index=all_heads.index_s(query, cores) / cp_dies,
         select=x.machine.selection_start_s * shape.index_share if shape.is_compressed else 0.0,
         windowed=shape.window_share * x.context_s(query, cores),
         window=shape.window / query,
@@ -405,7 +405,7 @@ def _host_kv_bytes(x: Setting, query: float) -> tuple[float, float]:
 
 
 def _demand(x: Setting, query: float, dense_work: o.Work, head_work: o.Work) -> c.Demand:
-    """Bytes and FLOPs of an iteration, as coefficients for figures of utilisation."""
+    """Bytes and FLOPs of an iteration, for figures of utilisation; query: tokens per request."""
     s, formats = x.shape, x.formats
     gate_work, expert_work = o.gate(s, formats), o.expert(s, formats)
     choice_flops = gate_work.flops_per_token / x.pool.layer_dies  # of a die's tokens

@@ -100,9 +100,9 @@ def burst_run(
     traffic = Traffic(prompt, answer, held=Held(0.0, 0.0))
     requests_running, context = rank_load(requests / role.ranks, role.ranks, traffic)
     context += requests_running * 0.5 * answer  # the time is linear in it, so its mean will do
-    nothing = np.zeros(role.ranks)
+    zeros = np.zeros(role.ranks)
     pace_s = mixed_iteration_s(
-        role.decode, requests_running, context, nothing, nothing, 0, role.ranks, *hot, operator_s
+        role.decode, requests_running, context, zeros, zeros, 0, role.ranks, *hot, operator_s
     )
     decode_passes = max(1.0, answer - 1.0)
     stalled_s = 0.5 * (pass_count - 1) * pass_s

@@ -208,13 +208,13 @@ def attention_s(m: c.LayerCosts, tokens: float, core: float) -> float:
 
 @kernel
 def attended_tokens(reach: float, tokens: float, context: float) -> float:
-    """Context tokens that the core reads for `tokens`: at most `reach` for each; 0: all context."""
+    """Context tokens that the core reads for `tokens`: `reach` for each at most, all if it is 0."""
     return min(context, reach * tokens) if reach > 0.0 else context
 
 
 @kernel
 def idle_factor(w: c.DecodeCore, tokens: float) -> float:
-    """Factor by which cores that idle in the last round prolong attention to single tokens."""
+    """Factor by which cores left idle prolong attention that gives each core its own token."""
     if w.independent_cores <= 0.0 or tokens <= 0.0:
         return 1.0
     return math.ceil(tokens / w.independent_cores - 1e-9) * w.independent_cores / tokens
@@ -285,7 +285,7 @@ def prompt_pairs(w: c.PromptCore, tokens: float, pairs: float) -> tuple[float, f
 
 @kernel
 def window_pairs(window: float, tokens: float, pairs: float) -> float:
-    """Query-key pairs within a `window` of tokens, of prompts with `pairs` in all."""
+    """Query-key pairs within a `window`, of prompt `tokens` with `pairs` of them in all."""
     if 2.0 * pairs <= (window + 1.0) * tokens:
         return pairs
     return tokens * (window - 0.25 * window * window * tokens / pairs)

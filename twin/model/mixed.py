@@ -131,7 +131,7 @@ def _pass_s(
 
 @kernel
 def _moe_s(p: DecodeCosts, load: layer.PassLoad, has_prompts: bool) -> float:
-    """Seconds of gate, dispatch, experts and combine of a layer, or of sums in their place."""
+    """Seconds of gate, dispatch, experts and combine of a layer; prompts may use sums instead."""
     gate_s, dispatch_s, experts_s, combine_s = layer.moe_stages_s(p, p.sequence, load)
     if has_prompts and p.chunk.sums.fixed > 0.0:
         dispatch_s, combine_s = 0.0, layer.collective_s(p.chunk.sums, load.total / load.dies)
@@ -347,8 +347,9 @@ def _largest_prompt_loads(
     pairs_by_rest = np.bincount(rest, rest_pairs, bin_count).astype(np.float64)
     sum_chances, sum_pairs = _poisson_sums(rate, chances, pairs_by_rest)
     chances_below = math.exp(-rate * float(full_pieces.mean())) * np.cumsum(sum_chances)
-    mean = float((1.0 - chances_below).mean()) * room  # of what comes, before what met is put off
-    chances_below *= min(1.0, (room - share) / max(room - mean, 1e-12 * room))
+    # Of what comes, before what met is put off.
+    room_used = float((1.0 - chances_below).mean()) * room
+    chances_below *= min(1.0, (room - share) / max(room - room_used, 1e-12 * room))
     largest_chances = np.append(chances_below**groups, 1.0)
     p_idle = float(largest_chances[0])
     quantiles = p_idle + (np.arange(SLICES * POINTS) + 0.5) * (1.0 - p_idle) / (SLICES * POINTS)
@@ -361,8 +362,8 @@ def _largest_prompt_loads(
         with_piece = np.array([(filling > k).mean() for k in range(pieces)])  # prompts with piece k
         later_pieces = groups * rate * (with_piece.sum() - np.cumsum(with_piece))  # pieces after it
         none_beyond = [math.exp(-later_count) for later_count in later_pieces.tolist()]
-        k = np.searchsorted(none_beyond, quantiles[is_full]).astype(np.float64)
-        farthest_pairs = room * (np.minimum(k, pieces - 1.0) + 0.5) * room
+        piece = np.searchsorted(none_beyond, quantiles[is_full]).astype(np.float64)
+        farthest_pairs = room * (np.minimum(piece, pieces - 1.0) + 0.5) * room
         top_pairs[is_full] = np.maximum(top_pairs[is_full], farthest_pairs)
     top_pairs *= each / own_pairs  # cached tokens too
     top_tokens = (bin_tokens * sum_index).reshape(SLICES, POINTS).mean(axis=1)

@@ -53,12 +53,14 @@ def offload(deployed: Deployed) -> Offload:
     assert pool.offload is not None
     unlinked_dies = dies_without_path(net, plane)
     linked_dies: dict[str, list[int]] = {"decode": [], "prefill": []}
-    for one in deployed.instances:
+    for instance in deployed.instances:
         expert_dies = 0
-        if pool.experts and one.role == pool.role:
-            expert_dies = one.dies * pool.experts.npus // pool.npus
-        senders = one.die_of_rank[: len(one.die_of_rank) - expert_dies]  # experts send no queries
-        linked_dies[one.role] += [die for die in senders if die not in unlinked_dies]
+        if pool.experts and instance.role == pool.role:
+            expert_dies = instance.dies * pool.experts.npus // pool.npus
+        attention_dies = instance.die_of_rank[
+            : len(instance.die_of_rank) - expert_dies
+        ]  # experts send no queries
+        linked_dies[instance.role] += [die for die in attention_dies if die not in unlinked_dies]
     if not all(linked_dies.values()):
         raise HardwareError(
             f"attention cannot be offloaded: no link of the {plane} plane is left to "

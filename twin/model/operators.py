@@ -243,12 +243,12 @@ def with_further_inputs(w: Work, s: Shape, f: Formats, more: float) -> Work:
 
 
 def lm_head(s: Shape) -> Work:
-    """Work of logits in BF16 over the vocabulary."""
+    """Work of the LM head for one position: logits in BF16 over the vocabulary."""
     return matmul("bf16", float(s.vocabulary * s.hidden), 2.0 * s.hidden, 4.0 * s.vocabulary)
 
 
 def sampling(s: Shape) -> Work:
-    """Sort, cumulative sum, filter of FP32 logits on the NPU (arXiv 2506.12708v2 section 4.2.4)."""
+    """Work of sort, sum and filter of FP32 logits on the NPU (arXiv 2506.12708v2 section 4.2.4)."""
     return Work("bf16", 0.0, 0.0, 0.0, 4 * 4.0 * s.vocabulary)
 
 

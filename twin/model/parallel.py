@@ -63,7 +63,7 @@ def _hidden_bytes(x: ModelSplit) -> float:
 
 
 def _query_bytes(x: ModelSplit) -> float:
-    """Bytes of a token's queries for all dies that split a context, and an indexer's candidates."""
+    """Bytes of a token's queries for all dies that split a context, and of indexer candidates."""
     candidate_bytes = CANDIDATE_BYTES * x.shape.index_top_k * x.shape.index_share
     return x.context * (ACTIVATION_BYTES * x.shape.core_query_width + candidate_bytes)
 
@@ -92,7 +92,7 @@ def _stage_bytes_per_die(x: ModelSplit) -> float:
 
 
 def stage_of(s: Shape, pool: Pool) -> Shape:
-    """Shape of a pool's slowest pipeline stage: most layers, with experts rather than dense."""
+    """Shape of a pool's slowest pipeline stage: with most layers, of experts rather than dense."""
     if pool.own.pp_stages == 1:
         return s
     layers = math.ceil(s.layers / pool.own.pp_stages)

@@ -335,19 +335,19 @@ def _predict_colocated(
         iterations += _prompt_wait(
             slots * min(group, ranks), iterations, fresh / group_room, traffic.spread
         )
-    ends, slots = slots * ranks / iterations, slots * decode_passes / iterations
-    if ends * fresh > NEARLY * budget:  # prompts can hardly keep up: fewer answers are under way
+    joining, slots = slots * ranks / iterations, slots * decode_passes / iterations
+    if joining * fresh > NEARLY * budget:  # prompts can hardly keep up: fewer answers are under way
         limited_by = "prompt tokens an iteration may prefill"
-    iteration_tokens, pairs = ends * fresh, ends * traffic.fresh_pairs
+    iteration_tokens, pairs = joining * fresh, joining * traffic.fresh_pairs
     requests, context = rank_load(slots, ranks, traffic)
     prompt_arguments = (iteration_tokens, pairs, fresh, most, ranks, group, traffic.prompts)
     prompts, _ = mixed.delayed_prompts_by_rank(*prompt_arguments, delay)
     ops = role.operator_sink()
     iteration_s = mixed.mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
-    iteration_s += float(mixed.mixed_hits_s(role.decode, ends * traffic.hit_tokens, ops))
-    cached_tokens = ends * traffic.read_tokens
-    iteration_s += costs.servers.read_s(role.fetch, cached_tokens, ends)
-    hottest_s = costs.servers.hottest_server_s(role.fetch, cached_tokens, ends, pool.instances)
+    iteration_s += float(mixed.mixed_hits_s(role.decode, joining * traffic.hit_tokens, ops))
+    cached_tokens = joining * traffic.read_tokens
+    iteration_s += costs.servers.read_s(role.fetch, cached_tokens, joining)
+    hottest_s = costs.servers.hottest_server_s(role.fetch, cached_tokens, joining, pool.instances)
     iteration_s = max(iteration_s, hottest_s)
     sums = float(requests.sum()), float(context.sum())
     flops = mixed.mixed_flops(role.decode, *sums, iteration_tokens, pairs)
@@ -358,7 +358,7 @@ def _predict_colocated(
         tokens_per_s_per_npu=iteration_tokens / iteration_s / role.npus,
         operators={"prefill_chunk": float(ops[role.operators.index("prefill_chunk")])},
         cube_utilisation=decode.cube_utilisation,
-        requests_per_s=pool.instances * ends / iteration_s,
+        requests_per_s=pool.instances * joining / iteration_s,
     )
     return decode, prefill
 

@@ -261,5 +261,5 @@ def follow_queue(q: PromptQueue) -> None:
 
 @lazy_entry
 def run_queue(q: PromptQueue) -> None:
-    """`follow_queue`, compiled by the first call."""
+    """Follow all prompts of a queue (`follow_queue`), compiled by the first call."""
     follow_queue(q)

@@ -85,7 +85,7 @@ def walk(whole: Record, prefix: str = "") -> Iterator[tuple[Coefficient, float]]
 
 
 def _declaration(declared: Field[Any]) -> Coefficient:
-    """Declaration of the number that a dataclass field holds."""
+    """Declaration of the number in a dataclass field (`declared`)."""
     coefficient: Coefficient = declared.metadata["about"]
     return coefficient
 
@@ -106,7 +106,7 @@ def map_numbers(whole: R, value_of: Callable[[Coefficient, float], float]) -> R:
 
 
 def scale_computed(whole: R, factor: float) -> R:
-    """A copy of the record with every computed number multiplied by a factor."""
+    """A copy of the record with all its `computed` numbers multiplied by a factor."""
     return map_numbers(whole, lambda c, v: v * factor if c.scale == "computed" else v)
 
 
@@ -184,7 +184,7 @@ def row_of(whole: Record) -> Any:
 
 @cache
 def dtype_of(kind: Any) -> np.dtype[Any]:
-    """The numpy type that holds the numbers of a kind of record, by the same names."""
+    """The numpy type that holds the numbers of records of a kind, by the same names."""
     columns: list[tuple[Any, ...]] = []
     for member in fields(kind):
         value: Any = member.default

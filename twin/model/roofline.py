@@ -267,9 +267,11 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
     kernel_table: dict[str, Fact] = {}
     measured_chip = chip_of_tables(facts, chip)
     for library in stated["kernels"].value:
-        table = f"chips.{measured_chip}.kernels.{library}"
-        for library_month in [released for released in facts.names(table) if released >= month][:1]:
-            kernel_table |= facts.group(f"{table}.{library_month}")
+        library_path = f"chips.{measured_chip}.kernels.{library}"
+        for library_month in [
+            released for released in facts.names(library_path) if released >= month
+        ][:1]:
+            kernel_table |= facts.group(f"{library_path}.{library_month}")
     return {f"chips.{measured_chip}.operators.{name}": fact for name, fact in kernel_table.items()}
 
 

@@ -413,7 +413,7 @@ class Setting:
 
     @property
     def independent_cores(self) -> float:
-        """Number of a die's cores with sparse attention of a token each; 0: all share a token."""
+        """Number of a die's cores that each attend for another token; 0: all share each token."""
         is_sparse_alone = self.machine.sparse_alone > 0.0 and self.shape.index_top_k
         return float(self.machine.chip.cube_cores) * self.machine.cores if is_sparse_alone else 0.0
 

@@ -259,7 +259,7 @@ class Shape(Widths):
         return self.core_bytes_per_token_layer(kv) + self.index_bytes_per_token_layer(kv)
 
     def index_bytes_per_token_layer(self, kv: str) -> float:
-        """Bytes of a token's indexer key in a layer by KV format; 8 bits: 4 more per 128."""
+        """Bytes of a token's indexer key in a layer; kv: format; in 8 bits 4 B more per 128."""
         return self.index_dim * (2.0 if kv == "bf16" else 1.0 + 4.0 / 128.0)
 
     def core_bytes_per_token_layer(self, kv: str) -> float:

@@ -166,11 +166,11 @@ def read_session_table(reading: Reading) -> Columns:
     if hashes.len() != offsets[-1]:
         raise TraceError(f"{piece.name}: hash_ids must hold whole numbers, and some are missing")
     hashes = hashes.reinterpret(signed=True) if hashes.dtype == pl.UInt64 else hashes.cast(pl.Int64)
-    lengths = accepted.select(pl.col("input_length", "output_length", "row").cast(pl.Int64))
+    tokens = accepted.select(pl.col("input_length", "output_length", "row").cast(pl.Int64))
     columns = Columns(
         ticks=_common_clock_s(accepted["t"].to_numpy(), session), ticks_per_s=1.0, in_order=False,
-        input_tokens=lengths["input_length"].to_numpy(),
-        output_tokens=lengths["output_length"].to_numpy(), source_row=lengths["row"].to_numpy(),
+        input_tokens=tokens["input_length"].to_numpy(),
+        output_tokens=tokens["output_length"].to_numpy(), source_row=tokens["row"].to_numpy(),
         session=session, hash_offset=offsets, scope=session, block_tokens=PARQUET_BLOCK_TOKENS,
         hashes=np.array(hashes, np.int64),  # a copy that may be overwritten
         think_s=accepted["think_time"].cast(pl.Float64).fill_null(np.nan).to_numpy(),

@@ -135,8 +135,8 @@ def allocated_shares(
         share_by_mix[mix_name] = dict.fromkeys(supernode_sizes)
         for npus in supernode_sizes:
             if max(size for size, _ in mix) <= npus:
-                means = [allocate(npus, mix, fleet_npus, seed + k).mean for k in range(SEEDS)]
-                share_by_mix[mix_name][npus] = sum(means) / SEEDS
+                seed_means = [allocate(npus, mix, fleet_npus, seed + k).mean for k in range(SEEDS)]
+                share_by_mix[mix_name][npus] = sum(seed_means) / SEEDS
     return share_by_mix
 
 

@@ -163,8 +163,8 @@ def show_hit_curve(
         "curve": [{"bytes": size, "hit_token_ratio": ratio} for size, ratio in curve.points()],
         "reads": [asdict(r) | {"break_even_tokens": r.break_even_tokens} for r in kv_reads],
     }, as_json)  # fmt: skip
-    rows = [(amount(size, "bytes"), amount(ratio, "share")) for size, ratio in curve.points()]
-    terminal.print_rows(f"{question.name}: hit ratio by size", ("memory pool", "hit ratio"), rows)
+    points = [(amount(size, "bytes"), amount(ratio, "share")) for size, ratio in curve.points()]
+    terminal.print_rows(f"{question.name}: hit ratio by size", ("memory pool", "hit ratio"), points)
     pool_rows = [("requests looked at", f"{curve.requests:,}"),
             ("endless", amount(curve.curve.ideal_hit_ratio, "share")),
             ("95 % of that from", amount(curve.knee_bytes, "bytes"))]  # fmt: skip

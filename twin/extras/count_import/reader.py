@@ -159,9 +159,9 @@ def _counts_of_csv(piece: Piece) -> NDArray[Any]:
 
 def _column_header(name: str, cells: Cells, kind: str) -> str:
     """This file's header for the column `kind`: layer, expert or count. Raises CountsError."""
-    for column_name in COLUMNS[kind]:
-        if cells.texts(column_name) is not None:
-            return column_name
+    for header in COLUMNS[kind]:
+        if cells.texts(header) is not None:
+            return header
     raise CountsError(f"{name} line 1 has no column {kind}: begin with the line layer,expert,count")
 
 

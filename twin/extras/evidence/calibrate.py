@@ -302,13 +302,13 @@ def read_points(path: Path, facts: Facts) -> list[Row]:
     and fields of a scenario by dotted name; an empty cell changes nothing. Raises PointsError."""
     csv_text = read_text(path, FILE_BYTES_MAX, PointsError, "CSV file of points")
     reader = csv.DictReader(io.StringIO(csv_text, newline=""), strict=True)
-    rows: list[Row] = []
+    points: list[Row] = []
     try:
         reader.fieldnames = heads = [head.strip() for head in reader.fieldnames or []]
         place = f"{path.name}, line 1"
-        for needed in COLUMNS[:2]:
-            if needed not in heads:
-                raise PointsError(f"{place}: no column is called {needed}: name the columns")
+        for column in COLUMNS[:2]:
+            if column not in heads:
+                raise PointsError(f"{place}: no column is called {column}: name the columns")
         for head in heads:
             if head not in COLUMNS and field_info(head) is None:
                 raise PointsError(
@@ -319,29 +319,29 @@ def read_points(path: Path, facts: Facts) -> list[Row]:
                 raise PointsError(f"{place}: two columns are called {head!r}: keep one")
         for cells in reader:
             line_place = f"{path.name}, line {reader.line_num}"
-            if len(rows) == POINTS_MAX:
+            if len(points) == POINTS_MAX:
                 raise PointsError(f"{line_place}: more than {POINTS_MAX} points: keep as many")
-            rows.append(_row_of_line(cells, line_place, reader.line_num, facts))
+            points.append(_row_of_line(cells, line_place, reader.line_num, facts))
     except csv.Error as error:
         sentence = f"line {reader.line_num + 1}: {error}"
         raise PointsError(f"{path.name}, {sentence}: it must be comma-separated") from None
-    if not rows:
+    if not points:
         raise PointsError(f"{path.name} holds no point: write one below its line of column names")
-    return rows
+    return points
 
 
 def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTANTS) -> Fit:
     """Constants that fit a CSV file's points best, from present values on. Raises PointsError."""
-    rows, answer_or_refuse = read_points(path, facts), partial(_answer_or_refuse, path.name)
-    weights = np.array([float(row.args.get("weight", 1.0)) for row in rows])
-    full_space = Space(facts, rows, constants, answer_or_refuse)
+    points, answer_or_refuse = read_points(path, facts), partial(_answer_or_refuse, path.name)
+    weights = np.array([float(row.args.get("weight", 1.0)) for row in points])
+    full_space = Space(facts, points, constants, answer_or_refuse)
     start_point = np.clip(full_space.present, 1e-6, 1.0 - 1e-6)
     slopes = _jacobian(full_space, start_point, full_space.errors(start_point), MOVED)
     changes = MOVED * np.abs(slopes).max(axis=0)
     free_constants = [c for c, change in zip(constants, changes, strict=True) if change > INFORMS]
     if not free_constants:
         raise PointsError(f"{path.name}: no constant moves any of these figures: add other points")
-    space = Space(facts, rows, free_constants, answer_or_refuse)
+    space = Space(facts, points, free_constants, answer_or_refuse)
     begin_point = np.clip(space.present, 1e-6, 1.0 - 1e-6)
     values = {c.name: float(facts[f"calibration.{c.name}"].value) for c in constants}
 

@@ -211,10 +211,10 @@ def run_finder(
 
     def run(scenarios: Sequence[Scenario]) -> Iterator[Served]:
         """Yield the runs of scenarios, in their order."""
-        rows = run_points(runner, [Point((), scenario) for scenario in scenarios])
-        for count, (scenario, row) in enumerate(zip(scenarios, rows, strict=True), 1):
+        run_rows = run_points(runner, [Point((), scenario) for scenario in scenarios])
+        for done, (scenario, row) in enumerate(zip(scenarios, run_rows, strict=True), 1):
             assert row is not None
-            watch(count / len(scenarios), {"runs": count})
+            watch(done / len(scenarios), {"runs": done})
             yield stored_run(store, row, scenario)
 
     return run

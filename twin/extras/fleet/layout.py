@@ -98,7 +98,7 @@ def lay_out(fleet: Fleet, named: Named) -> Layout:
     workload = traffic.workload
     return Layout(
         traffic, kinds, units, edges_s,
-        share=np.stack([_traffic_shares(fleet, units, traffic, live) for live in live_by_span]),
+        share=np.stack([_traffic_shares(fleet, units, traffic, alive) for alive in live_by_span]),
         whole=_traffic_shares(fleet, units, traffic, np.ones(len(units), bool)),
         region_rate=workload.rate_req_per_s * (region_parts / region_parts.sum()),
         regions=tuple(workload.model_copy(update={"profile": shifted(workload.profile, hours / 24)})

@@ -99,10 +99,10 @@ def _gemm_rows(frame: pl.DataFrame) -> pl.DataFrame:
     profile, whose shapes read "m,k;k,n" and whose times are in us."""
     shape_texts = pl.col("Input Shapes").str.replace_all('"', "").str.split(";").list.slice(0, 2)
     sizes = shape_texts.list.join(",").str.split(",").cast(pl.List(pl.Int64), strict=False)
-    rows = frame.filter(pl.col("Type").str.contains("MatMul") & (sizes.list.len() == 4))
+    products = frame.filter(pl.col("Type").str.contains("MatMul") & (sizes.list.len() == 4))
     m, k, second_rows, second_columns = (sizes.list.get(i) for i in range(4))
     formats = pl.col("Input Data Types").str.split(";").list.first()
-    return rows.select(
+    return products.select(
         formats.alias("gemm_dtype"), m.alias("m"), k.alias("k"),
         pl.when(second_rows == k).then(second_columns).otherwise(second_rows).alias("n"),
         (pl.col("Duration(us)") / 1e3).alias("latency"),

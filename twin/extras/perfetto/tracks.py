@@ -55,15 +55,15 @@ class Track:
 
 def naming_events(pid: int, name: str, tracks: Mapping[int, str]) -> list[Event]:
     """Events that name and order a process and its tracks; tracks: names by number in it."""
-    names: list[tuple[str, int, Event]] = [
+    events: list[tuple[str, int, Event]] = [
         ("process_name", 0, {"name": name}), ("process_sort_index", 0, {"sort_index": pid}),
     ]  # fmt: skip
     for lane, track in tracks.items():
-        names += [("thread_name", lane, {"name": track}),
+        events += [("thread_name", lane, {"name": track}),
                  ("thread_sort_index", lane, {"sort_index": lane})]  # fmt: skip
     return [
         {"ph": "M", "name": meta_name, "ts": 0, "pid": pid, "tid": pid * LANES + lane, "args": args}
-        for meta_name, lane, args in names
+        for meta_name, lane, args in events
     ]
 
 
@@ -273,7 +273,7 @@ def _counter(
     windows = rows.filter((pl.col("t_s") < end_s) & (pl.col("t_s") + pl.col("window_s") > begin_s))
     events = []
     for row in windows.gather_every(-(-max(windows.height, 1) // most)).iter_rows(named=True):
-        values = {c: float(row[c]) for c in series if row[c] is not None and np.isfinite(row[c])}
-        if values:
-            events.append(track.event("C", name, ns(max(row["t_s"], begin_s)), args=values))
+        values_of = {c: float(row[c]) for c in series if row[c] is not None and np.isfinite(row[c])}
+        if values_of:
+            events.append(track.event("C", name, ns(max(row["t_s"], begin_s)), args=values_of))
     return events

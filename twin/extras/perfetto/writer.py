@@ -222,7 +222,7 @@ def _naming_events(
 def _slices_of_passes(instance: Instance) -> Iterator[list[Event]]:
     """Yield the slices of each iteration or batch of an instance, with its operators inside."""
     track = Track(instance.pid, ITERATIONS)
-    name = "prefill batch" if instance.role == "prefill" else f"{instance.role} iteration"
+    title = "prefill batch" if instance.role == "prefill" else f"{instance.role} iteration"
     for iteration, begin_ns, end_ns in zip(
         instance.passes, *(edges.tolist() for edges in instance.edges_ns), strict=True
     ):
@@ -230,7 +230,7 @@ def _slices_of_passes(instance: Instance) -> Iterator[list[Event]]:
             continue
         args = {"tokens": round(iteration.tokens, 1)}
         args |= {"requests": iteration.requests} if iteration.requests else {}
-        events = [track.slice(name, begin_ns, end_ns, **args)]
+        events = [track.slice(title, begin_ns, end_ns, **args)]
         # What no operator accounts for comes first: the batch reads its hits before it computes.
         operators_s = sum(time_s for _, time_s in iteration.operators)
         at_s = iteration.begin_s + max(0.0, iteration.end_s - iteration.begin_s - operators_s)

@@ -134,11 +134,11 @@ def plot(
         parts.append(tag("line", cls="limit", x1=limit_x, y1=bottom, x2=limit_x, y2=top))
     for curve in curves:
         parts += _series_elements(curve, [place_of(*p) for p in curve.points])
-    svg = tag("svg", tag("title", title), *parts, viewBox=f"0 0 {WIDE:g} {HIGH:g}", role="img")
+    drawing = tag("svg", tag("title", title), *parts, viewBox=f"0 0 {WIDE:g} {HIGH:g}", role="img")
     legend = [tag("span", tag("span", cls=f"key k{curve.colour}"), curve.name, cls="whole")
            for curve in curves if curve.name]  # fmt: skip
     legend += [tag("span", " – – limit", cls="bad whole")] if limit is not None else []
-    return tag("figure", tag("figcaption", tag("b", f"{title} ({y})"), " ", *legend), svg)
+    return tag("figure", tag("figcaption", tag("b", f"{title} ({y})"), " ", *legend), drawing)
 
 
 def ticks(low: float, high: float) -> list[float]:

@@ -93,10 +93,10 @@ def other_answers_text(row: Mapping[str, Any]) -> str:
 
 def kind_in_words(row: Mapping[str, Any]) -> str:
     """Kind of a row, its reason, and its first error, from before it was seen, if any."""
-    text = row["because"] or KINDS[row["kind"]]
+    reason = row["because"] or KINDS[row["kind"]]
     if row["first_error"] is not None:
-        text += f"; first error {100 * row['first_error']:+.1f} % at {row['first_commit'][:7]}"
-    return f"{row['kind']}: {text}"
+        reason += f"; first error {100 * row['first_error']:+.1f} % at {row['first_commit'][:7]}"
+    return f"{row['kind']}: {reason}"
 
 
 def band_text(row: Mapping[str, Any]) -> str:
@@ -187,10 +187,10 @@ def shorten(value: Any) -> str:
 
 def figure_text(row: Mapping[str, Any], key: str) -> str:
     """The figure `key` of a row with its unit for a tile, without the suffix '/NPU' or the like."""
-    text = three_figures(row[key]) if row["unit"] != "B" else f"{row[key]:,.0f}"
+    figure = three_figures(row[key]) if row["unit"] != "B" else f"{row[key]:,.0f}"
     if row["unit"] == "ratio":
-        return f"× {text}"
-    return f"{text} {UNITS.get(row['unit'], row['unit']).removesuffix(unit_suffix(row))}"
+        return f"× {figure}"
+    return f"{figure} {UNITS.get(row['unit'], row['unit']).removesuffix(unit_suffix(row))}"
 
 
 def unit_suffix(row: Mapping[str, Any]) -> str:
@@ -288,10 +288,10 @@ def matching_preset(target: Scenario, presets: Sequence[tuple[str, Scenario]]) -
 
 def simulated_value(row: Row, summary: Mapping[str, Any]) -> float | None:
     """The row's quantity in a run's summary, in the row's unit; None if a run does not have it."""
-    key = RUNNABLE.get(row.measure, "")
-    if row.against is not None or summary.get(key) is None:
+    summary_key = RUNNABLE.get(row.measure, "")
+    if row.against is not None or summary.get(summary_key) is None:
         return None
-    return float(summary[key]) * TO_UNIT.get(row.unit, 1.0)
+    return float(summary[summary_key]) * TO_UNIT.get(row.unit, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

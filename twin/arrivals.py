@@ -17,25 +17,25 @@ def arrivals_of_iteration(p: Population, took_s: float) -> float:
     (0 s): just the next one."""
     if took_s == 0.0:
         if p.instances > 1.0:  # an instance that rests gets up to `instances` times its share
-            times_share = p.instances * (p.chances[0] or 1.0 / p.instances)
-            p.waits[0] += p.ahead[0] * p.expected_s / times_share
+            factor = p.instances * (p.chances[0] or 1.0 / p.instances)
+            p.waits[0] += p.ahead[0] * p.expected_s / factor
         return p.ahead[0] + AT_ONCE
     if p.instances == 1.0:
         return took_s / p.expected_s
-    longest = p.waits.size - 1.0
-    begin = min(p.queued[0] * p.prompt_s / p.step_s, longest)
-    end = min(begin + took_s / p.step_s, longest)
-    for k in range(int(begin), int(end) + 1):
-        p.waits[k] += (min(end, k + 1.0) - max(begin, float(k))) * p.step_s
+    most = p.waits.size - 1.0
+    begin_step = min(p.queued[0] * p.prompt_s / p.step_s, most)
+    end_step = min(begin_step + took_s / p.step_s, most)
+    for k in range(int(begin_step), int(end_step) + 1):
+        p.waits[k] += (min(end_step, k + 1.0) - max(begin_step, float(k))) * p.step_s
     if p.chances[0] == 0.0:
         return took_s / p.expected_s
-    share_s = p.step_s * (chance_sum(p, end) - chance_sum(p, begin))
+    share_s = p.step_s * (chance_sum(p, end_step) - chance_sum(p, begin_step))
     return p.instances * share_s / p.expected_s
 
 
 @kernel
 def chance_sum(p: Population, wait: float) -> float:
-    """Sum of `chances` up to a wait (places in `waits`, with fractions)."""
-    k = int(wait)
-    before = p.chances[k - 1] if k > 0 else 0.0
-    return float(before + (p.chances[k] - before) * (wait - k))
+    """Running sum `chances` at a wait, which counts steps of `step_s`, with fractions."""
+    step = int(wait)
+    sum_before = p.chances[step - 1] if step > 0 else 0.0
+    return float(sum_before + (p.chances[step] - sum_before) * (wait - step))

@@ -96,8 +96,8 @@ class Attainment:
     @cached_property
     def lengths(self) -> list[tuple[int, int]]:
         """Pairs (length, number) of the answers; lengths in tokens, rounded to two digits."""
-        lengths = (round(a, 2 - len(str(a))) or 1 for a in self.answers.tolist())
-        return sorted(Counter(lengths).items())
+        rounded = (round(a, 2 - len(str(a))) or 1 for a in self.answers.tolist())
+        return sorted(Counter(rounded).items())
 
     @property
     def slo_by_tenant(self) -> list[tuple[float, float, float]]:
@@ -133,40 +133,40 @@ class Attainment:
         if rate > self.max_rate:  # a queue that grows without end may be short in a short sample
             return 0.0
         prompts = self._prompts_at(rate) if is_long else self.prompts
-        ttft_s = np.sort(self._first_tokens_s(prompts, pool, rate, iteration_s)).tolist()
+        sorted_s = np.sort(self._first_tokens_s(prompts, pool, rate, iteration_s)).tolist()
         total_share = math.fsum(share for share, _, _ in self.slo_by_tenant)
-        met_count = math.fsum(s * bisect_right(ttft_s, limit) for s, limit, _ in self.slo_by_tenant)
-        return met_count / (total_share * len(ttft_s))
+        met_sum = math.fsum(s * bisect_right(sorted_s, limit) for s, limit, _ in self.slo_by_tenant)
+        return met_sum / (total_share * len(sorted_s))
 
     def _first_tokens_s(
         self, prompts: Prompts, pool: Pool, rate: float, iteration_s: float
     ) -> np.ndarray:
-        """TTFT (s) f8[n] of these prompts once queues have filled, at `rate` requests/s and this
-        mean time of an iteration."""
-        waits, next_s = waits_and_next_s(prompts, pool, rate)
-        fixed_s, to_join_s = self.extra_s + pool.delay_s, iteration_s * self.passes
+        """TTFT (s) f8[n] of prompts of the pool at `rate` requests/s, once its queues have filled;
+        iteration_s: mean of decode."""
+        waited_s, next_s = waits_and_next_s(prompts, pool, rate)
+        fixed_s, joining_s = self.extra_s + pool.delay_s, iteration_s * self.passes
         # Where the router gets it from prefill, a first token comes as the next batch there ends.
-        handed_on_s = self.transfer_s * (prompts.fresh + prompts.cached) + to_join_s
-        first_s = waits + fixed_s + np.maximum(handed_on_s, next_s if self.after_pass else 0.0)
-        return self._since_filled(first_s)
+        handed_over_s = self.transfer_s * (prompts.fresh + prompts.cached) + joining_s
+        ttft_s = waited_s + fixed_s + np.maximum(handed_over_s, next_s if self.after_pass else 0.0)
+        return self._since_filled(ttft_s)
 
     def reserved_s(self, rate: float) -> float:
         """Mean seconds from the router to the begin of decode at `rate` requests/s, while a slot is
-        reserved; 0 without a prefill pool. Of one that is full, whose queue has no mean: half a
-        full batch that it waits for, and one in which it is computed. In two digits: nearly equal
+        reserved; 0 without a prefill pool. If prefill is full its queue has no mean: half a full
+        batch that a prompt waits for, and one in which it is computed. In two digits: nearly equal
         waits have equal populations."""
         if self.pool is None:
             return 0.0
-        in_router_s = 1e-3 * self.scenario.front_end.service_ms
+        router_s = 1e-3 * self.scenario.front_end.service_ms
         rate = max(rate, LEAST * self.max_rate)
         if rate < FULL * self.max_rate:
             prompts = self._prompts_at(rate)
             wait_s = fmean(self._first_tokens_s(prompts, self.pool, rate, 0.0).tolist())
         else:
-            batch = max(1.0, self.pool.budget / fmean(self.prompts.fresh.tolist()))
-            full_s = batch * self.pool.instances / self.max_rate
-            wait_s = self.extra_s + self.pool.delay_s + HAND_OFF * full_s
-        return float(f"{wait_s - in_router_s:.2g}")
+            batch_prompts = max(1.0, self.pool.budget / fmean(self.prompts.fresh.tolist()))
+            batch_s = batch_prompts * self.pool.instances / self.max_rate
+            wait_s = self.extra_s + self.pool.delay_s + HAND_OFF * batch_s
+        return float(f"{wait_s - router_s:.2g}")
 
     def wire_factor(self, rate: float, iteration_s: float) -> float:
         """Mean factor by which other traffic prolongs an exchange of decode; rate: requests/s of
@@ -182,25 +182,25 @@ class Attainment:
         an iteration sees a Poisson number of such ends."""
         if self.port_s == 0.0 or self.pool is None:
             return 1.0
-        instances = self.scenario.deployment.decode.instances
-        rate *= instances
+        decoders = self.scenario.deployment.decode.instances
+        rate *= decoders
         batches_per_s = self._batches_per_s(self.pool, rate)
-        prompts = rate / batches_per_s  # of a batch
-        batches = batches_per_s * (1.0 - (1.0 - 1.0 / instances) ** prompts) * iteration_s
+        batch_prompts = rate / batches_per_s  # of a batch
+        batches = batches_per_s * (1.0 - (1.0 - 1.0 / decoders) ** batch_prompts) * iteration_s
         # With those of other instances, before they are through.
-        prompts *= 1.0 + batches_per_s * self.port_s
-        sharing = max(1.0, mean_of_fullest(prompts, self.senders))
-        most_share = sharing / (sharing + 1.0)  # that transfers have of a port
+        batch_prompts *= 1.0 + batches_per_s * self.port_s
+        port_transfers = max(1.0, mean_of_fullest(batch_prompts, self.senders))
+        most_share = port_transfers / (port_transfers + 1.0)  # that transfers have of a port
         together = self.pool.instances
-        share = most_share * min(together * sharing * self.port_s / iteration_s, 1.0)  # by time
-        ends = batches / together
-        factor, chance, rest = 0.0, math.exp(-ends), 1.0
+        busy_share = most_share * min(together * port_transfers * self.port_s / iteration_s, 1.0)
+        mean_ends = batches / together
+        factor, chance, rest_chance = 0.0, math.exp(-mean_ends), 1.0
         for count in range(MOST_ENDS):
-            factor += chance / (1.0 - min(count * share, most_share))
-            rest -= chance
-            chance *= ends / (count + 1)
-        if rest > NO_CHANCE:  # so many ends are their mean
-            factor += rest / (1.0 - min(ends * share, most_share))
+            factor += chance / (1.0 - min(count * busy_share, most_share))
+            rest_chance -= chance
+            chance *= mean_ends / (count + 1)
+        if rest_chance > NO_CHANCE:  # so many ends are their mean
+            factor += rest_chance / (1.0 - min(mean_ends * busy_share, most_share))
         return factor
 
     def _batches_per_s(self, pool: Pool, rate: float) -> float:
@@ -211,14 +211,14 @@ class Attainment:
             return rate
         rate = float(f"{rate:.2g}")
         if rate not in self._batch_rates:
-            waits = waits_s(self.prompts, pool, rate)
-            ends = (self.prompts.arrival_s / rate + waits).tolist()
+            waited_s = waits_s(self.prompts, pool, rate)
+            ends = (self.prompts.arrival_s / rate + waited_s).tolist()
             self._batch_rates[rate] = rate * len({round(end, DIGITS) for end in ends}) / len(ends)
         return self._batch_rates[rate]
 
     @cached_property
     def _batch_rates(self) -> dict[float, float]:
-        """Batches/s by requests/s, as far as they were computed."""
+        """Batches/s that prefill ends, by requests/s: answers of `_batches_per_s`."""
         return {}
 
     def _pass_wait_s(self, rate: float, iteration_s: float) -> float:
@@ -226,46 +226,46 @@ class Attainment:
         router gets the token from prefill at a batch's end; else 0. iteration_s: mean of decode."""
         if not self.after_pass or self.pool is None:
             return 0.0
-        p, to_join_s = self.prompts, iteration_s * self.passes
-        next_s = waits_and_next_s(p, self.pool, rate)[1]
-        left_s = next_s - self.transfer_s * (p.fresh + p.cached) - to_join_s
-        return fmean(np.maximum(left_s, 0.0).tolist())
+        p, joining_s = self.prompts, iteration_s * self.passes
+        next_end_s = waits_and_next_s(p, self.pool, rate)[1]
+        rest_s = next_end_s - self.transfer_s * (p.fresh + p.cached) - joining_s
+        return fmean(np.maximum(rest_s, 0.0).tolist())
 
     def mean_tpot_s(self, rate: float, iteration_s: float, joining: float = 0.0) -> float:
         """Mean seconds per token after the first, over requests, at `rate` requests/s, where decode
         has instances of its own: a few tokens take whole iterations and wait for the first one.
         joining: requests that join an instance in an iteration. The wait of a first token for a
         pass of prefill is over before the other tokens are out."""
-        wait = 0.0 if self.passes else self._wait_moment(1, self._recent_share(joining))
-        held_s, sum_s, answers_count = self._pass_wait_s(rate, iteration_s), 0.0, 0
+        wait_iterations = 0.0 if self.passes else self._wait_moment(1, self._recent_share(joining))
+        pass_wait_s, sum_s, answers_count = self._pass_wait_s(rate, iteration_s), 0.0, 0
         for length, count in self.lengths:
             if length > 1:
-                whole_s = (self._mean_iterations(length - 1) + wait) * iteration_s
-                sum_s += count * max(whole_s - held_s, 0.0) / (length - 1)
+                answer_s = (self._mean_iterations(length - 1) + wait_iterations) * iteration_s
+                sum_s += count * max(answer_s - pass_wait_s, 0.0) / (length - 1)
                 answers_count += count
         return sum_s / answers_count if answers_count else iteration_s / self.per_iteration
 
     def _mean_iterations(self, tokens: int) -> float:
         """Mean iterations of an answer with this number of tokens after the first; the last
         iteration of a long answer yields tokens beyond its end."""
-        mean = self.per_iteration
+        tokens_each = self.per_iteration
         if tokens > SHORT_TOKENS:
-            return (tokens + 0.5 * (self.variance / mean + mean - 1.0)) / mean
-        drafts = self.scenario.deployment.decode.mtp_draft_tokens
-        chances = iteration_chances(tokens, drafts, self.acceptance)
+            return (tokens + 0.5 * (self.variance / tokens_each + tokens_each - 1.0)) / tokens_each
+        draft_tokens = self.scenario.deployment.decode.mtp_draft_tokens
+        chances = iteration_chances(tokens, draft_tokens, self.acceptance)
         return math.fsum(k * chance for k, chance in enumerate(chances, start=1))
 
     def slo_share(self, waits_s: np.ndarray, tokens_s: np.ndarray, iteration_s: float) -> float:
         """Share of answers of mixed serving within the SLO. By answer, f8[n]: waits_s until the
-        first token, tokens_s seconds per token after it; iteration_s: mean."""
+        first token, tokens_s: seconds per token after it; iteration_s: mean of an iteration."""
         ttft_s = waits_s + self.extra_s + self.passes * iteration_s
-        shares = [share * np.mean((ttft_s <= first) & (tokens_s <= token))
-                  for share, first, token in self.slo_by_tenant]  # fmt: skip
-        return float(sum(shares)) / math.fsum(share for share, _, _ in self.slo_by_tenant)
+        met_shares = [share * np.mean((ttft_s <= ttft_limit_s) & (tokens_s <= tpot_limit_s))
+                  for share, ttft_limit_s, tpot_limit_s in self.slo_by_tenant]  # fmt: skip
+        return float(sum(met_shares)) / math.fsum(share for share, _, _ in self.slo_by_tenant)
 
     @cached_property
     def max_rate(self) -> float:
-        """Requests/s of prefill with prompts always waiting; infinite without a prefill pool."""
+        """Most requests/s that prefill computes; infinite without a prefill pool."""
         return saturated_rate(self.prompts, self.pool) if self.pool else math.inf
 
     def mean_prefill_s(self, rate: float) -> float:
@@ -274,10 +274,10 @@ class Attainment:
         return fmean(self._since_filled(waits_s(self._prompts_at(rate), self.pool, rate)).tolist())
 
     def tpot_share(self, iteration_s: float, swings: Swings) -> float:
-        """Share of requests with a TPOT within the SLO; iteration_s: mean of an iteration."""
+        """Share of requests with a TPOT within the SLO at a mean iteration of `iteration_s`."""
         recent = self._recent_share(swings.joining)
         total_share = math.fsum(share for share, _, _ in self.slo_by_tenant)
-        met_count = math.fsum(
+        met_sum = math.fsum(
             share
             * math.fsum(
                 count
@@ -288,11 +288,11 @@ class Attainment:
             )
             for share, _, limit in self.slo_by_tenant
         )
-        return met_count / (total_share * len(self.answers))
+        return met_sum / (total_share * len(self.answers))
 
     def longest_iteration_s(self, swings: Swings) -> float:
         """The longest mean iteration (s) with which `slo.share` of requests meet their TPOT SLO."""
-        high_s = 2.0 * max(limit for _, _, limit in self.slo_by_tenant) * self.per_iteration
+        high_s = 2.0 * max(limit_s for _, _, limit_s in self.slo_by_tenant) * self.per_iteration
         low_s = 0.0
         while high_s - low_s > 1e-3 * high_s:
             mid_s = 0.5 * (low_s + high_s)
@@ -304,8 +304,8 @@ class Attainment:
     def lasting_shares(self) -> list[float]:
         """Share of the iterations' relative standard deviation left in the mean over an answer, for
         each of `lengths`."""
-        per_iteration, answers_count = self.per_iteration, len(self.answers)
-        lives = [(max(a - 1, 1) / per_iteration, n / answers_count) for a, n in self.lengths]
+        tokens_each, answers_count = self.per_iteration, len(self.answers)
+        lives = [(max(a - 1, 1) / tokens_each, n / answers_count) for a, n in self.lengths]
         return [math.sqrt(variance_share_of_mean(lives, n)) for n, _ in lives]
 
     def _chance_in_tpot(
@@ -314,16 +314,16 @@ class Attainment:
     ) -> float:  # fmt: skip
         """Probability that the mean time per token of an `answer` (tokens) is at most `limit_s`;
         swing: relative standard deviation of the mean iteration over the answer, of what lasts;
-        single: of `Swings`; recent: of `_recent_share`. Before the first iteration it waits for
-        part of one, unless its instance has just computed its prompt. The number of iterations is
-        exact for short answers, which decide where a few per cent are late; for longer ones renewal
-        theory gives mean and variance."""
-        later_tokens, per_iteration = answer - 1, self.per_iteration
+        single: relative variance of one; recent: of `_recent_share`. Before the first iteration it
+        waits for part of one, unless its instance has just computed its prompt. The number of
+        iterations is exact for short answers, which decide where a few per cent are late; for
+        longer ones renewal theory gives mean and variance."""
+        later_tokens, tokens_each = answer - 1, self.per_iteration
         if later_tokens < 1:
             return 1.0
         if later_tokens <= SHORT_TOKENS:
-            drafts = self.scenario.deployment.decode.mtp_draft_tokens
-            chances = iteration_chances(later_tokens, drafts, self.acceptance)
+            draft_tokens = self.scenario.deployment.decode.mtp_draft_tokens
+            chances = iteration_chances(later_tokens, draft_tokens, self.acceptance)
             return math.fsum(
                 chance
                 * self._chance_within(
@@ -332,15 +332,15 @@ class Attainment:
                 for k, chance in enumerate(chances, start=1)
                 if chance > NO_CHANCE
             )
-        wait, wait_square = self._wait_moment(1, recent), self._wait_moment(2, recent)
+        wait, square_mean = self._wait_moment(1, recent), self._wait_moment(2, recent)
         mean_s = (self._mean_iterations(later_tokens) + wait) * iteration_s / later_tokens
-        spread = later_tokens * self.variance / per_iteration**3 + wait_square - wait * wait
-        spread += single * later_tokens / per_iteration
-        deviation_s = math.hypot(iteration_s / later_tokens * math.sqrt(spread), swing * mean_s)
+        variance = later_tokens * self.variance / tokens_each**3 + square_mean - wait * wait
+        variance += single * later_tokens / tokens_each
+        deviation_s = math.hypot(iteration_s / later_tokens * math.sqrt(variance), swing * mean_s)
         return 0.5 * math.erfc((mean_s - limit_s) / max(deviation_s, 1e-12) / math.sqrt(2.0))
 
     def _recent_share(self, joining: float) -> float:
-        """Share of choices that fall on the instance that ended an iteration last.
+        """Share of choices of a decode instance that fall on the one whose iteration ended last.
 
         It has just released requests, so a choice by load tends to select it; the more requests
         join in an iteration (`joining`), the longer it stays the emptiest. Fitted to a simulation
@@ -363,8 +363,8 @@ class Attainment:
         return math.fsum(met_shares) / len(NORMAL)
 
     def _wait_moment(self, power: int, recent: float) -> float:
-        """Mean of a `power` of the wait for the first iteration, in iterations: uniform or, for a
-        share `recent`, 1 minus the least of `choices` uniform draws; 0 in mixed serving."""
+        """Mean `power` of the wait for the first iteration, in iterations: uniform or, for a share
+        `recent`, 1 minus the least of `choices` uniform draws; 0 in mixed serving."""
         if self.colocated:
             return 0.0
         return (1.0 - recent) / (power + 1) + recent * self.choices / (power + self.choices)
@@ -375,13 +375,13 @@ class Attainment:
         most = min(most, SAFE * self.max_rate)
         if self.ttft_share(most, iteration_s) >= self.scenario.slo.share:
             return self._lasting_rate(most, iteration_s)
-        low_rate, high = most * LEAST, most
+        low_rate, high_rate = most * LEAST, most
         if self.ttft_share(low_rate, iteration_s) < self.scenario.slo.share:
             return 0.0
-        while high / low_rate > 1.0 + CLOSE:
-            rate = math.sqrt(low_rate * high)
+        while high_rate / low_rate > 1.0 + CLOSE:
+            rate = math.sqrt(low_rate * high_rate)
             meets_slo = self.ttft_share(rate, iteration_s) >= self.scenario.slo.share
-            low_rate, high = (rate, high) if meets_slo else (low_rate, rate)
+            low_rate, high_rate = (rate, high_rate) if meets_slo else (low_rate, rate)
         return self._lasting_rate(SAFE * low_rate, iteration_s)
 
     def _lasting_rate(self, rate: float, iteration_s: float) -> float:
@@ -391,105 +391,105 @@ class Attainment:
         if rate <= low_rate or self.ttft_share(rate, iteration_s, is_long=True) >= slo_share:
             return rate
         for _ in range(HALVINGS):
-            middle = 0.5 * (low_rate + rate)
-            meets_slo = self.ttft_share(middle, iteration_s, is_long=True) >= slo_share
-            low_rate, rate = (middle, rate) if meets_slo else (low_rate, middle)
+            middle_rate = 0.5 * (low_rate + rate)
+            meets_slo = self.ttft_share(middle_rate, iteration_s, is_long=True) >= slo_share
+            low_rate, rate = (middle_rate, rate) if meets_slo else (low_rate, middle_rate)
         return SAFE * low_rate
 
 
 def attainment(priced: Priced) -> Attainment:
-    """The formulas of a deployment's SLO attainment, over a sample of its requests."""
+    """The formulas of a deployment's SLO attainment, from its prices and a sample of requests."""
     s, parts, traffic = priced.scenario, priced.parts, priced.traffic
     costs, deployed = parts.costs, s.deployment
-    colocated, pool, passes = None, None, 0.0
+    pool_at, prefill, passes = None, None, 0.0
     hit_share = traffic.hit_tokens / traffic.input_tokens
     prompts = _first_prompts(s, priced.sample, priced.seen_tokens, hit_share)
     if costs.colocated_role is not None:
-        colocated = colocated_pool_by_load(parts, costs.colocated_role, traffic, front_routers(s))
+        pool_at = colocated_pool_by_load(parts, costs.colocated_role, traffic, front_routers(s))
         # Half of the interval at which prompts are received, and passes that are formed ahead.
         passes = 0.5 * deployed.colocated.receive_every + costs.runs_ahead
     elif costs.prefill_role is not None:
-        pool = prefill_pool(s, parts, costs.prefill_role, traffic)
+        prefill = prefill_pool(s, parts, costs.prefill_role, traffic)
         passes = 0.5 * costs.first_by_decode
-        batch = pool.budget / traffic.fresh_tokens * pool.instances  # requests of a batch of each
-        repeats = math.ceil(ROUNDS * batch / len(prompts.fresh))
+        round_requests = prefill.budget / traffic.fresh_tokens * prefill.instances
+        repeats = math.ceil(ROUNDS * round_requests / len(prompts.fresh))
         prompts = prompts.repeated(min(max(repeats, 1), TIMES * SAMPLE // len(prompts.fresh)))
-    role = costs.colocated_role
-    piece = pool.chunk if pool else 0.0  # tokens of a prompt in a batch or an iteration, at most
-    if role is not None:
-        piece = role.prompt_tokens / role.ranks * min(role.pool.prompt_ranks, role.ranks)
-    longer_prompts = LONGER if pool is not None and s.workload.arrivals != "trace" else 0
-    if piece:  # fewer prompts where each is computed in thousands of pieces
-        pieces = math.fsum(math.ceil(tokens / piece) for tokens in prompts.fresh)
-        longer_prompts = min(longer_prompts, int(len(prompts.fresh) * PIECES / pieces))
-        prompts = prompts.first(math.ceil(len(prompts.fresh) * min(PIECES / pieces, 1.0)))
+    mixed = costs.colocated_role
+    piece_tokens = prefill.chunk if prefill else 0.0  # of a prompt in one batch, at most
+    if mixed is not None:
+        piece_tokens = mixed.prompt_tokens / mixed.ranks * min(mixed.pool.prompt_ranks, mixed.ranks)
+    longer_prompts = LONGER if prefill is not None and s.workload.arrivals != "trace" else 0
+    if piece_tokens:  # fewer prompts where each is computed in thousands of pieces
+        piece_count = math.fsum(math.ceil(fresh / piece_tokens) for fresh in prompts.fresh)
+        longer_prompts = min(longer_prompts, int(len(prompts.fresh) * PIECES / piece_count))
+        prompts = prompts.first(math.ceil(len(prompts.fresh) * min(PIECES / piece_count, 1.0)))
     transfer_s, port_s, extra_s = 0.0, 0.0, 1e-3 * s.front_end.service_ms
-    if pool is not None or colocated is not None:
+    if prefill is not None or pool_at is not None:
         extra_s += costs.tokenise_s * traffic.input_tokens
     if costs.prefill_role is not None and costs.decode_role is not None:
-        handed_bytes, _ = handed_and_moved_bytes(costs.deployed, costs.kv_bytes_per_token)
-        decode_role = costs.decode_role
-        receivers = math.ceil(decode_role.pool.rank_dies / costs.senders)  # of one die that sends
-        handed_bytes *= decode_role.die_kv * receivers
-        dies_by_role = [(i.role, i.die_of_rank) for i in place(s, parts.net).instances]
-        price = nic(parts.net, dies_by_role[0][1][0], deployed.kv_transfer_plane)
-        rate = hand_off_bytes_per_s(parts.net, price, dies_by_role, deployed.kv_transfer_plane)
-        transfer_s = TRANSFERS * handed_bytes / costs.handed_bytes_per_s(rate)
-        transfer_s *= transfer_collision(parts.net, dies_by_role, deployed.kv_transfer_plane).mean
-        fixed_bytes = costs.state_bytes * decode_role.die_state
-        fixed_bytes += costs.shape.window * costs.window_bytes_per_token * decode_role.die_kv
+        token_bytes, _ = handed_and_moved_bytes(costs.deployed, costs.kv_bytes_per_token)
+        decode = costs.decode_role
+        receivers = math.ceil(decode.pool.rank_dies / costs.senders)  # of one die that sends
+        token_bytes *= decode.die_kv * receivers
+        seats = [(i.role, i.die_of_rank) for i in place(s, parts.net).instances]
+        nic_price = nic(parts.net, seats[0][1][0], deployed.kv_transfer_plane)
+        bytes_per_s = hand_off_bytes_per_s(parts.net, nic_price, seats, deployed.kv_transfer_plane)
+        transfer_s = TRANSFERS * token_bytes / costs.handed_bytes_per_s(bytes_per_s)
+        transfer_s *= transfer_collision(parts.net, seats, deployed.kv_transfer_plane).mean
+        fixed_bytes = costs.state_bytes * decode.die_state
+        fixed_bytes += costs.shape.window * costs.window_bytes_per_token * decode.die_kv
         fixed_bytes *= receivers
-        fixed_s = transfer_s * fixed_bytes / handed_bytes
-        extra_s += price.latency_s + fixed_s
+        fixed_s = transfer_s * fixed_bytes / token_bytes
+        extra_s += nic_price.latency_s + fixed_s
         if deployed.kv_transfer_plane == parts.net.scale_up_plane:
             port_s = (fixed_s + transfer_s * traffic.input_tokens) / TRANSFERS
-    drafts, acceptance = deployed.decode.mtp_draft_tokens, costs.mtp_acceptance
-    tokens = tokens_per_iteration(drafts, acceptance)
-    passes_each = max((float(priced.whole_answers.mean()) - 1.0) / tokens, 1.0)
+    draft_tokens, acceptance = deployed.decode.mtp_draft_tokens, costs.mtp_acceptance
+    tokens_each = tokens_per_iteration(draft_tokens, acceptance)
+    answer_passes = max((float(priced.whole_answers.mean()) - 1.0) / tokens_each, 1.0)
     return Attainment(
-        s, prompts, priced.whole_answers, pool, extra_s,
-        transfer_s, tokens, token_variance(drafts, acceptance),
-        acceptance, passes, bool(costs.first_after_pass and pool and costs.decode_role), colocated,
+        s, prompts, priced.whole_answers, prefill, extra_s,
+        transfer_s, tokens_each, token_variance(draft_tokens, acceptance),
+        acceptance, passes, bool(costs.first_after_pass and prefill and costs.decode_role), pool_at,
         deployed.decode.instances if deployed.mode == "decode_only" else 1, longer_prompts,
         costs.prefill_role.ranks if costs.prefill_role else 1, port_s,
-        _overlap_s(priced, passes_each * (1.0 + drafts)),
+        _overlap_s(priced, answer_passes * (1.0 + draft_tokens)),
     )  # fmt: skip
 
 
 def _overlap_s(priced: Priced, verified_tokens: float) -> float:
-    """Time that exchanges of other instances add to one of an instance that decodes, over its time
-    alone, per request/s of it, s; verified_tokens: of an answer in all of its iterations."""
+    """Relative time that exchanges of other instances add to one of a decoding instance, per
+    request/s of the latter (so in s); verified_tokens: of an answer in all of its iterations."""
     net, role_costs = priced.parts.net, priced.parts.costs.roles
-    computing = "colocated" if "colocated" in role_costs else "decode"
-    seats = [i for i in place(priced.scenario, net).instances if i.dies > 1]
-    overlaps = exchange_overlaps(net, tuple((i.role, i.die_of_rank) for i in seats))
-    overlap_s, dies = 0.0, {i.role: i.die_of_rank for i in seats}
+    decoding_role = "colocated" if "colocated" in role_costs else "decode"
+    seated = [i for i in place(priced.scenario, net).instances if i.dies > 1]
+    overlaps = exchange_overlaps(net, tuple((i.role, i.die_of_rank) for i in seated))
+    overlap_s, dies_of_role = 0.0, {i.role: i.die_of_rank for i in seated}
     for role, costs in role_costs.items():
-        overlap = overlaps.get((computing, role), 0.0)
+        overlap = overlaps.get((decoding_role, role), 0.0)
         if overlap:
             tokens = verified_tokens if role != "prefill" else priced.traffic.fresh_tokens
             tokens += priced.traffic.fresh_tokens if role == "colocated" else 0.0
-            requests = role_costs[computing].pool.instances / costs.pool.instances  # of each
-            bytes_per_s = costs.dies * all_to_all(net, dies[role]).bytes_per_s
+            requests = role_costs[decoding_role].pool.instances / costs.pool.instances  # of each
+            bytes_per_s = costs.dies * all_to_all(net, dies_of_role[role]).bytes_per_s
             overlap_s += overlap * requests * tokens * float(bytes_sent(costs).sum()) / bytes_per_s
     return overlap_s
 
 
 def _first_prompts(s: Scenario, sample: Offered, seen_tokens: np.ndarray, share: float) -> Prompts:
     """First requests of a sample, one per second; closed-loop clients arrive at random. share: mean
-    hit share of prompt tokens, each in proportion to `seen_tokens` f8[requests] of earlier ones."""
+    hit share of prompt tokens, each in proportion to its `seen_tokens` f8[requests]."""
     arrivals = [float(v) for v in sample.arrivals[:SAMPLE]]
     if not arrivals or math.isinf(arrivals[-1]) or arrivals[-1] <= arrivals[0]:
-        draw, draws = stream_key(s.seed, "arrivals"), range(min(SAMPLE, sample.prompts.size))
-        arrivals = list(accumulate(float(exponential(draw, i)) for i in draws))
+        stream, numbers = stream_key(s.seed, "arrivals"), range(min(SAMPLE, sample.prompts.size))
+        arrivals = list(accumulate(float(exponential(stream, i)) for i in numbers))
     # One alone has no gap.
-    span_s = (arrivals[-1] - arrivals[0]) / (len(arrivals) - 1) if len(arrivals) > 1 else 1.0
-    count, tokens_seen = len(arrivals), float(seen_tokens.sum())
-    per_seen = share * float(sample.prompts.sum()) / tokens_seen if tokens_seen > 0.0 else 0.0
-    tokens, seen = (v[:count].tolist() for v in (sample.prompts, seen_tokens))
-    hits = [min(per_seen * h, v - 1.0) for v, h in zip(tokens, seen, strict=True)]
+    gap_s = (arrivals[-1] - arrivals[0]) / (len(arrivals) - 1) if len(arrivals) > 1 else 1.0
+    first_count, seen_sum = len(arrivals), float(seen_tokens.sum())
+    hits_per_seen = share * float(sample.prompts.sum()) / seen_sum if seen_sum > 0.0 else 0.0
+    tokens, seen_each = (v[:first_count].tolist() for v in (sample.prompts, seen_tokens))
+    hit_tokens = [min(hits_per_seen * h, v - 1.0) for v, h in zip(tokens, seen_each, strict=True)]
     return Prompts(
-        np.array([round((moment - arrivals[0]) / span_s, DIGITS) for moment in arrivals]),
-        np.array([v - hit for v, hit in zip(tokens, hits, strict=True)]),
-        np.array(hits),
+        np.array([round((at_s - arrivals[0]) / gap_s, DIGITS) for at_s in arrivals]),
+        np.array([v - hit for v, hit in zip(tokens, hit_tokens, strict=True)]),
+        np.array(hit_tokens),
     )

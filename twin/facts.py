@@ -64,8 +64,8 @@ class Facts(Mapping[str, Fact]):
     @cached_property
     def digest(self) -> str:
         """SHA-256 over name, value, unit, source and mark of every fact."""
-        values = {name: [v.value, v.unit, v.source, v.mark] for name, v in self._by_name.items()}
-        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+        contents = {name: [v.value, v.unit, v.source, v.mark] for name, v in self._by_name.items()}
+        return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Facts) and (self is other or self.digest == other.digest)

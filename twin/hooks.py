@@ -79,7 +79,7 @@ H = TypeVar("H", bound=Hook)
 
 
 def hooks_of(kind: type[H], place: str = "") -> dict[str, H]:
-    """Hooks of a class by name, in the order of extras: without a place, or of that place alone."""
+    """Hooks of a class by name, in the order of extras: without a place, or of `place`."""
     return {
         hook.name: hook
         for hooks in extras().values()
@@ -89,7 +89,7 @@ def hooks_of(kind: type[H], place: str = "") -> dict[str, H]:
 
 
 def draw_sections(place: str, *shown: Any) -> list[Any]:
-    """Draw what extras add at a place ("run.request") from `shown`; returns what they return."""
+    """Draw what extras add at a place ("run.request"), given `shown`; returns their results."""
     return [hook.load()(*shown) for hook in hooks_of(Section, place).values()]
 
 
@@ -97,5 +97,5 @@ def draw_sections(place: str, *shown: Any) -> list[Any]:
 def extras() -> dict[str, tuple[Hook, ...]]:
     """Hooks of each extra whose folder exists, by the extra's name."""
     folders = import_module("twin.extras").__path__
-    names = sorted(module.name for module in pkgutil.iter_modules(folders))
-    return {name: import_module(f"twin.extras.{name}").HOOKS for name in names}
+    extra_names = sorted(module.name for module in pkgutil.iter_modules(folders))
+    return {name: import_module(f"twin.extras.{name}").HOOKS for name in extra_names}

@@ -75,9 +75,9 @@ def reserve_slot(p: Population, prompt: int, answer: int) -> int:
     p.at[TAKEN] += 1
     p.total[0] += tokens_needed
     # A load counts both over their means: every load has grown by the lesser growth.
-    share_growth = min(p.at[TAKEN] / slots_taken, p.total[0] / tokens_taken) * ROUNDING
+    load_growth = min(p.at[TAKEN] / slots_taken, p.total[0] / tokens_taken) * ROUNDING
     for block in range(p.floor.size):
-        p.floor[block] *= max(share_growth, 1.0)
+        p.floor[block] *= max(load_growth, 1.0)
     return slot
 
 
@@ -107,33 +107,33 @@ def begin_decoding(p: Population, slot: int, past: float) -> None:
 @kernel
 def schedule_slot(p: Population, slot: int) -> None:
     """Add a slot to the list of slots that are due at the iteration `due[slot]`."""
-    bucket = p.due[slot] % p.ring.size
-    p.following[slot] = p.ring[bucket]
-    p.ring[bucket] = slot
+    ring_index = p.due[slot] % p.ring.size
+    p.following[slot] = p.ring[ring_index]
+    p.ring[ring_index] = slot
 
 
 @kernel
 def end_answer(p: Population, slot: int) -> None:
     """End the answer of the request in a slot and free the slot."""
-    rank, token_s, p.refused[0] = p.rank[slot], 0.0, np.inf
+    rank, tpot_s, p.refused[0] = p.rank[slot], 0.0, np.inf
     if p.status[slot] == DECODING:
         p.requests[rank] -= 1
         p.growth[rank] -= p.left[slot] / (p.due[slot] - p.joined[slot])
         p.context[rank] -= p.prompt[slot] + 1 + p.left[slot]
         p.at[DECODES] -= 1
-        token_s = (p.now_s[0] - p.joined_s[slot]) / p.left[slot]
-        if p.colocated and token_s >= 0.0:
+        tpot_s = (p.now_s[0] - p.joined_s[slot]) / p.left[slot]
+        if p.colocated and tpot_s >= 0.0:
             p.seen[9] += 1.0
-            p.seen[10] += token_s
+            p.seen[10] += tpot_s
         if p.requests[rank] == 0:  # no rounding outlives an empty rank
             p.growth[rank] = 0.0
             p.context[rank] = 0.0
     else:
         p.reserved[rank] -= p.prompt[slot]
         p.wait_s[slot] = p.now_s[0] - p.came_s[slot]
-    if p.colocated and token_s >= 0.0 and p.wait_s[slot] >= 0.0:
-        sample = p.ended[0] % p.ended_wait_s.size
-        p.ended_wait_s[sample], p.ended_token_s[sample] = p.wait_s[slot], token_s
+    if p.colocated and tpot_s >= 0.0 and p.wait_s[slot] >= 0.0:
+        sample_index = p.ended[0] % p.ended_wait_s.size
+        p.ended_wait_s[sample_index], p.ended_token_s[sample_index] = p.wait_s[slot], tpot_s
         p.ended[0] += 1
     p.taken[rank] -= 1
     p.at[TAKEN] -= 1
@@ -153,13 +153,13 @@ def admit_arrivals(p: Population, arrivals: float, reserved_for: float, pace: fl
         p.at[WAITS] = min(p.at[WAITS] + 1, p.status.size)
     p.ahead[0] -= pace
     p.seen[11] += pace * arrivals
-    is_fresh = False
+    loads_fresh = False
     while p.at[WAITS] > 0:
-        drawn = int(uniform(p.draw, p.at[DRAWS]) * p.inputs.size)
-        if not is_fresh and p.inputs[drawn] < p.refused[0]:
+        request = int(uniform(p.draw, p.at[DRAWS]) * p.inputs.size)
+        if not loads_fresh and p.inputs[request] < p.refused[0]:
             refresh_loads(p)
-            is_fresh = True
-        slot = reserve_slot(p, p.inputs[drawn], p.outputs[drawn])
+            loads_fresh = True
+        slot = reserve_slot(p, p.inputs[request], p.outputs[request])
         p.at[DRAWS] += 1
         if slot == NONE:
             break
@@ -175,18 +175,18 @@ def admit_arrivals(p: Population, arrivals: float, reserved_for: float, pace: fl
 @kernel
 def queue_prompt(p: Population, slot: int) -> None:
     """Append a slot to the queue of prompts that its group of ranks computes in order."""
-    first = p.rank[slot] // p.prompt_ranks * p.prompt_ranks
-    before, p.following[slot] = p.tail[first], NONE
+    first_rank = p.rank[slot] // p.prompt_ranks * p.prompt_ranks
+    last_slot, p.following[slot] = p.tail[first_rank], NONE
     p.came_s[slot] = p.now_s[0] - uniform(p.offset, p.at[DRAWS]) * p.now_s[1]
     p.to_compute[slot] = p.fresh * p.prompt[slot]
     p.seen[12] += p.prompt[slot]
     p.queued[0] += 1
     p.due[slot] = p.at[ITERATION] + 1 + int(p.to_compute[slot] / (p.chunk_most * p.prompt_ranks))
-    if p.head[first] == NONE:
-        p.head[first] = slot
+    if p.head[first_rank] == NONE:
+        p.head[first_rank] = slot
     else:
-        p.following[before] = slot
-    p.tail[first] = slot
+        p.following[last_slot] = slot
+    p.tail[first_rank] = slot
 
 
 @kernel
@@ -194,24 +194,24 @@ def compute_prompts(p: Population) -> None:
     """Compute each group's next prompts in this iteration, at most `chunk_most` tokens per rank; a
     request whose prompt is complete decodes from the next iteration on."""
     may_take = not (p.prompt_delay > 0 and must_delay_prompts(p))
-    for first in range(0, p.chunk.size, p.prompt_ranks):
-        end = min(first + p.prompt_ranks, p.chunk.size)
-        room, tokens, pairs = p.chunk_most * (end - first) * may_take, 0.0, 0.0
-        while room > 0.0 and p.head[first] != NONE:
-            i = p.head[first]
-            piece = min(room, p.to_compute[i])
+    for begin in range(0, p.chunk.size, p.prompt_ranks):
+        end = min(begin + p.prompt_ranks, p.chunk.size)
+        room_tokens, tokens, pairs = p.chunk_most * (end - begin) * may_take, 0.0, 0.0
+        while room_tokens > 0.0 and p.head[begin] != NONE:
+            slot = p.head[begin]
+            piece = min(room_tokens, p.to_compute[slot])
             tokens += piece
-            pairs += piece * (p.prompt[i] - p.to_compute[i] + 0.5 * (piece + 1.0))
-            p.to_compute[i] -= piece
-            room -= piece
-            if p.to_compute[i] <= 0.0:
-                p.head[first] = p.following[i]
+            pairs += piece * (p.prompt[slot] - p.to_compute[slot] + 0.5 * (piece + 1.0))
+            p.to_compute[slot] -= piece
+            room_tokens -= piece
+            if p.to_compute[slot] <= 0.0:
+                p.head[begin] = p.following[slot]
                 p.queued[0] -= 1
-                p.due[i] = p.at[ITERATION] + 1
-                schedule_slot(p, i)
-        for rank in range(first, end):
-            p.chunk[rank], p.chunk_pairs[rank] = tokens / (end - first), pairs / (end - first)
-        if tokens > 0.0 and p.head[first] != NONE:
+                p.due[slot] = p.at[ITERATION] + 1
+                schedule_slot(p, slot)
+        for rank in range(begin, end):
+            p.chunk[rank], p.chunk_pairs[rank] = tokens / (end - begin), pairs / (end - begin)
+        if tokens > 0.0 and p.head[begin] != NONE:
             p.at[DELAYED] = p.prompt_delay  # what is left of a release waits no further
 
 
@@ -219,12 +219,12 @@ def compute_prompts(p: Population) -> None:
 def must_delay_prompts(p: Population) -> bool:
     """Whether no group computes prompts in this iteration, as some groups have none yet and some
     requests decode: at most `prompt_delay` iterations in a row, which `at[DELAYED]` counts."""
-    waiting_ranks, groups = 0, math.ceil(p.head.size / p.prompt_ranks)
+    waiting_groups, groups = 0, math.ceil(p.head.size / p.prompt_ranks)
     for group in range(groups):
-        waiting_ranks += p.head[group * p.prompt_ranks] != NONE
-    is_waiting = 0 < waiting_ranks < groups and p.at[DECODES] > 0 and p.at[DELAYED] < p.prompt_delay
-    p.at[DELAYED] = p.at[DELAYED] + 1 if is_waiting else 0
-    return is_waiting
+        waiting_groups += p.head[group * p.prompt_ranks] != NONE
+    must_wait = 0 < waiting_groups < groups and p.at[DECODES] > 0 and p.at[DELAYED] < p.prompt_delay
+    p.at[DELAYED] = p.at[DELAYED] + 1 if must_wait else 0
+    return must_wait
 
 
 @kernel
@@ -246,13 +246,13 @@ def iteration_s(
 
 @kernel
 def present_iteration_s(p: Population) -> float:
-    """Seconds of the present iteration."""
+    """Seconds of the population's present iteration."""
     return iteration_s(p, p.requests, p.context, p.chunk, p.chunk_pairs)
 
 
 @kernel
 def add_to_sums(p: Population, took_s: float, tokens: float) -> None:
-    """Add this iteration, `took_s` seconds over `tokens` of context, to the sums in `seen`."""
+    """Add this iteration, `took_s` seconds over `tokens` context tokens, to the sums in `seen`."""
     p.seen[0] += 1.0
     p.seen[1] += took_s
     p.seen[2] += p.at[DECODES]
@@ -316,65 +316,63 @@ def skip_iterations(p: Population, last: int) -> None:
     """Advance an instance without prompts to the iteration before the next one in which a request
     comes, joins or leaves; at most to the one before `last`. In between contexts grow evenly: the
     seconds of iterations looked at lie on a line between the first and the last."""
-    now = p.at[ITERATION]
+    present = p.at[ITERATION]
     is_full = p.at[WAITS] > 0
     if p.ahead[0] < 1.0 or (is_full and p.refused[0] > p.shortest):
         return
-    last = min(last, now + 1 + int(p.ahead[0]))
-    end = now + 1
-    while end < last and p.ring[end % p.ring.size] == NONE:
-        end += 1
-    first_look, last_look = (
-        now + LOOK_EVERY - now % LOOK_EVERY,
-        (end - 1) // LOOK_EVERY * LOOK_EVERY,
-    )
+    last = min(last, present + 1 + int(p.ahead[0]))
+    event = present + 1
+    while event < last and p.ring[event % p.ring.size] == NONE:
+        event += 1
+    first_look = present + LOOK_EVERY - present % LOOK_EVERY
+    last_look = (event - 1) // LOOK_EVERY * LOOK_EVERY
     if last_look - first_look < LEAST_LOOKS * LOOK_EVERY:
         return
-    grow_contexts(p, first_look - now)
+    grow_contexts(p, first_look - present)
     first_s, first_tokens = present_iteration_s(p), context_tokens(p)
     grow_contexts(p, last_look - first_look)
     last_s, last_tokens = present_iteration_s(p), context_tokens(p)
-    looks = (last_look - first_look) // LOOK_EVERY
-    for look in range(looks + 1 if p.at[DECODES] > 0 else 0):
-        took_s = first_s + (last_s - first_s) * look / looks
+    look_steps = (last_look - first_look) // LOOK_EVERY
+    for look in range(look_steps + 1 if p.at[DECODES] > 0 else 0):
+        took_s = first_s + (last_s - first_s) * look / look_steps
         add_to_stretch(p, took_s)
-        add_to_sums(p, took_s, first_tokens + (last_tokens - first_tokens) * look / looks)
-    grow_contexts(p, end - 1 - last_look)
-    p.ahead[0] -= end - 1 - now
+        add_to_sums(p, took_s, first_tokens + (last_tokens - first_tokens) * look / look_steps)
+    grow_contexts(p, event - 1 - last_look)
+    p.ahead[0] -= event - 1 - present
     if is_full:  # one is drawn in each iteration, and finds no room
-        p.at[DRAWS] += end - 1 - now
-    p.at[ITERATION] = end - 1
+        p.at[DRAWS] += event - 1 - present
+    p.at[ITERATION] = event - 1
 
 
 @kernel
 def skip_mixed_iterations(p: Population, last: int, pace: float, arrivals: float) -> float:
     """Advance an instance that computes prompts to the iteration before the next one in which a
     request comes, joins or leaves, or a prompt's last piece is computed; at most to the one before
-    `last`. pace: of the last iteration; returns that of the last one skipped. In between contexts
-    and pairs grow evenly: the seconds of iterations lie on a line."""
-    now = p.at[ITERATION]
+    `last`. pace: seconds of the last iteration over the mean; returns that of the last one skipped.
+    In between contexts and pairs grow evenly: the seconds of iterations lie on a line."""
+    present = p.at[ITERATION]
     if p.at[WAITS] > 0 or p.at[DECODES] == 0 or p.ahead[0] < LEAST_QUIET * pace:
         return pace
-    count = min(last - 1 - now, int(p.ahead[0] / pace), full_chunk_iterations(p))
-    end = now + 1
-    while end <= now + count and p.ring[end % p.ring.size] == NONE:
-        end += 1
-    count = end - 1 - now
-    if count < LEAST_QUIET:
+    skipped = min(last - 1 - present, int(p.ahead[0] / pace), full_chunk_iterations(p))
+    event = present + 1
+    while event <= present + skipped and p.ring[event % p.ring.size] == NONE:
+        event += 1
+    skipped = event - 1 - present
+    if skipped < LEAST_QUIET:
         return pace
     grow_contexts(p, 1)
     compute_prompts(p)
     first_s, first_tokens = present_iteration_s(p), context_tokens(p)
-    grow_contexts(p, count - 1)
-    for first in range(0, p.chunk.size, p.prompt_ranks):
-        if p.head[first] != NONE:
-            ranks = min(p.prompt_ranks, p.chunk.size - first)
-            p.to_compute[p.head[first]] -= p.chunk_most * ranks * (count - 2)
+    grow_contexts(p, skipped - 1)
+    for first_rank in range(0, p.chunk.size, p.prompt_ranks):
+        if p.head[first_rank] != NONE:
+            ranks = min(p.prompt_ranks, p.chunk.size - first_rank)
+            p.to_compute[p.head[first_rank]] -= p.chunk_most * ranks * (skipped - 2)
     compute_prompts(p)
     last_s, last_tokens = present_iteration_s(p), context_tokens(p)
-    for k in range(count):
-        share = k / (count - 1)
-        took_s, iteration = first_s + (last_s - first_s) * share, now + 1 + k
+    for k in range(skipped):
+        share = k / (skipped - 1)
+        took_s, iteration = first_s + (last_s - first_s) * share, present + 1 + k
         p.ahead[0] -= pace
         p.seen[11] += pace * arrivals
         p.now_s[0] += took_s
@@ -386,22 +384,22 @@ def skip_mixed_iterations(p: Population, last: int, pace: float, arrivals: float
         if p.expected_s > 0.0:
             pace = arrivals_of_iteration(p, took_s)
     p.now_s[1] = last_s
-    p.at[ITERATION] = end - 1
+    p.at[ITERATION] = event - 1
     return pace
 
 
 @kernel
 def full_chunk_iterations(p: Population) -> int:
-    """Number of next iterations in which each group that computes a prompt takes all it can of that
-    one alone and does not end it; `ENDLESS` where none computes one, 0 where prompts are late."""
+    """Number of next iterations in which each group that computes a prompt spends its chunk on that
+    one and does not end it; ENDLESS where none does, 0 where prompts may be delayed."""
     if p.at[TAKEN] == p.at[DECODES]:
         return ENDLESS
-    pieces = ENDLESS if p.prompt_delay == 0 else 0
-    for first in range(0, p.head.size, p.prompt_ranks):
-        if p.head[first] != NONE:
-            room = p.chunk_most * min(p.prompt_ranks, p.head.size - first)
-            pieces = min(pieces, math.ceil(p.to_compute[p.head[first]] / room) - 1)
-    return pieces
+    iterations = ENDLESS if p.prompt_delay == 0 else 0
+    for first_rank in range(0, p.head.size, p.prompt_ranks):
+        if p.head[first_rank] != NONE:
+            room = p.chunk_most * min(p.prompt_ranks, p.head.size - first_rank)
+            iterations = min(iterations, math.ceil(p.to_compute[p.head[first_rank]] / room) - 1)
+    return iterations
 
 
 @kernel
@@ -441,9 +439,9 @@ def run_population(
             skip_iterations(p, last_iteration)
         p.at[ITERATION] += 1
         grow_contexts(p, 1)
-        bucket = p.at[ITERATION] % p.ring.size
-        slot = p.ring[bucket]
-        p.ring[bucket] = NONE
+        ring_index = p.at[ITERATION] % p.ring.size
+        slot = p.ring[ring_index]
+        p.ring[ring_index] = NONE
         while slot != NONE:
             next_slot = p.following[slot]
             if p.status[slot] == COMING and p.left[slot] > 0:
@@ -470,15 +468,15 @@ def run_population(
 
 @entry
 def even_iteration_s(
-    p: Population, requests: float, context: float, each: float, each_pairs: float,
-    last: float, last_pairs: float, group: int,
+    p: Population, requests: float, context: float, chunk: float, chunk_pairs: float,
+    last_chunk: float, last_pairs: float, last_ranks: int,
 ) -> float:  # fmt: skip
     """Seconds of an iteration whose ranks all decode this number of requests and context tokens
-    and, where instances do both, compute `each` prompt tokens with `each_pairs` query-key pairs;
-    the last `group` ranks compute `last` and `last_pairs`."""
+    and, where instances do both, compute `chunk` prompt tokens with chunk_pairs query-key pairs;
+    the last `last_ranks` ranks compute last_chunk and last_pairs."""
     ranks = p.slots.size
-    chunks, pairs = np.full(ranks, each), np.full(ranks, each_pairs)
-    chunks[ranks - group :], pairs[ranks - group :] = last, last_pairs
+    chunks, pairs = np.full(ranks, chunk), np.full(ranks, chunk_pairs)
+    chunks[ranks - last_ranks :], pairs[ranks - last_ranks :] = last_chunk, last_pairs
     return iteration_s(p, np.full(ranks, requests), np.full(ranks, context), chunks, pairs)
 
 

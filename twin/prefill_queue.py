@@ -24,43 +24,43 @@ from twin.steady import Assembly
 def prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Pool:
     """The prefill pool as its queue needs it: number of instances and seconds of a batch."""
     prefill, hot = s.deployment.prefill, parts.prefill_imbalance.table
-    ops, by_data, cp_dies = role.operator_sink(), prefill.attention == "dp", prefill.cp_dies
+    sink, data_parallel, cp_dies = role.operator_sink(), prefill.attention == "dp", prefill.cp_dies
     budget = role.prompt_tokens
     full_s, token_s, pair_s = fit_batch_s(role, budget, traffic.input_tokens, hot)
-    token_pairs = traffic.fresh_pairs / traffic.fresh_tokens  # pairs of a token, mean
-    line = token_s, pair_s
-    token_s += pair_s * token_pairs
-    if by_data:
+    pairs_each = traffic.fresh_pairs / traffic.fresh_tokens  # pairs of a token, mean
+    line_s = token_s, pair_s
+    token_s += pair_s * pairs_each
+    if data_parallel:
         prices = numbers(role.prefill).view(dtype_of(coefficients.PrefillCosts))
         imbalance = parts.prefill_imbalance
-        price = BatchPrice(
+        batch_price = BatchPrice(
             EXACT, prices=prices, hot_tokens=imbalance.tokens, hot_factor=imbalance.factor,
-            operators=ops, sharing_dies=cp_dies,
+            operators=sink, sharing_dies=cp_dies,
         )  # fmt: skip
     else:  # a batch of mean prompts from a table, what differs from them by its slope
         sizes = [budget * 2.0**k for k in range(-12, 2)]
-        table_s = np.array([batch_s(role, size, size * token_pairs, hot) for size in sizes])
-        price = BatchPrice(TABLE, pair_s=pair_s, token_pairs=token_pairs,
+        table_s = np.array([batch_s(role, size, size * pairs_each, hot) for size in sizes])
+        batch_price = BatchPrice(TABLE, pair_s=pair_s, token_pairs=pairs_each,
                            table_tokens=np.array(sizes), table_s=table_s)  # fmt: skip
 
     # Of a group of dies that split prompts, as the engine's `note_batch` compares them.
     die_tokens, die_pair_s = budget / role.stage_dies, role.prefill.core.pair
     die_token_s = attention_s_per_token(role.prefill, die_tokens)
     share_s = math.inf
-    if by_data and prefill.dp_balance == "attention":
-        share_s = die_tokens * cp_dies * (die_token_s + token_pairs * die_pair_s)
+    if data_parallel and prefill.dp_balance == "attention":
+        share_s = die_tokens * cp_dies * (die_token_s + pairs_each * die_pair_s)
     read_s = 0.0
     if traffic.hit_tokens > 0.0:
         prompts = max(1.0, budget / traffic.fresh_tokens)  # of a batch
         cached_tokens, servers = prompts * traffic.hit_tokens, parts.costs.servers
         read_s = servers.read_s(role.fetch, prompts * traffic.read_tokens, prompts) / cached_tokens
-        read_s += float(prefill_hits_s(role.prefill, cached_tokens, ops)) / cached_tokens
+        read_s += float(prefill_hits_s(role.prefill, cached_tokens, sink)) / cached_tokens
     return Pool(
         prefill.instances, budget, float(prefill.chunk_tokens),
-        price, full_s, token_s, read_s,
-        dies=role.stage_dies // cp_dies if by_data else 1,
-        delay_s=_later_stages_s(role, prefill, traffic, hot, line),
-        evening=prefill.chunk_evening, line=line, attention=(die_token_s, die_pair_s),
+        batch_price, full_s, token_s, read_s,
+        dies=role.stage_dies // cp_dies if data_parallel else 1,
+        delay_s=_later_stages_s(role, prefill, traffic, hot, line_s),
+        evening=prefill.chunk_evening, line=line_s, attention=(die_token_s, die_pair_s),
         share_s=share_s, in_turn=s.router.policy == "round_robin", routers=front_routers(s),
         report_s=s.router.front_report_s if s.router.front == "least_loaded" else 0.0,
     )  # fmt: skip
@@ -72,20 +72,20 @@ def front_routers(s: Scenario) -> int:
 
 
 def _later_stages_s(
-    role: RoleCosts, d: Prefill, traffic: Traffic, hot: LoadCurve, line: tuple[float, float]
+    role: RoleCosts, d: Prefill, traffic: Traffic, hot: LoadCurve, line_s: tuple[float, float]
 ) -> float:
     """Seconds of a prompt's last piece in all stages but the first. role: costs of prefill; d: its
-    settings; hot: hottest die's tokens over the mean; line: seconds per token and pair."""
+    settings; hot: hottest die's tokens over the mean; line_s: seconds per token and pair."""
     if d.pp_stages == 1:
         return 0.0
-    tokens = min(traffic.fresh_tokens, role.prompt_tokens)
+    piece_tokens = min(traffic.fresh_tokens, role.prompt_tokens)
     if d.chunk_tokens:
         earlier_tokens = max(0.0, traffic.input_tokens - d.chunk_tokens)
-        piece = next_piece(float(d.chunk_tokens), d.chunk_evening, *line, earlier_tokens)
-        tokens = min(tokens, float(piece))
-    pairs = tokens * (traffic.input_tokens - 0.5 * tokens)
-    hop_s = collective_s(role.prefill.hop, tokens / role.stage_dies)
-    return (d.pp_stages - 1) * (batch_s(role, tokens, pairs, hot) + float(hop_s))
+        piece = next_piece(float(d.chunk_tokens), d.chunk_evening, *line_s, earlier_tokens)
+        piece_tokens = min(piece_tokens, float(piece))
+    pairs = piece_tokens * (traffic.input_tokens - 0.5 * piece_tokens)
+    hop_s = collective_s(role.prefill.hop, piece_tokens / role.stage_dies)
+    return (d.pp_stages - 1) * (batch_s(role, piece_tokens, pairs, hot) + float(hop_s))
 
 
 def colocated_pool_by_load(
@@ -105,9 +105,9 @@ def colocated_pool_by_load(
         `pairs` query-key pairs, and nothing decodes."""
         tokens_of_rank, pairs_of_rank = np.zeros(role.ranks), np.zeros(role.ranks)
         tokens_of_rank[:group], pairs_of_rank[:group] = tokens / group, pairs / group
-        ops, decoding = role.operator_sink(), (np.zeros(role.ranks, np.int64), np.zeros(role.ranks))
+        sink, idle = role.operator_sink(), (np.zeros(role.ranks, np.int64), np.zeros(role.ranks))
         return float(mixed_iteration_s(
-            role.decode, *decoding, tokens_of_rank, pairs_of_rank, 0, role.ranks, *hot, ops
+            role.decode, *idle, tokens_of_rank, pairs_of_rank, 0, role.ranks, *hot, sink
         ))  # fmt: skip
 
     alone_s, single_s = group_s(chunk, chunk * mean_pairs), group_s(1.0, mean_pairs)
@@ -118,16 +118,16 @@ def colocated_pool_by_load(
 
     def pool_at(rate: float, iteration_s: float) -> Pool:
         """The pool of colocated instances at this rate (requests/s) and iteration time (s)."""
-        prompts_each = rate / pool.instances * iteration_s  # prompts, in an iteration
-        tokens = min(prompts_each * traffic.fresh_tokens, budget)
+        prompts = rate / pool.instances * iteration_s  # prompts, in an iteration
+        tokens = min(prompts * traffic.fresh_tokens, budget)
         fullest = min(tokens, chunk * -math.expm1(-tokens / chunk))  # groups take turns at random
         added_s = most_s * fullest + token_s * (tokens - fullest)  # to an iteration
-        idle_s = max(iteration_s - added_s, 0.1 * iteration_s)
+        plain_s = max(iteration_s - added_s, 0.1 * iteration_s)
         return Pool(
             pool.instances, budget, chunk,
-            BatchPrice(LINE, idle_s, most_s, token_s, pair_s, mean_pairs),
-            idle_s, (all_s - single_s) / budget, 0.0, idle_s, dies=groups,
-            delay_s=iteration_s * first_prompt_wait(prompts_each, groups, pool.prompt_delay),
+            BatchPrice(LINE, plain_s, most_s, token_s, pair_s, mean_pairs),
+            plain_s, (all_s - single_s) / budget, 0.0, plain_s, dies=groups,
+            delay_s=iteration_s * first_prompt_wait(prompts, groups, pool.prompt_delay),
             attention=(1.0, 0.0), share_s=chunk, is_dealt=True, routers=routers,
         )  # fmt: skip
 

@@ -103,63 +103,63 @@ class Passes:
     answers: NDArray[np.float64] = field(default_factory=lambda: np.zeros(4))  # `_mean_token_s`
 
     def add(self, p: Population, even_s: float, arriving: Arriving) -> None:
-        """Add the last pass; even_s: seconds of its iterations with even ranks."""
-        count, total_s, _, _, late, _, *squares, ended, token_sum_s, expected, came = map(
-            float, p.seen
-        )
+        """Add what the last pass measured; even_s: seconds of its iterations with even ranks."""
+        count, total_s, _, _, late_count, _, *swing_sums = map(float, p.seen[:9])
+        ended_answers, token_sum_s, expected_requests, came_tokens = map(float, p.seen[9:])
         self.ratios.append(total_s / even_s)
-        expected *= p.colocated * float(arriving.inputs.mean())
-        self.came.append(came / expected if expected > 0.0 else 1.0)
-        self.late.append(late / count)
-        self.answers += (ended, token_sum_s, count, total_s)
-        stretches, square_sum, neighbours = squares
+        expected_requests *= p.colocated * float(arriving.inputs.mean())
+        self.came.append(came_tokens / expected_requests if expected_requests > 0.0 else 1.0)
+        self.late.append(late_count / count)
+        self.answers += (ended_answers, token_sum_s, count, total_s)
+        stretches, square_sum, neighbour_sum = swing_sums
         if stretches > 0.0:  # a pass over few iterations may end within its first one
-            self.lasting_squares.append(neighbours / stretches * (count / even_s) ** 2)
-            own_square = max(square_sum - neighbours, 0.0) / stretches * (count / total_s) ** 2
-            self.own_squares.append(own_square * stretch_size(p))
+            self.lasting_squares.append(neighbour_sum / stretches * (count / even_s) ** 2)
+            brief = max(square_sum - neighbour_sum, 0.0) / stretches * (count / total_s) ** 2
+            self.own_squares.append(brief * stretch_size(p))
 
     def ratio_and_error(self) -> tuple[float, float]:
-        """(seconds over those of even ranks, relative standard error), over all passes."""
+        """(mean seconds over those of even ranks, its relative standard error) of all passes."""
         return controlled_mean_and_error(self.ratios, self.came)
 
 
 def _empty_population(priced: Priced, arriving: Arriving) -> Population:
-    """State of an instance that decodes, colocated or not, with every slot of every rank free."""
+    """Population of a decode or colocated instance with every slot of every rank free."""
     s, imbalance, pool = priced.scenario, priced.parts.decode_imbalance, priced.pool
-    role = priced.parts.costs.roles[pool.role]
-    decode, seed, mixes = s.deployment.decode, s.seed, pool.role == "colocated"
-    slots = slots_of_ranks(role.ranks, pool.batch_per_npu, pool.rank_dies, role.chip.dies_per_npu)
-    fresh, pairs = priced.traffic.fresh_tokens * mixes, priced.traffic.fresh_pairs * mixes
+    costs = priced.parts.costs.roles[pool.role]
+    decode, seed, is_mixed = s.deployment.decode, s.seed, pool.role == "colocated"
+    dies_per_npu = costs.chip.dies_per_npu
+    rank_slots = slots_of_ranks(costs.ranks, pool.batch_per_npu, pool.rank_dies, dies_per_npu)
+    fresh, pairs = priced.traffic.fresh_tokens * is_mixed, priced.traffic.fresh_pairs * is_mixed
     longest_tokens = int(arriving.outputs.max(initial=1))
-    operator_s = role.operator_sink()
-    one_request = np.ones(1, np.int64), np.ones(1), 0, 1
-    least_s = float(decode_iteration_s(role.decode, *one_request, *imbalance.table, operator_s))
-    iterations, acceptance = int(arriving.reserved_s / least_s), priced.parts.costs.mtp_acceptance
+    operator_s = costs.operator_sink()
+    one_args = np.ones(1, np.int64), np.ones(1), 0, 1
+    least_s = float(decode_iteration_s(costs.decode, *one_args, *imbalance.table, operator_s))
+    waited, acceptance = int(arriving.reserved_s / least_s), priced.parts.costs.mtp_acceptance
     life = mean_iterations(arriving.outputs, decode.mtp_draft_tokens, acceptance)
-    slot_count = int(slots.sum())
-    next_slot = np.arange(1, slot_count + 1, dtype=np.int32)
-    next_slot[-1] = NONE
-    coefficients = numbers(role.decode).view(dtype_of(DecodeCosts))
-    array_sizes = {"ranks": role.ranks, "blocks": -(-role.ranks // BLOCK), "places": slot_count,
-                   "answers": SAMPLED if mixes else 1, "waits": WAITS,
+    slot_count = int(rank_slots.sum())
+    next_slots = np.arange(1, slot_count + 1, dtype=np.int32)
+    next_slots[-1] = NONE
+    coefficients = numbers(costs.decode).view(dtype_of(DecodeCosts))
+    array_sizes = {"ranks": costs.ranks, "blocks": -(-costs.ranks // BLOCK), "places": slot_count,
+                   "answers": SAMPLED if is_mixed else 1, "waits": WAITS,
                    "operators": operator_s.size,
-                   "ring": 1 << (longest_tokens + iterations + 4).bit_length()}  # fmt: skip
+                   "ring": 1 << (longest_tokens + waited + 4).bit_length()}  # fmt: skip
     return Population(
-        array_sizes, prices=coefficients, colocated=int(mixes),
+        array_sizes, prices=coefficients, colocated=int(is_mixed),
         fresh=fresh / float(arriving.inputs.mean()), pair=pairs / mean_square(arriving.inputs),
         prompt_ranks=pool.prompt_ranks, prompt_delay=pool.prompt_delay,
-        chunk_most=role.prompt_tokens / role.ranks, most_waiting=math.inf, expected_s=0.0,
+        chunk_most=costs.prompt_tokens / costs.ranks, most_waiting=math.inf, expected_s=0.0,
         instances=float(arriving.sharing), prompt_s=_prompt_wait_s(priced, arriving), step_s=0.0,
         hot_tokens=imbalance.tokens, hot_factor=imbalance.factor,
         inputs=arriving.inputs, shortest=int(arriving.inputs.min()), outputs=arriving.outputs,
-        room_tokens=float(role.kv_tokens_per_rank), page_tokens=0.5 * s.memory_pool.block_tokens,
+        room_tokens=float(costs.kv_tokens_per_rank), page_tokens=0.5 * s.memory_pool.block_tokens,
         regular=1.0 / max(arriving.cv, LEAST_CV) ** 2,
         rank_choice=RANK_CHOICES[decode.rank_choice], draft_tokens=decode.mtp_draft_tokens,
         acceptance=acceptance,
         skips=int(life > LONG_LIFE), draw=stream_key(seed, "population.who"),
         gap=stream_key(seed, "population.when"), accept=stream_key(seed, "population.mtp"),
         round=stream_key(seed, "population.rounding"),
-        offset=stream_key(seed, "population.offset"), slots=slots, following=next_slot,
+        offset=stream_key(seed, "population.offset"), slots=rank_slots, following=next_slots,
     )  # fmt: skip
 
 
@@ -176,120 +176,125 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
     p = _empty_population(priced, arriving)
     life = mean_iterations(arriving.outputs, p.draft_tokens, p.acceptance)
     context_tokens = float(arriving.inputs.mean()) + elapsed_tokens(arriving.outputs)
-    prompts = _mean_prompt(p)
+    prompt = _mean_prompt(p)
     requests_per_rank = math.floor(p.room_tokens / (context_tokens + p.page_tokens))
     slots = float(np.minimum(p.slots, requests_per_rank).sum())
     unevenness, passes = 1.0, Passes()
-    prompt_life = mean_s = 0.0  # iterations from a prompt's arrival to its first token, mean
+    prompt_wait = mean_s = 0.0  # iterations from a prompt's arrival to its first token, mean
 
-    def time_s(each: float) -> float:
-        """Seconds of an iteration in which `each` requests arrive, with uneven ranks."""
-        return unevenness * _even_mean_s(p, min(each * life, slots), context_tokens, each, prompts)
+    def time_s(inflow: float) -> float:
+        """Seconds of an iteration in which `inflow` requests arrive, with uneven ranks."""
+        return unevenness * _even_mean_s(
+            p, min(inflow * life, slots), context_tokens, inflow, prompt
+        )
 
-    fewest = LINE + 1 if p.colocated else FEWEST
-    by_seconds, alone = p.colocated and math.isinf(arriving.clients), p.prices.copy()
-    each, most_turns = 0.0, max(fewest + 1, min(MOST, int(ITERATIONS / (BURN + MEASURED) / life)))
-    for turn in range(most_turns):
-        last_each = each
-        _set_contended_prices(p, alone, arriving.wire_factor, each, mean_s)
-        near = each if p.colocated else 0.0
-        each, is_full = _arrivals_at_load(p, time_s, arriving, life + prompt_life, slots, near)
-        is_settled = turn > 0 and abs(each / last_each - 1.0) < CLOSE
-        if turn >= fewest and is_settled and passes.ratio_and_error()[1] < SCATTER:
+    min_passes = LINE + 1 if p.colocated else FEWEST
+    by_second, own_prices = p.colocated and math.isinf(arriving.clients), p.prices.copy()
+    inflow = 0.0
+    max_passes = max(min_passes + 1, min(MOST, int(ITERATIONS / (BURN + MEASURED) / life)))
+    for number in range(max_passes):
+        last_inflow = inflow
+        _set_contended_prices(p, own_prices, arriving.wire_factor, inflow, mean_s)
+        guess = inflow if p.colocated else 0.0
+        inflow, is_full = _arrivals_at_load(p, time_s, arriving, life + prompt_wait, slots, guess)
+        is_settled = number > 0 and abs(inflow / last_inflow - 1.0) < CLOSE
+        if number >= min_passes and is_settled and passes.ratio_and_error()[1] < SCATTER:
             break
-        mean_s = time_s(each)
-        _begin_pass(p, mean_s, bool(by_seconds))
+        mean_s = time_s(inflow)
+        _begin_pass(p, mean_s, bool(by_second))
         reserved_for = arriving.reserved_s / mean_s
-        p.most_waiting = arriving.patience_s / mean_s * each
+        p.most_waiting = arriving.patience_s / mean_s * inflow
         if not (is_settled and p.colocated):  # else the last pass is a beginning like any other
-            begin = 0 if turn else int(each * life)
-            run_population(p, begin, int(BURN * life) + 1, each, reserved_for)
+            residents = 0 if number else int(inflow * life)
+            run_population(p, residents, int(BURN * life) + 1, inflow, reserved_for)
         p.seen[:] = 0.0
-        run_population(p, 0, _measured_iterations(p, life, each), each, reserved_for)
-        count, total_s, decoding, context_sum, _, coming = map(float, p.seen[:6])
+        run_population(p, 0, _measured_iterations(p, life, inflow), inflow, reserved_for)
+        count, total_s, decoding, context_sum, _, coming_sum = map(float, p.seen[:6])
         if decoding > 0.0:  # else none came: one alone is even
             context_tokens = context_sum / decoding
-            arrivals = each * total_s / count / mean_s if by_seconds else each
-            even_s = count * _even_mean_s(p, decoding / count, context_tokens, arrivals, prompts)
-            prompt_life = coming / count / each if p.colocated else 0.0
-            passes = Passes() if turn == 1 else passes  # the first one is still near its begin
+            seen_inflow = inflow * total_s / count / mean_s if by_second else inflow
+            even_s = count * _even_mean_s(p, decoding / count, context_tokens, seen_inflow, prompt)
+            prompt_wait = coming_sum / count / inflow if p.colocated else 0.0
+            passes = Passes() if number == 1 else passes  # the first one is still near its begin
             passes.add(p, even_s, arriving)
             unevenness = passes.ratio_and_error()[0]
-    each, is_full = _arrivals_at_load(p, time_s, arriving, life + prompt_life, slots, near)
-    pace = (total_s / count, decoding / count) if is_full and count else (time_s(each), each * life)
-    iteration_s, decoding = pace
-    rate = decoding / life / iteration_s
-    slow_square, lasting_share, seen = 0.0, 0.0, 1.0
+    inflow, is_full = _arrivals_at_load(p, time_s, arriving, life + prompt_wait, slots, guess)
+    iteration_s, requests = time_s(inflow), inflow * life
+    if is_full and count:
+        iteration_s, requests = total_s / count, decoding / count
+    req_per_s = requests / life / iteration_s
+    slow_variance, lasting_share, seen_ratio = 0.0, 0.0, 1.0
     if math.isinf(arriving.clients) and not is_full:
-        numbers_inside = decoding, context_tokens, slots
-        slow_square, lasting_share, seen = _swing_by_load(p, arriving, time_s, each, numbers_inside)
-    lasting_square = max(_mean(passes.lasting_squares) / unevenness**2 - 1.0, 0.0)
+        load = requests, context_tokens, slots
+        slow_variance, lasting_share, seen_ratio = _swing_by_load(p, arriving, time_s, inflow, load)
+    rank_variance = max(_mean(passes.lasting_squares) / unevenness**2 - 1.0, 0.0)
     # Iterations with and without prompts average out within an answer; what ranks add does not.
     lasting_swing = math.sqrt(
-        slow_square if p.colocated else lasting_square + lasting_share * slow_square
+        slow_variance if p.colocated else rank_variance + lasting_share * slow_variance
     )
-    p.expected_s = iteration_s if by_seconds else 0.0
-    swings = Swings(lasting_swing, _mean(passes.own_squares), rate * iteration_s)
-    token_s, late = _mean_token_s(p, passes.answers, seen * iteration_s), _mean(passes.late)
-    error, reserved_s = passes.ratio_and_error()[1], arriving.reserved_s
-    return Stationary(p, iteration_s, token_s, swings, late, rate, life, reserved_s, is_full, error)
+    p.expected_s = iteration_s if by_second else 0.0
+    swings = Swings(lasting_swing, _mean(passes.own_squares), req_per_s * iteration_s)
+    token_s = _mean_token_s(p, passes.answers, seen_ratio * iteration_s)
+    return Stationary(
+        p, iteration_s, token_s, swings, _mean(passes.late), req_per_s, life, arriving.reserved_s,
+        is_full, passes.ratio_and_error()[1],
+    )  # fmt: skip
 
 
 def _prompt_wait_s(priced: Priced, arriving: Arriving) -> float:
     """Seconds that a mean prompt adds to the wait of a mixed instance as its router sees it."""
-    role, traffic = priced.parts.costs.colocated_role, priced.traffic
-    if role is None or arriving.sharing == 1:
+    costs, traffic = priced.parts.costs.colocated_role, priced.traffic
+    if costs is None or arriving.sharing == 1:
         return 0.0
-    hot = priced.parts.decode_imbalance.table
-    _, token_s, pair_s = fit_batch_s(role, role.prompt_tokens, traffic.input_tokens, hot)
+    imbalance = priced.parts.decode_imbalance.table
+    _, token_s, pair_s = fit_batch_s(costs, costs.prompt_tokens, traffic.input_tokens, imbalance)
     return traffic.fresh_tokens * token_s + traffic.fresh_pairs * pair_s
 
 
-def _begin_pass(p: Population, mean_s: float, by_seconds: bool) -> None:
-    """Set the mean seconds of an iteration, if arrivals follow these, and sum the chances that all
-    other instances wait longer, by how long this one waited in the last pass. Within a step of
-    waits the power of the chance is integrated, so that all instances get what comes."""
-    p.expected_s = mean_s if by_seconds else 0.0
+def _begin_pass(p: Population, mean_s: float, by_second: bool) -> None:
+    """Set the seconds of a mean iteration, if arrivals follow them, and from the waits of the last
+    pass the chance that all other instances wait longer, summed over lengths of this one's wait."""
+    p.expected_s = mean_s if by_second else 0.0
     p.step_s = p.step_s or mean_s / WAITS_A_MEAN
     if p.instances > 1.0 and p.waits.sum() > 0.0:
-        part = p.waits / p.waits.sum()
-        longer = np.concatenate([[1.0], np.maximum(1.0 - np.cumsum(part), 0.0)])  # at both ends
-        all_longer = -np.diff(longer**p.instances) / (p.instances * np.maximum(part, RARELY))
-        mean_chances = np.where(part > RARELY, all_longer, longer[1:] ** (p.instances - 1.0))
+        share = p.waits / p.waits.sum()
+        longer = np.concatenate([[1.0], np.maximum(1.0 - np.cumsum(share), 0.0)])  # at both ends
+        all_longer = -np.diff(longer**p.instances) / (p.instances * np.maximum(share, RARELY))
+        mean_chances = np.where(share > RARELY, all_longer, longer[1:] ** (p.instances - 1.0))
         p.chances[:] = np.cumsum(mean_chances)
         p.waits[:] = 0.0
 
 
 def _set_contended_prices(
-    p: Population, alone: NDArray[Any], wire_factor: Callable[[float, float], float],
-    each: float, mean_s: float,
+    p: Population, alone_prices: NDArray[Any], wire_factor: Callable[[float, float], float],
+    inflow: float, mean_s: float,
 ) -> None:  # fmt: skip
-    """Set the prices of iterations of `mean_s` seconds (0: not known yet) in which `each` requests
-    arrive, where other traffic prolongs what links carry; alone: prices [1] without it."""
+    """Set prices of iterations of `mean_s` seconds (0: not known yet, none are set) with `inflow`
+    arrivals: alone_prices [1], those without other traffic, with its effect on links."""
     if mean_s > 0.0:
-        coefficients = alone.view(np.float64).copy()
-        coefficients[scale_indices(DecodeCosts, "carried")] *= wire_factor(each / mean_s, mean_s)
-        p.prices[:] = coefficients.view(alone.dtype)
+        coefficients = alone_prices.view(np.float64).copy()
+        coefficients[scale_indices(DecodeCosts, "carried")] *= wire_factor(inflow / mean_s, mean_s)
+        p.prices[:] = coefficients.view(alone_prices.dtype)
 
 
 def answer_times_s(state: Stationary) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(seconds from arrival to the first token, seconds per token after it) of the last answers
     that a colocated instance ended, f8[n] each. Its population runs on until `SAMPLED` answers have
     ended or for `MOST_ITERATIONS`, with `RARE` arrivals per iteration at least."""
-    p, each = state.population, max(state.swings.joining, RARE)
-    last = p.at[ITERATION] + MOST_ITERATIONS
-    while p.ended[0] < SAMPLED and p.at[ITERATION] < last:
-        run_population(p, 0, MOST_ITERATIONS // 100, each, 0.0)
+    p, arrivals = state.population, max(state.swings.joining, RARE)
+    last_iteration = p.at[ITERATION] + MOST_ITERATIONS
+    while p.ended[0] < SAMPLED and p.at[ITERATION] < last_iteration:
+        run_population(p, 0, MOST_ITERATIONS // 100, arrivals, 0.0)
     count = min(int(p.ended[0]), SAMPLED)
     return p.ended_wait_s[:count], p.ended_token_s[:count]
 
 
-def _measured_iterations(p: Population, life: float, each: float) -> int:
+def _measured_iterations(p: Population, life: float, inflow: float) -> int:
     """Number of iterations of a pass over which times are taken. life: mean iterations of an
-    answer; each: mean arrivals per iteration."""
+    answer; inflow: mean arrivals per iteration."""
     iterations = MEASURED * life
     if p.colocated:  # rare prompts decide what others wait for
-        iterations = max(iterations, min(PROMPTS / max(each, NONE_COMES), LONGEST))
+        iterations = max(iterations, min(PROMPTS / max(inflow, NONE_COMES), LONGEST))
     return int(iterations) + LOOK_EVERY
 
 
@@ -297,10 +302,10 @@ def _mean_token_s(p: Population, answers: NDArray[np.float64], iteration_s: floa
     """Seconds per token of an answer after its first, mean over requests. answers f8[4]: ended
     answers, the sum of their seconds per token, measured iterations, and the seconds of these; for
     fewer than FEW answers the mean iteration decides."""
-    ended, token_sum_s, looks, looks_s = answers.tolist()
-    if ended < FEW:
+    ended_answers, token_sum_s, measured, measured_s = answers.tolist()
+    if ended_answers < FEW:
         return iteration_s / tokens_per_iteration(p.draft_tokens, p.acceptance)
-    return float(token_sum_s / ended * iteration_s * looks / looks_s)
+    return float(token_sum_s / ended_answers * iteration_s * measured / measured_s)
 
 
 def _mean(values: list[float]) -> float:
@@ -309,84 +314,85 @@ def _mean(values: list[float]) -> float:
 
 
 def controlled_mean_and_error(factors: list[float], came: list[float]) -> tuple[float, float]:
-    """(mean of the factors of passes, its standard error over it, infinite for fewer than two).
-    came: prompt tokens of each pass over the expected ones, whose mean is 1. From `LINE` passes on
-    the mean is read where the line through both is at 1. [A control variate]"""
-    count, mean_factor, mean_came = len(factors), _mean(factors), _mean(came)
+    """(mean of the factors of passes; its relative standard error, infinite for fewer than two).
+    came: prompt tokens of each pass over the expected ones. From `LINE` passes on the mean is read
+    where a line through it is 1 (a control variate)."""
+    count, mean_factor, came_mean = len(factors), _mean(factors), _mean(came)
     if count < 2:
         return mean_factor, math.inf
-    offsets = [x - mean_came for x in came]
-    offset_square = math.fsum(x * x for x in offsets)
-    slope, freedom, extra = 0.0, count - 1, 0.0
-    if count >= LINE and offset_square > 0.0:
+    offsets = [x - came_mean for x in came]
+    offset_squares = math.fsum(x * x for x in offsets)
+    factor_slope, degrees, extrapolated = 0.0, count - 1, 0.0
+    if count >= LINE and offset_squares > 0.0:
         products = (x * factor for x, factor in zip(offsets, factors, strict=True))
-        slope, freedom = math.fsum(products) / offset_square, count - 2
-        extra = (mean_came - 1.0) ** 2 / offset_square
-    rests = (y - mean_factor - slope * x for x, y in zip(offsets, factors, strict=True))
-    variance = math.fsum(rest * rest for rest in rests) / freedom
-    mean_factor -= slope * (mean_came - 1.0)
-    return mean_factor, math.sqrt(variance * (1.0 / count + extra)) / mean_factor
+        factor_slope, degrees = math.fsum(products) / offset_squares, count - 2
+        extrapolated = (came_mean - 1.0) ** 2 / offset_squares
+    residuals = (y - mean_factor - factor_slope * x for x, y in zip(offsets, factors, strict=True))
+    variance = math.fsum(rest * rest for rest in residuals) / degrees
+    mean_factor -= factor_slope * (came_mean - 1.0)
+    return mean_factor, math.sqrt(variance * (1.0 / count + extrapolated)) / mean_factor
 
 
 def _swing_by_load(
-    p: Population, arriving: Arriving, time_s: Callable[[float], float], each: float,
+    p: Population, arriving: Arriving, time_s: Callable[[float], float], inflow: float,
     in_progress: tuple[float, float, float],
 ) -> tuple[float, float, float]:  # fmt: skip
-    """(relative variance of an iteration's time by the number of requests in progress; share of it
-    that outlasts a pass and is not measured there; an iteration as answers see it over the mean).
-    time_s: seconds of an iteration by arrivals, which are `each`; in_progress: mean requests in
-    progress, context tokens of one, and the most there may be."""
-    decoding, held, slots = in_progress
-    growth_s = 0.5 * (time_s(each * (1.0 + NEAR)) - time_s(each * (1.0 - NEAR))) / NEAR
-    growth = growth_s / time_s(each)
-    iterations, counts = np.unique(np.maximum(arriving.outputs - 1, 1), return_counts=True)
+    """(relative variance of an iteration's time that follows the requests in progress; share of it
+    that outlasts a pass, which does not measure it; mean iteration as answers see it over the plain
+    mean). time_s: an iteration's seconds by arrivals in it, `inflow` on average; in_progress: mean
+    requests in progress, context tokens of one, most requests."""
+    requests, context_tokens, most_requests = in_progress
+    growth_s = 0.5 * (time_s(inflow * (1.0 + NEAR)) - time_s(inflow * (1.0 - NEAR))) / NEAR
+    relative_growth = growth_s / time_s(inflow)
+    lengths, counts = np.unique(np.maximum(arriving.outputs - 1, 1), return_counts=True)
     answers_count = float(arriving.outputs.size)
-    lives = [(float(t), float(n) / answers_count) for t, n in zip(iterations, counts, strict=True)]
+    lives = [(float(t), float(n) / answers_count) for t, n in zip(lengths, counts, strict=True)]
     mean_life = math.fsum(life * share for life, share in lives)
-    variance = relative_variance_in_progress(lives, decoding, arriving.cv)
-    lasting_share, seen = variance_share_of_mean(lives, MEASURED * mean_life), 1.0
-    if not p.colocated and decoding > NONE_COMES:  # in passes they come by the iteration
-        mean, spread = _requests_mean_and_variance(
-            partial(_even_decode_s, p, held), decoding, slots
+    variance = relative_variance_in_progress(lives, requests, arriving.cv)
+    lasting_share, seen_ratio = variance_share_of_mean(lives, MEASURED * mean_life), 1.0
+    if not p.colocated and requests > NONE_COMES:  # in passes they come by the iteration
+        mean_ratio, variance_ratio = _requests_mean_and_variance(
+            partial(_even_decode_s, p, context_tokens), requests, most_requests
         )
-        seen += (mean - 1.0) * min(variance * decoding, 1.0)
-        lasting_share = max(lasting_share + spread - 1.0, 0.0)
-    return growth**2 * variance, lasting_share, seen
+        seen_ratio += (mean_ratio - 1.0) * min(variance * requests, 1.0)
+        lasting_share = max(lasting_share + variance_ratio - 1.0, 0.0)
+    return relative_growth**2 * variance, lasting_share, seen_ratio
 
 
 def _requests_mean_and_variance(
-    time_s: Callable[[float], float], decoding: float, slots: float
+    time_s: Callable[[float], float], requests: float, most_requests: float
 ) -> tuple[float, float]:
-    """(mean, variance) of the requests in progress, over `decoding` each, where they come by the
-    second: a longer iteration brings more of them. By Little's law answers see iterations as much
-    longer as the mean is above `decoding`, which it is where requests come by the iteration.
-    time_s: seconds of an iteration by requests in progress; slots: the most there may be.
+    """(mean, variance) of the requests in progress over `requests`, their mean if they came by the
+    iteration. Here they come by the second: a longer iteration brings more, and by Little's law
+    answers see iterations longer by the mean. time_s: seconds of an iteration by requests in
+    progress.
 
     Requests share an instance by iterations, so that n of them have the probability p(n) = p(n - 1)
     load time_s(n) / n, whatever their lives are (processor sharing is insensitive to them)."""
-    around = WINDOW * math.sqrt(decoding) + WINDOW
-    first, last = max(int(decoding - around), 0), max(int(min(decoding + around, slots)), 2)
-    load, knot, knot_s = decoding / time_s(decoding), first, time_s(float(max(first, 1)))
+    half_width = WINDOW * math.sqrt(requests) + WINDOW
+    fewest = max(int(requests - half_width), 0)
+    most = max(int(min(requests + half_width, most_requests)), 2)
+    load_per_s, knot, knot_s = requests / time_s(requests), fewest, time_s(float(max(fewest, 1)))
     weight, count_sum, square_sum, weight_sum = 1.0, 0.0, 0.0, 0.0
-    while knot <= last:
+    while knot <= most:
         next_knot = max(knot + 1, math.ceil(KNOTS_APART * knot))
         next_s = time_s(float(next_knot))
-        for n in range(knot, min(next_knot, last + 1)):
+        for n in range(knot, min(next_knot, most + 1)):
             mean_s = knot_s + (next_s - knot_s) * (n + 1 - knot) / (next_knot - knot)
-            if n + 1 > slots:  # more wait for a place, and are none the fewer soon
-                weight /= max(1.0 - load * mean_s / n, LEAST_IDLE)
+            if n + 1 > most_requests:  # more wait for a place, and are none the fewer soon
+                weight /= max(1.0 - load_per_s * mean_s / n, LEAST_IDLE)
             weight_sum += weight
             count_sum += weight * n
             square_sum += weight * n * n
-            weight *= load * mean_s / (n + 1)
+            weight *= load_per_s * mean_s / (n + 1)
         knot, knot_s = next_knot, next_s
     mean = count_sum / weight_sum
-    return mean / decoding, (square_sum / weight_sum - mean**2) / decoding
+    return mean / requests, (square_sum / weight_sum - mean**2) / requests
 
 
-def _even_decode_s(p: Population, held: float, requests: float) -> float:
-    """Seconds of an iteration of `requests` on equal ranks, each with `held` context tokens."""
-    return _even_mean_s(p, requests, held, 0.0, None)
+def _even_decode_s(p: Population, context_tokens: float, requests: float) -> float:
+    """Seconds of an iteration of `requests` with context_tokens each, spread evenly over ranks."""
+    return _even_mean_s(p, requests, context_tokens, 0.0, None)
 
 
 def _mean_prompt(p: Population) -> tuple[float, float, tuple[float, ...]] | None:
@@ -399,64 +405,69 @@ def _mean_prompt(p: Population) -> tuple[float, float, tuple[float, ...]] | None
 
 
 def _even_mean_s(
-    p: Population, decoding: float, held: float, each: float,
+    p: Population, decoding: float, context_tokens: float, inflow: float,
     prompts: tuple[float, float, tuple[float, ...]] | None,
 ) -> float:  # fmt: skip
-    """Mean seconds of an iteration with equal ranks. decoding: requests of all ranks that decode;
-    held: mean context tokens of one; each: mean arrivals; prompts: of `_mean_prompt`."""
+    """Mean seconds of an iteration with even ranks. decoding: requests of all ranks that decode;
+    context_tokens: mean of one; inflow: mean arrivals; prompts: of `_mean_prompt`."""
     ranks = p.slots.size
     requests = max(decoding, 1.0) / ranks  # none iterates without a request
     if prompts is None:
-        return even_iteration_s(p, requests, requests * held, 0.0, 0.0, 0.0, 0.0, 0)
-    group = ranks if p.prompt_delay else p.prompt_ranks  # prompts that wait come to all alike
-    prompt, pairs, lengths = prompts
-    tokens = min(each, ranks * p.chunk_most / max(prompt, 1.0)) * prompt
-    loads = prompts_by_rank(tokens, tokens * pairs, prompt, p.chunk_most, ranks, group, lengths)
+        return even_iteration_s(p, requests, requests * context_tokens, 0.0, 0.0, 0.0, 0.0, 0)
+    group_ranks = ranks if p.prompt_delay else p.prompt_ranks  # prompts that wait come to all alike
+    prompt_tokens, token_pairs, sizes = prompts
+    tokens = min(inflow, ranks * p.chunk_most / max(prompt_tokens, 1.0)) * prompt_tokens
+    rank_loads = prompts_by_rank(
+        tokens, tokens * token_pairs, prompt_tokens, p.chunk_most, ranks, group_ranks, sizes
+    )
     mean_s = 0.0
-    for share, chunk_tokens, chunk_pairs in loads:
-        first, last = ((float(chunk_tokens[k]), float(chunk_pairs[k])) for k in (0, -1))
-        mean_s += share * even_iteration_s(
-            p, requests, requests * held, *first, *last, min(group, ranks)
-        )
+    for chance, chunk_tokens, chunk_pairs in rank_loads:
+        first_chunk, last_chunk = ((float(chunk_tokens[k]), float(chunk_pairs[k])) for k in (0, -1))
+        mean_s += chance * even_iteration_s(
+            p, requests, requests * context_tokens, *first_chunk, *last_chunk,
+            min(group_ranks, ranks),
+        )  # fmt: skip
     return mean_s
 
 
 def _arrivals_at_load(
-    p: Population, time_s: Callable[[float], float], arriving: Arriving, life: float, places: float,
-    near: float,
+    p: Population, time_s: Callable[[float], float], arriving: Arriving, life: float, slots: float,
+    first_guess: float,
 ) -> tuple[float, bool]:  # fmt: skip
-    """(arrivals per iteration at the load, whether full slots serve fewer than arrive). time_s: an
-    iteration's seconds by arrivals; life: mean iterations of a request; places: all slots; near:
-    arrivals of the last pass, from which the search begins; 0: none."""
+    """(arrivals per iteration at the load, whether full slots serve fewer than arrive). time_s:
+    seconds of an iteration by arrivals in it; life: mean iterations of a request; slots: of all
+    ranks; first_guess: arrivals with which the search begins; 0: none."""
 
-    def excess_over_limits(each: float) -> float:
+    def excess_over_limits(inflow: float) -> float:
         """Relative excess over the nearest of three limits: request rate, number of clients, and
         time of an iteration; negative below all three."""
-        iteration_s = time_s(each)
-        arrivals_per_s = each / iteration_s
-        busy_clients = each * life + arrivals_per_s * arriving.away_s
+        iteration_s = time_s(inflow)
+        arrivals_per_s = inflow / iteration_s
+        busy_clients = inflow * life + arrivals_per_s * arriving.away_s
         return max(
             arrivals_per_s / arriving.rate_req_per_s, busy_clients / arriving.clients,
             iteration_s / arriving.most_iteration_s,
         ) - 1.0  # fmt: skip
 
-    highest = places / (life + arriving.reserved_s / time_s(places / life))
+    most_inflow = slots / (life + arriving.reserved_s / time_s(slots / life))
     if p.colocated:
         prompt_tokens = max(p.fresh * float(p.inputs.mean()), 1.0)
-        highest = min(highest, p.slots.size * p.chunk_most / prompt_tokens)
-    highest_excess = excess_over_limits(highest)
-    if highest_excess < 0.0:
-        return highest * (1.0 + OVER), True
-    lowest, lowest_excess = 0.0, -1.0
+        most_inflow = min(most_inflow, p.slots.size * p.chunk_most / prompt_tokens)
+    most_excess = excess_over_limits(most_inflow)
+    if most_excess < 0.0:
+        return most_inflow * (1.0 + OVER), True
+    least_inflow, least_excess = 0.0, -1.0
     for _ in range(HALVINGS):  # false position; of the end that stays half (Illinois)
-        guess = highest - highest_excess * (highest - lowest) / (highest_excess - lowest_excess)
-        if lowest < near < highest:
-            guess, near = near, 0.0
+        guess = most_inflow - most_excess * (most_inflow - least_inflow) / (
+            most_excess - least_excess
+        )
+        if least_inflow < first_guess < most_inflow:
+            guess, first_guess = first_guess, 0.0
         excess = excess_over_limits(guess)
         if abs(excess) < 0.01 * CLOSE:
             return guess, False
         if excess < 0.0:
-            lowest, lowest_excess, highest_excess = guess, excess, 0.5 * highest_excess
+            least_inflow, least_excess, most_excess = guess, excess, 0.5 * most_excess
         else:
-            highest, highest_excess, lowest_excess = guess, excess, 0.5 * lowest_excess
-    return highest, False
+            most_inflow, most_excess, least_excess = guess, excess, 0.5 * least_excess
+    return most_inflow, False

@@ -53,8 +53,8 @@ class Assembly:
 def assemble(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> Assembly:
-    """Network, costs and imbalance of a scenario. The last four are cached, none with a trace or
-    imported counts. Raises HardwareError, ModelError, ExpertsError or WorkloadError."""
+    """The machine of a scenario with its costs and expert imbalance. The last four are cached, none
+    with a trace or `counts`. Raises HardwareError, ModelError, ExpertsError or WorkloadError."""
     if trace is None and counts is None:  # needed again for the largest batch of the same question
         return _assemble(scenario, facts)
     return _assemble.__wrapped__(scenario, facts, trace, counts)
@@ -64,42 +64,44 @@ def assemble(
 def _assemble(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> Assembly:
-    """Network, costs and imbalance of a scenario; with a power cap, at the capped clocks."""
+    """Machine, costs and expert imbalance of a scenario; under a power cap, at capped clocks."""
     net = build_fabric(scenario.supernode, facts)
-    mean_input, *_ = mean_lengths(scenario.workload, facts, trace)
+    mean_prompt, *_ = mean_lengths(scenario.workload, facts, trace)
     costs = build_costs(scenario, facts, net)
     reads_pool = scenario.memory_pool.enabled and costs.prefilling_role is not None
     if reads_pool and not net.rates_out("ub")[net.of_kind("cpu")].any():
         costs.servers.prices()  # raises HardwareError, as every run of the scenario does
     shape, experts = costs.shape, experts_of(scenario.experts, costs.shape)
-    routed = Routed(
+    routing = Routed(
         experts, shape.routed_experts, shape.moe_layers, shape.top_k, facts.subset("experts"),
         scenario.seed, *router_groups(experts, shape),
     )  # fmt: skip
     tokens_per_request = {  # of prompts, and of tokens that an iteration verifies
-        name: max(mean_input, 1.0) if name == "prefill" else role.decode.query_tokens
+        name: max(mean_prompt, 1.0) if name == "prefill" else role.decode.query_tokens
         for name, role in costs.roles.items()
     }
-    placed = routed
+    placement = routing
     if experts.balancing.policy == "oracle":
-        placed = replace(routed, experts=experts.model_copy(update={"placement": "perfect"}))
+        placement = replace(routing, experts=experts.model_copy(update={"placement": "perfect"}))
 
     def imbalance_of(role: RoleCosts | None) -> Imbalance:
-        """Expert imbalance of an instance of a role."""
+        """Expert imbalance of an instance with these costs; NO_IMBALANCE without experts."""
         if role is None or not role.layout.slots_per_die:
             return NO_IMBALANCE
         places, slots = role.layout.places, role.layout.slots_per_die
         nodes = min(places, -(-role.layout.routed_dies // role.dies_per_node))
-        with_links = role.coefficients.layout.ports < 1.0 or bool(scenario.faults)  # they may limit
-        arguments = placed, places, slots, tokens_per_request[role.pool.role], nodes, with_links
+        links_may_limit = role.coefficients.layout.ports < 1.0 or bool(scenario.faults)
+        peak_args = (
+            placement, places, slots, tokens_per_request[role.pool.role], nodes, links_may_limit,
+        )  # fmt: skip
         return (
-            _cached_imbalance(*arguments)
+            _cached_imbalance(*peak_args)
             if counts is None
-            else imbalance(*arguments, counts=counts)
+            else imbalance(*peak_args, counts=counts)
         )
 
     imbalances = imbalance_of(costs.prefill_role), imbalance_of(costs.decoding_role)
-    parts = Assembly(net, costs, routed, *imbalances, tokens_per_request)
+    parts = Assembly(net, costs, routing, *imbalances, tokens_per_request)
     if scenario.cost.cap_w <= 0.0:
         return parts
     prediction = _predict_rates(parts, traffic_of(scenario, facts, trace, costs))
@@ -144,11 +146,11 @@ def room_for(
     and decode judge them: a prompt and a block on a decode rank, a prompt in prefill, and an answer
     that is alone on its rank, with half a block."""
     fits, answer_tokens, space_texts = np.ones(prompts.size, bool), answers, list[str]()
-    if (decoding := costs.decoding_role) is not None:
-        owner = "a die" if decoding.pool.rank_dies == 1 else "a rank"
-        space_texts.append(f"{owner} has KV space for {decoding.kv_tokens_per_rank:,} tokens")
-        fits &= prompts + block_tokens <= decoding.kv_tokens_per_rank
-        most_tokens = int(decoding.kv_tokens_per_rank - 0.5 * block_tokens) - prompts + 1
+    if (decode := costs.decoding_role) is not None:
+        holder = "a die" if decode.pool.rank_dies == 1 else "a rank"
+        space_texts.append(f"{holder} has KV space for {decode.kv_tokens_per_rank:,} tokens")
+        fits &= prompts + block_tokens <= decode.kv_tokens_per_rank
+        most_tokens = int(decode.kv_tokens_per_rank - 0.5 * block_tokens) - prompts + 1
         answer_tokens = np.minimum(answers, np.maximum(most_tokens, 1)).astype(answers.dtype)
     if (prefill := costs.prefill_role) is not None:
         fits &= prompts <= prefill.kv_tokens_per_rank
@@ -173,30 +175,31 @@ class Priced:
 
     @cached_property
     def traffic(self) -> Traffic:
-        """Mean tokens of prompts and answers, reused part of a prompt, without refused requests."""
+        """Mean tokens of prompts, answers and reused prompt parts, without refused requests."""
         if self.given is not None:
             return self.given
         traffic = traffic_of(self.scenario, self.facts, self.trace, self.parts.costs)
         if self.room.all_fit:
             return traffic
-        prompts, answers = self.sample.prompts.astype(float), float(self.sample.answers.mean())
-        mean, ratio = float(prompts.mean()), float(prompts.mean()) / traffic.input_tokens
+        inputs, mean_answer = self.sample.prompts.astype(float), float(self.sample.answers.mean())
+        mean_input, ratio = float(inputs.mean()), float(inputs.mean()) / traffic.input_tokens
         return Traffic(
-            mean, answers, traffic.hit_tokens * ratio, spread=float((prompts**2).mean()) / mean**2,
+            mean_input, mean_answer, traffic.hit_tokens * ratio,
+            spread=float((inputs**2).mean()) / mean_input**2,
             prompts=relative_lengths(self.sample.prompts), here_tokens=traffic.here_tokens * ratio,
         )  # fmt: skip
 
     @cached_property
     def prediction(self) -> Prediction:
-        """The steady state with all slots taken, and decode at the rate its limit lets through."""
-        workload, imbalance = self.scenario.workload, self.parts.decode_imbalance.table
-        clients = workload.concurrency if workload.arrivals == "closed_loop" else 0
+        """Steady state with all slots taken, decode at the rate its limiting stage lets through."""
+        workload, imbalance_table = self.scenario.workload, self.parts.decode_imbalance.table
+        client_count = workload.concurrency if workload.arrivals == "closed_loop" else 0
         parts, costs = self.parts, self.parts.costs
         if self.given is None and not self.room.all_fit:  # API servers process refused ones too
             admitted_per_s = costs.front_end_requests_per_s * self.room.admitted_share
             parts = replace(parts, costs=replace(costs, front_end_requests_per_s=admitted_per_s))
         return predict_at_load(
-            _predict_rates(parts, self.traffic), self.traffic, imbalance, clients
+            _predict_rates(parts, self.traffic), self.traffic, imbalance_table, client_count
         )
 
     @cached_property
@@ -207,10 +210,10 @@ class Priced:
     @cached_property
     def room(self) -> Room:
         """Which of `all_requests` find room in KV space. Raises ModelError if none does."""
-        requests = self.all_requests
-        room = self.room_for(requests.prompts, requests.answers)
+        sample = self.all_requests
+        room = self.room_for(sample.prompts, sample.answers)
         if not room.ends.any():
-            shortest_tokens = int((requests.prompts + requests.answers).min())
+            shortest_tokens = int((sample.prompts + sample.answers).min())
             raise ModelError(
                 f"a request of {shortest_tokens:,} tokens does not fit: {room.space_text}, and "
                 f"a request needs up to {self.scenario.memory_pool.block_tokens} more (a block); "
@@ -226,15 +229,15 @@ class Priced:
     def sample(self) -> Offered:
         """Requests of the scenario's sample that a run does not refuse, and their rate; an answer
         that outgrows KV space ends there."""
-        sample = self.all_requests
+        whole_sample = self.all_requests
         if self.room.all_fit:
-            return sample
-        fits, rate = self.room.fits, sample.rate_req_per_s
+            return whole_sample
+        fits, req_per_s = self.room.fits, whole_sample.rate_req_per_s
         return replace(
-            sample, requests=int(fits.sum()),
-            rate_req_per_s=None if rate is None else rate * self.room.admitted_share,
-            prompts=sample.prompts[fits], answers=self.room.answers[fits],
-            arrivals=sample.arrivals[fits], seen=sample.seen[fits],
+            whole_sample, requests=int(fits.sum()),
+            rate_req_per_s=None if req_per_s is None else req_per_s * self.room.admitted_share,
+            prompts=whole_sample.prompts[fits], answers=self.room.answers[fits],
+            arrivals=whole_sample.arrivals[fits], seen=whole_sample.seen[fits],
         )  # fmt: skip
 
     @cached_property
@@ -253,38 +256,38 @@ class Priced:
 
     @property
     def pool(self) -> Pool:
-        """The pool that decodes, colocated or not."""
+        """The pool of instances that decodes, colocated or not."""
         pools = self.parts.costs.deployed.pools
         return pools.get("colocated") or pools["decode"]
 
 
 def predict_with_advice(priced: Priced) -> Prediction:
     """Steady state at full load; if TPOT exceeds the SLO's, the advice names a batch within it."""
-    full, bound_s = priced.prediction, priced.scenario.slo.tpot_ms * 1e-3
-    if full.decode is None or full.decode.tpot_s <= bound_s:
-        return full
-    return replace(full, advice=f"{full.advice} {largest_batch(priced, bound_s).sentence}")
+    steady, limit_s = priced.prediction, priced.scenario.slo.tpot_ms * 1e-3
+    if steady.decode is None or steady.decode.tpot_s <= limit_s:
+        return steady
+    return replace(steady, advice=f"{steady.advice} {largest_batch(priced, limit_s).sentence}")
 
 
 def traffic_of(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, costs: Costs | None = None
 ) -> Traffic:
-    """Mean lengths of a long run, and the reuse of a sample: in the memory pool, and in the HBM of
-    its instances; costs: of the scenario, computed if None and blocks are reused."""
-    means, pool_tokens, hbm_tokens = mean_lengths(scenario.workload, facts, trace), 0.0, 0.0
+    """Mean tokens of prompts and answers in a long run, and of a prompt's hits in the memory pool
+    and in HBM by a sample; costs: of the scenario, computed if None and blocks are reused."""
+    lengths, pool_hits, hbm_hits = mean_lengths(scenario.workload, facts, trace), 0.0, 0.0
     if scenario.deployment.mode != "decode_only":
         sample = offered_load(scenario, facts, trace)
         if sample.reuse > 0.0:
             costs = costs or build_costs(scenario, facts, build_fabric(scenario.supernode, facts))
         if costs and scenario.memory_pool.in_hbm:
-            hbm_tokens = _hbm_hit_share(scenario, facts, trace, means, costs) * means.input_tokens
+            hbm_hits = _hbm_hit_share(scenario, facts, trace, lengths, costs) * lengths.input_tokens
         if costs and scenario.memory_pool.enabled:
             seen_tokens = pool_hit_tokens(scenario, facts, trace, costs)
             pool_share = float(seen_tokens.sum()) / float(sample.prompts.sum())
-            pool_tokens = pool_share * means.input_tokens
+            pool_hits = pool_share * lengths.input_tokens
     return Traffic(
-        means.input_tokens, means.output_tokens, max(pool_tokens, hbm_tokens),
-        spread=means.prompt_spread, prompts=means.prompts, here_tokens=hbm_tokens,
+        lengths.input_tokens, lengths.output_tokens, max(pool_hits, hbm_hits),
+        spread=lengths.prompt_spread, prompts=lengths.prompts, here_tokens=hbm_hits,
     )  # fmt: skip
 
 
@@ -296,28 +299,28 @@ def pool_hit_tokens(
     router has a pool; a local pool is one cache per instance. Requests are dealt among them in
     turn. SSD holds copies of DRAM's blocks."""
     pool, sample = scenario.memory_pool, offered_load(scenario, facts, trace)
-    stores_answers, role = pool.answers, costs.prefilling_role
-    if role is None:
+    stores_answers, prefill = pool.answers, costs.prefilling_role
+    if prefill is None:
         return np.zeros(sample.prompts.size)
     net, pool_count = build_fabric(scenario.supernode, facts), 1
-    lent_nodes = dram(net, lending_nodes(net))
+    lenders = dram(net, lending_nodes(net))
     if scenario.router.front != "none":
         pool_count = scenario.supernode.supernodes
-        lent_nodes /= pool_count
+        lenders /= pool_count
     if pool.scope == "local":
-        pool_count, lent_nodes = role.pool.instances, role.dies / net.dies_per_node
+        pool_count, lenders = prefill.pool.instances, prefill.dies / net.dies_per_node
         if _routes_by_prefix(scenario):
-            pool_count, lent_nodes = 1, lent_nodes * pool_count
+            pool_count, lenders = 1, lenders * pool_count
     node_bytes = max(node_dram_bytes(pool, facts, net.dies_per_node), pool.ssd_gb_per_node * 1e9)
-    blocks_held = node_bytes * lent_nodes / costs.held_bytes(sample.block_tokens)
+    room_blocks = node_bytes * lenders / costs.held_bytes(sample.block_tokens)
     if pool.policy == "infinite":
-        blocks_held = math.inf
+        room_blocks = math.inf
     ttl_s = pool.ttl_s if pool.policy == "ttl" else math.inf
-    has_room = pool_count == 1 and sample.blocks <= blocks_held and math.isinf(ttl_s)
+    has_room = pool_count == 1 and sample.blocks <= room_blocks and math.isinf(ttl_s)
     if has_room and not stores_answers:
         return sample.seen
     hits = lru_hit_tokens(
-        scenario, facts, trace, Caches(pool_count, blocks_held, ttl_s), stores_answers
+        scenario, facts, trace, Caches(pool_count, room_blocks, ttl_s), stores_answers
     ).astype(np.float64)  # fmt: skip
     if hits.size == sample.seen.size:
         return hits
@@ -327,8 +330,8 @@ def pool_hit_tokens(
 
 def _routes_by_prefix(scenario: Scenario) -> bool:
     """Whether the router sends a prompt to the cache that has its beginning."""
-    router, prefix = scenario.router.policy, scenario.workload.prefix
-    return router in HIT_ROUTERS or (router == "session_sticky" and prefix == "sessions")
+    policy, prefix = scenario.router.policy, scenario.workload.prefix
+    return policy in HIT_ROUTERS or (policy == "session_sticky" and prefix == "sessions")
 
 
 def _hbm_hit_share(
@@ -348,10 +351,10 @@ def _hbm_hit_share(
             request_tokens - means.input_tokens
         )
     block_tokens = scenario.memory_pool.block_tokens
-    blocks_held = cache_tokens * costs.kv_bytes_per_token / costs.held_bytes(block_tokens)
+    room_blocks = cache_tokens * costs.kv_bytes_per_token / costs.held_bytes(block_tokens)
     if scenario.router.policy in HIT_ROUTERS:
-        cache_count, blocks_held = 1, blocks_held * cache_count
-    hits = lru_hit_tokens(scenario, facts, trace, Caches(cache_count, float(int(blocks_held))))
+        cache_count, room_blocks = 1, room_blocks * cache_count
+    hits = lru_hit_tokens(scenario, facts, trace, Caches(cache_count, float(int(room_blocks))))
     prompt_tokens = offered_load(scenario, facts, trace).prompts[: hits.size]
     return float(hits.sum()) / float(prompt_tokens.sum())
 
@@ -362,17 +365,17 @@ def full_traffic(scenario: Scenario, facts: Facts, hit_share: float = 0.0) -> Tr
     renewal process has E[a^(k + 1)] / ((k + 1) E[a]) as its k-th moment."""
     workload = scenario.workload
     if workload.lengths == "fixed":
-        prompt, answer = float(workload.input_tokens), float(workload.output_tokens)
-        return Traffic(prompt, answer, hit_share * prompt)
+        prompt_tokens, answer_tokens = float(workload.input_tokens), float(workload.output_tokens)
+        return Traffic(prompt_tokens, answer_tokens, hit_share * prompt_tokens)
     prompts, answers = drawn_lengths(facts, workload)
-    lengths = [prompts.moment(k) for k in (1, 2, 3)]
+    moments = [prompts.moment(k) for k in (1, 2, 3)]
     age_moments = [answers.moment(k + 1) / ((k + 1.0) * answers.mean) for k in (1, 2, 3)]
-    variance = third = 0.0  # central moments
-    for mean, second_moment, third_moment in (lengths, age_moments):
+    variance = skew = 0.0  # central moments
+    for mean, second_moment, third_moment in (moments, age_moments):
         variance += second_moment - mean * mean
-        third += third_moment - 3.0 * mean * second_moment + 2.0 * mean**3
-    held_tokens, mean = Held(age_moments[0], math.sqrt(variance), third / variance**1.5), lengths[0]
-    spread = lengths[1] / mean**2
+        skew += third_moment - 3.0 * mean * second_moment + 2.0 * mean**3
+    held_tokens, mean = Held(age_moments[0], math.sqrt(variance), skew / variance**1.5), moments[0]
+    spread = moments[1] / mean**2
     return Traffic(mean, answers.mean, hit_share * mean, held_tokens, spread, prompts.multiples)
 
 
@@ -408,12 +411,12 @@ class Target:
                 f"{self.batch_per_npu:,} requests per NPU is the largest batch that keeps a "
                 f"{bound_text}: {self.batch_tpot_s * 1e3:,.4g} ms."
             )
-        first_cause, *others = self.causes
+        first_cause, *further = self.causes
         return (
             f"No batch keeps a {bound_text} in this deployment: the best is "
             f"{self.best_tpot_s * 1e3:,.4g} ms with {self.best_batch_per_npu} per NPU, "
             f"{100 * self.causes[first_cause]:.0f} % of it {first_cause}"
-            + (f" and {100 * self.causes[others[0]]:.0f} % {others[0]}." if others else ".")
+            + (f" and {100 * self.causes[further[0]]:.0f} % {further[0]}." if further else ".")
         )
 
 
@@ -428,41 +431,41 @@ def largest_batch(priced: Priced, tpot_s: float) -> Target:
     dies_per_npu = role.chip.dies_per_npu
     traffic = Traffic(priced.traffic.input_tokens, priced.traffic.output_tokens)
 
-    def prediction_of(per_die: int) -> Prediction:
-        """The steady state with a number of slots on every decode die."""
-        batch = {"deployment.decode.batch_per_npu": per_die * dies_per_npu}
-        changed = with_overrides(scenario, batch)
-        costs = build_costs(changed, facts, parts.net, parts.costs.deployed.clocks)
+    def prediction_of(slots: int) -> Prediction:
+        """The steady state with this number of slots on every decode die."""
+        batch = {"deployment.decode.batch_per_npu": slots * dies_per_npu}
+        changed_scenario = with_overrides(scenario, batch)
+        costs = build_costs(changed_scenario, facts, parts.net, parts.costs.deployed.clocks)
         return _predict_rates(replace(parts, costs=costs), traffic)
 
-    def tpot_s_of(per_die: int) -> float:
-        """TPOT (s) of a number of slots per die; infinite if these or their buffers do not fit."""
+    def tpot_s_of(slots: int) -> float:
+        """TPOT (s) with this number of slots a die; infinite if their buffers do not fit."""
         try:
-            decode = prediction_of(per_die).decode
+            decode = prediction_of(slots).decode
         except ModelError:  # a batch whose buffers do not fit is no batch
             return math.inf
         assert decode is not None
-        return decode.tpot_s if decode.batch_per_npu >= per_die * dies_per_npu else math.inf
+        return decode.tpot_s if decode.batch_per_npu >= slots * dies_per_npu else math.inf
 
-    one_request = prediction_of(1)
-    assert one_request.decode is not None
-    causes = shares_by_cause(one_request.costs, traffic, parts.decode_imbalance.table)
-    tpot_of_one_s = one_request.decode.tpot_s
-    batch, batch_s, least_too_large = 0, tpot_of_one_s, 1
+    one_slot = prediction_of(1)
+    assert one_slot.decode is not None
+    causes = shares_by_cause(one_slot.costs, traffic, parts.decode_imbalance.table)
+    tpot_of_one_s = one_slot.decode.tpot_s
+    batch, batch_tpot_s, least_too_large = 0, tpot_of_one_s, 1
     if tpot_of_one_s <= tpot_s:
         batch, least_too_large = 1, max(2, 4096 // dies_per_npu + 1)
     while least_too_large - batch > 1:
         middle_batch = (batch + least_too_large) // 2
-        if (middle_s := tpot_s_of(middle_batch)) <= tpot_s:
-            batch, batch_s = middle_batch, middle_s
+        if (middle_tpot_s := tpot_s_of(middle_batch)) <= tpot_s:
+            batch, batch_tpot_s = middle_batch, middle_tpot_s
         else:
             least_too_large = middle_batch
-    return Target(tpot_s, batch * dies_per_npu, batch_s, dies_per_npu, tpot_of_one_s, causes)
+    return Target(tpot_s, batch * dies_per_npu, batch_tpot_s, dies_per_npu, tpot_of_one_s, causes)
 
 
 def _predict_rates(parts: Assembly, traffic: Traffic) -> Prediction:
-    """Sustained rates of a deployment (`parts`) under this traffic. Hits in the memory pool are
-    left out if reading them takes longer than computing them again."""
+    """Steady state of a deployment under `traffic`; parts: its machine, costs and imbalance. Hits
+    in the memory pool count where reading them takes no longer than computing them again."""
     role, read_tokens = parts.costs.prefilling_role, traffic.read_tokens
     if role is not None and read_tokens > 0.0:
         saved_s = recompute_s(parts, role, traffic.input_tokens) * read_tokens
@@ -473,6 +476,6 @@ def _predict_rates(parts: Assembly, traffic: Traffic) -> Prediction:
 
 
 def recompute_s(parts: Assembly, role: RoleCosts, input_tokens: float) -> float:
-    """Seconds in which a role's instance recomputes one token of prompts of `input_tokens`."""
+    """Seconds in which an instance of these costs computes a token of such prompts again."""
     hot = (parts.prefill_imbalance if role.pool.role == "prefill" else parts.decode_imbalance).table
     return recompute_s_per_token(role, role.prompt_tokens, input_tokens, hot)

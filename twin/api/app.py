@@ -147,18 +147,18 @@ def _require_whole(store: Store, scenario: Scenario) -> None:
 def _require_plan(store: Store, key: str) -> tuple[Plans, Plan]:
     """The plans of a visitor's store, and the one plan with this key. Raises UnknownId."""
     plans = plans_of(store.artefacts.folder, load_facts())
-    if (question := plans.stored_plan(key)) is None:
+    if (plan := plans.stored_plan(key)) is None:
         raise UnknownId("plan", key)
-    return plans, question
+    return plans, plan
 
 
 def _plan_state(store: Store, key: str) -> PlanState:
     """A plan by its key as the API returns it: state, progress, limits and best answer so far."""
-    plans, question = _require_plan(store, key)
+    plans, stored_plan = _require_plan(store, key)
     state = plans.state_of(key)
     return PlanState(
-        plan=key, name=question.scenario.name,
-        limits=question.model_dump(mode="json", exclude={"scenario"}), working=state.working,
+        plan=key, name=stored_plan.scenario.name,
+        limits=stored_plan.model_dump(mode="json", exclude={"scenario"}), working=state.working,
         answered=bool(state.answer), progress=1.0 if state.answer else state.progress,
         problem=state.problem, so_far=dict(state.so_far),
     )  # fmt: skip
@@ -200,8 +200,8 @@ def application(
     )
     app.add_middleware(with_body_limit)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
-    for kind in REFUSALS:
-        app.add_exception_handler(kind, _refuse)
+    for error_type in REFUSALS:
+        app.add_exception_handler(error_type, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse_malformed)
     app.state.store_of = store_of
     app.include_router(plan_router())
@@ -243,7 +243,7 @@ def application(
 
     @app.get("/runs/{run}/tables/{table}")
     def rows(run: str, table: str, store: VisitorStore) -> Response:
-        """One table of a run as JSON rows."""
+        """One table of a run as JSON: a list of its rows."""
         require(store.runs.get(run), "run", run)
         return Response(store.runs.table(run, table).write_json(), media_type="application/json")
 
@@ -259,42 +259,42 @@ REFUSALS: dict[type[Exception], int] = {
 
 
 def _refuse(_request: Request, error: Exception) -> Response:
-    """The error's sentence as JSON, with the HTTP status of its kind."""
+    """Answer with the error's sentence as JSON and the HTTP status of its kind."""
     status = next(status for kind, status in REFUSALS.items() if isinstance(error, kind))
     return JSONResponse({"detail": str(error)}, status)
 
 
 def _refuse_malformed(_request: Request, error: Exception) -> Response:
-    """Answer 422 with the first wrong field and its fault in one sentence."""
+    """Answer 422 with one sentence: the first wrong field of the request and what is wrong."""
     assert isinstance(error, RequestValidationError)
     first_error = error.errors()[0]
     (_, *path), fault = first_error["loc"], first_error["msg"]
     place = ".".join(map(str, path))
-    text = f"{place}: {fault}"
+    reply = f"{place}: {fault}"
     if first_error["type"] == "json_invalid":
         problem = first_error["ctx"]["error"]
-        text = f"the request's body is no JSON: {problem} at character {path[0]}"
+        reply = f"the request's body is no JSON: {problem} at character {path[0]}"
     elif not path:
-        text = "the request's body should be a JSON object, sent as content-type: application/json"
+        reply = "the request's body should be a JSON object, sent as content-type: application/json"
     elif path[0] == "scenario" and path[1:]:  # of a union: neither of its kinds
-        text = "scenario: a preset's key or a table of fields"
+        reply = "scenario: a preset's key or a table of fields"
     elif first_error["type"] == "dict_type":
-        text = f"{place} should be a JSON object"
+        reply = f"{place} should be a JSON object"
     elif first_error["type"] == "extra_forbidden":
-        text = f"a request has no {place!r}: it has a scenario, settings and, of a plan, limits"
-    return JSONResponse({"detail": text}, 422)
+        reply = f"a request has no {place!r}: it has a scenario, settings and, of a plan, limits"
+    return JSONResponse({"detail": reply}, 422)
 
 
 def _run_state(store: Store, run: str) -> Run:
     """A run by its id as the API returns it: state, figures, digest and names of its tables."""
     row = require(store.runs.get(run), "run", run)
     fields = {"run": row.id, "digest": row.result_digest, "tables": sorted(store.runs.tables(run))}
-    columns = {name: getattr(row, name) for name in Run.model_fields if name not in fields}
-    return Run(**fields, **columns)
+    stored_fields = {name: getattr(row, name) for name in Run.model_fields if name not in fields}
+    return Run(**fields, **stored_fields)
 
 
 def with_body_limit(app: ASGIApp) -> ASGIApp:
-    """The app behind a limit: a body of more than MOST_BYTES is refused while it arrives."""
+    """The app behind a limit: a body of more than MOST_BYTES is refused with 413 as it arrives."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         """Read the body up to the limit, then call the app; refuse a larger body with 413."""

@@ -28,8 +28,8 @@ def export_library(
     """Write all that is stored, or some runs and what belongs to them, to one file."""
     store = open_store()
     with open_atomic(file) as target:
-        counts = write_archive(store, target, run)
-    _print_report(f"written to {file.name}", counts, as_json)
+        report = write_archive(store, target, run)
+    _print_report(f"written to {file.name}", report, as_json)
 
 
 @app.command("import")
@@ -42,19 +42,19 @@ def import_library(
 
 
 def _print_report(done: str, report: Report, as_json: bool) -> None:
-    """Print what an archive's export or import moved and left out, after the words `done`; exit
-    status 1 if something was left out."""
+    """Print what an archive's export or import moved and left out, after the words `done` (what was
+    done); exit status 1 if something was left out."""
     if as_json:
         print_json({"new": report.new, "here": report.present, "left_out": report.left_out})
     else:
         for reason in report.left_out:
             out.print(escape(f"left out: {reason}"), soft_wrap=True)
-        counts = [
+        moved = [
             f"{count:,} {kind}{'' if count == 1 or kind.endswith('s') else 's'}"
             for kind, count in sorted(report.new.items())
         ]
         present = f"; {report.present.total():,} were here" if report.present else ""
-        out.print(escape(f"{done}: {', '.join(counts) or 'nothing new'}{present}"), soft_wrap=True)
+        out.print(escape(f"{done}: {', '.join(moved) or 'nothing new'}{present}"), soft_wrap=True)
     if report.left_out:
         raise typer.Exit(1)
 
@@ -78,11 +78,11 @@ def verify_archive(
 ) -> None:
     """Compute every run of an archive anew, and say whether it gives the same bytes."""
     with progress_bar(file.name) as watch:
-        rows = [*verify_runs(file, watch)]
-    cells = [(row.run[:12], row.name, row.state, row.why) for row in rows]
+        verdicts = [*verify_runs(file, watch)]
+    cells = [(row.run[:12], row.name, row.state, row.why) for row in verdicts]
     heads = ("run", "scenario", "computed anew", "")
-    print_answer([asdict(row) for row in rows], as_json, f"Runs of {file.name}", heads, cells)
-    if not rows or any(row.state != "same bytes" for row in rows):
+    print_answer([asdict(row) for row in verdicts], as_json, f"Runs of {file.name}", heads, cells)
+    if not verdicts or any(row.state != "same bytes" for row in verdicts):
         raise typer.Exit(1)
 
 
@@ -101,9 +101,9 @@ def import_trace(
     if not no_store:
         open_store().traces.save(table)
     summary = trace_figures(table)
-    parts = {k: "; ".join(v) if isinstance(v, list) else v for k, v in summary.items()}
-    named_parts = {k: v if isinstance(v, dict) else {"": v} for k, v in parts.items()}
-    figures = {f"{k} {label}".strip(): v for k, part in named_parts.items()
+    flat = {k: "; ".join(v) if isinstance(v, list) else v for k, v in summary.items()}
+    named = {k: v if isinstance(v, dict) else {"": v} for k, v in flat.items()}
+    figures = {f"{k} {label}".strip(): v for k, part in named.items()
                for label, v in part.items() if v is not None}  # fmt: skip
     rows = [(k, f"{v:,.5g}" if isinstance(v, float) else str(v)) for k, v in figures.items()]
     print_answer(summary, as_json, table.name, ("what", "figure"), rows)

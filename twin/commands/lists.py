@@ -15,9 +15,9 @@ from twin.lab.library import presets as library
 
 def list_presets(as_json: AsJson = False) -> None:
     """List the questions that come with the twin."""
-    answer = {preset.key: preset.scenario.model_dump(mode="json") for preset in library()}
-    rows = [(preset.key, preset.scenario.question) for preset in library()]
-    print_answer(answer, as_json, "Presets", ("preset", "question"), rows)
+    scenarios = {preset.key: preset.scenario.model_dump(mode="json") for preset in library()}
+    questions = [(preset.key, preset.scenario.question) for preset in library()]
+    print_answer(scenarios, as_json, "Presets", ("preset", "question"), questions)
 
 
 def list_fields(
@@ -26,8 +26,8 @@ def list_fields(
 ) -> None:
     """List the fields that `--set` can replace, and where each has an effect."""
     rows = ask.fields_like(words)
-    answer = {row["field"]: {k: cell for k, cell in row.items() if k != "field"} for row in rows}
-    print_answer(answer, as_json, "Fields", tuple(rows[0]), [tuple(row.values()) for row in rows])
+    by_path = {row["field"]: {k: cell for k, cell in row.items() if k != "field"} for row in rows}
+    print_answer(by_path, as_json, "Fields", tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 
 def serve_dashboard(

@@ -68,8 +68,8 @@ def import_machine(
     machine = machine.with_routing(routing or machine.routing)
     digest = open_store().machines.save(machine)
     end_with_json({"machine": digest, "npus": machine.npus}, as_json)
-    advice = f"ask for it as supernode.machine={digest}"
-    out.print(escape(f"{machine.name}: {numbered(machine.npus, 'NPU')}; {advice}"), soft_wrap=True)
+    usage = f"ask for it as supernode.machine={digest}"
+    out.print(escape(f"{machine.name}: {numbered(machine.npus, 'NPU')}; {usage}"), soft_wrap=True)
 
 
 @app.command("export")
@@ -83,9 +83,9 @@ def export_machine(
         raise typer.BadParameter(f"take {' or '.join(forms())}", param_hint="--format")
     if to is not None:
         check_writable(to)
-    text = fabric_text(build_machine(name, load_facts(), open_store()), form)
+    machine_text = fabric_text(build_machine(name, load_facts(), open_store()), form)
     if to is None:
-        out.file.write(text)
+        out.file.write(machine_text)
     else:
-        write_text(to, text)
+        write_text(to, machine_text)
         out.print(escape(f"{printable(str(to))} is written"))

@@ -49,19 +49,19 @@ def plan_deployment(
     base_scenario, recorded_trace = scenario_and_trace(scenario, settings or [], trace)
     if recorded_trace is not None:
         open_store().traces.save(recorded_trace)  # where processes of the plan find it
-    limits = {
+    settings_of_plan = {
         "goal": goal or default_goal(base_scenario), "by": by, "npus": npus, "power_kw": power_kw,
         "cost_per_million_tokens": cost, "survives": survives or (), "simulations": simulations,
         "seconds": seconds, "more": more,
     }  # fmt: skip
     if ledger is not None and not ledger.absolute().parent.is_dir():
         raise typer.BadParameter(f"{ledger.parent} is no folder to write the ledger to")
-    report = terminal.report_writer("plan", html)
-    new_plan = plan_from(base_scenario, limits | ({"vary": vary} if vary else {}))
+    write_report = terminal.report_writer("plan", html)
+    new_plan = plan_from(base_scenario, settings_of_plan | ({"vary": vary} if vary else {}))
     with terminal.progress_bar(base_scenario.name) as watch:
         answer = carry_out(new_plan, note=lambda share, so_far: watch(
             share, {"simulations": so_far["simulations"]}))  # fmt: skip
-    report(new_plan, answer)
+    write_report(new_plan, answer)
     if ledger is not None:
         write_text(ledger, json.dumps(answer["ledger"], indent=1))
     terminal.end_with_json(answer, as_json)
@@ -70,7 +70,7 @@ def plan_deployment(
 
 def _print_answer(name: str, question: Plan, answer: Mapping[str, Any]) -> None:
     """Print a plan's ranked deployments as a table, and its sentences."""
-    rows = [
+    deployments = [
         (f"{row['rank']}{' =' if row['equal_to_first'] else ''}", brief_text(row["settings"]),
          f"{row['npus']:,}", amount(row["summary"]["tokens_per_s_per_npu"], "rate"),
          amount(row["summary"]["tpot_s_mean"] or 0.0, "time"),
@@ -79,9 +79,9 @@ def _print_answer(name: str, question: Plan, answer: Mapping[str, Any]) -> None:
            for failure in question.survives))
         for row in answer["ranked"]
     ]  # fmt: skip
-    columns = ("", "deployment", "NPUs", "tokens/s/NPU", "TPOT", "TTFT p99",
+    heads = ("", "deployment", "NPUs", "tokens/s/NPU", "TPOT", "TTFT p99",
              *(f"without a {failure}" for failure in question.survives))  # fmt: skip
-    if rows:
-        terminal.print_rows(f"{name}: what to deploy", columns, rows)
+    if deployments:
+        terminal.print_rows(f"{name}: what to deploy", heads, deployments)
     for sentence in answer_sentences(dict(answer)):
         terminal.out.print(sentence)

@@ -38,7 +38,7 @@ def run_scenario(
     html: terminal.HtmlFile = None,
 ) -> None:  # fmt: skip
     """Simulate a scenario and store the run."""
-    report = terminal.report_writer("run", html)
+    write_report = terminal.report_writer("run", html)
     if table and not as_json:
         raise SpecError("--table adds rows to one JSON object: say --json too")
     question, trace_table = scenario_and_trace(
@@ -47,7 +47,7 @@ def run_scenario(
     print_remarks(question)
     with terminal.progress_bar(question.name) as watch:
         answer = lab_function("runs.answer:answer_scenario")(
-            question, trace_table, watch, keep=not no_store, tables=table or (), on_run=report
+            question, trace_table, watch, keep=not no_store, tables=table or (), on_run=write_report
         )
     if as_json:
         terminal.print_json(answer)
@@ -89,16 +89,16 @@ def explain_run(
         )
     terminal.end_with_json(answer, as_json)
     terminal.out.print(escape(f"{answer['name']}: {answer['verdict']}"), soft_wrap=True)
-    rows = []
-    for row in answer["causes"]:
-        advice = row.get("suggestion")
+    cause_rows = []
+    for cause in answer["causes"]:
+        advice = cause.get("suggestion")
         remedy = changes_text(advice["settings"]) if advice else "nothing tried helps"
-        cause_text = f"{row['label']}: {row['named']}" if row["named"] else row["label"]
+        cause_text = f"{cause['label']}: {cause['named']}" if cause["named"] else cause["label"]
         gain_text = effect_text(advice) if advice else ""
-        rows.append((cause_text, effect_text(row["removal"]), remedy, gain_text))
-    if rows:
+        cause_rows.append((cause_text, effect_text(cause["removal"]), remedy, gain_text))
+    if cause_rows:
         heads = ("cause", "without it", "what to do", "which brings")
-        terminal.print_rows("Causes, each removed in runs of its own", heads, rows)
+        terminal.print_rows("Causes, each removed in runs of its own", heads, cause_rows)
     else:
         terminal.out.print("No cause was found that a re-run confirms.")
     terminal.out.print(numbered(answer["runs"], "run"), style="dim")
@@ -119,15 +119,15 @@ def sweep_fields(
         terminal.out.file.write(lab_function("sweep.sweep:csv_text")(answer["points"]))
         return
     axes = [lab_function("sweep.sweep:parse_axis")(text) for text in answer["over"]]
-    keys = ["ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu"]
+    metric_keys = ["ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu"]
     cells = [
         (*(axis.text_of(row[axis.path]) for axis in axes),
          {True: "met", False: "broken", None: row["why"] or row["state"]}[row["slo_kept"]],
-         *(as_text(key, row[key]) for key in keys), row["run"] or "")
+         *(as_text(key, row[key]) for key in metric_keys), row["run"] or "")
         for row in answer["points"]
     ]  # fmt: skip
     terminal.print_rows(f"{question.name} over {' and '.join(axis.label for axis in axes)}",
-               (*(axis.label for axis in axes), "SLO", *keys, "run"), cells)  # fmt: skip
+               (*(axis.label for axis in axes), "SLO", *metric_keys, "run"), cells)  # fmt: skip
     if answer["conclusion"]:
         terminal.out.print(answer["conclusion"])
 
@@ -149,14 +149,14 @@ def predict_scenario(
 
 def print_prediction(name: str, prediction: Mapping[str, Any]) -> None:
     """Print a steady state by formula: figures, operators, advice and known errors."""
-    rows = [(k, as_text(k, value)) for k, value in prediction["summary"].items()]
-    terminal.print_rows(f"{name}: always full", ("figure", "value"), rows)
+    figure_rows = [(k, as_text(k, value)) for k, value in prediction["summary"].items()]
+    terminal.print_rows(f"{name}: always full", ("figure", "value"), figure_rows)
     for phase, operators in prediction["operators"].items():
         total_s = sum(operators.values())
         by_length = sorted(operators.items(), key=lambda item: -item[1])
-        shares = [(k, seconds(value), f"{100 * value / total_s:.1f} %") for k, value in by_length]
+        lines = [(k, seconds(value), f"{100 * value / total_s:.1f} %") for k, value in by_length]
         heads = ("operator", "critical path", "share")
-        terminal.print_rows(f"Where {phase} time goes", heads, shares)
+        terminal.print_rows(f"Where {phase} time goes", heads, lines)
     for sentence in (prediction["advice"], *prediction["errors"]):
         terminal.out.print(escape(sentence))
 
@@ -183,7 +183,7 @@ def run_worker(
 
 
 def print_remarks(question: Scenario) -> None:
-    """Print settings without effect to standard error, before the run."""
+    """Print the scenario's settings without effect to standard error, before the run."""
     for remark in remarks(question):
         terminal.err.print(escape(remark))
 
@@ -192,14 +192,14 @@ def print_run(answer: Mapping[str, Any]) -> None:
     """Print a run's figures, notes and broken checks, and where it is stored."""
     summary = answer["summary"]
     metrics = [m for m in metrics_at("table") if m.shows("table", summary.get(m.key))]
-    rows = [(m.key, as_text(m.key, summary[m.key])) for m in metrics]
-    terminal.print_rows(str(answer["name"]), ("figure", "value"), rows)
+    figure_rows = [(m.key, as_text(m.key, summary[m.key])) for m in metrics]
+    terminal.print_rows(str(answer["name"]), ("figure", "value"), figure_rows)
     for group in ("model", "tenant"):
-        groups, columns = answer.get(f"{group}s", []), metrics_at("library")
-        columns = [m for m in columns if any(row.get(m.key) is not None for row in groups)]
-        heads = (group, *(m.label for m in columns))
-        cells = [(row[group], *(as_text(m.key, row.get(m.key)) for m in columns)) for row in groups]
-        if groups:
+        parts, shown = answer.get(f"{group}s", []), metrics_at("library")
+        shown = [m for m in shown if any(row.get(m.key) is not None for row in parts)]
+        heads = (group, *(m.label for m in shown))
+        cells = [(row[group], *(as_text(m.key, row.get(m.key)) for m in shown)) for row in parts]
+        if parts:
             terminal.print_rows(f"By {group}", heads, cells)
     for note in answer["notes"]:
         terminal.out.print(escape(note))

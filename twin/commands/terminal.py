@@ -38,13 +38,13 @@ err = Console(stderr=True)
 def report_writer(kind: str, to: Path | None) -> Callable[..., None]:
     """A function that writes a "run" or "plan" (kind) with its answer as a report to the file `to`;
     one without effect if `to` is None. Raises NotWritten or a usage error at once."""
-    hook = hooks_of(Report).get(kind)
+    report_hook = hooks_of(Report).get(kind)
     if to is None:
         return lambda *_answer: None
-    if hook is None:
+    if report_hook is None:
         raise typer.BadParameter("--html needs the extra `report`, whose folder is not here")
     check_writable(to)
-    return lambda *answer: write_text(to, hook.load()(*answer))
+    return lambda *answer: write_text(to, report_hook.load()(*answer))
 
 
 @contextmanager
@@ -58,8 +58,8 @@ def progress_bar(name: str) -> Iterator[Callable[[float, Mapping[str, Any]], boo
 
         def watch(fraction: float, live: Mapping[str, Any]) -> bool:
             """Move the bar to a fraction from 0 to 1, with counts so far; returns True: go on."""
-            counts = ", ".join(f"{count:,.0f} {k}" for k, count in live.items() if k != "points")
-            bar.update(task, completed=fraction, live=counts)
+            status = ", ".join(f"{count:,.0f} {k}" for k, count in live.items() if k != "points")
+            bar.update(task, completed=fraction, live=status)
             return True
 
         yield watch
@@ -96,12 +96,12 @@ def print_rows(title: str, heads: tuple[str, ...], rows: Rows) -> None:
     """Print a table, a column for each of `heads`; cells are shown as they are, without markup."""
     from rich.table import Table
 
-    table = Table(title=escape(title), title_justify="left")
-    for index, head in enumerate(heads):
+    rich_table = Table(title=escape(title), title_justify="left")
+    for index, heading in enumerate(heads):
         is_numeric = all(row[index][:1] in "+-0123456789" for row in rows)
         alignment: Literal["right", "left"] = "right" if is_numeric else "left"
         # The name of a thing stays on one line: a broken one cannot be copied.
-        table.add_column(head, justify=alignment, overflow="fold", no_wrap=index == 0)
+        rich_table.add_column(heading, justify=alignment, overflow="fold", no_wrap=index == 0)
     for row in rows:
-        table.add_row(*map(escape, row))
-    out.print(table)
+        rich_table.add_row(*map(escape, row))
+    out.print(rich_table)

@@ -9,7 +9,7 @@ from twin.metrics.observed import Observed
 
 
 def fair_shares(total: float, offered: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """A total shared out by weight, to none more than it offered (max-min fair), f8[n].
+    """Shares f8[n] of a total by `weight` f8[n], none above what was offered f8[n] (max-min fair).
 
     >>> fair_shares(10.0, np.array([1.0, 9.0, 9.0]), np.array([1.0, 1.0, 2.0])).tolist()
     [1.0, 3.0, 6.0]
@@ -42,19 +42,17 @@ def fairness(o: Observed) -> float | None:
     """Jain's index of tenants' served tokens over their max-min fair shares; None: no tenants."""
     if len(o.scenario.tenants) < 2:
         return None
-    fair_share_ratio = _fair_share_ratios(o)
-    return jain_index(fair_share_ratio[np.isfinite(fair_share_ratio)])
+    served_ratios = _fair_share_ratios(o)
+    return jain_index(served_ratios[np.isfinite(served_ratios)])
 
 
 def _fair_share_ratios(o: Observed) -> np.ndarray:
     """Tokens served to each tenant over its max-min fair share, f8[tenants]; NaN without demand."""
-    served_tokens, offered_tokens = (
-        _tokens_of_tenants(o, o.is_finished),
-        _tokens_of_tenants(o, _is_first_attempt(o)),
-    )
-    weight = np.array([tenant.weight for tenant in o.scenario.tenants])
+    served_tokens = _tokens_of_tenants(o, o.is_finished)
+    offered_tokens = _tokens_of_tenants(o, _is_first_attempt(o))
+    weights = np.array([tenant.weight for tenant in o.scenario.tenants])
     demand_tokens = np.maximum(offered_tokens, served_tokens)
-    return ratio(served_tokens, fair_shares(float(served_tokens.sum()), demand_tokens, weight))
+    return ratio(served_tokens, fair_shares(float(served_tokens.sum()), demand_tokens, weights))
 
 
 def _is_first_attempt(o: Observed) -> np.ndarray:
@@ -75,29 +73,29 @@ def _tokens_of_tenants(o: Observed, is_counted: np.ndarray) -> np.ndarray:
 
 def tenant_rows(o: Observed) -> list[dict[str, Any]]:
     """Figures of each tenant in the steady state: rates, SLO attainment, latencies, hits."""
-    rows, requests = [], o.requests
+    tenants, requests = [], o.requests
     tenant_index = requests["tenant"].to_physical().to_numpy()
     status = requests["status"].cast(str).to_numpy()
     first_attempts, served_tokens = _is_first_attempt(o), _tokens_of_tenants(o, o.is_finished)
     fair_share_ratios = _fair_share_ratios(o)
-    for index, tenant in enumerate(o.scenario.tenants):
-        is_of_tenant = tenant_index == index
-        has_token = is_of_tenant & o.has_first_token
-        ttft_s, hit_tokens = o.ttft[has_token], requests["hit_tokens"].to_numpy()[has_token]
-        prompt_tokens = int(requests["input_tokens"].to_numpy()[has_token].sum())
+    for number, tenant in enumerate(o.scenario.tenants):
+        is_of_tenant = tenant_index == number
+        has_first = is_of_tenant & o.has_first_token
+        ttft_s, hit_tokens = o.ttft[has_first], requests["hit_tokens"].to_numpy()[has_first]
+        prompt_tokens = int(requests["input_tokens"].to_numpy()[has_first].sum())
         tpot_s = o.tpot[is_of_tenant[o.is_finished]]
-        rows.append({
+        tenants.append({
             "tenant": tenant.name,
             "asked_req_per_s": float((is_of_tenant & first_attempts).sum()) / o.steady_s,
             "goodput_req_per_s": o.count_met(is_of_tenant) / o.steady_s,
             "slo_attainment": o.attainment_of(is_of_tenant),
             "refused": int((is_of_tenant & (status == "rejected")).sum()),
             "cancelled": int((is_of_tenant & (status == "cancelled")).sum()),
-            "tokens_per_s": served_tokens[index] / o.steady_s,
-            "fair_share_ratio": float(fair_share_ratios[index]),
+            "tokens_per_s": served_tokens[number] / o.steady_s,
+            "fair_share_ratio": float(fair_share_ratios[number]),
             "ttft_s_p50": float(np.median(ttft_s)) if ttft_s.size else None,
             "ttft_s_p99": float(np.percentile(ttft_s, 99)) if ttft_s.size else None,
             "tpot_s_mean": float(np.nanmean(tpot_s)) if (~np.isnan(tpot_s)).any() else None,
             "hit_token_ratio": float(hit_tokens.sum() / prompt_tokens) if prompt_tokens else None,
         })  # fmt: skip
-    return rows
+    return tenants

@@ -7,16 +7,10 @@ from typing import Any
 import polars as pl
 
 SCHEMA = {
-    "t_s": pl.Float64,
-    "end_s": pl.Float64,
-    "kind": pl.String,
-    "element": pl.String,
-    "role": pl.String,
-    "instance": pl.Int32,
-    "detail": pl.String,
-    "bytes": pl.Float64,
+    "t_s": pl.Float64, "end_s": pl.Float64, "kind": pl.String, "element": pl.String,
+    "role": pl.String, "instance": pl.Int32, "detail": pl.String, "bytes": pl.Float64,
     "requests": pl.Int32,
-}
+}  # fmt: skip
 
 
 class Kind(StrEnum):
@@ -50,7 +44,7 @@ class Event:
 
 def events_table(events: list[Event], horizon_s: float) -> pl.DataFrame:
     """One row per event within the horizon, in order of time; `end_s` null while it goes on."""
-    rows = sorted((e for e in events if e.t_s <= horizon_s), key=lambda e: e.t_s)
-    columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in rows] for name in SCHEMA}
+    in_order = sorted((e for e in events if e.t_s <= horizon_s), key=lambda e: e.t_s)
+    columns: dict[str, list[Any]] = {name: [getattr(e, name) for e in in_order] for name in SCHEMA}
     columns["end_s"] = [t if t is not None and t <= horizon_s else None for t in columns["end_s"]]
     return pl.DataFrame(columns, schema=SCHEMA)

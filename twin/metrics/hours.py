@@ -17,19 +17,19 @@ def hour_s(s: Scenario) -> float | None:
 
 
 def hours_table(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame:
-    """One row per hour of length_s; a window counts at its middle. Mean NPUs by pool, and those
-    that start or drain, NPU-hours, idle ones, kWh, hit ratio (null: unknown), DRAM use."""
+    """One row per hour of length_s seconds; a window counts at its middle. Mean NPUs by pool, and
+    those that start or drain, NPU-hours, idle ones, kWh, hit ratio (null: unknown), DRAM use."""
     window_hours = pl.col("window_s") / 3600.0
     held_npus, busy_npus = pl.lit(0.0), pl.lit(0.0)
     npus: dict[str, pl.Expr] = {}
     for role, pool in pools_by_role(s).items():
-        name = f"{role}_npus"
-        is_recorded = name in windows.columns
-        npus[name] = pl.col(name) if is_recorded else pl.lit(float(pool.instances * pool.npus))
+        column = f"{role}_npus"
+        is_recorded = column in windows.columns
+        npus[column] = pl.col(column) if is_recorded else pl.lit(float(pool.instances * pool.npus))
         if not pool.lender:
-            held_npus = held_npus + npus[name]
+            held_npus = held_npus + npus[column]
         busy_share = pl.col(f"{pool.phase}_busy").fill_nan(0.0).fill_null(0.0).clip(0.0, 1.0)
-        busy_npus = busy_npus + npus[name] * (busy_share * pool.cores)
+        busy_npus = busy_npus + npus[column] * (busy_share * pool.cores)
     changing_npus = pl.col("changing_npus") if "changing_npus" in windows.columns else pl.lit(0.0)
     hit_ratio = pl.col("hit_token_ratio").fill_nan(None)
     # Only computed prompt tokens are known: a share 1 - hit ratio of all.
@@ -41,7 +41,7 @@ def hours_table(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataF
     return (
         windows.group_by(hour=(middle_s / length_s).cast(pl.Int32))
         .agg(
-            **{name: (n * pl.col("window_s")).sum() / covered_s for name, n in npus.items()},
+            **{column: (n * pl.col("window_s")).sum() / covered_s for column, n in npus.items()},
             changing_npus=(changing_npus * pl.col("window_s")).sum() / covered_s,
             npu_hours=((held_npus + changing_npus) * window_hours).sum(),
             npu_hours_idle=((held_npus + changing_npus - busy_npus) * window_hours).sum(),

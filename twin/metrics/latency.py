@@ -25,7 +25,7 @@ TTFT_PARTS = tuple(
 
 
 def mean_and_percentiles(values: np.ndarray, prefix: str) -> dict[str, float | None]:
-    """Mean and p50/p90/p95/p99 of a sample, named with a prefix; all None when it is empty.
+    """Mean and p50/p90/p95/p99 of a sample by name after a prefix; all None when it is empty.
 
     >>> mean_and_percentiles(np.array([1.0, 3.0]), "ttft_s")["ttft_s_p50"]
     2.0
@@ -56,7 +56,7 @@ def per_token_s(emitting_s: np.ndarray, output_tokens: np.ndarray) -> np.ndarray
 
 
 def histogram_quantile(edges: np.ndarray, weights: np.ndarray, share: float) -> float | None:
-    """Upper edge of the bin of quantile `share` (0..1); edges f8[bins + 1]; None: no weight."""
+    """Upper edge of the bin of quantile `share` (0..1) by weights f8[bins]; None: no weight."""
     total_weight = float(weights.sum())
     if total_weight <= 0:
         return None
@@ -71,8 +71,8 @@ def itl_spread(edges: np.ndarray, weights: np.ndarray, tokens: float) -> dict[st
     if total_weight <= 0:
         return mean_and_percentiles(np.zeros(0), "itl_s")
     zero_gap_count = max(tokens - total_weight, 0.0)
-    middle_s = 0.5 * (edges[1:] + edges[:-1])
-    mean_s = float((middle_s * weights).sum()) / (total_weight + zero_gap_count)
+    gap_s = 0.5 * (edges[1:] + edges[:-1])
+    mean_s = float((gap_s * weights).sum()) / (total_weight + zero_gap_count)
     latencies_s: dict[str, float | None] = {"itl_s_mean": mean_s}
     all_weights = np.concatenate(([zero_gap_count], weights))
     all_edges = np.concatenate(([0.0, 0.0], edges[1:]))
@@ -82,9 +82,9 @@ def itl_spread(edges: np.ndarray, weights: np.ndarray, tokens: float) -> dict[st
 
 
 def ttft_parts(summary: Mapping[str, object]) -> list[tuple[str, float]]:
-    """(part, mean seconds) in pipeline order, for the parts in the summary."""
-    means = [(name, summary.get(f"ttft_{name}_s_mean")) for name, *_ in TTFT_PARTS]
-    return [(name, float(mean_s)) for name, mean_s in means if isinstance(mean_s, int | float)]
+    """(part, mean seconds) of TTFT in pipeline order, for the parts that a summary has."""
+    part_means = [(name, summary.get(f"ttft_{name}_s_mean")) for name, *_ in TTFT_PARTS]
+    return [(name, float(mean_s)) for name, mean_s in part_means if isinstance(mean_s, int | float)]
 
 
 def met_slo(

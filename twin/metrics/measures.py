@@ -11,7 +11,7 @@ numbered = words.numbered
 
 
 def amount(value: float | None, kind: Kind, unit: str = "") -> str:
-    """A number with its unit: three figures, thousands separators, a dash when there is none.
+    """A number as text with its unit: three figures, thousands separated; a dash for none.
 
     >>> amount(0.0841, "time"), amount(1942.7, "rate", "tokens/s per NPU"), amount(0.5634, "share")
     ('84.1 ms', '1,943 tokens/s per NPU', '56.3 %')
@@ -31,7 +31,7 @@ def amount(value: float | None, kind: Kind, unit: str = "") -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration in the unit that suits its size.
+    """A duration as text, in the unit that suits its size.
 
     >>> seconds(0), seconds(2.6e-5), seconds(0.0499), seconds(1.234), seconds(7200)
     ('0 s', '26.0 µs', '49.9 ms', '1.23 s', '7,200 s')
@@ -45,7 +45,7 @@ def seconds(value: float) -> str:
 
 
 def three_figures(value: float) -> str:
-    """Three significant figures (four below 10,000), no exponent, thousands separated; zero is '0'.
+    """A number as text: three significant figures (four below 10,000), no exponent; zero is '0'.
 
     >>> three_figures(1942.7), three_figures(153_733.0)
     ('1,943', '154,000')

@@ -38,9 +38,9 @@ class Observed:
     @classmethod
     def by_requests(cls, scenario: Scenario, requests: pl.DataFrame) -> Observed:
         """A run by its requests alone; those with stamps of zero were in progress at its start."""
-        stamps = requests["arrival_s"], requests["prefill_end_s"]
-        is_inside = (stamps[0] == 0.0) & (stamps[1] == 0.0)
-        return cls(scenario, requests, {"at_start": float(is_inside.sum() or 0)})
+        arrival_and_prefill_end = requests["arrival_s"], requests["prefill_end_s"]
+        is_in_progress = (arrival_and_prefill_end[0] == 0.0) & (arrival_and_prefill_end[1] == 0.0)
+        return cls(scenario, requests, {"at_start": float(is_in_progress.sum() or 0)})
 
     @property
     def steady_s(self) -> float:
@@ -184,11 +184,11 @@ class Observed:
         requests = self.requests
         if "turns_left" not in requests.columns or not turns_wait(self.scenario):
             return np.zeros(0)
-        session = requests["session"].to_numpy()
-        begin_s = np.full(session.max(initial=0) + 1, np.inf)
-        np.minimum.at(begin_s, session, requests["asked_s"].to_numpy())
+        session_ids = requests["session"].to_numpy()
+        begin_s = np.full(session_ids.max(initial=0) + 1, np.inf)
+        np.minimum.at(begin_s, session_ids, requests["asked_s"].to_numpy())
         is_last = self.is_finished & (requests["turns_left"].to_numpy() == 0)
-        return np.asarray(requests["finish_s"].to_numpy()[is_last] - begin_s[session[is_last]])
+        return np.asarray(requests["finish_s"].to_numpy()[is_last] - begin_s[session_ids[is_last]])
 
     def part_mean(self, name: str) -> float | None:
         """Mean seconds of one part of the TTFT (its name); None when no request went through it."""
@@ -205,7 +205,7 @@ class Observed:
         return self.totals["decode_tokens"] + (0.0 if decode_only else self.totals["first_tokens"])
 
     def pool_npus(self, role: str) -> float:
-        """NPUs of a pool by role, and colocated ones."""
+        """NPUs of the pool of a role, with colocated ones."""
         return self.npus.get(role, 0) + self.npus.get("colocated", 0)
 
     @property
@@ -216,7 +216,7 @@ class Observed:
 
     @property
     def npu_s_held(self) -> float:
-        """NPU-seconds of the whole run that belong to an instance."""
+        """NPU-seconds of the whole run in which NPUs belong to an instance."""
         return self.totals.get("npu_s_held", self.npus_held * self.scenario.horizon_s)
 
     @property
@@ -254,17 +254,17 @@ class Observed:
             busy_share *= min(1.0, totals["prefill_batches"] / max(totals["iterations"], 1.0))
         elif "prefill" in self.npus:
             busy_share *= pools_by_role(self.scenario)["prefill"].cores
-        total_w = totals["prefill_w"] * busy_share * self.pool_npus("prefill")
-        for unit in ("cube", "hbm"):
-            used_amount = totals[f"{unit}_amount"]
-            if unit == "cube":
-                used_amount += totals["prefill_cube"] * totals["prefill_cube_amount"]
-            used_share = used_amount / (totals[f"{unit}_capacity"] * self.steady_s)
-            total_w += totals[f"{unit}_w"] * used_share * npus
+        load_w = totals["prefill_w"] * busy_share * self.pool_npus("prefill")
+        for component in ("cube", "hbm"):
+            used = totals[f"{component}_amount"]
+            if component == "cube":
+                used += totals["prefill_cube"] * totals["prefill_cube_amount"]
+            used_share = used / (totals[f"{component}_capacity"] * self.steady_s)
+            load_w += totals[f"{component}_w"] * used_share * npus
         constant_w_per_npu = (
             totals["idle_w"] + totals["host_w"] + totals["switches_w"] + totals["optics_w"]
         )
-        return total_w + npus * constant_w_per_npu
+        return load_w + npus * constant_w_per_npu
 
     def _drawn_w(self, role: str) -> float:
         """Mean watts of one pool's NPUs, with host and network, if pools differ in their NPUs."""
@@ -294,14 +294,14 @@ class Observed:
                 price = (kind.price_per_npu_hour if kind else 0.0) or cost.price_per_npu_hour
                 npus_by_price[price] = npus_by_price.get(price, 0.0) + npu_count
         # Every NPU has an equal part of nodes of CPUs alone.
-        price_of_cpus = sum(n * kind.price_per_npu_hour for kind, n in supernode.cpu_nodes_per_npu)
+        cpu_price = sum(n * kind.price_per_npu_hour for kind, n in supernode.cpu_nodes_per_npu)
         if len(npus_by_price) < 2 or not any(npus_by_price.values()):
-            return next(iter(npus_by_price), cost.price_per_npu_hour) + price_of_cpus
+            return next(iter(npus_by_price), cost.price_per_npu_hour) + cpu_price
         total_price = sum(price * npu_count for price, npu_count in npus_by_price.items())
-        return total_price / sum(npus_by_price.values()) + price_of_cpus
+        return total_price / sum(npus_by_price.values()) + cpu_price
 
     def clock(self, role: str) -> float | None:
-        """Clock of a pool's NPUs over the rated one; None without a cap on power."""
+        """Clock of a pool's NPUs as a share of the rated one; None without a cap on power."""
         return self.totals.get(f"{role}_clock", self.totals.get("colocated_clock"))
 
     @property
@@ -312,7 +312,7 @@ class Observed:
         return self.output_tokens
 
     def mean_per_instance(self, total: str, role: str) -> float | None:
-        """A total in instance-seconds over a role's instances and the steady-state seconds."""
+        """A total in seconds per instance of a role and second of the steady state."""
         return self.per_second(self.totals[total], self.totals[f"{role}_instances"])
 
 
@@ -368,7 +368,7 @@ class Several(Observed):
         return price_per_hour / max(self.npus_held, 1.0)
 
     def clock(self, role: str) -> float | None:
-        """None, whatever the role: under a cap on power each model has a clock of its own."""
+        """None for every role: under a cap on power each model has a clock of its own."""
         return None
 
 
@@ -376,13 +376,13 @@ def totals_of(parts: Sequence[Observed], pool_share: Sequence[float]) -> dict[st
     """Totals by name, summed over models, the machine's once; pool_share: of the memory pool."""
     all_totals = [model.totals for model in parts]
     total_names = dict.fromkeys(name for totals in all_totals for name in totals)
-    sums = {name: sum(totals.get(name, 0.0) for totals in all_totals) for name in total_names}
+    total_of = {name: sum(totals.get(name, 0.0) for totals in all_totals) for name in total_names}
     for name in ("samples", *(f"{plane}_capacity" for plane in PLANES)):
-        sums[name] = all_totals[0][name]
-    sums["little_error"] = max(totals["little_error"] for totals in all_totals)
+        total_of[name] = all_totals[0][name]
+    total_of["little_error"] = max(totals["little_error"] for totals in all_totals)
     used_shares = (totals["pool_used"] for totals in all_totals)
-    sums["pool_used"] = sum(u * share for u, share in zip(used_shares, pool_share, strict=True))
-    return sums
+    total_of["pool_used"] = sum(u * share for u, share in zip(used_shares, pool_share, strict=True))
+    return total_of
 
 
 def npus_of(parts: Sequence[Observed]) -> Mapping[str, float]:

@@ -86,7 +86,7 @@ OPERATORS = {
 
 
 def operator_names(phase: str, *places: Place) -> tuple[str, ...]:
-    """Names of a phase's operators, in order; places given: of these, without optional ones."""
+    """Names of a phase's operators, in order; with `places` of these, none optional."""
     return tuple(
         name
         for name, entry in OPERATORS.items()
@@ -101,8 +101,8 @@ def family(name: str) -> str:
 
 def awaited_resource(name: str, phase: str) -> str:
     """Name of the resource that an operator waits for when it is the longest one of a phase."""
-    declared_operator = OPERATORS.get(name)
-    return (declared_operator.waits_for if declared_operator else "") or ROOFS[phase]
+    operator = OPERATORS.get(name)
+    return (operator.waits_for if operator else "") or ROOFS[phase]
 
 
 DECODE_OPERATORS, PREFILL_OPERATORS = operator_names("decode"), operator_names("prefill")

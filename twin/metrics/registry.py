@@ -70,7 +70,7 @@ def _latencies(
     prefix: str, name: str, what: str, at: dict[str, tuple[Place, ...]],
     slo: Callable[[Scenario], float] | None = None,
 ) -> list[Metric]:  # fmt: skip
-    """Metrics of one latency: mean and percentiles, at places by statistic; the SLO limits p99."""
+    """Metrics of one latency: mean and percentiles; at: places by statistic; p99 has the SLO."""
     return [
         Metric(
             f"{prefix}_{statistic}", f"{name} {statistic}", "time", "s", "lower", what, "times",
@@ -89,7 +89,7 @@ def _part(name: str, label: str, what: str) -> Metric:
 
 
 def _share(key: str, label: str, what: str, of: Formula, places: tuple[Place, ...] = ()) -> Metric:
-    """Metric of the used share of a capacity or of time."""
+    """Metric of the used share of a capacity or of time; of: its formula."""
     return Metric(key, label, "share", "%", "", what, "use", of, places=places, term="utilisation")
 
 
@@ -110,7 +110,7 @@ def _capacity_used(name: str) -> Formula:
 
 
 def _count(key: str, name: str, what: str, of: Formula, better: Better = "", **more: Any) -> Metric:
-    """Metric that counts things: requests, unless `unit` names another."""
+    """Metric that counts things: requests, unless `unit` names another; of: its formula."""
     return Metric(key, name, "count", more.pop("unit", "requests"), better, what,
                   more.pop("group", "counts"), of, **more)  # fmt: skip
 
@@ -351,16 +351,11 @@ def metrics_at(place: Place) -> list[Metric]:
 
 # What the ending of a name says about a figure that is not declared.
 _ENDINGS: tuple[tuple[str, Kind, str], ...] = (
-    ("_tokens_per_s_per_npu", "rate", "tokens/s per NPU"),
-    ("_tokens_per_s", "rate", "tokens/s"),
-    ("_req_per_s", "rate", "req/s"),
-    ("_bytes_per_s", "bytes", "B/s"),
-    ("_bytes", "bytes", "B"),
-    ("_utilisation", "share", "%"),
-    ("_fraction", "share", "%"),
-    ("_ratio", "share", "%"),
+    ("_tokens_per_s_per_npu", "rate", "tokens/s per NPU"), ("_tokens_per_s", "rate", "tokens/s"),
+    ("_req_per_s", "rate", "req/s"), ("_bytes_per_s", "bytes", "B/s"), ("_bytes", "bytes", "B"),
+    ("_utilisation", "share", "%"), ("_fraction", "share", "%"), ("_ratio", "share", "%"),
     ("_s", "time", "s"),
-)
+)  # fmt: skip
 
 
 def summarise(run: Observed) -> Summary:
@@ -383,7 +378,7 @@ def metric_of(key: str) -> Metric:
 
 
 def as_text(key: str, value: object) -> str:
-    """A summary figure as text with its unit: shown('ttft_s_p50', 0.8312) is '831 ms'."""
+    """A summary figure as text with its unit: as_text('ttft_s_p50', 0.8312) is '831 ms'."""
     metric = metric_of(key)
     if value is None or isinstance(value, str):
         return value or NOTHING

@@ -57,8 +57,8 @@ class Dip:
             sentences.append(f"{outage_text[0].upper()}{outage_text[1:]}.")
         if self.retried or self.lost:
             lost_text = f"{self.lost:,}" if self.lost else "none"
-            is_one = self.retried == 1
-            retried_text = "1 request was" if is_one else f"{self.retried:,} requests were"
+            one_retried = self.retried == 1
+            retried_text = "1 request was" if one_retried else f"{self.retried:,} requests were"
             sentences.append(f"{retried_text} tried again, {lost_text} given up.")
         usual_goodput, dip_goodput = self.goodput_before_req_per_s, self.goodput_during_req_per_s
         if self.recovery_s != 0.0 and usual_goodput is not None and dip_goodput is not None:
@@ -118,12 +118,12 @@ def dips_of_faults(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> 
         if earlier_tokens_per_s is None and usual_windows.sum() >= FEWEST_WINDOWS:
             usual_rates = tokens_per_s[usual_windows]
             usual_tokens_per_s, usual_sd = float(usual_rates.mean()), float(usual_rates.std())
-        in_span = (begin_s >= at_s - 1e-9) & (begin_s + length_s <= next_s + 1e-9)
+        is_in_span = (begin_s >= at_s - 1e-9) & (begin_s + length_s <= next_s + 1e-9)
         recovery_s, lowest_tokens_per_s = _recovery_and_lowest(
-            begin_s[in_span], tokens_per_s[in_span], usual_tokens_per_s, usual_sd, at_s
+            begin_s[is_in_span], tokens_per_s[is_in_span], usual_tokens_per_s, usual_sd, at_s
         )
         dip_end_s = next_s if recovery_s is None else min(next_s, at_s + recovery_s)
-        last_tokens_per_s = tokens_per_s[in_span][-SUSTAINED:]
+        last_tokens_per_s = tokens_per_s[is_in_span][-SUSTAINED:]
         usual_from_s = float(begin_s[usual_windows][0]) if usual_windows.any() else at_s
         fault_rows = faults.filter(pl.col("t_s") == at_s)
         dips.append(Dip(
@@ -144,7 +144,7 @@ def dips_of_faults(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> 
 
 
 def _token_rates(windows: pl.DataFrame) -> tuple[str, np.ndarray]:
-    """Phase whose tokens count, and its tokens/s in each window; input tokens without decode."""
+    """(phase whose tokens count: "output", or "input" without decode; tokens/s f8[windows])."""
     for phase in ("output", "input"):
         rate_column = f"{phase}_tokens_per_s"
         if rate_column in windows.columns and (windows[rate_column].sum() or 0.0) > 0.0:
@@ -165,8 +165,8 @@ def _usual_window_mask(
 def _recovery_and_lowest(
     begin: np.ndarray, rate: np.ndarray, usual_rate: float | None, usual_sd: float, at_s: float
 ) -> tuple[float | None, float | None]:
-    """Seconds from at_s to lasting recovery (0: no dip; None: none here), lowest rate. A dip is 5 %
-    and NOISE times usual_sd below usual_rate; it ends when SUSTAINED windows' mean is back."""
+    """(seconds from at_s to lasting recovery, 0: no dip, None: none here; lowest rate). A dip is 5
+    % and NOISE times usual_sd below usual_rate; it ends when SUSTAINED windows' mean is back."""
     if rate.size == 0:
         return None, None
     if usual_rate is None:
@@ -183,12 +183,12 @@ def _recovery_and_lowest(
 def _outages_in_span(
     outages: pl.DataFrame, at_s: float, stop_s: float, end_s: float
 ) -> tuple[tuple[str, float], ...]:
-    """Instances that went out of service from at_s to stop_s, seconds out, longest first."""
+    """(instance, seconds out) of outages that began from at_s to stop_s, longest first."""
     down_s_of_instance: dict[str, float] = {}
-    for row in outages.iter_rows(named=True):
-        if at_s <= row["t_s"] and (row["t_s"] < stop_s or stop_s >= end_s):
-            instance = instance_name(row["role"], row["instance"])
-            outage_s = max(0.0, min(row["end_s"], end_s) - row["t_s"])
+    for outage in outages.iter_rows(named=True):
+        if at_s <= outage["t_s"] and (outage["t_s"] < stop_s or stop_s >= end_s):
+            instance = instance_name(outage["role"], outage["instance"])
+            outage_s = max(0.0, min(outage["end_s"], end_s) - outage["t_s"])
             down_s_of_instance[instance] = down_s_of_instance.get(instance, 0.0) + outage_s
     return tuple(sorted(down_s_of_instance.items(), key=lambda item: (-item[1], item[0])))
 
@@ -245,7 +245,7 @@ def _met_finish_s(
 
 
 def _goodput(finish_s: np.ndarray | None, begin_s: float, end_s: float) -> float | None:
-    """Requests per second that finished in a span and met the SLO; None for an empty span."""
+    """Requests/s in the SLO, by their sorted finish_s, that end in a span; None: empty span."""
     if finish_s is None or end_s <= begin_s:
         return None
     first_index, end_index = np.searchsorted(finish_s, (begin_s, end_s))

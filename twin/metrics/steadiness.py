@@ -39,20 +39,20 @@ def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
     if not is_stationary(s) or counted_windows.height < FEWEST:
         return None
     is_closed = s.workload.arrivals == "closed_loop"  # clients wait, so that no queue outgrows them
-    t_s = counted_windows["t_s"].to_numpy()
-    span_s = float(t_s[-1] - t_s[0])
+    begin_s = counted_windows["t_s"].to_numpy()
+    span_s = float(begin_s[-1] - begin_s[0])
     queued_requests, running_requests = (
         np.sum([counted_windows[name].to_numpy() for name in names], axis=0)
         for names in (QUEUES, RUNNING)
     )
     arrived_requests = float(counted_windows["arrived"].sum())
     arrivals_per_s = arrived_requests / (span_s + float(counted_windows["window_s"][0]))
-    growth_per_s, error_per_s = slope_and_error(t_s, queued_requests)
+    growth_per_s, error_per_s = slope_and_error(begin_s, queued_requests)
     # At most that of growth by chance, where arrivals and answers are both Poisson.
     error_per_s = min(error_per_s, math.sqrt(2.0 * arrived_requests) / span_s)
     if growth_per_s > max(EXCESS * arrivals_per_s, CERTAIN * error_per_s) and not is_closed:
         return "overloaded"
-    drift_per_s, error_per_s = slope_and_error(t_s, running_requests)
+    drift_per_s, error_per_s = slope_and_error(begin_s, running_requests)
     mean_running = float(np.cumsum(running_requests)[-1]) / running_requests.size
     if not is_closed:
         # By chance alone: the autocovariance of the count in an M/D/inf queue falls linearly over
@@ -63,10 +63,10 @@ def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
     return "filling" if is_large and abs(drift_per_s) > CERTAIN * error_per_s else "steady"
 
 
-def slope_and_error(t: np.ndarray, values: np.ndarray) -> tuple[float, float]:
-    """(slope of a straight line through values f8[n] at even times t, its standard error)."""
-    point_count = t.size
-    centred_t = t - float(np.cumsum(t)[-1]) / point_count
+def slope_and_error(times: np.ndarray, values: np.ndarray) -> tuple[float, float]:
+    """(slope of a straight line through values f8[n] at even times f8[n], its standard error)."""
+    point_count = times.size
+    centred_t = times - float(np.cumsum(times)[-1]) / point_count
     centred_values = values - float(np.cumsum(values)[-1]) / point_count
     time_squares = float(np.cumsum(centred_t * centred_t)[-1])
     slope_per_s = float(np.cumsum(centred_t * centred_values)[-1]) / time_squares
@@ -81,7 +81,7 @@ def slope_and_error(t: np.ndarray, values: np.ndarray) -> tuple[float, float]:
 
 
 def stays_s(arrival_s: np.ndarray, end_s: np.ndarray, horizon_s: float) -> float:
-    """Seconds that all requests are inside, summed, up to the horizon; NaN end: still inside."""
+    """Seconds that requests stay, summed, up to the horizon; NaN in end_s f8[n]: still inside."""
     clipped_end_s = np.where(np.isnan(end_s), horizon_s, np.minimum(end_s, horizon_s))
     return float((clipped_end_s - arrival_s).sum())
 

@@ -78,8 +78,8 @@ def iterations_needed(
     tokens: int, draft_tokens: int, acceptance: float, key: np.uint64, rounding_key: np.uint64,
     index: int,
 ) -> int:  # fmt: skip
-    """Iterations until `tokens` tokens are emitted, drawn once; `index` is the index of the draw in
-    both streams. By renewal theory the count is normal with mean (tokens + overshoot) / m and
+    """Iterations until `tokens` tokens are emitted, drawn once; `index`: of the draw in the streams
+    of both keys. By renewal theory the count is normal with mean (tokens + overshoot) / m and
     variance tokens * v / m^3, for m, v the mean and variance of an iteration's tokens and overshoot
     (E[X^2]/m - 1) / 2, rounded at random so that the mean stays. Short answers are simulated."""
     if tokens <= 0:
@@ -94,9 +94,9 @@ def iterations_needed(
     mean_tokens = tokens_per_iteration(draft_tokens, acceptance)
     variance = token_variance(draft_tokens, acceptance)
     overshoot_tokens = ((variance + mean_tokens * mean_tokens) / mean_tokens - 1.0) / 2.0
-    sd = math.sqrt(variance * tokens / (mean_tokens * mean_tokens * mean_tokens))
+    spread = math.sqrt(variance * tokens / (mean_tokens * mean_tokens * mean_tokens))
     mean_iterations = (tokens + overshoot_tokens) / mean_tokens
-    drawn_iterations = mean_iterations + sd * normal(key, index) + uniform(rounding_key, index)
+    drawn_iterations = mean_iterations + spread * normal(key, index) + uniform(rounding_key, index)
     iterations = math.floor(drawn_iterations)
     return int(min(max(iterations, least_iterations), tokens))
 

@@ -61,7 +61,7 @@ Controller = Callable[[Seen, Rule], Wanted]
 
 
 def _count_for_pressure(pool: PoolSeen, pressure: float, rule: Rule) -> int:
-    """Number of instances that keep pressure at the high mark; unchanged between the marks."""
+    """Number of instances with pressure at the high mark; the present one between both marks."""
     count_now = pool.committed_count
     if rule.low <= pressure <= rule.high:
         return count_now
@@ -72,7 +72,7 @@ def _count_for_pressure(pool: PoolSeen, pressure: float, rule: Rule) -> int:
 
 
 def pool_scaler(pressure: Callable[[PoolSeen], float]) -> Controller:
-    """A controller that scales each pool by itself, by one of its measurements (1: its limit)."""
+    """A controller that scales each pool by one of its measurements, `pressure` (1: its limit)."""
     return lambda seen, rule: tuple(
         _count_for_pressure(p, pressure(p), rule) for p in seen.pools.values()
     )
@@ -124,12 +124,12 @@ def set_controller_loader(load: Loader) -> None:
 
 
 def controller_named(name: str, digest: str) -> Controller:
-    """The controller of this name; digest: of an operator's own. Raises ControllerError."""
+    """The controller of this name; digest: of an operator's own file. Raises ControllerError."""
     return own_controller(digest) if name == "own" else CONTROLLERS[name]
 
 
 def own_controller(digest: str) -> Controller:
-    """The operator's function of this digest as a controller; raises ControllerError."""
+    """The operator's function of this file digest as a controller; raises ControllerError."""
     if not _LOADERS:
         raise ControllerError("no folder of own controllers is named: set TWIN_CONTROLLERS")
     decide = _LOADERS[0](digest)
@@ -137,9 +137,9 @@ def own_controller(digest: str) -> Controller:
     def choose_counts(seen: Seen, rule: Rule) -> Wanted:
         """Number of instances of each pool that the operator's function wants."""
         try:
-            question = asdict(seen)
-            pools = question.pop("pools")
-            count_of_role = decide(question | pools | {"rule": asdict(rule)})
+            seen_values = asdict(seen)
+            pools = seen_values.pop("pools")
+            count_of_role = decide(seen_values | pools | {"rule": asdict(rule)})
             counts = tuple(int(count_of_role[role]) for role in seen.pools)
         except Exception as error:  # whatever a stranger's function does, a sentence says it
             raise ControllerError(f"the own controller failed: {error!r}") from error

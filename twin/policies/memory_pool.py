@@ -81,25 +81,23 @@ def empty_pool(
     pools: int, blocks: int, capacity_blocks: int | np.ndarray, policy: str = "lru",
     ttl_s: float = 0.0,
 ) -> BlockPool:  # fmt: skip
-    """An empty pool with `pools` rows over `blocks` ids; capacity_blocks: of all, or i8[pools]."""
+    """Empty pool of `pools` rows, for `blocks` ids; capacity_blocks: of each row, or i8[pools]."""
     policy_code = POLICIES[policy]
-    sizes = {
-        "pools": pools,
-        "blocks": blocks,
-        "levels": LEVELS[policy_code],
+    column_sizes = {
+        "pools": pools, "blocks": blocks, "levels": LEVELS[policy_code],
         "ranked": blocks if LEVELS[policy_code] > 1 else 1,
         "timed": blocks if policy == "ttl" else 1,
-    }
+    }  # fmt: skip
     capacity = np.full(pools, capacity_blocks, np.int64)
-    return BlockPool(sizes, capacity=capacity, policy=policy_code, ttl_s=ttl_s)
+    return BlockPool(column_sizes, capacity=capacity, policy=policy_code, ttl_s=ttl_s)
 
 
 @kernel
 def matched_blocks(
     pool: BlockPool, ssd: BlockPool, ssd_open: bool, row: int, chains: Chains, k: int, skip: int
 ) -> int:
-    """Number of chain k's blocks before the first that is in neither tier (SSD counts if
-    `ssd_open`); the first `skip` blocks are not looked up."""
+    """Number of chain k's blocks before the first that is in neither tier (`pool`, or `ssd` if
+    `ssd_open`) of pool `row`; the first `skip` blocks are not looked up."""
     matched_count = 0
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         first_block = chains.segment_first[segment]
@@ -113,7 +111,7 @@ def matched_blocks(
 
 @kernel
 def count_absent(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int, skip: int) -> int:
-    """Number of the first `blocks` blocks of chain k, after `skip`, that are not in this tier."""
+    """Number of blocks `skip` to `blocks` of chain k that pool `row` of this tier lacks."""
     absent_count = 0
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         begin, count = chains.segment_first[segment], min(chains.segment_blocks[segment], blocks)
@@ -126,7 +124,7 @@ def count_absent(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int,
 
 @kernel
 def unlink_block(pool: BlockPool, row: int, block: int) -> None:
-    """Remove a resident block from the list; it stays counted in `used`."""
+    """Remove a resident block from its list in pool `row`; it stays counted in `used`."""
     newer_block = pool.newer[row, block]
     older_block = pool.older[row, block]
     level = 0
@@ -145,7 +143,7 @@ def unlink_block(pool: BlockPool, row: int, block: int) -> None:
 
 @kernel
 def link_newest(pool: BlockPool, row: int, block: int) -> None:
-    """Put a block at the most recent end of its list."""
+    """Put a block at the most recent end of its list in pool `row`."""
     level = 0
     if pool.newest.shape[1] > 1:
         level = pool.level[row, block]
@@ -162,7 +160,7 @@ def link_newest(pool: BlockPool, row: int, block: int) -> None:
 
 @kernel
 def drop_block(pool: BlockPool, row: int, block: int) -> None:
-    """Remove a resident block from the pool."""
+    """Remove a resident block from pool `row`."""
     if pool.policy != LRU or pool.newest[row, 0] != NONE:  # else a tier that keeps no order
         unlink_block(pool, row, block)
     pool.newer[row, block] = ABSENT
@@ -171,7 +169,7 @@ def drop_block(pool: BlockPool, row: int, block: int) -> None:
 
 @kernel
 def use_run(pool: BlockPool, row: int, first: int, count: int) -> None:
-    """LRU: use `count` blocks from `first` on, the last first; a full pool evicts its oldest."""
+    """LRU: use `count` blocks from id `first` on in pool `row`, last first; evict if full."""
     newer_than, older_than = pool.newer[row], pool.older[row]
     newest_block, used_blocks = pool.newest[row, 0], pool.used[row]
     for k in range(count - 1, -1, -1):
@@ -203,7 +201,7 @@ def use_run(pool: BlockPool, row: int, first: int, count: int) -> None:
 
 @kernel
 def use_block(pool: BlockPool, row: int, block: int) -> None:
-    """Count a use of a block, under any policy; a new one evicts another if the pool is full."""
+    """Count a use of a block in pool `row`, under any policy; a new one may evict another."""
     if pool.policy == TTL:
         pool.touched_s[row, block] = pool.now_s[row]
     if pool.newest.shape[1] == 1 and pool.newest[row, 0] == block:
@@ -231,8 +229,8 @@ def use_block(pool: BlockPool, row: int, block: int) -> None:
 
 @kernel
 def in_ghost_queue(pool: BlockPool, row: int, block: int) -> bool:
-    """Whether S3-FIFO's ghost queue has the block: it is among the last ones that were evicted from
-    the small queue, as many as the main queue has room for."""
+    """Whether S3-FIFO's ghost queue of pool `row` has the block: it is among the last that were
+    evicted from the small queue, as many as the main queue has room for."""
     eviction_number = pool.ghost[row, block]
     main_blocks = pool.capacity[row] - pool.capacity[row] // SMALL_SHARE
     return bool(eviction_number > 0 and pool.gone[row] - eviction_number < main_blocks)
@@ -240,7 +238,7 @@ def in_ghost_queue(pool: BlockPool, row: int, block: int) -> bool:
 
 @kernel
 def evict_next(pool: BlockPool, row: int) -> None:
-    """Evict the next block by the pool's policy."""
+    """Evict the block of pool `row` that its policy selects."""
     victim_block = NONE
     if pool.policy == S3_FIFO:
         victim_block = find_s3_fifo_victim(pool, row)
@@ -254,7 +252,7 @@ def evict_next(pool: BlockPool, row: int) -> None:
 
 @kernel
 def find_s3_fifo_victim(pool: BlockPool, row: int) -> int:
-    """The block that S3-FIFO evicts next; blocks that were used move on in their queues."""
+    """The block that S3-FIFO evicts next in pool `row`; used blocks move on in their queues."""
     while True:
         small_blocks = pool.held[row, SMALL]
         is_over_share = small_blocks * SMALL_SHARE >= pool.capacity[row]
@@ -278,7 +276,7 @@ def find_s3_fifo_victim(pool: BlockPool, row: int) -> int:
 
 @kernel
 def set_clock(pool: BlockPool, row: int, now_s: float) -> None:
-    """With a time to live: set the pool's clock, and evict blocks not used for so long."""
+    """With a time to live: set the clock of pool `row`, and evict blocks not used for so long."""
     if pool.policy != TTL:
         return
     pool.now_s[row] = now_s
@@ -291,7 +289,7 @@ def set_clock(pool: BlockPool, row: int, now_s: float) -> None:
 
 @kernel
 def use_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
-    """Store the first `blocks` blocks of chain k, or count their use, the last one first."""
+    """Store chain k's first `blocks` blocks in pool `row`, or count their use, the last first."""
     begin_segment, end_segment = chains.segment_offset[k], chains.segment_offset[k + 1]
     blocks_before = 0
     for segment in range(begin_segment, end_segment):
@@ -309,7 +307,7 @@ def use_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) ->
 
 @kernel
 def add_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
-    """Store the first `blocks` blocks of chain k without order, in a tier that has room for all."""
+    """Store chain k's first `blocks` blocks in pool `row` without order; it has room for all."""
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         begin, count = chains.segment_first[segment], min(chains.segment_blocks[segment], blocks)
         for block in range(begin, begin + count):
@@ -321,7 +319,7 @@ def add_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) ->
 
 @kernel
 def server_of(block: int, up: np.ndarray, servers: int) -> int:
-    """The first working server (of `up`) in a block's hashed order, which failures leave as is."""
+    """Number of the server that has a block: the first of a hashed order that works, by `up`."""
     attempt = 0
     server: Any = NONE
     while server == NONE or not up[server]:
@@ -336,8 +334,8 @@ def add_requested_blocks(
     chains: Chains, k: int, blocks: int, skip: int, up: np.ndarray, parts: int, home: np.ndarray,
     requested: np.ndarray,
 ) -> None:  # fmt: skip
-    """Add the first blocks of chain k, after the first `skip`, to those requested of each server
-    that holds them; home: the server of each of the equal parts of all DRAM."""
+    """Add blocks `skip` to `blocks` of chain k to `requested`, a count of each server; home: the
+    server of each of `parts` equal parts of all DRAM; up: parts in use."""
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         begin, count = chains.segment_first[segment], min(chains.segment_blocks[segment], blocks)
         for block in range(begin + min(skip, count), begin + count):
@@ -350,7 +348,8 @@ def add_requested_blocks(
 def pin_blocks(
     hbm: BlockPool, prefix: PrefixCache, cell: int, chains: Chains, k: int, first: int, end: int
 ) -> None:
-    """Add a user to blocks first..end - 1 of chain k; absent blocks are added to the cell."""
+    """Add a user to blocks first..end - 1 of chain k in `cell`, the prefix cache of one rank or die
+    in HBM, which receives absent ones."""
     blocks_before = 0
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         begin, length = chains.segment_first[segment], chains.segment_blocks[segment]
@@ -373,7 +372,8 @@ def pin_blocks(
 def unpin_blocks(
     hbm: BlockPool, prefix: PrefixCache, cell: int, chains: Chains, k: int, blocks: int
 ) -> None:
-    """End one use of the first blocks of chain k, the last one first; unused ones become idle."""
+    """End one use of the first blocks of chain k in `cell`, the prefix cache of one rank or die,
+    the last block first; unused ones become idle."""
     begin_segment, end_segment = chains.segment_offset[k], chains.segment_offset[k + 1]
     blocks_before = 0
     for segment in range(begin_segment, end_segment):
@@ -404,8 +404,8 @@ def evict_idle(hbm: BlockPool, prefix: PrefixCache, cell: int, most_blocks: floa
 def lose_server(
     pool: BlockPool, ssd: BlockPool, row: int, server: int, up: np.ndarray, keeps_ssd: int
 ) -> int:
-    """Drop the blocks of a failed server of `up` i1[servers] from DRAM and, unless `keeps_ssd`,
-    from SSD; returns the number of DRAM blocks."""
+    """Drop the blocks of a failed server of `up` i1[servers] from DRAM of pool `row` and, unless
+    `keeps_ssd`, from SSD; returns the number of DRAM blocks."""
     lost_blocks = 0
     for block in range(pool.newer.shape[1]):
         if pool.newer[row, block] == ABSENT or server_of(block, up, up.size) != server:
@@ -419,7 +419,7 @@ def lose_server(
 
 @entry
 def resize_pool(pool: BlockPool, row: int, capacity_blocks: int) -> None:
-    """Set the capacity in blocks; if there are more, evict by the pool's policy."""
+    """Set the capacity of pool `row` in blocks; if it has more, evict by its policy."""
     pool.capacity[row] = capacity_blocks
     while pool.used[row] > max(capacity_blocks, 0):
         evict_next(pool, row)

@@ -17,14 +17,10 @@ from twin.scenario.policies import HIT_ROUTERS
     WEIGHTED,
 ) = range(7)  # fmt: skip
 ROUTERS = {
-    "round_robin": ROUND_ROBIN,
-    "least_loaded": LEAST_LOADED,
-    "power_of_two": POWER_OF_TWO,
-    "prefix_affinity": PREFIX_AFFINITY,
-    "session_sticky": SESSION_STICKY,
-    "predicted_ttft": PREDICTED_TTFT,
-    "weighted": WEIGHTED,
-}
+    "round_robin": ROUND_ROBIN, "least_loaded": LEAST_LOADED, "power_of_two": POWER_OF_TWO,
+    "prefix_affinity": PREFIX_AFFINITY, "session_sticky": SESSION_STICKY,
+    "predicted_ttft": PREDICTED_TTFT, "weighted": WEIGHTED,
+}  # fmt: skip
 SEES_HITS = tuple(ROUTERS[name] for name in HIT_ROUTERS)
 SEES_WAITS = (LEAST_LOADED, POWER_OF_TWO, PREDICTED_TTFT, WEIGHTED)  # who look into queues
 
@@ -58,7 +54,7 @@ class View(Columns):
 
 @kernel
 def count_open(opened: np.ndarray) -> int:
-    """Number of open instances."""
+    """Number of open instances, of opened i1[instances]."""
     open_count = 0
     for i in range(opened.size):
         if opened[i]:
@@ -68,7 +64,7 @@ def count_open(opened: np.ndarray) -> int:
 
 @kernel
 def round_robin(opened: np.ndarray, turn: int) -> int:
-    """Round robin over open instances; returns -1 if none is open. Closed ones are skipped."""
+    """The open instance that is next after `turn` choices; -1: none. opened: i1[instances]."""
     open_count = count_open(opened)
     turns_left = turn % open_count if open_count > 0 else 0
     for i in range(opened.size):

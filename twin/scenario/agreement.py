@@ -26,7 +26,7 @@ def disagreements(s: Scenario) -> list[str]:
     machine, memory_pool = s.supernode, s.memory_pool
     npus_needed = s.deployment.first_npu + npus_used(s)
     quota_sum = sum(tenant.pool_share for tenant in s.tenants)
-    flaps_of = {i: _flap_count(f, s.horizon_s) for i, f in enumerate(s.faults) if f.kind == "flap"}
+    flaps = {i: _flap_count(f, s.horizon_s) for i, f in enumerate(s.faults) if f.kind == "flap"}
     problems = broken_rules(
         (s.warmup_s >= s.horizon_s,
          f"warmup_s = {s.warmup_s:,g} s must end before horizon_s = {s.horizon_s:,g} s"),
@@ -39,7 +39,7 @@ def disagreements(s: Scenario) -> list[str]:
          "add nodes or take fewer or smaller instances"),
         *((count > MOST_FLAPS,
            f"faults.{i} flaps {count:,} times: take a longer period_s or a shorter duration_s, for "
-           f"at most {MOST_FLAPS:,}") for i, count in flaps_of.items()),
+           f"at most {MOST_FLAPS:,}") for i, count in flaps.items()),
         (len({tenant.name for tenant in s.tenants}) < len(s.tenants),
          "two tenants have one name: give each its own"),
         (quota_sum > 1.0 + 1e-9,
@@ -192,7 +192,7 @@ def _sharing_disagreements(s: Scenario) -> list[str]:
 
 
 def _flap_count(fault: Fault, horizon_s: float) -> int:
-    """How often a flapping fault goes down within a run of `horizon_s`."""
+    """Number of times that a flapping fault goes down within a run of `horizon_s` seconds."""
     duration_s = min(fault.duration_s or horizon_s, horizon_s - fault.at_s)
     return math.ceil(max(0.0, duration_s) / fault.period_s)
 
@@ -200,19 +200,19 @@ def _flap_count(fault: Fault, horizon_s: float) -> int:
 def remarks(s: Scenario) -> list[str]:
     """Sentences about allowed settings that have no effect: faults after the end of the run."""
     end_s = s.horizon_s
-    faults = [f"{fault.where} at {fault.at_s:,g} s" for fault in s.faults if fault.at_s >= end_s]
-    sentence = f"after the end of the run at {end_s:,g} s, so never seen: {first_few(faults)}"
-    return [sentence] if faults else []
+    after_end = [f"{fault.where} at {fault.at_s:,g} s" for fault in s.faults if fault.at_s >= end_s]
+    sentence = f"after the end of the run at {end_s:,g} s, so never seen: {first_few(after_end)}"
+    return [sentence] if after_end else []
 
 
 def left_out_by_formulas(s: Scenario) -> str:
-    """A sentence that names what changes a run of this scenario but no formula; '' without any."""
+    """A sentence that names mechanisms of a run that no formula has; '' without any here."""
     experts, clients = s.experts, s.clients
     moves_load = experts.shift_every_s > 0.0 or experts.drift_s > 0.0 or experts.topics > 1
     moves_load = moves_load and experts.popularity != "uniform" and experts.placement != "perfect"
-    limits = [(s.admission.rate_req_per_s, s.admission.in_flight)]
-    limits += [(tenant.rate_req_per_s, tenant.in_flight) for tenant in s.tenants]
-    may_refuse = any(map(any, limits))
+    rate_and_flight_limits = [(s.admission.rate_req_per_s, s.admission.in_flight)]
+    rate_and_flight_limits += [(tenant.rate_req_per_s, tenant.in_flight) for tenant in s.tenants]
+    may_refuse = any(map(any, rate_and_flight_limits))
     mechanisms = broken_rules(
         (any(fault.at_s < s.horizon_s for fault in s.faults), "faults"),
         (is_elastic(s), "instances that come and go"),

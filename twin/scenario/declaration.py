@@ -78,7 +78,7 @@ def text(
     default: Any, label: str, *, pattern: str = PRINTABLE, most: int | None = None,
     least: int | None = None, **about: Any,
 ) -> Any:  # fmt: skip
-    """A field that holds words of a person: `least` to `most` characters that match a pattern."""
+    """A field for text that a person writes: `least` to `most` characters that match a pattern."""
     metadata = _metadata(label, **about)
     limits: Any = {"min_length": least, "max_length": most, "pattern": pattern}
     return Field(default, json_schema_extra=metadata, **limits)
@@ -90,7 +90,7 @@ def element_name(label: str, *, needed: bool = True, **about: Any) -> Any:
 
 
 def rows(label: str, *, most: int, **about: Any) -> Any:
-    """A field that holds a list of tables, empty by default, of at most `most` rows, in no form."""
+    """A field that holds a list of tables: empty by default, of at most `most` rows, in no form."""
     return Field((), max_length=most, json_schema_extra=_metadata(label, group="", **about))
 
 

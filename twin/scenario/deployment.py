@@ -423,8 +423,7 @@ class Deployment(Section):
         "plain", "Serving stack", files="stacks", options={
             "plain": "As the machine alone",
             "cann-recipes": "cann-recipes-infer on Ascend, unknown release",
-            "chitu": "Chitu on Ascend, unknown release",
-            "mindie": "MindIE on Ascend, 1.0 to 2.3",
+            "chitu": "Chitu on Ascend, unknown release", "mindie": "MindIE on Ascend, 1.0 to 2.3",
             "sglang-npu": "SGLang on Ascend, 0.5.6 to 0.5.10",
             "vllm-ascend-0-11": "vLLM-Ascend 0.11, graphs in pieces",
             "vllm-ascend-0-13": "vLLM-Ascend 0.13 to 0.18, whole decode passes as graphs",
@@ -433,11 +432,10 @@ class Deployment(Section):
             "sglang-0-5-6": "SGLang on NVIDIA, 0.5.6 and 0.5.7, winter of 2026",
             "sglang-0-5": "SGLang on NVIDIA, 0.5.10 to 0.5.14",
             "vllm-0-10": "vLLM on NVIDIA, 0.8 to 0.10, spring and summer of 2025",
-            "vllm-0-24": "vLLM on NVIDIA, 0.24",
-            "tensorrt-llm-1-3": "TensorRT-LLM, 1.3",
+            "vllm-0-24": "vLLM on NVIDIA, 0.24", "tensorrt-llm-1-3": "TensorRT-LLM, 1.3",
             "tensorrt-llm": "TensorRT-LLM, unknown release, summer of 2025",
             "tensorrt-llm-streaming": "TensorRT-LLM, streaming, unknown release, summer of 2025",
-        },
+        },  # fmt: skip
     )  # fmt: skip
     """Serving stack whose host and kernels replace the machine's own figures, a name in
     data/stacks.toml, where each says of which release its figures are; plain: none, and answers

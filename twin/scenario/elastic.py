@@ -48,12 +48,10 @@ class Elastic(Section):
 
     controller: Literal["fixed", "schedule", "queue", "slo", "kv", "rebalance", "own"] = choice(
         "fixed", "Controller", options={
-            "queue": "Autoscaling by queues",
-            "slo": "Autoscaling by SLO",
+            "queue": "Autoscaling by queues", "slo": "Autoscaling by SLO",
             "kv": "Autoscaling by busy time and KV space",
-            "rebalance": "Prefill:decode re-balancing",
-            "own": "Own Python function",
-        }, also="autoscaling, scale out, scale to zero",
+            "rebalance": "Prefill:decode re-balancing", "own": "Own Python function",
+        }, also="autoscaling, scale out, scale to zero",  # fmt: skip
     )  # fmt: skip
     """Who decides how many instances of each pool serve: nobody; a schedule; each pool by itself,
     by the work in hand of what it can hold, by TTFT and TPOT of the SLO, or by busy time and KV

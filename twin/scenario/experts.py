@@ -79,13 +79,10 @@ class Experts(Section):
         "round_robin", "eplb", "eplb_groups", "greedy", "topology", "perfect"
     ] = choice(
         "eplb", "Expert placement", options={
-            "round_robin": "In order, whatever the load",
-            "eplb": "EPLB, global",
-            "eplb_groups": "EPLB, hierarchical",
-            "greedy": "Hottest first, greedily",
-            "topology": "Copies spread over nodes",
-            "perfect": "Perfectly even (ideal)",
-        },
+            "round_robin": "In order, whatever the load", "eplb": "EPLB, global",
+            "eplb_groups": "EPLB, hierarchical", "greedy": "Hottest first, greedily",
+            "topology": "Copies spread over nodes", "perfect": "Perfectly even (ideal)",
+        },  # fmt: skip
     )  # fmt: skip
     """Logical experts to dies: in order; load balanced over all dies (EPLB, global) or group by
     group over nodes (EPLB, hierarchical); hottest copied and packed greedily; copies spread over

@@ -19,16 +19,16 @@ Spans = Iterator[tuple[float, float]]  # seconds since a fault began: in force f
 
 
 def _span_until_repair(fault: Fault) -> Spans:
-    """Yields the one span (begin, end) in seconds after the fault: from 0 to its repair."""
+    """Yields one span (begin, end) in seconds after the fault: from 0 to its repair or infinity."""
     yield 0.0, fault.duration_s or math.inf
 
 
 def _flap_spans(fault: Fault) -> Spans:
     """Yields the spans (begin, end) in seconds after the fault in which a flapping link is down."""
-    until_s = fault.duration_s or math.inf
+    repair_s = fault.duration_s or math.inf
     begins_s = (flap_number * fault.period_s for flap_number in range(MOST_FLAPS))
-    for begin_s in takewhile(lambda at_s: at_s < until_s, begins_s):
-        yield begin_s, min(begin_s + fault.down_share * fault.period_s, until_s)
+    for begin_s in takewhile(lambda at_s: at_s < repair_s, begins_s):
+        yield begin_s, min(begin_s + fault.down_share * fault.period_s, repair_s)
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Fault(Section):
     @field_validator("kind")
     @classmethod
     def _refuse_unknown(cls, kind: str) -> str:
-        """Raise ValueError unless the kind of fault is one of `KINDS`."""
+        """Return the kind of fault; ValueError unless it is one of `KINDS`."""
         if kind not in KINDS:
             raise ValueError(f"should be one of {', '.join(KINDS)}")
         return kind

@@ -105,7 +105,7 @@ def value_at(values: Any, path: str) -> Any:
 
 
 def unmet_condition(path: str, scenario: Scenario) -> When | None:
-    """First condition that leaves a field without effect in a scenario; None: it has one."""
+    """First condition of a field's effect that a scenario does not meet; None: it has effect."""
     field = field_info(path)
     return next((c for c in field.conditions if not c.holds(scenario)), None) if field else None
 
@@ -126,8 +126,8 @@ def value_text(value: Any) -> str:
 def _fields_of(
     model: type[BaseModel], prefix: str, group: str, conditions: tuple[When, ...], since: int
 ) -> Iterator[ScenarioField]:
-    """Fields of a model and of the sections below it, their paths after `prefix` ("" or "a.").
-    Sections of a row are those of the scenario itself, which are declared once."""
+    """Fields of a model and of sections below, their paths after `prefix` ("" or "a."), with what
+    they inherit. Sections of a row are those of the scenario itself, which are declared once."""
     for name, info in model.model_fields.items():
         metadata: Any = info.json_schema_extra
         field_group = group if metadata["group"] is None else metadata["group"]
@@ -153,9 +153,9 @@ def _declared_field(
     assert help_and_source is not None
     limit_of = {type(limit).__name__: limit for limit in info.metadata}
     is_literal = get_origin(info.annotation) is Literal
-    labels = metadata["options"]() if callable(metadata["options"]) else metadata["options"]
-    names = get_args(info.annotation) if is_literal else tuple(labels)
-    options = {name: labels.get(name) or option_label(name) for name in names}
+    label_of = metadata["options"]() if callable(metadata["options"]) else metadata["options"]
+    option_names = get_args(info.annotation) if is_literal else tuple(label_of)
+    options = {name: label_of.get(name) or option_label(name) for name in option_names}
     field_type: Any = tuple if get_origin(info.annotation) is tuple else info.annotation
     return ScenarioField(
         path=path, kind=str if is_literal else field_type, required=info.is_required(),

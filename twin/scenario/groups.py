@@ -95,7 +95,7 @@ class Pool:
 
     @property
     def own(self) -> Group:
-        """The first group, which the batch former feeds."""
+        """The first group of an instance, which the batch former feeds."""
         return self.groups[0]
 
     @property
@@ -121,12 +121,12 @@ class Pool:
 
     @property
     def experts(self) -> Group | None:
-        """The group that holds experts only (AFD); None: experts are on all NPUs."""
+        """The group of an instance that holds experts only (AFD); None: experts are on all NPUs."""
         return next((group for group in self.groups if group.coupling == "turns"), None)
 
     @property
     def offload(self) -> Group | None:
-        """The group that runs attention cores on NPUs of another pool; None: there is none."""
+        """The group that runs attention cores on NPUs of another pool (`lender`); None: none."""
         return next((group for group in self.groups if group.coupling == "iteration"), None)
 
 
@@ -137,8 +137,8 @@ def pools_by_role(s: Scenario) -> Mapping[str, Pool]:
 
 def chip_of(s: Scenario, phase: str) -> str:
     """Name of the chip of the pool that runs a phase (prefill or decode), or of the first pool."""
-    pools = pools_by_role(s)
-    return (pools.get(phase) or next(iter(pools.values()))).chip
+    pool_of_role = pools_by_role(s)
+    return (pool_of_role.get(phase) or next(iter(pool_of_role.values()))).chip
 
 
 def copies_kv(s: Scenario) -> bool:
@@ -189,22 +189,22 @@ def seated_pools(s: Scenario) -> list[tuple[str, int, int]]:
 def _cached_pools(deployment: Deployment, chip: str) -> Mapping[str, Pool]:
     """Pools of the deployment's mode by role; chip: name of the machine's first chip."""
     if deployment.mode == "colocated":
-        settings = deployment.colocated
+        colocated = deployment.colocated
         group = _decode_group(
-            deployment, LAYER, settings.npus_per_instance, _chip_name(settings.chip, chip)
+            deployment, LAYER, colocated.npus_per_instance, _chip_name(colocated.chip, chip)
         )
-        prompt_ranks = -(-settings.prompt_dies // group.tp_dies)
+        prompt_ranks = -(-colocated.prompt_dies // group.tp_dies)
         pool = Pool(
-            "colocated", settings.instances, (group,), prompt_ranks=prompt_ranks,
+            "colocated", colocated.instances, (group,), prompt_ranks=prompt_ranks,
             precision=deployment.precision, batch_per_npu=deployment.decode.batch_per_npu,
-            tokens_per_npu=settings.chunk_tokens_per_npu, prompt_delay=settings.prompt_delay,
+            tokens_per_npu=colocated.chunk_tokens_per_npu, prompt_delay=colocated.prompt_delay,
         )  # fmt: skip
         return {"colocated": pool}
-    pools = {"prefill": _prefill_pool(deployment, chip), "decode": _decode_pool(deployment, chip)}
+    by_role = {"prefill": _prefill_pool(deployment, chip), "decode": _decode_pool(deployment, chip)}
     if deployment.mode == "disaggregated":
-        return pools
+        return by_role
     role = deployment.mode.removesuffix("_only")
-    return {role: pools[role]}
+    return {role: by_role[role]}
 
 
 def _chip_name(pool_chip: str, machine_chip: str) -> str:
@@ -215,12 +215,12 @@ def _chip_name(pool_chip: str, machine_chip: str) -> str:
 def _prefill_pool(deployment: Deployment, chip: str) -> Pool:
     """The prefill pool, on NPUs of its own or on decode's dies; chip: the machine's first."""
     prefill, is_disaggregated = deployment.prefill, deployment.mode == "disaggregated"
-    host_pool = "decode" if is_disaggregated and prefill.on == "decode_npus" else ""
-    core_share = prefill.core_share if host_pool else 1.0
+    host_role = "decode" if is_disaggregated and prefill.on == "decode_npus" else ""
+    core_share = prefill.core_share if host_role else 1.0
     group = Group(
         LAYER, prefill.npus_per_instance,
-        _chip_name(deployment.decode.chip if host_pool else prefill.chip, chip),
-        core_share * (1.0 - _lent_core_share(deployment)), host_pool, attention=prefill.attention,
+        _chip_name(deployment.decode.chip if host_role else prefill.chip, chip),
+        core_share * (1.0 - _lent_core_share(deployment)), host_role, attention=prefill.attention,
         tp_dies=prefill.tp_dies if prefill.attention == "tp" else 1,
         cp_dies=prefill.cp_dies if prefill.attention != "sp_tp_sp" else 1,
         pp_stages=prefill.pp_stages, experts_tp=prefill.experts_tp,

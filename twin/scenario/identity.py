@@ -24,7 +24,7 @@ Fields = dict[str, Any]
 
 
 def json_text(s: Scenario) -> str:
-    """The scenario as JSON with sorted keys: equal scenarios give equal text."""
+    """The scenario as canonical JSON with sorted keys: equal scenarios give equal text."""
     return _schema_text(SCHEMA_VERSION, s.model_dump(mode="json", exclude_defaults=True))
 
 
@@ -34,22 +34,22 @@ def scenario_digest(s: Scenario) -> str:
 
 
 def legacy_digests(s: Scenario) -> tuple[str, ...]:
-    """SHA-256 ids the scenario had under older schemas, without those that cannot express it."""
+    """SHA-256 ids of the scenario under older schemas, without those that cannot express it."""
     digests = []
     for schema in range(1, SCHEMA_VERSION):
         later_schemas = (number for number in BEFORE if number > schema)
-        old_defaults = {path: old for n in later_schemas for path, old in BEFORE[n].items()}
+        old_defaults = {path: old for later in later_schemas for path, old in BEFORE[later].items()}
         newer_paths = [path for path, field in fields().items() if field.since > schema]
         if any(_differs_from_default(s, path, old_defaults) for path in newer_paths):
             continue
-        values = s.model_dump(mode="json", exclude_defaults=schema > 1)
+        plain_values = s.model_dump(mode="json", exclude_defaults=schema > 1)
         for path in newer_paths:
-            _drop_field(values, path.split("."))
+            _drop_field(plain_values, path.split("."))
         for path in old_defaults.keys() - newer_paths if schema > 1 else ():
-            _drop_field(values, path.split("."))
+            _drop_field(plain_values, path.split("."))
             if value_of(s, path) != old_defaults[path]:
-                _add_missing_field(values, path, value_of(s, path))
-        digests.append(hashlib.sha256(_schema_text(schema, values).encode()).hexdigest())
+                _add_missing_field(plain_values, path, value_of(s, path))
+        digests.append(hashlib.sha256(_schema_text(schema, plain_values).encode()).hexdigest())
     return tuple(digests)
 
 
@@ -95,8 +95,8 @@ def _differs_from_default(s: Scenario, path: str, old_defaults: Mapping[str, Any
         field_name = section.removesuffix("[]")
         values = [getattr(table, field_name) for table in tables]
         tables = [row for rows in values for row in rows] if section.endswith("[]") else values
-    defaults = ((t, old_defaults.get(path, type(t).model_fields[leaf].default)) for t in tables)
-    return any(getattr(t, leaf) != default for t, default in defaults)
+    with_default = ((t, old_defaults.get(path, type(t).model_fields[leaf].default)) for t in tables)
+    return any(getattr(t, leaf) != default for t, default in with_default)
 
 
 def _add_missing_field(values: Fields, path: str, value: Any) -> None:

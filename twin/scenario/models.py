@@ -25,7 +25,7 @@ def model_names(s: Scenario) -> list[str]:
 
 
 def split_models(s: Scenario) -> tuple[Scenario, ...]:
-    """One scenario for each model alone, in order; of a single model, the scenario itself."""
+    """One scenario for each model alone, in order; of a single model the scenario itself."""
     return _cached_split_models(s) if s.models else (s,)
 
 
@@ -44,9 +44,9 @@ def _cached_split_models(s: Scenario) -> tuple[Scenario, ...]:
         own_sections = {name: getattr(row, name) for name in OWN}
         own_sections["deployment"] = row.deployment.model_copy(update={"first_npu": first_npu})
         memory_pool, pool_share = s.memory_pool, given_share or default_share
-        capacities = ("gb_per_node", "ssd_gb_per_node")
-        capacity_of = {name: getattr(memory_pool, name) * pool_share for name in capacities}
-        own_sections["memory_pool"] = memory_pool.model_copy(update=capacity_of)
+        capacity_fields = ("gb_per_node", "ssd_gb_per_node")
+        capacities_gb = {name: getattr(memory_pool, name) * pool_share for name in capacity_fields}
+        own_sections["memory_pool"] = memory_pool.model_copy(update=capacities_gb)
         own_sections |= {"models": (), "seed": (s.seed + 1_000_003 * k) % 2**31}
         scenarios.append(s.model_copy(update=own_sections))
         next_free_npu = max(
@@ -56,7 +56,7 @@ def _cached_split_models(s: Scenario) -> tuple[Scenario, ...]:
 
 
 def npu_owners(s: Scenario) -> list[int]:
-    """For each model the number of the model whose NPUs it takes: its own, or of one above it."""
+    """For each model the number of the model whose NPUs it takes: its own or one above it."""
     names, owner_of = model_names(s), [0]
     for k, row in enumerate(s.models, start=1):
         owner_of.append(owner_of[names.index(row.npus_of)] if row.npus_of in names[:k] else k)
@@ -97,20 +97,20 @@ def _most_instances(s: Scenario) -> dict[str, int]:
 def first_numbers(s: Scenario) -> list[dict[str, int]]:
     """Number of each model's first instance by role, where instances of all models are numbered
     consecutively. A colocated instance has one number for prefill and decode."""
-    numbers, next_number = [], {"prefill": 0, "decode": 0}
+    first_of_role, next_number = [], {"prefill": 0, "decode": 0}
     for model_scenario in split_models(s):
         most_instances = _most_instances(model_scenario)
         if "colocated" in most_instances:
             next_number = dict.fromkeys(next_number, max(next_number.values()))
-        numbers.append(next_number | {"colocated": next_number["prefill"]})
+        first_of_role.append(next_number | {"colocated": next_number["prefill"]})
         colocated = most_instances.get("colocated", 0)  # these count in both roles
         for role in next_number:
             next_number[role] += most_instances.get(role, colocated)
-    return numbers
+    return first_of_role
 
 
 def require_one_model(s: Scenario, what: str) -> None:
-    """Raise SpecError where a scenario has several models; `what`: which works with one only."""
+    """Raise SpecError if a scenario has several models; `what` names what works with one only."""
     if s.models:
         raise SpecError(
             f"{what} is of one model, and {s.name} has {1 + len(s.models)}: take out the rows of "
@@ -158,7 +158,7 @@ def model_disagreements(s: Scenario) -> list[str]:
 
 
 def _turn_disagreements(s: Scenario, models: Sequence[Scenario]) -> list[str]:
-    """Sentences about models that cannot take turns on the same NPUs; models: each by itself."""
+    """Sentences about models that cannot take turns on the same NPUs; models: each alone."""
     names, owner_of, problems = model_names(s), npu_owners(s), list[str]()
     for k, row in enumerate(s.models, start=1):
         problems += broken_rules(

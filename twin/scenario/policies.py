@@ -48,11 +48,9 @@ class Router(Section):
         "predicted_ttft", "weighted",
     ] = choice(
         "least_loaded", "Router", options={
-            "least_loaded": "Least loaded: shortest queue",
-            "session_sticky": "Session affinity",
-            "predicted_ttft": "Least predicted TTFT",
-            "weighted": "Weighted scorers",
-        },
+            "least_loaded": "Least loaded: shortest queue", "session_sticky": "Session affinity",
+            "predicted_ttft": "Least predicted TTFT", "weighted": "Weighted scorers",
+        },  # fmt: skip
     )  # fmt: skip
     """Instances in turn; the queue that ends first, of all (the paper's) or of two drawn; the
     fewest tokens waiting less prefix hits (Dynamo); the session's own; the least predicted time to
@@ -93,22 +91,17 @@ class MemoryPool(Section):
     2506.12708v2 4.4.1]"""
     store: Literal["ems", "mooncake", "memcache", "yuanrong"] = choice(
         "ems", "Store", options={
-            "ems": "EMS",
-            "mooncake": "Mooncake Store",
-            "memcache": "MemCache",
+            "ems": "EMS", "mooncake": "Mooncake Store", "memcache": "MemCache",
             "yuanrong": "YuanRong data system",
-        }, applies=POOL_ON, since=2,
+        }, applies=POOL_ON, since=2,  # fmt: skip
     )  # fmt: skip
     """What keeps the blocks: how full DRAM gets before it evicts, in what segments dies lend it, in
     how many pieces the KV of a layer is copied. [data/stores.toml]"""
     policy: Literal["lru", "lfu", "s3_fifo", "ttl", "infinite"] = choice(
         "lru", "Memory pool eviction", options={
-            "lru": "Least recently used",
-            "lfu": "Least frequently used",
-            "s3_fifo": "S3-FIFO",
-            "ttl": "Time to live",
-            "infinite": "Endless",
-        }, applies=POOL_ON, since=2,
+            "lru": "Least recently used", "lfu": "Least frequently used", "s3_fifo": "S3-FIFO",
+            "ttl": "Time to live", "infinite": "Endless",
+        }, applies=POOL_ON, since=2,  # fmt: skip
     )  # fmt: skip
     """Which block DRAM lets go when it is full: the least recently used (the paper's); the least
     often used; S3-FIFO, through a small queue first; the least recently used, and whatever was not

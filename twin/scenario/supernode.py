@@ -170,15 +170,15 @@ class Supernode(Section):
 
     @property
     def cpu_nodes(self) -> int:
-        """Nodes of CPUs alone in each supernode."""
+        """Number of nodes of CPUs alone in each supernode."""
         return sum(kind.nodes for kind in self.kinds if not kind.has_npus)
 
     def kind_of(self, node: int) -> int:
-        """Kind of a node by its number: the row of `kinds` from 1 on, or 0 for the first kind."""
-        nodes_beyond = node % self.nodes - self.nodes
+        """Number of a node's kind: the row of `kinds` from 1 on, or 0 for the first kind."""
+        nodes_to_end = node % self.nodes - self.nodes
         for kind_number in range(len(self.kinds), 0, -1):
-            nodes_beyond += self.kinds[kind_number - 1].nodes
-            if nodes_beyond >= 0:
+            nodes_to_end += self.kinds[kind_number - 1].nodes
+            if nodes_to_end >= 0:
                 return kind_number
         return 0
 
@@ -187,23 +187,23 @@ class Supernode(Section):
         return next((kind for kind in self.kinds if kind.chip == chip), None)
 
     def npus_with(self, chip: str) -> int:
-        """NPU packages of all supernodes that have a given chip."""
+        """Number of NPU packages of all supernodes that have a given chip."""
         kind = self.kind_with(chip)
         nodes = kind.nodes if kind else self.nodes - sum(kind_row.nodes for kind_row in self.kinds)
         return self.supernodes * nodes * self.npus_per_node
 
     @property
     def all_nodes(self) -> int:
-        """Compute nodes of all supernodes."""
+        """Number of compute nodes of all supernodes."""
         return self.supernodes * self.nodes
 
     @property
     def npus(self) -> int:
-        """NPU packages of all supernodes."""
+        """Number of NPU packages of all supernodes."""
         return (self.all_nodes - self.supernodes * self.cpu_nodes) * self.npus_per_node
 
     @property
     def cpu_nodes_per_npu(self) -> list[tuple[NodeKind, float]]:
-        """Each kind of nodes of CPUs alone, with its number of nodes per NPU of the machine."""
+        """(kind, nodes of it per NPU of the machine) of each kind of nodes of CPUs alone."""
         supernodes_per_npu = self.supernodes / max(self.npus, 1)
         return [(kind, kind.nodes * supernodes_per_npu) for kind in self.kinds if not kind.has_npus]

@@ -90,15 +90,15 @@ LIKE = 0.75  # least similarity of two names, 0 to 1
 def _field_like(path: str) -> str:
     """The field that was perhaps meant: it begins so, has this name in another section, or section
     and name are both similar; '' without one."""
-    begun = [one for one in fields() if one.startswith(path) and "." not in one[len(path) :]]
+    longer = [one for one in fields() if one.startswith(path) and "." not in one[len(path) :]]
     section, _, name = path.rpartition(".")
-    same_name = [one for one in fields() if one.rpartition(".")[2] == name and "[]" not in one]
-    if found := begun or difflib.get_close_matches(path, same_name, n=1, cutoff=0.0):
-        return found[0]
+    namesakes = [one for one in fields() if one.rpartition(".")[2] == name and "[]" not in one]
+    if similar := longer or difflib.get_close_matches(path, namesakes, n=1, cutoff=0.0):
+        return similar[0]
     for one in difflib.get_close_matches(path, list(fields()), n=3, cutoff=LIKE):
         own_section, _, own_name = one.rpartition(".")
-        pairs = (section, own_section), (name, own_name)
-        if all(difflib.SequenceMatcher(None, *pair).ratio() >= LIKE for pair in pairs):
+        name_pairs = (section, own_section), (name, own_name)
+        if all(difflib.SequenceMatcher(None, *pair).ratio() >= LIKE for pair in name_pairs):
             return one
     return ""
 
@@ -107,25 +107,25 @@ def problem_sentence(error: ValidationError, within: str = "") -> str:
     """First problem of a validation error as one sentence; within: what precedes its path."""
     problem_details = error.errors()[0]
     path = within + ".".join(str(part) for part in problem_details["loc"])
-    problem, context = problem_details["type"], problem_details.get("ctx", {})
+    error_type, context = problem_details["type"], problem_details.get("ctx", {})
     message = problem_details["msg"].removeprefix("Value error, ")
     if not path:
-        return message if problem == "value_error" else "a scenario should be a table of fields"
-    if problem == "extra_forbidden":
+        return message if error_type == "value_error" else "a scenario should be a table of fields"
+    if error_type == "extra_forbidden":
         return no_field_sentence(path)
-    if problem == "missing":
+    if error_type == "missing":
         return f"{path} is missing: name it"
-    if problem == "invalid_key":
+    if error_type == "invalid_key":
         return f"{path_text(path)} is not a field of a scenario: names are text"
-    verdict = next((words for kinds, words in WRONG_KINDS.items() if problem in kinds), "")
-    if problem == "string_pattern_mismatch":
-        verdict = PATTERNS[context["pattern"]]
+    rule_text = next((words for kinds, words in WRONG_KINDS.items() if error_type in kinds), "")
+    if error_type == "string_pattern_mismatch":
+        rule_text = PATTERNS[context["pattern"]]
     limit = re.sub(r"\d{4,}", lambda digits: f"{int(digits[0]):,}", message.removeprefix("Input "))
-    unit = "" if problem == "value_error" else field_unit(path)
+    unit = "" if error_type == "value_error" else field_unit(path)
     if limit.endswith(" 1") and unit.isalpha() and len(unit) > len("ms"):
         unit = {"copies": "copy", "prefixes": "prefix"}.get(unit, unit.removesuffix("s"))
-    verdict = verdict.format(**context) or f"{limit} {unit}".rstrip()
-    return f"{path} = {quoted(problem_details['input'])} {verdict}"
+    rule_text = rule_text.format(**context) or f"{limit} {unit}".rstrip()
+    return f"{path} = {quoted(problem_details['input'])} {rule_text}"
 
 
 def title_of(field: ScenarioField) -> str:

@@ -106,7 +106,7 @@ class Profile(Section):
     @field_validator("pieces")
     @classmethod
     def _refuse_disorder(cls, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
-        """Raise ValueError unless pieces are in order of their begin."""
+        """Return the pieces; ValueError unless they are in order of their begin."""
         begins_s = [piece.at_s for piece in pieces]
         if any(next_s <= first_s for first_s, next_s in pairwise(begins_s)):
             raise ValueError("pieces begin one after the other: put their rows in order of at_s")
@@ -152,15 +152,12 @@ class Workload(Section):
     machine drains; 0: they come to the end of the run."""
     lengths: str = choice(
         "fixed", "Prompt and output lengths", files="workloads", options={
-            "fixed": "Fixed",
-            "range": "Uniform range",
+            "fixed": "Fixed", "range": "Uniform range",
             "servegen-deepseek-r1": "ServeGen DeepSeek-R1",
             "mooncake-conversation": "Mooncake conversation",
-            "deepseek-service": "DeepSeek service",
-            "azure-2023-conv": "Azure 2023 conversation",
-            "sharegpt": "ShareGPT",
-            "arxiv-summarisation": "arXiv summarisation",
-        }, applies=GENERATED,
+            "deepseek-service": "DeepSeek service", "azure-2023-conv": "Azure 2023 conversation",
+            "sharegpt": "ShareGPT", "arxiv-summarisation": "arXiv summarisation",
+        }, applies=GENERATED,  # fmt: skip
     )  # fmt: skip
     """'fixed', evenly drawn from a range, or a fitted length distribution of data/workloads (for
     example mooncake-conversation)."""

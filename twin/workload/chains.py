@@ -13,18 +13,18 @@ EMPTY = -1
 def number_chains(
     row_begin: np.ndarray, row_end: np.ndarray, scope: np.ndarray, raw: np.ndarray
 ) -> int:
-    """Replace raw block hashes by dense chain ids, in place; returns how many there are. row_begin,
+    """Replace raw block hashes by dense chain ids, in place; returns the number of ids. row_begin,
     row_end i8[n]: row i's hashes are raw[row_begin[i]:row_end[i]], raw i8[refs]. scope i8[n]:
     hashes mean the same only within one scope."""
-    ids = {(k, k): k for k in range(0)}  # (chain before a block, hash) -> chain; empty, but typed
+    id_of = {(k, k): k for k in range(0)}  # (chain before a block, hash) -> chain; empty, but typed
     for row in range(row_begin.size):
         parent_chain = -1 - scope[row]  # a root of its own for every scope
         for k in range(row_begin[row], row_end[row]):
             parent_and_hash = (parent_chain, raw[k])
-            if parent_and_hash not in ids:
-                ids[parent_and_hash] = len(ids)
-            parent_chain = raw[k] = ids[parent_and_hash]
-    return len(ids)
+            if parent_and_hash not in id_of:
+                id_of[parent_and_hash] = len(id_of)
+            parent_chain = raw[k] = id_of[parent_and_hash]
+    return len(id_of)
 
 
 def ranges(first: np.ndarray, count: np.ndarray) -> np.ndarray:
@@ -33,8 +33,8 @@ def ranges(first: np.ndarray, count: np.ndarray) -> np.ndarray:
     >>> ranges(np.array([7, 0]), np.array([2, 3])).tolist()
     [7, 8, 0, 1, 2]
     """
-    end_of_row = np.cumsum(count)
-    return np.asarray(np.repeat(first - (end_of_row - count), count) + np.arange(count.sum()))
+    row_ends = np.cumsum(count)
+    return np.asarray(np.repeat(first - (row_ends - count), count) + np.arange(count.sum()))
 
 
 def runs_of(
@@ -67,12 +67,12 @@ def join_blocks(
     row_offset i8[n + 1], ids i8[refs]; groups i8[n]: whole groups wanted of each row. Returns (row
     offset i8[n + 1], ids i8[...], distinct ids); a group has the id of its last block."""
     whole_groups = np.minimum(groups, np.diff(row_offset) // size)
-    group_in_row = ranges(np.zeros_like(whole_groups), whole_groups)  # of a group in its row
-    last_ids = ids[np.repeat(row_offset[:-1], whole_groups) + (group_in_row + 1) * size - 1]
-    _, first_uses = np.unique(last_ids, return_index=True)
+    group_numbers = ranges(np.zeros_like(whole_groups), whole_groups)  # of a group in its row
+    group_ids = ids[np.repeat(row_offset[:-1], whole_groups) + (group_numbers + 1) * size - 1]
+    _, first_uses = np.unique(group_ids, return_index=True)
     new_id_of = np.full(ids.max(initial=-1) + 1, EMPTY)
-    new_id_of[last_ids[np.sort(first_uses)]] = np.arange(first_uses.size)  # in order of first use
-    return np.concatenate(([0], np.cumsum(whole_groups))), new_id_of[last_ids], first_uses.size
+    new_id_of[group_ids[np.sort(first_uses)]] = np.arange(first_uses.size)  # in order of first use
+    return np.concatenate(([0], np.cumsum(whole_groups))), new_id_of[group_ids], first_uses.size
 
 
 @lazy_entry
@@ -99,15 +99,15 @@ def extended_chains(
             filled_blocks += blocks[old_segment]
             last_id = first[old_segment] + blocks[old_segment] - 1
             segment += 1
-        prompt_blocks, blocks_before, is_extension = filled_blocks, 0, filled_blocks == 0
+        prompt_blocks, blocks_before, continues = filled_blocks, 0, filled_blocks == 0
         if next_row[row] != EMPTY:
             for old_segment in range(offset[next_row[row]], offset[next_row[row] + 1]):
                 skipped = min(max(prompt_blocks - blocks_before, 0), blocks[old_segment])
                 blocks_before += blocks[old_segment]
                 if skipped > 0 and blocks_before - blocks[old_segment] + skipped == prompt_blocks:
-                    is_extension = first[old_segment] + skipped - 1 == last_id
+                    continues = first[old_segment] + skipped - 1 == last_id
                 taken = min(blocks[old_segment] - skipped, wanted[row] - filled_blocks)
-                if is_extension and taken > 0:
+                if continues and taken > 0:
                     new_first[segment], new_blocks[segment] = first[old_segment] + skipped, taken
                     filled_blocks += taken
                     segment += 1

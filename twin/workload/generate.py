@@ -24,38 +24,38 @@ def generate_requests(
     its later requests have arrival +inf. block_tokens: of the pool's KV blocks; a trace of coarser
     ones has its own. answers: chains include the blocks of the answers. even: lengths have the
     shares of their distribution exactly. Raises WorkloadError or FactError."""
-    key_of = partial(stream_key, seed)
+    stream_of = partial(stream_key, seed)
     if workload.arrivals == "trace":
         if trace is None:
             raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")
         rate_clock = profile.Clock(workload, horizon_s, facts)
         return replayed_requests(
-            workload, rate_clock, horizon_s, key_of, block_tokens, trace, count, answers
+            workload, rate_clock, horizon_s, stream_of, block_tokens, trace, count, answers
         )
     if workload.prompts:
         count = workload.prompts if count is None else min(count, workload.prompts)
-    arrival_s = _arrival_times_s(workload, horizon_s, key_of, facts, count)
-    input_tokens, output_tokens = _drawn_tokens(workload, arrival_s.size, key_of, facts, even)
+    arrival_s = _arrival_times_s(workload, horizon_s, stream_of, facts, count)
+    input_tokens, output_tokens = _drawn_tokens(workload, arrival_s.size, stream_of, facts, even)
     if workload.arrivals != "closed_loop":
         input_tokens = profile.scaled_lengths(workload, arrival_s, input_tokens, "input", facts)
         output_tokens = profile.scaled_lengths(workload, arrival_s, output_tokens, "output", facts)
-    parent = None
+    parents = None
     if workload.prefix == "sessions":
-        parent = _parent_turns(workload, arrival_s, input_tokens, output_tokens, key_of, facts)
+        parents = _parent_turns(workload, arrival_s, input_tokens, output_tokens, stream_of, facts)
     answer_tokens = output_tokens if answers else np.zeros_like(output_tokens)
     if workload.prefix == "none":
         chains = own_chains(input_tokens + answer_tokens, block_tokens)
-    elif parent is None:
+    elif parents is None:
         chains = shared_chains(
             input_tokens, block_tokens, workload.shared_fraction, workload.prefix_groups,
-            key_of("prefix"), answer_tokens,
+            stream_of("prefix"), answer_tokens,
         )  # fmt: skip
     else:
         head_tokens = int(_session_fact(facts, workload, "head_tokens"))
-        chains = session_chains(input_tokens + answer_tokens, parent, block_tokens, head_tokens)
+        chains = session_chains(input_tokens + answer_tokens, parents, block_tokens, head_tokens)
     waits_for, pause_s = None, None
-    if parent is not None and workload.turns == "wait" and workload.arrivals != "closed_loop":
-        waits_for, pause_s = parent, arrival_s - arrival_s[parent]
+    if parents is not None and workload.turns == "wait" and workload.arrivals != "closed_loop":
+        waits_for, pause_s = parents, arrival_s - arrival_s[parents]
     return Requests(
         arrival_s, input_tokens, output_tokens, *chains, block_tokens=block_tokens,
         has_prefix=workload.prefix != "none", waits_for=waits_for, pause_s=pause_s,
@@ -74,8 +74,8 @@ def _refuse_too_many(expected: float) -> None:
 def _drawn_tokens(
     workload: Workload, n: int, stream: Streams, facts: Facts, even: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(input tokens i4[n], output tokens i4[n]); fixed, or each side from its own stream. even:
-    exact shares of the distribution."""
+    """(input tokens i4[n], output tokens i4[n]) of n requests: fixed, or drawn from own streams;
+    stream: key of a random stream by its name; even: with exact shares of the distribution."""
     if workload.lengths == "fixed":
         fixed_lengths = (workload.input_tokens, workload.output_tokens)
         return np.full(n, fixed_lengths[0], np.int32), np.full(n, fixed_lengths[1], np.int32)
@@ -108,13 +108,13 @@ def _parent_turns(
         0.0 if is_closed else workload.tool_share,
         workload.tool_gap_s,
     )
-    parent = np.empty(arrival_s.size, np.int32)
+    parents = np.empty(arrival_s.size, np.int32)
     find_parents(
         stream("sessions"), stream("turn gaps"),
         np.arange(arrival_s.size, dtype=np.float64) if is_closed else arrival_s, input_tokens,
-        output_tokens, turns, has_fixed_lengths, parent,
+        output_tokens, turns, has_fixed_lengths, parents,
     )  # fmt: skip
-    return parent
+    return parents
 
 
 def _arrival_times_s(
@@ -134,10 +134,10 @@ def _arrival_times_s(
     if workload.arrivals == "uniform":
         return rate_clock.seconds(profile.uniform_arrivals(req_per_s, own_horizon_s, most_requests))
     gap_process = profile.GAMMA if workload.arrivals == "gamma" else profile.POISSON
-    own_s = profile.renewal_arrivals(
+    own_times_s = profile.renewal_arrivals(
         stream("arrivals"), gap_process, req_per_s, workload.cv, own_horizon_s, most_requests
     )
-    return rate_clock.seconds(own_s)
+    return rate_clock.seconds(own_times_s)
 
 
 class MeanLengths(NamedTuple):

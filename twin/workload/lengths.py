@@ -26,12 +26,12 @@ class Quantiles:
         return self.moment(1)
 
     def moment(self, k: int) -> float:
-        """Mean of the k-th power, tokens^k."""
+        """Mean of the k-th power of the token count, tokens^k."""
         # Between levels p and q tokens rise from a to b.
-        level_steps = zip(self.levels, self.levels[1:], self.tokens, self.tokens[1:], strict=False)
+        steps = zip(self.levels, self.levels[1:], self.tokens, self.tokens[1:], strict=False)
         return float(sum(
             (q - p) * sum(a**power * b ** (k - power) for power in range(k + 1)) / (k + 1)
-            for p, q, a, b in level_steps
+            for p, q, a, b in steps
         ))  # fmt: skip
 
     @property
@@ -69,7 +69,7 @@ def fitted_lengths(facts: Facts, name: str) -> tuple[Quantiles, Quantiles]:
         names = ", ".join(facts.names("workloads")) or "none"
         raise FactError(f"workload.lengths = {name!r} is not in data/workloads; there are: {names}")
     levels = np.array(facts[f"{path}.levels"].value, np.float64)
-    tables = []
+    distributions = []
     for side in ("input", "output"):
         tokens = np.array(facts[f"{path}.{side}"].value, np.float64)
         is_rising = tokens.size == levels.size and (np.diff(tokens) >= 0).all() and tokens[0] >= 1
@@ -78,8 +78,8 @@ def fitted_lengths(facts: Facts, name: str) -> tuple[Quantiles, Quantiles]:
                 f"fact {path}.{side} must hold one rising token count from 1 up for each of its "
                 "levels, which rise from 0 to 1"
             )
-        tables.append(Quantiles(levels, tokens))
-    return tables[0], tables[1]
+        distributions.append(Quantiles(levels, tokens))
+    return distributions[0], distributions[1]
 
 
 def drawn_lengths(facts: Facts, workload: Workload) -> tuple[Quantiles, Quantiles]:
@@ -98,10 +98,10 @@ def draw_lengths(table: Quantiles, key: np.uint64, count: int, *, even: bool = F
     """Token counts i4[count] drawn from a distribution (table) with stream `key`, at least 1 each.
     even: one of each of `count` equal parts of it, in random order (stratified)."""
     levels, tokens = table.levels, table.tokens
-    quantile = uniforms(key, np.arange(count))
+    quantiles = uniforms(key, np.arange(count))
     if even:
-        quantile[np.argsort(quantile, kind="stable")] = (np.arange(count) + 0.5) / max(count, 1)
-    cell = np.minimum(np.searchsorted(levels, quantile, "right") - 1, levels.size - 2)
-    share_of_cell = (quantile - levels[cell]) / (levels[cell + 1] - levels[cell])
-    lengths = tokens[cell] + share_of_cell * (tokens[cell + 1] - tokens[cell])
+        quantiles[np.argsort(quantiles, kind="stable")] = (np.arange(count) + 0.5) / max(count, 1)
+    part = np.minimum(np.searchsorted(levels, quantiles, "right") - 1, levels.size - 2)
+    share_of_part = (quantiles - levels[part]) / (levels[part + 1] - levels[part])
+    lengths = tokens[part] + share_of_part * (tokens[part + 1] - tokens[part])
     return (lengths + 0.5).astype(np.int32)

@@ -119,16 +119,16 @@ def _sample_of(question: _Question, facts: Facts) -> _Sample:
     a closed loop, whose number of requests depends on the system, those are drawn that come once
     most turns and prefixes have been seen."""
     workload, run_requests, warm_share, seed, block_tokens, answers = question
-    first, count, weight = 0, SAMPLE, 1.0
+    first_counted, count, weight = 0, SAMPLE, 1.0
     if workload.prefix != "none":
         if run_requests > 0.0:
             count = min(round(SAMPLE / (1.0 - warm_share)), 2 * SAMPLE)
-            first, weight = int(warm_share * count), run_requests / count
+            first_counted, weight = int(warm_share * count), run_requests / count
         else:
-            first, count = SAMPLE, 2 * SAMPLE
+            first_counted, count = SAMPLE, 2 * SAMPLE
             is_session = workload.prefix == "sessions"
-            distance = workload.concurrency if is_session else workload.prefix_groups
-            weight = max(1.0, distance / APART)
+            turn_distance = workload.concurrency if is_session else workload.prefix_groups
+            weight = max(1.0, turn_distance / APART)
         if workload.prompts:
             weight = max(1.0, weight)
         workload = workload.model_copy(update={
@@ -138,15 +138,15 @@ def _sample_of(question: _Question, facts: Facts) -> _Sample:
         })  # fmt: skip
     horizon_s = 2.0 * count / workload.rate_req_per_s
     requests = _generate(workload, horizon_s, seed, block_tokens, facts, None, count, answers)
-    return _Sample(requests, first, weight)
+    return _Sample(requests, first_counted, weight)
 
 
 @lru_cache(maxsize=32)
 def _sample_figures(question: _Question, rate_factor: float, facts: Facts) -> Offered:
     """Figures of the traffic of `question`; rate_factor: the profile's mean one."""
     is_closed = question.workload.arrivals == "closed_loop"
-    rate = None if is_closed else question.workload.rate_req_per_s * rate_factor
-    return _figures(_sample_of(question, facts), rate)
+    req_per_s = None if is_closed else question.workload.rate_req_per_s * rate_factor
+    return _figures(_sample_of(question, facts), req_per_s)
 
 
 def _figures(sample: _Sample, req_per_s: float | None) -> Offered:
@@ -179,15 +179,15 @@ def _figures(sample: _Sample, req_per_s: float | None) -> Offered:
 
 @lru_cache(maxsize=4)  # of traces, which are large
 def _trace_figures(
-    workload: Workload, run_s: float, factor: float, seed: int, block_tokens: int, facts: Facts,
-    trace: TraceTable,
+    workload: Workload, run_s: float, rate_factor: float, seed: int, block_tokens: int,
+    facts: Facts, trace: TraceTable,
 ) -> Offered:  # fmt: skip
     """Figures of a whole trace, as a part of it has less reuse; copies and the rate multiplier
-    change its rate only. run_s: length of the run; factor: the profile's mean one on the rate."""
+    change its rate only. run_s: length of the run; rate_factor: the profile's mean one."""
     options = workload.trace
     trace_s = trace.duration_s if trace.has_time else len(trace) / workload.rate_req_per_s
     trace_s = trace_s or run_s * options.rate_multiplier  # all at one time: over the run
-    req_per_s = len(trace) / trace_s * options.tree_copies * options.rate_multiplier * factor
+    req_per_s = len(trace) / trace_s * options.tree_copies * options.rate_multiplier * rate_factor
     one_copy = options.model_copy(update={"tree_copies": 1, "rate_multiplier": 1.0})
     workload = workload.model_copy(update={"profile": Profile(), "trace": one_copy})
     requests = _generate(workload, math.inf, seed, block_tokens, facts, trace, len(trace))
@@ -226,8 +226,8 @@ def _sample_lru_hit_tokens(
 ) -> np.ndarray:
     """Tokens of each prompt of a sample that LRU caches hold, i8[requests]."""
     sample = _sample_of(question, facts)
-    hits = _lru_hit_tokens(sample.requests, caches.scaled(sample.weight), answers)
-    return hits[sample.first :]
+    hit_tokens = _lru_hit_tokens(sample.requests, caches.scaled(sample.weight), answers)
+    return hit_tokens[sample.first :]
 
 
 @lru_cache(maxsize=8)
@@ -248,36 +248,36 @@ def _lru_hit_tokens(sample: Requests, caches: Caches, answers: bool) -> np.ndarr
     if caches.count == 1 and sample.blocks <= caches.blocks and math.isinf(caches.ttl_s):
         seen_tokens = _seen_blocks(sample, answers) * block_tokens
         return np.minimum(seen_tokens, sample.input_tokens - 1)
-    chains = _chain_pieces(sample)
+    piece_chains = _chain_pieces(sample)
     # (blocks held of a piece, its first ones, and last touch) by piece, the oldest first; a dict
     # would look over all that it lost before its first key.
     lru_caches = [OrderedDict[int, tuple[int, float]]() for _ in range(caches.count)]
     blocks_held, hit_tokens = [0] * caches.count, np.zeros(len(sample), np.int64)
-    pieces, in_prompt = chains.piece.tolist(), chains.in_prompt.tolist()
-    offset, sizes = chains.offset.tolist(), chains.blocks.tolist()
+    pieces, in_prompt = piece_chains.piece.tolist(), piece_chains.in_prompt.tolist()
+    offset, sizes = piece_chains.offset.tolist(), piece_chains.blocks.tolist()
     # Clients of a closed loop have no times.
     touches_s = np.where(np.isfinite(sample.arrival_s), sample.arrival_s, 0.0).tolist()
     for request, tokens in enumerate(sample.input_tokens.tolist()):
-        number = request % caches.count
-        cache, now_s = lru_caches[number], touches_s[request]
-        span = range(offset[request], offset[request + 1])
-        prompt, hit_blocks = [pieces[k] for k in span if in_prompt[k]], 0
-        for piece in prompt:
-            held, touch_s = cache.get(piece, (0, now_s))
-            hit_blocks += held if touch_s >= now_s - caches.ttl_s else 0
-            if held < sizes[piece] or touch_s < now_s - caches.ttl_s:
+        cache_number = request % caches.count
+        cache, now_s = lru_caches[cache_number], touches_s[request]
+        piece_range = range(offset[request], offset[request + 1])
+        prompt_pieces, hit_blocks = [pieces[k] for k in piece_range if in_prompt[k]], 0
+        for piece in prompt_pieces:
+            held_blocks, touch_s = cache.get(piece, (0, now_s))
+            hit_blocks += held_blocks if touch_s >= now_s - caches.ttl_s else 0
+            if held_blocks < sizes[piece] or touch_s < now_s - caches.ttl_s:
                 break
         hit_tokens[request] = min(hit_blocks * block_tokens, tokens - 1)
-        for piece in reversed([pieces[k] for k in span] if answers else prompt):
-            blocks_held[number] += sizes[piece] - cache.get(piece, (0, 0.0))[0]
+        for piece in reversed([pieces[k] for k in piece_range] if answers else prompt_pieces):
+            blocks_held[cache_number] += sizes[piece] - cache.get(piece, (0, 0.0))[0]
             cache[piece] = (sizes[piece], now_s)
             cache.move_to_end(piece)
-        while blocks_held[number] > caches.blocks:  # the oldest piece loses its last blocks
-            piece, (held, touch_s) = cache.popitem(last=False)
-            lost = min(held, math.ceil(blocks_held[number] - caches.blocks))
-            blocks_held[number] -= lost
-            if lost < held:
-                cache[piece] = (held - lost, touch_s)
+        while blocks_held[cache_number] > caches.blocks:  # the oldest piece loses its last blocks
+            piece, (held_blocks, touch_s) = cache.popitem(last=False)
+            lost_blocks = min(held_blocks, math.ceil(blocks_held[cache_number] - caches.blocks))
+            blocks_held[cache_number] -= lost_blocks
+            if lost_blocks < held_blocks:
+                cache[piece] = (held_blocks - lost_blocks, touch_s)
                 cache.move_to_end(piece, last=False)
     return hit_tokens
 
@@ -285,14 +285,14 @@ def _lru_hit_tokens(sample: Requests, caches: Caches, answers: bool) -> np.ndarr
 def _seen_blocks(sample: Requests, answers: bool = False) -> np.ndarray:
     """Number of blocks of each prompt that an earlier one has, i8[n]; answers: or its answer."""
     chains, requests = _chain_pieces(sample), len(sample)
-    owner = np.repeat(np.arange(requests), np.diff(chains.offset))
-    first_owner = np.full(chains.blocks.size, requests)
+    owners = np.repeat(np.arange(requests), np.diff(chains.offset))
+    first_owners = np.full(chains.blocks.size, requests)
     # Of equal ones the last assignment stays: the earliest prompt.
-    is_counted = slice(None) if answers else chains.in_prompt
-    first_owner[chains.piece[is_counted][::-1]] = owner[is_counted][::-1]
-    is_seen = (first_owner[chains.piece] < owner) & chains.in_prompt
-    blocks = chains.blocks[chains.piece[is_seen]]
-    return np.bincount(owner[is_seen], blocks, minlength=requests).astype(np.int64)
+    counted = slice(None) if answers else chains.in_prompt
+    first_owners[chains.piece[counted][::-1]] = owners[counted][::-1]
+    is_seen = (first_owners[chains.piece] < owners) & chains.in_prompt
+    seen_sizes = chains.blocks[chains.piece[is_seen]]
+    return np.bincount(owners[is_seen], seen_sizes, minlength=requests).astype(np.int64)
 
 
 class _Chains(NamedTuple):
@@ -306,18 +306,18 @@ class _Chains(NamedTuple):
 
 
 def _chain_pieces(sample: Requests) -> _Chains:
-    """The chains of a sample as pieces."""
+    """The chains of a sample's requests, cut into pieces."""
     first, blocks = sample.segment_first, sample.segment_blocks.astype(np.int64)
     block_offset = np.concatenate(([0], np.cumsum(blocks)))
     chain_begin = block_offset[sample.segment_offset[:-1]]
     prompt_end = np.minimum(chain_begin + sample.input_tokens // sample.block_tokens,
                             block_offset[sample.segment_offset[1:]])  # fmt: skip
-    cut = np.searchsorted(block_offset, prompt_end[prompt_end > chain_begin] - 1, "right") - 1
-    cut_ids = first[cut] + prompt_end[prompt_end > chain_begin] - block_offset[cut]
+    cut_runs = np.searchsorted(block_offset, prompt_end[prompt_end > chain_begin] - 1, "right") - 1
+    cut_ids = first[cut_runs] + prompt_end[prompt_end > chain_begin] - block_offset[cut_runs]
     edges = np.unique(np.concatenate((first, first + blocks, cut_ids)))
-    low, high = np.searchsorted(edges, first), np.searchsorted(edges, first + blocks)
-    piece, offset = ranges(low, high - low), np.concatenate(([0], np.cumsum(high - low)))
+    begins, ends = np.searchsorted(edges, first), np.searchsorted(edges, first + blocks)
+    pieces, offset = ranges(begins, ends - begins), np.concatenate(([0], np.cumsum(ends - begins)))
     offset, sizes = offset[sample.segment_offset], np.diff(edges)
-    piece_end = np.cumsum(sizes[piece])
+    piece_end = np.cumsum(sizes[pieces])
     in_prompt = piece_end <= np.repeat(prompt_end, np.diff(offset))
-    return _Chains(offset, piece, in_prompt, sizes)
+    return _Chains(offset, pieces, in_prompt, sizes)

@@ -37,11 +37,11 @@ class Turns(NamedTuple):
 
 def own_chains(input_tokens: np.ndarray, block_tokens: int) -> Chains:
     """Chains of prompts i4[n] without shared blocks: each has its own session and run."""
-    rows = input_tokens.size
+    count = input_tokens.size
     blocks = (input_tokens // block_tokens).astype(np.int32)
-    ends = np.cumsum(blocks, dtype=np.int64)
-    session = np.arange(rows, dtype=np.int32)
-    return Chains(session, np.arange(rows + 1), ends - blocks, blocks, int(blocks.sum()))
+    run_ends = np.cumsum(blocks, dtype=np.int64)
+    session = np.arange(count, dtype=np.int32)
+    return Chains(session, np.arange(count + 1), run_ends - blocks, blocks, int(blocks.sum()))
 
 
 def shared_chains(
@@ -67,10 +67,10 @@ def _join_runs(
     first: np.ndarray, blocks: np.ndarray, next_first: np.ndarray, next_blocks: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(segment_offset, segment_first, segment_blocks) of two runs per row, without empty ones."""
-    first_blocks, run_blocks = np.stack([first, next_first], 1), np.stack([blocks, next_blocks], 1)
+    run_first, run_blocks = np.stack([first, next_first], 1), np.stack([blocks, next_blocks], 1)
     not_empty = run_blocks > 0
     offset = np.concatenate(([0], np.cumsum(not_empty.sum(axis=1))))
-    return offset, first_blocks[not_empty], run_blocks[not_empty].astype(np.int32)
+    return offset, run_first[not_empty], run_blocks[not_empty].astype(np.int32)
 
 
 def first_turn(before: np.ndarray) -> np.ndarray:
@@ -89,13 +89,13 @@ def session_chains(
     head_blocks, whole_blocks = head_tokens // block_tokens, input_tokens // block_tokens
     session_number = np.cumsum(parent == NONE) - 1
     session = session_number[first_turn(parent)].astype(np.int32)
-    own_blocks = np.zeros(session_number.max(initial=-1) + 1, np.int64)  # blocks beyond the head
-    np.maximum.at(own_blocks, session, whole_blocks - head_blocks)
-    first_own_block = (head_blocks + np.cumsum(own_blocks) - own_blocks)[session]
+    session_blocks = np.zeros(session_number.max(initial=-1) + 1, np.int64)  # beyond the head
+    np.maximum.at(session_blocks, session, whole_blocks - head_blocks)
+    first_own_block = (head_blocks + np.cumsum(session_blocks) - session_blocks)[session]
     shared_blocks = np.minimum(head_blocks, whole_blocks)
     first_head_block, own_chain_blocks = np.zeros_like(first_own_block), whole_blocks - head_blocks
     segments = _join_runs(first_head_block, shared_blocks, first_own_block, own_chain_blocks)
-    return Chains(session, *segments, int(head_blocks + own_blocks.sum()))
+    return Chains(session, *segments, int(head_blocks + session_blocks.sum()))
 
 
 @kernel
@@ -136,10 +136,10 @@ def find_parents(
     they are raised in place to the whole prompt, and the nearest turn is extended. Without it they
     are whole prompts: the longest fitting one of the `candidates` nearest turns is extended; if
     none fits, the next request follows up instead, so the probability holds."""
-    rows = arrival_s.size
-    turn_tokens = np.empty(rows, np.int32)  # prompt and answer: what a next turn starts from
+    requests = arrival_s.size
+    turn_tokens = np.empty(requests, np.int32)  # prompt and answer: what a next turn starts from
     owed_follow_ups = 0
-    for i in range(rows):
+    for i in range(requests):
         parent[i] = NONE
         added_tokens = input_tokens[i]
         follows_up = uniform(key_follow, i) < turns.follow_up_probability
@@ -164,7 +164,7 @@ def find_parents(
             elif follows_up and middle_turn >= 0 and not grow:
                 owed_follow_ups += 1
             elif follows_up and middle_turn < 0 and grow:
-                unseen_turns = _unseen_turns(key_follow, rows + i, turns.follow_up_probability)
+                unseen_turns = _unseen_turns(key_follow, requests + i, turns.follow_up_probability)
                 unseen_tokens = unseen_turns * (added_tokens + output_tokens[i])
                 input_tokens[i] += min(unseen_tokens, MOST_TOKENS - added_tokens)
         turn_tokens[i] = input_tokens[i] + output_tokens[i]

@@ -36,18 +36,18 @@ def rate_factor_at(workload: Workload, t: np.ndarray, horizon_s: float, facts: F
     if profile.shape == "constant":
         return piece_factor
     if profile.shape == "ramp":
-        share = t / horizon_s
+        level = t / horizon_s
     elif profile.shape == "step":
-        share = (t >= profile.at_s).astype(np.float64)
+        level = (t >= profile.at_s).astype(np.float64)
     elif profile.shape == "spike":
-        share = ((t >= profile.at_s) & (t < profile.at_s + profile.lasts_s)).astype(np.float64)
+        level = ((t >= profile.at_s) & (t < profile.at_s + profile.lasts_s)).astype(np.float64)
     elif profile.shape == "day":  # quietest at its ends, busiest in its middle
-        share = 0.5 - 0.5 * apply(math.cos, 2.0 * np.pi * (t + profile.begins_s) / profile.period_s)
+        level = 0.5 - 0.5 * apply(math.cos, 2.0 * np.pi * (t + profile.begins_s) / profile.period_s)
     else:
         day = profile.shape.removesuffix("_day")
         day_curve = np.array(facts[f"days.{day}"].value, dtype=np.float64)
         return _day_values(workload, t, day_curve) / day_curve.mean() * piece_factor
-    return (profile.low + (profile.high - profile.low) * share) * piece_factor
+    return (profile.low + (profile.high - profile.low) * level) * piece_factor
 
 
 def length_factor_at(workload: Workload, t: np.ndarray, side: str, facts: Facts) -> np.ndarray:
@@ -110,10 +110,10 @@ class Clock:
             return own_s
         is_inside = own_s < self.own_horizon_s
         # The last edge of its own time: a stretch without load has one own time only.
-        cell = np.searchsorted(self.own_s, own_s[is_inside], "right") - 1
+        cells = np.searchsorted(self.own_s, own_s[is_inside], "right") - 1
         run_s = np.full(own_s.size, np.inf)
-        own_since_s = own_s[is_inside] - self.own_s[cell]
-        run_s[is_inside] = self.edges_s[cell] + own_since_s / self.factor[cell]
+        own_since_s = own_s[is_inside] - self.own_s[cells]
+        run_s[is_inside] = self.edges_s[cells] + own_since_s / self.factor[cells]
         return run_s
 
 
@@ -145,13 +145,13 @@ def renewal_arrivals(
     `most_arrivals`, with gaps of mean 1/rate and coefficient of variation `cv` (1 for Poisson)."""
     gamma_shape = 1.0 / (cv * cv)
     mean_count = rate_per_s * horizon_s
-    room = mean_count + 6.0 * max(cv, 1.0) * math.sqrt(mean_count) + 16.0
+    capacity = mean_count + 6.0 * max(cv, 1.0) * math.sqrt(mean_count) + 16.0
     while True:
-        arrival_s = np.empty(int(min(room, most_arrivals)))
+        arrival_s = np.empty(int(min(capacity, most_arrivals)))
         arrival_count = _renewal_times(key, process, rate_per_s, gamma_shape, horizon_s, arrival_s)
         if arrival_count < arrival_s.size or arrival_count == most_arrivals:
             return arrival_s[:arrival_count]
-        room *= 2.0  # seldom: the same draws again, into more room
+        capacity *= 2.0  # seldom: the same draws again, into more room
 
 
 def uniform_arrivals(rate_per_s: float, horizon_s: float, most_arrivals: int) -> np.ndarray:

@@ -39,8 +39,8 @@ def replayed_requests(
         arrival_key, req_per_s = stream("arrivals"), workload.rate_req_per_s
         arrival_s = renewal_arrivals(arrival_key, POISSON, req_per_s, 1.0, math.inf, rows)
     quantum_s = timestamp_quantum(arrival_s) if settings.dequantise else 0.0
-    keys = stream("spread"), stream("copies")
-    times_s = copied_times(arrival_s, quantum_s, settings.tree_copies, *keys)
+    time_and_copy_keys = stream("spread"), stream("copies")
+    times_s = copied_times(arrival_s, quantum_s, settings.tree_copies, *time_and_copy_keys)
     times_s = clock.seconds(times_s / settings.rate_multiplier)
     time_order = np.argsort(times_s, kind="stable")
     earlier_row = earlier_turn(table.session)
@@ -53,7 +53,7 @@ def replayed_requests(
     chosen_rows = arriving_rows[:most_requests]
     copy, row = np.divmod(chosen_rows, max(rows, 1))
     chains, block_size = _trace_chains(table, block_tokens, earlier_row if answers else None)
-    offset, first, blocks, distinct = chains_of_copies(chains, copy, row)
+    offset, first, blocks, id_count = chains_of_copies(chains, copy, row)
     sessions = int(table.session.max()) + 1 if rows else 0
     waits_for, pause_s = None, None
     if turns_wait:
@@ -63,7 +63,7 @@ def replayed_requests(
         pause_s = np.where(np.isnan(table.think_s), turn_gaps_s, table.think_s)[row]
     return Requests(
         times_s[chosen_rows], table.input_tokens[row], table.output_tokens[row],
-        (table.session[row] + copy * sessions).astype(np.int32), offset, first, blocks, distinct,
+        (table.session[row] + copy * sessions).astype(np.int32), offset, first, blocks, id_count,
         block_tokens=block_size, has_prefix=table.has_prefix,
         counts=_replay_counts(table, time_order.size, arriving_rows.size, chosen_rows.size),
         notes=_replay_notes(workload, table, quantum_s, block_size, block_tokens),
@@ -75,14 +75,14 @@ def earlier_turn(session: np.ndarray) -> np.ndarray:
     """Previous row of each row's session, i8[n]; NONE for a first turn and outside sessions."""
     session_order = np.argsort(session, kind="stable")
     continues_session = session[session_order][1:] == session[session_order][:-1]
-    turn_before = np.full(session.size, NONE)
-    turn_before[session_order[1:][continues_session]] = session_order[:-1][continues_session]
-    turn_before[session < 0] = NONE
-    return turn_before
+    turns_before = np.full(session.size, NONE)
+    turns_before[session_order[1:][continues_session]] = session_order[:-1][continues_session]
+    turns_before[session < 0] = NONE
+    return turns_before
 
 
 def _index_among(chosen: np.ndarray, wanted: np.ndarray, is_wanted: np.ndarray) -> np.ndarray:
-    """Index of each wanted row among the chosen ones; NONE where not `is_wanted`."""
+    """Index of each of the rows `wanted` among the rows `chosen`; NONE where not `is_wanted`."""
     order = np.argsort(chosen, kind="stable")
     index = order[np.minimum(np.searchsorted(chosen[order], wanted), max(chosen.size - 1, 0))]
     return np.where(is_wanted, index, NONE)
@@ -128,10 +128,10 @@ def _replay_notes(
             f"workload.rate_req_per_s = {workload.rate_req_per_s:g} req/s"
         )
     if workload.turns == "wait" and (earlier_turn(table.session) >= 0).any():
-        known_share = 1.0 - np.isnan(table.think_s).mean()
+        think_share = 1.0 - np.isnan(table.think_s).mean()
         notes.append(
             f"sessions of {table.name} wait for their answers; pauses are its think times for "
-            f"{known_share:.0%} of the requests, and gaps between its arrivals for the others"
+            f"{think_share:.0%} of the requests, and gaps between its arrivals for the others"
         )
     if quantum_s:
         notes.append(
@@ -153,10 +153,10 @@ def timestamp_quantum(arrival_s: np.ndarray) -> float:
     more than a hundredth of the requests have equal timestamps; otherwise 0."""
     ticks_ns = np.round(arrival_s / NANOSECOND).astype(np.int64)
     gaps_ns = np.diff(ticks_ns)
-    step_ns = gaps_ns[gaps_ns > 0]
-    if step_ns.size == 0 or gaps_ns.size - step_ns.size <= COARSE_SHARE * ticks_ns.size:
+    rises_ns = gaps_ns[gaps_ns > 0]
+    if rises_ns.size == 0 or gaps_ns.size - rises_ns.size <= COARSE_SHARE * ticks_ns.size:
         return 0.0
-    return float(step_ns.min() * NANOSECOND)
+    return float(rises_ns.min() * NANOSECOND)
 
 
 @lazy_entry

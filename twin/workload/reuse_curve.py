@@ -51,21 +51,21 @@ def reuse_curve(stream: Stream, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
     if not touches or not stream.has_prefix:
         empty = np.zeros(0, np.int64)
         return ReuseCurve(empty, empty.astype(float), input_tokens, 0, stream.block_tokens, 1.0)
-    share = min(1.0, most_touches / touches)
+    sampled_share = min(1.0, most_touches / touches)
     distance, tokens, followed_tokens = _stack_distances(
         stream.segment_offset, stream.segment_first, stream.segment_blocks, stream.blocks,
-        stream.input_tokens, stream.block_tokens, share,
+        stream.input_tokens, stream.block_tokens, sampled_share,
     )  # fmt: skip
     is_repeated = distance >= 0
     distance_order = np.argsort(distance[is_repeated], kind="stable")
     distance, tokens = distance[is_repeated][distance_order], tokens[is_repeated][distance_order]
     last_of_run = np.flatnonzero(np.diff(distance, append=-1))  # of equal distances
-    all_tokens = _tokens_in_blocks(stream) if share < 1.0 else followed_tokens
+    all_tokens = _tokens_in_blocks(stream) if sampled_share < 1.0 else followed_tokens
     token_scale = all_tokens / max(followed_tokens, 1)
     return ReuseCurve(
-        (distance[last_of_run] / share).astype(np.int64),
+        (distance[last_of_run] / sampled_share).astype(np.int64),
         np.cumsum(tokens, dtype=np.int64)[last_of_run] * token_scale,
-        input_tokens, stream.blocks, stream.block_tokens, share,
+        input_tokens, stream.blocks, stream.block_tokens, sampled_share,
     )  # fmt: skip
 
 
@@ -114,8 +114,8 @@ def _stack_distances(  # type: ignore[no-untyped-def]
                     touch_distance[touch] = newer_blocks
                 touch += 1
         # Looked up first, touched after: the distances above are of the moment before.
-        for touch_number in range(first_touch + 1, touch + 1):
-            block = touched_block[touch_number - 1]
+        for touch_before in range(first_touch + 1, touch + 1):
+            block = touched_block[touch_before - 1]
             tree_node = last_touch[block]
             if tree_node > 0:
                 while tree_node <= touches:
@@ -123,8 +123,8 @@ def _stack_distances(  # type: ignore[no-untyped-def]
                     tree_node += tree_node & -tree_node
             else:
                 distinct_touched += 1
-            last_touch[block] = touch_number
-            tree_node = touch_number
+            last_touch[block] = touch_before
+            tree_node = touch_before
             while tree_node <= touches:
                 fenwick_tree[tree_node] += 1
                 tree_node += tree_node & -tree_node

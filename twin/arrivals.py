@@ -17,14 +17,14 @@ def arrivals_of_iteration(p: Population, took_s: float) -> float:
     (0 s): just the next one."""
     if took_s == 0.0:
         if p.instances > 1.0:  # an instance that rests gets up to `instances` times its share
-            factor = p.instances * (p.chances[0] or 1.0 / p.instances)
-            p.waits[0] += p.ahead[0] * p.expected_s / factor
+            arrival_factor = p.instances * (p.chances[0] or 1.0 / p.instances)
+            p.waits[0] += p.ahead[0] * p.expected_s / arrival_factor
         return p.ahead[0] + AT_ONCE
     if p.instances == 1.0:
         return took_s / p.expected_s
-    most = p.waits.size - 1.0
-    begin_step = min(p.queued[0] * p.prompt_s / p.step_s, most)
-    end_step = min(begin_step + took_s / p.step_s, most)
+    most_steps = p.waits.size - 1.0
+    begin_step = min(p.queued[0] * p.prompt_s / p.step_s, most_steps)
+    end_step = min(begin_step + took_s / p.step_s, most_steps)
     for k in range(int(begin_step), int(end_step) + 1):
         p.waits[k] += (min(end_step, k + 1.0) - max(begin_step, float(k))) * p.step_s
     if p.chances[0] == 0.0:

@@ -191,9 +191,9 @@ class Attainment:
         batch_prompts *= 1.0 + batches_per_s * self.port_s
         port_transfers = max(1.0, mean_of_fullest(batch_prompts, self.senders))
         most_share = port_transfers / (port_transfers + 1.0)  # that transfers have of a port
-        together = self.pool.instances
-        busy_share = most_share * min(together * port_transfers * self.port_s / iteration_s, 1.0)
-        mean_ends = batches / together
+        prefills = self.pool.instances
+        busy_share = most_share * min(prefills * port_transfers * self.port_s / iteration_s, 1.0)
+        mean_ends = batches / prefills
         factor, chance, rest_chance = 0.0, math.exp(-mean_ends), 1.0
         for count in range(MOST_ENDS):
             factor += chance / (1.0 - min(count * busy_share, most_share))
@@ -226,9 +226,9 @@ class Attainment:
         router gets the token from prefill at a batch's end; else 0. iteration_s: mean of decode."""
         if not self.after_pass or self.pool is None:
             return 0.0
-        p, joining_s = self.prompts, iteration_s * self.passes
-        next_end_s = waits_and_next_s(p, self.pool, rate)[1]
-        rest_s = next_end_s - self.transfer_s * (p.fresh + p.cached) - joining_s
+        prompts, joining_s = self.prompts, iteration_s * self.passes
+        next_end_s = waits_and_next_s(prompts, self.pool, rate)[1]
+        rest_s = next_end_s - self.transfer_s * (prompts.fresh + prompts.cached) - joining_s
         return fmean(np.maximum(rest_s, 0.0).tolist())
 
     def mean_tpot_s(self, rate: float, iteration_s: float, joining: float = 0.0) -> float:
@@ -379,9 +379,9 @@ class Attainment:
         if self.ttft_share(low_rate, iteration_s) < self.scenario.slo.share:
             return 0.0
         while high_rate / low_rate > 1.0 + CLOSE:
-            rate = math.sqrt(low_rate * high_rate)
-            meets_slo = self.ttft_share(rate, iteration_s) >= self.scenario.slo.share
-            low_rate, high_rate = (rate, high_rate) if meets_slo else (low_rate, rate)
+            mid_rate = math.sqrt(low_rate * high_rate)
+            meets_slo = self.ttft_share(mid_rate, iteration_s) >= self.scenario.slo.share
+            low_rate, high_rate = (mid_rate, high_rate) if meets_slo else (low_rate, mid_rate)
         return self._lasting_rate(SAFE * low_rate, iteration_s)
 
     def _lasting_rate(self, rate: float, iteration_s: float) -> float:
@@ -461,9 +461,9 @@ def _overlap_s(priced: Priced, verified_tokens: float) -> float:
     request/s of the latter (so in s); verified_tokens: of an answer in all of its iterations."""
     net, role_costs = priced.parts.net, priced.parts.costs.roles
     decoding_role = "colocated" if "colocated" in role_costs else "decode"
-    seated = [i for i in place(priced.scenario, net).instances if i.dies > 1]
-    overlaps = exchange_overlaps(net, tuple((i.role, i.die_of_rank) for i in seated))
-    overlap_s, dies_of_role = 0.0, {i.role: i.die_of_rank for i in seated}
+    seats = [i for i in place(priced.scenario, net).instances if i.dies > 1]
+    overlaps = exchange_overlaps(net, tuple((i.role, i.die_of_rank) for i in seats))
+    overlap_s, dies_of_role = 0.0, {i.role: i.die_of_rank for i in seats}
     for role, costs in role_costs.items():
         overlap = overlaps.get((decoding_role, role), 0.0)
         if overlap:

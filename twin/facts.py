@@ -27,6 +27,7 @@ class FactError(KeyError):
     """A fact that is missing or malformed, with its dotted name."""
 
     def __str__(self) -> str:
+        """The sentence, without the quotes that KeyError puts around it."""
         return str(self.args[0])
 
 
@@ -57,6 +58,7 @@ class Facts(Mapping[str, Fact]):
     they say the same, by a digest of their content without notes."""
 
     def __init__(self, by_name: Mapping[str, Fact]) -> None:
+        """by_name: the facts by dotted name."""
         self._by_name = dict(sorted(by_name.items()))
         self._names = list(self._by_name)
         self._below: dict[str, Facts] = {}  # parts requested before, with their digests
@@ -68,24 +70,30 @@ class Facts(Mapping[str, Fact]):
         return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
+        """Whether the other facts have the same digest."""
         return isinstance(other, Facts) and (self is other or self.digest == other.digest)
 
     def __hash__(self) -> int:
+        """Hash of the digest."""
         return hash(self.digest)
 
     def __getitem__(self, name: str) -> Fact:
+        """The fact of a dotted name; raises FactError if there is none."""
         try:
             return self._by_name[name]
         except KeyError:
             raise FactError(f"no fact is named {name}: add it to data/") from None
 
     def __contains__(self, name: object) -> bool:
+        """Whether there is a fact of this dotted name."""
         return name in self._by_name
 
     def __iter__(self) -> Iterator[str]:
+        """Dotted names of all facts, sorted."""
         return iter(self._by_name)
 
     def __len__(self) -> int:
+        """Number of facts."""
         return len(self._by_name)
 
     def si(self, name: str, default: float | None = None) -> float:

@@ -316,19 +316,19 @@ def skip_iterations(p: Population, last: int) -> None:
     """Advance an instance without prompts to the iteration before the next one in which a request
     comes, joins or leaves; at most to the one before `last`. In between contexts grow evenly: the
     seconds of iterations looked at lie on a line between the first and the last."""
-    present = p.at[ITERATION]
+    start = p.at[ITERATION]
     is_full = p.at[WAITS] > 0
     if p.ahead[0] < 1.0 or (is_full and p.refused[0] > p.shortest):
         return
-    last = min(last, present + 1 + int(p.ahead[0]))
-    event = present + 1
-    while event < last and p.ring[event % p.ring.size] == NONE:
-        event += 1
-    first_look = present + LOOK_EVERY - present % LOOK_EVERY
-    last_look = (event - 1) // LOOK_EVERY * LOOK_EVERY
+    last = min(last, start + 1 + int(p.ahead[0]))
+    next_event = start + 1
+    while next_event < last and p.ring[next_event % p.ring.size] == NONE:
+        next_event += 1
+    first_look = start + LOOK_EVERY - start % LOOK_EVERY
+    last_look = (next_event - 1) // LOOK_EVERY * LOOK_EVERY
     if last_look - first_look < LEAST_LOOKS * LOOK_EVERY:
         return
-    grow_contexts(p, first_look - present)
+    grow_contexts(p, first_look - start)
     first_s, first_tokens = present_iteration_s(p), context_tokens(p)
     grow_contexts(p, last_look - first_look)
     last_s, last_tokens = present_iteration_s(p), context_tokens(p)
@@ -337,11 +337,11 @@ def skip_iterations(p: Population, last: int) -> None:
         took_s = first_s + (last_s - first_s) * look / look_steps
         add_to_stretch(p, took_s)
         add_to_sums(p, took_s, first_tokens + (last_tokens - first_tokens) * look / look_steps)
-    grow_contexts(p, event - 1 - last_look)
-    p.ahead[0] -= event - 1 - present
+    grow_contexts(p, next_event - 1 - last_look)
+    p.ahead[0] -= next_event - 1 - start
     if is_full:  # one is drawn in each iteration, and finds no room
-        p.at[DRAWS] += event - 1 - present
-    p.at[ITERATION] = event - 1
+        p.at[DRAWS] += next_event - 1 - start
+    p.at[ITERATION] = next_event - 1
 
 
 @kernel
@@ -350,29 +350,29 @@ def skip_mixed_iterations(p: Population, last: int, pace: float, arrivals: float
     request comes, joins or leaves, or a prompt's last piece is computed; at most to the one before
     `last`. pace: seconds of the last iteration over the mean; returns that of the last one skipped.
     In between contexts and pairs grow evenly: the seconds of iterations lie on a line."""
-    present = p.at[ITERATION]
+    start = p.at[ITERATION]
     if p.at[WAITS] > 0 or p.at[DECODES] == 0 or p.ahead[0] < LEAST_QUIET * pace:
         return pace
-    skipped = min(last - 1 - present, int(p.ahead[0] / pace), full_chunk_iterations(p))
-    event = present + 1
-    while event <= present + skipped and p.ring[event % p.ring.size] == NONE:
-        event += 1
-    skipped = event - 1 - present
-    if skipped < LEAST_QUIET:
+    skip_count = min(last - 1 - start, int(p.ahead[0] / pace), full_chunk_iterations(p))
+    next_event = start + 1
+    while next_event <= start + skip_count and p.ring[next_event % p.ring.size] == NONE:
+        next_event += 1
+    skip_count = next_event - 1 - start
+    if skip_count < LEAST_QUIET:
         return pace
     grow_contexts(p, 1)
     compute_prompts(p)
     first_s, first_tokens = present_iteration_s(p), context_tokens(p)
-    grow_contexts(p, skipped - 1)
+    grow_contexts(p, skip_count - 1)
     for first_rank in range(0, p.chunk.size, p.prompt_ranks):
         if p.head[first_rank] != NONE:
             ranks = min(p.prompt_ranks, p.chunk.size - first_rank)
-            p.to_compute[p.head[first_rank]] -= p.chunk_most * ranks * (skipped - 2)
+            p.to_compute[p.head[first_rank]] -= p.chunk_most * ranks * (skip_count - 2)
     compute_prompts(p)
     last_s, last_tokens = present_iteration_s(p), context_tokens(p)
-    for k in range(skipped):
-        share = k / (skipped - 1)
-        took_s, iteration = first_s + (last_s - first_s) * share, present + 1 + k
+    for k in range(skip_count):
+        share = k / (skip_count - 1)
+        took_s, iteration = first_s + (last_s - first_s) * share, start + 1 + k
         p.ahead[0] -= pace
         p.seen[11] += pace * arrivals
         p.now_s[0] += took_s
@@ -384,7 +384,7 @@ def skip_mixed_iterations(p: Population, last: int, pace: float, arrivals: float
         if p.expected_s > 0.0:
             pace = arrivals_of_iteration(p, took_s)
     p.now_s[1] = last_s
-    p.at[ITERATION] = event - 1
+    p.at[ITERATION] = next_event - 1
     return pace
 
 

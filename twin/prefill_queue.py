@@ -24,13 +24,13 @@ from twin.steady import Assembly
 def prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Pool:
     """The prefill pool as its queue needs it: number of instances and seconds of a batch."""
     prefill, hot = s.deployment.prefill, parts.prefill_imbalance.table
-    sink, data_parallel, cp_dies = role.operator_sink(), prefill.attention == "dp", prefill.cp_dies
-    budget = role.prompt_tokens
-    full_s, token_s, pair_s = fit_batch_s(role, budget, traffic.input_tokens, hot)
+    sink, by_data, cp_dies = role.operator_sink(), prefill.attention == "dp", prefill.cp_dies
+    budget_tokens = role.prompt_tokens
+    full_s, token_s, pair_s = fit_batch_s(role, budget_tokens, traffic.input_tokens, hot)
     pairs_each = traffic.fresh_pairs / traffic.fresh_tokens  # pairs of a token, mean
     line_s = token_s, pair_s
     token_s += pair_s * pairs_each
-    if data_parallel:
+    if by_data:
         prices = numbers(role.prefill).view(dtype_of(coefficients.PrefillCosts))
         imbalance = parts.prefill_imbalance
         batch_price = BatchPrice(
@@ -38,27 +38,27 @@ def prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic
             operators=sink, sharing_dies=cp_dies,
         )  # fmt: skip
     else:  # a batch of mean prompts from a table, what differs from them by its slope
-        sizes = [budget * 2.0**k for k in range(-12, 2)]
+        sizes = [budget_tokens * 2.0**k for k in range(-12, 2)]
         table_s = np.array([batch_s(role, size, size * pairs_each, hot) for size in sizes])
         batch_price = BatchPrice(TABLE, pair_s=pair_s, token_pairs=pairs_each,
                            table_tokens=np.array(sizes), table_s=table_s)  # fmt: skip
 
     # Of a group of dies that split prompts, as the engine's `note_batch` compares them.
-    die_tokens, die_pair_s = budget / role.stage_dies, role.prefill.core.pair
+    die_tokens, die_pair_s = budget_tokens / role.stage_dies, role.prefill.core.pair
     die_token_s = attention_s_per_token(role.prefill, die_tokens)
     share_s = math.inf
-    if data_parallel and prefill.dp_balance == "attention":
+    if by_data and prefill.dp_balance == "attention":
         share_s = die_tokens * cp_dies * (die_token_s + pairs_each * die_pair_s)
     read_s = 0.0
     if traffic.hit_tokens > 0.0:
-        prompts = max(1.0, budget / traffic.fresh_tokens)  # of a batch
+        prompts = max(1.0, budget_tokens / traffic.fresh_tokens)  # of a batch
         cached_tokens, servers = prompts * traffic.hit_tokens, parts.costs.servers
         read_s = servers.read_s(role.fetch, prompts * traffic.read_tokens, prompts) / cached_tokens
         read_s += float(prefill_hits_s(role.prefill, cached_tokens, sink)) / cached_tokens
     return Pool(
-        prefill.instances, budget, float(prefill.chunk_tokens),
+        prefill.instances, budget_tokens, float(prefill.chunk_tokens),
         batch_price, full_s, token_s, read_s,
-        dies=role.stage_dies // cp_dies if data_parallel else 1,
+        dies=role.stage_dies // cp_dies if by_data else 1,
         delay_s=_later_stages_s(role, prefill, traffic, hot, line_s),
         evening=prefill.chunk_evening, line=line_s, attention=(die_token_s, die_pair_s),
         share_s=share_s, in_turn=s.router.policy == "round_robin", routers=front_routers(s),
@@ -94,10 +94,10 @@ def colocated_pool_by_load(
     """A function of rate (requests/s) and iteration time (s) that returns the pool of colocated
     instances, whose iterations continue while prompts prolong them. A prompt is computed by one
     group of ranks, of which the one with most tokens and pairs sets the pace."""
-    pool, budget, hot = role.pool, role.prompt_tokens, parts.decode_imbalance.table
+    pool, budget_tokens, hot = role.pool, role.prompt_tokens, parts.decode_imbalance.table
     group = min(pool.prompt_ranks, role.ranks)
     groups = math.ceil(role.ranks / group)
-    chunk = budget / groups  # tokens of a group in an iteration, at most
+    chunk = budget_tokens / groups  # tokens of a group in an iteration, at most
     mean_pairs = traffic.fresh_pairs / traffic.fresh_tokens  # of a token
 
     def group_s(tokens: float, pairs: float) -> float:
@@ -110,23 +110,23 @@ def colocated_pool_by_load(
             role.decode, *idle, tokens_of_rank, pairs_of_rank, 0, role.ranks, *hot, sink
         ))  # fmt: skip
 
-    alone_s, single_s = group_s(chunk, chunk * mean_pairs), group_s(1.0, mean_pairs)
-    all_s = batch_s(role, budget, budget * mean_pairs, hot)
-    most_s = (alone_s - single_s) / chunk  # that a token of the fullest group adds, and another's
-    token_s = (all_s - alone_s) / max(budget - chunk, 1.0)
-    pair_s = (group_s(chunk, 2.0 * chunk * mean_pairs) - alone_s) / (chunk * mean_pairs)
+    one_group_s, one_token_s = group_s(chunk, chunk * mean_pairs), group_s(1.0, mean_pairs)
+    all_groups_s = batch_s(role, budget_tokens, budget_tokens * mean_pairs, hot)
+    fullest_s = (one_group_s - one_token_s) / chunk  # that a token of the fullest group adds
+    token_s = (all_groups_s - one_group_s) / max(budget_tokens - chunk, 1.0)
+    pair_s = (group_s(chunk, 2.0 * chunk * mean_pairs) - one_group_s) / (chunk * mean_pairs)
 
     def pool_at(rate: float, iteration_s: float) -> Pool:
         """The pool of colocated instances at this rate (requests/s) and iteration time (s)."""
         prompts = rate / pool.instances * iteration_s  # prompts, in an iteration
-        tokens = min(prompts * traffic.fresh_tokens, budget)
+        tokens = min(prompts * traffic.fresh_tokens, budget_tokens)
         fullest = min(tokens, chunk * -math.expm1(-tokens / chunk))  # groups take turns at random
-        added_s = most_s * fullest + token_s * (tokens - fullest)  # to an iteration
+        added_s = fullest_s * fullest + token_s * (tokens - fullest)  # to an iteration
         plain_s = max(iteration_s - added_s, 0.1 * iteration_s)
         return Pool(
-            pool.instances, budget, chunk,
-            BatchPrice(LINE, plain_s, most_s, token_s, pair_s, mean_pairs),
-            plain_s, (all_s - single_s) / budget, 0.0, plain_s, dies=groups,
+            pool.instances, budget_tokens, chunk,
+            BatchPrice(LINE, plain_s, fullest_s, token_s, pair_s, mean_pairs),
+            plain_s, (all_groups_s - one_token_s) / budget_tokens, 0.0, plain_s, dies=groups,
             delay_s=iteration_s * first_prompt_wait(prompts, groups, pool.prompt_delay),
             attention=(1.0, 0.0), share_s=chunk, is_dealt=True, routers=routers,
         )  # fmt: skip

@@ -132,9 +132,9 @@ def _empty_population(priced: Priced, arriving: Arriving) -> Population:
     fresh, pairs = priced.traffic.fresh_tokens * is_mixed, priced.traffic.fresh_pairs * is_mixed
     longest_tokens = int(arriving.outputs.max(initial=1))
     operator_s = costs.operator_sink()
-    one_args = np.ones(1, np.int64), np.ones(1), 0, 1
-    least_s = float(decode_iteration_s(costs.decode, *one_args, *imbalance.table, operator_s))
-    waited, acceptance = int(arriving.reserved_s / least_s), priced.parts.costs.mtp_acceptance
+    args_of_one = np.ones(1, np.int64), np.ones(1), 0, 1
+    least_s = float(decode_iteration_s(costs.decode, *args_of_one, *imbalance.table, operator_s))
+    wait_count, acceptance = int(arriving.reserved_s / least_s), priced.parts.costs.mtp_acceptance
     life = mean_iterations(arriving.outputs, decode.mtp_draft_tokens, acceptance)
     slot_count = int(rank_slots.sum())
     next_slots = np.arange(1, slot_count + 1, dtype=np.int32)
@@ -143,7 +143,7 @@ def _empty_population(priced: Priced, arriving: Arriving) -> Population:
     array_sizes = {"ranks": costs.ranks, "blocks": -(-costs.ranks // BLOCK), "places": slot_count,
                    "answers": SAMPLED if is_mixed else 1, "waits": WAITS,
                    "operators": operator_s.size,
-                   "ring": 1 << (longest_tokens + waited + 4).bit_length()}  # fmt: skip
+                   "ring": 1 << (longest_tokens + wait_count + 4).bit_length()}  # fmt: skip
     return Population(
         array_sizes, prices=coefficients, colocated=int(is_mixed),
         fresh=fresh / float(arriving.inputs.mean()), pair=pairs / mean_square(arriving.inputs),
@@ -192,20 +192,20 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
     by_second, own_prices = p.colocated and math.isinf(arriving.clients), p.prices.copy()
     inflow = 0.0
     max_passes = max(min_passes + 1, min(MOST, int(ITERATIONS / (BURN + MEASURED) / life)))
-    for number in range(max_passes):
+    for pass_number in range(max_passes):
         last_inflow = inflow
         _set_contended_prices(p, own_prices, arriving.wire_factor, inflow, mean_s)
         guess = inflow if p.colocated else 0.0
         inflow, is_full = _arrivals_at_load(p, time_s, arriving, life + prompt_wait, slots, guess)
-        is_settled = number > 0 and abs(inflow / last_inflow - 1.0) < CLOSE
-        if number >= min_passes and is_settled and passes.ratio_and_error()[1] < SCATTER:
+        is_settled = pass_number > 0 and abs(inflow / last_inflow - 1.0) < CLOSE
+        if pass_number >= min_passes and is_settled and passes.ratio_and_error()[1] < SCATTER:
             break
         mean_s = time_s(inflow)
         _begin_pass(p, mean_s, bool(by_second))
         reserved_for = arriving.reserved_s / mean_s
         p.most_waiting = arriving.patience_s / mean_s * inflow
         if not (is_settled and p.colocated):  # else the last pass is a beginning like any other
-            residents = 0 if number else int(inflow * life)
+            residents = 0 if pass_number else int(inflow * life)
             run_population(p, residents, int(BURN * life) + 1, inflow, reserved_for)
         p.seen[:] = 0.0
         run_population(p, 0, _measured_iterations(p, life, inflow), inflow, reserved_for)
@@ -215,7 +215,7 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
             seen_inflow = inflow * total_s / count / mean_s if by_second else inflow
             even_s = count * _even_mean_s(p, decoding / count, context_tokens, seen_inflow, prompt)
             prompt_wait = coming_sum / count / inflow if p.colocated else 0.0
-            passes = Passes() if number == 1 else passes  # the first one is still near its begin
+            passes = Passes() if pass_number == 1 else passes  # the first is still near its begin
             passes.add(p, even_s, arriving)
             unevenness = passes.ratio_and_error()[0]
     inflow, is_full = _arrivals_at_load(p, time_s, arriving, life + prompt_wait, slots, guess)

@@ -80,9 +80,9 @@ def _assemble(
         name: max(mean_prompt, 1.0) if name == "prefill" else role.decode.query_tokens
         for name, role in costs.roles.items()
     }
-    placement = routing
+    used_routing = routing
     if experts.balancing.policy == "oracle":
-        placement = replace(routing, experts=experts.model_copy(update={"placement": "perfect"}))
+        used_routing = replace(routing, experts=experts.model_copy(update={"placement": "perfect"}))
 
     def imbalance_of(role: RoleCosts | None) -> Imbalance:
         """Expert imbalance of an instance with these costs; NO_IMBALANCE without experts."""
@@ -92,7 +92,7 @@ def _assemble(
         nodes = min(places, -(-role.layout.routed_dies // role.dies_per_node))
         links_may_limit = role.coefficients.layout.ports < 1.0 or bool(scenario.faults)
         peak_args = (
-            placement, places, slots, tokens_per_request[role.pool.role], nodes, links_may_limit,
+            used_routing, places, slots, tokens_per_request[role.pool.role], nodes, links_may_limit,
         )  # fmt: skip
         return (
             _cached_imbalance(*peak_args)
@@ -263,10 +263,10 @@ class Priced:
 
 def predict_with_advice(priced: Priced) -> Prediction:
     """Steady state at full load; if TPOT exceeds the SLO's, the advice names a batch within it."""
-    steady, limit_s = priced.prediction, priced.scenario.slo.tpot_ms * 1e-3
-    if steady.decode is None or steady.decode.tpot_s <= limit_s:
-        return steady
-    return replace(steady, advice=f"{steady.advice} {largest_batch(priced, limit_s).sentence}")
+    forecast, limit_s = priced.prediction, priced.scenario.slo.tpot_ms * 1e-3
+    if forecast.decode is None or forecast.decode.tpot_s <= limit_s:
+        return forecast
+    return replace(forecast, advice=f"{forecast.advice} {largest_batch(priced, limit_s).sentence}")
 
 
 def traffic_of(
@@ -433,8 +433,8 @@ def largest_batch(priced: Priced, tpot_s: float) -> Target:
 
     def prediction_of(slots: int) -> Prediction:
         """The steady state with this number of slots on every decode die."""
-        batch = {"deployment.decode.batch_per_npu": slots * dies_per_npu}
-        changed_scenario = with_overrides(scenario, batch)
+        setting = {"deployment.decode.batch_per_npu": slots * dies_per_npu}
+        changed_scenario = with_overrides(scenario, setting)
         costs = build_costs(changed_scenario, facts, parts.net, parts.costs.deployed.clocks)
         return _predict_rates(replace(parts, costs=costs), traffic)
 

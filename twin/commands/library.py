@@ -101,9 +101,9 @@ def import_trace(
     if not no_store:
         open_store().traces.save(table)
     summary = trace_figures(table)
-    flat = {k: "; ".join(v) if isinstance(v, list) else v for k, v in summary.items()}
-    named = {k: v if isinstance(v, dict) else {"": v} for k, v in flat.items()}
-    figures = {f"{k} {label}".strip(): v for k, part in named.items()
+    flat_figures = {k: "; ".join(v) if isinstance(v, list) else v for k, v in summary.items()}
+    by_group = {k: v if isinstance(v, dict) else {"": v} for k, v in flat_figures.items()}
+    figures = {f"{k} {label}".strip(): v for k, part in by_group.items()
                for label, v in part.items() if v is not None}  # fmt: skip
     rows = [(k, f"{v:,.5g}" if isinstance(v, float) else str(v)) for k, v in figures.items()]
     print_answer(summary, as_json, table.name, ("what", "figure"), rows)

@@ -195,10 +195,10 @@ def print_run(answer: Mapping[str, Any]) -> None:
     figure_rows = [(m.key, as_text(m.key, summary[m.key])) for m in metrics]
     terminal.print_rows(str(answer["name"]), ("figure", "value"), figure_rows)
     for group in ("model", "tenant"):
-        parts, shown = answer.get(f"{group}s", []), metrics_at("library")
-        shown = [m for m in shown if any(row.get(m.key) is not None for row in parts)]
-        heads = (group, *(m.label for m in shown))
-        cells = [(row[group], *(as_text(m.key, row.get(m.key)) for m in shown)) for row in parts]
+        parts, columns = answer.get(f"{group}s", []), metrics_at("library")
+        columns = [m for m in columns if any(row.get(m.key) is not None for row in parts)]
+        heads = (group, *(m.label for m in columns))
+        cells = [(row[group], *(as_text(m.key, row.get(m.key)) for m in columns)) for row in parts]
         if parts:
             terminal.print_rows(f"By {group}", heads, cells)
     for note in answer["notes"]:

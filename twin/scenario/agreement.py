@@ -200,9 +200,9 @@ def _flap_count(fault: Fault, horizon_s: float) -> int:
 def remarks(s: Scenario) -> list[str]:
     """Sentences about allowed settings that have no effect: faults after the end of the run."""
     end_s = s.horizon_s
-    after_end = [f"{fault.where} at {fault.at_s:,g} s" for fault in s.faults if fault.at_s >= end_s]
-    sentence = f"after the end of the run at {end_s:,g} s, so never seen: {first_few(after_end)}"
-    return [sentence] if after_end else []
+    fault_texts = [f"{f.where} at {f.at_s:,g} s" for f in s.faults if f.at_s >= end_s]
+    sentence = f"after the end of the run at {end_s:,g} s, so never seen: {first_few(fault_texts)}"
+    return [sentence] if fault_texts else []
 
 
 def left_out_by_formulas(s: Scenario) -> str:

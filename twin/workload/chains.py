@@ -99,15 +99,15 @@ def extended_chains(
             filled_blocks += blocks[old_segment]
             last_id = first[old_segment] + blocks[old_segment] - 1
             segment += 1
-        prompt_blocks, blocks_before, continues = filled_blocks, 0, filled_blocks == 0
+        prompt_blocks, blocks_before, extends_chain = filled_blocks, 0, filled_blocks == 0
         if next_row[row] != EMPTY:
             for old_segment in range(offset[next_row[row]], offset[next_row[row] + 1]):
                 skipped = min(max(prompt_blocks - blocks_before, 0), blocks[old_segment])
                 blocks_before += blocks[old_segment]
                 if skipped > 0 and blocks_before - blocks[old_segment] + skipped == prompt_blocks:
-                    continues = first[old_segment] + skipped - 1 == last_id
+                    extends_chain = first[old_segment] + skipped - 1 == last_id
                 taken = min(blocks[old_segment] - skipped, wanted[row] - filled_blocks)
-                if continues and taken > 0:
+                if extends_chain and taken > 0:
                     new_first[segment], new_blocks[segment] = first[old_segment] + skipped, taken
                     filled_blocks += taken
                     segment += 1

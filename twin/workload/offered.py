@@ -288,8 +288,8 @@ def _seen_blocks(sample: Requests, answers: bool = False) -> np.ndarray:
     owners = np.repeat(np.arange(requests), np.diff(chains.offset))
     first_owners = np.full(chains.blocks.size, requests)
     # Of equal ones the last assignment stays: the earliest prompt.
-    counted = slice(None) if answers else chains.in_prompt
-    first_owners[chains.piece[counted][::-1]] = owners[counted][::-1]
+    counted_pieces = slice(None) if answers else chains.in_prompt
+    first_owners[chains.piece[counted_pieces][::-1]] = owners[counted_pieces][::-1]
     is_seen = (first_owners[chains.piece] < owners) & chains.in_prompt
     seen_sizes = chains.blocks[chains.piece[is_seen]]
     return np.bincount(owners[is_seen], seen_sizes, minlength=requests).astype(np.int64)

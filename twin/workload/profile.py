@@ -94,6 +94,7 @@ class Clock:
     """Mapping from arrivals' own time, at their mean rate, to seconds of the run."""
 
     def __init__(self, workload: Workload, horizon_s: float, facts: Facts) -> None:
+        """Clock of a run of horizon_s seconds; WorkloadError if its rate is 0 all the time."""
         self.constant = workload.profile.flat
         self.own_horizon_s = horizon_s
         if self.constant:

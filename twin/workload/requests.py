@@ -34,6 +34,7 @@ class Stream:
     has_prefix: bool  # whether any two prompts can share a block
 
     def __len__(self) -> int:
+        """Number of requests."""
         return self.arrival_s.size
 
 
@@ -69,9 +70,11 @@ class TraceTable(Stream):
         return float(self.arrival_s[-1]) if self.arrival_s.size else 0.0
 
     def __eq__(self, other: object) -> bool:
+        """Whether the other table has the same content, by digest."""
         return isinstance(other, TraceTable) and self.digest == other.digest
 
     def __hash__(self) -> int:
+        """Hash of the digest of the content."""
         return hash(self.digest)
 
     @cached_property

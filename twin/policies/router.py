@@ -17,10 +17,14 @@ from twin.scenario.policies import HIT_ROUTERS
     WEIGHTED,
 ) = range(7)  # fmt: skip
 ROUTERS = {
-    "round_robin": ROUND_ROBIN, "least_loaded": LEAST_LOADED, "power_of_two": POWER_OF_TWO,
-    "prefix_affinity": PREFIX_AFFINITY, "session_sticky": SESSION_STICKY,
-    "predicted_ttft": PREDICTED_TTFT, "weighted": WEIGHTED,
-}  # fmt: skip
+    "round_robin": ROUND_ROBIN,
+    "least_loaded": LEAST_LOADED,
+    "power_of_two": POWER_OF_TWO,
+    "prefix_affinity": PREFIX_AFFINITY,
+    "session_sticky": SESSION_STICKY,
+    "predicted_ttft": PREDICTED_TTFT,
+    "weighted": WEIGHTED,
+}
 SEES_HITS = tuple(ROUTERS[name] for name in HIT_ROUTERS)
 SEES_WAITS = (LEAST_LOADED, POWER_OF_TWO, PREDICTED_TTFT, WEIGHTED)  # who look into queues
 

@@ -256,4 +256,9 @@ def test_a_link_opens_its_scenario_and_says_when_it_cannot(app):
     app.run()
     assert not app.exception
     assert app.error[0].value.startswith("This link")
+    for page in ("start", "run", "library", "compare", "glossary"):
+        app.switch_page(PAGES[page].script)
+        app.query_params["s"] = "nonsense"
+        app.run()
+        assert [e.value.startswith("This link") for e in app.error] == [True], page
     assert app.session_state["history"][-1] == sent

@@ -250,7 +250,8 @@ def _drop_pending_edits() -> None:
 
 
 def open_link() -> None:
-    """Make the address's scenario the draft, once for each address; without facts stop the page."""
+    """Make the address's scenario the draft, once for each address, or draw why it cannot be;
+    without facts or a store draw why, and stop the page."""
     try:
         facts()
         runner()
@@ -263,14 +264,15 @@ def open_link() -> None:
         st.stop()
     state, query = _state(), st.query_params.to_dict()
     scenario_text = links.scenario_query(query)
-    if not scenario_text or scenario_text in state.addresses:
-        return
-    state.addresses.append(scenario_text)
-    state.link_problem = ""
-    try:
-        start_from(links.open_scenario(query, store(), remember_machine))
-    except links.ShareError as error:
-        state.link_problem = str(error)
+    if scenario_text and scenario_text not in state.addresses:
+        state.addresses.append(scenario_text)
+        state.link_problem = ""
+        try:
+            start_from(links.open_scenario(query, store(), remember_machine))
+        except links.ShareError as error:
+            state.link_problem = str(error)
+    if scenario_text and state.link_problem:
+        st.error(sentence(state.link_problem), icon=":material/link_off:")
 
 
 def remember_machine(machine: ImportedMachine) -> None:
@@ -280,7 +282,8 @@ def remember_machine(machine: ImportedMachine) -> None:
 
 
 def open_linked_run() -> None:
-    """Make the scenario of the address's run the draft, unless the draft was edited."""
+    """Make the scenario of the address's run the draft, unless the draft was edited; or draw why
+    it cannot be."""
     query = st.query_params.to_dict()
     if is_edited() or links.scenario_query(query):
         return
@@ -289,12 +292,7 @@ def open_linked_run() -> None:
         try:
             start_from(store().scenarios.load(row.scenario))
         except (StoreError, SpecError) as error:
-            _state().link_problem = str(error)
-
-
-def link_problem() -> str:
-    """Why the address could not be opened; '' if it could or names nothing."""
-    return _state().link_problem
+            st.error(sentence(str(error)), icon=":material/link_off:")
 
 
 def named_draft() -> Scenario:

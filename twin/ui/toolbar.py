@@ -41,8 +41,6 @@ def draw_header(page: str, *, run: bool = True) -> None:
         if run:
             draw_draft_link(page)
             draw_run_button()
-    if session.link_problem():
-        st.error(fields.sentence(session.link_problem()), icon=":material/link_off:")
 
 
 def draw_scenario_head(page: str) -> live.Strip:

@@ -8,7 +8,6 @@ from twin.hooks import draw_sections
 from twin.metrics.measures import numbered
 from twin.scenario import scenario_digest
 from twin.ui import live, runs, session, words
-from twin.ui.fields import sentence
 from twin.ui.link import go_to, link_page
 from twin.ui.pages.plan import requested
 from twin.ui.pages.run import explained
@@ -30,8 +29,6 @@ st.markdown(
     "and see why it is as fast as it is."
 )
 draw_sections("start.top")
-if session.link_problem():
-    st.error(sentence(session.link_problem()), icon=":material/link_off:")
 
 with st.container(border=True):
     about_column, machine_column = st.columns([4, 5], gap="large")

@@ -255,11 +255,11 @@ class Attainment:
         chances = iteration_chances(tokens, draft_tokens, self.acceptance)
         return math.fsum(k * chance for k, chance in enumerate(chances, start=1))
 
-    def slo_share(self, waits_s: np.ndarray, tokens_s: np.ndarray, iteration_s: float) -> float:
-        """Share of answers of mixed serving within the SLO. By answer, f8[n]: waits_s until the
-        first token, tokens_s: seconds per token after it; iteration_s: mean of an iteration."""
+    def slo_share(self, waits_s: np.ndarray, tpots_s: np.ndarray, iteration_s: float) -> float:
+        """Share of answers of mixed serving within the SLO. By answer, f8[n]: its TPOT
+        and waits_s, its TTFT less extra_s and `passes` iterations of iteration_s (their mean)."""
         ttft_s = waits_s + self.extra_s + self.passes * iteration_s
-        met_shares = [share * np.mean((ttft_s <= ttft_limit_s) & (tokens_s <= tpot_limit_s))
+        met_shares = [share * np.mean((ttft_s <= ttft_limit_s) & (tpots_s <= tpot_limit_s))
                   for share, ttft_limit_s, tpot_limit_s in self.slo_by_tenant]  # fmt: skip
         return float(sum(met_shares)) / math.fsum(share for share, _, _ in self.slo_by_tenant)
 

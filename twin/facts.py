@@ -134,7 +134,7 @@ class Facts(Mapping[str, Fact]):
 
     def replaced(self, changes: Mapping[str, Any]) -> Facts:
         """A copy of these facts with some replaced: by a `Fact`, or by a value that keeps unit,
-        source and mark. Raises FactError for a value of an unknown fact."""
+        source and mark of certainty. Raises FactError for a value of an unknown fact."""
         if not changes:
             return self
         new_facts = {

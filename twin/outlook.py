@@ -198,10 +198,10 @@ def _is_open_colocated(s: Scenario) -> bool:
 
 def _answers_slo_share(judge: Attainment, state: Stationary) -> float:
     """Share of a mixed instance's answers that meet the SLO by own times; 0 if overloaded."""
-    waits_s, tokens_s = answer_times_s(state)
+    waits_s, tpots_s = answer_times_s(state)
     if state.overloaded or not waits_s.size:
         return 0.0
-    return judge.slo_share(waits_s, tokens_s, state.iteration_s)
+    return judge.slo_share(waits_s, tpots_s, state.iteration_s)
 
 
 def _mixed_slo_rate(priced: Priced, judge: Attainment, rate: float) -> float:

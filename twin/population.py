@@ -246,7 +246,7 @@ def iteration_s(
 
 @kernel
 def present_iteration_s(p: Population) -> float:
-    """Seconds of the population's present iteration."""
+    """Seconds of an iteration with the requests and prompt chunks that the ranks now have."""
     return iteration_s(p, p.requests, p.context, p.chunk, p.chunk_pairs)
 
 

@@ -78,7 +78,7 @@ def test_a_link_carries_a_machine_that_fits_and_names_one_that_does_not(store, t
     for store_ in (elsewhere, elsewhere.for_visitor("", writes=False)):
         assert links.open_scenario(link, store_, held.append) == asked
         assert store_.machines.search().total == 0
-        assert store_.absence(asked) == ""  # for as long as the session holds it
+        assert store_.missing_text(asked) == ""  # for as long as the session holds it
     add_run(elsewhere, asked, engine="tests.lab.fake_engine")
     assert elsewhere.machines.load(machine.digest).digest == machine.digest
     rng = random.Random(1)
@@ -91,7 +91,7 @@ def test_a_link_carries_a_machine_that_fits_and_names_one_that_does_not(store, t
     named = with_overrides(asked, {"supernode.machine": large.digest})
     opened = links.open_scenario({"s": links.pack_scenario(named)}, elsewhere, held.append)
     assert opened == named
-    assert elsewhere.absence(opened) == (
+    assert elsewhere.missing_text(opened) == (
         f"the machine {large.digest} is not stored here: ask for its file and import that first"
     )
     elsewhere.close()

@@ -139,8 +139,8 @@ def plan_router() -> APIRouter:
 def _require_whole(store: Store, scenario: Scenario) -> None:
     """Check that a scenario's files are stored, and that all it names exists. Raises StoreError,
     HardwareError, ModelError or FactError."""
-    if absence := store.absence(scenario):
-        raise StoreError(absence)
+    if text := store.missing_text(scenario):
+        raise StoreError(text)
     require_known_names(scenario, load_facts())
 
 

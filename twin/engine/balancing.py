@@ -81,7 +81,7 @@ class Balance:
             for k in range(1, min(shift_count, 10 * REFRESHES) + 1):
                 self.agenda.add(k * self.experts.shift_every_s, self._log_shift)
         if self.rule.policy != "none":
-            self.agenda.add(self.rule.interval_s, self._decide)
+            self.agenda.add(self.rule.interval_s, self._rebalance)
 
     def _group_key(self, k: int) -> Key:
         """Key of instance k's group: role, number of expert places (dies), expert slots of each."""
@@ -188,9 +188,9 @@ class Balance:
         self.log.append(Event(t_s, Kind.SHIFT, "popularity shifts: other experts are hot"))
         self.update_imbalance(t_s)
 
-    def _decide(self, t_s: float) -> None:
-        """Measure expert load, choose layers, start sending weights; enter the next decision."""
-        self.agenda.add(t_s + self.rule.interval_s, self._decide)
+    def _rebalance(self, t_s: float) -> None:
+        """Measure expert load, choose layers, start sending weights; schedule the next call."""
+        self.agenda.add(t_s + self.rule.interval_s, self._rebalance)
         expert_load = self._measured_load(t_s)
         for group_key in sorted(set(self.keys)):
             group = self.groups[group_key]

@@ -51,7 +51,8 @@ class Curve(Sequence[float]):
     def __len__(self) -> int:
         return self._size
 
-    def __getitem__(self, i: Any) -> Any:
+    def __getitem__(self, i: int | slice) -> Any:
+        """The value at an index, or a list of the values of a slice."""
         if isinstance(i, slice):
             return [self._point(index) for index in range(*i.indices(GRID))]
         return self._point(i % self._size)

@@ -140,14 +140,14 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
     node_copies = np.zeros((layers, nearest, experts))
     np.add.at(node_copies, (layer_index[is_filled], node_index[is_filled], slots[is_filled]), 1.0)
     copies_on_die, is_first = np.ones(slots.shape), np.zeros(slots.shape, np.bool_)
-    _, first_slot, slot_of_copy, same_on_die_count = np.unique(
+    _, first_indices, slot_of_copy, same_on_die_count = np.unique(
         (layer_index * dies + np.arange(dies)[:, None]) * (experts + 1) + slots,  # EMPTY by itself
         return_index=True,
         return_inverse=True,
         return_counts=True,
     )
     copies_on_die[is_filled] = same_on_die_count[slot_of_copy].reshape(slots.shape)[is_filled]
-    is_first.reshape(-1)[first_slot] = True
+    is_first.reshape(-1)[first_indices] = True
     is_first &= is_filled
     copies_of_slot = node_copies.sum(axis=1)[layer_index, slots]
     if nearest == 1:

@@ -21,7 +21,7 @@ from twin.hardware.recipes import Recipe
 from twin.scenario import Supernode
 from twin.scenario.words import numbered
 
-Pairs = Iterator[tuple[int, int, int]]  # two cells and the number of links between them
+Pairs = Iterator[tuple[int, int, int]]  # cells (nodes or NPUs, by number), and links between them
 
 
 def draw_clos(draft: Draft) -> None:
@@ -162,7 +162,7 @@ def full_mesh_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
 
 
 def torus_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
-    """Yield (cell, next cell, links) in each dimension, cyclic; links: of a pair, by dimension."""
+    """Yield (cell, next cell, links) of each dimension, cyclic; links: their number by it."""
     for cell, (axis, length) in product(range(math.prod(shape)), enumerate(shape)):
         stride, coordinate = math.prod(shape[:axis]), cell // math.prod(shape[:axis]) % length
         if length > 1 and (length > 2 or coordinate == 0):

@@ -95,9 +95,9 @@ class Changes:
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """Load of a unit of a demand on links. `amounts` is time on a link times its nominal capacity:
-    bytes, including efficiencies and, on hashed planes, the mean collision factor. Loads that are
-    alike share a pattern and differ in their links."""
+    """Load on links per unit of a demand. `amounts` are effective bytes: those sent, divided by
+    efficiencies and, on hashed planes, times the mean collision factor. Loads that are alike share
+    a pattern and differ in their links."""
 
     pattern: Pattern
     latency_s: float  # of the longest path
@@ -114,7 +114,7 @@ class Load:
 
     @property
     def amounts(self) -> FLOATS:
-        """Time on each of `links` times its nominal capacity: bytes, f8."""
+        """Effective bytes on each of `links` per unit of the demand (capacity times time), f8."""
         return self.pattern.amounts
 
     @property
@@ -286,11 +286,11 @@ def _compute_load(net: Network, demand: Demand) -> Load:
         longest_s = max(longest_s, route.longest_s)
         unreached_pairs += route.apart
         # A byte counts on its own plane; on the way there only what never leaves the node.
-        counted_planes = net.about.get("counted", COUNTED_AS)
+        plane_counted_as = net.about.get("counted", COUNTED_AS)
         plane = route.part.usable.plane
         is_counted = net.place_plane == plane
-        if (counted_as := counted_planes.get(plane)) is not None:
-            is_counted |= net.place_plane == counted_as
+        if (counted_plane := plane_counted_as.get(plane)) is not None:
+            is_counted |= net.place_plane == counted_plane
         for link_place in (net.leaves[links], net.enters[links]):
             has_place = link_place >= 0
             place_of, place_count = link_place[has_place], place_bytes.size

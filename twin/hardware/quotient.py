@@ -141,8 +141,8 @@ class Quotient:
     def _set_pair_bytes(self, group_of: INTS, same_domain: bool | None) -> None:
         """Set bytes/s between groups, f8[senders, receivers]: `near` in a node, `far` outside.
         same_domain: of pairs in one scale-up domain (True), in two (False), of all (None)."""
-        net, out, into = self.usable.net, self.usable.out, self.usable.into
-        senders, receivers = np.flatnonzero(out), np.flatnonzero(into)
+        net, sent, received = self.usable.net, self.usable.out, self.usable.into
+        senders, receivers = np.flatnonzero(sent), np.flatnonzero(received)
         self.rows, first_sender, row = np.unique(
             group_of[self.enter[senders]], return_index=True, return_inverse=True
         )
@@ -150,17 +150,17 @@ class Quotient:
             group_of[self.leave[receivers]], return_index=True, return_inverse=True
         )
         self.sender, self.receiver = senders[first_sender], receivers[first_receiver]
-        bytes_per_s = np.outer(np.bincount(row, out[senders]), np.bincount(column, into[receivers]))
+        rates = np.outer(np.bincount(row, sent[senders]), np.bincount(column, received[receivers]))
         on_both, from_at, to_at = np.intersect1d(senders, receivers, return_indices=True)
-        np.subtract.at(bytes_per_s, (row[from_at], column[to_at]), out[on_both] * into[on_both])
-        bytes_per_s[bytes_per_s < 1e-12 * bytes_per_s.max(initial=0.0)] = 0.0
+        np.subtract.at(rates, (row[from_at], column[to_at]), sent[on_both] * received[on_both])
+        rates[rates < 1e-12 * rates.max(initial=0.0)] = 0.0
         from_ends, to_ends = self.sender[:, None], self.receiver[None, :]
         if same_domain is not None:
             is_counted = (net.domain[from_ends] == net.domain[to_ends]) == same_domain
-            bytes_per_s = np.where(is_counted, bytes_per_s, 0.0)
+            rates = np.where(is_counted, rates, 0.0)
         same_node = (net.node[from_ends] == net.node[to_ends]) & (net.node[from_ends] >= 0)
-        self.near = np.where(same_node, bytes_per_s, 0.0)
-        self.far = np.where(same_node, 0.0, bytes_per_s)
+        self.near = np.where(same_node, rates, 0.0)
+        self.far = np.where(same_node, 0.0, rates)
 
     def _group_rates(self, operation: str) -> FLOATS:
         """Bytes/s of each group of equal links together at the efficiency of an operation, f8."""
@@ -202,7 +202,7 @@ class Quotient:
             is_adaptive = problem.rows.size <= rows_at_once and routing == "adaptive"
             members = None if routing == "adaptive" else self._group_sizes()
             used, equal_links = walks.used, (problem.number[walks.used], problem.fan[walks.used])
-            walk_bytes = spread.spread_bytes(
+            walk_bytes = spread.spread_rates(
                 walks, capacity[used], far_rate, is_adaptive, members, equal_links
             )
             link_bytes[:, used] += walk_bytes

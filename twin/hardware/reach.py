@@ -63,10 +63,10 @@ class Usable:
         has_out, has_in = out_link[ports] >= 0, in_link[ports] >= 0
         is_simple = (~has_out | ~has_in | (out_end == in_end)) & (has_out | (owners[0][ports] == 0))
         is_simple &= has_in | (owners[1][ports] == 0)
-        sender_there = sender_of[in_pair[1]]
+        port_senders = sender_of[in_pair[1]]
         is_unique = has_out.sum() == inner_links[0].size and has_in.sum() == inner_links[1].size
         is_separate = not np.isin(net.head[inner_links[0]], ports).any()
-        is_owned = ((sender_there < 0) | (sender_there == in_pair[0])).all()
+        is_owned = ((port_senders < 0) | (port_senders == in_pair[0])).all()
         all_fit = is_unique and is_separate and is_owned and is_simple.all()
         return (out_link, in_link) if all_fit else None
 

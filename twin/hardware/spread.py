@@ -35,13 +35,13 @@ LEAST_BOUND = 0.3  # of the fullest link: the bound that scales steps is too low
 solved: dict[bytes, FLOATS] = {}  # problem -> answer: instances alike in alike places share it
 
 
-def spread_bytes(
+def spread_rates(
     walks: Walks, capacity: FLOATS, far_rate: float, adaptive: bool, members: INTS | None = None,
     equal_links: tuple[FLOATS, FLOATS] | None = None,
 ) -> FLOATS:  # fmt: skip
-    """Bytes/s on every link, f8[near and far, links], adaptive or by capacity; far bytes take 1 /
-    far_rate as long. members: vertices that each vertex stands for; equal_links: links that each
-    link stands for, and those of them into one vertex. Equal problems are solved once."""
+    """Bytes/s on every link, f8[near and far, links], by capacity, or with the fullest link as
+    empty as can be (adaptive). Far bytes (between nodes) reach far_rate of a link's rate. Each
+    vertex stands for `members` equal ones, each link for equal_links[0], [1] into one vertex."""
     link_count, fan_in = np.ones((2, capacity.size)) if equal_links is None else equal_links
     game_key = walks.digest(capacity, far_rate, adaptive) + link_count.tobytes() + fan_in.tobytes()
     game_key += b"" if members is None else members.tobytes()

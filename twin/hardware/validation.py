@@ -20,7 +20,7 @@ from twin.scenario.words import first_few
 
 def problems(supernode: Supernode, facts: Facts) -> list[str]:
     """A sentence for everything about this machine that cannot work; empty: nothing found. Too few
-    ports (every node needs one on every L2 chip, of the paper's 48: arXiv 2506.12708v2 section
+    ports (every node needs one on every L2 chip, which has 48 in arXiv 2506.12708v2 section
     3.3.3), edits with unknown names, and NPUs or servers that their planes do not reach."""
     try:
         as_built = supernode.model_copy(update={"edits": additions(supernode.edits)})

@@ -179,8 +179,8 @@ class Walks:
         return list(zip((row + first_row).tolist(), end.tolist(), strict=True))
 
     def split_by_weight(self, log_weight: FLOATS) -> FLOATS:
-        """Bytes/s on every link, f8[near and far, links]: a pair's bytes are split over its paths
-        in proportion to the product of their links' weights; log_weight: logarithms of these."""
+        """Bytes/s on every link, f8[near (in a node) and far, links]: a pair's bytes are split over
+        its paths in proportion to the product of their links' weights, exp(log_weight)."""
         # By level: the sum of the weights of all walks to each state, and each step's share of it.
         # `top_power` of a state is the largest power among its steps: scaled to it, sums neither
         # overflow nor lose a step that matters.

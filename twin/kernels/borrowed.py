@@ -266,10 +266,10 @@ UNCOUNTED: Any = {"_nrt": False}
 
 @extending.overload(run_piece, jit_options=UNCOUNTED)
 def _run_piece(code: Any, group: Any, time: Any) -> Any:
-    """Function that compiled code runs in place of `run_piece`: it calls through the address."""
+    """Overload of `run_piece` for compiled code: a function that calls machine code."""
 
     def call_piece(code: Any, group: Any, time: Any) -> Any:
-        """Call the code at the address `code` with the group and the time."""
+        """Call the machine code at the address `code` with the group and the time."""
         return _call(code, group, time)
 
     return call_piece

@@ -217,7 +217,7 @@ def layerwise_s(p: PrefillCosts, read_s: float, compute_s: float) -> float:
 
 @kernel
 def prefill_hbm_bytes(p: PrefillCosts, new_tokens: float) -> float:
-    """HBM bytes of all dies for one batch: weights that are used, once, and activations."""
+    """HBM bytes that all dies read and write for a batch: used weights, once, and activations."""
     layout = p.layout
     used_experts = layer.used_experts(layout.slots, layer.routed_rows(layout, new_tokens))
     shared_dies = layout.shared_dies if layout.shared_dies > 0.0 else layout.dies

@@ -378,15 +378,15 @@ def load_machine(
     )
 
 
-def _eager_layer_s(facts: Facts, chip: Chip, table: str, share: float) -> dict[str, float]:
-    """Host seconds of a layer launched kernel by kernel, by its part (`Machine.eager_layer_s`), of
-    a chip whose hosts were measured (else none); share: of passes with prompts launched so."""
+def _eager_layer_s(facts: Facts, chip: Chip, prefix: str, share: float) -> dict[str, float]:
+    """Mean host seconds of a layer by part (`Machine.eager_layer_s`) over passes with prompts, of
+    which a share is launched kernel by kernel; {} if no host of the chip was measured."""
     measured_path = f"chips.{chip_of_tables(facts, chip.name)}.operators.eager"
     if share <= 0.0 or f"{measured_path}.mla.host" not in facts:
         return {}
     attention_s = facts.si(f"{measured_path}.mla.host")
-    part_names = facts.names(f"{table}.eager_layer")
-    layer_s = {name: attention_s * facts.si(f"{table}.eager_layer.{name}") for name in part_names}
+    part_names = facts.names(f"{prefix}.eager_layer")
+    layer_s = {name: attention_s * facts.si(f"{prefix}.eager_layer.{name}") for name in part_names}
     layer_s["moe"] = facts.si(f"{measured_path}.moe.host")
     return {name: share * part_s for name, part_s in layer_s.items()}
 

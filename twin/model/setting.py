@@ -94,7 +94,7 @@ class Setting:
 
     def exchanged_bytes(self, name: str, where: parallel.Where) -> float:
         """Bytes of a token that all dies of a group exchange in the collectives of parallelism
-        `name` at a place of a layer (`where`), mean layer."""
+        `name` at a place of a layer (`where`), mean over layers."""
         collectives, shape = self.collectives(name, where), self.shape
         return sum(sent.together(self.part) * sent.layers(shape) for sent in collectives)
 
@@ -159,7 +159,7 @@ class Setting:
 
     @property
     def decode_kernels(self) -> float:
-        """Number of kernels of a decode layer launched one by one, by the model's layers."""
+        """Number of kernels in one decode layer that is launched kernel by kernel."""
         machine, shape = self.machine, self.whole
         if shape.moe_layers and shape.kind.kernels == "gqa":
             return machine.gqa_decode_kernels or machine.decode_kernels
@@ -167,7 +167,7 @@ class Setting:
 
     @property
     def prefill_kernels(self) -> float:
-        """Number of kernels of a prefill layer launched one by one, by the model's layers."""
+        """Number of kernels in one prefill layer that is launched kernel by kernel."""
         machine = self.machine
         kernels = (self._is_dense_gqa and machine.dense_prefill_kernels) or machine.prefill_kernels
         return kernels + machine.linear_prefill_kernels * self.whole.linear_share
@@ -392,8 +392,8 @@ class Setting:
         flops_per_s = m.chip.peak(efficiency.peak) * m.cores * efficiency.compute * cores.cube
         heads_ratio = self._computed_heads_ratio(prompt, block_heads)
         computing_s = query_tokens * shape.decode_core_flops * heads_ratio / flops_per_s
-        reads = query_tokens if shape.index_top_k else 1.0
-        bytes_read = shape.core_bytes_per_token_layer(kv_format) * reads
+        read_count = query_tokens if shape.index_top_k else 1.0
+        bytes_read = shape.core_bytes_per_token_layer(kv_format) * read_count
         bytes_read *= self.prompt_copies if prompt else 1
         read_s = bytes_read / m.read_bytes_per_s(efficiency.bandwidth, cores.cube)
         if self.independent_cores > 0.0:

@@ -88,7 +88,7 @@ def rebalance(seen: Seen, rule: Rule) -> Wanted:
         return sum(n * pool.npus_per_instance for n, pool in zip(split, pools, strict=True))
 
     def worst_need(split: Wanted) -> float:
-        """Highest ratio of needed to given instances among the pools; above 1: too few."""
+        """Highest ratio, over pools, of instances needed to those in `split`; above 1: too few."""
         return max(pool.needed / max(n, 1) for n, pool in zip(split, pools, strict=True))
 
     needed_split = tuple(max(rule.least, math.ceil(pool.needed - ROUNDING)) for pool in pools)

@@ -114,8 +114,8 @@ def prefix_affinity(opened: np.ndarray, queued_tokens: np.ndarray, hit_tokens: n
 
 
 @kernel
-def session_sticky(opened: np.ndarray, session: int) -> int:
-    """The instance of all turns of a session, by a hash; while it is closed, an open one."""
+def sticky_instance(opened: np.ndarray, session: int) -> int:
+    """A session's instance by a hash; while it is closed, an open one. opened: i1[instances]."""
     session_hash: int = np.int64(multiplicative_hash(session) >> np.uint64(33))  # type: ignore[assignment]
     home_instance = session_hash % opened.size
     return (
@@ -181,7 +181,7 @@ def choose_instance(
     if policy == PREFIX_AFFINITY:
         return prefix_affinity(view.opened, view.queued_tokens, view.hit_tokens)
     if policy == SESSION_STICKY:
-        return session_sticky(view.opened, session)
+        return sticky_instance(view.opened, session)
     if policy == PREDICTED_TTFT:
         return predicted_ttft(view.opened, view.wait_s, view.serve_s, routed)
     if policy == WEIGHTED:

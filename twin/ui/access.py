@@ -159,8 +159,8 @@ def _is_page(headers: MutableHeaders) -> bool:
 
 
 def _redirect_path(path: str) -> str:
-    """Relative address to which a path below a page's redirects, as Streamlit's page would stay
-    blank there; it is no page's, so Streamlit says that there is none. '' for other paths.
+    """Relative address to redirect a path below a page to; '' for other paths. At the path itself
+    Streamlit shows a blank page, at the new address it reports that no such page exists.
 
     >>> _redirect_path("/run/abc"), _redirect_path("/run")
     ('../run-abc', '')

@@ -153,7 +153,7 @@ def edits_message(fabric: Network) -> dict[str, Any]:
     element_sizes = np.array([members.size for _, members in picture.elements])
     element_index = np.repeat(np.arange(element_sizes.size), element_sizes)
     factors_of: dict[str, list[float]] = {}
-    holders: set[str] = set()
+    boxes: set[str] = set()
     for edit in edits:
         is_edited = np.zeros(len(picture.net.vertices), bool)
         for element in (edit.element, edit.to):
@@ -161,7 +161,7 @@ def edits_message(fabric: Network) -> dict[str, Any]:
                 is_edited[picture.net.members(element)] = True
         edited_counts = np.bincount(element_index, is_edited[member_vertices], element_sizes.size)
         is_whole = (edited_counts == element_sizes) & (not edit.to)
-        holders.update(element_names[k] for k in np.flatnonzero((edited_counts > 0) & ~is_whole))
+        boxes.update(element_names[k] for k in np.flatnonzero((edited_counts > 0) & ~is_whole))
         if edit.to:
             continue
         vertex_names = [picture.net.vertices[k] for k in np.flatnonzero(is_edited)]
@@ -172,7 +172,7 @@ def edits_message(fabric: Network) -> dict[str, Any]:
         "edits": len(edits),
         "links": np.diff(changed_links, prepend=0).tolist(),
         "gb": [float(f"{gb:.6g}") for gb in edited_rates[changed_links] / 1e9], "marks": factors_of,
-        "within": sorted(holders),
+        "within": sorted(boxes),
     }  # fmt: skip
 
 

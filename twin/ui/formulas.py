@@ -54,12 +54,12 @@ def answer_or_reason(compute: Callable[[], Any]) -> Any:
 
 def _missing_trace(s: Scenario) -> str:
     """Sentence on the trace that a scenario replays and that is not stored here; otherwise ''."""
-    return session.store().traces.absence(s)
+    return session.store().traces.missing_text(s)
 
 
 def no_file(s: Scenario) -> str:
     """Sentence on a file that a scenario names and that is not stored here; '' if all are."""
-    return session.store().absence(s)
+    return session.store().missing_text(s)
 
 
 def _formula_inputs(s: Scenario) -> steady.Priced:

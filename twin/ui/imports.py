@@ -60,7 +60,7 @@ class Import(NamedTuple):
 def draw_upload(kind: Import) -> None:
     """Draw the draft's imported value, the choice of a stored one, and the upload of a file."""
     stored_values, draft = kind.stored(), session.draft()
-    reference, missing_text = stored_values.kind.named(draft), stored_values.absence(draft)
+    reference, missing_text = stored_values.kind.named(draft), stored_values.missing_text(draft)
     used_digest, name = (reference.digest, reference.name) if reference else ("", "")
     if missing_text:
         st.error(sentence(missing_text), icon=":material/link_off:")

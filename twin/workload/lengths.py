@@ -36,12 +36,12 @@ class Quantiles:
 
     @property
     def multiples(self) -> tuple[float, ...]:
-        """RELATIVE equally likely lengths, each over the mean."""
+        """Equally likely lengths, each over the mean; `RELATIVE` of them."""
         return _relative_to_mean(np.interp(MIDDLES, self.levels, self.tokens))
 
 
 def relative_lengths(tokens: np.ndarray) -> tuple[float, ...]:
-    """RELATIVE equally likely lengths over the mean, of token counts i4[n] drawn or recorded."""
+    """Equally likely lengths, over their mean, of token counts i4[n]; `RELATIVE` of them."""
     sorted_tokens = np.sort(tokens).astype(np.float64)
     levels = np.linspace(0.0, 1.0, sorted_tokens.size)
     return _relative_to_mean(np.interp(MIDDLES, levels, sorted_tokens))

@@ -106,7 +106,7 @@ class Clock:
             raise WorkloadError("workload.profile leaves no load at all: raise its high factor")
 
     def seconds(self, own_s: np.ndarray) -> np.ndarray:
-        """Run seconds f8[n] of sorted times `own_s` at the mean rate; inf beyond the horizon."""
+        """Times in the run (s), f8[n], of sorted own_s at the mean rate; inf beyond the horizon."""
         if self.constant:
             return own_s
         is_inside = own_s < self.own_horizon_s

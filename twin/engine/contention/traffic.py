@@ -146,8 +146,8 @@ def take_levels(world: World) -> None:
 
 @kernel
 def average_transfer_levels(world: World) -> None:
-    """For each transfer in progress but expert exchanges, set the share of its rate alone that it
-    gets: the mean with and without exchanges, weighted by the share of time that these send."""
+    """Set the level (rate over the rate alone) of each active flow that is no expert exchange: its
+    mean with exchanges and without, weighted by the share of time that these send."""
     flows, counts = world.traffic, world.traffic.counts
     first_exchange, end_exchange = flows.first[w.EXPERTS], flows.last[w.EXPERTS]
     first_stream, end_stream = flows.first[w.POOL_READ], flows.last[w.SSD_READ]

@@ -368,7 +368,7 @@ class MemoryServers:
     """Memory servers that failed, and the memory pool on the remaining ones."""
 
     def __init__(self, machine: Machine, log: list[Event]) -> None:
-        """Begin with the servers that the fabric lacks; losses of blocks go into `log`."""
+        """Count servers that the fabric lacks as failed; losses of KV blocks are added to `log`."""
         self._machine, self._log = machine, log
         self._out = nodes_without_dram(machine.fabric)
         if self._out:

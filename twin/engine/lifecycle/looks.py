@@ -235,18 +235,18 @@ class Look:
 
         kv_share = float(rank_context_tokens.sum()) / (decode.kv_tokens[fullest] * ranks)
         highest_fullness = max(request_count / float(decode.room[fullest]), kv_share)
-        least_load, most_load = 1.0 / request_count, 1.0 / highest_fullness
+        least_factor, most_factor = 1.0 / request_count, 1.0 / highest_fullness
         limit_s = NEAR_SLO * self._tpot_s * self._per_iteration
-        least_s, most_s = iteration_s(least_load), iteration_s(most_load)
+        least_s, most_s = iteration_s(least_factor), iteration_s(most_factor)
         if least_s <= limit_s < most_s:
             for _ in range(STEPS):  # along lines: seconds are nearly linear in requests
                 range_share = (limit_s - least_s) / (most_s - least_s)
-                tried_load = least_load + range_share * (most_load - least_load)
-                tried_s = iteration_s(tried_load)
+                tried_factor = least_factor + range_share * (most_factor - least_factor)
+                tried_s = iteration_s(tried_factor)
                 if tried_s > limit_s:
-                    most_load, most_s = tried_load, tried_s
+                    most_factor, most_s = tried_factor, tried_s
                 else:
-                    least_load, least_s = tried_load, tried_s
-            most_load, most_s = tried_load, tried_s
+                    least_factor, least_s = tried_factor, tried_s
+            most_factor, most_s = tried_factor, tried_s
         # As many tokens a second, at the TPOT that the requests have now.
-        return request_count * most_load * iteration_s(1.0) / most_s
+        return request_count * most_factor * iteration_s(1.0) / most_s

@@ -266,7 +266,7 @@ def make_room(world: World, d: int, now_s: float) -> None:
 
 @kernel
 def subtract_request(world: World, d: int, i: int) -> None:
-    """Subtract request i of instance d from its rank's requests, context and growth."""
+    """Remove request i of instance d from its rank: slot, context, growth (tokens/iteration)."""
     request, decode = world.request, world.decode
     rank = request.rank[i]
     iterations_due = request.due[i] - request.joined[i]

@@ -265,16 +265,14 @@ def _error_scales(first_errors: Sequence[Error]) -> dict[Hashable, float]:
         squares_by_system = error_squares.setdefault(error.levels[0], {})
         squares_by_system.setdefault(error.system, []).append(error.first_or_today**2)
     mean_squares = {
-        q: float(np.mean([np.mean(squares) for squares in by_system.values()]))
-        for q, by_system in error_squares.items()
+        quantity: float(np.mean([np.mean(squares) for squares in by_system.values()]))
+        for quantity, by_system in error_squares.items()
     }
-    counts = {q: sum(map(len, by_system.values())) for q, by_system in error_squares.items()}
-    frequent_quantities = [q for q in mean_squares if counts[q] >= PRIOR] or list(mean_squares)
-    worst_square = max(mean_squares[q] for q in frequent_quantities)
-    return {
-        q: max(math.sqrt((counts[q] * mean + PRIOR * worst_square) / (counts[q] + PRIOR)), DIGITS)
-        for q, mean in mean_squares.items()
-    }
+    counts = [sum(map(len, by_system.values())) for by_system in error_squares.values()]
+    square_counts = list(zip(mean_squares.values(), counts, strict=True))
+    worst_square = max([m for m, n in square_counts if n >= PRIOR] or mean_squares.values())
+    scales = (math.sqrt((n * m + PRIOR * worst_square) / (n + PRIOR)) for m, n in square_counts)
+    return dict(zip(mean_squares, (max(scale, DIGITS) for scale in scales), strict=True))
 
 
 def _branch_numbers(leaves: Sequence[Levels], numbers: list[dict[Levels, int]]) -> NDArray[np.intp]:

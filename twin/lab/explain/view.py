@@ -109,7 +109,7 @@ class View:
 
 
 def waiting_s(requests: pl.DataFrame, horizon_s: float) -> dict[str, float]:
-    """Seconds that requests without a first token have waited by the end, by stage of the TTFT."""
+    """By stage of the TTFT: seconds waited there, summed over the requests in it at the end."""
     waited_s = {}
     for stage, begin_column, end in TTFT_PARTS:
         times_s = [requests[column].cast(pl.Float64).to_numpy() for column in (begin_column, end)]

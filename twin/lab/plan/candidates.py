@@ -256,12 +256,12 @@ class Space:
     def _with_offload(self, settings: Settings, c: Candidate) -> list[Candidate]:
         """New candidates with attention offload: with the numbers of instances of `c`, with one
         prefill instance more, with one decode instance less, and with both."""
-        lenders, users = (
+        prefills, decodes = (
             pool_size(self.base, c.changes, role)[0] for role in ("prefill", "decode")
         )
         extra = 1 if "instances" in self.plan.vary else 0
-        candidates = []
-        for prefills, decodes in product((lenders, lenders + extra), (users, users - extra)):
+        candidates, tried_counts = [], ((prefills, prefills + extra), (decodes, decodes - extra))
+        for prefills, decodes in product(*tried_counts):
             counts = {COUNTED["prefill"]: prefills, COUNTED["decode"]: decodes}
             if decodes > 0 and npus_taken(self.base, settings | counts) <= self.machine.npus:
                 candidates += self._new_candidate(settings | counts)  # empty for what is known

@@ -177,8 +177,8 @@ class Finish:
     def _confirm_mean(self, f: Finalist) -> bool:
         """Whether the mean over seeds meets the SLO; if not, it replaces the search's result."""
         overloaded_count = sum(trial["steady_state"] == "overloaded" for trial in f.seeds)
-        mean_share = statistics.fmean(f.shares) if f.seeds else 0.0
-        if mean_share >= self.search.space.base.slo.share and 2 * overloaded_count <= len(f.seeds):
+        slo_share = statistics.fmean(f.shares) if f.seeds else 0.0
+        if slo_share >= self.search.space.base.slo.share and 2 * overloaded_count <= len(f.seeds):
             return True
         self._replace_results(f, holds=False)
         return False

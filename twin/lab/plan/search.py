@@ -155,7 +155,7 @@ class Search:
         )
 
     def steady_at(self, c: Candidate, rate: float) -> Scenario:
-        """The scenario of a deployment at a load (requests/s), long enough for a steady state."""
+        """Scenario of a deployment at `rate` requests/s, its run long enough for a steady state."""
         return with_span(scenario_at(self.space, c.changes, rate), self.facts, rate)
 
     def expected_point(self, c: Candidate, ratios: FormulaRatios) -> tuple[float, float]:

@@ -84,7 +84,7 @@ class Live:
             self._forget(run)
 
     def look(self, run: str, patience_s: float = 0.0) -> Look | None:
-        """State of a run once it has ended or after a timeout; None: stopped, failed or dropped."""
+        """Wait at most patience_s for a run's end; its state, None: stopped, failed or dropped."""
         with self._changed:
             self._changed.wait_for(
                 lambda: (state := self._runs.get(run)) is None or state.ended, patience_s
@@ -206,16 +206,16 @@ class Answering:
             capacity_key = json_text(with_overrides(with_load(question, 1.0), FIXED_FIELDS))
         known_capacity = self._found.get(capacity_key, {})
         is_new = bool(capacity_key and not known_capacity)
-        look = Look(1.0, summary=dict(result.summary), searching=is_new, capacity=known_capacity)
-        self._report(run, look, tables)
+        state = Look(1.0, summary=dict(result.summary), searching=is_new, capacity=known_capacity)
+        self._report(run, state, tables)
         if is_new:
             search = search_steps(question, self._facts)
-            self._searches[run] = search, next(search), look, capacity_key
+            self._searches[run] = search, next(search), state, capacity_key
 
     def _continue_search(self) -> None:
         """Run the next simulation of the newest search; again later if a question interrupts."""
         run = next(reversed(self._searches))
-        search, trial, look, capacity_key = self._searches[run]
+        search, trial, state, capacity_key = self._searches[run]
         if capacity_key in self._found:  # that of another visitor has found it
             self._end_search(run)
             return
@@ -231,7 +231,7 @@ class Answering:
         except ValueError as error:
             log.info("a load cannot run: %s", error)
         try:
-            self._searches[run] = search, search.send(summary), look, capacity_key
+            self._searches[run] = search, search.send(summary), state, capacity_key
         except StopIteration as ended:
             capacity = asdict(ended.value) | {"unit": ended.value.unit}
             if capacity["high"] == math.inf:
@@ -243,8 +243,8 @@ class Answering:
 
     def _end_search(self, run: str) -> None:
         """End the search of a run whose capacity is found, and report it."""
-        _, _, look, capacity_key = self._searches.pop(run)
-        self._report(run, replace(look, searching=False, capacity=self._found[capacity_key]))
+        _, _, state, capacity_key = self._searches.pop(run)
+        self._report(run, replace(state, searching=False, capacity=self._found[capacity_key]))
 
     def _report(self, run: str, look: Look | None, tables: Mapping[str, pl.DataFrame] = {}) -> None:
         """Send the state of a run (None: it failed), with its tables once."""

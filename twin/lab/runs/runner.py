@@ -31,7 +31,7 @@ def add_run(
     owner: runs it (None: queued); waiting: budgets of queued ones. Raises StoreError, TooLarge."""
     store.artefacts.require_space()
     save_linked_machine(store, scenario)
-    if fault := store.absence(scenario):
+    if fault := store.missing_text(scenario):
         raise StoreError(fault)
     facts = load_facts()
     require_fits(budget_of(store, scenario, facts), waiting)

@@ -76,8 +76,8 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
             ),
         )
         with store.database.read() as session:
-            own_digests, run_digests, imports, run_ids = (list(session.scalars(q)) for q in queries)
-        digests = sorted({*own_digests, *run_digests})
+            digests, run_digests, imports, run_ids = (list(session.scalars(q)) for q in queries)
+        digests = sorted({*digests, *run_digests})
     else:
         rows = [require(store.runs.get(run), RUN, run) for run in runs]
         digests, imports, run_ids = [row.scenario for row in rows], [], [row.id for row in rows]

@@ -113,8 +113,8 @@ class Values(Generic[T]):
         reference = self.kind.named(scenario)
         return self.load(reference.digest) if reference else None
 
-    def absence(self, scenario: Scenario) -> str:
-        """Sentence if the value that a scenario names is not stored; '' if it is, or none named."""
+    def missing_text(self, scenario: Scenario) -> str:
+        """Sentence if the imported file that a scenario names is not stored; otherwise ''."""
         ref = self.kind.named(scenario)
         if ref is None or self.kind.at_hand(ref.digest) or self.get(ref.digest) is not None:
             return ""
@@ -207,9 +207,9 @@ class Store:
             row = require(session.get(models.FactsRow, digest), "set of facts", digest)
         return facts_of_text(row.body, digest)
 
-    def absence(self, scenario: Scenario) -> str:
-        """Sentence on a value that a scenario names and that is not stored here; '' if all are."""
-        return next(filter(None, (part.absence(scenario) for part in self.imports.values())), "")
+    def missing_text(self, scenario: Scenario) -> str:
+        """Sentence on an imported file that a scenario names and that is not stored; or ''."""
+        return next(filter(None, (v.missing_text(scenario) for v in self.imports.values())), "")
 
     def delete_unused(self, older_than_s: float = SWEEP_AGE_S) -> int:
         """Delete old artefacts that no run or imported value uses; returns their number."""

@@ -189,8 +189,8 @@ class Runs:
             row = session.get(RunRow, run)
             if row is None or row.state != QUEUED:
                 return None
-            is_earlier = (RunRow.queued_s == row.queued_s) & (RunRow.id < run)
-            return session.scalar(query.where(is_earlier | (RunRow.queued_s < row.queued_s)))
+            wins_tie = (RunRow.queued_s == row.queued_s) & (RunRow.id < run)
+            return session.scalar(query.where(wins_tie | (RunRow.queued_s < row.queued_s)))
 
     def queued_ids(self) -> set[str]:
         """Ids of the queued runs and of those given back by a process."""

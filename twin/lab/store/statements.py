@@ -33,7 +33,7 @@ def insert_once(session: Session, key: str | tuple[str, ...], row: Row) -> None:
 
 
 def add_file(session: Session, artefacts: Artefacts, artefact: Artefact) -> None:
-    """Write the row of a stored file; raises StoreError if a sweep has just deleted it."""
+    """Add the row of a stored file; raises StoreError if `delete_unused` has just deleted it."""
     if not artefacts.path(artefact.sha256).exists():
         raise StoreError(f"the file of artefact {artefact.sha256} vanished: try again")
     insert_once(session, artefact.sha256, ArtefactRow(**asdict(artefact), created_s=time.time()))

@@ -93,26 +93,26 @@ def frontier(
     axis: Axis, series: Series, published: Sequence[Published], *, dark: bool = False
 ) -> Chart:
     """Chart of tokens/s of an NPU over tokens/s of one user, with published operating points."""
-    fig, sentences, shown_speeds, shown_rates = base.figure(height=380), [], [], []
+    fig, sentences, shown_user_rates, shown_rates = base.figure(height=380), [], [], []
     for (name, points), colour in zip(series.items(), _series_colours(series, dark), strict=True):
         decoding_points = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
-        speeds = [1.0 / p.summary[FOR_USER] for p in decoding_points]
+        user_rates = [1.0 / p.summary[FOR_USER] for p in decoding_points]
         rates = [p.summary[PER_NPU] for p in decoding_points]
-        hovers = [f"{axis.text_of(p.x)}: {speed:.3g} tokens/s a user, {rate:,.0f} tokens/s per NPU"
-                for p, speed, rate in zip(decoding_points, speeds, rates, strict=True)]  # fmt: skip
-        _add_points(fig, name or "this sweep", colour, speeds, rates, decoding_points, hovers)
+        hovers = [f"{axis.text_of(p.x)}: {x:.3g} tokens/s a user, {y:,.0f} tokens/s per NPU"
+                for p, x, y in zip(decoding_points, user_rates, rates, strict=True)]  # fmt: skip
+        _add_points(fig, name or "this sweep", colour, user_rates, rates, decoding_points, hovers)
         rate_bands = [p.bands.get(PER_NPU) for p in decoding_points]
         tpot_bands = (p.bands.get(FOR_USER) for p in decoding_points)
         speed_bands = [band and (1.0 / band[1], 1.0 / band[0]) for band in tpot_bands]
-        fig.data[-1].error_x = _error_bars(speeds, speed_bands, colour)
+        fig.data[-1].error_x = _error_bars(user_rates, speed_bands, colour)
         fig.data[-1].error_y = _error_bars(rates, rate_bands, colour)
         sentences += hovers
-        shown_speeds += speeds
+        shown_user_rates += user_rates
         shown_rates += rates
     published = _drawable_points(published, shown_rates)
     if not sentences and all(p.summary for points in series.values() for p in points):
         return base.empty_chart("No point decodes")
-    top_speed = max([0.0, *(1.0 / p.tpot_s for p in published), *shown_speeds])
+    top_speed = max([0.0, *(1.0 / p.tpot_s for p in published), *shown_user_rates])
     label_sides = ["left" if 1.0 / p.tpot_s > 0.6 * top_speed else "right" for p in published]
     _add_crosses(fig, published, "published", mode="markers+text", textfont={"size": 11},
              textposition=[f"top {side}" for side in label_sides])  # fmt: skip

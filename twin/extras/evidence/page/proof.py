@@ -141,7 +141,7 @@ def row_table(rows: Rows, links: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def farthest_rows(rows: Rows) -> list[Mapping[str, Any]]:
-    """The judged rows by absolute error, the largest first."""
+    """Rows that no fit and no arithmetic helped, ordered by absolute error, the largest first."""
     return sorted((r for r in rows if r["kind"] in HONEST), key=lambda r: -abs(r["error"]))
 
 

@@ -119,7 +119,8 @@ def rebalance_rows(events: pl.DataFrame, role: str, instance: int) -> list[dict[
 def iteration_s_around(
     windows: pl.DataFrame, t_s: float, end_s: float
 ) -> tuple[float | None, float | None, float | None]:
-    """Mean iteration (s) before, during and after t_s to end_s, over as many windows; or None."""
+    """Mean iteration (s) before, during, after t_s to end_s, each over as many windows; None where
+    no window has a figure, and all None if none lies in this time."""
     if "iteration_s" not in windows.columns:
         return None, None, None
     begins_s, widths_s = windows["t_s"].to_numpy(), windows["window_s"].to_numpy()

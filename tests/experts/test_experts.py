@@ -113,6 +113,16 @@ def test_points_by_compiled_code_are_those_without(monkeypatch):
     assert [plain[k] for k in (0, 12, 30)] == [compiled[k] for k in (0, 12, 30)]
 
 
+@pytest.mark.parametrize("nodes", [1, 4])
+def test_points_are_a_sequence_that_ends_and_counts_from_both_ends(nodes):
+    got = imbalance(Routed(Experts(), *R1, FACTS, 1), 32, 9, nodes=nodes, links=nodes > 1)
+    points = list(got.curve)
+    assert len(points) == len(got.curve) == len(got.factor) and points[:50] == got.curve[:50]
+    assert got.curve[-1] == points[-1]
+    with pytest.raises(IndexError):
+        got.curve[len(points)]
+
+
 def test_same_bytes_again_and_other_seed_other_draw():
     a, b, c = (imbalance(Routed(Experts(), *R1, FACTS, seed), 40, 8) for seed in (1, 1, 2))
     assert a.factor.tobytes() == b.factor.tobytes() and a.die_load.tobytes() == b.die_load.tobytes()

@@ -53,9 +53,8 @@ class Curve(Sequence[float]):
 
     def __getitem__(self, i: int | slice) -> Any:
         """The value at an index, or a list of the values of a slice."""
-        if isinstance(i, slice):
-            return [self._point(index) for index in range(*i.indices(GRID))]
-        return self._point(i % self._size)
+        indices = range(self._size)[i]
+        return self._point(indices) if isinstance(indices, int) else [*map(self._point, indices)]
 
 
 @lru_cache(maxsize=16)

@@ -93,16 +93,18 @@ class PromptQueue(Columns):
 
 
 @kernel
-def batch_seconds(q: PromptQueue, tokens: float, pairs: float, most: float, extra: float) -> float:
-    """Seconds of a batch by its tokens and query-key pairs, in the form of `q`; most, extra: tokens
-    and pairs of the die, or the group of dies, that has most."""
+def batch_seconds(
+    q: PromptQueue, tokens: float, pairs: float, most: float, most_pairs: float
+) -> float:
+    """Seconds of a batch by its tokens and query-key pairs, in the form of `q`; most, most_pairs:
+    tokens and pairs of the die, or the group of dies, that has most."""
     if q.form == EXACT:
         return prefill_batch_s(
-            q.prices[0], tokens, most / q.sharing_dies, extra / q.sharing_dies, q.hot_tokens,
+            q.prices[0], tokens, most / q.sharing_dies, most_pairs / q.sharing_dies, q.hot_tokens,
             q.hot_factor, q.operators,
         )  # fmt: skip
     if q.form == LINE:
-        more_pairs = extra - most * q.token_pairs
+        more_pairs = most_pairs - most * q.token_pairs
         return q.base_s + (q.most_s * most + q.each_s * (tokens - most) + q.pair_s * more_pairs)
     point = 1
     while point < q.table_tokens.size - 1 and q.table_tokens[point] < tokens:

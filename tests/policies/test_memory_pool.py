@@ -166,7 +166,7 @@ class Reference:
         for queue in self.lists:
             queue.pop(block, None)
 
-    def resize_pool(self, room):
+    def resize(self, room):
         self.room = room
         while len(self.held) > room:
             self.evict()

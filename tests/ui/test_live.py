@@ -72,6 +72,31 @@ def test_what_takes_too_long_leaves_the_formula_s_answer(app, running, monkeypat
     assert not any("Simulated" in chip for chip in chips(app))
 
 
+def test_where_the_rate_swings_the_load_by_formula_is_even_and_the_peak_is_named(app):
+    """A day whose mean keeps the SLO need not keep it at noon: here 100 req/s swing to 175."""
+    app.run()
+    for high, peak, is_open in ((1.75, "175 req/s", True), (1.0, "100 req/s", False)):
+        swings = {"workload.profile.shape": "step", "workload.profile.at_s": 90.0,
+                  "workload.profile.low": 2.0 - high, "workload.profile.high": high}  # fmt: skip
+        app.session_state["history"] = [with_overrides(app.session_state["preset"], swings)]
+        app.run()
+        (verdict,) = (s.value for s in app.subheader if "a token" in s.value)
+        assert f"of even load; it peaks at {peak}" in verdict
+        assert ("a run decides" in verdict) == is_open
+
+
+def test_a_short_simulation_of_a_day_leaves_the_verdict_to_a_run(app, running, monkeypatch):
+    monkeypatch.setattr(live, "shortened_draft", lambda draft, _: with_overrides(
+        draft, {"horizon_s": 60.0, "warmup_s": 10.0}))  # fmt: skip
+    app.run()
+    day = {"workload.profile.shape": "day", "workload.profile.period_s": 180.0}
+    app.session_state["history"] = [with_overrides(app.session_state["preset"], day)]
+    app.run()
+    assert any("how the load swings later is not in it" in m.value for m in app.markdown)
+    (verdict,) = (s.value for s in app.subheader if "a token" in s.value)
+    assert "24.0 ms" not in verdict and "misses its SLO" not in verdict
+
+
 def test_nothing_is_simulated_before_the_engine_is_ready_or_where_nothing_may_run(app, monkeypatch):
     asked = []
     monkeypatch.setattr(live, "_live", lambda: asked.append(1))

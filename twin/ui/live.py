@@ -20,6 +20,7 @@ from twin.outlook import Outlook
 from twin.scenario import Scenario, left_out_by_formulas, remarks, scenario_digest
 from twin.ui import access, formulas, session, words
 from twin.ui.fields import sentence
+from twin.workload.profile import mean_rate_factor, rate_factors
 
 STATE = "live"  # session state: digest of the question that is on screen, its run, simulated time
 PATIENCE_S = 2.0  # the script shows a run's progress for this long, then a fragment does
@@ -77,13 +78,16 @@ def draw_answer(strip: Strip, draft: Scenario) -> str:
         st.badge(badge_text, icon=":material/check:", color="green", width="content")
         has_later_faults = any(horizon_s <= fault.at_s < draft.horizon_s for fault in draft.faults)
         fault_hint = " · what fails later is not in it: press Run" if has_later_faults else ""
+        misses_swings = horizon_s < draft.horizon_s and not draft.workload.profile.flat
+        swing_hint = " · how the load swings later is not in it: press Run" if misses_swings else ""
         state = status.summary.get("steady_state")
         fill_hint = " · still filling: press Run for a longer one" if state == "filling" else ""
-        st.markdown(_slo_figures(status.summary, draft) + fault_hint + fill_hint, width="content")
+        hints = fault_hint + swing_hint + fill_hint
+        st.markdown(_slo_figures(status.summary, draft) + hints, width="content")
     if status.searching:
         with strip.again:
             _look_again(run, until_found=True)
-    figures = {} if state == "filling" else status.summary
+    figures = {} if state == "filling" or misses_swings else status.summary
     _draw_verdict(strip.verdict, draft, figures, status.capacity)
     return run
 
@@ -206,9 +210,22 @@ def _formula_clause(draft: Scenario, outlook: Outlook, meets_slo: bool | None) -
             reserve_text = f"{100 * (1 - SAFE):.0f} % in reserve"
             return f":orange[**at its limit**]: {limit_text}, with {reserve_text}; a run decides"
         return f":red[**too much load**]: {limit_text}"
+    most_text = f"**{most_text}**{_swing_text(draft, outlook, is_simulated=meets_slo is not None)}"
     if meets_slo is False:
-        return f":red[**misses its SLO**], which by formula it holds up to **{most_text}**"
-    return f"by formula holds its SLO up to **{most_text}**"
+        return f":red[**misses its SLO**], which by formula it holds up to {most_text}"
+    return f"by formula holds its SLO up to {most_text}"
+
+
+def _swing_text(draft: Scenario, outlook: Outlook, *, is_simulated: bool) -> str:
+    """Text after a load by formula: that it is even, and the peak of the offered one; or ''."""
+    if draft.workload.profile.flat or outlook.rate_req_per_s is None:
+        return ""
+    factors = draft.workload, draft.horizon_s, session.facts()
+    peak_factor = float(rate_factors(*factors)[1].max()) / mean_rate_factor(*factors)
+    peak_req_per_s = outlook.rate_req_per_s * peak_factor
+    is_open = not is_simulated and peak_req_per_s > outlook.slo_req_per_s
+    end_text = ": :orange[**a run decides**]" if is_open else ""
+    return f" of even load; it peaks at {_rate(peak_req_per_s)}{end_text}"
 
 
 def _simulation_clause(draft: Scenario, capacity: Mapping[str, Any], meets_slo: bool | None) -> str:

@@ -105,17 +105,17 @@ class Passes:
     def add(self, p: Population, even_s: float, arriving: Arriving) -> None:
         """Add what the last pass measured; even_s: seconds of its iterations with even ranks."""
         count, total_s, _, _, late_count, _, *swing_sums = map(float, p.seen[:9])
-        ended_answers, token_sum_s, expected_requests, came_tokens = map(float, p.seen[9:])
+        ended_answers, token_sum_s, expected_prompts, came_tokens = map(float, p.seen[9:])
         self.ratios.append(total_s / even_s)
-        expected_requests *= p.colocated * float(arriving.inputs.mean())
-        self.came.append(came_tokens / expected_requests if expected_requests > 0.0 else 1.0)
+        expected_tokens = expected_prompts * (p.colocated * float(arriving.inputs.mean()))
+        self.came.append(came_tokens / expected_tokens if expected_tokens > 0.0 else 1.0)
         self.late.append(late_count / count)
         self.answers += (ended_answers, token_sum_s, count, total_s)
         stretches, square_sum, neighbour_sum = swing_sums
         if stretches > 0.0:  # a pass over few iterations may end within its first one
             self.lasting_squares.append(neighbour_sum / stretches * (count / even_s) ** 2)
-            brief = max(square_sum - neighbour_sum, 0.0) / stretches * (count / total_s) ** 2
-            self.own_squares.append(brief * stretch_size(p))
+            mean_square = max(square_sum - neighbour_sum, 0.0) / stretches
+            self.own_squares.append(mean_square * (count / total_s) ** 2 * stretch_size(p))
 
     def ratio_and_error(self) -> tuple[float, float]:
         """(mean seconds over those of even ranks, its relative standard error) of all passes."""

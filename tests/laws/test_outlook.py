@@ -23,6 +23,7 @@ from twin.outlook import latencies_and_slo_share, outlook, run_and_warmup_s, sta
 from twin.scenario import with_overrides
 from twin.stationary import Swings
 from twin.steady import Priced
+from twin.workload.requests import WorkloadError
 
 QUICK = presets()[0].scenario
 
@@ -291,6 +292,16 @@ def test_a_slot_is_reserved_as_long_as_in_a_run(name, part):
     reserved_s = float((rows["transfer_end_s"] - rows["routed_s"]).mean())
     expected_s = attainment(Priced(s, load_facts())).reserved_s(rate)
     assert expected_s == pytest.approx(reserved_s, rel=0.1, abs=0.02)
+
+
+def test_a_profile_without_load_is_one_sentence_by_formula_as_in_a_run():
+    nothing = with_overrides(QUICK, {"workload.profile.pieces": [{"at_s": 0.0, "rate": 0.0}]})
+    for answer in (
+        lambda: outlook(Priced(nothing, load_facts())),
+        lambda: simulate(nothing, load_facts()),
+    ):
+        with pytest.raises(WorkloadError, match="leaves no load at all"):
+            answer()
 
 
 @pytest.mark.parametrize("preset", ["ub-mesh-8192", "deepseek-service"])

@@ -132,7 +132,6 @@ def secured_app(app: ASGIApp) -> ASGIApp:
         if scope["type"] != "http":
             return await app(scope, receive, send)
         path = scope["path"].rstrip("/")
-        redirect = _redirect_path(path)
         if path == METRICS and not os.environ.get(METRICS_WANTED):
             return await Response(status_code=404, headers=HEADERS)(scope, receive, send)
         if path.endswith(LOGOUT) and not _is_from_our_page(scope):
@@ -143,8 +142,9 @@ def secured_app(app: ASGIApp) -> ASGIApp:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(HEADERS)
-                if message["status"] == 200 and _is_page(headers) and redirect:
-                    message["status"], headers["location"] = 307, redirect
+                is_page = message["status"] == 200 and _is_page(headers)
+                if is_page and (redirect_path := _redirect_path(path)):
+                    message["status"], headers["location"] = 307, redirect_path
             await send(message)
 
         return await app(scope, receive, send_with_headers)

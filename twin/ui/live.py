@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
@@ -20,7 +21,7 @@ from twin.outlook import Outlook
 from twin.scenario import Scenario, left_out_by_formulas, remarks, scenario_digest
 from twin.ui import access, formulas, session, words
 from twin.ui.fields import sentence
-from twin.workload.profile import mean_rate_factor, rate_factors
+from twin.workload.profile import rate_factors
 
 STATE = "live"  # session state: digest of the question that is on screen, its run, simulated time
 PATIENCE_S = 2.0  # the script shows a run's progress for this long, then a fragment does
@@ -220,9 +221,9 @@ def _swing_text(draft: Scenario, outlook: Outlook, *, is_simulated: bool) -> str
     """Text after a load by formula: that it is even, and the peak of the offered one; or ''."""
     if draft.workload.profile.flat or outlook.rate_req_per_s is None:
         return ""
-    factors = draft.workload, draft.horizon_s, session.facts()
-    peak_factor = float(rate_factors(*factors)[1].max()) / mean_rate_factor(*factors)
-    peak_req_per_s = outlook.rate_req_per_s * peak_factor
+    edges_s, factor = rate_factors(draft.workload, draft.horizon_s, session.facts())
+    peak_over_mean = float(factor.max() / np.average(factor, weights=np.diff(edges_s)))
+    peak_req_per_s = outlook.rate_req_per_s * peak_over_mean
     is_open = not is_simulated and peak_req_per_s > outlook.slo_req_per_s
     end_text = ": :orange[**a run decides**]" if is_open else ""
     return f" of even load; it peaks at {_rate(peak_req_per_s)}{end_text}"

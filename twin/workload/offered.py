@@ -15,8 +15,8 @@ from twin.kernels.compiled import without_compiling
 from twin.scenario import Profile, Scenario, Workload
 from twin.workload.chains import ranges
 from twin.workload.generate import generate_requests
-from twin.workload.profile import mean_rate_factor
-from twin.workload.requests import Requests, TraceTable
+from twin.workload.profile import NO_LOAD, mean_rate_factor
+from twin.workload.requests import Requests, TraceTable, WorkloadError
 
 SAMPLE = 4000  # requests a sample holds
 MOST_WARM = 0.75  # share of what is drawn that comes before them and fills caches, at most
@@ -87,8 +87,10 @@ class _Sample:
 def offered_load(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
     """Figures of the scenario's traffic, from its first requests, where prompts share blocks from
     those after the warm-up, or from all of a trace. They are cached: one sample serves every
-    question about the same traffic. Raises as `generate`."""
+    question about the same traffic. Raises as `generate_requests`."""
     rate_factor = mean_rate_factor(scenario.workload, scenario.horizon_s, facts)
+    if rate_factor <= 0.0:
+        raise WorkloadError(NO_LOAD)
     if trace is None:
         return _sample_figures(_sample_question(scenario, rate_factor), rate_factor, facts)
     return _trace_figures(

@@ -13,6 +13,7 @@ from twin.scenario import Workload
 from twin.workload.requests import WorkloadError
 
 CELLS = 20_000  # of the grid over the horizon
+NO_LOAD = "workload.profile leaves no load at all: raise its high factor or a piece's rate"
 
 
 def rate_factors(
@@ -103,7 +104,7 @@ class Clock:
         self.own_s = np.concatenate(([0.0], np.cumsum(np.diff(self.edges_s) * self.factor)))
         self.own_horizon_s = float(self.own_s[-1])
         if self.own_horizon_s <= 0.0:
-            raise WorkloadError("workload.profile leaves no load at all: raise its high factor")
+            raise WorkloadError(NO_LOAD)
 
     def seconds(self, own_s: np.ndarray) -> np.ndarray:
         """Times in the run (s), f8[n], of sorted own_s at the mean rate; inf beyond the horizon."""

@@ -128,7 +128,7 @@ def _wait_s(view: View, rate: float, service_s: float) -> float:
 def _gain(view: View, base: Expected, after: Expected) -> float:
     """Expected score of a change: the run's figures times formula ratios of `after` to `base`."""
     before_s, after_s = base.waits_s, after.waits_s
-    ttft_after = ttft_ratio = view.ttft_ratio  # as multiples of the SLO, as is `new_tpot`
+    ttft_after = ttft_ratio = view.ttft_ratio  # as multiples of the SLO, as is `tpot_after`
     for stage, stage_share in view.ttft_shares.items():
         if before_s.get(stage):
             time_ratio = after_s.get(stage, 0.0) / before_s[stage]

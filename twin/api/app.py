@@ -32,7 +32,8 @@ from twin.workload.requests import WorkloadError
 
 
 def _visitor_store(request: Request) -> Store:
-    """The store with the rights of a request's visitor. Raises PermissionError without a login."""
+    """Return the store, limited to the rights of the visitor who sent the request. Raises
+    PermissionError if this server requires a login and the request has none."""
     store: Store = request.app.state.store_of(request)
     return store
 
@@ -51,7 +52,8 @@ class Question(BaseModel):
     )
 
     def to_scenario(self) -> Scenario:
-        """The scenario that the question describes; raises SpecError, also for a file's name."""
+        """The scenario that the question describes. Raises SpecError if invalid or a file's
+        name."""
         if isinstance(self.scenario, dict):
             return with_settings(parse_scenario(self.scenario), self.settings)
         if self.scenario.endswith(".toml"):
@@ -105,7 +107,7 @@ def plan_router() -> APIRouter:
 
     @paths.post("", status_code=202)
     def submit(question: PlanQuestion, store: VisitorStore) -> PlanState:
-        """Begin a plan, or go on with one that was stopped; the same question is the same plan."""
+        """Begin a plan, or continue a stopped one. Equal questions have one common plan."""
         plan = question.to_plan()
         store.require_writes()
         _require_whole(store, plan.scenario)
@@ -137,15 +139,16 @@ def plan_router() -> APIRouter:
 
 
 def _require_whole(store: Store, scenario: Scenario) -> None:
-    """Check that a scenario's files are stored, and that all it names exists. Raises StoreError,
-    HardwareError, ModelError or FactError."""
+    """Check that the imported files of a scenario are stored (StoreError if not), and that every
+    machine, chip, model and stack that it names exists (HardwareError, ModelError or FactError)."""
     if text := store.missing_text(scenario):
         raise StoreError(text)
     require_known_names(scenario, load_facts())
 
 
 def _require_plan(store: Store, key: str) -> tuple[Plans, Plan]:
-    """The plans of a visitor's store, and the one plan with this key. Raises UnknownId."""
+    """Return (plans of the visitor's store, the plan with this key). Raises UnknownId without
+    it."""
     plans = plans_of(store.artefacts.folder, load_facts())
     if (plan := plans.stored_plan(key)) is None:
         raise UnknownId("plan", key)
@@ -188,9 +191,9 @@ def application(
     runner: Callable[[], Runner],
     hosts: Sequence[str] = ("*",),
 ) -> FastAPI:
-    """The API over a store as each visitor sees it and the runner of the pages. store_of: raises
-    PermissionError for a request without a login where one is needed. hosts: names by which a
-    request may call the server, so that a foreign name that leads here gets nothing."""
+    """Build the JSON API. store_of: returns the store with the rights of a request's visitor;
+    raises PermissionError if a login is needed and missing. runner: returns the runner that the
+    pages use too. hosts: names under which a request may call the server; others are refused."""
     app = FastAPI(
         title="Supernode twin",
         version=ENGINE_VERSION,
@@ -225,7 +228,7 @@ def application(
 
     @app.post("/runs", status_code=202)
     def submit(question: Question, store: VisitorStore) -> Run:
-        """Queue a run; a question that was answered before is that run, done."""
+        """Queue a run. If the same question was answered before, return that finished run."""
         scenario = question.to_scenario()
         _require_whole(store, scenario)
         return _run_state(store, runner().submit(scenario, store))
@@ -237,7 +240,7 @@ def application(
 
     @app.delete("/runs/{run}")
     def cancel(run: str, store: VisitorStore) -> Run:
-        """Stop a queued or running run; its row stays."""
+        """Stop a queued or running run. It remains in the store."""
         runner().cancel(run, store)
         return _run_state(store, run)
 
@@ -294,7 +297,7 @@ def _run_state(store: Store, run: str) -> Run:
 
 
 def with_body_limit(app: ASGIApp) -> ASGIApp:
-    """The app behind a limit: a body of more than MOST_BYTES is refused with 413 as it arrives."""
+    """Wrap an app: it refuses a body of more than MOST_BYTES with 413, without reading the rest."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         """Read the body up to the limit, then call the app; refuse a larger body with 413."""
@@ -312,7 +315,8 @@ def with_body_limit(app: ASGIApp) -> ASGIApp:
         messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
         async def receive_again() -> Message:
-            """The body as one message, then what the connection sends next."""
+            """The first call returns the whole body as one message; later calls return what the
+            connection sends next."""
             return next(messages, None) or await receive()
 
         return await app(scope, receive_again, send)

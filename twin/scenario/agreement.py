@@ -22,7 +22,8 @@ from twin.scenario.words import first_few, numbered
 
 
 def disagreements(s: Scenario) -> list[str]:
-    """Sentences about fields that are each in bounds but cannot hold together; none: all can."""
+    """A sentence for each group of fields that are within their bounds but contradict each other.
+    Empty for a consistent scenario."""
     machine, memory_pool = s.supernode, s.memory_pool
     npus_needed = s.deployment.first_npu + npus_used(s)
     quota_sum = sum(tenant.pool_share for tenant in s.tenants)
@@ -69,7 +70,8 @@ def disagreements(s: Scenario) -> list[str]:
 
 
 def _chip_disagreements(s: Scenario) -> list[str]:
-    """Sentences about kinds of nodes that contradict each other, and pools without their chip."""
+    """Sentences about rows of `supernode.kinds` that contradict each other, the supernode or the
+    memory pool, and about pools whose chip the machine does not have, or has on too few NPUs."""
     machine = s.supernode
     if machine.imported:  # its file says what each die is
         return []
@@ -108,7 +110,7 @@ def _chip_disagreements(s: Scenario) -> list[str]:
 
 
 def _offload_disagreements(s: Scenario) -> list[str]:
-    """Sentences about settings that offloaded attention does not allow; none without it."""
+    """Sentences about settings that contradict offloaded attention; empty if none is offloaded."""
     if not offloaded_share(s):
         return []
     precision, field_name = s.deployment.precision, "deployment.decode.attention_offload"
@@ -140,7 +142,7 @@ def _front_disagreements(s: Scenario) -> list[str]:
 
 
 def _elastic_disagreements(s: Scenario) -> list[str]:
-    """Sentences about settings that instances which come and go do not allow."""
+    """Sentences about settings that contradict autoscaling (instances that start and stop)."""
     elastic, supernodes, npus_at_start = s.elastic, supernodes_apart(s), own_npus(s)
     where_text = " in each supernode" if supernodes else ""
     return broken_rules(
@@ -166,7 +168,7 @@ def _elastic_disagreements(s: Scenario) -> list[str]:
 
 
 def _sharing_disagreements(s: Scenario) -> list[str]:
-    """Sentences about settings that prefill on decode's dies does not allow."""
+    """Sentences about settings that are not allowed when prefill instances run on decode's dies."""
     prefill, decode = s.deployment.prefill, s.deployment.decode
     setting = "deployment.prefill.on = decode_npus"
     prefills_per_decode, remainder = divmod(prefill.instances, decode.instances)
@@ -206,7 +208,8 @@ def remarks(s: Scenario) -> list[str]:
 
 
 def left_out_by_formulas(s: Scenario) -> str:
-    """A sentence that names mechanisms of a run that no formula has; '' without any here."""
+    """A sentence that names the mechanisms of this scenario that a run simulates and the formulas
+    ignore; '' if there are none."""
     experts, clients = s.experts, s.clients
     moves_load = experts.shift_every_s > 0.0 or experts.drift_s > 0.0 or experts.topics > 1
     moves_load = moves_load and experts.popularity != "uniform" and experts.placement != "perfect"

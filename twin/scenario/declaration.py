@@ -50,12 +50,12 @@ class When(NamedTuple):
 
 
 def when(path: str, *values: Any) -> When:
-    """Condition of a field's effect: the field at `path` has one of `values`."""
+    """Condition under which a field has an effect: the field at `path` has one of `values`."""
     return When(path, values)
 
 
 def unless(path: str, *values: Any) -> When:
-    """Condition of a field's effect: the field at `path` has none of `values`."""
+    """Condition under which a field has an effect: the field at `path` has none of `values`."""
     return When(path, values, negated=True)
 
 
@@ -69,8 +69,9 @@ def quantity(
 
 
 def choice(default: Any, label: str, **about: Any) -> Any:
-    """A field that is a switch or one of several names. `options`: their labels, or a function that
-    returns them; `files`: the folder of data/ with further names; `closed`: no others are valid."""
+    """A field that holds a bool or one of several names. Among `about`: `options`, the labels by
+    name, or a function that returns them; `files`, the folder of data/ whose files are further
+    names; `closed`, whether all other names are refused."""
     return Field(default, json_schema_extra=_metadata(label, **about))
 
 
@@ -85,7 +86,7 @@ def text(
 
 
 def element_name(label: str, *, needed: bool = True, **about: Any) -> Any:
-    """A field that holds the name of an element of the machine, or "" where none is needed."""
+    """A field that holds the name of an element of the machine, or also "" unless `needed`."""
     return text(... if needed else "", label, least=int(needed), most=60, **about)
 
 
@@ -95,7 +96,8 @@ def rows(label: str, *, most: int, **about: Any) -> Any:
 
 
 def section(model: type[Section], **about: Any) -> Any:
-    """A field that holds a section with its defaults, whose fields inherit group and conditions."""
+    """A field that holds a section; its default is the section with all defaults. about: group and
+    conditions, which the fields of the section inherit."""
     # Defaults need no validator, and so none is built for them.
     return Field(model.model_construct(), json_schema_extra=_metadata("", **about))
 
@@ -105,8 +107,10 @@ def _metadata(
     options: Names | None = None, closed: bool = False, files: str = "", step: float = 0,
     since: int = 1, also: str = "",
 ) -> dict[str, Any]:  # fmt: skip
-    """Metadata of a field for pydantic's schema. group: None: the section's, '': in no form.
-    applies: conditions that must all hold. since: schema of its introduction. also: synonyms."""
+    """Metadata of a field for pydantic's schema.
+    group: None means the group of its section, '' that the field is in no form. applies: conditions
+    that must all hold for it to have an effect. step: of its widget's buttons. since: number of the
+    first schema that has the field. also: synonyms for the search."""
     conditions = (applies,) if isinstance(applies, When) else applies
     return {
         "label": label, "unit": unit, "group": group, "applies": conditions, "also": also,
@@ -115,7 +119,7 @@ def _metadata(
 
 
 def broken_rules(*rules: tuple[Any, str]) -> list[str]:
-    """Sentences of the rules that are broken; a rule is a pair (is it broken, its sentence)."""
+    """Sentences of the broken rules. A rule is a pair (whether it is broken, its sentence)."""
     return [sentence for is_wrong, sentence in rules if is_wrong]
 
 
@@ -129,7 +133,8 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _refuse_switch(cls, value: Any, info: ValidationInfo) -> Any:
-        """Return the value; ValueError for a bool in a field of numbers (to pydantic 1 or 0)."""
+        """Return the value unchanged. Raises ValueError for a bool in a field of numbers, which
+        pydantic would read as 1 or 0."""
         field_type = cls.model_fields[str(info.field_name)].annotation
         if type(value) is bool and field_type in (int, float):
             raise ValueError("should be a number")
@@ -138,7 +143,8 @@ class Section(BaseModel):
 
 @cache
 def help_by_field(section: type[BaseModel]) -> dict[str, str]:
-    """Help of each field of a section by the field's name, read from the source."""
+    """Help of each field of a section, by the field's name: the string that follows its declaration
+    in the source."""
     (class_node,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
     assert isinstance(class_node, ast.ClassDef)
     return {

@@ -30,7 +30,8 @@ class Step(Section):
     """Decode instances that are wanted, or colocated ones where these do both."""
 
     def wanted_instances(self, role: str) -> int:
-        """Instances that the row wants of the pool of a role: prefill, or any other role."""
+        """Number of instances that this row of the schedule wants in the pool of `role`: `prefill`
+        for the role "prefill", `decode` for all other roles."""
         return self.prefill if role == "prefill" else self.decode
 
 

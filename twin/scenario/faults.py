@@ -48,7 +48,8 @@ class FaultKind:
     spans: Callable[[Fault], Spans] = _span_until_repair
 
     def edits(self, fault: Fault) -> tuple[Edit, ...]:
-        """Edits of the fabric that stand for a fault of this kind; none where links stay whole."""
+        """Edits of the fabric with the effect of this fault; empty if its links are not
+        affected."""
         link_ends = {"element": fault.element, "to": fault.to}
         if self.capacity is not None:
             return (Edit(**link_ends, capacity_factor=self.capacity(fault)),)
@@ -121,7 +122,7 @@ class Fault(Section):
     @field_validator("kind")
     @classmethod
     def _refuse_unknown(cls, kind: str) -> str:
-        """Return the kind of fault; ValueError unless it is one of `KINDS`."""
+        """Return the kind of fault unchanged. Raises ValueError unless it is one of `KINDS`."""
         if kind not in KINDS:
             raise ValueError(f"should be one of {', '.join(KINDS)}")
         return kind

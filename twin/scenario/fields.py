@@ -17,7 +17,8 @@ ACRONYMS = {name: name.upper() for name in ("ub", "rdma", "vpc", "int8", "bf16",
 
 @dataclass(frozen=True, slots=True)
 class ScenarioField:
-    """A field with what its sections give it; one of a row is `faults[].at_s`, of list `faults`."""
+    """Declaration of a field, with what it inherits from its sections. `faults[].at_s` is the path
+    of a field that each row of the list `faults` has."""
 
     path: str
     kind: type  # bool, int, float, str, or tuple for a list of tables
@@ -60,7 +61,8 @@ def fields(section: type[BaseModel] = Scenario) -> dict[str, ScenarioField]:
 
 
 def field_info(path: str) -> ScenarioField | None:
-    """A field's declaration by dotted path (rows have numbers: `faults.0.at_s`), None without one.
+    """Declaration of the field at a dotted path, in which rows of lists have numbers
+    (`faults.0.at_s`); None if there is no such field.
 
     >>> field_info("supernode.nodes").unit, field_info("faults.3.at_s").path, field_info("none")
     ('nodes', 'faults[].at_s', None)
@@ -83,7 +85,7 @@ def form_groups(form: str) -> dict[str, list[str]]:
 
 
 def value_of(scenario: BaseModel, path: str) -> Any:
-    """Value of a scenario's field by dotted path; a row's by its number: `faults.0.at_s`."""
+    """Value of a scenario's field by dotted path, with numbers for rows: `faults.0.at_s`."""
     value: Any = scenario
     for key in path.split("."):
         value = value[int(key)] if isinstance(value, tuple) else getattr(value, key)
@@ -91,7 +93,7 @@ def value_of(scenario: BaseModel, path: str) -> Any:
 
 
 def values_by_path(scenario: Scenario) -> dict[str, Any]:
-    """Every value of a scenario by dotted path, in the order of declaration; lists whole."""
+    """Every value of a scenario by dotted path, in order of declaration; a list is one value."""
     values = scenario.model_dump(mode="json")
     paths = (path for path in fields() if "[]" not in path)
     return {path: value_at(values, path) for path in paths}
@@ -105,7 +107,8 @@ def value_at(values: Any, path: str) -> Any:
 
 
 def unmet_condition(path: str, scenario: Scenario) -> When | None:
-    """First condition of a field's effect that a scenario does not meet; None: it has effect."""
+    """The first condition of the field at `path` that the scenario does not meet. None if it meets
+    all, so that the field has an effect."""
     field = field_info(path)
     return next((c for c in field.conditions if not c.holds(scenario)), None) if field else None
 
@@ -126,8 +129,10 @@ def value_text(value: Any) -> str:
 def _fields_of(
     model: type[BaseModel], prefix: str, group: str, conditions: tuple[When, ...], since: int
 ) -> Iterator[ScenarioField]:
-    """Fields of a model and of sections below, their paths after `prefix` ("" or "a."), with what
-    they inherit. Sections of a row are those of the scenario itself, which are declared once."""
+    """Yield the fields of a model and of its sections. prefix: what precedes their paths, "" or
+    such as "a.". group, conditions, since: what they inherit from the sections around them.
+    Sections of a row of a list are skipped: its fields are declared in the scenario's own
+    sections."""
     for name, info in model.model_fields.items():
         metadata: Any = info.json_schema_extra
         field_group = group if metadata["group"] is None else metadata["group"]
@@ -147,7 +152,8 @@ def _fields_of(
 def _declared_field(
     path: str, info: FieldInfo, text: str, group: str, conditions: tuple[When, ...], since: int
 ) -> ScenarioField:
-    """Declaration of the field at `path`; text: its help, its source in brackets at the end."""
+    """Declaration of the field at `path`. text: its help, which may end with its source in
+    brackets. group, conditions, since: as declared, or inherited from its sections."""
     metadata: Any = info.json_schema_extra
     help_and_source = re.fullmatch(r"(.*?)(?: \[(.*)\])?", text)
     assert help_and_source is not None

@@ -85,12 +85,14 @@ class Pool:
 
     @property
     def layer_dies(self) -> int:
-        """Dies of a rank that have the same layers; 1 in prefill, whose batch has no ranks."""
+        """Dies of a rank that compute the same layers (its tensor-parallel group); 1 in prefill,
+        whose batches are not divided into ranks."""
         return self.own.tp_dies if self.phase == "decode" else 1
 
     @property
     def rank_dies(self) -> int:
-        """Dies of a rank, which decode together: those of all its pipeline stages."""
+        """Dies of a rank in all of its pipeline stages; 1 in prefill, whose batches are not divided
+        into ranks."""
         return self.layer_dies * (self.own.pp_stages if self.phase == "decode" else 1)
 
     @property
@@ -105,18 +107,20 @@ class Pool:
 
     @property
     def phase(self) -> Phase:
-        """Phase as which its iterations are priced: prefill for batches of prompts alone, decode
-        for all others, mixed ones too."""
+        """Phase whose costs apply to the pool's iterations: "prefill" for a prefill pool; "decode"
+        for decode and colocated pools, whose iterations may be mixed."""
         return "prefill" if self.role == "prefill" else "decode"
 
     @property
     def lender(self) -> str:
-        """Role of the pool whose first NPUs this pool's instances share; "": none."""
+        """Role of the pool on whose first NPUs its instances run; "" if they have their own
+        NPUs."""
         return self.own.lender
 
     @property
     def npus(self) -> int:
-        """NPUs that one instance computes on: its own, or those of the pool `lender`."""
+        """NPUs that one instance computes on: its own, or those of the pool `lender`. NPUs to which
+        it offloads attention are not counted."""
         return sum(group.npus for group in self.groups if group.lender == self.lender)
 
     @property
@@ -126,51 +130,54 @@ class Pool:
 
     @property
     def offload(self) -> Group | None:
-        """The group that runs attention cores on NPUs of another pool (`lender`); None: none."""
+        """The group that runs attention cores on NPUs of another pool (its `lender`), or None."""
         return next((group for group in self.groups if group.coupling == "iteration"), None)
 
 
 def pools_by_role(s: Scenario) -> Mapping[str, Pool]:
-    """The scenario's pools by role, in the order of a request: prefill, decode; or colocated."""
+    """The scenario's pools by role, in the order in which a request visits them: prefill and
+    decode, or colocated."""
     return _cached_pools(s.deployment, s.supernode.chip)
 
 
 def chip_of(s: Scenario, phase: str) -> str:
-    """Name of the chip of the pool that runs a phase (prefill or decode), or of the first pool."""
+    """Name of the chip of the pool that runs a phase ("prefill" or "decode"). If no pool has that
+    role, the chip of the first pool."""
     pool_of_role = pools_by_role(s)
     return (pool_of_role.get(phase) or next(iter(pool_of_role.values()))).chip
 
 
 def copies_kv(s: Scenario) -> bool:
-    """Whether KV crosses between dies that decode and the memory of their nodes."""
+    """Whether dies that decode copy KV to or from the host memory of their nodes: KV of preempted
+    requests, or KV that is always stored there."""
     decode_pools = [pool for pool in pools_by_role(s).values() if pool.phase == "decode"]
     swaps_to_host = s.deployment.decode.swap_gb_per_die > 0.0
     return any(swaps_to_host or pool.own.in_host.share > 0.0 for pool in decode_pools)
 
 
 def sharing_pool(s: Scenario) -> Pool | None:
-    """The pool whose instances lie on the NPUs of another pool; None: each pool has its own."""
+    """The pool whose instances run on NPUs of another pool; None if each pool has its own NPUs."""
     return next((pool for pool in pools_by_role(s).values() if pool.lender), None)
 
 
 def supernodes_apart(s: Scenario) -> int:
-    """Number of supernodes that a front router chooses from; 0 without one."""
+    """Number of supernodes that a front router chooses from; 0 if there is no front router."""
     is_apart = s.router.front != "none" and s.deployment.mode != "prefill_only"
     return s.supernode.supernodes if is_apart and s.supernode.supernodes > 1 else 0
 
 
 def is_elastic(s: Scenario) -> bool:
-    """Whether instances may come and go while a run goes on."""
+    """Whether instances may start, stop and change role during a run."""
     return s.elastic.controller != "fixed"
 
 
 def core_share(s: Scenario, role: str) -> float:
-    """Share of a die's cores that an instance of a role computes on; 1 without such a pool."""
+    """Share of a die's cores on which an instance of a role computes; 1 if no pool has the role."""
     return pools_by_role(s)[role].cores if role in pools_by_role(s) else 1.0
 
 
 def offloaded_share(s: Scenario) -> float:
-    """Share of the requests that decode whose attention is offloaded to prefill NPUs; 0: none."""
+    """Share of the decoding requests whose attention is offloaded to prefill NPUs; 0 if none is."""
     decode = pools_by_role(s).get("decode")
     return decode.offload.requests if decode and decode.offload else 0.0
 
@@ -181,13 +188,13 @@ def pools(s: Scenario) -> list[tuple[str, int, int]]:
 
 
 def seated_pools(s: Scenario) -> list[tuple[str, int, int]]:
-    """The pools with NPUs of their own: (role, instances, NPUs of an instance)."""
+    """The pools that have NPUs of their own: (role, instances, NPUs of an instance)."""
     return [(p.role, p.instances, p.npus) for p in pools_by_role(s).values() if not p.lender]
 
 
 @lru_cache(maxsize=64)
 def _cached_pools(deployment: Deployment, chip: str) -> Mapping[str, Pool]:
-    """Pools of the deployment's mode by role; chip: name of the machine's first chip."""
+    """Pools of the deployment's mode by role. chip: name of the first chip of the machine."""
     if deployment.mode == "colocated":
         colocated = deployment.colocated
         group = _decode_group(
@@ -213,7 +220,7 @@ def _chip_name(pool_chip: str, machine_chip: str) -> str:
 
 
 def _prefill_pool(deployment: Deployment, chip: str) -> Pool:
-    """The prefill pool, on NPUs of its own or on decode's dies; chip: the machine's first."""
+    """The prefill pool, on its own NPUs or decode's. chip: name of the machine's first chip."""
     prefill, is_disaggregated = deployment.prefill, deployment.mode == "disaggregated"
     host_role = "decode" if is_disaggregated and prefill.on == "decode_npus" else ""
     core_share = prefill.core_share if host_role else 1.0
@@ -237,7 +244,7 @@ def _prefill_pool(deployment: Deployment, chip: str) -> Pool:
 
 
 def _decode_pool(deployment: Deployment, chip: str) -> Pool:
-    """The decode pool, its groups by what they compute; chip: the machine's first."""
+    """The decode pool, with a group for each set of stages. chip: name of the machine's first."""
     prefill, decode = deployment.prefill, deployment.decode
     is_disaggregated = deployment.mode == "disaggregated"
     cores = 1.0 - prefill.core_share if is_disaggregated and prefill.on == "decode_npus" else 1.0
@@ -262,7 +269,7 @@ def _decode_pool(deployment: Deployment, chip: str) -> Pool:
 
 
 def _decode_group(deployment: Deployment, stages: tuple[Stage, ...], npus: int, chip: str) -> Group:
-    """A group that runs these stages for decode on `npus` NPUs of a chip."""
+    """A group that runs `stages` for decode on `npus` NPUs with the chip of this name."""
     decode, in_host = deployment.decode, InHost()
     if decode.kv_offload > 0.0:
         die_bytes = 1e9 * decode.kv_offload_gb_per_die
@@ -275,6 +282,7 @@ def _decode_group(deployment: Deployment, stages: tuple[Stage, ...], npus: int, 
 
 
 def _lent_core_share(deployment: Deployment) -> float:
-    """Share of the cores of prefill's dies that is set aside for attention of decode."""
+    """Share of each prefill die's cores that is set aside for attention that decode offloads; 0 if
+    decode offloads none."""
     is_lending = deployment.mode == "disaggregated" and deployment.decode.attention_offload > 0.0
     return deployment.prefill.lent_cores if is_lending else 0.0

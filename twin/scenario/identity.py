@@ -34,7 +34,8 @@ def scenario_digest(s: Scenario) -> str:
 
 
 def legacy_digests(s: Scenario) -> tuple[str, ...]:
-    """SHA-256 ids of the scenario under older schemas, without those that cannot express it."""
+    """SHA-256 ids that the scenario has under older schemas, oldest schema first. Schemas that
+    cannot express the scenario are left out."""
     digests = []
     for schema in range(1, SCHEMA_VERSION):
         later_schemas = (number for number in BEFORE if number > schema)
@@ -82,13 +83,14 @@ def scenario_from_canonical(text: str) -> Scenario:
 
 
 def _schema_text(schema: int, values: Fields) -> str:
-    """JSON text with sorted keys of a scenario's fields as plain values, and their schema."""
+    """JSON text of a schema's number and a scenario's fields, as plain values, with sorted keys."""
     body = {"schema": schema, "scenario": values}
     return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def _differs_from_default(s: Scenario, path: str, old_defaults: Mapping[str, Any]) -> bool:
-    """Whether any value at the path differs from its default, or from the one in `old_defaults`."""
+    """Whether any value at the path differs from its default. In the path [] stands for all rows of
+    a list. old_defaults: by path, defaults of an older schema, which replace those of today."""
     *parents, leaf = path.split(".")
     tables: list[Any] = [s]
     for section in parents:
@@ -100,7 +102,8 @@ def _differs_from_default(s: Scenario, path: str, old_defaults: Mapping[str, Any
 
 
 def _add_missing_field(values: Fields, path: str, value: Any) -> None:
-    """Write a field into nested values if absent; a value in a table's place is refused later."""
+    """Write `value` at a dotted path of nested values, unless there is a value already. If there is
+    no table where the path needs one, nothing is written: validation refuses such values later."""
     *parents, name = path.split(".")
     for section in parents:
         values = values.setdefault(section, {})
@@ -110,7 +113,8 @@ def _add_missing_field(values: Fields, path: str, value: Any) -> None:
 
 
 def _drop_field(values: Any, parts: list[str]) -> None:
-    """Remove the field at a path (`parts`) from nested values, and from every row of a list."""
+    """Remove a field from nested values. parts: its path, divided at the dots; in a list, whose
+    part ends with [], the field is removed from every row."""
     first_part, *other_parts = parts
     name = first_part.removesuffix("[]")
     if not other_parts:
@@ -148,7 +152,8 @@ def parse_scenario(data: dict[str, Any]) -> Scenario:
 
 
 def with_overrides(s: Scenario, settings: dict[str, Any]) -> Scenario:
-    """A scenario with fields replaced by dotted path (`models.0.slo.ttft_s`); raises SpecError."""
+    """Copy of a scenario with some fields replaced. settings: new value by dotted path, such as
+    `models.0.slo.ttft_s`. Raises SpecError."""
     plain_fields = s.model_dump(mode="json")
     for path, value in settings.items():
         *parents, name = path.split(".")

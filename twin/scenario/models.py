@@ -25,7 +25,8 @@ def model_names(s: Scenario) -> list[str]:
 
 
 def split_models(s: Scenario) -> tuple[Scenario, ...]:
-    """One scenario for each model alone, in order; of a single model the scenario itself."""
+    """One scenario for each model, which has only this model, in order. With a single model this is
+    the scenario itself."""
     return _cached_split_models(s) if s.models else (s,)
 
 
@@ -56,7 +57,8 @@ def _cached_split_models(s: Scenario) -> tuple[Scenario, ...]:
 
 
 def npu_owners(s: Scenario) -> list[int]:
-    """For each model the number of the model whose NPUs it takes: its own or one above it."""
+    """For each model the number of the model whose NPUs it uses: its own number, or that of an
+    earlier model with which it takes turns on the same NPUs."""
     names, owner_of = model_names(s), [0]
     for k, row in enumerate(s.models, start=1):
         owner_of.append(owner_of[names.index(row.npus_of)] if row.npus_of in names[:k] else k)
@@ -64,17 +66,18 @@ def npu_owners(s: Scenario) -> list[int]:
 
 
 def own_npus(s: Scenario) -> int:
-    """NPUs that the instances of the scenario's first model occupy, each counted once."""
+    """NPUs that the first model's instances occupy; NPUs that two pools share count once."""
     return sum(pool.instances * pool.npus for pool in pools_by_role(s).values() if not pool.lender)
 
 
 def most_npus(s: Scenario) -> int:
-    """The most NPUs that the first model's instances may occupy, with elastic scaling."""
+    """The most NPUs that the first model's instances may occupy in a run, with autoscaling."""
     return max(own_npus(s), s.elastic.npus if is_elastic(s) else 0)
 
 
 def npus_used(s: Scenario) -> int:
-    """NPUs that the instances of all models occupy at once at the start, each counted once."""
+    """NPUs that the instances of all models occupy at the start of a run. NPUs that models use in
+    turns count once."""
     npus_by_owner: dict[int, int] = {}
     for owner, model_scenario in zip(npu_owners(s), split_models(s), strict=True):
         npus_by_owner[owner] = max(npus_by_owner.get(owner, 0), own_npus(model_scenario))
@@ -158,7 +161,7 @@ def model_disagreements(s: Scenario) -> list[str]:
 
 
 def _turn_disagreements(s: Scenario, models: Sequence[Scenario]) -> list[str]:
-    """Sentences about models that cannot take turns on the same NPUs; models: each alone."""
+    """Sentences about models that cannot take turns on the same NPUs; models: of `split_models`."""
     names, owner_of, problems = model_names(s), npu_owners(s), list[str]()
     for k, row in enumerate(s.models, start=1):
         problems += broken_rules(

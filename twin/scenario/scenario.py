@@ -90,7 +90,7 @@ class Scenario(Section):
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Scenario:
-        """Return the scenario; ValueError with the first disagreement of its fields."""
+        """Return the scenario. Raises ValueError with the first contradiction of its fields."""
         if problems := [problem for rule in RULES for problem in rule(self)]:
             raise ValueError(problems[0])
         return self

@@ -164,7 +164,7 @@ class Supernode(Section):
 
     @property
     def chips(self) -> tuple[str, ...]:
-        """Names of the chips of its nodes, each once, that of the first nodes first."""
+        """Names of the chips of its nodes without repetition; the first nodes' chip comes first."""
         kind_chips = (kind.chip for kind in self.kinds if kind.has_npus)
         return tuple(dict.fromkeys((self.chip, *kind_chips)))
 
@@ -174,7 +174,8 @@ class Supernode(Section):
         return sum(kind.nodes for kind in self.kinds if not kind.has_npus)
 
     def kind_of(self, node: int) -> int:
-        """Number of a node's kind: the row of `kinds` from 1 on, or 0 for the first kind."""
+        """Kind of the node with this number: 0 for the first kind, or a row of `kinds` from 1
+        on."""
         nodes_to_end = node % self.nodes - self.nodes
         for kind_number in range(len(self.kinds), 0, -1):
             nodes_to_end += self.kinds[kind_number - 1].nodes
@@ -183,11 +184,11 @@ class Supernode(Section):
         return 0
 
     def kind_with(self, chip: str) -> NodeKind | None:
-        """The row of `kinds` with a chip; None: the first kind of nodes has it, or none."""
+        """The row of `kinds` whose nodes have a given chip; None if no row has it."""
         return next((kind for kind in self.kinds if kind.chip == chip), None)
 
     def npus_with(self, chip: str) -> int:
-        """Number of NPU packages of all supernodes that have a given chip."""
+        """Number of NPU packages with a given chip of the machine, in all supernodes."""
         kind = self.kind_with(chip)
         nodes = kind.nodes if kind else self.nodes - sum(kind_row.nodes for kind_row in self.kinds)
         return self.supernodes * nodes * self.npus_per_node
@@ -204,6 +205,7 @@ class Supernode(Section):
 
     @property
     def cpu_nodes_per_npu(self) -> list[tuple[NodeKind, float]]:
-        """(kind, nodes of it per NPU of the machine) of each kind of nodes of CPUs alone."""
+        """For each kind of nodes that have CPUs only: (the kind, number of its nodes divided by the
+        number of NPUs of the machine)."""
         supernodes_per_npu = self.supernodes / max(self.npus, 1)
         return [(kind, kind.nodes * supernodes_per_npu) for kind in self.kinds if not kind.has_npus]

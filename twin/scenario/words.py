@@ -39,7 +39,7 @@ QUOTED_MOST = 60  # characters of a person's text in a sentence
 
 
 def quoted(value: Any) -> str:
-    """A typed value as Python writes it, numbers with separators, cut to `QUOTED_MOST` characters.
+    """A user's value as Python writes it, cut to `QUOTED_MOST` characters. Numbers get separators.
 
     >>> quoted("x" * 100)[-5:], quoted(1e6), quoted(10**99)
     ('xx...', '1,000,000', '1e+99')
@@ -72,13 +72,15 @@ def first_few(names: Sequence[str], most: int = 3) -> str:
 
 
 def path_text(path: str) -> str:
-    """A path from outside for a message: as it is if it could be a path, else quoted and cut."""
+    """A field's path that a user sent, for a message: unchanged if it has the characters of a path,
+    otherwise quoted and cut."""
     is_path = len(path) <= QUOTED_MOST and re.fullmatch(r"[\w.\[\]-]+", path)
     return path if is_path else quoted(path)
 
 
 def no_field_sentence(path: str) -> str:
-    """Sentence that a path is no field of a scenario, with a field that was perhaps meant."""
+    """Sentence that a path is no field of a scenario. It suggests a similar field if there is
+    one."""
     similar = _field_like(path) if len(path) <= QUOTED_MOST else ""
     hint_text = f", perhaps {similar}" if similar else ""
     return f"{path_text(path)} is not a field of a scenario{hint_text}"
@@ -88,8 +90,9 @@ LIKE = 0.75  # least similarity of two names, 0 to 1
 
 
 def _field_like(path: str) -> str:
-    """The field that was perhaps meant: it begins so, has this name in another section, or section
-    and name are both similar; '' without one."""
+    """A field that the user may have meant by a wrong path; '' if none is similar. First choice is
+    a field whose path begins with it, then one of that name in another section, then one with a
+    similar section and a similar name."""
     longer = [one for one in fields() if one.startswith(path) and "." not in one[len(path) :]]
     section, _, name = path.rpartition(".")
     namesakes = [one for one in fields() if one.rpartition(".")[2] == name and "[]" not in one]
@@ -104,7 +107,8 @@ def _field_like(path: str) -> str:
 
 
 def problem_sentence(error: ValidationError, within: str = "") -> str:
-    """First problem of a validation error as one sentence; within: what precedes its path."""
+    """First problem of a validation error as one sentence. within: text before the path of its
+    field, such as "supernode.edits[]."."""
     problem_details = error.errors()[0]
     path = within + ".".join(str(part) for part in problem_details["loc"])
     error_type, context = problem_details["type"], problem_details.get("ctx", {})
@@ -170,7 +174,7 @@ def idle_reason(condition: When) -> str:
 
 
 def condition_text(condition: When) -> str:
-    """A condition in the form of a file: `workload.arrivals` = gamma."""
+    """A condition as text in the notation of scenario files: `workload.arrivals` = gamma."""
     values = " or ".join(value_text(value) for value in condition.values)
     return f"{condition.path} {'is not' if condition.negated else '='} {values}"
 
@@ -181,7 +185,7 @@ def _label_of_row(label: str, match: re.Match[str]) -> str:
 
 
 def with_labels_of_fields(refusal: str) -> str:
-    """A refusal with labels in place of fields' paths, as one full sentence.
+    """A refusal as one full sentence, in which labels replace the paths of fields.
 
     >>> with_labels_of_fields("warmup_s = 30 s must end before horizon_s = 20 s")
     'Warm-up = 30 s must end before Simulated time = 20 s.'

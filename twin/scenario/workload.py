@@ -106,7 +106,8 @@ class Profile(Section):
     @field_validator("pieces")
     @classmethod
     def _refuse_disorder(cls, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
-        """Return the pieces; ValueError unless they are in order of their begin."""
+        """Return the pieces unchanged. Raises ValueError unless each begins after the one before
+        it."""
         begins_s = [piece.at_s for piece in pieces]
         if any(next_s <= first_s for first_s, next_s in pairwise(begins_s)):
             raise ValueError("pieces begin one after the other: put their rows in order of at_s")

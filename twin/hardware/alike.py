@@ -34,7 +34,7 @@ class Swap:
 
 
 def map_numbers(numbers: NUMBERS, old: NUMBERS, new: NUMBERS) -> NUMBERS:
-    """`numbers`, those in `old` (ascending) replaced by the ones at their positions in `new`."""
+    """`numbers` with every number old[i] (ascending) replaced by new[i]."""
     positions = np.minimum(np.searchsorted(old, numbers), max(old.size - 1, 0))
     return np.where(old[positions] == numbers, new[positions], numbers) if old.size else numbers
 
@@ -47,7 +47,7 @@ def as_int32(numbers: NUMBERS) -> SHORT:
 @cached_by_network
 def swap_of(net: Network, ours: tuple[int, ...], theirs: tuple[int, ...]) -> Swap | None:
     """The exchange of vertices `ours` with `theirs`, and of the neighbours that must move with
-    them, which leaves the network as it is; None if none is found."""
+    them, after which the network has the same links; None if none is found."""
     image = np.full(len(net.vertices), -1)  # of each vertex; -1: none yet
     moved_count, new_vertices, new_images = 0, np.array(ours), np.array(theirs)
     while new_vertices.size:
@@ -78,8 +78,9 @@ def swap_of(net: Network, ours: tuple[int, ...], theirs: tuple[int, ...]) -> Swa
 
 
 def _next_pairs(net: Network, image: INTS, ours: INTS, theirs: INTS) -> tuple[INTS, INTS] | None:
-    """Pair the neighbours of vertices `ours` that have no image yet with neighbours of `theirs`:
-    both lists, also entered in `image` (i8[vertices], -1: none). None where links differ."""
+    """Pair the neighbours of `ours[i]` without an image with neighbours of `theirs[i]`. Returns
+    (vertices, their images), which are also entered in `image` (i8[vertices], -1: none yet); None
+    where the links of a pair differ."""
     pair_lists = []
     for lists, far_end in zip(net.link_lists, (net.head, net.tail), strict=True):
         (our_links, degrees), (their_links, their_degrees) = lists.at(ours), lists.at(theirs)
@@ -126,5 +127,5 @@ def _moves_whole_nodes(net: Network, vertices: INTS, images: INTS) -> bool:
 
 
 def _distinct_pairs(first: INTS, second: INTS, limit: int) -> tuple[INTS, INTS]:
-    """The distinct pairs (first[i], second[i]), ascending, as two arrays; limit: above `second`."""
+    """The distinct pairs (first[i], second[i]), ascending, as two arrays; limit > max(second)."""
     return np.divmod(np.unique(first * limit + second), max(limit, 1))

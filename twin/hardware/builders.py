@@ -61,15 +61,17 @@ def draw_clos(draft: Draft) -> None:
 
 
 def nodes_per_group(s: Supernode) -> int:
-    """Number of nodes on one set of L2 chips: all, or with two levels half an L2 chip's ports."""
+    """Number of nodes that share one set of L2 switch chips: all nodes of the supernode, or, with
+    `l2_levels` = 2, half as many as an L2 chip has ports."""
     return max(1, s.l2_ports_per_chip // 2) if s.l2_levels == 2 else max(1, s.nodes)
 
 
 def l2_chips_per_sub_plane(s: Supernode, step: int) -> int:
-    """Number of L2 switch chips of a sub-plane (of a group), by the paper's section 3.3.3 and Table
-    11: enough ports for every L1 uplink, in whole communication racks (`step` chips of each
-    sub-plane), but no more than an L1 chip has uplinks, for it must reach every L2 chip of its
-    sub-plane. 0 when nothing lies beyond the node."""
+    """Number of L2 switch chips of a sub-plane (with `l2_levels` = 2: of a group of nodes), by the
+    paper's section 3.3.3 and Table 11. They have a port for every L1 uplink and fill whole
+    communication racks, of `step` chips per sub-plane each. There are at most as many as an L1 chip
+    has uplinks, because an L1 chip must reach every L2 chip of its sub-plane. Returns 0 when
+    nothing lies beyond the node; raises HardwareError for too many nodes."""
     if s.scale_up == "node" or s.nodes == 1:
         return 0
     if s.l2_levels == 2:
@@ -87,13 +89,14 @@ def l2_chips_per_sub_plane(s: Supernode, step: int) -> int:
 
 @cache
 def switch_name(level: str, supernode: int, *place: int) -> str:
-    """Name of a switch by level and numbers: "L2 3.12", in the second supernode "L2 1:3.12"."""
+    """Name of a switch by level and numbers (`place`): "L2 3.12", in supernode 1 "L2 1:3.12"."""
     joined_numbers = ".".join(map(str, place))
     return f"{level} {supernode}:{joined_numbers}" if supernode else f"{level} {joined_numbers}"
 
 
 def _l3_per_l2(s: Supernode, groups: int) -> int:
-    """Number of L3 chips joined to each L2 chip, enough for the uplinks of all groups of nodes."""
+    """Number of L3 chips joined to each L2 chip, enough for the uplinks of all groups of nodes.
+    Raises HardwareError for more groups than L3 chips have ports for."""
     uplinks = s.l2_ports_per_chip - nodes_per_group(s)
     most_uplinks = s.l2_ports_per_chip * uplinks
     if groups * uplinks > most_uplinks:
@@ -106,8 +109,9 @@ def _l3_per_l2(s: Supernode, groups: int) -> int:
 
 
 def deal_uplinks(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
-    """(chip, links) of switch number `turn`'s uplinks, dealt round robin from the chip at which the
-    previous switch ended: chips use equally many ports, every switch reaches every chip."""
+    """List of (chip, links): how many uplinks of switch number `turn` lead to each chip of the next
+    level. Uplinks are dealt round robin from the chip at which the previous switch ended, so chips
+    use equally many ports and every switch reaches every chip."""
     if not chips:
         return []
     links, remainder = divmod(uplinks, chips)
@@ -153,8 +157,8 @@ def grid_of(shape: Sequence[int], cell: int) -> tuple[int, ...]:
 
 
 def full_mesh_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
-    """Yield (cell, cell, links) of all pairs of cells of a grid that differ in one coordinate (nD
-    full mesh); links: between two cells, by dimension."""
+    """Yield (cell, cell, links) for all pairs of cells that differ in one coordinate of a grid (nD
+    full mesh). links: number of links between two such cells, by dimension."""
     for cell, (axis, length) in product(range(math.prod(shape)), enumerate(shape)):
         stride = math.prod(shape[:axis])  # from a cell to the next in this dimension
         for steps in range(1, length - cell // stride % length):
@@ -162,7 +166,8 @@ def full_mesh_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
 
 
 def torus_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
-    """Yield (cell, next cell, links) of each dimension, cyclic; links: their number by it."""
+    """Yield (cell, next cell, links) along each dimension of a torus, whose last cell is also
+    linked to the first. links: number of links between such neighbours, by dimension."""
     for cell, (axis, length) in product(range(math.prod(shape)), enumerate(shape)):
         stride, coordinate = math.prod(shape[:axis]), cell // math.prod(shape[:axis]) % length
         if length > 1 and (length > 2 or coordinate == 0):
@@ -170,9 +175,10 @@ def torus_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
 
 
 def dragonfly_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
-    """Yield (router, router, links) of groups of `shape[0]` routers joined by links[0] each; each
-    has links[1] links to other groups, dealt evenly over all pairs of the `shape[1]` groups
-    (consecutive arrangement). Raises HardwareError for too few links."""
+    """Yield (router, router, links) for a dragonfly of `shape[1]` groups of `shape[0]` routers. In
+    a group all pairs of routers have links[0] links. Each router has links[1] links to other
+    groups, dealt evenly over all pairs of groups (consecutive arrangement). HardwareError: not
+    enough of them."""
     routers, groups = shape
     local_links, global_links = links
     for g, (lower_router, upper_router) in product(range(groups), combinations(range(routers), 2)):
@@ -203,8 +209,8 @@ PAIRS: dict[str, Callable[[Sequence[int], Sequence[int]], Pairs]] = {
 
 
 def shape_of(s: Supernode, recipe: Recipe, cells: int) -> tuple[int, ...]:
-    """Dimensions of a supernode's mesh: the scenario's, otherwise the recipe's. Raises
-    HardwareError if their product is not the number of cells."""
+    """Number of cells in each dimension of a supernode's mesh: as the scenario says, otherwise as
+    the recipe says. Raises HardwareError if their product is not `cells`."""
     shape = tuple(int(n) for n in s.dimensions.split("x")) if s.dimensions else recipe.dimensions
     if recipe.scale_up == "dragonfly" and len(shape) != 2:
         raise HardwareError(
@@ -223,7 +229,7 @@ def shape_of(s: Supernode, recipe: Recipe, cells: int) -> tuple[int, ...]:
 
 
 def _draw_mesh_of_nodes(draft: Draft) -> None:
-    """Draws a mesh, torus or dragonfly of nodes: L1 switches are its routers, by sub-plane."""
+    """Draws a mesh, torus or dragonfly of nodes: L1 switches are its routers in every sub-plane."""
     s, recipe = draft.s, draft.recipe
     shape = shape_of(s, recipe, s.nodes)
     if recipe.scale_up == "dragonfly":
@@ -259,7 +265,7 @@ def _draw_mesh_of_nodes(draft: Draft) -> None:
 
 
 def _too_few_uplinks_error(s: Supernode, needed: int) -> HardwareError:
-    """HardwareError for L1 switches with fewer uplinks than neighbours."""
+    """HardwareError for L1 switches with fewer uplinks than the `needed` neighbours."""
     return HardwareError(
         f"supernode.l1_uplinks = {s.l1_uplinks} are fewer than the {needed} neighbours of an L1 "
         "switch: take more uplinks, or more and smaller dimensions"
@@ -267,7 +273,8 @@ def _too_few_uplinks_error(s: Supernode, needed: int) -> HardwareError:
 
 
 def _draw_mesh_of_npus(draft: Draft) -> None:
-    """Draws a mesh or torus of NPUs, each with a port that forwards; racks may be joined too."""
+    """Draws a mesh or torus of NPUs, each with a port vertex that forwards bytes; if the recipe has
+    `racks_across`, racks are joined by their switches."""
     s, recipe = draft.s, draft.recipe
     is_node_mesh = s.scale_up == "node"
     cell_count = s.npus_per_node if is_node_mesh else s.nodes * s.npus_per_node
@@ -310,7 +317,7 @@ def _draw_mesh_of_npus(draft: Draft) -> None:
 
 
 def _add_rack_switches(draft: Draft) -> None:
-    """UB-Mesh: draws low-radix switches of racks, and high-radix ones between pods of racks."""
+    """Draws UB-Mesh's low-radix switches (LRS) of racks, and high-radix ones (HRS) between pods."""
     s = draft.s
     racks, racks_per_pod = _rack_counts(draft)
     for g, r, p in product(range(s.supernodes), range(racks), range(s.sub_planes)):
@@ -325,7 +332,8 @@ def _add_rack_switches(draft: Draft) -> None:
 
 
 def _rack_counts(draft: Draft) -> tuple[int, int]:
-    """Number of racks of a supernode, and of a pod. Raises HardwareError unless all are whole."""
+    """(racks of a supernode, racks of a pod). Raises HardwareError if the nodes do not fill whole
+    racks, or several racks do not fill whole pods."""
     s = draft.s
     racks, remainder = divmod(s.nodes, draft.recipe.nodes_per_rack)
     pod_racks = math.prod(draft.recipe.racks_across)
@@ -387,7 +395,8 @@ def plan_of_recipe(s: Supernode, recipe: Recipe) -> Plan:
 
 
 def draw_unified(draft: Draft) -> None:
-    """Draws RDMA and VPC as one network: NICs reach storage (arXiv 2506.12708v2 section 6.1.1)."""
+    """Draws RDMA and VPC as one network: NICs reach storage too (arXiv 2506.12708v2 section
+    6.1.1)."""
     del draft.vertices["RDMA network"], draft.vertices["VPC network"]
     draft.storage = "RDMA and VPC network"
     draft.about["counted"] = {"host": "rdma", "vpc": "rdma"}
@@ -396,7 +405,8 @@ def draw_unified(draft: Draft) -> None:
 
 
 def draw_rails(draft: Draft) -> None:
-    """Draws a rail-optimised fat tree: NIC i of a pod's nodes on leaf i, leaves on all spines."""
+    """Draws a rail-optimised fat tree: NIC number i of each node is linked to leaf switch i of its
+    pod, and each leaf switch to all spine switches of the pod."""
     supernode, recipe = draft.s, draft.recipe
     dies_per_npu = max(kind_recipe.dies_per_npu for kind_recipe in (recipe, *recipe.further))
     rails = supernode.npus_per_node * dies_per_npu

@@ -31,8 +31,9 @@ class Chip:
     clock: float = 1.0  # of its cores, as a share of the rated one
 
     def peak(self, precision: str, weights: str = "") -> float:
-        """Dense peak of one die, FLOP/s; raises HardwareError when the chip lacks the format
-        `precision`. weights: format that was chosen, of which a part is computed in this one."""
+        """Dense peak of one die in FLOP/s for the number format `precision`; raises HardwareError
+        if the chip lacks it. weights, for that message: format of the weights that needs
+        `precision`."""
         if precision not in self.flops:
             reason = f", which {weights} needs" if weights not in ("", precision) else ""
             raise HardwareError(

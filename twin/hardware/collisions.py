@@ -88,8 +88,9 @@ class Flows:
         return sha1.digest()
 
     def random_placements(self, first: int, draws: int) -> Iterator[tuple[INTS, INTS, INTS]]:
-        """Yield random placements, numbers first to first + draws - 1, in pieces: for each flow the
-        number of its placement (from 0), of its row and of its end, i8[flows] each."""
+        """Yield random placements number `first` to first + draws - 1, in pieces of (placement,
+        row, end), i8[flows] each: a flow's placement, counted from 0, and its row's and end's
+        numbers."""
         row_count, end_count = self.rows.vertex.size, self.ends.vertex.size
         if self.each:
             flow_count = min(row_count, end_count)
@@ -109,8 +110,8 @@ class Flows:
             yield placement, row, end
 
     def flow_sizes(self, row: INTS, end: INTS) -> FLOATS:
-        """Bytes of the flows from each of `row` to its `end`, f8; those that leave the node count 1
-        / far_rate times. 0: a pair without a flow. Single transfers have one size."""
+        """Bytes f8 of the flow from each row[i] to end[i]; 0 for a pair without a flow. Bytes
+        between nodes are divided by far_rate. Single transfers (`each`) all have the same size."""
         rows, ends = self.rows, self.ends
         flow_bytes = rows.amount[row] * ends.amount[end]
         if self.each:
@@ -138,7 +139,7 @@ class _Hashing:
     """Possible paths of flows: the even split as chances, and the links as bins."""
 
     def __init__(self, walks: Walks, paths: Paths) -> None:
-        """walks: those of the demand; paths: the links on them."""
+        """walks: the demand's walks; paths: the links on these walks."""
         self.walks, self.members, self.cables = walks, paths.members, paths.cables
         cable_counts = paths.members[walks.tail] * paths.members[walks.head] * paths.cables
         self.base = np.cumsum(cable_counts) - cable_counts
@@ -158,8 +159,9 @@ class _Hashing:
             self.arrival[end_rows] = level.state[is_shortest]
 
     def follow(self, flows: Flows, ids: INTS, row: INTS, end: INTS) -> Iterator[tuple[INTS, INTS]]:
-        """Follow flows back from each one's `end` to its `row`: yield, for each hop, positions in
-        `row` of the flows that cross a link there, and their cables. ids: of random choices."""
+        """Follow flows back from end[i] to row[i]. Yields for each hop (flows, cables): the
+        positions i of the flows that cross a link there, and the number of the cable that each
+        takes. ids: numbers that decide the flows' random choices."""
         end_and_row = flows.ends.group[end], flows.rows.group[row]
         path_hops, flow_state = self.walks.hops[end_and_row], self.arrival[end_and_row].copy()
         number_in_group = flows.ends.rank[end]  # of the head of each flow's next link
@@ -168,7 +170,7 @@ class _Hashing:
             level, share_sums, share_offsets, share_spans, last_step = self.levels[hop - 1]
 
             def chance(of: str, at: INTS = flow_ids, hop: int = hop) -> FLOATS:
-                """Uniform random number of each of the flows `at` for one choice (`of`)."""
+                """Uniform random number of each flow in `at` for one choice, named `of`."""
                 return uniforms(stream_key(0, f"{of} at hop {hop}"), ids[at])
 
             state = flow_state[flow_ids]
@@ -192,7 +194,8 @@ class _Hashing:
             yield flow_ids, self.base[link] + offset
 
     def seconds(self, flows: Flows, first: int, draws: int) -> FLOATS:
-        """Seconds until each of `draws` placements from `first` on, or each transfer, is done."""
+        """Seconds until each of `draws` placements, from number `first` on, is done; for single
+        transfers (`flows.each`): seconds until each transfer is done."""
         cable_s, ends_count = np.zeros(draws * self.bins), flows.ends.vertex.size
         cable_bytes_per_s = np.repeat(self.cable_rate, np.diff(np.append(self.base, self.bins)))
         hop_landings: list[tuple[INTS, INTS]] = []
@@ -221,9 +224,9 @@ KNOWN = 64
 
 
 def collision(walks: Walks, paths: Paths, flows: Flows, even_bytes: FLOATS) -> Collision:
-    """Collision factor of a hashed demand over the even split, at least 1: less is chance.
-    even_bytes: bytes of the even split on each link, far bytes times their longer time per byte;
-    over `paths.capacity` (bytes/s) they are seconds."""
+    """Collision factor of a hashed demand relative to the even split, at least 1: less is chance.
+    even_bytes: bytes of the even split on each link, with far bytes divided by far_rate; divided by
+    `paths.capacity` (bytes/s) they are seconds."""
     fullest_link_s = float((even_bytes / paths.capacity).max(initial=0.0))
     if fullest_link_s <= 0.0:
         return Collision()

@@ -18,7 +18,7 @@ WAYS = {"ub": ("ub", "host"), "rdma": ("host",), "vpc": ("vpc",)}  # of CPUs' DR
 
 
 def die_vertices(net: Network, dies: Sequence[int]) -> INTS:
-    """Vertices of the dies with these numbers; raises HardwareError for one that no die has."""
+    """Vertices of the dies with these numbers; raises HardwareError for a number without a die."""
     die_numbers = np.asarray(dies, np.int64)
     die_count = net.dies.size
     unknown_dies = die_numbers[(die_numbers < 0) | (die_numbers >= die_count)]
@@ -33,13 +33,13 @@ def _load(
     net: Network, senders: Side, receivers: Side, planes: Sequence[str], operation: Operation,
     flows: Whole = "pairs",
 ) -> Load:  # fmt: skip
-    """Load of the demand between two sides, each a tuple of vertices and one of their amounts."""
+    """Load of the demand between two sides; a side is (vertices, amount of each vertex)."""
     (out_ends, out), (in_ends, into) = senders, receivers
     return load_of(net, Demand(out_ends, in_ends, out, into, tuple(planes), operation, flows))
 
 
 def _side(ends: INTS, amount: float | None = None) -> Side:
-    """A side of a demand: vertices, each with an amount, by default equal shares of sum 1."""
+    """A side of a demand: the vertices `ends`, each with `amount`; None: equal shares of sum 1."""
     each_amount = 1.0 / max(ends.size, 1) if amount is None else amount
     return tuple(ends.tolist()), (each_amount,) * ends.size
 
@@ -53,9 +53,9 @@ def _dies_side(net: Network, dies: tuple[int, ...]) -> Side:
 def exchange_load(
     net: Network, dies: Sequence[int], plane: str = "ub", operation: Operation = "write"
 ) -> Load:
-    """Load of an all-to-all: each of `dies` sends one unit, evenly to the others. Where UB ends,
-    bytes take the RDMA plane at the same time. A sibling die's bytes use the switches, too, unless
-    there is one NPU alone. Raises HardwareError below two dies."""
+    """Load of an all-to-all: each of `dies` sends one unit, evenly to the others. Pairs that UB
+    does not join use the RDMA plane at the same time. Bytes between dies of one NPU use the
+    switches, too, unless all dies are of one NPU. Raises HardwareError for fewer than two dies."""
     ends = die_vertices(net, dies)
     if ends.size < 2 or np.unique(ends).size < ends.size:
         die_names = [net.vertices[vertex] for vertex in ends[:4].tolist()]
@@ -80,8 +80,8 @@ def pool_load(
     net: Network, dies: Sequence[int], plane: str = "ub", nodes: Sequence[int] | None = None,
     operation: Operation = "read",
 ) -> tuple[Load, INTS] | None:  # fmt: skip
-    """Load of reading blocks from (or writing them to) the DRAM of the CPUs of `nodes` (default:
-    all), and the nodes that take part; None without any node or die. Blocks are spread over
+    """(load, nodes that take part) of reading blocks from, or writing them to, the DRAM of the CPUs
+    of `nodes` (None: all nodes); None if no node or die takes part. Blocks are spread over
     reachable nodes by their DRAM (consistent hashing), and over a node's CPUs by their links."""
     dies_side = _dies_side(net, tuple(dies))
     own_nodes = set(net.node[list(dies_side[0])].tolist())
@@ -105,19 +105,19 @@ def pool_load(
 
 
 def lending_nodes(net: Network) -> list[int]:
-    """Nodes whose DRAM can hold blocks, ascending: a CPU of theirs has a UB link left."""
+    """Nodes whose DRAM can hold blocks, ascending: any of their CPUs has an open UB link."""
     cpus = net.of_kind("cpu")
     return np.unique(net.node[cpus[net.rates_out("ub")[cpus] > 0.0]]).tolist()
 
 
 def dram(net: Network, nodes: Sequence[int]) -> float:
-    """DRAM of these nodes, counted by their CPUs, as a multiple of that of the first NPU's node."""
+    """DRAM of these nodes divided by that of the first NPU's node, both counted by their CPUs."""
     usual_cpus = net.cpus[net.node[net.dies[0]]] or net.cpus.max(initial=1)
     return float(net.cpus[list(nodes)].sum() / usual_cpus)
 
 
 def equal_parts(net: Network, nodes: Sequence[int] | INTS) -> INTS:
-    """Nodes' DRAM divided into equal parts, as few as possible: node of each part, i8[parts]."""
+    """Node of each part, i8[parts], when `nodes`' DRAM is divided into the fewest equal parts."""
     node_numbers = np.asarray(nodes, np.int64)
     cpu_counts = net.cpus[node_numbers]
     return np.repeat(node_numbers, cpu_counts // max(1, np.gcd.reduce(cpu_counts, initial=0)))
@@ -127,8 +127,8 @@ def equal_parts(net: Network, nodes: Sequence[int] | INTS) -> INTS:
 def _memory_servers(
     net: Network, nodes: tuple[int, ...] | None, lost_nodes: frozenset[int]
 ) -> tuple[INTS, Side] | None:
-    """Nodes with memory servers; their CPUs, each with its share of all blocks; None without.
-    nodes: None for all; lost_nodes: nodes left out."""
+    """(nodes with memory servers; their CPUs, each with its share of all blocks); None without any.
+    nodes: nodes that may have servers, None: all; lost_nodes: nodes left out."""
     cpus = net.of_kind("cpu")
     cpu_rates = net.rates_out("ub")[cpus]
     if nodes is not None:
@@ -147,9 +147,10 @@ def _memory_servers(
 
 @cached_by_network
 def server_ports(net: Network, read: Pattern, plane: str) -> tuple[BOOLS, BOOLS]:
-    """Of each link of a pool read's pattern: whether it is the port of its node, and whether it is
-    on the server's side, bool[links]. A server's port is the narrowest of the links that only it
-    sends over: into its node's DPU and NICs, out of the node, and, but for VPC, out of its CPUs."""
+    """For each link of a pool read's pattern: (whether it is its server's port, whether it is on
+    the server's side), bool[links]. A server's port is the narrowest link that only this server
+    sends over: into its node's DPU and NICs, out of the node, and, except on VPC, out of its
+    CPUs."""
     tail, head = net.tail[read.links], net.head[read.links]
     tail_node = net.node[tail]
     port_vertices = np.concatenate([net.of_kind("qingtian"), net.of_kind("nic")])
@@ -166,8 +167,8 @@ def kv_load(
     net: Network, out_dies: Sequence[int], in_dies: Sequence[int], plane: str = "rdma",
     flows: Whole = "each",
 ) -> Load:  # fmt: skip
-    """Load of a KV cache transfer from some dies to others, spread evenly over both. Hashed planes:
-    single transfers, one per sending die, or all pairs at once (`flows`)."""
+    """Load of a KV transfer from `out_dies` to `in_dies`, spread evenly over both. flows, on hashed
+    planes: "each" (single transfers, one per sending die) or "pairs" (all pairs at once)."""
     if not len(out_dies) or not len(in_dies):
         raise HardwareError("a hand-off needs at least one die that sends and one that receives")
     planes = ("ub", "rdma") if plane == "ub" else (plane,)
@@ -191,7 +192,7 @@ def _cpus_at_storage(net: Network) -> INTS:
 
 
 def storage_write(net: Network) -> Load | None:
-    """Load of writing stored blocks to storage, equally from each CPU that reaches it, or None."""
+    """Load of writing blocks to storage, equally from each CPU that reaches it; None: none does."""
     cpus = _cpus_at_storage(net)
     if not cpus.size:
         return None
@@ -199,8 +200,8 @@ def storage_write(net: Network) -> Load | None:
 
 
 def memory_read(net: Network, dies: Sequence[int]) -> Load | None:
-    """Load of reading objects (OBS) over the VPC plane into the DRAM of the nodes of `dies`; None:
-    no CPU of them reaches storage."""
+    """Load of reading objects (OBS) over the VPC plane into the DRAM of the nodes of `dies`; None
+    if no CPU of these nodes reaches storage."""
     cpus = _cpus_at_storage(net)
     cpus = cpus[np.isin(net.node[cpus], net.node[die_vertices(net, dies)])]
     if not cpus.size:
@@ -209,7 +210,7 @@ def memory_read(net: Network, dies: Sequence[int]) -> Load | None:
 
 
 def one_to_others(net: Network, die: int, plane: str, operation: Operation = "write") -> Load:
-    """Load of one die that sends equally to every die of other nodes that it reaches on a plane."""
+    """Load of one die that sends equally to all dies of other nodes that it reaches on a plane."""
     sender = die_vertices(net, [die])
     reachable_dies = net.dies[(net.dies != sender[0]) & net.reachable(plane, sender)[net.dies]]
     receivers = reachable_dies[net.node[reachable_dies] != net.node[sender[0]]]

@@ -21,7 +21,7 @@ class Draft:
     """A machine under construction: the common parts, and links that builders add."""
 
     def __init__(self, s: Supernode, recipe: Recipe) -> None:
-        """s: what is built; recipe: of its first kind of nodes, with those of further kinds."""
+        """s: the supernode; recipe: of its first kind of nodes, with those of further kinds."""
         self.s, self.recipe = s, recipe
         self.hop = dict(recipe.hop_s)
         self._recipes = (recipe, *recipe.further)
@@ -40,11 +40,11 @@ class Draft:
         }
 
     def kind(self, n: int) -> NodeKind | None:
-        """The row of `supernode.kinds` that node n is of; None: the node is of the first kind."""
+        """The row of `supernode.kinds` that node n belongs to; None for the first kind."""
         return self.s.kinds[self._kind[n] - 1] if self._kind[n] else None
 
     def npus(self, n: int) -> range:
-        """Numbers of a node's NPUs, from 0; empty for a node of CPUs alone."""
+        """Numbers of node n's NPUs, from 0; empty for a node that has only CPUs."""
         kind_row = self.kind(n)
         return range(self.s.npus_per_node if kind_row is None or kind_row.has_npus else 0)
 
@@ -63,7 +63,7 @@ class Draft:
         return (kind_row.ub_link_gb_per_s * 1e9 if kind_row else 0.0) or self.link_bytes_per_s
 
     def add(self, name: str, kind: str, forwards: str = "", **place: Any) -> None:
-        """Add a vertex at a place; forwards: planes that it passes on, "": those of its kind."""
+        """Add a vertex; place: its numbers; forwards: planes that it passes on, "": its kind's."""
         forwarded_planes = forwards or VERTICES[kind].forwards
         self.vertices[name] = {"kind": kind, **place, "forwards": forwarded_planes}
 
@@ -86,7 +86,7 @@ class Draft:
     def _link_attributes(
         self, kind: str, capacity: float, sub_plane: int | None, links: int, kind_number: int
     ) -> dict[str, Any]:
-        """Attributes of a link; capacity: bytes/s one way; kind_number: of its dies' node, or 0."""
+        """Attributes of a link. capacity: bytes/s one way; kind_number: of its die's node."""
         link_kind, efficiency = LINKS[kind], dict(self._recipes[kind_number].efficiency)
         plane, served_planes = link_kind.plane, link_kind.serves
         if plane == "ub":
@@ -114,8 +114,9 @@ class Draft:
         self, domain: Callable[[int], int], *, switches: bool = True, ports: bool = False,
         die_forwards: str = "",
     ) -> None:  # fmt: skip
-        """Add vertices of all nodes: dies with their NICs, CPUs, L1 switches or ports, a DPU.
-        domain: gives a node's scale-up plane; die_forwards: planes that dies pass on."""
+        """Add the vertices of all nodes: dies with their NICs, CPUs, L1 switches (`switches`) or
+        NPU ports (`ports`), and a DPU. domain: function that gives a node's scale-up domain;
+        die_forwards: planes that dies pass on."""
         s, nodes_per_rack = self.s, self.recipe.nodes_per_rack
         racks_per_supernode = math.ceil(s.nodes / nodes_per_rack)  # of a supernode
         add = self.add
@@ -180,8 +181,8 @@ class Draft:
                 self.link(f"CPU {n}.{cpu}", switch, "CPU-L1", link_rate, p)
 
     def link_nics(self, far_end: Callable[[int, int], tuple[str, str]]) -> None:
-        """Add the links of every die to its NIC and of that to another vertex; far_end: gives
-        (vertex, kind of link) for a node and a die in it."""
+        """Add the links from every die to its NIC, and from the NIC to another vertex. far_end:
+        function that gives (vertex, kind of link) for a node and the number of a die in it."""
         supernode = self.s
         for node in range(supernode.all_nodes):
             kind_row, npu_dies = self.kind(node), self.recipe_of(node).dies_per_npu
@@ -195,7 +196,7 @@ class Draft:
                     self.link(nic, far_vertex, link_kind, nic_bytes_per_s)
 
     def link_storage(self) -> None:
-        """Link every node's DPU, joined to one of its CPUs or to all, with storage."""
+        """Link every node's DPU with storage and with one CPU of its node, or with all its CPUs."""
         bytes_per_s = self.s.vpc_gb_per_s_per_node * 1e9
         cpu_with_dpu = self.recipe.cpu_with_dpu
         for node in range(self.s.all_nodes):
@@ -206,7 +207,7 @@ class Draft:
 
 
 def too_large_error(links: int) -> HardwareError:
-    """HardwareError for a machine that would not fit in memory."""
+    """HardwareError for a machine with so many links that it would not fit in memory."""
     return HardwareError(
         f"a machine of some {links:,} links or more is too large to be held as a graph: take fewer "
         f"nodes, NPUs, sub-planes or supernodes, for at most {MOST_LINKS:,} links"

@@ -60,7 +60,7 @@ Links: TypeAlias = dict[Edge, Mapping[str, Any]]
 
 def build_fabric(supernode: Supernode, facts: Facts) -> Network:
     """The network of a supernode with its edits; equal supernodes share one. Raises HardwareError
-    when wiring leaves a node out, or for an unknown element or imported machine."""
+    if the wiring leaves a node out, or an element or imported machine is unknown."""
     s = supernode
     if s.imported:
         return _network_of(s, facts)
@@ -77,7 +77,7 @@ def _supernode_as_built(s: Supernode) -> Supernode:
 
 @lru_cache(maxsize=16)
 def _network_of(s: Supernode, source: Recipe | Facts) -> Network:
-    """The network of a machine with all its edits in force; source: its recipe, or the facts."""
+    """The network of a machine with its edits in force; source: its recipe, or the facts."""
     if (as_built := _supernode_as_built(s)) is s:
         plan = plan_of_recipe(s, source) if isinstance(source, Recipe) else plan_of(s, source)
         plan.about.update(made_of=source, supernode=s)
@@ -87,8 +87,8 @@ def _network_of(s: Supernode, source: Recipe | Facts) -> Network:
 
 
 def with_edits(net: Network, edits: Iterable[Edit]) -> Network:
-    """The network with edits in force, in order; added elements exist already (`with_additions`).
-    Raises HardwareError for rates (bytes/s) or latencies (s) out of bounds."""
+    """The network with edits in force, in order. Elements that edits add must already be in it
+    (`with_additions`). Raises HardwareError for rates (bytes/s) or latencies (s) out of bounds."""
     edits = tuple(edit for edit in edits if edit.add == "nothing")
     if not edits:
         return net
@@ -122,11 +122,11 @@ def additions(edits: Iterable[Edit]) -> tuple[Edit, ...]:
 
 
 def with_additions(plan: Plan, adding_edits: Iterable[Edit]) -> Plan:
-    """The plan with the links and switches that edits add, in order: the rest of re-wiring is to
-    take some out. An added link is like those of its kind where the machine has such, else like any
-    of its plane; a second link between the same two ends joins their bundle. An added switch passes
-    its plane on and stands nowhere. Raises HardwareError for a link without two single ends, a used
-    name, or a plane that the machine lacks."""
+    """The plan with the links and switches that edits add, in order. An added link is like the
+    links between such kinds of ends, if the machine has any, otherwise like any link of its plane;
+    a second link between the same two ends joins their bundle. An added switch forwards its plane
+    and has no place. Raises HardwareError for a link without two single ends, a used name, or a
+    plane that the machine lacks."""
     tails, heads, attributes = plan.links
     vertices = dict(plan.vertices)
     links = dict(zip(zip(tails, heads, strict=True), attributes, strict=True))
@@ -144,7 +144,8 @@ def with_additions(plan: Plan, adding_edits: Iterable[Edit]) -> Plan:
 
 
 def _add_link(vertices: Vertices, links: Links, edit: Edit, order: int) -> None:
-    """Add the link of edit number `order` in both directions, like links between such elements."""
+    """Add the link of an edit in both directions, with the attributes of links between such
+    elements. order: number of the edit among those that add something."""
     end_a, end_b = _single_vertex(vertices, edit.element), _single_vertex(vertices, edit.to)
     if end_a == end_b:
         raise HardwareError(f"{end_a} to itself needs no link: name two elements")
@@ -164,7 +165,7 @@ def _add_link(vertices: Vertices, links: Links, edit: Edit, order: int) -> None:
 
 
 def _planes_served(plane: str) -> str:
-    """Names, in one text, of the planes whose bytes an added link of a plane carries."""
+    """Names, separated by spaces, of the planes whose bytes an added link of a plane carries."""
     return INSIDE if plane == "ub" else BETWEEN[plane]
 
 
@@ -179,8 +180,8 @@ def _single_vertex(vertices: Vertices, name: str) -> str:
 
 
 def _link_attributes(vertices: Vertices, links: Links, ends: Edge, plane: str) -> dict[str, Any]:
-    """Attributes of a new link: those of a link between such kinds of ends, otherwise of any link
-    of its plane, but never of one inside a package, where no traffic that leaves the NPU goes."""
+    """Attributes of a new link: those of a link between the same kinds of ends, otherwise of any
+    link of its plane, but never of one inside a package, where no traffic leaves the NPU."""
     end_kinds = {vertices[end]["kind"] for end in ends}
     plane_links = [
         ({vertices[tail]["kind"], vertices[head]["kind"]}, attributes)

@@ -18,8 +18,8 @@ from twin.scenario import KINDS, Deployment, Edit, Fault
 
 
 def with_faults(net: Network, faults: Sequence[Fault]) -> Network:
-    """The fabric with these faults in force; the same object if no fault touches a link. Faults of
-    one link multiply. Raises HardwareError for an unknown element."""
+    """The fabric with these faults in force; the same object if no fault touches a link. The
+    factors of several faults of one link multiply. Raises HardwareError for an unknown element."""
     edits: list[Edit] = []
     for fault in faults:
         fault_kind = KINDS[fault.kind]
@@ -35,7 +35,7 @@ def with_faults(net: Network, faults: Sequence[Fault]) -> Network:
 
 
 def dies_slowed(net: Network, fault: Fault) -> list[int]:
-    """Numbers of the dies that a fault slows; raises HardwareError for what has no dies."""
+    """Numbers of the dies that a fault slows; raises HardwareError for an element without dies."""
     if fault.to:
         raise HardwareError(
             f"the link of {fault.element} and {fault.to} does not compute, so it cannot be slow: "
@@ -51,7 +51,7 @@ def dies_slowed(net: Network, fault: Fault) -> list[int]:
 
 
 def speed_by_die(net: Network, faults: Sequence[Fault]) -> dict[int, float]:
-    """Remaining share of computing speed by die number; factors of one die multiply."""
+    """Remaining share of computing speed by number of each slowed die; faults of a die multiply."""
     speed_of: dict[int, float] = {}
     for fault in faults:
         speed_share = KINDS[fault.kind].speed
@@ -71,14 +71,14 @@ def unusable_dies(net: Network) -> frozenset[int]:
 
 @cached_by_network
 def dies_without_path(net: Network, plane: Plane) -> frozenset[int]:
-    """Dies that cannot send to another node on a plane (through NICs, outside the UB plane)."""
+    """Dies that cannot send to another node on a plane (through NICs, if that is not UB)."""
     used_plane = "rdma" if plane == "ub" and not net.spans_nodes else plane
     return frozenset(np.flatnonzero(_cut_off_dies(net, used_plane)).tolist())
 
 
 def dies_unfit(net: Network, deployment: Deployment) -> frozenset[int]:
     """Dies that cannot serve in a deployment: without a usable UB plane, or without a path for KV
-    while others have one. If no die has a path for KV, all wait until it is repaired."""
+    while other dies have one. If no die has a path for KV, all wait until it is repaired."""
     if deployment.mode != "disaggregated":
         return unusable_dies(net)
     cut_off_dies = dies_without_path(net, deployment.kv_transfer_plane)

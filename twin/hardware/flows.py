@@ -73,14 +73,15 @@ class Changes:
     to: SHORT = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def apply(self, numbers: INTS) -> INTS:
-        """`numbers` with those at positions `at` replaced by `to`: a copy, unless none is."""
+        """Copy of `numbers` with those at positions `at` replaced; `numbers` itself without any."""
         if self.at.size:
             numbers = numbers.copy()
             numbers[self.at] = self.to
         return numbers
 
     def swap(self, numbers: INTS, old: SHORT, new: SHORT) -> Changes:
-        """These changes of `numbers`, then each of `old` (ascending) swapped for its `new`."""
+        """Changes of `numbers` that do the same as these and then replace every `old[i]`
+        (ascending) by `new[i]`, also among the numbers that these changes put in."""
         positions = np.minimum(np.searchsorted(numbers, old), max(numbers.size - 1, 0))
         is_exchanged = numbers[positions] == old if numbers.size else np.zeros(old.size, bool)
         if self.at.size:  # a number replaced before is no longer there to be exchanged
@@ -109,17 +110,19 @@ class Load:
 
     @property
     def links(self) -> INTS:
-        """Links with a load, i8, each once, in the order of `amounts`."""
+        """Links that carry bytes, i8, each once, in the order of `amounts`."""
         return self.moved.apply(self.pattern.links)
 
     @property
     def amounts(self) -> FLOATS:
-        """Effective bytes on each of `links` per unit of the demand (capacity times time), f8."""
+        """Effective bytes/s on each of `links`, f8[links], per unit of the demand: a link is full
+        when effective bytes/s equal its capacity."""
         return self.pattern.amounts
 
     @property
     def places(self) -> INTS:
-        """Numbers in Network.places where bytes leave or enter ends of the network, ascending."""
+        """Numbers of the `Network.places` where bytes leave or enter ends of the network,
+        ascending."""
         return np.sort(self.moved_places.apply(self.pattern.places))
 
     @property
@@ -129,7 +132,7 @@ class Load:
         return self.pattern.bytes_at_places[order]
 
     def with_ends_swapped(self, swap: Swap) -> Load:
-        """The load of the demand with ends exchanged for others at equivalent places."""
+        """Load of the demand after a swap moved its senders and receivers to equivalent places."""
         pairs = map_numbers(np.array(self.unreached, np.int64), swap.vertices, swap.to_vertices)
         return replace(
             self,
@@ -139,7 +142,7 @@ class Load:
         )
 
     def with_own_pattern(self) -> Load:
-        """The same load with arrays of its own, if many links differ from those that it shares."""
+        """Equal load with a pattern of its own, if many links differ from the shared pattern's."""
         if self.moved.at.size < max(MANY, QUARTER * self.pattern.links.size):
             return self
         order = np.argsort(self.links, kind="stable")
@@ -147,8 +150,9 @@ class Load:
         return replace(self, pattern=pattern, moved=Changes(), moved_places=Changes())
 
     def rate_alone(self, net: Network) -> tuple[float, int]:
-        """Bytes/s without other traffic, and the link that limits it: (0, -1) where the path is
-        cut, (inf, -1) without traffic. Of several such links one between switches comes first."""
+        """(bytes/s, link): the highest rate of the demand without other traffic, and the link that
+        limits it. If several links do, a link between switches is chosen. (0, -1) if a pair has no
+        path, (inf, -1) without traffic."""
         if self.unreached:
             return 0.0, -1
         if not self.pattern.links.size:
@@ -168,11 +172,11 @@ class Load:
         return float(f"{bytes_per_s:.12g}"), int(min(full_links))
 
     def port_time_share(self, net: Network) -> float:
-        """Time on the fullest link at an end (a port of a die, CPU or NIC) as a share of that on
-        the fullest link of all, which may carry bytes of many ends."""
+        """Transfer time on the slowest port of a die, CPU or NIC, divided by the transfer time on
+        the slowest of all links, which may carry bytes of many ends. 1 without traffic."""
 
         def compute_share() -> float:
-            """Time of the fullest link at an end over that of the fullest link."""
+            """Time of the slowest link at an end divided by that of the slowest link."""
             links = self.pattern.links
             link_times = self.amounts / net.capacity[links]
             port_times = link_times[(net.leaves[links] >= 0) | (net.enters[links] >= 0)]
@@ -183,16 +187,17 @@ class Load:
 
 @cached_by_network
 def load_of(net: Network, demand: Demand) -> Load:
-    """The load of a demand on a network; equal demands share one result, and equivalent ones its
-    arrays. Hashed demands are computed one by one: the draw of an equivalent demand may differ, and
-    a result must not depend on earlier demands."""
+    """Load of a demand on a network. Equal demands share one result, demands with ends at
+    equivalent places share its arrays. Hashed demands are computed one by one: the draw of an
+    equivalent demand may differ, and a result must not depend on earlier demands."""
     is_hashed = any(net.routing(plane) == "hashed" for plane in demand.planes)
     return (_compute_load if is_hashed else _load_by_symmetry)(net, demand)
 
 
 def _load_by_symmetry(net: Network, demand: Demand) -> Load:
-    """Load of a demand: that of a recent demand with two equivalent places swapped, otherwise
-    computed. Computed loads, and those with many vertices swapped, serve later demands."""
+    """Load of a demand. If a swap of equivalent places turns a recent demand into this one, the
+    load follows from that of the recent demand; otherwise it is computed. Computed loads, and loads
+    for which many vertices were swapped, are stored for later demands."""
     sides = demand.senders, demand.receivers
     key = demand.planes, demand.operation, *((len(ends), _link_hash(net, ends)) for ends in sides)
     recent_loads = net.once(("found", key), list[tuple[Demand, Load]])
@@ -209,11 +214,11 @@ def _load_by_symmetry(net: Network, demand: Demand) -> Load:
 
 
 def _link_hash(net: Network, ends: tuple[int, ...]) -> int:
-    """A hash of the links at the nodes of some ends, which an exchange of places does not change:
-    so ends that a dead link touches are not compared with others."""
+    """Hash of the links at the nodes of `ends` (vertices). Nodes at equivalent places have equal
+    hashes, and nodes with a dead link another one, so demands there are not compared."""
 
     def hash_by_node() -> NDArray[np.uint64]:
-        """Sum of the hashes of the links at each node, u8[nodes + 1]; the last is of no node."""
+        """Sum of the hashes of each node's links, u8[nodes + 1]; the last, 0, is for no node."""
         node_hashes = np.zeros(net.nodes + 1, np.uint64)
         for vertices in (net.tail, net.head):
             np.add.at(node_hashes, net.node[vertices], net.link_kinds)
@@ -226,7 +231,7 @@ def _link_hash(net: Network, ends: tuple[int, ...]) -> int:
 
 
 def _swap_between(net: Network, old: Demand, new: Demand) -> Swap | None:
-    """The exchange of equal vertices that maps demand `old` to demand `new`, or None."""
+    """The exchange of equal vertices that maps demand `old` to `new`; None if none is found."""
     side_pairs: list[tuple[Side, Side]] = [
         ((old.senders, old.out), (new.senders, new.out)),
         ((old.receivers, old.into), (new.receivers, new.into)),
@@ -261,7 +266,7 @@ def _maps_side(net: Network, swap: Swap, old: Side, new: Side) -> bool:
 
 
 def _compute_load(net: Network, demand: Demand) -> Load:
-    """Load of a demand on all its planes, added up by link, without regard to stored loads."""
+    """Load of a demand on all its planes, added up by link; stored loads are not used."""
     routes = [_route(net, demand, plane, is_same) for plane, is_same in _planes_of(net, demand)]
     is_routed = np.zeros(net.tail.size, bool)
     for route in routes:
@@ -311,8 +316,8 @@ COUNTED_AS = {"host": "rdma"}  # plane of a demand -> plane its bytes are counte
 
 
 def _planes_of(net: Network, demand: Demand) -> list[tuple[str, bool | None]]:
-    """Planes that carry some pairs of a demand, each with whether it carries those of one scale-up
-    domain (True), of two (False), or all (None)."""
+    """List of (plane, same_domain): the planes that carry pairs of a demand. same_domain: True if
+    the plane carries pairs within one scale-up domain, False: pairs of two domains, None: all."""
     near_plane, far_plane = demand.planes[0], demand.planes[-1]
     if near_plane == far_plane:
         return [(near_plane, None)]
@@ -323,17 +328,17 @@ def _planes_of(net: Network, demand: Demand) -> list[tuple[str, bool | None]]:
 
 
 def _reverse_links(net: Network) -> INTS | None:
-    """Number of the reverse of each link, i8[links]; None where routing distinguishes the two."""
+    """Number of each link's reverse, i8[links]; None if routing distinguishes any link from it."""
     reverse = net.links_between(net.head, net.tail)
     is_alike = (net.link_prints == net.link_prints[reverse]) & (net.serves == net.serves[reverse])
     return reverse if (is_alike & (reverse >= 0)).all() else None
 
 
 def _route(net: Network, demand: Demand, plane: str, same_domain: bool | None) -> Route:
-    """Bytes of a demand on a plane's links; links near its ends are tried first. same_domain: of
-    pairs in one scale-up domain (True), two (False), all (None). The part of the network routed
-    last serves other operations between these ends. Demands to many ends may be routed in
-    reverse."""
+    """Bytes of a demand on a plane's links; links near its ends are tried first, and the part of
+    the network that was routed last is used again for the same ends. Demands with very many
+    receivers may be routed in reverse. same_domain: True for pairs within one scale-up domain,
+    False for pairs of two domains, None for all."""
     out, into = np.zeros((2, len(net.vertices)))
     out[list(demand.senders)], into[list(demand.receivers)] = demand.out, demand.into
     reverse_links = None

@@ -31,7 +31,7 @@ class FabricFileError(HardwareError):
     message has one for all faults that differ in names and numbers alone. name: of the file."""
 
     def __init__(self, faults: Sequence[str], name: str = "") -> None:
-        """faults: a sentence for each; name: of the file, if it is known."""
+        """faults: a sentence for each fault; name: the file's, "" if it is unknown."""
         self.faults = list(faults[:SHOWN])
         if len(faults) > SHOWN:
             self.faults.append(f"And {numbered(len(faults) - SHOWN, 'fault')} more.")
@@ -46,7 +46,7 @@ class FabricFileError(HardwareError):
         super().__init__(f"{name}: {message}" if name else message)
 
     def named(self, name: str) -> FabricFileError:
-        """The error with the file's name before its message."""
+        """The same error with the file's name before its message."""
         return FabricFileError(self._all, name)
 
 
@@ -94,7 +94,7 @@ def parse_text(text: str, kind: str) -> GraphText:
 
 
 def _to_json(graph: GraphText) -> str:
-    """Node-link JSON, as networkx writes it."""
+    """The graph as node-link JSON, as networkx writes it."""
     return json.dumps(
         {
             "directed": graph.directed,
@@ -136,7 +136,7 @@ def _from_json(text: str) -> GraphText:
 
 
 def _refuse_constant(name: str) -> float:
-    """Raise ValueError for a JSON constant (NaN, Infinity) that is not a finite number."""
+    """Raise ValueError: the JSON constants NaN, Infinity and -Infinity are not finite numbers."""
     raise ValueError(f"{name} is no number")
 
 
@@ -145,8 +145,8 @@ SEPARATORS = ",;\t"
 
 
 def _from_csv(text: str) -> GraphText:
-    """Graph of a cable list: a line per cable, both ways; a second line may state the reverse.
-    Columns are separated by what separates their names most often."""
+    """Graph of a cable list: a line is a cable, both ways; a second line may state the reverse. The
+    separator is the one that separates the column names most often. Raises FabricFileError."""
     lines = text.splitlines()
     separator = max(SEPARATORS, key=lines[0].count) if lines else ","
     rows = csv.reader(checked_lines(lines), delimiter=separator)
@@ -169,7 +169,8 @@ def checked_lines(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _read_cables(lines: Any) -> tuple[LinkRows, list[str]]:
-    """Links (bytes/s, s) of a cable list's rows below its header; sentences on invalid rows."""
+    """(links in bytes/s and s, a sentence for each invalid row) of the rows below the header.
+    lines: a csv.reader. Raises FabricFileError for missing columns or too many cables."""
     header = [name.strip().lower() for name in next(lines, [])]
     missing_columns = [name for name in COLUMNS if name.lower() not in header]
     if missing_columns:

@@ -63,13 +63,13 @@ class ImportedMachine:
 
     @property
     def dies_per_npu(self) -> int:
-        """Number of dies in a package whose dies state no chip; in any, where all state theirs."""
+        """Number of dies in a package whose dies state no chip; in any if all state one."""
         die_data = [d for _, d in self.vertices if d["kind"] == "die"]
         return 1 + max(d["die"] for d in [d for d in die_data if "chip" not in d] or die_data)
 
     @property
     def die_counts_by_chip(self) -> dict[str, set[int]]:
-        """By the chip that dies state: the different numbers of dies that its packages have."""
+        """For each chip that dies state: the set of die counts of its NPU packages."""
         npu_dies = Counter((data["chip"], data["node"], data["npu"]) for _, data in self.vertices
                         if data["kind"] == "die" and "chip" in data)  # fmt: skip
         return {chip: {n for (c, *_), n in npu_dies.items() if c == chip} for chip, *_ in npu_dies}
@@ -81,7 +81,7 @@ _brought: WeakValueDictionary[str, ImportedMachine] = WeakValueDictionary()
 
 
 def set_source(source: Source) -> None:
-    """Set the function that reads a stored machine by digest, or raises ValueError."""
+    """Set the function that returns a stored machine by its digest, or raises ValueError."""
     _sources[:] = [source]
     _machine_of.cache_clear()
 
@@ -92,7 +92,7 @@ def make_available(machine: ImportedMachine) -> None:
 
 
 def available_machine(digest: str) -> ImportedMachine | None:
-    """A machine that the process made available and still holds, by digest; None: there is none."""
+    """The machine of a digest made available and still referenced; None if there is none."""
     return _brought.get(digest)
 
 
@@ -112,7 +112,7 @@ def find_machine(digest: str) -> ImportedMachine | None:
 
 
 def npus_of(s: Supernode) -> int:
-    """Number of NPUs of a supernode; of an imported one as its file says, 0 if that is unknown."""
+    """Number of a supernode's NPUs; of an imported machine by its file, 0 if that is not stored."""
     if not s.imported:
         return s.npus
     machine = find_machine(s.machine)

@@ -111,7 +111,7 @@ LINKS = {
 
 
 def is_switch(kind: str) -> bool:
-    """Whether vertices of this kind are switch chips, not ends, ports or networks."""
+    """Whether vertices of this kind are switch chips, rather than ends, ports or networks."""
     vertex_kind = VERTICES.get(kind, VERTICES["switch"])
     return not vertex_kind.end and kind not in ("port", "rdma", "vpc")
 
@@ -125,7 +125,7 @@ class Names:
 
     @cached_property
     def _groups(self) -> dict[str, list[str]]:
-        """Vertices of each group of elements, by its name: node, NPU, plane, rack, supernode."""
+        """Names of the vertices of each group: a node, NPU, sub-plane, plane, rack or supernode."""
         vertices_of: dict[str, list[str]] = defaultdict(list)
         for vertex, data in self.given.items():
             kind, node, supernode = data["kind"], data.get("node"), data.get("supernode")
@@ -148,7 +148,7 @@ class Names:
 
     @cached_property
     def by_spelling(self) -> dict[str, tuple[str, ...]]:
-        """Names of vertices by the normalised spelling of an element or a group."""
+        """Names of vertices, by the normalised spelling of their own name or of their group's."""
         vertices_of = {spelling(vertex): (vertex,) for vertex in self.given}
         for vertex, data in self.given.items():
             if data["kind"] == "l2" and "supernode" in data:
@@ -191,7 +191,8 @@ def spelling(name: str) -> str:
 
 
 def port_label(kind: str, end_data: Mapping[str, Any], other_data: Mapping[str, Any]) -> str:
-    """Name for people of a link's port, by the link's kind and its ends' attributes, or ''."""
+    """Name for people of the port that a link belongs to; "" if the link has no such port. kind:
+    the link's kind; end_data, other_data: attributes of its two ends."""
     if kind not in LINKS:
         return ""
     owner_data = end_data if end_data["kind"] == LINKS[kind].owner else other_data

@@ -33,8 +33,8 @@ STORED = {
 
 
 def read_machine(text: str, name: str) -> ImportedMachine:
-    """The machine of a file's text: a form of graphs, recognised by its beginning, or a cable list.
-    Raises FabricFileError with a sentence for every kind of fault."""
+    """The machine of a file's text, whose first character tells its form of graph; without such a
+    form it is a cable list. Raises FabricFileError with a sentence for every kind of fault."""
     first_letter = text.lstrip("\ufeff \t\r\n")[:1]
     kind = next((k for k, f in graph_text.forms().items() if f.begins == first_letter), "csv")
     parsed = graph_text.parse_text(text, kind)
@@ -68,7 +68,8 @@ def read_machine(text: str, name: str) -> ImportedMachine:
 
 
 def _read_links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
-    """Yield ((tail, head), attributes) of every directed link, and of a cable both ways."""
+    """Yield ((tail, head), attributes) of every directed link; in an undirected graph a cable gives
+    both directions. Raises FabricFileError."""
     links_by_ends: dict[tuple[str, str], dict[str, Any]] = {}
     names, errors = {vertex for vertex, _ in graph.vertices}, []
     for tail, head, cells in graph.links:
@@ -129,7 +130,8 @@ def _fits(value: Any, most: float) -> bool:
 
 
 def _read_vertices(rows: Rows, links: Links) -> Vertices:
-    """Attributes by vertex, as stated, else from names and links. Raises FabricFileError."""
+    """Attributes by vertex, as stated, otherwise from its name and links. Raises
+    FabricFileError."""
     errors: list[str] = []
     vertices: dict[str, dict[str, Any]] = {}
     for name, stated in rows:
@@ -160,9 +162,10 @@ def _read_vertices(rows: Rows, links: Links) -> Vertices:
 
 
 def _derive_planes(vertices: Vertices, links: Links) -> None:
-    """Derive, where not given, the planes of links and what vertices forward. Links of dies and
-    CPUs inside their node also lead to storage and NICs; dies joined without a switch forward. A
-    cable between two dies on switches counts as added: the pair keeps its paths over these."""
+    """Derive, where the file does not state them, the planes that links serve and that vertices
+    forward. Links of dies and CPUs inside their node also lead to storage and NICs; dies that are
+    linked without a switch forward. A cable between two dies on switches counts as an added link,
+    so the pair still has its paths over the switches."""
     on_switch = {
         vertex
         for ends, data in links.items() if data["plane"] == "ub"
@@ -202,7 +205,7 @@ def _is_word(value: Any) -> bool:
 
 
 def _kind_and_place(name: str) -> dict[str, Any]:
-    """Kind and place of a vertex by its name: "CPU 3.1" is CPU 1 of node 3; others are switches."""
+    """Kind and place of a vertex by its name: "CPU 3.1" is CPU 1 of node 3; unknown: a switch."""
     lower_name = name.lower()
     for kind, spec in VERTICES.items():
         if spec.named and lower_name == spec.named and not spec.place:
@@ -215,8 +218,9 @@ def _kind_and_place(name: str) -> dict[str, Any]:
 
 
 def _derive_domains(vertices: Vertices, links: Links) -> None:
-    """Set missing scale-up domains of ends: one for each set that UB links join, in order of their
-    first dies; where a file states any, an end without one gets its node's number."""
+    """Set missing scale-up domains of ends: one for each set of vertices that UB links join, in
+    order of their first dies; where the file states any domain, an end without one gets its node's
+    number."""
     ends = [end for end, data in vertices.items() if data["kind"] in ("die", "cpu", "nic")]
     if any("domain" in vertices[end] for end in ends):
         for end in ends:
@@ -247,8 +251,8 @@ def _vertex_sort_key(name: str, data: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _refuse_unusable(vertices: Vertices, links: Links) -> None:
-    """Raise FabricFileError for a machine without dies or paths, with unequal packages, or with a
-    die that is on the RDMA plane without a NIC, whose port would have no rate."""
+    """Raise FabricFileError for a machine without dies or paths, with unequal NPU packages, or with
+    a die that is cabled to the RDMA plane without a NIC, whose port would have no rate."""
     dies = [vertex for vertex, data in vertices.items() if data["kind"] == "die"]
     if not dies:
         raise FabricFileError(["The machine has no dies: call them die NODE.NPU.DIE."])
@@ -290,7 +294,8 @@ def machine_text(machine: ImportedMachine) -> str:
 
 
 def fabric_text(net: Network, kind: str) -> str:
-    """A machine as the text of a file, attributes and edits included; kind "csv": a cable list."""
+    """A machine, with its attributes and edits, as the text of a file; kind: a form of graphs, such
+    as "json", or "csv" for a cable list."""
     graph = net.graph()
     if kind == "csv":
         return graph_text.cable_list(

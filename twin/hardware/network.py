@@ -32,7 +32,8 @@ T = TypeVar("T")
 def cached_answer(
     answers: dict[Any, T], question: Hashable, compute: Callable[[], T], most: float = 8
 ) -> T:
-    """The answer stored for a question, else computed and stored; at most `most` are stored."""
+    """The answer stored for a question; if there is none, it is computed and stored. At most `most`
+    answers are stored, and the oldest is removed first."""
     if question not in answers:
         answers[question] = compute()
         if len(answers) > most:
@@ -43,7 +44,7 @@ def cached_answer(
 def cached_by_network(
     answer: Callable[Concatenate[Network, P], T],
 ) -> Callable[Concatenate[Network, P], T]:
-    """The function or method, with its answer cached by network and further arguments."""
+    """The function or method with its results cached by network and further arguments."""
 
     @wraps(answer)
     def cached_call(net: Network, /, *args: P.args, **more: P.kwargs) -> T:
@@ -71,12 +72,12 @@ class Rows:
 
     @classmethod
     def of(cls, rows: INTS, count: int) -> Rows:
-        """Lists of the positions in `rows` at which each row number below `count` occurs."""
+        """For each row number below `count`: the positions in `rows` at which it occurs."""
         starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))])
         return cls(starts, np.argsort(rows, kind="stable"))
 
     def at(self, rows: INTS) -> tuple[INTS, INTS]:
-        """Concatenated items of some rows, and the number of items of each."""
+        """(items of the given rows, row after row; number of items of each of these rows)."""
         counts = self.start[rows + 1] - self.start[rows]
         offsets = self.start[rows] - (np.cumsum(counts) - counts)
         return self.items[np.repeat(offsets, counts) + np.arange(counts.sum())], counts
@@ -116,17 +117,18 @@ class Network:
     memo: dict[Any, Any] = field(default_factory=dict, repr=False)  # answers, by question
 
     def with_rates(self, capacity: FLOATS, latency: FLOATS, cables: INTS | None = None) -> Network:
-        """The network with other capacities, bytes/s, latencies, s; cables: parallel links left."""
+        """The network with other capacities (bytes/s) and latencies (s) of its links. cables:
+        parallel links left in each link; None: as before."""
         cables_left = self.cables if cables is None else cables
         return replace(self, capacity=capacity, latency=latency, cables=cables_left, memo={})
 
     def once(self, question: Hashable, answer: Callable[[], T]) -> T:
-        """The result of `answer`, computed at the first call for this question and cached."""
+        """The result of `answer()`, computed at the first call with this question and cached."""
         return cached_answer(self.memo, question, answer, most=math.inf)
 
     @cached_property
     def place_ends(self) -> tuple[INTS, INTS]:
-        """Node of each of `places`, and its direction (0: out, 1: in), i8[places]."""
+        """(node of each of `places`, direction of each: 0 out, 1 in), both i8[places]."""
         node_directions = [(place.node, int(place.direction == "in")) for place in self.places]
         node, is_in = np.array(node_directions, np.int64).reshape(-1, 2).T
         return node, is_in
@@ -137,7 +139,7 @@ class Network:
         return int(np.bincount(self.node[self.dies]).max())
 
     def nodes_of(self, dies: Sequence[int]) -> list[int]:
-        """Nodes of these dies, ascending."""
+        """Numbers of the nodes in which these dies are, ascending."""
         return np.unique(self.node[self.dies[list(dies)]]).tolist()
 
     @property
@@ -147,7 +149,7 @@ class Network:
 
     @cached_property
     def cpus(self) -> INTS:
-        """Number of CPUs of each node, i8[nodes], to which its DRAM is in proportion."""
+        """Number of CPUs of each node, i8[nodes]; a node's DRAM is proportional to it."""
         return np.bincount(self.node[self.of_kind("cpu")], minlength=self.nodes)
 
     @cached_property
@@ -168,7 +170,7 @@ class Network:
         return Rows.of(self.npu, self.npus)
 
     def npus_of(self, dies: Iterable[int]) -> int:
-        """Number of NPU packages of some dies."""
+        """Number of NPU packages in which these dies are."""
         return len(np.unique(self.npu[list(dies)]))
 
     @cached_property
@@ -178,7 +180,7 @@ class Network:
 
     @cached_by_network
     def chips(self, default: str) -> tuple[str, ...]:
-        """Name of the chip of each NPU package; default: that of dies that name none."""
+        """Name of the chip of each NPU package. default: the chip of dies that name none."""
         return tuple(self.vertex_data[die].get("chip", default) for die in self.first_dies.tolist())
 
     @property
@@ -188,7 +190,7 @@ class Network:
 
     @property
     def scale_up_plane(self) -> str:
-        """The plane of exchanges between nodes: "ub", or "rdma" where that ends at the node."""
+        """Plane of exchanges between nodes: "ub", or "rdma" if the UB plane ends at the node."""
         return "ub" if self.spans_nodes or self.nodes == 1 else "rdma"
 
     @cached_property
@@ -199,12 +201,12 @@ class Network:
 
     @cached_by_network
     def of_kind(self, kind: str) -> INTS:
-        """Vertices of a kind, in the graph's order."""
+        """Numbers of the vertices of a kind, in the graph's order."""
         return np.flatnonzero([data["kind"] == kind for data in self.vertex_data])
 
     @cached_property
     def link_lists(self) -> tuple[Rows, Rows]:
-        """Lists of the links out of each vertex, and into it, both in the links' order."""
+        """(links out of each vertex, links into each vertex), both in the order of links."""
         return Rows.of(self.tail, len(self.vertices)), Rows.of(self.head, len(self.vertices))
 
     def links_of(self, plane: str) -> BOOLS:
@@ -231,7 +233,7 @@ class Network:
 
     @cached_property
     def vertex_kinds(self) -> INTS:
-        """A number for each vertex, equal for those that differ only in links and node."""
+        """A number for each vertex, i8, equal for vertices that differ only in links and node."""
         kinds = [data["kind"] for data in self.vertex_data]
         traits = zip(kinds, self.forwards.tolist(), self.domain.tolist(),
                          (self.node < 0).tolist(), strict=True)  # fmt: skip
@@ -240,13 +242,13 @@ class Network:
 
     @cached_property
     def _links_by_ends(self) -> tuple[INTS, INTS]:
-        """Keys of both ends of each link, ascending, and the numbers of the links in that order."""
+        """(keys, links): a key of both ends of each link, ascending, and links in that order."""
         keys = self.tail * len(self.vertices) + self.head
         order = np.argsort(keys, kind="stable")
         return keys[order], order
 
     def links_between(self, tail: INTS, head: INTS) -> INTS:
-        """Number of the link from each of `tail` to its partner in `head`; -1: none."""
+        """Number of the link from each `tail[i]` to `head[i]`, i8; -1 if there is none."""
         keys, order = self._links_by_ends
         wanted_keys = tail * len(self.vertices) + head
         positions = np.minimum(np.searchsorted(keys, wanted_keys), keys.size - 1)
@@ -264,7 +266,7 @@ class Network:
         return 1 << self.planes.index(plane) if plane in self.planes else 0
 
     def members(self, name: str) -> INTS:
-        """Vertices of an element or group by its name; raises HardwareError for an unknown one."""
+        """Vertices of an element or group by name; raises HardwareError for an unknown name."""
         return np.array([self.number[vertex] for vertex in self.names.find(name)], np.int64)
 
     def links_at(self, element: str, to: str = "") -> INTS:
@@ -285,8 +287,9 @@ class Network:
         return links
 
     def share_left(self, links: INTS, lost: int, what: str) -> FLOATS:
-        """Share left of each link's capacity after the loss of `lost` parallel ones: whole bundles
-        first, in the graph's order, equal both ways. HardwareError: element `what` has fewer."""
+        """Share of each link's capacity, f8[links], that is left after `lost` parallel links
+        failed. Whole bundles are lost first, in the graph's order, and both directions alike.
+        Raises HardwareError if the links have fewer; what: the element's name in its sentence."""
         if not lost:
             return np.ones(links.size)
         _, pair_of_link = self.pairs
@@ -307,14 +310,14 @@ class Network:
 
     @cached_property
     def pairs(self) -> tuple[INTS, INTS]:
-        """One link of every pair of vertices that links join, and the pair number of every link."""
+        """(one link of each linked pair of vertices, i8[pairs]; pair of each link, i8[links])."""
         vertex_count = len(self.vertices)
         ends = np.minimum(self.tail, self.head) * vertex_count + np.maximum(self.tail, self.head)
         _, one_link, pair_index = np.unique(ends, return_index=True, return_inverse=True)
         return one_link, pair_index
 
     def graph(self) -> nx.DiGraph:
-        """The machine as a networkx graph, with the capacities and latencies of now."""
+        """The machine as a networkx graph, with the present capacities and latencies."""
         graph = lazy_networkx().DiGraph(**self.about)
         graph.add_nodes_from(zip(self.vertices, self.vertex_data, strict=True))
         rates_latencies = zip(self.capacity.tolist(), self.latency.tolist(), strict=True)
@@ -328,7 +331,7 @@ class Network:
         return self.vertices[self.tail[link]], self.vertices[self.head[link]]
 
     def label(self, link: int) -> str:
-        """Name of a link for people: "UB links of die 0.0.0"; "" for link -1."""
+        """Name of a link for people, such as "UB links of die 0.0.0"; "" if `link` is -1."""
         if link < 0:
             return ""
         end_data = [self.vertex_data[vertex] for vertex in (self.tail[link], self.head[link])]
@@ -338,7 +341,7 @@ class Network:
 
     @cached_by_network
     def rates_out(self, plane: str) -> FLOATS:
-        """Bytes/s of all open links of a plane out of each vertex, f8[vertices]."""
+        """Summed bytes/s of the open links of a plane out of each vertex, f8[vertices]."""
         links = np.flatnonzero(self.open_links(plane))
         bytes_per_s = np.bincount(self.tail[links], self.capacity[links], len(self.vertices))
         return bytes_per_s.astype(np.float64)  # of no links there are whole numbers
@@ -351,7 +354,7 @@ class Network:
         return hops_from(start, self.tail[links], self.head[links], vertex_count) < vertex_count
 
     def linked_parts(self, plane: str) -> Iterator[BOOLS]:
-        """Yield sets of linked dies that reach each other on a plane, bool[dies]."""
+        """Yield bool[dies] for each set of linked dies that reach each other on a plane."""
         is_unassigned = self.rates_out(plane)[self.dies] > 0.0
         is_linked = is_unassigned.copy()
         while is_unassigned.any():
@@ -362,7 +365,8 @@ class Network:
 
 
 def _hashes(total: NDArray[np.uint64], *columns: NDArray[Any]) -> NDArray[np.uint64]:
-    """Hash u8[rows] of each row of columns, begun with `total`; equal rows have equal hashes."""
+    """Hash u8[rows] of the values that `columns` (arrays of 8-byte numbers) have in each row; equal
+    rows have equal hashes. total u8[rows]: hashes of earlier columns."""
     with np.errstate(over="ignore"):
         for values in columns:
             total = total * np.uint64(0x9E3779B97F4A7C15) + values.view(np.uint64)
@@ -388,7 +392,7 @@ def lazy_networkx() -> ModuleType:
 
 
 def network_of_plan(plan: Plan) -> Network:
-    """The network of a machine's plan; links in the order in which its graph has them."""
+    """The network of a machine's plan; its links are in the order in which its graph lists them."""
     vertices, vertex_data = tuple(plan.vertices), tuple(plan.vertices.values())
     number_of = {vertex: number for number, vertex in enumerate(vertices)}
     tails, heads, attributes = plan.links
@@ -402,7 +406,7 @@ def network_of_plan(plan: Plan) -> Network:
     data_index = np.fromiter(map(id_index.__getitem__, data_ids), np.int64, len(data_ids))[order]
 
     def column(name: str, kind: type[Any], *default: Any) -> Any:
-        """One attribute of all links, as an array of a type; default: where links have none."""
+        """One attribute of all links as an array of type `kind`; default: for links without it."""
         values = [data.get(name, *default) if default else data[name] for data in row_data]
         return np.array(values, kind)[data_index]
 
@@ -452,8 +456,9 @@ def _places(
     vertex_data: Sequence[Mapping[str, Any]], node: INTS, tail: INTS, head: INTS, sub_plane: INTS,
     plane: INTS,
 ) -> tuple[tuple[Place, ...], INTS, INTS]:  # fmt: skip
-    """Places where bytes are counted, and of each link its place for bytes that leave, and that
-    enter, a node's ends (-1: none); plane: number in COUNTED of each link's plane, 0: none."""
+    """(places, leaves, enters): the places where bytes are counted, and for each link the number of
+    its place for bytes that leave a node's ends, and for bytes that enter them (-1: none). plane
+    i8[links]: number in COUNTED of each link's plane, 0 if its bytes are not counted."""
     end, other_end = np.stack([tail, head], 1), np.stack([head, tail], 1)  # as they leave, enter
     is_chip, is_nic = (
         np.array([data["kind"] in kinds for data in vertex_data])

@@ -64,7 +64,7 @@ class Placement:
 
     @classmethod
     def of(cls, parts: Sequence[Placement]) -> Placement:
-        """One placement with the instances and sentences of several, in their order."""
+        """One placement with the instances and sentences of several placements, in their order."""
         instances = tuple(instance for part in parts for instance in part.instances)
         return cls(instances, tuple(sentence for part in parts for sentence in part.moved))
 
@@ -91,12 +91,12 @@ class Npus:
 
     @property
     def free(self) -> list[int]:
-        """Numbers of the NPUs that may be taken, on or off: of the chip, from place `first` on."""
+        """Numbers of the NPUs with the needed chip from place `first` on, whether on or off."""
         return [npu for npu in np.flatnonzero(self.fits).tolist() if self.place[npu] >= self.first]
 
     @property
     def usable(self) -> list[int]:
-        """Numbers of the NPUs that may be taken and are on."""
+        """Numbers of those of the `free` NPUs that are on."""
         return [npu for npu in self.free if self.on[npu]]
 
     def name(self, npu: int) -> str:
@@ -110,7 +110,7 @@ class Npus:
         return dies
 
     def npus_of(self, element: str) -> list[int]:
-        """Numbers of the NPUs of a named element; raises HardwareError when it has none."""
+        """Numbers of an element's NPUs with the needed chip; raises HardwareError without any."""
         dies = np.flatnonzero(np.isin(self.net.dies, self.net.members(element)))
         npus = np.unique(self.net.npu[dies])
         npus = npus[self.fits[npus]]
@@ -171,14 +171,14 @@ def place(s: Scenario, net: Network) -> Placement:
 
 
 def usable_npu_count(s: Scenario, net: Network) -> int:
-    """Number of the machine's NPUs that can serve in the scenario's deployment, taken or not."""
+    """Number of the machine's NPUs that can serve in the scenario's deployment, in use or not."""
     return int(_npus(s, net).on.sum())
 
 
 def further_instances(s: Scenario, net: Network) -> list[Instance]:
-    """Instances that may start later: of each pool on the NPUs of other pools' instances and on as
-    many free NPUs as `elastic.npus` adds. Only one of them uses an NPU at a time. Behind a front
-    router each lies in one supernode, and each supernode has an equal part of the free NPUs."""
+    """Instances that may start later. Those of each pool lie on the NPUs of other pools' instances,
+    and on as many free NPUs as `elastic.npus` adds; only one instance at a time uses an NPU. Behind
+    a front router each lies in one supernode, and supernodes have equally many free NPUs."""
     npus = _npus(s, net)
     seated_instances = place(s, net).instances
     npus_of_role: dict[str, list[int]] = {role: [] for role, _, _ in pools(s)}
@@ -207,7 +207,7 @@ def further_instances(s: Scenario, net: Network) -> list[Instance]:
 
 
 def place_models(s: Scenario, net: Network) -> Placement:
-    """The instances of all models of a scenario, numbered on from model to model."""
+    """The instances of all models of a scenario, numbered through from the first model on."""
     placements = [place(model_scenario, net) for model_scenario in split_models(s)]
     instances = tuple(
         replace(instance, index=first_index[instance.role] + instance.index)
@@ -218,7 +218,8 @@ def place_models(s: Scenario, net: Network) -> Placement:
 
 
 def _place_on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placement:
-    """Instances of a chip on its NPUs by the scenario's placement, moved off NPUs that are off."""
+    """Instances of a chip on its NPUs by the scenario's placement policy, then moved off NPUs that
+    are off if `deployment.when_off` is "move". Raises HardwareError if NPUs do not suffice."""
     npus_needed, free_count = sum(one.npus for one in needed), len(npus.free)
     with_chip = "" if npus.fits.all() else f" of {npus.chip}"
     if npus_needed > free_count:
@@ -249,8 +250,8 @@ def _place_on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placeme
 
 
 def dies_by_rank(dies: Sequence[int], s: Scenario, role: str) -> tuple[int, ...]:
-    """Dies of an instance in order of ranks: of each rank those of its first pipeline stage, then
-    of the next ones. A stage of all ranks is an unbroken part of the dies."""
+    """Dies of an instance in order of ranks: for each rank first its dies of the first pipeline
+    stage, then those of the next stages. A stage of all ranks is an unbroken part of `dies`."""
     pool = pools_by_role(s)[role]
     layer_dies, stages = pool.layer_dies, pool.rank_dies // pool.layer_dies
     stage_size = len(dies) // stages
@@ -261,7 +262,8 @@ def dies_by_rank(dies: Sequence[int], s: Scenario, role: str) -> tuple[int, ...]
 
 
 def _with_prefill_on_decode(s: Scenario, decode: Placement) -> Placement:
-    """Placement of decode's instances, and of prefill's on their first NPUs, as many on each."""
+    """Placement of decode's instances, and of prefill's on their first NPUs; each decode instance
+    shares its NPUs with equally many prefill instances."""
     prefill = s.deployment.prefill
     prefill_per_decode = prefill.instances // len(decode.instances)
     decode_npus = s.deployment.decode.npus_per_instance
@@ -294,7 +296,8 @@ def _npus(s: Scenario, net: Network) -> Npus:
 def _place_in_order(
     needed: Sequence[Needed], npus: Npus, free_npus: Sequence[int], s: Scenario
 ) -> list[list[int]]:
-    """NPUs of each instance, in order of `free_npus`; behind a front router by supernode."""
+    """NPUs of each instance, taken in the order of `free_npus`. Behind a front router an instance
+    takes them in its own supernode; raises HardwareError if these do not suffice."""
     npu_lists = [list(free_npus)]
     if supernodes_apart(s):
         npu_lists = list(_group_by(free_npus, npus.node // s.supernode.nodes).values())
@@ -313,7 +316,7 @@ def _place_in_order(
 
 
 def place_spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
-    """NPUs of each instance, over as many nodes as can be, those with the most free ones first."""
+    """NPUs of each instance, over as many nodes as possible, nodes with most free NPUs first."""
     free = _group_by(npus.usable, npus.node)
     placed_npus = []
     for instance in needed:
@@ -326,7 +329,7 @@ def place_spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[lis
 
 
 def place_by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
-    """NPUs of each instance, in the first rack with room for all, else in the emptiest ones."""
+    """NPUs of each instance, in the first rack with room for all, else in the emptiest racks."""
     if (npus.rack < 0).any():
         raise HardwareError("not every node of this machine is in a rack: take another placement")
     by_rack = _group_by(npus.usable, npus.rack)
@@ -344,8 +347,8 @@ def place_by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[li
 
 
 def place_by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]]:
-    """NPUs of each instance by `deployment.seats`, other instances packed around. An instance
-    whose rows name fewer NPUs than it needs continues on the following ones."""
+    """NPUs of each instance by the rows of `deployment.seats`; instances without a row take free
+    NPUs. An instance whose rows name fewer NPUs than it needs continues on the following ones."""
     index_of = {(instance.role, instance.index): index for index, instance in enumerate(needed)}
     allowed_npus = {*npus.free}
     seats: list[list[int]] = [[] for _ in needed]
@@ -393,8 +396,9 @@ MAY_SIT_ON_WHAT_IS_OFF = ("packed", "by_hand")
 
 
 def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[str]:
-    """Move seats (NPUs by instance, in place) off NPUs that are off to enough free ones; returns a
-    sentence for each moved instance. NPUs of one node stay together if they can, near first."""
+    """Replace, in place, the NPUs in `seats` (NPUs by instance) that are off by free ones; returns
+    a sentence for each moved instance. NPUs of one node stay together if possible, and NPUs of the
+    same scale-up domain are taken first. names: of the instances."""
     used_npus = {npu for seat_npus in seats for npu in seat_npus}
     free_npus = [n for n in npus.usable if n not in used_npus]
     sentences = []
@@ -418,7 +422,7 @@ def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[
 
 
 def _group_by(numbers: Iterable[int], key_of: INTS) -> dict[int, list[int]]:
-    """Numbers grouped by their value of `key_of`, an array by number, both in the given order."""
+    """Numbers grouped by `key_of[number]`; keys and numbers stay in the given order."""
     numbers_by_key: dict[int, list[int]] = {}
     for number in numbers:
         numbers_by_key.setdefault(int(key_of[number]), []).append(number)
@@ -426,7 +430,7 @@ def _group_by(numbers: Iterable[int], key_of: INTS) -> dict[int, list[int]]:
 
 
 def _off_names(off: Sequence[int], npus: Npus) -> list[str]:
-    """Names for people of NPUs that are off (numbers `off`): of whole nodes, or of single NPUs."""
+    """Names for people of NPUs (numbers `off`) that are off: of the node if all its NPUs are."""
     names = []
     for node, node_npus in _group_by(off, npus.node).items():
         is_whole_node = not npus.on[npus.node == node].any()

@@ -36,7 +36,8 @@ class Power:
 
     def drawn_w(self, prefilling: Any, cube: Any, hbm: Any, of_prefill: Any = 0.0) -> Any:
         """Mean watts of an NPU with its surroundings; numbers or arrays. prefilling: share of time
-        in prefill; cube, hbm: use of matrix units, HBM over peak; of_prefill: its part of cube."""
+        in prefill; cube, hbm: use of the matrix units and of HBM, as a share of their peak;
+        of_prefill: the part of `cube` that prefill has."""
         cube = cube + self.prefill_cube * of_prefill
         busy_w = self.prefill_w * prefilling + self.cube_w * cube + self.hbm_w * hbm
         return self.idle_w + busy_w + self.surroundings_w
@@ -52,8 +53,9 @@ class Use:
 
 
 def clock_share(scenario: Scenario, facts: Facts, role: str, use: Use) -> float:
-    """Share of the rated clock at which a pool at full load stays within `cost.cap_w`. HBM and
-    matrix units count as busy as at the full clock. Raises HardwareError if no clock does."""
+    """Share of the rated clock at which a pool at full load draws at most `cost.cap_w`. HBM and
+    matrix units count as busy as at the full clock. Raises HardwareError if even the lowest clock
+    draws more, or the chip's rated power is unknown."""
     chip = pools_by_role(scenario)[role].chip
     cap_w, npu_power = scenario.cost.cap_w, power(scenario, facts, chip=chip)
     if npu_power is None:
@@ -77,7 +79,8 @@ def clock_share(scenario: Scenario, facts: Facts, role: str, use: Use) -> float:
 def power_by_role(
     scenario: Scenario, facts: Facts, clocks: Mapping[str, float], chips: Mapping[str, str]
 ) -> dict[str, Power]:
-    """Power of an NPU by role, of its chip and clock (share of the rated); {} if one is unknown."""
+    """Power of an NPU by role. clocks: share of the rated clock by role; chips: chip by role.
+    Returns {} if the power of any chip is unknown."""
     powers = {role: power(scenario, facts, clocks, chip) for role, chip in chips.items()}
     known_powers = {role: npu_power for role, npu_power in powers.items() if npu_power is not None}
     return known_powers if len(known_powers) == len(powers) else {}
@@ -86,8 +89,8 @@ def power_by_role(
 def power(
     scenario: Scenario, facts: Facts, clocks: Mapping[str, float] | None = None, chip: str = ""
 ) -> Power | None:
-    """Power of a scenario's NPUs of a chip ("": the machine's first) with its pools at these clocks
-    (role -> share of the rated clock; None: 1); None where neither scenario nor chip states any."""
+    """Power of a scenario's NPUs; None if neither scenario nor chip states the rated power. chip:
+    "" is the machine's first chip; clocks: share of the rated clock by role, None: 1 for all."""
     chip = chip or scenario.supernode.chip
     node_kind = scenario.supernode.kind_with(chip)
     tdp_w = (node_kind.npu_w if node_kind else 0.0) or scenario.cost.npu_w
@@ -97,7 +100,7 @@ def power(
     supernode = scenario.supernode
 
     def watts_of(name: str) -> float:
-        """Watts for an NPU of host, switches or optics: the machine's, or the general figure."""
+        """Watts per NPU of "host", "switches" or "optics": the machine's or the general figure."""
         return facts.si(f"machines.{supernode.machine}.{name}", facts.si(f"power.{name}"))
 
     host_w, switches_w, optics_w = (watts_of(name) for name in ("host", "switches", "optics"))

@@ -43,13 +43,14 @@ class Price:
 
 
 def worst_collision(loads: Iterable[Load]) -> Collision:
-    """The collision factor with the largest mean, of some loads and all their planes."""
+    """The collision factor with the largest mean, over all planes of all loads."""
     collisions = [collision for load in loads for _, collision in load.collisions]
     return max(collisions, key=lambda one: one.mean, default=Collision())
 
 
 def _price(net: Network, load: Load, subject: str, **further_fields: Any) -> Price:
-    """Price of a load without other traffic. HardwareError, about `subject`, if a path is cut."""
+    """Price of a load without other traffic. Raises HardwareError, in a sentence about `subject`,
+    if a path is cut. further_fields: fields of the Price."""
     bytes_per_s, link = load.rate_alone(net)
     if load.unreached:
         sender, receiver = (net.vertices[vertex] for vertex in load.unreached[0])
@@ -94,7 +95,7 @@ def _vertex_of(net: Network, element: int | str) -> int:
 def all_to_all(
     net: Network, dies: Sequence[int], plane: Plane = "ub", operation: Operation = "write"
 ) -> Price:
-    """Price for a die when each of `dies` sends equally to all others. The slowest link sets the
+    """Price per die when each of `dies` sends equally to all others. The slowest link sets the
     bytes/s, the farthest pair the latency. Raises HardwareError for a die that is cut off."""
     load = demands.exchange_load(net, dies, plane, operation)
     name_text, port_share = f"all-to-all over {plane}", load.port_time_share(net)
@@ -104,8 +105,8 @@ def all_to_all(
 def pool_read(
     net: Network, dies: Sequence[int], plane: Plane = "ub", nodes: Sequence[int] | None = None
 ) -> Price:
-    """Price of all of `dies` together reading from the DRAM of the CPUs of `nodes` (default: all).
-    Blocks outside a UB plane enter through the dies' NICs. HardwareError if none is reached."""
+    """Price when all of `dies` together read from the DRAM of the CPUs of `nodes` (None: all).
+    Blocks outside a UB plane enter through the dies' NICs. HardwareError if no CPU is reached."""
     pool_load = demands.pool_load(net, dies, plane, nodes)
     if pool_load is None:
         die_vertices = demands.die_vertices(net, dies)
@@ -124,8 +125,8 @@ def pool_read(
 
 
 def host_copy_rates(net: Network, dies: Sequence[int], plane: Plane) -> tuple[float, float]:
-    """Bytes/s of all of `dies` together into the DRAM of their own nodes, and back from it. Raises
-    HardwareError where a die does not reach it."""
+    """Bytes/s of all of `dies` together: (into the DRAM of the dies' nodes, out of this DRAM).
+    Raises HardwareError where a die does not reach it."""
     nodes = net.nodes_of(dies)
     write_load = demands.pool_load(net, dies, plane, nodes, "write")
     from_host = pool_read(net, dies, plane, nodes)
@@ -137,14 +138,14 @@ def host_copy_rates(net: Network, dies: Sequence[int], plane: Plane) -> tuple[fl
 def server_port_rate(
     net: Network, dies: Sequence[int], plane: Plane = "ub", nodes: Sequence[int] | None = None,
 ) -> float:  # fmt: skip
-    """Bytes/s out of each equal part of the DRAM of the median memory server; 0 without any."""
+    """Bytes/s of the median memory server for each equal part of its DRAM; 0 without any server."""
     pool_load = demands.pool_load(net, dies, plane, nodes)
     if pool_load is None:
         return 0.0
     load, dram_nodes = pool_load
 
     def median_rate() -> float:  # the same for all that are alike
-        """Bytes/s out of each equal part of the median server, read from its port."""
+        """Bytes/s that the median server's port sends, for each equal part of its DRAM."""
         is_port, _ = demands.server_ports(net, load.pattern, plane)
         bytes_per_s, links = np.full(net.nodes, np.inf), load.links[is_port]
         link_bytes_per_s = net.capacity[links] / load.amounts[is_port]
@@ -155,8 +156,8 @@ def server_port_rate(
 
 
 def nic(net: Network, die: int, plane: Plane = "rdma", operation: Operation = "write") -> Price:
-    """Price of one die's sending to (or receiving from) other nodes on a plane. Where the limiting
-    links are not its own, the `shared_by_dies` dies of the node share them."""
+    """Price of one die that sends to (or receives from) other nodes on a plane. `shared_by_dies` of
+    the price: number of dies that share the limiting links; 1 if these are the die's own."""
     used_plane = "rdma" if plane == "ub" and not net.spans_nodes else plane
     load = demands.one_to_others(net, die, used_plane, operation)
     sharing_dies = net.dies_per_node if used_plane == "vpc" and net.storage_ports != "nic" else 1
@@ -165,8 +166,8 @@ def nic(net: Network, die: int, plane: Plane = "rdma", operation: Operation = "w
 
 
 def ports_of(net: Network, dies: Sequence[int], price: Price) -> INTS:
-    """Index in the result of `port_rates` of each die's port: the die, or its node if dies share
-    one (`price`: of a die on that plane, by `nic`)."""
+    """Index of each die's port in the result of `port_rates`: the die's number, or its node's if
+    dies of a node share a port. price: that of a die on the plane, by `nic`."""
     die_numbers = np.array(dies, np.int64)
     return net.node[net.dies[die_numbers]] if price.shared_by_dies > 1 else die_numbers
 
@@ -174,8 +175,8 @@ def ports_of(net: Network, dies: Sequence[int], price: Price) -> INTS:
 def hand_off_bytes_per_s(
     net: Network, price: Price, instances: Iterable[tuple[str, Sequence[int]]], plane: Plane
 ) -> float:
-    """Bytes/s of a KV transfer from or to a die, limited by the best port of the slower pool;
-    price: of the first die, by `nic`; instances: (role, dies) of each."""
+    """Bytes/s of a KV transfer from or to a die, limited by the best port of the slower pool.
+    price: of the first die, by `nic`; instances: (role, numbers of its dies) of each."""
     port_bytes_per_s, best_of_role = port_rates(net, plane), dict[str, float]()
     for role, dies in instances:
         best_rate = float(port_bytes_per_s[ports_of(net, dies, price)].max())
@@ -188,9 +189,9 @@ def hand_off_bytes_per_s(
 def transfer_collision(
     net: Network, instances: Iterable[tuple[str, Sequence[int]]], plane: Plane
 ) -> Collision:
-    """Collision factor of KV transfers on a plane that hashes whole flows, between instances by
-    role and dies: that of the worst prefill instance, each of whose dies sends to a different die
-    of decode. No factor on other planes or without linked dies."""
+    """Collision factor of KV transfers on a plane that hashes whole flows: that of the worst
+    prefill instance, each of whose dies sends to a different die of decode. No factor on other
+    planes or without linked dies. instances: (role, numbers of its dies) of each instance."""
     planes = ("ub", "rdma") if plane == "ub" else (plane,)
     if all(net.routing(plane_name) != "hashed" for plane_name in planes):
         return Collision()
@@ -207,9 +208,10 @@ def transfer_collision(
 def exchange_overlaps(
     net: Network, instances: tuple[tuple[str, tuple[int, ...]], ...]
 ) -> dict[tuple[str, str], float]:
-    """Time that instances of a role which always send add to another instance's exchange, over its
-    time alone, by (role whose exchange it is, role that sends); empty where no link is shared.
-    instances: role and dies. Of an exchange its fullest link counts, of instances the mean."""
+    """By (role, sending role): the time that instances of the sending role, if they send all the
+    time, add to an exchange of a role, divided by the exchange's time without other traffic; empty
+    where no link is shared. An exchange is judged on its fullest link, a role by the mean of its
+    instances. instances: (role, numbers of its dies) of each instance."""
     roles = [role for role, _ in instances]
     exchanges, link_loads = [], {role: np.zeros(net.capacity.size) for role in roles}
     for role, dies in instances:
@@ -234,9 +236,9 @@ def exchange_overlaps(
 
 @cached_by_network
 def port_rates(net: Network, plane: Plane) -> FLOATS:
-    """Bytes/s f8[ports], the lesser of both directions, of every die's port on a plane: its own
-    scale-up links, its NIC, or what reaches storage (its NIC, else its node's DPU). Shared between
-    equal questions: do not change it."""
+    """Bytes/s f8[ports] of the ports of a plane, each the lower of both directions. A die's port is
+    its scale-up links, its NIC, or, for "vpc", its NIC or its node's DPU. Equal calls share the
+    array: do not change it."""
     kind_of = {"ub": "die" if net.spans_nodes else "nic", "rdma": "nic", "vpc": net.storage_ports}
     port_kind = kind_of[plane]
     port_vertices = net.of_kind(port_kind)
@@ -255,8 +257,8 @@ def port_rates(net: Network, plane: Plane) -> FLOATS:
 
 
 def uplink_matrix(net: Network) -> FLOATS:
-    """Nominal bytes/s, one direction, out of each node by sub-plane, f8[nodes, sub-planes]. Where
-    the UB plane ends at the node, of its dies into the switches instead."""
+    """Nominal bytes/s (one direction) of links out of each node by sub-plane, f8[nodes,
+    sub-planes]. Where the UB plane ends at the node: of links from its dies into its switches."""
     plane_links = net.links_of("ub")
     is_uplink = plane_links & (net.node[net.tail] >= 0) & (net.node[net.tail] != net.node[net.head])
     if not is_uplink.any():
@@ -270,9 +272,9 @@ def uplink_matrix(net: Network) -> FLOATS:
 
 
 def summary(net: Network) -> dict[str, float]:
-    """Counts of every element and headline capacities, nominal bytes/s of one direction.
-    bisection_bytes_per_s: from half of a supernode's nodes to the other half over UB;
-    oversubscription: what a node's NPUs can send over its uplinks' capacity (0: no uplinks)."""
+    """Counts of every element, and headline capacities in nominal bytes/s of one direction.
+    bisection_bytes_per_s: from half of a supernode's nodes to the others over UB; oversubscription:
+    what a node's NPUs can send, divided by its uplinks' capacity (0: no uplinks)."""
     count_of_kind = Counter(data["kind"] for data in net.vertex_data)
     links_of_kind: Counter[str] = Counter()
     links_of_plane: Counter[str] = Counter()
@@ -319,15 +321,16 @@ def summary(net: Network) -> dict[str, float]:
 
 
 def _capacity_out_of_nodes(net: Network, kind: str, plane: str) -> float:
-    """Bytes/s of a plane's links from all ports of a kind out of their nodes."""
+    """Summed bytes/s of a plane's links that leave nodes from vertices of a kind."""
     is_leaving = net.links_of(plane) & np.isin(net.tail, net.of_kind(kind))
     is_leaving &= net.node[net.head] != net.node[net.tail]
     return float(net.capacity[is_leaving].sum())
 
 
 def _bisection_rate(net: Network) -> float:
-    """Least bytes/s of a supernode from half of its nodes to the others over UB: of nodes joined by
-    switches the weaker half; of nodes joined directly the first half, by links out of it alone."""
+    """Least bytes/s, over all supernodes, from one half of the nodes to the other half over UB. For
+    nodes joined by switches it is the rate of the weaker half; for nodes joined directly, that of
+    the links from the first half to the second."""
     supernode_of = np.zeros(net.nodes, np.int64)
     for data in net.vertex_data:
         if "node" in data:
@@ -350,8 +353,8 @@ def _bisection_rate(net: Network) -> float:
 
 
 def point_to_point(net: Network) -> dict[tuple[str, Operation, str], Price]:
-    """Price for the first die by (npu_npu | npu_cpu, operation, intra_node | inter_node): the rows
-    of arXiv 2506.12708v2 Table 1, without pairs that the machine lacks."""
+    """Prices for the first die by ("npu_npu" or "npu_cpu", operation, "intra_node" or
+    "inter_node"): the rows of arXiv 2506.12708v2 Table 1, without pairs that the machine lacks."""
     last_cpu = int((net.node[net.of_kind("cpu")] == 0).sum()) - 1
     far_end_of = {
         ("npu_npu", "intra_node"): "die 0.1.0",

@@ -65,8 +65,9 @@ class Quotient:
     ends that only differ by these are alike."""
 
     def __init__(self, usable: Usable, same_domain: bool | None, links: INTS, reach: int) -> None:
-        """usable: what the demand may use, of it `links` alone, with all paths of up to `reach`
-        hops; same_domain: of pairs in one scale-up domain (True), in two (False), of all (None)."""
+        """usable: links that the demand may use; links: those of them that are considered, with all
+        paths of up to `reach` hops. same_domain: True for pairs within one scale-up domain, False
+        for pairs of two domains, None for all."""
         net, passes = usable.net, usable.passes
         self.usable, self.reach, vertex_count = usable, reach, len(net.vertices)
         self.same_domain = same_domain
@@ -100,8 +101,9 @@ class Quotient:
         self._set_pair_bytes(group_of, same_domain)
 
     def _merge_port_links(self, links: INTS) -> tuple[INTS, INTS, INTS]:
-        """Tail vertex, head vertex and port link of each of `links`. A sender's or receiver's link
-        is merged with its port's, so that it leads past the port; port link -1: not merged."""
+        """(tail vertex, head vertex, port link) of each of `links`. The link of a sender or
+        receiver to its port is merged with the port's link to the network, so that it leads past
+        the port; port link -1: not merged."""
         net = self.usable.net
         tail, head = self.enter[net.tail[links]], self.leave[net.head[links]]
         port_links = np.full(links.size, -1)
@@ -113,8 +115,8 @@ class Quotient:
         return tail, head, port_links
 
     def _add_link_hashes(self, hashes: HASHES, links: INTS) -> INTS:
-        """Add to each vertex's hash one of its links: of all that the demand may use, even if paths
-        take only `links`. Returns those of `links` that are not merged into others."""
+        """Add to each vertex's hash the hashes of all its links that the demand may use, even if
+        paths take only `links`. Returns those of `links` that are not merged into others."""
         usable, net = self.usable, self.usable.net
         self.ports = usable.port_links()
         hashes[: usable.passes.size] += net.once(("sums", usable.plane), self._inner_link_hashes)
@@ -139,8 +141,8 @@ class Quotient:
         return hashes
 
     def _set_pair_bytes(self, group_of: INTS, same_domain: bool | None) -> None:
-        """Set bytes/s between groups, f8[senders, receivers]: `near` in a node, `far` outside.
-        same_domain: of pairs in one scale-up domain (True), in two (False), of all (None)."""
+        """Set bytes/s between groups, f8[senders, receivers]: `near` within a node, `far` between
+        nodes. group_of: group of each vertex; same_domain: as of `__init__`."""
         net, sent, received = self.usable.net, self.usable.out, self.usable.into
         senders, receivers = np.flatnonzero(sent), np.flatnonzero(received)
         self.rows, first_sender, row = np.unique(
@@ -163,7 +165,7 @@ class Quotient:
         self.far = np.where(same_node, 0.0, rates)
 
     def _group_rates(self, operation: str) -> FLOATS:
-        """Bytes/s of each group of equal links together at the efficiency of an operation, f8."""
+        """Summed bytes/s of each group of equal links at an operation's efficiency, f8[groups]."""
         capacity, efficiency = self.usable.net.capacity, self.usable.net.efficiency[operation]
         bytes_per_s = capacity[self.first] * efficiency[self.first]
         has_port = self.second >= 0
@@ -174,7 +176,7 @@ class Quotient:
 
     def route(self, operation: str, flows: str = "none") -> Route | None:
         """The demand's paths and bytes/s on every link; None if some pair may use more than `reach`
-        hops. flows: "pairs", "each" or "none", those that a hashed plane keeps whole."""
+        hops. flows: which flows a hashed plane sends over one path: "pairs", "each", "none"."""
         if self.reach < FAR and self.added.any():
             return None
         net, plane, problem = self.usable.net, self.usable.plane, self.problem
@@ -220,9 +222,9 @@ class Quotient:
 
     @cached_property
     def problem(self) -> Problem:
-        """The problem of splitting the demand's bytes/s over the links. If senders outnumber
-        receivers, directions are reversed, for the paths are equal. With adaptive routing over more
-        than MANY links, equal vertices and links are represented by one."""
+        """The problem of splitting the demand's bytes/s over the links. If senders' groups
+        outnumber receivers', directions are reversed: the reverse has the same paths. With adaptive
+        routing over more than MANY links, one vertex or link stands for all equal ones."""
         tail, head, rows, ends = self.tail, self.head, self.rows, self.columns
         parts = np.stack([self.near, self.far])
         rows_receive = rows.size > ends.size
@@ -252,9 +254,9 @@ class Quotient:
     def _find_classes(
         self, tail: INTS, head: INTS, rows: INTS, ends: INTS, parts: FLOATS
     ) -> tuple[INTS, HASHES]:
-        """Class i8 of every vertex, and hash u8 of each link, equal for equal ones, of a `Problem`.
-        Vertices of a class have equally many equal links with those of every other class, and equal
-        bytes for each row, a class by itself: so a best split exists that treats them alike."""
+        """(class of every vertex, i8; hash of each link, u8, equal for equal links) of a `Problem`.
+        Vertices of a class have equally many equal links with every class and equal bytes for each
+        row, and each row is a class by itself: so some best split treats them alike."""
         net = self.usable.net
         hashes = mix64(self._group_sizes().astype(np.uint64))
         row_hash = mix64(np.arange(rows.size, dtype=np.uint64) + np.uint64(5))
@@ -274,8 +276,8 @@ class Quotient:
         return class_of, link_hashes
 
     def _walks(self, start: int, row_count: int) -> Walks:
-        """Walks from `row_count` rows of the problem, the first is `start`; those of a problem in
-        which one link represents equal ones are stored for other operations."""
+        """Walks from `row_count` rows of the problem, from row `start` on. They are stored for
+        other operations if one link of the problem stands for several equal ones."""
         problem, row_slice = self.problem, slice(start, start + row_count)
         walks = self.stored or Walks(
             problem.size, problem.tail, problem.head, problem.rows[row_slice], problem.ends,
@@ -309,8 +311,9 @@ class Quotient:
         return np.bincount(self.group[self.group >= 0], minlength=self.size)
 
     def _single_ends(self, groups: INTS, number_of: INTS, end_bytes: FLOATS, rank_of: INTS) -> Side:
-        """Single senders, or receivers, of `end_bytes` f8[vertices] (bytes/s), with their place in
-        `groups` and in their group (`rank_of`); number_of: that side's numbering of vertices."""
+        """The individual senders, or receivers: vertices that send, or receive, `end_bytes`
+        f8[vertices] (bytes/s). groups: this side's groups; number_of: this side's number of each
+        vertex; rank_of: number of a vertex within its group."""
         net, vertices = self.usable.net, np.flatnonzero(end_bytes)
         return Side(
             np.searchsorted(groups, self.group[number_of[vertices]]), rank_of[number_of[vertices]],
@@ -328,13 +331,14 @@ def mix64(values: HASHES) -> HASHES:
 
 
 def _bits(values: FLOATS | INTS) -> HASHES:
-    """The bits of each value read as a 64-bit integer, so that equal floats are equal numbers."""
+    """The bits of each value read as a u8 integer, so equal floats give equal numbers."""
     return np.ascontiguousarray(values).view(np.uint64)
 
 
 def _vertex_hashes(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
-    """Hash u8[3 * vertices] of what vertices must share to be routed as one: of forwarding ones,
-    then senders, receivers. out, into: bytes/s sent, received; passes: whether each forwards."""
+    """Hash u8[3 * vertices] of the properties that vertices must share to be routed as one: first
+    as forwarding vertices, then as senders, then as receivers. out, into: bytes/s that each vertex
+    sends and receives; passes: whether it forwards."""
     hashes, ends = np.zeros((3, out.size), np.uint64), np.flatnonzero((out > 0.0) | (into > 0.0))
     # A node matters where bytes stay in it: where nothing is received, senders are all far.
     end_node = net.node[ends]
@@ -351,10 +355,10 @@ def _vertex_hashes(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HA
 
 
 def _add_hashes(ufunc: np.ufunc, sums: HASHES, link_hashes: HASHES, tail: INTS, head: INTS) -> None:
-    """Add (np.add) to the `sums` of vertices, or subtract (np.subtract), a hash of each of their
-    links, made of that in `link_hashes` and the vertex at its other end. Sums do not depend on the
-    order of links; 11 and 13 let links in and out differ. Two vertices get the same sum with a
-    chance of 2**-64."""
+    """Add to `sums` u8[vertices] (ufunc np.add), or subtract from it (np.subtract), a hash of each
+    of a vertex's links, made of the link's hash and the vertex at its other end. Sums do not depend
+    on the order of links; 11 and 13 let links in and out differ. Two vertices get the same sum with
+    a chance of 2**-64."""
     with np.errstate(over="ignore"):  # whole numbers wrap round, as in every hash
         ufunc.at(sums, tail, mix64(link_hashes + mix64(head.astype(np.uint64) + np.uint64(11))))
         ufunc.at(sums, head, mix64(link_hashes ^ mix64(tail.astype(np.uint64) + np.uint64(13))))

@@ -16,11 +16,11 @@ HOPS = NDArray[np.int32]
 
 
 class Usable:
-    """Links that a demand may use: those of its plane; vertices that do not forward are left only
-    by senders and entered only by receivers. out, into f8[vertices]: bytes sent and received."""
+    """Links that a demand may use: the open links of its plane, except that vertices which do not
+    forward are left only by senders and entered only by receivers."""
 
     def __init__(self, net: Network, plane: str, out: FLOATS, into: FLOATS) -> None:
-        """plane: that the demand uses; out, into: bytes/s that each vertex sends and receives."""
+        """plane: the demand's; out, into f8[vertices]: bytes/s that vertices send, receive."""
         self.net, self.plane, self.out, self.into = net, plane, out, into
         self.passes = net.forwards & net.bit(plane) > 0
         self.detour = int(net.about.get("detour_hops", 0))
@@ -37,14 +37,14 @@ class Usable:
         self.at_ends = np.flatnonzero(self.is_usable & ~self.inner)
 
     def links(self, vertices: INTS, way: int) -> INTS:
-        """Numbers of the usable links out of vertices (way 0) or into them (way 1)."""
+        """Numbers of the usable links out of `vertices` (way 0) or into them (way 1)."""
         links = self.net.link_lists[way].at(vertices)[0]
         return links[self.is_usable[links]]
 
     def port_links(self) -> tuple[INTS, INTS] | None:
-        """Link of every end's own port (its NIC) to its network, and the link back, both
-        i8[vertices] (-1: none); None unless every end has one. A port belongs to one end, has one
-        link to the network, and returns from the same vertex."""
+        """(link from every end's port, its NIC, to the network; link back to the port), both
+        i8[vertices], -1: none. None unless every end has a port. A port belongs to one end, has one
+        link to the network, and its link back starts at the same vertex."""
         net, vertex_count = self.net, len(self.net.vertices)
         tail, head = net.tail[self.at_ends], net.head[self.at_ends]
         from_end, to_end = ~self.passes[tail], ~self.passes[head]
@@ -71,9 +71,10 @@ class Usable:
         return (out_link, in_link) if all_fit else None
 
     def link_sets(self, same_domain: bool | None) -> Iterator[tuple[INTS, int]]:
-        """Yield (links, maximum hops for which paths in them are complete): those near enough for
-        the last demand with as many ends, then for the farthest of some pairs, then all.
-        same_domain: pairs in one scale-up domain (True), in two (False), all (None)."""
+        """Yield (links, hops), smallest set first: within `links` paths of up to `hops` hops are
+        complete. First come links near enough for the last demand with as many ends, then for the
+        farthest of some pairs, then all links. same_domain: True for pairs within one scale-up
+        domain, False for pairs of two domains, None for all."""
         end_counts = int(np.count_nonzero(self.out)), int(np.count_nonzero(self.into))
         memo_key = "farthest", self.plane, same_domain
         hops_of_counts = self.net.once(memo_key, dict[tuple[int, int], int])
@@ -100,8 +101,8 @@ class Usable:
         return np.flatnonzero(on_walk)
 
     def _hops(self, start: INTS, way: int, most_hops: int, targets: INTS | None = None) -> HOPS:
-        """Fewest hops of every vertex from `start` (way 0) or to it (way 1), counted up to
-        `most_hops` or until all targets are reached; FAR for vertices not reached."""
+        """Fewest hops from `start` to each vertex (way 0), or from each vertex to `start` (way 1);
+        FAR if not reached. The search ends after `most_hops`, or when all targets are reached."""
         hops_of = np.full(len(self.net.vertices), FAR, np.int32)
         hops_of[start] = 0
         for hop in range(1, most_hops + 1):
@@ -116,8 +117,8 @@ class Usable:
         return hops_of
 
     def _most_hops(self, same_domain: bool | None) -> int:
-        """Hops from the first sender to its farthest receiver or from the farthest sender to the
-        first receiver, the larger; FAR: no path. same_domain: True in one, False two, None all."""
+        """The larger of the hops from the first sender to its farthest receiver and from the
+        farthest sender to the first receiver; FAR: no path. same_domain: as of `link_sets`."""
         domain_of, most_hops = self.net.domain, 0
         senders, receivers = np.flatnonzero(self.out), np.flatnonzero(self.into)
         sides = (senders, receivers), (receivers, senders)

@@ -55,8 +55,8 @@ def recipe_names(facts: Facts) -> list[str]:
 
 @lru_cache(maxsize=64)
 def recipe(machine: str, chip_name: str, facts: Facts) -> Recipe:
-    """A recipe with the figures of a chip, which may replace the measured UB efficiencies. Raises
-    HardwareError listing the known recipes."""
+    """A recipe with the figures of a chip; UB efficiencies measured on that chip replace the
+    recipe's. Raises HardwareError listing the known recipes."""
     known_names = recipe_names(facts)
     if machine not in known_names:
         raise HardwareError(
@@ -79,14 +79,15 @@ def recipe(machine: str, chip_name: str, facts: Facts) -> Recipe:
 
 
 def measured_shares(chip: str, facts: Facts) -> dict[str, float]:
-    """Shares of nominal rates that UB links reach, by operation, as measured on a chip, or {}."""
+    """Shares of nominal rates that UB links reach, by operation, as measured on a chip; else {}."""
     fact_path = f"chips.{chip}.link_efficiency"
     names = ("npu_read", "cpu_read", "write") if fact_path in facts else ()
     return {name: facts.si(fact_path) for name in names}
 
 
 def _figures(group: str, own: dict[str, Fact], facts: Facts) -> dict[str, float]:
-    """Figures (SI) of a group by name: the recipe's `own`, else those of data/fabric.toml."""
+    """Figures (SI) of a group such as "hop", by name: the recipe's (`own`), else
+    data/fabric.toml's."""
     prefix = group + "."
     values = {name.removeprefix(prefix): f.si for name, f in own.items() if name.startswith(prefix)}
     return {name: fact.si for name, fact in facts.group(f"fabric.{group}").items()} | values

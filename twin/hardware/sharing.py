@@ -70,8 +70,9 @@ def _level_when_full(
     first: int, end: int, owners: INDICES, owner_parts: FLOATS, most: FLOATS, level: FLOATS,
     stopped: FLAGS,
 ) -> float:  # fmt: skip
-    """Level at which the link is full (capacity 1) that owners[first:end] cross, each with
-    `owner_parts` x level; flows with a lower bound `most` take less, stopped ones keep theirs."""
+    """Level at which a link of capacity 1 is full. It is crossed by the flows owners[first:end],
+    each of which takes its `owner_parts` times its level. A flow's level is at most its bound
+    `most`; stopped flows stay at their `level`."""
     level_now = 0.0
     while True:
         capacity_left, rising_parts, next_bound = 1.0, 0.0, np.inf

@@ -11,8 +11,8 @@ TINY = 1e-300  # bytes/s
 
 
 def best_mixture(link_loads: list[FLOATS]) -> FLOATS | None:
-    """Weights f8[splits], sum 1, of the mixture of splits (ways to divide bytes over links) whose
-    fullest link is least full; link_loads: of each split f8[links]. None: the solver gave up."""
+    """Weights f8[splits], sum 1, of the mixture of splits whose fullest link is least full; None if
+    the solver fails. A split divides bytes over links; link_loads: f8[links] for each split."""
     split_loads = np.stack(link_loads, axis=1)
     split_loads /= split_loads.max(axis=0).min()
     loaded_links = split_loads[split_loads.max(axis=1) > 0.5]
@@ -30,8 +30,8 @@ def best_mixture(link_loads: list[FLOATS]) -> FLOATS | None:
 
 
 def min_cut_source_side(sink: int, tail: INTS, head: INTS, capacity: FLOATS, starts: INTS) -> BOOLS:
-    """Whether each vertex is on the source side of a minimum cut, bool[sink + 2], that parts
-    vertices `starts` from `sink`, the highest number; tail, head, capacity (bytes/s): of links."""
+    """Whether each vertex is on the source side of a minimum cut, bool[sink + 2], between vertices
+    `starts` and `sink`, the highest number. tail, head, capacity: ends and bytes/s of links."""
     source_of, no_limit = np.full(starts.size, sink + 1), np.full(starts.size, 1 << 30, np.int32)
     integer_capacity = np.maximum(capacity / capacity.max(initial=TINY) * 1e6, 1.0).astype(np.int32)
     link_ends = np.append(tail, source_of), np.append(head, starts)

@@ -39,9 +39,11 @@ def spread_rates(
     walks: Walks, capacity: FLOATS, far_rate: float, adaptive: bool, members: INTS | None = None,
     equal_links: tuple[FLOATS, FLOATS] | None = None,
 ) -> FLOATS:  # fmt: skip
-    """Bytes/s on every link, f8[near and far, links], by capacity, or with the fullest link as
-    empty as can be (adaptive). Far bytes (between nodes) reach far_rate of a link's rate. Each
-    vertex stands for `members` equal ones, each link for equal_links[0], [1] into one vertex."""
+    """Bytes/s on every link, f8[near and far, links]: near bytes stay in a node, far bytes do not.
+    They are split by capacity, or (adaptive) so that the fullest link is as empty as possible.
+    capacity f8[links]: bytes/s, of which far bytes reach the share far_rate; members i8[vertices]:
+    how many equal vertices each stands for (None: 1); equal_links: how many equal links each link
+    stands for, and how many of these enter one vertex (None: 1)."""
     link_count, fan_in = np.ones((2, capacity.size)) if equal_links is None else equal_links
     game_key = walks.digest(capacity, far_rate, adaptive) + link_count.tobytes() + fan_in.tobytes()
     game_key += b"" if members is None else members.tobytes()
@@ -56,14 +58,14 @@ def _solve_game(
     """Bytes/s on every link, f8[near and far, links], by capacity, or so that the fullest link is
     as empty as possible: a linear program, solved as a game by optimistic multiplicative weights
     (Rakhlin and Sridharan 2013). Link weights fall with prices, prices rise with loads, and each
-    side answers what the other is about to do (twice the last step less the one before). At times a
-    small linear program mixes all splits. By weak duality, with any prices of sum 1 some link is at
-    least as full as all bytes cost on their cheapest paths: a bound from below."""
+    side answers the other's expected next move (twice its last step minus the one before). At times
+    a small linear program mixes all splits. By weak duality, with any prices of sum 1 some link is
+    at least as full as all bytes cost on their cheapest paths: a bound from below."""
     if not capacity.size:
         return np.zeros((walks.parts.shape[0], 0))
 
     def weighted_bytes(parts: FLOATS) -> FLOATS:
-        """Bytes on each link, far ones (parts[1]) counted 1 / far_rate times."""
+        """Bytes on each link: near ones (parts[0]) plus far ones (parts[1]) divided by far_rate."""
         return np.asarray(parts[0] + parts[1] / far_rate)
 
     one_capacity = capacity / link_count  # of one of the links
@@ -82,7 +84,7 @@ def _solve_game(
     log_weight, log_price = np.zeros(0), SHARPNESS * (loads / loads.max() - 1.0)
 
     def prices() -> FLOATS:
-        """Prices of links in the game now, f8[links], sum 1."""
+        """Prices of links, f8[links], sum 1, in the current round of the game."""
         unscaled_prices = link_count * apply_to_distinct(math.exp, log_price - log_price.max())
         return np.asarray(unscaled_prices / unscaled_prices.sum())
 
@@ -125,9 +127,10 @@ def _price_guesses(
     walks: Walks, capacity: FLOATS, loads: FLOATS, round_number: int, prices: Callable[[], FLOATS],
     many_links: bool, many_steps: bool,
 ) -> Iterator[FLOATS]:  # fmt: skip
-    """Yield guesses of link prices, f8[links], sum 1: what all bytes cost at such prices is a lower
-    bound of the fullest link's load. capacity: bytes/s; loads: seconds of each link; prices: gives
-    those of the game; many_links, many_steps: sizes of the problem."""
+    """Yield guesses of link prices, f8[links], sum 1. With any such prices, the cost of all bytes
+    on their cheapest paths is a lower bound of the fullest link's load.
+    capacity: bytes/s of each link; loads: seconds that each link is busy; prices: function that
+    returns the game's current prices; many_links, many_steps: whether the problem is that large."""
     if many_links:
         yield prices() if round_number % LARGE_MIX else _cut_prices(walks, capacity, loads)
         return
@@ -137,10 +140,10 @@ def _price_guesses(
 
 
 def _guess_prices(walks: Walks, capacity: FLOATS, loads: FLOATS, round_number: int) -> FLOATS:
-    """Prices of links (sum 1) for a lower bound of the fullest link's load. A bottleneck is usually
-    a set of links that all bytes of some pairs cross, so by turns equal prices per byte are tried
-    on the fullest links, and on all links into or out of one vertex. loads: seconds of each link;
-    round_number: of the game; every fifth (`round_number % 5 == 4`) guesses otherwise."""
+    """Prices of links, f8[links], sum 1, for a lower bound of the fullest link's load. A bottleneck
+    is usually a set of links that all bytes of some pairs cross. So, by turns of `round_number`,
+    equal prices per byte are given to the fullest links, or to all links out of or into one vertex.
+    loads: seconds that each link is busy. Not for every fifth round (`round_number % 5 == 4`)."""
     fullest = int(loads.argmax())
     link_choosers = (
         lambda: loads >= loads[fullest] * (1.0 - 1e-9),
@@ -153,9 +156,10 @@ def _guess_prices(walks: Walks, capacity: FLOATS, loads: FLOATS, round_number: i
 
 
 def _cut_prices(walks: Walks, capacity: FLOATS, loads: FLOATS) -> FLOATS:
-    """Prices of links (sum 1) for a lower bound of the fullest link's load: of a minimum cut
-    between the senders that lead to the farthest full link and everything as far as its head. Where
-    bytes cross several full links in a row this is the narrowest place, found by a maximum flow."""
+    """Prices of links, f8[links], sum 1, for a lower bound of the fullest link's load. Only links
+    of a minimum cut have a price: it parts the senders that lead to the farthest full link from all
+    vertices at least as far away as that link's head. Where bytes cross several full links in a
+    row, the cut is the narrowest place."""
     tail, head, size = walks.tail, walks.head, walks.size
     hops_to = hops_from(walks.rows, tail, head, size)
     is_full = loads >= loads.max() * (1.0 - GAP)

@@ -49,7 +49,7 @@ def unreachable_sentences(net: Network) -> list[str]:
     die = [net.vertex_data[vertex] for vertex in net.dies.tolist()]
 
     def npus(lost: BOOLS) -> list[str]:
-        """Names of the NPUs that have one of these dies, bool[dies]."""
+        """Names of the NPUs with at least one die for which `lost`, bool[dies], is true."""
         npu_names = (f"NPU {die[i]['node']}.{die[i]['npu']}" for i in np.flatnonzero(lost).tolist())
         return list(dict.fromkeys(npu_names))
 
@@ -80,7 +80,7 @@ def _nodes_cut_off(net: Network) -> list[str]:
 
 
 def _sentences_on(names: Sequence[str], fault: str, effect: str) -> list[str]:
-    """One sentence for all named elements, the first few named, on their fault and its effect."""
+    """[a sentence with the first few names, their fault and its effect]; [] without names."""
     if not names:
         return []
     if len(names) == 1:

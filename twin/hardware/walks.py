@@ -53,16 +53,17 @@ def _run_starts(ordered: INTS) -> INTS:
 
 
 class Walks:
-    """The walks from every row's vertex to its receivers, by number of hops: with at most as many
-    as the shortest walk over the links as built (`added` = 0), and with `detour` = 1 one more, so
-    an added link removes no walk. Arguments and results by link are in the order of `used`."""
+    """The walks from every row's vertex (sender) to its receivers, by number of hops. They have at
+    most as many as the shortest walk over the links as built (`added` = 0), and with `detour` = 1
+    one more, so an added link removes no walk. Results by link are in the order of `used`."""
 
     def __init__(
         self, size: int, tail: INTS, head: INTS, rows: INTS, ends: INTS, parts: FLOATS,
         detour: int = 0, added: INTS | None = None,
     ) -> None:  # fmt: skip
-        """size: number of vertices; tail, head: of links; rows, ends: senders, receivers; parts:
-        bytes/s, f8[near and far, rows, ends]; detour: extra hops; added: edit of links, or 0."""
+        """size: number of vertices; tail, head: vertices of each link; rows, ends: vertices that
+        send and that receive; parts: bytes/s, f8[near and far, rows, ends]; detour: extra hops;
+        added: number of the edit that added each link, 0 for links as built (None: all)."""
         self.size, self.rows, self.ends, self.detour = size, rows, ends, detour
         self.parts = parts.transpose(0, 2, 1)  # f8[parts, ends, rows]
         self.wanted = self.parts.sum(axis=0) > 0.0
@@ -73,9 +74,10 @@ class Walks:
         self.tail, self.head = tail[self.used], head[self.used]
 
     def _reached_by_hops(self, tail: INTS, head: INTS, added: INTS) -> list[BOOLS]:
-        """By number of hops: whether a walk of so many leads from each row to a vertex,
-        bool[vertices, rows]. Sets by pair `hops`, of the shortest walk, and `most`, of the shortest
-        over links as built or, without one, over the fewest added links (-1: no path)."""
+        """List by number of hops: whether a walk of that many hops leads from each row to each
+        vertex, bool[vertices, rows]. Sets for each pair `hops`, of the shortest walk, and `most`,
+        of the shortest walk over links as built or else over the fewest added ones (-1: no
+        path)."""
         self.hops, reached_by_hops = self._fewest_hops(tail, head)
         self.most = np.full_like(self.hops, -1)
         for edit_number in np.flatnonzero(np.bincount(added))[:-1].tolist():
@@ -88,8 +90,8 @@ class Walks:
         return reached_by_hops
 
     def _fewest_hops(self, tail: INTS, head: INTS) -> tuple[INTS, list[BOOLS]]:
-        """Hops of each pair's shortest walk, i8[ends, rows] (-1: none), and by number of hops
-        whether each vertex is reached from each row, bool[vertices, rows]. tail, head: of links."""
+        """(hops of each pair's shortest walk, i8[ends, rows], -1: none; list by number of hops of
+        the vertices that rows reach, bool[vertices, rows]). tail, head: vertices of each link."""
         is_reached = np.zeros((self.size, self.rows.size), bool)
         is_reached[self.rows, np.arange(self.rows.size)] = True
         hops = np.full(self.wanted.shape, -1)
@@ -109,8 +111,9 @@ class Walks:
     def _levels_used(
         self, order: INTS, tail: INTS, head: INTS, reach: list[BOOLS]
     ) -> tuple[list[_Level], INTS]:
-        """The levels (last steps of walks of 1, 2, ... hops), with only steps on a walk to a
-        receiver, and their links. order: links by head; reach: by hops, vertices reached."""
+        """(levels, links): the last steps of walks of 1, 2, ... hops, restricted to walks that end
+        at a receiver, and the links of these steps. order: links sorted by head; reach: by number
+        of hops, the vertices that each row reaches, bool[vertices, rows]."""
         row_count = self.rows.size
         steps = []
         is_needed = np.zeros_like(reach[0])
@@ -162,7 +165,7 @@ class Walks:
 
     def digest(self, capacity: FLOATS, far_rate: float, adaptive: bool) -> bytes:
         """SHA-1 of all that decides how bytes spread, equal for instances at equivalent places.
-        capacity: bytes/s of links; far_rate: share of it that bytes between nodes reach."""
+        capacity: bytes/s of links, of which bytes between nodes reach the share far_rate."""
         sha1 = hashlib.sha1(f"{far_rate} {adaptive} {self.detour}".encode(), usedforsecurity=False)
         position_of = np.zeros(self.size, np.int64)
         vertices = numbers_in(self.size, self.tail, self.head)
@@ -203,16 +206,16 @@ class Walks:
 
     def split_by_capacity(self, capacity: FLOATS, members: INTS | None, fan_in: FLOATS) -> FLOATS:
         """Bytes/s on every link, f8[near and far, links], if every vertex splits by the capacity of
-        the paths ahead. members: how many equal vertices each stands for (None: 1); fan_in: how
-        many equal links that enter one vertex each link stands for."""
+        the paths ahead. members: number of equal vertices that each vertex stands for (None: 1);
+        fan_in: for each link, how many of the equal links that it stands for enter one vertex."""
         arriving = [self.hops[level.end, level.row] == h for h, level in enumerate(self.levels, 1)]
         return self._split_back(arriving, self.shares_by_capacity(capacity, members, fan_in))
 
     def shares_by_capacity(
         self, capacity: FLOATS, members: INTS | None, fan_in: FLOATS | float = 1.0
     ) -> list[FLOATS]:
-        """By level: share of each step (last link of walks) among those into its state (vertex,
-        sender), by capacity (bytes/s). members, fan_in: equal vertices, links into one, of each."""
+        """List by level: share of each step (last link of walks) among the steps into its state
+        (vertex, sender), by capacity (bytes/s). members, fan_in: as of `split_by_capacity`."""
         state_capacity = np.full(self.rows.size, np.inf)
         step_shares = []
         tail_members = np.ones(self.tail.size) if members is None else members[self.tail]
@@ -229,8 +232,9 @@ class Walks:
         return step_shares
 
     def _split_back(self, arriving: Sequence[FLOATS | BOOLS], step_shares: list[FLOATS]) -> FLOATS:
-        """Bytes/s on links, f8[near and far, links], traced back from the ends. By level, arriving:
-        share of a pair's bytes by walks that long; step_shares: of each step into its state."""
+        """Bytes/s on links, f8[near and far, links], traced back from the ends. Lists by level:
+        arriving, the share of a pair's bytes that take walks of that length; step_shares, the share
+        of each step among the steps into its state."""
         link_bytes = np.zeros((self.parts.shape[0], self.tail.size))
         for part_index, part_bytes in enumerate(self.parts):
             if not part_bytes.any() or not self.levels:
@@ -245,8 +249,8 @@ class Walks:
         return link_bytes
 
     def _arrival_shares(self, state_weights: list[SCALED]) -> Sequence[FLOATS | BOOLS]:
-        """By level: share of each pair's bytes that arrives by walks of that length; state_weights:
-        by level, the sum of the weights of all walks to each state (vertex, sender)."""
+        """List by level: share of each pair's bytes that arrives by walks of that length.
+        state_weights, by level: sum of the weights of all walks to each state (vertex, sender)."""
         length_count = int((self.most - self.hops).max(initial=0)) + self.detour + 1
         if length_count == 1:
             return [np.ones(level.end.size) for level in self.levels]
@@ -277,7 +281,7 @@ class Walks:
         return pair_costs
 
     def longest_latency_s(self, link_s: FLOATS) -> float:
-        """Largest sum of the latencies `link_s` (s) over the paths of any pair, without detours."""
+        """Largest sum of link latencies link_s (s) over the paths of any pair, without detours."""
         state_s = np.zeros(self.rows.size)
         longest_s = 0.0
         for hops, level in enumerate(self.levels, 1):
@@ -289,7 +293,8 @@ class Walks:
 
 
 def hops_from(start: INTS, tail: INTS, head: INTS, size: int) -> INTS:
-    """Fewest hops of every vertex from `start` over links tail to head; `size`: not reached."""
+    """Fewest hops to each vertex from vertices `start`, over links from tail[i] to head[i],
+    i8[size]; `size`: not reached."""
     hops_to = np.full(size, size)
     hops_to[start] = 0
     for hop in range(1, size):
@@ -309,14 +314,15 @@ def numbers_in(size: int, *number_lists: INTS) -> INTS:
 
 
 def number_values(values: NDArray[Any]) -> tuple[INTS, int]:
-    """Number of each value in order of first occurrence, i8[values], and the count of different
-    ones: in the machine's order, so that alike parts look alike."""
+    """(number of each value, i8[values]; count of different values). Numbers follow the order of
+    first occurrence, so parts of a machine that are alike get the same numbers."""
     _, first_at, index = np.unique(values, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first_at, kind="stable"), kind="stable")[index], first_at.size
 
 
 def _one_hop_on(is_here: BOOLS, tail: INTS, head: INTS) -> BOOLS:
-    """Whether a link leads there from one that `is_here`, bool[vertices, rows]; head ascends."""
+    """Whether a link leads to each vertex from a vertex where `is_here` is true, bool[vertices,
+    rows]. tail, head: vertices of each link, by ascending head."""
     is_reached = np.zeros_like(is_here)
     live = np.flatnonzero(np.any(is_here, axis=1)[tail])
     if live.size:

@@ -220,7 +220,7 @@ def _chip_name(pool_chip: str, machine_chip: str) -> str:
 
 
 def _prefill_pool(deployment: Deployment, chip: str) -> Pool:
-    """The prefill pool, on its own NPUs or decode's. chip: name of the machine's first chip."""
+    """The prefill pool, on its own NPUs or on decode's. chip: name of the machine's first chip."""
     prefill, is_disaggregated = deployment.prefill, deployment.mode == "disaggregated"
     host_role = "decode" if is_disaggregated and prefill.on == "decode_npus" else ""
     core_share = prefill.core_share if host_role else 1.0
@@ -244,7 +244,7 @@ def _prefill_pool(deployment: Deployment, chip: str) -> Pool:
 
 
 def _decode_pool(deployment: Deployment, chip: str) -> Pool:
-    """The decode pool, with a group for each set of stages. chip: name of the machine's first."""
+    """The decode pool, with a group for each set of stages. chip: name of the machine's chip."""
     prefill, decode = deployment.prefill, deployment.decode
     is_disaggregated = deployment.mode == "disaggregated"
     cores = 1.0 - prefill.core_share if is_disaggregated and prefill.on == "decode_npus" else 1.0

@@ -70,7 +70,8 @@ def visitor() -> str:
 
 
 def visitor_of(request: Request) -> str:
-    """The visitor of a request by its login cookie, '' without logins. Raises PermissionError."""
+    """Name of the visitor who sent a request, by its login cookie; '' on a server without logins.
+    Raises PermissionError without a valid login, or if the access mode is unknown."""
     try:
         if mode() != LOGIN:
             return ""
@@ -86,7 +87,7 @@ def visitor_of(request: Request) -> str:
 
 
 def _login_name(user: dict[str, Any]) -> str:
-    """Name of a login in the store: its issuer and subject; '' without both."""
+    """Name in the store of a logged-in user, from the claims of the login: issuer and subject."""
     return f"{user.get('iss', '')} {user.get('sub', '')}".strip()
 
 
@@ -125,10 +126,11 @@ def report_error(error: Exception) -> bool:
 
 
 def secured_app(app: ASGIApp) -> ASGIApp:
-    """The app with HEADERS on its responses; counters are hidden, foreign log-outs refused."""
+    """Wrap an app: responses get HEADERS, counters are hidden unless METRICS_WANTED is set, and
+    log-outs requested by other sites are refused."""
 
     async def handle_request(scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request with HEADERS; refuse unwanted metrics and log-outs from other sites."""
+        """Serve a request with HEADERS; refuse hidden counters and log-outs from other sites."""
         if scope["type"] != "http":
             return await app(scope, receive, send)
         path = scope["path"].rstrip("/")
@@ -138,7 +140,8 @@ def secured_app(app: ASGIApp) -> ASGIApp:
             return await Response(status_code=403, headers=HEADERS)(scope, receive, send)
 
         async def send_with_headers(message: Message) -> None:
-            """Send a part of a response; its start gets HEADERS, or a redirect to a page."""
+            """Send one message of a response. The first gets HEADERS; if it is a page at an address
+            below a page's own, it becomes a redirect."""
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(HEADERS)
@@ -172,7 +175,8 @@ def _redirect_path(path: str) -> str:
 
 
 def _is_from_our_page(scope: Scope) -> bool:
-    """Whether our own page sent the request, by the browser's headers; on plain HTTP by host."""
+    """Whether a page of this server sent the request, by the header Sec-Fetch-Site; without it
+    (over plain HTTP), by the host in Referer."""
     headers = Headers(scope=scope)
     if fetch_site := headers.get("sec-fetch-site"):
         return fetch_site in ("same-origin", "none")  # none: typed into the address bar

@@ -30,7 +30,8 @@ CHARACTER_PX = 5.5  # width of a character of a label at the end of a bar
 def distribution(
     curves: Sequence[Curve], slo_s: float | None = None, noun: str = "requests"
 ) -> Chart:
-    """Chart of cumulative distributions of durations in s, SLO as a line; noun: what is counted."""
+    """Chart of cumulative distributions of durations in s, a curve each, with the SLO as a vertical
+    line. noun: what is counted."""
     levels = np.linspace(0.0, 1.0, QUANTILES)
     quantiles_of = []
     for curve in curves:
@@ -69,8 +70,8 @@ def timeline(
     windows: pl.DataFrame, columns: Mapping[str, tuple[str, str]], y_title: str, *, reads: str,
     stacked: bool = False, scale: float = 1.0, warmup_s: float = 0.0, top: float | None = None,
 ) -> Chart:  # fmt: skip
-    """Chart of columns of the windows over time. columns: label and colour by column; scale: factor
-    from SI to the unit of y_title; top: end of the y axis."""
+    """Chart of columns of the table `windows` over time. columns: (label, colour) by column. reads:
+    how to read it. scale: factor from SI to the unit of y_title. top: end of the y axis."""
     shown_columns = {c: look for c, look in columns.items() if c in windows.columns}
     # What is nothing all along (a pool that is not there) would only be a line on the axis.
     shown_columns = {c: v for c, v in shown_columns.items() if windows[c].max()} or shown_columns
@@ -155,7 +156,8 @@ def over_time(name: str, windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
 
 
 def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
-    """Chart of the TTFT's parts (stage, mean seconds) as one stacked bar per row, by its name."""
+    """Chart of mean TTFTs as stacked bars. rows: by a bar's name, its parts (stage, mean
+    seconds)."""
     longest_s = max((sum(value for _, value in parts) for parts in rows.values()), default=0.0)
     if longest_s <= 0:
         return empty_chart("No first token was made")
@@ -197,7 +199,8 @@ def _stage_title(stage: str) -> str:
 def iteration_over_time(
     windows: pl.DataFrame, warmup_s: float = 0.0, in_sequence: bool = True
 ) -> Chart:
-    """Chart of the decode iteration over time, operators stacked if `in_sequence`."""
+    """Chart of the mean decode iteration over time: divided by operator if operators run one after
+    the other (`in_sequence`), as a whole if they run on two streams."""
     chart_options: dict[str, Any] = {
         "y_title": "ms per iteration", "scale": 1e3, "warmup_s": warmup_s,
         "reads": "An iteration gives each request 1 + accepted MTP tokens: TPOT is its time over "
@@ -239,7 +242,8 @@ def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
 def dies(
     ranks: pl.DataFrame, column: str, label: str, *, percent: bool, dark: bool = False
 ) -> Chart:
-    """Map of a `column` of the table `ranks` by die, nodes across; percent: shares of 1 as %."""
+    """Map of one column of the table `ranks`, with nodes across and the dies of a node down. label:
+    of the column. percent: whether its values are shares of 1, to be shown in %."""
     if not ranks.height or column not in ranks.columns:
         return empty_chart("No die served")
     node_dies = int(ranks.group_by("node").agg(n=pl.col("die").n_unique())["n"].max() or 1)  # type: ignore[arg-type]
@@ -273,7 +277,8 @@ def dies(
 
 
 def operators_by_run(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
-    """Chart of an iteration's seconds by operator; runs: by name (colour, seconds by operator)."""
+    """Chart of the seconds of each operator in an iteration, for several runs. runs: by name of the
+    run, (colour, seconds by operator)."""
     times_by_run = {name: times for name, (_, times) in runs.items() if sum(times.values()) > 0}
     if not times_by_run:
         return empty_chart("No iteration ran")
@@ -302,7 +307,8 @@ def operators_by_run(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Cha
 
 
 def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
-    """Chart of two bars per tenant: offered requests/s, and those that met their SLO."""
+    """Chart of two bars per tenant: offered requests/s (`asked_req_per_s` of its row), and those
+    that met their SLO (`goodput_req_per_s`)."""
     fig, bar_phrases = figure(height=110 + 44 * len(rows)), []
     names = [str(row["tenant"]) for row in rows]
     for key, name, colour in (
@@ -341,7 +347,8 @@ def waterfall(
     parts: Mapping[str, float], reads: str, *, total: str = "",
     colours: Mapping[str, str] = {}, median: Mapping[str, float] = {},
 ) -> Chart:  # fmt: skip
-    """Chart of a request's seconds by part; total: label of a bar of all; median: parts, grey."""
+    """Chart of a request's seconds by part; each bar begins where the bar before ends. total: label
+    of a last bar with the sum, '' for none. median: parts of the median request, drawn in grey."""
     total_s = max(sum(parts.values()), sum(median.values()))
     names = [n for n in parts if max(parts[n], median.get(n, 0.0)) > SHOWN * total_s]
     if not names:
@@ -379,7 +386,8 @@ def waterfall(
 
 
 def layer(plan: Timeline, layer_s: float) -> Chart:
-    """Chart of a layer of `layer_s` seconds by stream; what exceeds its end starts anew."""
+    """Chart of what the two streams compute in a layer of `layer_s` seconds. A piece that ends
+    after the layer continues at its beginning, as in the next layer."""
     factor, unit = base.time_unit(layer_s)
     streams = [f"{name[0].upper()}{name[1:]}" for name in plan.streams]
     bars_of: dict[str, list[tuple[str, float, float, int, float]]] = {}
@@ -417,12 +425,14 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
 
 
 def slack_by_stream(plan: Timeline) -> list[tuple[str, float]]:
-    """(stream, share of a layer in which it waits for the other) of both streams."""
+    """For each of the two streams: (stream, share of a layer's time in which it waits for the
+    other)."""
     return [(stream, share) for stream, name, share in layer_shares(plan) if name == SLACK]
 
 
 def pace_sentence(plan: Timeline | None, rows: Sequence[tuple[str, str, float]]) -> str:
-    """Sentence on the stream that limits an iteration; rows: (stream, operator, seconds)."""
+    """Sentence on the stream that limits an iteration. plan: a layer's streams, None if operators
+    run in sequence. rows: (stream, operator, seconds)."""
     busy_rows = sorted((row for row in rows if row[1] != SLACK), key=lambda row: -row[2])
     longest_text = " and ".join(theme.title(name).lower() for _, name, _ in busy_rows[:2])
     if plan is None:
@@ -440,7 +450,8 @@ def pace_sentence(plan: Timeline | None, rows: Sequence[tuple[str, str, float]])
 
 
 def operator_times(rows: Sequence[tuple[str, str, float]], pass_name: str) -> Chart:
-    """Chart of each operator's busy time in a mean iteration or batch (`pass_name`); slack last."""
+    """Chart of each operator's busy time in a mean iteration or batch (`pass_name`), idle time
+    last. rows: (stream, operator, seconds), the operator SLACK is idle time."""
     if not rows:
         return empty_chart(f"No {pass_name} ran")
     rows = [row for row in rows if row[2] > SHOWN * sum(value for _, _, value in rows)]

@@ -56,7 +56,7 @@ class Curve(NamedTuple):
 
 
 def shorten(name: str) -> str:
-    """A name that a legend on a phone does not cut: what is long loses its middle.
+    """The name, cut in its middle if it is too long for a legend on a phone.
 
     >>> shorten("Quick start, 8 prefill instances and a larger memory pool")
     'Quick start, 8 pre…ger memory pool'
@@ -73,8 +73,9 @@ def chart(
     fig: go.Figure, alt: str, reads: str, *, x: Mapping[str, Any] = {},
     y: Mapping[str, Any] = {}, columns: Mapping[str, str] = {}, **layout: Any,
 ) -> Chart:  # fmt: skip
-    """The figure as a chart; x and y: properties of its axes; reads: how to read it, left out
-    if it is empty; columns: names of "x", "y" and "z" in its CSV where titles do not do."""
+    """The figure as a chart.
+    reads: sentence on how to read it, dropped if the figure is empty. x, y: plotly's properties of
+    the axes. columns: names of "x", "y" and "z" in the CSV, if those of the axes do not fit."""
     fig.update_layout(xaxis=dict(x), yaxis=dict(y), **layout)
     if columns:
         fig.update_layout(meta=dict(columns))
@@ -105,8 +106,8 @@ def span_chart(
     rows: Sequence[str], series: Mapping[str, tuple[str, Sequence[tuple[str, float, float, str]]]],
     alt: str, reads: str, row: str, *, horizon_s: float, warmup_s: float = 0.0,
 ) -> Chart:  # fmt: skip
-    """Chart of bars in rows; series: label -> (colour, [(row, begin_s, end_s, text)]); row: what
-    a row is, as the CSV says it."""
+    """Chart of rows with bars that span simulated time. series: label -> (colour, bars), a bar is
+    (row, begin_s, end_s, text at the pointer). row: what a row is, a column's name in the CSV."""
     factor, unit = time_axis(horizon_s)
     fig = figure(height=115 + 23 * len(rows))
     for label, (colour, row_spans) in series.items():
@@ -132,7 +133,7 @@ def add_line(
     fig: go.Figure, x: Iterable[Any], y: Iterable[Any], colour: str, hover: str,
     *, width: float = 2.0, mode: str = "lines", **trace: Any,
 ) -> None:  # fmt: skip
-    """Add one series of connected points to a figure; hover: plotly's template of their text."""
+    """Add a line through the points (x, y) to a figure; hover: plotly's template of their text."""
     line_style = {"color": colour, "width": width}
     fig.add_scatter(x=x, y=y, mode=mode, line=line_style, hovertemplate=hover, **trace)
 
@@ -146,7 +147,8 @@ def add_heat_map(fig: go.Figure, z: np.ndarray, *, dark: bool, **trace: Any) -> 
 
 
 def mark_at(fig: go.Figure, label: str, where: str, *, x: float = 0.0, y: float = 0.0) -> None:
-    """Add a dashed line, vertical at `x` or horizontal at `y`; where: place of its label."""
+    """Add a dashed line: vertical at `x`, or horizontal at `y` if x is 0. where: plotly's name of
+    the position of its label."""
     line_options = {
         "line": {"color": theme.OTHER, "width": 1.2, "dash": "dash"}, "annotation_text": label,
         "annotation_position": where, "annotation_font": {"size": 12, "color": theme.OTHER},
@@ -157,7 +159,8 @@ def mark_at(fig: go.Figure, label: str, where: str, *, x: float = 0.0, y: float 
 def shade(
     fig: go.Figure, begin: float, end: float, colour: str, opacity: float, **more: Any
 ) -> None:
-    """Shade a span of the x axis behind the data; more: plotly's properties, by default no line."""
+    """Shade the x axis from begin to end, behind the data. more: plotly's properties; without a
+    "line" there is no outline."""
     shape_options = {"layer": "below"} | ({"line_width": 0} if "line" not in more else {})
     fig.add_vrect(x0=begin, x1=end, fillcolor=colour, opacity=opacity, **shape_options, **more)
 

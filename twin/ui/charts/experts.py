@@ -22,7 +22,9 @@ KIND: dict[str, tuple[str, str]] = {
 def die_map(
     layers: np.ndarray, load: np.ndarray, replicas: np.ndarray, *, dark: bool = False
 ) -> base.Chart:
-    """Map of load over its layer's mean, f8[layers, dies] (layers: numbers); dots: replicas > 0."""
+    """Map of the load of each die in each layer. layers i8[layers]: their numbers. load f8[layers,
+    dies]: divided by the layer's mean. replicas i8[layers, dies]: redundant experts, drawn as
+    dots."""
     if not load.size:
         return base.empty_chart("No expert load was recorded")
     fig = base.figure(height=120 + 7 * layers.size)
@@ -58,7 +60,8 @@ def die_map(
 
 
 def hot_dies(layers: np.ndarray, old: np.ndarray, new: np.ndarray | None = None) -> base.Chart:
-    """Chart by layer of the hottest die's load over the mean, f8[layers]; new: rebalanced."""
+    """Chart by layer of the hottest die's load divided by the mean die's. layers: their numbers.
+    old: these ratios, f8[layers]; new: the ratios after a rebalance, None if there was none."""
     if not layers.size:
         return base.empty_chart("No expert load was recorded")
     fig, sentences = base.figure(height=320), []
@@ -81,7 +84,8 @@ def hot_dies(layers: np.ndarray, old: np.ndarray, new: np.ndarray | None = None)
 
 
 def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: float) -> base.Chart:
-    """Chart over time of the hottest die's load over the mean die's: mean, median, worst layer."""
+    """Chart over time of the hottest die's load divided by the mean die's: worst, mean and median
+    layer. hottest: table with this ratio (`hottest`) by time and layer."""
     if not hottest.height:
         return base.empty_chart("No measurement was made in this run")
     factor, unit = base.time_axis(horizon_s)
@@ -133,7 +137,8 @@ def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: fl
 def _mark_events(
     fig: go.Figure, events: pl.DataFrame, per_s: float, height: float
 ) -> dict[str, int]:
-    """Mark rebalances and shifts at y = `height`, and moves of weights; returns counts by kind."""
+    """Mark rebalances and shifts at y = `height`, and shade the time that each lasts; returns
+    counts by kind. per_s: units of the x axis per second."""
     event_counts = {}
     for kind, (symbol, colour) in KIND.items():
         points = events.filter(pl.col("kind") == kind).sort("t_s")
@@ -155,7 +160,8 @@ def _mark_events(
 def node_matrix(
     nodes: np.ndarray, moved_bytes: np.ndarray, span_text: str, *, dark: bool = False
 ) -> base.Chart:
-    """Map of bytes of expert exchange f8[nodes, nodes] from node (down) to node (across)."""
+    """Map of the expert exchange between nodes. nodes: their numbers. moved_bytes f8[nodes, nodes]:
+    from the node of a row to that of a column. span_text: time covered, such as "in 2 min"."""
     if not moved_bytes.size or not moved_bytes.max():
         return base.empty_chart("No expert exchange was recorded")
     factor, unit = base.bytes_unit(float(moved_bytes.max()))

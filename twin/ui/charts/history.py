@@ -57,7 +57,8 @@ SHADES = 0.06, 0.12  # while a fault is in force; while an instance was out of s
 
 
 def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart:
-    """Chart of instances over time (table `lives`), in order of NPUs, with a bar for each state."""
+    """Chart of the states of each instance over time, from the table `lives`: a row for each
+    instance, sorted by its first NPU, and a bar for each state."""
     key_columns = [name for name in ("role", "instance", "model") if name in table.columns]
     instances = table.group_by(key_columns).agg(pl.col("first_npu").first())
     instances = instances.sort("first_npu", "role", "instance").head(INSTANCES_MOST)
@@ -85,7 +86,8 @@ def _instance_name(row: dict[str, Any]) -> str:
 
 
 def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] | None) -> Chart:
-    """Chart of what a controller saw of each pool over time; marks: its (high, low) thresholds."""
+    """Chart of what a controller saw of each pool over time. column: a metric's name in the table
+    `decisions` without its role. marks: the controller's thresholds (high, low), if it has any."""
     columns = {f"{role}_{column}": (role, theme.ROLE[role]) for role in ROLES
                if f"{role}_{column}" in decisions.columns}  # fmt: skip
     y_title = "instances needed" if column == "needed" else "pressure, 1 at its limit"
@@ -100,7 +102,8 @@ def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] |
 
 
 def hourly_bars(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], unit: str) -> Chart:
-    """Chart of stacked bars, one per hour; columns: by name (label, colour)."""
+    """Chart of stacked bars, one per hour. columns: (label, colour) by column; unit: of all
+    columns."""
     fig, sentences = base.figure(height=240), []
     for name, (label, colour) in columns.items():
         if name not in hours.columns or not hours[name].max():
@@ -135,7 +138,8 @@ def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> Char
 
 
 def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> Chart:
-    """Chart of the hit ratio of each tenant's namespace over time; hits: a column per tenant."""
+    """Chart of the hit ratio of each tenant's namespace over time. hits: `t_s` and a column for
+    each tenant, named by its number in `names`."""
     styles = zip(names, cycle(theme.SERIES), strict=False)
     columns = {str(k): style for k, style in enumerate(styles)}
     reads = "Each tenant hits only blocks of its own namespace."
@@ -143,7 +147,7 @@ def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> Cha
 
 
 def servers(reads: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> Chart:
-    """Map of the bytes/s read from each memory server over simulated time, a row for each node."""
+    """Map of the bytes/s read from each memory server over time. reads: the table `servers`."""
     nodes, times_s = reads["node"].unique().sort(), reads["t_s"].unique().sort()
     reads, shape = reads.sort("node", "t_s"), (nodes.len(), times_s.len())
     gb_per_s = (reads["read_bytes"] / reads["window_s"]).to_numpy().reshape(shape) / 1e9
@@ -192,7 +196,8 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
 
 
 def _fault_spans(fault: Fault, horizon_s: float) -> list[tuple[float, float]]:
-    """(begin, end) of each time in which a fault is in force, simulated s; one span if too many."""
+    """Times (begin, end) in simulated s in which a fault is in force; more than FAULTS_MOST are
+    replaced by one from the fault to the horizon."""
     spans_s = [
         (fault.at_s + begin_s, min(horizon_s, fault.at_s + end_s))
         for begin_s, end_s in islice(KINDS[fault.kind].spans(fault), FAULTS_MOST + 1)
@@ -211,7 +216,8 @@ def around_faults(
     windows: pl.DataFrame, events: pl.DataFrame, faults: Sequence[Fault], warmup_s: float,
     column: str,
 ) -> Chart:  # fmt: skip
-    """Chart of a `column` of AROUND over time, with lines at events; faults and outages shaded."""
+    """Chart of a `column` of AROUND over time, with lines at events. Times with a fault are shaded,
+    times with an instance out of service darker."""
     label, role, y_title, scale = AROUND[column]
     colours = {column: (label, theme.ROLE[role])}
     caption = "Shaded while a fault is in force, darker while an instance is out of service."

@@ -39,7 +39,8 @@ Series = Mapping[str, Sequence[Ran]]  # by the value of the second field; '' whe
 
 
 def metric_over_field(axis: Axis, key: str, series: Series, *, dark: bool = False) -> Chart:
-    """Chart of a metric over the swept field; hollow: SLO missed; x: unsteady; lines: knee, SLO."""
+    """Chart of the metric `key` over the swept field, one curve per value of the second field.
+    Hollow points miss the SLO; points marked x were not steady; lines mark the knee and the SLO."""
     all_points = [p for points in series.values() for p in points]
     known_values = [p.summary[key] for p in all_points if p.summary.get(key)]
     if not known_values and all(p.summary for p in all_points):
@@ -76,7 +77,8 @@ def metric_over_field(axis: Axis, key: str, series: Series, *, dark: bool = Fals
 
 
 def _field_axis(axis: Axis, numeric: bool) -> dict[str, Any]:
-    """Properties of the x axis of a swept field: a range of numbers, or its values in order."""
+    """Properties of the x axis of a swept field: if `numeric` a range of numbers, otherwise the
+    names of its values in order."""
     if not numeric:
         names = [axis.text_of(value) for value in axis.values]
         return {"categoryorder": "array", "categoryarray": names, "range": [-0.5, len(names) - 0.5],
@@ -92,7 +94,8 @@ def _field_axis(axis: Axis, numeric: bool) -> dict[str, Any]:
 def frontier(
     axis: Axis, series: Series, published: Sequence[Published], *, dark: bool = False
 ) -> Chart:
-    """Chart of tokens/s of an NPU over tokens/s of one user, with published operating points."""
+    """Chart of throughput per NPU (y) against tokens/s for one user (x), with a point for each run
+    and the published operating points."""
     fig, sentences, shown_user_rates, shown_rates = base.figure(height=380), [], [], []
     for (name, points), colour in zip(series.items(), _series_colours(series, dark), strict=True):
         decoding_points = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
@@ -137,7 +140,8 @@ def _drawable_points(published: Sequence[Published], rates: Sequence[float]) -> 
 
 
 def _add_crosses(fig: go.Figure, points: Sequence[Published], name: str, **look: Any) -> None:
-    """Add published operating points as crosses, of each system the first with its name."""
+    """Add published operating points as crosses, named once per system. look: plotly's
+    properties."""
     if not points:
         return
     systems = [p.name.partition(",")[0] for p in points]
@@ -151,7 +155,7 @@ def _add_crosses(fig: go.Figure, points: Sequence[Published], name: str, **look:
 def _error_bars(
     values: Sequence[float], bands: Sequence[tuple[float, float] | None], colour: str
 ) -> dict[str, Any]:
-    """Properties of error bars: bands (low, high) over the values; none where a band is None."""
+    """Properties of error bars. bands: (low, high) as factors of each value; None: no bar."""
     ends = [(1.0, 1.0) if band is None else band for band in bands]
     return {
         "type": "data", "symmetric": False, "thickness": 1, "width": 3, "color": colour,
@@ -164,7 +168,8 @@ def _add_points(
     fig: go.Figure, name: str, colour: str, x: Sequence[Any], y: Sequence[float],
     points: Sequence[Ran], texts: Sequence[str],
 ) -> None:  # fmt: skip
-    """Add one series of points to a figure; a symbol says whether the SLO is met."""
+    """Add a series of points (x, y) to a figure. Symbols show whether each meets the SLO; texts:
+    what appears at the pointer."""
     symbols = [UNSTEADY if p.summary.get("steady_state") in NOTES else MET if p.met else BROKEN
                for p in points]  # fmt: skip
     base.add_line(
@@ -194,7 +199,8 @@ class Difference(NamedTuple):
 
 
 def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> Chart:
-    """Chart of differences from the baseline, as bars, of runs `names`; what: "differs in …"."""
+    """Bar chart of the differences of runs from the baseline. names: of these runs. what: end of
+    the sentence "What ...", such as "differs in settings"."""
     if not rows:
         return base.empty_chart(f"Nothing {what}")
     labels = list(dict.fromkeys(row.label for row in rows))
@@ -239,7 +245,8 @@ def _tick_of(percent: float) -> str:
 def plan_front(
     points: Sequence[Mapping[str, Any]], ranks: Mapping[str, int], published: Sequence[Published]
 ) -> Chart:
-    """Chart of deployments within the limits: front as a line, published points; ranks: by key."""
+    """Chart of a plan's deployments within its limits, with the Pareto front as a line, and of
+    published points. ranks: places of the best deployments, from 1, by the key of a point."""
     shown_points = [p for p in points if p["tokens_per_s_per_user"]]
     if not shown_points:
         return base.empty_chart("No deployment is within the limits")
@@ -280,8 +287,8 @@ def _speed(point: Mapping[str, Any]) -> float:
 
 
 def _label(point: Mapping[str, Any], ranks: Mapping[str, int]) -> str:
-    """A deployment's settings and NPUs as text, after its place among the best if it has one.
-    ranks: these places, from 1, by key of a point."""
+    """A deployment's settings and NPUs as text, after its place if it is one of the best. ranks:
+    places of the best, from 1, by the key of a point."""
     rank = ranks.get(point["key"])
     rank_text = f"{rank}. " if rank else ""
     return f"{rank_text}{brief_text(dict(point['settings']))} ({numbered(point['npus'], 'NPU')})"

@@ -51,7 +51,7 @@ def answer_of(finish: Finish) -> dict[str, Any]:
 
 
 def gap_text(gap: float, goal: str, npus: int) -> str:
-    """Sentence on the share (`gap`) by which others may beat the best deployment, of `npus`."""
+    """Sentence on the share (`gap`) by which others may beat the best deployment (of `npus`)."""
     if goal == "npus":
         least_npus_text = numbered(round(npus / (1.0 + gap)), "NPU")
         return f"Of those priced none needs fewer than {least_npus_text}."
@@ -60,7 +60,7 @@ def gap_text(gap: float, goal: str, npus: int) -> str:
 
 
 def stage_text(finish: Finish) -> str:
-    """What a plan does after its search, in words; which limit it relaxes if nothing fits."""
+    """Text on what a plan does after its search: proofs, or the limit that it now relaxes."""
     if finish.relax is None or not finish.relax.limit:
         return "Making sure"
     return f"Nothing fits, looking for the smallest change of {limit_name(finish.relax.limit)}"
@@ -145,7 +145,7 @@ def _ranking_rows(finish: Finish) -> list[dict[str, Any]]:
 
 
 def equality_note(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Meaning of the sign '=' in a ranking, with the known error of ratios to the first."""
+    """Text that explains the sign '=' in a ranking: the known error of a ratio to the first row."""
     percents = sorted({round(100 * ratio) for r in rows if (ratio := r["ratio_known_within"])})
     least_and_most = dict.fromkeys(percents[:1] + percents[-1:])
     band_text = " to ".join(f"±{ratio} %" for ratio in least_and_most) or "nothing"
@@ -153,7 +153,7 @@ def equality_note(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _margins(search: Search, finalist: Finalist) -> dict[str, Any]:
-    """A finalist's distance to each limit as a share of it, and the headroom of its load."""
+    """A finalist's distance to each limit as a share of the limit, and the headroom of its load."""
     scenario, first_trial, plan = search.space.base, finalist.seeds[0], search.plan
     seed_shares = finalist.shares
     margins: dict[str, Any] = {
@@ -178,7 +178,8 @@ def _margins(search: Search, finalist: Finalist) -> dict[str, Any]:
 
 
 def next_step_text(search: Search, best: Candidate) -> str:
-    """Sentence on the cheapest single change of `best` with clearly more load by formula; or ''."""
+    """Sentence on the one changed setting of `best` that carries clearly more load by formula at
+    the fewest more NPUs; '' if there is none."""
     steps = []
     for candidate in search.space.open_candidates:
         changed_paths = [path for path, v in candidate.settings if best.changes.get(path) != v]
@@ -215,7 +216,8 @@ def _front_rows(search: Search) -> list[dict[str, Any]]:
 
 
 def _tornado_rows(search: Search, best: Finalist) -> list[dict[str, Any]]:
-    """A row for each simulated single change of the best deployment: its score over the best."""
+    """A row for each simulated deployment that differs from the best in one setting: `score_ratio`
+    is its score divided by the best one's."""
     point = search.proved_point(best.tested)
     assert point is not None
     score_by_change: dict[tuple[str, Any], float] = {}
@@ -267,13 +269,13 @@ def limit_name(limit: str) -> str:
 
 
 def loss_text(outcome: Mapping[str, Any]) -> str:
-    """What a loss does to a deployment, in words; outcome: the loss's row of results."""
+    """Text on whether a deployment meets the SLO after a loss; outcome: a row of `loss_row`."""
     texts = {"feasible": "SLO holds", "infeasible": "SLO breaks", "unsupported": "no such part"}
     return texts.get(outcome.get("status", ""), "failed")
 
 
 def relax_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Table of the answer's relaxations: for each limit alone the smallest that is enough."""
+    """Table of an answer's relaxations, each the smallest change of one limit that is enough."""
     return [
         {"Limit": limit_name(row["limit"]), "Now": limit_text(row["from"]), "Fits at":
          limit_text(row["to"]), "Then": brief_text(row["settings"]), "NPUs": row["npus"],
@@ -283,7 +285,7 @@ def relax_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _run_length_text(row: Mapping[str, Any]) -> str:
-    """How long a relaxation's runs were, as text; a dash in answers that do not say it."""
+    """Simulated seconds of a relaxation's runs as text; a dash if its row does not state them."""
     return f"{row['run_s']:g} s" if "run_s" in row else NOTHING
 
 
@@ -318,7 +320,7 @@ def answer_sentences(answer: dict[str, Any]) -> Sequence[str]:
 
 
 def _headroom_sentence(goal: str, margins: Mapping[str, Any]) -> list[str]:
-    """List of one sentence on the largest load and what breaks beyond it; empty if not searched."""
+    """List of a sentence on the largest load and what breaks beyond it; [] if not searched for."""
     if not margins.get("breaks_first"):
         return []
     clause, low = "", margins["largest_low"]

@@ -61,8 +61,8 @@ class Candidate:
 
     @property
     def kind(self) -> tuple[tuple[str, Any], ...]:
-        """Its settings as (path, value), without numbers of instances: the same for all of a
-        kind."""
+        """Its settings as (path, value) pairs, without numbers of instances; candidates of one kind
+        differ only in these numbers."""
         return tuple(pair for pair in self.settings if pair[0] not in COUNTED.values())
 
     @property
@@ -126,7 +126,8 @@ class Space:
         return {p: own[p] for p in paths if own[p] != others[p]}
 
     def add_crossed(self) -> None:
-        """Add candidates: every combination of crossed choices, and the present deployment."""
+        """Add candidates: every combination of crossed choices, and the present deployment; only
+        the MOST best by bound stay."""
         base, choice_keys = self.base, [key for key in self.plan.vary if CHOICES[key].crossed]
         values_by_path, candidates = varied_values(base, tuple(choice_keys), self.machine), []
         kinds_settings = [
@@ -151,7 +152,7 @@ class Space:
         self.candidates, self.left_out = candidates[:MOST], len(candidates[MOST:])
 
     def add_neighbours(self, c: Candidate) -> None:
-        """Add candidates with one other choice than a candidate, and instance counts that match."""
+        """Add candidates that differ from `c` in one choice, with matching numbers of instances."""
         choice_keys = tuple(key for key in self.plan.vary if not CHOICES[key].crossed)
         kind = dict(c.kind)
         values_by_path = varied_values(self.base, choice_keys, self.machine)
@@ -169,8 +170,8 @@ class Space:
                         self.candidates += self._with_counts(changed_kind, [])
 
     def _tied_settings(self, path: str, value: Any, kind: Settings) -> Iterator[Settings]:
-        """Settings of the fields that vary along with a field (ALONG): all their values if the
-        field gets a new `value`, else finer steps around the present ones of `kind`."""
+        """Combinations of settings of the fields that vary along with a field (ALONG): all their
+        values if the field gets a new `value`, else finer steps around their values in `kind`."""
         present_values = {
             p: kind.get(p, value_of(self.base, p)) for p in (path, *ALONG.get(path, ()))
         }
@@ -205,8 +206,9 @@ class Space:
         ]
 
     def _with_counts(self, settings: Settings, batches: list[int]) -> list[Candidate]:
-        """New candidates of a kind (`settings`) with numbers of instances that match each other, or
-        the load. batches: all that vary, to skip one that is never full."""
+        """New candidates of a kind (`settings`) with numbers of instances at which pools sustain
+        equal rates, or the plan's load. batches: all that vary, so that one that is never full is
+        skipped."""
         base, machine, prices = self.base, self.machine, self.prices
         roles = roles_of(settings[MODE])
         role, other_roles = roles[-1], roles[:-1]
@@ -293,13 +295,13 @@ def space_of(
 
 
 def npus_taken(base: Scenario, settings: Settings) -> int:
-    """NPUs that a deployment uses; settings: overrides of the base scenario."""
+    """NPUs that the instances of a deployment take; settings: overrides of the base scenario."""
     roles = roles_of(settings.get(MODE, base.deployment.mode))
     return sum(math.prod(pool_size(base, settings, role)) for role in roles)
 
 
 def chip_shortage(base: Scenario, settings: Settings) -> str:
-    """Sentence on a chip of which a deployment needs more NPUs than there are; '' if none."""
+    """Sentence on a chip of which a deployment needs more NPUs than the machine has; '' if none."""
     npus_by_chip: Counter[str] = Counter()
     for role in roles_of(settings.get(MODE, base.deployment.mode)):
         chip_name = getattr(base.deployment, role).chip
@@ -314,7 +316,7 @@ def chip_shortage(base: Scenario, settings: Settings) -> str:
 
 
 def _mode_values(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]]:
-    """Values by path of the fields that vary and have an effect in a serving mode."""
+    """Those of the `values` (by path of a field) whose field has an effect in a serving mode."""
     roles = roles_of(mode)
     absent_prefixes = tuple(f"deployment.{role}." for role in COUNTED if role not in roles)
     has_batch = roles != ("prefill",)  # the batch and the drafts are of colocated instances too
@@ -327,5 +329,5 @@ def _mode_values(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]
 
 
 def _counts_with(need: float) -> list[int]:
-    """COUNTS and the least whole number that reaches `need`, sorted."""
+    """COUNTS and `need` rounded up to a whole number, sorted."""
     return sorted({*COUNTS, math.ceil(need)} if 0.0 < need < math.inf else COUNTS)

@@ -61,7 +61,7 @@ class Stopped(Exception):
 
 
 class Memory:
-    """Simulations of a plan by digest; with a path also in its file, of one engine and facts."""
+    """Simulations of a plan by scenario digest, for one engine and facts; may be in a file too."""
 
     def __init__(self, path: Path | None = None, version: str = ""):
         """Read the simulations of a version (engine and facts) from a file of JSON lines (`path`;
@@ -112,7 +112,8 @@ def simulate_text(text: str) -> str:
 
 @dataclass
 class Simulators:
-    """This process and its helpers, or a cluster; runs known but for their SLO are not repeated."""
+    """Simulates in this process and helper processes, or on a cluster. A run that differs from an
+    earlier one in its SLO only is judged again, not repeated."""
 
     facts: Facts
     helpers: list[Child] = field(default_factory=list)
@@ -149,7 +150,8 @@ class Simulators:
         return [stored[sha] for sha in digests]
 
     def _without_latencies(self, key: str, trial: Trial) -> Trial:
-        """Figures of a run without latencies; these are held under `key` to judge another SLO."""
+        """Figures of a run without its latencies, which are stored under `key` ('': dropped) so
+        that the run can be judged under another SLO."""
         figures = {name: value for name, value in trial.items() if name != "latencies"}
         latencies = trial.get("latencies")
         if isinstance(latencies, list):  # of another process
@@ -165,9 +167,9 @@ class Simulators:
         self, rest: list[tuple[str, Scenario]], store: Callable[[str, Trial | str], None],
         beat: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Simulate pairs of digest and scenario (`rest`) in this process and in each helper; what a
-        helper fails at is simulated here. store: gets digest and figures; beat: called before each,
-        and may raise."""
+        """Simulate pairs of digest and scenario (`rest`) in this process and in the helpers; this
+        process repeats what a helper failed at. store: gets each digest and its figures; beat:
+        called before each simulation, and may raise."""
         queue, failed = iter(rest), list[tuple[str, Scenario]]()  # all threads take of one iterator
 
         def help_out(helper: Child) -> None:
@@ -202,8 +204,8 @@ class Simulators:
         self, cluster: Cluster, remaining: Sequence[tuple[str, Scenario]],
         store: Callable[[str, Trial | str], None], beat: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Simulate pairs of digest and scenario on a cluster, as locally. Raises ClusterError, also
-        after PATIENCE_S without workers."""
+        """Simulate pairs of digest and scenario on a cluster; store, beat: as for
+        `_simulate_locally`. Raises ClusterError, also after PATIENCE_S without workers."""
         digest_by_key = {}
         for digest, scenario in remaining:
             key = f"{version_of(self.facts)} {digest}"
@@ -236,8 +238,8 @@ def carry_out(
     helpers: int | None = None, memory: Memory | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The answer of a plan with its ledger; `note` gets the share done and the interim answer, and
-    may stop it (Stopped); helpers: number of processes next to this one, None: one for each further
-    core. Raises PlanError, ValueError."""
+    stops the plan by returning False (Stopped); helpers: number of processes next to this one,
+    None: one for each further core. Raises PlanError, ValueError."""
     facts = facts or load_facts()
     deadline_s = time.monotonic() + (plan.seconds or math.inf)
     address = scheduler_address() if helpers is None else ""
@@ -375,7 +377,7 @@ def plans_of(artefacts: Path, facts: Facts) -> Plans:
 
 
 def carry_out_folder(folder: Path) -> None:
-    """Carry out the plan of a folder, and write its answer; nothing if another process does."""
+    """Carry out the plan of a folder and write its answer, unless another process is doing so."""
     with try_lock(folder / LOCK, patience_s=2.0) as has_lock:  # who only looks has it for a moment
         if not has_lock:
             return

@@ -69,7 +69,7 @@ class Finish:
     relax: Relax | None = None  # once nothing fits
 
     def steps(self) -> Steps:
-        """Generator of scenarios to run: proves the best deployments, else finds relaxed limits."""
+        """Generator of scenarios to run: proves the best deployments; if none passes, relaxes."""
         yield from self._find_finalists()
         self.finalists.sort(key=self._sort_key)
         del self.finalists[self.search.plan.finalists :]
@@ -77,7 +77,7 @@ class Finish:
             return
 
         def prove(search: Search) -> Proved:
-            """Generator: proves the best of a search; returns the first one left, or None."""
+            """Generator: proves the best of a search; returns the first that passes, or None."""
             other_finish = Finish(search, self.facts, brief=True)
             yield from other_finish._find_finalists()
             return _fit_of(other_finish.finalists[0]) if other_finish.finalists else None
@@ -105,8 +105,8 @@ class Finish:
         return -merit(self.search.plan.goal, f.rate, f.candidate.npus), -load, f.candidate.settings
 
     def _prove_best(self) -> Steps:
-        """Generator: proves the best deployment of each family; after one that fails, the family's
-        next. One that longer runs show to carry less than its load stays only if no other does."""
+        """Generator: proves the best deployment of each family; if it fails, the family's next one.
+        One that carries less than its load in longer runs stays only if no other passes."""
         search, tried_settings, fallbacks = self.search, set(), list[Finalist]()
         # One is enough to know that something fits, unless losses take it out.
         finalist_limit = 1 if self.brief and not search.plan.survives else search.plan.finalists
@@ -136,7 +136,7 @@ class Finish:
         self.finalists = self.finalists or fallbacks
 
     def _find_near_misses(self) -> Steps:
-        """Generator: if nothing fits, simulates on more seeds what may miss the SLO by chance."""
+        """Generator: proves, on more seeds, deployments that may miss the SLO only by chance."""
         search, required_share = self.search, self.search.space.base.slo.share
         misses = [
             (missing_share, tested.candidate.settings, tested, rate)
@@ -168,7 +168,8 @@ class Finish:
         return Finalist(t, rate, with_span(scenario, self.facts, rate))
 
     def _run_seeds(self, group: Sequence[Finalist], part: slice = slice(None)) -> Steps:
-        """Generator: simulates finalists at their loads with several seeds, or a slice of them."""
+        """Generator: simulates finalists at their loads with several seeds, or a slice (`part`) of
+        them."""
         pairs = [(f, scenario) for f in group for scenario in with_seeds(f.scenario, SEEDS)[part]]
         for (finalist, _), trial in (yield from simulate_pairs(pairs)):
             if not isinstance(trial, str):
@@ -184,8 +185,8 @@ class Finish:
         return False
 
     def _replace_results(self, f: Finalist, *, holds: bool) -> None:
-        """Replace the results at a finalist's load by its mean over seeds, as one that misses a
-        limit; holds: whether its seeds keep the SLO."""
+        """Replace a finalist's results at its load and above by the mean over its seeds, marked as
+        missing a limit; holds: whether the seeds meet the SLO."""
         tested, lost_rate = f.tested, f.tested.met_rate or f.rate
         last_trial = tested.best_trial or tested.trials[-1][1]  # the second if only nearly enough
         mean_trial = {
@@ -230,7 +231,8 @@ class Finish:
             in_progress = still_open
 
     def _try_losses(self, finalists: Sequence[Finalist]) -> Steps:
-        """Generator: simulates losses at finalists' loads, or at lower ones that survive them."""
+        """Generator: simulates each loss of the plan at the finalists' loads; where each has its
+        own load, at lower and lower loads until they survive."""
         not_surviving = list(finalists)
         for load_share in (1.0,) if self.search.has_one_load else CARRIED:
             rates_before = [(finalist, finalist.rate) for finalist in not_surviving]
@@ -263,7 +265,8 @@ class Finish:
                 finalist.losses[loss] = row
 
     def _find_spares(self) -> Steps:
-        """Generator: if no finalist survives, simulates deployments with ever more spare rate."""
+        """Generator: until a finalist survives all losses, tries the smallest deployments whose
+        expected rate is SPARED times the load."""
         search, rate_per_s = self.search, self.search.space.rate
         for reserve in SPARED if rate_per_s is not None else ():
             if any(finalist.survives for finalist in self.finalists):
@@ -330,7 +333,8 @@ JUDGED_S = 40.0  # how long it is judged, at least
 def lost_elements(
     s: Scenario, facts: Facts, loss: str
 ) -> Iterator[tuple[str, tuple[dict[str, Any], ...]]]:
-    """(name, faults) of one element of each pool for a kind of loss; none without such elements."""
+    """Yield (name, faults) of one element of each pool that a loss may hit; nothing if there is
+    none. loss: 'die', 'node', 'sub_plane' or 'memory_server'."""
     fabric = build_fabric(s.supernode, facts)
     first_by_role: dict[str, Instance] = {}
     for instance in place(s, fabric).instances:

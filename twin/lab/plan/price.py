@@ -45,7 +45,7 @@ from twin.workload.requests import TraceTable
 
 
 class Imports(NamedTuple):
-    """Further arguments of `simulate` and of formulas."""
+    """Imported values that `simulate` and the formulas take as arguments."""
 
     trace: TraceTable | None = None
     counts: NDArray[np.float64] | None = None  # [layers, experts]
@@ -61,7 +61,7 @@ def imports_of(s: Scenario) -> Imports:
 
 @lru_cache(maxsize=2)
 def _load_imports(trace: str, counts: str, machine: str) -> Imports:
-    """Trace and counts of these digests ('': none) from the store; loads the machine too."""
+    """Trace and counts with these digests ('': None) from the store; also loads the machine."""
     store = open_store()  # from here on machines are found there, and controllers in their folder
     if machine and find_machine(machine) is None:
         store.machines.load(machine)  # says in a sentence why not
@@ -84,7 +84,7 @@ LENDERS = (
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Rates and TPOT of an instance over requests in progress, or why it is impossible."""
+    """Rates and TPOT of an instance by its requests in progress; or why it is impossible."""
 
     batches: tuple[float, ...] = ()  # requests per NPU
     rates: tuple[float, ...] = ()  # requests/s of the instance
@@ -94,8 +94,8 @@ class Curve:
     tokenised: float = math.inf  # requests/s of the one tokeniser of an instance
 
     def largest_rate_point(self, batch: float, tpot_s: float) -> tuple[float, float]:
-        """(requests/s, TPOT in s) of the instance at its largest rate, with at most this number of
-        requests per NPU and at most this TPOT."""
+        """(requests/s, TPOT in s) at the largest rate of the instance; batch: limit of requests per
+        NPU; tpot_s: limit of TPOT."""
         largest_batch = min(batch, self.batches[-1])
         if math.isinf(largest_batch):
             return self.rates[-1], self.tpots_s[-1]
@@ -106,9 +106,9 @@ class Curve:
         return max(0.0, self._rate_factor * batch / tpot_s), tpot_s
 
     def tpot_at(self, rate: float, batch: float, npus: int) -> float:
-        """TPOT in seconds at a rate (requests/s) of an instance of `npus` NPUs; infinite if no
-        priced batch keeps up. Other requests are about Poisson: half the time one deviation above
-        their mean, half the time one below."""
+        """TPOT in seconds at a rate (requests/s) of an instance of `npus` NPUs with at most `batch`
+        requests per NPU; infinite if no priced batch keeps up. Requests in progress are about
+        Poisson: the mean of TPOT one standard deviation above and one below their mean."""
         largest_batch = min(batch, self.batches[-1])
         if rate > self._point_at(largest_batch)[0]:
             return math.inf
@@ -117,8 +117,8 @@ class Curve:
         return sum(self.full_tpot_s(min(largest_batch, max(n, 0.0) / npus)) for n in counts) / 2.0
 
     def full_tpot_s(self, batch: float) -> float:
-        """TPOT in seconds with a constant number of requests per NPU in progress; by the slope
-        below the smallest priced batch, constant above the largest."""
+        """TPOT in seconds while a constant number of requests per NPU (`batch`) is in progress; it
+        is extrapolated below the smallest priced batch and constant above the largest."""
         if batch < self.batches[0]:
             return self.tpots_s[0] - self._slope_s * (self.batches[0] - batch)
         return _interp(batch, self.batches, self.tpots_s)
@@ -128,21 +128,21 @@ class Curve:
         return _interp(rate, (0.0, *self.rates), (0.0, *self.batches))
 
     def _point_at(self, batch: float) -> tuple[float, float]:
-        """(requests/s, TPOT in s) with a batch (requests per NPU); TPOT is concave, so a line
-        between points is a lower bound."""
+        """(requests/s, TPOT in s) of the instance at a batch (requests per NPU); TPOT is concave,
+        so a line between points is a lower bound."""
         tpot_s = _interp(batch, self.batches, self.tpots_s)
         return self._rate_factor * batch / tpot_s, tpot_s
 
     @property
     def _slope_s(self) -> float:
-        """Slope of TPOT: seconds per request per NPU, from the two smallest batches; 0 for one."""
+        """Slope of TPOT between the two smallest batches, seconds per request per NPU; or 0."""
         if len(self.batches) < 2:
             return 0.0
         return (self.tpots_s[1] - self.tpots_s[0]) / (self.batches[1] - self.batches[0])
 
     @property
     def _rate_factor(self) -> float:
-        """Requests/s of the instance times TPOT (s) over requests per NPU: the same for all."""
+        """Requests/s of the instance times TPOT (s), divided by requests per NPU; constant."""
         return self.rates[-1] * self.tpots_s[-1] / self.batches[-1]
 
 
@@ -186,8 +186,8 @@ class Prices:
         self.front = front_end.api_servers / max(1e-3 * front_end.service_ms, 1e-9)
 
     def _base_traffic(self) -> Traffic:
-        """Traffic of the base scenario; where its own deployment does not fit into memory, with one
-        instance of the smallest size that does. Raises ModelError if none does."""
+        """Traffic of the base scenario. If the scenario's deployment does not fit into memory, it
+        is that of one instance of the smallest size that fits. Raises ModelError if none fits."""
         own_mode, trace = self.base.deployment.mode, self.imports.trace
         mode = own_mode if len(roles_of(own_mode)) == 1 else "colocated"
         (role,) = roles_of(mode)
@@ -202,7 +202,7 @@ class Prices:
         raise error_to_raise
 
     def pool_key(self, role: str, settings: Settings) -> Key:
-        """Key of what an instance of a pool sustains: its role, and the settings that change it."""
+        """Key of an instance's curves: its role, and the settings that change the curves."""
         own_paths = [p for p in settings if _affects(role, p) and p not in (BATCH, *UNSEEN)]
         own_settings = {path: settings[path] for path in own_paths}
         if settings.get(OFFLOAD):  # one pool computes on the dies of the other
@@ -214,7 +214,7 @@ class Prices:
         return (role, *sorted(own_settings.items()))
 
     def pools(self, settings: Settings) -> dict[str, Pool]:
-        """Expected and best-case curve of an instance of each pool, priced up to the SLO's TPOT."""
+        """(expected, best-case) curve of one instance, by role, up to the SLO's TPOT."""
         pools = {}
         for role in roles_of(settings.get(MODE, self.base.deployment.mode)):
             key = self.pool_key(role, settings)
@@ -227,7 +227,7 @@ class Prices:
         return pools
 
     def price(self, settings: Settings, pools: Mapping[str, Pool] | None = None) -> Price:
-        """Price of a deployment (overrides of the scenario); pools: its curves, if known."""
+        """Price of a deployment (overrides of the scenario); pools: curves by role, if known."""
         pools = pools or self.pools(settings)
         mode = settings.get(MODE, self.base.deployment.mode)
         bounds, rates = {"front end": LUCK * self.front}, {"front end": self.front}
@@ -269,8 +269,8 @@ class Prices:
     def batch_matters(
         self, role: str, settings: Settings, batches: Sequence[int], curve: Curve
     ) -> bool:
-        """Whether a deployment's batch differs from the next smaller one: both may be above what
-        TPOT or KV allow. curve: of an instance of the role."""
+        """Whether a deployment's batch sustains more than the next smaller one in `batches`; False
+        if TPOT or KV space limits both. curve: the expected one of an instance of the role."""
         own_batch = settings.get(BATCH)
         smaller_batches = [b for b in batches if own_batch is not None and b < own_batch]
         if not smaller_batches or role == "prefill":
@@ -281,8 +281,8 @@ class Prices:
         return rate_per_s > 0.0 and tpot_s < self.tpot_s and smaller_batches[-1] < curve.batches[-1]
 
     def _price_curves(self, role: str, fields: Settings, until_s: float) -> Pool:
-        """Expected and best-case curve of an instance of a role: capacity and TPOT by batch, up to
-        the first TPOT beyond `until_s`. fields: its settings."""
+        """(expected, best-case) curve of an instance of a role: rate and TPOT by batch, up to the
+        first TPOT beyond `until_s`. fields: the instance's settings by path."""
         mode = {"prefill": "prefill_only", "decode": "decode_only"}.get(role, "colocated")
         # Attention that is offloaded does not make experts less even: parts are those without.
         role_fields = {path: value for path, value in fields.items() if _affects(role, path)}
@@ -343,7 +343,7 @@ class Prices:
 
 
 def _interp(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
-    """y at x on the polyline through points of growing x, clamped; quicker than numpy for few."""
+    """y at x on the lines between points (xs, ys), xs growing; constant beyond the end points."""
     k = bisect_right(xs, x)
     if k in (0, len(xs)):
         return ys[min(k, len(xs) - 1)]
@@ -354,7 +354,7 @@ Point = tuple[float, float, float]  # requests/s of an instance, requests per NP
 
 
 def _point(role: str, count: int, answer: Prediction) -> Point:
-    """(requests/s, requests per NPU, TPOT in s) of one of `count` predicted instances."""
+    """(requests/s, requests per NPU, TPOT in s) of one of `count` instances that were predicted."""
     if role == "prefill" or answer.decode is None:
         assert answer.prefill is not None
         return answer.prefill.requests_per_s / count, math.inf, 0.0
@@ -362,8 +362,8 @@ def _point(role: str, count: int, answer: Prediction) -> Point:
 
 
 def _bound_point(own: Point, prediction: Prediction, traffic: Traffic, peaks: LoadCurve) -> Point:
-    """`own` (requests/s, requests per NPU, TPOT in s) without waste: the prompts of a colocated
-    instance fill as few iterations as chunks allow. peaks: imbalance of experts."""
+    """Best case of a point `own` (requests/s, requests per NPU, TPOT in s): prompts of a colocated
+    instance fill as few iterations as chunks allow. peaks: imbalance of experts by load."""
     role, (rate_per_s, batch, tpot_s) = prediction.costs.colocated_role, own
     if role is None or prediction.decode is None or prediction.prefill is None:
         return rate_per_s, batch, tpot_s

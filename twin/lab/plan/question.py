@@ -85,12 +85,12 @@ class Plan(Section):
 
     @property
     def is_load_fixed(self) -> bool:
-        """Whether every deployment has the same load, not its own largest."""
+        """Whether all deployments get the same load; else each gets the largest that it carries."""
         return self.goal == "npus"
 
 
 def plan_from(scenario: Scenario, fields: dict[str, Any]) -> Plan:
-    """The plan of a scenario and other fields by name. Raises PlanError with one sentence."""
+    """The plan of a scenario; fields: values of other fields by name. Raises PlanError."""
     try:
         return Plan.model_validate({"scenario": scenario, **fields})
     except ValidationError as error:
@@ -102,7 +102,7 @@ def plan_from(scenario: Scenario, fields: dict[str, Any]) -> Plan:
 
 
 def check_power(plan: Plan, facts: Facts) -> None:
-    """Check that the watts of a limit of power are known. Raises PlanError."""
+    """Check that a chip's rated power is known if the plan limits power. Raises PlanError."""
     roles = pools_by_role(plan.scenario)
     for chip in sorted({instance.chip for instance in roles.values()} if plan.power_kw else ()):
         if power(plan.scenario, facts, chip=chip) is None:
@@ -111,7 +111,7 @@ def check_power(plan: Plan, facts: Facts) -> None:
 
 
 def default_goal(s: Scenario) -> Goal:
-    """Default goal for a scenario's traffic; clients of a closed loop fill any deployment."""
+    """Default goal: 'npus'; for a closed loop, whose clients fill any deployment, 'efficiency'."""
     return "efficiency" if s.workload.arrivals == "closed_loop" else "npus"
 
 
@@ -132,14 +132,14 @@ def plan_sentence(plan: Plan) -> str:
 
 
 def freed_paths(plan: Plan) -> tuple[str, ...]:
-    """Paths of fields that a plan resets (PLAIN) but varies: the scenario's value is tried, too."""
+    """Paths of the fields in PLAIN that a plan varies: the scenario's value is tried as well."""
     paths = {path for key in plan.vary for path in CHOICES[key].values}
     return tuple(path for path, *_ in PLAIN if path in paths)
 
 
 def base_scenario(plan: Plan) -> tuple[Scenario, list[str]]:
-    """The plan's scenario with the values of PLAIN, which candidates change; and a sentence for
-    each value that was replaced."""
+    """(scenario, notes): the plan's scenario with the values of PLAIN, to which settings of
+    candidates are added, and a sentence for each replaced value that the plan does not vary."""
     scenario, notes, overrides, free_paths = plan.scenario, [], {}, freed_paths(plan)
     for path, value, sentence in PLAIN:
         present_value = value_of(scenario, path)
@@ -152,7 +152,7 @@ def base_scenario(plan: Plan) -> tuple[Scenario, list[str]]:
 
 
 def question_text(plan: Plan) -> str:
-    """A plan as two lines: the scenario, and as JSON all else that differs from the defaults."""
+    """A plan as two lines: the scenario, and a JSON object of the other fields without defaults."""
     fields = plan.model_dump(mode="json", exclude={"scenario"}, exclude_defaults=True)
     fields_json = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return f"{json_text(plan.scenario)}\n{fields_json}"

@@ -68,13 +68,13 @@ class Relax:
         return limits.index(self.limit) / len(limits) if self.limit else 0.0
 
     def steps(self) -> Steps:
-        """Generator of scenarios to run: finds the smallest relaxation of each limit alone."""
+        """Generator of scenarios to run: finds the smallest relaxation of each limit in turn."""
         for limit in self.limits():
             self.limit = limit
             yield from self._relax_limit(limit)
 
     def _relax_limit(self, limit: str) -> Steps:
-        """Generator: finds the smallest relaxation of a limit alone."""
+        """Generator: finds the smallest relaxation of one limit with which something fits."""
         search, base, plan = self.search, self.search.space.base, self.search.plan
         if limit == "slo.tpot_ms":
             yield from self._try_fastest(limit)
@@ -102,8 +102,9 @@ class Relax:
             yield from self._relax_least(limit, getattr(plan, limit), limit, 1.0)
 
     def _max_load(self, rate: float) -> Generator[tuple[Scenario, ...], Any, float]:
-        """Generator: about the largest load (requests/s) below `rate` that a deployment carries, 0
-        if below LEAST of it: a search, each with its own load, then halving with the nearest."""
+        """Generator: returns about the largest load (requests/s) below `rate` that any deployment
+        carries; 0 if it is less than LEAST times `rate`. A search with the largest load of each
+        deployment comes first, then bisection with those nearest to the limits."""
         search = Search(self._changed_space(goal="rate"), self.facts, self.search.over)
         yield from search.steps()
         self._note_loads(search.tested.values())
@@ -129,7 +130,7 @@ class Relax:
         return LEAST * rate if (yield from self._find_fit(LOAD, LEAST * rate)) else 0.0
 
     def _nearest_candidates(self) -> list[Candidate]:
-        """Simulated deployments that need the smallest factors on TTFT or TPOT, nearest first."""
+        """Simulated deployments whose limit of TTFT or TPOT has to grow least, that one first."""
         slo = self.search.space.base.slo
         limits = (("needs_ttft_s", slo.ttft_s), ("needs_tpot_s", 1e-3 * slo.tpot_ms))
 
@@ -143,7 +144,8 @@ class Relax:
         return [t.candidate for t in nearest_first[:NEAR]]
 
     def _note_loads(self, tested: Iterable[Tested]) -> None:
-        """Store the loads (requests/s) that deployments carry, and that they miss beyond chance."""
+        """Store for each deployment the largest load (requests/s) that it carries, and the smallest
+        at which it misses a limit by more than chance."""
         share = self.search.space.base.slo.share
         for deployment in tested:
             settings = deployment.candidate.settings
@@ -155,14 +157,15 @@ class Relax:
                     self.too_much[settings] = min(rate_per_s, self.too_much.get(settings, math.inf))
 
     def _changed_space(self, **fields: Any) -> Space:
-        """The priced deployments of the plan with fields of it changed."""
+        """The priced deployments of the plan with new values of some fields, by name."""
         plan = self.search.plan.model_copy(update=fields)
         return space_of(plan, self.facts, self.search.space)
 
     def _relax_least(self, limit: str, base: Any, key: str, scale: float) -> Steps:
         """Generator: finds the smallest relaxation of a limit from its value `base`. It begins with
-        the smallest value (with a negative scale the largest) that simulated deployments need over
-        all seeds. key: figure of a run; scale: from its unit to the limit's."""
+        the value that the nearest simulated deployments need over all seeds. key: figure that
+        states it in a run; scale: from its unit to the limit's, negative if limits relax
+        downwards."""
         search, is_share = self.search, scale < 0.0
         is_resource = key in ("power_kw", "cost_per_million_tokens")
         needed_values = [
@@ -199,8 +202,8 @@ class Relax:
     def _relax_steps(
         self, limit: str, base: float, value: float, nearest: Fit | None = None,
     ) -> Steps:  # fmt: skip
-        """Generator: finds the smallest step of a geometric series from `base` through `value` with
-        which a search finds a deployment. `nearest` needs `value`: the answer if time runs out."""
+        """Generator: finds the smallest step of a geometric series from `base` through `value` at
+        which a search finds a deployment. nearest: one that fits at `value`, if time runs out."""
         fitting_by_step: dict[int, Fit] = {}
         failing_steps: set[int] = set()
         step, stride, limit_field = 1, 1, field_info(limit)
@@ -229,7 +232,7 @@ class Relax:
     def _find_fit(
         self, limit: str, value: float
     ) -> Generator[tuple[Scenario, ...], Any, Fit | None]:
-        """Generator: returns the deployment that a search finds with another limit, or None."""
+        """Generator: searches with another value of a limit; returns one that fits, or None."""
         plan, offered_per_s = self.search.plan, self.search.space.prices.offered or 1.0
         overrides: dict[str, Any] = {limit: value}
         if limit == LOAD:
@@ -258,12 +261,13 @@ class Relax:
         return fit
 
     def _try_fastest(self, limit: str) -> Steps:
-        """Generator: simulates what needs least of a limit by formula, also with longer TPOT."""
+        """Generator: simulates untried deployments with the shortest TPOT by formula, also under
+        longer TPOT limits; for another limit than TPOT those with the largest bounds."""
         search = self.search
         space, rate_per_s = search.space, (search.space.rate or 0.0)
 
         def options() -> list[Candidate]:
-            """Deployments without a simulation that may carry the load by formula."""
+            """Untried deployments in `space` whose expected rate by formula reaches the load."""
             untried = [c for c in space.open_candidates if c.settings not in search.tested]
             return [c for c in untried if c.price.expected > FRESH * rate_per_s]
 
@@ -306,5 +310,6 @@ class Relax:
 
 
 def _relaxed_limit(base: float, value: float, step: int) -> float:
-    """A limit moved from `base` towards `value` by PART ** step of the way: 0 is `value` itself."""
+    """The limit at a step from `value` (step 0) to `base`; each step leaves PART of the
+    distance."""
     return float(f"{base + (value - base) * PART**step:.{DIGITS}g}")

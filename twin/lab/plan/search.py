@@ -70,7 +70,7 @@ class Tested:
 
     @property
     def is_closed(self) -> bool:
-        """Whether met and missed rate are near enough, or no rate is left that is worth a try."""
+        """Whether no load is left to try: met and missed rate are close or small, or it failed."""
         least_per_s = max(self.met_rate * CLOSE, LEAST * self.candidate.price.expected)
         return bool(self.failed) or self.missed_rate <= least_per_s
 
@@ -86,7 +86,7 @@ class Tested:
 
 @dataclass
 class Search:
-    """The state of a search."""
+    """The state of a plan's search."""
 
     space: Space
     facts: Facts
@@ -106,7 +106,7 @@ class Search:
 
     @property
     def is_full(self) -> bool:
-        """Whether every slot of a deployment is taken: its batch is its load."""
+        """Whether a closed loop takes every slot of a deployment: its batch is its load."""
         return not self.plan.is_load_fixed and self.space.prices.offered is None
 
     def steps(self) -> Steps:
@@ -159,7 +159,7 @@ class Search:
         return with_span(scenario_at(self.space, c.changes, rate), self.facts, rate)
 
     def expected_point(self, c: Candidate, ratios: FormulaRatios) -> tuple[float, float]:
-        """Expected (score, tokens/s per user), by formula times the ratios of earlier runs."""
+        """Expected (score, tokens/s per user): formula figures times ratios of earlier runs."""
         rate_per_s = c.price.expected * ratios.rates.get(c.price.limit, FRESH)
         tpot_s = ratios.tpot * c.price.tpot_s
         if not math.isfinite(tpot_s) or tpot_s <= 0.0:
@@ -176,12 +176,12 @@ class Search:
         return merit(self.plan.goal, req_rate, t.candidate.npus), user_tokens_per_s
 
     def answered_per_s(self, c: Candidate, trial: Trial) -> float:
-        """Requests/s answered, from a run's tokens/s, as answers end in waves in a short one."""
+        """Requests/s answered, from tokens/s, because answers of a short run end in waves."""
         return (trial["tokens_per_s_per_npu"] or 0.0) * c.npus / self.space.prices.request_tokens
 
     def _pick(self, untried: Sequence[Candidate], count: int) -> list[Candidate]:
-        """At most `count` candidates with the largest gain beyond the front times their chance to
-        meet the limits; if none is likely to, those of shortest TPOT and largest bounds."""
+        """At most `count` candidates with the largest product of gain beyond the front and chance
+        to meet the limits; if none is likely to fit, those of shortest TPOT and largest bounds."""
         ratios = self.formula_ratios
         proved_points = [p for t in self.tested.values() if (p := self.proved_point(t)) is not None]
         eligible = [c for c in untried if self._may_carry_load(c)]
@@ -210,9 +210,9 @@ class Search:
         return []
 
     def _chance_to_fit(self, c: Candidate, tpot_ratio: float) -> float:
-        """Probability that a deployment meets the limits, from the simulated ones: with full
-        batches from ones as fast, at a common load from ones with the same limiting pool.
-        tpot_ratio: simulated TPOT over the formula's."""
+        """Probability that a deployment meets the limits, from simulated deployments: with full
+        batches from those with a similar TPOT, at a common load from those with the same limiting
+        pool. tpot_ratio: simulated TPOT divided by the formula's."""
         rate_per_s = self.space.rate
         if self.is_full:
             limit_s, expected_s = self.space.prices.tpot_s / tpot_ratio, c.price.tpot_s
@@ -266,8 +266,8 @@ class Search:
         return [c for _, c in sorted(top_pairs.values(), key=lambda x: (-x[0], x[1].settings))]
 
     def _narrow_down(self, budget: int) -> Steps:
-        """Generator: simulates further loads of the best half of deployments, then of its best
-        half, and so on, until the budget (simulations) is used up."""
+        """Generator: simulates further loads of the best half of deployments, then of the best
+        quarter, and so on, until the budget (number of simulations) is used up."""
         top_share = 0.5
         while self.runs < budget and not self.over():
             best_first = sorted(
@@ -349,7 +349,8 @@ class Search:
         return [tested for _, tested in best_first]
 
     def score_gap(self, best_score: float, proved: Container[Any]) -> float:
-        """Largest share by which others than `proved` (settings) may exceed the best score."""
+        """Largest share by which deployments may exceed the best score, according to their bounds,
+        without those whose settings are in `proved`."""
         best_possible = best_score
         for candidate in self.space.open_candidates:
             rate_per_s, tested = candidate.price.bound, self.tested.get(candidate.settings)
@@ -361,7 +362,8 @@ class Search:
 
 
 def excess_shares(points: FLOATS, x: float, y: float) -> FLOATS:
-    """Share f8[n] by which points f8[n, 2] exceed (x, y), the larger of both axes; at least 0."""
+    """Share f8[n], at least 0, by which points f8[n, 2] exceed (x, y) on the axis of the larger
+    share."""
     return np.asarray(np.maximum(0.0, 1.0 - np.array([x, y]) / points).max(axis=1))
 
 
@@ -375,7 +377,8 @@ def _next_load(t: Tested) -> float:
 def simulate_pairs(
     pairs: Sequence[tuple[Any, Scenario]],
 ) -> Generator[tuple[Scenario, ...], Any, list[tuple[tuple[Any, Scenario], Trial | str]]]:
-    """Generator: yields scenarios of (key, scenario) pairs; returns (pair, figures or why not)."""
+    """Generator: yields the scenarios of (key, scenario) pairs in batches; returns a list of (pair,
+    figures), with a sentence in place of figures if the run is impossible."""
     results: list[Trial | str] = []
     for k in range(0, len(pairs), BATCHED):
         results += yield tuple(scenario for _, scenario in pairs[k : k + BATCHED])

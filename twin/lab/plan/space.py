@@ -58,82 +58,85 @@ class Choice:
 
 
 def _values_within(path: str, values: list[Any]) -> list[Any]:
-    """Those of the values that a field (its path) may have."""
+    """Values of a list that lie within the declared bounds of a field; path: the field's."""
     low, high = fields()[path].low or 0, fields()[path].high or math.inf
     return [value for value in values if low <= value <= high]
 
 
 def _half_to_twice(path: str, s: Scenario, _: Machine) -> list[Any]:
-    """Half, once and twice a field's present value, as far as the field may have them."""
+    """Half, once and twice the present value of a field, without values outside its bounds."""
     current = value_of(s, path)
     return _values_within(path, [type(current)(current * multiple) for multiple in (0.5, 1.0, 2.0)])
 
 
 def _options(path: str) -> Values:
-    """Function that lists the values of a field: its options, or off and on."""
+    """Function that lists the values of a field: its options, or off and on for a switch."""
     field = fields()[path]
     return lambda _s, _m: list(field.options) if field.kind is str else [False, True]
 
 
 def _option_fields(section: str) -> dict[str, Values]:
-    """Functions that list values, by path, of a section's fields with options or on and off."""
+    """Functions that list values, by path, of a section's fields with options or a switch."""
     paths = (path for path, field in fields().items() if field.kind in (str, bool))
     return {path: _options(path) for path in paths if path.startswith(f"{section}.")}
 
 
 def _doublings(path: str) -> Values:
-    """Function that lists a field's minimum doubled up to its maximum, and a scenario's value."""
+    """Function that lists a field's values: its minimum, doubled up to its maximum, and the
+    scenario's present value."""
     field = fields()[path]
     low, high = int(field.low or 1), int(field.high or 1)
     return _with_own(path, lambda _: (low << k for k in range((high // low).bit_length())))
 
 
 def next_values(path: str, value: float) -> list[Any]:
-    """Next smaller and larger value of a field: by one, or by its declared step."""
+    """Next smaller and larger value of a field, by one or its declared step, within its bounds."""
     field = fields()[path]
     step = 1 if field.kind is int else field.step
     return _values_within(path, [round(value + sign * step, 9) for sign in (-1, 1)])
 
 
 def _with_own(path: str, values: Callable[[Machine], Iterable[Any]]) -> Values:
-    """Function that lists values that depend on the machine, and the scenario's own, sorted."""
+    """Function that lists `values` of a machine and the scenario's present value, sorted."""
     return lambda s, m: sorted({*values(m), value_of(s, path)})
 
 
 def instance_sizes(role: str, s: Scenario, m: Machine) -> list[Any]:
-    """Sizes of an instance in NPUs: whole nodes, divisors of one, and the scenario's own."""
+    """Sizes (NPUs) that an instance of a role may have: multiples and divisors of a node, and the
+    scenario's present size; at most the machine, for prefill half of it."""
     node_npus, most_npus = m.npus_per_node, m.npus / (2 if role == "prefill" else 1)
     sizes = {npus for npus in SIZES if npus % node_npus == 0 or node_npus % npus == 0}
     return [npus for npus in sorted({*sizes, value_of(s, SIZED[role])}) if npus <= most_npus]
 
 
 def _modes(s: Scenario, _: Machine) -> list[Any]:
-    """Serving modes to compare: disaggregated and colocated, or the scenario's if it is another."""
+    """Serving modes to compare: disaggregated and colocated, or only the scenario's third one."""
     own_mode, both_modes = s.deployment.mode, ["disaggregated", "colocated"]
     return both_modes if own_mode in both_modes else [own_mode]
 
 
 def _experts_tp(path: str) -> Values:
-    """Function that lists MoE TP degrees: 1, the dies of an NPU's node, and the scenario's own."""
+    """Function that lists MoE TP degrees: 1, the dies of a node, and the scenario's degree."""
     degrees_of = _with_own(path, lambda m: (1, m.npus_per_node * m.dies_per_npu))
     return lambda s, m: degrees_of(s, m) if m.routed_experts else [1]
 
 
 def _redundancies(s: Scenario, m: Machine) -> list[Any]:
-    """Numbers of redundant experts: 0, 1/8 and 1/4 of the routed, and the scenario's own."""
+    """Numbers of redundant experts: 0, 1/8 and 1/4 of the routed, and the scenario's number."""
     experts = m.routed_experts
     return sorted({0, experts // 8, experts // 4, s.experts.redundant}) if experts else [0]
 
 
 def _expert_npus(s: Scenario, m: Machine) -> list[Any]:
-    """Numbers of NPUs for experts alone (AFD): 0, nodes up to half the machine, the own one."""
+    """Numbers of NPUs that hold experts only (AFD): 0, nodes up to half the machine, and the
+    scenario's present number."""
     own_npus, node_npus = s.deployment.decode.expert_npus, m.npus_per_node
     sizes = {npus for npus in SIZES if npus % node_npus == 0 and 2 * npus <= m.npus}
     return sorted({0, own_npus, *sizes}) if m.routed_experts else [0]
 
 
 def _controllers(s: Scenario, _: Machine) -> list[Any]:
-    """Names of controllers that need nothing else, or whose rows or file the scenario has."""
+    """Names of controllers; 'schedule' and 'own' only if the scenario has their rows or file."""
     is_declared = {"schedule": bool(s.elastic.schedule), "own": bool(s.elastic.own.digest)}
     return [name for name in fields()[CONTROLLER].options if is_declared.get(name, True)]
 
@@ -227,7 +230,8 @@ TICKED = tuple(key for key, choice in CHOICES.items() if choice.crossed)
 
 
 def varied_values(s: Scenario, vary: tuple[str, ...], m: Machine) -> dict[str, list[Any]]:
-    """Values by path of varying fields that have an effect in a mode; vary: keys of CHOICES."""
+    """Values to try, by path, of each field that varies (vary: keys of CHOICES), without fields
+    that have no effect in any compared mode."""
     values_by_path = {}
     for path, values in (pair for key in vary for pair in CHOICES[key].values.items()):
         condition = unmet_condition(path, s)
@@ -251,5 +255,5 @@ def pool_size(base: Scenario, settings: Settings, role: str) -> tuple[int, int]:
 
 
 def products(values: dict[str, list[Any]]) -> Iterator[Settings]:
-    """Every combination of values by path; those of the last path change fastest."""
+    """Every combination of values, one by path; values of the last path change fastest."""
     return (dict(zip(values, choice, strict=True)) for choice in product(*values.values()))

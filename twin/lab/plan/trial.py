@@ -34,7 +34,8 @@ BLOCKS = 20  # batches of requests whose means give the standard error of a shar
 
 
 def load_settings(space: Space, settings: Settings, rate: float) -> Settings:
-    """Settings of a load: a rate (requests/s), or as many clients as the deployment has slots."""
+    """Settings by path that give a deployment its load: a rate (requests/s), a trace's speed, or
+    for a closed loop the number of clients (the plan's, or one for each slot)."""
     path, own_load = load_of(space.base)
     if path == "workload.concurrency":
         if space.plan.is_load_fixed:
@@ -50,7 +51,7 @@ def load_settings(space: Space, settings: Settings, rate: float) -> Settings:
 
 
 def scenario_at(space: Space, settings: Settings, rate: float) -> Scenario:
-    """Scenario of a deployment at a load (requests/s), short if steady. Raises SpecError."""
+    """Scenario of a deployment at a load (requests/s); a short run if steady. Raises SpecError."""
     overrides = settings | load_settings(space, settings, rate)
     if settings.get(CONTROLLER, "fixed") == "fixed" and stays_steady(space.base):
         least_span_s = LIVES * space.life_s
@@ -61,7 +62,7 @@ def scenario_at(space: Space, settings: Settings, rate: float) -> Scenario:
 
 
 class Latencies(NamedTuple):
-    """Of requests that began within a run and finished in its steady state: what an SLO judges."""
+    """What an SLO judges: of requests that began in a run and finished after its warm-up."""
 
     ttft_s: NDArray[np.float64]  # [requests]
     tpot_s: NDArray[np.float64]  # [requests]; 0 for an answer of one token
@@ -70,7 +71,7 @@ class Latencies(NamedTuple):
 
 
 def trial_of(run: Run) -> Trial:
-    """A run's stored figures, and its latencies if another SLO can be judged from these exactly."""
+    """A run's stored figures; with latencies if these are enough to judge another SLO exactly."""
     s, latencies = run.scenario, _latencies(run)
     stored_figures = {key: run.summary.get(key) for key in STORED}
     slo_figures = _slo_figures(run.summary, latencies, run.valid, s)
@@ -81,7 +82,8 @@ def trial_of(run: Run) -> Trial:
 
 
 def _slo_figures(summary: Summary, latencies: Latencies | None, valid: bool, s: Scenario) -> Trial:
-    """Figures that depend on the SLO: share within it, whether it is met, limits that would be."""
+    """Figures that depend on the SLO: share within it, whether it is met, limits that would be met.
+    valid: whether the run's laws hold."""
     figures = {"share": share_met(summary), "holds": bool(slo_met(summary, s)) and valid}
     return figures | _needed_limits(latencies, summary, s) | {"scenario": scenario_digest(s)}
 
@@ -152,7 +154,8 @@ def _needed_limits(latencies: Latencies | None, summary: Summary, s: Scenario) -
     enough = math.ceil(s.slo.share / share * ttft_s.size - 1e-9) if share > 0 else ttft_s.size + 1
 
     def least_limit(time_s: np.ndarray, other_s: np.ndarray, limit_s: float) -> float | None:
-        """Least limit (s) that enough requests meet within the other limit; None: too few do."""
+        """Least limit (s) on `time_s` that enough of the requests with `other_s` <= `limit_s` meet;
+        None if there are too few of them."""
         sorted_s = np.sort(time_s[other_s <= limit_s])
         return float(sorted_s[enough - 1]) if enough <= sorted_s.size else None
 
@@ -163,7 +166,8 @@ def _needed_limits(latencies: Latencies | None, summary: Summary, s: Scenario) -
 
 
 def error_of_share(meets_slo: NDArray[np.bool_]) -> float:
-    """Standard error of the share that meets an SLO, bool[requests], by means of batches."""
+    """Standard error of the share of requests that meet an SLO (bool[requests]), from the means of
+    BLOCKS batches; 0 with fewer requests."""
     block_size = meets_slo.size // BLOCKS
     if not block_size:
         return 0.0

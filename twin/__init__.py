@@ -31,5 +31,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The five functions, with the rooms that are imported."""
+    """Sorted names of this module, with the five functions of `FUNCTIONS`."""
     return sorted({*globals(), *FUNCTIONS})

@@ -63,7 +63,8 @@ class Lazy(TyperGroup):
     """A group that imports the module of a command only when that command is used."""
 
     def __init__(self, **given: Any):
-        """Name all commands with their help; given: arguments of typer's group."""
+        """Register every command of `COMMANDS` with its help. given: keyword arguments of typer's
+        group."""
         super().__init__(**given)
         for name, code in COMMANDS.items():
             self.commands[name] = TyperCommand(name, help=help_of(code))
@@ -84,7 +85,8 @@ def twin() -> None:
 
 
 def main() -> None:
-    """Run the command line; a question at fault is one sentence and exit status 2."""
+    """Run the command line. An invalid question prints one sentence and exits with status 2; an
+    answer that cannot be written exits with status 3."""
     # Pydantic would look for plugins in every package that is installed, which takes longer than
     # all of our models.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

@@ -13,8 +13,9 @@ AT_ONCE = 1e-9  # of an iteration: an arrival that ends a rest is over
 
 @kernel
 def arrivals_of_iteration(p: Population, took_s: float) -> float:
-    """Requests that come in an iteration of `took_s` seconds, over those of a mean one; in a rest
-    (0 s): just the next one."""
+    """Requests that arrive at an instance during an iteration of `took_s` seconds, divided by those
+    of a mean iteration. While the instance rests (took_s = 0) the value just includes the next
+    arrival. Adds the time spent at each length of wait to `p.waits`."""
     if took_s == 0.0:
         if p.instances > 1.0:  # an instance that rests gets up to `instances` times its share
             arrival_factor = p.instances * (p.chances[0] or 1.0 / p.instances)
@@ -35,7 +36,8 @@ def arrivals_of_iteration(p: Population, took_s: float) -> float:
 
 @kernel
 def chance_sum(p: Population, wait: float) -> float:
-    """Running sum `chances` at a wait, which counts steps of `step_s`, with fractions."""
+    """Value of the running sum `p.chances` at a wait, interpolated linearly. wait: in units of
+    `p.step_s` seconds, with a fraction."""
     step = int(wait)
     sum_before = p.chances[step - 1] if step > 0 else 0.0
     return float(sum_before + (p.chances[step] - sum_before) * (wait - step))

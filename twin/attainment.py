@@ -115,18 +115,21 @@ class Attainment:
         return self.prompts.shuffled(copies) if copies > 1 else self.prompts
 
     def _prompts_at(self, rate: float) -> Prompts:
-        """Prompts that show how long queues get at `rate` requests/s; near full, of a long run."""
+        """Prompts over which a queue at `rate` requests/s is followed; near saturation more of
+        them."""
         return self.long_prompts if rate > BUSY * self.max_rate else self.prompts
 
     def _since_filled(self, waits: np.ndarray) -> np.ndarray:
-        """Those of a sample's waits (s, in order of arrival) that begin once queues have filled."""
+        """The waits of a sample (s, in order of arrival) except the first ones, while queues
+        filled."""
         is_long = len(waits) > TIMES * SAMPLE
         start = int(FILLS * len(waits)) if is_long else BEGINS if len(waits) > 2 * BEGINS else 0
         return waits[start:]
 
     def ttft_share(self, rate: float, iteration_s: float, *, is_long: bool = False) -> float:
-        """Share of requests with a TTFT within the SLO at `rate` requests/s and this mean time of
-        an iteration; is_long: of a long run."""
+        """Share of requests whose TTFT is within the SLO at `rate` requests/s. iteration_s: mean of
+        a decode iteration; is_long: whether to follow a queue near saturation over
+        `long_prompts`."""
         pool = self.colocated(rate, iteration_s) if self.colocated else self.pool
         if pool is None:
             return 1.0
@@ -141,8 +144,8 @@ class Attainment:
     def _first_tokens_s(
         self, prompts: Prompts, pool: Pool, rate: float, iteration_s: float
     ) -> np.ndarray:
-        """TTFT (s) f8[n] of prompts of the pool at `rate` requests/s, once its queues have filled;
-        iteration_s: mean of decode."""
+        """TTFT (s) f8[n] of the prompts that arrive after queues have filled, at `rate` requests/s.
+        pool: the queue of prefill; iteration_s: mean seconds of a decode iteration."""
         waited_s, next_s = waits_and_next_s(prompts, pool, rate)
         fixed_s, joining_s = self.extra_s + pool.delay_s, iteration_s * self.passes
         # Where the router gets it from prefill, a first token comes as the next batch there ends.
@@ -151,10 +154,10 @@ class Attainment:
         return self._since_filled(ttft_s)
 
     def reserved_s(self, rate: float) -> float:
-        """Mean seconds from the router to the begin of decode at `rate` requests/s, while a slot is
-        reserved; 0 without a prefill pool. If prefill is full its queue has no mean: half a full
-        batch that a prompt waits for, and one in which it is computed. In two digits: nearly equal
-        waits have equal populations."""
+        """Mean seconds from the router to the begin of decode, while a slot is reserved, at `rate`
+        requests/s; 0 without a prefill pool. If prefill is full its queue has no mean: a prompt
+        waits half a full batch and is computed in one. Rounded to two digits, as nearly equal waits
+        have equal populations."""
         if self.pool is None:
             return 0.0
         router_s = 1e-3 * self.scenario.front_end.service_ms
@@ -169,17 +172,18 @@ class Attainment:
         return float(f"{wait_s - router_s:.2g}")
 
     def wire_factor(self, rate: float, iteration_s: float) -> float:
-        """Mean factor by which other traffic prolongs an exchange of decode; rate: requests/s of
-        its instance; iteration_s: mean seconds of an iteration. Instances whose exchanges share its
-        links are on the wire for a part of the time only."""
+        """Mean factor by which other traffic prolongs an exchange of decode; instances that share
+        its links use them for a part of the time only. rate: requests/s of the decode instance;
+        iteration_s: mean seconds of its iterations."""
         return max(1.0 + self.overlap_s * rate, self._factor_of_transfers(rate, iteration_s))
 
     def _factor_of_transfers(self, rate: float, iteration_s: float) -> float:
-        """Mean factor by which KV transfers that arrive at the ports of an exchange of decode
-        prolong it; rate: requests/s of its instance. Prompts of a batch are handed on together;
-        where n share a port the exchange has 1 / (n + 1) of it, and waits for the slowest die.
-        Batches of all prefill instances end together (in runs: the more the busier they are), and
-        an iteration sees a Poisson number of such ends."""
+        """Mean factor by which KV transfers that arrive at the ports of a decode exchange prolong
+        it. rate: requests/s of the decode instance; iteration_s: mean seconds of its iterations.
+        Prompts of a batch are handed over together. Where n transfers share a port the exchange has
+        1 / (n + 1) of it, and waits for the slowest die. Batches of all prefill instances end
+        together (in runs: the more the busier they are); an iteration sees a Poisson number of
+        these ends."""
         if self.port_s == 0.0 or self.pool is None:
             return 1.0
         decoders = self.scenario.deployment.decode.instances
@@ -204,7 +208,7 @@ class Attainment:
         return factor
 
     def _batches_per_s(self, pool: Pool, rate: float) -> float:
-        """Batches/s that prefill ends at `rate` requests/s, in two digits of it."""
+        """Batches/s that prefill ends at `rate` requests/s, for the rate rounded to two digits."""
         if rate >= FULL * self.max_rate:
             return self.max_rate / max(1.0, pool.budget / fmean(self.prompts.fresh.tolist()))
         if rate <= LEAST * self.max_rate:  # a prompt each
@@ -218,12 +222,12 @@ class Attainment:
 
     @cached_property
     def _batch_rates(self) -> dict[float, float]:
-        """Batches/s that prefill ends, by requests/s: answers of `_batches_per_s`."""
+        """Earlier results of `_batches_per_s`: batches/s by requests/s."""
         return {}
 
     def _pass_wait_s(self, rate: float, iteration_s: float) -> float:
-        """Mean seconds from joining decode to the first token, at `rate` requests/s, where the
-        router gets the token from prefill at a batch's end; else 0. iteration_s: mean of decode."""
+        """Mean seconds that a first token waits for the end of a prefill batch after its request
+        joined decode; 0 unless the router gets it from prefill. iteration_s: mean of decode."""
         if not self.after_pass or self.pool is None:
             return 0.0
         prompts, joining_s = self.prompts, iteration_s * self.passes
@@ -232,10 +236,10 @@ class Attainment:
         return fmean(np.maximum(rest_s, 0.0).tolist())
 
     def mean_tpot_s(self, rate: float, iteration_s: float, joining: float = 0.0) -> float:
-        """Mean seconds per token after the first, over requests, at `rate` requests/s, where decode
-        has instances of its own: a few tokens take whole iterations and wait for the first one.
-        joining: requests that join an instance in an iteration. The wait of a first token for a
-        pass of prefill is over before the other tokens are out."""
+        """Mean seconds per token after the first, over requests of decode instances, at `rate`
+        requests/s. A short answer takes whole iterations and waits for its first one; the wait of a
+        first token for a prefill batch is subtracted. joining: requests that join an instance in an
+        iteration."""
         wait_iterations = 0.0 if self.passes else self._wait_moment(1, self._recent_share(joining))
         pass_wait_s, sum_s, answers_count = self._pass_wait_s(rate, iteration_s), 0.0, 0
         for length, count in self.lengths:
@@ -246,8 +250,8 @@ class Attainment:
         return sum_s / answers_count if answers_count else iteration_s / self.per_iteration
 
     def _mean_iterations(self, tokens: int) -> float:
-        """Mean iterations of an answer with this number of tokens after the first; the last
-        iteration of a long answer yields tokens beyond its end."""
+        """Mean iterations of an answer with this number of tokens after the first. The last
+        iteration of a long answer computes some tokens that the answer does not need."""
         tokens_each = self.per_iteration
         if tokens > SHORT_TOKENS:
             return (tokens + 0.5 * (self.variance / tokens_each + tokens_each - 1.0)) / tokens_each
@@ -256,8 +260,9 @@ class Attainment:
         return math.fsum(k * chance for k, chance in enumerate(chances, start=1))
 
     def slo_share(self, waits_s: np.ndarray, tpots_s: np.ndarray, iteration_s: float) -> float:
-        """Share of answers of mixed serving within the SLO. By answer, f8[n]: its TPOT
-        and waits_s, its TTFT less extra_s and `passes` iterations of iteration_s (their mean)."""
+        """Share of a colocated instance's answers that meet the TTFT and TPOT SLOs. waits_s,
+        tpots_s f8[n]: wait and TPOT of each; its TTFT is its wait + extra_s + `passes` x
+        iteration_s (a mean)."""
         ttft_s = waits_s + self.extra_s + self.passes * iteration_s
         met_shares = [share * np.mean((ttft_s <= ttft_limit_s) & (tpots_s <= tpot_limit_s))
                   for share, ttft_limit_s, tpot_limit_s in self.slo_by_tenant]  # fmt: skip
@@ -274,7 +279,8 @@ class Attainment:
         return fmean(self._since_filled(waits_s(self._prompts_at(rate), self.pool, rate)).tolist())
 
     def tpot_share(self, iteration_s: float, swings: Swings) -> float:
-        """Share of requests with a TPOT within the SLO at a mean iteration of `iteration_s`."""
+        """Share of requests whose TPOT is within the SLO at a mean iteration of `iteration_s`
+        seconds. swings: how single iterations differ from it."""
         recent = self._recent_share(swings.joining)
         total_share = math.fsum(share for share, _, _ in self.slo_by_tenant)
         met_sum = math.fsum(
@@ -302,8 +308,8 @@ class Attainment:
 
     @cached_property
     def lasting_shares(self) -> list[float]:
-        """Share of the iterations' relative standard deviation left in the mean over an answer, for
-        each of `lengths`."""
+        """For each answer length of `lengths`, the share of the iterations' relative standard
+        deviation that remains in the mean over such an answer."""
         tokens_each, answers_count = self.per_iteration, len(self.answers)
         lives = [(max(a - 1, 1) / tokens_each, n / answers_count) for a, n in self.lengths]
         return [math.sqrt(variance_share_of_mean(lives, n)) for n, _ in lives]
@@ -312,12 +318,11 @@ class Attainment:
         self, answer: int, iteration_s: float, swing: float, single: float, limit_s: float,
         recent: float,
     ) -> float:  # fmt: skip
-        """Probability that the mean time per token of an `answer` (tokens) is at most `limit_s`;
-        swing: relative standard deviation of the mean iteration over the answer, of what lasts;
-        single: relative variance of one; recent: of `_recent_share`. Before the first iteration it
-        waits for part of one, unless its instance has just computed its prompt. The number of
-        iterations is exact for short answers, which decide where a few per cent are late; for
-        longer ones renewal theory gives mean and variance."""
+        """Probability that an answer of `answer` tokens has a TPOT of at most `limit_s` seconds.
+        swing: relative standard deviation, between answers, of the mean iteration of one; single:
+        relative variance between consecutive iterations; recent: result of `_recent_share`. The
+        number of iterations is exact for short answers, which decide where a few per cent are late;
+        for longer ones renewal theory gives its mean and variance."""
         later_tokens, tokens_each = answer - 1, self.per_iteration
         if later_tokens < 1:
             return 1.0
@@ -340,20 +345,19 @@ class Attainment:
         return 0.5 * math.erfc((mean_s - limit_s) / max(deviation_s, 1e-12) / math.sqrt(2.0))
 
     def _recent_share(self, joining: float) -> float:
-        """Share of choices of a decode instance that fall on the one whose iteration ended last.
-
-        It has just released requests, so a choice by load tends to select it; the more requests
-        join in an iteration (`joining`), the longer it stays the emptiest. Fitted to a simulation
-        of 2 to 12 instances with random phases, Poisson arrivals and releases, and choice of the
-        fewest requests (tests/laws/test_outlook.py): mean wait within 0.02 iterations."""
+        """Share of requests that choose the decode instance whose iteration ended last. It has just
+        released requests, so a choice by load tends to select it; the more requests join in an
+        iteration (`joining`), the longer it has the fewest requests. Fitted to a simulation of 2 to
+        12 instances with random phases, Poisson arrivals and releases, and choice of the fewest
+        requests (tests/laws/test_outlook.py): mean wait within 0.02 iterations."""
         choices = self.choices
         return RECENT * choices / (choices + 1) * joining / (joining + JOINING / math.sqrt(choices))
 
     def _chance_within(self, iterations: int, most: float, variance: float, recent: float) -> float:
-        """Probability that `iterations` and the wait for the first take at most `most` iterations.
-        variance: relative, of their mean length, which follows a gamma law (quantiles by Wilson and
-        Hilferty, PNAS 17, 1931). The wait is uniform over an iteration, or, for a share `recent`, 1
-        minus the least of `choices` uniform draws: the rest of the iteration that began last."""
+        """Probability that a wait and then `iterations` iterations last at most `most` mean
+        iterations. variance: relative variance of the mean length of these iterations, which
+        follows a gamma law (quantiles by Wilson and Hilferty, PNAS 17, 1931). The wait is that of
+        `_wait_moment`."""
         ninth = variance / 9.0
         lengths = [max(1.0 - ninth + math.sqrt(ninth) * z, 0.01) ** 3 for z in NORMAL]
         if self.colocated:
@@ -363,15 +367,16 @@ class Attainment:
         return math.fsum(met_shares) / len(NORMAL)
 
     def _wait_moment(self, power: int, recent: float) -> float:
-        """Mean `power` of the wait for the first iteration, in iterations: uniform or, for a share
-        `recent`, 1 minus the least of `choices` uniform draws; 0 in mixed serving."""
+        """Moment of order `power` of the wait for the first iteration, in iterations; 0 if
+        colocated. The wait is uniform over an iteration; for a share `recent` of the requests it is
+        1 minus the least of `choices` uniform draws (the rest of the iteration that began last)."""
         if self.colocated:
             return 0.0
         return (1.0 - recent) / (power + 1) + recent * self.choices / (power + self.choices)
 
     def largest_rate(self, most: float, iteration_s: float) -> float:
-        """Largest requests/s up to `most` at which `slo.share` of first tokens are in time; 0:
-        none. iteration_s: mean of an iteration of decode."""
+        """Largest requests/s up to `most` at which `slo.share` of the requests meet the TTFT SLO; 0
+        if no rate does. iteration_s: mean seconds of a decode iteration."""
         most = min(most, SAFE * self.max_rate)
         if self.ttft_share(most, iteration_s) >= self.scenario.slo.share:
             return self._lasting_rate(most, iteration_s)
@@ -385,8 +390,8 @@ class Attainment:
         return self._lasting_rate(SAFE * low_rate, iteration_s)
 
     def _lasting_rate(self, rate: float, iteration_s: float) -> float:
-        """The largest requests/s, up to `rate`, at which a long run meets the SLO: near its largest
-        rate a queue takes thousands of requests to show how long it gets."""
+        """The largest requests/s, up to `rate`, at which a long run meets the TTFT SLO: near
+        saturation only thousands of requests show how long a queue gets."""
         slo_share, low_rate = self.scenario.slo.share, BUSY * self.max_rate
         if rate <= low_rate or self.ttft_share(rate, iteration_s, is_long=True) >= slo_share:
             return rate
@@ -457,8 +462,8 @@ def attainment(priced: Priced) -> Attainment:
 
 
 def _overlap_s(priced: Priced, verified_tokens: float) -> float:
-    """Relative time that exchanges of other instances add to one of a decoding instance, per
-    request/s of the latter (so in s); verified_tokens: of an answer in all of its iterations."""
+    """Relative time that exchanges of other instances add to one of a decoding instance, divided by
+    its requests/s (hence in s). verified_tokens: tokens that all iterations of an answer verify."""
     net, role_costs = priced.parts.net, priced.parts.costs.roles
     decoding_role = "colocated" if "colocated" in role_costs else "decode"
     seats = [i for i in place(priced.scenario, net).instances if i.dies > 1]
@@ -476,8 +481,9 @@ def _overlap_s(priced: Priced, verified_tokens: float) -> float:
 
 
 def _first_prompts(s: Scenario, sample: Offered, seen_tokens: np.ndarray, share: float) -> Prompts:
-    """First requests of a sample, one per second; closed-loop clients arrive at random. share: mean
-    hit share of prompt tokens, each in proportion to its `seen_tokens` f8[requests]."""
+    """First requests of a sample, with gaps of one second on average; if it has no arrival times
+    (closed loop) these are drawn. share: mean hit share of prompt tokens; a prompt's hits are in
+    proportion to its `seen_tokens` f8[requests]."""
     arrivals = [float(v) for v in sample.arrivals[:SAMPLE]]
     if not arrivals or math.isinf(arrivals[-1]) or arrivals[-1] <= arrivals[0]:
         stream, numbers = stream_key(s.seed, "arrivals"), range(min(SAMPLE, sample.prompts.size))

@@ -150,8 +150,9 @@ def facts_from_tables(tables: Mapping[str, Any]) -> Facts:
 
 
 def _named_facts(path: str, table: Mapping[str, Any]) -> Iterator[tuple[str, Fact]]:
-    """(dotted name, fact) of each table with a `value` in the table at `path`. Raises FactError for
-    one without unit, source or a known mark, and for one with a unit that is no number."""
+    """Yield (dotted name, fact) of every table that has a `value`, at any depth below `path`.
+    Raises FactError for a fact without unit, source or a known mark, and for one that has a unit
+    but whose value is not a finite number or a list of such numbers."""
     if "value" in table:
         for key in ("unit", "source", "mark"):
             if key not in table:

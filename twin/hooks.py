@@ -43,7 +43,7 @@ class Page(Hook):
 
     @property
     def script(self) -> str:
-        """Path of its script, wherever the package is installed."""
+        """Absolute path of the page's script in the installed package."""
         return str(Path(__file__).parents[1].joinpath(*self.code.split("."), f"{self.name}.py"))
 
 
@@ -70,7 +70,8 @@ class TraceFormat(Hook):
 
 @dataclass(frozen=True, slots=True)
 class Section(Hook):
-    """A part of an existing page, drawn by a function of what the page shows there."""
+    """A part of an existing page. Its code is a function that draws the part; its arguments are the
+    objects that the page shows at that place."""
 
     place: str  # who offers one calls `drawn` with it: "run.request"
 
@@ -79,7 +80,8 @@ H = TypeVar("H", bound=Hook)
 
 
 def hooks_of(kind: type[H], place: str = "") -> dict[str, H]:
-    """Hooks of a class by name, in the order of extras: without a place, or of `place`."""
+    """Hooks of the class `kind` by name, in the order of extras. place: selects the sections of
+    that place; '' selects hooks that have no place."""
     return {
         hook.name: hook
         for hooks in extras().values()
@@ -89,7 +91,8 @@ def hooks_of(kind: type[H], place: str = "") -> dict[str, H]:
 
 
 def draw_sections(place: str, *shown: Any) -> list[Any]:
-    """Draw what extras add at a place ("run.request"), given `shown`; returns their results."""
+    """Draw the sections that extras add at a place, such as "run.request"; returns the result of
+    each. shown: arguments of the functions that draw them."""
     return [hook.load()(*shown) for hook in hooks_of(Section, place).values()]
 
 

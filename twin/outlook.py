@@ -44,12 +44,14 @@ def state_at(
     most_iteration_s: float = math.inf, reserved_s: float | None = None,
     patience_s: float = math.inf, judge: Attainment | None = None,
 ) -> Stationary:  # fmt: skip
-    """Steady state of an instance that decodes (colocated or not) while `rate` requests/s, without
-    refused ones, reach the deployment, as far as prefill and front end let them through; None,
-    infinite: a closed loop, or all that these let through. lengths: i4[n] tokens of prompts and of
-    answers, by default a sample's; most_iteration_s: a longest iteration that bounds the load;
-    reserved_s: from a request's slot to its first iteration, by formula if None; patience_s: the
-    longest wait of a request for its slot; judge: the formulas of `attainment`."""
+    """Steady state of one decode or colocated instance under a load. judge: formulas, computed if
+    None.
+    rate: requests/s, without refused ones, that reach the whole deployment; front end and prefill
+    may let through fewer. None or infinite: a closed loop, or all that they let through.
+    lengths: i4[n] tokens of prompts and of answers, by default those of the sample;
+    most_iteration_s: upper bound of a mean iteration, which limits the load; reserved_s: seconds
+    from a slot's reservation to the first iteration, by formula if None; patience_s: longest wait
+    for a slot."""
     s, forecast, costs, pool = priced.scenario, priced.prediction, priced.parts.costs, priced.pool
     rate, instances = math.inf if rate is None else rate, pool.instances
     admitted_rate = min(rate, forecast.front_end_requests_per_s)
@@ -71,7 +73,8 @@ def state_at(
     judge = judge or attainment(priced)
 
     def state_with(slot_s: float) -> Stationary:
-        """The steady state where a slot is reserved for `slot_s` before its first iteration."""
+        """The steady state where a slot is reserved for `slot_s` seconds before a request's first
+        iteration."""
         return stationary_state(priced, Arriving(
             inputs, outputs, admitted_rate / instances, slot_s, clients_each, slot_s + away_s,
             gap_cv / math.sqrt(instances // sharers), most_iteration_s, patience_s, sharers,
@@ -100,9 +103,10 @@ def state_at(
 
 
 def _wait_of_clients_s(judge: Attainment, most_rate: float, clients: float, stay_s: float) -> float:
-    """Mean seconds that a slot is reserved for a request of one of `clients` of a closed loop, by
-    Little's law: clients = requests/s x (stay_s + these). judge: formulas of the deployment;
-    most_rate: requests/s at most; stay_s: seconds of a request elsewhere."""
+    """Mean seconds that a slot is reserved for a request before its first iteration, in a closed
+    loop of `clients`. By Little's law clients = requests/s x (stay_s + reserved seconds).
+    judge: formulas of the deployment; most_rate: upper bound of requests/s; stay_s: mean seconds of
+    a request outside the reservation."""
     high_rate = min(most_rate, clients / stay_s)
     wait_s = judge.reserved_s(high_rate)
     low_rate = clients / (stay_s + wait_s)
@@ -117,7 +121,8 @@ def _wait_of_clients_s(judge: Attainment, most_rate: float, clients: float, stay
 
 
 def outlook(priced: Priced) -> Outlook:
-    """TPOT at the offered load, sustained and SLO loads. Raises as `predict_steady`."""
+    """Outlook of a deployment: TPOT at the offered load, sustained rate, and largest rate within
+    the SLO. Raises the errors of `predict_steady`."""
     forecast, rate, judge = priced.prediction, priced.sample.rate_req_per_s, attainment(priced)
     slo_rate, limiting_pool = _slo_rate(priced, judge)
     sustained, tpot_s = min(forecast.requests_per_s, judge.max_rate), None
@@ -137,7 +142,8 @@ def outlook(priced: Priced) -> Outlook:
 
 
 def _mean_tpot_s(judge: Attainment, state: Stationary) -> float:
-    """Seconds per token after the first, mean over requests; mixed instances: by population."""
+    """Mean seconds per token after the first, over requests, in a steady state. Colocated
+    instances: as measured on the population; else by the formulas of `judge`."""
     if judge.colocated is not None:
         return state.token_s
     rate = state.rate_req_per_s * judge.scenario.deployment.decode.instances
@@ -145,9 +151,10 @@ def _mean_tpot_s(judge: Attainment, state: Stationary) -> float:
 
 
 def latencies_and_slo_share(priced: Priced, rate: float) -> tuple[float, float, float]:
-    """(mean TPOT in seconds, 0 without decode; mean seconds from the router to the end of prefill,
-    0 without a pool of its own; share of the requests that meet the SLO) at `rate` requests/s,
-    which a closed loop ignores for TPOT. Raises as `predict_steady`."""
+    """Mean latencies and SLO attainment of the deployment at `rate` requests/s.
+    Returns (mean TPOT in seconds, 0 without decode; mean seconds from the router to the end of
+    prefill, 0 without a prefill pool; share of the requests that meet the SLO). In a closed loop
+    the number of clients decides TPOT, not the rate. Raises the errors of `predict_steady`."""
     forecast, judge, rate = priced.prediction, attainment(priced), rate * priced.room.admitted_share
     tpot_s, iteration_s, tpot_met = 0.0, 0.0, 1.0
     if forecast.decode is not None:
@@ -164,8 +171,9 @@ def latencies_and_slo_share(priced: Priced, rate: float) -> tuple[float, float, 
 
 
 def _slo_rate(priced: Priced, judge: Attainment) -> tuple[float, str]:
-    """(the largest requests/s at which `slo.share` of the requests meet their SLO, the limiting
-    pool). TPOT bounds the time of an iteration and so decode's rate, TTFT that of prefill."""
+    """(the largest requests/s at which `slo.share` of the requests meet their SLO, 0 if none does;
+    the role of the limiting pool). The TPOT SLO bounds decode's iteration and so its rate; the TTFT
+    SLO bounds the rate of prefill."""
     forecast = priced.prediction
     most_rate, iteration_s, limit = forecast.requests_per_s, 0.0, forecast.limit
     if forecast.decode is not None:
@@ -191,13 +199,14 @@ def _slo_rate(priced: Priced, judge: Attainment) -> tuple[float, str]:
 
 
 def _is_open_colocated(s: Scenario) -> bool:
-    """Whether colocated instances serve arrivals that do not wait for answers, so that the
-    population at a load has the times of its answers."""
+    """Whether colocated instances serve arrivals that do not wait for answers. Then the population
+    at a load yields TTFT and TPOT of single answers."""
     return s.deployment.mode == "colocated" and s.workload.arrivals != "closed_loop"
 
 
 def _answers_slo_share(judge: Attainment, state: Stationary) -> float:
-    """Share of a mixed instance's answers that meet the SLO by own times; 0 if overloaded."""
+    """Share of a colocated instance's answers whose TTFT and TPOT in the population meet the SLO; 0
+    if the instance is overloaded or no answer has ended."""
     waits_s, tpots_s = answer_times_s(state)
     if state.overloaded or not waits_s.size:
         return 0.0
@@ -205,9 +214,10 @@ def _answers_slo_share(judge: Attainment, state: Stationary) -> float:
 
 
 def _mixed_slo_rate(priced: Priced, judge: Attainment, rate: float) -> float:
-    """The largest requests/s, up to `rate`, at which `slo.share` of a mixed instance's answers meet
-    the SLO by their own times: a few tokens come with the prompts of their burst, which a mean
-    iteration does not show. 0: none down to `LEAST` of `rate`."""
+    """The largest requests/s, up to `rate`, at which `slo.share` of a colocated instance's answers
+    meet the SLO; 0 if no rate down to `LEAST` x `rate` does. Each answer is judged by its TTFT and
+    TPOT in the population: short answers coincide with the prompts of their burst, which a mean
+    iteration does not show."""
 
     def meets_slo(req_per_s: float) -> bool:
         """Whether `slo.share` of the answers meet the SLO at this rate of requests."""
@@ -230,15 +240,16 @@ def _mixed_slo_rate(priced: Priced, judge: Attainment, rate: float) -> float:
 
 
 def _decode_at_slo(priced: Priced, judge: Attainment) -> Stationary | None:
-    """Steady state of decode at the largest load at which `slo.share` of requests meet TPOT and get
-    a slot in time for TTFT; None if none. In a closed loop the number of clients is free."""
+    """Steady state of decode at the largest load at which `slo.share` of the requests meet the TPOT
+    SLO and get a slot in time for the TTFT SLO; None if no load does. In a closed loop the number
+    of clients is no limit here."""
     ttft_limits_s = [limit_s for _, limit_s, _ in judge.slo_by_tenant]
     patience_s, reserved_s, swings, mean_error = min(ttft_limits_s), None, Swings(), 0.0
     seen_ratio = 1.0  # an iteration as answers see it, mean over requests, over the mean iteration
 
     def bounded_state(rate: float, longest_s: float) -> Stationary:
-        """The steady state at `rate` requests/s with a mean iteration of `longest_s` at most and
-        the present wait of a slot."""
+        """The steady state at `rate` requests/s of the deployment, or less where a mean iteration
+        would exceed `longest_s` seconds, with the latest `reserved_s`."""
         return state_at(priced, rate, None, longest_s, reserved_s, patience_s, judge)
 
     for _ in range(ROUNDS):  # how iterations swing is known once the load is
@@ -264,9 +275,10 @@ def _decode_at_slo(priced: Priced, judge: Attainment) -> Stationary | None:
 
 
 def run_and_warmup_s(priced: Priced) -> tuple[float, float]:
-    """(seconds of the run, seconds of its warm-up) for a run from the steady state: a warm-up of
-    one life of a request, so that most first ones have left, and until most prefixes and sessions
-    have been met; then two lives, and `ENOUGH` requests. Raises as `predict_steady`."""
+    """(seconds of the run, seconds of its warm-up) for a run that begins in the steady state. The
+    warm-up lasts one life of a request, so that most of the first requests have left, and until
+    most prefixes and sessions have recurred. The time after it covers two lives of a request and
+    `ENOUGH` requests. Raises the errors of `predict_steady`."""
     offered_rate = priced.sample.rate_req_per_s
     rate = priced.prediction.requests_per_s if offered_rate is None else offered_rate
     life_s = priced.scenario.front_end.service_ms * 1e-3

@@ -42,7 +42,8 @@ MOST_DRAWS = 10_000  # for one request that is under way
 
 @kernel
 def refresh_loads(p: Population) -> None:
-    """Set the token loads of ranks, by which one is chosen, to the present values."""
+    """Set `load` of every rank, by which a rank is chosen, and their sum `total` to the present
+    tokens."""
     p.total[0] = 0.0
     for rank in range(p.load.size):
         p.load[rank] = p.context[rank] + p.reserved[rank] + p.taken[rank] * p.page_tokens
@@ -144,9 +145,11 @@ def end_answer(p: Population, slot: int) -> None:
 
 @kernel
 def admit_arrivals(p: Population, arrivals: float, reserved_for: float, pace: float) -> None:
-    """Give slots to the requests that arrive in an iteration, `arrivals` on average; those without
-    a slot wait for a later iteration. reserved_for: iterations from its slot to a request's first
-    iteration; pace: seconds of the last iteration over the mean."""
+    """Give slots to the requests that arrive in an iteration; those without a slot wait for a later
+    one.
+    arrivals: mean requests of an iteration; reserved_for: iterations from the reservation of a slot
+    to the request's first iteration; pace: expected arrivals of this iteration divided by the
+    mean."""
     while p.ahead[0] < pace:
         p.ahead[0] += gamma(p.gap, p.at[DRAWS], p.regular) / (p.regular * arrivals)
         p.at[DRAWS] += 1
@@ -217,8 +220,9 @@ def compute_prompts(p: Population) -> None:
 
 @kernel
 def must_delay_prompts(p: Population) -> bool:
-    """Whether no group computes prompts in this iteration, as some groups have none yet and some
-    requests decode: at most `prompt_delay` iterations in a row, which `at[DELAYED]` counts."""
+    """Whether all groups of ranks delay their prompts in this iteration: some groups have prompts,
+    others have none yet, and requests decode. Delays last at most `prompt_delay` iterations in a
+    row, which `at[DELAYED]` counts."""
     waiting_groups, groups = 0, math.ceil(p.head.size / p.prompt_ranks)
     for group in range(groups):
         waiting_groups += p.head[group * p.prompt_ranks] != NONE
@@ -231,8 +235,10 @@ def must_delay_prompts(p: Population) -> bool:
 def iteration_s(
     p: Population, requests: np.ndarray, context: np.ndarray, chunk: np.ndarray, pairs: np.ndarray
 ) -> float:
-    """Seconds of an iteration. By rank: requests i8[R] that decode and their context tokens f8[R];
-    where instances do both, chunk f8[R] prompt tokens and pairs f8[R] their query-key pairs."""
+    """Seconds of an iteration, from arrays with one entry per rank.
+    requests i8[R]: requests that decode; context f8[R]: sum of their context tokens. Used for
+    colocated instances only: chunk f8[R]: prompt tokens computed; pairs f8[R]: their query-key
+    pairs."""
     ranks = requests.size
     if p.colocated:
         return mixed_iteration_s(
@@ -252,7 +258,7 @@ def present_iteration_s(p: Population) -> float:
 
 @kernel
 def add_to_sums(p: Population, took_s: float, tokens: float) -> None:
-    """Add this iteration, `took_s` seconds over `tokens` context tokens, to the sums in `seen`."""
+    """Add an iteration of `took_s` seconds and `tokens` context tokens to the sums in `seen`."""
     p.seen[0] += 1.0
     p.seen[1] += took_s
     p.seen[2] += p.at[DECODES]
@@ -263,9 +269,9 @@ def add_to_sums(p: Population, took_s: float, tokens: float) -> None:
 
 @kernel
 def add_to_stretch(p: Population, took_s: float) -> None:
-    """Add the seconds of the present iteration to its stretch of consecutive iterations. When that
-    is full, add to `seen` the square of its mean and the product with the mean of the stretch
-    before: their difference is the part of a swing that does not last."""
+    """Add the seconds of an iteration to the present stretch of consecutive iterations. Once the
+    stretch is full, add to `seen` the square of its mean and the product of its mean with that of
+    the stretch before. The difference of these two sums is the variance that does not last."""
     p.stretch[1] += took_s
     p.stretch[2] += 1.0
     if p.stretch[2] < stretch_size(p):
@@ -285,8 +291,9 @@ def stretch_size(p: Population) -> int:
 
 @kernel
 def add_requests(p: Population, count: int) -> None:
-    """Add up to `count` requests in the state of a stationary stream: long answers are in progress
-    more often (length-biased law of renewal theory), requests of one rank are at near stages."""
+    """Add up to `count` requests in the progress that a stationary stream has: long answers are in
+    progress more often (length-biased law of renewal theory), and requests of one rank have similar
+    shares of their answers behind them."""
     longest_tokens = 0
     for request in range(p.outputs.size):
         longest_tokens = max(longest_tokens, p.outputs[request])
@@ -314,8 +321,8 @@ def add_requests(p: Population, count: int) -> None:
 @kernel
 def skip_iterations(p: Population, last: int) -> None:
     """Advance an instance without prompts to the iteration before the next one in which a request
-    comes, joins or leaves; at most to the one before `last`. In between contexts grow evenly: the
-    seconds of iterations looked at lie on a line between the first and the last."""
+    comes, joins or leaves; at most to the one before `last`. In between contexts grow evenly, so
+    the seconds of the measured iterations are interpolated between the first and the last."""
     start = p.at[ITERATION]
     is_full = p.at[WAITS] > 0
     if p.ahead[0] < 1.0 or (is_full and p.refused[0] > p.shortest):
@@ -347,9 +354,11 @@ def skip_iterations(p: Population, last: int) -> None:
 @kernel
 def skip_mixed_iterations(p: Population, last: int, pace: float, arrivals: float) -> float:
     """Advance an instance that computes prompts to the iteration before the next one in which a
-    request comes, joins or leaves, or a prompt's last piece is computed; at most to the one before
-    `last`. pace: seconds of the last iteration over the mean; returns that of the last one skipped.
-    In between contexts and pairs grow evenly: the seconds of iterations lie on a line."""
+    request comes, joins or leaves, or a prompt ends; at most to the one before `last`. In between
+    contexts and pairs grow evenly, so seconds are interpolated between the first and the last
+    iteration.
+    pace: expected arrivals of the next iteration divided by the mean `arrivals`. Returns the pace
+    after the skipped iterations."""
     start = p.at[ITERATION]
     if p.at[WAITS] > 0 or p.at[DECODES] == 0 or p.ahead[0] < LEAST_QUIET * pace:
         return pace
@@ -390,8 +399,9 @@ def skip_mixed_iterations(p: Population, last: int, pace: float, arrivals: float
 
 @kernel
 def full_chunk_iterations(p: Population) -> int:
-    """Number of next iterations in which each group that computes a prompt spends its chunk on that
-    one and does not end it; ENDLESS where none does, 0 where prompts may be delayed."""
+    """Number of next iterations in which every group with a prompt spends its whole chunk on that
+    prompt without ending it. Returns ENDLESS if no group has a prompt, 0 if prompts may be
+    delayed."""
     if p.at[TAKEN] == p.at[DECODES]:
         return ENDLESS
     iterations = ENDLESS if p.prompt_delay == 0 else 0
@@ -404,8 +414,8 @@ def full_chunk_iterations(p: Population) -> int:
 
 @kernel
 def grow_contexts(p: Population, iterations: int) -> None:
-    """Add the growth of a number of iterations to the context of every rank, rounded as if they
-    were run one by one: ranks of equal loads stay equal."""
+    """Add the growth of a number of iterations to the context of every rank, rounded as if the
+    iterations ran one by one, so that ranks of equal loads stay equal."""
     context, growth = p.context, p.growth
     for _ in range(iterations):
         for rank in range(context.size):
@@ -426,9 +436,9 @@ def run_population(
     p: Population, first: int, iterations: int, arrivals: float, reserved_for: float
 ) -> None:
     """Add `first` requests at even stages of their answers (0: none), then run a number of
-    iterations and add their measurements to `seen`. arrivals: mean requests that arrive in an
-    iteration (with `expected_s` in proportion to its seconds); reserved_for: iterations between the
-    choice of a rank and the first iteration there."""
+    iterations and add their measurements to `seen`.
+    arrivals: requests that arrive in a mean iteration; with `expected_s` longer iterations bring
+    more. reserved_for: iterations between the choice of a rank and the first iteration there."""
     if first > 0:
         add_requests(p, first)
     pace, last_iteration = 1.0, p.at[ITERATION] + iterations
@@ -471,9 +481,10 @@ def even_iteration_s(
     p: Population, requests: float, context: float, chunk: float, chunk_pairs: float,
     last_chunk: float, last_pairs: float, last_ranks: int,
 ) -> float:  # fmt: skip
-    """Seconds of an iteration whose ranks all decode this number of requests and context tokens
-    and, where instances do both, compute `chunk` prompt tokens with chunk_pairs query-key pairs;
-    the last `last_ranks` ranks compute last_chunk and last_pairs."""
+    """Seconds of an iteration in which all ranks decode the same number of requests and context
+    tokens.
+    Colocated ranks also compute `chunk` prompt tokens with `chunk_pairs` query-key pairs each,
+    except that the last `last_ranks` ranks compute `last_chunk` tokens with `last_pairs` pairs."""
     ranks = p.slots.size
     chunks, pairs = np.full(ranks, chunk), np.full(ranks, chunk_pairs)
     chunks[ranks - last_ranks :], pairs[ranks - last_ranks :] = last_chunk, last_pairs

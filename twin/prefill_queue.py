@@ -22,7 +22,8 @@ from twin.steady import Assembly
 
 
 def prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Pool:
-    """The prefill pool as its queue needs it: number of instances and seconds of a batch."""
+    """The prefill pool as the queue of `model/waiting.py` needs it: number of instances, token
+    budget and seconds of a batch. role: costs of a prefill instance."""
     prefill, hot = s.deployment.prefill, parts.prefill_imbalance.table
     sink, by_data, cp_dies = role.operator_sink(), prefill.attention == "dp", prefill.cp_dies
     budget_tokens = role.prompt_tokens
@@ -67,15 +68,18 @@ def prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic
 
 
 def front_routers(s: Scenario) -> int:
-    """Number of routers with own instances and queues: one, or with a front one per supernode."""
+    """Number of routers that have instances and queues: one, or one per supernode behind a front
+    router."""
     return 1 if s.router.front == "none" else s.supernode.supernodes
 
 
 def _later_stages_s(
     role: RoleCosts, d: Prefill, traffic: Traffic, hot: LoadCurve, line_s: tuple[float, float]
 ) -> float:
-    """Seconds of a prompt's last piece in all stages but the first. role: costs of prefill; d: its
-    settings; hot: hottest die's tokens over the mean; line_s: seconds per token and pair."""
+    """Seconds that a prompt's last piece spends in the pipeline stages after the first, with the
+    transfers between stages; 0 with one stage. role: costs of prefill; d: settings of prefill; hot:
+    tokens of the hottest die divided by the mean; line_s: seconds of a batch per token and per
+    query-key pair."""
     if d.pp_stages == 1:
         return 0.0
     piece_tokens = min(traffic.fresh_tokens, role.prompt_tokens)
@@ -91,9 +95,10 @@ def _later_stages_s(
 def colocated_pool_by_load(
     parts: Assembly, role: RoleCosts, traffic: Traffic, routers: int
 ) -> Callable[[float, float], Pool]:
-    """A function of rate (requests/s) and iteration time (s) that returns the pool of colocated
-    instances, whose iterations continue while prompts prolong them. A prompt is computed by one
-    group of ranks, of which the one with most tokens and pairs sets the pace."""
+    """Returns a function of (requests/s, seconds of an iteration) that describes the colocated
+    instances for the queue of `model/waiting.py`. Iterations continue without prompts, and prompts
+    prolong them. A prompt is computed by one group of ranks; the group with most tokens and pairs
+    sets the pace. role: costs of a colocated instance; routers: of `front_routers`."""
     pool, budget_tokens, hot = role.pool, role.prompt_tokens, parts.decode_imbalance.table
     group = min(pool.prompt_ranks, role.ranks)
     groups = math.ceil(role.ranks / group)

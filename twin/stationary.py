@@ -103,7 +103,8 @@ class Passes:
     answers: NDArray[np.float64] = field(default_factory=lambda: np.zeros(4))  # `_mean_token_s`
 
     def add(self, p: Population, even_s: float, arriving: Arriving) -> None:
-        """Add what the last pass measured; even_s: seconds of its iterations with even ranks."""
+        """Add the measurements of the last pass, which `p.seen` holds. even_s: seconds that all
+        measured iterations would take with even ranks."""
         count, total_s, _, _, late_count, _, *swing_sums = map(float, p.seen[:9])
         ended_answers, token_sum_s, expected_prompts, came_tokens = map(float, p.seen[9:])
         self.ratios.append(total_s / even_s)
@@ -118,7 +119,8 @@ class Passes:
             self.own_squares.append(mean_square * (count / total_s) ** 2 * stretch_size(p))
 
     def ratio_and_error(self) -> tuple[float, float]:
-        """(mean seconds over those of even ranks, its relative standard error) of all passes."""
+        """(mean ratio of measured seconds to seconds with even ranks, relative standard error of
+        that mean), over all passes."""
         return controlled_mean_and_error(self.ratios, self.came)
 
 
@@ -164,15 +166,16 @@ def _empty_population(priced: Priced, arriving: Arriving) -> Population:
 
 
 def mean_iterations(outputs: NDArray[np.int32], draft_tokens: int, acceptance: float) -> float:
-    """Mean iterations that answers take after their first token; outputs i4[requests]: tokens of
-    each answer; acceptance: chance that a draft token is accepted."""
+    """Mean iterations that answers take after their first token. outputs i4[requests]: tokens of
+    each answer; draft_tokens: MTP drafts of an iteration; acceptance: chance that a draft is
+    accepted."""
     mean_tokens = float(np.maximum(outputs.astype(np.int64) - 1, 0).sum()) / outputs.size
     return max(mean_tokens / tokens_per_iteration(draft_tokens, acceptance), 1.0)
 
 
 def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
-    """The steady state of an instance that decodes under a load. The effect of uneven ranks is
-    measured on its population in passes, each of which continues the last one."""
+    """The steady state of an instance that decodes under the load `arriving`. The effect of uneven
+    ranks is measured on its population in passes; each pass continues the last one."""
     p = _empty_population(priced, arriving)
     life = mean_iterations(arriving.outputs, p.draft_tokens, p.acceptance)
     context_tokens = float(arriving.inputs.mean()) + elapsed_tokens(arriving.outputs)
@@ -242,7 +245,8 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
 
 
 def _prompt_wait_s(priced: Priced, arriving: Arriving) -> float:
-    """Seconds that a mean prompt adds to the wait of a mixed instance as its router sees it."""
+    """Seconds that a mean prompt adds to the wait by which a router compares colocated instances; 0
+    if requests do not go to the instance with the shortest wait."""
     costs, traffic = priced.parts.costs.colocated_role, priced.traffic
     if costs is None or arriving.sharing == 1:
         return 0.0
@@ -252,8 +256,10 @@ def _prompt_wait_s(priced: Priced, arriving: Arriving) -> float:
 
 
 def _begin_pass(p: Population, mean_s: float, by_second: bool) -> None:
-    """Set the seconds of a mean iteration, if arrivals follow them, and from the waits of the last
-    pass the chance that all other instances wait longer, summed over lengths of this one's wait."""
+    """Prepare the population for a pass. mean_s: seconds of a mean iteration; by_second: whether
+    longer iterations bring more arrivals.
+    With several instances the waits of the last pass give `p.chances`: for each length of this
+    instance's wait the probability that all other instances wait longer, as a running sum."""
     p.expected_s = mean_s if by_second else 0.0
     p.step_s = p.step_s or mean_s / WAITS_A_MEAN
     if p.instances > 1.0 and p.waits.sum() > 0.0:
@@ -269,8 +275,9 @@ def _set_contended_prices(
     p: Population, alone_prices: NDArray[Any], wire_factor: Callable[[float, float], float],
     inflow: float, mean_s: float,
 ) -> None:  # fmt: skip
-    """Set prices of iterations of `mean_s` seconds (0: not known yet, none are set) with `inflow`
-    arrivals: alone_prices [1], those without other traffic, with its effect on links."""
+    """Set the population's prices to `alone_prices` [1], with the exchange times multiplied by the
+    effect of other traffic on links. wire_factor: that factor, of (requests/s, mean_s); inflow:
+    arrivals per iteration; mean_s: seconds of an iteration; 0: not known yet, prices stay."""
     if mean_s > 0.0:
         coefficients = alone_prices.view(np.float64).copy()
         coefficients[scale_indices(DecodeCosts, "carried")] *= wire_factor(inflow / mean_s, mean_s)
@@ -278,9 +285,9 @@ def _set_contended_prices(
 
 
 def answer_times_s(state: Stationary) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(seconds from arrival to the first token, seconds per token after it) of the last answers
-    that a colocated instance ended, f8[n] each. Its population runs on until `SAMPLED` answers have
-    ended or for `MOST_ITERATIONS`, with `RARE` arrivals per iteration at least."""
+    """(seconds from arrival to the first token, seconds per token after it), f8[n] each, of the
+    last answers that a colocated instance ended. Its population runs on until `SAMPLED` answers
+    have ended or `MOST_ITERATIONS` have passed, with at least `RARE` arrivals per iteration."""
     p, arrivals = state.population, max(state.swings.joining, RARE)
     last_iteration = p.at[ITERATION] + MOST_ITERATIONS
     while p.ended[0] < SAMPLED and p.at[ITERATION] < last_iteration:
@@ -299,9 +306,10 @@ def _measured_iterations(p: Population, life: float, inflow: float) -> int:
 
 
 def _mean_token_s(p: Population, answers: NDArray[np.float64], iteration_s: float) -> float:
-    """Seconds per token of an answer after its first, mean over requests. answers f8[4]: ended
-    answers, the sum of their seconds per token, measured iterations, and the seconds of these; for
-    fewer than FEW answers the mean iteration decides."""
+    """Mean seconds per token after the first, over answers; from iteration_s if fewer than FEW
+    ended.
+    answers f8[4]: number of ended answers; sum of their seconds per token; number of measured
+    iterations; total seconds of these iterations. iteration_s: mean seconds of an iteration."""
     ended_answers, token_sum_s, measured, measured_s = answers.tolist()
     if ended_answers < FEW:
         return iteration_s / tokens_per_iteration(p.draft_tokens, p.acceptance)
@@ -314,9 +322,10 @@ def _mean(values: list[float]) -> float:
 
 
 def controlled_mean_and_error(factors: list[float], came: list[float]) -> tuple[float, float]:
-    """(mean of the factors of passes; its relative standard error, infinite for fewer than two).
-    came: prompt tokens of each pass over the expected ones. From `LINE` passes on the mean is read
-    where a line through it is 1 (a control variate)."""
+    """(mean of `factors`, one per pass; relative standard error of that mean, infinite for fewer
+    than two passes). came: for each pass, arrived prompt tokens divided by expected ones. From
+    `LINE` passes on a line is fitted to factors by `came`; the mean is its value at 1 (control
+    variate)."""
     count, mean_factor, came_mean = len(factors), _mean(factors), _mean(came)
     if count < 2:
         return mean_factor, math.inf
@@ -337,10 +346,12 @@ def _swing_by_load(
     p: Population, arriving: Arriving, time_s: Callable[[float], float], inflow: float,
     in_progress: tuple[float, float, float],
 ) -> tuple[float, float, float]:  # fmt: skip
-    """(relative variance of an iteration's time that follows the requests in progress; share of it
-    that outlasts a pass, which does not measure it; mean iteration as answers see it over the plain
-    mean). time_s: an iteration's seconds by arrivals in it, `inflow` on average; in_progress: mean
-    requests in progress, context tokens of one, most requests."""
+    """How an iteration's time varies because the number of requests in progress varies.
+    Returns (relative variance of the time; share of that variance which outlasts a pass, so that a
+    pass does not measure it; mean iteration as answers see it divided by the plain mean).
+    time_s: seconds of an iteration by arrivals in it; inflow: mean arrivals in an iteration;
+    in_progress: (mean requests in progress, context tokens of a request, most requests in
+    progress)."""
     requests, context_tokens, most_requests = in_progress
     growth_s = 0.5 * (time_s(inflow * (1.0 + NEAR)) - time_s(inflow * (1.0 - NEAR))) / NEAR
     relative_growth = growth_s / time_s(inflow)
@@ -362,13 +373,13 @@ def _swing_by_load(
 def _requests_mean_and_variance(
     time_s: Callable[[float], float], requests: float, most_requests: float
 ) -> tuple[float, float]:
-    """(mean, variance) of the requests in progress over `requests`, their mean if they came by the
-    iteration. Here they come by the second: a longer iteration brings more, and by Little's law
-    answers see iterations longer by the mean. time_s: seconds of an iteration by requests in
-    progress.
+    """(mean, variance) of the number of requests in progress, each divided by `requests`, which is
+    the mean number if arrivals came per iteration. Here they come per second: a longer iteration
+    brings more, and by Little's law the mean ratio is also that of iterations as answers see them.
+    time_s: seconds of an iteration by requests in progress; most_requests: slots.
 
-    Requests share an instance by iterations, so that n of them have the probability p(n) = p(n - 1)
-    load time_s(n) / n, whatever their lives are (processor sharing is insensitive to them)."""
+    Requests share an instance by iterations, so the probability of n requests is p(n) = p(n - 1)
+    load time_s(n) / n for any distribution of their lives (insensitivity of processor sharing)."""
     half_width = WINDOW * math.sqrt(requests) + WINDOW
     fewest = max(int(requests - half_width), 0)
     most = max(int(min(requests + half_width, most_requests)), 2)
@@ -391,13 +402,14 @@ def _requests_mean_and_variance(
 
 
 def _even_decode_s(p: Population, context_tokens: float, requests: float) -> float:
-    """Seconds of an iteration of `requests` with context_tokens each, spread evenly over ranks."""
+    """Seconds of an iteration of `requests` requests with context_tokens each, spread evenly over
+    ranks."""
     return _even_mean_s(p, requests, context_tokens, 0.0, None)
 
 
 def _mean_prompt(p: Population) -> tuple[float, float, tuple[float, ...]] | None:
-    """(mean tokens of a prompt that are computed, mean query-key pairs of such a token, prompt
-    lengths over their mean); None unless prompts are computed in decode's iterations."""
+    """(mean tokens of a prompt that are computed; mean query-key pairs of such a token; prompt
+    lengths divided by their mean). None unless instances are colocated."""
     if not p.colocated:
         return None
     prompt_tokens = p.fresh * float(p.inputs.mean())
@@ -408,8 +420,9 @@ def _even_mean_s(
     p: Population, decoding: float, context_tokens: float, inflow: float,
     prompts: tuple[float, float, tuple[float, ...]] | None,
 ) -> float:  # fmt: skip
-    """Mean seconds of an iteration with even ranks. decoding: requests of all ranks that decode;
-    context_tokens: mean of one; inflow: mean arrivals; prompts: of `_mean_prompt`."""
+    """Mean seconds of an iteration with even ranks. decoding: number of requests that decode, over
+    all ranks; context_tokens: mean context of a request; inflow: mean arrivals in an iteration;
+    prompts: result of `_mean_prompt`."""
     ranks = p.slots.size
     requests = max(decoding, 1.0) / ranks  # none iterates without a request
     if prompts is None:
@@ -434,9 +447,10 @@ def _arrivals_at_load(
     p: Population, time_s: Callable[[float], float], arriving: Arriving, life: float, slots: float,
     first_guess: float,
 ) -> tuple[float, bool]:  # fmt: skip
-    """(arrivals per iteration at the load, whether full slots serve fewer than arrive). time_s:
-    seconds of an iteration by arrivals in it; life: mean iterations of a request; slots: of all
-    ranks; first_guess: arrivals with which the search begins; 0: none."""
+    """(arrivals per iteration at the load `arriving`; whether all slots are full and serve fewer
+    requests than arrive). time_s: seconds of an iteration by arrivals in it; life: mean iterations
+    of a request; slots: number over all ranks; first_guess: arrivals with which the search begins,
+    0: no guess."""
 
     def excess_over_limits(inflow: float) -> float:
         """Relative excess over the nearest of three limits: request rate, number of clients, and

@@ -53,8 +53,9 @@ class Assembly:
 def assemble(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> Assembly:
-    """The machine of a scenario with its costs and expert imbalance. The last four are cached, none
-    with a trace or `counts`. Raises HardwareError, ModelError, ExpertsError or WorkloadError."""
+    """The machine of a scenario with its costs and expert imbalance. Without a trace and `counts`
+    the last four results are cached. Raises HardwareError, ModelError, ExpertsError or
+    WorkloadError."""
     if trace is None and counts is None:  # needed again for the largest batch of the same question
         return _assemble(scenario, facts)
     return _assemble.__wrapped__(scenario, facts, trace, counts)
@@ -142,9 +143,9 @@ class Room:
 def room_for(
     costs: Costs, block_tokens: int, prompts: NDArray[np.int32], answers: NDArray[np.int32]
 ) -> Room:
-    """Which requests of these lengths, i4[n] each, KV space has room for, as the engine's router
-    and decode judge them: a prompt and a block on a decode rank, a prompt in prefill, and an answer
-    that is alone on its rank, with half a block."""
+    """Which requests of these lengths, i4[n] tokens each, find room in KV space, by the rules of
+    the engine. A decode rank must hold the prompt and a block, a prefill die the prompt, and a
+    decode rank without other requests prompt, answer and half a block."""
     fits, answer_tokens, space_texts = np.ones(prompts.size, bool), answers, list[str]()
     if (decode := costs.decoding_role) is not None:
         holder = "a die" if decode.pool.rank_dies == 1 else "a rank"
@@ -191,7 +192,8 @@ class Priced:
 
     @cached_property
     def prediction(self) -> Prediction:
-        """Steady state with all slots taken, decode at the rate its limiting stage lets through."""
+        """Steady state with all slots taken; decode has the rate that the limiting stage lets
+        through."""
         workload, imbalance_table = self.scenario.workload, self.parts.decode_imbalance.table
         client_count = workload.concurrency if workload.arrivals == "closed_loop" else 0
         parts, costs = self.parts, self.parts.costs
@@ -204,7 +206,7 @@ class Priced:
 
     @cached_property
     def all_requests(self) -> Offered:
-        """A sample of the scenario's requests, with those that a run refuses."""
+        """A sample of the scenario's requests, including those that a run refuses."""
         return offered_load(self.scenario, self.facts, self.trace)
 
     @cached_property
@@ -227,8 +229,8 @@ class Priced:
 
     @cached_property
     def sample(self) -> Offered:
-        """Requests of the scenario's sample that a run does not refuse, and their rate; an answer
-        that outgrows KV space ends there."""
+        """The requests of `all_requests` that a run does not refuse, and their rate. An answer that
+        outgrows KV space is cut there."""
         whole_sample = self.all_requests
         if self.room.all_fit:
             return whole_sample
@@ -247,8 +249,8 @@ class Priced:
 
     @cached_property
     def seen_tokens(self) -> NDArray[np.float64]:
-        """Tokens of each prompt of the sample that the memory pool holds or, without one, that
-        earlier prompts had; f8[requests]."""
+        """Tokens of each prompt of the sample, f8[requests], that the memory pool holds; without a
+        memory pool, tokens that earlier prompts contained."""
         s = self.scenario
         if not s.memory_pool.enabled or s.deployment.mode == "decode_only":
             return self.sample.seen
@@ -272,8 +274,9 @@ def predict_with_advice(priced: Priced) -> Prediction:
 def traffic_of(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, costs: Costs | None = None
 ) -> Traffic:
-    """Mean tokens of prompts and answers in a long run, and of a prompt's hits in the memory pool
-    and in HBM by a sample; costs: of the scenario, computed if None and blocks are reused."""
+    """Mean tokens of prompts, of answers, and of a prompt's hits in the memory pool and in HBM;
+    hits are found with a sample. costs: of the scenario; if None, they are computed when prompts
+    reuse blocks."""
     lengths, pool_hits, hbm_hits = mean_lengths(scenario.workload, facts, trace), 0.0, 0.0
     if scenario.deployment.mode != "decode_only":
         sample = offered_load(scenario, facts, trace)
@@ -294,10 +297,10 @@ def traffic_of(
 def pool_hit_tokens(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, costs: Costs
 ) -> NDArray[np.float64]:
-    """Expected tokens of each prompt of a sample that the memory pool holds, f8[requests]: by an
-    LRU simulated over the first requests, unless all blocks fit. Each supernode behind a front
-    router has a pool; a local pool is one cache per instance. Requests are dealt among them in
-    turn. SSD holds copies of DRAM's blocks."""
+    """Expected tokens of each prompt of a sample that the memory pool holds, f8[requests]. Unless
+    all blocks fit, an LRU is simulated over the first requests.
+    Each supernode behind a front router has a pool; a local pool is one cache per instance;
+    requests go to these caches in turn. SSDs hold copies of the blocks in DRAM."""
     pool, sample = scenario.memory_pool, offered_load(scenario, facts, trace)
     stores_answers, prefill = pool.answers, costs.prefilling_role
     if prefill is None:
@@ -329,7 +332,7 @@ def pool_hit_tokens(
 
 
 def _routes_by_prefix(scenario: Scenario) -> bool:
-    """Whether the router sends a prompt to the cache that has its beginning."""
+    """Whether the router sends a prompt to the local cache that holds its prefix."""
     policy, prefix = scenario.router.policy, scenario.workload.prefix
     return policy in HIT_ROUTERS or (policy == "session_sticky" and prefix == "sessions")
 
@@ -337,9 +340,10 @@ def _routes_by_prefix(scenario: Scenario) -> bool:
 def _hbm_hit_share(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, means: MeanLengths, costs: Costs
 ) -> float:
-    """Share of prompt tokens that prefix caches in HBM hold, by an LRU over a sample. Prompts of
-    running requests are part of it; what their answers hold is not. Where the router looks for
-    hits, all caches count as one; else each gets every n-th request."""
+    """Share of prompt tokens that prefix caches in HBM hold, by an LRU over a sample. The space
+    holds prompts of running requests, but not the KV of their answers. If the router looks for
+    hits, all caches count as one; else each of n caches gets every n-th request. means: mean
+    lengths."""
     role = costs.prefilling_role
     if role is None:
         return 0.0
@@ -360,9 +364,9 @@ def _hbm_hit_share(
 
 
 def full_traffic(scenario: Scenario, facts: Facts, hit_share: float = 0.0) -> Traffic:
-    """The workload's lengths, and the tokens of requests in progress when every slot is always
-    taken; hit_share: reused share of a prompt. Long answers are in progress longer: the age of a
-    renewal process has E[a^(k + 1)] / ((k + 1) E[a]) as its k-th moment."""
+    """Mean lengths of the workload, and how the tokens of a request in progress are distributed
+    while every slot is taken. hit_share: reused share of a prompt. Long answers are in progress
+    longer: the age of a renewal process has the k-th moment E[a^(k + 1)] / ((k + 1) E[a])."""
     workload = scenario.workload
     if workload.lengths == "fixed":
         prompt_tokens, answer_tokens = float(workload.input_tokens), float(workload.output_tokens)
@@ -476,6 +480,7 @@ def _predict_rates(parts: Assembly, traffic: Traffic) -> Prediction:
 
 
 def recompute_s(parts: Assembly, role: RoleCosts, input_tokens: float) -> float:
-    """Seconds in which an instance of these costs computes a token of such prompts again."""
+    """Seconds that an instance takes to compute one prompt token that is not reused. role: costs of
+    the instance; input_tokens: mean tokens of a prompt."""
     hot = (parts.prefill_imbalance if role.pool.role == "prefill" else parts.decode_imbalance).table
     return recompute_s_per_token(role, role.prompt_tokens, input_tokens, hot)

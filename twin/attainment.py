@@ -172,9 +172,8 @@ class Attainment:
         return float(f"{wait_s - router_s:.2g}")
 
     def wire_factor(self, rate: float, iteration_s: float) -> float:
-        """Mean factor by which other traffic prolongs an exchange of decode; instances that share
-        its links use them for a part of the time only. rate: requests/s of the decode instance;
-        iteration_s: mean seconds of its iterations."""
+        """Mean factor by which other traffic, present for a part of the time, prolongs an exchange
+        of decode. rate: requests/s of the decode instance; iteration_s: mean of its iterations."""
         return max(1.0 + self.overlap_s * rate, self._factor_of_transfers(rate, iteration_s))
 
     def _factor_of_transfers(self, rate: float, iteration_s: float) -> float:

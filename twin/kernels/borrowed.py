@@ -27,12 +27,14 @@ class GroupType(types.Type):
     """A group by address; its short name keeps symbols, and files on disk, small."""
 
     def __init__(self, declaration: type[Columns]) -> None:
+        """declaration: the class of the group."""
         self.declaration = declaration
         super().__init__(declaration.__name__)
 
 
 @extending.register_model(GroupType)
 class _Model(PrimitiveModel):
+    """Numba's data model of a group: one pointer to its block."""
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, BLOCK)
 
@@ -57,6 +59,7 @@ class ColumnType(types.Array):
     """A whole column; what is made of one is a plain array."""
 
     def __init__(self, element: Any, dimensions: int) -> None:
+        """element: numba's type of one number; dimensions: number of axes."""
         super().__init__(element, dimensions, "C", name=f"{element}x{dimensions}")
 
 
@@ -87,7 +90,8 @@ class _Reading(templates.AbstractTemplate):
     index and not for each width of the columns from which an index may come."""
 
     def generic(self, args: Any, kws: Any) -> Any:
-        """Numba's signature of reading one signed integer as int64; None: numba's own applies."""
+        """Numba's signature of reading one signed integer as int64; None: numba's default
+        applies."""
         kind, index_kind = args
         is_column = isinstance(kind, ColumnType) and kind.dtype in types.signed_domain
         if not is_column or not _selects_number(kind, index_kind):
@@ -217,11 +221,12 @@ class Piece:
     functions: ClassVar[dict[int, Callable[..., None]]] = {}  # by code, where nothing is compiled
 
     def __init__(self, function: Callable[[Any, float], None]) -> None:
-        """function: of a group of columns and a time, s."""
+        """function: called with a group of columns and a time in seconds."""
         self._function, self._code = function, 0
 
     def address(self, group: type) -> int:
-        """Address of the machine code for groups of this class; compiles or loads it at first."""
+        """Address of the machine code for groups of this class. The first call compiles it or loads
+        it from disk."""
         if not self._code:
             compiled_entry: Any = entry(self._function)
             compile_entry(compiled_entry, group, float)

@@ -118,8 +118,9 @@ def source_digest(rooms: Sequence[str] = KERNELS) -> str:
 
 
 def use_own_cache() -> Path:
-    """Set numba's cache folder to that of the present sources, unless the environment sets it; one
-    set by our parent process does not count, as sources may have changed. Returns the folder."""
+    """Set numba's cache folder to that of the present sources and return it. A folder that the user
+    set in the environment stays; one that a parent process of the twin set is replaced, as sources
+    may have changed."""
     folder_in_use = os.environ.get(NUMBA_VARIABLE, "")
     if folder_in_use and folder_in_use != os.environ.get(OWN_VARIABLE):
         return Path(folder_in_use)
@@ -206,9 +207,9 @@ def kernel(*, allocates: bool = ...) -> Callable[[Callable[P, R]], Callable[P, R
 
 def kernel(function: Any = None, *, allocates: bool = False) -> Any:
     """Decorator of a function that compiled code may call; called by Python it runs as Python.
-    allocates: whether it makes arrays, or calls a kernel that returns one. All others count no
-    references to the arrays they are given, which costs more than most of them compute: such a
-    kernel borrows its arrays and returns none."""
+    allocates: whether it makes arrays, or calls a kernel that returns one. Any other kernel borrows
+    its arrays and returns none: it counts no references to them, as counting costs more than most
+    kernels compute."""
     if function is None:
         return lambda plain: _register(plain, plain, allocates)
     return _register(function, function, allocates)
@@ -218,8 +219,8 @@ _REGISTRATIONS: list[Callable[[], None]] = []  # registers kernels with numba, u
 
 
 def _register(plain: Any, function: Callable[P, R], allocates: bool) -> Callable[P, R]:
-    """Make compiled code run `function` where the source calls `plain`; returns it. allocates: as
-    in `kernel`. Numba learns of it when imported, never in a process that compiles nothing."""
+    """Make compiled code run `function` where the source calls `plain`; returns `function`. The
+    registration waits until this process imports numba. allocates: as in `kernel`."""
 
     def register_with_numba() -> None:
         """Make numba compile `function` where compiled code calls `plain`."""
@@ -246,8 +247,8 @@ def register_kernels() -> None:
 
 
 def compiled_form(plain: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorator: compiled code runs this function where the source calls `plain`, with equal
-    results. For few functions, written twice because Python's integers do not wrap around."""
+    """Decorator: compiled code runs the decorated function where the source calls `plain`, with
+    equal results. For functions that are written twice, as Python's integers do not wrap around."""
     return lambda function: _register(plain, function, False)
 
 

@@ -78,10 +78,11 @@ def iterations_needed(
     tokens: int, draft_tokens: int, acceptance: float, key: np.uint64, rounding_key: np.uint64,
     index: int,
 ) -> int:  # fmt: skip
-    """Iterations until `tokens` tokens are emitted, drawn once; `index`: of the draw in the streams
-    of both keys. By renewal theory the count is normal with mean (tokens + overshoot) / m and
-    variance tokens * v / m^3, for m, v the mean and variance of an iteration's tokens and overshoot
-    (E[X^2]/m - 1) / 2, rounded at random so that the mean stays. Short answers are simulated."""
+    """Iterations until `tokens` tokens are emitted, drawn once. index: of the draw, in the streams
+    of both keys.
+    By renewal theory the number is normal with mean (tokens + overshoot) / m and variance tokens *
+    v / m^3; m, v: mean and variance of an iteration's tokens; overshoot: (E[X^2]/m - 1) / 2. It is
+    rounded at random so that the mean stays. Short answers are simulated token by token."""
     if tokens <= 0:
         return 0
     if draft_tokens == 0 or acceptance <= 0.0:

@@ -61,7 +61,8 @@ Controller = Callable[[Seen, Rule], Wanted]
 
 
 def _count_for_pressure(pool: PoolSeen, pressure: float, rule: Rule) -> int:
-    """Number of instances with pressure at the high mark; the present one between both marks."""
+    """Number of instances with which a pool's pressure would be at the high mark; the present
+    number if the pressure is between both marks. pressure: 1 at the pool's limit."""
     count_now = pool.committed_count
     if rule.low <= pressure <= rule.high:
         return count_now
@@ -79,7 +80,8 @@ def pool_scaler(pressure: Callable[[PoolSeen], float]) -> Controller:
 
 
 def rebalance(seen: Seen, rule: Rule) -> Wanted:
-    """Instances that each pool needs; with too few NPUs, the split whose worst pool is best off."""
+    """Number of instances that each pool needs. If NPUs do not suffice, the split with the lowest
+    `worst_need`, provided that it is clearly better than the present split."""
     pools = tuple(seen.pools.values())
     split_now = tuple(pool.committed_count for pool in pools)
 
@@ -124,7 +126,8 @@ def set_controller_loader(load: Loader) -> None:
 
 
 def controller_named(name: str, digest: str) -> Controller:
-    """The controller of this name; digest: of an operator's own file. Raises ControllerError."""
+    """The controller of this name. digest: SHA-256 of the operator's file, used for the name "own".
+    Raises ControllerError."""
     return own_controller(digest) if name == "own" else CONTROLLERS[name]
 
 

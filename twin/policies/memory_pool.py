@@ -81,7 +81,8 @@ def empty_pool(
     pools: int, blocks: int, capacity_blocks: int | np.ndarray, policy: str = "lru",
     ttl_s: float = 0.0,
 ) -> BlockPool:  # fmt: skip
-    """Empty pool of `pools` rows, for `blocks` ids; capacity_blocks: of each row, or i8[pools]."""
+    """Empty pool of `pools` rows for block ids below `blocks`. capacity_blocks: blocks that fit in
+    every row, or i8[pools]; policy: a key of `POLICIES`."""
     policy_code = POLICIES[policy]
     column_sizes = {
         "pools": pools, "blocks": blocks, "levels": LEVELS[policy_code],
@@ -111,7 +112,7 @@ def matched_blocks(
 
 @kernel
 def count_absent(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int, skip: int) -> int:
-    """Number of blocks `skip` to `blocks` of chain k that pool `row` of this tier lacks."""
+    """Number of the blocks skip..blocks - 1 of chain k that are not resident in pool `row`."""
     absent_count = 0
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         begin, count = chains.segment_first[segment], min(chains.segment_blocks[segment], blocks)
@@ -169,7 +170,8 @@ def drop_block(pool: BlockPool, row: int, block: int) -> None:
 
 @kernel
 def use_run(pool: BlockPool, row: int, first: int, count: int) -> None:
-    """LRU: use `count` blocks from id `first` on in pool `row`, last first; evict if full."""
+    """Use `count` blocks from id `first` on in pool `row` under LRU, the last block first. Absent
+    blocks are stored; if the pool is full, each evicts the least recently used block."""
     newer_than, older_than = pool.newer[row], pool.older[row]
     newest_block, used_blocks = pool.newest[row, 0], pool.used[row]
     for k in range(count - 1, -1, -1):
@@ -201,7 +203,8 @@ def use_run(pool: BlockPool, row: int, first: int, count: int) -> None:
 
 @kernel
 def use_block(pool: BlockPool, row: int, block: int) -> None:
-    """Count a use of a block in pool `row`, under any policy; a new one may evict another."""
+    """Count a use of a block in pool `row` under any policy. An absent block is stored; if the pool
+    is full, it evicts another."""
     if pool.policy == TTL:
         pool.touched_s[row, block] = pool.now_s[row]
     if pool.newest.shape[1] == 1 and pool.newest[row, 0] == block:
@@ -276,7 +279,8 @@ def find_s3_fifo_victim(pool: BlockPool, row: int) -> int:
 
 @kernel
 def set_clock(pool: BlockPool, row: int, now_s: float) -> None:
-    """With a time to live: set the clock of pool `row`, and evict blocks not used for so long."""
+    """Under the policy "ttl" set the clock of pool `row` and evict the blocks whose last use is
+    longer ago than the time to live. Other policies ignore it."""
     if pool.policy != TTL:
         return
     pool.now_s[row] = now_s
@@ -289,7 +293,8 @@ def set_clock(pool: BlockPool, row: int, now_s: float) -> None:
 
 @kernel
 def use_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
-    """Store chain k's first `blocks` blocks in pool `row`, or count their use, the last first."""
+    """Store the first `blocks` blocks of chain k in pool `row`, or count their use, from the last
+    to the first."""
     begin_segment, end_segment = chains.segment_offset[k], chains.segment_offset[k + 1]
     blocks_before = 0
     for segment in range(begin_segment, end_segment):
@@ -307,7 +312,8 @@ def use_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) ->
 
 @kernel
 def add_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
-    """Store chain k's first `blocks` blocks in pool `row` without order; it has room for all."""
+    """Store the first `blocks` blocks of chain k in pool `row` without an order of use. The pool
+    must have room for all."""
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         begin, count = chains.segment_first[segment], min(chains.segment_blocks[segment], blocks)
         for block in range(begin, begin + count):
@@ -319,7 +325,8 @@ def add_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) ->
 
 @kernel
 def server_of(block: int, up: np.ndarray, servers: int) -> int:
-    """Number of the server that has a block: the first of a hashed order that works, by `up`."""
+    """Number of the server that holds a block: the first working one in an order that a hash of the
+    block's id gives. up i1[servers]: 1 if a server works; servers: their number."""
     attempt = 0
     server: Any = NONE
     while server == NONE or not up[server]:
@@ -334,8 +341,10 @@ def add_requested_blocks(
     chains: Chains, k: int, blocks: int, skip: int, up: np.ndarray, parts: int, home: np.ndarray,
     requested: np.ndarray,
 ) -> None:  # fmt: skip
-    """Add blocks `skip` to `blocks` of chain k to `requested`, a count of each server; home: the
-    server of each of `parts` equal parts of all DRAM; up: parts in use."""
+    """Count the blocks `skip` to `blocks` - 1 of chain k by the server that holds each, and add
+    these counts to `requested` [servers].
+    All DRAM is divided into `parts` equal parts. home [parts]: server of each part; up i1[parts]: 1
+    if it is in use."""
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         begin, count = chains.segment_first[segment], min(chains.segment_blocks[segment], blocks)
         for block in range(begin + min(skip, count), begin + count):
@@ -348,8 +357,8 @@ def add_requested_blocks(
 def pin_blocks(
     hbm: BlockPool, prefix: PrefixCache, cell: int, chains: Chains, k: int, first: int, end: int
 ) -> None:
-    """Add a user to blocks first..end - 1 of chain k in `cell`, the prefix cache of one rank or die
-    in HBM, which receives absent ones."""
+    """Add a user to the blocks `first` to `end` - 1 of chain k in `cell`, the prefix cache in HBM
+    of one rank or die. Absent blocks are stored there."""
     blocks_before = 0
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         begin, length = chains.segment_first[segment], chains.segment_blocks[segment]
@@ -372,8 +381,8 @@ def pin_blocks(
 def unpin_blocks(
     hbm: BlockPool, prefix: PrefixCache, cell: int, chains: Chains, k: int, blocks: int
 ) -> None:
-    """End one use of the first blocks of chain k in `cell`, the prefix cache of one rank or die,
-    the last block first; unused ones become idle."""
+    """Remove a user from the first `blocks` blocks of chain k in `cell`, the prefix cache of one
+    rank or die, from the last block to the first. Blocks without a user become idle."""
     begin_segment, end_segment = chains.segment_offset[k], chains.segment_offset[k + 1]
     blocks_before = 0
     for segment in range(begin_segment, end_segment):
@@ -392,8 +401,9 @@ def unpin_blocks(
 
 @kernel
 def evict_idle(hbm: BlockPool, prefix: PrefixCache, cell: int, most_blocks: float) -> None:
-    """Evict blocks that no request uses, oldest first, until the prefix cache `cell` (of one rank
-    or die) has at most `most_blocks` blocks or no idle one; prefix: counts its idle blocks."""
+    """Evict idle blocks, the least recently released first, until the prefix cache `cell` (of one
+    rank or die) has at most `most_blocks` blocks or no idle one. Updates the idle count of
+    `prefix`."""
     while hbm.used[cell] > most_blocks and hbm.oldest[cell, 0] != NONE:
         drop_block(hbm, cell, hbm.oldest[cell, 0])
         hbm.evicted[cell] += 1
@@ -404,8 +414,8 @@ def evict_idle(hbm: BlockPool, prefix: PrefixCache, cell: int, most_blocks: floa
 def lose_server(
     pool: BlockPool, ssd: BlockPool, row: int, server: int, up: np.ndarray, keeps_ssd: int
 ) -> int:
-    """Drop the blocks of a failed server of `up` i1[servers] from DRAM of pool `row` and, unless
-    `keeps_ssd`, from SSD; returns the number of DRAM blocks."""
+    """Drop the blocks of a server that fails from DRAM of pool `row` and, unless `keeps_ssd`, from
+    SSD; returns the number of DRAM blocks. up i1[servers]: servers in use, with the failing one."""
     lost_blocks = 0
     for block in range(pool.newer.shape[1]):
         if pool.newer[row, block] == ABSENT or server_of(block, up, up.size) != server:
@@ -419,7 +429,7 @@ def lose_server(
 
 @entry
 def resize_pool(pool: BlockPool, row: int, capacity_blocks: int) -> None:
-    """Set the capacity of pool `row` in blocks; if it has more, evict by its policy."""
+    """Set the capacity of pool `row` in blocks; if it holds more, evict blocks by its policy."""
     pool.capacity[row] = capacity_blocks
     while pool.used[row] > max(capacity_blocks, 0):
         evict_next(pool, row)

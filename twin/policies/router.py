@@ -68,7 +68,8 @@ def count_open(opened: np.ndarray) -> int:
 
 @kernel
 def round_robin(opened: np.ndarray, turn: int) -> int:
-    """The open instance that is next after `turn` choices; -1: none. opened: i1[instances]."""
+    """The open instance whose turn is next after `turn` choices; -1 if none is open. opened
+    i1[instances]: 1 if open."""
     open_count = count_open(opened)
     turns_left = turn % open_count if open_count > 0 else 0
     for i in range(opened.size):
@@ -81,7 +82,8 @@ def round_robin(opened: np.ndarray, turn: int) -> int:
 
 @kernel
 def least_loaded(opened: np.ndarray, wait_s: np.ndarray, routed: int) -> int:
-    """The open instance with the least wait_s f8[instances] (s); ties in turn, `routed` so far."""
+    """The open instance with the least wait_s f8[instances]; -1 if none is open. Of instances with
+    equal waits the one whose turn is next after `routed` requests."""
     best_instance = round_robin(opened, routed)
     i = max(best_instance, 0)
     for _ in range(wait_s.size):
@@ -93,7 +95,8 @@ def least_loaded(opened: np.ndarray, wait_s: np.ndarray, routed: int) -> int:
 
 @kernel
 def power_of_two(opened: np.ndarray, wait_s: np.ndarray, draw: float, second_draw: float) -> int:
-    """The instance with the lesser wait_s of two open ones drawn at random; draws in (0, 1)."""
+    """The one of two randomly drawn open instances that has the lesser wait_s f8[instances]. draw,
+    second_draw: uniform in (0, 1)."""
     open_count = count_open(opened)
     first_drawn = round_robin(opened, min(int(draw * open_count), open_count - 1))
     second_drawn = round_robin(opened, min(int(second_draw * open_count), open_count - 1))
@@ -102,7 +105,8 @@ def power_of_two(opened: np.ndarray, wait_s: np.ndarray, draw: float, second_dra
 
 @kernel
 def prefix_affinity(opened: np.ndarray, queued_tokens: np.ndarray, hit_tokens: np.ndarray) -> int:
-    """The open instance with the least queued tokens left after this request's prefix hits."""
+    """The open instance with the fewest queued tokens minus cached tokens of the prompt,
+    i8[instances]."""
     # A hit saves exactly its own prefill, so load and locality share one currency, tokens.
     best_instance = round_robin(opened, 0)
     for i in range(queued_tokens.size):
@@ -115,7 +119,8 @@ def prefix_affinity(opened: np.ndarray, queued_tokens: np.ndarray, hit_tokens: n
 
 @kernel
 def sticky_instance(opened: np.ndarray, session: int) -> int:
-    """A session's instance by a hash; while it is closed, an open one. opened: i1[instances]."""
+    """Instance that a hash gives a session; an open one while that is closed. opened:
+    i1[instances]."""
     session_hash: int = np.int64(multiplicative_hash(session) >> np.uint64(33))  # type: ignore[assignment]
     home_instance = session_hash % opened.size
     return (
@@ -125,7 +130,8 @@ def sticky_instance(opened: np.ndarray, session: int) -> int:
 
 @kernel
 def predicted_ttft(opened: np.ndarray, wait_s: np.ndarray, serve_s: np.ndarray, routed: int) -> int:
-    """The open instance with the least wait_s + serve_s (s) until its first token; ties in turn."""
+    """The open instance with the least wait_s + serve_s, f8[instances]; of equal ones the one whose
+    turn is next after `routed` requests."""
     best_instance = round_robin(opened, routed)
     i = max(best_instance, 0)
     for _ in range(wait_s.size):
@@ -137,8 +143,9 @@ def predicted_ttft(opened: np.ndarray, wait_s: np.ndarray, serve_s: np.ndarray, 
 
 @kernel
 def best_weighted(view: View, routed: int) -> int:
-    """The open instance with the highest weighted score, ties in turn. Scorers from 0 to 1, as in
-    llm-d: shortness of the queue among all, cached share of the prompt, free share of KV space."""
+    """The open instance with the highest weighted sum of three scores from 0 to 1, as in llm-d:
+    shortness of its queue relative to the other queues, cached share of the prompt, free share of
+    KV space. Of equal ones the one whose turn is next after `routed` requests."""
     is_open, wait_s, weights = view.opened, view.wait_s, view.weights
     instances = wait_s.size
     best_instance = round_robin(is_open, routed)
@@ -173,7 +180,8 @@ def choose_supernode(front: int, opened: np.ndarray, inside: np.ndarray, sent_co
 def choose_instance(
     policy: int, view: View, routed: int, session: int, draw_a: float, draw_b: float
 ) -> int:
-    """The instance that a policy selects, or -1. routed: requests so far; draws in (0, 1)."""
+    """The instance that a policy (a code of `ROUTERS`) selects, or -1. routed: requests routed so
+    far; draw_a, draw_b: uniform in (0, 1)."""
     if policy == ROUND_ROBIN:
         return round_robin(view.opened, routed)
     if policy == POWER_OF_TWO:
@@ -195,11 +203,12 @@ def choose_rank(
     all_tokens: float, slots: np.ndarray, capacity_tokens: float, need_tokens: float,
     price: np.ndarray, floor: np.ndarray,
 ) -> int:  # fmt: skip
-    """The rank (die) of an instance that takes the next request, ties to the first, or -1 when none
-    has room. choice: a code of `RANK_CHOICES`. taken_slots i8[ranks], taken_tokens f8[ranks]:
-    running plus reserved; all_slots, all_tokens: their sums; slots i8[ranks]: maximum of each;
-    `routed` counts the choices so far; price f8[ranks]: scratch; floor f8[ranks / BLOCK]: see
-    `lightest_rank`. `kv_and_requests` takes the least sum of the two over their means (DeepSeek,
+    """The rank of an instance that takes the next request; -1 if none has room.
+    choice: a code of `RANK_CHOICES`; routed: number of earlier choices; taken_slots i8[ranks],
+    taken_tokens f8[ranks]: running plus reserved; all_slots, all_tokens: their sums; slots
+    i8[ranks]: maximum of each rank; price f8[ranks]: scratch; floor f8[ranks / BLOCK]: see
+    `lightest_rank`.
+    `kv_and_requests` takes the least sum of both loads, each divided by its mean (DeepSeek,
     open-infra-index day 6); `kv_tokens` is xDeepServe's (arXiv 2508.02520), `requests` vLLM's."""
     ranks = taken_slots.size
     if choice == RANKS_IN_TURN:
@@ -275,8 +284,9 @@ def lightest_rank(
 def emptiest_rank(
     bits: np.ndarray, taken_tokens: np.ndarray, begin: int, least_bits: int, best: int
 ) -> int:
-    """The rank with the fewest tokens, of `best` (-1: none) and those ranks from `begin` to the end
-    of their block whose load has the least bits; bits i8[ranks]: of all loads."""
+    """The rank with the fewest tokens among `best` (-1: none) and the ranks of one block, which
+    begins at rank `begin`, whose load has the bit pattern `least_bits`. bits i8[ranks]: patterns of
+    all loads."""
     load_bits = bits[begin : begin + BLOCK]
     first_lightest = BLOCK
     for k in range(load_bits.size):

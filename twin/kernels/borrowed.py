@@ -35,6 +35,7 @@ class GroupType(types.Type):
 @extending.register_model(GroupType)
 class _Model(PrimitiveModel):
     """Numba's data model of a group: one pointer to its block."""
+
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, BLOCK)
 

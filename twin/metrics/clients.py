@@ -9,11 +9,11 @@ from twin.metrics.observed import Observed
 
 
 def fair_shares(total: float, offered: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Shares f8[n] of a total by `weight` f8[n], none above what was offered f8[n] (max-min fair).
+    """Max-min fair division of `total`: amounts f8[n] in proportion to weight f8[n], none above
+    what was offered, f8[n].
 
     >>> fair_shares(10.0, np.array([1.0, 9.0, 9.0]), np.array([1.0, 1.0, 2.0])).tolist()
-    [1.0, 3.0, 6.0]
-    """
+    [1.0, 3.0, 6.0]"""
     granted = np.zeros_like(offered)
     wants_more = offered > 0.0
     while wants_more.any() and total > 1e-9 * offered.sum():
@@ -29,17 +29,17 @@ def fair_shares(total: float, offered: np.ndarray, weight: np.ndarray) -> np.nda
 
 
 def jain_index(values: np.ndarray) -> float | None:
-    """Jain's index: 1 when all values are alike, 1/n when one has everything; None of nothing.
+    """Jain's index: 1 if all values are equal, 1/n if only one is not 0; None if all are 0.
 
     >>> jain_index(np.array([1.0, 1.0])), jain_index(np.array([1.0, 0.0]))
-    (1.0, 0.5)
-    """
+    (1.0, 0.5)"""
     square_sum = float((values * values).sum())
     return float(values.sum()) ** 2 / (values.size * square_sum) if square_sum > 0.0 else None
 
 
 def fairness(o: Observed) -> float | None:
-    """Jain's index of tenants' served tokens over their max-min fair shares; None: no tenants."""
+    """Jain's index of each tenant's served tokens divided by its max-min fair share; None without
+    tenants."""
     if len(o.scenario.tenants) < 2:
         return None
     served_ratios = _fair_share_ratios(o)
@@ -47,7 +47,8 @@ def fairness(o: Observed) -> float | None:
 
 
 def _fair_share_ratios(o: Observed) -> np.ndarray:
-    """Tokens served to each tenant over its max-min fair share, f8[tenants]; NaN without demand."""
+    """Tokens served to each tenant divided by its max-min fair share, f8[tenants]; NaN without
+    demand."""
     served_tokens = _tokens_of_tenants(o, o.is_finished)
     offered_tokens = _tokens_of_tenants(o, _is_first_attempt(o))
     weights = np.array([tenant.weight for tenant in o.scenario.tenants])

@@ -17,8 +17,9 @@ def hour_s(s: Scenario) -> float | None:
 
 
 def hours_table(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame:
-    """One row per hour of length_s seconds; a window counts at its middle. Mean NPUs by pool, and
-    those that start or drain, NPU-hours, idle ones, kWh, hit ratio (null: unknown), DRAM use."""
+    """Table with one row per hour; an hour has length_s seconds, and a window belongs to the hour
+    of its middle. Columns: mean NPUs of each pool and of starting or draining instances, NPU-hours,
+    idle NPU-hours, kWh, hit ratio (null if unknown), used share of DRAM, arrivals."""
     window_hours = pl.col("window_s") / 3600.0
     held_npus, busy_npus = pl.lit(0.0), pl.lit(0.0)
     npus: dict[str, pl.Expr] = {}
@@ -58,7 +59,8 @@ def hours_table(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataF
 
 
 def hit_ratio_table(requests: pl.DataFrame, width_s: float) -> pl.DataFrame:
-    """Hit ratio by the time `t_s` at which prefill began, every width_s; a column per tenant."""
+    """Hit ratio of requests by begin of prefill, in intervals of width_s from `t_s`; a column per
+    tenant."""
     begun_requests = requests.filter(pl.col("prefill_start_s").is_not_null()).with_columns(
         t_s=(pl.col("prefill_start_s") / width_s).floor() * width_s,
         tenant=pl.col("tenant").to_physical().cast(pl.String),

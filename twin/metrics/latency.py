@@ -25,11 +25,11 @@ TTFT_PARTS = tuple(
 
 
 def mean_and_percentiles(values: np.ndarray, prefix: str) -> dict[str, float | None]:
-    """Mean and p50/p90/p95/p99 of a sample by name after a prefix; all None when it is empty.
+    """Mean and p50/p90/p95/p99 of values, by names that begin with `prefix`; all None without
+    values.
 
     >>> mean_and_percentiles(np.array([1.0, 3.0]), "ttft_s")["ttft_s_p50"]
-    2.0
-    """
+    2.0"""
     figure_names = [f"{prefix}_mean", *(f"{prefix}_p{percent}" for percent in PERCENTILES)]
     if values.size == 0:
         return dict.fromkeys(figure_names)
@@ -49,14 +49,16 @@ def tpot_s(requests: pl.DataFrame) -> np.ndarray:
 
 
 def per_token_s(emitting_s: np.ndarray, output_tokens: np.ndarray) -> np.ndarray:
-    """Emitting seconds over the tokens after the first, f8[n]; NaN where none follows."""
+    """Seconds per token after the first, f8[n]; NaN for answers of one token. emitting_s f8[n]:
+    seconds from the first to the last token."""
     gap_count = output_tokens.astype(np.float64) - 1.0
     gap_count[gap_count == 0.0] = np.nan
     return emitting_s / gap_count
 
 
 def histogram_quantile(edges: np.ndarray, weights: np.ndarray, share: float) -> float | None:
-    """Upper edge of the bin of quantile `share` (0..1) by weights f8[bins]; None: no weight."""
+    """Upper edge of the bin in which the quantile `share` (0..1) lies; None if all weights are 0.
+    edges: f8[bins + 1]; weights: f8[bins]."""
     total_weight = float(weights.sum())
     if total_weight <= 0:
         return None
@@ -65,8 +67,9 @@ def histogram_quantile(edges: np.ndarray, weights: np.ndarray, share: float) -> 
 
 def itl_spread(edges: np.ndarray, weights: np.ndarray, tokens: float) -> dict[str, float | None]:
     """Mean and percentiles (s) of the inter-token latency. An iteration of t seconds is one gap of
-    t; further tokens of MTP have a gap of 0. edges f8[bins + 1] s; weights f8[bins]
-    request-iterations; tokens: emitted in them."""
+    t; further tokens of MTP have a gap of 0.
+    edges f8[bins + 1]: seconds; weights f8[bins]: iterations of each length, counted once for each
+    request in them; tokens: number of tokens emitted in them."""
     total_weight = float(weights.sum())
     if total_weight <= 0:
         return mean_and_percentiles(np.zeros(0), "itl_s")
@@ -117,7 +120,8 @@ def ratio(amounts: np.ndarray, bases: np.ndarray) -> np.ndarray:
 
 
 def slo_limits_s(scenario: Scenario, requests: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """(TTFT, TPOT) SLO of each request, its tenant's, f8[n] in s; without tenants two scalars."""
+    """(TTFT SLO, TPOT SLO) in seconds of each request, f8[n], from its tenant; without tenants two
+    scalars."""
     tenants, default_slo = scenario.tenants, scenario.slo
     if not tenants:
         return np.array(default_slo.ttft_s), np.array(default_slo.tpot_ms * 1e-3)

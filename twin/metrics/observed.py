@@ -37,7 +37,8 @@ class Observed:
 
     @classmethod
     def by_requests(cls, scenario: Scenario, requests: pl.DataFrame) -> Observed:
-        """A run by its requests alone; those with stamps of zero were in progress at its start."""
+        """A run of which only the table of requests is known. Requests whose arrival and prefill
+        end are 0 were in progress at its start."""
         arrival_and_prefill_end = requests["arrival_s"], requests["prefill_end_s"]
         is_in_progress = (arrival_and_prefill_end[0] == 0.0) & (arrival_and_prefill_end[1] == 0.0)
         return cls(scenario, requests, {"at_start": float(is_in_progress.sum() or 0)})
@@ -138,9 +139,10 @@ class Observed:
         return np.asarray(ttft_met[self.is_finished] & tpot_met)
 
     def count_met(self, in_mask: np.ndarray) -> float:
-        """Number of finished requests in mask bool[requests] that met the whole SLO; those of the
-        start at the others' share. Without others no request has both latencies: the share is the
-        product of the share of first tokens in time and the share of TPOT in time."""
+        """Number of finished requests in mask bool[requests] that met the TTFT and the TPOT SLO.
+        Requests that were in progress at the start have no TTFT: they count with the share of the
+        other finished ones. If there are no others, that share is the product of the shares that
+        met either SLO."""
         is_counted = in_mask[self.is_finished]
         is_judged, finished_count = is_counted & self.arrived_in_run, int(is_counted.sum())
         if judged_count := int(is_judged.sum()):
@@ -152,8 +154,9 @@ class Observed:
         return float(ttft_met[is_first_counted].mean()) * float(tpot_met[is_counted].sum())
 
     def attainment_of(self, in_mask: np.ndarray) -> float | None:
-        """Share of finished requests in mask bool[requests] that met the SLO; None without any,
-        or if no TTFT is known: all in progress at the start, none of the mask started since."""
+        """Share of the finished requests in mask bool[requests] that met the SLO. None if no
+        request finished, or if no TTFT is known because none that arrived in the run has a first
+        token."""
         is_counted = in_mask[self.is_finished]
         is_judged = (is_counted & self.arrived_in_run).any() or in_mask[self.has_first_token].any()
         if not is_counted.any() or not is_judged:
@@ -162,7 +165,7 @@ class Observed:
 
     @property
     def met_count(self) -> float:
-        """Number of finished requests that met the whole SLO, estimated for those of the start."""
+        """Number of finished requests that met the whole SLO, by the rule of `count_met`."""
         return self.count_met(np.ones(self.is_finished.size, bool))
 
     @cached_property
@@ -200,12 +203,13 @@ class Observed:
 
     @property
     def output_tokens(self) -> float:
-        """Tokens emitted in the steady state; with decode alone, without first tokens."""
+        """Output tokens emitted in the steady state; a deployment that only decodes emits no first
+        tokens."""
         decode_only = self.scenario.deployment.mode == "decode_only"
         return self.totals["decode_tokens"] + (0.0 if decode_only else self.totals["first_tokens"])
 
     def pool_npus(self, role: str) -> float:
-        """NPUs of the pool of a role, with colocated ones."""
+        """NPUs of the pool of a role, plus those of colocated instances, which have both roles."""
         return self.npus.get(role, 0) + self.npus.get("colocated", 0)
 
     @property
@@ -267,7 +271,8 @@ class Observed:
         return load_w + npus * constant_w_per_npu
 
     def _drawn_w(self, role: str) -> float:
-        """Mean watts of one pool's NPUs, with host and network, if pools differ in their NPUs."""
+        """Mean watts of one pool's NPUs with host and network, for a run whose pools have different
+        NPUs."""
         role_totals = {name.partition(".")[2]: value for name, value in self.totals.items()
              if name.startswith(f"{role}.")}  # fmt: skip
         cube_share = role_totals["cube_amount"] / (role_totals["cube_capacity"] * self.steady_s)
@@ -285,7 +290,8 @@ class Observed:
 
     @property
     def price_per_npu_hour(self) -> float:
-        """Mean price of an hour of an NPU of an instance, with its part of nodes of CPUs alone."""
+        """Mean price of an NPU-hour over the NPUs of all instances, with their part of CPU-only
+        nodes."""
         pools, cost = pools_by_role(self.scenario), self.scenario.cost
         supernode, npus_by_price = self.scenario.supernode, dict[float, float]()
         for role, npu_count in self.npus.items():
@@ -306,13 +312,15 @@ class Observed:
 
     @property
     def tokens_served(self) -> float:
-        """Output tokens of the steady state; without decode, input tokens, computed or read."""
+        """Output tokens of the steady state; in a deployment that only prefills, the input tokens
+        that were computed or read."""
         if self.scenario.deployment.mode == "prefill_only":
             return self.totals["prefill_tokens"] + self.totals["hit_tokens"]
         return self.output_tokens
 
     def mean_per_instance(self, total: str, role: str) -> float | None:
-        """A total in seconds per instance of a role and second of the steady state."""
+        """Mean of a quantity over the instances of a role and the steady state. total: name in
+        `totals` of its integral over time, summed over instances."""
         return self.per_second(self.totals[total], self.totals[f"{role}_instances"])
 
 
@@ -360,7 +368,7 @@ class Several(Observed):
 
     @property
     def price_per_npu_hour(self) -> float:
-        """Price of an hour of a mean NPU that belongs to an instance."""
+        """Mean price of an NPU-hour over the NPUs of the instances of all models."""
         prices = {model.price_per_npu_hour for model in self.parts}
         if len(prices) == 1:
             return prices.pop()
@@ -373,7 +381,8 @@ class Several(Observed):
 
 
 def totals_of(parts: Sequence[Observed], pool_share: Sequence[float]) -> dict[str, float]:
-    """Totals by name, summed over models, the machine's once; pool_share: of the memory pool."""
+    """Totals by name, summed over models; totals of the whole machine count once. pool_share: share
+    of the memory pool that each model has."""
     all_totals = [model.totals for model in parts]
     total_names = dict.fromkeys(name for totals in all_totals for name in totals)
     total_of = {name: sum(totals.get(name, 0.0) for totals in all_totals) for name in total_names}

@@ -86,7 +86,8 @@ OPERATORS = {
 
 
 def operator_names(phase: str, *places: Place) -> tuple[str, ...]:
-    """Names of a phase's operators, in order; with `places` of these, none optional."""
+    """Names of a phase's operators, in order. places: selects operators of these places that are
+    not optional; without places all operators."""
     return tuple(
         name
         for name, entry in OPERATORS.items()

@@ -70,7 +70,9 @@ def _latencies(
     prefix: str, name: str, what: str, at: dict[str, tuple[Place, ...]],
     slo: Callable[[Scenario], float] | None = None,
 ) -> list[Metric]:  # fmt: skip
-    """Metrics of one latency: mean and percentiles; at: places by statistic; p99 has the SLO."""
+    """Metrics of one latency: its mean and percentiles. prefix: begin of their keys; name: begin of
+    their labels; what: help text; at: places by statistic ("mean", "p99"); slo: limit in seconds,
+    for p99."""
     return [
         Metric(
             f"{prefix}_{statistic}", f"{name} {statistic}", "time", "s", "lower", what, "times",
@@ -94,7 +96,8 @@ def _share(key: str, label: str, what: str, of: Formula, places: tuple[Place, ..
 
 
 def _per_token(o: Observed, per_second: float | None) -> Value:
-    """An amount per second over the tokens served per second; None without either."""
+    """An amount per served token; None without an amount or tokens. per_second: amount per
+    second."""
     return None if per_second is None else quotient(per_second * o.steady_s, o.tokens_served)
 
 
@@ -105,12 +108,14 @@ def _token_cost(o: Observed) -> Value:
 
 
 def _capacity_used(name: str) -> Formula:
-    """Formula of the used share of a capacity, by the name of its totals."""
+    """Formula of the used share of a capacity, from the totals `{name}_amount` and
+    `{name}_capacity`."""
     return lambda o: quotient(o.totals[f"{name}_amount"], o.totals[f"{name}_capacity"] * o.steady_s)
 
 
 def _count(key: str, name: str, what: str, of: Formula, better: Better = "", **more: Any) -> Metric:
-    """Metric that counts things: requests, unless `unit` names another; of: its formula."""
+    """Metric that counts things. what: help text; of: its formula; more: further fields of the
+    metric, such as `unit`, by default requests."""
     return Metric(key, name, "count", more.pop("unit", "requests"), better, what,
                   more.pop("group", "counts"), of, **more)  # fmt: skip
 

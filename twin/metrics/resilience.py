@@ -155,7 +155,8 @@ def _token_rates(windows: pl.DataFrame) -> tuple[str, np.ndarray]:
 def _usual_window_mask(
     begin: np.ndarray, length: np.ndarray, at_s: float, since_s: float
 ) -> np.ndarray:
-    """Mask of the windows that define the usual rate: after the fault at since_s, before at_s."""
+    """Mask bool[windows] of the windows that define the usual rate: those shortly before at_s that
+    begin after since_s, the last earlier fault. begin, length f8[windows]: seconds."""
     window_s = float(length[0])
     span_s = max(min(BEFORE_S, BEFORE_WINDOWS * window_s), FEWEST_WINDOWS * window_s)
     usual_from_s = max(since_s, at_s - span_s)
@@ -165,8 +166,10 @@ def _usual_window_mask(
 def _recovery_and_lowest(
     begin: np.ndarray, rate: np.ndarray, usual_rate: float | None, usual_sd: float, at_s: float
 ) -> tuple[float | None, float | None]:
-    """(seconds from at_s to lasting recovery, 0: no dip, None: none here; lowest rate). A dip is 5
-    % and NOISE times usual_sd below usual_rate; it ends when SUSTAINED windows' mean is back."""
+    """(seconds from the fault at at_s to lasting recovery, 0 without a dip, None if not recovered
+    in these windows; lowest rate). begin, rate f8[windows]: seconds, tokens/s.
+    A dip is 5 % and NOISE times usual_sd below usual_rate; it ends when the rate and the mean of
+    SUSTAINED windows are back."""
     if rate.size == 0:
         return None, None
     if usual_rate is None:
@@ -183,7 +186,8 @@ def _recovery_and_lowest(
 def _outages_in_span(
     outages: pl.DataFrame, at_s: float, stop_s: float, end_s: float
 ) -> tuple[tuple[str, float], ...]:
-    """(instance, seconds out) of outages that began from at_s to stop_s, longest first."""
+    """(instance, seconds out of service) of outages that began between at_s and stop_s, the longest
+    first. end_s: end of the run, at which an open outage ends."""
     down_s_of_instance: dict[str, float] = {}
     for outage in outages.iter_rows(named=True):
         if at_s <= outage["t_s"] and (outage["t_s"] < stop_s or stop_s >= end_s):
@@ -201,7 +205,8 @@ def instance_name(role: str, instance: int | None) -> str:
 def _retried_and_lost(
     requests: pl.DataFrame | None, events: pl.DataFrame, fault_times_s: Sequence[float]
 ) -> list[tuple[int, int]]:
-    """(retried, lost) requests of each fault: of the first one that could affect the request."""
+    """(retried requests, lost requests) of each fault; a request counts for the first fault that
+    could affect it."""
     if requests is None or "retries" not in requests.columns:
         return [(0, 0)] * len(fault_times_s)
     detection_s = _detection_times(events, fault_times_s)
@@ -216,7 +221,8 @@ def _retried_and_lost(
 
 
 def _detection_times(events: pl.DataFrame, fault_times_s: Sequence[float]) -> np.ndarray:
-    """Detection time (s) of each fault: the last 'detected' before the next, or its own time."""
+    """Detection time (s) of each fault: the last event "detected" before the next fault; without
+    one, the time of the fault."""
     detected_s = events.filter(pl.col("kind") == Kind.DETECTED)["t_s"].to_list()
     return np.array([
         max([fault_s, *(t_s for t_s in detected_s if fault_s <= t_s < next_s)])
@@ -245,7 +251,8 @@ def _met_finish_s(
 
 
 def _goodput(finish_s: np.ndarray | None, begin_s: float, end_s: float) -> float | None:
-    """Requests/s in the SLO, by their sorted finish_s, that end in a span; None: empty span."""
+    """Requests/s that met the SLO and finished from begin_s to end_s; None for an empty span or
+    without requests. finish_s: sorted finish times of all requests that met it."""
     if finish_s is None or end_s <= begin_s:
         return None
     first_index, end_index = np.searchsorted(finish_s, (begin_s, end_s))

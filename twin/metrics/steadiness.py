@@ -81,27 +81,28 @@ def slope_and_error(times: np.ndarray, values: np.ndarray) -> tuple[float, float
 
 
 def stays_s(arrival_s: np.ndarray, end_s: np.ndarray, horizon_s: float) -> float:
-    """Seconds that requests stay, summed, up to the horizon; NaN in end_s f8[n]: still inside."""
+    """Sum of the seconds that requests spend inside up to the horizon. A NaN in end_s f8[n] means
+    that the request is still inside."""
     clipped_end_s = np.where(np.isnan(end_s), horizon_s, np.minimum(end_s, horizon_s))
     return float((clipped_end_s - arrival_s).sum())
 
 
 def relative_gap(sampled_s: float, stayed_s: float) -> float:
-    """Relative difference of sampled request-seconds from stayed ones; 0 without requests."""
+    """Request-seconds by samples minus those by stays, divided by those by stays; 0 without
+    requests."""
     return (sampled_s - stayed_s) / stayed_s if stayed_s > 0 else 0.0
 
 
 def samples_of_stays(
     begin_s: np.ndarray, end_s: np.ndarray, sampled_at_s: np.ndarray
 ) -> tuple[int, int]:
-    """Fewest and most samples that stays [begin, end) account for.
+    """(fewest, most) counts of requests that samples can find in total if requests stay inside
+    during [begin, end). The two numbers differ by the stays that end exactly at a sample.
 
-    sampled_at_s rises evenly, but for the last, which may come early. The two differ by the stays
-    that end exactly at a sample, which may count or not. A NaN end is beyond every sample.
+    sampled_at_s rises evenly; only the last sample may come early. A NaN end is after every sample.
 
     >>> samples_of_stays(np.array([0.5, 1.0]), np.array([2.0, np.nan]), np.array([1.0, 2.0, 3.0]))
-    (4, 5)
-    """
+    (4, 5)"""
     last_s = np.where(np.isnan(end_s), np.inf, end_s)
     samples_before, samples_until = (np.searchsorted(sampled_at_s, t) for t in (begin_s, last_s))
     ends_early = samples_until < sampled_at_s.size  # not after every sample

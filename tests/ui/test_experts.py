@@ -15,16 +15,11 @@ from tests.ui.experts_run import (
     expert_tables,
     skewed,
 )
-from tests.ui.stored_runs import scenario
 from twin.lab.kinds import CountsTable
-from twin.lab.library import presets
-from twin.scenario import pools_by_role
-from twin.ui import record, session
+from twin.ui import record
 from twin.ui.charts import experts as charts_experts
 from twin.ui.pages import PAGES
 from twin.ui.pages.experts import views as experts
-
-PRESETS = {p.key: p.scenario for p in presets()}
 
 
 @pytest.fixture(scope="module")
@@ -102,34 +97,6 @@ def test_the_moves_of_a_whole_pool_are_those_of_each_of_its_instances(tables):
     assert experts.iteration_s_around(none, *MOVES[0]) == (None, None, None)
 
 
-def test_node_traffic_keeps_its_bytes_and_hot_and_shared_dies_draw_more(tables):
-    quantised, plain = (
-        experts.message_sizes(
-            scenario(f"{early}", deployment__communication__early_quantisation=early),
-            session.facts(),
-        )
-        for early in (True, False)
-    )
-    assert quantised[0] == 8 and quantised[2] == plain[1]
-    assert quantised[1] < plain[1]
-    load = np.ones((4, 6))
-    load[:, 0], load[:, 1] = 1.6, 0.4
-    snap = experts.Snapshot(np.arange(4), load, np.zeros((4, 6), int))
-    nodes, moved = experts.bytes_between_nodes(
-        snap, np.array([7, 8, 9, 9, 9, 9, 10, 10]), 90.0, quantised
-    )
-    assert nodes.tolist() == [7, 8, 9, 10]
-    assert moved.sum() == pytest.approx(90)
-    sent, received = moved.sum(axis=1), moved.sum(axis=0)
-    assert received[0] > received[1]
-    assert (sent + received)[0] > (sent + received)[1]
-    # Nothing routed lies on the last node: it takes the ninth row, and all its dies' answers.
-    assert moved[0, 3] > 0
-    even = experts.Snapshot(np.arange(4), np.ones((4, 8)), np.zeros((4, 8), int))
-    _, alike = experts.bytes_between_nodes(even, np.repeat([0, 1], 4), 10.0, plain)
-    assert alike == pytest.approx(np.full((2, 2), 2.5))
-
-
 # Charts.
 
 
@@ -163,7 +130,6 @@ def test_nothing_to_draw_is_said():
     none = np.zeros((0, 0))
     for chart in (
         charts_experts.die_map(none, none, none),
-        charts_experts.node_matrix(np.zeros(0), none, ""),
         charts_experts.hottest_over_time(pl.DataFrame(), pl.DataFrame(), 1.0),
     ):
         assert not chart.figure.data
@@ -173,7 +139,7 @@ def test_nothing_to_draw_is_said():
 # The page.
 
 
-@pytest.mark.parametrize("view", ["Dies", "Layers", "Over time", "Between nodes"])
+@pytest.mark.parametrize("view", ["Dies", "Layers", "Over time"])
 def test_every_view_of_a_run_draws(app, store, view):
     opened(app, done_skewed(store), view)
     shown = metrics(app)
@@ -227,27 +193,10 @@ def test_the_slider_goes_through_the_moments(app, store, tables):
     assert words(app) != copies
 
 
-def test_an_instance_of_a_further_model_has_that_models_deployment(tables):
-    """A colocated model next to disaggregated ones: the first model's scenario has no such pool."""
-    s = PRESETS["eight-models"]
-    as_colocated = pl.col("role").replace("decode", "colocated")
-    models = (
-        pl.when(pl.col("role") == "prefill").then(pl.lit("kimi-k2")).otherwise(pl.lit("glm-4-7"))
-    )
-    die_load = tables["die_load"].with_columns(models.alias("model"), role=as_colocated)
-    for role, mode in (("colocated", "colocated"), ("prefill", "disaggregated")):
-        own = experts.scenario_of(s, die_load, role, 0)
-        assert own.deployment.mode == mode and role in pools_by_role(own)
-    assert experts.scenario_of(skewed(), tables["die_load"], "decode", 0) == skewed()
-
-
 def test_without_moves_the_page_says_there_were_none(app, store):
     run = done_skewed(store, empty=("events", "instances", "traffic", "hottest"))
     opened(app, run, "Over time")
     assert "No expert was moved" in words(app)
-    app.session_state["experts-view"] = "Between nodes"
-    app.run()
-    assert "recorded no expert exchange" in words(app)
 
 
 # Counts of one's own.

@@ -189,15 +189,3 @@ def time_axis(horizon_s: float) -> tuple[float, str]:
     if horizon_s <= 900:
         return 1.0, "s"
     return (1 / 60, "min") if horizon_s <= 3 * 3600 else (1 / 3600, "h")
-
-
-def bytes_unit(largest: float) -> tuple[float, str]:
-    """(factor from bytes, unit) of an axis up to `largest` bytes.
-
-    >>> bytes_unit(2.5e9)
-    (1e-09, 'GB')
-    """
-    for factor, unit in ((1e-15, "PB"), (1e-12, "TB"), (1e-9, "GB"), (1e-6, "MB")):
-        if largest * factor >= 1:
-            return factor, unit
-    return 1e-3, "kB"

@@ -5,7 +5,7 @@ import plotly.graph_objects as go
 import polars as pl
 
 from twin.metrics.events import Kind
-from twin.metrics.measures import amount, numbered, seconds
+from twin.metrics.measures import numbered, seconds
 from twin.ui import theme
 from twin.ui.charts import base, timeline
 
@@ -155,33 +155,3 @@ def _mark_events(
             outline = {"color": colour, "width": 1}
             base.shade(fig, t_s * per_s, end_s * per_s, colour, 0.25, line=outline)
     return event_counts
-
-
-def node_matrix(
-    nodes: np.ndarray, moved_bytes: np.ndarray, span_text: str, *, dark: bool = False
-) -> base.Chart:
-    """Map of the expert exchange between nodes. nodes: their numbers. moved_bytes f8[nodes, nodes]:
-    from the node of a row to that of a column. span_text: time covered, such as "in 2 min"."""
-    if not moved_bytes.size or not moved_bytes.max():
-        return base.empty_chart("No expert exchange was recorded")
-    factor, unit = base.bytes_unit(float(moved_bytes.max()))
-    scaled_bytes, total_bytes = moved_bytes * factor, float(moved_bytes.sum())
-    node_names = [str(node) for node in nodes]
-    fig = base.figure(height=max(260, min(640, 130 + 28 * nodes.size)))
-    base.add_heat_map(
-        fig, scaled_bytes, dark=dark, x=node_names, y=node_names, zmax=float(scaled_bytes.max()),
-        xgap=1, ygap=1, texttemplate="%{z:.3~g}" if nodes.size <= 12 else None,
-        hovertemplate=f"node %{{y}} → node %{{x}}<br>%{{z:,.3~g}} {unit}<extra></extra>",
-        colorbar={"title": {"text": unit, "side": "top"}},
-    )  # fmt: skip
-    diagonal_share = float(np.trace(moved_bytes)) / total_bytes
-    receiver_index = int(moved_bytes.sum(axis=0).argmax())
-    return base.chart(
-        fig, f"Expert exchange between {numbered(nodes.size, 'node')} {span_text}: "
-        f"{amount(total_bytes, 'bytes')} in all, {amount(diagonal_share, 'share')} within a node; "
-        f"node {nodes[receiver_index]} receives most.",
-        "The diagonal stays within a node.", x={"title_text": "to node", "type": "category"},
-        y={"title_text": "from node", "type": "category", "autorange": "reversed"},
-        columns={"z": unit},
-        margin={"t": 16, "b": 40},
-    )  # fmt: skip

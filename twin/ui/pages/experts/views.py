@@ -9,16 +9,11 @@ import numpy as np
 import polars as pl
 import streamlit as st
 
-from twin.facts import Facts
-from twin.hardware.chip import load_chip
 from twin.lab.store import RunRow
 from twin.metrics.events import Kind
 from twin.metrics.measures import NOTHING, amount, seconds
-from twin.model.operators import combine_bytes, dispatch_bytes
-from twin.model.roofline import load_machine
-from twin.model.shape import load_shape
-from twin.scenario import Scenario, chip_of, model_names, pools_by_role, split_models
-from twin.ui import record, session, theme, words
+from twin.scenario import Scenario
+from twin.ui import record, theme, words
 from twin.ui.charts import experts as charts_experts
 from twin.ui.show import is_dark, plot
 
@@ -91,14 +86,6 @@ def rebalance_sides(moment_list: Sequence[Moment]) -> dict[int, tuple[Moment, Mo
             for m in moment_list if m.name == "before" and m.number in after_by_number}  # fmt: skip
 
 
-def scenario_of(s: Scenario, die_load: pl.DataFrame, role: str, instance: int) -> Scenario:
-    """The scenario of the model that an instance serves; that of the run if it is the only one."""
-    if not s.models:
-        return s
-    model_name = die_load.filter(instance_filter(role, instance))["model"][0]
-    return split_models(s)[model_names(s).index(model_name)]
-
-
 def instance_filter(role: str, instance: int) -> pl.Expr:
     """Polars filter of the rows of an instance."""
     return (pl.col("role") == role) & (pl.col("instance") == instance)
@@ -135,37 +122,6 @@ def iteration_s_around(
     spans_s = (iteration_s[part] for part in (windows_before, is_during, windows_after))
     finite_s = (span_s[np.isfinite(span_s)] for span_s in spans_s)
     return tuple(float(span_s.mean()) if span_s.size else None for span_s in finite_s)  # type: ignore[return-value]
-
-
-def message_sizes(s: Scenario, facts: Facts) -> tuple[int, float, float]:
-    """(experts per token, bytes that a token sends to each, bytes that come back from each)."""
-    shape = load_shape(facts, s.deployment.model)
-    die_speeds = load_machine(facts, load_chip(facts, chip_of(s, "decode")))
-    is_quantised = s.deployment.communication.early_quantisation
-    sent_bytes = dispatch_bytes(shape, is_quantised, die_speeds.message_scale_bytes)
-    return shape.top_k, sent_bytes, combine_bytes(shape)
-
-
-def bytes_between_nodes(
-    snapshot: Snapshot, nodes_of_rank: np.ndarray, total_bytes: float,
-    messages: tuple[int, float, float],
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """(nodes i8[n], bytes f8[n, n] from row to column) of an instance's expert exchange, all dies
-    sending alike, to a die by its load, `total_bytes` in all. messages: see `message_sizes`."""
-    top_k, sent_bytes, back_bytes = messages
-    nodes, node_of = np.unique(nodes_of_rank, return_inverse=True)
-    sender_shares = np.bincount(node_of, minlength=nodes.size) / max(1, node_of.size)
-    die_messages = np.zeros(node_of.size)
-    routed_dies = min(snapshot.load.shape[1], node_of.size)
-    die_messages[:routed_dies] = snapshot.load.mean(axis=0)[:routed_dies]
-    die_messages[:routed_dies] *= top_k / max(float(die_messages.sum()), 1e-12)
-    if routed_dies < node_of.size:
-        die_messages[routed_dies:] = 1.0 / (node_of.size - routed_dies)
-    total_messages = max(float(die_messages.sum()), 1e-12)
-    receiver_shares = np.bincount(node_of, die_messages, nodes.size) / total_messages
-    pair_shares = np.outer(sender_shares, receiver_shares)
-    pair_bytes = sent_bytes * pair_shares + back_bytes * pair_shares.T
-    return nodes, total_bytes * (pair_bytes / (sent_bytes + back_bytes))
 
 
 def choose_instance(row: RunRow) -> tuple[str, int]:
@@ -303,38 +259,8 @@ def draw_over_time(row: RunRow, scenario: Scenario, role: str, instance: int) ->
     )
 
 
-def draw_nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
-    """Draw the bytes of the expert exchange from node to node."""
-    die_load = record.table(row.id, "die_load")
-    scenario = scenario_of(scenario, die_load, role, instance)
-    if pools_by_role(scenario)[role].own.experts_tp > 1:
-        st.caption("Every die has a part of its experts and gathers all tokens: dies send alike.")
-        return
-    traffic, ranks = record.table(row.id, "traffic"), record.table(row.id, "ranks")
-    is_instance = instance_filter(role, instance)
-    total_bytes = float(traffic.filter(is_instance, traffic="experts")["bytes"].sum())
-    node_of_rank = ranks.filter(is_instance)["node"].to_numpy()
-    moment = choose_moment(row, role, instance)
-    snapshot = snapshot_at(die_load, role, instance, moment)
-    if not total_bytes or not node_of_rank.size:
-        st.caption("This run recorded no expert exchange of this instance.")
-        return
-    message_bytes = message_sizes(scenario, session.facts())
-    nodes, bytes_between = bytes_between_nodes(snapshot, node_of_rank, total_bytes, message_bytes)
-    span_text = f"in {words.duration(scenario.horizon_s)}"
-    chart = charts_experts.node_matrix(nodes, bytes_between, span_text, dark=is_dark())
-    plot(chart, "nodes")
-    node_ratios = bytes_between.sum(axis=0) / max(1e-12, float(np.mean(bytes_between.sum(axis=0))))
-    st.caption(
-        f"{amount(total_bytes, 'bytes')} of dispatch and combine {span_text}, split by the "
-        "placement at this moment: tokens leave every die alike and go to the dies that hold their "
-        f"experts, answers come back. The busiest node receives {node_ratios.max():.2f} × the mean."
-    )
-
-
 VIEWS: dict[str, Callable[[RunRow, Scenario, str, int], None]] = {
     "Dies": draw_dies,
     "Layers": draw_layers,
     "Over time": draw_over_time,
-    "Between nodes": draw_nodes,
 }

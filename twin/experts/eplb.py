@@ -11,8 +11,9 @@ Singles = NDArray[np.float32]
 
 
 def packing(load: Singles, packs: int) -> tuple[Ints, Ints]:
-    """Put items, heaviest first, in the lightest pack with room (ties: lowest). load f4[layers, n],
-    n divisible by packs -> (pack, place in it), i8[layers, n]; n = packs: item i in pack i."""
+    """Put items, heaviest first, into the lightest pack with room (ties: lowest index). load
+    f4[layers, items]: weights; packs: their number, a divisor of the items'. Returns (pack, place
+    in it) of each item, i8[layers, items]; with as many packs as items, item i is in pack i."""
     layers, items = load.shape
     items_per_pack = items // packs
     pack_of = np.tile(np.arange(items), (layers, 1))
@@ -33,8 +34,8 @@ def packing(load: Singles, packs: int) -> tuple[Ints, Ints]:
 
 def replicate_experts(load: Singles, slots: int) -> tuple[Ints, Ints]:
     """Give each slot beyond one per expert to the expert with the highest load per copy (ties:
-    lowest index). load f4[layers, experts] -> (expert of each slot i8[layers, slots], copies
-    i8[layers, experts]); the first slots hold the experts in order."""
+    lowest index); the first slots hold the experts in order. load f4[layers, experts]. Returns
+    (expert of each slot i8[layers, slots], number of copies i8[layers, experts])."""
     layers, experts = load.shape
     layer = np.arange(layers)
     expert_of_slot = np.tile(np.arange(slots), (layers, 1))
@@ -49,9 +50,10 @@ def replicate_experts(load: Singles, slots: int) -> tuple[Ints, Ints]:
 
 
 def place_eplb(load: Floats, copy_count: int, groups: int, nodes: int, slots: Ints) -> None:
-    """Place experts by EPLB: fills slots i8[layers, dies, slots_per_die] with the expert of each,
-    by load f8[layers, experts]. groups: of experts, each on one node; copy_count: one more on the
-    first nodes if they do not divide it; other slots: EMPTY. groups = nodes = 1: global policy."""
+    """Place experts by EPLB: fill slots i8[layers, dies, slots_per_die] with the expert of each
+    slot. load f8[layers, experts]; copy_count: copies of all experts together, of which the first
+    nodes get one more if `nodes` does not divide it; groups: of experts, each placed on one node.
+    Unused slots stay EMPTY. groups = nodes = 1 is EPLB's global policy."""
     layers, dies, die_slots = slots.shape
     experts = load.shape[1]
     group_size, experts_of_node, node_dies = experts // groups, experts // nodes, dies // nodes

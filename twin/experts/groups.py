@@ -12,9 +12,9 @@ EVEN = 0.25  # variance of a reached group's picks over that of independent ones
 
 @kernel(allocates=True)
 def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> None:
-    """Fill out f8[groups] with the chance that a token reaches each group: proportional to its
-    picks, at most 1, at least the chance of its most popular expert; they sum to top_groups. chance
-    f8[experts]: that a token picks an expert."""
+    """Fill out f8[groups] with the chance that a token reaches each group: proportional to the
+    group's mean picks, at most 1, at least the chance of its most popular expert; their sum is
+    top_groups. chance f8[experts]: that a token picks an expert."""
     group_size = chance.size // groups
     least_chance = np.zeros(groups)
     for g in range(groups):
@@ -50,8 +50,8 @@ def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> 
 
 @kernel
 def joint_ratio(a: float, b: float, top_groups: int) -> float:
-    """P(two groups are both reached) / (a b), where a token reaches `top_groups` groups, these with
-    chances a and b. Exact for equal ones: (m - 1) G / (m (G - 1)), m = `top_groups` of G groups."""
+    """P(two groups are both reached) / (a b), for a token that reaches `top_groups` groups, these
+    two with chances a, b. Exact for G equal groups: (m - 1) G / (m (G - 1)), m = `top_groups`."""
     groups_left = top_groups - 0.5 * (a + b)
     return 0.0 if groups_left <= 0.0 else min((top_groups - 1.0) / groups_left, 1.0 / max(a, b))
 
@@ -62,8 +62,8 @@ def grouped_deficit(
 ) -> Floats:
     """Mean minus variance of a token's picks on each die, f8[layers, dies], when its experts are in
     `top_groups` of the groups. chances f8[layers, experts]: that a token picks an expert;
-    slot_share f8[layers, dies, slots]: of an expert's tokens, what each slot gets. Dies share a
-    fixed total of picks: variances are those of independent picks that vary as much given it."""
+    slot_share f8[layers, dies, slots]: share of its expert's tokens that each slot gets. Dies share
+    a fixed sum of picks: variances are those of independent picks that vary as much given it."""
     layers, dies, die_slots = slots.shape
     experts = chances.shape[1]
     group_size = experts // groups

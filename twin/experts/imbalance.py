@@ -29,7 +29,7 @@ class Imbalance:
 
     @cached_property
     def factor(self) -> Floats:
-        """The curve (hottest load over mean by batch size) as array f8[G] or, with nodes, [2 G]."""
+        """The curve (hottest load / mean by batch size) as array f8[G] or, with nodes, [2 G]."""
         return self.curve.all_points() if isinstance(self.curve, Curve) else np.asarray(self.curve)
 
     @property
@@ -44,7 +44,8 @@ class Curve(Sequence[float]):
     def __init__(
         self, point: Callable[[int], float], all_points: Callable[[], Floats], size: int = GRID
     ) -> None:
-        """point: computes the value at an index; all_points: computes all `size` values."""
+        """point: function that computes the value at an index; all_points: function that computes
+        all `size` values together, in compiled code."""
         self._point, self._size = cache(point), size
         self.all_points = all_points  # all points, computed by compiled code
 
@@ -61,8 +62,9 @@ class Curve(Sequence[float]):
 def first_slots(
     experts: Experts, process: Process, dies: int, slots_per_die: int, nodes: int, groups: int
 ) -> Ints:
-    """Expert of each slot, i8[layers, dies, slots_per_die], in the placement that balances the long
-    run; shared between equal calls: do not write it. Raises ExpertsError for too few slots."""
+    """Expert of each slot, i8[layers, dies, slots_per_die], in the placement that balances long-run
+    loads. nodes: over which the dies are spread; groups: of the router. Equal calls share the
+    array: do not write it. Raises ExpertsError for too few slots."""
     chances = long_run_chances(process)
     return place(experts, chances, dies, slots_per_die, nodes=nodes, groups=groups)
 
@@ -71,10 +73,10 @@ def imbalance(
     routed: Routed, routed_dies: int, slots_per_die: int, tokens_per_request: float = 1.0,
     nodes: int = 1, links: bool = False, counts: Floats | None = None,
 ) -> Imbalance:  # fmt: skip
-    """Load of the hottest of `routed_dies` over the mean, by tokens entering an MoE layer, of which
-    `tokens_per_request` come from one request; the placement balances the long run. links: whether
-    the hottest node's follows in the curve; counts: imported expert counts f8[layers, experts].
-    Raises ExpertsError where experts do not fit."""
+    """Load of the hottest of `routed_dies` divided by the mean, for batches of tokens that enter an
+    MoE layer; `tokens_per_request` of these are of one request. The placement balances long-run
+    loads. links: whether the curve continues with the hottest of `nodes`; counts: imported expert
+    counts f8[layers, experts]. Raises ExpertsError where experts do not fit."""
     experts = routed.experts
     if tokens_per_request < 1:
         raise ExpertsError(
@@ -93,11 +95,11 @@ def imbalance(
     request_args = tokens_per_request, process.correlation
 
     def point(i: int) -> float:
-        """One value of the curve by its index: of dies or, from GRID on, of nodes."""
+        """One value of the curve by its index: for dies below GRID, for nodes from GRID on."""
         return unit_peaks[i // GRID].factor(float(batch_tokens[i % GRID]), *request_args)
 
     def all_points() -> Floats:
-        """All values of the curve, computed together, f8[G] or [2 G]."""
+        """All values of the curve, computed together, f8[G] or, with nodes, f8[2 G]."""
         return np.concatenate([peak.factors(batch_tokens, *request_args) for peak in unit_peaks])
 
     picks, _, _ = die_moments(chances, slots, copy_shares(slots, routed.routed_experts, nodes_near))

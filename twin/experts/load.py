@@ -18,17 +18,17 @@ def hot_factors(
     correlation: float = 0.0, groups: int = 1, top_groups: int = 1, nearest: int = 1,
     distinct: bool = True,
 ) -> Floats:  # fmt: skip
-    """Expected load of the hottest die over the mean of ALL dies, averaged over layers, f8[g], for
-    chances f8[layers, experts] that a token picks an expert, slots i8[layers, dies, slots_per_die]
-    and tokens f8[g], of which `tokens_per_request` pick alike by `correlation`. groups > 1: routing
-    limited to `top_groups`. nearest > 1: nodes within which tokens prefer a copy. distinct = False:
-    a multinomial (groups = 1). Raises ExpertsError."""
+    """Expected load of the hottest die divided by the mean of all dies, averaged over layers,
+    f8[g], for batches of tokens f8[g]. chances f8[layers, experts]: that a token picks an expert;
+    slots i8[layers, dies, slots_per_die]. `tokens_per_request` tokens of a request pick alike by
+    `correlation`. groups > 1: routing limited to `top_groups`. nearest > 1: number of nodes within
+    each of which tokens prefer a copy. distinct = False: a multinomial. Raises ExpertsError."""
     load_peaks = Peaks(chances, slots, groups, top_groups, nearest, distinct)
     return load_peaks.factors(tokens, tokens_per_request, correlation)
 
 
 def slots_by_node(slots: Ints, nodes: int) -> Ints:
-    """Slots regrouped by node, i8[layers, nodes, most slots of a node]; unused ones are EMPTY."""
+    """Slots regrouped by node, i8[layers, nodes, slots of the largest node]; unused ones EMPTY."""
     layers, dies, per_die = slots.shape
     node_of_die = np.arange(dies) * nodes // dies
     place_in_node = np.arange(dies) - np.searchsorted(node_of_die, node_of_die)
@@ -38,15 +38,15 @@ def slots_by_node(slots: Ints, nodes: int) -> Ints:
 
 
 class Peaks:
-    """Moments of a token's load on each die, for any batch; of nodes with `slots_by_node`."""
+    """Moments of a token's load on each die, for any batch; with `slots_by_node`, on each node."""
 
     def __init__(
         self, chances: Floats, slots: Ints, groups: int = 1, top_groups: int = 1, nearest: int = 1,
         distinct: bool = True,
     ) -> None:  # fmt: skip
-        """chances f8[layers, experts] that a token picks an expert, slots i8[layers, dies,
-        slots_per_die]; groups > 1: a token reaches `top_groups` of them; nearest: nodes in which it
-        prefers a copy; distinct: whether its experts differ. Raises ExpertsError."""
+        """chances f8[layers, experts]: that a token picks an expert; slots i8[layers, dies,
+        slots_per_die]; groups > 1: a token reaches `top_groups` of them; nearest: nodes within each
+        of which it prefers a copy; distinct: whether its experts differ. Raises ExpertsError."""
         experts = chances.shape[1]
         if groups < 1 or experts % groups or not 1 <= top_groups <= groups:
             raise ExpertsError(
@@ -71,14 +71,14 @@ class Peaks:
         self._picks, self._own, self._alike = (np.take_along_axis(k, by_picks, 1) for k in moments)
 
     def factors(self, tokens: Floats, tokens_per_request: float, correlation: float) -> Floats:
-        """Expected load of the hottest die over the mean, averaged over layers, f8[g], for batches
-        of tokens f8[g], `tokens_per_request` of a request; correlation: between these."""
+        """Expected load of the hottest die divided by the mean, averaged over layers, f8[g], for
+        batches of tokens f8[g]; `tokens_per_request` of a request pick alike by `correlation`."""
         request_args = tokens_per_request, correlation
         return np.array([self._mean_factor(peaks, float(batch), *request_args) for batch in tokens])
 
     def factor(self, tokens: float, tokens_per_request: float, correlation: float) -> float:
-        """Expected load of the hottest die over the mean, averaged over layers, for one batch of
-        tokens (see `factors`). Without a compiler in numpy: equal bit for bit, much slower."""
+        """Expected load of the hottest die divided by the mean, averaged over layers, for one batch
+        of tokens. Without compiled code numpy computes it: equal bit for bit, much slower."""
         peaks_of = peaks if is_compiled(peaks) else peaks_in_numpy
         return self._mean_factor(peaks_of, tokens, tokens_per_request, correlation)
 
@@ -86,8 +86,9 @@ class Peaks:
         self, peaks_of: Callable[[Floats, Floats], Floats], tokens: float,
         tokens_per_request: float, correlation: float,
     ) -> float:  # fmt: skip
-        """Expected load of the hottest die over the mean die, averaged over layers, for a batch of
-        tokens. peaks_of: the hottest die's load from dies' mean loads and variances over means."""
+        """Expected load of the hottest die divided by the mean, averaged over layers, for a batch
+        of tokens. peaks_of: function that gives the hottest die's load, f8[layers], from dies' mean
+        loads and their variance / mean."""
         layers, dies = self._picks.shape
         # Topic correlation times the other tokens of the same request.
         correlated_tokens = max(0.0, min(tokens_per_request, tokens) - 1.0) * correlation
@@ -100,13 +101,13 @@ class Peaks:
 
 
 def load_compiled_peaks() -> None:
-    """Load compiled code once, so that it computes every later `Peaks.factor`."""
+    """Load compiled code, so that it computes every later `Peaks.factor`."""
     peaks(np.ones((1, 1)), np.ones((1, 1)))
 
 
 def peaks_in_numpy(mean: Floats, spread: Floats) -> Floats:
-    """Expected maximum over dies, f8[layers], of counts with mean and spread (variance over mean)
-    f8[layers, dies], in plain numpy."""
+    """Expected maximum over a layer's dies, f8[layers], of counts with this mean and spread
+    (variance / mean), f8[layers, dies], in plain numpy."""
     is_small = mean[:, 0] <= SMALL_MEAN
     peak_tokens = np.empty(mean.shape[0])
     if is_small.any():
@@ -117,22 +118,22 @@ def peaks_in_numpy(mean: Floats, spread: Floats) -> Floats:
 
 
 def die_load(chances: Floats, slots: Ints, nearest: int = 1) -> Floats:
-    """Expected load of each die over its layer's mean, f8[layers, dies]; rows average to 1.
-    nearest: nodes within which tokens prefer a copy."""
+    """Expected load of each die divided by its layer's mean, f8[layers, dies]. nearest: number of
+    nodes within each of which tokens prefer a copy."""
     picks, _, _ = die_moments(chances, slots, copy_shares(slots, chances.shape[1], nearest))
     mean_picks = picks.sum(axis=1, keepdims=True) / slots.shape[1]
     return np.asarray(picks / mean_picks)
 
 
 def hottest_by_layer(chances: Floats, slots: Ints, nearest: int = 1) -> Floats:
-    """Expected load of the hottest die over the mean in an infinite batch, f8[layers]."""
+    """Expected load of the hottest die divided by the mean in an infinite batch, f8[layers]."""
     return np.asarray(die_load(chances, slots, nearest).max(axis=1))
 
 
 def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
-    """Share of its expert's tokens that each slot receives, f8[layers, dies, slots]; 0 if empty. Of
-    two copies on one die the first has both shares. nearest > 1: tokens, spread evenly over that
-    many nodes, use a copy on their own node if there is one, otherwise any."""
+    """Share of its expert's tokens that each slot receives, f8[layers, dies, slots]; 0 for an empty
+    slot. Of two copies on one die the first has both shares. nearest > 1: tokens are spread evenly
+    over that many nodes, and use a copy on their own node if there is one, otherwise any copy."""
     layers, dies, _ = slots.shape
     is_filled = slots != EMPTY
     layer_index = np.broadcast_to(np.arange(layers)[:, None, None], slots.shape)
@@ -159,9 +160,9 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
 
 
 def die_moments(chances: Floats, slots: Ints, shares: Floats) -> tuple[Floats, Floats, Floats]:
-    """Moments of one token on each die for `shares` of `copy_shares`: mean number of experts; sum
-    of squared chances, by which picking an expert once at most lowers the variance; variance per
-    unit of topic correlation, x (1 - x) for an expert of chance x: each f8[layers, dies]."""
+    """Moments of one token on each die, f8[layers, dies] each: (mean number of its experts; sum of
+    squared chances, by which picking an expert once at most lowers the variance; variance per unit
+    of topic correlation, x (1 - x) for an expert of chance x). shares: of `copy_shares`."""
     layers, dies, die_slots = slots.shape
     picks, own_variance, common_variance = (np.zeros((layers, dies)) for _ in range(3))
     chance_of_slot = chances[np.arange(layers)[:, None, None], slots]

@@ -14,10 +14,11 @@ SLACK = 1.01  # load of a node over its part, up to which experts stay where the
 def place_spread(
     load: Floats, copies: int, node_of: Ints, nodes: int, current: Ints, slots: Ints
 ) -> None:
-    """Copy the hottest experts and put each copy on a node with few copies of its expert, on a
-    light die without one. load f8[layers, experts], copies: in all, node_of i8[dies] rising; fills
-    slots i8[layers, dies, slots_per_die]. current: the present slots, or no layers; an expert stays
-    on its node if that has room. Two copies share a die only if no other of the node has room."""
+    """Copy the hottest experts, and put each copy on a node with few copies of its expert, on a
+    light die without one. Fills slots i8[layers, dies, slots_per_die]. load f8[layers, experts];
+    copies: of all experts together; node_of i8[dies], ascending. current: the present slots, or an
+    array without layers; an expert stays on its node if that has room. Two copies share a die only
+    if no other die of the node has room."""
     layers, dies, die_slots = slots.shape
     experts = load.shape[1]
     each_layer = np.arange(layers)
@@ -46,10 +47,11 @@ def place_spread(
 def _copies_by_node(
     load: Floats, count: Ints, node_of: Ints, had_copy: Bools, die_slots: int, copies: int
 ) -> Ints:
-    """Number of copies of each expert on each node, i8[layers, experts, nodes]; count i8[layers,
-    experts]: on all nodes. Copies are dealt one by one, those of the heaviest experts first, to the
-    node with the fewest of the expert, then to the lightest; preferably to one that has the expert
-    (`had_copy`) while its load is below SLACK times its part. die_slots: slots of a die."""
+    """Number of copies of each expert on each node, i8[layers, experts, nodes]. count i8[layers,
+    experts]: copies on all nodes; copies: their sum in a layer; die_slots: slots of a die. Copies
+    are dealt one by one, those of the heaviest experts first, to the node with the fewest copies of
+    the expert, then to the lightest; preferably to one that has the expert now (`had_copy`), while
+    its load is below SLACK times its part."""
     layers, experts, nodes = had_copy.shape
     if nodes == 1:
         return count[:, :, None].copy()
@@ -84,7 +86,7 @@ def _pack_apart(
     copy_load: Floats, expert: Ints, node: Ints, node_of: Ints, experts: int, slots: Ints
 ) -> None:
     """Fill `slots` with copies, heaviest first, each on its node's lightest die with room, if
-    possible one without its expert. copy_load, expert, node: of each, [layers, copies]."""
+    possible one without its expert. copy_load, expert, node: of each copy, [layers, copies]."""
     layers, dies, slots_per_die = slots.shape
     rows = np.arange(layers)
     die_load = np.zeros((layers, dies))

@@ -20,9 +20,9 @@ HOT_DIES = 24  # looked at first: far below their means the others decide nothin
 
 
 def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
-    """E[max] over a layer's dies of independent integer counts, f8[layers]. mean f8[layers, dies]
-    >= 0, falling; spread = variance / mean. Binomial (spread < 1), Poisson (1) or negative binomial
-    (> 1), all by p(k) = p(k-1) (a + b/k) (Panjer 1981); E[max] = sum over k of 1 - P(all <= k)."""
+    """E[max] of independent integer counts of a layer's dies, f8[layers]. mean f8[layers, dies] >=
+    0, falling; spread = variance / mean. Binomial (spread < 1), Poisson (1) or negative binomial (>
+    1), all by p(k) = p(k-1) (a + b/k) (Panjer 1981); E[max] = sum over k of 1 - P(all <= k)."""
     excess = np.where(mean > 0.0, spread - 1.0, 0.0)
     is_binomial = excess < -1e-9  # counts whole trials, or its chances do not sum to 1
     rounded_trials = np.floor(0.5 - mean / np.where(is_binomial, excess, -1.0))
@@ -52,9 +52,9 @@ def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
 
 
 def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
-    """E[max] over the dies of each layer of independent large counts, f8[layers]. mean f8[layers,
-    dies] >= 0, falling; spread = variance / mean. Shifted gammas by the cube-root transform (Wilson
-    and Hilferty 1931), midpoint rule over E[max]."""
+    """E[max] of independent large counts of a layer's dies, f8[layers]. mean f8[layers, dies] >= 0,
+    falling; spread = variance / mean. Counts are shifted gammas, by the cube-root transform (Wilson
+    and Hilferty 1931); E[max] is integrated by the midpoint rule."""
     has_load = mean > 0.0
     sd = np.sqrt(mean * spread)
     skew = np.maximum(1e-6, (2.0 * spread - 1.0) / np.maximum(sd, 1e-12))
@@ -80,8 +80,8 @@ def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
 
 
 def _chance_below(count: Floats, sd: Floats, skew: Floats, sure: Floats, mean: Floats) -> Floats:
-    """P(at most `count`) of each die of each row, f8[rows, dies], by its mean, standard deviation
-    and skew; 1 from `sure` standard deviations above the mean on."""
+    """P(a die's count is at most `count`), f8[rows, dies], by the count's mean, standard deviation
+    `sd` and skew; 1 from `sure` standard deviations above the mean on."""
     sds_above = (count - mean) / sd
     cube = 1.0 + 0.5 * skew * sds_above
     chance = np.where(sds_above > sure, 1.0, 0.0)
@@ -104,8 +104,8 @@ def _row_product(chance: Floats, least: float) -> Floats:
 
 @lazy_entry
 def peaks(mean: Floats, spread: Floats) -> Floats:
-    """E[max] over the dies of each layer, f8[layers], by mean and spread (variance / mean)
-    f8[layers, dies]: of integer counts or, for means beyond SMALL_MEAN, of large ones."""
+    """E[max] over a layer's dies, f8[layers], of independent counts with this mean and spread
+    (variance / mean), f8[layers, dies]: integers, or large counts where means exceed SMALL_MEAN."""
     peak_tokens = np.empty(mean.shape[0])
     for layer in range(mean.shape[0]):
         dies = 0  # with load: they come first

@@ -19,12 +19,12 @@ def place(
     experts: Experts, measured: Floats, dies: int, slots_per_die: int, nodes: int = 1,
     current: Ints | None = None, groups: int = 1,
 ) -> Ints:  # fmt: skip
-    """Experts placed on dies by load f8[layers, experts]: expert of slot, i8[layers, dies,
-    slots_per_die], or EMPTY. By `experts.placement`: `round_robin` fills the dies in order; `eplb`
-    packs greedily, as the original's global policy, `eplb_groups` as its hierarchical one where
-    `groups` divide; `greedy` (and `perfect`) is `eplb` without two copies on a die; `topology`
-    spreads copies over the nodes first. `current`: the present slots, to which equal dies are
-    matched. Raises ExpertsError for too few slots."""
+    """Experts placed on dies: the expert of each slot, i8[layers, dies, slots_per_die], or EMPTY.
+    measured f8[layers, experts]: loads. By `experts.placement`: `round_robin` fills the dies in
+    order; `eplb` packs greedily, as the original's global policy; `eplb_groups` as its hierarchical
+    policy, if `groups` fit on nodes; `greedy` (and `perfect`) is `eplb` without two copies on a
+    die; `topology` spreads copies over the nodes first. current: the present slots; dies are
+    renumbered to resemble them. Raises ExpertsError for too few slots."""
     layers, count = measured.shape
     copy_count = count + experts.redundant
     if copy_count > dies * slots_per_die:
@@ -60,8 +60,8 @@ def place(
 
 
 def replicas(slots: Ints, experts: int) -> NDArray[np.int32]:
-    """Number of redundant copies on each die, i4[layers, dies]: all but the first copy of each
-    expert; experts: number of routed ones."""
+    """Number of redundant copies on each die, i4[layers, dies]: all copies of each expert but the
+    first. experts: number of routed experts."""
     layers = slots.shape[0]
     is_filled = (slots >= 0).reshape(layers, -1)
     expert_in_layer = (slots.reshape(layers, -1) + np.arange(layers)[:, None] * experts)[is_filled]
@@ -81,8 +81,8 @@ def copy_counts(slots: Ints, experts: int) -> NDArray[np.int32]:
 
 
 def received_experts(old: Ints, new: Ints) -> Ints:
-    """Number of experts whose weights each die must receive to go from old to new slots, i8[layers,
-    dies]; the slot within a die does not matter, and a second copy there needs no transfer."""
+    """Number of experts whose weights each die must receive to go from `old` to `new` slots,
+    i8[layers, dies]. The slot in a die does not matter; a second copy there needs no transfer."""
     if old.shape != new.shape:
         raise ExpertsError(f"slots of shape {old.shape} cannot become slots of shape {new.shape}")
     received_counts = np.zeros(new.shape[:2], np.int64)
@@ -96,9 +96,10 @@ def received_experts(old: Ints, new: Ints) -> Ints:
 def choose_layers(
     policy: Policy, measured: Floats, slots: Ints, threshold: float, budget: int, nearest: int = 1
 ) -> Ints:
-    """Layers that a decision changes, i8[k], rising. periodic: all; threshold: those whose hottest
-    die over the mean exceeds it; layer_budget: the `budget` worst; none and oracle: none. nearest:
-    nodes within which tokens prefer a copy."""
+    """Layers that a decision changes, i8[k], ascending. policy "periodic": all layers; "threshold":
+    those whose hottest die, divided by the mean, exceeds `threshold`; "layer_budget": the `budget`
+    most uneven; "none", "oracle": no layers. measured f8[layers, experts]: loads; nearest: number
+    of nodes within each of which tokens prefer a copy."""
     if policy in ("none", "oracle"):
         return np.empty(0, np.int64)
     if policy == "periodic":

@@ -22,8 +22,8 @@ class ExpertsError(ValueError):
 
 
 def topic_correlation(experts: Experts, facts: Facts) -> float:
-    """Correlation between two tokens of one request picking the same expert. Scales with the square
-    of `skew`, as the variance of log popularity does; 0 when uniform."""
+    """Correlation between two tokens of one request that they pick the same expert. It scales with
+    the square of `skew`, as the variance of log popularity does; 0 when uniform."""
     skew = log_scale(experts)
     return min(1.0, facts.si("experts.topic.correlation") * skew * skew)
 
@@ -37,8 +37,8 @@ def log_loads(
     experts: Experts, routed_experts: int, layers: int, facts: Facts, seed: int,
     counts: Floats | None,
 ) -> Floats:  # fmt: skip
-    """Log of each expert's long-run load, f8[layers, experts], up to a constant of its row. counts:
-    for imported popularity alone. The power law is NVIDIA's (aiconfigurator, collector/helper.py
+    """Log of each expert's long-run load, f8[layers, experts], up to a constant per layer. counts:
+    only for imported popularity. The power law is NVIDIA's (aiconfigurator, collector/helper.py
     `sample_power_law`): density x**-alpha from 1 to a largest load, at mid-rank quantiles."""
     skew = log_scale(experts)
     log_load = np.zeros((layers, routed_experts))
@@ -79,7 +79,7 @@ def _check_counts(counts: Floats | None, layers: int, routed_experts: int, name:
 def fill_ranked_loads(shape: int, scale: float, alpha: float, span: float, order_key: np.uint64,
                out: Floats) -> None:  # fmt: skip
     """Fill out f8[experts] with log loads at mid-rank quantiles, times `scale`, in an order drawn
-    by a key. shape SKEWED: logistic; POWER_LAW: the log for density x**-alpha on [1, span]."""
+    by a key. shape SKEWED: logistic; POWER_LAW: log of loads of density x**-alpha on [1, span]."""
     expert_order = np.argsort(uniforms(order_key, np.arange(out.size)), kind="mergesort")
     quantile = (np.arange(out.size) + 0.5) / out.size
     if shape == SKEWED:

@@ -65,18 +65,18 @@ class Routed:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """(groups, most that a token reaches); (1, 1) where its choice is not limited."""
+        """(groups, most groups that a token reaches); (1, 1) if its choice is not limited."""
         return (self.groups, self.top_groups) if self.experts.group_limited else (1, 1)
 
 
 def start_process(routed: Routed, counts: Floats | None = None) -> Process:
-    """The popularity process of a scenario; counts f8[layers, experts] when imported. Raises
+    """The popularity process of a scenario. counts f8[layers, experts]: if imported. Raises
     ExpertsError for fewer experts than a token picks, or counts that do not fit the model."""
     return _cached_process(routed) if counts is None else _draw_process(routed, counts)
 
 
 def _draw_process(routed: Routed, counts: Floats | None = None) -> Process:
-    """A scenario's popularity process, drawn anew; counts f8[layers, experts] when imported."""
+    """A scenario's popularity process, drawn anew. counts f8[layers, experts]: if imported."""
     experts, facts, seed = routed.experts, routed.facts, routed.seed
     layers, routed_experts, top_k = routed.layers, routed.routed_experts, routed.top_k
     if not min(1, routed_experts) <= top_k <= routed_experts:
@@ -112,9 +112,9 @@ def long_run_chances(process: Process) -> Floats:
 
 
 def chances_at(process: Process, t_s: float, mix: Floats | None = None) -> Floats:
-    """Chance that a token picks each expert at `t_s`, f8[layers, experts]; rows sum to top_k. mix
-    f8[topics]: weights of the topic classes among the tokens; None: `mix_at(process, t_s)`. The
-    array is shared between equal questions: do not write it."""
+    """Chance that a token picks each expert at time t_s, f8[layers, experts]; the sum of a layer is
+    top_k. mix f8[topics]: weights of the topic classes among the tokens; None: `mix_at(process,
+    t_s)`. Equal calls share the array: do not write it."""
     if t_s < 0:
         raise popularity.ExpertsError(f"t_s = {t_s:g}: popularity begins at 0 s")
     class_weights = mix_at(process, t_s) if mix is None else np.asarray(mix, np.float64)
@@ -128,13 +128,13 @@ def chances_at(process: Process, t_s: float, mix: Floats | None = None) -> Float
 
 @lru_cache(maxsize=8)
 def _chances_of_mix(process: Process, t_s: float, mix: tuple[float, ...]) -> Floats:
-    """Chance that a token picks each expert at `t_s`, f8[layers, experts]; mix: topics' shares."""
+    """Chance that a token picks each expert at t_s, f8[layers, experts]; mix: topics' shares."""
     drift, log_load = _drift_at(process, t_s), _shifted_loads(process, t_s)
     return _chances(log_load, drift, process.offset, np.array(mix), process.top_k)
 
 
 def mix_at(process: Process, t_s: float) -> Floats:
-    """Topic class weights f8[topics] at `t_s`, sum 1; class k peaks at k / topics of a period."""
+    """Topic class weights f8[topics] at t_s, sum 1; class k peaks at k / topics of a period."""
     if process.topics == 1:
         return np.ones(1)
     topic_weights = _topic_weights(process, np.array([t_s]))[:, 0]
@@ -151,8 +151,8 @@ def _topic_weights(process: Process, t_s: Floats) -> Floats:
 def topics_of(
     process: Process, arrival_s: Floats, session: NDArray[np.integer], seed: int
 ) -> Bytes:
-    """Topic class of each request, i1[n], drawn from the mix when it arrives (arrival_s f8[n]).
-    session i4[n] (-1: none): requests of one have the class of its earliest arrival."""
+    """Topic class of each request, i1[n], drawn from the mix at its arrival (arrival_s f8[n]). All
+    requests of a session have the class of its earliest arrival. session i4[n]: -1 for none."""
     request_count = arrival_s.size
     if process.topics == 1 or request_count == 0:
         return np.zeros(request_count, np.int8)
@@ -175,8 +175,8 @@ def topics_of(
 def measured_load(
     process: Process, t_s: float, window_s: float, mix: Floats | None = None
 ) -> Floats:
-    """Load as a balancer measures it at `t_s`: mean load f8[layers, experts] over the window before
-    it; rows sum to top_k. mix f8[topics]: weights of the classes (None: the traffic's)."""
+    """Load as a balancer measures it at t_s: mean of the last window_s seconds, f8[layers,
+    experts]; a layer's sum is top_k. mix f8[topics]: weights of topics; None: the traffic's."""
     begin_s = max(0.0, t_s - window_s)
     point_count = WINDOW_POINTS if process.changes or (process.topics > 1 and mix is None) else 1
     chance_sum = np.zeros_like(process.base)
@@ -187,7 +187,7 @@ def measured_load(
 
 
 def _keys(seed: int, name: str, layers: int) -> Keys:
-    """Key of the random stream of each layer under a name, u8[layers]."""
+    """Keys u8[layers] of each layer's random stream with this name."""
     return np.array([stream_key(seed, f"{name}/{layer}") for layer in range(layers)], np.uint64)
 
 
@@ -198,7 +198,7 @@ def _shift_number(process: Process, t_s: float) -> int:
 
 
 def _drift_at(process: Process, t_s: float) -> Floats:
-    """Drift of the log loads at `t_s`, f8[layers, experts], before any topic."""
+    """Drift of the log loads at time t_s, f8[layers, experts], without the offsets of topics."""
     layers = process.base.shape[0]
     shift_number = _shift_number(process, t_s)
     stream_name = "experts/drift" if shift_number == 0 else f"experts/drift/after/{shift_number}"
@@ -217,7 +217,8 @@ def _drift_at(process: Process, t_s: float) -> Floats:
 
 
 def _shifted_loads(process: Process, t_s: float) -> Floats:
-    """Long-run log loads after the last shift, which rotated a share of each row by one place."""
+    """Long-run log loads f8[layers, experts] after the last shift, which moved the loads of a share
+    of each layer's experts on to the next of these experts."""
     shift_number, log_load = _shift_number(process, t_s), process.base
     if shift_number == 0 or process.shift_share == 0.0:
         return log_load
@@ -232,13 +233,15 @@ def _shifted_loads(process: Process, t_s: float) -> Floats:
 
 
 def _normal_rows(keys: Keys, first: int, sd: float, experts: int) -> Floats:
-    """Normal numbers times `sd`, f8[layers, experts], of each layer's stream from draw `first`."""
+    """Normal numbers times `sd`, f8[layers, experts], of each layer's stream from draw `first`
+    on."""
     return sd * normals(keys[:, None], np.arange(first, first + experts))
 
 
 def _chances(base: Floats, drift: Floats, offset: Floats, mix: Floats, top_k: int) -> Floats:
-    """Chances f8[layers, experts] that a token picks an expert, mean over topics by `mix`. base,
-    drift f8[layers, experts], offset f8[topics, layers, experts]: parts of the log loads."""
+    """Chance that a token picks each expert, f8[layers, experts]: mean over topics, weighted by
+    `mix` f8[topics]. Log loads are the sum of base and drift f8[layers, experts] and of a topic's
+    row of offset f8[topics, layers, experts]."""
     mean_chance = np.zeros_like(base)
     for topic in np.flatnonzero(mix):
         topic_load = apply(math.exp, base + drift + offset[topic])

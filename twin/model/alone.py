@@ -28,8 +28,8 @@ BEFORE_DISPATCH = (*operator_names("decode", "attention"), "gate")
 
 
 def exchange_alone_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: float) -> float:
-    """Seconds of `dispatch` or `combine` (operation) alone, with `tokens` on each of the first
-    `dies` of a supernode, evenly loaded."""
+    """Seconds of one exchange outside a pass, with `tokens` on each of the first `dies` of a
+    supernode, evenly loaded. operation: "dispatch" or "combine"."""
     shape = load_shape(facts, s.deployment.model)
     machine = load_machine(facts, load_chip(facts, s.supernode.chip))
     exchange_price = exchange(build_fabric(s.supernode, facts), range(dies))
@@ -44,8 +44,8 @@ def exchange_alone_s(s: Scenario, facts: Facts, operation: str, dies: int, token
 
 
 def decode_streams_s(costs: Costs, traffic: Traffic, hot: LoadCurve) -> tuple[float, float]:
-    """(seconds of attention, of MoE) for one of two microbatches in a decode layer, attention on 16
-    and MoE on 8 of 24 cube cores (arXiv 2506.12708v2). hot: load of the hottest die by tokens."""
+    """(seconds of attention, of MoE) for one of two microbatches in a decode layer: attention on
+    16, MoE on 8 of 24 cube cores (arXiv 2506.12708v2). hot: load of the hottest die by tokens."""
     role_costs, decode = costs.decode_role, costs.decode
     assert role_costs is not None
     rank_dies = role_costs.pool.layer_dies
@@ -68,7 +68,7 @@ def attention_core_s(costs: Costs, context: float) -> float:
 
 
 def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
-    """Seconds of the grouped product of `experts` of a die over `rows` in all, without waits."""
+    """Seconds of the grouped product of a die's `experts`, with `rows` together, without waits."""
     grouped = _layer_without_waits(costs).experts
     flop_per_row = grouped.flop * experts * layer.whole_tile_rows(grouped, rows / experts) / rows
     even_product = replace(grouped, flop=flop_per_row, tile_small=0.0, tile_large=0.0)
@@ -76,7 +76,7 @@ def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
 
 
 def collective_alone_s(costs: Costs, operation: str, bytes_per_die: float) -> float:
-    """Seconds of a rank's `gather` or `scatter` (operation) of `bytes_per_die` bytes of hidden
+    """Seconds of a rank's "gather" or "scatter" (operation) of `bytes_per_die` bytes of hidden
     states on each die, without waits."""
     mode, role = _layer_without_waits(costs), costs.decode_role
     assert role is not None
@@ -85,7 +85,7 @@ def collective_alone_s(costs: Costs, operation: str, bytes_per_die: float) -> fl
 
 
 def _layer_without_waits(costs: Costs) -> LayerCosts:
-    """Coefficients of a layer of decode of which no barrier waits for slower dies."""
+    """Coefficients of a decode layer in which no barrier waits for slower dies."""
     return costs.decode.splits[0] if costs.decode.hides > 0.0 else costs.decode.sequence
 
 

@@ -137,7 +137,7 @@ class Linear:
 
     @staticmethod
     def state_size(s: Widths) -> int:
-        """Count of numbers in a request's state: a matrix of keys by values for each value head."""
+        """Count of numbers in a request's state: for each value head a matrix of keys by values."""
         return s.linear_value_heads * s.linear_key_dim * s.linear_value_dim
 
     def core_flops(self, s: Widths) -> float:

@@ -18,8 +18,9 @@ LoadCurve = tuple[NDArray[np.float64], Any]
 
 
 def recompute_s_per_token(role: RoleCosts, budget: float, prompt: float, hot: LoadCurve) -> float:
-    """Seconds of an instance to compute a prompt token that is not in the memory pool. budget:
-    tokens of a full batch (of an iteration, if colocated); prompt: mean tokens of a prompt."""
+    """Seconds that an instance needs per prompt token that is not in the memory pool, in a full
+    batch. budget: tokens of such a batch (if colocated, of an iteration); prompt: mean tokens of a
+    prompt; hot: load of the hottest die by tokens."""
     pass_s = batch_s(role, budget, budget * 0.5 * prompt, hot)
     if isinstance(role.coefficients, PrefillCosts):
         return float(pass_s - prefill_hits_s(role.prefill, budget, role.operator_sink())) / budget
@@ -28,7 +29,7 @@ def recompute_s_per_token(role: RoleCosts, budget: float, prompt: float, hot: Lo
 
 
 def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: LoadCurve) -> float:
-    """Seconds of a batch of so many prompt tokens and query-key pairs; no request decodes in it."""
+    """Seconds of a batch of `tokens` prompt tokens with `pairs` query-key pairs, without decode."""
     operator_s = role.operator_sink()
     if isinstance(role.coefficients, PrefillCosts):
         die_tokens_pairs = tokens / role.stage_dies, pairs / role.stage_dies
@@ -42,8 +43,8 @@ def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: LoadCurve) -> flo
 def fit_batch_s(
     role: RoleCosts, budget: float, prompt: float, hot: LoadCurve
 ) -> tuple[float, float, float]:
-    """Linear prediction of a batch for routers: (seconds fixed, per token, per query-key pair) from
-    half-full and full batches. budget: tokens of a full batch; prompt: mean tokens of one."""
+    """Prediction of a batch for routers, from half-full and full ones: (fixed seconds, seconds per
+    token, per query-key pair). budget: tokens of a full batch; prompt: mean tokens of a prompt."""
     half_tokens, mean_pairs = 0.5 * budget, 0.5 * prompt
     half_s = batch_s(role, half_tokens, half_tokens * mean_pairs, hot)
     full_s = batch_s(role, budget, budget * mean_pairs, hot)
@@ -54,18 +55,18 @@ def fit_batch_s(
 
 
 def attention_s_per_token(p: PrefillCosts, tokens: float) -> float:
-    """Seconds that a token, pairs apart, adds to a layer's attention on a die with `tokens`."""
+    """Seconds of a layer's attention per token of a die with `tokens`, without query-key pairs."""
     products, half = (*p.before, *p.after), 0.5 * tokens
     added_s = sum(product_s(product, tokens) - product_s(product, half) for product in products)
     return float(added_s / half + p.exchange.token + p.context.token + p.gate.token - p.gate.saved)
 
 
 def bytes_sent(role: RoleCosts) -> np.ndarray:
-    """Bytes of a token f8[4]: to experts and back within nodes, between nodes (decode: also those
-    of attention), then gathered by prefill's attention within nodes, between nodes."""
+    """Bytes per token, f8[4]: (to experts and back, and for decode's attention, within nodes; the
+    same between nodes; gathered by prefill's attention within nodes; the same between nodes)."""
 
     def by_distance(total_bytes: float, far_share: float) -> np.ndarray:
-        """Bytes within nodes and beyond, of which the share `far_share` goes beyond, f8[2]."""
+        """(bytes within nodes, bytes between nodes), f8[2]; far_share: share of the latter."""
         return total_bytes * np.array((1.0 - far_share, far_share))
 
     exchange_bytes = by_distance(role.exchange_bytes_per_token, role.off_node_fraction)

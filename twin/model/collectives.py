@@ -61,7 +61,7 @@ class HalfAllReduce:
     saved_s: float = 0.0  # by it, per byte beyond these
 
     def collective(self, moved: float, starts: float = 1.0) -> Collective:
-        """Coefficients of `starts` halves that together move `moved` bytes per token."""
+        """Coefficients of `starts` such halves, which together move `moved` bytes per token."""
         beyond_tokens = starts * (self.beyond_bytes / moved)
         s_per_token = moved / self.bytes_per_s
         return Collective(starts * self.start_s, s_per_token, beyond_tokens, self.saved_s * moved)
@@ -78,8 +78,8 @@ class MoeTraffic(NamedTuple):
 
 @cached_by_network
 def exchange(net: Network, dies: Sequence[int], operation: Operation = "write") -> Exchange:
-    """All-to-all of these dies (a range or a tuple) over the scale-up plane, or its replacement
-    between nodes: rates, latency, peers; operation: `write` or `read`."""
+    """All-to-all of `dies` (a range or a tuple) over the scale-up plane, or over the plane that
+    replaces it between nodes. operation: "write" or "read"."""
     die_count = len(dies)
     if die_count < 2:
         return Exchange(1, float("inf"), 0.0, 0.0)
@@ -99,10 +99,10 @@ def exchange(net: Network, dies: Sequence[int], operation: Operation = "write") 
 
 
 def two_level_exchange(x: Exchange, top_k: int, most_nodes: int) -> Exchange:
-    """The exchange `x` when a token crosses to each other node once and is spread inside it. Where
+    """The exchange `x` if a token crosses to each other node once and is spread inside it. Where
     the plane between nodes is slow, engines send hierarchically: of `top_k` messages as many cross
-    as they have distinct nodes, at most `most_nodes` by the router's limit (arXiv 2412.19437
-    section 3.2.2). Inside a node all use its own plane, which may be the slower one."""
+    as their experts have distinct nodes, at most `most_nodes` by the router's limit (arXiv
+    2412.19437 section 3.2.2). Inside a node all use its own plane, which may be the slower one."""
     if not x.slow_between or x.nodes < 2:
         return x
     nodes_reached = x.nodes * (1.0 - (1.0 - 1.0 / x.nodes) ** top_k)
@@ -115,10 +115,10 @@ def two_level_exchange(x: Exchange, top_k: int, most_nodes: int) -> Exchange:
 
 
 def direct_exchange(x: Exchange, chip: str, facts: Facts) -> Exchange:
-    """The exchange `x` by low-latency kernels: each message goes straight to its die, through the
-    sender's NIC to another node. Start and rate are those measured on the chip's own networks,
-    inside a node and across (`operators.exchange` of data/chips, or of the chip that `exchange_of`
-    names), else the family's share of the NIC's rate without a proxy."""
+    """The exchange `x` with low-latency kernels: each message goes straight to its die, to another
+    node through the sender's NIC. Start and rate are as measured on such networks of the chip, or
+    of the one that `exchange_of` names, inside a node or across nodes (`operators.exchange` of
+    data/chips). If none were measured, rates across nodes are the family's share of the NIC's."""
     crosses_nodes = x.slow_between and x.nodes > 1
     network = "across" if crosses_nodes else "inside"
     path = f"chips.{chip_of_tables(facts, chip, 'exchange')}.operators.exchange.{network}"
@@ -137,7 +137,7 @@ def direct_exchange(x: Exchange, chip: str, facts: Facts) -> Exchange:
 
 
 def launch_and_round_s(m: Machine, facts: Facts) -> tuple[float, float]:
-    """(seconds to launch a collective on a machine, seconds of one round of its barrier)."""
+    """(seconds to launch a collective, seconds of one round of its barrier)."""
     if m.family == "ascend":
         return m.fitted["comm_fixed"], m.fitted["barrier_round"]
     prefix = f"operators.{m.family}"
@@ -186,8 +186,8 @@ def half_all_reduce(m: Machine, facts: Facts, x: Exchange, library: bool = False
 def _faster_kernel(
     link_bytes_per_s: float, start_s: float, share: float, later_s: float, large_share: float
 ) -> HalfAllReduce:
-    """Half an all-reduce by the faster of two kernels over a link: one that reaches `share` of its
-    rate, and one for large messages that starts `later_s` later and reaches `large_share`."""
+    """Half an all-reduce by the faster of two kernels over a link: one reaches `share` of the
+    link's rate; the other, for large messages, starts `later_s` later and reaches `large_share`."""
     saved_s_per_byte = max(0.0, 1.0 / share - 1.0 / large_share) / link_bytes_per_s
     break_even_bytes = later_s / saved_s_per_byte if saved_s_per_byte > 0.0 else 0.0
     return HalfAllReduce(start_s, share * link_bytes_per_s, break_even_bytes, saved_s_per_byte)
@@ -195,7 +195,7 @@ def _faster_kernel(
 
 def adding_bytes_per_s(m: Machine, facts: Facts, vector_share: float) -> float:
     """Bytes/s of partial sums that a reduce-scatter adds up on a share of the vector cores: as
-    measured for the family (`collective.adding`), otherwise as element-wise work."""
+    measured for the family (`collective.adding`), otherwise as for element-wise work."""
     share_of_hbm = facts.si(f"operators.{m.family}.collective.adding", m.vector_utilisation)
     return m.chip.hbm_bytes_per_s * share_of_hbm * vector_share * m.cores
 
@@ -203,10 +203,10 @@ def adding_bytes_per_s(m: Machine, facts: Facts, vector_share: float) -> float:
 def moe_traffic(
     s: Shape, comm: Communication, m: Machine, facts: Facts, x: Exchange, apart: bool = False
 ) -> MoeTraffic:
-    """Seconds of dispatch and of combine as coefficients: fixed, per token of the busiest die, and
-    per row of the hottest expert die. A token has `top_k` messages to `x.peers` dies; without fused
-    operators, and between slowly joined nodes, all tokens go to all dies. apart: transfers between
-    nodes run at the same time as those inside."""
+    """Coefficients (s) of dispatch and combine: fixed, per token of the busiest die, per row of the
+    hottest expert die. A token has `top_k` messages to `x.peers` dies; without fused operators, and
+    between slowly joined nodes, all tokens go to all dies. apart: transfers between nodes run at
+    the same time as those inside."""
     sent_bytes = dispatch_bytes(s, comm.early_quantisation, m.message_scale_bytes)
     answer_bytes = combine_bytes(s)
     if not comm.fused and m.family == "ascend" and x.inside_bytes_per_s > 0.0:
@@ -242,9 +242,10 @@ def gathered_traffic(
     s: Shape, m: Machine, facts: Facts, x: Exchange, adding_bytes_per_s: float,
     library: bool = False, times: float = 1.0,
 ) -> MoeTraffic:  # fmt: skip
-    """Coefficients of gathering all hidden states on all dies and reducing the experts' sums: an
-    all-reduce in two halves (vLLM without expert parallelism). Every die counts as many tokens as
-    the fullest: engines pad. library: whether dies call NCCL; times: number of halves in each."""
+    """Coefficients of dispatch as a gather of all hidden states on all dies, and of combine as a
+    reduction of the experts' sums: an all-reduce in two halves (vLLM without expert parallelism).
+    Every die counts as many tokens as the fullest, because engines pad. library: whether dies call
+    NCCL; times: number of collectives in each half."""
     hidden_bytes = ACTIVATION_BYTES * s.hidden
     collective = half_all_reduce(m, facts, x, library).collective(x.peers * hidden_bytes * x.remote)
     transfer = Transfer(
@@ -260,9 +261,9 @@ def _traffic_in_rounds(
 ) -> MoeTraffic:
     """Coefficients of an all-gather before the experts and a reduce-scatter after them, in rounds,
     as omni-infer does on Atlas A2 (communication_op.py, all_gather_round_pipeline): tokens are
-    gathered inside a node; each other node's come by a swap with the die of the same place there.
-    Experts' numbers and weights are gathered in two more stages. `apart`: transfers between nodes
-    run concurrently with those inside."""
+    gathered inside a node; those of each other node come by a swap with the die at the same place
+    there. Experts' numbers and weights are gathered in two more stages. apart: transfers between
+    nodes run at the same time as those inside."""
     token_bytes = s.hidden * (1.0 if comm.early_quantisation else ACTIVATION_BYTES)
     far_nodes, node_peers = x.nodes - 1, x.peers // x.nodes - 1
 

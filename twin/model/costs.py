@@ -85,7 +85,7 @@ class RoleCosts:
 
     @property
     def npus(self) -> float:
-        """Number of NPUs of an instance; a half if it has one die of two."""
+        """Number of NPUs of an instance; 0.5 if it has one of an NPU's two dies."""
         return self.dies / self.chip.dies_per_npu
 
     @property
@@ -96,11 +96,11 @@ class RoleCosts:
 
     @property
     def prompt_tokens(self) -> float:
-        """Tokens of prompts that an instance computes in one batch or iteration, at most."""
+        """Largest number of prompt tokens that an instance computes in one batch or iteration."""
         return float(self.pool.tokens_per_npu) * self.npus
 
     def slots(self, batch_per_npu: float) -> float:
-        """Requests that a rank decodes at once when each NPU decodes `batch_per_npu`."""
+        """Number of requests that a rank decodes at once if each NPU decodes `batch_per_npu`."""
         return batch_per_npu * self.pool.rank_dies / self.chip.dies_per_npu
 
     @property
@@ -143,7 +143,7 @@ class Costs:
     first_after_pass: bool = False  # and waits for prefill's loop, which looks between passes
 
     def tokenised_prompts_per_s(self, input_tokens: float) -> float:
-        """Prompts/s of the one tokeniser of an instance; infinite where it takes no time."""
+        """Prompts/s of the one tokeniser of an instance; infinite if it takes no time."""
         prompt_s = self.tokenise_s * input_tokens
         return 1.0 / prompt_s if prompt_s else math.inf
 
@@ -153,7 +153,7 @@ class Costs:
         return port * (layout_rate / (port + layout_rate)) if math.isfinite(layout_rate) else port
 
     def held_bytes(self, tokens: int) -> float:
-        """Bytes of KV, windows and linear-attention state of a request with so many tokens."""
+        """Bytes of KV, windows and linear-attention state of a request with these tokens."""
         window_tokens = min(tokens, self.shape.window) * self.window_bytes_per_token
         return tokens * self.kv_bytes_per_token + window_tokens + self.state_bytes
 
@@ -210,7 +210,7 @@ class Costs:
 def build_costs(
     scenario: Scenario, facts: Facts, net: Network, clocks: Mapping[str, float] | None = None
 ) -> Costs:
-    """Costs of a scenario; clocks: share of rated clock by role (None: 1). Raises ModelError."""
+    """Costs of a scenario. clocks: share of the rated clock by role, None: 1. Raises ModelError."""
     deployment, workload, front_end = scenario.deployment, scenario.workload, scenario.front_end
     pools = pools_by_role(scenario)
     chip_names = [pool.chip for pool in pools.values()]  # the last decodes, if any does
@@ -277,7 +277,7 @@ def accepted_tokens(drafts: int, acceptance: float) -> float:
 
 
 def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> RoleCosts:
-    """Costs of an instance (`name` in messages) of a role on these dies of the present network.
+    """Costs of an instance of a role on these dies of the present network; name: for messages.
     Raises ModelError when the model does not fit them, HardwareError when links are missing."""
     net, pool = at.net, at.pools[role]
     token_bytes = kv_bytes(at.shape, at.drafter, pool.precision.kv)
@@ -346,8 +346,8 @@ def _price_instance(
     at: Deployed, pool: Pool, dies: tuple[int, ...], offloaded: Offload | None,
     host: HostMemory | None,
 ) -> Priced:  # fmt: skip
-    """Setting and cost coefficients of a pool's instance, with its part of the HBM bandwidth where
-    prefill runs on decode's NPUs. offloaded: attention elsewhere; host: KV in host memory."""
+    """Setting and cost coefficients of a pool's instance; where prefill runs on decode's NPUs, each
+    has a part of the HBM bandwidth. offloaded: attention on other dies; host: KV in host memory."""
     chip, net = load_chip(at.facts, pool.chip), at.net
     # The batch decides no coefficient, so all batches have the same ones.
     one_per_npu = at.deployment.decode.model_copy(update={"batch_per_npu": 1})
@@ -384,7 +384,7 @@ class _InstanceKey(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _price_dies(key: _InstanceKey, net: Network, dies: tuple[int, ...]) -> Priced:
-    """Setting and coefficients of an instance on `dies`, whatever batch or seed; or ModelError."""
+    """Setting and coefficients of an instance on `dies`, for any batch and seed; or ModelError."""
     pool, chip = key.pool, load_chip(key.facts, key.pool.chip)
     model_shape = load_shape(key.facts, key.deployment.model)
     expert_dies = _expert_dies(pool, chip, len(dies))
@@ -412,7 +412,7 @@ def _price_over_exchanges(
     key: _InstanceKey, dies: int, exchange: Exchange, gather: Exchange,
     groups: tuple[tuple[str, Exchange], ...],
 ) -> Priced:  # fmt: skip
-    """Setting and coefficients of an instance with these exchanges; equal arguments share one."""
+    """Setting and coefficients of an instance with these exchanges; equal calls share a result."""
     deployment, expert_settings, facts, pool, clock_share, hbm_share, offloaded, host = key
     model_shape, chip = load_shape(facts, deployment.model), load_chip(facts, pool.chip)
     if pool.role != "decode":
@@ -486,7 +486,7 @@ def _expert_dies(pool: Pool, chip: Chip, dies: int) -> int:
 
 
 def _refuse_uneven(pool: Pool, shape: Shape, dies: int) -> None:
-    """Raise ModelError where tp_dies or experts_tp does not divide dies, or tp_dies heads."""
+    """Raise ModelError if tp_dies divides `dies` or the heads unevenly, or experts_tp the dies."""
     tp_dies = pool.own.tp_dies
     if dies % tp_dies or shape.heads % tp_dies:
         raise ModelError(

@@ -31,7 +31,8 @@ LATEST = "latest"  # release of a kernel library; after any month as text
 
 
 def from_fact(fact: str, without: float | None = None) -> Any:
-    """A dataclass field: a `fact` of the chip's family in data/operators.toml, or `without`."""
+    """A dataclass field with the value of a `fact` of the chip's family in data/operators.toml;
+    without: its value if there is no such fact (None: FactError)."""
     return field(metadata={"fact": fact, "without": without})
 
 
@@ -141,17 +142,17 @@ class Machine:
     sum_bytes: float = from_fact("sum_bytes")  # of a number of an FFN's first INT8 product
 
     def for_model(self, attention: str, weights: str) -> "Machine":
-        """This machine for models with a kind of attention and a number format of weights: where it
-        was measured, products of those in FP8 without latent attention are the kernel for one scale
-        a tensor (`gemm_gqa`), not for blocks, as NVIDIA's checkpoints have it."""
+        """This machine for models with a kind of attention and a number format of weights. Without
+        latent attention, and where it was measured, products in this format have the kernel with
+        one scale per tensor (`gemm_gqa`) instead of one per block, as NVIDIA's checkpoints do."""
         per_tensor_efficiency = self.reaches.get(f"gemm_gqa.{weights}")
         if per_tensor_efficiency is None or attention == "mla":
             return self
         return replace(self, reaches=self.reaches | {f"gemm.{weights}": per_tensor_efficiency})
 
     def product_efficiency(self, fmt: str, operator: str = "gemm") -> Efficiency:
-        """Efficiency of matrix products in number format `fmt`, the family's for an unmeasured
-        chip. operator: `gemm`, or of experts `grouped` (decode) or `contiguous` (prefill)."""
+        """Efficiency of matrix products with weights in number format `fmt`: as measured, otherwise
+        the family's. operator: "gemm"; for experts "grouped" (decode) or "contiguous" (prefill)."""
         computed_format = product_format(fmt)
         contiguous = self.reaches.get(f"contiguous.{computed_format}")
         if operator == "contiguous" and contiguous:
@@ -169,8 +170,9 @@ class Machine:
         )
 
     def measured_efficiency(self, operator: str, fmt: str) -> Efficiency | None:
-        """Efficiency of an operator as measured on this chip, for a number format of weights: with
-        kernels of that format, or of the format that it computes in; None: neither was measured."""
+        """Efficiency of an operator as measured on this chip for weights in number format `fmt`:
+        with that format's kernels, otherwise with those of the format it computes in; None: neither
+        was."""
         format_names = dict.fromkeys((kernels_of(fmt), product_format(fmt)))
         efficiencies = (self.reaches.get(f"{operator}.{name}") for name in format_names)
         return next((efficiency for efficiency in efficiencies if efficiency is not None), None)
@@ -187,7 +189,7 @@ class Machine:
         return self.reaches.get(table_key) or Efficiency(self.prefill_attention_utilisation, 1.0)
 
     def gemm_flops(self, precision: str, cube_share: float = 1.0, operator: str = "gemm") -> float:
-        """Sustained FLOP/s of a matrix product, by the number format of its weights."""
+        """Sustained FLOP/s of a matrix product with weights in the number format `precision`."""
         compute_share = self.product_efficiency(precision, operator).compute
         return self.chip.peak(product_format(precision)) * compute_share * cube_share * self.cores
 
@@ -198,13 +200,14 @@ class Machine:
         return self.read_bytes_per_s(self.product_efficiency(fmt, operator).bandwidth, cube_share)
 
     def read_bytes_per_s(self, bandwidth: float, cube_share: float) -> float:
-        """Bytes/s of an operator that reaches a share `bandwidth` of those of HBM."""
+        """Bytes/s of an operator that reaches the share `bandwidth` of the HBM's bytes/s."""
         return self.chip.hbm_bytes_per_s * bandwidth * self.drawn_share(cube_share)
 
     def drawn_share(self, cube_share: float) -> float:
-        """Share of the sustained HBM bandwidth that a share of the cores draws: linear, then full.
-        Streams on separate cores never draw more than others leave; where a chip has too few cores,
-        all draw less than its HBM gives. If a core's draw is unknown: the share of cores."""
+        """Share of the sustained HBM bandwidth that this share of the cores draws: it grows
+        linearly up to 1. Streams on separate cores never draw more than other streams leave them;
+        where a chip has too few cores, all cores draw less than its HBM gives. If the draw of a
+        core is unknown, it is the share of cores."""
         granted_share = min(1.0, self.hbm / self._drawn_share_alone(self.cores))
         return self._drawn_share_alone(cube_share * self.cores) * granted_share
 
@@ -222,8 +225,8 @@ class Machine:
         return min(1.0, vector_share * self.cores / 0.5)
 
     def slowest_over_mean(self, dies: int) -> float:
-        """Expected time of the slowest of `dies` with equal work, over the mean die's. A die's time
-        varies by a relative standard deviation of `jitter`; a barrier waits for the maximum."""
+        """Expected time of the slowest of `dies` with equal work, divided by the mean die's. A time
+        varies by a relative standard deviation of `jitter`; a barrier waits for the slowest."""
         return 1.0 + self.fitted["jitter"] * max_of_normals(dies)
 
     def vector_bytes_per_s(self, vector_share: float = 1.0) -> float:
@@ -242,13 +245,13 @@ def family_of(facts: Facts, chip: str) -> str:
 
 
 def chip_of_tables(facts: Facts, chip: str, what: str = "operators") -> str:
-    """Name of the chip whose measured tables a chip uses: that of `operators_of` in data/chips, or
-    its own. For the tables `exchange` (what), the chip that `exchange_of` names comes first."""
+    """Name of the chip whose measured tables a chip uses: the one that `operators_of` in data/chips
+    names, otherwise itself. For the table "exchange" (what) that of `exchange_of` comes first."""
     return facts.word(f"chips.{chip}.{what}_of", facts.word(f"chips.{chip}.operators_of", chip))
 
 
 def stack_facts(facts: Facts, stack: str, table: str = "stacks") -> dict[str, Fact]:
-    """Facts of a serving stack and of its base in a table, by name of the fact each replaces."""
+    """Facts of a stack, or else of its base, in a table, by name of the fact that each replaces."""
     own_facts = facts.group(f"{table}.{stack}")
     base = own_facts.get("base")
     own_facts = {name: fact for name, fact in own_facts.items() if name not in ABOUT}
@@ -256,10 +259,10 @@ def stack_facts(facts: Facts, stack: str, table: str = "stacks") -> dict[str, Fa
 
 
 def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
-    """Efficiency of a chip's operators with a stack's kernel libraries, by the name of the fact of
-    `operators` that each replaces. A stack names its `kernels` and the `month` of its release, a
-    chip has facts of a library up to a month. The first not older than the stack's month hold,
-    without a month the latest (LATEST)."""
+    """Efficiency of a chip's operators with a stack's kernel libraries, by the name of the
+    `operators` fact that each replaces. A stack names its `kernels` and the `month` of its release;
+    a chip has facts of each library up to some months. The first facts of a month not before the
+    stack's are used, and the latest (LATEST) if the stack names no month."""
     stated = facts.group(f"stacks.{stack}")
     if "kernels" not in stated:
         return kernel_facts(facts, str(stated["base"].value), chip) if "base" in stated else {}
@@ -277,8 +280,8 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
 
 @lru_cache(maxsize=16)
 def facts_of_stack(facts: Facts, stack: str, chip: str) -> Facts:
-    """The facts with a serving stack's in place of the machine's (data/stacks.toml): host times,
-    own kernels' starts; units stay. ModelError for an unknown stack or another chip family's."""
+    """The facts, with a serving stack's (data/stacks.toml) in place of the machine's: host times,
+    starts of its kernels; units stay. ModelError: the stack is unknown or for other chips."""
     if stack == PLAIN:
         return facts
     if not facts.group(f"stacks.{stack}"):
@@ -303,7 +306,7 @@ def _efficiencies(
     facts: Facts, chip: Chip, table: str, kernel: str, gap: float
 ) -> dict[str, Efficiency]:
     """Shares of a die's peaks that operators reach, by "operator.format": as measured on the chip
-    (data/chips), attention otherwise as on its family (data/operators.toml). table: name of the
+    (data/chips); for attention otherwise as on its family (data/operators.toml). table: name of the
     family's facts; kernel: of attention; gap: seconds between two kernels. Raises FactError when
     the family has no figure for that kernel."""
     kernel_fact = f"{table}.attention_compute.{kernel}"
@@ -340,8 +343,8 @@ def _efficiencies(
 def load_machine(
     facts: Facts, chip: Chip, kernel: str = "fused_mla", cores: float = 1.0, hbm: float = 1.0
 ) -> Machine:
-    """Peaks and efficiencies of a share of a die's cores, with one decode attention `kernel` and
-    `hbm`, a share of the sustained bandwidth. FactError when the family lacks the figures."""
+    """Peaks and efficiencies of a die. kernel: of decode attention; cores, hbm: shares of the die's
+    cores and of its sustained HBM bandwidth. Raises FactError when the family lacks the figures."""
     family = family_of(facts, chip.name)
     cycle_path = f"chips.{chip_of_tables(facts, chip.name)}.core_cycle"
     if family not in facts.names("operators"):
@@ -379,8 +382,9 @@ def load_machine(
 
 
 def _eager_layer_s(facts: Facts, chip: Chip, prefix: str, share: float) -> dict[str, float]:
-    """Mean host seconds of a layer by part (`Machine.eager_layer_s`) over passes with prompts, of
-    which a share is launched kernel by kernel; {} if no host of the chip was measured."""
+    """Host seconds to launch a layer kernel by kernel, for each part of the layer
+    (`Machine.eager_layer_s`), times `share`: the share of passes with prompts that are launched so.
+    prefix: name of the family's facts. Returns {} if the chip's host was not measured."""
     measured_path = f"chips.{chip_of_tables(facts, chip.name)}.operators.eager"
     if share <= 0.0 or f"{measured_path}.mla.host" not in facts:
         return {}
@@ -393,15 +397,16 @@ def _eager_layer_s(facts: Facts, chip: Chip, prefix: str, share: float) -> dict[
 
 @kernel
 def roofline_s(computing: float, moving: float) -> float:
-    """Seconds of an operator that alone needs `computing` s to compute and `moving` s to move
-    bytes. The soft roofline: far from the ridge the longer counts, near it the two hinder each
-    other (tiles are fetched and used in turn), by the square root of the sum of squares."""
+    """Seconds of an operator that takes `computing` s if it only computes and `moving` s if it only
+    moves bytes: the root of the sum of squares. In this soft roofline the longer time counts far
+    from the ridge; near it the two hinder each other (tiles are fetched and used in turn)."""
     return math.sqrt(computing * computing + moving * moving)
 
 
 @kernel
 def interpolate(x: float, xs: np.ndarray, ys: np.ndarray, first: int = 0) -> float:
-    """y at x on a polyline of ascending xs f8[G] and of ys[first:], clamped; 1 if G is 0."""
+    """y at x on a polyline of ascending xs f8[G] and of ys[first:], constant beyond its ends; 1 if
+    G is 0."""
     last_index = xs.shape[0] - 1
     if last_index < 0:
         return 1.0
@@ -415,10 +420,10 @@ def interpolate(x: float, xs: np.ndarray, ys: np.ndarray, first: int = 0) -> flo
 
 
 def laid_out_bytes_per_s(facts: Facts, chips: Sequence[str], held_kv: float) -> float:
-    """KV bytes/s at which a decode die lays out KV anew where prefill's has another format, or its
-    chip's family wants other blocks; inf where neither. held_kv: bytes of decode's KV over those of
-    prefill's. Each byte that arrived is read and its new form written (vLLM's NIXL connector:
-    vllm-project/vllm pull requests 26556 and 30275)."""
+    """Bytes/s at which a decode die writes received KV anew, because prefill's KV has another
+    format or its chip's family wants other blocks; inf if neither is so. held_kv: bytes of decode's
+    KV divided by prefill's. Each received byte is read, and its new form written (vLLM's NIXL
+    connector: vllm-project/vllm pull requests 26556 and 30275)."""
     if held_kv == 1.0 and len({family_of(facts, chip) for chip in chips}) == 1:
         return math.inf
     machine = load_machine(facts, load_chip(facts, chips[-1]))

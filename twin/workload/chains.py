@@ -13,9 +13,9 @@ EMPTY = -1
 def number_chains(
     row_begin: np.ndarray, row_end: np.ndarray, scope: np.ndarray, raw: np.ndarray
 ) -> int:
-    """Replace raw block hashes by dense chain ids, in place; returns the number of ids. row_begin,
-    row_end i8[n]: row i's hashes are raw[row_begin[i]:row_end[i]], raw i8[refs]. scope i8[n]:
-    hashes mean the same only within one scope."""
+    """Replace block hashes by dense chain ids, in place; returns the number of ids. Row i's hashes
+    are raw[row_begin[i]:row_end[i]] (row_begin, row_end i8[n], raw i8[refs]). Equal hashes mean the
+    same block only in rows of equal scope i8[n]."""
     id_of = {(k, k): k for k in range(0)}  # (chain before a block, hash) -> chain; empty, but typed
     for row in range(row_begin.size):
         parent_chain = -1 - scope[row]  # a root of its own for every scope
@@ -28,11 +28,11 @@ def number_chains(
 
 
 def ranges(first: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """The numbers first, first + 1, ... of every row, as many as its count; i8[sum of the counts].
+    """For every row i the `count[i]` numbers first[i], first[i] + 1, ..., row after row, i8[sum of
+    count].
 
     >>> ranges(np.array([7, 0]), np.array([2, 3])).tolist()
-    [7, 8, 0, 1, 2]
-    """
+    [7, 8, 0, 1, 2]"""
     row_ends = np.cumsum(count)
     return np.asarray(np.repeat(first - (row_ends - count), count) + np.arange(count.sum()))
 
@@ -40,8 +40,8 @@ def ranges(first: np.ndarray, count: np.ndarray) -> np.ndarray:
 def runs_of(
     row_begin: np.ndarray, row_end: np.ndarray, ids: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(segment_offset i8[n + 1], segment_first i8[m], segment_blocks i4[m]): runs of consecutive
-    ids of the rows ids[row_begin[i]:row_end[i]]."""
+    """(segment_offset i8[n + 1], segment_first i8[m], segment_blocks i4[m]): the runs of
+    consecutive ids in each row ids[row_begin[i]:row_end[i]]."""
     row_blocks = np.maximum(row_end - row_begin, 0)
     row_offset = np.concatenate(([0], np.cumsum(row_blocks)))
     row_ids = ids[ranges(row_begin, row_blocks)]
@@ -55,17 +55,17 @@ def runs_of(
 def expand_runs(
     offset: np.ndarray, first: np.ndarray, blocks: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(row offset i8[n + 1], ids i8[refs]): the rows of ids that runs represent, by segment offset
-    i8[n + 1], first id and number of blocks of each run."""
+    """(row offset i8[n + 1], ids i8[refs]): the block ids of each row, from its runs. offset i8[n +
+    1]: a row's first run; first, blocks: first id and number of blocks of each run."""
     return np.concatenate(([0], np.cumsum(blocks)))[offset], ranges(first, blocks)
 
 
 def join_blocks(
     row_offset: np.ndarray, ids: np.ndarray, groups: np.ndarray, size: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Join `size` consecutive blocks of every chain into one and drop an incomplete last group.
-    row_offset i8[n + 1], ids i8[refs]; groups i8[n]: whole groups wanted of each row. Returns (row
-    offset i8[n + 1], ids i8[...], distinct ids); a group has the id of its last block."""
+    """Join every `size` consecutive blocks of a chain into one group, of which row i has at most
+    groups[i] (i8[n]); an incomplete last group is dropped. row_offset i8[n + 1], ids i8[refs]: the
+    rows' blocks. Returns (row offset i8[n + 1], group ids i8[...], number of distinct ids)."""
     whole_groups = np.minimum(groups, np.diff(row_offset) // size)
     group_numbers = ranges(np.zeros_like(whole_groups), whole_groups)  # of a group in its row
     group_ids = ids[np.repeat(row_offset[:-1], whole_groups) + (group_numbers + 1) * size - 1]
@@ -80,9 +80,9 @@ def extended_chains(
     offset: np.ndarray, first: np.ndarray, blocks: np.ndarray, distinct: int, next_row: np.ndarray,
     wanted: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:  # fmt: skip
-    """Chains extended to wanted i8[n] blocks: first by those of next_row i8[n], the row whose
-    prompt extends this one and its answer (or EMPTY), then by new ones. Returns (segment offset
-    i8[n + 1], first i8[m], blocks i4[m], distinct ids)."""
+    """Chains extended to wanted[i] blocks (i8[n]): first by blocks of row next_row[i] (i8[n]),
+    whose prompt contains row i's prompt and answer (EMPTY: no such row), then by new blocks.
+    Returns (segment offset i8[n + 1], first i8[m], blocks i4[m], number of distinct ids)."""
     rows = offset.size - 1
     new_offset = np.zeros(rows + 1, np.int64)
     segment_limit = first.size + rows

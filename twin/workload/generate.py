@@ -20,10 +20,10 @@ def generate_requests(
     trace: TraceTable | None = None, count: int | None = None, answers: bool = False, *,
     even: bool = False,
 ) -> Requests:  # fmt: skip
-    """Requests that arrive in [0, horizon_s) seconds, at most `count`, which a closed loop needs:
-    its later requests have arrival +inf. block_tokens: of the pool's KV blocks; a trace of coarser
-    ones has its own. answers: chains include the blocks of the answers. even: lengths have the
-    shares of their distribution exactly. Raises WorkloadError or FactError."""
+    """Requests that arrive in [0, horizon_s) seconds, at most `count`. A closed loop needs `count`;
+    its later requests have arrival +inf. block_tokens: tokens in a KV block of the memory pool; a
+    trace with coarser blocks has its own. answers: chains include the blocks of the answers. even:
+    lengths follow their distribution exactly. Raises WorkloadError or FactError."""
     stream_of = partial(stream_key, seed)
     if workload.arrivals == "trace":
         if trace is None:
@@ -63,7 +63,7 @@ def generate_requests(
 
 
 def _refuse_too_many(expected: float) -> None:
-    """Raise WorkloadError where more requests are expected than a run may have."""
+    """Raise WorkloadError if more requests are `expected` than a run may have."""
     if expected > MOST_REQUESTS:
         raise WorkloadError(
             f"the workload asks for about {expected:,.0f} requests, but one run takes at most "
@@ -74,8 +74,8 @@ def _refuse_too_many(expected: float) -> None:
 def _drawn_tokens(
     workload: Workload, n: int, stream: Streams, facts: Facts, even: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(input tokens i4[n], output tokens i4[n]) of n requests: fixed, or drawn from own streams;
-    stream: key of a random stream by its name; even: with exact shares of the distribution."""
+    """(input tokens i4[n], output tokens i4[n]) of n requests: fixed, or drawn from random streams.
+    stream: gives a stream's key by its name; even: lengths follow their distribution exactly."""
     if workload.lengths == "fixed":
         fixed_lengths = (workload.input_tokens, workload.output_tokens)
         return np.full(n, fixed_lengths[0], np.int32), np.full(n, fixed_lengths[1], np.int32)
@@ -87,7 +87,7 @@ def _drawn_tokens(
 
 
 def _session_fact(facts: Facts, workload: Workload, name: str) -> float:
-    """SI value of a fact about sessions: the fitted workload's own, otherwise the common one."""
+    """SI value of a fact about sessions: that of the fitted workload, otherwise the common one."""
     fact_path = f"workloads.{workload.lengths}.{name}"
     return facts.si(fact_path if fact_path in facts else f"sessions.{name}")
 
@@ -96,8 +96,9 @@ def _parent_turns(
     workload: Workload, arrival_s: np.ndarray, input_tokens: np.ndarray, output_tokens: np.ndarray,
     stream: Streams, facts: Facts,
 ) -> np.ndarray:  # fmt: skip
-    """Index i4[n] of the turn that each request extends, or -1; raises fixed inputs to whole
-    prompts. In a closed loop it is `concurrency` requests earlier; `turn_gap_s` has no effect."""
+    """Index i4[n] of the earlier turn that each request extends, or -1; raises fixed inputs in
+    place to whole prompts. In a closed loop it is `concurrency` requests earlier, and `turn_gap_s`
+    has no effect. stream: gives a random stream's key by its name."""
     has_fixed_lengths = workload.lengths == "fixed"
     is_closed = workload.arrivals == "closed_loop"
     turns = Turns(
@@ -120,7 +121,8 @@ def _parent_turns(
 def _arrival_times_s(
     workload: Workload, horizon_s: float, stream: Streams, facts: Facts, count: int | None
 ) -> np.ndarray:
-    """Sorted arrival times (s), f8[n], at most `count`; +inf: waits for a closed loop's client."""
+    """Sorted arrival times (s), f8[n], at most `count`; in a closed loop +inf for requests that
+    wait for a client. stream: gives a random stream's key by its name."""
     most_requests = NO_LIMIT if count is None else count
     req_per_s = workload.rate_req_per_s
     if workload.arrivals == "closed_loop":
@@ -150,8 +152,8 @@ class MeanLengths(NamedTuple):
 
 
 def mean_lengths(workload: Workload, facts: Facts, trace: TraceTable | None = None) -> MeanLengths:
-    """Long-run mean lengths of the workload, by formula. Sessions of fixed lengths add the input
-    per turn: with follow-up probability p their mean prompt solves E = input + p (E + output)."""
+    """Long-run mean lengths of the workload, by formula. In sessions of fixed lengths a turn adds
+    the input: with follow-up probability p the mean prompt solves E = input + p (E + output)."""
     if workload.arrivals == "trace":
         if trace is None or not len(trace):
             raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")

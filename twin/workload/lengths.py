@@ -36,19 +36,20 @@ class Quantiles:
 
     @property
     def multiples(self) -> tuple[float, ...]:
-        """Equally likely lengths, each over the mean; `RELATIVE` of them."""
+        """`RELATIVE` equally likely lengths of the distribution, each divided by its mean."""
         return _relative_to_mean(np.interp(MIDDLES, self.levels, self.tokens))
 
 
 def relative_lengths(tokens: np.ndarray) -> tuple[float, ...]:
-    """Equally likely lengths, over their mean, of token counts i4[n]; `RELATIVE` of them."""
+    """`RELATIVE` equally likely lengths of token counts i4[n], each divided by their mean."""
     sorted_tokens = np.sort(tokens).astype(np.float64)
     levels = np.linspace(0.0, 1.0, sorted_tokens.size)
     return _relative_to_mean(np.interp(MIDDLES, levels, sorted_tokens))
 
 
 def elapsed_tokens(outputs: np.ndarray) -> float:
-    """Mean emitted tokens of a request in progress: E[a^2] / (2 E[a]) of answers' tokens i4[n]."""
+    """Mean number of tokens that a request in progress has emitted: E[a^2] / (2 E[a]), where a is
+    the number of tokens of an answer, `outputs` i4[n]."""
     return mean_square(outputs) / (2.0 * float(outputs.mean()))
 
 
@@ -58,7 +59,7 @@ def mean_square(tokens: np.ndarray) -> float:
 
 
 def _relative_to_mean(tokens: np.ndarray) -> tuple[float, ...]:
-    """Token counts over their mean."""
+    """Token counts, each divided by their mean."""
     return tuple((tokens / (float(np.cumsum(tokens)[-1]) / tokens.size)).tolist())
 
 
@@ -83,7 +84,7 @@ def fitted_lengths(facts: Facts, name: str) -> tuple[Quantiles, Quantiles]:
 
 
 def drawn_lengths(facts: Facts, workload: Workload) -> tuple[Quantiles, Quantiles]:
-    """The (input, output) distributions of lengths: a range, or tables of data/workloads."""
+    """The (input, output) distributions of lengths: uniform ranges, or tables of data/workloads."""
     if workload.lengths != "range":
         return fitted_lengths(facts, workload.lengths)
     range_ends = np.array([0.0, 1.0]), np.array([workload.shortest, 1.0])
@@ -95,8 +96,8 @@ def drawn_lengths(facts: Facts, workload: Workload) -> tuple[Quantiles, Quantile
 
 
 def draw_lengths(table: Quantiles, key: np.uint64, count: int, *, even: bool = False) -> np.ndarray:
-    """Token counts i4[count] drawn from a distribution (table) with stream `key`, at least 1 each.
-    even: one of each of `count` equal parts of it, in random order (stratified)."""
+    """Token counts i4[count], at least 1 each, drawn from the distribution `table` with stream
+    `key`. even: one from each of `count` equal parts of it, in random order (stratified)."""
     levels, tokens = table.levels, table.tokens
     quantiles = uniforms(key, np.arange(count))
     if even:

@@ -85,9 +85,9 @@ class _Sample:
 
 
 def offered_load(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
-    """Figures of the scenario's traffic, from its first requests, where prompts share blocks from
-    those after the warm-up, or from all of a trace. They are cached: one sample serves every
-    question about the same traffic. Raises as `generate_requests`."""
+    """Figures of the scenario's traffic: from a sample of its first requests (after the warm-up, if
+    prompts share blocks), or from all requests of a trace. Figures are cached: one sample serves
+    every question about the same traffic. Raises as `generate_requests`."""
     rate_factor = mean_rate_factor(scenario.workload, scenario.horizon_s, facts)
     if rate_factor <= 0.0:
         raise WorkloadError(NO_LOAD)
@@ -100,7 +100,7 @@ def offered_load(scenario: Scenario, facts: Facts, trace: TraceTable | None = No
 
 
 def _sample_question(scenario: Scenario, rate_factor: float) -> _Question:
-    """What a scenario's sample depends on; rate_factor: the profile's mean one."""
+    """The inputs on which a scenario's sample depends. rate_factor: the profile's mean factor."""
     # Lengths and reuse do not hang on when requests come.
     workload = scenario.workload.model_copy(update={"profile": Profile()})
     pool = scenario.memory_pool
@@ -116,10 +116,10 @@ def _sample_question(scenario: Scenario, rate_factor: float) -> _Question:
 
 @lru_cache(maxsize=4)  # for what is offered, and for caches
 def _sample_of(question: _Question, facts: Facts) -> _Sample:
-    """Requests of a run. Where prompts share blocks, these stand for a run of any length: pauses
-    between turns, the number of prefixes and (`Caches.scaled`) caches are smaller in proportion. Of
-    a closed loop, whose number of requests depends on the system, those are drawn that come once
-    most turns and prefixes have been seen."""
+    """Sample of a run's requests. Where prompts share blocks, it stands for a run of any length:
+    pauses between turns, the number of prefixes and the caches (`Caches.scaled`) are smaller in
+    proportion. A closed loop's number of requests depends on the system, so there the sample starts
+    once most turns and prefixes have been seen."""
     workload, run_requests, warm_share, seed, block_tokens, answers = question
     first_counted, count, weight = 0, SAMPLE, 1.0
     if workload.prefix != "none":
@@ -145,14 +145,14 @@ def _sample_of(question: _Question, facts: Facts) -> _Sample:
 
 @lru_cache(maxsize=32)
 def _sample_figures(question: _Question, rate_factor: float, facts: Facts) -> Offered:
-    """Figures of the traffic of `question`; rate_factor: the profile's mean one."""
+    """Figures of the traffic of `question`. rate_factor: the profile's mean factor."""
     is_closed = question.workload.arrivals == "closed_loop"
     req_per_s = None if is_closed else question.workload.rate_req_per_s * rate_factor
     return _figures(_sample_of(question, facts), req_per_s)
 
 
 def _figures(sample: _Sample, req_per_s: float | None) -> Offered:
-    """Figures of requests that come at this rate (None: unknown)."""
+    """Figures of a sample's requests that arrive at req_per_s; None if the rate is unknown."""
     requests, first = sample.requests, sample.first
     prompt_tokens, answer_tokens = requests.input_tokens[first:], requests.output_tokens[first:]
     seen_tokens = _seen_blocks(requests)[first:] * float(requests.block_tokens)
@@ -184,8 +184,8 @@ def _trace_figures(
     workload: Workload, run_s: float, rate_factor: float, seed: int, block_tokens: int,
     facts: Facts, trace: TraceTable,
 ) -> Offered:  # fmt: skip
-    """Figures of a whole trace, as a part of it has less reuse; copies and the rate multiplier
-    change its rate only. run_s: length of the run; rate_factor: the profile's mean one."""
+    """Figures of a whole trace, as a part of it has less reuse. Copies and the rate multiplier
+    change its rate only. run_s: length of the run; rate_factor: the profile's mean factor."""
     options = workload.trace
     trace_s = trace.duration_s if trace.has_time else len(trace) / workload.rate_req_per_s
     trace_s = trace_s or run_s * options.rate_multiplier  # all at one time: over the run
@@ -205,7 +205,7 @@ class Caches:
     ttl_s: float = math.inf  # of a block, from its last use
 
     def scaled(self, weight: float) -> Caches:
-        """Caches for a sample each of whose requests stands for `weight` of the run."""
+        """The caches for a sample in which each request stands for `weight` requests of the run."""
         return Caches(self.count, self.blocks / weight, self.ttl_s / weight)
 
 
@@ -213,8 +213,8 @@ def lru_hit_tokens(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, caches: Caches,
     answers: bool = False,
 ) -> np.ndarray:  # fmt: skip
-    """Tokens of each prompt of the sample that hit in LRU caches, i8[requests], of a trace those of
-    its first ones; answers: whether caches store answers too. Cached like `offered_load`."""
+    """Tokens of each prompt that hit in LRU caches, i8[requests]: of the sample's prompts, or a
+    trace's first ones. answers: whether caches store answers too. Cached like `offered_load`."""
     if trace is not None:
         trace_args = scenario.workload, scenario.seed, scenario.memory_pool.block_tokens
         return _trace_lru_hit_tokens(*trace_args, facts, trace, caches, answers)
@@ -244,8 +244,8 @@ def _trace_lru_hit_tokens(
 
 
 def _lru_hit_tokens(sample: Requests, caches: Caches, answers: bool) -> np.ndarray:
-    """Tokens of each prompt that LRU caches hold, i8[requests]; requests are dealt to the caches in
-    turn. answers: whether caches hold answers too."""
+    """Tokens of each prompt that hit in LRU caches, i8[requests]; requests are dealt to the caches
+    in turn. answers: whether caches store answers too."""
     block_tokens = sample.block_tokens
     if caches.count == 1 and sample.blocks <= caches.blocks and math.isinf(caches.ttl_s):
         seen_tokens = _seen_blocks(sample, answers) * block_tokens
@@ -285,7 +285,7 @@ def _lru_hit_tokens(sample: Requests, caches: Caches, answers: bool) -> np.ndarr
 
 
 def _seen_blocks(sample: Requests, answers: bool = False) -> np.ndarray:
-    """Number of blocks of each prompt that an earlier one has, i8[n]; answers: or its answer."""
+    """Number of blocks of each prompt in an earlier prompt (`answers`: or its answer), i8[n]."""
     chains, requests = _chain_pieces(sample), len(sample)
     owners = np.repeat(np.arange(requests), np.diff(chains.offset))
     first_owners = np.full(chains.blocks.size, requests)
@@ -308,7 +308,7 @@ class _Chains(NamedTuple):
 
 
 def _chain_pieces(sample: Requests) -> _Chains:
-    """The chains of a sample's requests, cut into pieces."""
+    """The chains of a sample's requests, cut where any run of blocks or prompt begins or ends."""
     first, blocks = sample.segment_first, sample.segment_blocks.astype(np.int64)
     block_offset = np.concatenate(([0], np.cumsum(blocks)))
     chain_begin = block_offset[sample.segment_offset[:-1]]

@@ -36,7 +36,7 @@ class Turns(NamedTuple):
 
 
 def own_chains(input_tokens: np.ndarray, block_tokens: int) -> Chains:
-    """Chains of prompts i4[n] without shared blocks: each has its own session and run."""
+    """Chains of prompts i4[n] that share no blocks: each has its own session and run."""
     count = input_tokens.size
     blocks = (input_tokens // block_tokens).astype(np.int32)
     run_ends = np.cumsum(blocks, dtype=np.int64)
@@ -48,8 +48,9 @@ def shared_chains(
     input_tokens: np.ndarray, block_tokens: int, fraction: float, groups: int, key: np.uint64,
     after: np.ndarray,
 ) -> Chains:  # fmt: skip
-    """Chains of prompts i4[n] whose first `fraction` begins like one of `groups` equally popular
-    prefixes, in whole blocks; other blocks are their own, with `after` i4[n] more tokens."""
+    """Chains of prompts of input_tokens i4[n]. The first `fraction` of each, in whole blocks, is
+    the beginning of one of `groups` equally popular prefixes; its other blocks, and those of the
+    `after` i4[n] tokens that follow the prompt, are its own. key: random stream."""
     request_count = input_tokens.size
     group_of = (uniforms(key, np.arange(request_count)) * groups).astype(np.int64)
     prefix_blocks = (input_tokens * fraction).astype(np.int64) // block_tokens
@@ -66,7 +67,9 @@ def shared_chains(
 def _join_runs(
     first: np.ndarray, blocks: np.ndarray, next_first: np.ndarray, next_blocks: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(segment_offset, segment_first, segment_blocks) of two runs per row, without empty ones."""
+    """(segment_offset, segment_first, segment_blocks) of rows with two runs each, without empty
+    ones. first, blocks: ids and block counts of first runs; next_first, next_blocks: of second
+    runs."""
     run_first, run_blocks = np.stack([first, next_first], 1), np.stack([blocks, next_blocks], 1)
     not_empty = run_blocks > 0
     offset = np.concatenate(([0], np.cumsum(not_empty.sum(axis=1))))
@@ -74,7 +77,7 @@ def _join_runs(
 
 
 def first_turn(before: np.ndarray) -> np.ndarray:
-    """First row of each row's session, i8[n]; before i8[n]: the row that each extends, or NONE."""
+    """First row of each row's session, i8[n]. before i8[n]: the row that each extends, or NONE."""
     first_row = np.where(before == NONE, np.arange(before.size), before)
     while not np.array_equal(earlier_row := first_row[first_row], first_row):
         first_row = earlier_row
@@ -84,8 +87,8 @@ def first_turn(before: np.ndarray) -> np.ndarray:
 def session_chains(
     input_tokens: np.ndarray, parent: np.ndarray, block_tokens: int, head_tokens: int
 ) -> Chains:
-    """Chains of prompts i4[n] of sessions; parent i4[n]: the turn each extends, NONE for a first
-    one. The first `head_tokens` of all prompts are the same (a system prompt), in whole blocks."""
+    """Chains of prompts i4[n] of sessions; parent i4[n]: the turn that each extends, NONE for a
+    first turn. The first `head_tokens` of all are the same (a system prompt), in whole blocks."""
     head_blocks, whole_blocks = head_tokens // block_tokens, input_tokens // block_tokens
     session_number = np.cumsum(parent == NONE) - 1
     session = session_number[first_turn(parent)].astype(np.int32)
@@ -100,7 +103,7 @@ def session_chains(
 
 @kernel
 def _longest_fit(tokens: np.ndarray, begin: int, end: int, room: int) -> int:
-    """Index of the turn in tokens[begin:end] with most tokens up to `room`, or NONE; vectorised."""
+    """Index of the turn in tokens[begin:end] with most tokens, up to `room`; NONE if none fits."""
     longest_tokens = np.int32(0)
     most_tokens = np.int32(room)
     for j in range(begin, end):
@@ -114,7 +117,8 @@ def _longest_fit(tokens: np.ndarray, begin: int, end: int, room: int) -> int:
 
 @kernel
 def _nearest_open(tokens: np.ndarray, at: int, end: int, room: int) -> int:
-    """Index below `end` nearest to `at` of an unfollowed turn of at most `room` tokens, or NONE."""
+    """Index, below `end` and nearest to `at`, of a turn of at most `room` tokens that no turn has
+    extended yet; NONE if there is none. tokens: of each turn, CLOSED if extended."""
     for distance in range(NEAREST_REACH):
         if at - distance >= 0 and tokens[at - distance] <= room:
             return at - distance
@@ -130,12 +134,13 @@ def find_parents(
 ) -> None:  # fmt: skip
     """Fill `parent` i4[n]: the earlier turn that each request extends, or NONE.
 
-    arrival_s f8[n] is sorted, lengths are i4[n]. A request follows up with the given probability:
-    on a turn without a follower, around a log-normal gap earlier. A gap that begins before the
-    first arrival means an unseen turn. With `grow`, input_tokens are the tokens that a turn adds;
-    they are raised in place to the whole prompt, and the nearest turn is extended. Without it they
-    are whole prompts: the longest fitting one of the `candidates` nearest turns is extended; if
-    none fits, the next request follows up instead, so the probability holds."""
+    arrival_s f8[n] is sorted; input_tokens, output_tokens i4[n]. A request is a follow-up with the
+    given probability: it extends a turn that no other request extends, near a log-normal gap before
+    its arrival. A gap that begins before the first arrival means an unseen turn. With `grow`,
+    input_tokens are the tokens that a turn adds; they are raised in place to the whole prompt, and
+    the nearest turn is extended. Without `grow` they are whole prompts: the longest turn that fits,
+    of the `candidates` nearest ones, is extended; if none fits, the next request is a follow-up
+    instead, so the probability holds."""
     requests = arrival_s.size
     turn_tokens = np.empty(requests, np.int32)  # prompt and answer: what a next turn starts from
     owed_follow_ups = 0
@@ -172,7 +177,7 @@ def find_parents(
 
 @kernel
 def _unseen_turns(key: np.uint64, index: int, probability: float) -> int:
-    """Number of turns of a session before the run began: geometric from 1, at most 1,000."""
+    """Number of turns that a session had before the run began: geometric from 1, at most 1,000."""
     turns = 1
     draw = uniform(key, index)
     continue_chance = probability

@@ -19,7 +19,7 @@ NO_LOAD = "workload.profile leaves no load at all: raise its high factor or a pi
 def rate_factors(
     workload: Workload, horizon_s: float, facts: Facts
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(edges of cells in seconds f8[cells + 1], factor on the rate in each cell f8[cells])."""
+    """(edges of cells of time in seconds, f8[cells + 1]; factor on the rate in each, f8[cells])."""
     profile = workload.profile
     edges_s = np.linspace(0.0, horizon_s, CELLS + 1)
     changes_s = [change.at_s for change in profile.pieces]
@@ -31,7 +31,7 @@ def rate_factors(
 
 
 def rate_factor_at(workload: Workload, t: np.ndarray, horizon_s: float, facts: Facts) -> np.ndarray:
-    """The factor on the rate at times t f8[n] of a run (s), f8[n]."""
+    """Factor on the arrival rate at times `t` f8[n] of a run (s), f8[n]."""
     profile = workload.profile
     piece_factor = _piece_factors(workload, t, "rate")
     if profile.shape == "constant":
@@ -62,14 +62,15 @@ def length_factor_at(workload: Workload, t: np.ndarray, side: str, facts: Facts)
 
 
 def _day_values(workload: Workload, t: np.ndarray, curve: np.ndarray) -> np.ndarray:
-    """Values of a day's curve at times t f8[n] of the run (s), f8[n]."""
+    """Values of `curve`, factors over one day, at times `t` f8[n] of the run (s), f8[n]."""
     profile = workload.profile
     share_of_day: np.ndarray = (t + profile.begins_s) / profile.period_s % 1.0
     return curve[(share_of_day * curve.size).astype(np.int64)]
 
 
 def _piece_factors(workload: Workload, t: np.ndarray, name: str) -> np.ndarray:
-    """Factor `name` of the profile's piece at times t f8[n] (s), f8[n]; 1 before the first."""
+    """Factor `name` ("rate", "input" or "output") of the profile's piece at times `t` f8[n] (s),
+    f8[n]; 1 before the first piece."""
     begins_s = np.array([piece.at_s for piece in workload.profile.pieces])
     piece_factors = np.array([1.0, *(getattr(piece, name) for piece in workload.profile.pieces)])
     return piece_factors[np.searchsorted(begins_s, t, "right")]
@@ -92,10 +93,11 @@ def mean_rate_factor(workload: Workload, horizon_s: float, facts: Facts) -> floa
 
 
 class Clock:
-    """Mapping from arrivals' own time, at their mean rate, to seconds of the run."""
+    """Maps arrival times of a stream with a constant rate (`own_s`) to times of the run (s), such
+    that the rate follows the profile."""
 
     def __init__(self, workload: Workload, horizon_s: float, facts: Facts) -> None:
-        """Clock of a run of horizon_s seconds; WorkloadError if its rate is 0 all the time."""
+        """horizon_s: length of the run. Raises WorkloadError if its rate is 0 all the time."""
         self.constant = workload.profile.flat
         self.own_horizon_s = horizon_s
         if self.constant:
@@ -107,7 +109,8 @@ class Clock:
             raise WorkloadError(NO_LOAD)
 
     def seconds(self, own_s: np.ndarray) -> np.ndarray:
-        """Times in the run (s), f8[n], of sorted own_s at the mean rate; inf beyond the horizon."""
+        """Times in the run (s), f8[n], of arrivals that a constant rate would put at the times
+        `own_s` (s), f8[n] sorted; inf beyond the horizon."""
         if self.constant:
             return own_s
         is_inside = own_s < self.own_horizon_s
@@ -127,7 +130,8 @@ def _renewal_times(
     key: np.uint64, process: int, rate_per_s: float, shape: float, horizon_s: float,
     arrival_s: np.ndarray,
 ) -> int:  # fmt: skip
-    """Fill `arrival_s` f8[room] (s) with arrivals before `horizon_s`; returns how many fit."""
+    """Fill `arrival_s` f8[room] (s) with arrivals before `horizon_s`; returns how many it holds.
+    process: POISSON or GAMMA; shape: of the gamma distribution of gaps."""
     t_s = 0.0
     for arrival in range(arrival_s.size):
         if process == POISSON:
@@ -143,8 +147,8 @@ def _renewal_times(
 def renewal_arrivals(
     key: np.uint64, process: int, rate_per_s: float, cv: float, horizon_s: float, most_arrivals: int
 ) -> np.ndarray:
-    """Arrival times f8[n] in [0, horizon_s) of a Poisson or Gamma renewal stream, at most
-    `most_arrivals`, with gaps of mean 1/rate and coefficient of variation `cv` (1 for Poisson)."""
+    """Arrival times f8[n] in [0, horizon_s), at most `most_arrivals`, of a renewal stream: POISSON
+    or GAMMA (process), gaps of mean 1 / rate_per_s and coefficient of variation `cv`."""
     gamma_shape = 1.0 / (cv * cv)
     mean_count = rate_per_s * horizon_s
     capacity = mean_count + 6.0 * max(cv, 1.0) * math.sqrt(mean_count) + 16.0
@@ -165,7 +169,7 @@ def uniform_arrivals(rate_per_s: float, horizon_s: float, most_arrivals: int) ->
 
 def closed_loop_arrivals(concurrency: int, count: int, ramp_s: float = 0.0) -> np.ndarray:
     """Arrival times f8[count]: 0 for the first `concurrency` requests, +inf for the rest, and for
-    all with a ramp; the engine replaces +inf when a client begins or its request ends."""
+    all with a ramp. The engine replaces +inf when a client begins or its previous request ends."""
     arrival_s = np.full(count, math.inf)
     if ramp_s <= 0.0:
         arrival_s[:concurrency] = 0.0

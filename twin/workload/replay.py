@@ -24,9 +24,10 @@ def replayed_requests(
     table: TraceTable, count: int | None, answers: bool = False,
 ) -> Requests:  # fmt: skip
     """Requests of a trace in a run: copied, spread where timestamps are rounded, sped up, cut at
-    the horizon and in blocks of `block_tokens`; where turns wait, sessions that begin before the
-    horizon stay whole. count: requests at most; answers: whether chains include the blocks of
-    answers. Of the workload only `trace`, `turns` and, without times, the rate are used."""
+    the horizon and in blocks of `block_tokens`. Where turns wait, sessions that begin before the
+    horizon stay whole. stream: gives a random stream's key by its name; count: most requests;
+    answers: whether chains include the blocks of answers. Of the workload only `trace`, `turns`
+    and, if the trace has no times, the rate are used."""
     settings = workload.trace
     rows = len(table)
     if rows * settings.tree_copies > MOST_REQUESTS:
@@ -82,7 +83,7 @@ def earlier_turn(session: np.ndarray) -> np.ndarray:
 
 
 def _index_among(chosen: np.ndarray, wanted: np.ndarray, is_wanted: np.ndarray) -> np.ndarray:
-    """Index of each of the rows `wanted` among the rows `chosen`; NONE where not `is_wanted`."""
+    """Position of each wanted[i] in `chosen` (row numbers); NONE where `is_wanted` is false."""
     order = np.argsort(chosen, kind="stable")
     index = order[np.minimum(np.searchsorted(chosen[order], wanted), max(chosen.size - 1, 0))]
     return np.where(is_wanted, index, NONE)
@@ -91,8 +92,8 @@ def _index_among(chosen: np.ndarray, wanted: np.ndarray, is_wanted: np.ndarray) 
 def _trace_chains(
     table: TraceTable, block_tokens: int, turn_before: np.ndarray | None
 ) -> tuple[Chains, int]:
-    """(chains of every row, tokens of a block); turn_before i8[n]: the earlier turn of each row, if
-    chains include answers, else None."""
+    """(chains of every row, tokens in a block). turn_before i8[n]: the earlier turn of each row,
+    NONE for a first turn; if it is None, chains do not include answers."""
     answer_tokens = 0 if turn_before is None else table.output_tokens
     if not table.has_prefix:
         return own_chains(table.input_tokens + answer_tokens, block_tokens), block_tokens
@@ -106,8 +107,8 @@ def _trace_chains(
 
 
 def _replay_counts(table: TraceTable, all_rows: int, inside: int, chosen: int) -> dict[str, int]:
-    """Number of the trace's rows that were left out or changed, by reason; all_rows, inside,
-    chosen: rows in all, before the horizon, in the run."""
+    """Number of the trace's rows that were left out or changed, by reason. all_rows, inside,
+    chosen: number of all rows, of those before the horizon, of those in the run."""
     counts = dict(table.counts)
     if all_rows > inside:
         counts["after the horizon"] = all_rows - inside
@@ -119,8 +120,8 @@ def _replay_counts(table: TraceTable, all_rows: int, inside: int, chosen: int) -
 def _replay_notes(
     workload: Workload, table: TraceTable, quantum_s: float, block_size: int, pool_tokens: int
 ) -> tuple[str, ...]:
-    """Sentences about assumptions of the replay where the trace has no information; block_size,
-    pool_tokens: tokens of a block in the replay and in the memory pool."""
+    """Sentences about what the replay assumes where the trace has no information. block_size,
+    pool_tokens: tokens in a block of the replay, and of the memory pool."""
     notes = []
     if not table.has_time:
         notes.append(
@@ -149,8 +150,8 @@ def _replay_notes(
 
 
 def timestamp_quantum(arrival_s: np.ndarray) -> float:
-    """Step in seconds to which sorted timestamps f8[n] are rounded: the smallest that occurs, if
-    more than a hundredth of the requests have equal timestamps; otherwise 0."""
+    """Step in seconds to which sorted timestamps f8[n] are rounded: their smallest difference above
+    0 if more than a hundredth of the requests share a timestamp, otherwise 0."""
     ticks_ns = np.round(arrival_s / NANOSECOND).astype(np.int64)
     gaps_ns = np.diff(ticks_ns)
     rises_ns = gaps_ns[gaps_ns > 0]
@@ -163,7 +164,8 @@ def timestamp_quantum(arrival_s: np.ndarray) -> float:
 def _spread_equal_times(
     arrival_s: np.ndarray, quantum_s: float, key: np.uint64, first_index: int, out: np.ndarray
 ) -> None:
-    """Spread equal times at random over the next quantum into out f8[n], in the file's order."""
+    """Fill `out` f8[n] with `arrival_s` f8[n], equal times spread at random over the next quantum_s
+    seconds, in the file's order. first_index: number of the first draw of stream `key`."""
     rows = arrival_s.size
     first_equal = 0
     while first_equal < rows:
@@ -183,8 +185,8 @@ def _spread_equal_times(
 def copied_times(
     arrival_s: np.ndarray, quantum_s: float, copies: int, key_time: np.uint64, key_copy: np.uint64
 ) -> np.ndarray:
-    """Arrival times f8[copies * n] in seconds, copy after copy, each but the first from a random
-    start; with quantum_s = 0 times of a copy are unchanged, else equal ones are spread over it."""
+    """Arrival times f8[copies * n] in seconds, copy after copy; each but the first starts at a
+    random time. quantum_s > 0: equal times are spread over it. key_time, key_copy: random keys."""
     rows = arrival_s.size
     spread_s = float(arrival_s[-1]) * min(1.0, COPY_SPREAD_REQUESTS / rows) if rows else 0.0
     offsets_s = spread_s * uniforms(key_copy, np.arange(copies))
@@ -201,8 +203,8 @@ def copied_times(
 
 
 def _prompt_chains(table: TraceTable, pool_tokens: int) -> tuple[Chains, int]:
-    """(chains of the whole blocks of each row, tokens of a block). Blocks of the trace are joined
-    where `pool_tokens` is a multiple of theirs, else not: sharing inside one is unknown."""
+    """(chains of the whole blocks of each prompt, tokens in a block). Blocks are joined if
+    `pool_tokens` is a multiple of theirs, otherwise not: sharing inside a block is unknown."""
     block_tokens, id_count = table.block_tokens, table.blocks
     row_offset, ids = expand_runs(table.segment_offset, table.segment_first, table.segment_blocks)
     blocks_joined = pool_tokens // block_tokens if pool_tokens % block_tokens == 0 else 1
@@ -217,8 +219,8 @@ def _prompt_chains(table: TraceTable, pool_tokens: int) -> tuple[Chains, int]:
 def chains_of_copies(
     chains: Chains, copy: np.ndarray, row: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Chains of the wanted (copy, row) pairs i8[k]; every copy has its own ids: (segment_offset
-    i8[k + 1], segment_first, segment_blocks, distinct ids)."""
+    """Chains of the pairs (copy[i], row[i]), i8[k]: (segment_offset i8[k + 1], segment_first,
+    segment_blocks, number of distinct ids). Every copy has its own ids."""
     run_count = np.diff(chains.segment_offset)[row]
     run_index = ranges(chains.segment_offset[row], run_count)
     first, blocks = chains.segment_first[run_index], chains.segment_blocks[run_index]

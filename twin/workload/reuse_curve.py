@@ -25,7 +25,7 @@ class ReuseCurve:
     sampled: float  # share of the blocks that were followed; 1: the curve is exact
 
     def hit_ratio(self, capacity_blocks: float) -> float:
-        """Share of input tokens that hit in an LRU with room for `capacity_blocks`."""
+        """Share of input tokens that hit in an LRU cache with room for `capacity_blocks` blocks."""
         capacity_index = int(np.searchsorted(self.distance, capacity_blocks, "left"))
         hit_tokens = float(self.hit_tokens[capacity_index - 1]) if capacity_index else 0.0
         return hit_tokens / self.input_tokens if self.input_tokens else 0.0
@@ -36,7 +36,7 @@ class ReuseCurve:
         return self.hit_ratio(np.inf)
 
     def knee_blocks(self) -> int:
-        """Least capacity in blocks for 95 % of the ideal hit ratio; 0 where nothing is reused."""
+        """Least capacity, in blocks, with 95 % of the ideal hit ratio; 0 if no block is reused."""
         if not self.distance.size:
             return 0
         knee_index = int(np.searchsorted(self.hit_tokens, KNEE * self.hit_tokens[-1] * (1 - 1e-12)))
@@ -44,8 +44,8 @@ class ReuseCurve:
 
 
 def reuse_curve(stream: Stream, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
-    """Hits by capacity of a stream in its order; with more than `most_touches` blocks, counted over
-    a sample of the distinct blocks."""
+    """Hits by capacity of a stream's requests in their order. If the stream has more than
+    `most_touches` blocks, only a sample of its distinct blocks is followed."""
     input_tokens = int(stream.input_tokens.sum(dtype=np.int64))
     touches = int(stream.segment_blocks.sum(dtype=np.int64))
     if not touches or not stream.has_prefix:
@@ -82,8 +82,8 @@ def _stack_distances(  # type: ignore[no-untyped-def]
     offset: np.ndarray, first: np.ndarray, blocks: np.ndarray, distinct: int,
     input_tokens: np.ndarray, block_tokens: int, share: float,
 ):  # fmt: skip
-    """(stack distance i8[touches] in blocks, -1 for a first touch; tokens of a touch i4[touches];
-    tokens in all) of blocks with a hash below `share`, by a Fenwick tree of last touches."""
+    """(stack distance of each touch in blocks, i8[touches], -1 for a first touch; tokens of each
+    touch, i4[touches]; sum of tokens), for blocks with a hash below `share`, by a Fenwick tree."""
     touches = int(blocks.sum())
     fenwick_tree = np.zeros(touches + 1, np.int32)
     last_touch = np.zeros(distinct, np.int64)  # touch of each block, from 1
